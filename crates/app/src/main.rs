@@ -1,0 +1,3 @@
+//! The vazao command.
+
+fn main() {}

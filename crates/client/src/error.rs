@@ -1,0 +1,63 @@
+//! What a failed client call says.
+
+use vazao_model::Code;
+use vazao_wire::service::Fault;
+
+/// A failed call: what happened, to what, and where.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("{}", self.text())]
+pub struct Error {
+    /// The kind of failure; its errno and whether repeating can help come from it.
+    pub code: Code,
+    /// The thing and the place, for people. May be empty.
+    pub detail: String,
+}
+
+/// Result of a client call.
+pub type Result<T> = std::result::Result<T, Error>;
+
+impl Error {
+    /// An error about `detail`.
+    pub fn new(code: Code, detail: impl Into<String>) -> Error {
+        Error { code, detail: detail.into() }
+    }
+
+    /// The same error with the thing it concerns in front: `about("vz:/a/b")`.
+    pub fn about(self, thing: impl std::fmt::Display) -> Error {
+        let detail =
+            if self.detail.is_empty() { thing.to_string() } else { format!("{thing}: {}", self.detail) };
+        Error { code: self.code, detail }
+    }
+
+    /// errno for the kernel and for `io::Error`.
+    pub fn errno(&self) -> i32 {
+        self.code.errno()
+    }
+
+    fn text(&self) -> String {
+        if self.detail.is_empty() {
+            self.code.text().to_owned()
+        } else {
+            format!("{}: {}", self.detail, self.code.text())
+        }
+    }
+}
+
+impl From<Fault> for Error {
+    fn from(fault: Fault) -> Error {
+        Error { code: fault.code, detail: fault.detail }
+    }
+}
+
+impl From<Code> for Error {
+    fn from(code: Code) -> Error {
+        Error { code, detail: String::new() }
+    }
+}
+
+impl From<Error> for std::io::Error {
+    fn from(error: Error) -> std::io::Error {
+        let kind = std::io::Error::from_raw_os_error(error.errno()).kind();
+        std::io::Error::new(kind, error)
+    }
+}

@@ -1,0 +1,80 @@
+//! Files and directories as a trait: the real disk, and one in memory that fails on purpose.
+//!
+//! Everything that Vazão keeps goes through [`Disk`]: the metadata log and its checkpoints, objects and their checksums.
+//! A path is relative to the disk's root, with `/` between components, and never leaves it.
+
+use std::io;
+use std::sync::Arc;
+
+/// How [`Disk::open`] treats presence and absence.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Open {
+    /// The file must exist.
+    Existing,
+    /// The file must exist; only reads are allowed.
+    ReadOnly,
+    /// Created when missing.
+    Create,
+    /// Must not exist.
+    CreateNew,
+}
+
+/// An entry of a directory.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct DiskEntry {
+    /// Name within the directory.
+    pub name: String,
+    /// True for a directory.
+    pub is_directory: bool,
+}
+
+/// Space of the file system under a disk.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Space {
+    /// Its size.
+    pub capacity_bytes: u64,
+    /// What an unprivileged user may still write.
+    pub available_bytes: u64,
+}
+
+/// A directory tree on some disk.
+pub trait Disk: Send + Sync + 'static {
+    /// Opens a file. Errors as `open(2)`.
+    fn open(&self, path: &str, how: Open) -> io::Result<Arc<dyn DiskFile>>;
+    /// Creates a directory and those above it; existing ones are fine.
+    fn create_directory(&self, path: &str) -> io::Result<()>;
+    /// Removes a file.
+    fn remove(&self, path: &str) -> io::Result<()>;
+    /// Renames a file, replacing the new name's.
+    fn rename(&self, from: &str, to: &str) -> io::Result<()>;
+    /// The entries of a directory, in no particular order.
+    fn list(&self, path: &str) -> io::Result<Vec<DiskEntry>>;
+    /// Makes the directory's entries durable: creations, renames and removals in it survive power loss from here on.
+    fn sync_directory(&self, path: &str) -> io::Result<()>;
+    /// Space of the file system.
+    fn space(&self) -> io::Result<Space>;
+}
+
+/// An open file. Positions are explicit and all functions may be called from several threads at once.
+pub trait DiskFile: Send + Sync + 'static {
+    /// Reads up to `buffer.len()` bytes at `offset`; fewer only at the end of the file.
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize>;
+
+    /// Like `read_at`, but `None` when it would have to wait for the disk. The default never waits.
+    fn read_cached_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<Option<usize>> {
+        self.read_at(buffer, offset).map(Some)
+    }
+
+    /// Writes all of `bytes` at `offset`, growing the file where needed.
+    fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()>;
+    /// Length in bytes.
+    fn length(&self) -> io::Result<u64>;
+    /// Bytes of storage in use.
+    fn allocated_bytes(&self) -> io::Result<u64>;
+    /// Cuts or extends with zeros.
+    fn set_length(&self, length: u64) -> io::Result<()>;
+    /// Makes contents and length durable (`fdatasync(2)`).
+    fn sync(&self) -> io::Result<()>;
+    /// Takes an exclusive advisory lock for as long as the file is open; false when another process has it.
+    fn try_lock(&self) -> io::Result<bool>;
+}

@@ -1,0 +1,1 @@
+//! The metadata service: every operation one transaction over an ordered key-value engine.

@@ -1,0 +1,126 @@
+//! The cluster map: which nodes there are, what they do, which targets they hold.
+
+use crate::ids::{Epoch, NodeId, TargetId};
+
+/// What a node does.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[repr(u8)]
+pub enum Role {
+    /// Serves metadata.
+    Meta = 1,
+    /// Serves data.
+    Data = 2,
+}
+
+impl Role {
+    /// The role with this number, if there is one.
+    pub fn from_number(number: u32) -> Option<Role> {
+        match number {
+            1 => Some(Role::Meta),
+            2 => Some(Role::Data),
+            _ => None,
+        }
+    }
+
+    /// Its name in configuration files and tables.
+    pub fn name(self) -> &'static str {
+        match self {
+            Role::Meta => "meta",
+            Role::Data => "data",
+        }
+    }
+}
+
+/// Whether a node answers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[repr(u8)]
+pub enum NodeState {
+    /// Reported within the last [`crate::limits::NODE_SILENT_MS`].
+    #[default]
+    Up = 1,
+    /// Has not reported for longer.
+    Silent = 2,
+}
+
+/// Whether a target can be used.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[repr(u8)]
+pub enum TargetState {
+    /// Reads and writes.
+    #[default]
+    Serving = 1,
+    /// Reads; new data is refused because it is full.
+    Full = 2,
+    /// A disk error was seen: serves nothing until an operator acts.
+    Failed = 3,
+}
+
+impl TargetState {
+    /// The state with this number; an unknown one is taken as failed, the safe reading.
+    pub fn from_number(number: u32) -> TargetState {
+        match number {
+            1 => TargetState::Serving,
+            2 => TargetState::Full,
+            _ => TargetState::Failed,
+        }
+    }
+}
+
+/// One directory on one disk of a node.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Target {
+    /// Its id.
+    pub id: TargetId,
+    /// The node that holds it.
+    pub node: NodeId,
+    /// Its state at the last report.
+    pub state: TargetState,
+    /// Size of its file system.
+    pub capacity_bytes: u64,
+    /// Space left on it, after the reserve.
+    pub available_bytes: u64,
+    /// Why it failed, for people; empty otherwise.
+    pub trouble: String,
+}
+
+/// One daemon.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Node {
+    /// Its id.
+    pub id: NodeId,
+    /// Its name from the configuration, unique in the cluster.
+    pub name: String,
+    /// Where it is reached: `host:port`.
+    pub address: String,
+    /// What it does.
+    pub roles: Vec<Role>,
+    /// Whether it answers.
+    pub state: NodeState,
+    /// Milliseconds since it last reported.
+    pub silent_ms: u64,
+}
+
+/// The whole cluster as the metadata service knows it.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct ClusterMap {
+    /// Random id given at creation: daemons and clients of another cluster are refused by it.
+    pub cluster_id: u64,
+    /// Version of the membership.
+    pub epoch: Epoch,
+    /// All nodes.
+    pub nodes: Vec<Node>,
+    /// All targets.
+    pub targets: Vec<Target>,
+}
+
+impl ClusterMap {
+    /// The target with this id.
+    pub fn target(&self, id: TargetId) -> Option<&Target> {
+        self.targets.iter().find(|t| t.id == id)
+    }
+
+    /// The node with this id.
+    pub fn node(&self, id: NodeId) -> Option<&Node> {
+        self.nodes.iter().find(|n| n.id == id)
+    }
+}

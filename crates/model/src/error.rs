@@ -1,0 +1,195 @@
+//! Error codes: one list for the whole system, carried on the wire, each saying what to do about it.
+//!
+//! Numbers are part of the protocol and never reused. POSIX outcomes come first; the mapping to errno is here and
+//! nowhere else.
+
+use std::fmt;
+
+/// What the receiver of an error should do.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Action {
+    /// The same request may succeed later, and repeating it is safe: wait a little and send it again.
+    Retry,
+    /// The receiver's knowledge (cluster map, layout, session) is old: fetch it again, then repeat.
+    Refresh,
+    /// Repeating cannot help: report it.
+    GiveUp,
+}
+
+macro_rules! codes {
+    ($($(#[$doc:meta])* $name:ident = $number:literal, $errno:ident, $action:ident, $text:literal;)*) => {
+        /// The outcome of a failed operation.
+        #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+        #[repr(u16)]
+        pub enum Code { $($(#[$doc])* $name = $number,)* }
+
+        impl Code {
+            /// Every code, for tests and documents.
+            pub const ALL: &'static [Code] = &[$(Code::$name,)*];
+
+            /// The code with this number; a number unknown here (a newer peer's) is `Internal`.
+            pub fn from_number(number: u32) -> Code {
+                match number { $($number => Code::$name,)* _ => Code::Internal }
+            }
+
+            /// The number on the wire.
+            pub fn number(self) -> u32 { u32::from(self as u16) }
+
+            /// The errno a mount or an `io::Error` shows for it.
+            pub fn errno(self) -> i32 {
+                match self { $(Code::$name => errno::$errno,)* }
+            }
+
+            /// What to do about it.
+            pub fn action(self) -> Action {
+                match self { $(Code::$name => Action::$action,)* }
+            }
+
+            /// A short description for people.
+            pub fn text(self) -> &'static str {
+                match self { $(Code::$name => $text,)* }
+            }
+        }
+    };
+}
+
+/// Linux errno values (asm-generic, the same on every architecture we build for).
+mod errno {
+    pub(super) const EPERM: i32 = 1;
+    pub(super) const ENOENT: i32 = 2;
+    pub(super) const EINTR: i32 = 4;
+    pub(super) const EIO: i32 = 5;
+    pub(super) const EBADF: i32 = 9;
+    pub(super) const EAGAIN: i32 = 11;
+    pub(super) const EACCES: i32 = 13;
+    pub(super) const EBUSY: i32 = 16;
+    pub(super) const EEXIST: i32 = 17;
+    pub(super) const EXDEV: i32 = 18;
+    pub(super) const ENOTDIR: i32 = 20;
+    pub(super) const EISDIR: i32 = 21;
+    pub(super) const EINVAL: i32 = 22;
+    pub(super) const EFBIG: i32 = 27;
+    pub(super) const ENOSPC: i32 = 28;
+    pub(super) const EROFS: i32 = 30;
+    pub(super) const EMLINK: i32 = 31;
+    pub(super) const ERANGE: i32 = 34;
+    pub(super) const ENAMETOOLONG: i32 = 36;
+    pub(super) const ENOTEMPTY: i32 = 39;
+    pub(super) const ELOOP: i32 = 40;
+    pub(super) const ENODATA: i32 = 61;
+    pub(super) const ECOMM: i32 = 70;
+    pub(super) const EPROTO: i32 = 71;
+    pub(super) const EUCLEAN: i32 = 117;
+    pub(super) const EOPNOTSUPP: i32 = 95;
+    pub(super) const ETIMEDOUT: i32 = 110;
+    pub(super) const EHOSTUNREACH: i32 = 113;
+    pub(super) const ESTALE: i32 = 116;
+    pub(super) const ECANCELED: i32 = 125;
+    pub(super) const EKEYREJECTED: i32 = 129;
+}
+
+codes! {
+    /// No such file, directory, object or name.
+    NotFound = 1, ENOENT, GiveUp, "no such file or directory";
+    /// The name is taken.
+    Exists = 2, EEXIST, GiveUp, "file exists";
+    /// A component of the path is not a directory.
+    NotDirectory = 3, ENOTDIR, GiveUp, "not a directory";
+    /// The operation does not apply to directories.
+    IsDirectory = 4, EISDIR, GiveUp, "is a directory";
+    /// The directory has entries.
+    NotEmpty = 5, ENOTEMPTY, GiveUp, "directory not empty";
+    /// Arguments that make no sense together.
+    Invalid = 6, EINVAL, GiveUp, "invalid argument";
+    /// A name or path over its limit.
+    NameTooLong = 7, ENAMETOOLONG, GiveUp, "name too long";
+    /// Permission bits forbid it.
+    AccessDenied = 8, EACCES, GiveUp, "permission denied";
+    /// Only the owner or root may.
+    NotPermitted = 9, EPERM, GiveUp, "operation not permitted";
+    /// A target or the volume is full.
+    NoSpace = 10, ENOSPC, GiveUp, "no space left on device";
+    /// Beyond the largest file size.
+    TooLarge = 11, EFBIG, GiveUp, "file too large";
+    /// Too many hard links.
+    TooManyLinks = 12, EMLINK, GiveUp, "too many links";
+    /// Too many symbolic links in one path.
+    Loop = 13, ELOOP, GiveUp, "too many levels of symbolic links";
+    /// No such extended attribute.
+    NoAttribute = 14, ENODATA, GiveUp, "no such attribute";
+    /// The given buffer is too small for the value.
+    Range = 15, ERANGE, GiveUp, "result does not fit";
+    /// Not supported here.
+    Unsupported = 16, EOPNOTSUPP, GiveUp, "operation not supported";
+    /// The volume or target only reads.
+    ReadOnly = 17, EROFS, GiveUp, "read-only";
+    /// Source and destination lie on different file systems.
+    CrossDevice = 18, EXDEV, GiveUp, "cross-device link";
+    /// In use.
+    InUse = 19, EBUSY, GiveUp, "resource busy";
+    /// The inode behind a handle is gone.
+    Stale = 20, ESTALE, GiveUp, "stale file handle";
+    /// The handle is not open for this.
+    BadHandle = 21, EBADF, GiveUp, "bad file handle";
+    /// The caller was interrupted.
+    Interrupted = 22, EINTR, GiveUp, "interrupted";
+
+    /// A disk or the system under a server failed.
+    Io = 100, EIO, GiveUp, "input/output error";
+    /// Stored data does not match its checksum.
+    Corrupt = 101, EUCLEAN, GiveUp, "checksum mismatch";
+    /// The target was marked failed after a disk error and serves nothing until it is replaced.
+    TargetFailed = 102, EIO, GiveUp, "target failed";
+    /// No answer before the deadline.
+    Timeout = 103, ETIMEDOUT, GiveUp, "deadline passed";
+    /// No connection to the peer.
+    Unreachable = 104, EHOSTUNREACH, Retry, "peer unreachable";
+    /// The connection broke with the request in flight.
+    Disconnected = 105, ECOMM, Retry, "connection lost";
+    /// The server has no room for more work now.
+    Overloaded = 106, EAGAIN, Retry, "server overloaded";
+    /// Two transactions collided.
+    Conflict = 107, EAGAIN, Retry, "transaction conflict";
+    /// The request carries an old membership epoch.
+    WrongEpoch = 108, EAGAIN, Refresh, "membership changed";
+    /// The server does not hold this target.
+    WrongTarget = 109, EAGAIN, Refresh, "target is not here";
+    /// The session is unknown or expired.
+    SessionExpired = 110, ESTALE, Refresh, "session expired";
+    /// A frame or message that does not decode or breaks a limit.
+    BadRequest = 111, EPROTO, GiveUp, "malformed request";
+    /// The peer does not know the cluster key.
+    Unauthenticated = 112, EKEYREJECTED, GiveUp, "cluster key rejected";
+    /// The peer speaks another protocol or a version we do not.
+    VersionMismatch = 113, EPROTO, GiveUp, "protocol version mismatch";
+    /// Cancelled by the requester.
+    Cancelled = 114, ECANCELED, GiveUp, "cancelled";
+    /// The server is stopping or has not finished starting.
+    Unavailable = 115, EAGAIN, Retry, "server not ready";
+    /// A defect of ours.
+    Internal = 116, EIO, GiveUp, "internal error";
+}
+
+impl fmt::Display for Code {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.text())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_code_survives_the_wire() {
+        for &code in Code::ALL {
+            assert_eq!(Code::from_number(code.number()), code);
+        }
+    }
+
+    #[test]
+    fn a_number_from_a_newer_peer_is_internal_and_final() {
+        assert_eq!(Code::from_number(60_000), Code::Internal);
+        assert_eq!(Code::Internal.action(), Action::GiveUp);
+    }
+}

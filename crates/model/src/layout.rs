@@ -1,0 +1,82 @@
+//! Where a file's bytes lie: written down in full with each file, never derived.
+
+use crate::distribution::Distribution;
+use crate::ids::TargetId;
+use crate::limits;
+
+/// The layout of a striped file.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Layout {
+    /// Which of the file's lives (see [`crate::ObjectId`]).
+    pub generation: u32,
+    /// How bytes spread over the slots.
+    pub distribution: Distribution,
+    /// The target of each slot. Never empty, at most [`limits::STRIPE_WIDTH_MAX`].
+    pub targets: Vec<TargetId>,
+    /// Bit `n` is set once slot `n` has an object: a missing object there is then loss, not a hole.
+    pub written_slots: u64,
+}
+
+/// What a directory asks of the layouts of files created in it. Zero means "as the parent or the volume has it".
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct LayoutHint {
+    /// Bytes that go to one target before the next one's turn.
+    pub stripe_unit_bytes: u64,
+    /// Number of targets; capped at those that are there.
+    pub width: u32,
+}
+
+/// Why a stripe unit or a width was refused.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum LayoutError {
+    /// Checksum blocks must not straddle targets.
+    #[error("stripe unit {0} is not a multiple of 64 KiB between 64 KiB and 1 GiB")]
+    StripeUnit(u64),
+    /// No target, or more than a mask can hold.
+    #[error("stripe width {0} is not between 1 and 64")]
+    Width(usize),
+    /// A distribution written by a newer version.
+    #[error("unknown distribution {0}")]
+    Distribution(u32),
+}
+
+impl Layout {
+    /// A simple stripe over `targets`.
+    pub fn striped(generation: u32, unit_bytes: u64, targets: Vec<TargetId>) -> Result<Layout, LayoutError> {
+        let layout = Layout {
+            generation,
+            distribution: Distribution::SimpleStripe { unit_bytes },
+            targets,
+            written_slots: 0,
+        };
+        layout.check()?;
+        Ok(layout)
+    }
+
+    /// Refuses what could not be served; called on everything that comes from the network or the disk.
+    pub fn check(&self) -> Result<(), LayoutError> {
+        if self.targets.is_empty() || self.targets.len() > limits::STRIPE_WIDTH_MAX {
+            return Err(LayoutError::Width(self.targets.len()));
+        }
+        self.distribution.check()
+    }
+
+    /// Number of slots.
+    pub fn width(&self) -> u32 {
+        self.targets.len() as u32
+    }
+
+    /// True when slot `slot` has been written.
+    pub fn is_written(&self, slot: u32) -> bool {
+        slot < 64 && self.written_slots & (1 << slot) != 0
+    }
+}
+
+/// Checks a stripe unit.
+pub fn check_stripe_unit(unit_bytes: u64) -> Result<(), LayoutError> {
+    let block = limits::BLOCK_BYTES as u64;
+    if unit_bytes < block || unit_bytes > limits::STRIPE_UNIT_BYTES_MAX || !unit_bytes.is_multiple_of(block) {
+        return Err(LayoutError::StripeUnit(unit_bytes));
+    }
+    Ok(())
+}

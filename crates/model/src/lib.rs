@@ -1,0 +1,21 @@
+//! The nouns of Vazão, without I/O: ids, attributes, layouts, limits, error codes, the cluster map.
+//!
+//! Everything else imports this crate and it imports nothing of ours. It knows neither files nor sockets nor
+//! clocks: what it computes, it computes from its arguments, so that all of it can be tested as mathematics.
+
+pub mod attributes;
+pub mod checksum;
+pub mod cluster;
+pub mod distribution;
+pub mod error;
+pub mod ids;
+pub mod layout;
+pub mod limits;
+pub mod name;
+
+pub use attributes::{Attributes, FileKind, Timestamp};
+pub use cluster::{ClusterMap, Node, NodeState, Role, Target, TargetState};
+pub use error::{Action, Code};
+pub use ids::{Epoch, InodeId, NodeId, ObjectId, SessionId, TargetId};
+pub use layout::{Layout, LayoutHint};
+pub use name::{Name, VolumePath};

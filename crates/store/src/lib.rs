@@ -1,0 +1,1 @@
+//! The data server: checksummed objects on one or many target directories.

@@ -1,0 +1,22 @@
+//! Frames, the one table of operations, connections: how any part of Vazão talks to another.
+//!
+//! The protocol is specified byte by byte in `docs/wire.md`. This crate knows what an operation is called and what it
+//! carries, and nothing of what it does.
+
+pub mod convert;
+pub mod operation;
+pub mod service;
+pub mod transport;
+
+/// The messages of `proto/vazao.proto`, generated.
+#[allow(
+    missing_docs,
+    unreachable_pub,
+    clippy::all,
+    reason = "generated code; the .proto is its documentation"
+)]
+pub mod proto {
+    include!(concat!(env!("OUT_DIR"), "/vazao.v1.rs"));
+}
+
+pub use operation::{Method, Operation, op};

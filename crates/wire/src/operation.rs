@@ -1,0 +1,158 @@
+//! The one table of operations: a method's number, its messages, who serves it, and whether it may be repeated.
+
+use crate::proto;
+
+/// An operation: ties a method number to its messages.
+pub trait Operation {
+    /// Its number in the frame header.
+    const METHOD: Method;
+    /// Its arguments.
+    type Request: prost::Message + Default;
+    /// Its result.
+    type Response: prost::Message + Default;
+}
+
+/// Whether a request whose answer was lost may be sent again.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Repeat {
+    /// Always: it changes nothing, or changes it to the same state again.
+    Safe,
+    /// Yes, with the same `Once`: the server then answers from its slot table.
+    Once,
+}
+
+macro_rules! operations {
+    ($($(#[$doc:meta])* $name:ident = $number:literal, $request:ident, $response:ident, $repeat:ident;)*) => {
+        /// The method number of a frame.
+        #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+        #[repr(u16)]
+        pub enum Method { $($(#[$doc])* $name = $number,)* }
+
+        impl Method {
+            /// Every method, in the order of the table.
+            pub const ALL: &'static [Method] = &[$(Method::$name,)*];
+
+            /// The method with this number, if there is one.
+            pub fn from_number(number: u16) -> Option<Method> {
+                match number { $($number => Some(Method::$name),)* _ => None }
+            }
+
+            /// Its number in the frame header.
+            pub fn number(self) -> u16 { self as u16 }
+
+            /// Its name in logs and metrics.
+            pub fn name(self) -> &'static str {
+                match self { $(Method::$name => stringify!($name),)* }
+            }
+
+            /// Whether it may be sent again when its answer was lost.
+            pub fn repeat(self) -> Repeat {
+                match self { $(Method::$name => Repeat::$repeat,)* }
+            }
+        }
+
+        /// A type for each operation, to name it in generic code: `op::Lookup`.
+        pub mod op {
+            use super::{Method, Operation, proto};
+            $(
+                $(#[$doc])*
+                #[derive(Clone, Copy, Debug)]
+                pub struct $name;
+                impl Operation for $name {
+                    const METHOD: Method = Method::$name;
+                    type Request = proto::$request;
+                    type Response = proto::$response;
+                }
+            )*
+        }
+    };
+}
+
+operations! {
+    /// Answers at once; any node.
+    Ping = 0x0001, PingRequest, PingResponse, Safe;
+
+    /// A client's stay begins.
+    OpenSession = 0x0101, OpenSessionRequest, OpenSessionResponse, Safe;
+    /// Lease, map and orphans.
+    RenewSession = 0x0102, RenewSessionRequest, RenewSessionResponse, Safe;
+    /// A client's stay ends.
+    CloseSession = 0x0103, CloseSessionRequest, CloseSessionResponse, Safe;
+    /// The cluster map.
+    GetClusterMap = 0x0104, GetClusterMapRequest, GetClusterMapResponse, Safe;
+    /// A server's announcement and heartbeat.
+    RegisterNode = 0x0105, RegisterNodeRequest, RegisterNodeResponse, Safe;
+
+    /// One name in one directory.
+    Lookup = 0x0110, LookupRequest, LookupResponse, Safe;
+    /// A whole path.
+    Resolve = 0x0111, ResolveRequest, ResolveResponse, Safe;
+    /// stat.
+    GetAttributes = 0x0112, GetAttributesRequest, GetAttributesResponse, Safe;
+    /// chmod, chown, utimens, truncate.
+    SetAttributes = 0x0113, SetAttributesRequest, SetAttributesResponse, Once;
+    /// Attributes, layout and inline contents.
+    Open = 0x0114, OpenRequest, OpenResponse, Once;
+    /// Any new inode.
+    Create = 0x0115, CreateRequest, CreateResponse, Once;
+    /// A further name.
+    Link = 0x0116, LinkRequest, LinkResponse, Once;
+    /// unlink and rmdir.
+    Unlink = 0x0117, UnlinkRequest, UnlinkResponse, Once;
+    /// rename in its three modes.
+    Rename = 0x0118, RenameRequest, RenameResponse, Once;
+    /// A page of a directory.
+    List = 0x0119, ListRequest, ListResponse, Safe;
+
+    /// A layout for a file that outgrows its inode record.
+    AssignLayout = 0x0120, AssignLayoutRequest, AssignLayoutResponse, Once;
+    /// A writer's report.
+    Commit = 0x0121, CommitRequest, CommitResponse, Once;
+    /// Stripe unit and width of new files.
+    SetLayoutHint = 0x0122, SetLayoutHintRequest, SetLayoutHintResponse, Once;
+    /// The same, asked.
+    GetLayoutHint = 0x0123, GetLayoutHintRequest, GetLayoutHintResponse, Safe;
+    /// Unlinked inodes are no longer open.
+    Release = 0x0124, ReleaseRequest, ReleaseResponse, Safe;
+    /// Durability of all before.
+    Sync = 0x0125, SyncRequest, SyncResponse, Safe;
+    /// statfs.
+    Space = 0x0126, SpaceRequest, SpaceResponse, Safe;
+
+    /// One extended attribute.
+    GetXattr = 0x0130, GetXattrRequest, GetXattrResponse, Safe;
+    /// Sets one.
+    SetXattr = 0x0131, SetXattrRequest, SetXattrResponse, Once;
+    /// All names.
+    ListXattrs = 0x0132, ListXattrsRequest, ListXattrsResponse, Safe;
+    /// Removes one.
+    RemoveXattr = 0x0133, RemoveXattrRequest, RemoveXattrResponse, Once;
+
+    /// Bytes of an object.
+    Read = 0x0201, ReadRequest, ReadResponse, Safe;
+    /// Bytes into an object.
+    Write = 0x0202, WriteRequest, WriteResponse, Safe;
+    /// Cuts an object.
+    TruncateObject = 0x0203, TruncateObjectRequest, TruncateObjectResponse, Safe;
+    /// Makes objects durable.
+    SyncObjects = 0x0204, SyncObjectsRequest, SyncObjectsResponse, Safe;
+    /// Removes objects.
+    RemoveObjects = 0x0205, RemoveObjectsRequest, RemoveObjectsResponse, Safe;
+    /// Length and space of an object.
+    StatObject = 0x0206, StatObjectRequest, StatObjectResponse, Safe;
+    /// A page of a target's objects.
+    ListObjects = 0x0207, ListObjectsRequest, ListObjectsResponse, Safe;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_method_number_is_found_again() {
+        for &method in Method::ALL {
+            assert_eq!(Method::from_number(method.number()), Some(method));
+        }
+        assert_eq!(Method::from_number(0xFFFF), None);
+    }
+}

@@ -1,0 +1,117 @@
+//! What a server implements: requests in, answers out, independent of the way they travel.
+//!
+//! A loop thread receives what is there from its connections, hands each request to [`Service::handle`], calls
+//! [`Service::flush`] once, and only then sends the answers: that is where a batch of metadata changes reaches its log.
+//! The simulation calls the same two functions without sockets.
+
+use crate::operation::Method;
+use vazao_model::Code;
+
+/// A request as the service sees it; the slices live as long as the call.
+#[derive(Clone, Copy, Debug)]
+pub struct Request<'a> {
+    /// What is asked.
+    pub method: Method,
+    /// Unique over clients and time as far as 64 random bits go: the same in the logs of both ends.
+    pub id: u64,
+    /// The encoded arguments.
+    pub message: &'a [u8],
+    /// Raw bytes that came along.
+    pub attachment: &'a [u8],
+    /// When the requester stops waiting, on the service's own clock.
+    pub deadline_ns: u64,
+}
+
+/// A failed operation on its way to the requester.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("{detail}: {code}")]
+pub struct Fault {
+    /// What happened and what to do about it.
+    pub code: Code,
+    /// Which thing, and where; for people.
+    pub detail: String,
+}
+
+impl Fault {
+    /// A fault about `detail`.
+    pub fn new(code: Code, detail: impl Into<String>) -> Fault {
+        Fault { code, detail: detail.into() }
+    }
+}
+
+impl From<Code> for Fault {
+    fn from(code: Code) -> Fault {
+        Fault { code, detail: String::new() }
+    }
+}
+
+/// Where the answer to one request goes. Exactly one of its functions is called, once, for each request.
+pub trait Responder {
+    /// Answers with an encoded message and no attachment.
+    fn reply(&mut self, message: &[u8]);
+
+    /// Answers with a message and an attachment of `length` bytes that `fill` writes in place. `fill` gets a slice
+    /// of exactly that length with unspecified contents. When it fails, the fault is the answer instead.
+    fn reply_with(
+        &mut self,
+        message: &[u8],
+        length: usize,
+        fill: &mut dyn FnMut(&mut [u8]) -> Result<(), Fault>,
+    );
+
+    /// Answers with an error.
+    fn fail(&mut self, fault: &Fault);
+
+    /// Takes the answer out of the loop's hands: it will come later, from any thread. A deferred answer that is dropped
+    /// without a reply answers `Internal`, so that no requester hangs.
+    fn defer(&mut self) -> Deferred;
+}
+
+/// An answer that comes later.
+pub struct Deferred {
+    complete: Option<Box<dyn FnOnce(Answer) + Send>>,
+}
+
+/// A complete answer that owns its parts.
+pub type Answer = Result<(Vec<u8>, Vec<u8>), Fault>;
+
+impl std::fmt::Debug for Deferred {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Deferred").finish_non_exhaustive()
+    }
+}
+
+impl Deferred {
+    /// An answer that `complete` will deliver.
+    pub fn new(complete: impl FnOnce(Answer) + Send + 'static) -> Deferred {
+        Deferred { complete: Some(Box::new(complete)) }
+    }
+
+    /// Delivers the answer: message and attachment, or a fault.
+    pub fn finish(mut self, answer: Answer) {
+        if let Some(complete) = self.complete.take() {
+            complete(answer);
+        }
+    }
+}
+
+impl Drop for Deferred {
+    fn drop(&mut self) {
+        if let Some(complete) = self.complete.take() {
+            complete(Err(Fault::new(Code::Internal, "the server dropped the request")));
+        }
+    }
+}
+
+/// A server's operations.
+pub trait Service: Send + Sync + 'static {
+    /// Handles one request. May be called from several threads at once. Must not block for longer than a cached
+    /// read or write takes: what has to wait takes [`Responder::defer`] and finishes elsewhere.
+    fn handle(&self, request: Request<'_>, responder: &mut dyn Responder);
+
+    /// Called after a batch of requests and before any of their answers is sent. An error means that none of the
+    /// batch may be believed: the answers are thrown away and the connections closed.
+    fn flush(&self) -> Result<(), Fault> {
+        Ok(())
+    }
+}

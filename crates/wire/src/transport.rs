@@ -1,0 +1,137 @@
+//! What a requester uses: calls to addresses, many in flight. The real one is TCP; the simulation has its own.
+
+use crate::operation::{Method, Operation};
+use crate::service::Fault;
+use prost::Message;
+use std::sync::Arc;
+use vazao_meter::Clock;
+use vazao_model::Code;
+
+/// An answer as the requester gets it.
+#[derive(Debug)]
+pub struct Received {
+    /// The encoded result.
+    pub message: Vec<u8>,
+    /// Raw bytes that came along.
+    pub attachment: Buffer,
+    /// Microseconds from the request's arrival at the server to its answer's departure.
+    pub service_us: u32,
+}
+
+/// Bytes in a reused allocation: it goes back to its pool when dropped.
+#[derive(Default)]
+pub struct Buffer {
+    bytes: Vec<u8>,
+    home: Option<Arc<dyn Pool>>,
+}
+
+/// Takes buffers back.
+pub trait Pool: Send + Sync {
+    /// Keeps the allocation for later, or frees it when it has enough.
+    fn put_back(&self, bytes: Vec<u8>);
+}
+
+impl Buffer {
+    /// A buffer that returns to `home`.
+    pub fn new(bytes: Vec<u8>, home: Option<Arc<dyn Pool>>) -> Buffer {
+        Buffer { bytes, home }
+    }
+}
+
+impl std::ops::Deref for Buffer {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+impl std::fmt::Debug for Buffer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Buffer({} bytes)", self.bytes.len())
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        if let Some(home) = self.home.take() {
+            home.put_back(std::mem::take(&mut self.bytes));
+        }
+    }
+}
+
+/// A request in flight.
+pub trait Pending: Send {
+    /// Waits for the answer until the request's deadline. Errors: the server's fault, or `Timeout`, `Unreachable`,
+    /// `Disconnected` with the peer's name in the detail.
+    fn wait(self: Box<Self>) -> Result<Received, Fault>;
+
+    /// True once `wait` will not block.
+    fn is_done(&self) -> bool;
+}
+
+/// Carries requests to servers.
+pub trait Transport: Send + Sync + 'static {
+    /// Sends a request to `address` (`host:port`) and returns without waiting for the answer; the bytes may be reused
+    /// at once. Failures to connect or send come out of [`Pending::wait`]. Dropping the pending request cancels it.
+    fn submit(
+        &self,
+        address: &str,
+        method: Method,
+        message: &[u8],
+        attachment: &[u8],
+        deadline_ns: u64,
+    ) -> Box<dyn Pending>;
+
+    /// The clock that deadlines are on.
+    fn clock(&self) -> Arc<dyn Clock>;
+}
+
+/// A typed request in flight.
+pub struct PendingCall<O: Operation> {
+    pending: Box<dyn Pending>,
+    operation: std::marker::PhantomData<fn() -> O>,
+}
+
+impl<O: Operation> std::fmt::Debug for PendingCall<O> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "PendingCall({})", O::METHOD.name())
+    }
+}
+
+impl<O: Operation> PendingCall<O> {
+    /// Waits for the result and the attachment.
+    pub fn wait(self) -> Result<(O::Response, Buffer), Fault> {
+        let received = self.pending.wait()?;
+        let response = O::Response::decode(received.message.as_slice())
+            .map_err(|e| Fault::new(Code::BadRequest, format!("answer to {}: {e}", O::METHOD.name())))?;
+        Ok((response, received.attachment))
+    }
+
+    /// True once `wait` will not block.
+    pub fn is_done(&self) -> bool {
+        self.pending.is_done()
+    }
+}
+
+/// Sends a typed request.
+pub fn submit<O: Operation>(
+    transport: &dyn Transport,
+    address: &str,
+    request: &O::Request,
+    attachment: &[u8],
+    deadline_ns: u64,
+) -> PendingCall<O> {
+    let message = request.encode_to_vec();
+    let pending = transport.submit(address, O::METHOD, &message, attachment, deadline_ns);
+    PendingCall { pending, operation: std::marker::PhantomData }
+}
+
+/// Sends a typed request and waits for its result; for operations without attachments.
+pub fn call<O: Operation>(
+    transport: &dyn Transport,
+    address: &str,
+    request: &O::Request,
+    deadline_ns: u64,
+) -> Result<O::Response, Fault> {
+    submit::<O>(transport, address, request, &[], deadline_ns).wait().map(|(response, _)| response)
+}
