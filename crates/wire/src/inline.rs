@@ -1,0 +1,227 @@
+//! A transport without sockets: a request is handled at once in the caller's thread. For tests and simulation.
+//!
+//! With a [`ManualClock`](vazao_meter::ManualClock) and services in their manual mode nothing in it depends on threads or on
+//! real time, so one seed decides a whole run.
+
+use crate::operation::Method;
+use crate::service::{Answer, Deferred, Fault, Request, Responder, Service};
+use crate::transport::{Buffer, Pending, Received, Transport};
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use vazao_meter::Clock;
+use vazao_model::Code;
+
+/// What happens to one request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Fate {
+    /// It is handled and answered.
+    Deliver,
+    /// It never arrives; the requester waits until its deadline.
+    LoseRequest,
+    /// It is handled, but the answer never arrives.
+    LoseAnswer,
+    /// The connection breaks before it arrives.
+    BreakBefore,
+    /// The connection breaks after it was handled.
+    BreakAfter,
+}
+
+/// Decides the fate of each request.
+pub type Fates = Box<dyn FnMut(&str, Method) -> Fate + Send>;
+
+/// Called while a requester waits for an answer that has been deferred.
+pub type Idle = Arc<dyn Fn() + Send + Sync>;
+
+#[derive(Default)]
+struct Hooks {
+    fates: Option<Fates>,
+    idle: Option<Idle>,
+}
+
+/// The transport.
+pub struct InlineTransport {
+    clock: Arc<dyn Clock>,
+    services: Mutex<HashMap<String, Arc<dyn Service>>>,
+    hooks: Mutex<Hooks>,
+    next_id: AtomicU64,
+}
+
+/// While waiting for a deferred answer the clock moves in steps of this.
+const WAIT_STEP: Duration = Duration::from_micros(100);
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl InlineTransport {
+    /// A transport with no services.
+    pub fn new(clock: Arc<dyn Clock>) -> Arc<InlineTransport> {
+        let next_id = AtomicU64::new(1);
+        Arc::new(InlineTransport { clock, services: Mutex::default(), hooks: Mutex::default(), next_id })
+    }
+
+    /// Puts a service at `address`, in place of the one that was there.
+    pub fn serve(&self, address: &str, service: Arc<dyn Service>) {
+        locked(&self.services).insert(address.to_owned(), service);
+    }
+
+    /// Takes the service at `address` away: requests to it are refused as unreachable.
+    pub fn stop(&self, address: &str) {
+        locked(&self.services).remove(address);
+    }
+
+    /// Decides the fate of the requests from now on; `None` delivers them all.
+    pub fn set_fates(&self, fates: Option<Fates>) {
+        locked(&self.hooks).fates = fates;
+    }
+
+    /// Called, with the clock moving, while somebody waits for a deferred answer: the simulation's background work.
+    pub fn set_idle(&self, idle: Option<Idle>) {
+        locked(&self.hooks).idle = idle;
+    }
+
+    fn fate(&self, address: &str, method: Method) -> Fate {
+        locked(&self.hooks).fates.as_mut().map_or(Fate::Deliver, |decide| decide(address, method))
+    }
+
+    fn deliver(&self, service: &dyn Service, request: Request<'_>) -> State {
+        let mut responder = InlineResponder::default();
+        service.handle(request, &mut responder);
+        match (service.flush(), responder.state) {
+            (Err(fault), _) => State::Answered(Err(Fault::new(Code::Disconnected, fault.to_string()))),
+            (Ok(()), Some(state)) => state,
+            (Ok(()), None) => State::Answered(Err(Fault::new(Code::Internal, "the service did not answer"))),
+        }
+    }
+}
+
+enum State {
+    Answered(Answer),
+    Deferred(Arc<Mutex<Option<Answer>>>),
+    Lost,
+}
+
+#[derive(Default)]
+struct InlineResponder {
+    state: Option<State>,
+}
+
+impl Responder for InlineResponder {
+    fn reply(&mut self, message: &[u8]) {
+        self.state = Some(State::Answered(Ok((message.to_vec(), Vec::new()))));
+    }
+
+    fn reply_with(
+        &mut self,
+        message: &[u8],
+        length: usize,
+        fill: &mut dyn FnMut(&mut [u8]) -> Result<(), Fault>,
+    ) {
+        let mut attachment = vec![0xA5; length];
+        let answer = fill(&mut attachment).map(|()| (message.to_vec(), attachment));
+        self.state = Some(State::Answered(answer));
+    }
+
+    fn fail(&mut self, fault: &Fault) {
+        self.state = Some(State::Answered(Err(fault.clone())));
+    }
+
+    fn defer(&mut self) -> Deferred {
+        let place = Arc::new(Mutex::new(None));
+        self.state = Some(State::Deferred(Arc::clone(&place)));
+        Deferred::new(move |answer| *locked(&place) = Some(answer))
+    }
+}
+
+struct InlinePending {
+    state: State,
+    deadline_ns: u64,
+    address: String,
+    clock: Arc<dyn Clock>,
+    idle: Option<Idle>,
+}
+
+impl InlinePending {
+    fn time_out(&self) -> Answer {
+        let left = self.deadline_ns.saturating_sub(self.clock.now_ns());
+        self.clock.sleep(Duration::from_nanos(left));
+        Err(Fault::new(Code::Timeout, format!("{} has not answered", self.address)))
+    }
+
+    fn wait_deferred(&self, place: &Mutex<Option<Answer>>) -> Answer {
+        loop {
+            if let Some(answer) = locked(place).take() {
+                return answer;
+            }
+            if self.clock.now_ns() >= self.deadline_ns {
+                return self.time_out();
+            }
+            self.clock.sleep(WAIT_STEP);
+            if let Some(idle) = &self.idle {
+                idle();
+            }
+        }
+    }
+}
+
+impl Pending for InlinePending {
+    fn wait(mut self: Box<Self>) -> Result<Received, Fault> {
+        let answer = match std::mem::replace(&mut self.state, State::Lost) {
+            State::Answered(answer) => answer,
+            State::Deferred(place) => self.wait_deferred(&place),
+            State::Lost => self.time_out(),
+        };
+        let (message, attachment) = answer?;
+        Ok(Received { message, attachment: Buffer::new(attachment, None), service_us: 0 })
+    }
+
+    fn is_done(&self) -> bool {
+        match &self.state {
+            State::Answered(_) => true,
+            State::Deferred(place) => locked(place).is_some(),
+            State::Lost => self.clock.now_ns() >= self.deadline_ns,
+        }
+    }
+}
+
+impl Transport for InlineTransport {
+    fn submit(
+        &self,
+        address: &str,
+        method: Method,
+        message: &[u8],
+        attachment: &[u8],
+        deadline_ns: u64,
+    ) -> Box<dyn Pending> {
+        let broken = || {
+            State::Answered(Err(Fault::new(Code::Disconnected, format!("{address} broke the connection"))))
+        };
+        let service = locked(&self.services).get(address).cloned();
+        let fate = self.fate(address, method);
+        let state = match (service, fate) {
+            (None, _) => {
+                State::Answered(Err(Fault::new(Code::Unreachable, format!("no server at {address}"))))
+            }
+            (_, Fate::LoseRequest) => State::Lost,
+            (_, Fate::BreakBefore) => broken(),
+            (Some(service), fate) => {
+                let id = self.next_id.fetch_add(1, Ordering::Relaxed);
+                let state = self.deliver(&*service, Request { method, id, message, attachment, deadline_ns });
+                match fate {
+                    Fate::LoseAnswer => State::Lost,
+                    Fate::BreakAfter => broken(),
+                    _ => state,
+                }
+            }
+        };
+        let idle = locked(&self.hooks).idle.clone();
+        let clock = Arc::clone(&self.clock);
+        Box::new(InlinePending { state, deadline_ns, address: address.to_owned(), clock, idle })
+    }
+
+    fn clock(&self) -> Arc<dyn Clock> {
+        Arc::clone(&self.clock)
+    }
+}
