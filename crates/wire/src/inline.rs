@@ -174,7 +174,8 @@ impl Pending for InlinePending {
             State::Lost => self.time_out(),
         };
         let (message, attachment) = answer?;
-        Ok(Received { message, attachment: Buffer::new(attachment, None), service_us: 0 })
+        let length = attachment.len();
+        Ok(Received { message, attachment: Buffer::new(attachment, length, None), service_us: 0 })
     }
 
     fn is_done(&self) -> bool {

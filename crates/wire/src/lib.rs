@@ -4,6 +4,8 @@
 //! carries, and nothing of what it does.
 
 pub mod convert;
+pub mod frame;
+pub mod hello;
 pub mod inline;
 pub mod key;
 pub mod operation;

@@ -22,6 +22,7 @@ pub struct Received {
 #[derive(Default)]
 pub struct Buffer {
     bytes: Vec<u8>,
+    length: usize,
     home: Option<Arc<dyn Pool>>,
 }
 
@@ -32,22 +33,24 @@ pub trait Pool: Send + Sync {
 }
 
 impl Buffer {
-    /// A buffer that returns to `home`.
-    pub fn new(bytes: Vec<u8>, home: Option<Arc<dyn Pool>>) -> Buffer {
-        Buffer { bytes, home }
+    /// The first `length` bytes of an allocation that returns to `home`. The rest stays initialised, so that the next
+    /// user need not clear it.
+    pub fn new(bytes: Vec<u8>, length: usize, home: Option<Arc<dyn Pool>>) -> Buffer {
+        let length = length.min(bytes.len());
+        Buffer { bytes, length, home }
     }
 }
 
 impl std::ops::Deref for Buffer {
     type Target = [u8];
     fn deref(&self) -> &[u8] {
-        &self.bytes
+        &self.bytes[..self.length]
     }
 }
 
 impl std::fmt::Debug for Buffer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Buffer({} bytes)", self.bytes.len())
+        write!(f, "Buffer({} bytes)", self.length)
     }
 }
 
