@@ -1,0 +1,108 @@
+//! Which operations fail on purpose, and how many there were.
+
+use super::lock;
+use std::io;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+/// What an operation does to the disk.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Access {
+    /// Looks at contents or names.
+    Read,
+    /// Changes contents or names.
+    Write,
+    /// Makes changes durable.
+    Sync,
+}
+
+/// Counts of operations.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Operations {
+    /// Reads of files, and lists and plain opens.
+    pub reads: u64,
+    /// Writes and length changes of files, and changes of names.
+    pub writes: u64,
+    /// Syncs of files and directories.
+    pub syncs: u64,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Faults {
+    planned: Mutex<Planned>,
+    /// Saves the lock above as long as nothing is planned.
+    any_planned: AtomicBool,
+    uncached: AtomicBool,
+    reads: AtomicU64,
+    writes: AtomicU64,
+    syncs: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+struct Planned {
+    after: Option<(u64, io::ErrorKind)>,
+    paths: Vec<(Access, String, io::ErrorKind)>,
+}
+
+impl Faults {
+    /// Counts an operation and fails it when that is planned.
+    pub(super) fn check(&self, access: Access, path: &str) -> io::Result<()> {
+        let counter = match access {
+            Access::Read => &self.reads,
+            Access::Write => &self.writes,
+            Access::Sync => &self.syncs,
+        };
+        counter.fetch_add(1, Ordering::Relaxed);
+        if !self.any_planned.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        match lock(&self.planned).next(access, path) {
+            Some(kind) => Err(io::Error::new(kind, format!("fault injected into {access:?} of {path}"))),
+            None => Ok(()),
+        }
+    }
+
+    pub(super) fn fail_after(&self, count: u64, kind: io::ErrorKind) {
+        lock(&self.planned).after = Some((count, kind));
+        self.any_planned.store(true, Ordering::Release);
+    }
+
+    pub(super) fn fail_path(&self, access: Access, part: &str, kind: io::ErrorKind) {
+        lock(&self.planned).paths.push((access, part.to_string(), kind));
+        self.any_planned.store(true, Ordering::Release);
+    }
+
+    pub(super) fn clear(&self) {
+        *lock(&self.planned) = Planned::default();
+        self.any_planned.store(false, Ordering::Release);
+    }
+
+    pub(super) fn set_cached(&self, cached: bool) {
+        self.uncached.store(!cached, Ordering::Relaxed);
+    }
+
+    pub(super) fn is_cached(&self) -> bool {
+        !self.uncached.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn operations(&self) -> Operations {
+        Operations {
+            reads: self.reads.load(Ordering::Relaxed),
+            writes: self.writes.load(Ordering::Relaxed),
+            syncs: self.syncs.load(Ordering::Relaxed),
+        }
+    }
+}
+
+impl Planned {
+    fn next(&mut self, access: Access, path: &str) -> Option<io::ErrorKind> {
+        match &mut self.after {
+            Some((0, kind)) => return Some(*kind),
+            Some((left, _)) => *left -= 1,
+            None => {}
+        }
+        // A disk that cannot write cannot make anything durable either.
+        let hits = |planned: Access| planned == access || (planned, access) == (Access::Write, Access::Sync);
+        self.paths.iter().find(|(planned, part, _)| hits(*planned) && path.contains(part)).map(|f| f.2)
+    }
+}
