@@ -6,7 +6,8 @@ use std::sync::Arc;
 /// Granularity of holes and of space accounting.
 pub(super) const PAGE_BYTES: usize = 4096;
 
-type Page = [u8; PAGE_BYTES];
+/// Always [`PAGE_BYTES`] long; a slice, because it is then allocated and copied in one step.
+type Page = [u8];
 
 /// Pages that are there, and the length. Bytes in no page are zero; pages hold zeros beyond the length.
 #[derive(Clone, Debug, Default)]
@@ -78,7 +79,11 @@ impl Contents {
         for run in runs(offset, bytes.len()) {
             let (piece, after) = rest.split_at(run.length);
             rest = after;
-            let page = self.pages.entry(run.page).or_insert_with(|| Arc::new([0; PAGE_BYTES]));
+            if run.length == PAGE_BYTES {
+                self.pages.insert(run.page, Arc::from(piece));
+                continue;
+            }
+            let page = self.pages.entry(run.page).or_insert_with(|| Arc::from(&[0; PAGE_BYTES][..]));
             Arc::make_mut(page)[run.start..run.start + run.length].copy_from_slice(piece);
         }
     }
