@@ -50,8 +50,7 @@ pub struct Accounts {
 impl Accounts {
     /// An empty table.
     pub const fn new() -> Accounts {
-        const EMPTY: (Counter, Counter) = (Counter::new(), Counter::new());
-        Accounts { spent: [EMPTY; 7] }
+        Accounts { spent: [const { (Counter::new(), Counter::new()) }; 7] }
     }
 
     /// Charges `nanoseconds` and one event to `cause`.
