@@ -10,6 +10,7 @@ pub mod inline;
 pub mod key;
 pub mod operation;
 pub mod service;
+pub mod tcp;
 pub mod transport;
 
 /// The messages of `proto/vazao.proto`, generated.

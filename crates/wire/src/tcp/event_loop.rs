@@ -1,0 +1,304 @@
+//! One server thread: waits for its connections, handles what they sent, flushes once, sends all answers.
+
+use super::buffers::Stack;
+use super::inbox::{Inbox, Notice};
+use super::served::{Close, Served, Surroundings, encode_failure};
+use super::server::Shared;
+use crate::frame::{HEADER_BYTES, Header, METHOD_HELLO, flags};
+use crate::service::Fault;
+use rustix::event::{Timespec, epoll};
+use rustix::io::Errno;
+use std::collections::HashMap;
+use std::io::{self, Write};
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use tracing::{debug, info, warn};
+use vazao_meter::Cause;
+use vazao_model::Code;
+use vazao_model::limits::{CONNECTIONS_MAX, DEADLINE_MS_DEFAULT, HELLO_MS_MAX};
+
+/// Received bytes that are handled between two flushes of one connection: four of the usual 256 KiB writes.
+const SCRATCH_BYTES: usize = 1 << 20;
+
+/// A connection with more unsent bytes than this is not read from until it has drained.
+const UNSENT_BYTES_MAX: usize = 2 << 20;
+
+/// Connections whose peers owe bytes are looked at this often.
+const SWEEP_NS: u64 = 1_000_000_000;
+
+const LISTENER: u64 = 0;
+const INBOX: u64 = 1;
+const FIRST_CONNECTION: u64 = 2;
+
+/// The state of one loop thread.
+pub(super) struct EventLoop {
+    shared: Arc<Shared>,
+    inbox: Arc<Inbox>,
+    epoll: OwnedFd,
+    listener: Option<TcpListener>,
+    connections: HashMap<u64, Served>,
+    next_id: u64,
+    next_loop: usize,
+    stack: Stack,
+    scratch: Vec<u8>,
+    /// Connections with answers of this round.
+    answered: Vec<u64>,
+    swept_ns: u64,
+}
+
+impl EventLoop {
+    pub(super) fn new(
+        shared: Arc<Shared>,
+        index: usize,
+        listener: Option<TcpListener>,
+    ) -> io::Result<EventLoop> {
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        let inbox = Arc::clone(&shared.inboxes[index]);
+        epoll::add(&epoll, &*inbox, epoll::EventData::new_u64(INBOX), epoll::EventFlags::IN)?;
+        if let Some(listener) = &listener {
+            listener.set_nonblocking(true)?;
+            epoll::add(&epoll, listener, epoll::EventData::new_u64(LISTENER), epoll::EventFlags::IN)?;
+        }
+        Ok(EventLoop {
+            shared,
+            inbox,
+            epoll,
+            listener,
+            connections: HashMap::new(),
+            next_id: FIRST_CONNECTION,
+            next_loop: 0,
+            stack: Stack::default(),
+            scratch: vec![0; SCRATCH_BYTES],
+            answered: Vec::new(),
+            swept_ns: 0,
+        })
+    }
+
+    /// Serves until the server stops.
+    pub(super) fn run(mut self) {
+        let mut events = Vec::with_capacity(256);
+        let second = Timespec { tv_sec: 1, tv_nsec: 0 };
+        let mut round_ended_ns = self.shared.clock.now_ns();
+        while !self.shared.stopping.load(Ordering::Acquire) {
+            events.clear();
+            match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut events), Some(&second)) {
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(error) => {
+                    warn!(%error, "a server thread ends: epoll failed");
+                    return;
+                }
+            }
+            let started_ns = self.shared.clock.now_ns();
+            self.shared.metrics.accounts.charge(Cause::Idle, started_ns.saturating_sub(round_ended_ns));
+            self.round(&events, started_ns);
+            round_ended_ns = self.shared.clock.now_ns();
+            self.shared.metrics.accounts.charge(Cause::Compute, round_ended_ns.saturating_sub(started_ns));
+        }
+        self.connections.values_mut().for_each(|connection| {
+            let _ = connection.send(&mut self.stack);
+        });
+    }
+
+    fn round(&mut self, events: &[epoll::Event], started_ns: u64) {
+        let mut requests = 0;
+        for event in events {
+            let (id, happened) = (event.data.u64(), event.flags);
+            match id {
+                LISTENER => self.accept(),
+                INBOX => self.read_inbox(started_ns),
+                _ => self.serve(id, happened, started_ns, &mut requests),
+            }
+        }
+        self.shared.metrics.requests.add(requests);
+        if requests > 0
+            && let Err(fault) = self.shared.service.flush()
+        {
+            self.distrust(&fault);
+        }
+        self.send_answers();
+        if started_ns.saturating_sub(self.swept_ns) > SWEEP_NS {
+            self.sweep(started_ns);
+        }
+    }
+
+    fn accept(&mut self) {
+        loop {
+            let Some(listener) = &self.listener else { return };
+            match listener.accept() {
+                Ok((stream, _)) => {
+                    let count = self.shared.inboxes.len();
+                    self.next_loop = (self.next_loop + 1) % count;
+                    self.shared.inboxes[self.next_loop].push(Notice::Accepted(stream));
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+                Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
+                Err(error) => {
+                    // Out of descriptors or memory. The connection stays in the backlog; a pause keeps the loop from spinning.
+                    warn!(%error, "cannot accept a connection; is the limit of open files too low?");
+                    self.shared.clock.sleep(std::time::Duration::from_millis(10));
+                    return;
+                }
+            }
+        }
+    }
+
+    fn read_inbox(&mut self, started_ns: u64) {
+        for notice in self.inbox.drain() {
+            match notice {
+                Notice::Accepted(stream) => self.adopt(stream, started_ns),
+                Notice::Answered { connection, request_id, answer } => {
+                    let Some(mut served) = self.connections.remove(&connection) else { continue };
+                    let mut requests = 0;
+                    served.finish_deferred(
+                        request_id,
+                        &answer,
+                        &mut self.surroundings(started_ns, &mut requests),
+                    );
+                    self.connections.insert(connection, served);
+                    self.answered.push(connection);
+                }
+            }
+        }
+    }
+
+    fn adopt(&mut self, stream: TcpStream, started_ns: u64) {
+        if self.shared.metrics.connections.get() >= CONNECTIONS_MAX as i64 {
+            refuse_overloaded(&stream);
+            return;
+        }
+        let prepared = stream.set_nonblocking(true).and_then(|()| stream.set_nodelay(true));
+        let id = self.next_id;
+        let served = Served::new(id, stream, started_ns);
+        let added = prepared.and_then(|()| {
+            Ok(epoll::add(&self.epoll, &served, epoll::EventData::new_u64(id), epoll::EventFlags::IN)?)
+        });
+        if let Err(error) = added {
+            warn!(%error, peer = served.peer, "cannot serve a connection");
+            return;
+        }
+        self.next_id += 1;
+        self.shared.metrics.connections.add(1);
+        self.connections.insert(id, served);
+    }
+
+    fn surroundings<'a>(&'a mut self, started_ns: u64, requests: &'a mut u64) -> Surroundings<'a> {
+        Surroundings {
+            service: &*self.shared.service,
+            key: &self.shared.key,
+            clock: &self.shared.clock,
+            inbox: &self.inbox,
+            stack: &mut self.stack,
+            started_ns,
+            requests,
+        }
+    }
+
+    fn serve(&mut self, id: u64, happened: epoll::EventFlags, started_ns: u64, requests: &mut u64) {
+        let Some(mut served) = self.connections.remove(&id) else { return };
+        if happened.intersects(epoll::EventFlags::OUT) {
+            self.answered.push(id);
+        }
+        let readable = epoll::EventFlags::IN | epoll::EventFlags::HUP | epoll::EventFlags::ERR;
+        if happened.intersects(readable) {
+            let mut scratch = std::mem::take(&mut self.scratch);
+            let outcome = served.receive(&mut scratch, &mut self.surroundings(started_ns, requests));
+            self.scratch = scratch;
+            match outcome {
+                Ok(received) => self.shared.metrics.received_bytes.add(received as u64),
+                Err(close) => return self.drop_connection(served, &close),
+            }
+            if served.unsent_bytes() > 0 {
+                self.answered.push(id);
+            }
+        }
+        self.connections.insert(id, served);
+    }
+
+    fn drop_connection(&mut self, served: Served, close: &Close) {
+        self.shared.metrics.connections.add(-1);
+        match close {
+            Close::Gone => debug!(peer = served.peer, "connection closed"),
+            Close::Refused(fault) => {
+                self.shared.metrics.refused.add(1);
+                info!(peer = served.peer, %fault, "connection refused");
+            }
+        }
+    }
+
+    /// The batch did not reach its log: nothing of it may be believed.
+    fn distrust(&mut self, fault: &Fault) {
+        warn!(%fault, "answers withheld");
+        for id in std::mem::take(&mut self.answered) {
+            if let Some(served) = self.connections.remove(&id) {
+                self.drop_connection(served, &Close::Gone);
+            }
+        }
+    }
+
+    fn send_answers(&mut self) {
+        let mut answered = std::mem::take(&mut self.answered);
+        for id in answered.drain(..) {
+            let Some(served) = self.connections.get_mut(&id) else { continue };
+            let sent = served.send(&mut self.stack).and_then(|sent| {
+                self.shared.metrics.sent_bytes.add(sent as u64);
+                watch(&self.epoll, served).map_err(|_| Close::Gone)
+            });
+            if let Err(close) = sent
+                && let Some(served) = self.connections.remove(&id)
+            {
+                self.drop_connection(served, &close);
+            }
+        }
+        self.answered = answered;
+    }
+
+    /// Closes connections whose peers have owed the rest of a handshake or a frame for too long.
+    fn sweep(&mut self, now_ns: u64) {
+        self.swept_ns = now_ns;
+        let limit_ns = |served: &Served| {
+            let limit_ms = if served.in_handshake() { HELLO_MS_MAX } else { DEADLINE_MS_DEFAULT };
+            u64::from(limit_ms) * 1_000_000
+        };
+        let late: Vec<u64> = (self.connections.values())
+            .filter(|served| served.owes() && now_ns.saturating_sub(served.since_ns) > limit_ns(served))
+            .map(|served| served.id)
+            .collect();
+        for id in late {
+            if let Some(served) = self.connections.remove(&id) {
+                let fault = Fault::new(Code::Timeout, "the peer left a handshake or a frame unfinished");
+                self.drop_connection(served, &Close::Refused(fault));
+            }
+        }
+    }
+}
+
+/// Asks epoll for what the connection waits for now: room to send, and bytes unless too many answers are unsent.
+fn watch(epoll: &OwnedFd, served: &mut Served) -> io::Result<()> {
+    let awaits_room = served.unsent_bytes() > 0;
+    if awaits_room == served.awaits_room && !awaits_room {
+        return Ok(());
+    }
+    served.awaits_room = awaits_room;
+    let mut flags = epoll::EventFlags::empty();
+    flags.set(epoll::EventFlags::OUT, awaits_room);
+    flags.set(epoll::EventFlags::IN, served.unsent_bytes() <= UNSENT_BYTES_MAX);
+    Ok(epoll::modify(epoll, &*served, epoll::EventData::new_u64(served.id), flags)?)
+}
+
+fn refuse_overloaded(mut stream: &TcpStream) {
+    let detail = format!("{CONNECTIONS_MAX} connections are open already");
+    let message = encode_failure(&Fault::new(Code::Overloaded, detail));
+    let header = Header {
+        flags: flags::ANSWER | flags::ERROR,
+        method: METHOD_HELLO,
+        message_bytes: message.len() as u32,
+        ..Header::default()
+    };
+    let mut frame = Vec::with_capacity(HEADER_BYTES + message.len());
+    frame.extend_from_slice(&header.encode());
+    frame.extend_from_slice(&message);
+    // The peer is told if its socket takes it; it is closed either way.
+    let _ = stream.set_nonblocking(true).and_then(|()| stream.write_all(&frame));
+}

@@ -1,0 +1,455 @@
+//! A client's connection. No thread of its own: whoever waits for an answer receives for everybody (leader), the others
+//! sleep until their answer is there or they are told to lead.
+
+use super::buffers::SharedPool;
+use super::inbound::{Frame, Inbound};
+use super::locked;
+use crate::frame::{Header, METHOD_HELLO, flags};
+use crate::hello::{self, ClientHandshake, Credits};
+use crate::key::ClusterKey;
+use crate::operation::Method;
+use crate::proto;
+use crate::service::Fault;
+use crate::transport::Received;
+use prost::Message;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags};
+use std::collections::HashMap;
+use std::io::IoSlice;
+use std::net::TcpStream;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::thread::Thread;
+use std::time::Duration;
+use vazao_meter::{Accounts, Cause, Clock};
+use vazao_model::Code;
+
+/// One request's place.
+enum Slot {
+    /// No answer yet; the thread that sleeps for it, if one does.
+    Waiting { thread: Option<Thread>, bytes: u64 },
+    /// Answered, not yet taken.
+    Done(Result<Received, Fault>),
+    /// Nobody wants the answer; it still returns its credits.
+    Abandoned { bytes: u64 },
+}
+
+#[derive(Default)]
+struct Table {
+    slots: HashMap<u64, Slot>,
+    /// Somebody receives.
+    led: bool,
+    broken: Option<Fault>,
+    requests: u32,
+    bytes: u64,
+    /// Threads that wait for credits.
+    hungry: Vec<Thread>,
+}
+
+/// A connection that has been authenticated.
+pub(super) struct Link {
+    stream: TcpStream,
+    address: String,
+    credits: Credits,
+    clock: Arc<dyn Clock>,
+    accounts: Arc<Accounts>,
+    sending: Mutex<()>,
+    inbound: Mutex<Inbound>,
+    table: Mutex<Table>,
+}
+
+/// What a link needs of its transport.
+pub(super) struct LinkParts {
+    pub(super) clock: Arc<dyn Clock>,
+    pub(super) accounts: Arc<Accounts>,
+    pub(super) pool: Arc<SharedPool>,
+}
+
+/// A request to send.
+pub(super) struct Outgoing<'a> {
+    pub(super) id: u64,
+    pub(super) method: Method,
+    pub(super) message: &'a [u8],
+    pub(super) attachment: &'a [u8],
+    pub(super) deadline_ns: u64,
+}
+
+impl Link {
+    /// Shakes hands over a fresh connection.
+    pub(super) fn establish(
+        stream: TcpStream,
+        address: &str,
+        key: &ClusterKey,
+        parts: LinkParts,
+        deadline_ns: u64,
+    ) -> Result<Link, Fault> {
+        let mut link = Link {
+            stream,
+            address: address.to_owned(),
+            credits: Credits { requests: 1, bytes: 0 },
+            clock: parts.clock,
+            accounts: parts.accounts,
+            sending: Mutex::default(),
+            inbound: Mutex::new(Inbound::new(parts.pool)),
+            table: Mutex::default(),
+        };
+        let (handshake, hello) = ClientHandshake::begin(hello::nonce()?);
+        let answer = link.exchange(&hello, deadline_ns)?;
+        let (credits, proof) = handshake.finish(key, &answer).map_err(|fault| link.named(fault))?;
+        link.exchange(&proof, deadline_ns)?;
+        link.credits = credits;
+        Ok(link)
+    }
+
+    fn named(&self, fault: Fault) -> Fault {
+        Fault::new(fault.code, format!("{}: {}", self.address, fault.detail))
+    }
+
+    /// One handshake message and its answer.
+    fn exchange(&self, message: &[u8], deadline_ns: u64) -> Result<Vec<u8>, Fault> {
+        let header =
+            Header { method: METHOD_HELLO, message_bytes: message.len() as u32, ..Header::default() };
+        self.send_parts([&header.encode(), message, &[]], deadline_ns)?;
+        let mut inbound = locked(&self.inbound);
+        loop {
+            if let Some(frame) = inbound.next_frame().map_err(|e| self.garbage(&e))? {
+                if frame.header.has(flags::ERROR) {
+                    return Err(self.named(decode_failure(&frame)));
+                }
+                return Ok(frame.message);
+            }
+            if !self.receive_some(&mut inbound, deadline_ns)? && self.clock.now_ns() >= deadline_ns {
+                return Err(self.late());
+            }
+        }
+    }
+
+    fn late(&self) -> Fault {
+        Fault::new(Code::Timeout, format!("{} has not answered within the deadline", self.address))
+    }
+
+    fn lost(&self, why: &str) -> Fault {
+        Fault::new(Code::Disconnected, format!("connection to {} lost: {why}", self.address))
+    }
+
+    fn garbage(&self, error: &crate::frame::FrameError) -> Fault {
+        let code = match error {
+            crate::frame::FrameError::Version(_) => Code::VersionMismatch,
+            _ => Code::BadRequest,
+        };
+        Fault::new(code, format!("{}: {error}", self.address))
+    }
+
+    /// True until the connection has failed.
+    pub(super) fn is_usable(&self) -> bool {
+        locked(&self.table).broken.is_none()
+    }
+
+    /// Sends a request; its answer will be found under its id.
+    pub(super) fn submit(&self, request: &Outgoing<'_>) -> Result<(), Fault> {
+        self.take_credits(request)?;
+        let header = Header {
+            flags: 0,
+            method: request.method.number(),
+            request_id: request.id,
+            message_bytes: request.message.len() as u32,
+            attachment_bytes: request.attachment.len() as u32,
+            time: self.left_ns(request.deadline_ns).div_ceil(1_000_000).min(u64::from(u32::MAX)) as u32,
+        };
+        let sent =
+            self.send_parts([&header.encode(), request.message, request.attachment], request.deadline_ns);
+        if let Err(fault) = sent {
+            self.break_off(&fault);
+        }
+        Ok(())
+    }
+
+    /// Waits until the server's limits allow one more request, and enters it.
+    fn take_credits(&self, request: &Outgoing<'_>) -> Result<(), Fault> {
+        let bytes = request.attachment.len() as u64;
+        let mut started_ns = None;
+        let mut table = locked(&self.table);
+        loop {
+            if let Some(fault) = &table.broken {
+                return Err(fault.clone());
+            }
+            let fits = table.bytes == 0 || table.bytes + bytes <= self.credits.bytes;
+            if fits && table.requests < self.credits.requests {
+                break;
+            }
+            started_ns = started_ns.or_else(|| Some(self.clock.now_ns()));
+            if self.left_ns(request.deadline_ns) == 0 {
+                return Err(self.late());
+            }
+            table = self.wait_for_progress(table, None, request.deadline_ns);
+        }
+        table.requests += 1;
+        table.bytes += bytes;
+        table.slots.insert(request.id, Slot::Waiting { thread: None, bytes });
+        drop(table);
+        if let Some(started_ns) = started_ns {
+            self.accounts.charge(Cause::Credit, self.clock.now_ns().saturating_sub(started_ns));
+        }
+        Ok(())
+    }
+
+    fn left_ns(&self, deadline_ns: u64) -> u64 {
+        deadline_ns.saturating_sub(self.clock.now_ns())
+    }
+
+    /// Waits for the answer to `id`.
+    pub(super) fn wait(&self, id: u64, deadline_ns: u64) -> Result<Received, Fault> {
+        let mut table = locked(&self.table);
+        loop {
+            if matches!(table.slots.get(&id), Some(Slot::Done(_)) | None) {
+                let slot = table.slots.remove(&id);
+                pass_on_lead(&table);
+                let Some(Slot::Done(result)) = slot else { return Err(Code::Internal.into()) };
+                return result;
+            }
+            if self.left_ns(deadline_ns) == 0 {
+                pass_on_lead(&table);
+                drop(table);
+                self.abandon(id);
+                return Err(self.late());
+            }
+            table = self.wait_for_progress(table, Some(id), deadline_ns);
+        }
+    }
+
+    /// Receives as the leader, or sleeps while somebody else does. `id` is the request waited for, `None` for credits.
+    fn wait_for_progress<'a>(
+        &'a self,
+        mut table: MutexGuard<'a, Table>,
+        id: Option<u64>,
+        deadline_ns: u64,
+    ) -> MutexGuard<'a, Table> {
+        if !table.led {
+            table.led = true;
+            drop(table);
+            let outcome = self.lead(id, deadline_ns);
+            if let Err(fault) = outcome {
+                self.break_off(&fault);
+            }
+            let mut table = locked(&self.table);
+            table.led = false;
+            return table;
+        }
+        match id.and_then(|id| table.slots.get_mut(&id)) {
+            Some(Slot::Waiting { thread, .. }) => *thread = Some(std::thread::current()),
+            _ => table.hungry.push(std::thread::current()),
+        }
+        drop(table);
+        let started_ns = self.clock.now_ns();
+        std::thread::park_timeout(Duration::from_nanos(self.left_ns(deadline_ns)));
+        if id.is_some() {
+            self.accounts.charge(Cause::Network, self.clock.now_ns().saturating_sub(started_ns));
+        }
+        locked(&self.table)
+    }
+
+    /// Receives for everybody until the own answer, or anything at all when waiting for credits, has come.
+    fn lead(&self, id: Option<u64>, deadline_ns: u64) -> Result<(), Fault> {
+        let mut inbound = locked(&self.inbound);
+        loop {
+            let mut delivered = false;
+            let mut own = false;
+            while let Some(frame) = inbound.next_frame().map_err(|e| self.garbage(&e))? {
+                own |= Some(frame.header.request_id) == id;
+                delivered = true;
+                self.deliver(frame);
+            }
+            if own || (delivered && id.is_none()) || self.left_ns(deadline_ns) == 0 {
+                return Ok(());
+            }
+            self.receive_some(&mut inbound, deadline_ns)?;
+        }
+    }
+
+    /// Receives what is there, waiting for it until the deadline. False when nothing came.
+    fn receive_some(&self, inbound: &mut Inbound, deadline_ns: u64) -> Result<bool, Fault> {
+        match rustix::net::recv(&self.stream, inbound.space(), RecvFlags::DONTWAIT) {
+            Ok((_, 0)) => return Err(self.lost("closed by the server")),
+            Ok((_, count)) => {
+                inbound.received(count);
+                return Ok(true);
+            }
+            Err(Errno::AGAIN | Errno::INTR) => {}
+            Err(errno) => return Err(self.lost(&errno.to_string())),
+        }
+        self.poll(PollFlags::IN, deadline_ns)?;
+        Ok(false)
+    }
+
+    fn poll(&self, flags: PollFlags, deadline_ns: u64) -> Result<PollFlags, Fault> {
+        let started_ns = self.clock.now_ns();
+        let left_ns = deadline_ns.saturating_sub(started_ns);
+        let timeout =
+            Timespec { tv_sec: (left_ns / 1_000_000_000) as i64, tv_nsec: (left_ns % 1_000_000_000) as _ };
+        let mut fds = [PollFd::new(&self.stream, flags)];
+        let outcome = poll(&mut fds, Some(&timeout));
+        self.accounts.charge(Cause::Network, self.clock.now_ns().saturating_sub(started_ns));
+        match outcome {
+            Ok(_) | Err(Errno::INTR) => Ok(fds[0].revents()),
+            Err(errno) => Err(self.lost(&errno.to_string())),
+        }
+    }
+
+    fn deliver(&self, frame: Frame) {
+        let id = frame.header.request_id;
+        if !frame.header.has(flags::ANSWER) {
+            return;
+        }
+        let mut table = locked(&self.table);
+        let bytes = match table.slots.remove(&id) {
+            Some(Slot::Waiting { thread, bytes }) => {
+                let result = match frame.header.has(flags::ERROR) {
+                    true => Err(decode_failure(&frame)),
+                    false => Ok(Received {
+                        message: frame.message,
+                        attachment: frame.attachment,
+                        service_us: frame.header.time,
+                    }),
+                };
+                table.slots.insert(id, Slot::Done(result));
+                if let Some(thread) = thread {
+                    thread.unpark();
+                }
+                bytes
+            }
+            Some(Slot::Abandoned { bytes }) => bytes,
+            Some(done @ Slot::Done(_)) => {
+                table.slots.insert(id, done);
+                return;
+            }
+            None => return,
+        };
+        table.requests = table.requests.saturating_sub(1);
+        table.bytes = table.bytes.saturating_sub(bytes);
+        table.hungry.drain(..).for_each(|thread| thread.unpark());
+    }
+
+    /// True once the answer to `id` is there; receives what the socket holds to find out.
+    pub(super) fn is_done(&self, id: u64) -> bool {
+        let waiting = |table: &Table| matches!(table.slots.get(&id), Some(Slot::Waiting { .. }));
+        let mut table = locked(&self.table);
+        if waiting(&table) && !table.led {
+            table = self.wait_for_progress(table, Some(id), 0);
+            pass_on_lead(&table);
+        }
+        !waiting(&table)
+    }
+
+    /// The answer to `id` is no longer wanted.
+    pub(super) fn abandon(&self, id: u64) {
+        let mut table = locked(&self.table);
+        match table.slots.remove(&id) {
+            Some(Slot::Waiting { bytes, .. }) => {
+                table.slots.insert(id, Slot::Abandoned { bytes });
+            }
+            _ => return,
+        }
+        drop(table);
+        let header = Header { flags: flags::CANCEL, request_id: id, ..Header::default() };
+        if let Err(fault) = self.send_parts([&header.encode(), &[], &[]], self.clock.now_ns() + CANCEL_NS_MAX)
+        {
+            self.break_off(&fault);
+        }
+    }
+
+    /// Sends header, message and attachment. While the socket takes nothing, answers are received, since a server
+    /// whose own answers are stuck reads no requests.
+    fn send_parts(&self, parts: [&[u8]; 3], deadline_ns: u64) -> Result<(), Fault> {
+        let _sending = locked(&self.sending);
+        let total: usize = parts.iter().map(|part| part.len()).sum();
+        let mut sent = 0;
+        while sent < total {
+            let slices = rest_of(parts, sent);
+            let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+            match rustix::net::sendmsg(&self.stream, &slices, &mut SendAncillaryBuffer::default(), flags) {
+                Ok(count) => sent += count,
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => self.wait_for_room(deadline_ns)?,
+                Err(errno) => return Err(self.lost(&errno.to_string())),
+            }
+        }
+        Ok(())
+    }
+
+    fn wait_for_room(&self, deadline_ns: u64) -> Result<(), Fault> {
+        if self.left_ns(deadline_ns) == 0 {
+            return Err(self.lost("the server takes no more requests"));
+        }
+        let mut table = locked(&self.table);
+        if table.led {
+            drop(table);
+            self.poll(PollFlags::OUT, deadline_ns)?;
+            return Ok(());
+        }
+        table.led = true;
+        drop(table);
+        let outcome = self
+            .poll(PollFlags::OUT | PollFlags::IN, deadline_ns)
+            .and_then(|ready| if ready.contains(PollFlags::IN) { self.lead(None, 0) } else { Ok(()) });
+        let mut table = locked(&self.table);
+        table.led = false;
+        pass_on_lead(&table);
+        outcome
+    }
+
+    /// Ends the connection: every request in flight fails with `fault`.
+    pub(super) fn break_off(&self, fault: &Fault) {
+        let mut table = locked(&self.table);
+        if table.broken.is_some() {
+            return;
+        }
+        table.broken = Some(fault.clone());
+        for slot in table.slots.values_mut() {
+            if let Slot::Waiting { thread, .. } = slot {
+                if let Some(thread) = thread.take() {
+                    thread.unpark();
+                }
+                *slot = Slot::Done(Err(fault.clone()));
+            }
+        }
+        table.hungry.drain(..).for_each(|thread| thread.unpark());
+        drop(table);
+        // The descriptor stays open until the last user lets go; the peer learns of the end now.
+        let _ = self.stream.shutdown(std::net::Shutdown::Both);
+    }
+}
+
+/// A cancel that cannot be sent within this time means that the connection is stuck.
+const CANCEL_NS_MAX: u64 = 1_000_000_000;
+
+/// Wakes one sleeper so that somebody receives after the leader has gone.
+fn pass_on_lead(table: &Table) {
+    if table.led {
+        return;
+    }
+    let sleeper = table.slots.values().find_map(|slot| match slot {
+        Slot::Waiting { thread: Some(thread), .. } => Some(thread),
+        _ => None,
+    });
+    match sleeper {
+        Some(thread) => thread.unpark(),
+        // A hungry thread may have given up since it was noted down, so all of them are told.
+        None => table.hungry.iter().for_each(Thread::unpark),
+    }
+}
+
+fn rest_of<'a>(parts: [&'a [u8]; 3], sent: usize) -> [IoSlice<'a>; 3] {
+    let mut skip = sent;
+    parts.map(|part| {
+        let skipped = skip.min(part.len());
+        skip -= skipped;
+        IoSlice::new(&part[skipped..])
+    })
+}
+
+fn decode_failure(frame: &Frame) -> Fault {
+    match proto::Failure::decode(frame.message.as_slice()) {
+        Ok(failure) => Fault::new(Code::from_number(failure.code), failure.detail),
+        Err(_) => Fault::new(Code::BadRequest, "a failure that does not decode"),
+    }
+}

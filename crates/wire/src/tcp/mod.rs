@@ -1,0 +1,24 @@
+//! The protocol over TCP: a server of few event-loop threads, and a client whose callers drive their own connections.
+
+mod buffers;
+mod event_loop;
+mod inbound;
+mod inbox;
+mod link;
+mod outbound;
+mod peer;
+mod served;
+mod server;
+
+pub use peer::{TcpTransport, TransportOptions};
+pub use server::{Server, ServerOptions};
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Locks, also after a panic elsewhere: every structure here is consistent between statements.
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,215 @@
+//! The TCP transport: for each server a few connections, one for each calling thread as far as they go.
+
+use super::buffers::SharedPool;
+use super::link::{Link, LinkParts, Outgoing};
+use super::locked;
+use crate::key::ClusterKey;
+use crate::operation::Method;
+use crate::service::Fault;
+use crate::transport::{Pending, Received, Transport};
+use std::cell::Cell;
+use std::collections::HashMap;
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::time::Duration;
+use vazao_meter::{Accounts, Clock};
+use vazao_model::Code;
+
+/// How a transport connects.
+#[derive(Clone, Copy, Debug)]
+pub struct TransportOptions {
+    /// Connections to each server; threads beyond that share.
+    pub connections_max: usize,
+    /// A server that has not accepted within this time is unreachable.
+    pub connect_ms_max: u32,
+}
+
+impl Default for TransportOptions {
+    fn default() -> TransportOptions {
+        TransportOptions { connections_max: 8, connect_ms_max: 3_000 }
+    }
+}
+
+/// Carries requests over TCP.
+pub struct TcpTransport {
+    peers: RwLock<HashMap<String, Arc<Peer>>>,
+    key: ClusterKey,
+    options: TransportOptions,
+    clock: Arc<dyn Clock>,
+    accounts: Arc<Accounts>,
+    pool: Arc<SharedPool>,
+    next_id: AtomicU64,
+}
+
+impl std::fmt::Debug for TcpTransport {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("TcpTransport")
+    }
+}
+
+/// The connections to one server.
+struct Peer {
+    address: String,
+    links: Vec<Mutex<Option<Arc<Link>>>>,
+}
+
+/// A small number for each thread, so that it keeps to one connection of each server.
+fn thread_number() -> usize {
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    thread_local!(static NUMBER: Cell<Option<usize>> = const { Cell::new(None) });
+    NUMBER.with(|number| {
+        let n = number.get().unwrap_or_else(|| NEXT.fetch_add(1, Ordering::Relaxed));
+        number.set(Some(n));
+        n
+    })
+}
+
+impl TcpTransport {
+    /// A transport that proves `key` to every server.
+    pub fn new(key: ClusterKey, options: TransportOptions, clock: Arc<dyn Clock>) -> Arc<TcpTransport> {
+        Arc::new(TcpTransport {
+            peers: RwLock::default(),
+            key,
+            options,
+            clock,
+            accounts: Arc::default(),
+            pool: Arc::default(),
+            next_id: AtomicU64::new(random_start()),
+        })
+    }
+
+    /// What the callers of this transport waited for.
+    pub fn accounts(&self) -> &Arc<Accounts> {
+        &self.accounts
+    }
+
+    fn peer(&self, address: &str) -> Arc<Peer> {
+        if let Some(peer) = self.peers.read().unwrap_or_else(PoisonError::into_inner).get(address) {
+            return Arc::clone(peer);
+        }
+        let mut peers = self.peers.write().unwrap_or_else(PoisonError::into_inner);
+        let peer = peers.entry(address.to_owned()).or_insert_with(|| {
+            let links = (0..self.options.connections_max.max(1)).map(|_| Mutex::default()).collect();
+            Arc::new(Peer { address: address.to_owned(), links })
+        });
+        Arc::clone(peer)
+    }
+
+    fn link(&self, peer: &Peer, deadline_ns: u64) -> Result<Arc<Link>, Fault> {
+        let mut place = locked(&peer.links[thread_number() % peer.links.len()]);
+        if let Some(link) = place.as_ref().filter(|link| link.is_usable()) {
+            return Ok(Arc::clone(link));
+        }
+        *place = None;
+        let link = Arc::new(self.connect(&peer.address, deadline_ns)?);
+        *place = Some(Arc::clone(&link));
+        Ok(link)
+    }
+
+    fn connect(&self, address: &str, deadline_ns: u64) -> Result<Link, Fault> {
+        let unreachable =
+            |why: String| Fault::new(Code::Unreachable, format!("cannot connect to {address}: {why}"));
+        let now_ns = self.clock.now_ns();
+        let limit_ns = u64::from(self.options.connect_ms_max) * 1_000_000;
+        let deadline_ns = deadline_ns.min(now_ns + limit_ns);
+        let resolved = address.to_socket_addrs().map_err(|e| unreachable(e.to_string()))?;
+        let mut failure = unreachable("the name has no address".to_owned());
+        for place in resolved {
+            match self.dial(place, deadline_ns) {
+                Ok(stream) => {
+                    let parts = LinkParts {
+                        clock: Arc::clone(&self.clock),
+                        accounts: Arc::clone(&self.accounts),
+                        pool: Arc::clone(&self.pool),
+                    };
+                    return Link::establish(stream, address, &self.key, parts, deadline_ns);
+                }
+                Err(error) => failure = unreachable(error.to_string()),
+            }
+        }
+        Err(failure)
+    }
+
+    fn dial(&self, place: SocketAddr, deadline_ns: u64) -> std::io::Result<TcpStream> {
+        let left_ns = deadline_ns.saturating_sub(self.clock.now_ns()).max(1_000_000);
+        let stream = TcpStream::connect_timeout(&place, Duration::from_nanos(left_ns))?;
+        stream.set_nodelay(true)?;
+        Ok(stream)
+    }
+
+    fn try_submit(&self, address: &str, request: &Outgoing<'_>) -> Result<Arc<Link>, Fault> {
+        let peer = self.peer(address);
+        let link = self.link(&peer, request.deadline_ns)?;
+        link.submit(request)?;
+        Ok(link)
+    }
+}
+
+/// Ids start at a random place, so that those of two clients differ in the logs.
+fn random_start() -> u64 {
+    let mut bytes = [0; 8];
+    // Without randomness ids of two clients may coincide in the logs; nothing else depends on it.
+    let _ = getrandom::fill(&mut bytes);
+    u64::from_le_bytes(bytes) >> 1
+}
+
+impl Transport for TcpTransport {
+    fn submit(
+        &self,
+        address: &str,
+        method: Method,
+        message: &[u8],
+        attachment: &[u8],
+        deadline_ns: u64,
+    ) -> Box<dyn Pending> {
+        let id = self.next_id.fetch_add(1, Ordering::Relaxed);
+        match self.try_submit(address, &Outgoing { id, method, message, attachment, deadline_ns }) {
+            Ok(link) => Box::new(InFlight { link: Some(link), id, deadline_ns }),
+            Err(fault) => Box::new(Failed(fault)),
+        }
+    }
+
+    fn clock(&self) -> Arc<dyn Clock> {
+        Arc::clone(&self.clock)
+    }
+}
+
+/// A request that could not be sent.
+struct Failed(Fault);
+
+impl Pending for Failed {
+    fn wait(self: Box<Self>) -> Result<Received, Fault> {
+        Err(self.0)
+    }
+
+    fn is_done(&self) -> bool {
+        true
+    }
+}
+
+/// A request that was sent.
+struct InFlight {
+    link: Option<Arc<Link>>,
+    id: u64,
+    deadline_ns: u64,
+}
+
+impl Pending for InFlight {
+    fn wait(mut self: Box<Self>) -> Result<Received, Fault> {
+        let link = self.link.take().ok_or(Code::Internal)?;
+        link.wait(self.id, self.deadline_ns)
+    }
+
+    fn is_done(&self) -> bool {
+        self.link.as_ref().is_none_or(|link| link.is_done(self.id))
+    }
+}
+
+impl Drop for InFlight {
+    fn drop(&mut self) {
+        if let Some(link) = self.link.take() {
+            link.abandon(self.id);
+        }
+    }
+}

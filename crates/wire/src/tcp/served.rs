@@ -1,0 +1,415 @@
+//! One connection as the server sees it: its handshake, its half-received frame, its unsent answers.
+
+use super::buffers::Stack;
+use super::inbox::{Inbox, Notice};
+use super::outbound::Outbound;
+use crate::frame::{HEADER_BYTES, Header, METHOD_HELLO, flags};
+use crate::hello::{self, HELLO_BYTES_MAX, ServerHandshake};
+use crate::key::ClusterKey;
+use crate::operation::Method;
+use crate::proto;
+use crate::service::{Answer, Deferred, Fault, Request, Responder, Service};
+use prost::Message;
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags};
+use std::collections::HashMap;
+use std::net::TcpStream;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use vazao_meter::Clock;
+use vazao_model::Code;
+use vazao_model::limits::{DEADLINE_MS_MAX, REQUESTS_IN_FLIGHT_MAX};
+
+/// Why a connection is closed.
+#[derive(Debug)]
+pub(super) enum Close {
+    /// The peer closed it, or the network did.
+    Gone,
+    /// The peer broke the protocol or a limit; worth a log line.
+    Refused(Fault),
+}
+
+enum Phase {
+    Hello,
+    Proof(ServerHandshake),
+    Ready,
+}
+
+/// What a connection needs of its loop while it works.
+pub(super) struct Surroundings<'a> {
+    pub(super) service: &'a dyn Service,
+    pub(super) key: &'a ClusterKey,
+    pub(super) clock: &'a Arc<dyn Clock>,
+    pub(super) inbox: &'a Arc<Inbox>,
+    pub(super) stack: &'a mut Stack,
+    pub(super) started_ns: u64,
+    pub(super) requests: &'a mut u64,
+}
+
+/// A deferred request.
+struct Awaited {
+    method: u16,
+    started_ns: u64,
+}
+
+/// A connection.
+pub(super) struct Served {
+    pub(super) id: u64,
+    pub(super) peer: String,
+    /// When the handshake or the present half frame began.
+    pub(super) since_ns: u64,
+    /// Whether the loop waits for room to send.
+    pub(super) awaits_room: bool,
+    stream: TcpStream,
+    phase: Phase,
+    /// A frame of which only the beginning has arrived; its length is `filled`.
+    partial: Vec<u8>,
+    filled: usize,
+    outbound: Outbound,
+    deferred: HashMap<u64, Awaited>,
+}
+
+impl Served {
+    pub(super) fn new(id: u64, stream: TcpStream, now_ns: u64) -> Served {
+        let peer = stream.peer_addr().map_or_else(|_| "unknown".to_owned(), |a| a.to_string());
+        Served {
+            id,
+            peer,
+            since_ns: now_ns,
+            awaits_room: false,
+            stream,
+            phase: Phase::Hello,
+            partial: Vec::new(),
+            filled: 0,
+            outbound: Outbound::default(),
+            deferred: HashMap::new(),
+        }
+    }
+
+    /// True while the peer owes us bytes: in the handshake, or in the middle of a frame.
+    pub(super) fn owes(&self) -> bool {
+        !matches!(self.phase, Phase::Ready) || self.filled > 0
+    }
+
+    /// True until the peer has proved the key.
+    pub(super) fn in_handshake(&self) -> bool {
+        !matches!(self.phase, Phase::Ready)
+    }
+
+    /// Number of bytes waiting to be sent.
+    pub(super) fn unsent_bytes(&self) -> usize {
+        self.outbound.len()
+    }
+
+    /// Receives what is there, once, and handles every complete frame in it. Returns the number of bytes received.
+    pub(super) fn receive(
+        &mut self,
+        scratch: &mut [u8],
+        around: &mut Surroundings<'_>,
+    ) -> Result<usize, Close> {
+        if self.filled >= HEADER_BYTES {
+            return self.receive_rest(around);
+        }
+        let before = self.filled;
+        scratch[..before].copy_from_slice(&self.partial[..before]);
+        let received = receive_into(&self.stream, &mut scratch[before..])?;
+        self.filled = 0;
+        let available = &scratch[..before + received];
+        let used = self.handle_frames(available, around)?;
+        self.keep_rest(&available[used..], around);
+        Ok(received)
+    }
+
+    /// Receives the rest of a frame whose header is known straight into its place.
+    fn receive_rest(&mut self, around: &mut Surroundings<'_>) -> Result<usize, Close> {
+        let total = self.partial_header()?.frame_bytes();
+        let received = receive_into(&self.stream, &mut self.partial[self.filled..total])?;
+        self.filled += received;
+        if self.filled == total {
+            let frame = std::mem::take(&mut self.partial);
+            self.filled = 0;
+            self.handle_frames(&frame[..total], around)?;
+            around.stack.put(frame);
+        }
+        Ok(received)
+    }
+
+    fn partial_header(&self) -> Result<Header, Close> {
+        let header = Header::peek(&self.partial[..self.filled]).map_err(refuse)?;
+        header.ok_or_else(|| Close::Refused(Fault::new(Code::Internal, "a frame without a header was kept")))
+    }
+
+    fn keep_rest(&mut self, rest: &[u8], around: &mut Surroundings<'_>) {
+        if rest.is_empty() {
+            around.stack.put(std::mem::take(&mut self.partial));
+            return;
+        }
+        let total = Header::peek(rest).ok().flatten().map_or(HEADER_BYTES, |h| h.frame_bytes());
+        if self.partial.len() < total {
+            around.stack.put(std::mem::take(&mut self.partial));
+            self.partial = around.stack.take(total);
+        }
+        self.partial[..rest.len()].copy_from_slice(rest);
+        self.filled = rest.len();
+        self.since_ns = around.started_ns;
+    }
+
+    /// Handles the complete frames at the start of `bytes`; returns how many bytes they were.
+    fn handle_frames(&mut self, bytes: &[u8], around: &mut Surroundings<'_>) -> Result<usize, Close> {
+        let mut used = 0;
+        while let Some(header) = Header::peek(&bytes[used..]).map_err(|e| self.refuse_frame(e, around))? {
+            if !matches!(self.phase, Phase::Ready) && header.body_bytes() > HELLO_BYTES_MAX {
+                let fault = Fault::new(Code::Unauthenticated, "a request before the handshake");
+                return Err(self.refuse_with(fault, around));
+            }
+            let Some(body) = bytes[used..].get(HEADER_BYTES..header.frame_bytes()) else { break };
+            self.handle_frame(&header, body, around)?;
+            used += header.frame_bytes();
+        }
+        Ok(used)
+    }
+
+    fn handle_frame(
+        &mut self,
+        header: &Header,
+        body: &[u8],
+        around: &mut Surroundings<'_>,
+    ) -> Result<(), Close> {
+        let (message, attachment) = body.split_at(header.message_bytes as usize);
+        if matches!(self.phase, Phase::Ready) {
+            return self.handle_request(header, message, attachment, around);
+        }
+        self.shake_hands(header, message, around).map_err(|fault| self.refuse_with(fault, around))
+    }
+
+    fn shake_hands(
+        &mut self,
+        header: &Header,
+        message: &[u8],
+        around: &mut Surroundings<'_>,
+    ) -> Result<(), Fault> {
+        if header.method != METHOD_HELLO || header.has(flags::ANSWER) {
+            return Err(Fault::new(Code::Unauthenticated, "a request before the handshake"));
+        }
+        match std::mem::replace(&mut self.phase, Phase::Hello) {
+            Phase::Hello => {
+                let (handshake, answer) = ServerHandshake::answer(around.key, message, hello::nonce()?)?;
+                self.phase = Phase::Proof(handshake);
+                self.answer(
+                    METHOD_HELLO,
+                    header.request_id,
+                    around.started_ns,
+                    &Ok((answer, Vec::new())),
+                    around,
+                );
+            }
+            Phase::Proof(handshake) => {
+                handshake.finish(around.key, message)?;
+                self.phase = Phase::Ready;
+                self.answer(
+                    METHOD_HELLO,
+                    header.request_id,
+                    around.started_ns,
+                    &Ok(Default::default()),
+                    around,
+                );
+            }
+            Phase::Ready => {}
+        }
+        Ok(())
+    }
+
+    fn handle_request(
+        &mut self,
+        header: &Header,
+        message: &[u8],
+        attachment: &[u8],
+        around: &mut Surroundings<'_>,
+    ) -> Result<(), Close> {
+        if header.has(flags::CANCEL) {
+            self.cancel(header.request_id, around);
+            return Ok(());
+        }
+        if self.deferred.len() >= REQUESTS_IN_FLIGHT_MAX as usize {
+            return Err(self
+                .refuse_with(Fault::new(Code::BadRequest, "more requests in flight than granted"), around));
+        }
+        *around.requests += 1;
+        let Some(method) = Method::from_number(header.method) else {
+            let detail = format!("method {:#06x} is not known here; is the peer newer?", header.method);
+            let answer = Err(Fault::new(Code::Unsupported, detail));
+            self.answer(header.method, header.request_id, around.started_ns, &answer, around);
+            return Ok(());
+        };
+        let wait_ms = u64::from(header.time.min(DEADLINE_MS_MAX));
+        let deadline_ns = around.started_ns + wait_ms * 1_000_000;
+        let service = around.service;
+        let request = Request { method, id: header.request_id, message, attachment, deadline_ns };
+        let mut responder = LoopResponder { connection: self, header, around, answered: false };
+        service.handle(request, &mut responder);
+        if !responder.answered {
+            responder.fail(&Fault::new(Code::Internal, format!("{} was not answered", method.name())));
+        }
+        Ok(())
+    }
+
+    /// Answers a deferred request as cancelled at once; its late answer is then dropped.
+    fn cancel(&mut self, request_id: u64, around: &mut Surroundings<'_>) {
+        self.finish_deferred(request_id, &Err(Fault::from(Code::Cancelled)), around);
+    }
+
+    /// Sends the answer to a deferred request, unless it was cancelled before.
+    pub(super) fn finish_deferred(
+        &mut self,
+        request_id: u64,
+        answer: &Answer,
+        around: &mut Surroundings<'_>,
+    ) {
+        if let Some(awaited) = self.deferred.remove(&request_id) {
+            self.answer(awaited.method, request_id, awaited.started_ns, answer, around);
+        }
+    }
+
+    fn answer(
+        &mut self,
+        method: u16,
+        request_id: u64,
+        started_ns: u64,
+        answer: &Answer,
+        around: &mut Surroundings<'_>,
+    ) {
+        let failure;
+        let (flag, message, attachment) = match answer {
+            Ok((message, attachment)) => (0, message.as_slice(), attachment.as_slice()),
+            Err(fault) => {
+                failure = encode_failure(fault);
+                (flags::ERROR, failure.as_slice(), [].as_slice())
+            }
+        };
+        let header = Header {
+            flags: flags::ANSWER | flag,
+            method,
+            request_id,
+            message_bytes: message.len() as u32,
+            attachment_bytes: attachment.len() as u32,
+            time: elapsed_us(around.clock, started_ns),
+        };
+        self.outbound.frame(around.stack, &header, message).copy_from_slice(attachment);
+    }
+
+    /// Tells the peer why before the connection is closed.
+    fn refuse_with(&mut self, fault: Fault, around: &mut Surroundings<'_>) -> Close {
+        self.answer(METHOD_HELLO, 0, around.started_ns, &Err(fault.clone()), around);
+        let _ = self.send(around.stack);
+        Close::Refused(fault)
+    }
+
+    fn refuse_frame(&mut self, error: crate::frame::FrameError, around: &mut Surroundings<'_>) -> Close {
+        let Close::Refused(fault) = refuse(error) else { return Close::Gone };
+        self.refuse_with(fault, around)
+    }
+
+    /// Sends as much as the socket takes.
+    pub(super) fn send(&mut self, stack: &mut Stack) -> Result<usize, Close> {
+        let mut total = 0;
+        while self.outbound.len() > 0 {
+            match rustix::net::send(
+                &self.stream,
+                self.outbound.unsent(),
+                SendFlags::NOSIGNAL | SendFlags::DONTWAIT,
+            ) {
+                Ok(sent) => {
+                    total += sent;
+                    self.outbound.advance(sent, stack);
+                }
+                Err(Errno::AGAIN) => break,
+                Err(Errno::INTR) => {}
+                Err(_) => return Err(Close::Gone),
+            }
+        }
+        Ok(total)
+    }
+}
+
+impl AsFd for Served {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.stream.as_fd()
+    }
+}
+
+fn refuse(error: crate::frame::FrameError) -> Close {
+    let code = match error {
+        crate::frame::FrameError::Version(_) => Code::VersionMismatch,
+        _ => Code::BadRequest,
+    };
+    Close::Refused(Fault::new(code, error.to_string()))
+}
+
+fn receive_into(stream: &TcpStream, buffer: &mut [u8]) -> Result<usize, Close> {
+    match rustix::net::recv(stream, buffer, RecvFlags::DONTWAIT) {
+        Ok((_, 0)) => Err(Close::Gone),
+        Ok((_, received)) => Ok(received),
+        Err(Errno::AGAIN | Errno::INTR) => Ok(0),
+        Err(_) => Err(Close::Gone),
+    }
+}
+
+pub(super) fn encode_failure(fault: &Fault) -> Vec<u8> {
+    proto::Failure { code: fault.code.number(), detail: fault.detail.clone() }.encode_to_vec()
+}
+
+fn elapsed_us(clock: &Arc<dyn Clock>, started_ns: u64) -> u32 {
+    (clock.now_ns().saturating_sub(started_ns) / 1000).min(u64::from(u32::MAX)) as u32
+}
+
+/// Answers one request on its connection.
+struct LoopResponder<'a, 'b> {
+    connection: &'a mut Served,
+    header: &'a Header,
+    around: &'a mut Surroundings<'b>,
+    answered: bool,
+}
+
+impl Responder for LoopResponder<'_, '_> {
+    fn reply(&mut self, message: &[u8]) {
+        self.reply_with(message, 0, &mut |_| Ok(()));
+    }
+
+    fn reply_with(
+        &mut self,
+        message: &[u8],
+        length: usize,
+        fill: &mut dyn FnMut(&mut [u8]) -> Result<(), Fault>,
+    ) {
+        let mark = self.connection.outbound.len();
+        let header = Header {
+            flags: flags::ANSWER,
+            method: self.header.method,
+            request_id: self.header.request_id,
+            message_bytes: message.len() as u32,
+            attachment_bytes: length as u32,
+            time: elapsed_us(self.around.clock, self.around.started_ns),
+        };
+        let place = self.connection.outbound.frame(self.around.stack, &header, message);
+        self.answered = true;
+        if let Err(fault) = fill(place) {
+            self.connection.outbound.roll_back(mark);
+            self.fail(&fault);
+        }
+    }
+
+    fn fail(&mut self, fault: &Fault) {
+        self.answered = true;
+        let (method, id, started_ns) = (self.header.method, self.header.request_id, self.around.started_ns);
+        self.connection.answer(method, id, started_ns, &Err(fault.clone()), self.around);
+    }
+
+    fn defer(&mut self) -> Deferred {
+        self.answered = true;
+        let awaited = Awaited { method: self.header.method, started_ns: self.around.started_ns };
+        self.connection.deferred.insert(self.header.request_id, awaited);
+        let inbox = Arc::clone(self.around.inbox);
+        let (connection, request_id) = (self.connection.id, self.header.request_id);
+        Deferred::new(move |answer| inbox.push(Notice::Answered { connection, request_id, answer }))
+    }
+}

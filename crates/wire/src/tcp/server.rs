@@ -1,0 +1,129 @@
+//! A listening server: its threads, its metrics, its end.
+
+use super::event_loop::EventLoop;
+use super::inbox::Inbox;
+use crate::key::ClusterKey;
+use crate::service::Service;
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use vazao_meter::{Accounts, Clock, Counter, Exposition, Gauge};
+
+/// How a server runs.
+#[derive(Clone, Debug)]
+pub struct ServerOptions {
+    /// Event-loop threads.
+    pub threads: usize,
+    /// The key that clients must have.
+    pub key: ClusterKey,
+    /// Name of its threads.
+    pub name: String,
+}
+
+/// What a server counts.
+#[derive(Debug, Default)]
+pub(super) struct Metrics {
+    pub(super) connections: Gauge,
+    pub(super) requests: Counter,
+    pub(super) refused: Counter,
+    pub(super) received_bytes: Counter,
+    pub(super) sent_bytes: Counter,
+    pub(super) accounts: Accounts,
+}
+
+/// What a server's threads share.
+pub(super) struct Shared {
+    pub(super) service: Arc<dyn Service>,
+    pub(super) key: ClusterKey,
+    pub(super) clock: Arc<dyn Clock>,
+    pub(super) inboxes: Vec<Arc<Inbox>>,
+    pub(super) metrics: Metrics,
+    pub(super) stopping: AtomicBool,
+}
+
+/// A running server; it stops when dropped.
+pub struct Server {
+    shared: Arc<Shared>,
+    address: SocketAddr,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl std::fmt::Debug for Server {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Server({})", self.address)
+    }
+}
+
+impl Server {
+    /// Listens on `listen` (`host:port`, port 0 for a free one) and serves. Errors: the address is taken or not ours.
+    pub fn start(
+        listen: &str,
+        service: Arc<dyn Service>,
+        options: ServerOptions,
+        clock: Arc<dyn Clock>,
+    ) -> io::Result<Server> {
+        let listener = TcpListener::bind(listen)
+            .map_err(|e| io::Error::new(e.kind(), format!("cannot listen on {listen}: {e}")))?;
+        let address = listener.local_addr()?;
+        let count = options.threads.max(1);
+        let inboxes = (0..count).map(|_| Inbox::new().map(Arc::new)).collect::<io::Result<Vec<_>>>()?;
+        let shared = Arc::new(Shared {
+            service,
+            key: options.key,
+            clock,
+            inboxes,
+            metrics: Metrics::default(),
+            stopping: AtomicBool::new(false),
+        });
+        let mut server = Server { shared: Arc::clone(&shared), address, threads: Vec::new() };
+        let mut listener = Some(listener);
+        for index in 0..count {
+            let event_loop = EventLoop::new(Arc::clone(&shared), index, listener.take())?;
+            let builder = std::thread::Builder::new().name(format!("{}-{index}", options.name));
+            server.threads.push(builder.spawn(move || event_loop.run())?);
+        }
+        Ok(server)
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Stops serving: sends what sockets take at once, closes all connections, joins the threads.
+    pub fn stop(&mut self) {
+        self.shared.stopping.store(true, Ordering::Release);
+        self.shared.inboxes.iter().for_each(|inbox| inbox.wake());
+        for thread in self.threads.drain(..) {
+            // A thread that panicked has been reported by the panic itself.
+            let _ = thread.join();
+        }
+    }
+
+    /// Adds this server's metrics.
+    pub fn expose(&self, exposition: &mut Exposition) {
+        let metrics = &self.shared.metrics;
+        exposition.gauge("vazao_connections", "Open connections.", &[], metrics.connections.get() as f64);
+        let mut count = |name: &str, help: &str, counter: &Counter| {
+            exposition.counter(name, help, &[], counter.get() as f64);
+        };
+        count("vazao_requests_total", "Requests received.", &metrics.requests);
+        count(
+            "vazao_connections_refused_total",
+            "Connections closed for breaking the protocol.",
+            &metrics.refused,
+        );
+        count("vazao_received_bytes_total", "Bytes received.", &metrics.received_bytes);
+        count("vazao_sent_bytes_total", "Bytes sent.", &metrics.sent_bytes);
+        let help = "Time of the event-loop threads by cause; compute includes handling requests.";
+        exposition.accounts("vazao_loop_seconds_total", help, &metrics.accounts);
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}

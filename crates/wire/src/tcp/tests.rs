@@ -1,0 +1,285 @@
+//! The protocol over real sockets: many requests in flight, broken peers, limits.
+
+use super::{Server, ServerOptions, TcpTransport, TransportOptions};
+use crate::frame::{Header, METHOD_HELLO};
+use crate::key::ClusterKey;
+use crate::operation::{Method, op};
+use crate::proto;
+use crate::service::{Fault, Request, Responder, Service};
+use crate::transport::{call, submit};
+use prost::Message;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
+use vazao_meter::{Clock, SystemClock};
+use vazao_model::Code;
+
+/// Echoes: a Read answers with as many bytes as asked for, a Write with the length it got, in ways that exercise the server.
+#[derive(Default)]
+struct Echo {
+    flushes: AtomicU64,
+}
+
+fn pattern(length: usize, seed: u64) -> Vec<u8> {
+    (0..length).map(|i| (i as u64 ^ seed) as u8).collect()
+}
+
+impl Service for Echo {
+    fn handle(&self, request: Request<'_>, responder: &mut dyn Responder) {
+        match request.method {
+            Method::Ping => responder.reply(&[]),
+            Method::Read => {
+                let read = proto::ReadRequest::decode(request.message).expect("the test sends good messages");
+                if read.offset == 13 {
+                    let deferred = responder.defer();
+                    std::thread::spawn(move || {
+                        SystemClock.sleep(Duration::from_millis(5));
+                        deferred.finish(Ok((Vec::new(), pattern(read.length as usize, 13))));
+                    });
+                    return;
+                }
+                responder.reply_with(&[], read.length as usize, &mut |place| {
+                    place.copy_from_slice(&pattern(read.length as usize, read.offset));
+                    if read.offset == 99 { Err(Fault::new(Code::Corrupt, "block 7")) } else { Ok(()) }
+                });
+            }
+            Method::Write => {
+                let response = proto::WriteResponse { object_length: request.attachment.len() as u64 };
+                responder.reply(&response.encode_to_vec());
+            }
+            Method::Sync => std::mem::forget(responder.defer()),
+            Method::Space => drop(responder.defer()),
+            _ => responder.fail(&Fault::new(Code::NotFound, "thing in place")),
+        }
+    }
+
+    fn flush(&self) -> Result<(), Fault> {
+        self.flushes.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+}
+
+fn serve(key: &ClusterKey) -> Server {
+    let options = ServerOptions { threads: 2, key: key.clone(), name: "echo".to_owned() };
+    Server::start("127.0.0.1:0", Arc::new(Echo::default()), options, Arc::new(SystemClock)).expect("loopback")
+}
+
+fn transport(key: &ClusterKey) -> Arc<TcpTransport> {
+    TcpTransport::new(key.clone(), TransportOptions::default(), Arc::new(SystemClock))
+}
+
+fn within_ms(ms: u64) -> u64 {
+    SystemClock.now_ns() + ms * 1_000_000
+}
+
+fn read(offset: u64, length: u32) -> proto::ReadRequest {
+    proto::ReadRequest { object: None, offset, length }
+}
+
+fn pair() -> (ClusterKey, Server, Arc<TcpTransport>, String) {
+    let key = ClusterKey::generate().expect("randomness");
+    let server = serve(&key);
+    let address = server.address().to_string();
+    (key.clone(), server, transport(&key), address)
+}
+
+#[test]
+fn many_requests_in_flight_come_back_whole_from_many_threads() {
+    let (_, _server, transport, address) = pair();
+    std::thread::scope(|scope| {
+        for thread in 0..12u64 {
+            let (transport, address) = (&transport, &address);
+            scope.spawn(move || {
+                for round in 0..20u64 {
+                    let requests: Vec<_> = (0..8u64)
+                        .map(|i| {
+                            let length =
+                                [0, 1, 4096, 262_144, 1_000_000][((thread + round + i) % 5) as usize];
+                            let seed = if i == 3 { 13 } else { thread * 1000 + round * 10 + i };
+                            let request = read(seed, length);
+                            (
+                                seed,
+                                length,
+                                submit::<op::Read>(&**transport, address, &request, &[], within_ms(20_000)),
+                            )
+                        })
+                        .collect();
+                    for (seed, length, pending) in requests {
+                        let (_, bytes) = pending.wait().unwrap_or_else(|f| panic!("{seed} {length}: {f}"));
+                        if seed != 99 {
+                            assert!(*bytes == pattern(length as usize, seed), "wrong bytes for {seed}");
+                        }
+                    }
+                }
+            });
+        }
+    });
+}
+
+#[test]
+fn large_attachments_both_ways_do_not_deadlock() {
+    let (_, _server, transport, address) = pair();
+    let bytes = vec![7; 4 << 20];
+    let pending: Vec<_> = (0..24)
+        .map(|i| {
+            let read = (i % 2 == 0).then(|| {
+                submit::<op::Read>(&*transport, &address, &read(i, 4 << 20), &[], within_ms(20_000))
+            });
+            let write =
+                submit::<op::Write>(&*transport, &address, &Default::default(), &bytes, within_ms(20_000));
+            (read, write)
+        })
+        .collect();
+    for (read, write) in pending {
+        assert_eq!(write.wait().expect("written").0.object_length, 4 << 20);
+        if let Some(read) = read {
+            assert_eq!(read.wait().expect("read").1.len(), 4 << 20);
+        }
+    }
+}
+
+#[test]
+fn a_failing_fill_answers_the_fault_and_nothing_of_the_frame() {
+    let (_, _server, transport, address) = pair();
+    let fault = submit::<op::Read>(&*transport, &address, &read(99, 300_000), &[], within_ms(5_000)).wait();
+    assert_eq!(fault.expect_err("corrupt"), Fault::new(Code::Corrupt, "block 7"));
+    call::<op::Ping>(&*transport, &address, &Default::default(), within_ms(5_000)).expect("still in step");
+}
+
+#[test]
+fn a_request_that_is_never_answered_ends_at_its_deadline_and_the_connection_goes_on() {
+    let (_, _server, transport, address) = pair();
+    let started_ns = SystemClock.now_ns();
+    let fault =
+        call::<op::Sync>(&*transport, &address, &Default::default(), within_ms(100)).expect_err("late");
+    assert_eq!(fault.code, Code::Timeout);
+    assert!(fault.detail.contains(&address), "the error names the peer: {fault}");
+    let elapsed_ms = (SystemClock.now_ns() - started_ns) / 1_000_000;
+    assert!((100..5_000).contains(&elapsed_ms), "{elapsed_ms} ms");
+    call::<op::Ping>(&*transport, &address, &Default::default(), within_ms(5_000)).expect("still usable");
+}
+
+#[test]
+fn an_answer_dropped_by_the_service_is_an_internal_error_not_a_hang() {
+    let (_, _server, transport, address) = pair();
+    let fault =
+        call::<op::Space>(&*transport, &address, &Default::default(), within_ms(5_000)).expect_err("dropped");
+    assert_eq!(fault.code, Code::Internal);
+}
+
+#[test]
+fn the_wrong_key_is_named_as_such_on_both_sides() {
+    let (_, server, _, address) = pair();
+    let other = transport(&ClusterKey::generate().expect("randomness"));
+    let fault =
+        call::<op::Ping>(&*other, &address, &Default::default(), within_ms(5_000)).expect_err("refused");
+    assert_eq!(fault.code, Code::Unauthenticated);
+    assert!(fault.detail.contains("key"), "{fault}");
+    drop(server);
+}
+
+#[test]
+fn a_server_that_is_not_there_is_unreachable_at_once() {
+    let (key, mut server, _, address) = pair();
+    server.stop();
+    drop(server);
+    let fault = call::<op::Ping>(&*transport(&key), &address, &Default::default(), within_ms(5_000))
+        .expect_err("gone");
+    assert_eq!(fault.code, Code::Unreachable);
+    assert!(fault.detail.contains(&address));
+}
+
+#[test]
+fn a_server_that_stops_fails_what_is_in_flight_and_is_found_again_after_its_restart() {
+    let (key, mut server, transport, address) = pair();
+    let (started, wait) = mpsc::channel();
+    let waiter = {
+        let (transport, address) = (Arc::clone(&transport), address.clone());
+        std::thread::spawn(move || {
+            let pending =
+                submit::<op::Sync>(&*transport, &address, &Default::default(), &[], within_ms(20_000));
+            started.send(()).expect("the test waits");
+            pending.wait()
+        })
+    };
+    wait.recv().expect("started");
+    server.stop();
+    drop(server);
+    assert_eq!(waiter.join().expect("no panic").expect_err("lost").code, Code::Disconnected);
+    let options = ServerOptions { threads: 1, key, name: "again".to_owned() };
+    let _again = Server::start(&address, Arc::new(Echo::default()), options, Arc::new(SystemClock))
+        .expect("same port");
+    call::<op::Ping>(&*transport, &address, &Default::default(), within_ms(5_000)).expect("reconnected");
+}
+
+/// Sends raw bytes and returns what the server says until it closes the connection.
+fn provoke(address: &str, bytes: &[u8]) -> Vec<u8> {
+    let mut stream = TcpStream::connect(address).expect("connects");
+    stream.set_read_timeout(Some(Duration::from_secs(5))).expect("set");
+    stream.write_all(bytes).expect("sent");
+    let mut answer = Vec::new();
+    // A reset after the refusal is as good an end as a close.
+    let _ = stream.read_to_end(&mut answer);
+    answer
+}
+
+fn refusal(answer: &[u8]) -> Code {
+    let header = Header::peek(answer).expect("a good header").expect("an answer");
+    let failure = proto::Failure::decode(&answer[32..32 + header.message_bytes as usize]).expect("a failure");
+    Code::from_number(failure.code)
+}
+
+#[test]
+fn garbage_newer_versions_and_giant_frames_are_refused_with_a_word() {
+    let (_, _server, _, address) = pair();
+    assert_eq!(
+        refusal(&provoke(&address, &b"GET / HTTP/1.1\r\nHost: somewhere\r\n\r\n".repeat(2))),
+        Code::BadRequest
+    );
+    let hello = Header { method: METHOD_HELLO, ..Header::default() };
+    let mut newer = hello.encode();
+    newer[4] = 9;
+    assert_eq!(refusal(&provoke(&address, &newer)), Code::VersionMismatch);
+    let giant = Header { attachment_bytes: u32::MAX, ..hello };
+    assert_eq!(refusal(&provoke(&address, &giant.encode())), Code::BadRequest);
+    let early = Header { method: Method::Ping.number(), ..Header::default() };
+    assert_eq!(refusal(&provoke(&address, &early.encode())), Code::Unauthenticated);
+}
+
+#[test]
+fn half_a_frame_then_silence_disturbs_nobody() {
+    let (_, _server, transport, address) = pair();
+    let mut silent = TcpStream::connect(&address).expect("connects");
+    silent.write_all(&Header::default().encode()[..17]).expect("sent");
+    call::<op::Ping>(&*transport, &address, &Default::default(), within_ms(5_000)).expect("served");
+}
+
+#[test]
+fn random_bytes_never_break_the_server() {
+    use rand_free::Sequence;
+    let (_, _server, transport, address) = pair();
+    let mut sequence = Sequence(0x5EED);
+    for _ in 0..200 {
+        let mut bytes: Vec<u8> = (0..sequence.next() % 200).map(|_| sequence.next() as u8).collect();
+        if sequence.next() % 2 == 0 && bytes.len() >= 4 {
+            bytes[..4].copy_from_slice(b"VAZO");
+        }
+        let mut stream = TcpStream::connect(&address).expect("connects");
+        let _ = stream.write_all(&bytes);
+    }
+    call::<op::Ping>(&*transport, &address, &Default::default(), within_ms(5_000)).expect("served");
+}
+
+/// A seeded sequence of numbers (SplitMix64), enough for noise.
+mod rand_free {
+    pub(super) struct Sequence(pub(super) u64);
+    impl Sequence {
+        pub(super) fn next(&mut self) -> u64 {
+            self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+            let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+            z ^ (z >> 27)
+        }
+    }
+}
