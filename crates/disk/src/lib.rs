@@ -62,6 +62,29 @@ pub trait Disk: Send + Sync + 'static {
     fn sync_directory(&self, path: &str) -> io::Result<()>;
     /// Space of the file system.
     fn space(&self) -> io::Result<Space>;
+
+    /// Makes everything written so far on this disk durable: contents, lengths and names, as `syncfs(2)`. The default
+    /// walks the tree and syncs each file and directory; what disappears meanwhile is passed over.
+    fn sync_all(&self) -> io::Result<()> {
+        sync_tree(self, "")
+    }
+}
+
+fn sync_tree<D: Disk + ?Sized>(disk: &D, directory: &str) -> io::Result<()> {
+    for entry in disk.list(directory)? {
+        let path =
+            if directory.is_empty() { entry.name.clone() } else { format!("{directory}/{}", entry.name) };
+        if entry.is_directory {
+            sync_tree(disk, &path)?;
+            continue;
+        }
+        match disk.open(&path, Open::Existing) {
+            Ok(file) => file.sync()?,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(error),
+        }
+    }
+    disk.sync_directory(directory)
 }
 
 /// An open file. Positions are explicit and all functions may be called from several threads at once.

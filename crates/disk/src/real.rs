@@ -108,6 +108,10 @@ impl Disk for RealDisk {
         Ok(sys::fsync(self.open_directory(path)?)?)
     }
 
+    fn sync_all(&self) -> io::Result<()> {
+        Ok(sys::syncfs(&self.root)?)
+    }
+
     fn space(&self) -> io::Result<Space> {
         let status = sys::fstatvfs(&self.root)?;
         Ok(Space {

@@ -59,6 +59,26 @@ pub trait Responder {
         fill: &mut dyn FnMut(&mut [u8]) -> Result<(), Fault>,
     );
 
+    /// Like `reply_with`, for a `fill` that may find out that it would have to wait: when it returns false, nothing has
+    /// been answered and this returns false; the caller then answers in another way. The default copies once more.
+    fn try_reply_with(
+        &mut self,
+        message: &[u8],
+        length: usize,
+        fill: &mut dyn FnMut(&mut [u8]) -> Result<bool, Fault>,
+    ) -> bool {
+        let mut attachment = vec![0; length];
+        match fill(&mut attachment) {
+            Ok(true) => self.reply_with(message, length, &mut |bytes| {
+                bytes.copy_from_slice(&attachment);
+                Ok(())
+            }),
+            Ok(false) => return false,
+            Err(fault) => self.fail(&fault),
+        }
+        true
+    }
+
     /// Answers with an error.
     fn fail(&mut self, fault: &Fault);
 
