@@ -258,12 +258,13 @@ fn half_a_frame_then_silence_disturbs_nobody() {
 
 #[test]
 fn random_bytes_never_break_the_server() {
-    use rand_free::Sequence;
+    use rand::{RngExt, SeedableRng};
     let (_, _server, transport, address) = pair();
-    let mut sequence = Sequence(0x5EED);
+    let mut random = rand::rngs::StdRng::seed_from_u64(0x5EED);
     for _ in 0..200 {
-        let mut bytes: Vec<u8> = (0..sequence.next() % 200).map(|_| sequence.next() as u8).collect();
-        if sequence.next() % 2 == 0 && bytes.len() >= 4 {
+        let mut bytes = vec![0; random.random_range(0..200)];
+        random.fill(&mut bytes[..]);
+        if random.random() && bytes.len() >= 4 {
             bytes[..4].copy_from_slice(b"VAZO");
         }
         let mut stream = TcpStream::connect(&address).expect("connects");
@@ -272,14 +273,50 @@ fn random_bytes_never_break_the_server() {
     call::<op::Ping>(&*transport, &address, &Default::default(), within_ms(5_000)).expect("served");
 }
 
-/// A seeded sequence of numbers (SplitMix64), enough for noise.
-mod rand_free {
-    pub(super) struct Sequence(pub(super) u64);
-    impl Sequence {
-        pub(super) fn next(&mut self) -> u64 {
-            self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-            let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-            z ^ (z >> 27)
+mod reassembly {
+    //! Frames cut at any place are put together again.
+
+    use super::super::buffers::SharedPool;
+    use super::super::inbound::Inbound;
+    use crate::frame::Header;
+    use proptest::prelude::*;
+    use std::sync::Arc;
+
+    proptest! {
+        #[test]
+        fn frames_survive_any_cutting(
+            sizes in proptest::collection::vec((0usize..40_000, 0usize..200_000), 1..8),
+            cuts in proptest::collection::vec(1usize..70_000, 1..20),
+        ) {
+            let mut stream = Vec::new();
+            for (id, &(message, attachment)) in sizes.iter().enumerate() {
+                let header = Header {
+                    request_id: id as u64, message_bytes: message as u32, attachment_bytes: attachment as u32, ..Header::default()
+                };
+                stream.extend(header.encode());
+                stream.extend((0..message + attachment).map(|i| (i * 7 + id) as u8));
+            }
+            let mut inbound = Inbound::new(Arc::<SharedPool>::default());
+            let mut rest = &stream[..];
+            let mut seen = 0;
+            let mut cuts = cuts.iter().cycle();
+            while seen < sizes.len() {
+                if let Some(frame) = inbound.next_frame().expect("valid frames") {
+                    let (message, attachment) = sizes[seen];
+                    prop_assert_eq!(frame.header.request_id, seen as u64);
+                    let body = [&frame.message[..], &frame.attachment[..]].concat();
+                    prop_assert_eq!(body.len(), message + attachment);
+                    prop_assert!(body.iter().enumerate().all(|(i, &b)| b == (i * 7 + seen) as u8));
+                    seen += 1;
+                    continue;
+                }
+                let space = inbound.space();
+                let count = space.len().min(rest.len()).min(*cuts.next().expect("endless"));
+                prop_assert!(count > 0, "no progress");
+                space[..count].copy_from_slice(&rest[..count]);
+                rest = &rest[count..];
+                inbound.received(count);
+            }
         }
     }
 }
