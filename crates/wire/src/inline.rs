@@ -113,15 +113,19 @@ impl Responder for InlineResponder {
         self.state = Some(State::Answered(Ok((message.to_vec(), Vec::new()))));
     }
 
-    fn reply_with(
+    fn try_reply_with(
         &mut self,
         message: &[u8],
         length: usize,
-        fill: &mut dyn FnMut(&mut [u8]) -> Result<(), Fault>,
-    ) {
+        fill: &mut dyn FnMut(&mut [u8]) -> Result<bool, Fault>,
+    ) -> bool {
         let mut attachment = vec![0xA5; length];
-        let answer = fill(&mut attachment).map(|()| (message.to_vec(), attachment));
-        self.state = Some(State::Answered(answer));
+        match fill(&mut attachment) {
+            Ok(true) => self.state = Some(State::Answered(Ok((message.to_vec(), attachment)))),
+            Ok(false) => return false,
+            Err(fault) => self.fail(&fault),
+        }
+        true
     }
 
     fn fail(&mut self, fault: &Fault) {

@@ -51,32 +51,23 @@ pub trait Responder {
     fn reply(&mut self, message: &[u8]);
 
     /// Answers with a message and an attachment of `length` bytes that `fill` writes in place. `fill` gets a slice
-    /// of exactly that length with unspecified contents. When it fails, the fault is the answer instead.
-    fn reply_with(
-        &mut self,
-        message: &[u8],
-        length: usize,
-        fill: &mut dyn FnMut(&mut [u8]) -> Result<(), Fault>,
-    );
-
-    /// Like `reply_with`, for a `fill` that may find out that it would have to wait: when it returns false, nothing has
-    /// been answered and this returns false; the caller then answers in another way. The default copies once more.
+    /// of exactly that length with unspecified contents. When it fails, the fault is the answer instead. When it returns
+    /// false it declined (it would have to wait): nothing has been answered, and this returns false.
     fn try_reply_with(
         &mut self,
         message: &[u8],
         length: usize,
         fill: &mut dyn FnMut(&mut [u8]) -> Result<bool, Fault>,
-    ) -> bool {
-        let mut attachment = vec![0; length];
-        match fill(&mut attachment) {
-            Ok(true) => self.reply_with(message, length, &mut |bytes| {
-                bytes.copy_from_slice(&attachment);
-                Ok(())
-            }),
-            Ok(false) => return false,
-            Err(fault) => self.fail(&fault),
-        }
-        true
+    ) -> bool;
+
+    /// [`Responder::try_reply_with`] for a `fill` that never declines.
+    fn reply_with(
+        &mut self,
+        message: &[u8],
+        length: usize,
+        fill: &mut dyn FnMut(&mut [u8]) -> Result<(), Fault>,
+    ) {
+        self.try_reply_with(message, length, &mut |place| fill(place).map(|()| true));
     }
 
     /// Answers with an error.

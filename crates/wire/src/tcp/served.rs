@@ -375,12 +375,12 @@ impl Responder for LoopResponder<'_, '_> {
         self.reply_with(message, 0, &mut |_| Ok(()));
     }
 
-    fn reply_with(
+    fn try_reply_with(
         &mut self,
         message: &[u8],
         length: usize,
-        fill: &mut dyn FnMut(&mut [u8]) -> Result<(), Fault>,
-    ) {
+        fill: &mut dyn FnMut(&mut [u8]) -> Result<bool, Fault>,
+    ) -> bool {
         let mark = self.connection.outbound.len();
         let header = Header {
             flags: flags::ANSWER,
@@ -390,12 +390,16 @@ impl Responder for LoopResponder<'_, '_> {
             attachment_bytes: length as u32,
             time: elapsed_us(self.around.clock, self.around.started_ns),
         };
-        let place = self.connection.outbound.frame(self.around.stack, &header, message);
-        self.answered = true;
-        if let Err(fault) = fill(place) {
-            self.connection.outbound.roll_back(mark);
-            self.fail(&fault);
+        let outcome = fill(self.connection.outbound.frame(self.around.stack, &header, message));
+        match outcome {
+            Ok(true) => self.answered = true,
+            Ok(false) => self.connection.outbound.roll_back(mark),
+            Err(fault) => {
+                self.connection.outbound.roll_back(mark);
+                self.fail(&fault);
+            }
         }
+        self.answered
     }
 
     fn fail(&mut self, fault: &Fault) {
