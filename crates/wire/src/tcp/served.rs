@@ -327,6 +327,10 @@ impl Served {
                 Err(_) => return Err(Close::Gone),
             }
         }
+        if self.outbound.len() == 0 {
+            // Also after a frame that was taken back: an idle connection holds no buffer.
+            self.outbound.advance(0, stack);
+        }
         Ok(total)
     }
 }
