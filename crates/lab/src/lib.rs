@@ -1,1 +1,82 @@
-//! The laboratory: benchmarks and the published experiments.
+//! The laboratory: psplit, the benchmark of the foundation's goals, and the published experiments.
+//!
+//! Everything here measures through the doors a user has — the client library, or a directory of this machine — and
+//! changes nothing in them. An experiment is one module over four shared parts: a [`place`] does the I/O, the
+//! [`sampler`] records what the machine did meanwhile, [`statistics`] sums repetitions up, and [`report`] writes them.
+//! It is not a load generator for tests: correctness is tested elsewhere, though wrong bytes fail a run here too.
+
+use std::io::Write;
+use std::sync::Arc;
+use vazao_client::Client;
+use vazao_meter::Clock;
+
+pub mod bench;
+pub mod content;
+pub mod crew;
+pub mod machine;
+pub mod place;
+pub mod probe;
+pub mod psplit;
+pub mod report;
+pub mod sampler;
+pub mod servers;
+pub mod size;
+mod snapshot;
+pub mod statistics;
+pub mod verdict;
+
+/// What a command of the laboratory needs from whoever runs it.
+pub struct Context<'a> {
+    /// The clock that every duration is taken from.
+    pub clock: Arc<dyn Clock>,
+    /// Opens the volume; called only when a `vz:` path is named. An error says what to do, for people.
+    pub connect: &'a dyn Fn() -> Result<Client, String>,
+    /// Where tables and `--json -` go.
+    pub output: &'a mut dyn Write,
+}
+
+/// The experiments and tools of `vazao lab`.
+#[derive(Clone, Debug, clap::Subcommand)]
+pub enum Command {
+    /// Read, split or generate large files with many threads, and say how fast it went (the PSplit tool).
+    Psplit(psplit::Args),
+    /// Measure what the file system has to reach on this machine, and print goals and ratios.
+    Bench(bench::Args),
+    /// Print the tables of a result file again, without measuring anew.
+    Report(report::Args),
+}
+
+/// Runs one command of the laboratory.
+pub fn run(command: Command, context: &mut Context<'_>) -> Result<(), Error> {
+    match command {
+        Command::Psplit(args) => psplit::run(args, context),
+        Command::Bench(args) => bench::run(args, context),
+        Command::Report(args) => report::run(args, context),
+    }
+}
+
+/// Why a command of the laboratory failed. The text names the thing, the place and the remedy.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The arguments make no sense: exit code 2.
+    #[error("{0}")]
+    Usage(String),
+    /// It was tried and did not work, or what was read differs from what was written: exit code 1.
+    #[error("{0}")]
+    Failed(String),
+}
+
+impl Error {
+    /// A failure to do something with `thing`.
+    pub(crate) fn at(thing: impl std::fmt::Display) -> impl FnOnce(std::io::Error) -> Error {
+        move |error| Error::Failed(format!("{thing}: {error}"))
+    }
+
+    /// The command's exit code.
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            Error::Usage(_) => 2,
+            Error::Failed(_) => 1,
+        }
+    }
+}

@@ -1,0 +1,102 @@
+//! Reading and writing: the raw stream, one thread with large calls, eight threads with small ones, in turns.
+
+use super::{Bench, Goal, Results};
+use crate::content::stream;
+use crate::crew::Timed;
+use crate::place::Place;
+use crate::psplit::work::{Cell, Source};
+use crate::psplit::{self, Mode, Verify};
+use crate::sampler::Record;
+use crate::size::MIB;
+use crate::{Error, probe};
+
+const LARGE_CALL_BYTES: u64 = MIB;
+const SMALL_CALL_BYTES: u64 = 64 * 1024;
+const THREADS: u32 = 8;
+
+/// All repetitions. Each reads what it has just written, so that the servers have it in their page caches.
+pub(super) fn measure(bench: &Bench<'_>, results: &mut Results) -> Result<(), Error> {
+    declare(results);
+    let options = options(bench);
+    for repetition in 1..=bench.args.repeat {
+        let clock = bench.clock;
+        let total = bench.amounts.total_bytes;
+        let seconds = probe::tcp_stream_seconds(clock, total, LARGE_CALL_BYTES as usize);
+        let seconds = seconds.map_err(Error::at("raw TCP stream over loopback"))?;
+        results.push("tcp.stream", total as f64 / seconds, None);
+
+        let own = Source { name: "part-0", stream: stream(bench.args.seed, &[total, repetition.into(), 0]) };
+        let cell = |mode, threads, block_bytes| Cell {
+            mode,
+            threads,
+            block_bytes,
+            total_bytes: total,
+            source: own,
+            options: &options,
+        };
+        let large = cell(Mode::Generate, 1, LARGE_CALL_BYTES);
+        time(bench, results, "write.large", &large, repetition)?;
+        time(bench, results, "read.large", &cell(Mode::Read, 1, LARGE_CALL_BYTES), repetition)?;
+        time(bench, results, "read.small", &cell(Mode::Read, THREADS, SMALL_CALL_BYTES), repetition)?;
+        check_and_remove(bench, &large, repetition)?;
+        let small = cell(Mode::Generate, THREADS, SMALL_CALL_BYTES);
+        time(bench, results, "write.small", &small, repetition)?;
+        check_and_remove(bench, &small, repetition)?;
+    }
+    Ok(())
+}
+
+fn declare(results: &mut Results) {
+    let bytes = "MiB/s";
+    results.declare("tcp.stream", "one raw TCP stream over loopback, 1 MiB calls", bytes, None, Goal::None);
+    let stream = Some("tcp.stream");
+    results.declare("read.large", "library read, 1 thread, 1 MiB calls", bytes, stream, Goal::AtLeast(0.5));
+    results.declare("write.large", "library write, 1 thread, 1 MiB calls", bytes, stream, Goal::AtLeast(0.3));
+    let (read, write) = (Some("read.large"), Some("write.large"));
+    results.declare("read.small", "library read, 8 threads, 64 KiB calls", bytes, read, Goal::AtLeast(1.0));
+    results.declare(
+        "write.small",
+        "library write, 8 threads, 64 KiB calls",
+        bytes,
+        write,
+        Goal::AtLeast(1.0),
+    );
+}
+
+fn options(bench: &Bench<'_>) -> psplit::Args {
+    psplit::Args {
+        mode: Mode::Generate,
+        places: vec![bench.args.place.clone()],
+        threads: vec![1, THREADS],
+        block: vec![LARGE_CALL_BYTES, SMALL_CALL_BYTES],
+        total: vec![bench.amounts.total_bytes],
+        repeat: bench.args.repeat,
+        drop_caches: false,
+        sync: false,
+        verify: Verify::After,
+        seed: bench.args.seed,
+        json: None,
+        csv: None,
+    }
+}
+
+fn time(
+    bench: &Bench<'_>,
+    results: &mut Results,
+    row: &str,
+    cell: &Cell<'_>,
+    repetition: u32,
+) -> Result<(), Error> {
+    let (timed, record): (Timed, Record) = cell.run(bench.place, repetition, bench.clock, bench.recorder);
+    if let Some(error) = timed.errors.first() {
+        return Err(Error::Failed(format!("{row}, repetition {repetition}: {error}")));
+    }
+    results.push(row, timed.done as f64 / timed.seconds.max(1e-9), Some(record));
+    Ok(())
+}
+
+fn check_and_remove(bench: &Bench<'_>, written: &Cell<'_>, repetition: u32) -> Result<(), Error> {
+    let checked = written.verify_outputs(bench.place, repetition).map_err(Error::at(bench.place.name()));
+    let removed = written.remove_outputs(bench.place, false).map_err(Error::at(bench.place.name()));
+    checked.and(removed)
+}

@@ -1,0 +1,80 @@
+//! A directory of this machine, through the kernel: a local file system, or whatever is mounted there.
+
+use super::{OpenFile, Place};
+use crate::Error;
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+use vazao_client::Client;
+
+/// A directory reached by system calls.
+#[derive(Debug)]
+pub struct Local {
+    name: String,
+    directory: PathBuf,
+}
+
+impl Local {
+    /// A place in the directory `name`, working in `name`/`directory`.
+    pub fn new(name: &str, directory: &str) -> Result<Local, Error> {
+        let path = PathBuf::from(name);
+        if !path.is_dir() {
+            let hint = "give an existing local directory, or a path in the volume as vz:/path";
+            return Err(Error::Failed(format!("{name}: no such directory; {hint}")));
+        }
+        let directory = path.join(directory);
+        fs::create_dir(&directory).map_err(Error::at(directory.display()))?;
+        Ok(Local { name: name.to_owned(), directory })
+    }
+}
+
+impl Place for Local {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn create(&self, name: &str) -> io::Result<Box<dyn OpenFile>> {
+        Ok(Box::new(File::create(self.directory.join(name))?))
+    }
+
+    fn open(&self, name: &str) -> io::Result<Box<dyn OpenFile>> {
+        Ok(Box::new(File::open(self.directory.join(name))?))
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        fs::remove_file(self.directory.join(name))
+    }
+
+    fn settle(&self) -> io::Result<()> {
+        rustix::fs::syncfs(File::open(&self.directory)?).map_err(io::Error::from)
+    }
+
+    fn finish(&self) -> io::Result<()> {
+        fs::remove_dir(&self.directory)
+    }
+
+    fn client(&self) -> Option<&Client> {
+        None
+    }
+}
+
+impl OpenFile for File {
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        FileExt::read_at(self, buffer, offset)
+    }
+
+    fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        self.write_all_at(bytes, offset)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.sync_all()
+    }
+
+    fn close(self: Box<Self>) -> io::Result<()> {
+        // The standard library keeps close(2)'s result to itself: a mount whose flush fails is caught by the verification.
+        drop(self);
+        Ok(())
+    }
+}

@@ -1,0 +1,117 @@
+//! Where an experiment reads and writes: one trait, an implementation a door.
+//!
+//! A place makes itself a working directory of its own inside the directory it was given and takes it away again, so that
+//! it can neither harm nor be disturbed by what lies there.
+
+mod library;
+mod local;
+#[cfg(test)]
+mod tests;
+
+pub use library::Library;
+pub(crate) use library::owner;
+pub use local::Local;
+
+use crate::{Context, Error};
+use std::io;
+use vazao_client::Client;
+
+/// The prefix of paths in the volume.
+pub const VOLUME_PREFIX: &str = "vz:";
+
+/// A directory in which files are made, read and removed, by any number of threads.
+pub trait Place: Send + Sync {
+    /// As the user gave it.
+    fn name(&self) -> &str;
+
+    /// Creates a file and opens it for writing; one of that name is emptied.
+    fn create(&self, name: &str) -> io::Result<Box<dyn OpenFile>>;
+
+    /// Opens a file for reading.
+    fn open(&self, name: &str) -> io::Result<Box<dyn OpenFile>>;
+
+    /// Removes a file.
+    fn remove(&self, name: &str) -> io::Result<()>;
+
+    /// Writes out what is still under way to this place, so that a run does not pay for the one before it.
+    fn settle(&self) -> io::Result<()>;
+
+    /// Removes the working directory, which must be empty by then.
+    fn finish(&self) -> io::Result<()>;
+
+    /// The volume behind it, where there is one: its servers are watched too.
+    fn client(&self) -> Option<&Client>;
+}
+
+/// An open file of a place, used by one thread or many.
+pub trait OpenFile: Send + Sync {
+    /// Reads up to `buffer.len()` bytes at `offset`; 0 only at the end.
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize>;
+
+    /// Writes all of `bytes` at `offset`.
+    fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()>;
+
+    /// Makes what was written survive power loss.
+    fn sync(&self) -> io::Result<()>;
+
+    /// Hands over everything written, so that others see it, and closes.
+    fn close(self: Box<Self>) -> io::Result<()>;
+}
+
+/// The places with the given names, each with a fresh working directory called `directory`.
+pub fn open_all(
+    names: &[String],
+    directory: &str,
+    context: &Context<'_>,
+) -> Result<Vec<Box<dyn Place>>, Error> {
+    let mut client = None;
+    let mut places: Vec<Box<dyn Place>> = Vec::new();
+    for name in names {
+        match open(name, directory, &mut client, context) {
+            Ok(place) => places.push(place),
+            Err(error) => {
+                close_all(&places);
+                return Err(error);
+            }
+        }
+    }
+    Ok(places)
+}
+
+/// Opens one place; all paths of the volume share one client, as the threads of a program would.
+fn open(
+    name: &str,
+    directory: &str,
+    client: &mut Option<Client>,
+    context: &Context<'_>,
+) -> Result<Box<dyn Place>, Error> {
+    let Some(path) = name.strip_prefix(VOLUME_PREFIX) else {
+        return Ok(Box::new(Local::new(name, directory)?));
+    };
+    let volume = match client {
+        Some(client) => client.clone(),
+        None => client.insert((context.connect)().map_err(Error::Failed)?).clone(),
+    };
+    Ok(Box::new(Library::new(volume, name, path, directory)?))
+}
+
+/// Removes the working directories; the first failure is reported after all were tried.
+pub fn close_all(places: &[Box<dyn Place>]) -> Option<Error> {
+    let failures = places.iter().filter_map(|place| place.finish().map_err(Error::at(place.name())).err());
+    failures.fold(None, |first, failure| first.or(Some(failure)))
+}
+
+/// Reads until `buffer` is full. Errors: `UnexpectedEof` when the file ends before.
+pub fn read_full(file: &dyn OpenFile, buffer: &mut [u8], offset: u64) -> io::Result<()> {
+    let mut done = 0;
+    while done < buffer.len() {
+        match file.read_at(&mut buffer[done..], offset + done as u64)? {
+            0 => {
+                let end = offset + done as u64;
+                return Err(io::Error::new(io::ErrorKind::UnexpectedEof, format!("file ends at byte {end}")));
+            }
+            n => done += n,
+        }
+    }
+    Ok(())
+}
