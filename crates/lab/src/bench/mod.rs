@@ -14,7 +14,7 @@ pub use results::{FORMAT, Goal, Results, Row};
 
 use crate::machine::Machine;
 use crate::place::{Library, Place, VOLUME_PREFIX};
-use crate::sampler::Recorder;
+use crate::sampler::{ProcessRecord, Recorder};
 use crate::size::MIB;
 use crate::{Context, Error, report, servers};
 use vazao_client::Client;
@@ -144,23 +144,40 @@ impl Bench<'_> {
         }
         if wanted(Part::Listing) {
             metadata::measure_listing(self, results)?;
+        } else {
+            self.measure_memory(results);
         }
         Ok(())
     }
 
-    /// Resident memory of the servers now: after all that was done to them, and with the large directory there.
+    /// Memory of the servers: after all that was done to them, and with the large directory there.
     pub(crate) fn measure_memory(&self, results: &mut Results) {
         let ((), record) = self.recorder.during(|| ());
         let map = self.client.map();
-        let is_meta = |name: &str| {
-            let node = map.nodes.iter().find(|node| node.name == name);
-            node.is_some_and(|node| node.roles.contains(&Role::Meta))
+        let serves_metadata = |process: &ProcessRecord| {
+            let mut nodes = map.nodes.iter().filter(|n| process.name.split('+').any(|name| name == n.name));
+            nodes.any(|node| node.roles.contains(&Role::Meta))
         };
-        for process in record.processes.iter().skip(1) {
-            let (role, goal_mib) =
-                if process.name.split('+').any(is_meta) { ("metadata", 256.0) } else { ("data", 64.0) };
-            let title = format!("resident memory of {} ({role})", process.name);
-            results.push_memory(process, &format!("memory.{}", process.name), &title, goal_mib);
-        }
+        let (meta, data): (Vec<_>, Vec<_>) =
+            record.processes.iter().skip(1).partition(|process| serves_metadata(process));
+        let largest = |of: &[&ProcessRecord], bytes: fn(&ProcessRecord) -> u64| {
+            of.iter().map(|process| bytes(process)).max().map(|bytes| bytes as f64)
+        };
+        let data_goal = Goal::AtMost(64.0);
+        results.push_memory(
+            "memory.data",
+            "data server, most memory ever",
+            data_goal,
+            largest(&data, |p| p.resident_peak_bytes),
+        );
+        let meta_goal = Goal::AtMost(256.0);
+        results.push_memory(
+            "memory.meta",
+            "metadata service, memory",
+            meta_goal,
+            largest(&meta, |p| p.resident_bytes),
+        );
+        let title = "metadata service, most memory ever";
+        results.push_memory("memory.meta.peak", title, Goal::None, largest(&meta, |p| p.resident_peak_bytes));
     }
 }

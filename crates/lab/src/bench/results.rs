@@ -3,7 +3,7 @@
 use super::Amounts;
 use crate::machine::Machine;
 use crate::report::Table;
-use crate::sampler::{ProcessRecord, Record};
+use crate::sampler::Record;
 use crate::size::{MIB, format_size, significant};
 use crate::statistics::Summary;
 use crate::verdict::{self, Verdict};
@@ -116,10 +116,12 @@ impl Results {
         }
     }
 
-    /// Adds the resident memory of a server.
-    pub(super) fn push_memory(&mut self, process: &ProcessRecord, id: &str, title: &str, goal_mib: f64) {
-        self.declare(id, title, "MiB", None, Goal::AtMost(goal_mib));
-        self.push(id, process.resident_bytes as f64, None);
+    /// Adds resident memory of servers, where any can be watched.
+    pub(super) fn push_memory(&mut self, id: &str, title: &str, goal: Goal, bytes: Option<f64>) {
+        self.declare(id, title, "MiB", None, goal);
+        if let Some(bytes) = bytes {
+            self.push(id, bytes, None);
+        }
     }
 
     /// What is compared with a row's goal: the ratios to its reference in the same repetition, or its own values.

@@ -18,6 +18,7 @@ use crate::size::{MIB, format_size, parse_size};
 use crate::{Context, Error, content, machine::Machine, report, servers, verdict};
 use serde::{Deserialize, Serialize};
 use std::fs;
+use vazao_client::Client;
 use work::{Cell, Source};
 
 /// What psplit does with the files.
@@ -136,7 +137,11 @@ pub fn measure(args: &Args, context: &Context<'_>) -> Result<Results, Error> {
     let measured = measure_in(args, &places, context);
     let closed = place::close_all(&places);
     let results = measured?;
-    closed.map_or(Ok(results), Err)
+    closed.map_or(Ok(()), Err)?;
+    // All places of the volume share one session.
+    let client = places.iter().find_map(|place| place.client()).cloned();
+    let ended = client.map_or(Ok(()), Client::close);
+    ended.map(|()| results).map_err(|error| Error::Failed(error.about("closing the session").to_string()))
 }
 
 fn check(args: &Args) -> Result<(), Error> {
