@@ -1,6 +1,6 @@
 //! Files and directories as a trait: the real disk, and one in memory that fails on purpose.
 //!
-//! Everything that Vazão keeps goes through [`Disk`]: the metadata log and its checkpoints, objects and their checksums.
+//! Everything that Vazão keeps goes through [`Disk`]: the metadata log and its checkpoints, objects, their checksums.
 //! A path is relative to the disk's root, with `/` between components, and never leaves it; `""` is the root itself.
 //!
 //! It knows neither logs nor objects: what a file means is its owner's business.

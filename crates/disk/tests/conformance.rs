@@ -37,6 +37,7 @@ conformance! {
     removing_and_renaming_what_is_not_there_fails
     a_lock_excludes_other_handles_until_it_is_closed
     the_root_can_be_synced_and_listed
+    everything_is_synced_at_once
     space_is_reported
     several_threads_may_use_one_file
 }
@@ -234,6 +235,14 @@ fn the_root_can_be_synced_and_listed(disk: &dyn Disk) {
         assert_eq!(disk.list(root).unwrap().len(), 1);
         disk.create_directory(root).unwrap();
     }
+}
+
+fn everything_is_synced_at_once(disk: &dyn Disk) {
+    disk.sync_all().unwrap();
+    disk.create_directory("d/e").unwrap();
+    write_all(disk, "d/e/f", b"x");
+    disk.sync_all().unwrap();
+    assert_eq!(read_all(disk, "d/e/f"), b"x");
 }
 
 fn space_is_reported(disk: &dyn Disk) {

@@ -103,6 +103,17 @@ impl Inode {
         state.free_bytes()
     }
 
+    /// Makes its contents durable, or fails with `fault` as a disk would.
+    pub(super) fn sync(&self, fault: io::Result<()>, random: &mut StdRng) -> io::Result<()> {
+        let mut state = lock(&self.state);
+        match &fault {
+            Ok(()) => state.sync(),
+            // The kernel forgets that the pages were dirty: a later sync will not write them again.
+            Err(_) => state.lose_unsynced(random),
+        }
+        fault
+    }
+
     /// Returns the bytes of storage that this added, where there was a hole.
     pub(super) fn corrupt(&self, offset: u64, xor: u8) -> io::Result<u64> {
         let mut state = lock(&self.state);
@@ -294,15 +305,9 @@ impl DiskFile for MemoryFile {
     }
 
     fn sync(&self) -> io::Result<()> {
-        self.with(|state| {
-            if let Err(error) = self.shared.faults.check(Access::Sync, &self.path) {
-                // The kernel forgets that the pages were dirty: a later sync will not write them again.
-                state.lose_unsynced(&mut lock(&self.shared.random));
-                return Err(error);
-            }
-            state.sync();
-            Ok(())
-        })
+        let _life = self.shared.alive(Some(self.life))?;
+        let fault = self.shared.faults.check(Access::Sync, &self.path);
+        self.inode.sync(fault, &mut lock(&self.shared.random))
     }
 
     fn try_lock(&self) -> io::Result<bool> {

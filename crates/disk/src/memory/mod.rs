@@ -122,7 +122,7 @@ impl MemoryDisk {
             let mut tree = lock(&self.shared.tree);
             tree.crash(&mut random);
             let mut used_bytes = 0;
-            tree.for_each_file(&mut |inode| used_bytes += inode.crash(&mut random));
+            tree.for_each_file(&mut |_, inode| used_bytes += inode.crash(&mut random));
             self.shared.used_bytes.store(used_bytes, Ordering::Relaxed);
         });
     }
@@ -131,7 +131,7 @@ impl MemoryDisk {
     pub fn kill(&self) {
         self.shared.end_life(|| {
             let mut used_bytes = 0;
-            lock(&self.shared.tree).for_each_file(&mut |inode| used_bytes += inode.close_all());
+            lock(&self.shared.tree).for_each_file(&mut |_, inode| used_bytes += inode.close_all());
             self.shared.used_bytes.store(used_bytes, Ordering::Relaxed);
         });
     }
@@ -232,6 +232,21 @@ impl Disk for MemoryDisk {
 
     fn sync_directory(&self, path: &str) -> io::Result<()> {
         self.on_tree(Access::Sync, path, |tree, _| tree.sync_directory(path))
+    }
+
+    fn sync_all(&self) -> io::Result<()> {
+        let _life = self.shared.alive(self.life)?;
+        let mut tree = lock(&self.shared.tree);
+        let mut outcome = Ok(());
+        tree.for_each_file(&mut |path, inode| {
+            let fault = self.shared.faults.check(Access::Sync, path);
+            let synced = inode.sync(fault, &mut lock(&self.shared.random));
+            outcome = std::mem::replace(&mut outcome, Ok(())).and(synced);
+        });
+        outcome?;
+        self.shared.faults.check(Access::Sync, "")?;
+        tree.sync();
+        Ok(())
     }
 
     fn space(&self) -> io::Result<Space> {

@@ -189,6 +189,33 @@ fn after_a_failed_sync_a_later_one_promises_nothing() {
 }
 
 #[test]
+fn what_was_synced_with_the_whole_disk_survives() {
+    for seed in 0..50 {
+        let disk = MemoryDisk::new(seed);
+        disk.create_directory("d/e").unwrap();
+        disk.open("d/e/f", Open::Create).unwrap().write_at(b"x", 0).unwrap();
+        disk.rename("d/e/f", "d/g").unwrap();
+        disk.sync_all().unwrap();
+        disk.remove("d/g").unwrap();
+        disk.kill();
+        disk.crash();
+        assert!(disk.list("d/e").unwrap().is_empty());
+        assert!(bytes_of(&disk, "d/g").is_none_or(|bytes| bytes == b"x"));
+    }
+}
+
+#[test]
+fn a_failed_sync_of_the_whole_disk_names_its_file() {
+    let disk = MemoryDisk::new(1);
+    disk.create_directory("d").unwrap();
+    disk.open("d/f", Open::Create).unwrap();
+    disk.fail_syncs("d/f", ErrorKind::TimedOut);
+    let error = disk.sync_all().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::TimedOut);
+    assert!(error.to_string().contains("d/f"), "{error}");
+}
+
+#[test]
 fn the_same_seed_has_the_same_accidents() {
     let story = |seed| {
         let disk = MemoryDisk::new(seed);

@@ -237,14 +237,23 @@ impl Tree {
         }
     }
 
-    /// Calls `act` for each file that has a name, in the order of names.
-    pub(super) fn for_each_file(&self, act: &mut dyn FnMut(&Inode)) {
-        let mut due = vec![ROOT];
-        while let Some(index) = due.pop() {
-            for node in self.directories[index].current.values() {
+    /// Makes all names durable.
+    pub(super) fn sync(&mut self) {
+        for directory in &mut self.directories {
+            directory.unsynced.clear();
+            directory.durable = directory.current.clone();
+        }
+    }
+
+    /// Calls `act` for each file that has a name, with its path, in an order that depends on names only.
+    pub(super) fn for_each_file(&self, act: &mut dyn FnMut(&str, &Inode)) {
+        let mut due = vec![(ROOT, String::new())];
+        while let Some((index, path)) = due.pop() {
+            for (name, node) in &self.directories[index].current {
+                let path = if path.is_empty() { name.clone() } else { format!("{path}/{name}") };
                 match node {
-                    Node::File(inode) => act(inode),
-                    Node::Directory(next) => due.push(*next),
+                    Node::File(inode) => act(&path, inode),
+                    Node::Directory(next) => due.push((*next, path)),
                 }
             }
         }
