@@ -1,0 +1,362 @@
+//! What the kernel asks for, in the client's terms: one function a request, each one client call or a few.
+//!
+//! Knows inodes, names and handles; nothing of FUSE's bytes or of the device.
+
+use crate::handles::Handles;
+use crate::listing::{Listing, PAGE_ENTRIES};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use vazao_client::{
+    Changes, Client, Entry, Error, File, NewInode, OpenMode, RenameMode, Result, SetTime, VolumeSpace,
+    XattrMode,
+};
+use vazao_model::{Attributes, Code, FileKind, InodeId, limits};
+
+const SET_USER_ID: u32 = 0o4000;
+const SET_GROUP_ID: u32 = 0o2000;
+const GROUP_EXECUTE: u32 = 0o010;
+
+/// Who asks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Caller {
+    pub(crate) uid: u32,
+    pub(crate) gid: u32,
+}
+
+/// A new name in a directory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Place<'a> {
+    pub(crate) directory: InodeId,
+    pub(crate) name: &'a [u8],
+}
+
+/// A file just opened.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Opened {
+    pub(crate) handle: u64,
+    pub(crate) attributes: Attributes,
+}
+
+struct OpenFile {
+    file: File,
+    /// The file may have set-id bits, which a write by an ordinary user must clear.
+    set_id: AtomicBool,
+}
+
+/// The door of one mount.
+pub(crate) struct Door {
+    client: Client,
+    root: InodeId,
+    files: Handles<OpenFile>,
+    directories: Handles<Listing>,
+}
+
+/// The mode that writing or a change of owner leaves, when it is another one: without set-user-id, and without
+/// set-group-id unless that bit without group execution means mandatory locking (chown(2), write(2)).
+fn mode_without_set_id(attributes: &Attributes) -> Option<u32> {
+    if attributes.kind == FileKind::Directory {
+        return None;
+    }
+    let group = if attributes.mode & GROUP_EXECUTE != 0 { SET_GROUP_ID } else { 0 };
+    let mode = attributes.mode & !(SET_USER_ID | group);
+    (mode != attributes.mode).then_some(mode)
+}
+
+/// Attributes outside these two name spaces mean something to the system (access control lists, capabilities, labels): keeping
+/// without enforcing them would be a lie.
+fn check_xattr_name(name: &[u8]) -> Result<()> {
+    if name.starts_with(b"user.") || name.starts_with(b"trusted.") {
+        return Ok(());
+    }
+    Err(Error::new(Code::Unsupported, String::from_utf8_lossy(name)))
+}
+
+impl Door {
+    /// A door to `client` whose root is the directory `root`.
+    pub(crate) fn new(client: Client, root: InodeId) -> Door {
+        Door { client, root, files: Handles::new(), directories: Handles::new() }
+    }
+
+    fn file(&self, handle: u64) -> Result<Arc<OpenFile>> {
+        self.files.get(handle).ok_or_else(|| Code::BadHandle.into())
+    }
+
+    pub(crate) fn lookup(&self, place: Place<'_>) -> Result<Attributes> {
+        self.client.lookup(place.directory, place.name)
+    }
+
+    pub(crate) fn attributes(&self, inode: InodeId, handle: Option<u64>) -> Result<Attributes> {
+        match handle.and_then(|handle| self.files.get(handle)) {
+            Some(open) => open.file.attributes(),
+            None => self.client.attributes(inode),
+        }
+    }
+
+    /// Changes attributes. `clear_set_id`: the caller may not keep set-id bits while the length changes.
+    pub(crate) fn set_attributes(
+        &self,
+        inode: InodeId,
+        changes: &Changes,
+        handle: Option<u64>,
+        clear_set_id: bool,
+    ) -> Result<Attributes> {
+        let mut rest = *changes;
+        if let Some(length) = rest.size.take() {
+            self.set_length(inode, handle, length)?;
+            // truncate(2) comes with "modified now", which changing the length does.
+            rest.modified = rest.modified.filter(|time| *time != SetTime::Now);
+        }
+        let attributes = if rest == Changes::default() {
+            self.attributes(inode, handle)?
+        } else {
+            self.client.set_attributes(inode, &rest)?
+        };
+        if rest.mode.is_some_and(|mode| mode & (SET_USER_ID | SET_GROUP_ID) != 0) {
+            self.remember_set_id(inode);
+        }
+        let owner_changed = rest.uid.is_some() || rest.gid.is_some();
+        if clear_set_id || (owner_changed && rest.mode.is_none()) {
+            return self.clear_set_id(inode, attributes);
+        }
+        Ok(attributes)
+    }
+
+    fn set_length(&self, inode: InodeId, handle: Option<u64>, length: u64) -> Result<()> {
+        if let Some(open) = handle.and_then(|handle| self.files.get(handle)) {
+            return open.file.set_length(length);
+        }
+        let file = self.client.open_file(inode, OpenMode { read: false, write: true, truncate: false })?;
+        file.set_length(length)?;
+        file.close()
+    }
+
+    /// Files already open must look again before the next write.
+    fn remember_set_id(&self, inode: InodeId) {
+        let open = self.files.all();
+        open.iter().filter(|f| f.file.inode() == inode).for_each(|f| f.set_id.store(true, Ordering::Relaxed));
+    }
+
+    fn clear_set_id(&self, inode: InodeId, attributes: Attributes) -> Result<Attributes> {
+        match mode_without_set_id(&attributes) {
+            Some(mode) => {
+                self.client.set_attributes(inode, &Changes { mode: Some(mode), ..Changes::default() })
+            }
+            None => Ok(attributes),
+        }
+    }
+
+    pub(crate) fn read_link(&self, inode: InodeId) -> Result<Vec<u8>> {
+        self.client.read_link(inode)
+    }
+
+    /// Creates an inode of any kind; `contents` is a link's target.
+    pub(crate) fn create(
+        &self,
+        place: Place<'_>,
+        caller: Caller,
+        kind: FileKind,
+        mode: u32,
+        device: u32,
+        contents: &[u8],
+    ) -> Result<Attributes> {
+        let Caller { uid, gid } = caller;
+        let new = NewInode { kind, mode, uid, gid, device, contents: contents.to_vec() };
+        self.client.create(place.directory, place.name, &new)
+    }
+
+    pub(crate) fn link(&self, inode: InodeId, place: Place<'_>) -> Result<Attributes> {
+        self.client.link(inode, place.directory, place.name)
+    }
+
+    pub(crate) fn unlink(&self, place: Place<'_>) -> Result<()> {
+        self.client.unlink(place.directory, place.name)
+    }
+
+    pub(crate) fn remove_directory(&self, place: Place<'_>) -> Result<()> {
+        self.client.remove_directory(place.directory, place.name)
+    }
+
+    pub(crate) fn rename(&self, from: Place<'_>, to: Place<'_>, mode: RenameMode) -> Result<()> {
+        self.client.rename(from.directory, from.name, to.directory, to.name, mode)
+    }
+
+    pub(crate) fn open(&self, inode: InodeId, mode: OpenMode, clear_set_id: bool) -> Result<Opened> {
+        let file = self.client.open_file(inode, mode)?;
+        let mut attributes = file.attributes()?;
+        if mode.truncate && clear_set_id {
+            attributes = self.clear_set_id(inode, attributes)?;
+        }
+        Ok(self.opened(file, attributes))
+    }
+
+    fn opened(&self, file: File, attributes: Attributes) -> Opened {
+        let set_id = AtomicBool::new(mode_without_set_id(&attributes).is_some());
+        Opened { handle: self.files.insert(OpenFile { file, set_id }), attributes }
+    }
+
+    /// Creates and opens a file; with `truncate`, one that is there already is emptied.
+    pub(crate) fn create_file(
+        &self,
+        place: Place<'_>,
+        caller: Caller,
+        mode: u32,
+        exclusive: bool,
+        truncate: bool,
+    ) -> Result<Opened> {
+        let new = NewInode { mode, uid: caller.uid, gid: caller.gid, ..NewInode::default() };
+        let (mut attributes, file) = self.client.create_file(place.directory, place.name, &new, exclusive)?;
+        if truncate && attributes.size > 0 {
+            file.set_length(0)?;
+            attributes = file.attributes()?;
+        }
+        Ok(self.opened(file, attributes))
+    }
+
+    pub(crate) fn read(&self, handle: u64, buffer: &mut [u8], offset: u64) -> Result<usize> {
+        self.file(handle)?.file.read_at(buffer, offset)
+    }
+
+    pub(crate) fn write(&self, handle: u64, bytes: &[u8], offset: u64, clear_set_id: bool) -> Result<()> {
+        let open = self.file(handle)?;
+        if clear_set_id && open.set_id.swap(false, Ordering::Relaxed) {
+            let inode = open.file.inode();
+            self.clear_set_id(inode, self.client.attributes(inode)?)?;
+        }
+        open.file.write_at(bytes, offset)
+    }
+
+    /// A descriptor of the file is being closed: what it wrote goes out, and errors of it come back.
+    pub(crate) fn flush(&self, handle: u64) -> Result<()> {
+        self.file(handle)?.file.flush()
+    }
+
+    pub(crate) fn sync(&self, handle: u64) -> Result<()> {
+        self.file(handle)?.file.sync()
+    }
+
+    /// The last descriptor is gone.
+    pub(crate) fn release(&self, handle: u64) -> Result<()> {
+        let open = self.files.remove(handle).ok_or(Error::from(Code::BadHandle))?;
+        close(open)
+    }
+
+    /// fallocate(2) in its plain mode: the file is at least as long as the range's end, or there is no space for it.
+    pub(crate) fn allocate(&self, handle: u64, offset: u64, length: u64, mode: u32) -> Result<()> {
+        if mode != 0 {
+            return Err(Code::Unsupported.into());
+        }
+        let open = self.file(handle)?;
+        let end = offset.checked_add(length).filter(|&end| end <= limits::FILE_BYTES_MAX);
+        let end = end.ok_or(Error::from(Code::TooLarge))?;
+        let missing = end.saturating_sub(open.file.attributes()?.size);
+        if missing == 0 {
+            return Ok(());
+        }
+        if missing > self.client.space()?.available_bytes {
+            return Err(Code::NoSpace.into());
+        }
+        open.file.set_length(end)
+    }
+
+    pub(crate) fn open_directory(&self, inode: InodeId) -> u64 {
+        self.directories.insert(Listing::new(inode, inode == self.root))
+    }
+
+    /// Gives the entries after `cookie` to `take` until it says false.
+    pub(crate) fn read_directory(
+        &self,
+        inode: InodeId,
+        handle: u64,
+        cookie: u64,
+        with_attributes: bool,
+        take: &mut dyn FnMut(&Entry) -> bool,
+    ) -> Result<()> {
+        let listing = self.directories.get(handle).ok_or(Error::from(Code::BadHandle))?;
+        let fetch = |after, with| self.client.list(inode, after, PAGE_ENTRIES, with);
+        listing.read(cookie, with_attributes, &fetch, take)
+    }
+
+    pub(crate) fn release_directory(&self, handle: u64) {
+        self.directories.remove(handle);
+    }
+
+    /// fsync(2) of a directory.
+    pub(crate) fn sync_directory(&self) -> Result<()> {
+        self.client.sync()
+    }
+
+    pub(crate) fn space(&self) -> Result<VolumeSpace> {
+        self.client.space()
+    }
+
+    pub(crate) fn get_xattr(&self, inode: InodeId, name: &[u8]) -> Result<Vec<u8>> {
+        check_xattr_name(name)?;
+        self.client.get_xattr(inode, name)
+    }
+
+    pub(crate) fn set_xattr(&self, inode: InodeId, name: &[u8], value: &[u8], mode: XattrMode) -> Result<()> {
+        check_xattr_name(name)?;
+        self.client.set_xattr(inode, name, value, mode)
+    }
+
+    /// Names, each followed by a NUL; `trusted.` ones are for root's eyes (xattr(7)).
+    pub(crate) fn list_xattrs(&self, inode: InodeId, caller: Caller) -> Result<Vec<u8>> {
+        let mut names = self.client.list_xattrs(inode)?;
+        names.retain(|name| check_xattr_name(name).is_ok());
+        names.retain(|name| caller.uid == 0 || !name.starts_with(b"trusted."));
+        Ok(names.into_iter().flat_map(|name| [name, vec![0]].concat()).collect())
+    }
+
+    pub(crate) fn remove_xattr(&self, inode: InodeId, name: &[u8]) -> Result<()> {
+        check_xattr_name(name)?;
+        self.client.remove_xattr(inode, name)
+    }
+
+    /// Closes what is still open, and the session.
+    pub(crate) fn finish(&self) -> Result<()> {
+        self.directories.drain();
+        let closed: Vec<Result<()>> = self.files.drain().into_iter().map(close).collect();
+        closed.into_iter().collect::<Result<()>>().and(self.client.clone().close())
+    }
+}
+
+/// Closes a file taken out of the table. A call still under way on another thread keeps it; its end closes it then.
+fn close(open: Arc<OpenFile>) -> Result<()> {
+    match Arc::try_unwrap(open) {
+        Ok(open) => open.file.close(),
+        Err(open) => open.file.flush(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn with_mode(kind: FileKind, mode: u32) -> Attributes {
+        Attributes { kind, mode, ..Attributes::default() }
+    }
+
+    #[test]
+    fn set_id_bits_are_cleared_as_chown_and_write_demand() {
+        for (kind, before, after) in [
+            (FileKind::File, 0o4755, Some(0o755)),
+            (FileKind::File, 0o6755, Some(0o755)),
+            (FileKind::File, 0o2755, Some(0o755)),
+            (FileKind::File, 0o2644, None),
+            (FileKind::File, 0o6644, Some(0o2644)),
+            (FileKind::File, 0o1755, None),
+            (FileKind::Directory, 0o6755, None),
+        ] {
+            assert_eq!(mode_without_set_id(&with_mode(kind, before)), after, "{kind:?} {before:o}");
+        }
+    }
+
+    #[test]
+    fn only_attribute_names_whose_meaning_is_kept_are_served() {
+        assert!(check_xattr_name(b"user.comment").is_ok() && check_xattr_name(b"trusted.x").is_ok());
+        for name in [&b"security.capability"[..], b"system.posix_acl_access", b"security.selinux", b"x", b""]
+        {
+            assert_eq!(check_xattr_name(name).expect_err("must be refused").code, Code::Unsupported);
+        }
+    }
+}

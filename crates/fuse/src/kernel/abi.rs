@@ -1,0 +1,154 @@
+//! Numbers of the FUSE protocol, as in linux/fuse.h.
+
+/// Major version spoken.
+pub(crate) const MAJOR: u32 = 7;
+/// Minor version answered; structures are those of it.
+pub(crate) const MINOR: u32 = 31;
+/// Oldest kernel minor accepted: the first with more than 32 pages to a request (Linux 4.20).
+pub(crate) const MINOR_MIN: u32 = 28;
+
+/// Bytes in front of every request.
+pub(crate) const IN_HEADER_BYTES: usize = 40;
+/// Bytes in front of every answer.
+pub(crate) const OUT_HEADER_BYTES: usize = 16;
+/// Node number of the mount's root.
+pub(crate) const ROOT_NODE: u64 = 1;
+
+macro_rules! operations {
+    ($($name:ident = $number:literal, $label:literal;)*) => {
+        $(pub(crate) const $name: u32 = $number;)*
+
+        /// The operation's name in logs.
+        pub(crate) fn operation_name(number: u32) -> &'static str {
+            match number { $($number => $label,)* _ => "unknown" }
+        }
+    };
+}
+
+operations! {
+    LOOKUP = 1, "lookup";
+    FORGET = 2, "forget";
+    GETATTR = 3, "getattr";
+    SETATTR = 4, "setattr";
+    READLINK = 5, "readlink";
+    SYMLINK = 6, "symlink";
+    MKNOD = 8, "mknod";
+    MKDIR = 9, "mkdir";
+    UNLINK = 10, "unlink";
+    RMDIR = 11, "rmdir";
+    RENAME = 12, "rename";
+    LINK = 13, "link";
+    OPEN = 14, "open";
+    READ = 15, "read";
+    WRITE = 16, "write";
+    STATFS = 17, "statfs";
+    RELEASE = 18, "release";
+    FSYNC = 20, "fsync";
+    SETXATTR = 21, "setxattr";
+    GETXATTR = 22, "getxattr";
+    LISTXATTR = 23, "listxattr";
+    REMOVEXATTR = 24, "removexattr";
+    FLUSH = 25, "flush";
+    INIT = 26, "init";
+    OPENDIR = 27, "opendir";
+    READDIR = 28, "readdir";
+    RELEASEDIR = 29, "releasedir";
+    FSYNCDIR = 30, "fsyncdir";
+    CREATE = 35, "create";
+    DESTROY = 38, "destroy";
+    IOCTL = 39, "ioctl";
+    BATCH_FORGET = 42, "batch_forget";
+    FALLOCATE = 43, "fallocate";
+    READDIRPLUS = 44, "readdirplus";
+    RENAME2 = 45, "rename2";
+}
+
+/// Capabilities exchanged by INIT.
+pub(crate) mod capability {
+    pub(crate) const ASYNC_READ: u32 = 1 << 0;
+    pub(crate) const ATOMIC_O_TRUNC: u32 = 1 << 3;
+    pub(crate) const BIG_WRITES: u32 = 1 << 5;
+    pub(crate) const AUTO_INVAL_DATA: u32 = 1 << 12;
+    pub(crate) const DO_READDIRPLUS: u32 = 1 << 13;
+    pub(crate) const READDIRPLUS_AUTO: u32 = 1 << 14;
+    pub(crate) const ASYNC_DIO: u32 = 1 << 15;
+    pub(crate) const PARALLEL_DIROPS: u32 = 1 << 18;
+    pub(crate) const MAX_PAGES: u32 = 1 << 22;
+    pub(crate) const CACHE_SYMLINKS: u32 = 1 << 23;
+    pub(crate) const HANDLE_KILLPRIV_V2: u32 = 1 << 28;
+
+    /// What is asked of the kernel, where it offers it.
+    ///
+    /// Not the write-back cache: it would hide other mounts' sizes and costs small files half their speed. With
+    /// `HANDLE_KILLPRIV_V2` the door clears set-id bits itself, and the kernel stops asking for `security.capability` before
+    /// every single write.
+    pub(crate) const WANTED: u32 = ASYNC_READ
+        | ATOMIC_O_TRUNC
+        | BIG_WRITES
+        | AUTO_INVAL_DATA
+        | DO_READDIRPLUS
+        | READDIRPLUS_AUTO
+        | ASYNC_DIO
+        | PARALLEL_DIROPS
+        | MAX_PAGES
+        | CACHE_SYMLINKS
+        | HANDLE_KILLPRIV_V2;
+}
+
+/// Which fields of SETATTR are meant.
+pub(crate) mod setattr {
+    pub(crate) const MODE: u32 = 1 << 0;
+    pub(crate) const UID: u32 = 1 << 1;
+    pub(crate) const GID: u32 = 1 << 2;
+    pub(crate) const SIZE: u32 = 1 << 3;
+    pub(crate) const ATIME: u32 = 1 << 4;
+    pub(crate) const MTIME: u32 = 1 << 5;
+    pub(crate) const HANDLE: u32 = 1 << 6;
+    pub(crate) const ATIME_NOW: u32 = 1 << 7;
+    pub(crate) const MTIME_NOW: u32 = 1 << 8;
+    pub(crate) const KILL_SET_ID: u32 = 1 << 11;
+}
+
+/// GETATTR carries a file handle.
+pub(crate) const GETATTR_HANDLE: u32 = 1 << 0;
+/// WRITE must clear set-id bits.
+pub(crate) const WRITE_KILL_SET_ID: u32 = 1 << 2;
+/// OPEN with truncation must clear set-id bits.
+pub(crate) const OPEN_KILL_SET_ID: u32 = 1 << 0;
+
+/// The kernel may keep the pages it has of this file.
+pub(crate) const FOPEN_KEEP_CACHE: u32 = 1 << 1;
+/// No FLUSH at close: the handle cannot have written anything.
+pub(crate) const FOPEN_NOFLUSH: u32 = 1 << 5;
+
+/// Unasked message: forget attributes (and pages) of an inode.
+pub(crate) const NOTIFY_INVALIDATE_INODE: i32 = 2;
+
+/// Flags of open(2), the same numbers on every architecture built for.
+pub(crate) mod open_flag {
+    pub(crate) const ACCESS_MASK: u32 = 0o3;
+    pub(crate) const WRITE_ONLY: u32 = 0o1;
+    pub(crate) const READ_WRITE: u32 = 0o2;
+    pub(crate) const EXCLUSIVE: u32 = 0o200;
+    pub(crate) const TRUNCATE: u32 = 0o1000;
+}
+
+/// Flags of renameat2(2).
+pub(crate) mod rename_flag {
+    pub(crate) const NO_REPLACE: u32 = 1;
+    pub(crate) const EXCHANGE: u32 = 2;
+}
+
+/// Flags of setxattr(2).
+pub(crate) mod xattr_flag {
+    pub(crate) const CREATE: u32 = 1;
+    pub(crate) const REPLACE: u32 = 2;
+}
+
+/// errno values that are the protocol's own and not an outcome of a client call.
+pub(crate) mod errno {
+    pub(crate) const IO: i32 = 5;
+    pub(crate) const INVALID: i32 = 22;
+    pub(crate) const NOT_A_TERMINAL: i32 = 25;
+    pub(crate) const NOT_IMPLEMENTED: i32 = 38;
+}

@@ -1,0 +1,187 @@
+//! The device: reads requests, hands them to the server, writes answers.
+//!
+//! Each thread has its own two buffers, allocated once and touched only as far as requests are long. All threads read the same
+//! descriptor; giving each its own (`clone_fd`) made no clear difference when it was measured.
+
+use super::abi::{self, capability};
+use super::reply::{InitAnswer, Reply};
+use super::request::{self, Header, Init, Malformed, Request};
+use super::serve::{Failure, Notifier, Server};
+use rustix::fd::OwnedFd;
+use rustix::io::Errno;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use vazao_client::Error;
+use vazao_model::Code;
+
+/// Bytes of a request besides the data of a write.
+const REQUEST_EXTRA_BYTES: usize = 4096;
+
+/// The kernel refuses to fill a smaller buffer (FUSE_MIN_READ_BUFFER).
+const REQUEST_BYTES_MIN: usize = 8192;
+
+/// Read-ahead and direct requests the kernel keeps in flight. Enough for every thread to have the next one waiting; its
+/// own default of 12 leaves them idle.
+const BACKGROUND_MAX: u16 = 64;
+
+/// Why a mount's threads stopped, when it was not an unmount.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub(crate) enum DeviceError {
+    /// Reading or writing the device failed.
+    #[error("/dev/fuse: {0}")]
+    Device(Errno),
+    /// The first request was not the one that opens the conversation.
+    #[error("the kernel did not begin with INIT")]
+    NoInit,
+    /// The kernel speaks a version this door does not.
+    #[error("the kernel speaks FUSE {0}.{1}, {major}.{minor} or a later {major}.x is needed (Linux 4.20 or later)",
+            major = abi::MAJOR, minor = abi::MINOR_MIN)]
+    Version(u32, u32),
+}
+
+/// An open FUSE device.
+#[derive(Debug)]
+pub(crate) struct Device {
+    descriptor: OwnedFd,
+}
+
+impl Device {
+    pub(crate) fn new(descriptor: OwnedFd) -> Device {
+        Device { descriptor }
+    }
+
+    /// The next request; `None` once the file system is unmounted.
+    fn receive(&self, buffer: &mut [u8]) -> Result<Option<usize>, DeviceError> {
+        loop {
+            match rustix::io::read(&self.descriptor, &mut *buffer) {
+                Ok(length) => return Ok(Some(length)),
+                // NOENT: the request was taken back before it could be read.
+                Err(Errno::INTR | Errno::AGAIN | Errno::NOENT) => {}
+                // NODEV: unmounted. CONNABORTED: unmounted by force.
+                Err(Errno::NODEV | Errno::CONNABORTED) => return Ok(None),
+                Err(error) => return Err(DeviceError::Device(error)),
+            }
+        }
+    }
+
+    fn send(&self, answer: &[u8]) {
+        match rustix::io::write(&self.descriptor, answer) {
+            // NOENT: nobody waits for it any more. NODEV: unmounted meanwhile.
+            Ok(_) | Err(Errno::NOENT | Errno::NODEV | Errno::CONNABORTED) => {}
+            Err(error) => tracing::error!("the kernel refused an answer of {} bytes: {error}", answer.len()),
+        }
+    }
+}
+
+impl Notifier for Arc<Device> {
+    fn invalidate_attributes(&self, node: u64) {
+        let mut message = Reply::with_capacity(24);
+        message.start_notification(abi::NOTIFY_INVALIDATE_INODE);
+        message.put_u64(node);
+        // A negative offset leaves cached pages alone: the kernel drops them itself when it sees another time.
+        message.put_u64(-1i64 as u64);
+        message.put_u64(0);
+        self.send(message.finish());
+    }
+}
+
+/// What the door offers in the INIT exchange.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Offer {
+    /// Largest read or write, a multiple of the page size.
+    pub(crate) request_bytes_max: u32,
+    /// Wanted read-ahead.
+    pub(crate) read_ahead_bytes: u32,
+}
+
+/// The answer to the kernel's INIT.
+pub(crate) fn negotiate(init: Init, offer: Offer) -> Result<InitAnswer, DeviceError> {
+    if init.major != abi::MAJOR || init.minor < abi::MINOR_MIN {
+        return Err(DeviceError::Version(init.major, init.minor));
+    }
+    let pages = offer.request_bytes_max.div_ceil(rustix::param::page_size() as u32);
+    Ok(InitAnswer {
+        // The kernel takes no more than it offered; mount() raises the limit afterwards where it may.
+        read_ahead_bytes: offer.read_ahead_bytes.min(init.read_ahead_bytes),
+        capabilities: init.capabilities & capability::WANTED,
+        background_max: BACKGROUND_MAX,
+        write_bytes_max: offer.request_bytes_max,
+        pages_max: u16::try_from(pages).unwrap_or(u16::MAX),
+    })
+}
+
+/// Answers the kernel's first request.
+pub(crate) fn handshake(device: &Device, offer: Offer) -> Result<(), DeviceError> {
+    let mut buffer = vec![0; REQUEST_BYTES_MIN];
+    let length = device.receive(&mut buffer)?.ok_or(DeviceError::Device(Errno::NODEV))?;
+    let (header, body) = request::header(&buffer[..length]).map_err(|_| DeviceError::NoInit)?;
+    let Ok(Request::Init(init)) = request::decode(header.operation, body) else {
+        return Err(DeviceError::NoInit);
+    };
+    let mut reply = Reply::with_capacity(64);
+    reply.start(header.unique);
+    let answer = negotiate(init, offer);
+    match &answer {
+        Ok(answer) => reply.put_init_out(*answer),
+        Err(_) => reply.fail(Errno::PROTO.raw_os_error()),
+    }
+    device.send(reply.finish());
+    answer.map(|_| ())
+}
+
+/// Serves requests until the file system is unmounted.
+pub(crate) fn serve(device: &Device, server: &Server, request_bytes_max: u32) -> Result<(), DeviceError> {
+    let mut buffer = vec![0; (request_bytes_max as usize + REQUEST_EXTRA_BYTES).max(REQUEST_BYTES_MIN)];
+    let mut reply = Reply::with_capacity(request_bytes_max as usize);
+    while let Some(length) = device.receive(&mut buffer)? {
+        let Ok((header, body)) = request::header(&buffer[..length]) else {
+            tracing::error!("a request of {length} bytes without a whole header");
+            continue;
+        };
+        if answer(server, &header, body, &mut reply) {
+            device.send(reply.finish());
+        }
+    }
+    Ok(())
+}
+
+/// Answers one request into `reply`; false when it must not be answered.
+pub(crate) fn answer(server: &Server, header: &Header, body: &[u8], reply: &mut Reply) -> bool {
+    reply.start(header.unique);
+    let outcome = match request::decode(header.operation, body) {
+        Ok(Request::Forget) => return false,
+        Ok(request) => guarded(server, header, request, reply),
+        Err(Malformed) => Err(Failure::Errno(abi::errno::INVALID)),
+    };
+    if let Err(failure) = outcome {
+        log(header, &failure);
+        reply.fail(failure.errno());
+    }
+    true
+}
+
+/// A defect in one request must not take the thread, and in the end the mount, with it.
+fn guarded(server: &Server, header: &Header, request: Request<'_>, reply: &mut Reply) -> Result<(), Failure> {
+    catch_unwind(AssertUnwindSafe(|| server.answer(header, request, reply))).unwrap_or_else(|_| {
+        tracing::error!("a defect in {}, see the panic above", abi::operation_name(header.operation));
+        Err(Failure::Errno(abi::errno::IO))
+    })
+}
+
+/// Ordinary outcomes are for who debugs an application; trouble is for who runs the mount.
+fn log(header: &Header, failure: &Failure) {
+    let operation = abi::operation_name(header.operation);
+    let (request, node) = (header.unique, header.node);
+    match failure {
+        Failure::Client(error) if is_trouble(error) => {
+            tracing::warn!(request, node, "{operation}: {error}");
+        }
+        Failure::Client(error) => tracing::debug!(request, node, "{operation}: {error}"),
+        Failure::Errno(errno) => tracing::debug!(request, node, errno, "{operation}: not served"),
+    }
+}
+
+/// True for what is wrong with the system, not with the request: codes from [`Code::Io`] on.
+fn is_trouble(error: &Error) -> bool {
+    error.code.number() >= Code::Io.number()
+}

@@ -1,0 +1,377 @@
+//! Requests as they come from the device, decoded without copying.
+
+use super::abi::{self, setattr};
+use vazao_client::{Changes, RenameMode, SetTime, XattrMode};
+use vazao_model::{FileKind, Timestamp};
+
+/// What stands in front of every request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Header {
+    pub(crate) operation: u32,
+    /// Identifies the answer.
+    pub(crate) unique: u64,
+    pub(crate) node: u64,
+    pub(crate) uid: u32,
+    pub(crate) gid: u32,
+}
+
+/// A request that the protocol does not allow; answered with EINVAL.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Malformed;
+
+type Decoded<T> = Result<T, Malformed>;
+
+/// INIT as the kernel sends it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Init {
+    pub(crate) major: u32,
+    pub(crate) minor: u32,
+    pub(crate) read_ahead_bytes: u32,
+    pub(crate) capabilities: u32,
+}
+
+/// SETATTR.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct SetAttributes {
+    pub(crate) changes: Changes,
+    pub(crate) handle: Option<u64>,
+    pub(crate) kill_set_id: bool,
+}
+
+/// A request; `'a` is the receive buffer.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Request<'a> {
+    Init(Init),
+    Destroy,
+    /// Needs no answer: inode ids are never reused, so nothing is kept for the kernel's references.
+    Forget,
+    Lookup {
+        name: &'a [u8],
+    },
+    GetAttributes {
+        handle: Option<u64>,
+    },
+    SetAttributes(SetAttributes),
+    ReadLink,
+    Symlink {
+        name: &'a [u8],
+        target: &'a [u8],
+    },
+    MakeNode {
+        name: &'a [u8],
+        kind: FileKind,
+        mode: u32,
+        device: u32,
+    },
+    MakeDirectory {
+        name: &'a [u8],
+        mode: u32,
+    },
+    Unlink {
+        name: &'a [u8],
+    },
+    RemoveDirectory {
+        name: &'a [u8],
+    },
+    Rename {
+        name: &'a [u8],
+        new_node: u64,
+        new_name: &'a [u8],
+        mode: RenameMode,
+    },
+    Link {
+        node: u64,
+        name: &'a [u8],
+    },
+    Open {
+        flags: u32,
+        kill_set_id: bool,
+    },
+    Create {
+        name: &'a [u8],
+        flags: u32,
+        mode: u32,
+    },
+    Read {
+        handle: u64,
+        offset: u64,
+        length: u32,
+    },
+    Write {
+        handle: u64,
+        offset: u64,
+        bytes: &'a [u8],
+        kill_set_id: bool,
+    },
+    Flush {
+        handle: u64,
+    },
+    Sync {
+        handle: u64,
+    },
+    Release {
+        handle: u64,
+    },
+    Allocate {
+        handle: u64,
+        offset: u64,
+        length: u64,
+        mode: u32,
+    },
+    OpenDirectory,
+    ReadDirectory {
+        handle: u64,
+        cookie: u64,
+        length: u32,
+        with_attributes: bool,
+    },
+    SyncDirectory,
+    ReleaseDirectory {
+        handle: u64,
+    },
+    Space,
+    SetXattr {
+        name: &'a [u8],
+        value: &'a [u8],
+        mode: XattrMode,
+    },
+    GetXattr {
+        name: &'a [u8],
+        length: u32,
+    },
+    ListXattrs {
+        length: u32,
+    },
+    RemoveXattr {
+        name: &'a [u8],
+    },
+    Ioctl,
+    /// What the kernel does by itself once it hears that nobody else does.
+    NotImplemented,
+}
+
+/// Takes fields off the front of a request.
+struct Fields<'a>(&'a [u8]);
+
+impl<'a> Fields<'a> {
+    fn take<const N: usize>(&mut self) -> Decoded<[u8; N]> {
+        let (head, rest) = self.0.split_first_chunk::<N>().ok_or(Malformed)?;
+        self.0 = rest;
+        Ok(*head)
+    }
+
+    fn u32(&mut self) -> Decoded<u32> {
+        Ok(u32::from_ne_bytes(self.take()?))
+    }
+
+    fn u64(&mut self) -> Decoded<u64> {
+        Ok(u64::from_ne_bytes(self.take()?))
+    }
+
+    fn skip(&mut self, count: usize) -> Decoded<()> {
+        self.0 = self.0.get(count..).ok_or(Malformed)?;
+        Ok(())
+    }
+
+    /// A string up to its NUL.
+    fn name(&mut self) -> Decoded<&'a [u8]> {
+        let end = self.0.iter().position(|&b| b == 0).ok_or(Malformed)?;
+        let (name, rest) = (&self.0[..end], &self.0[end + 1..]);
+        self.0 = rest;
+        Ok(name)
+    }
+
+    fn bytes(&mut self, count: usize) -> Decoded<&'a [u8]> {
+        let bytes = self.0.get(..count).ok_or(Malformed)?;
+        self.0 = &self.0[count..];
+        Ok(bytes)
+    }
+}
+
+/// Splits the header off; `Err` when there is none, which no kernel sends.
+pub(crate) fn header(bytes: &[u8]) -> Decoded<(Header, &[u8])> {
+    let mut fields = Fields(bytes);
+    let length = fields.u32()? as usize;
+    let header = Header {
+        operation: fields.u32()?,
+        unique: fields.u64()?,
+        node: fields.u64()?,
+        uid: fields.u32()?,
+        gid: fields.u32()?,
+    };
+    let body = bytes.get(abi::IN_HEADER_BYTES..length).ok_or(Malformed)?;
+    Ok((header, body))
+}
+
+/// Decodes the body of operation `operation`.
+pub(crate) fn decode(operation: u32, body: &[u8]) -> Decoded<Request<'_>> {
+    let mut f = Fields(body);
+    Ok(match operation {
+        abi::INIT => Request::Init(init(&mut f)?),
+        abi::DESTROY => Request::Destroy,
+        abi::FORGET | abi::BATCH_FORGET => Request::Forget,
+        abi::GETATTR | abi::SETATTR | abi::STATFS => attributes(operation, &mut f)?,
+        abi::LOOKUP..=abi::LINK | abi::RENAME2 => namespace(operation, &mut f)?,
+        abi::SETXATTR..=abi::REMOVEXATTR => xattr(operation, &mut f)?,
+        abi::OPENDIR..=abi::FSYNCDIR | abi::READDIRPLUS => directory(operation, &mut f)?,
+        abi::IOCTL => Request::Ioctl,
+        _ => file(operation, &mut f)?,
+    })
+}
+
+fn init(f: &mut Fields<'_>) -> Decoded<Init> {
+    Ok(Init { major: f.u32()?, minor: f.u32()?, read_ahead_bytes: f.u32()?, capabilities: f.u32()? })
+}
+
+fn attributes<'a>(operation: u32, f: &mut Fields<'a>) -> Decoded<Request<'a>> {
+    Ok(match operation {
+        abi::GETATTR => {
+            let (flags, _, handle) = (f.u32()?, f.u32()?, f.u64()?);
+            Request::GetAttributes { handle: (flags & abi::GETATTR_HANDLE != 0).then_some(handle) }
+        }
+        abi::SETATTR => Request::SetAttributes(set_attributes(f)?),
+        _ => Request::Space,
+    })
+}
+
+fn set_attributes(f: &mut Fields<'_>) -> Decoded<SetAttributes> {
+    let valid = f.u32()?;
+    f.skip(4)?;
+    let (handle, size, _lock_owner) = (f.u64()?, f.u64()?, f.u64()?);
+    let (accessed, modified, _changed) = (f.u64()?, f.u64()?, f.u64()?);
+    let (accessed_ns, modified_ns, _changed_ns) = (f.u32()?, f.u32()?, f.u32()?);
+    let mode = f.u32()?;
+    f.skip(4)?;
+    let (uid, gid) = (f.u32()?, f.u32()?);
+    let has = |bit: u32| valid & bit != 0;
+    let time = |set: u32, now: u32, seconds: u64, nanoseconds: u32| match (has(set), has(now)) {
+        (false, _) => None,
+        (true, true) => Some(SetTime::Now),
+        (true, false) => Some(SetTime::At(Timestamp { seconds: seconds as i64, nanoseconds })),
+    };
+    let changes = Changes {
+        mode: has(setattr::MODE).then_some(mode & 0o7777),
+        uid: has(setattr::UID).then_some(uid),
+        gid: has(setattr::GID).then_some(gid),
+        size: has(setattr::SIZE).then_some(size),
+        accessed: time(setattr::ATIME, setattr::ATIME_NOW, accessed, accessed_ns),
+        modified: time(setattr::MTIME, setattr::MTIME_NOW, modified, modified_ns),
+    };
+    let handle = has(setattr::HANDLE).then_some(handle);
+    Ok(SetAttributes { changes, handle, kill_set_id: has(setattr::KILL_SET_ID) })
+}
+
+fn namespace<'a>(operation: u32, f: &mut Fields<'a>) -> Decoded<Request<'a>> {
+    Ok(match operation {
+        abi::LOOKUP => Request::Lookup { name: f.name()? },
+        abi::READLINK => Request::ReadLink,
+        abi::SYMLINK => Request::Symlink { name: f.name()?, target: f.name()? },
+        abi::MKNOD => {
+            let (mode, device, _umask, _) = (f.u32()?, f.u32()?, f.u32()?, f.u32()?);
+            Request::MakeNode { name: f.name()?, kind: kind_of(mode)?, mode: mode & 0o7777, device }
+        }
+        abi::MKDIR => {
+            let (mode, _umask) = (f.u32()?, f.u32()?);
+            Request::MakeDirectory { name: f.name()?, mode: mode & 0o7777 }
+        }
+        abi::UNLINK => Request::Unlink { name: f.name()? },
+        abi::RMDIR => Request::RemoveDirectory { name: f.name()? },
+        abi::RENAME => {
+            let new_node = f.u64()?;
+            rename(new_node, 0, f)?
+        }
+        abi::RENAME2 => {
+            let (new_node, flags, _) = (f.u64()?, f.u32()?, f.u32()?);
+            rename(new_node, flags, f)?
+        }
+        abi::LINK => Request::Link { node: f.u64()?, name: f.name()? },
+        _ => Request::NotImplemented,
+    })
+}
+
+fn rename<'a>(new_node: u64, flags: u32, f: &mut Fields<'a>) -> Decoded<Request<'a>> {
+    let mode = match flags {
+        0 => RenameMode::Replace,
+        abi::rename_flag::NO_REPLACE => RenameMode::NoReplace,
+        abi::rename_flag::EXCHANGE => RenameMode::Exchange,
+        // RENAME_WHITEOUT is for overlay file systems on local disks; the manual page asks for EINVAL.
+        _ => return Err(Malformed),
+    };
+    Ok(Request::Rename { name: f.name()?, new_node, new_name: f.name()?, mode })
+}
+
+fn kind_of(mode: u32) -> Decoded<FileKind> {
+    Ok(match mode & 0o170_000 {
+        0o010_000 => FileKind::Fifo,
+        0o020_000 => FileKind::CharDevice,
+        0o040_000 => FileKind::Directory,
+        0o060_000 => FileKind::BlockDevice,
+        // No type at all means a regular file, mknod(2).
+        0 | 0o100_000 => FileKind::File,
+        0o120_000 => FileKind::Symlink,
+        0o140_000 => FileKind::Socket,
+        _ => return Err(Malformed),
+    })
+}
+
+fn file<'a>(operation: u32, f: &mut Fields<'a>) -> Decoded<Request<'a>> {
+    Ok(match operation {
+        abi::OPEN => {
+            let (flags, open_flags) = (f.u32()?, f.u32()?);
+            Request::Open { flags, kill_set_id: open_flags & abi::OPEN_KILL_SET_ID != 0 }
+        }
+        abi::CREATE => {
+            let (flags, mode, _umask, _open_flags) = (f.u32()?, f.u32()?, f.u32()?, f.u32()?);
+            Request::Create { name: f.name()?, flags, mode: mode & 0o7777 }
+        }
+        abi::READ => Request::Read { handle: f.u64()?, offset: f.u64()?, length: f.u32()? },
+        abi::WRITE => {
+            let (handle, offset, length, flags) = (f.u64()?, f.u64()?, f.u32()?, f.u32()?);
+            f.skip(16)?;
+            let kill_set_id = flags & abi::WRITE_KILL_SET_ID != 0;
+            Request::Write { handle, offset, bytes: f.bytes(length as usize)?, kill_set_id }
+        }
+        abi::FLUSH => Request::Flush { handle: f.u64()? },
+        abi::FSYNC => Request::Sync { handle: f.u64()? },
+        abi::RELEASE => Request::Release { handle: f.u64()? },
+        abi::FALLOCATE => {
+            Request::Allocate { handle: f.u64()?, offset: f.u64()?, length: f.u64()?, mode: f.u32()? }
+        }
+        _ => Request::NotImplemented,
+    })
+}
+
+fn directory<'a>(operation: u32, f: &mut Fields<'a>) -> Decoded<Request<'a>> {
+    Ok(match operation {
+        abi::OPENDIR => Request::OpenDirectory,
+        abi::READDIR | abi::READDIRPLUS => Request::ReadDirectory {
+            handle: f.u64()?,
+            cookie: f.u64()?,
+            length: f.u32()?,
+            with_attributes: operation == abi::READDIRPLUS,
+        },
+        abi::RELEASEDIR => Request::ReleaseDirectory { handle: f.u64()? },
+        _ => Request::SyncDirectory,
+    })
+}
+
+fn xattr<'a>(operation: u32, f: &mut Fields<'a>) -> Decoded<Request<'a>> {
+    Ok(match operation {
+        abi::SETXATTR => {
+            let (length, flags) = (f.u32()?, f.u32()?);
+            let mode = match flags {
+                0 => XattrMode::Either,
+                abi::xattr_flag::CREATE => XattrMode::Create,
+                abi::xattr_flag::REPLACE => XattrMode::Replace,
+                _ => return Err(Malformed),
+            };
+            Request::SetXattr { name: f.name()?, value: f.bytes(length as usize)?, mode }
+        }
+        abi::GETXATTR => {
+            let (length, _) = (f.u32()?, f.u32()?);
+            Request::GetXattr { name: f.name()?, length }
+        }
+        abi::LISTXATTR => Request::ListXattrs { length: f.u32()? },
+        _ => Request::RemoveXattr { name: f.name()? },
+    })
+}

@@ -1,0 +1,264 @@
+//! Answers one request: decoded request in, door called, answer encoded.
+
+use super::abi::{self, open_flag};
+use super::reply::{DirectoryEntry, Reply, Shown};
+use super::request::{Header, Request, SetAttributes};
+use crate::door::{Caller, Door, Opened, Place};
+use crate::told::Told;
+use std::time::Duration;
+use vazao_client::{Entry, Error, OpenMode};
+use vazao_model::{Attributes, Code, FileKind, InodeId};
+
+/// Sends what the kernel did not ask for.
+pub(crate) trait Notifier: Send + Sync {
+    /// The kernel shall ask again before it believes what it knows of `node`.
+    fn invalidate_attributes(&self, node: u64);
+}
+
+/// Why a request failed.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Failure {
+    /// A client call failed.
+    Client(Error),
+    /// An outcome of the protocol itself.
+    Errno(i32),
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Failure {
+        Failure::Client(error)
+    }
+}
+
+impl Failure {
+    /// errno for the kernel.
+    pub(crate) fn errno(&self) -> i32 {
+        match self {
+            Failure::Client(error) => error.errno(),
+            Failure::Errno(errno) => *errno,
+        }
+    }
+}
+
+type Outcome = Result<(), Failure>;
+
+/// How long the kernel may believe what it was shown.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Timeouts {
+    pub(crate) attributes: Duration,
+    pub(crate) entries: Duration,
+}
+
+/// Which node number stands for which inode: the same, but for the mount's root, which the kernel calls 1.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Nodes {
+    pub(crate) root: InodeId,
+}
+
+impl Nodes {
+    /// The inode behind a node number.
+    pub(crate) fn inode(self, node: u64) -> InodeId {
+        if node == abi::ROOT_NODE { self.root } else { InodeId(node) }
+    }
+
+    /// The node number of an inode; `None` for the volume's root under a mounted subdirectory, which no path there leads to.
+    pub(crate) fn node(self, inode: InodeId) -> Option<u64> {
+        if inode == self.root {
+            return Some(abi::ROOT_NODE);
+        }
+        (inode.0 > abi::ROOT_NODE).then_some(inode.0)
+    }
+}
+
+/// Answers the requests of one mount.
+pub(crate) struct Server {
+    pub(crate) door: Door,
+    pub(crate) nodes: Nodes,
+    pub(crate) timeouts: Timeouts,
+    pub(crate) told: Told,
+    pub(crate) notifier: Box<dyn Notifier>,
+}
+
+impl Server {
+    /// Answers `request` into `reply`. [`Request::Forget`] must not be answered and does not come here.
+    pub(crate) fn answer(&self, header: &Header, request: Request<'_>, reply: &mut Reply) -> Outcome {
+        let inode = self.nodes.inode(header.node);
+        let place = |name| Place { directory: inode, name };
+        match request {
+            Request::Lookup { name } => self.entry(self.door.lookup(place(name))?, reply),
+            Request::GetAttributes { handle } => self.attributes(self.door.attributes(inode, handle)?, reply),
+            Request::SetAttributes(set) => self.set_attributes(inode, &set, reply),
+            Request::ReadLink => {
+                reply.put(&self.door.read_link(inode)?);
+                Ok(())
+            }
+            Request::Unlink { name } => Ok(self.door.unlink(place(name))?),
+            Request::RemoveDirectory { name } => Ok(self.door.remove_directory(place(name))?),
+            Request::Rename { name, new_node, new_name, mode } => {
+                let to = Place { directory: self.nodes.inode(new_node), name: new_name };
+                Ok(self.door.rename(place(name), to, mode)?)
+            }
+            Request::Link { node, name } => {
+                self.entry(self.door.link(self.nodes.inode(node), place(name))?, reply)
+            }
+            Request::Space => {
+                reply.put_space_out(self.door.space()?);
+                Ok(())
+            }
+            Request::Ioctl => Err(Failure::Errno(abi::errno::NOT_A_TERMINAL)),
+            Request::Init(_) | Request::Destroy | Request::Forget => Ok(()),
+            Request::NotImplemented => Err(Failure::Errno(abi::errno::NOT_IMPLEMENTED)),
+            creating @ (Request::Symlink { .. }
+            | Request::MakeNode { .. }
+            | Request::MakeDirectory { .. }) => self.create(header, creating, reply),
+            xattr @ (Request::SetXattr { .. }
+            | Request::GetXattr { .. }
+            | Request::ListXattrs { .. }
+            | Request::RemoveXattr { .. }) => self.xattr(header, inode, xattr, reply),
+            directory @ (Request::OpenDirectory
+            | Request::ReadDirectory { .. }
+            | Request::SyncDirectory
+            | Request::ReleaseDirectory { .. }) => self.directory(inode, directory, reply),
+            file => self.file(header, inode, file, reply),
+        }
+    }
+
+    fn shown<'a>(&self, attributes: &'a Attributes) -> Result<Shown<'a>, Failure> {
+        let node = self.nodes.node(attributes.inode).ok_or_else(|| {
+            Error::new(Code::Internal, format!("{} lies outside of the mounted directory", attributes.inode))
+        })?;
+        self.told.show(attributes.inode, attributes.version);
+        let Timeouts { attributes: attribute_timeout, entries: entry_timeout } = self.timeouts;
+        Ok(Shown { node, attributes, attribute_timeout, entry_timeout })
+    }
+
+    fn entry(&self, attributes: Attributes, reply: &mut Reply) -> Outcome {
+        reply.put_entry_out(self.shown(&attributes)?);
+        Ok(())
+    }
+
+    fn attributes(&self, attributes: Attributes, reply: &mut Reply) -> Outcome {
+        reply.put_attributes_out(self.shown(&attributes)?);
+        Ok(())
+    }
+
+    fn set_attributes(&self, inode: InodeId, set: &SetAttributes, reply: &mut Reply) -> Outcome {
+        let attributes = self.door.set_attributes(inode, &set.changes, set.handle, set.kill_set_id)?;
+        self.attributes(attributes, reply)
+    }
+
+    fn create(&self, header: &Header, request: Request<'_>, reply: &mut Reply) -> Outcome {
+        let (name, kind, mode, device, contents) = match request {
+            Request::Symlink { name, target } => (name, FileKind::Symlink, 0o777, 0, target),
+            Request::MakeNode { name, kind, mode, device } => (name, kind, mode, device, &[][..]),
+            Request::MakeDirectory { name, mode } => (name, FileKind::Directory, mode, 0, &[][..]),
+            _ => return Err(Failure::Errno(abi::errno::NOT_IMPLEMENTED)),
+        };
+        let place = Place { directory: self.nodes.inode(header.node), name };
+        let attributes = self.door.create(place, caller(header), kind, mode, device, contents)?;
+        self.entry(attributes, reply)
+    }
+
+    fn file(&self, header: &Header, inode: InodeId, request: Request<'_>, reply: &mut Reply) -> Outcome {
+        match request {
+            Request::Open { flags, kill_set_id } => self.open(header.node, inode, flags, kill_set_id, reply),
+            Request::Create { name, flags, mode } => {
+                let place = Place { directory: inode, name };
+                let (exclusive, truncate) =
+                    (flags & open_flag::EXCLUSIVE != 0, flags & open_flag::TRUNCATE != 0);
+                let opened = self.door.create_file(place, caller(header), mode, exclusive, truncate)?;
+                self.entry(opened.attributes, reply)?;
+                reply.put_open_out(opened.handle, 0);
+                Ok(())
+            }
+            Request::Read { handle, offset, length } => {
+                let count = self.door.read(handle, reply.space(length as usize), offset)?;
+                reply.keep(count);
+                Ok(())
+            }
+            Request::Write { handle, offset, bytes, kill_set_id } => {
+                self.door.write(handle, bytes, offset, kill_set_id)?;
+                reply.put_length_out(bytes.len() as u32);
+                Ok(())
+            }
+            Request::Flush { handle } => Ok(self.door.flush(handle)?),
+            Request::Sync { handle } => Ok(self.door.sync(handle)?),
+            Request::Release { handle } => Ok(self.door.release(handle)?),
+            Request::Allocate { handle, offset, length, mode } => {
+                Ok(self.door.allocate(handle, offset, length, mode)?)
+            }
+            _ => Err(Failure::Errno(abi::errno::NOT_IMPLEMENTED)),
+        }
+    }
+
+    /// Open, with what close-to-open asks for: see [`Told`].
+    fn open(&self, node: u64, inode: InodeId, flags: u32, kill_set_id: bool, reply: &mut Reply) -> Outcome {
+        let access = flags & open_flag::ACCESS_MASK;
+        let mode = OpenMode {
+            read: access != open_flag::WRITE_ONLY,
+            write: access == open_flag::WRITE_ONLY || access == open_flag::READ_WRITE,
+            truncate: flags & open_flag::TRUNCATE != 0,
+        };
+        let Opened { handle, attributes } = self.door.open(inode, mode, kill_set_id)?;
+        let mut open_flags = if mode.write { 0 } else { abi::FOPEN_NOFLUSH };
+        if self.told.is_current(inode, attributes.version) {
+            open_flags |= abi::FOPEN_KEEP_CACHE;
+        } else {
+            self.notifier.invalidate_attributes(node);
+        }
+        reply.put_open_out(handle, open_flags);
+        Ok(())
+    }
+
+    fn directory(&self, inode: InodeId, request: Request<'_>, reply: &mut Reply) -> Outcome {
+        match request {
+            Request::OpenDirectory => reply.put_open_out(self.door.open_directory(inode), 0),
+            Request::ReadDirectory { handle, cookie, length, with_attributes } => {
+                let limit = length as usize;
+                let take = &mut |entry: &Entry| self.put_entry(entry, with_attributes, limit, reply);
+                self.door.read_directory(inode, handle, cookie, with_attributes, take)?;
+            }
+            Request::SyncDirectory => self.door.sync_directory()?,
+            Request::ReleaseDirectory { handle } => self.door.release_directory(handle),
+            _ => return Err(Failure::Errno(abi::errno::NOT_IMPLEMENTED)),
+        }
+        Ok(())
+    }
+
+    fn put_entry(&self, entry: &Entry, with_attributes: bool, limit: usize, reply: &mut Reply) -> bool {
+        let listed = DirectoryEntry {
+            inode: entry.inode.0,
+            cookie: entry.cookie,
+            kind: entry.kind,
+            name: &entry.name,
+        };
+        // An entry whose inode is gone, or cannot be shown, is listed without attributes: looking it up says why.
+        let shown = entry.attributes.as_ref().and_then(|attributes| self.shown(attributes).ok());
+        reply.put_directory_entry(listed, with_attributes.then_some(shown), limit)
+    }
+
+    fn xattr(&self, header: &Header, inode: InodeId, request: Request<'_>, reply: &mut Reply) -> Outcome {
+        let (value, length) = match request {
+            Request::SetXattr { name, value, mode } => {
+                return Ok(self.door.set_xattr(inode, name, value, mode)?);
+            }
+            Request::RemoveXattr { name } => return Ok(self.door.remove_xattr(inode, name)?),
+            Request::GetXattr { name, length } => (self.door.get_xattr(inode, name)?, length),
+            Request::ListXattrs { length } => (self.door.list_xattrs(inode, caller(header))?, length),
+            _ => return Err(Failure::Errno(abi::errno::NOT_IMPLEMENTED)),
+        };
+        // A length of 0 asks how long the value is.
+        if length == 0 {
+            reply.put_length_out(value.len() as u32);
+        } else if value.len() <= length as usize {
+            reply.put(&value);
+        } else {
+            return Err(Error::from(Code::Range).into());
+        }
+        Ok(())
+    }
+}
+
+fn caller(header: &Header) -> Caller {
+    Caller { uid: header.uid, gid: header.gid }
+}

@@ -1,0 +1,305 @@
+//! A mount: attached, served by its threads, detached.
+
+use crate::attach;
+use crate::door::Door;
+use crate::kernel::device::{self, Device, DeviceError, Offer};
+use crate::kernel::serve::{Nodes, Server, Timeouts};
+use crate::mountpoint::{self, FILE_SYSTEM_TYPE, State};
+use crate::told::Told;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+use vazao_client::Client;
+use vazao_model::{FileKind, VolumePath};
+
+/// How a mount behaves.
+#[derive(Clone, Debug)]
+pub struct MountOptions {
+    /// The volume's name, shown in `/proc/mounts` in front of the path.
+    pub volume: String,
+    /// The directory of the volume that becomes the mount's root.
+    pub path: VolumePath,
+    /// Other users than the one who mounts may use it.
+    pub allow_other: bool,
+    /// The kernel checks permission bits. Without it whoever reaches the mount may do everything.
+    pub default_permissions: bool,
+    /// Refuses every change.
+    pub read_only: bool,
+    /// Threads that answer the kernel: as many requests as may wait for servers at once.
+    pub threads: usize,
+    /// How long the kernel may believe attributes.
+    pub attribute_timeout: Duration,
+    /// How long the kernel may believe names.
+    pub entry_timeout: Duration,
+    /// Largest read or write request. The kernel cuts it to `/proc/sys/fs/fuse/max_pages_limit` pages.
+    pub request_bytes_max: u32,
+    /// How far the kernel reads ahead of a sequential reader. More than 128 KiB only when root mounts.
+    pub read_ahead_bytes: u32,
+}
+
+impl Default for MountOptions {
+    fn default() -> MountOptions {
+        MountOptions {
+            volume: "vz".to_owned(),
+            path: VolumePath::default(),
+            allow_other: false,
+            default_permissions: true,
+            read_only: false,
+            threads: 10,
+            attribute_timeout: Duration::from_secs(1),
+            entry_timeout: Duration::from_secs(1),
+            request_bytes_max: 1024 * 1024,
+            read_ahead_bytes: 1024 * 1024,
+        }
+    }
+}
+
+/// Why mounting or unmounting failed, and what to do.
+#[derive(Debug, thiserror::Error)]
+pub enum MountError {
+    /// There is nothing at the mountpoint.
+    #[error("{0}: no such directory; create it first: mkdir -p {0}")]
+    Missing(PathBuf),
+    /// A file is at the mountpoint.
+    #[error("{0}: not a directory; mount on an empty directory")]
+    NotDirectory(PathBuf),
+    /// The mountpoint has entries, which the mount would hide.
+    #[error("{0}: directory not empty, and mounting would hide what is in it; use an empty directory")]
+    NotEmpty(PathBuf),
+    /// Something is mounted there.
+    #[error("{0}: {1} is already mounted here; use another directory, or unmount it first: vazao umount {0}")]
+    AlreadyMounted(PathBuf, String),
+    /// The process behind a mount there is gone.
+    #[error("{0}: a mount whose process is gone is in the way; remove it: vazao umount {0}")]
+    Dead(PathBuf),
+    /// No FUSE here.
+    #[error(
+        "/dev/fuse is missing; load the kernel module (modprobe fuse), or give the container the device (--device /dev/fuse)"
+    )]
+    NoDevice,
+    /// The user may not mount.
+    #[error(
+        "not permitted to mount ({0}); mount as root, or install fuse3 for others; a container needs CAP_SYS_ADMIN"
+    )]
+    NotPermitted(String),
+    /// Not root, and no helper.
+    #[error("fusermount3 is not installed, and without it only root can mount; install the package fuse3")]
+    NoHelper,
+    /// `allow_other` by an ordinary user.
+    #[error(
+        "allow_other is reserved to root here; add the line user_allow_other to /etc/fuse.conf, or leave the option away"
+    )]
+    AllowOtherNotPermitted,
+    /// Something uses the mount.
+    #[error(
+        "{0}: in use; close the files and leave the directories below it (fuser -vm {0} lists who), then try again"
+    )]
+    Busy(PathBuf),
+    /// Nothing of ours is mounted there.
+    #[error("{0}: nothing is mounted here")]
+    NotMounted(PathBuf),
+    /// Another file system is mounted there.
+    #[error("{0}: not a vazao mount but {1}; use umount")]
+    OtherFileSystem(PathBuf, String),
+    /// The path of the volume cannot be the root of a mount.
+    #[error("cannot mount {0}: {1}")]
+    Root(String, vazao_client::Error),
+    /// The mount system call, or its helper, failed.
+    #[error("{0}: mounting or unmounting failed: {1}")]
+    Attach(PathBuf, String),
+    /// The mountpoint could not be looked at.
+    #[error("{0}: {1}")]
+    Mountpoint(PathBuf, io::Error),
+    /// The conversation with the kernel failed.
+    #[error("/dev/fuse: {0}")]
+    Device(io::Error),
+    /// What was written could not be stored before the end.
+    #[error("unmounted, but not everything written could be stored: {0}")]
+    Unwritten(vazao_client::Error),
+}
+
+impl From<DeviceError> for MountError {
+    fn from(error: DeviceError) -> MountError {
+        match error {
+            DeviceError::Device(errno) => MountError::Device(errno.into()),
+            other => MountError::Device(io::Error::other(other)),
+        }
+    }
+}
+
+/// A mounted volume. Dropping it detaches it from the tree at once; [`Mount::unmount`] and [`Mount::wait`] end it in order.
+#[derive(Debug)]
+pub struct Mount {
+    mountpoint: PathBuf,
+    end: Arc<End>,
+}
+
+/// Tells when all threads are done, and how it ended.
+#[derive(Debug, Default)]
+struct End {
+    outcome: Mutex<Option<Result<(), MountError>>>,
+    reached: Condvar,
+}
+
+impl End {
+    fn reach(&self, outcome: Result<(), MountError>) {
+        *self.outcome.lock().unwrap_or_else(PoisonError::into_inner) = Some(outcome);
+        self.reached.notify_all();
+    }
+
+    fn is_reached(&self) -> bool {
+        self.outcome.lock().unwrap_or_else(PoisonError::into_inner).is_some()
+    }
+}
+
+/// Mounts a directory of `client`'s volume. The client's session ends with the mount.
+pub fn mount(client: Client, mountpoint: &Path, options: MountOptions) -> Result<Mount, MountError> {
+    let mountpoint = check(mountpoint)?;
+    let source = format!("{}:{}", options.volume, options.path);
+    let root = client.resolve(&options.path, true).and_then(|root| match root.kind {
+        FileKind::Directory => Ok(root.inode),
+        _ => Err(vazao_model::Code::NotDirectory.into()),
+    });
+    let root = root.map_err(|error| MountError::Root(source.clone(), error))?;
+    let descriptor = attach::attach(&mountpoint, &source, &options)?;
+    let device = Arc::new(Device::new(descriptor));
+    let end = Arc::new(End::default());
+    // From here on dropping the mount detaches it again.
+    let mount = Mount { mountpoint, end: Arc::clone(&end) };
+    let offer =
+        Offer { request_bytes_max: options.request_bytes_max, read_ahead_bytes: options.read_ahead_bytes };
+    device::handshake(&device, offer)?;
+    let server = Arc::new(Server {
+        door: Door::new(client, root),
+        nodes: Nodes { root },
+        timeouts: Timeouts { attributes: options.attribute_timeout, entries: options.entry_timeout },
+        told: Told::new(),
+        notifier: Box::new(Arc::clone(&device)),
+    });
+    start(device, server, &options, end).map_err(MountError::Device)?;
+    read_ahead(&mount.mountpoint, options.read_ahead_bytes);
+    Ok(mount)
+}
+
+/// The canonical mountpoint, when it can be mounted on.
+fn check(mountpoint: &Path) -> Result<PathBuf, MountError> {
+    let given = || mountpoint.to_owned();
+    let path = mountpoint::canonical(mountpoint).map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound => MountError::Missing(given()),
+        io::ErrorKind::NotADirectory => MountError::NotDirectory(given()),
+        _ => MountError::Mountpoint(given(), error),
+    })?;
+    match mountpoint::state(&path).map_err(|error| MountError::Mountpoint(given(), error))? {
+        State::Free => Ok(path),
+        State::Missing => Err(MountError::Missing(path)),
+        State::NotDirectory => Err(MountError::NotDirectory(path)),
+        State::NotEmpty => Err(MountError::NotEmpty(path)),
+        State::Dead => Err(MountError::Dead(path)),
+        State::Mounted(mounted) if mounted.file_system == FILE_SYSTEM_TYPE => {
+            Err(MountError::AlreadyMounted(path, mounted.source))
+        }
+        // An empty directory that happens to be another file system's root is as good as any.
+        State::Mounted(_) => match std::fs::read_dir(&path).map(|mut entries| entries.next().is_none()) {
+            Ok(true) => Ok(path),
+            Ok(false) => Err(MountError::NotEmpty(path)),
+            Err(error) => Err(MountError::Mountpoint(path, error)),
+        },
+    }
+}
+
+/// Starts the threads, and one that waits for them and closes the door behind the last.
+fn start(device: Arc<Device>, server: Arc<Server>, options: &MountOptions, end: Arc<End>) -> io::Result<()> {
+    let request_bytes_max = options.request_bytes_max;
+    let mut threads: Vec<JoinHandle<Result<(), DeviceError>>> = Vec::new();
+    for number in 0..options.threads.max(1) {
+        let (device, server) = (Arc::clone(&device), Arc::clone(&server));
+        let thread = std::thread::Builder::new().name(format!("fuse-{number}"));
+        threads.push(thread.spawn(move || device::serve(&device, &server, request_bytes_max))?);
+    }
+    drop(device);
+    std::thread::Builder::new().name("fuse-end".to_owned()).spawn(move || {
+        let panicked = || Err(DeviceError::Device(rustix::io::Errno::IO));
+        let served: Vec<_> = threads.into_iter().map(|t| t.join().unwrap_or_else(|_| panicked())).collect();
+        let closed = server.door.finish().map_err(MountError::Unwritten);
+        let outcome = served.into_iter().collect::<Result<(), DeviceError>>().map_err(MountError::from);
+        end.reach(closed.and(outcome));
+    })?;
+    Ok(())
+}
+
+/// Raises the kernel's read-ahead over the 128 KiB that the INIT exchange allows. Only root may; without it sequential
+/// reads are slower and nothing else.
+fn read_ahead(mountpoint: &Path, read_ahead_bytes: u32) {
+    let Ok(Some(mounted)) = mountpoint::find(mountpoint) else { return };
+    let setting = format!("/sys/class/bdi/{}/read_ahead_kb", mounted.device);
+    if let Err(error) = std::fs::write(&setting, (read_ahead_bytes / 1024).to_string()) {
+        tracing::debug!("{setting}: {error}; the kernel reads 128 KiB ahead");
+    }
+}
+
+impl Mount {
+    /// Where it is mounted.
+    pub fn mountpoint(&self) -> &Path {
+        &self.mountpoint
+    }
+
+    /// Blocks until it is unmounted, by whomever, and everything written is stored.
+    pub fn wait(&self) -> Result<(), MountError> {
+        let mut outcome = self.end.outcome.lock().unwrap_or_else(PoisonError::into_inner);
+        loop {
+            match outcome.take() {
+                Some(ended) => {
+                    // Others who wait see that it is over; the error is told once.
+                    *outcome = Some(Ok(()));
+                    return ended;
+                }
+                None => outcome = self.end.reached.wait(outcome).unwrap_or_else(PoisonError::into_inner),
+            }
+        }
+    }
+
+    /// Unmounts; [`Mount::wait`] returns when it is done. Fails with `Busy` while something is open in it.
+    pub fn unmount(&self) -> Result<(), MountError> {
+        attach::detach(&self.mountpoint, false)
+    }
+
+    /// Takes it out of the tree at once; what is open keeps working, and [`Mount::wait`] returns when the last is closed.
+    pub fn detach(&self) -> Result<(), MountError> {
+        attach::detach(&self.mountpoint, true)
+    }
+}
+
+impl Drop for Mount {
+    fn drop(&mut self) {
+        if !self.end.is_reached()
+            && let Err(error) = self.detach()
+        {
+            tracing::warn!("{error}");
+        }
+    }
+}
+
+/// Unmounts the vazao mount at `mountpoint`, also one whose process is gone.
+pub fn unmount(mountpoint: &Path) -> Result<(), MountError> {
+    let given = || mountpoint.to_owned();
+    let path = mountpoint::canonical(mountpoint).map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound => MountError::Missing(given()),
+        _ => MountError::Mountpoint(given(), error),
+    })?;
+    match mountpoint::find(&path).map_err(|error| MountError::Mountpoint(given(), error))? {
+        None => Err(MountError::NotMounted(path)),
+        Some(mounted) if mounted.file_system != FILE_SYSTEM_TYPE => {
+            Err(MountError::OtherFileSystem(path, mounted.file_system))
+        }
+        Some(_) => {
+            let dead = matches!(mountpoint::state(&path), Ok(State::Dead));
+            attach::detach(&path, dead)
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "mount_tests.rs"]
+mod tests;

@@ -1,0 +1,40 @@
+//! What mounting and unmounting refuse, without a cluster or a device.
+
+use super::*;
+
+fn refusal(path: &Path) -> String {
+    check(path).expect_err("must be refused").to_string()
+}
+
+#[test]
+fn a_mountpoint_that_is_missing_a_file_or_not_empty_is_refused_with_its_name_and_a_remedy() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let path = directory.path().canonicalize().expect("it exists");
+    assert_eq!(check(&path).expect("an empty directory"), path);
+    let missing = path.join("missing");
+    assert!(refusal(&missing).contains(&format!("mkdir -p {}", missing.display())));
+    assert!(refusal(&missing.join("below")).contains("no such directory"));
+    std::fs::write(path.join("f"), b"x").expect("writable");
+    assert!(refusal(&path.join("f")).contains("not a directory"));
+    assert!(refusal(&path.join("f/below")).contains("not a directory"));
+    assert!(refusal(&path).contains("not empty"));
+}
+
+#[test]
+fn unmounting_what_is_not_ours_is_refused() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let error = unmount(directory.path()).expect_err("nothing is mounted");
+    assert!(matches!(error, MountError::NotMounted(_)), "{error}");
+    let error = unmount(&directory.path().join("missing")).expect_err("nothing is there");
+    assert!(matches!(error, MountError::NotMounted(_)), "{error}");
+    let error = unmount(Path::new("/proc")).expect_err("not ours");
+    assert!(error.to_string().contains("not a vazao mount but proc"), "{error}");
+}
+
+#[test]
+fn waiting_returns_the_error_once_and_then_that_it_is_over() {
+    let mount = Mount { mountpoint: PathBuf::from("/nowhere"), end: Arc::default() };
+    mount.end.reach(Err(MountError::NoDevice));
+    assert!(matches!(mount.wait(), Err(MountError::NoDevice)));
+    assert!(mount.wait().is_ok());
+}
