@@ -27,16 +27,22 @@ impl Table {
         std::iter::once(&self.headers).chain(&self.rows)
     }
 
-    /// Columns aligned with spaces: the first to the left, the others to the right.
+    /// Columns aligned with spaces: numbers to the right, words to the left.
     pub fn to_text(&self) -> String {
-        let cell = |line: &[String], column: usize| line.get(column).cloned().unwrap_or_default();
-        let width = |column: usize| self.lines().map(|l| cell(l, column).chars().count()).max().unwrap_or(0);
-        let widths: Vec<usize> = (0..self.headers.len()).map(width).collect();
+        let columns: Vec<(usize, bool)> = (0..self.headers.len())
+            .map(|column| {
+                let cells =
+                    || self.rows.iter().filter_map(|row| row.get(column)).filter(|cell| !cell.is_empty());
+                let widths =
+                    self.lines().filter_map(|line| line.get(column)).map(|cell| cell.chars().count());
+                (widths.max().unwrap_or(0), cells().all(|cell| cell.starts_with(is_numeric)))
+            })
+            .collect();
         let mut text = String::new();
         for line in self.lines() {
-            let cells = widths.iter().enumerate().map(|(column, &width)| {
-                let value = cell(line, column);
-                if column == 0 { format!("{value:<width$}") } else { format!("{value:>width$}") }
+            let cells = columns.iter().enumerate().map(|(column, &(width, right))| {
+                let value = line.get(column).map_or("", String::as_str);
+                if right { format!("{value:>width$}") } else { format!("{value:<width$}") }
             });
             text.push_str(cells.collect::<Vec<_>>().join("  ").trim_end());
             text.push('\n');
@@ -66,6 +72,10 @@ impl Table {
         };
         self.lines().map(|line| line.iter().map(quoted).collect::<Vec<_>>().join(",") + "\n").collect()
     }
+}
+
+fn is_numeric(first: char) -> bool {
+    first.is_ascii_digit() || ['-', '≥', '≤'].contains(&first)
 }
 
 /// Writes `text` to the file `target`, or to the context's output when it is `-`.

@@ -78,9 +78,12 @@ fn percent(share: f64) -> String {
 /// All cores of the machine together; named after whoever used most of them.
 fn machine_cpu(record: &Record, seconds: f64) -> Verdict {
     let cores = record.cores.max(1) as f64;
-    let share = record.machine_busy_s / seconds / cores;
+    // Ticks of 1/100 s can add up to more than all.
+    let share = (record.machine_busy_s / seconds / cores).min(1.0);
     let client_s = record.processes.first().map_or(0.0, ProcessRecord::cpu_s);
-    let servers_s: f64 = record.processes.iter().skip(1).map(ProcessRecord::cpu_s).sum();
+    // Not sum(): of nothing that is -0.0, and shows.
+    let servers_s =
+        record.processes.iter().skip(1).map(ProcessRecord::cpu_s).fold(0.0, |sum, cpu_s| sum + cpu_s);
     let others_s = (record.machine_busy_s - client_s - servers_s).max(0.0);
     let parts =
         [(Resource::ClientCpu, client_s), (Resource::ServerCpu, servers_s), (Resource::OtherCpu, others_s)];

@@ -266,7 +266,9 @@ fn plain(value: &impl Serialize) -> String {
 
 fn csv_row(run: &Run) -> Vec<String> {
     let client = run.client();
-    let sum = |of: fn(&ProcessRecord) -> f64| run.servers().iter().map(of).sum::<f64>();
+    // Not sum(): of nothing that is -0.0, and shows.
+    let sum =
+        |of: fn(&ProcessRecord) -> f64| run.servers().iter().map(of).fold(0.0, |sum, value| sum + value);
     let each = run.servers().iter().map(|s| format!("{}={:.2}/{:.2}", s.name, s.user_s, s.system_s));
     let disks = &run.record.disks;
     let network = &run.record.network;
