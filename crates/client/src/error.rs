@@ -29,6 +29,15 @@ impl Error {
         Error { code: self.code, detail }
     }
 
+    /// The same error with what `other` adds to it.
+    pub(crate) fn because(self, other: &Error) -> Error {
+        if other.detail.is_empty() {
+            self
+        } else {
+            Error { detail: format!("{} ({})", self.detail, other.detail), ..self }
+        }
+    }
+
     /// errno for the kernel and for `io::Error`.
     pub fn errno(&self) -> i32 {
         self.code.errno()

@@ -1,27 +1,39 @@
 //! The client library: the namespace, striping, read-ahead, write-behind, retries and deadlines.
+//!
+//! A [`Client`] is a session with one volume; a [`File`] is an open file of it. All calls are synchronous in the caller's
+//! thread and end by their deadline. The library knows nothing of FUSE or of the command line.
 
+mod budget;
+mod call;
+pub mod config;
+mod core;
+mod data;
 pub mod error;
 mod file;
+mod namespace;
+mod options;
+mod registry;
+mod resolve;
+mod retry;
+mod routes;
+mod session;
+pub mod statistics;
 
+pub use config::Config;
 pub use error::{Error, Result};
 pub use file::File;
+pub use options::Options;
+pub use statistics::{ServerStatistics, Statistics};
 
+use crate::core::Core;
 use std::sync::Arc;
-use vazao_model::{Attributes, ClusterMap, FileKind, InodeId, Layout, LayoutHint, Timestamp, VolumePath};
+use std::sync::atomic::Ordering;
+use vazao_model::{Attributes, ClusterMap, FileKind, InodeId, Timestamp};
 use vazao_wire::transport::Transport;
+use vazao_wire::{op, proto};
 
-/// How a client behaves.
-#[derive(Clone, Debug)]
-pub struct Options {
-    /// Deadline of each call, retries included.
-    pub deadline_ms: u32,
-    /// Bytes written but not yet acknowledged by data servers, over all files.
-    pub dirty_bytes_max: usize,
-    /// Bytes read ahead of one reader.
-    pub read_ahead_bytes_max: usize,
-    /// Connections to each server.
-    pub connections_max: usize,
-}
+/// Opening a client gives up after this: whoever starts a command wants to know soon that there is no cluster.
+const OPEN_MS_MAX: u32 = 5_000;
 
 /// Changes of attributes; `None` leaves as it is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -141,110 +153,57 @@ pub struct VolumeSpace {
 /// A connection to one volume. Cheap to clone; usable from any number of threads.
 #[derive(Clone)]
 pub struct Client {
-    _inner: Arc<()>,
+    core: Arc<Core>,
 }
 
-#[allow(unused_variables, missing_docs, clippy::unimplemented)]
+impl std::fmt::Debug for Client {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Client({})", self.core.meta_name())
+    }
+}
+
 impl Client {
     /// Opens a session with the metadata service at `meta` over `transport`.
     pub fn open(transport: Arc<dyn Transport>, meta: Vec<String>, options: Options) -> Result<Client> {
-        unimplemented!()
+        let background = options.background;
+        let deadline_ms = options.deadline_ms.min(OPEN_MS_MAX);
+        let core = Arc::new(Core::new(transport, meta, options));
+        core.open_session(0, core.clock.now_ns() + u64::from(deadline_ms) * 1_000_000)?;
+        if background {
+            session::spawn_heartbeat(&core)?;
+        }
+        Ok(Client { core })
     }
+
     /// The cluster as last heard.
     pub fn map(&self) -> Arc<ClusterMap> {
-        unimplemented!()
+        Arc::clone(&self.core.routes().map)
     }
+
     /// The cluster as the metadata service knows it now.
     pub fn refresh_map(&self) -> Result<Arc<ClusterMap>> {
-        unimplemented!()
+        self.core.refresh_map(self.core.deadline_ns())
     }
-    pub fn lookup(&self, parent: InodeId, name: &[u8]) -> Result<Attributes> {
-        unimplemented!()
+
+    /// What has been moved and what it has waited for.
+    pub fn statistics(&self) -> Statistics {
+        self.core.statistics()
     }
-    pub fn attributes(&self, inode: InodeId) -> Result<Attributes> {
-        unimplemented!()
+
+    /// What has to happen every [`vazao_model::limits::HEARTBEAT_MS`]; only for clients without a thread of their own.
+    pub fn tick(&self) -> Result<()> {
+        self.core.tick()
     }
-    pub fn set_attributes(&self, inode: InodeId, changes: &Changes) -> Result<Attributes> {
-        unimplemented!()
-    }
-    /// Any kind of inode; for a file to be written, [`Client::create_file`] saves a round trip.
-    pub fn create(&self, parent: InodeId, name: &[u8], new: &NewInode) -> Result<Attributes> {
-        unimplemented!()
-    }
-    /// Creates and opens. Without `exclusive` an existing file is opened as it is.
-    pub fn create_file(
-        &self,
-        parent: InodeId,
-        name: &[u8],
-        new: &NewInode,
-        exclusive: bool,
-    ) -> Result<(Attributes, File)> {
-        unimplemented!()
-    }
-    pub fn open_file(&self, inode: InodeId, mode: OpenMode) -> Result<File> {
-        unimplemented!()
-    }
-    pub fn link(&self, inode: InodeId, parent: InodeId, name: &[u8]) -> Result<Attributes> {
-        unimplemented!()
-    }
-    pub fn unlink(&self, parent: InodeId, name: &[u8]) -> Result<()> {
-        unimplemented!()
-    }
-    pub fn remove_directory(&self, parent: InodeId, name: &[u8]) -> Result<()> {
-        unimplemented!()
-    }
-    pub fn rename(
-        &self,
-        parent: InodeId,
-        name: &[u8],
-        new_parent: InodeId,
-        new_name: &[u8],
-        mode: RenameMode,
-    ) -> Result<()> {
-        unimplemented!()
-    }
-    pub fn read_link(&self, inode: InodeId) -> Result<Vec<u8>> {
-        unimplemented!()
-    }
-    pub fn list(&self, directory: InodeId, cookie: u64, limit: u32, with_attributes: bool) -> Result<Page> {
-        unimplemented!()
-    }
-    pub fn get_xattr(&self, inode: InodeId, name: &[u8]) -> Result<Vec<u8>> {
-        unimplemented!()
-    }
-    pub fn set_xattr(&self, inode: InodeId, name: &[u8], value: &[u8], mode: XattrMode) -> Result<()> {
-        unimplemented!()
-    }
-    pub fn list_xattrs(&self, inode: InodeId) -> Result<Vec<Vec<u8>>> {
-        unimplemented!()
-    }
-    pub fn remove_xattr(&self, inode: InodeId, name: &[u8]) -> Result<()> {
-        unimplemented!()
-    }
-    /// `None` while the file's contents are inline.
-    pub fn layout(&self, inode: InodeId) -> Result<Option<Layout>> {
-        unimplemented!()
-    }
-    /// The hint set on a directory, and the one in effect.
-    pub fn layout_hint(&self, inode: InodeId) -> Result<(LayoutHint, LayoutHint)> {
-        unimplemented!()
-    }
-    pub fn set_layout_hint(&self, inode: InodeId, hint: LayoutHint) -> Result<()> {
-        unimplemented!()
-    }
-    pub fn space(&self) -> Result<VolumeSpace> {
-        unimplemented!()
-    }
-    /// Makes all metadata changes answered so far durable.
-    pub fn sync(&self) -> Result<()> {
-        unimplemented!()
-    }
-    /// The inode at a path; links in the middle are followed, one at the end only with `follow`.
-    pub fn resolve(&self, path: &VolumePath, follow: bool) -> Result<Attributes> {
-        unimplemented!()
-    }
+
     /// Ends the session; files still open are flushed.
     pub fn close(self) -> Result<()> {
-        unimplemented!()
+        let mut outcome = Ok(());
+        for open in self.core.registry.all() {
+            outcome = outcome.and(open.flush(false));
+        }
+        self.core.closed.store(true, Ordering::Relaxed);
+        let request = proto::CloseSessionRequest { session: self.core.session.id() };
+        let closed = self.core.ask::<op::CloseSession>(&request);
+        outcome.and(closed.map(|_| ()))
     }
 }

@@ -1,0 +1,176 @@
+//! Calls to the metadata service, repeated until they are answered or their deadline has passed.
+
+use crate::core::Core;
+use crate::retry::{Attempts, final_error};
+use crate::{Error, Result};
+use std::sync::atomic::Ordering;
+use vazao_meter::Cause;
+use vazao_model::Code;
+use vazao_wire::operation::Operation;
+use vazao_wire::proto;
+use vazao_wire::service::Fault;
+use vazao_wire::transport::Received;
+
+/// A request that changes something and carries `Once`.
+pub(crate) trait Changing {
+    /// Puts the mark on it that makes a repetition recognisable.
+    fn set_once(&mut self, once: proto::Once);
+
+    /// True when carrying it out twice leaves the same state and gives the same answer as once. Only such a request is
+    /// repeated when its first answer was lost and the session that would have recognised it is gone.
+    fn is_idempotent(&self) -> bool;
+}
+
+macro_rules! changing {
+    ($($request:ident, |$it:ident| $idempotent:expr;)*) => {
+        $(impl Changing for proto::$request {
+            fn set_once(&mut self, once: proto::Once) {
+                self.once = Some(once);
+            }
+            fn is_idempotent(&self) -> bool {
+                let $it = self;
+                $idempotent
+            }
+        })*
+    };
+}
+
+changing! {
+    SetAttributesRequest, |r| r.size.is_none();
+    OpenRequest, |r| !r.truncate;
+    CreateRequest, |_r| false;
+    LinkRequest, |_r| false;
+    UnlinkRequest, |_r| false;
+    RenameRequest, |_r| false;
+    AssignLayoutRequest, |_r| true;
+    CommitRequest, |_r| true;
+    SetLayoutHintRequest, |_r| true;
+    SetXattrRequest, |r| r.mode == 0;
+    RemoveXattrRequest, |_r| false;
+}
+
+/// Whether a request that failed like this may have been carried out.
+fn is_outcome_unknown(code: Code) -> bool {
+    matches!(code, Code::Timeout | Code::Disconnected | Code::Cancelled | Code::Internal)
+}
+
+impl Core {
+    /// Asks for something that changes nothing.
+    pub(crate) fn ask<O: Operation>(&self, request: &O::Request) -> Result<O::Response> {
+        self.ask_until::<O>(request, self.deadline_ns())
+    }
+
+    /// Like [`Core::ask`], as part of a call that has to be done by `deadline_ns`.
+    pub(crate) fn ask_until<O: Operation>(
+        &self,
+        request: &O::Request,
+        deadline_ns: u64,
+    ) -> Result<O::Response> {
+        let mut attempts = Attempts::until(self, deadline_ns);
+        loop {
+            match self.attempt::<O>(request, &attempts) {
+                Ok(response) => return Ok(response),
+                // A session is replaced by those who know what it stood for.
+                Err(fault) if fault.code == Code::SessionExpired => return Err(fault.into()),
+                Err(fault) => self.next_attempt(&mut attempts, fault)?,
+            }
+        }
+    }
+
+    /// Carries out a change once, however often it has to be sent.
+    pub(crate) fn change<O: Operation>(&self, request: O::Request) -> Result<O::Response>
+    where
+        O::Request: Changing,
+    {
+        self.change_until::<O>(request, self.deadline_ns())
+    }
+
+    /// Like [`Core::change`], as part of a call that has to be done by `deadline_ns`.
+    pub(crate) fn change_until<O: Operation>(
+        &self,
+        mut request: O::Request,
+        deadline_ns: u64,
+    ) -> Result<O::Response>
+    where
+        O::Request: Changing,
+    {
+        let mut attempts = Attempts::until(self, deadline_ns);
+        let mut slot = self.take_slot(deadline_ns)?;
+        let mut is_perhaps_done = false;
+        request.set_once(slot.once());
+        loop {
+            let fault = match self.attempt::<O>(&request, &attempts) {
+                Ok(response) => return Ok(response),
+                Err(fault) => fault,
+            };
+            if fault.code == Code::SessionExpired {
+                if is_perhaps_done && !request.is_idempotent() {
+                    return Err(outcome_unknown::<O>(&self.meta_name()));
+                }
+                let expired = slot.id;
+                drop(slot);
+                self.open_session(expired, deadline_ns)?;
+                slot = self.take_slot(deadline_ns)?;
+                request.set_once(slot.once());
+            } else {
+                is_perhaps_done |= is_outcome_unknown(fault.code);
+            }
+            self.next_attempt(&mut attempts, fault)?;
+        }
+    }
+
+    fn next_attempt(&self, attempts: &mut Attempts, fault: Fault) -> Result<()> {
+        let server = self.meta_name();
+        let is_silent = matches!(fault.code, Code::Timeout | Code::Unreachable | Code::Disconnected);
+        if is_silent {
+            self.meta_current.fetch_add(1, Ordering::Relaxed);
+        }
+        if attempts.pause(self, &fault) {
+            return Ok(());
+        }
+        let is_about_the_service = is_silent || matches!(fault.code, Code::Overloaded | Code::Unavailable);
+        if is_about_the_service {
+            Err(final_error(fault, &server, attempts.elapsed_ms(self)))
+        } else {
+            Err(fault.into())
+        }
+    }
+
+    fn attempt<O: Operation>(
+        &self,
+        request: &O::Request,
+        attempts: &Attempts,
+    ) -> std::result::Result<O::Response, Fault> {
+        let message = prost::Message::encode_to_vec(request);
+        let counters = &self.counters.metadata;
+        counters.requests.add(1);
+        if !attempts.is_first() {
+            counters.retries.add(1);
+        }
+        let started_ns = self.clock.now_ns();
+        let deadline_ns = attempts.attempt_deadline_ns(self);
+        let pending = self.transport.submit(self.meta_address(), O::METHOD, &message, &[], deadline_ns);
+        let received = pending.wait();
+        let waited_ns = self.clock.now_ns().saturating_sub(started_ns);
+        counters.waited_ns.add(waited_ns);
+        self.counters.accounts.charge(Cause::Network, waited_ns);
+        let received = received?;
+        counters.service_ns.add(u64::from(received.service_us) * 1000);
+        decode::<O>(&received)
+    }
+}
+
+/// Decodes an answer's message.
+pub(crate) fn decode<O: Operation>(received: &Received) -> std::result::Result<O::Response, Fault> {
+    prost::Message::decode(received.message.as_slice())
+        .map_err(|e| Fault::new(Code::BadRequest, format!("answer to {}: {e}", O::METHOD.name())))
+}
+
+fn outcome_unknown<O: Operation>(server: &str) -> Error {
+    let detail = format!(
+        "{server}: the answer to {} was lost and the session has expired since: it may or may not have been done; \
+         look before doing it again",
+        O::METHOD.name()
+    );
+    Error::new(Code::SessionExpired, detail)
+}

@@ -1,0 +1,150 @@
+//! What all handles of one client share: the transport, the session, the cluster map, open inodes, buffers, counters.
+
+use crate::budget::{Pool, ReadAheadBudget};
+use crate::registry::Registry;
+use crate::routes::{Routes, Server};
+use crate::session::Session;
+use crate::statistics::{Counters, Statistics};
+use crate::{Options, Result};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use vazao_meter::Clock;
+use vazao_model::{ClusterMap, TargetId, Timestamp};
+use vazao_wire::op;
+use vazao_wire::proto;
+use vazao_wire::transport::Transport;
+
+/// Shared state of a client.
+pub(crate) struct Core {
+    pub(crate) transport: Arc<dyn Transport>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) options: Options,
+    pub(crate) meta: Vec<String>,
+    pub(crate) meta_current: AtomicUsize,
+    pub(crate) session: Session,
+    pub(crate) routes: RwLock<Arc<Routes>>,
+    pub(crate) registry: Registry,
+    pub(crate) dirty_bytes: AtomicUsize,
+    pub(crate) pool: Arc<Pool>,
+    pub(crate) read_ahead: Arc<ReadAheadBudget>,
+    pub(crate) counters: Counters,
+    pub(crate) closed: AtomicBool,
+    jitter: AtomicU64,
+}
+
+/// Locks a mutex. A poisoned one means that another thread panicked while it held it; the state it guards is changed
+/// in steps that are each valid, so the others go on.
+pub(crate) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Like [`locked`], for shared access.
+pub(crate) fn shared<T>(lock: &RwLock<T>) -> RwLockReadGuard<'_, T> {
+    lock.read().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Like [`locked`], for sole access.
+pub(crate) fn sole<T>(lock: &RwLock<T>) -> RwLockWriteGuard<'_, T> {
+    lock.write().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn random_seed() -> u64 {
+    let mut bytes = [0; 8];
+    // Without the kernel's randomness retries merely lose their jitter.
+    let _ = getrandom::fill(&mut bytes);
+    u64::from_le_bytes(bytes)
+}
+
+impl Core {
+    pub(crate) fn new(transport: Arc<dyn Transport>, meta: Vec<String>, options: Options) -> Core {
+        let seed = if options.seed == 0 { random_seed() } else { options.seed };
+        Core {
+            clock: transport.clock(),
+            transport,
+            meta,
+            meta_current: AtomicUsize::new(0),
+            session: Session::default(),
+            routes: RwLock::default(),
+            registry: Registry::default(),
+            dirty_bytes: AtomicUsize::new(0),
+            pool: Arc::new(Pool::new(options.dirty_bytes_max)),
+            read_ahead: Arc::default(),
+            counters: Counters::default(),
+            closed: AtomicBool::new(false),
+            jitter: AtomicU64::new(seed | 1),
+            options,
+        }
+    }
+
+    /// When a call that begins now has to be done.
+    pub(crate) fn deadline_ns(&self) -> u64 {
+        self.clock.now_ns() + u64::from(self.options.deadline_ms) * 1_000_000
+    }
+
+    /// The time for timestamps.
+    pub(crate) fn wall_time(&self) -> Timestamp {
+        let ns = self.clock.wall_ns();
+        Timestamp { seconds: (ns / 1_000_000_000) as i64, nanoseconds: (ns % 1_000_000_000) as u32 }
+    }
+
+    /// A random duration between half of `ns` and `ns` (xorshift64, Marsaglia 2003): clients that failed together do
+    /// not come back together.
+    pub(crate) fn jitter(&self, ns: u64) -> u64 {
+        let step = |mut x: u64| {
+            x ^= x << 13;
+            x ^= x >> 7;
+            x ^ (x << 17)
+        };
+        let before = self.jitter.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |x| Some(step(x)));
+        let random = before.unwrap_or_else(|x| x);
+        ns / 2 + random % (ns / 2 + 1)
+    }
+
+    pub(crate) fn routes(&self) -> Arc<Routes> {
+        Arc::clone(&shared(&self.routes))
+    }
+
+    /// The server that holds `target`, as far as known.
+    pub(crate) fn server(&self, target: TargetId) -> Option<Arc<Server>> {
+        shared(&self.routes).server(target).cloned()
+    }
+
+    /// Takes over a map that the metadata service sent.
+    pub(crate) fn install_map(&self, map: proto::ClusterMap) {
+        let mut routes = sole(&self.routes);
+        *routes = Arc::new(Routes::new(ClusterMap::from(map), &routes));
+    }
+
+    /// Asks for the map. `deadline_ns` is that of the call that needs it.
+    pub(crate) fn refresh_map(&self, deadline_ns: u64) -> Result<Arc<ClusterMap>> {
+        let response = self.ask_until::<op::GetClusterMap>(&proto::GetClusterMapRequest {}, deadline_ns)?;
+        self.install_map(response.map.unwrap_or_default());
+        Ok(Arc::clone(&self.routes().map))
+    }
+
+    /// What has to happen every heartbeat.
+    pub(crate) fn tick(&self) -> Result<()> {
+        self.renew_session()
+    }
+
+    pub(crate) fn statistics(&self) -> Statistics {
+        let routes = self.routes();
+        Statistics {
+            bytes_read: self.counters.bytes_read.get(),
+            bytes_written: self.counters.bytes_written.get(),
+            spent_ns: self.counters.spent(),
+            metadata: self.counters.metadata.snapshot(self.meta_name()),
+            servers: routes.used_servers().into_iter().map(|s| s.counters.snapshot(s.to_string())).collect(),
+        }
+    }
+
+    /// The metadata service as errors name it.
+    pub(crate) fn meta_name(&self) -> String {
+        format!("metadata service ({})", self.meta_address())
+    }
+
+    pub(crate) fn meta_address(&self) -> &str {
+        let current = self.meta_current.load(Ordering::Relaxed);
+        self.meta.get(current % self.meta.len().max(1)).map_or("", String::as_str)
+    }
+}

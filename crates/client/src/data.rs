@@ -1,0 +1,122 @@
+//! Requests to data servers: many in flight, each repeated at its target's present server until it is answered.
+//!
+//! All of them are idempotent by nature, so a lost answer is no reason to stop.
+
+use crate::core::Core;
+use crate::retry::{Attempts, attempt_deadline_ns, final_error};
+use crate::routes::Server;
+use crate::{Error, Result};
+use std::sync::Arc;
+use vazao_meter::Cause;
+use vazao_model::{Action, Code, TargetId};
+use vazao_wire::Method;
+use vazao_wire::service::Fault;
+use vazao_wire::transport::{Pending, Received};
+
+/// A request in flight to a data server.
+pub(crate) struct DataCall {
+    target: TargetId,
+    method: Method,
+    message: Vec<u8>,
+    server: Option<Arc<Server>>,
+    pending: Option<Box<dyn Pending>>,
+}
+
+impl DataCall {
+    /// True when waiting for it will not block.
+    pub(crate) fn is_done(&self) -> bool {
+        self.pending.as_ref().is_some_and(|pending| pending.is_done())
+    }
+
+    /// The server it went to last, for messages.
+    pub(crate) fn server_name(&self) -> String {
+        self.server.as_ref().map_or_else(|| format!("target {}", self.target), ToString::to_string)
+    }
+}
+
+impl Core {
+    /// Sends a request to the server that holds `target`, without waiting. What goes wrong comes out of
+    /// [`Core::finish_data`].
+    pub(crate) fn submit_data(
+        &self,
+        target: TargetId,
+        method: Method,
+        message: Vec<u8>,
+        attachment: &[u8],
+        deadline_ns: u64,
+    ) -> DataCall {
+        let mut call = DataCall { target, method, message, server: None, pending: None };
+        self.send(&mut call, attachment, deadline_ns);
+        call
+    }
+
+    fn send(&self, call: &mut DataCall, attachment: &[u8], deadline_ns: u64) {
+        call.server = self.server(call.target);
+        let Some(server) = &call.server else { return };
+        let started_ns = self.clock.now_ns();
+        let until_ns = attempt_deadline_ns(started_ns, deadline_ns);
+        server.counters.requests.add(1);
+        let pending =
+            self.transport.submit(&server.address, call.method, &call.message, attachment, until_ns);
+        let spent_ns = self.clock.now_ns().saturating_sub(started_ns);
+        server.counters.credit_ns.add(spent_ns);
+        self.counters.accounts.charge(Cause::Credit, spent_ns);
+        call.pending = Some(pending);
+    }
+
+    /// Waits for the answer, repeating the request as long as that can help and `deadline_ns` has not passed.
+    /// `attachment` is what was submitted.
+    pub(crate) fn finish_data(
+        &self,
+        call: &mut DataCall,
+        attachment: &[u8],
+        deadline_ns: u64,
+    ) -> Result<Received> {
+        let mut attempts = Attempts::until(self, deadline_ns);
+        loop {
+            let fault = match self.await_answer(call) {
+                Ok(received) => return Ok(received),
+                Err(fault) => fault,
+            };
+            let is_map_old = fault.code.action() == Action::Refresh;
+            if !attempts.pause(self, &fault) {
+                return Err(final_error(fault, &call.server_name(), attempts.elapsed_ms(self)));
+            }
+            if is_map_old {
+                self.refresh_map(deadline_ns).map_err(|e| e.about(format!("looking for {}", call.target)))?;
+            }
+            if let Some(server) = &call.server {
+                server.counters.retries.add(1);
+            }
+            self.send(call, attachment, deadline_ns);
+        }
+    }
+
+    fn await_answer(&self, call: &mut DataCall) -> std::result::Result<Received, Fault> {
+        let (Some(pending), Some(server)) = (call.pending.take(), &call.server) else {
+            return Err(Fault::new(Code::WrongTarget, format!("no node is known to hold {}", call.target)));
+        };
+        let started_ns = self.clock.now_ns();
+        let answer = pending.wait();
+        let waited_ns = self.clock.now_ns().saturating_sub(started_ns);
+        server.counters.waited_ns.add(waited_ns);
+        self.counters.accounts.charge(Cause::Network, waited_ns);
+        if let Ok(received) = &answer {
+            server.counters.service_ns.add(u64::from(received.service_us) * 1000);
+            server.counters.bytes_read.add(received.attachment.len() as u64);
+        }
+        answer
+    }
+
+    /// Notes bytes that a data server has acknowledged.
+    pub(crate) fn count_written(&self, call: &DataCall, bytes: usize) {
+        if let Some(server) = &call.server {
+            server.counters.bytes_written.add(bytes as u64);
+        }
+    }
+}
+
+/// An answer that breaks the protocol.
+pub(crate) fn malformed(call: &DataCall, what: &str) -> Error {
+    Error::new(Code::BadRequest, format!("{}: answer to {}: {what}", call.server_name(), call.method.name()))
+}

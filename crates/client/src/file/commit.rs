@@ -1,0 +1,141 @@
+//! Reports to the metadata service: at flush, fsync and close, and only when something has changed.
+
+use super::inode::{Contents, FreshInode, OpenInode, State, Uncommitted};
+use super::write::object_address;
+use crate::Result;
+use crate::core::locked;
+use crate::data::DataCall;
+use std::collections::BTreeMap;
+use vazao_model::{Code, Layout, TargetId};
+use vazao_wire::{Method, op, proto};
+
+impl OpenInode {
+    /// Writes out everything and reports it; with `sync` all of it survives power loss.
+    pub(crate) fn flush(&self, sync: bool) -> Result<()> {
+        let deadline_ns = self.core.deadline_ns();
+        let _one = locked(&self.committing);
+        self.write_out(deadline_ns);
+        if sync {
+            self.sync_objects(deadline_ns)?;
+        }
+        self.commit(sync, deadline_ns)
+    }
+
+    /// Throws away everything unwritten and unreported: nobody will read it.
+    pub(crate) fn discard(&self) {
+        self.discard_staged();
+        self.lock().uncommitted = Uncommitted::default();
+    }
+
+    /// Makes the objects changed since the last time durable, on all servers at once.
+    fn sync_objects(&self, deadline_ns: u64) -> Result<()> {
+        let mut state = self.lock();
+        let slots = std::mem::take(&mut state.unsynced_slots);
+        let layout = state.layout().cloned();
+        drop(state);
+        let Some(layout) = layout.filter(|_| slots != 0) else { return Ok(()) };
+        let synced = self.sync_slots(&layout, slots, deadline_ns);
+        if synced.is_err() {
+            self.lock().unsynced_slots |= slots;
+        }
+        synced
+    }
+
+    fn sync_slots(&self, layout: &Layout, slots: u64, deadline_ns: u64) -> Result<()> {
+        let mut calls: Vec<DataCall> = self
+            .objects_by_server(layout, slots)
+            .into_iter()
+            .map(|objects| {
+                let target = TargetId(objects.first().map_or(0, |object| object.target));
+                let message = prost::Message::encode_to_vec(&proto::SyncObjectsRequest { objects });
+                self.core.submit_data(target, Method::SyncObjects, message, &[], deadline_ns)
+            })
+            .collect();
+        // All are awaited even when one fails, so that none is left running behind the caller's back.
+        let mut outcome = Ok(());
+        for call in &mut calls {
+            let answer = self.core.finish_data(call, &[], deadline_ns);
+            outcome = outcome.and(answer.map(|_| ()).map_err(|e| e.about(self.id)));
+        }
+        outcome
+    }
+
+    /// The objects of `slots`, those of one server together. A target whose server is not known stands alone: asking
+    /// for it will refresh the map.
+    fn objects_by_server(&self, layout: &Layout, slots: u64) -> Vec<Vec<proto::ObjectAddress>> {
+        let mut groups: BTreeMap<(u32, u32), Vec<proto::ObjectAddress>> = BTreeMap::new();
+        for slot in (0..layout.width()).filter(|slot| slots & (1 << slot) != 0) {
+            let Some(object) = object_address(self.id.0, layout, slot) else { continue };
+            let server = self.core.server(TargetId(object.target));
+            let key = server.map_or((0, object.target), |server| (server.node.0, 0));
+            groups.entry(key).or_default().push(object);
+        }
+        groups.into_values().collect()
+    }
+
+    /// Tells the metadata service what has changed. The caller holds `committing`.
+    pub(super) fn commit(&self, sync: bool, deadline_ns: u64) -> Result<()> {
+        let mut state = self.lock();
+        if state.uncommitted.is_empty() && !sync {
+            return Ok(());
+        }
+        let report = std::mem::take(&mut state.uncommitted);
+        let request = commit_request(self.id.0, &mut state, &report, sync);
+        drop(state);
+        match self.core.change_until::<op::Commit>(request, deadline_ns) {
+            Ok(response) => self.absorb(response.inode),
+            Err(error) if matches!(error.code, Code::Stale | Code::NotFound) => {
+                self.start_over(deadline_ns);
+                Err(error
+                    .about(format!("{} was removed or cut by another client while it was written", self.id)))
+            }
+            Err(error) => {
+                self.undo_report(report);
+                Err(error.about(self.id))
+            }
+        }
+    }
+
+    fn undo_report(&self, report: Uncommitted) {
+        self.lock().uncommitted.restore(report);
+    }
+
+    /// What was written here belonged to contents that are gone: goes on with those that are there now.
+    fn start_over(&self, deadline_ns: u64) {
+        self.discard();
+        if let Err(error) = self.look_again(deadline_ns) {
+            tracing::debug!(inode = %self.id, %error, "a file that was cut elsewhere could not be opened again");
+        }
+    }
+
+    /// Asks the metadata service for layout and contents as they are now.
+    pub(super) fn look_again(&self, deadline_ns: u64) -> Result<()> {
+        let request = proto::OpenRequest { once: None, inode: self.id.0, truncate: false };
+        let response = self.core.ask_until::<op::Open>(&request, deadline_ns)?;
+        let fresh = FreshInode::try_from(response.inode)?;
+        self.lock().absorb_open(fresh);
+        Ok(())
+    }
+}
+
+fn commit_request(inode: u64, state: &mut State, report: &Uncommitted, sync: bool) -> proto::CommitRequest {
+    let generation = state.layout().map_or(0, |layout| layout.generation);
+    let contents = match &mut state.contents {
+        Contents::Inline { bytes, is_stored, .. } if report.contents => {
+            *is_stored |= !bytes.is_empty();
+            Some(bytes.clone())
+        }
+        _ => None,
+    };
+    proto::CommitRequest {
+        once: None,
+        inode,
+        generation,
+        size_at_least: report.end,
+        written_slots: report.slots,
+        contents,
+        drop_contents: report.drop_contents,
+        modified: report.modified.map(Into::into),
+        sync,
+    }
+}

@@ -1,0 +1,322 @@
+//! What all handles of one inode share in this client: its size, its contents or layout, and what is not yet written.
+
+use super::staging::{Flight, Run, overlap};
+use crate::core::{Core, locked};
+use crate::{Error, Result};
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
+use std::time::Duration;
+use vazao_model::{Attributes, InodeId, Layout, Timestamp};
+use vazao_wire::proto;
+use vazao_wire::service::Fault;
+
+/// How long a thread that waits for another one's request sleeps before it looks again.
+const TURN_WAIT: Duration = Duration::from_millis(50);
+
+/// An inode that has at least one handle.
+pub(crate) struct OpenInode {
+    pub(crate) core: Arc<Core>,
+    pub(crate) id: InodeId,
+    handles: AtomicUsize,
+    unlinked: AtomicBool,
+    state: Mutex<State>,
+    changed: Condvar,
+    /// Shared by writers; held alone while the length is set.
+    pub(crate) length_gate: RwLock<()>,
+    /// One report to the metadata service at a time.
+    pub(crate) committing: Mutex<()>,
+}
+
+/// Where the contents are.
+pub(crate) enum Contents {
+    /// In the inode record, and here.
+    Inline {
+        /// All of them; zeros up to the file's size are not spelled out.
+        bytes: Vec<u8>,
+        /// The metadata service has non-empty ones that must not be lost when they move.
+        is_stored: bool,
+        /// A layout was assigned by somebody who did not finish: the next write moves the contents.
+        must_move: bool,
+    },
+    /// A thread is moving them to objects.
+    Moving,
+    /// In objects.
+    Striped(Arc<Layout>),
+}
+
+/// What the metadata service has not been told.
+#[derive(Clone, Default)]
+pub(crate) struct Uncommitted {
+    /// End of the furthest write; 0 for none.
+    pub(crate) end: u64,
+    /// Slots that got objects.
+    pub(crate) slots: u64,
+    /// Inline contents have changed.
+    pub(crate) contents: bool,
+    /// Inline contents have been copied to objects.
+    pub(crate) drop_contents: bool,
+    /// Time of the last write.
+    pub(crate) modified: Option<Timestamp>,
+}
+
+impl Uncommitted {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.modified.is_none() && self.slots == 0 && !self.drop_contents && !self.contents
+    }
+
+    /// Takes back what could not be reported; what came later has precedence.
+    pub(crate) fn restore(&mut self, earlier: Uncommitted) {
+        self.end = self.end.max(earlier.end);
+        self.slots |= earlier.slots;
+        self.contents |= earlier.contents;
+        self.drop_contents |= earlier.drop_contents;
+        self.modified = self.modified.or(earlier.modified);
+    }
+}
+
+/// The changeable part.
+pub(crate) struct State {
+    /// As last heard from the metadata service.
+    pub(crate) attributes: Attributes,
+    /// Length, unreported writes included.
+    pub(crate) size: u64,
+    pub(crate) contents: Contents,
+    /// Slots known to have objects.
+    pub(crate) written_slots: u64,
+    /// Slots changed since the last fsync.
+    pub(crate) unsynced_slots: u64,
+    /// Runs being filled, by the start of their transfer.
+    pub(crate) staged: BTreeMap<u64, Run>,
+    /// Runs in flight, in the order in which they left.
+    pub(crate) flights: BTreeMap<u64, Flight>,
+    pub(crate) next_flight: u64,
+    pub(crate) flight_bytes: usize,
+    /// Threads in the middle of a write to objects.
+    pub(crate) writers: usize,
+    pub(crate) uncommitted: Uncommitted,
+    /// Grows with every write and cut, so that bytes read ahead before it are not used after it.
+    pub(crate) write_count: u64,
+    /// The last failure of a write that nobody was waiting for, and how many there were.
+    failure: Option<Error>,
+    failure_count: u64,
+}
+
+/// An inode as an open, a create or a commit shows it.
+pub(crate) struct FreshInode {
+    pub(crate) attributes: Attributes,
+    pub(crate) layout: Option<Layout>,
+    pub(crate) contents: Option<Vec<u8>>,
+}
+
+impl TryFrom<Option<proto::Inode>> for FreshInode {
+    type Error = Fault;
+
+    fn try_from(inode: Option<proto::Inode>) -> std::result::Result<FreshInode, Fault> {
+        let missing = || Fault::new(vazao_model::Code::BadRequest, "an answer without its inode");
+        let inode = inode.ok_or_else(missing)?;
+        Ok(FreshInode {
+            attributes: inode.attributes.ok_or_else(missing)?.try_into()?,
+            layout: inode.layout.map(Layout::try_from).transpose()?,
+            contents: inode.contents,
+        })
+    }
+}
+
+impl FreshInode {
+    fn into_contents(self) -> Contents {
+        let bytes = self.contents.unwrap_or_default();
+        match self.layout {
+            Some(layout) if bytes.is_empty() => Contents::Striped(Arc::new(layout)),
+            layout => Contents::Inline { is_stored: !bytes.is_empty(), must_move: layout.is_some(), bytes },
+        }
+    }
+}
+
+impl State {
+    fn new(fresh: FreshInode) -> State {
+        State {
+            attributes: fresh.attributes.clone(),
+            size: fresh.attributes.size,
+            written_slots: fresh.layout.as_ref().map_or(0, |layout| layout.written_slots),
+            unsynced_slots: 0,
+            contents: fresh.into_contents(),
+            staged: BTreeMap::new(),
+            flights: BTreeMap::new(),
+            next_flight: 0,
+            flight_bytes: 0,
+            writers: 0,
+            uncommitted: Uncommitted::default(),
+            write_count: 0,
+            failure: None,
+            failure_count: 0,
+        }
+    }
+
+    /// True when everything written here has been written out and reported.
+    pub(crate) fn is_clean(&self) -> bool {
+        let is_moving = matches!(self.contents, Contents::Moving);
+        !self.has_unwritten() && self.uncommitted.is_empty() && self.writers == 0 && !is_moving
+    }
+
+    /// True when bytes are staged or in flight.
+    pub(crate) fn has_unwritten(&self) -> bool {
+        !self.staged.is_empty() || !self.flights.is_empty()
+    }
+
+    /// The layout, once there is one.
+    pub(crate) fn layout(&self) -> Option<&Arc<Layout>> {
+        match &self.contents {
+            Contents::Striped(layout) => Some(layout),
+            _ => None,
+        }
+    }
+
+    /// Takes the inline contents away to be moved: the bytes, and the two flags beside them. `None` when they have moved.
+    pub(crate) fn begin_move(&mut self) -> Option<(Vec<u8>, bool, bool)> {
+        match &mut self.contents {
+            Contents::Inline { bytes, is_stored, must_move } => {
+                let taken = (std::mem::take(bytes), *is_stored, *must_move);
+                self.contents = Contents::Moving;
+                Some(taken)
+            }
+            _ => None,
+        }
+    }
+
+    /// Notes that slot `slot` has an object with new bytes.
+    pub(crate) fn note_written(&mut self, slot: u32) {
+        let bit = 1u64.checked_shl(slot).unwrap_or(0);
+        self.uncommitted.slots |= bit & !self.written_slots;
+        self.written_slots |= bit;
+        self.unsynced_slots |= bit;
+    }
+
+    /// The transfer of a staged run that overlaps `range`.
+    pub(crate) fn staged_within(&self, range: &Range<u64>) -> Option<u64> {
+        self.staged.iter().find(|(_, run)| overlap(&run.range, range)).map(|(start, _)| *start)
+    }
+
+    /// The first flight before flight `before` that overlaps `range`.
+    pub(crate) fn flight_within(&self, range: &Range<u64>, before: u64) -> Option<u64> {
+        self.flights.range(..before).find(|(_, f)| overlap(&f.run.range, range)).map(|(id, _)| *id)
+    }
+
+    /// Remembers the failure of a write that nobody was waiting for.
+    pub(crate) fn note_failure(&mut self, error: Error) {
+        self.failure = Some(error);
+        self.failure_count += 1;
+    }
+
+    /// How many failures there were, for handles to compare with what they have reported.
+    pub(crate) fn failures(&self) -> (u64, Option<&Error>) {
+        (self.failure_count, self.failure.as_ref())
+    }
+
+    /// Takes over what an open has shown, unless something newer is known. What is dirty here stays.
+    pub(crate) fn absorb_open(&mut self, fresh: FreshInode) {
+        if fresh.attributes.version < self.attributes.version {
+            return;
+        }
+        if !self.is_clean() {
+            self.absorb(fresh);
+            return;
+        }
+        self.size = fresh.attributes.size;
+        self.attributes = fresh.attributes.clone();
+        self.written_slots = fresh.layout.as_ref().map_or(0, |layout| layout.written_slots);
+        self.contents = fresh.into_contents();
+        self.write_count += 1;
+    }
+
+    /// Takes over what an answer without contents has shown.
+    pub(crate) fn absorb(&mut self, fresh: FreshInode) {
+        if fresh.attributes.version < self.attributes.version {
+            return;
+        }
+        self.attributes = fresh.attributes;
+        if let (Contents::Striped(mine), Some(theirs)) = (&self.contents, &fresh.layout)
+            && mine.generation == theirs.generation
+        {
+            self.size = self.attributes.size.max(self.uncommitted.end);
+            self.written_slots |= theirs.written_slots;
+        }
+    }
+}
+
+impl OpenInode {
+    /// The state of an inode with its first handle.
+    pub(crate) fn new(core: Arc<Core>, fresh: FreshInode) -> OpenInode {
+        OpenInode {
+            core,
+            id: fresh.attributes.inode,
+            handles: AtomicUsize::new(1),
+            unlinked: AtomicBool::new(fresh.attributes.links == 0),
+            state: Mutex::new(State::new(fresh)),
+            changed: Condvar::new(),
+            length_gate: RwLock::default(),
+            committing: Mutex::default(),
+        }
+    }
+
+    /// Counts a handle more, unless the last one is gone.
+    pub(crate) fn add_handle(&self) -> bool {
+        let more = |handles: usize| (handles > 0).then_some(handles + 1);
+        self.handles.fetch_update(Ordering::SeqCst, Ordering::SeqCst, more).is_ok()
+    }
+
+    /// Counts a handle less; true when that was the last one.
+    pub(crate) fn drop_handle(&self) -> bool {
+        self.handles.fetch_sub(1, Ordering::SeqCst) == 1
+    }
+
+    /// Number of handles.
+    pub(crate) fn handle_count(&self) -> usize {
+        self.handles.load(Ordering::SeqCst)
+    }
+
+    /// Notes that the inode has no name any more: its last close tells the metadata service.
+    pub(crate) fn mark_unlinked(&self) {
+        self.unlinked.store(true, Ordering::SeqCst);
+    }
+
+    pub(crate) fn is_unlinked(&self) -> bool {
+        self.unlinked.load(Ordering::SeqCst)
+    }
+
+    /// The state. Never held while waiting for a server.
+    pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
+        locked(&self.state)
+    }
+
+    /// Lets other threads go on until something changed, or a short while has passed.
+    pub(crate) fn wait_turn<'a>(&self, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+        self.changed.wait_timeout(state, TURN_WAIT).unwrap_or_else(PoisonError::into_inner).0
+    }
+
+    /// Wakes those in [`OpenInode::wait_turn`].
+    pub(crate) fn wake(&self) {
+        self.changed.notify_all();
+    }
+
+    /// What the server said of this inode, with what is known better here.
+    pub(crate) fn merge(&self, attributes: Attributes) -> Attributes {
+        let state = self.lock();
+        let mut merged =
+            if state.attributes.version > attributes.version { state.attributes.clone() } else { attributes };
+        merged.size = merged.size.max(state.uncommitted.end);
+        if let Some(modified) = state.uncommitted.modified {
+            merged.modified = modified;
+            merged.changed = merged.changed.max(modified);
+        }
+        merged
+    }
+
+    /// Takes over an answer of the metadata service.
+    pub(crate) fn absorb(&self, inode: Option<proto::Inode>) -> Result<()> {
+        let fresh = FreshInode::try_from(inode)?;
+        self.lock().absorb(fresh);
+        Ok(())
+    }
+}

@@ -1,0 +1,96 @@
+//! Setting a file's length. No write of this client to the file is under way meanwhile.
+
+use super::inode::{Contents, FreshInode, OpenInode, Uncommitted};
+use super::write::object_address;
+use crate::core::{locked, sole};
+use crate::data::DataCall;
+use crate::{Error, Result};
+use std::sync::Arc;
+use vazao_model::limits::FILE_BYTES_MAX;
+use vazao_model::{Code, Layout, TargetId};
+use vazao_wire::{Method, op, proto};
+
+impl OpenInode {
+    /// Cuts or extends with zeros.
+    pub(crate) fn set_length(&self, length: u64) -> Result<()> {
+        if length > FILE_BYTES_MAX {
+            return Err(Error::new(Code::TooLarge, format!("{}: length {length}", self.id)));
+        }
+        let deadline_ns = self.core.deadline_ns();
+        let _alone = sole(&self.length_gate);
+        let _one = locked(&self.committing);
+        if length == 0 { self.empty(deadline_ns) } else { self.resize(length, deadline_ns) }
+    }
+
+    /// A new life with nothing in it; what was unwritten need not be written any more.
+    fn empty(&self, deadline_ns: u64) -> Result<()> {
+        self.discard_staged();
+        self.write_out(deadline_ns);
+        let request = proto::OpenRequest { once: None, inode: self.id.0, truncate: true };
+        let response = self.core.change_until::<op::Open>(request, deadline_ns)?;
+        let fresh = FreshInode::try_from(response.inode)?;
+        let mut state = self.lock();
+        state.uncommitted = Uncommitted::default();
+        state.unsynced_slots = 0;
+        state.absorb_open(fresh);
+        Ok(())
+    }
+
+    fn resize(&self, length: u64, deadline_ns: u64) -> Result<()> {
+        self.write_out(deadline_ns);
+        self.commit(false, deadline_ns)?;
+        // The server's size counts: another client may have made the file longer than is known here.
+        self.look_again(deadline_ns)?;
+        let mut state = self.lock();
+        let (size, slots, layout) = (state.size, state.written_slots, state.layout().cloned());
+        if let (true, Some(_)) = (length < size, &layout) {
+            state.unsynced_slots |= slots;
+        }
+        drop(state);
+        if let (true, Some(layout)) = (length < size, layout) {
+            // Before the size: should this fail half way, the file has zeros at its end, and never old bytes behind it.
+            self.cut_objects(&layout, slots, length, deadline_ns)?;
+        }
+        self.set_size(length, deadline_ns)
+    }
+
+    fn set_size(&self, length: u64, deadline_ns: u64) -> Result<()> {
+        let request = proto::SetAttributesRequest {
+            inode: self.id.0,
+            size: Some(length),
+            modified: Some(self.core.wall_time().into()),
+            ..Default::default()
+        };
+        let response = self.core.change_until::<op::SetAttributes>(request, deadline_ns)?;
+        let fresh = FreshInode::try_from(response.inode)?;
+        let mut state = self.lock();
+        state.absorb(fresh);
+        state.size = length;
+        state.write_count += 1;
+        if let Contents::Inline { bytes, .. } = &mut state.contents {
+            bytes.truncate(usize::try_from(length).unwrap_or(usize::MAX));
+        }
+        Ok(())
+    }
+
+    fn cut_objects(&self, layout: &Arc<Layout>, slots: u64, length: u64, deadline_ns: u64) -> Result<()> {
+        let width = layout.width();
+        let mut calls: Vec<DataCall> = (0..width)
+            .filter(|slot| slots & (1 << slot) != 0)
+            .filter_map(|slot| {
+                let object = object_address(self.id.0, layout, slot)?;
+                let target = TargetId(object.target);
+                let length = layout.distribution.object_length(slot, length, width);
+                let request = proto::TruncateObjectRequest { object: Some(object), length };
+                let message = prost::Message::encode_to_vec(&request);
+                Some(self.core.submit_data(target, Method::TruncateObject, message, &[], deadline_ns))
+            })
+            .collect();
+        let mut outcome = Ok(());
+        for call in &mut calls {
+            let answer = self.core.finish_data(call, &[], deadline_ns);
+            outcome = outcome.and(answer.map(|_| ()).map_err(|e| e.about(self.id)));
+        }
+        outcome
+    }
+}

@@ -1,0 +1,197 @@
+//! An open file.
+//!
+//! Small contents live in the inode record and in memory here; larger ones are striped over objects, written from
+//! staging buffers ([`staging`], [`write`]), reported by [`commit`], read directly ([`read`]) or ahead ([`read_ahead`]).
+
+mod commit;
+mod inode;
+mod length;
+mod read;
+mod read_ahead;
+mod staging;
+mod write;
+
+pub(crate) use inode::{FreshInode, OpenInode};
+
+use crate::core::{Core, locked};
+use crate::{Error, OpenMode, Result};
+use read_ahead::ReadAhead;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use vazao_model::{Attributes, Code, InodeId};
+use vazao_wire::{op, proto};
+
+/// An open file: striped reads and writes at explicit offsets, from any number of threads.
+///
+/// Handles of one client on one inode share its size and unwritten data, so that a read sees the writes before it.
+/// Dropping a file closes it, but only [`File::close`] tells whether that went well.
+pub struct File {
+    shared: Arc<OpenInode>,
+    mode: OpenMode,
+    ahead: Mutex<ReadAhead>,
+    failures_reported: AtomicU64,
+    is_closed: bool,
+}
+
+impl std::fmt::Debug for File {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "File({})", self.shared.id)
+    }
+}
+
+impl File {
+    /// A handle on the inode that an open or a create has shown.
+    pub(crate) fn open(core: &Arc<Core>, fresh: FreshInode, mode: OpenMode) -> File {
+        let mut fresh = Some(fresh);
+        let inode = fresh.as_ref().map_or(InodeId(0), |f| f.attributes.inode);
+        let (shared, was_open) = core.registry.enter(inode, || {
+            let fresh = fresh.take().expect("called at most once, and nobody took it before");
+            Arc::new(OpenInode::new(Arc::clone(core), fresh))
+        });
+        let mut state = shared.lock();
+        if let (true, Some(fresh)) = (was_open, fresh) {
+            state.absorb_open(fresh);
+        }
+        let (failures, _) = state.failures();
+        drop(state);
+        File {
+            shared,
+            mode,
+            ahead: Mutex::default(),
+            failures_reported: AtomicU64::new(failures),
+            is_closed: false,
+        }
+    }
+
+    /// Which inode.
+    pub fn inode(&self) -> InodeId {
+        self.shared.id
+    }
+
+    /// Its attributes, unwritten changes of this client included.
+    pub fn attributes(&self) -> Result<Attributes> {
+        self.shared.fetch_attributes()
+    }
+
+    /// The same without asking the metadata service: as it showed them last, which right after opening is just now.
+    pub fn known_attributes(&self) -> Attributes {
+        let last_heard = self.shared.lock().attributes.clone();
+        self.shared.merge(last_heard)
+    }
+
+    /// Reads up to `buffer.len()` bytes at `offset`; fewer only at the end of the file.
+    pub fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
+        if !self.mode.read {
+            return Err(self.bad_handle("reading"));
+        }
+        let read = self.shared.read(&self.ahead, buffer, offset)?;
+        self.shared.core.counters.bytes_read.add(read as u64);
+        Ok(read)
+    }
+
+    /// Writes all of `bytes` at `offset`. An error of an earlier write that was under way comes out here, at
+    /// [`File::flush`], [`File::sync`] or [`File::close`], once.
+    pub fn write_at(&self, bytes: &[u8], offset: u64) -> Result<()> {
+        if !self.mode.write {
+            return Err(self.bad_handle("writing"));
+        }
+        self.report_failure()?;
+        self.shared.write(bytes, offset)?;
+        self.shared.core.counters.bytes_written.add(bytes.len() as u64);
+        Ok(())
+    }
+
+    /// Writes out everything and tells the metadata service: other clients that open the file see it.
+    pub fn flush(&self) -> Result<()> {
+        self.finish_writes(false)
+    }
+
+    /// [`File::flush`], and all of it survives power loss.
+    pub fn sync(&self) -> Result<()> {
+        self.finish_writes(true)
+    }
+
+    /// Cuts or extends with zeros.
+    pub fn set_length(&self, length: u64) -> Result<()> {
+        if !self.mode.write {
+            return Err(self.bad_handle("writing"));
+        }
+        self.shared.set_length(length)?;
+        self.report_failure()
+    }
+
+    /// [`File::flush`], then closes.
+    pub fn close(mut self) -> Result<()> {
+        self.finish()
+    }
+
+    fn finish_writes(&self, sync: bool) -> Result<()> {
+        let written = self.shared.flush(sync);
+        // An earlier failure explains more than what followed from it.
+        self.report_failure()?;
+        written
+    }
+
+    fn finish(&mut self) -> Result<()> {
+        if std::mem::replace(&mut self.is_closed, true) {
+            return Ok(());
+        }
+        let is_last_of_unlinked = self.shared.is_unlinked() && self.shared.handle_count() == 1;
+        let flushed = if is_last_of_unlinked {
+            // Nobody can read it any more.
+            self.shared.discard();
+            self.report_failure()
+        } else {
+            self.finish_writes(false)
+        };
+        let released = self.shared.leave();
+        flushed.and(released)
+    }
+
+    /// The failure of a write that nobody was waiting for, once for each handle.
+    fn report_failure(&self) -> Result<()> {
+        let state = self.shared.lock();
+        let (count, failure) = state.failures();
+        let reported = self.failures_reported.swap(count, Ordering::SeqCst);
+        match failure {
+            Some(error) if reported < count => Err(error.clone()),
+            _ => Ok(()),
+        }
+    }
+
+    fn bad_handle(&self, what: &str) -> Error {
+        Error::new(Code::BadHandle, format!("{} is not open for {what}", self.shared.id))
+    }
+}
+
+impl Drop for File {
+    fn drop(&mut self) {
+        locked(&self.ahead).cancel();
+        if let Err(error) = self.finish() {
+            tracing::warn!(inode = %self.shared.id, %error, "a file was dropped with data that could not be written");
+        }
+    }
+}
+
+impl OpenInode {
+    /// Asks the metadata service, and adds what is known better here.
+    pub(crate) fn fetch_attributes(&self) -> Result<Attributes> {
+        let request = proto::GetAttributesRequest { inode: self.id.0 };
+        let response = self.core.ask::<op::GetAttributes>(&request)?;
+        let fresh = FreshInode::try_from(response.inode)?;
+        Ok(self.merge(fresh.attributes))
+    }
+
+    /// Counts a handle less; with the last one the metadata service may forget an unlinked inode.
+    fn leave(self: &Arc<OpenInode>) -> Result<()> {
+        if !self.core.registry.leave(self) || !self.is_unlinked() {
+            return Ok(());
+        }
+        let request = proto::ReleaseRequest { session: self.core.session.id(), inodes: vec![self.id.0] };
+        match self.core.ask::<op::Release>(&request) {
+            // With its session the metadata service has forgotten what it held.
+            Err(error) if error.code == Code::SessionExpired => Ok(()),
+            other => other.map(|_| ()),
+        }
+    }
+}

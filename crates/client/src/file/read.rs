@@ -1,0 +1,363 @@
+//! Reads: the range is cut at transfers, all parts are asked for at once, each piece is verified while it is copied.
+
+use super::inode::{Contents, OpenInode, State};
+use super::read_ahead::{Chunk, ReadAhead};
+use super::staging::transfer_at;
+use super::write::object_address;
+use crate::core::locked;
+use crate::data::{DataCall, malformed};
+use crate::{Error, Result};
+use std::ops::Range;
+use std::sync::{Arc, Mutex, MutexGuard};
+use vazao_meter::Cause;
+use vazao_model::checksum::{crc32c, piece_count, piece_lengths};
+use vazao_model::limits::BLOCK_BYTES;
+use vazao_model::{Code, Layout, TargetId};
+use vazao_wire::transport::Buffer;
+use vazao_wire::{Method, op, proto};
+
+/// A longer read is cut into segments, so that no more than this is in flight for it beside what is read ahead.
+const SEGMENT_BYTES: usize = 4 << 20;
+
+/// How often a read starts again because the file was replaced by another life of it meanwhile.
+const REPLACED_MAX: usize = 3;
+
+/// What a read knows about the file, from the moment it began.
+#[derive(Clone)]
+pub(super) struct View {
+    pub(super) layout: Arc<Layout>,
+    pub(super) written_slots: u64,
+    pub(super) size: u64,
+    pub(super) write_count: u64,
+    pub(super) has_unwritten: bool,
+    pub(super) deadline_ns: u64,
+}
+
+/// A part that could not be read as it is.
+pub(super) enum Trouble {
+    /// The object is gone although it was written: the file was cut to nothing meanwhile, or it is lost.
+    Missing(DataCall, u32),
+    /// Anything else.
+    Failed(Error),
+}
+
+impl From<Error> for Trouble {
+    fn from(error: Error) -> Trouble {
+        Trouble::Failed(error)
+    }
+}
+
+/// Where the bytes of a part come from.
+pub(super) enum Source {
+    /// Asked for.
+    Flying(Fetch),
+    /// Arrived.
+    Here(Block),
+    /// Failed before; a new read asks again.
+    Failed,
+}
+
+/// A read request in flight.
+pub(super) struct Fetch {
+    range: Range<u64>,
+    slot: u32,
+    object_offset: u64,
+    call: DataCall,
+}
+
+/// Bytes that arrived, with the checksums to verify them by.
+pub(super) struct Block {
+    range: Range<u64>,
+    slot: u32,
+    object_offset: u64,
+    bytes: Buffer,
+    checksums: Vec<u32>,
+    /// Bit n: piece n has been verified. A transfer has at most 16 pieces.
+    verified: u64,
+    server: String,
+}
+
+/// One part of a read and where it comes from.
+enum Part {
+    Ahead(Range<u64>, Arc<Chunk>),
+    Direct(Range<u64>, Source),
+}
+
+/// What a read finds when it looks.
+enum Look<'a> {
+    Inline(usize),
+    Objects(MutexGuard<'a, State>, Arc<Layout>),
+}
+
+impl OpenInode {
+    /// Reads at `offset`; fewer bytes than asked for only at the end of the file.
+    pub(crate) fn read(&self, ahead: &Mutex<ReadAhead>, buffer: &mut [u8], offset: u64) -> Result<usize> {
+        let deadline_ns = self.core.deadline_ns();
+        let mut done = 0;
+        for segment in buffer.chunks_mut(SEGMENT_BYTES) {
+            let read = self.read_segment(ahead, segment, offset.saturating_add(done as u64), deadline_ns)?;
+            done += read;
+            if read < segment.len() {
+                break;
+            }
+        }
+        Ok(done)
+    }
+
+    fn read_segment(
+        &self,
+        ahead: &Mutex<ReadAhead>,
+        buffer: &mut [u8],
+        offset: u64,
+        deadline_ns: u64,
+    ) -> Result<usize> {
+        for _ in 0..REPLACED_MAX {
+            let (state, layout) = match self.look(buffer, offset) {
+                Look::Inline(read) => return Ok(read),
+                Look::Objects(state, layout) => (state, layout),
+            };
+            let end = state.size.min(offset.saturating_add(buffer.len() as u64));
+            if end <= offset {
+                return Ok(0);
+            }
+            let state = self.settle(state, &(offset..end), deadline_ns);
+            if state.layout().is_none_or(|now| now.generation != layout.generation) || state.size < end {
+                continue;
+            }
+            let view = View {
+                layout,
+                written_slots: state.written_slots,
+                size: state.size,
+                write_count: state.write_count,
+                has_unwritten: state.has_unwritten(),
+                deadline_ns,
+            };
+            drop(state);
+            let wanted = &mut buffer[..(end - offset) as usize];
+            match self.read_objects(ahead, &view, wanted, offset) {
+                Ok(()) => return Ok(wanted.len()),
+                Err(trouble) => {
+                    locked(ahead).cancel();
+                    self.explain(trouble, &view)?;
+                }
+            }
+        }
+        Err(Error::new(Code::Stale, format!("{} is cut by others faster than it can be read", self.id)))
+    }
+
+    /// Serves inline contents; else tells where the objects are.
+    fn look(&self, buffer: &mut [u8], offset: u64) -> Look<'_> {
+        let mut state = self.lock();
+        loop {
+            match &state.contents {
+                Contents::Moving => state = self.wait_turn(state),
+                Contents::Inline { bytes, .. } => {
+                    return Look::Inline(copy_inline(bytes, state.size, buffer, offset));
+                }
+                Contents::Striped(layout) => {
+                    let layout = Arc::clone(layout);
+                    return Look::Objects(state, layout);
+                }
+            }
+        }
+    }
+
+    fn read_objects(
+        &self,
+        ahead: &Mutex<ReadAhead>,
+        view: &View,
+        buffer: &mut [u8],
+        offset: u64,
+    ) -> std::result::Result<(), Trouble> {
+        let range = offset..offset + buffer.len() as u64;
+        let chunks = locked(ahead).plan(self, view, &range);
+        let parts = self.parts(view, &range, chunks)?;
+        let mut rest = buffer;
+        for part in parts {
+            let (Part::Ahead(range, _) | Part::Direct(range, _)) = &part;
+            let (now, later) = rest.split_at_mut((range.end - range.start) as usize);
+            rest = later;
+            match part {
+                Part::Ahead(range, chunk) => chunk.copy(self, view, range.start, now)?,
+                Part::Direct(range, mut source) => self.copy(view, &mut source, range.start, now)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Cuts a range into parts: those that are read ahead, and the rest, which is asked for here.
+    fn parts(&self, view: &View, range: &Range<u64>, chunks: Vec<Arc<Chunk>>) -> Result<Vec<Part>> {
+        let mut parts = Vec::with_capacity(chunks.len().max(1));
+        let mut position = range.start;
+        for chunk in chunks {
+            let (start, end) = (chunk.range.start.max(position), chunk.range.end.min(range.end));
+            if start >= end {
+                continue;
+            }
+            self.ask_direct(view, position..start, &mut parts)?;
+            parts.push(Part::Ahead(start..end, chunk));
+            position = end;
+        }
+        self.ask_direct(view, position..range.end, &mut parts)?;
+        Ok(parts)
+    }
+
+    fn ask_direct(&self, view: &View, range: Range<u64>, parts: &mut Vec<Part>) -> Result<()> {
+        let mut position = range.start;
+        while position < range.end {
+            let end = transfer_at(&view.layout, position).end.min(range.end);
+            parts.push(Part::Direct(position..end, Source::Flying(self.fetch(view, position..end)?)));
+            position = end;
+        }
+        Ok(())
+    }
+
+    /// Asks for a range within one transfer.
+    pub(super) fn fetch(&self, view: &View, range: Range<u64>) -> Result<Fetch> {
+        let layout = &view.layout;
+        let (slot, object_offset) = layout.distribution.locate(range.start, layout.width());
+        let no_slot = || Error::new(Code::Internal, format!("{}: no slot {slot} in its layout", self.id));
+        let object = object_address(self.id.0, layout, slot).ok_or_else(no_slot)?;
+        let target = TargetId(object.target);
+        let length = (range.end - range.start) as u32;
+        let request = proto::ReadRequest { object: Some(object), offset: object_offset, length };
+        let message = prost::Message::encode_to_vec(&request);
+        let call = self.core.submit_data(target, Method::Read, message, &[], view.deadline_ns);
+        Ok(Fetch { range, slot, object_offset, call })
+    }
+
+    /// Waits for a request's answer.
+    fn arrive(&self, view: &View, mut fetch: Fetch) -> std::result::Result<Block, Trouble> {
+        let received = self
+            .core
+            .finish_data(&mut fetch.call, &[], view.deadline_ns)
+            .map_err(|e| e.about(format!("{}, bytes {}-{}", self.id, fetch.range.start, fetch.range.end)))?;
+        let response = crate::call::decode::<op::Read>(&received).map_err(Error::from)?;
+        let asked = fetch.range.end - fetch.range.start;
+        let got = received.attachment.len() as u64;
+        if response.missing {
+            if view.written_slots & 1u64.checked_shl(fetch.slot).unwrap_or(0) != 0 {
+                return Err(Trouble::Missing(fetch.call, fetch.slot));
+            }
+        } else if got > asked || (got < asked && fetch.object_offset + got < response.object_length) {
+            return Err(malformed(&fetch.call, "not the bytes asked for").into());
+        }
+        Ok(Block {
+            server: fetch.call.server_name(),
+            range: fetch.range,
+            slot: fetch.slot,
+            object_offset: fetch.object_offset,
+            bytes: received.attachment,
+            checksums: response.checksums,
+            verified: 0,
+        })
+    }
+
+    /// Copies bytes at file offset `offset` out of a source, once they have arrived and been verified.
+    pub(super) fn copy(
+        &self,
+        view: &View,
+        source: &mut Source,
+        offset: u64,
+        buffer: &mut [u8],
+    ) -> std::result::Result<(), Trouble> {
+        let block = match std::mem::replace(source, Source::Failed) {
+            Source::Flying(fetch) => self.arrive(view, fetch)?,
+            Source::Here(block) => block,
+            Source::Failed => {
+                return Err(Error::new(Code::Io, format!("{}: an earlier read of it failed", self.id)).into());
+            }
+        };
+        let started_ns = self.core.clock.now_ns();
+        let mut block = block;
+        if block.copy(offset, buffer).is_err() {
+            block = self.read_again(view, &block)?;
+            block.copy(offset, buffer).map_err(|piece| self.corrupt(view, &block, piece))?;
+        }
+        self.core.counters.accounts.charge(Cause::Compute, self.core.clock.now_ns() - started_ns);
+        *source = Source::Here(block);
+        Ok(())
+    }
+
+    /// A checksum did not match: asks once more, since it may have been hit on its way.
+    fn read_again(&self, view: &View, bad: &Block) -> std::result::Result<Block, Trouble> {
+        tracing::warn!(inode = %self.id, server = bad.server, "bytes that do not match their checksum; reading again");
+        let fetch = self.fetch(view, bad.range.clone())?;
+        self.arrive(view, fetch)
+    }
+
+    fn corrupt(&self, view: &View, block: &Block, piece: usize) -> Error {
+        let target = view.layout.targets.get(block.slot as usize).copied().unwrap_or_default();
+        let block_bytes = BLOCK_BYTES as u64;
+        let at = (block.object_offset / block_bytes + piece as u64) * block_bytes;
+        let detail = format!(
+            "{}: block at {at} of object {}.{}.{} on target {target} at {} is damaged; restore the file from another copy",
+            self.id, self.id, view.layout.generation, block.slot, block.server
+        );
+        Error::new(Code::Corrupt, detail)
+    }
+
+    /// Ok when the read may start again; else the error to report.
+    fn explain(&self, trouble: Trouble, view: &View) -> Result<()> {
+        let (call, slot) = match trouble {
+            Trouble::Failed(error) => return Err(error),
+            Trouble::Missing(call, slot) => (call, slot),
+        };
+        self.look_again(view.deadline_ns)?;
+        let generation = self.lock().layout().map(|layout| layout.generation);
+        if generation != Some(view.layout.generation) {
+            return Ok(());
+        }
+        let target = view.layout.targets.get(slot as usize).copied().unwrap_or_default();
+        let detail = format!(
+            "{}: object {}.{}.{slot} is missing on target {target} at {}; restore the file from another copy",
+            self.id,
+            self.id,
+            view.layout.generation,
+            call.server_name()
+        );
+        Err(Error::new(Code::Corrupt, detail))
+    }
+}
+
+impl Block {
+    /// Copies verified bytes; zeros where the object has ended. Err: the first piece that does not match.
+    fn copy(&mut self, offset: u64, buffer: &mut [u8]) -> std::result::Result<(), usize> {
+        let have = self.bytes.len();
+        let pieces = piece_count(self.object_offset, have);
+        if self.checksums.len() != pieces {
+            return Err(self.checksums.len().min(pieces));
+        }
+        let from = ((offset - self.range.start) as usize).min(have);
+        let to = (from + buffer.len()).min(have);
+        let mut piece_start = 0;
+        for (index, length) in piece_lengths(self.object_offset, have).enumerate() {
+            let piece = piece_start..piece_start + length;
+            piece_start = piece.end;
+            if piece.end <= from || piece.start >= to {
+                continue;
+            }
+            if self.verified & (1 << index) == 0 {
+                if self.checksums.get(index) != Some(&crc32c(&self.bytes[piece.clone()])) {
+                    return Err(index);
+                }
+                self.verified |= 1 << index;
+            }
+            // Right after it was verified the piece is in the cache.
+            let part = piece.start.max(from)..piece.end.min(to);
+            buffer[part.start - from..part.end - from].copy_from_slice(&self.bytes[part]);
+        }
+        buffer[to - from..].fill(0);
+        Ok(())
+    }
+}
+
+fn copy_inline(contents: &[u8], size: u64, buffer: &mut [u8], offset: u64) -> usize {
+    let length = size.saturating_sub(offset).min(buffer.len() as u64) as usize;
+    let wanted = &mut buffer[..length];
+    let from = usize::try_from(offset).unwrap_or(usize::MAX).min(contents.len());
+    let there = (contents.len() - from).min(length);
+    wanted[..there].copy_from_slice(&contents[from..from + there]);
+    wanted[there..].fill(0);
+    length
+}

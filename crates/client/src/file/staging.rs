@@ -1,0 +1,115 @@
+//! Bytes on their way out: runs being filled, and those in flight.
+//!
+//! A *transfer* is the part of a stripe unit that goes into one request: the whole unit, or a megabyte of a larger
+//! one. A *run* is a contiguous range of bytes within one transfer.
+
+use crate::budget::PooledBuffer;
+use crate::data::DataCall;
+use std::ops::Range;
+use std::sync::Arc;
+use vazao_model::Layout;
+
+/// Largest request: beyond it nothing gets faster, and buffers stop fitting into the cache.
+const TRANSFER_BYTES_MAX: u64 = 1 << 20;
+
+/// The file range of the transfer that holds byte `offset`.
+pub(crate) fn transfer_at(layout: &Layout, offset: u64) -> Range<u64> {
+    let unit_bytes = layout.distribution.unit_bytes();
+    let transfer_bytes = unit_bytes.min(TRANSFER_BYTES_MAX);
+    let in_unit = offset % unit_bytes;
+    let unit_start = offset - in_unit;
+    let start = unit_start + in_unit / transfer_bytes * transfer_bytes;
+    start..start.saturating_add(transfer_bytes).min(unit_start.saturating_add(unit_bytes))
+}
+
+/// True when the two have a byte in common.
+pub(crate) fn overlap(a: &Range<u64>, b: &Range<u64>) -> bool {
+    a.start < b.end && b.start < a.end
+}
+
+/// Bytes of one transfer that were written here.
+#[derive(Debug)]
+pub(crate) struct Run {
+    buffer: PooledBuffer,
+    transfer_start: u64,
+    /// File range that is filled.
+    pub(crate) range: Range<u64>,
+}
+
+impl Run {
+    /// An empty run at `offset` of the transfer that starts at `transfer_start`.
+    pub(crate) fn new(buffer: PooledBuffer, transfer_start: u64, offset: u64) -> Run {
+        Run { buffer, transfer_start, range: offset..offset }
+    }
+
+    /// True when `range` can be added without leaving a gap.
+    pub(crate) fn touches(&self, range: &Range<u64>) -> bool {
+        range.start <= self.range.end && self.range.start <= range.end
+    }
+
+    fn place(&self, range: &Range<u64>) -> Range<usize> {
+        (range.start - self.transfer_start) as usize..(range.end - self.transfer_start) as usize
+    }
+
+    /// Adds bytes that touch the run and lie within its transfer.
+    pub(crate) fn put(&mut self, offset: u64, bytes: &[u8]) {
+        let range = offset..offset + bytes.len() as u64;
+        let place = self.place(&range);
+        self.buffer[place].copy_from_slice(bytes);
+        self.range = self.range.start.min(range.start)..self.range.end.max(range.end);
+    }
+
+    /// The bytes in file order.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.buffer[self.place(&self.range)]
+    }
+
+    /// True when nothing more fits.
+    pub(crate) fn is_full(&self) -> bool {
+        self.range.end - self.range.start == self.buffer.len() as u64
+    }
+
+    /// Memory in use.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        self.buffer.len()
+    }
+}
+
+/// A run that left the staging area.
+pub(crate) struct Flight {
+    pub(crate) run: Arc<Run>,
+    pub(crate) slot: u32,
+    /// Taken while a thread submits it or waits for it.
+    pub(crate) call: Option<DataCall>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::budget::Pool;
+    use vazao_model::TargetId;
+
+    #[test]
+    fn transfers_cut_units_and_never_cross_them() {
+        let mib = 1 << 20;
+        let layout = Layout::striped(0, 2 * mib + 65536, vec![TargetId(1), TargetId(2)]).expect("valid");
+        assert_eq!(transfer_at(&layout, 5), 0..mib);
+        assert_eq!(transfer_at(&layout, mib), mib..2 * mib);
+        assert_eq!(transfer_at(&layout, 2 * mib + 1), 2 * mib..2 * mib + 65536);
+        assert_eq!(transfer_at(&layout, 2 * mib + 65536), 2 * mib + 65536..3 * mib + 65536);
+    }
+
+    #[test]
+    fn a_run_grows_at_both_ends_and_takes_the_newer_bytes() {
+        let pool = Arc::new(Pool::new(0));
+        let mut run = Run::new(pool.take(100), 1000, 1010);
+        run.put(1010, b"bbbb");
+        assert!(run.touches(&(1005..1010)) && run.touches(&(1014..1020)) && !run.touches(&(1015..1020)));
+        run.put(1008, b"aaa");
+        run.put(1013, b"cc");
+        assert_eq!((run.range.clone(), run.bytes()), (1008..1015, &b"aaabbcc"[..]));
+        assert!(!run.is_full());
+        run.put(1000, &[7; 100]);
+        assert!(run.is_full());
+    }
+}

@@ -1,0 +1,364 @@
+//! Writes: copied into runs, sent when a run is full or something forces it out, acknowledged later.
+//!
+//! The copy is kept until the acknowledgement, so that a broken connection loses nothing. Of two runs that overlap the
+//! later one waits for the earlier one's acknowledgement, so that servers see them in order.
+
+use super::inode::{Contents, OpenInode, State};
+use super::staging::{Flight, Run, transfer_at};
+use crate::core::{locked, shared};
+use crate::data::DataCall;
+use crate::{Error, Result};
+use std::ops::Range;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, MutexGuard};
+use vazao_meter::Cause;
+use vazao_model::checksum::piece_checksums;
+use vazao_model::limits::{FILE_BYTES_MAX, INLINE_BYTES_MAX};
+use vazao_model::{Code, Layout};
+use vazao_wire::{Method, op, proto};
+
+/// A longer write is cut into segments, so that others get a turn and memory stays bounded.
+const SEGMENT_BYTES: usize = 4 << 20;
+
+/// Runs of one file that may wait for neighbours: several sequential writers, or one whose requests arrive jumbled.
+const STAGED_RUNS_MAX: usize = 8;
+
+type Guard<'a> = MutexGuard<'a, State>;
+
+/// The address of one object of a file.
+pub(super) fn object_address(inode: u64, layout: &Layout, slot: u32) -> Option<proto::ObjectAddress> {
+    let target = layout.targets.get(slot as usize)?.0;
+    let generation = layout.generation;
+    Some(proto::ObjectAddress { target, inode, generation, slot, epoch: 0, capability: Vec::new() })
+}
+
+impl OpenInode {
+    /// Takes over bytes to be written.
+    pub(crate) fn write(&self, bytes: &[u8], offset: u64) -> Result<()> {
+        let end = offset.checked_add(bytes.len() as u64).filter(|end| *end <= FILE_BYTES_MAX);
+        if end.is_none() {
+            return Err(Error::new(Code::TooLarge, format!("{}: writing at {offset}", self.id)));
+        }
+        let deadline_ns = self.core.deadline_ns();
+        let mut position = offset;
+        for segment in bytes.chunks(SEGMENT_BYTES) {
+            self.make_room(deadline_ns);
+            let _gate = shared(&self.length_gate);
+            self.write_segment(segment, position, deadline_ns)?;
+            position += segment.len() as u64;
+        }
+        Ok(())
+    }
+
+    fn write_segment(&self, bytes: &[u8], offset: u64, deadline_ns: u64) -> Result<()> {
+        let end = offset + bytes.len() as u64;
+        let mut state = self.lock();
+        loop {
+            let outgrown = end > INLINE_BYTES_MAX as u64;
+            match &mut state.contents {
+                Contents::Moving => state = self.wait_turn(state),
+                Contents::Inline { bytes: contents, must_move: false, .. } if !outgrown => {
+                    put_inline(contents, bytes, offset as usize);
+                    state.uncommitted.contents = true;
+                    self.note_write(&mut state, end);
+                    return Ok(());
+                }
+                Contents::Inline { .. } => {
+                    drop(state);
+                    self.outgrow(deadline_ns)?;
+                    state = self.lock();
+                }
+                Contents::Striped(layout) => {
+                    let layout = Arc::clone(layout);
+                    state.writers += 1;
+                    self.note_write(&mut state, end);
+                    let mut state = self.stage_all(state, &layout, bytes, offset, deadline_ns);
+                    state.writers -= 1;
+                    return Ok(());
+                }
+            }
+        }
+    }
+
+    fn note_write(&self, state: &mut State, end: u64) {
+        state.size = state.size.max(end);
+        state.write_count += 1;
+        state.uncommitted.end = state.uncommitted.end.max(end);
+        state.uncommitted.modified = Some(self.core.wall_time());
+    }
+
+    /// Gives the file a layout and moves what was inline to its object.
+    fn outgrow(&self, deadline_ns: u64) -> Result<()> {
+        // No report with the old contents may be under way.
+        let _one = locked(&self.committing);
+        let Some((bytes, is_stored, must_move)) = self.lock().begin_move() else { return Ok(()) };
+        let moved = self.move_to_object(&bytes, is_stored, deadline_ns);
+        let mut state = self.lock();
+        match &moved {
+            Ok(layout) => self.install_layout(&mut state, layout, !bytes.is_empty(), is_stored),
+            Err(_) => state.contents = Contents::Inline { bytes, is_stored, must_move },
+        }
+        self.wake();
+        moved.map(|_| ())
+    }
+
+    fn install_layout(&self, state: &mut State, layout: &Arc<Layout>, has_moved: bool, was_stored: bool) {
+        state.contents = Contents::Striped(Arc::clone(layout));
+        state.written_slots = layout.written_slots;
+        state.uncommitted.contents = false;
+        state.uncommitted.drop_contents |= was_stored;
+        if has_moved {
+            let (slot, _) = layout.distribution.locate(0, layout.width());
+            state.note_written(slot);
+        }
+        state.write_count += 1;
+    }
+
+    fn move_to_object(&self, contents: &[u8], is_stored: bool, deadline_ns: u64) -> Result<Arc<Layout>> {
+        let request = proto::AssignLayoutRequest { once: None, inode: self.id.0 };
+        let response = self.core.change_until::<op::AssignLayout>(request, deadline_ns)?;
+        let layout = Arc::new(Layout::try_from(response.layout.unwrap_or_default())?);
+        if contents.is_empty() {
+            return Ok(layout);
+        }
+        // What was durable in the inode record must be so in its new place before the record lets go of it.
+        let mut call = self.submit_write(&layout, 0, contents, is_stored, deadline_ns)?;
+        self.core.finish_data(&mut call, contents, deadline_ns).map_err(|e| e.about(self.id))?;
+        self.core.count_written(&call, contents.len());
+        Ok(layout)
+    }
+
+    fn stage_all<'a>(
+        &'a self,
+        mut state: Guard<'a>,
+        layout: &Layout,
+        bytes: &[u8],
+        offset: u64,
+        deadline_ns: u64,
+    ) -> Guard<'a> {
+        state = self.land_finished(state, deadline_ns);
+        let (mut rest, mut position) = (bytes, offset);
+        while !rest.is_empty() {
+            let transfer = transfer_at(layout, position);
+            let length = rest.len().min((transfer.end - position) as usize);
+            let (now, later) = rest.split_at(length);
+            state = self.stage(state, transfer, position, now, deadline_ns);
+            rest = later;
+            position += length as u64;
+        }
+        state
+    }
+
+    /// Adds bytes of one transfer to its run.
+    fn stage<'a>(
+        &'a self,
+        mut state: Guard<'a>,
+        transfer: Range<u64>,
+        offset: u64,
+        bytes: &[u8],
+        deadline_ns: u64,
+    ) -> Guard<'a> {
+        let range = offset..offset + bytes.len() as u64;
+        let started_ns = self.core.clock.now_ns();
+        while state.staged.get(&transfer.start).is_some_and(|run| !run.touches(&range)) {
+            state = self.launch(state, transfer.start, deadline_ns);
+        }
+        let run = state.staged.entry(transfer.start).or_insert_with(|| {
+            let buffer = self.core.pool.take((transfer.end - transfer.start) as usize);
+            self.core.dirty_bytes.fetch_add(buffer.len(), Ordering::Relaxed);
+            Run::new(buffer, transfer.start, offset)
+        });
+        run.put(offset, bytes);
+        let is_full = run.is_full();
+        self.core.counters.accounts.charge(Cause::Compute, self.core.clock.now_ns() - started_ns);
+        if is_full {
+            state = self.launch(state, transfer.start, deadline_ns);
+        } else if state.staged.len() > STAGED_RUNS_MAX {
+            let other = state.staged.keys().copied().find(|start| *start != transfer.start);
+            if let Some(start) = other {
+                state = self.launch(state, start, deadline_ns);
+            }
+        }
+        state
+    }
+
+    /// Sends the staged run of a transfer.
+    pub(super) fn launch<'a>(&'a self, mut state: Guard<'a>, start: u64, deadline_ns: u64) -> Guard<'a> {
+        let (Some(layout), Some(run)) = (state.layout().cloned(), state.staged.remove(&start)) else {
+            return state;
+        };
+        let run = Arc::new(run);
+        let id = state.next_flight;
+        state.next_flight += 1;
+        state.flight_bytes += run.memory_bytes();
+        let (slot, _) = layout.distribution.locate(run.range.start, layout.width());
+        state.flights.insert(id, Flight { run: Arc::clone(&run), slot, call: None });
+        while let Some(earlier) = state.flight_within(&run.range, id) {
+            state = self.await_flight(state, earlier, deadline_ns);
+        }
+        drop(state);
+        let call = self.submit_write(&layout, run.range.start, run.bytes(), false, deadline_ns);
+        let mut state = self.lock();
+        match call {
+            Ok(call) => {
+                if let Some(flight) = state.flights.get_mut(&id) {
+                    flight.call = Some(call);
+                }
+            }
+            Err(error) => self.land(&mut state, id, Err(error)),
+        }
+        self.wake();
+        self.keep_to_window(state, deadline_ns)
+    }
+
+    fn keep_to_window<'a>(&'a self, mut state: Guard<'a>, deadline_ns: u64) -> Guard<'a> {
+        while state.flight_bytes > self.core.options.dirty_bytes_per_file_max {
+            let Some(oldest) = state.flights.keys().next().copied() else { break };
+            state = self.await_flight(state, oldest, deadline_ns);
+        }
+        state
+    }
+
+    fn submit_write(
+        &self,
+        layout: &Layout,
+        offset: u64,
+        bytes: &[u8],
+        sync: bool,
+        deadline_ns: u64,
+    ) -> Result<DataCall> {
+        let (slot, object_offset) = layout.distribution.locate(offset, layout.width());
+        let started_ns = self.core.clock.now_ns();
+        let checksums = piece_checksums(object_offset, bytes);
+        self.core.counters.accounts.charge(Cause::Compute, self.core.clock.now_ns() - started_ns);
+        let object = object_address(self.id.0, layout, slot);
+        let target = object.as_ref().map(|object| vazao_model::TargetId(object.target));
+        let no_slot = || Error::new(Code::Internal, format!("{}: no slot {slot} in its layout", self.id));
+        let request = proto::WriteRequest { object, offset: object_offset, checksums, sync };
+        let message = prost::Message::encode_to_vec(&request);
+        let target = target.ok_or_else(no_slot)?;
+        Ok(self.core.submit_data(target, Method::Write, message, bytes, deadline_ns))
+    }
+
+    /// Waits for the acknowledgement of a flight, or, when another thread does so, for a short while.
+    pub(super) fn await_flight<'a>(&'a self, mut state: Guard<'a>, id: u64, deadline_ns: u64) -> Guard<'a> {
+        let Some(flight) = state.flights.get_mut(&id) else { return state };
+        let Some(mut call) = flight.call.take() else { return self.wait_turn(state) };
+        let run = Arc::clone(&flight.run);
+        drop(state);
+        let answer = self.core.finish_data(&mut call, run.bytes(), deadline_ns);
+        if answer.is_ok() {
+            self.core.count_written(&call, run.bytes().len());
+        }
+        let mut state = self.lock();
+        self.land(&mut state, id, answer.map(|_| ()));
+        drop(run);
+        self.wake();
+        state
+    }
+
+    fn land(&self, state: &mut State, id: u64, outcome: Result<()>) {
+        let Some(flight) = state.flights.remove(&id) else { return };
+        state.flight_bytes -= flight.run.memory_bytes();
+        self.core.dirty_bytes.fetch_sub(flight.run.memory_bytes(), Ordering::Relaxed);
+        match outcome {
+            Ok(()) => state.note_written(flight.slot),
+            Err(error) => {
+                let range = &flight.run.range;
+                state.note_failure(error.about(format!("{}, bytes {}-{}", self.id, range.start, range.end)));
+            }
+        }
+    }
+
+    /// Gives back the buffers of flights that were acknowledged meanwhile, so that the next ones use them while they are
+    /// still in the cache.
+    fn land_finished<'a>(&'a self, mut state: Guard<'a>, deadline_ns: u64) -> Guard<'a> {
+        while let Some((id, flight)) = state.flights.first_key_value()
+            && flight.call.as_ref().is_some_and(DataCall::is_done)
+        {
+            let id = *id;
+            state = self.await_flight(state, id, deadline_ns);
+        }
+        state
+    }
+
+    /// Waits until fewer bytes are dirty over all files than may be.
+    fn make_room(&self, deadline_ns: u64) {
+        while self.core.dirty_bytes.load(Ordering::Relaxed) > self.core.options.dirty_bytes_max {
+            if self.write_out_oldest(deadline_ns) {
+                continue;
+            }
+            let all = self.core.registry.all();
+            if !all.iter().any(|inode| inode.write_out_oldest(deadline_ns)) {
+                return;
+            }
+        }
+    }
+
+    /// Sends or awaits the oldest unwritten run; false when there is none.
+    fn write_out_oldest(&self, deadline_ns: u64) -> bool {
+        let state = self.lock();
+        if let Some(id) = state.flights.keys().next().copied() {
+            drop(self.await_flight(state, id, deadline_ns));
+            return true;
+        }
+        if let Some(start) = state.staged.keys().next().copied() {
+            drop(self.launch(state, start, deadline_ns));
+            return true;
+        }
+        false
+    }
+
+    /// Sends everything that is staged and waits until everything that was in flight then is acknowledged.
+    pub(super) fn write_out(&self, deadline_ns: u64) {
+        let mut state = self.lock();
+        for start in state.staged.keys().copied().collect::<Vec<_>>() {
+            state = self.launch(state, start, deadline_ns);
+        }
+        let before = state.next_flight;
+        while let Some(id) = state.flights.range(..before).next().map(|(id, _)| *id) {
+            state = self.await_flight(state, id, deadline_ns);
+        }
+    }
+
+    /// Waits until what was written to `range` here is at the servers.
+    pub(super) fn settle<'a>(
+        &'a self,
+        mut state: Guard<'a>,
+        range: &Range<u64>,
+        deadline_ns: u64,
+    ) -> Guard<'a> {
+        loop {
+            if let Some(start) = state.staged_within(range) {
+                state = self.launch(state, start, deadline_ns);
+            } else if let Some(id) = state.flight_within(range, u64::MAX) {
+                state = self.await_flight(state, id, deadline_ns);
+            } else {
+                return state;
+            }
+        }
+    }
+
+    /// Throws away what is staged.
+    pub(super) fn discard_staged(&self) {
+        let staged = std::mem::take(&mut self.lock().staged);
+        let bytes: usize = staged.values().map(Run::memory_bytes).sum();
+        self.core.dirty_bytes.fetch_sub(bytes, Ordering::Relaxed);
+    }
+}
+
+impl Drop for OpenInode {
+    fn drop(&mut self) {
+        self.discard_staged();
+        let bytes = self.lock().flight_bytes;
+        self.core.dirty_bytes.fetch_sub(bytes, Ordering::Relaxed);
+    }
+}
+
+fn put_inline(contents: &mut Vec<u8>, bytes: &[u8], offset: usize) {
+    let end = offset + bytes.len();
+    if contents.len() < end {
+        contents.resize(end, 0);
+    }
+    contents[offset..end].copy_from_slice(bytes);
+}

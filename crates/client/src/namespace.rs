@@ -1,0 +1,325 @@
+//! Namespace calls: one request each, with what this client knows better added to the answers.
+
+use crate::file::FreshInode;
+use crate::{
+    Changes, Client, Entry, Error, File, NewInode, OpenMode, Page, RenameMode, Result, SetTime, VolumeSpace,
+    XattrMode,
+};
+use vazao_model::{Attributes, Code, FileKind, InodeId, Layout, LayoutHint};
+use vazao_wire::{op, proto};
+
+/// A name as errors show it.
+fn shown(name: &[u8]) -> String {
+    format!("'{}'", String::from_utf8_lossy(name))
+}
+
+impl Client {
+    fn merged(&self, inode: Option<proto::Inode>) -> Result<Attributes> {
+        let fresh = FreshInode::try_from(inode)?;
+        Ok(self.core.registry.merge(fresh.attributes))
+    }
+
+    /// The inode of `name` in `parent`; `.` and `..` are understood.
+    pub fn lookup(&self, parent: InodeId, name: &[u8]) -> Result<Attributes> {
+        let request = proto::LookupRequest { parent: parent.0, name: name.to_vec() };
+        let response = self.core.ask::<op::Lookup>(&request)?;
+        self.merged(response.inode)
+    }
+
+    /// What `stat` shows.
+    pub fn attributes(&self, inode: InodeId) -> Result<Attributes> {
+        let response = self.core.ask::<op::GetAttributes>(&proto::GetAttributesRequest { inode: inode.0 })?;
+        self.merged(response.inode)
+    }
+
+    /// Changes attributes. A new size cuts or extends the file with zeros; a new time of modification is not overtaken by
+    /// writes made before.
+    pub fn set_attributes(&self, inode: InodeId, changes: &Changes) -> Result<Attributes> {
+        if let Some(size) = changes.size {
+            self.set_size(inode, size)?;
+        }
+        let rest = Changes { size: None, ..*changes };
+        if rest == Changes::default() {
+            return self.attributes(inode);
+        }
+        let open = self.core.registry.find(inode);
+        if let (Some(open), true) = (&open, rest.modified.is_some()) {
+            open.flush(false)?;
+        }
+        let response = self.core.change::<op::SetAttributes>(set_attributes_request(inode, &rest))?;
+        if let Some(open) = &open {
+            open.absorb(response.inode.clone())?;
+        }
+        self.merged(response.inode)
+    }
+
+    fn set_size(&self, inode: InodeId, size: u64) -> Result<()> {
+        if let Some(open) = self.core.registry.find(inode) {
+            return open.set_length(size);
+        }
+        let file = self.open_file(inode, OpenMode { write: true, ..OpenMode::default() })?;
+        let cut = file.set_length(size);
+        let closed = file.close();
+        cut.and(closed)
+    }
+
+    /// Any kind of inode; for a file to be written, [`Client::create_file`] saves a round trip.
+    pub fn create(&self, parent: InodeId, name: &[u8], new: &NewInode) -> Result<Attributes> {
+        let response = self.send_create(parent, name, new, true)?;
+        self.merged(response.inode)
+    }
+
+    /// Creates and opens for reading and writing. Without `exclusive` an existing file is opened as it is.
+    pub fn create_file(
+        &self,
+        parent: InodeId,
+        name: &[u8],
+        new: &NewInode,
+        exclusive: bool,
+    ) -> Result<(Attributes, File)> {
+        let response = self.send_create(parent, name, new, exclusive)?;
+        let fresh = FreshInode::try_from(response.inode)?;
+        let mode = OpenMode { read: true, write: true, truncate: false };
+        if !response.created {
+            let file = self.open_file(fresh.attributes.inode, mode)?;
+            return Ok((self.core.registry.merge(fresh.attributes), file));
+        }
+        let attributes = fresh.attributes.clone();
+        Ok((attributes, File::open(&self.core, fresh, mode)))
+    }
+
+    fn send_create(
+        &self,
+        parent: InodeId,
+        name: &[u8],
+        new: &NewInode,
+        exclusive: bool,
+    ) -> Result<proto::CreateResponse> {
+        let request = proto::CreateRequest {
+            once: None,
+            parent: parent.0,
+            name: name.to_vec(),
+            kind: new.kind.number(),
+            mode: new.mode,
+            uid: new.uid,
+            gid: new.gid,
+            device: new.device,
+            contents: new.contents.clone(),
+            exclusive,
+        };
+        self.core.change::<op::Create>(request)
+    }
+
+    /// Opens a regular file.
+    pub fn open_file(&self, inode: InodeId, mode: OpenMode) -> Result<File> {
+        if mode.truncate {
+            let file = self.open_file(inode, OpenMode { write: true, truncate: false, ..mode })?;
+            file.set_length(0)?;
+            return Ok(file);
+        }
+        let request = proto::OpenRequest { once: None, inode: inode.0, truncate: false };
+        let fresh = FreshInode::try_from(self.core.ask::<op::Open>(&request)?.inode)?;
+        match fresh.attributes.kind {
+            FileKind::File => Ok(File::open(&self.core, fresh, mode)),
+            FileKind::Directory => Err(Error::new(Code::IsDirectory, inode.to_string())),
+            FileKind::Symlink => Err(Error::new(Code::Loop, format!("{inode} is a symbolic link"))),
+            _ => Err(Error::new(Code::Unsupported, format!("{inode} has no contents to open"))),
+        }
+    }
+
+    /// A further name for an inode.
+    pub fn link(&self, inode: InodeId, parent: InodeId, name: &[u8]) -> Result<Attributes> {
+        let request =
+            proto::LinkRequest { once: None, inode: inode.0, parent: parent.0, name: name.to_vec() };
+        let response = self.core.change::<op::Link>(request)?;
+        self.merged(response.inode)
+    }
+
+    /// Removes a name that is not a directory's. A file that is open somewhere lives on until its last close.
+    pub fn unlink(&self, parent: InodeId, name: &[u8]) -> Result<()> {
+        let held_inode = self.held(parent, name)?;
+        let request = proto::UnlinkRequest {
+            once: None,
+            parent: parent.0,
+            name: name.to_vec(),
+            directory: false,
+            held_inode,
+        };
+        let response = self.core.change::<op::Unlink>(request)?;
+        if response.links == 0 {
+            self.core.registry.mark_unlinked(InodeId(response.inode));
+        }
+        Ok(())
+    }
+
+    /// The inode that `name` stands for if this client has it open; 0 otherwise.
+    fn held(&self, parent: InodeId, name: &[u8]) -> Result<u64> {
+        if self.core.registry.is_empty() {
+            return Ok(0);
+        }
+        match self.lookup(parent, name) {
+            Ok(found) if self.core.registry.find(found.inode).is_some() => Ok(found.inode.0),
+            Ok(_) => Ok(0),
+            // The operation itself will say so, in the right words.
+            Err(error) if matches!(error.code, Code::NotFound | Code::NotDirectory | Code::Invalid) => Ok(0),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Removes an empty directory.
+    pub fn remove_directory(&self, parent: InodeId, name: &[u8]) -> Result<()> {
+        let (parent, name) = (parent.0, name.to_vec());
+        let request = proto::UnlinkRequest { once: None, parent, name, directory: true, held_inode: 0 };
+        self.core.change::<op::Unlink>(request).map(|_| ())
+    }
+
+    /// Moves a name, in one transaction.
+    pub fn rename(
+        &self,
+        parent: InodeId,
+        name: &[u8],
+        new_parent: InodeId,
+        new_name: &[u8],
+        mode: RenameMode,
+    ) -> Result<()> {
+        let held = match mode {
+            RenameMode::Replace => self.held(new_parent, new_name)?,
+            RenameMode::NoReplace | RenameMode::Exchange => 0,
+        };
+        let request = proto::RenameRequest {
+            once: None,
+            parent: parent.0,
+            name: name.to_vec(),
+            new_parent: new_parent.0,
+            new_name: new_name.to_vec(),
+            mode: match mode {
+                RenameMode::Replace => 0,
+                RenameMode::NoReplace => 1,
+                RenameMode::Exchange => 2,
+            },
+            held: (held != 0).then_some(held).into_iter().collect(),
+        };
+        let response = self.core.change::<op::Rename>(request)?;
+        if response.replaced != 0 && response.replaced_links == 0 {
+            self.core.registry.mark_unlinked(InodeId(response.replaced));
+        }
+        Ok(())
+    }
+
+    /// The target of a symbolic link.
+    pub fn read_link(&self, inode: InodeId) -> Result<Vec<u8>> {
+        let request = proto::OpenRequest { once: None, inode: inode.0, truncate: false };
+        let fresh = FreshInode::try_from(self.core.ask::<op::Open>(&request)?.inode)?;
+        if fresh.attributes.kind != FileKind::Symlink {
+            return Err(Error::new(Code::Invalid, format!("{inode} is not a symbolic link")));
+        }
+        Ok(fresh.contents.unwrap_or_default())
+    }
+
+    /// A page of a directory after `cookie` (0: from the start), of at most `limit` entries.
+    pub fn list(&self, directory: InodeId, cookie: u64, limit: u32, with_attributes: bool) -> Result<Page> {
+        let request = proto::ListRequest { directory: directory.0, cookie, limit, with_attributes };
+        let response = self.core.ask::<op::List>(&request)?;
+        let entries: Result<Vec<Entry>> =
+            response.entries.into_iter().map(|entry| self.entry(entry)).collect();
+        Ok(Page { entries: entries?, end: response.end, parent: InodeId(response.parent) })
+    }
+
+    fn entry(&self, entry: proto::DirectoryEntry) -> Result<Entry> {
+        let unknown = || {
+            Error::new(Code::BadRequest, format!("{} has unknown kind {}", shown(&entry.name), entry.kind))
+        };
+        let kind = FileKind::from_number(entry.kind).ok_or_else(unknown)?;
+        let attributes = entry.attributes.map(Attributes::try_from).transpose()?;
+        Ok(Entry {
+            kind,
+            name: entry.name,
+            inode: InodeId(entry.inode),
+            cookie: entry.cookie,
+            attributes: attributes.map(|attributes| self.core.registry.merge(attributes)),
+        })
+    }
+
+    /// The value of an extended attribute.
+    pub fn get_xattr(&self, inode: InodeId, name: &[u8]) -> Result<Vec<u8>> {
+        let request = proto::GetXattrRequest { inode: inode.0, name: name.to_vec() };
+        self.core.ask::<op::GetXattr>(&request).map(|response| response.value)
+    }
+
+    /// Sets an extended attribute.
+    pub fn set_xattr(&self, inode: InodeId, name: &[u8], value: &[u8], mode: XattrMode) -> Result<()> {
+        let mode = match mode {
+            XattrMode::Either => 0,
+            XattrMode::Create => 1,
+            XattrMode::Replace => 2,
+        };
+        let (name, value) = (name.to_vec(), value.to_vec());
+        let request = proto::SetXattrRequest { once: None, inode: inode.0, name, value, mode };
+        self.core.change::<op::SetXattr>(request).map(|_| ())
+    }
+
+    /// The names of all extended attributes.
+    pub fn list_xattrs(&self, inode: InodeId) -> Result<Vec<Vec<u8>>> {
+        let request = proto::ListXattrsRequest { inode: inode.0 };
+        self.core.ask::<op::ListXattrs>(&request).map(|response| response.names)
+    }
+
+    /// Removes an extended attribute.
+    pub fn remove_xattr(&self, inode: InodeId, name: &[u8]) -> Result<()> {
+        let request = proto::RemoveXattrRequest { once: None, inode: inode.0, name: name.to_vec() };
+        self.core.change::<op::RemoveXattr>(request).map(|_| ())
+    }
+
+    /// Where a file's bytes lie; `None` while its contents are inline.
+    pub fn layout(&self, inode: InodeId) -> Result<Option<Layout>> {
+        let response = self.core.ask::<op::GetAttributes>(&proto::GetAttributesRequest { inode: inode.0 })?;
+        Ok(FreshInode::try_from(response.inode)?.layout)
+    }
+
+    /// The hint set on a directory, and the one in effect.
+    pub fn layout_hint(&self, inode: InodeId) -> Result<(LayoutHint, LayoutHint)> {
+        let request = proto::GetLayoutHintRequest { inode: inode.0 };
+        let response = self.core.ask::<op::GetLayoutHint>(&request)?;
+        Ok((response.hint.unwrap_or_default().into(), response.effective.unwrap_or_default().into()))
+    }
+
+    /// Sets stripe unit and width for files created below a directory, or for a file without data.
+    pub fn set_layout_hint(&self, inode: InodeId, hint: LayoutHint) -> Result<()> {
+        let request = proto::SetLayoutHintRequest { once: None, inode: inode.0, hint: Some(hint.into()) };
+        self.core.change::<op::SetLayoutHint>(request).map(|_| ())
+    }
+
+    /// What `df` shows.
+    pub fn space(&self) -> Result<VolumeSpace> {
+        let response = self.core.ask::<op::Space>(&proto::SpaceRequest {})?;
+        Ok(VolumeSpace {
+            capacity_bytes: response.capacity_bytes,
+            available_bytes: response.available_bytes,
+            inodes: response.inodes,
+        })
+    }
+
+    /// Makes all metadata changes answered so far durable.
+    pub fn sync(&self) -> Result<()> {
+        self.core.ask::<op::Sync>(&proto::SyncRequest {}).map(|_| ())
+    }
+}
+
+fn set_attributes_request(inode: InodeId, changes: &Changes) -> proto::SetAttributesRequest {
+    let at = |time: Option<SetTime>| match time {
+        Some(SetTime::At(time)) => Some(time.into()),
+        _ => None,
+    };
+    proto::SetAttributesRequest {
+        once: None,
+        inode: inode.0,
+        mode: changes.mode,
+        uid: changes.uid,
+        gid: changes.gid,
+        size: changes.size,
+        accessed: at(changes.accessed),
+        modified: at(changes.modified),
+        accessed_now: changes.accessed == Some(SetTime::Now),
+        modified_now: changes.modified == Some(SetTime::Now),
+    }
+}

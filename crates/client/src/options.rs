@@ -1,0 +1,49 @@
+//! How a client behaves.
+
+use vazao_model::limits::DEADLINE_MS_DEFAULT;
+
+/// How a client behaves.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Deadline of each call, retries included.
+    pub deadline_ms: u32,
+    /// Bytes written but not yet acknowledged by data servers, over all files.
+    pub dirty_bytes_max: usize,
+    /// The same for one file: enough to keep every server busy, little enough that buffers stay in the processor's cache.
+    pub dirty_bytes_per_file_max: usize,
+    /// Bytes read ahead of one reader.
+    pub read_ahead_bytes_max: usize,
+    /// Bytes read ahead over all readers; beyond it each reads ahead a single request.
+    pub read_ahead_total_bytes_max: usize,
+    /// Connections to each server.
+    pub connections_max: usize,
+    /// Renew the session from a thread of the client's own. Without it somebody has to call
+    /// [`crate::Client::tick`] every [`vazao_model::limits::HEARTBEAT_MS`].
+    pub background: bool,
+    /// Decides the jitter of retries; 0 takes a random one.
+    pub seed: u64,
+    /// Host and process, for people who look at sessions. Empty: found out.
+    pub name: String,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            deadline_ms: DEADLINE_MS_DEFAULT,
+            dirty_bytes_max: 64 << 20,
+            dirty_bytes_per_file_max: 8 << 20,
+            read_ahead_bytes_max: 8 << 20,
+            read_ahead_total_bytes_max: 64 << 20,
+            connections_max: 1,
+            background: true,
+            seed: 0,
+            name: String::new(),
+        }
+    }
+}
+
+/// `process 1234 on host`, as far as `/proc` tells.
+pub(crate) fn own_name() -> String {
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    format!("process {} on {}", std::process::id(), host.trim_end())
+}

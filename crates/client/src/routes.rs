@@ -1,0 +1,59 @@
+//! Which server holds which target, as the cluster map last said.
+
+use crate::statistics::ServerCounters;
+use std::collections::HashMap;
+use std::sync::Arc;
+use vazao_model::{ClusterMap, NodeId, TargetId};
+
+/// A data server as requests see it.
+#[derive(Debug)]
+pub(crate) struct Server {
+    pub(crate) node: NodeId,
+    pub(crate) address: String,
+    name: String,
+    pub(crate) counters: Arc<ServerCounters>,
+}
+
+impl std::fmt::Display for Server {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "data server {} ({})", self.name, self.address)
+    }
+}
+
+/// The cluster map, indexed.
+#[derive(Debug, Default)]
+pub(crate) struct Routes {
+    pub(crate) map: Arc<ClusterMap>,
+    servers: HashMap<NodeId, Arc<Server>>,
+    targets: HashMap<TargetId, Arc<Server>>,
+}
+
+impl Routes {
+    /// Routes by `map`; servers that were known keep their counters.
+    pub(crate) fn new(map: ClusterMap, before: &Routes) -> Routes {
+        let mut servers = HashMap::new();
+        for node in &map.nodes {
+            let counters = before.servers.get(&node.id).map(|s| Arc::clone(&s.counters)).unwrap_or_default();
+            let (address, name) = (node.address.clone(), node.name.clone());
+            servers.insert(node.id, Arc::new(Server { node: node.id, address, name, counters }));
+        }
+        let targets = map
+            .targets
+            .iter()
+            .filter_map(|target| Some((target.id, Arc::clone(servers.get(&target.node)?))))
+            .collect();
+        Routes { map: Arc::new(map), servers, targets }
+    }
+
+    /// The server of a target.
+    pub(crate) fn server(&self, target: TargetId) -> Option<&Arc<Server>> {
+        self.targets.get(&target)
+    }
+
+    /// All servers that were sent something, in the order of their ids.
+    pub(crate) fn used_servers(&self) -> Vec<&Arc<Server>> {
+        let mut used: Vec<_> = self.servers.values().filter(|s| s.counters.requests.get() > 0).collect();
+        used.sort_by_key(|s| s.node);
+        used
+    }
+}

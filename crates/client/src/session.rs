@@ -1,0 +1,183 @@
+//! The client's stay with the metadata service: request slots, the lease, answers about unlinked files still open.
+
+use crate::core::{Core, locked};
+use crate::options::own_name;
+use crate::{Error, Result};
+use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
+use std::time::Duration;
+use vazao_model::limits::{HEARTBEAT_MS, SESSION_SLOTS_MAX};
+use vazao_model::{Code, InodeId};
+use vazao_wire::{op, proto};
+
+/// How long a thread that waits for a slot sleeps before it looks at the clock.
+const SLOT_WAIT: Duration = Duration::from_millis(50);
+
+/// The slot table.
+#[derive(Default)]
+pub(crate) struct Session {
+    slots: Mutex<Slots>,
+    freed: Condvar,
+    opening: Mutex<()>,
+    answers: Mutex<Answers>,
+}
+
+#[derive(Default)]
+struct Slots {
+    session: u64,
+    free: Vec<u32>,
+    sequences: Vec<u64>,
+}
+
+/// Inodes that the metadata service asked about, to be answered with the next renewal.
+#[derive(Default)]
+struct Answers {
+    held: Vec<u64>,
+    not_held: Vec<u64>,
+}
+
+/// A slot in use by one request; free again when dropped.
+pub(crate) struct Slot<'a> {
+    session: &'a Session,
+    pub(crate) id: u64,
+    slot: u32,
+    sequence: u64,
+}
+
+impl Slot<'_> {
+    pub(crate) fn once(&self) -> proto::Once {
+        proto::Once { session: self.id, slot: self.slot, sequence: self.sequence }
+    }
+}
+
+impl Drop for Slot<'_> {
+    fn drop(&mut self) {
+        let mut slots = locked(&self.session.slots);
+        if slots.session == self.id {
+            slots.free.push(self.slot);
+            self.session.freed.notify_one();
+        }
+    }
+}
+
+impl Session {
+    /// The session's id.
+    pub(crate) fn id(&self) -> u64 {
+        locked(&self.slots).session
+    }
+
+    fn install(&self, session: u64, slots: u32) {
+        let count = slots.clamp(1, SESSION_SLOTS_MAX);
+        *locked(&self.slots) =
+            Slots { session, free: (0..count).rev().collect(), sequences: vec![0; count as usize] };
+        self.freed.notify_all();
+    }
+
+    fn try_take(&self, slots: &mut Slots) -> Option<Slot<'_>> {
+        let slot = slots.free.pop()?;
+        let sequence = slots.sequences.get_mut(slot as usize)?;
+        *sequence += 1;
+        Some(Slot { session: self, id: slots.session, slot, sequence: *sequence })
+    }
+}
+
+impl Core {
+    /// A slot for a changing request; waits while all are in use.
+    pub(crate) fn take_slot(&self, deadline_ns: u64) -> Result<Slot<'_>> {
+        let mut slots = locked(&self.session.slots);
+        loop {
+            if let Some(slot) = self.session.try_take(&mut slots) {
+                return Ok(slot);
+            }
+            if self.clock.now_ns() >= deadline_ns {
+                let detail = format!("{}: all request slots of this client are waiting", self.meta_name());
+                return Err(Error::new(Code::Timeout, detail));
+            }
+            let waited = self.session.freed.wait_timeout(slots, SLOT_WAIT);
+            slots = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    /// Opens a session in place of `expired` (0 for the first), unless another thread has done so.
+    pub(crate) fn open_session(&self, expired: u64, deadline_ns: u64) -> Result<()> {
+        let _one = locked(&self.session.opening);
+        if self.session.id() != expired {
+            return Ok(());
+        }
+        let client = if self.options.name.is_empty() { own_name() } else { self.options.name.clone() };
+        let request = proto::OpenSessionRequest { client };
+        let response = self.ask_until::<op::OpenSession>(&request, deadline_ns)?;
+        if let Some(map) = response.map {
+            self.install_map(map);
+        }
+        if expired != 0 {
+            tracing::warn!("the session with the metadata service had expired; a new one was opened");
+        }
+        self.session.install(response.session, response.slots);
+        Ok(())
+    }
+
+    /// Renews the session and answers what the metadata service wants to know.
+    pub(crate) fn renew_session(&self) -> Result<()> {
+        let deadline_ns = self.deadline_ns();
+        // A second round answers at once what the first one was asked.
+        for _ in 0..2 {
+            if !self.renew_once(deadline_ns)? {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// True when there is something to answer.
+    fn renew_once(&self, deadline_ns: u64) -> Result<bool> {
+        let session = self.session.id();
+        let answers = std::mem::take(&mut *locked(&self.session.answers));
+        let epoch = self.routes().map.epoch.0;
+        let request =
+            proto::RenewSessionRequest { session, epoch, held: answers.held, not_held: answers.not_held };
+        let response = match self.ask_until::<op::RenewSession>(&request, deadline_ns) {
+            Ok(response) => response,
+            Err(error) if error.code == Code::SessionExpired => {
+                self.open_session(session, deadline_ns)?;
+                return Ok(false);
+            }
+            Err(error) => return Err(error),
+        };
+        if let Some(map) = response.map {
+            self.install_map(map);
+        }
+        let (held, not_held): (Vec<u64>, Vec<u64>) =
+            response.orphans.iter().partition(|&&inode| self.registry.mark_unlinked(InodeId(inode)));
+        let asked = !response.orphans.is_empty();
+        *locked(&self.session.answers) = Answers { held, not_held };
+        Ok(asked)
+    }
+}
+
+/// Renews the session for as long as the client lives.
+pub(crate) fn spawn_heartbeat(core: &Arc<Core>) -> Result<()> {
+    let (weak, clock) = (Arc::downgrade(core), Arc::clone(&core.clock));
+    let body = move || {
+        loop {
+            clock.sleep(Duration::from_millis(u64::from(HEARTBEAT_MS)));
+            if !beat(&weak) {
+                return;
+            }
+        }
+    };
+    let spawned = std::thread::Builder::new().name("vazao-client".to_owned()).spawn(body);
+    let refused = |e: std::io::Error| Error::new(Code::Io, format!("starting the client's thread: {e}"));
+    spawned.map(|_| ()).map_err(refused)
+}
+
+/// False when the client is gone.
+fn beat(core: &Weak<Core>) -> bool {
+    let Some(core) = core.upgrade() else { return false };
+    if core.closed.load(std::sync::atomic::Ordering::Relaxed) {
+        return false;
+    }
+    if let Err(error) = core.tick() {
+        tracing::warn!(%error, "the session could not be renewed");
+    }
+    true
+}

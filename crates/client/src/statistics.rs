@@ -1,0 +1,81 @@
+//! What a client has moved and what it has waited for, by server: from this the doors name the bottleneck.
+
+use vazao_meter::{Accounts, Cause, Counter};
+
+/// The counters of one server, shared by all requests to it.
+#[derive(Debug, Default)]
+pub(crate) struct ServerCounters {
+    pub(crate) requests: Counter,
+    pub(crate) retries: Counter,
+    pub(crate) bytes_read: Counter,
+    pub(crate) bytes_written: Counter,
+    pub(crate) waited_ns: Counter,
+    pub(crate) credit_ns: Counter,
+    pub(crate) service_ns: Counter,
+}
+
+/// What one server was asked for, and how long that took.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct ServerStatistics {
+    /// Its name and address, for people.
+    pub server: String,
+    /// Requests sent, repetitions included.
+    pub requests: u64,
+    /// Repetitions.
+    pub retries: u64,
+    /// Bytes of file data received.
+    pub bytes_read: u64,
+    /// Bytes of file data acknowledged.
+    pub bytes_written: u64,
+    /// Nanoseconds that callers stood still until an answer was there.
+    pub waited_ns: u64,
+    /// Nanoseconds that callers stood still until a request could be handed over.
+    pub credit_ns: u64,
+    /// Nanoseconds between arrival and answer, summed over requests, as reported by the server.
+    pub service_ns: u64,
+}
+
+/// A client's figures since it was opened.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Statistics {
+    /// Bytes handed to readers.
+    pub bytes_read: u64,
+    /// Bytes taken from writers.
+    pub bytes_written: u64,
+    /// Nanoseconds by cause, over all threads.
+    pub spent_ns: Vec<(Cause, u64)>,
+    /// The metadata service.
+    pub metadata: ServerStatistics,
+    /// Each data server asked so far.
+    pub servers: Vec<ServerStatistics>,
+}
+
+/// The counters of a whole client.
+#[derive(Debug, Default)]
+pub(crate) struct Counters {
+    pub(crate) accounts: Accounts,
+    pub(crate) bytes_read: Counter,
+    pub(crate) bytes_written: Counter,
+    pub(crate) metadata: ServerCounters,
+}
+
+impl ServerCounters {
+    pub(crate) fn snapshot(&self, server: String) -> ServerStatistics {
+        ServerStatistics {
+            server,
+            requests: self.requests.get(),
+            retries: self.retries.get(),
+            bytes_read: self.bytes_read.get(),
+            bytes_written: self.bytes_written.get(),
+            waited_ns: self.waited_ns.get(),
+            credit_ns: self.credit_ns.get(),
+            service_ns: self.service_ns.get(),
+        }
+    }
+}
+
+impl Counters {
+    pub(crate) fn spent(&self) -> Vec<(Cause, u64)> {
+        Cause::ALL.into_iter().map(|cause| (cause, self.accounts.nanoseconds(cause))).collect()
+    }
+}
