@@ -13,7 +13,7 @@ const STAMP_DISTANCE_BYTES: usize = 512;
 
 const STAMP_BYTES: usize = 8;
 
-/// The generator SplitMix64's mixing function (Steele, Lea, Flood: Fast Splittable Pseudorandom Number Generators, 2014).
+/// SplitMix64's mixing function (Steele, Lea, Flood: Fast Splittable Pseudorandom Number Generators, OOPSLA 2014).
 fn mix(value: u64) -> u64 {
     let mut z = value.wrapping_add(0x9e37_79b9_7f4a_7c15);
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

@@ -1,5 +1,6 @@
-//! The benchmark of what the file system has to reach on the machine it runs on: rates as shares of a raw loopback stream
-//! measured in the same run, metadata operations a second, a listing of a very large directory, memory of the servers.
+//! The benchmark of what the file system has to reach on the machine it runs on: rates as shares of a raw loopback
+//! stream measured in the same run, metadata operations a second, a listing of a very large directory, memory of the
+//! servers.
 //!
 //! It prints goals and ratios and never fails on speed; it fails on errors and wrong bytes. What is compared is
 //! measured in turns, and each figure is the median of its repetitions.

@@ -73,7 +73,8 @@ impl OpenFile for File {
     }
 
     fn close(self: Box<Self>) -> io::Result<()> {
-        // The standard library keeps close(2)'s result to itself: a mount whose flush fails is caught by the verification.
+        // The standard library keeps close(2)'s result to itself: a mount whose flush fails is caught when the bytes
+        // are compared.
         drop(self);
         Ok(())
     }

@@ -1,7 +1,7 @@
 //! Where an experiment reads and writes: one trait, an implementation a door.
 //!
-//! A place makes itself a working directory of its own inside the directory it was given and takes it away again, so that
-//! it can neither harm nor be disturbed by what lies there.
+//! A place makes itself a working directory of its own inside the directory it was given and takes it away again, so
+//! that it can neither harm nor be disturbed by what lies there.
 
 mod library;
 mod local;
