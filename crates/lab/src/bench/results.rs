@@ -153,16 +153,41 @@ impl Results {
                 table.row(cells);
             }
         }
-        let table = if markdown { table.to_markdown() } else { table.to_text() };
+        let written = |table: Table| if markdown { table.to_markdown() } else { table.to_text() };
+        let (table, cost) = (written(table), written(self.cost()));
         format!(
             "Machine: {}\nAmounts: {} of data, {} files, a directory of {} files; {} repetitions, in turns\n\
-             Ratio: 8 threads to 1 thread, 1 thread to the raw stream, each within its repetition\n\n{table}",
+             Ratio: 8 threads to 1 thread, 1 thread to the raw stream, each within its repetition\n\n{table}\n{cost}",
             self.machine.describe(),
             format_size(self.total_bytes),
             self.files,
             self.listed_files,
             self.repeat,
         )
+    }
+
+    /// What each row costs in CPU time: a GiB, or one operation.
+    fn cost(&self) -> Table {
+        let mut table = Table::new(&["CPU time", "of", "unit", "client", "servers", "whole machine"]);
+        for row in &self.rows {
+            let (of, unit, factor) = match row.unit.as_str() {
+                "MiB/s" => ("1 GiB", "s", 1024.0 * MIB as f64),
+                "1/s" => ("1 operation", "µs", 1e6),
+                _ => continue,
+            };
+            let amounts = row.values.iter().zip(&row.records).map(|(rate, record)| rate * record.seconds);
+            let amount: f64 = amounts.sum();
+            if amount > 0.0 {
+                let spent = |of: fn(&Record) -> f64| {
+                    significant(row.records.iter().map(of).sum::<f64>() / amount * factor)
+                };
+                let client = spent(|record| record.processes.iter().take(1).map(|p| p.cpu_s()).sum());
+                let servers = spent(|record| record.processes.iter().skip(1).map(|p| p.cpu_s()).sum());
+                let machine = spent(|record| record.machine_busy_s);
+                table.row(vec![row.title.clone(), of.to_owned(), unit.to_owned(), client, servers, machine]);
+            }
+        }
+        table
     }
 
     fn cells(&self, row: &Row) -> Option<Vec<String>> {

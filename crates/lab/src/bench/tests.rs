@@ -65,3 +65,20 @@ fn a_local_directory_is_refused_with_the_remedy() {
     let error = measure(&args, &context).unwrap_err();
     assert_eq!((error.exit_code(), error.to_string().contains("vz:/path")), (2, true));
 }
+
+#[test]
+fn cpu_time_is_told_for_a_gibibyte_and_for_an_operation() {
+    let mut results = results();
+    let process = |user_s| crate::sampler::ProcessRecord { user_s, ..Default::default() };
+    let record = crate::sampler::Record {
+        seconds: 2.0,
+        machine_busy_s: 3.0,
+        processes: vec![process(1.0), process(0.5)],
+        ..Default::default()
+    };
+    results.declare("create", "creates", "1/s", None, Goal::None);
+    results.push("create", 10_000.0, Some(record.clone()));
+    results.push("tcp.stream", 1024.0 * MIB as f64, Some(record));
+    let text = results.report(true);
+    assert!(text.contains("| creates | 1 operation | µs | 50.0 | 25.0 | 150 |"), "{text}");
+}
