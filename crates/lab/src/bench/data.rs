@@ -21,9 +21,10 @@ pub(super) fn measure(bench: &Bench<'_>, results: &mut Results) -> Result<(), Er
     for repetition in 1..=bench.args.repeat {
         let clock = bench.clock;
         let total = bench.amounts.total_bytes;
-        let seconds = probe::tcp_stream_seconds(clock, total, LARGE_CALL_BYTES as usize);
+        let probe = || probe::tcp_stream_seconds(clock, total, LARGE_CALL_BYTES as usize);
+        let (seconds, record) = bench.recorder.during(probe);
         let seconds = seconds.map_err(Error::at("raw TCP stream over loopback"))?;
-        results.push("tcp.stream", total as f64 / seconds, None);
+        results.push("tcp.stream", total as f64 / seconds, Some(record));
 
         let own = Source { name: "part-0", stream: stream(bench.args.seed, &[total, repetition.into(), 0]) };
         let cell = |mode, threads, block_bytes| Cell {
