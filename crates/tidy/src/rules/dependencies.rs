@@ -11,6 +11,7 @@ pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
     for (name, manifest) in tree.manifests() {
         findings.extend(check_crate(tree, name, manifest));
     }
+    findings.extend(check_declared(tree));
     findings
 }
 
@@ -47,6 +48,23 @@ fn check_workspace(workspace: &SourceFile) -> Vec<Finding> {
         last_was_comment = content.starts_with('#');
     }
     findings
+}
+
+/// What the workspace declares, some crate uses.
+fn check_declared(tree: &Tree) -> Vec<Finding> {
+    let Some(workspace) = tree.file("Cargo.toml") else { return Vec::new() };
+    let table: toml::Table = workspace.text.parse().unwrap_or_default();
+    let declared = table.get("workspace").and_then(|w| w.get("dependencies")).and_then(|d| d.as_table());
+    let is_named = |name: &str| {
+        let start = format!("{name}.workspace");
+        tree.manifests().any(|(_, manifest)| manifest.text.lines().any(|line| line.starts_with(&start)))
+    };
+    declared
+        .into_iter()
+        .flat_map(|table| table.keys())
+        .filter(|name| !is_named(name))
+        .map(|name| workspace.finding(0, format!("{name} is declared, and no crate uses it: remove it")))
+        .collect()
 }
 
 fn check_crate(tree: &Tree, name: &str, manifest: &SourceFile) -> Vec<Finding> {
@@ -89,7 +107,13 @@ mod tests {
 
     fn workspace(dependencies: &str) -> Vec<String> {
         let text = format!("[workspace]\nmembers = []\n\n[workspace.dependencies]\n{dependencies}\n");
-        check(&Tree::of(&[("Cargo.toml", &text)])).into_iter().map(|f| f.message).collect()
+        let user = "[dependencies]\na.workspace = true\nb.workspace = true\nours.workspace = true\n";
+        let files = [
+            ("Cargo.toml", &*text),
+            ("crates/u/Cargo.toml", user),
+            ("crates/u/src/lib.rs", "use {a, b, ours};"),
+        ];
+        check(&Tree::of(&files)).into_iter().map(|f| f.message).collect()
     }
 
     fn member(manifest: &str, source: &str) -> usize {
@@ -108,6 +132,11 @@ mod tests {
     fn default_features_need_a_reason() {
         assert_eq!(workspace("# Why.\na = \"1\"").len(), 1);
         assert!(workspace("# Why; its default feature is std.\na = \"1\"\nb = \"2\"").is_empty());
+    }
+
+    #[test]
+    fn a_dependency_that_is_declared_for_nobody_is_found() {
+        assert_eq!(workspace("# Why.\nc = { version = \"1\", default-features = false }").len(), 1);
     }
 
     #[test]
