@@ -1,1 +1,34 @@
 //! The metadata service: every operation one transaction over an ordered key-value engine.
+//!
+//! [`MetaService`] implements the wire's `Service`; `ops/` has one file a family of operations, `engine/` the stores under
+//! them, `keys` and `records` the schema between the two. The service checks what POSIX demands of names, types, links and
+//! sizes. It does not check permissions: clients prove that they belong to the cluster, and a door has its kernel check
+//! modes and owners. It never touches file data, except that it has the objects of deleted files removed.
+
+#![allow(dead_code)]
+mod answer;
+mod check;
+mod cluster;
+mod context;
+mod dispatch;
+mod engine;
+mod fault;
+mod keys;
+mod metrics;
+mod names;
+mod numbers;
+mod once;
+mod ops;
+mod orphans;
+mod random;
+mod reclaim;
+mod records;
+mod service;
+mod sessions;
+
+#[cfg(test)]
+mod tests;
+
+pub use check::Checked;
+pub use engine::Background;
+pub use service::{MetaOptions, MetaService};

@@ -1,0 +1,389 @@
+//! The cluster: nodes, targets, their state, and the choice of targets for new layouts.
+//!
+//! Who belongs to the cluster is written down and has an epoch. Whether a node answers and how much space a target has is
+//! what the last heartbeat said, in memory only. After a restart every member counts as heard from: a service that was
+//! away must not take the others for dead.
+
+use crate::context::Context;
+use crate::fault::Outcome;
+use crate::keys;
+use crate::records::{MembershipRecord, NodeRecord, TargetRecord};
+use prost::Message;
+use std::collections::BTreeMap;
+use std::ops::Range;
+use vazao_model::{
+    ClusterMap, Code, Epoch, InodeId, Node, NodeId, NodeState, Role, Target, TargetId, TargetState, limits,
+};
+use vazao_wire::proto;
+use vazao_wire::service::Fault;
+
+const SILENT_NS: u64 = limits::NODE_SILENT_MS as u64 * 1_000_000;
+
+/// Bytes of a node's name, and of its address.
+const TEXT_BYTES_MAX: usize = 255;
+
+/// Targets of one node: far more than disks fit into one.
+const NODE_TARGETS_MAX: usize = 256;
+
+/// Records read at a time.
+const PAGE: usize = 512;
+
+/// A target with less than this share of its space left gets new files only when there is no other.
+const TIGHT_SHARE: u64 = 20;
+
+#[derive(Clone, Debug)]
+struct Member {
+    record: NodeRecord,
+    heard_ns: u64,
+}
+
+#[derive(Clone, Debug)]
+struct Held {
+    node: NodeId,
+    state: TargetState,
+    capacity_bytes: u64,
+    available_bytes: u64,
+    trouble: String,
+}
+
+/// The cluster as this service knows it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Cluster {
+    cluster_id: u64,
+    membership: MembershipRecord,
+    nodes: BTreeMap<NodeId, Member>,
+    targets: BTreeMap<TargetId, Held>,
+    /// This service itself.
+    own: NodeId,
+}
+
+/// What a registration changes in the records.
+#[derive(Default)]
+pub(crate) struct Joined {
+    nodes: Vec<NodeId>,
+    targets: Vec<TargetId>,
+    /// The answer.
+    pub(crate) response: proto::RegisterNodeResponse,
+}
+
+impl Joined {
+    /// True when the membership is another one than before.
+    pub(crate) fn is_change(&self) -> bool {
+        !self.nodes.is_empty() || !self.targets.is_empty()
+    }
+}
+
+impl Cluster {
+    /// Reads the membership.
+    pub(crate) fn load(context: &mut Context<'_>, cluster_id: u64, now_ns: u64) -> Outcome<Cluster> {
+        let membership = context.read(keys::MEMBERSHIP, "membership")?.unwrap_or_default();
+        let mut cluster = Cluster { cluster_id, membership, ..Cluster::default() };
+        for (id, record) in load_records::<NodeRecord>(context, keys::nodes())? {
+            cluster.nodes.insert(NodeId(id), Member { record, heard_ns: now_ns });
+        }
+        for (id, record) in load_records::<TargetRecord>(context, keys::targets())? {
+            cluster.targets.insert(TargetId(id), Held::unreported(NodeId(record.node)));
+        }
+        Ok(cluster)
+    }
+
+    /// Checks a node's announcement and works it into a new state.
+    pub(crate) fn joined(
+        &self,
+        request: &proto::RegisterNodeRequest,
+        now_ns: u64,
+    ) -> Outcome<(Cluster, Joined)> {
+        self.check_request(request)?;
+        let mut next = self.clone();
+        let mut joined = Joined::default();
+        let node = next.join_node(request, now_ns, &mut joined)?;
+        for target in &request.targets {
+            let id = next.join_target(request, node, target, now_ns, &mut joined)?;
+            joined.response.targets.push(id.0);
+        }
+        next.mark_unreported(node, &joined.response.targets);
+        next.membership.epoch += u64::from(joined.is_change());
+        joined.response.cluster_id = self.cluster_id;
+        joined.response.node = node.0;
+        joined.response.epoch = next.membership.epoch;
+        Ok((next, joined))
+    }
+
+    /// Names the service's own node, which is always up.
+    pub(crate) fn set_own(&mut self, node: NodeId) {
+        self.own = node;
+    }
+
+    fn check_request(&self, request: &proto::RegisterNodeRequest) -> Outcome<()> {
+        let refuse = |text: String| Err(Fault::new(Code::Invalid, text));
+        if request.cluster_id != 0 && request.cluster_id != self.cluster_id {
+            return refuse(format!(
+                "node {:?} belongs to cluster {:016x}, this is cluster {:016x}: check the address of the \
+                 metadata service, or give the node an empty directory",
+                request.name, request.cluster_id, self.cluster_id
+            ));
+        }
+        if request.name.is_empty() || request.name.len() > TEXT_BYTES_MAX {
+            return refuse(format!("node name {:?}: 1 to {TEXT_BYTES_MAX} bytes", request.name));
+        }
+        if request.address.is_empty() || request.address.len() > TEXT_BYTES_MAX {
+            return refuse(format!("address {:?} of node {:?}", request.address, request.name));
+        }
+        if request.targets.len() > NODE_TARGETS_MAX {
+            return refuse(format!("node {:?} with {} targets", request.name, request.targets.len()));
+        }
+        let mut known: Vec<u32> = request.targets.iter().map(|t| t.id).filter(|&id| id != 0).collect();
+        known.sort_unstable();
+        if let Some(twice) = known.windows(2).find(|pair| pair[0] == pair[1]) {
+            return refuse(format!("node {:?} names target t{} twice", request.name, twice[0]));
+        }
+        Ok(())
+    }
+
+    /// Finds or makes the node. A node without an id whose name is known is that node: the answer to its first
+    /// registration was lost, or its directory is new.
+    fn join_node(
+        &mut self,
+        request: &proto::RegisterNodeRequest,
+        now_ns: u64,
+        joined: &mut Joined,
+    ) -> Outcome<NodeId> {
+        let record = NodeRecord {
+            name: request.name.clone(),
+            address: request.address.clone(),
+            roles: request.roles.iter().copied().filter(|&r| Role::from_number(r).is_some()).collect(),
+        };
+        let named = self.nodes.iter().find(|(_, m)| m.record.name == request.name).map(|(id, _)| *id);
+        let id = match (request.node, named) {
+            (0, None) => self.next_node(),
+            (0, Some(id)) => id,
+            (node, _) if !self.nodes.contains_key(&NodeId(node)) => {
+                let text =
+                    format!("node {:?} says it is n{node}, which is not in this cluster", request.name);
+                return Err(Fault::new(Code::Invalid, text));
+            }
+            (node, named) if named.is_none_or(|named| named.0 == node) => NodeId(node),
+            (node, Some(other)) => {
+                let text = format!("node n{node} wants the name {:?} of node {other}", request.name);
+                return Err(Fault::new(Code::Invalid, text));
+            }
+            (node, None) => NodeId(node),
+        };
+        if let Some(member) = self.nodes.get(&id) {
+            let moved = member.record.address != record.address;
+            if request.node == 0 && moved && now_ns.saturating_sub(member.heard_ns) < SILENT_NS {
+                let text = format!(
+                    "the name {:?} is in use by node {id} at {}: give every node its own name",
+                    request.name, member.record.address
+                );
+                return Err(Fault::new(Code::Invalid, text));
+            }
+        }
+        if self.nodes.get(&id).is_none_or(|member| member.record != record) {
+            joined.nodes.push(id);
+        }
+        self.nodes.insert(id, Member { record, heard_ns: now_ns });
+        Ok(id)
+    }
+
+    fn next_node(&mut self) -> NodeId {
+        self.membership.last_node += 1;
+        NodeId(self.membership.last_node)
+    }
+
+    fn join_target(
+        &mut self,
+        request: &proto::RegisterNodeRequest,
+        node: NodeId,
+        target: &proto::Target,
+        now_ns: u64,
+        joined: &mut Joined,
+    ) -> Outcome<TargetId> {
+        let id = if target.id == 0 {
+            self.membership.last_target += 1;
+            TargetId(self.membership.last_target)
+        } else {
+            TargetId(target.id)
+        };
+        let holder = self.targets.get(&id).map(|held| held.node);
+        let refuse = |why: String| {
+            Err(Fault::new(Code::Invalid, format!("target {id} of node {:?}: {why}", request.name)))
+        };
+        match holder {
+            None if target.id != 0 => return refuse("not in this cluster".to_owned()),
+            Some(other) if other != node && self.is_up(other, now_ns) => {
+                return refuse(format!(
+                    "node {other}, which is up, holds it: never copy a target's directory"
+                ));
+            }
+            _ => {}
+        }
+        if holder != Some(node) {
+            joined.targets.push(id);
+        }
+        let held = Held {
+            node,
+            state: TargetState::from_number(target.state),
+            capacity_bytes: target.capacity_bytes,
+            available_bytes: target.available_bytes,
+            trouble: target.trouble.chars().take(TEXT_BYTES_MAX).collect(),
+        };
+        self.targets.insert(id, held);
+        Ok(id)
+    }
+
+    /// What its node no longer reports cannot be served.
+    fn mark_unreported(&mut self, node: NodeId, reported: &[u32]) {
+        for (id, held) in self.targets.iter_mut().filter(|(_, held)| held.node == node) {
+            if !reported.contains(&id.0) {
+                held.state = TargetState::Failed;
+                held.trouble = "its node does not report it any more".to_owned();
+            }
+        }
+    }
+
+    /// Writes what a registration changed.
+    pub(crate) fn write(&self, context: &mut Context<'_>, joined: &Joined) -> Outcome<()> {
+        let before: MembershipRecord = context.read(keys::MEMBERSHIP, "membership")?.unwrap_or_default();
+        if before.epoch >= self.membership.epoch {
+            return Err(Fault::new(Code::Conflict, "the membership changed meanwhile"));
+        }
+        context.write(keys::MEMBERSHIP.to_vec(), &self.membership);
+        for id in &joined.nodes {
+            context.write(keys::node(*id), &self.nodes[id].record);
+        }
+        for id in &joined.targets {
+            context.write(keys::target(*id), &TargetRecord { node: self.targets[id].node.0 });
+        }
+        Ok(())
+    }
+
+    fn is_up(&self, node: NodeId, now_ns: u64) -> bool {
+        node == self.own
+            || self.nodes.get(&node).is_some_and(|m| now_ns.saturating_sub(m.heard_ns) < SILENT_NS)
+    }
+
+    /// Where a target is served, while its node answers. `None`: unknown or silent.
+    pub(crate) fn address_of(&self, target: TargetId, now_ns: u64) -> Option<&str> {
+        let held = self.targets.get(&target)?;
+        let up = self.is_up(held.node, now_ns);
+        self.nodes.get(&held.node).filter(|_| up).map(|member| member.record.address.as_str())
+    }
+
+    /// True for a target of this cluster.
+    pub(crate) fn knows(&self, target: TargetId) -> bool {
+        self.targets.contains_key(&target)
+    }
+
+    /// Targets for a file's stripes: `width` of them, or with 0 all, as far as they serve. Neighbouring slots lie on
+    /// different nodes, each file begins elsewhere, and targets that are nearly full come last.
+    pub(crate) fn choose(&self, inode: InodeId, width: u32, now_ns: u64) -> Outcome<Vec<TargetId>> {
+        let mut of_node: BTreeMap<NodeId, usize> = BTreeMap::new();
+        let mut usable: Vec<(usize, NodeId, TargetId)> = Vec::new();
+        for (&id, held) in &self.targets {
+            if held.state == TargetState::Serving && self.is_up(held.node, now_ns) {
+                let turn = of_node.entry(held.node).or_default();
+                usable.push((*turn, held.node, id));
+                *turn += 1;
+            }
+        }
+        if usable.is_empty() {
+            return Err(Fault::new(Code::NoSpace, self.why_none_serves(now_ns)));
+        }
+        usable.sort_unstable();
+        let first = (inode.0 % usable.len() as u64) as usize;
+        usable.rotate_left(first);
+        usable.sort_by_key(|(_, _, id)| self.targets[id].is_tight());
+        let wanted = if width == 0 { limits::STRIPE_WIDTH_MAX } else { width as usize };
+        usable.truncate(wanted.min(limits::STRIPE_WIDTH_MAX));
+        Ok(usable.into_iter().map(|(_, _, id)| id).collect())
+    }
+
+    fn why_none_serves(&self, now_ns: u64) -> String {
+        if self.targets.is_empty() {
+            return "no data server has joined the cluster yet".to_owned();
+        }
+        let reasons = self.targets.iter().take(8).map(|(id, held)| {
+            let why = match held.state {
+                _ if !self.is_up(held.node, now_ns) => format!("node {} is silent", held.node),
+                TargetState::Full => "full".to_owned(),
+                _ => format!("failed: {}", held.trouble),
+            };
+            format!("{id} ({why})")
+        });
+        format!("no target serves: {}", reasons.collect::<Vec<_>>().join(", "))
+    }
+
+    /// Capacity and space left, over targets that serve.
+    pub(crate) fn space(&self) -> (u64, u64) {
+        let serving = || self.targets.values().filter(|held| held.state != TargetState::Failed);
+        let capacity = serving().fold(0u64, |sum, held| sum.saturating_add(held.capacity_bytes));
+        let available = serving().filter(|held| held.state == TargetState::Serving);
+        (capacity, available.fold(0u64, |sum, held| sum.saturating_add(held.available_bytes)))
+    }
+
+    /// The map for clients.
+    pub(crate) fn map(&self, now_ns: u64) -> ClusterMap {
+        let nodes = self.nodes.iter().map(|(&id, member)| Node {
+            id,
+            name: member.record.name.clone(),
+            address: member.record.address.clone(),
+            roles: member.record.roles.iter().filter_map(|&r| Role::from_number(r)).collect(),
+            state: if self.is_up(id, now_ns) { NodeState::Up } else { NodeState::Silent },
+            silent_ms: if id == self.own { 0 } else { now_ns.saturating_sub(member.heard_ns) / 1_000_000 },
+        });
+        let targets = self.targets.iter().map(|(&id, held)| Target {
+            id,
+            node: held.node,
+            state: held.state,
+            capacity_bytes: held.capacity_bytes,
+            available_bytes: held.available_bytes,
+            trouble: held.trouble.clone(),
+        });
+        ClusterMap {
+            cluster_id: self.cluster_id,
+            epoch: Epoch(self.membership.epoch),
+            nodes: nodes.collect(),
+            targets: targets.collect(),
+        }
+    }
+}
+
+impl Held {
+    /// Known from the records, with no report yet.
+    fn unreported(node: NodeId) -> Held {
+        Held {
+            node,
+            state: TargetState::Serving,
+            capacity_bytes: 0,
+            available_bytes: 0,
+            trouble: String::new(),
+        }
+    }
+
+    fn is_tight(&self) -> bool {
+        self.available_bytes < self.capacity_bytes / TIGHT_SHARE
+    }
+}
+
+fn load_records<R: Message + Default>(
+    context: &mut Context<'_>,
+    mut range: Range<Vec<u8>>,
+) -> Outcome<Vec<(u32, R)>> {
+    let mut records = Vec::new();
+    loop {
+        let page = context.scan(&range, PAGE)?;
+        for (key, value) in &page {
+            let id = keys::number(key, 0).and_then(|id| u32::try_from(id).ok());
+            let record = R::decode(value.as_slice()).ok();
+            let (Some(id), Some(record)) = (id, record) else {
+                return Err(Fault::new(Code::Corrupt, "a record of the cluster's membership"));
+            };
+            records.push((id, record));
+        }
+        match page.last() {
+            Some((last, _)) if page.len() == PAGE => range.start = keys::after(last),
+            _ => return Ok(records),
+        }
+    }
+}

@@ -1,0 +1,278 @@
+//! What an operation works with: its transaction, seen through the records of the schema.
+
+use crate::engine::{Commit, EngineResult, Pair, Transaction};
+use crate::fault::{Outcome, inode_fault, name_fault};
+use crate::keys;
+use crate::records::{DirectoryTimes, EntryRecord, InodeRecord, NumberRecord, TimeRecord};
+use crate::service::MetaService;
+use prost::Message;
+use std::ops::Range;
+use vazao_model::{Code, InodeId, Name, SessionId, Timestamp, limits};
+use vazao_wire::proto;
+use vazao_wire::service::Fault;
+
+/// Unit of `allocated_bytes`, as `st_blocks` counts.
+const ALLOCATION_BYTES: u64 = 512;
+
+/// One run of one operation.
+pub(crate) struct Context<'a> {
+    transaction: Box<dyn Transaction + 'a>,
+    /// The service it runs in.
+    pub(crate) service: &'a MetaService,
+    /// Time of all changes of this operation.
+    pub(crate) now: Timestamp,
+    now_ns: u64,
+    /// The session that asks, where known.
+    pub(crate) caller: Option<SessionId>,
+    /// Inodes that came into being, less those that ended.
+    pub(crate) inodes_delta: i64,
+    /// The answer must not leave before the change is durable.
+    pub(crate) answer_when_durable: bool,
+}
+
+impl<'a> Context<'a> {
+    pub(crate) fn begin(service: &'a MetaService, caller: Option<SessionId>) -> Context<'a> {
+        let now_ns = service.stamp_ns();
+        let now = Timestamp {
+            seconds: (now_ns / 1_000_000_000) as i64,
+            nanoseconds: (now_ns % 1_000_000_000) as u32,
+        };
+        let transaction = service.engine().begin();
+        Context { transaction, service, now, now_ns, caller, inodes_delta: 0, answer_when_durable: false }
+    }
+
+    // ---- records in general ----
+
+    pub(crate) fn read<R: Message + Default>(&mut self, key: &[u8], what: &str) -> Outcome<Option<R>> {
+        self.transaction.get(key)?.map(|bytes| decode(&bytes, || what.to_owned())).transpose()
+    }
+
+    pub(crate) fn exists(&mut self, key: &[u8]) -> Outcome<bool> {
+        Ok(self.transaction.get(key)?.is_some())
+    }
+
+    pub(crate) fn raw(&mut self, key: &[u8]) -> Outcome<Option<Vec<u8>>> {
+        Ok(self.transaction.get(key)?)
+    }
+
+    pub(crate) fn write(&mut self, key: Vec<u8>, record: &impl Message) {
+        self.transaction.put(key, record.encode_to_vec());
+    }
+
+    pub(crate) fn write_raw(&mut self, key: Vec<u8>, value: Vec<u8>) {
+        self.transaction.put(key, value);
+    }
+
+    pub(crate) fn delete(&mut self, key: Vec<u8>) {
+        self.transaction.delete(key);
+    }
+
+    pub(crate) fn scan(&mut self, range: &Range<Vec<u8>>, limit: usize) -> Outcome<Vec<Pair>> {
+        Ok(self.transaction.scan(&range.start, &range.end, limit)?)
+    }
+
+    /// Forgets the writes but not what was read.
+    pub(crate) fn discard_writes(&mut self) {
+        self.transaction.discard_writes();
+        self.inodes_delta = 0;
+        self.answer_when_durable = false;
+    }
+
+    pub(crate) fn commit(self) -> EngineResult<Commit> {
+        let (service, delta) = (self.service, self.inodes_delta);
+        let outcome = self.transaction.commit()?;
+        if matches!(outcome, Commit::Done(_)) {
+            service.count_inodes(delta);
+        }
+        Ok(outcome)
+    }
+
+    // ---- inodes ----
+
+    pub(crate) fn find_inode(&mut self, id: InodeId) -> Outcome<Option<InodeRecord>> {
+        let bytes = self.transaction.get(&keys::inode(id))?;
+        bytes.map(|bytes| decode(&bytes, || format!("record of inode {id}"))).transpose()
+    }
+
+    /// An inode that somebody refers to by number; `Stale` when it is gone.
+    pub(crate) fn inode(&mut self, id: InodeId) -> Outcome<InodeRecord> {
+        self.find_inode(id)?.ok_or_else(|| inode_fault(Code::Stale, id))
+    }
+
+    /// A directory that still has its name.
+    pub(crate) fn directory(&mut self, id: InodeId) -> Outcome<InodeRecord> {
+        let missing = || Fault::new(Code::NotFound, format!("directory {id}"));
+        let record = self.find_inode(id)?.ok_or_else(missing)?;
+        if !record.is_directory() {
+            return Err(inode_fault(Code::NotDirectory, id));
+        }
+        if record.links == 0 { Err(missing()) } else { Ok(record) }
+    }
+
+    pub(crate) fn put_inode(&mut self, id: InodeId, record: &InodeRecord) {
+        self.write(keys::inode(id), record);
+    }
+
+    /// Marks a change of attributes.
+    pub(crate) fn touch(&self, record: &mut InodeRecord) {
+        record.changed = Some(self.now.into());
+        record.version += 1;
+    }
+
+    // ---- entries ----
+
+    pub(crate) fn entry(&mut self, parent: InodeId, name: &[u8]) -> Outcome<Option<EntryRecord>> {
+        let key = self.service.names().entry_key(parent, name);
+        let bytes = self.transaction.get(&key)?;
+        bytes.map(|bytes| decode(&bytes, || format!("entry of directory {parent}"))).transpose()
+    }
+
+    pub(crate) fn put_entry(&mut self, parent: InodeId, name: &[u8], entry: &EntryRecord) {
+        let key = self.service.names().entry_key(parent, name);
+        self.write(key, entry);
+    }
+
+    pub(crate) fn delete_entry(&mut self, parent: InodeId, name: &[u8]) {
+        let key = self.service.names().entry_key(parent, name);
+        self.transaction.delete(key);
+    }
+
+    /// The inode that one component of a path leads to, `.` and `..` included.
+    pub(crate) fn step(&mut self, parent: InodeId, name: &[u8]) -> Outcome<InodeId> {
+        match name {
+            b"." => self.directory(parent).map(|_| parent),
+            b".." => self.directory(parent).map(|record| InodeId(record.parent)),
+            name => {
+                if let Some(entry) = self.entry(parent, name)? {
+                    return Ok(InodeId(entry.inode));
+                }
+                self.directory(parent)?;
+                checked_name(parent, name)?;
+                Err(name_fault(Code::NotFound, parent, name))
+            }
+        }
+    }
+
+    /// The inode that an entry names.
+    pub(crate) fn named_inode(&mut self, id: InodeId) -> Outcome<InodeRecord> {
+        self.find_inode(id)?
+            .ok_or_else(|| Fault::new(Code::Corrupt, format!("an entry names inode {id}, which is missing")))
+    }
+
+    /// True when the directory has no entries.
+    pub(crate) fn is_empty(&mut self, directory: InodeId) -> Outcome<bool> {
+        Ok(self.scan(&keys::entries(directory), 1)?.is_empty())
+    }
+
+    // ---- directories ----
+
+    /// Notes a change of the directory's entries, without reading anything: creates do not collide here.
+    pub(crate) fn touch_directory(&mut self, directory: InodeId) {
+        let now: TimeRecord = self.now.into();
+        self.put_times(directory, now, now);
+    }
+
+    pub(crate) fn put_times(&mut self, directory: InodeId, modified: TimeRecord, changed: TimeRecord) {
+        let times = DirectoryTimes { modified: Some(modified), changed: Some(changed), version: self.now_ns };
+        self.write(keys::times(directory), &times);
+    }
+
+    pub(crate) fn subdirectories(&mut self, directory: InodeId) -> Outcome<u64> {
+        let key = keys::subdirectories(directory);
+        let record = self.read::<NumberRecord>(&key, "count of subdirectories")?;
+        Ok(record.map_or(0, |record| record.value))
+    }
+
+    /// Changes the number of subdirectories. `TooManyLinks` beyond the limit.
+    pub(crate) fn add_subdirectories(&mut self, directory: InodeId, delta: i64) -> Outcome<()> {
+        if delta == 0 {
+            return Ok(());
+        }
+        let present = self.subdirectories(directory)?;
+        let value = present.checked_add_signed(delta).ok_or_else(|| {
+            Fault::new(Code::Corrupt, format!("directory {directory}: {present} subdirectories and {delta}"))
+        })?;
+        if delta > 0 && value + 2 > u64::from(limits::LINKS_MAX) {
+            return Err(Fault::new(Code::TooManyLinks, format!("subdirectories of directory {directory}")));
+        }
+        self.write(keys::subdirectories(directory), &NumberRecord { value });
+        Ok(())
+    }
+
+    // ---- messages ----
+
+    pub(crate) fn attributes(&mut self, id: InodeId, record: &InodeRecord) -> Outcome<proto::Attributes> {
+        let time = |t: Option<TimeRecord>| Some(t.unwrap_or_default().into());
+        let mut attributes = proto::Attributes {
+            inode: id.0,
+            kind: record.kind,
+            mode: record.mode,
+            uid: record.uid,
+            gid: record.gid,
+            size: record.size,
+            allocated_bytes: allocated_bytes(record),
+            links: record.links,
+            device: record.device,
+            accessed: time(record.accessed),
+            modified: time(record.modified),
+            changed: time(record.changed),
+            version: record.version,
+        };
+        if record.is_directory() {
+            self.add_directory_attributes(id, record, &mut attributes)?;
+        }
+        Ok(attributes)
+    }
+
+    fn add_directory_attributes(
+        &mut self,
+        id: InodeId,
+        record: &InodeRecord,
+        attributes: &mut proto::Attributes,
+    ) -> Outcome<()> {
+        let times =
+            self.read::<DirectoryTimes>(&keys::times(id), "times of a directory")?.unwrap_or_default();
+        attributes.modified = Some(times.modified.unwrap_or_default().into());
+        let changed = |t: Option<TimeRecord>| t.map(|t| (t.seconds, t.nanoseconds));
+        if changed(times.changed) > changed(record.changed) {
+            attributes.changed = times.changed.map(Into::into);
+        }
+        attributes.version = times.version.saturating_add(record.version);
+        if record.links > 0 {
+            attributes.links = u32::try_from(self.subdirectories(id)? + 2).unwrap_or(u32::MAX);
+        }
+        Ok(())
+    }
+
+    pub(crate) fn inode_message(&mut self, id: InodeId, record: &InodeRecord) -> Outcome<proto::Inode> {
+        Ok(proto::Inode {
+            attributes: Some(self.attributes(id, record)?),
+            layout: record.layout.as_ref().map(Into::into),
+            contents: None,
+        })
+    }
+
+    /// The same with inline contents or a link's target.
+    pub(crate) fn inode_with_contents(&mut self, id: InodeId, record: InodeRecord) -> Outcome<proto::Inode> {
+        let mut message = self.inode_message(id, &record)?;
+        // A file whose bytes are all in objects has no contents to show, not empty ones.
+        let inline = record.layout.is_none() || !record.contents.is_empty();
+        message.contents = (inline && !record.is_directory()).then_some(record.contents);
+        Ok(message)
+    }
+}
+
+/// Checks a name that is about to be looked up or created.
+pub(crate) fn checked_name(parent: InodeId, name: &[u8]) -> Outcome<&[u8]> {
+    Name::new(name).map(|name| name.as_bytes()).map_err(|code| name_fault(code, parent, name))
+}
+
+fn decode<R: Message + Default>(bytes: &[u8], what: impl FnOnce() -> String) -> Outcome<R> {
+    R::decode(bytes).map_err(|e| Fault::new(Code::Corrupt, format!("{}: {e}", what())))
+}
+
+/// An estimate: nobody asks the data servers. Holes of a striped file count as filled.
+fn allocated_bytes(record: &InodeRecord) -> u64 {
+    let bytes = if record.layout.is_some() { record.size } else { record.contents.len() as u64 };
+    bytes.checked_next_multiple_of(ALLOCATION_BYTES).unwrap_or(bytes)
+}

@@ -1,0 +1,180 @@
+//! The ordered transactional key-value engine under the metadata service: the trait, its limits, the registry.
+//!
+//! An engine knows bytes and order, nothing of inodes. Transactions are optimistic: reads go to the present state, writes
+//! stay with the transaction, and a commit succeeds when nothing that was read has been changed since. An engine may make a
+//! commit wait for milliseconds (a remote one will), so nothing above assumes one thread.
+
+pub(crate) mod embedded;
+pub(crate) mod memory;
+mod transaction;
+
+#[cfg(test)]
+mod conformance;
+
+use std::io;
+use std::sync::Arc;
+use vazao_disk::Disk;
+use vazao_meter::{Accounts, Clock};
+
+/// Longest key. FoundationDB refuses more than 10,000 bytes; ours need a prefix, two numbers and a name.
+pub(crate) const KEY_BYTES_MAX: usize = 1024;
+
+/// Longest value, as in FoundationDB, the strictest engine the schema has to fit.
+pub(crate) const VALUE_BYTES_MAX: usize = 100_000;
+
+/// Most bytes of keys and values that one transaction writes; FoundationDB's limit is 10 MB and its advice 1 MB.
+pub(crate) const TRANSACTION_BYTES_MAX: usize = 1_000_000;
+
+/// Number of a commit: grows by one with each commit that writes. Recovery always restores a prefix of this order.
+pub(crate) type Position = u64;
+
+/// A key with its value.
+pub(crate) type Pair = (Vec<u8>, Vec<u8>);
+
+/// Result of an engine call.
+pub(crate) type EngineResult<T> = Result<T, EngineError>;
+
+/// What to run once a position is durable, or will never be.
+pub(crate) type Notice = Box<dyn FnOnce(EngineResult<()>) + Send>;
+
+/// Why an engine failed.
+#[derive(Debug, Clone, thiserror::Error)]
+pub(crate) enum EngineError {
+    /// The disk under it failed.
+    #[error("{what}: {source}")]
+    Io {
+        /// Which file, and what was done to it.
+        what: String,
+        /// The disk's own word.
+        source: Arc<io::Error>,
+    },
+    /// What is stored contradicts itself.
+    #[error("{0}")]
+    Corrupt(String),
+    /// The directory is of another format, or not ours.
+    #[error("{0}")]
+    Refused(String),
+    /// A transaction breaks one of the limits above: a defect of the caller.
+    #[error("{0}")]
+    TooLarge(String),
+    /// An earlier failure stopped the engine.
+    #[error("stopped after an earlier failure: {0}")]
+    Stopped(String),
+}
+
+impl EngineError {
+    /// A disk's error about `what`.
+    pub(crate) fn io(what: impl Into<String>, source: io::Error) -> EngineError {
+        EngineError::Io { what: what.into(), source: Arc::new(source) }
+    }
+}
+
+/// How a commit ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Commit {
+    /// Applied; everything up to this position is visible.
+    Done(Position),
+    /// Something that was read has changed since: run the transaction again.
+    Conflict,
+}
+
+/// One transaction. Dropping it discards its writes.
+pub(crate) trait Transaction {
+    /// The value of `key`, this transaction's own writes included.
+    fn get(&mut self, key: &[u8]) -> EngineResult<Option<Vec<u8>>>;
+
+    /// Up to `limit` pairs of `start <= key < end` in key order, own writes included.
+    fn scan(&mut self, start: &[u8], end: &[u8], limit: usize) -> EngineResult<Vec<Pair>>;
+
+    /// Sets a value. Does not read: two transactions that only put the same key do not conflict.
+    fn put(&mut self, key: Vec<u8>, value: Vec<u8>);
+
+    /// Removes a key, blindly as well.
+    fn delete(&mut self, key: Vec<u8>);
+
+    /// Forgets the writes and keeps what was read: the commit then only tells whether the reads were of one moment.
+    fn discard_writes(&mut self);
+
+    /// Ends the transaction. Without writes it only checks the reads.
+    fn commit(self: Box<Self>) -> EngineResult<Commit>;
+}
+
+/// What an engine tells of itself to metrics.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Figures {
+    /// Number of the last commit.
+    pub(crate) position: Position,
+    /// Commits up to here survive power loss.
+    pub(crate) durable: Position,
+    /// Bytes of changes in memory, not yet in a checkpoint.
+    pub(crate) overlay_bytes: u64,
+    /// Bytes written to the log.
+    pub(crate) log_bytes: u64,
+    /// Syncs of the log.
+    pub(crate) syncs: u64,
+    /// Checkpoints finished.
+    pub(crate) checkpoints: u64,
+}
+
+/// An ordered transactional key-value store.
+pub(crate) trait Engine: Send + Sync + 'static {
+    /// Starts a transaction.
+    fn begin(&self) -> Box<dyn Transaction + '_>;
+
+    /// Returns once everything committed so far survives the end of the process.
+    fn flush(&self) -> EngineResult<()>;
+
+    /// Returns once everything committed so far survives power loss.
+    fn sync(&self) -> EngineResult<()>;
+
+    /// Calls `notice` once `position` survives power loss: at once when it does already, else from any thread.
+    /// Takes effect with the next [`Engine::flush`].
+    fn when_durable(&self, position: Position, notice: Notice);
+
+    /// Does what background threads would, for an engine that was opened without any.
+    fn maintain(&self) -> EngineResult<()>;
+
+    /// Makes everything durable and releases the files. Later calls fail with `Stopped`.
+    fn close(&self) -> EngineResult<()>;
+
+    /// Present figures.
+    fn figures(&self) -> Figures;
+}
+
+/// Whether an engine may have threads of its own.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Background {
+    /// Syncs and checkpoints happen in threads.
+    #[default]
+    Threads,
+    /// They happen within `flush` and `tick`: under a simulated clock the caller's order decides everything.
+    Manual,
+}
+
+/// What an engine is opened with.
+#[derive(Clone)]
+pub(crate) struct EngineOptions {
+    /// The directory it may use.
+    pub(crate) disk: Arc<dyn Disk>,
+    /// Its time.
+    pub(crate) clock: Arc<dyn Clock>,
+    /// Threads or none.
+    pub(crate) background: Background,
+    /// A checkpoint starts when the changes in memory exceed this.
+    pub(crate) overlay_bytes_max: usize,
+    /// Memory for pages of the checkpoint.
+    pub(crate) cache_bytes: usize,
+    /// Random number that marks a new volume's log records.
+    pub(crate) identity: u64,
+    /// Where waiting for the disk is charged.
+    pub(crate) accounts: Arc<Accounts>,
+}
+
+/// Opens the engine of that name. The registry: one line an engine.
+pub(crate) fn open(name: &str, options: EngineOptions) -> EngineResult<Arc<dyn Engine>> {
+    match name {
+        "memory" => Ok(Arc::new(memory::MemoryEngine::default())),
+        "embedded" => Ok(embedded::EmbeddedEngine::open(options)?),
+        other => Err(EngineError::Refused(format!("engine \"{other}\" is unknown: use embedded or memory"))),
+    }
+}

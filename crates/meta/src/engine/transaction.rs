@@ -1,0 +1,162 @@
+//! The optimistic transaction both engines share: remembers what was read, keeps what was written.
+
+use super::{
+    Commit, EngineError, EngineResult, KEY_BYTES_MAX, Pair, Position, TRANSACTION_BYTES_MAX, Transaction,
+    VALUE_BYTES_MAX,
+};
+use std::collections::BTreeMap;
+use std::ops::Bound;
+
+/// Writes of a transaction: `None` removes.
+pub(crate) type Writes = BTreeMap<Vec<u8>, Option<Vec<u8>>>;
+
+/// What an engine has to offer to get transactions.
+pub(crate) trait Store {
+    /// Number of the last commit.
+    fn position(&self) -> Position;
+    /// The present value of a key.
+    fn read(&self, key: &[u8]) -> EngineResult<Option<Vec<u8>>>;
+    /// Up to `limit` present pairs in `[start, end)`.
+    fn read_range(&self, start: &[u8], end: &[u8], limit: usize) -> EngineResult<Vec<Pair>>;
+    /// Applies the writes unless a commit after `reads.started` wrote what `reads` holds.
+    fn apply(&self, reads: &ReadSet, writes: Writes) -> EngineResult<Commit>;
+}
+
+/// What a transaction has seen, and since when.
+#[derive(Debug, Default)]
+pub(crate) struct ReadSet {
+    /// The last commit when the transaction began.
+    pub(crate) started: Position,
+    bytes: Vec<u8>,
+    ends: Vec<usize>,
+    ranges: Vec<(Vec<u8>, Vec<u8>)>,
+}
+
+impl ReadSet {
+    fn add_key(&mut self, key: &[u8]) {
+        self.bytes.extend_from_slice(key);
+        self.ends.push(self.bytes.len());
+    }
+
+    /// Keys that were read, there or not.
+    pub(crate) fn keys(&self) -> impl Iterator<Item = &[u8]> {
+        let mut start = 0;
+        self.ends.iter().map(move |&end| {
+            let key = &self.bytes[start..end];
+            start = end;
+            key
+        })
+    }
+
+    /// Ranges `[start, end)` that were read.
+    pub(crate) fn ranges(&self) -> &[(Vec<u8>, Vec<u8>)] {
+        &self.ranges
+    }
+
+    /// True when `key` was read.
+    pub(crate) fn covers(&self, key: &[u8]) -> bool {
+        self.keys().any(|k| k == key)
+            || self.ranges.iter().any(|(start, end)| start.as_slice() <= key && key < end.as_slice())
+    }
+}
+
+/// A transaction over any [`Store`].
+pub(crate) struct Optimistic<'a, S> {
+    store: &'a S,
+    reads: ReadSet,
+    writes: Writes,
+}
+
+impl<'a, S: Store> Optimistic<'a, S> {
+    pub(crate) fn begin(store: &'a S) -> Optimistic<'a, S> {
+        let reads = ReadSet { started: store.position(), ..ReadSet::default() };
+        Optimistic { store, reads, writes: Writes::new() }
+    }
+
+    /// The transaction's own writes within `[start, end)`.
+    fn own(&self, start: &[u8], end: &[u8]) -> Vec<(&[u8], Option<&[u8]>)> {
+        if start >= end || self.writes.is_empty() {
+            return Vec::new();
+        }
+        let bounds = (Bound::Included(start), Bound::Excluded(end));
+        self.writes.range::<[u8], _>(bounds).map(|(k, v)| (k.as_slice(), v.as_deref())).collect()
+    }
+}
+
+/// `base` with `own` on top, in key order, at most `limit` pairs.
+fn merge(base: Vec<Pair>, own: &[(&[u8], Option<&[u8]>)], limit: usize) -> Vec<Pair> {
+    let mut merged: Vec<Pair> = Vec::with_capacity(base.len() + own.len());
+    let mut own = own.iter().peekable();
+    for pair in base {
+        while let Some((key, value)) = own.next_if(|(key, _)| *key < pair.0.as_slice()) {
+            merged.extend(value.map(|value| (key.to_vec(), value.to_vec())));
+        }
+        match own.next_if(|(key, _)| *key == pair.0.as_slice()) {
+            Some((_, value)) => merged.extend(value.map(|value| (pair.0, value.to_vec()))),
+            None => merged.push(pair),
+        }
+    }
+    merged.extend(own.filter_map(|(key, value)| value.map(|value| (key.to_vec(), value.to_vec()))));
+    merged.truncate(limit);
+    merged
+}
+
+impl<S: Store> Transaction for Optimistic<'_, S> {
+    fn get(&mut self, key: &[u8]) -> EngineResult<Option<Vec<u8>>> {
+        if let Some(own) = self.writes.get(key) {
+            return Ok(own.clone());
+        }
+        self.reads.add_key(key);
+        self.store.read(key)
+    }
+
+    fn scan(&mut self, start: &[u8], end: &[u8], limit: usize) -> EngineResult<Vec<Pair>> {
+        if start >= end || limit == 0 {
+            return Ok(Vec::new());
+        }
+        let own = self.own(start, end);
+        // Each own write can hide at most one pair of the store.
+        let wanted = limit.saturating_add(own.len());
+        let base = self.store.read_range(start, end, wanted)?;
+        let seen_to = match base.last() {
+            Some((last, _)) if base.len() == wanted => [last.as_slice(), &[0]].concat(),
+            _ => end.to_vec(),
+        };
+        let merged = merge(base, &own, limit);
+        self.reads.ranges.push((start.to_vec(), seen_to));
+        Ok(merged)
+    }
+
+    fn put(&mut self, key: Vec<u8>, value: Vec<u8>) {
+        self.writes.insert(key, Some(value));
+    }
+
+    fn delete(&mut self, key: Vec<u8>) {
+        self.writes.insert(key, None);
+    }
+
+    fn discard_writes(&mut self) {
+        self.writes.clear();
+    }
+
+    fn commit(self: Box<Self>) -> EngineResult<Commit> {
+        check_limits(&self.writes)?;
+        self.store.apply(&self.reads, self.writes)
+    }
+}
+
+fn check_limits(writes: &Writes) -> EngineResult<()> {
+    let mut total = 0;
+    for (key, value) in writes {
+        let value_bytes = value.as_ref().map_or(0, Vec::len);
+        if key.len() > KEY_BYTES_MAX || value_bytes > VALUE_BYTES_MAX {
+            let text = format!("a key of {} bytes with a value of {value_bytes}", key.len());
+            return Err(EngineError::TooLarge(text));
+        }
+        total += key.len() + value_bytes;
+    }
+    if total > TRANSACTION_BYTES_MAX {
+        return Err(EngineError::TooLarge(format!("a transaction of {total} bytes")));
+    }
+    Ok(())
+}

@@ -1,0 +1,125 @@
+//! Numbers that are never given out twice: inode ids, and the generations of files' lives.
+//!
+//! Data servers keep objects under these numbers. If power loss made the metadata forget that a number was given
+//! out, a second file would find the first one's bytes. So a number leaves only when its reservation is durable:
+//! inode ids come from batches reserved ahead, generations carry the count of starts of the service.
+
+use crate::engine::{Commit, Engine};
+use crate::fault::Outcome;
+use crate::keys;
+use crate::records::NumberRecord;
+use prost::Message;
+use std::sync::{Arc, Mutex};
+use vazao_model::{Code, InodeId, ids::ROOT};
+use vazao_wire::service::Fault;
+
+/// Ids in one reservation: at 100,000 creates a second it lasts for half a second, many times a sync's latency.
+const BATCH: u64 = 65_536;
+
+/// Lives of one file within one start of the service that need no wait for the disk.
+const GENERATION_BITS: u32 = 12;
+
+const NO_PANIC: &str = "no code panics while it holds this lock";
+
+#[derive(Debug, Default)]
+struct Range {
+    next: u64,
+    /// Ids below this are durably reserved.
+    end: u64,
+    reserving: bool,
+}
+
+/// Gives out inode ids.
+#[derive(Debug, Default)]
+pub(crate) struct InodeNumbers {
+    range: Mutex<Range>,
+}
+
+impl InodeNumbers {
+    /// Reserves the first batch and waits until it is durable.
+    pub(crate) fn open(engine: &dyn Engine) -> Outcome<Arc<InodeNumbers>> {
+        let (start, _) = add_to_counter(engine, keys::NEXT_INODE, ROOT.0 + 1, BATCH)?;
+        engine.sync()?;
+        let range = Range { next: start, end: start + BATCH, reserving: false };
+        Ok(Arc::new(InodeNumbers { range: Mutex::new(range) }))
+    }
+
+    /// The next id. `Overloaded` when ids are used faster than the disk makes reservations durable.
+    pub(crate) fn next(self: &Arc<Self>, engine: &dyn Engine) -> Outcome<InodeId> {
+        let (id, must_reserve) = {
+            let mut range = self.range.lock().expect(NO_PANIC);
+            let must_reserve = !range.reserving && range.end - range.next < BATCH / 2;
+            range.reserving |= must_reserve;
+            let id = (range.next < range.end).then_some(range.next);
+            range.next += u64::from(id.is_some());
+            (id, must_reserve)
+        };
+        if must_reserve {
+            self.reserve(engine)?;
+        }
+        id.map(InodeId).ok_or_else(|| {
+            Fault::new(Code::Overloaded, "inode numbers: the next batch is not on disk yet, try again")
+        })
+    }
+
+    fn reserve(self: &Arc<Self>, engine: &dyn Engine) -> Outcome<()> {
+        let reserved = add_to_counter(engine, keys::NEXT_INODE, ROOT.0 + 1, BATCH);
+        let Ok((start, position)) = reserved else {
+            self.range.lock().expect(NO_PANIC).reserving = false;
+            return reserved.map(|_| ());
+        };
+        let numbers = Arc::clone(self);
+        let notice = move |durable: Result<(), _>| {
+            let mut range = numbers.range.lock().expect(NO_PANIC);
+            range.reserving = false;
+            if durable.is_ok() {
+                // Another server of the same engine may have reserved in between: what is left of the old batch is skipped.
+                if start != range.end {
+                    range.next = start;
+                }
+                range.end = start + BATCH;
+            }
+        };
+        engine.when_durable(position, Box::new(notice));
+        Ok(())
+    }
+}
+
+/// Counts this start of the service, durably.
+pub(crate) fn count_boot(engine: &dyn Engine) -> Outcome<u64> {
+    let (boot, _) = add_to_counter(engine, keys::BOOTS, 1, 1)?;
+    engine.sync()?;
+    Ok(boot)
+}
+
+/// The generation after `last` of a file, and whether it may be told only once it is durable.
+pub(crate) fn next_generation(boot: u64, last: u32) -> Outcome<(u32, bool)> {
+    let floor = boot << GENERATION_BITS;
+    let ceiling = floor + (1 << GENERATION_BITS);
+    let next = floor.max(u64::from(last) + 1);
+    let generation = u32::try_from(next).map_err(|_| {
+        Fault::new(Code::Unsupported, format!("generation {next}: copy the file to a new one"))
+    })?;
+    Ok((generation, next >= ceiling))
+}
+
+/// Adds to a persistent counter that starts at `first`; returns the value before, and the commit's position.
+fn add_to_counter(engine: &dyn Engine, key: &[u8], first: u64, step: u64) -> Outcome<(u64, u64)> {
+    loop {
+        let mut transaction = engine.begin();
+        let value = match transaction.get(key)? {
+            Some(bytes) => decode_number(key, &bytes)?,
+            None => first,
+        };
+        transaction.put(key.to_vec(), NumberRecord { value: value + step }.encode_to_vec());
+        if let Commit::Done(position) = transaction.commit()? {
+            return Ok((value, position));
+        }
+    }
+}
+
+/// A number record's value.
+pub(crate) fn decode_number(key: &[u8], bytes: &[u8]) -> Outcome<u64> {
+    let broken = |e| Fault::new(Code::Corrupt, format!("record {}: {e}", String::from_utf8_lossy(key)));
+    NumberRecord::decode(bytes).map(|record| record.value).map_err(broken)
+}

@@ -1,0 +1,64 @@
+//! Commit: what a writer reports at flush, fsync and close.
+
+use crate::context::Context;
+use crate::fault::{Outcome, inode_fault};
+use crate::records::{InodeRecord, TimeRecord};
+use vazao_model::{Code, InodeId, Timestamp, limits};
+use vazao_wire::proto;
+use vazao_wire::service::Fault;
+
+pub(crate) fn run(
+    context: &mut Context<'_>,
+    request: &proto::CommitRequest,
+) -> Outcome<proto::CommitResponse> {
+    let id = InodeId(request.inode);
+    let mut record = context.inode(id)?;
+    if !record.is_file() {
+        let code = if record.is_directory() { Code::IsDirectory } else { Code::Invalid };
+        return Err(inode_fault(code, id));
+    }
+    check_sizes(id, request)?;
+    context.answer_when_durable |= request.sync;
+    let generation = record.layout.as_ref().map_or(0, |layout| layout.generation);
+    // A report about an earlier life of the file is answered with the present one and changes nothing.
+    if request.generation == generation && apply(&mut record, request) {
+        let modified = request.modified.map(Timestamp::from).unwrap_or(context.now);
+        record.modified = Some(TimeRecord::from(modified));
+        context.touch(&mut record);
+        context.put_inode(id, &record);
+    }
+    Ok(proto::CommitResponse { inode: Some(context.inode_message(id, &record)?) })
+}
+
+fn check_sizes(id: InodeId, request: &proto::CommitRequest) -> Outcome<()> {
+    if request.size_at_least > limits::FILE_BYTES_MAX {
+        return Err(inode_fault(Code::TooLarge, id));
+    }
+    let inline = request.contents.as_ref().map_or(0, Vec::len);
+    if inline > limits::INLINE_BYTES_MAX {
+        return Err(Fault::new(Code::TooLarge, format!("inode {id}: {inline} bytes of inline contents")));
+    }
+    if request.generation != 0 && request.contents.is_some() {
+        return Err(Fault::new(Code::Invalid, format!("inode {id}: inline contents with a layout")));
+    }
+    Ok(())
+}
+
+/// Changes the record as reported; false when there was nothing to report.
+fn apply(record: &mut InodeRecord, request: &proto::CommitRequest) -> bool {
+    let before = (record.size, record.layout.as_ref().map(|l| l.written_slots), record.contents.len());
+    let inline = request.contents.as_ref().map_or(0, |contents| contents.len() as u64);
+    record.size = record.size.max(request.size_at_least).max(inline);
+    if let Some(layout) = &mut record.layout {
+        let slots = u64::MAX >> (64 - layout.targets.len().clamp(1, 64));
+        layout.written_slots |= request.written_slots & slots;
+        if request.drop_contents {
+            record.contents = Vec::new();
+        }
+    }
+    if let Some(contents) = &request.contents {
+        record.contents = contents.clone();
+    }
+    let after = (record.size, record.layout.as_ref().map(|l| l.written_slots), record.contents.len());
+    before != after || request.contents.is_some() || request.modified.is_some()
+}

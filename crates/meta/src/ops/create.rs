@@ -1,0 +1,105 @@
+//! Create: a new inode of any kind under a new name.
+
+use crate::context::{Context, checked_name};
+use crate::fault::{Outcome, name_fault};
+use crate::ops::layout;
+use crate::records::{EntryRecord, InodeRecord, TimeRecord};
+use vazao_model::{Code, FileKind, InodeId, limits};
+use vazao_wire::proto;
+use vazao_wire::service::Fault;
+
+const MODE_BITS: u32 = 0o7777;
+const SET_GROUP: u32 = 0o2000;
+
+pub(crate) fn run(
+    context: &mut Context<'_>,
+    request: &proto::CreateRequest,
+) -> Outcome<proto::CreateResponse> {
+    let parent = InodeId(request.parent);
+    let kind = FileKind::from_number(request.kind)
+        .ok_or_else(|| Fault::new(Code::Invalid, format!("inode kind {}", request.kind)))?;
+    let directory = context.directory(parent)?;
+    let name = checked_name(parent, &request.name)?;
+    check_contents(kind, parent, request)?;
+    if let Some(existing) = context.entry(parent, name)? {
+        return open_existing(context, kind, request, existing);
+    }
+    let id = context.service.next_inode()?;
+    let record = new_record(context, kind, request, &directory);
+    context.put_inode(id, &record);
+    context.put_entry(parent, name, &EntryRecord { inode: id.0, kind: request.kind });
+    context.touch_directory(parent);
+    if kind == FileKind::Directory {
+        context.add_subdirectories(parent, 1)?;
+        context.touch_directory(id);
+    }
+    context.inodes_delta += 1;
+    Ok(proto::CreateResponse { inode: Some(context.inode_message(id, &record)?), created: true })
+}
+
+fn check_contents(kind: FileKind, parent: InodeId, request: &proto::CreateRequest) -> Outcome<()> {
+    let length = request.contents.len();
+    let refused = match kind {
+        FileKind::Symlink if length == 0 => Some(Code::NotFound),
+        FileKind::Symlink if length > limits::PATH_BYTES_MAX => Some(Code::NameTooLong),
+        FileKind::Symlink => None,
+        FileKind::File => (length > limits::INLINE_BYTES_MAX).then_some(Code::TooLarge),
+        _ => (length > 0).then_some(Code::Invalid),
+    };
+    refused.map_or(Ok(()), |code| {
+        let fault = name_fault(code, parent, &request.name);
+        Err(Fault::new(code, format!("{} with {length} bytes of contents", fault.detail)))
+    })
+}
+
+fn open_existing(
+    context: &mut Context<'_>,
+    kind: FileKind,
+    request: &proto::CreateRequest,
+    existing: EntryRecord,
+) -> Outcome<proto::CreateResponse> {
+    let parent = InodeId(request.parent);
+    if request.exclusive || kind != FileKind::File {
+        return Err(name_fault(Code::Exists, parent, &request.name));
+    }
+    let id = InodeId(existing.inode);
+    let record = context.named_inode(id)?;
+    match record.file_kind() {
+        FileKind::File => {
+            let inode = context.inode_with_contents(id, record)?;
+            Ok(proto::CreateResponse { inode: Some(inode), created: false })
+        }
+        FileKind::Directory => Err(name_fault(Code::IsDirectory, parent, &request.name)),
+        _ => Err(name_fault(Code::Exists, parent, &request.name)),
+    }
+}
+
+fn new_record(
+    context: &Context<'_>,
+    kind: FileKind,
+    request: &proto::CreateRequest,
+    directory: &InodeRecord,
+) -> InodeRecord {
+    let now = TimeRecord::from(context.now);
+    let is_directory = kind == FileKind::Directory;
+    // inode(7): in a set-group-id directory new inodes take its group, and new directories the bit as well.
+    let inherits_group = directory.mode & SET_GROUP != 0;
+    let bit = if inherits_group && is_directory { SET_GROUP } else { 0 };
+    InodeRecord {
+        kind: kind.number(),
+        mode: request.mode & MODE_BITS | bit,
+        uid: request.uid,
+        gid: if inherits_group { directory.gid } else { request.gid },
+        size: request.contents.len() as u64,
+        links: 1,
+        device: request.device,
+        accessed: Some(now),
+        modified: (!is_directory).then_some(now),
+        changed: Some(now),
+        version: 1,
+        contents: request.contents.clone(),
+        parent: if is_directory { request.parent } else { 0 },
+        hint: layout::inherited(directory),
+        ..InodeRecord::default()
+    }
+}

@@ -1,0 +1,108 @@
+//! AssignLayout, SetLayoutHint, GetLayoutHint: where files' bytes go.
+//!
+//! A hint is inherited once, when an inode is created: the new inode takes what is in effect in its directory. A later
+//! change of the directory's hint concerns what is created later.
+
+use crate::context::Context;
+use crate::fault::{Outcome, inode_fault};
+use crate::numbers;
+use crate::records::{HintRecord, InodeRecord, LayoutRecord};
+use vazao_model::layout::{Layout, check_stripe_unit};
+use vazao_model::{Code, InodeId, LayoutHint, limits};
+use vazao_wire::proto;
+use vazao_wire::service::Fault;
+
+pub(crate) fn assign(
+    context: &mut Context<'_>,
+    request: &proto::AssignLayoutRequest,
+) -> Outcome<proto::AssignLayoutResponse> {
+    let id = InodeId(request.inode);
+    let mut record = context.inode(id)?;
+    if !record.is_file() {
+        let code = if record.is_directory() { Code::IsDirectory } else { Code::Invalid };
+        return Err(inode_fault(code, id));
+    }
+    if let Some(layout) = &record.layout {
+        return Ok(proto::AssignLayoutResponse { layout: Some(layout.into()) });
+    }
+    let hint = effective(record.hint.as_ref());
+    let targets = context.service.choose_targets(id, hint.width)?;
+    let (generation, wait) = numbers::next_generation(context.service.boot(), record.generation)?;
+    let layout = Layout::striped(generation, hint.stripe_unit_bytes, targets)
+        .map_err(|e| Fault::new(Code::Corrupt, format!("layout hint of inode {id}: {e}")))?;
+    let message = proto::Layout::from(&layout);
+    record.generation = generation;
+    record.layout = Some(LayoutRecord::from(message.clone()));
+    record.version += 1;
+    context.put_inode(id, &record);
+    context.answer_when_durable |= wait;
+    Ok(proto::AssignLayoutResponse { layout: Some(message) })
+}
+
+pub(crate) fn set_hint(
+    context: &mut Context<'_>,
+    request: &proto::SetLayoutHintRequest,
+) -> Outcome<proto::SetLayoutHintResponse> {
+    let id = InodeId(request.inode);
+    let hint = request.hint.unwrap_or_default();
+    if hint.stripe_unit_bytes != 0 {
+        let refuse = |e| Fault::new(Code::Invalid, format!("inode {id}: {e}"));
+        check_stripe_unit(hint.stripe_unit_bytes).map_err(refuse)?;
+    }
+    if hint.width as usize > limits::STRIPE_WIDTH_MAX {
+        let text = format!("inode {id}: stripe width {} is above {}", hint.width, limits::STRIPE_WIDTH_MAX);
+        return Err(Fault::new(Code::Invalid, text));
+    }
+    let mut record = context.inode(id)?;
+    if !record.is_directory() && !record.is_file() {
+        return Err(inode_fault(Code::Invalid, id));
+    }
+    if record.layout.is_some() {
+        let text = format!("inode {id}: its data is striped already, copy it to a new file");
+        return Err(Fault::new(Code::InUse, text));
+    }
+    let mut stored = record.hint.unwrap_or_default();
+    (stored.own_unit_bytes, stored.own_width) = (hint.stripe_unit_bytes, hint.width);
+    record.hint = Some(stored);
+    context.touch(&mut record);
+    context.put_inode(id, &record);
+    Ok(proto::SetLayoutHintResponse {})
+}
+
+pub(crate) fn get_hint(
+    context: &mut Context<'_>,
+    request: &proto::GetLayoutHintRequest,
+) -> Outcome<proto::GetLayoutHintResponse> {
+    let record = context.inode(InodeId(request.inode))?;
+    let own = record.hint.unwrap_or_default();
+    let hint = proto::LayoutHint { stripe_unit_bytes: own.own_unit_bytes, width: own.own_width };
+    let effective = effective(record.hint.as_ref());
+    Ok(proto::GetLayoutHintResponse { hint: Some(hint), effective: Some(effective.into()) })
+}
+
+/// What is in effect under these hints; a width of 0 means all targets.
+pub(crate) fn effective(hint: Option<&HintRecord>) -> LayoutHint {
+    let hint = hint.copied().unwrap_or_default();
+    let first = |a: u64, b: u64, c: u64| [a, b, c].into_iter().find(|&n| n != 0).unwrap_or(0);
+    LayoutHint {
+        stripe_unit_bytes: first(
+            hint.own_unit_bytes,
+            hint.inherited_unit_bytes,
+            limits::STRIPE_UNIT_BYTES_DEFAULT,
+        ),
+        width: if hint.own_width != 0 { hint.own_width } else { hint.inherited_width },
+    }
+}
+
+/// The hints of an inode created in `directory`.
+pub(crate) fn inherited(directory: &InodeRecord) -> Option<HintRecord> {
+    directory.hint.as_ref().map(|hint| {
+        let inherit = |own: u64, above: u64| if own != 0 { own } else { above };
+        HintRecord {
+            own_unit_bytes: 0,
+            own_width: 0,
+            inherited_unit_bytes: inherit(hint.own_unit_bytes, hint.inherited_unit_bytes),
+            inherited_width: inherit(hint.own_width.into(), hint.inherited_width.into()) as u32,
+        }
+    })
+}

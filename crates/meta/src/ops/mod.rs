@@ -1,0 +1,18 @@
+//! The operations, one file a family. Each runs in a transaction, may be run again, and does no outside I/O.
+
+pub(crate) mod attributes;
+pub(crate) mod cluster;
+pub(crate) mod commit;
+pub(crate) mod create;
+pub(crate) mod layout;
+pub(crate) mod link;
+pub(crate) mod list;
+pub(crate) mod lookup;
+pub(crate) mod open;
+pub(crate) mod rename;
+pub(crate) mod resolve;
+pub(crate) mod session;
+pub(crate) mod space;
+pub(crate) mod sync;
+pub(crate) mod unlink;
+pub(crate) mod xattr;

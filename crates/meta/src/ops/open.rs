@@ -1,0 +1,18 @@
+//! Open: attributes, layout and inline contents in one answer; with truncation, in one transaction.
+
+use crate::context::Context;
+use crate::fault::Outcome;
+use crate::ops::attributes::set_size;
+use vazao_model::InodeId;
+use vazao_wire::proto;
+
+pub(crate) fn run(context: &mut Context<'_>, request: &proto::OpenRequest) -> Outcome<proto::OpenResponse> {
+    let id = InodeId(request.inode);
+    let mut record = context.inode(id)?;
+    if request.truncate {
+        set_size(context, id, &mut record, 0)?;
+        context.touch(&mut record);
+        context.put_inode(id, &record);
+    }
+    Ok(proto::OpenResponse { inode: Some(context.inode_with_contents(id, record)?) })
+}

@@ -1,0 +1,137 @@
+//! OpenSession, RenewSession, CloseSession, Release: clients' stays, and the unlinked inodes they hold.
+//!
+//! These work on many records and take several transactions; each of them can be repeated.
+
+use crate::fault::Outcome;
+use crate::keys;
+use crate::ops::layout;
+use crate::orphans;
+use crate::records::{InodeRecord, SessionRecord, TimeRecord};
+use crate::service::MetaService;
+use crate::sessions;
+use vazao_model::ids::ROOT;
+use vazao_model::{InodeId, SessionId, limits};
+use vazao_wire::proto;
+
+/// Inodes let go in one transaction, which keeps it below the engine's limit.
+const RELEASES_AT_ONCE: usize = 128;
+
+/// Orphans asked about in one renewal; the next one continues after them.
+const ASKED_AT_ONCE: usize = 1024;
+
+/// Bytes of a client's own description that are kept.
+const CLIENT_BYTES_MAX: usize = 256;
+
+pub(crate) fn open(
+    service: &MetaService,
+    request: &proto::OpenSessionRequest,
+) -> Outcome<proto::OpenSessionResponse> {
+    let session = SessionId(service.random_number()?);
+    let client: String = request.client.chars().take(CLIENT_BYTES_MAX / 4).collect();
+    let (root, _) = service.transact(None, |context| {
+        let opened = Some(TimeRecord::from(context.now));
+        let record = SessionRecord { client: client.clone(), opened };
+        context.write(keys::session(session), &record);
+        sessions::advance_epoch(context)?;
+        context.inode(ROOT)
+    })?;
+    let root: InodeRecord = root?;
+    service.sessions().grant(session, service.clock().now_ns());
+    Ok(proto::OpenSessionResponse {
+        session: session.0,
+        lease_ms: limits::SESSION_LEASE_MS,
+        slots: limits::SESSION_SLOTS_MAX,
+        map: Some(service.map_message()),
+        volume_layout: Some(layout::effective(root.hint.as_ref()).into()),
+    })
+}
+
+pub(crate) fn renew(
+    service: &MetaService,
+    request: &proto::RenewSessionRequest,
+) -> Outcome<proto::RenewSessionResponse> {
+    let session = SessionId(request.session);
+    let lease = service.sessions().renew(session, service.clock().now_ns())?;
+    release_all(service, session, &request.not_held)?;
+    let orphans = orphans_to_ask(service, session, lease.asked_last)?;
+    service.sessions().set_asked_last(session, orphans.last().copied().unwrap_or(0));
+    let map = service.map_message();
+    Ok(proto::RenewSessionResponse { map: (map.epoch > request.epoch).then_some(map), orphans })
+}
+
+/// The next orphans after `asked_last`, starting over at the end.
+fn orphans_to_ask(service: &MetaService, session: SessionId, asked_last: u64) -> Outcome<Vec<u64>> {
+    let (pairs, _) = service.transact(Some(session), |context| {
+        let all = keys::asked_of(session);
+        let mut rest = all.clone();
+        rest.start = keys::after(&keys::asked(session, InodeId(asked_last)));
+        let mut pairs = context.scan(&rest, ASKED_AT_ONCE)?;
+        if pairs.len() < ASKED_AT_ONCE {
+            let before = all.start..rest.start;
+            pairs.extend(context.scan(&before, ASKED_AT_ONCE - pairs.len())?);
+        }
+        Ok(pairs)
+    })?;
+    Ok(pairs?.iter().filter_map(|(key, _)| keys::number(key, 1)).collect())
+}
+
+pub(crate) fn close(
+    service: &MetaService,
+    request: &proto::CloseSessionRequest,
+) -> Outcome<proto::CloseSessionResponse> {
+    end(service, SessionId(request.session))?;
+    Ok(proto::CloseSessionResponse {})
+}
+
+pub(crate) fn release(
+    service: &MetaService,
+    request: &proto::ReleaseRequest,
+) -> Outcome<proto::ReleaseResponse> {
+    release_all(service, SessionId(request.session), &request.inodes)?;
+    Ok(proto::ReleaseResponse {})
+}
+
+fn release_all(service: &MetaService, session: SessionId, inodes: &[u64]) -> Outcome<()> {
+    for part in inodes.chunks(RELEASES_AT_ONCE) {
+        let (done, _) = service.transact(Some(session), |context| {
+            part.iter().try_for_each(|&inode| orphans::release(context, session, InodeId(inode)))
+        })?;
+        done?;
+    }
+    Ok(())
+}
+
+/// Ends a session: lets go of what it may have held, then forgets its slots and itself.
+pub(crate) fn end(service: &MetaService, session: SessionId) -> Outcome<()> {
+    service.sessions().revoke(session);
+    let ended = end_records(service, session);
+    if ended.is_err() {
+        service.sessions().expire_later(session);
+    }
+    ended
+}
+
+fn end_records(service: &MetaService, session: SessionId) -> Outcome<()> {
+    loop {
+        let (finished, _) = service.transact(Some(session), |context| {
+            let held = context.scan(&keys::asked_of(session), RELEASES_AT_ONCE)?;
+            for inode in held.iter().filter_map(|(key, _)| keys::number(key, 1)) {
+                orphans::release(context, session, InodeId(inode))?;
+            }
+            if held.len() == RELEASES_AT_ONCE {
+                return Ok(false);
+            }
+            if context.exists(&keys::session(session))? {
+                context.delete(keys::session(session));
+                sessions::advance_epoch(context)?;
+            }
+            for (key, _) in context.scan(&keys::replies(session), limits::SESSION_SLOTS_MAX as usize)? {
+                context.delete(key);
+            }
+            Ok(true)
+        })?;
+        if finished? {
+            return Ok(());
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! The end of inodes: unlinked ones that somebody may have open, and the objects that files leave behind.
+//!
+//! The service does not follow opens. When an inode loses its last name, every session but the caller may have it open;
+//! each is asked with its next renewal, and the last one to let go ends the inode.
+
+use crate::context::Context;
+use crate::fault::Outcome;
+use crate::keys;
+use crate::ops::xattr;
+use crate::records::{InodeRecord, LayoutRecord, OrphanRecord, ReclaimObject, ReclaimRecord};
+use vazao_model::{InodeId, SessionId};
+
+/// Takes one name from an inode; returns how many are left. `held`: the caller has it open.
+pub(crate) fn drop_link(context: &mut Context<'_>, id: InodeId, held: bool) -> Outcome<u32> {
+    let mut record = context.named_inode(id)?;
+    record.links = record.links.saturating_sub(1);
+    context.touch(&mut record);
+    if record.links > 0 {
+        context.put_inode(id, &record);
+        return Ok(record.links);
+    }
+    let holders = possible_holders(context, held)?;
+    if holders.is_empty() {
+        end_inode(context, id, &record)?;
+        return Ok(0);
+    }
+    context.put_inode(id, &record);
+    holders.iter().for_each(|&session| context.write_raw(keys::asked(session, id), Vec::new()));
+    let sessions = holders.into_iter().map(|session| session.0).collect();
+    context.write(keys::orphan(id), &OrphanRecord { sessions });
+    Ok(0)
+}
+
+fn possible_holders(context: &mut Context<'_>, held: bool) -> Outcome<Vec<SessionId>> {
+    let service = context.service;
+    let all = service.sessions().all(context)?;
+    let caller = context.caller;
+    Ok(all.iter().copied().filter(|&session| held || Some(session) != caller).collect())
+}
+
+/// A session does not, or no longer, have an unlinked inode open.
+pub(crate) fn release(context: &mut Context<'_>, session: SessionId, id: InodeId) -> Outcome<()> {
+    if !context.exists(&keys::asked(session, id))? {
+        return Ok(());
+    }
+    context.delete(keys::asked(session, id));
+    let key = keys::orphan(id);
+    let Some(mut orphan) = context.read::<OrphanRecord>(&key, "orphan")? else { return Ok(()) };
+    orphan.sessions.retain(|&holder| holder != session.0);
+    if !orphan.sessions.is_empty() {
+        context.write(key, &orphan);
+        return Ok(());
+    }
+    context.delete(key);
+    match context.find_inode(id)? {
+        Some(record) => end_inode(context, id, &record),
+        None => Ok(()),
+    }
+}
+
+/// Removes all records of an inode; its objects are left to the reclaimer.
+fn end_inode(context: &mut Context<'_>, id: InodeId, record: &InodeRecord) -> Outcome<()> {
+    context.delete(keys::inode(id));
+    if record.is_directory() {
+        context.delete(keys::times(id));
+        context.delete(keys::subdirectories(id));
+    }
+    if record.xattr_names_bytes != 0 {
+        for name in xattr::names(context, id)? {
+            context.delete(keys::xattr(id, &name));
+        }
+    }
+    if let Some(layout) = &record.layout {
+        reclaim_objects(context, id, layout);
+    }
+    context.inodes_delta -= 1;
+    Ok(())
+}
+
+/// Writes down that the objects of a layout are to be removed: all slots, for a writer that never reported may have
+/// made some that `written_slots` does not know.
+pub(crate) fn reclaim_objects(context: &mut Context<'_>, id: InodeId, layout: &LayoutRecord) {
+    let slots = layout.targets.iter().zip(0..);
+    let objects = slots.map(|(&target, slot)| ReclaimObject { slot, target }).collect();
+    context.write(keys::reclaim(id, layout.generation), &ReclaimRecord { objects });
+}

@@ -1,0 +1,147 @@
+//! The reclaimer: has data servers remove the objects of files that are gone.
+//!
+//! A reclaim record stays until every server has said that its objects are removed; a server that is down is asked again by
+//! a later tick. Nothing is removed before the record is durable: power loss could otherwise bring back a file
+//! whose objects are gone.
+
+use crate::fault::Outcome;
+use crate::keys;
+use crate::records::{ReclaimObject, ReclaimRecord};
+use crate::service::MetaService;
+use prost::Message;
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+use vazao_model::{Code, TargetId};
+use vazao_wire::service::Fault;
+use vazao_wire::transport::{Transport, submit};
+use vazao_wire::{op, proto};
+
+/// Files in one round: their objects fit into one message a server.
+const FILES_AT_ONCE: usize = 128;
+
+/// Rounds in one tick, so that it ends.
+const ROUNDS_MAX: usize = 16;
+
+/// How long a server may take to remove the objects of one round.
+const DEADLINE_NS: u64 = 10_000_000_000;
+
+const NO_PANIC: &str = "no code panics while it holds this lock";
+
+/// Where the next round begins: records whose servers are down must not keep the others waiting.
+#[derive(Debug, Default)]
+pub(crate) struct Reclaimer {
+    cursor: Mutex<Option<Vec<u8>>>,
+}
+
+struct File {
+    key: Vec<u8>,
+    record: ReclaimRecord,
+}
+
+/// One tick's work.
+pub(crate) fn run(service: &MetaService, transport: &dyn Transport) -> Outcome<()> {
+    for _ in 0..ROUNDS_MAX {
+        let files = next_files(service)?;
+        let last_round = files.len() < FILES_AT_ONCE;
+        if !files.is_empty() {
+            service.engine().sync()?;
+            let removed = remove_objects(service, transport, &files)?;
+            write_back(service, &files, &removed)?;
+        }
+        if last_round {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// The next records after the cursor, which starts over at the end.
+fn next_files(service: &MetaService) -> Outcome<Vec<File>> {
+    let mut cursor = service.reclaimer().cursor.lock().expect(NO_PANIC);
+    let mut range = keys::reclaims();
+    if let Some(last) = &*cursor {
+        range.start = keys::after(last);
+    }
+    let (pairs, _) = service.transact(None, |context| context.scan(&range, FILES_AT_ONCE))?;
+    let pairs = pairs?;
+    *cursor = pairs.last().filter(|_| pairs.len() == FILES_AT_ONCE).map(|(key, _)| key.clone());
+    let decode = |(key, value): (Vec<u8>, Vec<u8>)| {
+        let record = ReclaimRecord::decode(value.as_slice())
+            .map_err(|e| Fault::new(Code::Corrupt, format!("reclaim record: {e}")))?;
+        Ok(File { key, record })
+    };
+    pairs.into_iter().map(decode).collect()
+}
+
+/// Asks all servers at once; returns the addresses of those that did it.
+fn remove_objects(service: &MetaService, transport: &dyn Transport, files: &[File]) -> Outcome<Vec<String>> {
+    let mut by_address: BTreeMap<String, Vec<proto::ObjectAddress>> = BTreeMap::new();
+    for file in files {
+        for object in &file.record.objects {
+            if let Some(address) = address_of(service, object) {
+                by_address.entry(address).or_default().push(object_address(file, object)?);
+            }
+        }
+    }
+    let deadline_ns = transport.clock().now_ns().saturating_add(DEADLINE_NS);
+    let calls: Vec<_> = by_address
+        .into_iter()
+        .map(|(address, objects)| {
+            let count = objects.len() as u64;
+            let request = proto::RemoveObjectsRequest { objects };
+            let call = submit::<op::RemoveObjects>(transport, &address, &request, &[], deadline_ns);
+            (address, count, call)
+        })
+        .collect();
+    let mut done = Vec::new();
+    for (address, count, call) in calls {
+        match call.wait() {
+            Ok(_) => {
+                service.metrics().objects_removed.add(count);
+                done.push(address);
+            }
+            Err(fault) => tracing::warn!(server = address, error = %fault, "objects stay for now"),
+        }
+    }
+    Ok(done)
+}
+
+fn address_of(service: &MetaService, object: &ReclaimObject) -> Option<String> {
+    let now_ns = service.clock().now_ns();
+    service.cluster().address_of(TargetId(object.target), now_ns).map(str::to_owned)
+}
+
+fn object_address(file: &File, object: &ReclaimObject) -> Outcome<proto::ObjectAddress> {
+    let number = |index| {
+        keys::number(&file.key, index).ok_or_else(|| Fault::new(Code::Corrupt, "reclaim record's key"))
+    };
+    Ok(proto::ObjectAddress {
+        target: object.target,
+        inode: number(0)?,
+        generation: u32::try_from(number(1)?).unwrap_or(u32::MAX),
+        slot: object.slot,
+        epoch: 0,
+        capability: Vec::new(),
+    })
+}
+
+/// Forgets the files that are done, and keeps of the others what is left.
+fn write_back(service: &MetaService, files: &[File], removed: &[String]) -> Outcome<()> {
+    let is_done = |object: &ReclaimObject| {
+        let known = service.cluster().knows(TargetId(object.target));
+        !known || address_of(service, object).is_some_and(|address| removed.contains(&address))
+    };
+    let (done, _) = service.transact(None, |context| {
+        for file in files {
+            let left: Vec<ReclaimObject> =
+                file.record.objects.iter().filter(|object| !is_done(object)).copied().collect();
+            if left.is_empty() {
+                context.delete(file.key.clone());
+            } else if left.len() < file.record.objects.len() {
+                context.write(file.key.clone(), &ReclaimRecord { objects: left });
+            }
+        }
+        Ok(())
+    })?;
+    done
+}

@@ -1,0 +1,265 @@
+//! What the values of the keys hold. Encoded as protocol buffers: a field that is new is absent in old records, a field
+//! that is gone is skipped. Tags are part of the format (`docs/on-disk.md`) and never reused.
+
+use prost::Message;
+use vazao_model::{FileKind, Timestamp};
+use vazao_wire::proto;
+
+/// A point in time.
+#[derive(Clone, Copy, PartialEq, Eq, Message)]
+pub(crate) struct TimeRecord {
+    #[prost(sint64, tag = "1")]
+    pub(crate) seconds: i64,
+    #[prost(uint32, tag = "2")]
+    pub(crate) nanoseconds: u32,
+}
+
+impl From<Timestamp> for TimeRecord {
+    fn from(t: Timestamp) -> TimeRecord {
+        TimeRecord { seconds: t.seconds, nanoseconds: t.nanoseconds }
+    }
+}
+
+impl From<TimeRecord> for proto::Timestamp {
+    fn from(t: TimeRecord) -> proto::Timestamp {
+        proto::Timestamp { seconds: t.seconds, nanoseconds: t.nanoseconds }
+    }
+}
+
+/// Where a file's bytes lie.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct LayoutRecord {
+    #[prost(uint32, tag = "1")]
+    pub(crate) generation: u32,
+    #[prost(uint32, tag = "2")]
+    pub(crate) distribution: u32,
+    #[prost(uint64, tag = "3")]
+    pub(crate) unit_bytes: u64,
+    #[prost(uint32, repeated, tag = "4")]
+    pub(crate) targets: Vec<u32>,
+    #[prost(fixed64, tag = "5")]
+    pub(crate) written_slots: u64,
+    #[prost(uint32, tag = "6")]
+    pub(crate) version: u32,
+}
+
+impl From<&LayoutRecord> for proto::Layout {
+    fn from(l: &LayoutRecord) -> proto::Layout {
+        proto::Layout {
+            generation: l.generation,
+            distribution: l.distribution,
+            unit_bytes: l.unit_bytes,
+            targets: l.targets.clone(),
+            written_slots: l.written_slots,
+            version: l.version,
+        }
+    }
+}
+
+impl From<proto::Layout> for LayoutRecord {
+    fn from(l: proto::Layout) -> LayoutRecord {
+        LayoutRecord {
+            generation: l.generation,
+            distribution: l.distribution,
+            unit_bytes: l.unit_bytes,
+            targets: l.targets,
+            written_slots: l.written_slots,
+            version: l.version,
+        }
+    }
+}
+
+/// An inode.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct InodeRecord {
+    #[prost(uint32, tag = "1")]
+    pub(crate) kind: u32,
+    #[prost(uint32, tag = "2")]
+    pub(crate) mode: u32,
+    #[prost(uint32, tag = "3")]
+    pub(crate) uid: u32,
+    #[prost(uint32, tag = "4")]
+    pub(crate) gid: u32,
+    #[prost(uint64, tag = "5")]
+    pub(crate) size: u64,
+    /// Names of it; of a directory 1 until it is removed.
+    #[prost(uint32, tag = "6")]
+    pub(crate) links: u32,
+    #[prost(uint32, tag = "7")]
+    pub(crate) device: u32,
+    #[prost(message, optional, tag = "8")]
+    pub(crate) accessed: Option<TimeRecord>,
+    /// Of a directory: absent, see [`DirectoryTimes`].
+    #[prost(message, optional, tag = "9")]
+    pub(crate) modified: Option<TimeRecord>,
+    #[prost(message, optional, tag = "10")]
+    pub(crate) changed: Option<TimeRecord>,
+    #[prost(uint64, tag = "11")]
+    pub(crate) version: u64,
+    /// Of the last layout: the next one's is larger.
+    #[prost(uint32, tag = "12")]
+    pub(crate) generation: u32,
+    #[prost(message, optional, tag = "13")]
+    pub(crate) layout: Option<LayoutRecord>,
+    /// A small file's bytes (zeros follow up to `size`), or a symbolic link's target.
+    #[prost(bytes = "vec", tag = "14")]
+    pub(crate) contents: Vec<u8>,
+    /// Of a directory: the one above.
+    #[prost(uint64, tag = "15")]
+    pub(crate) parent: u64,
+    #[prost(message, optional, tag = "16")]
+    pub(crate) hint: Option<HintRecord>,
+    /// Sum of the lengths of extended attributes' names; 0: there are none.
+    #[prost(uint32, tag = "17")]
+    pub(crate) xattr_names_bytes: u32,
+}
+
+impl InodeRecord {
+    /// Its type; unknown numbers cannot be stored by us and are shown as files.
+    pub(crate) fn file_kind(&self) -> FileKind {
+        FileKind::from_number(self.kind).unwrap_or_default()
+    }
+
+    pub(crate) fn is_directory(&self) -> bool {
+        self.kind == FileKind::Directory.number()
+    }
+
+    pub(crate) fn is_file(&self) -> bool {
+        self.kind == FileKind::File.number()
+    }
+}
+
+/// Layout hints: what was set on the inode, and what its parent's were in effect when it was created.
+#[derive(Clone, Copy, PartialEq, Eq, Message)]
+pub(crate) struct HintRecord {
+    #[prost(uint64, tag = "1")]
+    pub(crate) own_unit_bytes: u64,
+    #[prost(uint32, tag = "2")]
+    pub(crate) own_width: u32,
+    #[prost(uint64, tag = "3")]
+    pub(crate) inherited_unit_bytes: u64,
+    #[prost(uint32, tag = "4")]
+    pub(crate) inherited_width: u32,
+}
+
+/// An entry of a directory.
+#[derive(Clone, Copy, PartialEq, Eq, Message)]
+pub(crate) struct EntryRecord {
+    #[prost(uint64, tag = "1")]
+    pub(crate) inode: u64,
+    #[prost(uint32, tag = "2")]
+    pub(crate) kind: u32,
+}
+
+impl EntryRecord {
+    pub(crate) fn is_directory(&self) -> bool {
+        self.kind == FileKind::Directory.number()
+    }
+}
+
+/// Times of a directory's entries.
+#[derive(Clone, Copy, PartialEq, Eq, Message)]
+pub(crate) struct DirectoryTimes {
+    #[prost(message, optional, tag = "1")]
+    pub(crate) modified: Option<TimeRecord>,
+    #[prost(message, optional, tag = "2")]
+    pub(crate) changed: Option<TimeRecord>,
+    #[prost(uint64, tag = "3")]
+    pub(crate) version: u64,
+}
+
+/// A number: counters, epochs, subdirectories.
+#[derive(Clone, Copy, PartialEq, Eq, Message)]
+pub(crate) struct NumberRecord {
+    #[prost(uint64, tag = "1")]
+    pub(crate) value: u64,
+}
+
+/// Sessions that may have an unlinked inode open.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct OrphanRecord {
+    #[prost(fixed64, repeated, tag = "1")]
+    pub(crate) sessions: Vec<u64>,
+}
+
+/// Objects to be removed.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct ReclaimRecord {
+    /// Slot and target of each object that may still be there.
+    #[prost(message, repeated, tag = "1")]
+    pub(crate) objects: Vec<ReclaimObject>,
+}
+
+/// One of them.
+#[derive(Clone, Copy, PartialEq, Eq, Message)]
+pub(crate) struct ReclaimObject {
+    #[prost(uint32, tag = "1")]
+    pub(crate) slot: u32,
+    #[prost(uint32, tag = "2")]
+    pub(crate) target: u32,
+}
+
+/// A client's stay.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct SessionRecord {
+    #[prost(string, tag = "1")]
+    pub(crate) client: String,
+    #[prost(message, optional, tag = "2")]
+    pub(crate) opened: Option<TimeRecord>,
+}
+
+/// The last answer of a slot.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct ReplyRecord {
+    #[prost(uint64, tag = "1")]
+    pub(crate) sequence: u64,
+    #[prost(uint32, tag = "2")]
+    pub(crate) method: u32,
+    /// The encoded result, or a `Failure` when `failed`.
+    #[prost(bytes = "vec", tag = "3")]
+    pub(crate) answer: Vec<u8>,
+    #[prost(bool, tag = "4")]
+    pub(crate) failed: bool,
+}
+
+/// A member of the cluster.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct NodeRecord {
+    #[prost(string, tag = "1")]
+    pub(crate) name: String,
+    #[prost(string, tag = "2")]
+    pub(crate) address: String,
+    #[prost(uint32, repeated, tag = "3")]
+    pub(crate) roles: Vec<u32>,
+}
+
+/// A target of the cluster.
+#[derive(Clone, Copy, PartialEq, Eq, Message)]
+pub(crate) struct TargetRecord {
+    #[prost(uint32, tag = "1")]
+    pub(crate) node: u32,
+}
+
+/// The volume.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct VolumeRecord {
+    #[prost(fixed64, tag = "1")]
+    pub(crate) cluster_id: u64,
+    /// Key of the names' hash, 16 bytes.
+    #[prost(bytes = "vec", tag = "2")]
+    pub(crate) name_key: Vec<u8>,
+    /// Version of the schema: keys and records.
+    #[prost(uint32, tag = "3")]
+    pub(crate) schema: u32,
+}
+
+/// Membership.
+#[derive(Clone, Copy, PartialEq, Eq, Message)]
+pub(crate) struct MembershipRecord {
+    #[prost(uint64, tag = "1")]
+    pub(crate) epoch: u64,
+    #[prost(uint32, tag = "2")]
+    pub(crate) last_node: u32,
+    #[prost(uint32, tag = "3")]
+    pub(crate) last_target: u32,
+}

@@ -1,0 +1,455 @@
+//! The service: opens the volume, runs transactions, answers requests, and does in `tick` what nobody asks for.
+
+use crate::answer::{Settled, deliver};
+use crate::cluster::Cluster;
+use crate::context::Context;
+use crate::dispatch;
+use crate::engine::{self, Background, Commit, Engine, EngineOptions, Position};
+use crate::fault::Outcome;
+use crate::keys::{self, NAME_HASH_BITS};
+use crate::metrics::Metrics;
+use crate::names::NameHash;
+use crate::numbers::{self, InodeNumbers};
+use crate::once::{self, Repeatable};
+use crate::random::Random;
+use crate::reclaim::Reclaimer;
+use crate::records::{InodeRecord, NumberRecord, TimeRecord, VolumeRecord};
+use crate::sessions::{self, Sessions};
+use prost::Message;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+use vazao_disk::Disk;
+use vazao_meter::{Accounts, Cause, Clock, Exposition};
+use vazao_model::ids::ROOT;
+use vazao_model::{Code, FileKind, InodeId, Role, SessionId, TargetId};
+use vazao_wire::proto;
+use vazao_wire::service::{Fault, Request, Responder, Service};
+use vazao_wire::transport::Transport;
+use vazao_wire::{Method, Operation};
+
+/// Version of keys and records.
+const SCHEMA: u32 = 1;
+
+/// Runs of one operation before its caller is told to try later. Each conflict means that another one succeeded.
+const ATTEMPTS_MAX: u32 = 100;
+
+const NO_PANIC: &str = "no code panics while it holds this lock";
+
+/// How a metadata service is opened.
+#[derive(Clone, Debug)]
+pub struct MetaOptions {
+    /// `embedded`, or `memory` for a volume that ends with the process.
+    pub engine: String,
+    /// Name of this node in the cluster map.
+    pub name: String,
+    /// Address that clients and data servers reach it at.
+    pub address: String,
+    /// Threads for syncs and checkpoints, or none.
+    pub background: Background,
+    /// Seed of all randomness, for simulation; `None` takes the kernel's.
+    pub seed: Option<u64>,
+    /// A checkpoint starts when changes in memory exceed this many bytes.
+    pub overlay_bytes_max: usize,
+    /// Memory for pages of the checkpoint.
+    pub cache_bytes: usize,
+    /// Bits of a name's hash, at most 62; tests use fewer to make collisions.
+    pub name_hash_bits: u32,
+}
+
+impl Default for MetaOptions {
+    fn default() -> MetaOptions {
+        MetaOptions {
+            engine: "embedded".to_owned(),
+            name: "meta".to_owned(),
+            address: "127.0.0.1:0".to_owned(),
+            background: Background::Threads,
+            seed: None,
+            overlay_bytes_max: 24 << 20,
+            cache_bytes: 48 << 20,
+            name_hash_bits: NAME_HASH_BITS,
+        }
+    }
+}
+
+/// The metadata service of one volume.
+pub struct MetaService {
+    engine: Arc<dyn Engine>,
+    clock: Arc<dyn Clock>,
+    names: NameHash,
+    random: Random,
+    numbers: Arc<InodeNumbers>,
+    boot: u64,
+    last_stamp_ns: AtomicU64,
+    inodes_in_use: AtomicI64,
+    inodes_written: AtomicI64,
+    cluster: Mutex<Cluster>,
+    sessions: Sessions,
+    metrics: Metrics,
+    reclaimer: Reclaimer,
+}
+
+impl std::fmt::Debug for MetaService {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("MetaService").field("boot", &self.boot).finish_non_exhaustive()
+    }
+}
+
+impl MetaService {
+    /// Opens the volume on `disk`, or creates it there when the directory is empty. Errors: the directory is in use by
+    /// another process, of another format, damaged, or the disk fails.
+    pub fn open(
+        disk: Arc<dyn Disk>,
+        options: MetaOptions,
+        clock: Arc<dyn Clock>,
+    ) -> Result<Arc<MetaService>, Fault> {
+        let random = Random::new(options.seed);
+        let metrics = Metrics::new();
+        let engine_options = EngineOptions {
+            disk,
+            clock: Arc::clone(&clock),
+            background: options.background,
+            overlay_bytes_max: options.overlay_bytes_max,
+            cache_bytes: options.cache_bytes,
+            identity: random.number()?,
+            accounts: Arc::clone(&metrics.accounts),
+        };
+        let engine = engine::open(&options.engine, engine_options)?;
+        let volume = open_volume(&*engine, &random, &*clock)?;
+        let bits = options.name_hash_bits.clamp(1, NAME_HASH_BITS);
+        let service = MetaService {
+            names: NameHash::new(&volume.name_key, bits)?,
+            boot: numbers::count_boot(&*engine)?,
+            numbers: InodeNumbers::open(&*engine)?,
+            engine,
+            clock,
+            random,
+            last_stamp_ns: AtomicU64::new(0),
+            inodes_in_use: AtomicI64::new(0),
+            inodes_written: AtomicI64::new(0),
+            cluster: Mutex::new(Cluster::default()),
+            sessions: Sessions::default(),
+            metrics,
+            reclaimer: Reclaimer::default(),
+        };
+        service.load(volume.cluster_id, &options)?;
+        service.engine.sync()?;
+        Ok(Arc::new(service))
+    }
+
+    /// Reads what is kept in memory, and enters this node into the map.
+    fn load(&self, cluster_id: u64, options: &MetaOptions) -> Outcome<()> {
+        let now_ns = self.clock.now_ns();
+        let (loaded, _) = self.transact(None, |context| {
+            let cluster = Cluster::load(context, cluster_id, now_ns)?;
+            let used: Option<NumberRecord> = context.read(keys::INODES_IN_USE, "inodes in use")?;
+            Ok((cluster, used.map_or(1, |used| used.value), sessions::load(context)?))
+        })?;
+        let (cluster, used, open) = loaded?;
+        self.inodes_in_use.store(i64::try_from(used).unwrap_or(i64::MAX), Ordering::Relaxed);
+        open.into_iter().for_each(|session| self.sessions.grant(session, now_ns));
+        *self.cluster() = cluster;
+        let (own, _) = self.register_node(&proto::RegisterNodeRequest {
+            cluster_id,
+            node: self.node_named(&options.name),
+            name: options.name.clone(),
+            address: options.address.clone(),
+            roles: vec![Role::Meta as u32],
+            targets: Vec::new(),
+        })?;
+        self.cluster().set_own(vazao_model::NodeId(own.node));
+        Ok(())
+    }
+
+    fn node_named(&self, name: &str) -> u32 {
+        let map = self.cluster().map(0);
+        map.nodes.iter().find(|node| node.name == name).map_or(0, |node| node.id.0)
+    }
+
+    // ---- what operations use ----
+
+    pub(crate) fn engine(&self) -> &dyn Engine {
+        &*self.engine
+    }
+
+    pub(crate) fn clock(&self) -> &dyn Clock {
+        &*self.clock
+    }
+
+    pub(crate) fn names(&self) -> &NameHash {
+        &self.names
+    }
+
+    pub(crate) fn sessions(&self) -> &Sessions {
+        &self.sessions
+    }
+
+    pub(crate) fn metrics(&self) -> &Metrics {
+        &self.metrics
+    }
+
+    pub(crate) fn reclaimer(&self) -> &Reclaimer {
+        &self.reclaimer
+    }
+
+    pub(crate) fn boot(&self) -> u64 {
+        self.boot
+    }
+
+    pub(crate) fn random_number(&self) -> Outcome<u64> {
+        self.random.number()
+    }
+
+    pub(crate) fn cluster(&self) -> MutexGuard<'_, Cluster> {
+        self.cluster.lock().expect(NO_PANIC)
+    }
+
+    pub(crate) fn map_message(&self) -> proto::ClusterMap {
+        (&self.cluster().map(self.clock.now_ns())).into()
+    }
+
+    pub(crate) fn choose_targets(&self, inode: InodeId, width: u32) -> Outcome<Vec<TargetId>> {
+        self.cluster().choose(inode, width, self.clock.now_ns())
+    }
+
+    pub(crate) fn next_inode(&self) -> Outcome<InodeId> {
+        self.numbers.next(&*self.engine)
+    }
+
+    /// Wall time that never stands still nor goes back while the service runs.
+    pub(crate) fn stamp_ns(&self) -> u64 {
+        let wall = self.clock.wall_ns();
+        let next = |last: u64| Some(wall.max(last + 1));
+        let last = self.last_stamp_ns.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next);
+        last.map_or(wall, |last| wall.max(last + 1))
+    }
+
+    pub(crate) fn count_inodes(&self, delta: i64) {
+        self.inodes_in_use.fetch_add(delta, Ordering::Relaxed);
+    }
+
+    /// Inodes in use. After a crash it may be off by what was created or removed since the last tick.
+    pub(crate) fn inodes_in_use(&self) -> u64 {
+        self.inodes_in_use.load(Ordering::Relaxed).max(1).unsigned_abs()
+    }
+
+    /// Runs `work` as one transaction, again and again until nothing it read changed under it. A failed `work` writes
+    /// nothing, and its failure is a true one.
+    pub(crate) fn transact<T>(
+        &self,
+        caller: Option<SessionId>,
+        mut work: impl FnMut(&mut Context<'_>) -> Outcome<T>,
+    ) -> Outcome<(Outcome<T>, Position)> {
+        for _ in 0..ATTEMPTS_MAX {
+            let mut context = Context::begin(self, caller);
+            let outcome = work(&mut context);
+            if outcome.is_err() {
+                context.discard_writes();
+            }
+            match context.commit()? {
+                Commit::Done(position) => return Ok((outcome, position)),
+                Commit::Conflict => self.metrics.conflicts.add(1),
+            }
+        }
+        Err(Fault::new(Code::Conflict, format!("{ATTEMPTS_MAX} attempts of one transaction")))
+    }
+
+    /// Answers a request that changes nothing.
+    pub(crate) fn view<O: Operation>(
+        &self,
+        message: &[u8],
+        run: fn(&mut Context<'_>, &O::Request) -> Outcome<O::Response>,
+    ) -> Outcome<Vec<u8>> {
+        let request = decode::<O>(message)?;
+        let (outcome, _) = self.transact(None, |context| run(context, &request))?;
+        outcome.map(|response| response.encode_to_vec())
+    }
+
+    /// Answers a request that may have been answered before.
+    pub(crate) fn change<O: Operation>(
+        &self,
+        message: &[u8],
+        run: fn(&mut Context<'_>, &O::Request) -> Outcome<O::Response>,
+    ) -> Outcome<Settled>
+    where
+        O::Request: Repeatable,
+    {
+        let request = decode::<O>(message)?;
+        let once = request.once().copied();
+        let caller = once.as_ref().map(|once| SessionId(once.session));
+        let mut wait = false;
+        let (answer, position) = self.transact(caller, |context| {
+            if let Some(once) = &once
+                && let Some(first) = once::replay(context, once, O::METHOD)?
+            {
+                // Whether the first answer had to wait is not known any more.
+                wait = true;
+                return Ok(first);
+            }
+            let answer = run(context, &request).map(|response| response.encode_to_vec());
+            if answer.is_err() {
+                context.discard_writes();
+            }
+            wait = context.answer_when_durable;
+            if let Some(once) = &once {
+                once::remember(context, once, O::METHOD, &answer);
+            }
+            Ok(answer)
+        })?;
+        Ok(Settled { answer: answer?, durable_at: wait.then_some(position) })
+    }
+
+    /// Works a node's announcement into the membership; the position is that of the change, if there was one.
+    pub(crate) fn register_node(
+        &self,
+        request: &proto::RegisterNodeRequest,
+    ) -> Outcome<(proto::RegisterNodeResponse, Option<Position>)> {
+        let mut cluster = self.cluster();
+        let (next, joined) = cluster.joined(request, self.clock.now_ns())?;
+        let mut changed_at = None;
+        if joined.is_change() {
+            let (written, position) = self.transact(None, |context| next.write(context, &joined))?;
+            written?;
+            changed_at = Some(position);
+        }
+        *cluster = next;
+        Ok((joined.response, changed_at))
+    }
+
+    // ---- for the daemon ----
+
+    /// The id of the cluster, given at creation.
+    pub fn cluster_id(&self) -> u64 {
+        self.cluster().map(0).cluster_id
+    }
+
+    /// What has to be done from time to time, every second or so: sessions that ran out, objects of deleted files
+    /// (through `transport`), and without background threads the engine's own work. Waits for data servers; failures
+    /// are logged and tried again by the next tick.
+    pub fn tick(&self, transport: &dyn Transport) {
+        let now_ns = self.clock.now_ns();
+        self.logged("maintenance", self.engine.maintain().map_err(Fault::from));
+        for session in self.sessions.expired(now_ns) {
+            tracing::info!(%session, "session expired");
+            self.logged("end of a session", crate::ops::session::end(self, session));
+        }
+        self.logged("count of inodes", self.write_inodes_in_use());
+        self.logged("removal of objects", crate::reclaim::run(self, transport));
+        self.logged("log", self.engine.flush().map_err(Fault::from));
+    }
+
+    fn logged(&self, what: &str, outcome: Outcome<()>) {
+        if let Err(fault) = outcome {
+            tracing::warn!(error = %fault, "{what} failed, to be tried again");
+        }
+    }
+
+    fn write_inodes_in_use(&self) -> Outcome<()> {
+        let value = self.inodes_in_use();
+        let written = i64::try_from(value).unwrap_or(i64::MAX);
+        if self.inodes_written.swap(written, Ordering::Relaxed) == written {
+            return Ok(());
+        }
+        let key = keys::INODES_IN_USE.to_vec();
+        let (done, _) = self.transact(None, |context| {
+            context.write(key.clone(), &NumberRecord { value });
+            Ok(())
+        })?;
+        done
+    }
+
+    /// Makes everything durable, writes a checkpoint and releases the directory. Later requests are refused.
+    pub fn close(&self) -> Result<(), Fault> {
+        self.write_inodes_in_use()?;
+        Ok(self.engine.close()?)
+    }
+
+    /// Where this service's time went.
+    pub fn accounts(&self) -> Arc<Accounts> {
+        Arc::clone(&self.metrics.accounts)
+    }
+
+    /// Adds this service's counters and histograms to a page of metrics.
+    pub fn expose(&self, exposition: &mut Exposition) {
+        self.metrics.expose(exposition);
+        let figures = self.engine.figures();
+        let mut gauge = |name: &str, help: &str, value: f64| exposition.gauge(name, help, &[], value);
+        gauge("vazao_meta_sessions", "Clients with a lease.", self.sessions.count() as f64);
+        gauge("vazao_meta_inodes", "Inodes in use.", self.inodes_in_use() as f64);
+        gauge("vazao_meta_overlay_bytes", "Changes not yet in a checkpoint.", figures.overlay_bytes as f64);
+        let unsynced = figures.position.saturating_sub(figures.durable);
+        gauge("vazao_meta_unsynced_commits", "Commits that power loss would take.", unsynced as f64);
+        let mut counter =
+            |name: &str, help: &str, value: u64| exposition.counter(name, help, &[], value as f64);
+        counter("vazao_meta_commits_total", "Commits since the volume was created.", figures.position);
+        counter("vazao_meta_log_bytes_total", "Bytes written to the log.", figures.log_bytes);
+        counter("vazao_meta_syncs_total", "Syncs of the log.", figures.syncs);
+        counter("vazao_meta_checkpoints_total", "Checkpoints finished.", figures.checkpoints);
+    }
+}
+
+impl Service for MetaService {
+    fn handle(&self, request: Request<'_>, responder: &mut dyn Responder) {
+        let started_ns = self.clock.now_ns();
+        let settled = dispatch::run(self, request.method, request.message)
+            .unwrap_or_else(|fault| Settled::now(Err(fault)));
+        let failed = settled.answer.is_err();
+        if let Err(fault) = &settled.answer
+            && matches!(fault.code, Code::Corrupt | Code::Io | Code::Internal)
+        {
+            tracing::error!(request = request.id, method = request.method.name(), error = %fault, "failed");
+        }
+        deliver(&*self.engine, settled, responder);
+        let spent_ns = self.clock.now_ns().saturating_sub(started_ns);
+        self.metrics.record(request.method, spent_ns, failed);
+        self.metrics.accounts.charge(Cause::Compute, spent_ns);
+    }
+
+    fn flush(&self) -> Result<(), Fault> {
+        Ok(self.engine.flush()?)
+    }
+}
+
+/// Decodes a request's arguments.
+pub(crate) fn decode<O: Operation>(message: &[u8]) -> Outcome<O::Request> {
+    O::Request::decode(message)
+        .map_err(|e| Fault::new(Code::BadRequest, format!("arguments of {}: {e}", Method::name(O::METHOD))))
+}
+
+/// The volume's record; a new volume gets its root directory as well.
+fn open_volume(engine: &dyn Engine, random: &Random, clock: &dyn Clock) -> Outcome<VolumeRecord> {
+    let mut transaction = engine.begin();
+    if let Some(bytes) = transaction.get(keys::VOLUME)? {
+        let volume = VolumeRecord::decode(bytes.as_slice())
+            .map_err(|e| Fault::new(Code::Corrupt, format!("volume record: {e}")))?;
+        if volume.schema != SCHEMA {
+            let text = format!("metadata of schema {}: this program reads schema {SCHEMA}", volume.schema);
+            return Err(Fault::new(Code::VersionMismatch, text));
+        }
+        return Ok(volume);
+    }
+    let name_key = [random.number()?.to_le_bytes(), random.number()?.to_le_bytes()].concat();
+    let volume = VolumeRecord { cluster_id: random.number()?, name_key, schema: SCHEMA };
+    transaction.put(keys::VOLUME.to_vec(), volume.encode_to_vec());
+    let now_ns = clock.wall_ns();
+    let now =
+        TimeRecord { seconds: (now_ns / 1_000_000_000) as i64, nanoseconds: (now_ns % 1_000_000_000) as u32 };
+    let root = InodeRecord {
+        kind: FileKind::Directory.number(),
+        mode: 0o755,
+        links: 1,
+        parent: ROOT.0,
+        accessed: Some(now),
+        changed: Some(now),
+        version: 1,
+        ..InodeRecord::default()
+    };
+    let times = crate::records::DirectoryTimes { modified: Some(now), changed: Some(now), version: now_ns };
+    transaction.put(keys::inode(ROOT), root.encode_to_vec());
+    transaction.put(keys::times(ROOT), times.encode_to_vec());
+    match transaction.commit()? {
+        Commit::Done(_) => Ok(volume),
+        Commit::Conflict => {
+            Err(Fault::new(Code::Conflict, "another service creates this volume: start again"))
+        }
+    }
+}

@@ -1,0 +1,4 @@
+//! Tests of the service: what every operation promises, over both engines.
+
+mod harness;
+mod namespace;
