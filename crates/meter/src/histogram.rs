@@ -93,7 +93,9 @@ mod tests {
         }
 
         #[test]
-        fn quantiles_are_near_those_of_the_sorted_values(mut values in proptest::collection::vec(1u64..1 << 40, 1..300), q in 0.0f64..1.0) {
+        fn quantiles_are_near_those_of_the_sorted_values(
+            mut values in proptest::collection::vec(1u64..1 << 40, 1..300), q in 0.0f64..1.0,
+        ) {
             let histogram = Histogram::default();
             values.iter().for_each(|&v| histogram.record(v));
             values.sort_unstable();

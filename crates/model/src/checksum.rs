@@ -122,7 +122,9 @@ mod tests {
 
         #[test]
         fn a_flipped_bit_is_found_in_its_piece(
-            offset in 0u64..1 << 18, mut bytes in proptest::collection::vec(any::<u8>(), 1..200_000), at in any::<prop::sample::Index>(),
+            offset in 0u64..1 << 18,
+            mut bytes in proptest::collection::vec(any::<u8>(), 1..200_000),
+            at in any::<prop::sample::Index>(),
         ) {
             let checksums = piece_checksums(offset, &bytes);
             prop_assert_eq!(first_mismatch(offset, &bytes, &checksums), None);

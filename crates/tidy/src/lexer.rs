@@ -54,7 +54,8 @@ fn next_special(bytes: &[u8], at: usize) -> Option<(Token, usize)> {
     }
 }
 
-/// True when the byte before `at` belongs to an identifier other than the `b` or `c` that may stand before a raw string.
+/// True when the byte before `at` belongs to an identifier other than the `b` or `c` that may stand before a raw
+/// string.
 fn follows_identifier(bytes: &[u8], at: usize) -> bool {
     let is_word = |&b: &u8| b.is_ascii_alphanumeric() || b == b'_';
     let word = bytes[..at].iter().rev().take_while(|b| is_word(b)).count();

@@ -2,7 +2,8 @@
 //!
 //! `docs/formats.lock` has a hash of each source file that defines such bytes, without comments, white space and tests,
 //! and of the document. When a hash of a source changes, somebody has to look at the document, and then
-//! `./x tidy --accept` records the new state. It cannot know whether bytes changed; it makes sure that the question was asked.
+//! `./x tidy --accept` records the new state. It cannot know whether bytes changed; it makes sure that the question
+//! was asked.
 
 use crate::lexer::{Token, tokens};
 use crate::tree::{Finding, SourceFile, Tree};
