@@ -1,3 +1,33 @@
-//! The vazao command.
+//! The `vazao` command: daemons, whole clusters of them on one machine, and the habits of the Unix commands for the volume.
+//!
+//! Each command is one file under `commands/`. A command translates the command line into calls of the client library and
+//! their results into text or JSON; what another door would need too belongs to the library.
 
-fn main() {}
+mod cli;
+mod cluster;
+mod commands;
+mod context;
+mod copy;
+mod failure;
+mod format;
+mod location;
+mod logging;
+mod node;
+mod output;
+mod parallel;
+mod signals;
+mod walk;
+
+use clap::Parser;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let line = cli::Line::parse();
+    match commands::run(line) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            failure::report(&failure);
+            ExitCode::from(failure.exit_code())
+        }
+    }
+}

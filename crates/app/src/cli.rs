@@ -1,0 +1,131 @@
+//! The command line: its commands, and the options that all of them have.
+
+use crate::commands;
+use clap::{ArgAction, Args, Parser, Subcommand};
+use std::path::PathBuf;
+
+const AFTER_HELP: &str = "\
+Paths: vz:/a/b is in the volume, anything else on this machine.
+Exit codes: 0 done, 1 failed, 2 wrong usage.
+
+Examples:
+  vazao up --dir /tmp/v --detach        a cluster on this machine
+  export VAZAO_CLUSTER=/tmp/v/client.toml
+  vazao cp -r ~/data vz:/               copy in
+  vazao ls -lh vz:/data
+  vazao mount vz:/ /mnt/v               use it with any program
+  vazao down --dir /tmp/v               stop; the next up has everything back";
+
+/// A parallel file system and data mover that tells where the bottleneck is.
+#[derive(Debug, Parser)]
+#[command(name = "vazao", version, disable_help_flag = true, disable_version_flag = true, after_help = AFTER_HELP)]
+pub(crate) struct Line {
+    #[command(flatten)]
+    pub(crate) common: Common,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// What every command understands.
+#[derive(Clone, Debug, Default, Args)]
+pub(crate) struct Common {
+    /// Which cluster: its client.toml [default: $VAZAO_CLUSTER, else ~/.config/vazao/client.toml]
+    #[arg(long, global = true, value_name = "FILE", help_heading = "Common options")]
+    pub(crate) cluster: Option<PathBuf>,
+    /// Log level: error, warn, info, debug or trace [default: $VAZAO_LOG, else warn; info for serve]
+    #[arg(long, global = true, value_name = "LEVEL", help_heading = "Common options")]
+    pub(crate) log: Option<String>,
+    /// Print help
+    #[arg(long, global = true, action = ArgAction::Help, help_heading = "Common options")]
+    help: Option<bool>,
+}
+
+/// What every command that prints results understands. Not among the common options, because the laboratory's
+/// `--json` names a file.
+#[derive(Clone, Copy, Debug, Default, Args)]
+pub(crate) struct Results {
+    /// Print results as JSON; lists have one object a line
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// One command each; its file under `commands/` has the same name.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Start a cluster on this machine: one metadata service and some data servers
+    Up(commands::up::Arguments),
+    /// Stop a cluster that `up` started
+    Down(commands::down::Arguments),
+    /// Run one node with the roles its configuration names
+    Serve(commands::serve::Arguments),
+    /// Show the volume as a directory of this machine
+    Mount(commands::mount::Arguments),
+    /// Take a mount away
+    Umount(commands::umount::Arguments),
+    /// List directories
+    Ls(commands::ls::Arguments),
+    /// Show the attributes of files
+    Stat(commands::stat::Arguments),
+    /// Write files to standard output
+    Cat(commands::cat::Arguments),
+    /// Make directories
+    Mkdir(commands::mkdir::Arguments),
+    /// Remove files or trees
+    Rm(commands::rm::Arguments),
+    /// Rename or move within the volume
+    Mv(commands::mv::Arguments),
+    /// Give a file a further name, or make a symbolic link
+    Ln(commands::ln::Arguments),
+    /// Show the space of the volume
+    Df(commands::df::Arguments),
+    /// Show the space that files and directories take
+    Du(commands::du::Arguments),
+    /// Copy files and trees into, out of and within the volume
+    Cp(commands::cp::Arguments),
+    /// Show which targets hold a file's bytes, or set how new files in a directory are striped
+    Layout(commands::layout::Arguments),
+    /// Show nodes, targets and space, and what to do about each trouble
+    Status(commands::status::Arguments),
+    /// Benchmarks and experiments
+    Lab(commands::lab::Arguments),
+    /// Show the version and the formats it understands
+    Version(commands::version::Arguments),
+    /// Start a cluster, move data through it, compare, measure, clean up
+    #[command(hide = true)]
+    Demo(commands::demo::Arguments),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_contradicts_itself_nowhere() {
+        Line::command().debug_assert();
+    }
+
+    #[test]
+    fn every_command_has_examples_in_its_help() {
+        for command in Line::command().get_subcommands() {
+            let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+            let group = command.has_subcommands();
+            assert!(group || help.contains("Example"), "vazao {} has no example", command.get_name());
+        }
+    }
+
+    #[test]
+    fn h_means_human_sizes_where_the_unix_commands_have_it_so() {
+        for command in ["ls", "du"] {
+            let line = Line::try_parse_from(["vazao", command, "-h", "vz:/"]);
+            assert!(line.is_ok(), "{command}: {line:?}");
+        }
+        assert!(Line::try_parse_from(["vazao", "df", "-h"]).is_ok());
+    }
+
+    #[test]
+    fn common_options_are_understood_after_the_command() {
+        let line = Line::try_parse_from(["vazao", "ls", "vz:/", "--cluster", "/c.toml"]).expect("valid");
+        assert_eq!(line.common.cluster, Some(PathBuf::from("/c.toml")));
+    }
+}

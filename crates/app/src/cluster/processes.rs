@@ -1,0 +1,176 @@
+//! The processes of a one-machine cluster: started, waited for, watched, stopped. Never one that is not the cluster's own.
+
+use super::directory::NodePlace;
+use crate::failure::{At, Failure, Outcome};
+use crate::node::files::Notice;
+use crate::signals::Stop;
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use std::fs::{self, File, OpenOptions};
+use std::os::fd::OwnedFd;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+use vazao_meter::Clock;
+
+/// How often a state is looked at while something is waited for.
+const POLL: Duration = Duration::from_millis(20);
+
+/// A node may have a long log to read before it serves.
+const START_S_MAX: u64 = 120;
+
+/// A node that has not stopped by then is killed; its data is as safe as after a power loss.
+const STOP_S_MAX: u64 = 10;
+
+/// A log above this size is put aside when its node starts.
+const LOG_BYTES_MAX: u64 = 16 << 20;
+
+/// Lines of a log that are shown when its node has died.
+const LAST_LINES: usize = 12;
+
+/// A node that this process started.
+pub(crate) struct Started {
+    /// Which node.
+    pub(crate) place: NodePlace,
+    /// Its process. Its standard input is ours to keep open: a node in the foreground stops when it closes.
+    pub(crate) child: Child,
+}
+
+/// How nodes are started.
+#[derive(Clone, Debug)]
+pub(crate) struct StartOptions {
+    /// They go on when this process ends.
+    pub(crate) detach: bool,
+    /// Without a cluster key.
+    pub(crate) insecure: bool,
+    /// Log level, where given.
+    pub(crate) log: Option<String>,
+}
+
+/// Starts a node's process; it is not serving yet.
+pub(crate) fn start(place: &NodePlace, options: &StartOptions) -> Outcome<Started> {
+    use std::os::unix::process::CommandExt;
+    let program = std::env::current_exe().at("finding this program")?;
+    let log = open_log(place)?;
+    let mut command = Command::new(program);
+    command.arg("serve").arg("--config").arg(place.config_file());
+    if options.insecure {
+        command.arg("--insecure");
+    }
+    if let Some(level) = &options.log {
+        command.args(["--log", level]);
+    }
+    if !options.detach {
+        command.arg("--until-stdin-closes");
+    }
+    command.stdin(if options.detach { Stdio::null() } else { Stdio::piped() });
+    command.stdout(Stdio::null()).stderr(log);
+    // A process group of its own: a Ctrl-C at the terminal reaches us, and we stop the nodes in order.
+    let child = command.process_group(0).spawn().at(format!("starting {}", place.name))?;
+    Ok(Started { place: place.clone(), child })
+}
+
+fn open_log(place: &NodePlace) -> Outcome<File> {
+    let shown = place.log.display();
+    if fs::metadata(&place.log).is_ok_and(|log| log.len() > LOG_BYTES_MAX) {
+        fs::rename(&place.log, place.log.with_extension("log.1")).at(&shown)?;
+    }
+    OpenOptions::new().create(true).append(true).open(&place.log).at(&shown)
+}
+
+/// Waits until a node serves and, if it is a data server, is registered.
+pub(crate) fn wait_ready(started: &mut Started, clock: &dyn Clock, stop: &Stop) -> Outcome<Notice> {
+    let deadline_ns = clock.now_ns() + START_S_MAX * 1_000_000_000;
+    let name = started.place.name.clone();
+    loop {
+        if let Some(notice) = started.place.notice().filter(|notice| notice.pid == started.child.id()) {
+            return Ok(notice);
+        }
+        if let Some(status) = started.child.try_wait().at(&name)? {
+            return Err(Failure::new(format!("{name} did not start ({status}){}", last_words(&started.place))));
+        }
+        if clock.now_ns() > deadline_ns {
+            return Err(Failure::new(format!(
+                "{name} does not serve after {START_S_MAX} s{}",
+                last_words(&started.place)
+            )));
+        }
+        if stop.wait(POLL) {
+            return Err(Failure::new("interrupted"));
+        }
+    }
+}
+
+/// The last lines of a node's log, to go behind a message.
+pub(crate) fn last_words(place: &NodePlace) -> String {
+    let text = fs::read(&place.log).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default();
+    let lines: Vec<&str> = text.lines().collect();
+    let last = &lines[lines.len().saturating_sub(LAST_LINES)..];
+    format!("; the end of {}:\n  {}", place.log.display(), last.join("\n  "))
+}
+
+/// A running process that was found to be a certain node.
+struct Running {
+    place: NodePlace,
+    pid: u32,
+    handle: OwnedFd,
+}
+
+/// The process of a node, held by a descriptor so that its number cannot pass to another process meanwhile.
+fn running(place: &NodePlace) -> Outcome<Option<Running>> {
+    let Some(pid) = place.process()? else { return Ok(None) };
+    let name = &place.name;
+    let raw = i32::try_from(pid).ok().and_then(Pid::from_raw);
+    let raw = raw.ok_or_else(|| Failure::new(format!("{name}: {pid} is no process id")))?;
+    let handle = match pidfd_open(raw, PidfdFlags::empty()) {
+        Ok(handle) => handle,
+        Err(rustix::io::Errno::SRCH) => return Ok(None),
+        Err(error) => return Err(error).at(format!("{name}, process {pid}")),
+    };
+    // Asked again with the descriptor in hand: the lock still names this process, so the descriptor is the node's.
+    if place.process()? != Some(pid) {
+        return Ok(None);
+    }
+    Ok(Some(Running { place: place.clone(), pid, handle }))
+}
+
+/// Stops nodes: asks, waits, and in the end kills. Returns the names of those that had to be killed.
+pub(crate) fn stop(places: &[NodePlace], clock: &dyn Clock) -> Outcome<Vec<String>> {
+    let mut left = Vec::new();
+    for place in places {
+        if let Some(running) = running(place)? {
+            signal(&running, Signal::TERM)?;
+            left.push(running);
+        }
+    }
+    let deadline_ns = clock.now_ns() + STOP_S_MAX * 1_000_000_000;
+    while wait_some(&mut left)? && clock.now_ns() < deadline_ns {
+        clock.sleep(POLL);
+    }
+    let mut killed = Vec::new();
+    for running in &left {
+        signal(running, Signal::KILL)?;
+        killed.push(running.place.name.clone());
+    }
+    while wait_some(&mut left)? {
+        clock.sleep(POLL);
+    }
+    Ok(killed)
+}
+
+fn signal(running: &Running, signal: Signal) -> Outcome {
+    match pidfd_send_signal(&running.handle, signal) {
+        Ok(()) | Err(rustix::io::Errno::SRCH) => Ok(()),
+        Err(error) => Err(error).at(format!("stopping {} (process {})", running.place.name, running.pid)),
+    }
+}
+
+/// Drops those that have ended; true while there are others.
+fn wait_some(left: &mut Vec<Running>) -> Outcome<bool> {
+    let mut still = Vec::new();
+    for running in left.drain(..) {
+        if running.place.process()? == Some(running.pid) {
+            still.push(running);
+        }
+    }
+    *left = still;
+    Ok(!left.is_empty())
+}

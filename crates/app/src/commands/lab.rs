@@ -1,0 +1,26 @@
+//! `vazao lab`: the laboratory's commands, with a client and standard output of ours.
+
+use crate::context::Context;
+use crate::failure::{Failure, Outcome};
+use clap::Args;
+use std::io;
+use vazao_lab::Command;
+
+/// Arguments of `vazao lab`.
+#[derive(Debug, Args)]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+/// Runs one of its commands.
+pub(crate) fn run(context: &Context, arguments: Arguments) -> Outcome {
+    let connect = || context.client().map_err(|failure| failure.message().unwrap_or_default().to_owned());
+    let mut output = io::stdout().lock();
+    let mut laboratory =
+        vazao_lab::Context { clock: vazao_meter::clock::system(), connect: &connect, output: &mut output };
+    vazao_lab::run(arguments.command, &mut laboratory).map_err(|error| match error {
+        vazao_lab::Error::Usage(message) => Failure::Usage(message),
+        vazao_lab::Error::Failed(message) => Failure::Failed(message),
+    })
+}

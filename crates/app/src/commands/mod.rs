@@ -1,0 +1,57 @@
+//! One file for each command: its arguments, and what it does with them.
+
+pub(crate) mod cat;
+pub(crate) mod cp;
+pub(crate) mod demo;
+pub(crate) mod df;
+pub(crate) mod down;
+pub(crate) mod du;
+pub(crate) mod lab;
+pub(crate) mod layout;
+pub(crate) mod ln;
+pub(crate) mod ls;
+pub(crate) mod mkdir;
+pub(crate) mod mount;
+pub(crate) mod mv;
+pub(crate) mod rm;
+pub(crate) mod serve;
+pub(crate) mod stat;
+pub(crate) mod status;
+pub(crate) mod umount;
+pub(crate) mod up;
+pub(crate) mod version;
+
+use crate::cli::{Command, Line};
+use crate::context::Context;
+use crate::failure::Outcome;
+use crate::logging;
+
+/// Runs the command that was asked for.
+pub(crate) fn run(line: Line) -> Outcome {
+    let context = Context { common: line.common };
+    if !matches!(line.command, Command::Serve(_)) {
+        logging::start(&context.common, "warn", logging::Form::Text)?;
+    }
+    match line.command {
+        Command::Up(arguments) => up::run(&context, arguments),
+        Command::Down(arguments) => down::run(&context, arguments),
+        Command::Serve(arguments) => serve::run(&context, arguments),
+        Command::Mount(arguments) => mount::run(&context, arguments),
+        Command::Umount(arguments) => umount::run(&context, arguments),
+        Command::Ls(arguments) => ls::run(&context, arguments),
+        Command::Stat(arguments) => stat::run(&context, arguments),
+        Command::Cat(arguments) => cat::run(&context, arguments),
+        Command::Mkdir(arguments) => mkdir::run(&context, arguments),
+        Command::Rm(arguments) => rm::run(&context, arguments),
+        Command::Mv(arguments) => mv::run(&context, arguments),
+        Command::Ln(arguments) => ln::run(&context, arguments),
+        Command::Df(arguments) => df::run(&context, arguments),
+        Command::Du(arguments) => du::run(&context, arguments),
+        Command::Cp(arguments) => cp::run(&context, arguments),
+        Command::Layout(arguments) => layout::run(&context, arguments),
+        Command::Status(arguments) => status::run(&context, arguments),
+        Command::Lab(arguments) => lab::run(&context, arguments),
+        Command::Version(arguments) => version::run(&context, arguments),
+        Command::Demo(arguments) => demo::run(&context, arguments),
+    }
+}

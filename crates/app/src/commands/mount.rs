@@ -1,0 +1,199 @@
+//! `vazao mount`: the volume as a directory of this machine.
+//!
+//! In the background the mount is a second process of this program, started with `--foreground`; it says "ready" through
+//! its standard output when the kernel has the mount, and the first process ends only then.
+
+use crate::context::{CLUSTER_VARIABLE, Context};
+use crate::failure::{At, Failure, Outcome};
+use crate::location::volume_path;
+use crate::signals::{self, Stop};
+use clap::Args;
+use std::ffi::OsString;
+use std::fs::{self, File, OpenOptions};
+use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use vazao_fuse::{Mount, MountError, MountOptions};
+
+/// What the process behind a mount says once it works.
+const READY: &str = "ready";
+
+/// Arguments of `vazao mount`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  vazao mount vz:/ /mnt/v\n  vazao mount vz:/data /mnt/data -o ro,allow_other\n  vazao umount /mnt/v\n\nOptions after -o:\n  ro                      refuse changes\n  allow_other             let other users in\n  no_default_permissions  leave permission bits unchecked\n  threads=N               requests in work at once"
+)]
+pub(crate) struct Arguments {
+    /// Stay, and unmount on Ctrl-C
+    #[arg(long)]
+    foreground: bool,
+    /// Options, separated by commas
+    #[arg(short, value_name = "OPTIONS", value_delimiter = ',')]
+    options: Vec<String>,
+    /// Where a mount in the background writes its log [default: vazao/mount-….log under $XDG_STATE_HOME or ~/.local/state]
+    #[arg(long, value_name = "FILE")]
+    log_file: Option<PathBuf>,
+    /// Say so on standard output when it works
+    #[arg(long, hide = true)]
+    tell_ready: bool,
+    /// The directory of the volume that is to appear
+    #[arg(value_name = "vz:/PATH")]
+    volume: OsString,
+    /// Where: an empty directory of this machine
+    mountpoint: PathBuf,
+}
+
+/// Mounts.
+pub(crate) fn run(context: &Context, arguments: Arguments) -> Outcome {
+    let options = mount_options(&arguments)?;
+    if arguments.foreground {
+        return foreground(context, &arguments, options);
+    }
+    background(context, &arguments)
+}
+
+fn mount_options(arguments: &Arguments) -> Outcome<MountOptions> {
+    let mut options = MountOptions { path: volume_path(&arguments.volume)?, ..MountOptions::default() };
+    for option in arguments.options.iter().filter(|option| !option.is_empty()) {
+        let threads = option.strip_prefix("threads=").map(str::parse);
+        match (option.as_str(), threads) {
+            ("ro", _) => options.read_only = true,
+            ("rw", _) => options.read_only = false,
+            ("allow_other", _) => options.allow_other = true,
+            ("no_default_permissions", _) => options.default_permissions = false,
+            (_, Some(Ok(threads @ 1..=1024))) => options.threads = threads,
+            _ => {
+                return Err(Failure::usage(format!(
+                    "-o {option}: unknown; there are ro, rw, allow_other, no_default_permissions and threads=1…1024"
+                )));
+            }
+        }
+    }
+    Ok(options)
+}
+
+fn told(error: MountError) -> Failure {
+    Failure::new(error.to_string())
+}
+
+fn foreground(context: &Context, arguments: &Arguments, options: MountOptions) -> Outcome {
+    let stop = Stop::on_signals(signals::OF_COMMANDS)?;
+    let client = context.client()?;
+    let mount = vazao_fuse::mount(client, &arguments.mountpoint, options).map_err(told)?;
+    if arguments.tell_ready {
+        let mut output = std::io::stdout();
+        writeln!(output, "{READY}").and_then(|()| output.flush()).at("standard output")?;
+    }
+    let ended = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| unmount_on_signal(&mount, &stop, &ended));
+        let outcome = mount.wait().map_err(told);
+        ended.store(true, Ordering::SeqCst);
+        outcome
+    })
+}
+
+/// Unmounts when asked to stop; what is still open keeps working until it is closed.
+fn unmount_on_signal(mount: &Mount, stop: &Stop, ended: &AtomicBool) {
+    while !ended.load(Ordering::SeqCst) {
+        if !stop.wait(Duration::from_millis(100)) {
+            continue;
+        }
+        let outcome = match mount.unmount() {
+            Err(MountError::Busy(path)) => {
+                eprintln!("vazao: {}: in use; it ends when the last file in it is closed", path.display());
+                mount.detach()
+            }
+            other => other,
+        };
+        if let Err(error) = outcome
+            && !ended.load(Ordering::SeqCst)
+        {
+            eprintln!("vazao: {error}");
+        }
+        return;
+    }
+}
+
+fn background(context: &Context, arguments: &Arguments) -> Outcome {
+    use std::os::unix::process::CommandExt;
+    let log_path = log_path(arguments)?;
+    let log = OpenOptions::new().create(true).append(true).open(&log_path).at(log_path.display())?;
+    let log_start = log.metadata().at(log_path.display())?.len();
+    let program = std::env::current_exe().at("finding this program")?;
+    let mut command = Command::new(program);
+    command.args(["mount", "--foreground", "--tell-ready"]);
+    command.arg("--log").arg(context.common.log.as_deref().unwrap_or("info"));
+    for option in &arguments.options {
+        command.arg("-o").arg(option);
+    }
+    command.arg("--").arg(&arguments.volume).arg(&arguments.mountpoint);
+    let cluster = std::path::absolute(context.cluster_file()?).at("the cluster file")?;
+    command.env(CLUSTER_VARIABLE, cluster);
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log).process_group(0);
+    let mut child = command.spawn().at("starting the mount's process")?;
+    let mut said = String::new();
+    if let Some(output) = child.stdout.take() {
+        BufReader::new(output).read_line(&mut said).at("the mount's process")?;
+    }
+    if said.trim_end() != READY {
+        child.wait().at("the mount's process")?;
+        return Err(Failure::new(since(&log_path, log_start)));
+    }
+    // The first look: it returns when the mount answers.
+    fs::metadata(&arguments.mountpoint).at(arguments.mountpoint.display()).map(drop)
+}
+
+fn log_path(arguments: &Arguments) -> Outcome<PathBuf> {
+    if let Some(path) = &arguments.log_file {
+        return Ok(path.clone());
+    }
+    let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let state = variable("XDG_STATE_HOME").or_else(|| variable("HOME").map(|home| home.join(".local/state")));
+    let directory = state.ok_or_else(|| Failure::new("$HOME is not set; give --log-file FILE"))?.join("vazao");
+    fs::create_dir_all(&directory).at(directory.display())?;
+    let mountpoint = std::path::absolute(&arguments.mountpoint).at(arguments.mountpoint.display())?;
+    let name = mountpoint.to_string_lossy().replace(|c: char| !c.is_ascii_alphanumeric(), "-");
+    Ok(directory.join(format!("mount{}.log", &name[..name.len().min(200)])))
+}
+
+/// What the process behind the mount had to say before it ended.
+fn since(log: &Path, start: u64) -> String {
+    let mut text = Vec::new();
+    let read = File::open(log).and_then(|mut file| {
+        file.seek(SeekFrom::Start(start))?;
+        file.read_to_end(&mut text)
+    });
+    let text = String::from_utf8_lossy(&text);
+    let last = text.lines().rfind(|line| line.starts_with("vazao: "));
+    match (read, last) {
+        (Ok(_), Some(line)) => line.trim_start_matches("vazao: ").to_owned(),
+        _ => format!("the mount's process ended; its log is {}", log.display()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn arguments(options: &[&str]) -> Arguments {
+        Arguments {
+            foreground: false,
+            options: options.iter().map(|&option| option.to_owned()).collect(),
+            log_file: None,
+            tell_ready: false,
+            volume: OsString::from("vz:/a"),
+            mountpoint: PathBuf::from("/mnt"),
+        }
+    }
+
+    #[test]
+    fn options_are_understood_or_refused_by_name() {
+        let options = mount_options(&arguments(&["ro", "allow_other", "threads=3"])).expect("valid");
+        assert!(options.read_only && options.allow_other && options.threads == 3);
+        let failure = mount_options(&arguments(&["threads=0"])).expect_err("refused");
+        assert!(failure.message().is_some_and(|m| m.contains("threads=0")));
+    }
+}

@@ -1,0 +1,78 @@
+//! `vazao stat`: the attributes of inodes.
+
+use super::ls::to_json;
+use crate::cli::Results;
+use crate::context::Context;
+use crate::failure::{At, Failure, Outcome, report};
+use crate::format;
+use crate::location::{show_volume, volume_paths};
+use crate::output::Output;
+use clap::Args;
+use std::ffi::OsString;
+use vazao_client::Client;
+use vazao_model::{FileKind, VolumePath};
+
+/// Arguments of `vazao stat`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  vazao stat vz:/data/file\n  vazao stat --json vz:/a vz:/b")]
+pub(crate) struct Arguments {
+    #[command(flatten)]
+    results: Results,
+    /// What a symbolic link points to, not the link
+    #[arg(short = 'L')]
+    follow: bool,
+    /// What to show
+    #[arg(required = true, value_name = "vz:/PATH")]
+    paths: Vec<OsString>,
+}
+
+/// Shows.
+pub(crate) fn run(context: &Context, arguments: Arguments) -> Outcome {
+    let paths = volume_paths(&arguments.paths)?;
+    let client = context.client()?;
+    let mut output = Output::new(arguments.results.json);
+    let mut outcome = Ok(());
+    for path in &paths {
+        if let Err(failure) = one(&client, &mut output, path, arguments.follow) {
+            output.flush()?;
+            report(&failure);
+            outcome = Err(Failure::Reported);
+        }
+    }
+    output.finish()?;
+    client.close()?;
+    outcome
+}
+
+fn one(client: &Client, output: &mut Output, path: &VolumePath, follow: bool) -> Outcome {
+    let attributes = client.resolve(path, follow).at(show_volume(path))?;
+    let link = match attributes.kind {
+        FileKind::Symlink => Some(client.read_link(attributes.inode).at(show_volume(path))?),
+        _ => None,
+    };
+    if output.json {
+        return output.value(&to_json(path, attributes.kind, Some(&attributes), link.as_deref()));
+    }
+    output.text("  File: vz:")?;
+    output.name(&path.to_bytes())?;
+    if let Some(link) = link {
+        output.text(" -> ")?;
+        output.name(&link)?;
+    }
+    output.line(&format!(
+        "\n  Size: {:<15} Allocated: {:<15} {}\n Inode: {:<15} Links: {:<10} Version: {}\nAccess: ({:04o}/{})  Uid: {}  Gid: {}",
+        attributes.size,
+        attributes.allocated_bytes,
+        format::kind(attributes.kind),
+        attributes.inode.0,
+        attributes.links,
+        attributes.version,
+        attributes.mode,
+        format::mode(attributes.kind, attributes.mode),
+        attributes.uid,
+        attributes.gid,
+    ))?;
+    output.line(&format!("Access: {}", format::instant(attributes.accessed)))?;
+    output.line(&format!("Modify: {}", format::instant(attributes.modified)))?;
+    output.line(&format!("Change: {}", format::instant(attributes.changed)))
+}

@@ -1,0 +1,264 @@
+//! `vazao up`: a cluster on this machine.
+
+use crate::cluster::directory::{ClusterDirectory, META_NAME, NodePlace};
+use crate::cluster::processes::{self, StartOptions, Started};
+use crate::cli::Results;
+use crate::context::{CLUSTER_VARIABLE, Context};
+use crate::failure::{Failure, Outcome};
+use crate::node::config::{NodeConfig, RoleName};
+use crate::node::files::{self, Lock, Notice};
+use crate::output::Output;
+use crate::signals::{self, Stop};
+use clap::Args;
+use serde_json::json;
+use std::path::PathBuf;
+use std::time::Duration;
+use vazao_meter::Clock;
+
+const DATA_SERVERS_DEFAULT: usize = 4;
+
+/// More on one machine only measure its scheduler.
+const DATA_SERVERS_MAX: usize = 64;
+
+/// Arguments of `vazao up`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  vazao up --dir /tmp/v --detach\n  vazao up --dir /srv/v --data-servers 2      stays; Ctrl-C stops it\n\nThe directory keeps everything: `vazao down --dir DIR`, and the next `up` has it back."
+)]
+pub(crate) struct Arguments {
+    #[command(flatten)]
+    results: Results,
+    /// Where the cluster lives; made when it is not there
+    #[arg(long, value_name = "DIR")]
+    dir: PathBuf,
+    /// Data servers [default: 4, or as many as there are]
+    #[arg(long, value_name = "N")]
+    data_servers: Option<usize>,
+    /// Return when the cluster serves; it goes on until `vazao down`
+    #[arg(long)]
+    detach: bool,
+    /// Ports BASE for the metadata service and the ones after it for data servers [default: free ones]
+    #[arg(long, value_name = "BASE")]
+    port: Option<u16>,
+    /// Without a cluster key: anybody who reaches the ports may do anything
+    #[arg(long)]
+    insecure: bool,
+}
+
+/// Starts what is not running.
+pub(crate) fn run(context: &Context, arguments: Arguments) -> Outcome {
+    if arguments.data_servers.is_some_and(|n| n == 0 || n > DATA_SERVERS_MAX) {
+        return Err(Failure::usage(format!("--data-servers: between 1 and {DATA_SERVERS_MAX}")));
+    }
+    let stop = Stop::on_signals(signals::OF_COMMANDS)?;
+    let directory = ClusterDirectory::open_or_create(&arguments.dir, arguments.insecure)?;
+    check_security(&directory, arguments.insecure)?;
+    let Some(lock) = Lock::take(&directory.lock_file())? else {
+        let shown = directory.root().display();
+        return Err(Failure::new(format!("{shown}: another `vazao up` is just starting it; wait for that one")));
+    };
+    make_nodes(&directory, arguments.data_servers)?;
+    let (running, missing) = split(directory.nodes()?)?;
+    let mut output = Output::new(arguments.results.json);
+    if missing.is_empty() {
+        return say(&mut output, &directory, "already running");
+    }
+    let start = Start {
+        directory: &directory,
+        options: StartOptions {
+            detach: arguments.detach,
+            insecure: directory.is_insecure(),
+            log: context.common.log.clone(),
+        },
+        port: arguments.port,
+        clock: &vazao_meter::SystemClock,
+        stop: &stop,
+    };
+    let mut started = Vec::new();
+    if let Err(failure) = start.all(&missing, &mut started) {
+        let places: Vec<NodePlace> = started.iter().map(|started| started.place.clone()).collect();
+        processes::stop(&places, start.clock)?;
+        return Err(failure);
+    }
+    drop(lock);
+    let what = if running.is_empty() { "ready" } else { "ready; the missing nodes run again" };
+    say(&mut output, &directory, what)?;
+    if arguments.detach {
+        return Ok(());
+    }
+    watch(started, &start)
+}
+
+fn check_security(directory: &ClusterDirectory, insecure: bool) -> Outcome {
+    let shown = directory.root().display();
+    match (directory.is_insecure(), insecure) {
+        (true, false) => Err(Failure::new(format!(
+            "{shown}: has no cluster key; give --insecure if it was made that way, else put its cluster.key back"
+        ))),
+        (false, true) => Err(Failure::usage(format!("{shown}: has a cluster key; start it without --insecure"))),
+        _ => Ok(()),
+    }
+}
+
+fn make_nodes(directory: &ClusterDirectory, data_servers: Option<usize>) -> Outcome {
+    let nodes = directory.nodes()?;
+    let there = nodes.iter().filter(|node| node.name != META_NAME).count();
+    let wanted = data_servers.unwrap_or(if there == 0 { DATA_SERVERS_DEFAULT } else { there });
+    if wanted < there {
+        return Err(Failure::usage(format!(
+            "{}: has {there} data servers with data on them; they cannot be made fewer: leave --data-servers out",
+            directory.root().display()
+        )));
+    }
+    if !nodes.iter().any(|node| node.name == META_NAME) {
+        directory.add_meta()?;
+    }
+    (there + 1..=wanted).try_for_each(|number| directory.add_data(number))
+}
+
+/// The nodes that run and those that do not.
+fn split(nodes: Vec<NodePlace>) -> Outcome<(Vec<NodePlace>, Vec<NodePlace>)> {
+    let (mut running, mut missing) = (Vec::new(), Vec::new());
+    for node in nodes {
+        if node.process()?.is_some() { running.push(node) } else { missing.push(node) }
+    }
+    Ok((running, missing))
+}
+
+fn say(output: &mut Output, directory: &ClusterDirectory, what: &str) -> Outcome {
+    let file = directory.client_file();
+    if output.json {
+        output.value(&json!({"state": what, "cluster": file.to_string_lossy()}))?;
+    } else {
+        output.line(what)?;
+        output.line(&format!("export {CLUSTER_VARIABLE}={}", shell_quoted(&file.to_string_lossy())))?;
+    }
+    output.flush()
+}
+
+/// A word that a POSIX shell reads as it is.
+fn shell_quoted(word: &str) -> String {
+    let plain = |b: u8| b.is_ascii_alphanumeric() || b"/._-+:@%".contains(&b);
+    if word.bytes().all(plain) { word.to_owned() } else { format!("'{}'", word.replace('\'', "'\\''")) }
+}
+
+struct Start<'a> {
+    directory: &'a ClusterDirectory,
+    options: StartOptions,
+    port: Option<u16>,
+    clock: &'a dyn Clock,
+    stop: &'a Stop,
+}
+
+impl Start<'_> {
+    /// Starts the metadata node first, because the data servers have to be told its address.
+    fn all(&self, missing: &[NodePlace], started: &mut Vec<Started>) -> Outcome {
+        let (meta, data): (Vec<&NodePlace>, Vec<&NodePlace>) =
+            missing.iter().partition(|node| node.name == META_NAME);
+        for place in meta {
+            self.configure(place, None)?;
+            started.push(processes::start(place, &self.options)?);
+            self.ready(started.last_mut())?;
+        }
+        let notice = self.directory.node(META_NAME).notice();
+        let meta_address = notice.map(|notice| notice.address).ok_or_else(|| {
+            Failure::new(format!("{META_NAME} runs but tells no address; `vazao down` and `vazao up` again"))
+        })?;
+        self.write_client_file(&meta_address)?;
+        let first = started.len();
+        for place in data {
+            self.configure(place, Some(&meta_address))?;
+            started.push(processes::start(place, &self.options)?);
+        }
+        started[first..].iter_mut().try_for_each(|started| self.ready(Some(started)))
+    }
+
+    fn ready(&self, started: Option<&mut Started>) -> Outcome {
+        let Some(started) = started else { return Ok(()) };
+        let notice = processes::wait_ready(started, self.clock, self.stop)?;
+        remember(&started.place, &notice)
+    }
+
+    /// Tells a node where the metadata service is, and its own port where the user chose one.
+    fn configure(&self, place: &NodePlace, meta_address: Option<&str>) -> Outcome {
+        let mut config = NodeConfig::read(&place.config_file())?;
+        if let (Some(address), false) = (meta_address, config.has(RoleName::Meta)) {
+            config.metadata = vec![address.to_owned()];
+        }
+        if let Some(base) = self.port {
+            let number = place.name.strip_prefix("data").and_then(|n| n.parse::<u16>().ok()).unwrap_or(0);
+            let port = base.checked_add(number);
+            let port = port.ok_or_else(|| Failure::usage(format!("--port {base}: too high for all nodes")))?;
+            config.listen = format!("127.0.0.1:{port}");
+            config.other_port_if_taken = false;
+        }
+        config.save(&place.config_file())
+    }
+
+    fn write_client_file(&self, meta_address: &str) -> Outcome {
+        let key = if self.options.insecure { "insecure = true" } else { "key_file = \"cluster.key\"" };
+        let text = format!(
+            "# Written by `vazao up`. Copy it together with the key to let another machine in.\nmeta = [\"{meta_address}\"]\n{key}\n"
+        );
+        files::replace(&self.directory.client_file(), &text)
+    }
+}
+
+/// Keeps the ports that were chosen, so that the next start has the same.
+fn remember(place: &NodePlace, notice: &Notice) -> Outcome {
+    let mut config = NodeConfig::read(&place.config_file())?;
+    let before = config.clone();
+    config.listen.clone_from(&notice.address);
+    config.metrics.clone_from(&notice.metrics);
+    if config == before { Ok(()) } else { config.save(&place.config_file()) }
+}
+
+/// Stays with the nodes until a signal comes or the last one has ended. A node that dies is reported; the others go on.
+fn watch(mut nodes: Vec<Started>, start: &Start<'_>) -> Outcome {
+    let mut outcome = Ok(());
+    while !nodes.is_empty() {
+        if start.stop.wait(Duration::from_millis(200)) {
+            return stop_all(&nodes, start.clock);
+        }
+        let mut left = Vec::new();
+        for mut node in nodes {
+            let name = node.place.name.clone();
+            match node.child.try_wait() {
+                Ok(None) => left.push(node),
+                Ok(Some(status)) if status.success() => eprintln!("vazao: {name} was stopped"),
+                Ok(Some(status)) => {
+                    outcome = Err(Failure::Reported);
+                    let words = processes::last_words(&node.place);
+                    let again = start.directory.root().display();
+                    eprintln!("vazao: {name} ended ({status}); start it again with `vazao up --dir {again}`{words}");
+                }
+                Err(error) => return Err(Failure::new(format!("{name}: {error}"))),
+            }
+        }
+        nodes = left;
+    }
+    outcome
+}
+
+fn stop_all(nodes: &[Started], clock: &dyn Clock) -> Outcome {
+    let places = nodes.iter().map(|node| node.place.clone());
+    let (meta, data): (Vec<NodePlace>, Vec<NodePlace>) = places.partition(|node| node.name == META_NAME);
+    let mut killed = processes::stop(&data, clock)?;
+    killed.extend(processes::stop(&meta, clock)?);
+    if killed.is_empty() {
+        eprintln!("vazao: stopped");
+        return Ok(());
+    }
+    Err(Failure::new(format!("{} did not stop in time and had to be killed", killed.join(", "))))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_line_to_export_survives_the_shell() {
+        assert_eq!(shell_quoted("/tmp/v/client.toml"), "/tmp/v/client.toml");
+        assert_eq!(shell_quoted("/my dir/it's"), "'/my dir/it'\\''s'");
+    }
+}

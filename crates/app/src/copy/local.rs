@@ -1,0 +1,210 @@
+//! The side of this machine.
+
+use super::tree::{Found, Identity, Sink, Source, Tree};
+use crate::failure::{At, Outcome};
+use crate::location::show;
+use rustix::fs::{AtFlags, CWD, SeekFrom, Timespec, Timestamps, chownat, seek, utimensat};
+use rustix::io::Errno;
+use rustix::process::{Gid, Uid};
+use std::ffi::OsStr;
+use std::fs::{self, File, FileType, OpenOptions};
+use std::io::ErrorKind;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::{
+    DirBuilderExt, FileExt, FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt, symlink,
+};
+use std::path::Path;
+use vazao_model::{FileKind, Timestamp};
+
+/// Names handed out in one batch.
+const BATCH: usize = 1024;
+
+/// This machine's files.
+pub(crate) struct LocalTree;
+
+fn path_of(path: &[u8]) -> &Path {
+    Path::new(OsStr::from_bytes(path))
+}
+
+fn kind_of(file_type: FileType) -> FileKind {
+    if file_type.is_dir() {
+        FileKind::Directory
+    } else if file_type.is_symlink() {
+        FileKind::Symlink
+    } else if file_type.is_fifo() {
+        FileKind::Fifo
+    } else if file_type.is_socket() {
+        FileKind::Socket
+    } else if file_type.is_char_device() {
+        FileKind::CharDevice
+    } else if file_type.is_block_device() {
+        FileKind::BlockDevice
+    } else {
+        FileKind::File
+    }
+}
+
+fn time(seconds: i64, nanoseconds: i64) -> Timestamp {
+    Timestamp { seconds, nanoseconds: nanoseconds as u32 }
+}
+
+impl Tree for LocalTree {
+    fn find(&self, path: &[u8], follow: bool) -> Outcome<Option<Found>> {
+        let here = path_of(path);
+        let found = if follow { fs::metadata(here) } else { fs::symlink_metadata(here) };
+        let m = match found {
+            Ok(metadata) => metadata,
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(error).at(self.show(path)),
+        };
+        Ok(Some(Found {
+            identity: Identity::Local(m.dev(), m.ino()),
+            kind: kind_of(m.file_type()),
+            mode: m.mode() & 0o7777,
+            uid: m.uid(),
+            gid: m.gid(),
+            size: m.len(),
+            accessed: time(m.atime(), m.atime_nsec()),
+            modified: time(m.mtime(), m.mtime_nsec()),
+        }))
+    }
+
+    fn list(&self, path: &[u8], each: &mut dyn FnMut(Vec<Vec<u8>>) -> Outcome) -> Outcome {
+        let mut batch = Vec::new();
+        for entry in fs::read_dir(path_of(path)).at(self.show(path))? {
+            batch.push(entry.at(self.show(path))?.file_name().into_vec());
+            if batch.len() == BATCH {
+                each(std::mem::take(&mut batch))?;
+            }
+        }
+        each(batch)
+    }
+
+    fn read_link(&self, path: &[u8]) -> Outcome<Vec<u8>> {
+        Ok(fs::read_link(path_of(path)).at(self.show(path))?.into_os_string().into_vec())
+    }
+
+    fn open(&self, path: &[u8]) -> Outcome<Box<dyn Source>> {
+        let shown = self.show(path);
+        let file = File::open(path_of(path)).at(&shown)?;
+        Ok(Box::new(LocalFile { file, shown }))
+    }
+
+    fn create(&self, path: &[u8], mode: u32) -> Outcome<Box<dyn Sink>> {
+        let shown = self.show(path);
+        let mut options = OpenOptions::new();
+        let file = options.write(true).create_new(true).mode(mode).open(path_of(path)).at(&shown)?;
+        Ok(Box::new(LocalFile { file, shown }))
+    }
+
+    fn make_directory(&self, path: &[u8], mode: u32) -> Outcome {
+        let here = path_of(path);
+        match fs::DirBuilder::new().mode(mode).create(here) {
+            Err(error) if error.kind() == ErrorKind::AlreadyExists && here.is_dir() => Ok(()),
+            other => other.at(self.show(path)),
+        }
+    }
+
+    fn make_link(&self, path: &[u8], target: &[u8]) -> Outcome {
+        symlink(path_of(target), path_of(path)).at(self.show(path))
+    }
+
+    fn rename(&self, from: &[u8], to: &[u8]) -> Outcome {
+        fs::rename(path_of(from), path_of(to)).at(self.show(to))
+    }
+
+    fn remove(&self, path: &[u8]) -> Outcome {
+        fs::remove_file(path_of(path)).at(self.show(path))
+    }
+
+    fn set_mode(&self, path: &[u8], mode: u32) -> Outcome {
+        fs::set_permissions(path_of(path), fs::Permissions::from_mode(mode)).at(self.show(path))
+    }
+
+    fn set_owner_and_times(&self, path: &[u8], like: &Found) -> Outcome {
+        let here = path_of(path);
+        let (uid, gid) = (Uid::from_raw(like.uid), Gid::from_raw(like.gid));
+        match chownat(CWD, here, Some(uid), Some(gid), AtFlags::SYMLINK_NOFOLLOW) {
+            // Only root may give files away; everybody else keeps what they copied.
+            Ok(()) | Err(Errno::PERM) => {}
+            Err(error) => return Err(error).at(self.show(path)),
+        }
+        let spec = |t: Timestamp| Timespec { tv_sec: t.seconds, tv_nsec: i64::from(t.nanoseconds) };
+        let times = Timestamps { last_access: spec(like.accessed), last_modification: spec(like.modified) };
+        utimensat(CWD, here, &times, AtFlags::SYMLINK_NOFOLLOW).at(self.show(path))
+    }
+
+    fn show(&self, path: &[u8]) -> String {
+        show(path)
+    }
+}
+
+struct LocalFile {
+    file: File,
+    shown: String,
+}
+
+impl Source for LocalFile {
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> Outcome<usize> {
+        loop {
+            match self.file.read_at(buffer, offset) {
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                other => return other.at(&self.shown),
+            }
+        }
+    }
+
+    fn length(&self) -> Outcome<u64> {
+        Ok(self.file.metadata().at(&self.shown)?.len())
+    }
+
+    fn next_data(&self, offset: u64) -> Outcome<Option<(u64, u64)>> {
+        if self.length()? == 0 {
+            // Files of /proc have contents and no length; a file that is just empty ends at the first read.
+            return Ok(Some((offset, u64::MAX)));
+        }
+        let start = match seek(&self.file, SeekFrom::Data(offset)) {
+            Ok(start) => start,
+            Err(Errno::NXIO) => return Ok(None),
+            Err(Errno::INVAL | Errno::OPNOTSUPP) => return Ok(Some((offset, u64::MAX))),
+            Err(error) => return Err(error).at(&self.shown),
+        };
+        let end = seek(&self.file, SeekFrom::Hole(start)).at(&self.shown)?;
+        Ok(Some((start, end)))
+    }
+
+    fn may_hide_holes(&self) -> bool {
+        false
+    }
+}
+
+impl Sink for LocalFile {
+    fn write_at(&self, bytes: &[u8], offset: u64) -> Outcome {
+        self.file.write_all_at(bytes, offset).at(&self.shown)
+    }
+
+    fn finish(self: Box<Self>, length: u64) -> Outcome {
+        if self.file.metadata().at(&self.shown)?.len() != length {
+            self.file.set_len(length).at(&self.shown)?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn holes_of_a_sparse_file_are_passed_over() {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let path = directory.path().join("sparse");
+        let file = File::create(&path).expect("created");
+        file.write_all_at(&[1; 4096], 8 << 20).expect("written");
+        file.set_len(16 << 20).expect("extended");
+        let source = LocalTree.open(path.as_os_str().as_bytes()).expect("opened");
+        let (start, end) = source.next_data(0).expect("works").expect("has data");
+        assert!(start <= 8 << 20 && ((8 << 20) + 4096..16 << 20).contains(&end), "{start} to {end}");
+        assert_eq!(source.next_data(end).expect("works"), None);
+    }
+}

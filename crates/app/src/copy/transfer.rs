@@ -1,0 +1,207 @@
+//! The bytes of one file: read by one thread while another writes, under a name that is not the final one.
+
+use super::meter::Meter;
+use super::tree::{Found, Sink, Source, Tree, join, split};
+use crate::failure::{At, Failure, Outcome};
+use crate::signals::Stop;
+use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
+use vazao_model::limits::{BLOCK_BYTES, NAME_BYTES_MAX};
+
+/// Bytes of one call to either side.
+const CHUNK_BYTES: usize = 1 << 20;
+
+/// Files up to this size are copied by the thread at hand: starting another one costs more than it saves.
+const ALONE_BYTES_MAX: u64 = 4 << 20;
+
+/// Chunks between reader and writer.
+const CHUNKS: usize = 4;
+
+/// What is behind the name of a file that is not whole yet.
+const PART_SUFFIX: &str = ".part";
+
+/// A file under its temporary name; removed when dropped before it was given its final one.
+struct Part<'a> {
+    tree: &'a dyn Tree,
+    path: Vec<u8>,
+    placed: bool,
+}
+
+impl Drop for Part<'_> {
+    fn drop(&mut self) {
+        if !self.placed && self.tree.remove(&self.path).is_err() {
+            eprintln!("vazao: {}: could not be removed; it is the unfinished part of a copy", self.tree.show(&self.path));
+        }
+    }
+}
+
+/// Everything that one copy needs.
+#[derive(Clone, Copy)]
+pub(crate) struct Transfer<'a> {
+    /// Where from.
+    pub(crate) from: &'a dyn Tree,
+    /// Where to.
+    pub(crate) to: &'a dyn Tree,
+    /// Owner and times are kept.
+    pub(crate) preserve: bool,
+    /// What is counted.
+    pub(crate) meter: &'a Meter,
+    /// Whether somebody wants it to end.
+    pub(crate) stop: &'a Stop,
+}
+
+/// `.NAME.vazao-XXXXXXXX.part` beside `path`, cut to fit the limit of names.
+fn part_path(path: &[u8]) -> Outcome<Vec<u8>> {
+    let mut random = [0; 4];
+    getrandom::fill(&mut random).map_err(|e| std::io::Error::other(e.to_string())).at("taking a random name")?;
+    let tail = format!(".vazao-{:08x}{PART_SUFFIX}", u32::from_le_bytes(random));
+    let (directory, name) = split(path);
+    let kept = name.len().min(NAME_BYTES_MAX - tail.len() - 1);
+    Ok(join(directory, &[b".", &name[..kept], tail.as_bytes()].concat()))
+}
+
+impl Transfer<'_> {
+    /// Copies a regular file to a path that will then be whole, or as it was before.
+    pub(crate) fn file(&self, source: &[u8], found: &Found, destination: &[u8]) -> Outcome {
+        let reader = self.from.open(source)?;
+        let path = part_path(destination)?;
+        // Set-id bits are given only with -p, once the owner is right.
+        let sink = self.to.create(&path, found.mode & 0o777)?;
+        let mut part = Part { tree: self.to, path, placed: false };
+        let end = if found.size > ALONE_BYTES_MAX {
+            self.two_threads(&*reader, &*sink)?
+        } else {
+            self.one_thread(&*reader, &*sink)?
+        };
+        let started_ns = self.meter.now_ns();
+        sink.finish(end)?;
+        if self.preserve {
+            self.to.set_owner_and_times(&part.path, found)?;
+            self.to.set_mode(&part.path, found.mode)?;
+        }
+        self.check_stop()?;
+        self.to.rename(&part.path, destination)?;
+        part.placed = true;
+        self.meter.wrote(started_ns);
+        Ok(())
+    }
+
+    /// Copies a symbolic link as such.
+    pub(crate) fn link(&self, source: &[u8], found: &Found, destination: &[u8]) -> Outcome {
+        let target = self.from.read_link(source)?;
+        let path = part_path(destination)?;
+        self.to.make_link(&path, &target)?;
+        let mut part = Part { tree: self.to, path, placed: false };
+        if self.preserve {
+            self.to.set_owner_and_times(&part.path, found)?;
+        }
+        self.to.rename(&part.path, destination)?;
+        part.placed = true;
+        Ok(())
+    }
+
+    fn check_stop(&self) -> Outcome {
+        if self.stop.is_asked() { Err(Failure::new("interrupted")) } else { Ok(()) }
+    }
+
+    /// Hands out every chunk of data with its offset; returns the file's length.
+    fn read_all(&self, source: &dyn Source, take: &mut dyn FnMut() -> Outcome<Vec<u8>>, give: &mut dyn FnMut(Vec<u8>, usize, u64) -> Outcome) -> Outcome<u64> {
+        let mut offset = 0;
+        while let Some((start, end)) = source.next_data(offset)? {
+            offset = start;
+            while offset < end {
+                self.check_stop()?;
+                let mut buffer = take()?;
+                let wanted = (end - offset).min(CHUNK_BYTES as u64) as usize;
+                let started_ns = self.meter.now_ns();
+                let count = source.read_at(&mut buffer[..wanted], offset)?;
+                self.meter.read(started_ns);
+                if count == 0 {
+                    return Ok(offset);
+                }
+                give(buffer, count, offset)?;
+                offset += count as u64;
+            }
+        }
+        source.length().map(|length| length.max(offset))
+    }
+
+    fn write(&self, sink: &dyn Sink, bytes: &[u8], offset: u64, skip_zeros: bool) -> Outcome {
+        let started_ns = self.meter.now_ns();
+        if skip_zeros {
+            let mut at = offset;
+            for block in bytes.chunks(BLOCK_BYTES) {
+                if block.iter().any(|&b| b != 0) {
+                    sink.write_at(block, at)?;
+                }
+                at += block.len() as u64;
+            }
+        } else {
+            sink.write_at(bytes, offset)?;
+        }
+        self.meter.wrote(started_ns);
+        self.meter.moved(bytes.len() as u64);
+        Ok(())
+    }
+
+    fn one_thread(&self, source: &dyn Source, sink: &dyn Sink) -> Outcome<u64> {
+        let skip_zeros = source.may_hide_holes();
+        let spare = std::cell::RefCell::new(Vec::new());
+        let mut take = || {
+            let mut buffer = spare.take();
+            buffer.resize(CHUNK_BYTES, 0);
+            Ok(buffer)
+        };
+        let mut give = |buffer: Vec<u8>, count: usize, offset: u64| {
+            self.write(sink, &buffer[..count], offset, skip_zeros)?;
+            spare.replace(buffer);
+            Ok(())
+        };
+        self.read_all(source, &mut take, &mut give)
+    }
+
+    fn two_threads(&self, source: &dyn Source, sink: &dyn Sink) -> Outcome<u64> {
+        let (full_sender, full) = sync_channel::<(Vec<u8>, usize, u64)>(CHUNKS);
+        let (empty_sender, empty) = channel::<Vec<u8>>();
+        for _ in 0..CHUNKS {
+            let _ = empty_sender.send(vec![0; CHUNK_BYTES]);
+        }
+        let skip_zeros = source.may_hide_holes();
+        std::thread::scope(|scope| {
+            let reading = scope.spawn(move || self.reading(source, &empty, &full_sender));
+            let written = self.writing(sink, full, empty_sender, skip_zeros);
+            let read = reading.join().map_err(|_| Failure::new("the reading thread panicked"))?;
+            // When writing failed, the reader only noticed that nobody takes its chunks.
+            written.and(read)
+        })
+    }
+
+    fn reading(&self, source: &dyn Source, empty: &Receiver<Vec<u8>>, full: &SyncSender<(Vec<u8>, usize, u64)>) -> Outcome<u64> {
+        let ended = || Failure::new("the writing side ended");
+        let mut take = || empty.recv().map_err(|_| ended());
+        let mut give = |buffer, count, offset| full.send((buffer, count, offset)).map_err(|_| ended());
+        self.read_all(source, &mut take, &mut give)
+    }
+
+    fn writing(&self, sink: &dyn Sink, full: Receiver<(Vec<u8>, usize, u64)>, empty: Sender<Vec<u8>>, skip_zeros: bool) -> Outcome {
+        for (buffer, count, offset) in full {
+            self.write(sink, &buffer[..count], offset, skip_zeros)?;
+            // Nobody takes it back once the reader has ended.
+            let _ = empty.send(buffer);
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_temporary_name_lies_beside_the_final_one_and_fits() {
+        let part = part_path(b"/a/file").expect("random");
+        assert!(part.starts_with(b"/a/.file.vazao-") && part.ends_with(b".part"));
+        let long = [b"/a/".as_slice(), &[b'x'; 255]].concat();
+        let part = part_path(&long).expect("random");
+        assert_eq!(split(&part).1.len(), 255);
+    }
+}

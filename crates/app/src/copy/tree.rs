@@ -1,0 +1,110 @@
+//! The two sides of a copy seen alike: a tree of names, with files to read and files to write. Paths are bytes.
+
+use crate::failure::Outcome;
+use vazao_model::{FileKind, Timestamp};
+
+/// Which inode a path led to; equal only for the same one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Identity {
+    /// On this machine: device and inode.
+    Local(u64, u64),
+    /// In the volume.
+    Volume(u64),
+}
+
+/// What a path led to.
+#[derive(Clone, Debug)]
+pub(crate) struct Found {
+    /// Which inode.
+    pub(crate) identity: Identity,
+    /// Its type.
+    pub(crate) kind: FileKind,
+    /// Permission bits, 0o7777.
+    pub(crate) mode: u32,
+    /// Owner.
+    pub(crate) uid: u32,
+    /// Group.
+    pub(crate) gid: u32,
+    /// Length in bytes.
+    pub(crate) size: u64,
+    /// Last read.
+    pub(crate) accessed: Timestamp,
+    /// Last change of contents.
+    pub(crate) modified: Timestamp,
+}
+
+/// One side of a copy.
+pub(crate) trait Tree: Send + Sync {
+    /// What is at a path; `None` when there is nothing.
+    fn find(&self, path: &[u8], follow: bool) -> Outcome<Option<Found>>;
+    /// The names in a directory, handed out in batches.
+    fn list(&self, path: &[u8], each: &mut dyn FnMut(Vec<Vec<u8>>) -> Outcome) -> Outcome;
+    /// A symbolic link's target.
+    fn read_link(&self, path: &[u8]) -> Outcome<Vec<u8>>;
+    /// A file to read.
+    fn open(&self, path: &[u8]) -> Outcome<Box<dyn Source>>;
+    /// A new file to write; the name must not exist.
+    fn create(&self, path: &[u8], mode: u32) -> Outcome<Box<dyn Sink>>;
+    /// A new directory; an existing one is fine.
+    fn make_directory(&self, path: &[u8], mode: u32) -> Outcome;
+    /// A new symbolic link; the name must not exist.
+    fn make_link(&self, path: &[u8], target: &[u8]) -> Outcome;
+    /// A new name in the same directory, replacing what is no directory.
+    fn rename(&self, from: &[u8], to: &[u8]) -> Outcome;
+    /// Removes a file or a link.
+    fn remove(&self, path: &[u8]) -> Outcome;
+    /// Sets permissions.
+    fn set_mode(&self, path: &[u8], mode: u32) -> Outcome;
+    /// Sets owner where this user may, and times; of a link itself, not of what it points to.
+    fn set_owner_and_times(&self, path: &[u8], like: &Found) -> Outcome;
+    /// The path as messages show it.
+    fn show(&self, path: &[u8]) -> String;
+}
+
+/// A file being read, from any number of threads.
+pub(crate) trait Source: Send + Sync {
+    /// Reads up to `buffer.len()` bytes at `offset`; 0 only at the end.
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> Outcome<usize>;
+    /// Its present length.
+    fn length(&self) -> Outcome<u64>;
+    /// The next run of data at or after `offset` as start and end, `None` when only a hole follows. An end of
+    /// `u64::MAX` means: read until there is no more.
+    fn next_data(&self, offset: u64) -> Outcome<Option<(u64, u64)>>;
+    /// True when there are holes that `next_data` does not know of: runs of zeros are then not worth writing.
+    fn may_hide_holes(&self) -> bool;
+}
+
+/// A file being written.
+pub(crate) trait Sink: Send + Sync {
+    /// Writes all of `bytes` at `offset`.
+    fn write_at(&self, bytes: &[u8], offset: u64) -> Outcome;
+    /// Makes it `length` long, longer than what was written where the source ends in a hole, and closes it: errors of
+    /// writes still under way come out here.
+    fn finish(self: Box<Self>, length: u64) -> Outcome;
+}
+
+/// `name` below `directory`.
+pub(crate) fn join(directory: &[u8], name: &[u8]) -> Vec<u8> {
+    let slash: &[u8] = if directory.ends_with(b"/") || directory.is_empty() { b"" } else { b"/" };
+    [directory, slash, name].concat()
+}
+
+/// The directory of a path with its slash, and the last name.
+pub(crate) fn split(path: &[u8]) -> (&[u8], &[u8]) {
+    let after_slash = path.iter().rposition(|&b| b == b'/').map_or(0, |index| index + 1);
+    path.split_at(after_slash)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_is_joined_and_split_at_its_last_slash() {
+        assert_eq!(join(b"/", b"a"), b"/a");
+        assert_eq!(join(b"/a", b"b"), b"/a/b");
+        assert_eq!(join(b"", b"b"), b"b");
+        assert_eq!(split(b"/a/b"), (&b"/a/"[..], &b"b"[..]));
+        assert_eq!(split(b"b"), (&b""[..], &b"b"[..]));
+    }
+}

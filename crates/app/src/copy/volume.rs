@@ -1,0 +1,196 @@
+//! The side of the volume.
+
+use super::tree::{Found, Identity, Sink, Source, Tree, split};
+use crate::commands::ln::new_link;
+use crate::commands::mkdir::new_directory;
+use crate::failure::{At, Outcome};
+use crate::location::show_volume;
+use crate::walk;
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+use vazao_client::{Changes, Client, Error, File, NewInode, OpenMode, RenameMode, SetTime};
+use vazao_model::{Code, FileKind, InodeId, VolumePath};
+
+/// Directories whose inodes are remembered; a tree with more is walked with a few more round trips.
+const REMEMBERED_MAX: usize = 10_000;
+
+/// The volume's files.
+pub(crate) struct VolumeTree {
+    client: Client,
+    /// Inodes of directories that files were created in: saves resolving the parent of each file.
+    directories: Mutex<HashMap<Vec<u8>, InodeId>>,
+}
+
+impl VolumeTree {
+    /// The files of `client`'s volume.
+    pub(crate) fn new(client: Client) -> VolumeTree {
+        VolumeTree { client, directories: Mutex::new(HashMap::new()) }
+    }
+
+    fn volume_path(&self, path: &[u8]) -> Outcome<VolumePath> {
+        VolumePath::parse(path).map_err(|code| Error::new(code, self.show(path)).into())
+    }
+
+    /// The directory a path lies in, and its name there.
+    fn parent<'p>(&self, path: &'p [u8]) -> Outcome<(InodeId, &'p [u8])> {
+        let (directory, name) = split(path);
+        let remembered = self.directories.lock().unwrap_or_else(PoisonError::into_inner).get(directory).copied();
+        if let Some(inode) = remembered {
+            return Ok((inode, name));
+        }
+        let inode = self.client.resolve(&self.volume_path(directory)?, true).at(self.show(directory))?.inode;
+        let mut directories = self.directories.lock().unwrap_or_else(PoisonError::into_inner);
+        if directories.len() < REMEMBERED_MAX {
+            directories.insert(directory.to_vec(), inode);
+        }
+        Ok((inode, name))
+    }
+
+    fn inode(&self, path: &[u8]) -> Outcome<InodeId> {
+        Ok(self.client.resolve(&self.volume_path(path)?, false).at(self.show(path))?.inode)
+    }
+}
+
+impl Tree for VolumeTree {
+    fn find(&self, path: &[u8], follow: bool) -> Outcome<Option<Found>> {
+        match self.client.resolve(&self.volume_path(path)?, follow) {
+            Ok(a) => Ok(Some(Found {
+                identity: Identity::Volume(a.inode.0),
+                kind: a.kind,
+                mode: a.mode,
+                uid: a.uid,
+                gid: a.gid,
+                size: a.size,
+                accessed: a.accessed,
+                modified: a.modified,
+            })),
+            Err(error) if error.code == Code::NotFound => Ok(None),
+            Err(error) => Err(error).at(self.show(path)),
+        }
+    }
+
+    fn list(&self, path: &[u8], each: &mut dyn FnMut(Vec<Vec<u8>>) -> Outcome) -> Outcome {
+        let volume_path = self.volume_path(path)?;
+        let inode = self.client.resolve(&volume_path, true).at(self.show(path))?.inode;
+        walk::pages(&self.client, inode, &volume_path, false, |page| {
+            each(page.into_iter().map(|entry| entry.name).collect())
+        })
+    }
+
+    fn read_link(&self, path: &[u8]) -> Outcome<Vec<u8>> {
+        self.client.read_link(self.inode(path)?).at(self.show(path))
+    }
+
+    fn open(&self, path: &[u8]) -> Outcome<Box<dyn Source>> {
+        let shown = self.show(path);
+        let attributes = self.client.resolve(&self.volume_path(path)?, true).at(&shown)?;
+        let mode = OpenMode { read: true, ..OpenMode::default() };
+        let file = self.client.open_file(attributes.inode, mode).at(&shown)?;
+        let sparse = attributes.allocated_bytes < attributes.size;
+        Ok(Box::new(VolumeFile { file, shown, sparse }))
+    }
+
+    fn create(&self, path: &[u8], mode: u32) -> Outcome<Box<dyn Sink>> {
+        let shown = self.show(path);
+        let (parent, name) = self.parent(path)?;
+        let owner = new_directory(mode & !umask());
+        let new = NewInode { kind: FileKind::File, ..owner };
+        let (_, file) = self.client.create_file(parent, name, &new, true).at(&shown)?;
+        Ok(Box::new(VolumeFile { file, shown, sparse: false }))
+    }
+
+    fn make_directory(&self, path: &[u8], mode: u32) -> Outcome {
+        let (parent, name) = self.parent(path)?;
+        match self.client.create(parent, name, &new_directory(mode & !umask())) {
+            Err(error) if error.code == Code::Exists => {
+                let found = self.client.resolve(&self.volume_path(path)?, true).at(self.show(path))?;
+                if found.kind == FileKind::Directory { Ok(()) } else { Err(error).at(self.show(path)) }
+            }
+            other => other.at(self.show(path)).map(drop),
+        }
+    }
+
+    fn make_link(&self, path: &[u8], target: &[u8]) -> Outcome {
+        let (parent, name) = self.parent(path)?;
+        self.client.create(parent, name, &new_link(target.to_vec())).at(self.show(path)).map(drop)
+    }
+
+    fn rename(&self, from: &[u8], to: &[u8]) -> Outcome {
+        let (parent, name) = self.parent(from)?;
+        let (new_parent, new_name) = self.parent(to)?;
+        self.client.rename(parent, name, new_parent, new_name, RenameMode::Replace).at(self.show(to))
+    }
+
+    fn remove(&self, path: &[u8]) -> Outcome {
+        let (parent, name) = self.parent(path)?;
+        self.client.unlink(parent, name).at(self.show(path))
+    }
+
+    fn set_mode(&self, path: &[u8], mode: u32) -> Outcome {
+        let changes = Changes { mode: Some(mode), ..Changes::default() };
+        self.client.set_attributes(self.inode(path)?, &changes).at(self.show(path)).map(drop)
+    }
+
+    fn set_owner_and_times(&self, path: &[u8], like: &Found) -> Outcome {
+        let changes = Changes {
+            uid: Some(like.uid),
+            gid: Some(like.gid),
+            accessed: Some(SetTime::At(like.accessed)),
+            modified: Some(SetTime::At(like.modified)),
+            ..Changes::default()
+        };
+        self.client.set_attributes(self.inode(path)?, &changes).at(self.show(path)).map(drop)
+    }
+
+    fn show(&self, path: &[u8]) -> String {
+        match VolumePath::parse(path) {
+            Ok(path) => show_volume(&path),
+            Err(_) => format!("vz:{}", crate::location::show(path)),
+        }
+    }
+}
+
+/// Permission bits that this user's new files do not get.
+pub(crate) fn umask() -> u32 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("Umask:"));
+    line.and_then(|mask| u32::from_str_radix(mask.trim(), 8).ok()).unwrap_or(0o022)
+}
+
+struct VolumeFile {
+    file: File,
+    shown: String,
+    sparse: bool,
+}
+
+impl Source for VolumeFile {
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> Outcome<usize> {
+        self.file.read_at(buffer, offset).at(&self.shown)
+    }
+
+    fn length(&self) -> Outcome<u64> {
+        Ok(self.file.attributes().at(&self.shown)?.size)
+    }
+
+    fn next_data(&self, offset: u64) -> Outcome<Option<(u64, u64)>> {
+        Ok(Some((offset, u64::MAX)))
+    }
+
+    fn may_hide_holes(&self) -> bool {
+        self.sparse
+    }
+}
+
+impl Sink for VolumeFile {
+    fn write_at(&self, bytes: &[u8], offset: u64) -> Outcome {
+        self.file.write_at(bytes, offset).at(&self.shown)
+    }
+
+    fn finish(self: Box<Self>, length: u64) -> Outcome {
+        let this = *self;
+        if this.file.attributes().at(&this.shown)?.size != length {
+            this.file.set_length(length).at(&this.shown)?;
+        }
+        this.file.close().at(&this.shown)
+    }
+}

@@ -1,0 +1,135 @@
+//! What goes wrong in a command, told to the person at the terminal: the thing, the place, the remedy.
+
+use std::fmt::Display;
+use std::io;
+use vazao_model::Code;
+
+/// Why a command ends without success.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Failure {
+    /// The command line makes no sense: exit code 2.
+    Usage(String),
+    /// It was tried and failed: exit code 1.
+    Failed(String),
+    /// Failed, and everything there is to say has been said: exit code 1.
+    Reported,
+}
+
+/// What a command returns.
+pub(crate) type Outcome<T = ()> = Result<T, Failure>;
+
+impl Failure {
+    /// A failure to be shown as `message`.
+    pub(crate) fn new(message: impl Into<String>) -> Failure {
+        Failure::Failed(message.into())
+    }
+
+    /// A misuse to be shown as `message`.
+    pub(crate) fn usage(message: impl Into<String>) -> Failure {
+        Failure::Usage(message.into())
+    }
+
+    /// The exit code of the process.
+    pub(crate) fn exit_code(&self) -> u8 {
+        match self {
+            Failure::Usage(_) => 2,
+            Failure::Failed(_) | Failure::Reported => 1,
+        }
+    }
+
+    /// The message, where it has not been shown yet.
+    pub(crate) fn message(&self) -> Option<&str> {
+        match self {
+            Failure::Usage(message) | Failure::Failed(message) => Some(message),
+            Failure::Reported => None,
+        }
+    }
+}
+
+/// Prints a failure the way every command does.
+pub(crate) fn report(failure: &Failure) {
+    if let Some(message) = failure.message() {
+        eprintln!("vazao: {message}");
+    }
+}
+
+/// What the reader of an error can do about it; empty where the error says it all.
+fn remedy(code: Code) -> &'static str {
+    match code {
+        Code::Unreachable | Code::Disconnected | Code::Timeout | Code::Unavailable => {
+            "`vazao status` tells which node is missing and how to start it"
+        }
+        Code::Unauthenticated => {
+            "use the key file of that cluster: `key_file` in the client.toml given by --cluster or $VAZAO_CLUSTER"
+        }
+        Code::NoSpace => "remove something or add a target; `vazao df` and `vazao status` show the space",
+        Code::TargetFailed => "`vazao status` says why the target failed",
+        Code::Corrupt => "the stored bytes are damaged: restore the file from a copy",
+        Code::VersionMismatch => "client and servers have to be of versions that understand each other",
+        Code::Overloaded => "try again with less in parallel",
+        _ => "",
+    }
+}
+
+impl From<vazao_client::Error> for Failure {
+    fn from(error: vazao_client::Error) -> Failure {
+        let remedy = remedy(error.code);
+        let separator = if remedy.is_empty() { "" } else { "; " };
+        Failure::Failed(format!("{error}{separator}{remedy}"))
+    }
+}
+
+/// Gives an error of the system the place where it happened.
+pub(crate) trait At<T> {
+    /// The error in front of which `place` is put.
+    fn at(self, place: impl Display) -> Outcome<T>;
+}
+
+impl<T> At<T> for io::Result<T> {
+    fn at(self, place: impl Display) -> Outcome<T> {
+        self.map_err(|error| Failure::Failed(format!("{place}: {}", plain(&error))))
+    }
+}
+
+impl<T> At<T> for rustix::io::Result<T> {
+    fn at(self, place: impl Display) -> Outcome<T> {
+        self.map_err(io::Error::from).at(place)
+    }
+}
+
+impl<T> At<T> for vazao_client::Result<T> {
+    fn at(self, place: impl Display) -> Outcome<T> {
+        self.map_err(|error| error.about(place).into())
+    }
+}
+
+/// An error of the system in the words that Unix commands use, without its number.
+fn plain(error: &io::Error) -> String {
+    let text = error.to_string();
+    let text = text.split(" (os error").next().unwrap_or_default().to_owned();
+    let mut letters = text.chars();
+    match letters.next() {
+        Some(first) => first.to_lowercase().chain(letters).collect(),
+        None => text,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_of_the_system_names_its_place_and_no_number() {
+        let failed: io::Result<()> = Err(io::Error::from_raw_os_error(2));
+        let failure = failed.at("/a/b").expect_err("it failed");
+        assert_eq!(failure.message(), Some("/a/b: no such file or directory"));
+        assert_eq!(failure.exit_code(), 1);
+    }
+
+    #[test]
+    fn an_unreachable_server_comes_with_a_remedy() {
+        let error = vazao_client::Error::new(Code::Unreachable, "metadata service host:1");
+        let failure = Failure::from(error);
+        assert!(failure.message().is_some_and(|m| m.starts_with("metadata service host:1: peer unreachable; ")));
+    }
+}

@@ -1,0 +1,225 @@
+//! Numbers, times and tables as people read them, and sizes as people write them. No file system in here.
+
+use vazao_model::{FileKind, Timestamp};
+
+const UNITS: [char; 6] = ['K', 'M', 'G', 'T', 'P', 'E'];
+
+/// A size as `ls -h` shows it: powers of 1024, one decimal below ten, rounded up as the Unix commands do.
+pub(crate) fn human(bytes: u64) -> String {
+    if bytes < 1024 {
+        return bytes.to_string();
+    }
+    let mut value = bytes as f64;
+    let mut unit = 0;
+    loop {
+        value /= 1024.0;
+        let tenths = (value * 10.0).ceil() / 10.0;
+        if tenths < 10.0 {
+            return format!("{tenths:.1}{}", UNITS[unit]);
+        }
+        if value.ceil() < 1024.0 || unit + 1 == UNITS.len() {
+            return format!("{}{}", value.ceil(), UNITS[unit]);
+        }
+        unit += 1;
+    }
+}
+
+/// A size for sentences: `1.5 GiB`.
+pub(crate) fn size(bytes: u64) -> String {
+    let mut value = bytes as f64;
+    if bytes < 1024 {
+        return format!("{bytes} B");
+    }
+    let mut unit = 0;
+    value /= 1024.0;
+    while value >= 1024.0 && unit + 1 < UNITS.len() {
+        value /= 1024.0;
+        unit += 1;
+    }
+    format!("{value:.1} {}iB", UNITS[unit])
+}
+
+/// Bytes a second for sentences: `312.0 MiB/s`.
+pub(crate) fn rate(bytes_a_second: f64) -> String {
+    format!("{}/s", size(bytes_a_second.max(0.0) as u64))
+}
+
+/// Reads a size: `65536`, `64K`, `64KiB`, `1M`; units are powers of 1024.
+pub(crate) fn parse_size(text: &str) -> Result<u64, String> {
+    let refuse = || format!("'{text}' is no size; write it as 65536, 64K, 64KiB, 1M or 1G");
+    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
+    let (number, unit) = text.split_at(digits);
+    let number: u64 = number.parse().map_err(|_| refuse())?;
+    let unit = unit.trim().to_ascii_uppercase();
+    let letter = unit.strip_suffix("IB").or_else(|| unit.strip_suffix('B')).unwrap_or(&unit);
+    let power = match letter {
+        "" => 0,
+        "K" => 1,
+        "M" => 2,
+        "G" => 3,
+        "T" => 4,
+        _ => return Err(refuse()),
+    };
+    number.checked_mul(1 << (10 * power)).ok_or_else(refuse)
+}
+
+/// Type and permissions as `ls -l` shows them.
+pub(crate) fn mode(kind: FileKind, mode: u32) -> String {
+    let mut text = String::with_capacity(10);
+    text.push(kind.letter());
+    let special = [(0o4000, 's', 'S'), (0o2000, 's', 'S'), (0o1000, 't', 'T')];
+    for (class, (bit, with_execute, without)) in special.into_iter().enumerate() {
+        let shift = 6 - 3 * class as u32;
+        let has = |permission: u32| mode >> shift & permission != 0;
+        text.push(if has(4) { 'r' } else { '-' });
+        text.push(if has(2) { 'w' } else { '-' });
+        text.push(match (mode & bit != 0, has(1)) {
+            (false, true) => 'x',
+            (false, false) => '-',
+            (true, true) => with_execute,
+            (true, false) => without,
+        });
+    }
+    text
+}
+
+/// A file's type in words, as `stat` has it.
+pub(crate) fn kind(kind: FileKind) -> &'static str {
+    match kind {
+        FileKind::File => "regular file",
+        FileKind::Directory => "directory",
+        FileKind::Symlink => "symbolic link",
+        FileKind::Fifo => "fifo",
+        FileKind::Socket => "socket",
+        FileKind::CharDevice => "character device",
+        FileKind::BlockDevice => "block device",
+    }
+}
+
+/// Year, month and day of a number of days since 1970-01-01, in the Gregorian calendar before and after it was
+/// invented (E. G. Richards' algorithm for the Julian day number, shifted to a year that begins in March).
+fn date(days: i64) -> (i64, u32, u32) {
+    let shifted = days + 719_468;
+    let era = shifted.div_euclid(146_097);
+    let day_of_era = shifted.rem_euclid(146_097);
+    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let month_from_march = (5 * day_of_year + 2) / 153;
+    let day = (day_of_year - (153 * month_from_march + 2) / 5 + 1) as u32;
+    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 } as u32;
+    let year = year_of_era + era * 400 + i64::from(month <= 2);
+    (year, month, day)
+}
+
+/// A time in UTC to the minute, for listings.
+pub(crate) fn minute(time: Timestamp) -> String {
+    let (year, month, day) = date(time.seconds.div_euclid(86_400));
+    let second = time.seconds.rem_euclid(86_400);
+    format!("{year:04}-{month:02}-{day:02} {:02}:{:02}", second / 3600, second / 60 % 60)
+}
+
+/// A time in UTC with all its digits (RFC 3339).
+pub(crate) fn instant(time: Timestamp) -> String {
+    let (year, month, day) = date(time.seconds.div_euclid(86_400));
+    let second = time.seconds.rem_euclid(86_400);
+    format!(
+        "{year:04}-{month:02}-{day:02}T{:02}:{:02}:{:02}.{:09}Z",
+        second / 3600,
+        second / 60 % 60,
+        second % 60,
+        time.nanoseconds
+    )
+}
+
+/// A duration for sentences: `850 ms`, `12.4 s`, `3 min 05 s`.
+pub(crate) fn duration(nanoseconds: u64) -> String {
+    let seconds = nanoseconds as f64 / 1e9;
+    if seconds < 1.0 {
+        return format!("{:.0} ms", seconds * 1000.0);
+    }
+    if seconds < 120.0 {
+        return format!("{seconds:.1} s");
+    }
+    let whole = seconds as u64;
+    format!("{} min {:02} s", whole / 60, whole % 60)
+}
+
+/// Which way a table's column leans.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Lean {
+    /// Text.
+    Left,
+    /// Numbers.
+    Right,
+}
+
+/// Aligned columns under a head line, two spaces apart.
+pub(crate) fn table(head: &[(&str, Lean)], rows: &[Vec<String>]) -> String {
+    let width_of = |column: usize| {
+        let cells = rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count());
+        cells.max().unwrap_or(0).max(head[column].0.chars().count())
+    };
+    let widths: Vec<usize> = (0..head.len()).map(width_of).collect();
+    let line = |cells: &mut dyn Iterator<Item = &str>| {
+        let padded: Vec<String> = cells
+            .zip(head.iter().zip(&widths))
+            .map(|(cell, ((_, lean), &width))| match lean {
+                Lean::Left => format!("{cell:<width$}"),
+                Lean::Right => format!("{cell:>width$}"),
+            })
+            .collect();
+        format!("{}\n", padded.join("  ").trim_end())
+    };
+    let mut text = line(&mut head.iter().map(|(title, _)| *title));
+    for row in rows {
+        text.push_str(&line(&mut row.iter().map(String::as_str)));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_shown_as_the_unix_commands_do() {
+        let shown: Vec<String> = [0, 1023, 1024, 1025, 10 * 1024, 1_048_575, 1 << 30].map(human).into();
+        assert_eq!(shown, ["0", "1023", "1.0K", "1.1K", "10K", "1.0M", "1.0G"]);
+        assert!(human(u64::MAX).ends_with('E'));
+        assert_eq!(size(1_610_612_736), "1.5 GiB");
+    }
+
+    #[test]
+    fn sizes_are_read_with_and_without_unit() {
+        for (text, bytes) in [("65536", 65536), ("64K", 65536), ("64KiB", 65536), ("1m", 1 << 20), ("2GB", 2 << 30)] {
+            assert_eq!(parse_size(text), Ok(bytes), "{text}");
+        }
+        for bad in ["", "K", "-1", "1X", "1.5M", "99999999999T"] {
+            assert!(parse_size(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn permissions_show_set_id_and_sticky_bits() {
+        assert_eq!(mode(FileKind::Directory, 0o1777), "drwxrwxrwt");
+        assert_eq!(mode(FileKind::File, 0o4755), "-rwsr-xr-x");
+        assert_eq!(mode(FileKind::File, 0o2644), "-rw-r-Sr--");
+    }
+
+    #[test]
+    fn dates_are_right_around_leap_days_and_before_1970() {
+        let at = |seconds| minute(Timestamp { seconds, nanoseconds: 0 });
+        assert_eq!(at(0), "1970-01-01 00:00");
+        assert_eq!(at(-1), "1969-12-31 23:59");
+        assert_eq!(at(951_782_400), "2000-02-29 00:00");
+        assert_eq!(at(1_709_251_199), "2024-02-29 23:59");
+        assert_eq!(at(4_107_542_400), "2100-03-01 00:00");
+    }
+
+    #[test]
+    fn columns_are_as_wide_as_their_widest_cell() {
+        let rows = vec![vec!["a".to_owned(), "10".to_owned()], vec!["long".to_owned(), "9".to_owned()]];
+        let text = table(&[("NAME", Lean::Left), ("N", Lean::Right)], &rows);
+        assert_eq!(text, "NAME   N\na     10\nlong   9\n");
+    }
+}

@@ -1,0 +1,210 @@
+//! The configuration of one node, `node.toml`. Paths in it are relative to the directory it lies in.
+
+use crate::failure::{At, Failure, Outcome};
+use crate::logging::Form;
+use serde::{Deserialize, Serialize};
+use std::fs;
+use std::path::{Path, PathBuf};
+use vazao_model::Role;
+
+/// What `node.toml` says.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct NodeConfig {
+    /// Unique in the cluster.
+    pub(crate) name: String,
+    /// What the node does: "meta", "data" or both.
+    pub(crate) roles: Vec<RoleName>,
+    /// `host:port` to serve on; port 0 takes a free one.
+    pub(crate) listen: String,
+    /// `host:port` that others reach it at, where `listen` is a wildcard.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) advertise: Option<String>,
+    /// When the port of `listen` is taken, take any other.
+    #[serde(default)]
+    pub(crate) other_port_if_taken: bool,
+    /// The metadata service: `host:port`. Not needed by a node that is one.
+    #[serde(default)]
+    pub(crate) metadata: Vec<String>,
+    /// The cluster key. Only `--insecure` does without.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) key_file: Option<PathBuf>,
+    /// `host:port` of /metrics and /healthz; none are served without it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) metrics: Option<String>,
+    /// Threads that serve requests; 0: as many as CPUs.
+    #[serde(default)]
+    pub(crate) threads: usize,
+    /// For the role "meta".
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) meta: Option<MetaSection>,
+    /// For the role "data".
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) data: Option<DataSection>,
+    /// Logs.
+    #[serde(default)]
+    pub(crate) log: LogSection,
+}
+
+/// A role as the file names it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum RoleName {
+    /// Serves metadata.
+    Meta,
+    /// Serves data.
+    Data,
+}
+
+impl From<RoleName> for Role {
+    fn from(name: RoleName) -> Role {
+        match name {
+            RoleName::Meta => Role::Meta,
+            RoleName::Data => Role::Data,
+        }
+    }
+}
+
+/// `[meta]`.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct MetaSection {
+    /// Where the metadata lies.
+    pub(crate) directory: PathBuf,
+}
+
+/// `[data]`.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct DataSection {
+    /// One directory for each disk.
+    pub(crate) targets: Vec<PathBuf>,
+    /// Space of each target's file system that is left alone, as a size: "1GiB".
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) reserve: Option<String>,
+}
+
+/// `[log]`.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct LogSection {
+    /// Level, unless the command line or the environment says otherwise; "info" by default.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) level: Option<String>,
+    /// "text" or "json".
+    #[serde(default)]
+    pub(crate) format: Form,
+}
+
+impl NodeConfig {
+    /// Reads and checks a file. Its relative paths come back joined to its directory.
+    pub(crate) fn load(file: &Path) -> Outcome<NodeConfig> {
+        let mut config = NodeConfig::read(file)?;
+        let directory = file.parent().unwrap_or(Path::new("."));
+        let join = |path: &mut PathBuf| *path = directory.join(&*path);
+        config.key_file.iter_mut().for_each(join);
+        config.meta.iter_mut().for_each(|meta| join(&mut meta.directory));
+        config.data.iter_mut().flat_map(|data| &mut data.targets).for_each(join);
+        Ok(config)
+    }
+
+    /// Reads and checks a file and leaves its paths as they are written.
+    pub(crate) fn read(file: &Path) -> Outcome<NodeConfig> {
+        let shown = file.display();
+        let text = fs::read_to_string(file).at(&shown)?;
+        let config: NodeConfig = toml::from_str(&text).map_err(|e| Failure::new(format!("{shown}: {e}")))?;
+        config.check().map_err(|problem| Failure::new(format!("{shown}: {problem}")))?;
+        Ok(config)
+    }
+
+    /// Writes the file whole or not at all.
+    pub(crate) fn save(&self, file: &Path) -> Outcome {
+        let text = toml::to_string(self).map_err(|e| Failure::new(format!("{}: {e}", file.display())))?;
+        super::files::replace(file, &text)
+    }
+
+    /// True when the node has this role.
+    pub(crate) fn has(&self, role: RoleName) -> bool {
+        self.roles.contains(&role)
+    }
+
+    fn check(&self) -> Result<(), String> {
+        if self.name.is_empty() {
+            return Err("name is empty; give the node a name that no other one of the cluster has".to_owned());
+        }
+        if self.roles.is_empty() {
+            return Err("roles is empty; write roles = [\"meta\"], [\"data\"] or both".to_owned());
+        }
+        if self.has(RoleName::Meta) && self.meta.is_none() {
+            return Err("role meta needs a section [meta] with directory = \"…\"".to_owned());
+        }
+        if self.has(RoleName::Data) && self.data.as_ref().is_none_or(|data| data.targets.is_empty()) {
+            return Err("role data needs a section [data] with targets = [\"…\"]".to_owned());
+        }
+        if !self.has(RoleName::Meta) && self.metadata.is_empty() {
+            return Err("metadata is empty; write metadata = [\"host:port\"] of the metadata service".to_owned());
+        }
+        if let Some(reserve) = self.data.as_ref().and_then(|data| data.reserve.as_ref()) {
+            crate::format::parse_size(reserve).map_err(|e| format!("reserve: {e}"))?;
+        }
+        let wildcard = ["0.0.0.0:", "[::]:"].iter().any(|prefix| self.listen.starts_with(prefix));
+        if wildcard && self.advertise.is_none() {
+            return Err(format!(
+                "listen = \"{}\" is a wildcard; add advertise = \"host:port\" that other machines reach this node at",
+                self.listen
+            ));
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> Outcome<NodeConfig> {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let file = directory.path().join("node.toml");
+        fs::write(&file, text).expect("written");
+        NodeConfig::load(&file)
+    }
+
+    const DATA: &str = "name = \"d\"\nroles = [\"data\"]\nlisten = \"127.0.0.1:0\"\nmetadata = [\"m:1\"]\n";
+
+    #[test]
+    fn relative_paths_start_at_the_file() {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let file = directory.path().join("node.toml");
+        fs::write(&file, format!("{DATA}key_file = \"k\"\n[data]\ntargets = [\"t\", \"/abs\"]\n")).expect("written");
+        let config = NodeConfig::load(&file).expect("valid");
+        assert_eq!(config.key_file, Some(directory.path().join("k")));
+        let targets = config.data.map(|data| data.targets);
+        assert_eq!(targets, Some(vec![directory.path().join("t"), PathBuf::from("/abs")]));
+    }
+
+    #[test]
+    fn what_is_written_is_read_again() {
+        let config: NodeConfig = toml::from_str(&format!("{DATA}[data]\ntargets = [\"t\"]\n")).expect("valid");
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let file = directory.path().join("node.toml");
+        config.save(&file).expect("saved");
+        assert_eq!(NodeConfig::read(&file), Ok(config));
+    }
+
+    #[test]
+    fn mistakes_are_named_with_the_file_and_what_to_write() {
+        let cases = [
+            (DATA.to_owned(), "targets"),
+            (format!("{DATA}[data]\ntargets = [\"t\"]\nreserve = \"much\"\n"), "reserve"),
+            (format!("{DATA}colour = 1\n"), "colour"),
+            (DATA.replace("\"data\"", "\"cook\""), "cook"),
+            (DATA.replace("127.0.0.1", "0.0.0.0") + "[data]\ntargets = [\"t\"]\n", "advertise"),
+            (DATA.replace("\"m:1\"", "") + "[data]\ntargets = [\"t\"]\n", "metadata"),
+        ];
+        for (text, expected) in cases {
+            let failure = read(&text).expect_err("refused");
+            let message = failure.message().expect("has a message");
+            assert!(message.contains("node.toml") && message.contains(expected), "{expected}: {message}");
+        }
+    }
+}

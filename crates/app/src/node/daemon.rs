@@ -1,0 +1,309 @@
+//! The daemon: opens what its roles need, serves, keeps itself known to the metadata service, and ends in order.
+
+use super::config::{NodeConfig, RoleName};
+use super::files::{Lock, Notice};
+use super::metrics::{self, Observed};
+use super::router::Router;
+use crate::failure::{At, Failure, Outcome};
+use crate::format::parse_size;
+use crate::signals::{self, Stop};
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+use tracing::{info, warn};
+use vazao_disk::{Disk, RealDisk};
+use vazao_meta::{MetaOptions, MetaService};
+use vazao_meter::{Clock, Exposition};
+use vazao_model::Role;
+use vazao_model::limits::HEARTBEAT_MS;
+use vazao_store::DataService;
+use vazao_wire::key::ClusterKey;
+use vazao_wire::service::Service;
+use vazao_wire::tcp::{Server, ServerOptions, TcpTransport, TransportOptions};
+
+/// After a failed registration the next try comes this soon, and each further one twice as late.
+const RETRY_FIRST_MS: u64 = 100;
+
+/// A registration is over, one way or the other, within this time.
+const REGISTER_MS_MAX: u64 = 5_000;
+
+/// Background work of the services gets its turn this often.
+const TICK: Duration = Duration::from_millis(100);
+
+/// How a node was started.
+pub(crate) struct Settings {
+    /// Where its lock and notice lie.
+    pub(crate) directory: PathBuf,
+    /// A cluster key is not demanded.
+    pub(crate) insecure: bool,
+    /// It ends when standard input does.
+    pub(crate) until_stdin_closes: bool,
+}
+
+/// The parts of a running node.
+struct Node {
+    name: String,
+    clock: Arc<dyn Clock>,
+    transport: Arc<TcpTransport>,
+    meta: Option<Arc<MetaService>>,
+    data: Option<Arc<DataService>>,
+    server: Mutex<Server>,
+    /// Why the last registration failed; `None` once one succeeded.
+    unregistered: Mutex<Option<String>>,
+    stopping: AtomicBool,
+}
+
+/// Runs a node until a signal comes.
+pub(crate) fn run(config: &NodeConfig, settings: &Settings) -> Outcome {
+    let stop = Stop::on_signals(signals::OF_DAEMONS)?;
+    if settings.until_stdin_closes {
+        stop_with_stdin(&stop)?;
+    }
+    let key = key(config, settings)?;
+    let lock_path = settings.directory.join("lock");
+    let Some(lock) = Lock::take(&lock_path)? else {
+        return Err(Failure::new(format!("{}: this node already runs", lock_path.display())));
+    };
+    let clock = vazao_meter::clock::system();
+    let router = Arc::new(Router::new(config.has(RoleName::Meta), config.has(RoleName::Data)));
+    let server = listen(config, key.clone(), Arc::clone(&router), &clock)?;
+    let address = server.address();
+    let advertised = config.advertise.clone().unwrap_or_else(|| address.to_string());
+    let transport = TcpTransport::new(key, TransportOptions::default(), Arc::clone(&clock));
+    let node = Arc::new(Node {
+        name: config.name.clone(),
+        meta: open_meta(config, &advertised, &clock)?,
+        data: open_data(config, &advertised, &clock)?,
+        clock,
+        transport,
+        server: Mutex::new(server),
+        unregistered: Mutex::new(Some("not registered yet".to_owned())),
+        stopping: AtomicBool::new(false),
+    });
+    node.meta.iter().for_each(|meta| router.meta.fill(Arc::clone(meta) as Arc<dyn Service>));
+    node.data.iter().for_each(|data| router.data.fill(Arc::clone(data) as Arc<dyn Service>));
+    let metrics = config.metrics.as_deref().map(|at| {
+        metrics::serve(at, config.other_port_if_taken, Arc::clone(&node) as Arc<dyn Observed>)
+    });
+    let metrics = metrics.transpose()?.map(|address| address.to_string());
+    info!(name = config.name, %address, "serving");
+    let threads = start_threads(&node, config, &advertised)?;
+    let notice_path = settings.directory.join("running.json");
+    let notice = Notice { pid: std::process::id(), address: advertised, metrics };
+    wait(&node, &stop, &notice, &notice_path)?;
+    info!("stopping");
+    let closed = node.close(threads);
+    // The next start has to say for itself that it is ready.
+    let _ = std::fs::remove_file(&notice_path);
+    drop(lock);
+    info!("stopped");
+    closed
+}
+
+/// `host:0` for a `host:port` whose port is taken.
+pub(crate) fn any_port(listen: &str) -> String {
+    listen.rsplit_once(':').map_or_else(|| listen.to_owned(), |(host, _)| format!("{host}:0"))
+}
+
+fn stop_with_stdin(stop: &Stop) -> Outcome {
+    let stop = stop.clone();
+    let watch = move || {
+        let mut nothing = [0; 64];
+        while matches!(std::io::stdin().read(&mut nothing), Ok(count) if count > 0) {}
+        stop.ask();
+    };
+    std::thread::Builder::new().name("stdin".to_owned()).spawn(watch).at("starting a thread").map(drop)
+}
+
+fn key(config: &NodeConfig, settings: &Settings) -> Outcome<ClusterKey> {
+    match (&config.key_file, settings.insecure) {
+        (Some(file), _) => ClusterKey::load(file).map_err(|error| Failure::new(error.to_string())),
+        (None, true) => {
+            warn!("running without a cluster key: anybody who reaches this port may do anything");
+            Ok(ClusterKey::insecure())
+        }
+        (None, false) => Err(Failure::new(format!(
+            "node {}: no cluster key; name it with key_file in the node's configuration, or give --insecure to let everybody in",
+            config.name
+        ))),
+    }
+}
+
+fn open_meta(config: &NodeConfig, address: &str, clock: &Arc<dyn Clock>) -> Outcome<Option<Arc<MetaService>>> {
+    let Some(section) = config.meta.as_ref().filter(|_| config.has(RoleName::Meta)) else { return Ok(None) };
+    let options =
+        MetaOptions { name: config.name.clone(), address: address.to_owned(), ..MetaOptions::default() };
+    let opened = MetaService::open(disk(&section.directory)?, options, Arc::clone(clock));
+    let shown = section.directory.display();
+    opened.map(Some).map_err(|error| Failure::new(format!("node {}: metadata in {shown}: {error}", config.name)))
+}
+
+fn open_data(config: &NodeConfig, address: &str, clock: &Arc<dyn Clock>) -> Outcome<Option<Arc<DataService>>> {
+    let Some(section) = config.data.as_ref().filter(|_| config.has(RoleName::Data)) else { return Ok(None) };
+    let options = vazao_store::Options {
+        name: config.name.clone(),
+        address: address.to_owned(),
+        roles: config.roles.iter().map(|role| Role::from(*role)).collect(),
+        reserve_bytes: section.reserve.as_deref().and_then(|reserve| parse_size(reserve).ok()),
+        ..vazao_store::Options::default()
+    };
+    let disks = section.targets.iter().map(|target| Ok((disk(target)?, target.display().to_string())));
+    let disks = disks.collect::<Outcome<Vec<_>>>()?;
+    let opened = DataService::open(disks, options, Arc::clone(clock));
+    opened.map(Some).map_err(|error| Failure::new(format!("node {}: {error}", config.name)))
+}
+
+fn disk(directory: &Path) -> Outcome<Arc<dyn Disk>> {
+    std::fs::create_dir_all(directory).at(directory.display())?;
+    Ok(Arc::new(RealDisk::open(directory).at(directory.display())?))
+}
+
+fn listen(
+    config: &NodeConfig,
+    key: ClusterKey,
+    router: Arc<Router>,
+    clock: &Arc<dyn Clock>,
+) -> Outcome<Server> {
+    let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+    let threads = if config.threads == 0 { cpus } else { config.threads };
+    let options = ServerOptions { threads, key, name: config.name.clone() };
+    let start = |at: &str| {
+        Server::start(at, Arc::clone(&router) as Arc<dyn Service>, options.clone(), Arc::clone(clock))
+    };
+    let server = match start(&config.listen) {
+        Err(error) if config.other_port_if_taken && error.kind() == std::io::ErrorKind::AddrInUse => {
+            warn!(listen = config.listen, "the port is taken; taking another");
+            start(&any_port(&config.listen))
+        }
+        other => other,
+    };
+    server.map_err(|error| {
+        Failure::new(format!("node {}: {error}; choose another `listen` in its configuration", config.name))
+    })
+}
+
+fn start_threads(node: &Arc<Node>, config: &NodeConfig, advertised: &str) -> Outcome<Vec<JoinHandle<()>>> {
+    let mut threads = Vec::new();
+    let mut start = |name: &str, work: Box<dyn FnOnce() + Send>| {
+        let thread = std::thread::Builder::new().name(name.to_owned()).spawn(work);
+        thread.map(|thread| threads.push(thread)).at("starting a thread")
+    };
+    let ticking = Arc::clone(node);
+    start("tick", Box::new(move || ticking.tick()))?;
+    if node.data.is_some() {
+        let metadata = match node.meta {
+            Some(_) => vec![advertised.to_owned()],
+            None => config.metadata.clone(),
+        };
+        let registering = Arc::clone(node);
+        start("register", Box::new(move || registering.keep_registered(&metadata)))?;
+    }
+    Ok(threads)
+}
+
+/// Waits for the end. The notice is written once the node is of use to others.
+fn wait(node: &Node, stop: &Stop, notice: &Notice, path: &Path) -> Outcome {
+    let mut told = false;
+    while !stop.wait(if told { Duration::from_secs(3600) } else { Duration::from_millis(10) }) {
+        if !told && node.is_ready() {
+            notice.save(path)?;
+            told = true;
+        }
+    }
+    Ok(())
+}
+
+impl Node {
+    fn is_ready(&self) -> bool {
+        self.data.is_none() || self.unregistered.lock().unwrap_or_else(PoisonError::into_inner).is_none()
+    }
+
+    fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::SeqCst)
+    }
+
+    /// Sleeps in short steps, so that the node can end meanwhile.
+    fn pause(&self, milliseconds: u64) {
+        let until_ns = self.clock.now_ns() + milliseconds * 1_000_000;
+        while !self.is_stopping() && self.clock.now_ns() < until_ns {
+            self.clock.sleep(Duration::from_millis(milliseconds.min(20)));
+        }
+    }
+
+    fn tick(&self) {
+        while !self.is_stopping() {
+            if let Some(meta) = &self.meta {
+                meta.tick(&*self.transport);
+            }
+            if let Some(data) = &self.data {
+                data.tick();
+            }
+            self.clock.sleep(TICK);
+        }
+    }
+
+    /// Registers, and does it again as the heartbeat, for as long as the node runs. A metadata service that does not
+    /// answer is asked again and again: it may come back.
+    fn keep_registered(&self, metadata: &[String]) {
+        let Some(data) = &self.data else { return };
+        let mut retry_ms = RETRY_FIRST_MS;
+        for address in metadata.iter().cycle() {
+            if self.is_stopping() {
+                return;
+            }
+            let deadline_ns = self.clock.now_ns() + REGISTER_MS_MAX * 1_000_000;
+            let outcome = data.heartbeat(&*self.transport, address, deadline_ns);
+            let trouble = outcome.err().map(|fault| format!("metadata service {address}: {fault}"));
+            let failed = trouble.is_some();
+            self.note_registration(address, trouble);
+            self.pause(if failed { retry_ms } else { u64::from(HEARTBEAT_MS) });
+            retry_ms = if failed { (retry_ms * 2).min(u64::from(HEARTBEAT_MS)) } else { RETRY_FIRST_MS };
+        }
+    }
+
+    /// Logs a registration that turned out otherwise than the one before.
+    fn note_registration(&self, address: &str, trouble: Option<String>) {
+        let mut last = self.unregistered.lock().unwrap_or_else(PoisonError::into_inner);
+        if *last != trouble {
+            match &trouble {
+                Some(trouble) => warn!(trouble, "cannot register; trying again"),
+                None => info!(address, "registered"),
+            }
+            *last = trouble;
+        }
+    }
+
+    /// Stops serving, then lets the services write down what they have.
+    fn close(&self, threads: Vec<JoinHandle<()>>) -> Outcome {
+        self.stopping.store(true, Ordering::SeqCst);
+        self.server.lock().unwrap_or_else(PoisonError::into_inner).stop();
+        for thread in threads {
+            if thread.join().is_err() {
+                warn!("a thread ended by panic");
+            }
+        }
+        self.data.iter().for_each(|data| data.close());
+        let closed = self.meta.iter().try_for_each(|meta| meta.close());
+        closed.map_err(|fault| Failure::new(format!("node {}: closing: {fault}", self.name)))
+    }
+}
+
+impl Observed for Node {
+    fn expose(&self, exposition: &mut Exposition) {
+        self.server.lock().unwrap_or_else(PoisonError::into_inner).expose(exposition);
+        if let Some(meta) = &self.meta {
+            meta.expose(exposition);
+        }
+        if let Some(data) = &self.data {
+            data.expose(exposition);
+        }
+    }
+
+    fn trouble(&self) -> Option<String> {
+        self.data.as_ref()?;
+        self.unregistered.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}

@@ -1,0 +1,134 @@
+//! One server for several roles: requests go by the range of their method's number.
+//!
+//! The server listens before its roles are open, because they want to know the address they are reached at, and because
+//! reading a long log is no reason to look dead: until then requests are answered `Unavailable`, which is tried again.
+
+use std::sync::{Arc, OnceLock};
+use vazao_model::Code;
+use vazao_wire::Method;
+use vazao_wire::service::{Fault, Request, Responder, Service};
+
+/// A role's place in the router.
+#[derive(Default)]
+pub(crate) struct Slot {
+    expected: bool,
+    service: OnceLock<Arc<dyn Service>>,
+}
+
+impl Slot {
+    fn service(&self, role: &str) -> Result<&Arc<dyn Service>, Fault> {
+        self.service.get().ok_or_else(|| match self.expected {
+            true => Fault::new(Code::Unavailable, format!("the {role} service of this node is still starting")),
+            false => Fault::new(Code::Unsupported, format!("this node has no {role} role")),
+        })
+    }
+
+    /// Puts the service in, once it is open.
+    pub(crate) fn fill(&self, service: Arc<dyn Service>) {
+        let _ = self.service.set(service);
+    }
+}
+
+/// The roles of this node, behind one port.
+#[derive(Default)]
+pub(crate) struct Router {
+    /// Serves methods 0x01xx.
+    pub(crate) meta: Slot,
+    /// Serves methods 0x02xx.
+    pub(crate) data: Slot,
+}
+
+impl Router {
+    /// A router for the roles that will come.
+    pub(crate) fn new(meta: bool, data: bool) -> Router {
+        let slot = |expected| Slot { expected, service: OnceLock::new() };
+        Router { meta: slot(meta), data: slot(data) }
+    }
+
+    fn service(&self, method: Method) -> Result<&Arc<dyn Service>, Fault> {
+        match method.number() >> 8 {
+            0x01 => self.meta.service("metadata"),
+            0x02 => self.data.service("data"),
+            // Any role answers what belongs to none.
+            _ if self.meta.expected => self.meta.service("metadata"),
+            _ => self.data.service("data"),
+        }
+    }
+}
+
+impl Service for Router {
+    fn handle(&self, request: Request<'_>, responder: &mut dyn Responder) {
+        match self.service(request.method) {
+            Ok(service) => service.handle(request, responder),
+            Err(fault) => responder.fail(&fault),
+        }
+    }
+
+    fn flush(&self) -> Result<(), Fault> {
+        let services = [&self.meta, &self.data].into_iter().filter_map(|slot| slot.service.get());
+        services.into_iter().try_for_each(|service| service.flush())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Answers with its own name.
+    struct Named(&'static str);
+
+    impl Service for Named {
+        fn handle(&self, _request: Request<'_>, responder: &mut dyn Responder) {
+            responder.reply(self.0.as_bytes());
+        }
+    }
+
+    #[derive(Default)]
+    struct Heard(Option<Result<Vec<u8>, Code>>);
+
+    impl Responder for Heard {
+        fn reply(&mut self, message: &[u8]) {
+            self.0 = Some(Ok(message.to_vec()));
+        }
+        fn try_reply_with(
+            &mut self,
+            _message: &[u8],
+            _length: usize,
+            _fill: &mut dyn FnMut(&mut [u8]) -> Result<bool, Fault>,
+        ) -> bool {
+            unreachable!("the services of this test send no attachments");
+        }
+        fn fail(&mut self, fault: &Fault) {
+            self.0 = Some(Err(fault.code));
+        }
+        fn defer(&mut self) -> vazao_wire::service::Deferred {
+            unreachable!("the services of this test answer at once");
+        }
+    }
+
+    fn ask(router: &Router, method: Method) -> Result<Vec<u8>, Code> {
+        let mut heard = Heard::default();
+        let request = Request { method, id: 1, message: &[], attachment: &[], deadline_ns: u64::MAX };
+        router.handle(request, &mut heard);
+        heard.0.expect("every request is answered")
+    }
+
+    #[test]
+    fn requests_reach_the_role_that_serves_them() {
+        let router = Router::new(true, true);
+        assert_eq!(ask(&router, Method::Lookup), Err(Code::Unavailable));
+        router.meta.fill(Arc::new(Named("meta")));
+        router.data.fill(Arc::new(Named("data")));
+        assert_eq!(ask(&router, Method::Lookup), Ok(b"meta".to_vec()));
+        assert_eq!(ask(&router, Method::ListObjects), Ok(b"data".to_vec()));
+        assert_eq!(ask(&router, Method::Ping), Ok(b"meta".to_vec()));
+    }
+
+    #[test]
+    fn a_role_that_the_node_has_not_is_refused_for_good() {
+        let router = Router::new(false, true);
+        router.data.fill(Arc::new(Named("data")));
+        assert_eq!(ask(&router, Method::Lookup), Err(Code::Unsupported));
+        assert_eq!(ask(&router, Method::Ping), Ok(b"data".to_vec()));
+    }
+}
