@@ -350,6 +350,46 @@ fn much_unsynced_data_is_written_back_without_being_asked() {
     assert!(bytes.len() >= 24 << 20 && bytes[..24 << 20].iter().all(|&b| b == 7));
 }
 
+#[test]
+fn crashes_under_busy_threads_leave_the_accounts_right() {
+    let disk = MemoryDisk::new(5);
+    let is_over = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for thread in 0..3u64 {
+            let (disk, is_over) = (disk.clone(), &is_over);
+            scope.spawn(move || {
+                for round in (thread..).take_while(|_| !is_over.load(Ordering::Relaxed)) {
+                    let _ = disturb(&disk, round);
+                }
+            });
+        }
+        for round in 0..60 {
+            if round % 2 == 0 {
+                disk.crash()
+            } else {
+                disk.kill()
+            }
+            std::thread::yield_now();
+        }
+        is_over.store(true, Ordering::Relaxed);
+    });
+    disk.kill();
+    let allocated_bytes =
+        |entry: &DiskEntry| disk.open(&entry.name, Open::ReadOnly).unwrap().allocated_bytes().unwrap();
+    assert_eq!(used_bytes(&disk), disk.list("").unwrap().iter().map(allocated_bytes).sum::<u64>());
+}
+
+/// A few operations; the disk may go away under each.
+fn disturb(disk: &MemoryDisk, round: u64) -> io::Result<()> {
+    let file = disk.open(&format!("f{}", round % 5), Open::Create)?;
+    file.write_at(&[1; 5000], round % 7 * 3000)?;
+    file.sync()?;
+    file.set_length(round % 11 * 1000)?;
+    disk.rename(&format!("f{}", round % 5), &format!("f{}", round % 3))?;
+    disk.sync_all()?;
+    disk.remove(&format!("f{}", round % 4))
+}
+
 /// What a random client does to one file.
 #[derive(Clone, Debug)]
 enum Step {
