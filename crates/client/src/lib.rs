@@ -19,6 +19,9 @@ mod routes;
 mod session;
 pub mod statistics;
 
+#[cfg(test)]
+mod tests;
+
 pub use config::Config;
 pub use error::{Error, Result};
 pub use file::File;

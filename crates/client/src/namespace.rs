@@ -80,12 +80,13 @@ impl Client {
         let response = self.send_create(parent, name, new, exclusive)?;
         let fresh = FreshInode::try_from(response.inode)?;
         let mode = OpenMode { read: true, write: true, truncate: false };
-        if !response.created {
-            let file = self.open_file(fresh.attributes.inode, mode)?;
-            return Ok((self.core.registry.merge(fresh.attributes), file));
-        }
         let attributes = fresh.attributes.clone();
-        Ok((attributes, File::open(&self.core, fresh, mode)))
+        if response.created || fresh.is_complete() {
+            let file = File::open(&self.core, fresh, mode);
+            return Ok((self.core.registry.merge(attributes), file));
+        }
+        let file = self.open_file(attributes.inode, mode)?;
+        Ok((self.core.registry.merge(attributes), file))
     }
 
     fn send_create(

@@ -128,7 +128,7 @@ impl Core {
         Ok(())
     }
 
-    /// True when there is something to answer.
+    /// True when the metadata service waits for an answer: it keeps asking about what is held.
     fn renew_once(&self, deadline_ns: u64) -> Result<bool> {
         let session = self.session.id();
         let answers = std::mem::take(&mut *locked(&self.session.answers));
@@ -148,9 +148,9 @@ impl Core {
         }
         let (held, not_held): (Vec<u64>, Vec<u64>) =
             response.orphans.iter().partition(|&&inode| self.registry.mark_unlinked(InodeId(inode)));
-        let asked = !response.orphans.is_empty();
+        let can_let_go = !not_held.is_empty();
         *locked(&self.session.answers) = Answers { held, not_held };
-        Ok(asked)
+        Ok(can_let_go)
     }
 }
 

@@ -2,9 +2,9 @@
 
 use super::inode::{Contents, FreshInode, OpenInode, State, Uncommitted};
 use super::write::object_address;
-use crate::Result;
 use crate::core::locked;
 use crate::data::DataCall;
+use crate::{Error, Result};
 use std::collections::BTreeMap;
 use vazao_model::{Code, Layout, TargetId};
 use vazao_wire::{Method, op, proto};
@@ -82,22 +82,28 @@ impl OpenInode {
         let report = std::mem::take(&mut state.uncommitted);
         let request = commit_request(self.id.0, &mut state, &report, sync);
         drop(state);
-        match self.core.change_until::<op::Commit>(request, deadline_ns) {
-            Ok(response) => self.absorb(response.inode),
+        let generation = request.generation;
+        let response = match self.core.change_until::<op::Commit>(request, deadline_ns) {
+            Ok(response) => response,
             Err(error) if matches!(error.code, Code::Stale | Code::NotFound) => {
-                self.start_over(deadline_ns);
-                Err(error
-                    .about(format!("{} was removed or cut by another client while it was written", self.id)))
+                self.discard();
+                return Err(error.about(self.id));
             }
             Err(error) => {
-                self.undo_report(report);
-                Err(error.about(self.id))
+                self.lock().uncommitted.restore(report);
+                return Err(error.about(self.id));
             }
+        };
+        let fresh = FreshInode::try_from(response.inode)?;
+        if fresh.layout.as_ref().map_or(0, |layout| layout.generation) == generation {
+            self.lock().absorb(fresh);
+            return Ok(());
         }
-    }
-
-    fn undo_report(&self, report: Uncommitted) {
-        self.lock().uncommitted.restore(report);
+        // The report was about an earlier life of the file, and has changed nothing.
+        self.start_over(deadline_ns);
+        let detail =
+            format!("{}: another client cut or replaced its contents while they were written", self.id);
+        Err(Error::new(Code::Stale, detail))
     }
 
     /// What was written here belonged to contents that are gone: goes on with those that are there now.

@@ -125,6 +125,11 @@ impl TryFrom<Option<proto::Inode>> for FreshInode {
 }
 
 impl FreshInode {
+    /// True when it says where the contents are, and not only what they are like.
+    pub(crate) fn is_complete(&self) -> bool {
+        self.contents.is_some() || self.layout.is_some()
+    }
+
     fn into_contents(self) -> Contents {
         let bytes = self.contents.unwrap_or_default();
         match self.layout {

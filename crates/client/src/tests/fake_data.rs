@@ -1,0 +1,114 @@
+//! A data server small enough to be obviously right: objects are vectors in memory.
+
+use prost::Message;
+use std::collections::{HashMap, VecDeque};
+use std::sync::Mutex;
+use vazao_model::checksum::{first_mismatch, piece_checksums};
+use vazao_model::{Code, ObjectId};
+use vazao_wire::service::{Fault, Request, Responder, Service};
+use vazao_wire::{Method, proto};
+
+#[derive(Default)]
+pub(super) struct DataState {
+    pub(super) objects: HashMap<ObjectId, Vec<u8>>,
+    pub(super) counts: HashMap<Method, usize>,
+    /// Offset and length of each read.
+    pub(super) reads: Vec<(u64, u32)>,
+    /// Offset and length of each write.
+    pub(super) writes: Vec<(u64, usize)>,
+    /// Answers to give instead of carrying out the next requests of a method.
+    pub(super) faults: VecDeque<(Method, Fault)>,
+    /// The next so many reads have a flipped bit.
+    pub(super) flips: usize,
+    pub(super) synced: Vec<ObjectId>,
+    pub(super) sync_writes: usize,
+}
+
+#[derive(Default)]
+pub(super) struct FakeData {
+    pub(super) state: Mutex<DataState>,
+}
+
+impl FakeData {
+    pub(super) fn count(&self, method: Method) -> usize {
+        self.state.lock().unwrap().counts.get(&method).copied().unwrap_or(0)
+    }
+
+    pub(super) fn fail_next(&self, method: Method, code: Code, times: usize) {
+        let mut state = self.state.lock().unwrap();
+        let fault = Fault::new(code, "as the test wants it");
+        (0..times).for_each(|_| state.faults.push_back((method, fault.clone())));
+    }
+}
+
+fn object(address: Option<proto::ObjectAddress>) -> ObjectId {
+    ObjectId::from(&address.unwrap())
+}
+
+impl Service for FakeData {
+    fn handle(&self, request: Request<'_>, responder: &mut dyn Responder) {
+        let mut state = self.state.lock().unwrap();
+        *state.counts.entry(request.method).or_default() += 1;
+        if state.faults.front().is_some_and(|(method, _)| *method == request.method) {
+            let (_, fault) = state.faults.pop_front().unwrap();
+            return responder.fail(&fault);
+        }
+        match request.method {
+            Method::Read => state.read(Message::decode(request.message).unwrap(), responder),
+            Method::Write => {
+                state.write(Message::decode(request.message).unwrap(), request.attachment, responder)
+            }
+            Method::TruncateObject => {
+                let r: proto::TruncateObjectRequest = Message::decode(request.message).unwrap();
+                if let Some(bytes) = state.objects.get_mut(&object(r.object)) {
+                    bytes.truncate(r.length as usize);
+                }
+                responder.reply(&[]);
+            }
+            Method::SyncObjects => {
+                let r: proto::SyncObjectsRequest = Message::decode(request.message).unwrap();
+                state.synced.extend(r.objects.iter().map(ObjectId::from));
+                responder.reply(&[]);
+            }
+            other => responder.fail(&Fault::new(Code::Unsupported, other.name())),
+        }
+    }
+}
+
+impl DataState {
+    fn read(&mut self, r: proto::ReadRequest, responder: &mut dyn Responder) {
+        self.reads.push((r.offset, r.length));
+        let Some(bytes) = self.objects.get(&object(r.object)) else {
+            let answer = proto::ReadResponse { missing: true, ..Default::default() };
+            return responder.reply(&answer.encode_to_vec());
+        };
+        let from = (r.offset as usize).min(bytes.len());
+        let to = (from + r.length as usize).min(bytes.len());
+        let mut part = bytes[from..to].to_vec();
+        let checksums = piece_checksums(r.offset, &part);
+        let answer = proto::ReadResponse { checksums, object_length: bytes.len() as u64, missing: false };
+        if self.flips > 0 && !part.is_empty() {
+            self.flips -= 1;
+            let middle = part.len() / 2;
+            part[middle] ^= 4;
+        }
+        responder.reply_with(&answer.encode_to_vec(), part.len(), &mut |place| {
+            place.copy_from_slice(&part);
+            Ok(())
+        });
+    }
+
+    fn write(&mut self, r: proto::WriteRequest, attachment: &[u8], responder: &mut dyn Responder) {
+        assert_eq!(first_mismatch(r.offset, attachment, &r.checksums), None);
+        self.writes.push((r.offset, attachment.len()));
+        self.sync_writes += usize::from(r.sync);
+        let bytes = self.objects.entry(object(r.object)).or_default();
+        let (from, to) = (r.offset as usize, r.offset as usize + attachment.len());
+        if bytes.len() < to {
+            bytes.resize(to, 0);
+        }
+        bytes[from..to].copy_from_slice(attachment);
+        let answer = proto::WriteResponse { object_length: bytes.len() as u64 };
+        responder.reply(&answer.encode_to_vec());
+    }
+}

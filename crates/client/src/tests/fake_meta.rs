@@ -1,0 +1,335 @@
+//! A metadata service small enough to be obviously right: one lock, maps in memory.
+
+use prost::Message;
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::sync::Mutex;
+use vazao_model::{Code, Layout, TargetId};
+use vazao_wire::service::{Fault, Request, Responder, Service};
+use vazao_wire::{Method, proto};
+
+pub(super) const META: &str = "meta:1";
+
+#[derive(Clone, Default)]
+pub(super) struct FakeInode {
+    pub(super) attributes: proto::Attributes,
+    pub(super) layout: Option<proto::Layout>,
+    pub(super) contents: Vec<u8>,
+    generation: u32,
+}
+
+#[derive(Default)]
+pub(super) struct MetaState {
+    pub(super) inodes: HashMap<u64, FakeInode>,
+    entries: BTreeMap<(u64, Vec<u8>), u64>,
+    replies: HashMap<(u64, u32), (u64, Result<Vec<u8>, Fault>)>,
+    sessions: HashSet<u64>,
+    next: u64,
+    pub(super) counts: HashMap<Method, usize>,
+    /// Requests executed, repetitions not counted.
+    pub(super) executed: HashMap<Method, usize>,
+    pub(super) map: proto::ClusterMap,
+    pub(super) unit_bytes: u64,
+    pub(super) held: BTreeSet<u64>,
+    pub(super) not_held: BTreeSet<u64>,
+    pub(super) released: BTreeSet<u64>,
+    pub(super) last_held_inode: u64,
+    pub(super) synced_commits: usize,
+}
+
+#[derive(Default)]
+pub(super) struct FakeMeta {
+    pub(super) state: Mutex<MetaState>,
+}
+
+type Answer = Result<Vec<u8>, Fault>;
+
+fn not_found(what: impl ToString) -> Fault {
+    Fault::new(Code::NotFound, what.to_string())
+}
+
+impl FakeMeta {
+    pub(super) fn new(map: proto::ClusterMap, unit_bytes: u64) -> FakeMeta {
+        let mut state = MetaState { map, unit_bytes, next: 100, ..MetaState::default() };
+        let attributes = proto::Attributes { inode: 1, kind: 2, links: 2, ..Default::default() };
+        state.inodes.insert(1, FakeInode { attributes, ..FakeInode::default() });
+        FakeMeta { state: Mutex::new(state) }
+    }
+
+    pub(super) fn count(&self, method: Method) -> usize {
+        self.state.lock().unwrap().counts.get(&method).copied().unwrap_or(0)
+    }
+
+    pub(super) fn total(&self) -> usize {
+        self.state.lock().unwrap().counts.values().sum()
+    }
+
+    pub(super) fn inode(&self, inode: u64) -> FakeInode {
+        self.state.lock().unwrap().inodes[&inode].clone()
+    }
+
+    pub(super) fn forget_sessions(&self) {
+        let mut state = self.state.lock().unwrap();
+        state.sessions.clear();
+        state.replies.clear();
+    }
+}
+
+fn once_of(request: &Request<'_>) -> Option<proto::Once> {
+    macro_rules! once {
+        ($($method:ident: $message:ident),*) => {
+            match request.method {
+                $(Method::$method => proto::$message::decode(request.message).unwrap().once,)*
+                _ => None,
+            }
+        };
+    }
+    once!(
+        SetAttributes: SetAttributesRequest, Open: OpenRequest, Create: CreateRequest, Link: LinkRequest,
+        Unlink: UnlinkRequest, Rename: RenameRequest, AssignLayout: AssignLayoutRequest, Commit: CommitRequest
+    )
+}
+
+impl Service for FakeMeta {
+    fn handle(&self, request: Request<'_>, responder: &mut dyn Responder) {
+        let mut state = self.state.lock().unwrap();
+        *state.counts.entry(request.method).or_default() += 1;
+        let once = once_of(&request);
+        if let Some(once) = &once {
+            if !state.sessions.contains(&once.session) {
+                return responder.fail(&Code::SessionExpired.into());
+            }
+            if let Some((sequence, answer)) = state.replies.get(&(once.session, once.slot)) {
+                assert!(once.sequence >= *sequence, "a slot goes back");
+                if once.sequence == *sequence {
+                    return respond(responder, answer.clone());
+                }
+            }
+        }
+        *state.executed.entry(request.method).or_default() += 1;
+        let answer = state.execute(&request);
+        if let Some(once) = once {
+            state.replies.insert((once.session, once.slot), (once.sequence, answer.clone()));
+        }
+        respond(responder, answer);
+    }
+}
+
+fn respond(responder: &mut dyn Responder, answer: Answer) {
+    match answer {
+        Ok(message) => responder.reply(&message),
+        Err(fault) => responder.fail(&fault),
+    }
+}
+
+impl MetaState {
+    fn execute(&mut self, request: &Request<'_>) -> Answer {
+        macro_rules! dispatch {
+            ($($method:ident => $function:ident),* $(,)?) => {
+                match request.method {
+                    $(Method::$method => {
+                        self.$function(Message::decode(request.message).unwrap()).map(|r| r.encode_to_vec())
+                    })*
+                    other => Err(Fault::new(Code::Unsupported, other.name())),
+                }
+            };
+        }
+        dispatch!(
+            OpenSession => open_session, RenewSession => renew, CloseSession => close_session,
+            GetClusterMap => get_map, Lookup => lookup, Resolve => resolve, GetAttributes => get_attributes,
+            Open => open, SetAttributes => set_attributes, Create => create, Unlink => unlink,
+            AssignLayout => assign, Commit => commit, Release => release, List => list,
+        )
+    }
+
+    fn open_session(&mut self, _: proto::OpenSessionRequest) -> Result<proto::OpenSessionResponse, Fault> {
+        self.next += 1;
+        self.sessions.insert(self.next);
+        Ok(proto::OpenSessionResponse {
+            session: self.next,
+            lease_ms: 1000,
+            slots: 4,
+            map: Some(self.map.clone()),
+            volume_layout: None,
+        })
+    }
+
+    fn renew(&mut self, r: proto::RenewSessionRequest) -> Result<proto::RenewSessionResponse, Fault> {
+        if !self.sessions.contains(&r.session) {
+            return Err(Code::SessionExpired.into());
+        }
+        self.held.extend(r.held);
+        self.not_held.extend(r.not_held);
+        let unlinked = self.inodes.iter().filter(|(_, inode)| inode.attributes.links == 0);
+        let orphans = unlinked.map(|(id, _)| *id).filter(|id| !self.not_held.contains(id)).collect();
+        Ok(proto::RenewSessionResponse { map: Some(self.map.clone()), orphans })
+    }
+
+    fn close_session(&mut self, r: proto::CloseSessionRequest) -> Result<proto::CloseSessionResponse, Fault> {
+        self.sessions.remove(&r.session);
+        Ok(proto::CloseSessionResponse {})
+    }
+
+    fn get_map(&mut self, _: proto::GetClusterMapRequest) -> Result<proto::GetClusterMapResponse, Fault> {
+        Ok(proto::GetClusterMapResponse { map: Some(self.map.clone()) })
+    }
+
+    fn show(&self, inode: u64, with_contents: bool) -> Result<Option<proto::Inode>, Fault> {
+        let found = self.inodes.get(&inode).ok_or_else(|| not_found(inode))?;
+        let is_link = found.attributes.kind == 3;
+        let shows = is_link || (with_contents && (found.layout.is_none() || !found.contents.is_empty()));
+        Ok(Some(proto::Inode {
+            attributes: Some(found.attributes),
+            layout: found.layout.clone(),
+            contents: shows.then(|| found.contents.clone()),
+        }))
+    }
+
+    fn step(&self, parent: u64, name: &[u8]) -> Result<u64, Fault> {
+        if name == b".." {
+            let above = self.entries.iter().find(|(_, inode)| **inode == parent);
+            return Ok(above.map_or(1, |((above, _), _)| *above));
+        }
+        let found = self.entries.get(&(parent, name.to_vec())).copied();
+        found.ok_or_else(|| not_found(String::from_utf8_lossy(name)))
+    }
+
+    fn lookup(&mut self, r: proto::LookupRequest) -> Result<proto::LookupResponse, Fault> {
+        let inode = self.step(r.parent, &r.name)?;
+        Ok(proto::LookupResponse { inode: self.show(inode, false)? })
+    }
+
+    fn resolve(&mut self, r: proto::ResolveRequest) -> Result<proto::ResolveResponse, Fault> {
+        let (mut at, mut parent, mut walked) = (r.start, r.start, 0);
+        for component in &r.components {
+            let kind = self.inodes[&at].attributes.kind;
+            if kind == 3 {
+                break;
+            }
+            if kind != 2 {
+                return Err(Code::NotDirectory.into());
+            }
+            (parent, at) = (at, self.step(at, component)?);
+            walked += 1;
+        }
+        Ok(proto::ResolveResponse { inode: self.show(at, false)?, walked, parent })
+    }
+
+    fn get_attributes(
+        &mut self,
+        r: proto::GetAttributesRequest,
+    ) -> Result<proto::GetAttributesResponse, Fault> {
+        Ok(proto::GetAttributesResponse { inode: self.show(r.inode, false)? })
+    }
+
+    fn change(&mut self, inode: u64) -> Result<&mut FakeInode, Fault> {
+        let found = self.inodes.get_mut(&inode).ok_or_else(|| not_found(inode))?;
+        found.attributes.version += 1;
+        Ok(found)
+    }
+
+    fn open(&mut self, r: proto::OpenRequest) -> Result<proto::OpenResponse, Fault> {
+        if r.truncate {
+            let found = self.change(r.inode)?;
+            (found.layout, found.attributes.size) = (None, 0);
+            found.contents.clear();
+        }
+        Ok(proto::OpenResponse { inode: self.show(r.inode, true)? })
+    }
+
+    fn set_attributes(
+        &mut self,
+        r: proto::SetAttributesRequest,
+    ) -> Result<proto::SetAttributesResponse, Fault> {
+        let found = self.change(r.inode)?;
+        found.attributes.mode = r.mode.unwrap_or(found.attributes.mode);
+        found.attributes.modified = r.modified.or(found.attributes.modified);
+        if let Some(size) = r.size {
+            assert!(size > 0, "the client empties files by opening them");
+            found.attributes.size = size;
+            found.contents.truncate(size as usize);
+        }
+        Ok(proto::SetAttributesResponse { inode: self.show(r.inode, false)? })
+    }
+
+    fn create(&mut self, r: proto::CreateRequest) -> Result<proto::CreateResponse, Fault> {
+        if let Some(&there) = self.entries.get(&(r.parent, r.name.clone())) {
+            if r.exclusive {
+                return Err(Code::Exists.into());
+            }
+            return Ok(proto::CreateResponse { inode: self.show(there, true)?, created: false });
+        }
+        self.next += 1;
+        let inode = self.next;
+        let size = r.contents.len() as u64;
+        let attributes = proto::Attributes {
+            inode,
+            kind: r.kind,
+            mode: r.mode,
+            size,
+            links: 1,
+            version: 1,
+            ..Default::default()
+        };
+        self.inodes.insert(inode, FakeInode { attributes, contents: r.contents, ..FakeInode::default() });
+        self.entries.insert((r.parent, r.name), inode);
+        Ok(proto::CreateResponse { inode: self.show(inode, false)?, created: true })
+    }
+
+    fn unlink(&mut self, r: proto::UnlinkRequest) -> Result<proto::UnlinkResponse, Fault> {
+        let inode = self.entries.remove(&(r.parent, r.name)).ok_or_else(|| not_found("name"))?;
+        self.last_held_inode = r.held_inode;
+        let found = self.change(inode)?;
+        found.attributes.links -= 1;
+        Ok(proto::UnlinkResponse { inode, links: found.attributes.links })
+    }
+
+    fn assign(&mut self, r: proto::AssignLayoutRequest) -> Result<proto::AssignLayoutResponse, Fault> {
+        let targets = self.map.targets.iter().map(|t| TargetId(t.id)).collect();
+        let unit_bytes = self.unit_bytes;
+        let found = self.change(r.inode)?;
+        if found.layout.is_none() {
+            found.generation += 1;
+            let layout = Layout::striped(found.generation, unit_bytes, targets).unwrap();
+            found.layout = Some(proto::Layout::from(&layout));
+        }
+        Ok(proto::AssignLayoutResponse { layout: found.layout.clone() })
+    }
+
+    fn commit(&mut self, r: proto::CommitRequest) -> Result<proto::CommitResponse, Fault> {
+        self.synced_commits += usize::from(r.sync);
+        let found = self.change(r.inode)?;
+        let generation = found.layout.as_ref().map_or(0, |layout| layout.generation);
+        if generation == r.generation {
+            found.attributes.size = found.attributes.size.max(r.size_at_least);
+            found.attributes.modified = r.modified.or(found.attributes.modified);
+            if let Some(layout) = &mut found.layout {
+                layout.written_slots |= r.written_slots;
+            }
+            if r.drop_contents {
+                found.contents.clear();
+            }
+            if let Some(contents) = r.contents {
+                found.attributes.size = found.attributes.size.max(contents.len() as u64);
+                found.contents = contents;
+            }
+        }
+        Ok(proto::CommitResponse { inode: self.show(r.inode, false)? })
+    }
+
+    fn release(&mut self, r: proto::ReleaseRequest) -> Result<proto::ReleaseResponse, Fault> {
+        self.released.extend(r.inodes);
+        Ok(proto::ReleaseResponse {})
+    }
+
+    fn list(&mut self, r: proto::ListRequest) -> Result<proto::ListResponse, Fault> {
+        let named = self.entries.iter().filter(|((parent, _), _)| *parent == r.directory);
+        let entries = named.map(|((_, name), inode)| proto::DirectoryEntry {
+            name: name.clone(),
+            inode: *inode,
+            kind: self.inodes[inode].attributes.kind,
+            cookie: *inode,
+            attributes: Some(self.inodes[inode].attributes),
+        });
+        Ok(proto::ListResponse { entries: entries.collect(), end: true, parent: 1 })
+    }
+}

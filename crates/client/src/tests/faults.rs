@@ -1,0 +1,255 @@
+//! Servers that fail, are silent, lose data, or come back.
+
+use super::*;
+use crate::OpenMode;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use vazao_model::Code;
+use vazao_wire::Method;
+use vazao_wire::inline::Fate;
+
+const READ: OpenMode = OpenMode { read: true, write: false, truncate: false };
+
+/// Lets the first `count` requests of `method` meet `fate`.
+fn first(cluster: &Cluster, method: Method, count: usize, fate: Fate) {
+    let met = AtomicUsize::new(0);
+    cluster.transport.set_fates(Some(Box::new(move |_, asked| {
+        let is_met = asked == method && met.fetch_add(1, Ordering::Relaxed) < count;
+        if is_met { fate } else { Fate::Deliver }
+    })));
+}
+
+#[test]
+fn a_lost_answer_does_not_make_a_second_file() {
+    for fate in [Fate::LoseAnswer, Fate::BreakAfter, Fate::LoseRequest, Fate::BreakBefore] {
+        let cluster = Cluster::new(1);
+        let client = cluster.client();
+        first(&cluster, Method::Create, 2, fate);
+        create(&client, "once").close().unwrap();
+        let state = cluster.meta.state.lock().unwrap();
+        assert_eq!(state.executed[&Method::Create], 1, "{fate:?}");
+    }
+}
+
+#[test]
+fn an_expired_session_is_replaced_and_the_request_repeated() {
+    let cluster = Cluster::new(1);
+    let client = cluster.client();
+    cluster.meta.forget_sessions();
+    create(&client, "after").close().unwrap();
+    cluster.meta.forget_sessions();
+    client.tick().unwrap();
+    assert_eq!(cluster.meta.count(Method::OpenSession), 3);
+}
+
+#[test]
+fn a_change_whose_answer_and_session_are_lost_is_reported_and_not_repeated() {
+    let cluster = Cluster::new(1);
+    let client = cluster.client();
+    let meta = Arc::clone(&cluster.meta);
+    let asked = AtomicUsize::new(0);
+    cluster.transport.set_fates(Some(Box::new(move |_, method| {
+        if method != Method::Create {
+            return Fate::Deliver;
+        }
+        match asked.fetch_add(1, Ordering::Relaxed) {
+            0 => Fate::BreakAfter,
+            _ => {
+                meta.forget_sessions();
+                Fate::Deliver
+            }
+        }
+    })));
+    let error = client.create(ROOT, b"unknown", &NewInode::default()).unwrap_err();
+    assert_eq!(error.code, Code::SessionExpired);
+    assert!(error.to_string().contains("may or may not"), "{error}");
+    assert_eq!(cluster.meta.state.lock().unwrap().executed[&Method::Create], 1);
+}
+
+#[test]
+fn a_data_server_that_is_silent_is_named_at_the_deadline() {
+    let cluster = Cluster::new(2);
+    let client = cluster.client();
+    let file = create(&client, "silent");
+    file.write_at(&pattern(1, 200_000), 0).unwrap();
+    file.flush().unwrap();
+    cluster.transport.set_fates(Some(Box::new(|address, _| {
+        if address == "data:2" { Fate::LoseRequest } else { Fate::Deliver }
+    })));
+    let before_ns = cluster.clock.now_ns();
+    let error = file.read_at(&mut [0; 200_000], 0).unwrap_err();
+    let waited_ms = (cluster.clock.now_ns() - before_ns) / 1_000_000;
+    assert!((29_000..=31_000).contains(&waited_ms), "{waited_ms}");
+    assert_eq!(error.code, Code::Timeout);
+    assert!(error.to_string().contains("data server n2 (data:2) has not answered for 30 s"), "{error}");
+    cluster.transport.set_fates(None);
+    assert_eq!(read_all(&file), pattern(1, 200_000));
+}
+
+#[test]
+fn a_flush_to_a_dead_server_ends_by_one_deadline_for_all_its_requests() {
+    let cluster = Cluster::new(2);
+    let client = cluster.client();
+    let file = create(&client, "dead");
+    cluster.transport.stop("data:1");
+    let before_ns = cluster.clock.now_ns();
+    file.write_at(&pattern(1, 2 << 20), 0).unwrap();
+    let error = file.flush().unwrap_err();
+    let waited_ms = (cluster.clock.now_ns() - before_ns) / 1_000_000;
+    assert!(waited_ms <= 61_000, "{waited_ms}");
+    assert_eq!(error.code, Code::Unreachable);
+    assert!(error.to_string().contains("n1 (data:1)"), "{error}");
+}
+
+#[test]
+fn a_data_server_that_comes_back_in_time_is_not_noticed() {
+    let cluster = Cluster::new(2);
+    let client = cluster.client();
+    let file = create(&client, "back");
+    let bytes = pattern(2, 1 << 20);
+    for (method, fate) in [
+        (Method::Write, Fate::BreakBefore),
+        (Method::Write, Fate::LoseAnswer),
+        (Method::Read, Fate::BreakAfter),
+        (Method::Read, Fate::LoseRequest),
+        (Method::SyncObjects, Fate::BreakBefore),
+    ] {
+        first(&cluster, method, 3, fate);
+        file.write_at(&bytes, 0).unwrap();
+        file.sync().unwrap();
+        assert!(read_all(&file) == bytes);
+    }
+    assert!(client.statistics().servers.iter().map(|s| s.retries).sum::<u64>() > 0);
+}
+
+#[test]
+fn a_failed_write_is_told_once_to_each_handle() {
+    let cluster = Cluster::new(1);
+    let client = cluster.client();
+    let one = create(&client, "full");
+    let two = client.open_file(one.inode(), OpenMode { write: true, ..READ }).unwrap();
+    one.write_at(&pattern(3, 100_000), 0).unwrap();
+    one.flush().unwrap();
+    cluster.data[0].fail_next(Method::Write, Code::NoSpace, 1);
+    one.write_at(b"lost", 0).unwrap();
+    let error = one.flush().unwrap_err();
+    assert_eq!(error.code, Code::NoSpace);
+    assert!(error.to_string().contains("n1 (data:1)"), "{error}");
+    one.flush().unwrap();
+    assert_eq!(two.write_at(b"x", 0).unwrap_err().code, Code::NoSpace);
+    two.write_at(b"x", 0).unwrap();
+    two.close().unwrap();
+    let three = client.open_file(one.inode(), READ).unwrap();
+    three.close().unwrap();
+    one.close().unwrap();
+}
+
+#[test]
+fn contents_that_could_not_move_to_objects_stay_where_they_were() {
+    let cluster = Cluster::new(1);
+    let client = cluster.client();
+    let file = create(&client, "stays");
+    let bytes = pattern(4, 30_000);
+    file.write_at(&bytes[..5_000], 0).unwrap();
+    file.flush().unwrap();
+    cluster.data[0].fail_next(Method::Write, Code::NoSpace, 1);
+    assert_eq!(file.write_at(&bytes[5_000..], 5_000).unwrap_err().code, Code::NoSpace);
+    assert_eq!(read_all(&file), bytes[..5_000]);
+    assert_eq!(read_all(&cluster.client().open_file(file.inode(), READ).unwrap()), bytes[..5_000]);
+    // Another client that finds contents in the record and a layout beside them moves them first.
+    let other = cluster.client();
+    let finisher = other.open_file(file.inode(), OpenMode { write: true, ..READ }).unwrap();
+    finisher.write_at(&bytes[..10], 0).unwrap();
+    finisher.close().unwrap();
+    file.close().unwrap();
+    assert!(cluster.meta.inode(other.lookup(ROOT, b"stays").unwrap().inode.0).contents.is_empty());
+    let inode = other.lookup(ROOT, b"stays").unwrap().inode;
+    assert_eq!(read_all(&other.open_file(inode, READ).unwrap()), bytes[..5_000]);
+}
+
+#[test]
+fn a_bit_flipped_on_its_way_is_read_again_and_one_on_disk_is_reported() {
+    let cluster = Cluster::new(2);
+    let client = cluster.client();
+    let file = create(&client, "bits");
+    let bytes = pattern(5, 300_000);
+    file.write_at(&bytes, 0).unwrap();
+    file.flush().unwrap();
+    cluster.data[1].state.lock().unwrap().flips = 1;
+    assert!(read_all(&file) == bytes);
+    cluster.data[1].state.lock().unwrap().flips = usize::MAX;
+    let mut part = vec![0; 1000];
+    let offset = 3 * UNIT + 32 * KIB - 500;
+    let error = file.read_at(&mut part, offset).unwrap_err();
+    assert_eq!(error.code, Code::Corrupt);
+    let text = error.to_string();
+    assert!(
+        text.contains("block at 65536") && text.contains("target t2") && text.contains("n2 (data:2)"),
+        "{text}"
+    );
+    // The other server's bytes are still served.
+    assert_eq!(file.read_at(&mut part, 2 * UNIT).unwrap(), 1000);
+    assert_eq!(part, bytes[2 * UNIT as usize..2 * UNIT as usize + 1000]);
+}
+
+#[test]
+fn a_lost_object_is_an_error_and_not_a_hole() {
+    let cluster = Cluster::new(2);
+    let client = cluster.client();
+    let file = create(&client, "lost");
+    file.write_at(&pattern(6, 300_000), 0).unwrap();
+    file.flush().unwrap();
+    cluster.data[0].state.lock().unwrap().objects.clear();
+    let error = file.read_at(&mut [0; 10], 0).unwrap_err();
+    assert_eq!(error.code, Code::Corrupt);
+    assert!(error.to_string().contains("missing on target t1"), "{error}");
+}
+
+#[test]
+fn a_target_that_moved_to_another_server_is_found_there() {
+    let cluster = Cluster::new(2);
+    let client = cluster.client();
+    let file = create(&client, "moved");
+    let bytes = pattern(7, 200_000);
+    file.write_at(&bytes, 0).unwrap();
+    file.flush().unwrap();
+    cluster.transport.serve("data:9", Arc::clone(&cluster.data[0]) as Arc<dyn Service>);
+    cluster.meta.state.lock().unwrap().map.nodes[0].address = "data:9".into();
+    let gone = Arc::new(FakeData::default());
+    gone.fail_next(Method::Read, Code::WrongTarget, 10);
+    cluster.transport.serve("data:1", gone);
+    assert!(read_all(&file) == bytes);
+}
+
+#[test]
+fn a_write_into_contents_that_another_client_cut_is_reported() {
+    let cluster = Cluster::new(1);
+    let (one, two) = (cluster.client(), cluster.client());
+    let file = create(&one, "contested");
+    file.write_at(&pattern(8, 100_000), 0).unwrap();
+    file.flush().unwrap();
+    let other = two.open_file(file.inode(), OpenMode { write: true, truncate: true, read: true }).unwrap();
+    file.write_at(b"into the old life", 0).unwrap();
+    assert_eq!(file.flush().unwrap_err().code, Code::Stale);
+    file.write_at(b"into the new life", 0).unwrap();
+    file.flush().unwrap();
+    assert_eq!(read_all(&two.open_file(other.inode(), READ).unwrap()), b"into the new life");
+}
+
+#[test]
+fn opening_a_client_without_a_cluster_fails_soon_and_names_it() {
+    let cluster = Cluster::new(1);
+    cluster.transport.stop(META);
+    let opened = Client::open(Arc::clone(&cluster.transport) as _, vec![META.into()], Cluster::options());
+    let error = opened.expect_err("nobody is there");
+    assert_eq!(error.code, Code::Unreachable);
+    assert!(error.to_string().contains("metadata service (meta:1)"), "{error}");
+    assert!(cluster.clock.now_ns() <= 6_000_000_000);
+}
+
+#[test]
+fn a_second_metadata_address_is_tried_when_the_first_is_silent() {
+    let cluster = Cluster::new(1);
+    let addresses = vec!["meta:0".to_owned(), META.to_owned()];
+    let client = Client::open(Arc::clone(&cluster.transport) as _, addresses, Cluster::options()).unwrap();
+    create(&client, "found").close().unwrap();
+}

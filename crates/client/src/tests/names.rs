@@ -1,0 +1,129 @@
+//! Paths, links, unlinked files that are open.
+
+use super::*;
+use crate::OpenMode;
+use vazao_model::{Code, FileKind, InodeId, VolumePath};
+use vazao_wire::Method;
+
+fn directory(client: &Client, parent: InodeId, name: &str) -> InodeId {
+    let new = NewInode { kind: FileKind::Directory, ..NewInode::default() };
+    client.create(parent, name.as_bytes(), &new).unwrap().inode
+}
+
+fn link(client: &Client, parent: InodeId, name: &str, target: &str) -> InodeId {
+    let new = NewInode { kind: FileKind::Symlink, contents: target.into(), ..NewInode::default() };
+    client.create(parent, name.as_bytes(), &new).unwrap().inode
+}
+
+fn resolve(client: &Client, path: &str, follow: bool) -> Result<InodeId, Code> {
+    let path = VolumePath::parse(path.as_bytes()).unwrap();
+    client.resolve(&path, follow).map(|a| a.inode).map_err(|e| e.code)
+}
+
+#[test]
+fn a_path_without_links_takes_one_request() {
+    let cluster = Cluster::new(1);
+    let client = cluster.client();
+    let a = directory(&client, ROOT, "a");
+    let b = directory(&client, a, "b");
+    let file = client.create(b, b"f", &NewInode::default()).unwrap().inode;
+    let before = cluster.meta.total();
+    assert_eq!(resolve(&client, "/a/b/f", true), Ok(file));
+    assert_eq!(cluster.meta.total() - before, 1);
+    assert_eq!(resolve(&client, "/", true), Ok(ROOT));
+    assert_eq!(resolve(&client, "/a/x/f", true), Err(Code::NotFound));
+    assert_eq!(resolve(&client, "/a/b/f/g", true), Err(Code::NotDirectory));
+}
+
+#[test]
+fn links_are_followed_from_the_directory_they_lie_in() {
+    let cluster = Cluster::new(1);
+    let client = cluster.client();
+    let a = directory(&client, ROOT, "a");
+    let b = directory(&client, a, "b");
+    let file = client.create(b, b"f", &NewInode::default()).unwrap().inode;
+    link(&client, a, "relative", "b");
+    link(&client, b, "up", "../../a/./b/f");
+    link(&client, ROOT, "absolute", "/a/relative");
+    let last = link(&client, b, "last", "f");
+    link(&client, ROOT, "dangling", "nowhere");
+    assert_eq!(resolve(&client, "/a/relative/f", true), Ok(file));
+    assert_eq!(resolve(&client, "/a/b/up", true), Ok(file));
+    assert_eq!(resolve(&client, "/absolute/up", true), Ok(file));
+    assert_eq!(resolve(&client, "/absolute", true), Ok(b));
+    assert_eq!(resolve(&client, "/a/b/last", false), Ok(last));
+    assert_eq!(resolve(&client, "/a/b/last", true), Ok(file));
+    assert_eq!(resolve(&client, "/dangling", true), Err(Code::NotFound));
+    assert_eq!(client.read_link(last).unwrap(), b"f");
+    assert_eq!(client.read_link(file).unwrap_err().code, Code::Invalid);
+}
+
+#[test]
+fn links_that_lead_to_themselves_are_an_error() {
+    let cluster = Cluster::new(1);
+    let client = cluster.client();
+    link(&client, ROOT, "x", "y");
+    link(&client, ROOT, "y", "/x");
+    assert_eq!(resolve(&client, "/x", true), Err(Code::Loop));
+}
+
+#[test]
+fn an_unlinked_file_lives_until_its_last_close() {
+    let cluster = Cluster::new(2);
+    let client = cluster.client();
+    let file = create(&client, "gone");
+    let other = client.open_file(file.inode(), OpenMode { read: true, ..OpenMode::default() }).unwrap();
+    let bytes = pattern(1, 100_000);
+    file.write_at(&bytes, 0).unwrap();
+    client.unlink(ROOT, b"gone").unwrap();
+    let inode = file.inode().0;
+    assert_eq!(cluster.meta.state.lock().unwrap().last_held_inode, inode);
+    assert!(read_all(&file) == bytes);
+    client.tick().unwrap();
+    client.tick().unwrap();
+    assert!(cluster.meta.state.lock().unwrap().held.contains(&inode));
+    file.close().unwrap();
+    assert!(cluster.meta.state.lock().unwrap().released.is_empty());
+    other.close().unwrap();
+    assert_eq!(cluster.meta.state.lock().unwrap().released.iter().copied().collect::<Vec<_>>(), [inode]);
+}
+
+#[test]
+fn an_inode_unlinked_elsewhere_and_not_open_here_is_let_go_at_once() {
+    let cluster = Cluster::new(1);
+    let (one, two) = (cluster.client(), cluster.client());
+    let file = create(&one, "gone");
+    let inode = file.inode().0;
+    file.close().unwrap();
+    two.unlink(ROOT, b"gone").unwrap();
+    assert_eq!(cluster.meta.state.lock().unwrap().last_held_inode, 0);
+    one.tick().unwrap();
+    assert!(cluster.meta.state.lock().unwrap().not_held.contains(&inode));
+}
+
+#[test]
+fn creating_what_exists_opens_it_unless_it_must_be_new() {
+    let cluster = Cluster::new(1);
+    let client = cluster.client();
+    let file = create(&client, "there");
+    file.write_at(b"old", 0).unwrap();
+    file.close().unwrap();
+    let before = cluster.meta.total();
+    let (attributes, again) = client.create_file(ROOT, b"there", &NewInode::default(), false).unwrap();
+    assert_eq!((attributes.size, read_all(&again)), (3, b"old".to_vec()));
+    assert_eq!(cluster.meta.count(Method::Open), 0);
+    assert!(cluster.meta.total() - before <= 2);
+    let refused = client.create_file(ROOT, b"there", &NewInode::default(), true);
+    assert_eq!(refused.unwrap_err().code, Code::Exists);
+}
+
+#[test]
+fn closing_a_client_flushes_what_is_open_and_ends_its_session() {
+    let cluster = Cluster::new(1);
+    let client = cluster.client();
+    let file = create(&client, "left open");
+    file.write_at(b"kept", 0).unwrap();
+    client.close().unwrap();
+    assert_eq!(cluster.meta.inode(file.inode().0).contents, b"kept");
+    assert_eq!(cluster.meta.count(Method::CloseSession), 1);
+}
