@@ -97,37 +97,22 @@ impl Door {
         &self,
         inode: InodeId,
         changes: &Changes,
-        handle: Option<u64>,
         clear_set_id: bool,
     ) -> Result<Attributes> {
-        let mut rest = *changes;
-        if let Some(length) = rest.size.take() {
-            self.set_length(inode, handle, length)?;
+        let mut changes = *changes;
+        if changes.size.is_some() {
             // truncate(2) comes with "modified now", which changing the length does.
-            rest.modified = rest.modified.filter(|time| *time != SetTime::Now);
+            changes.modified = changes.modified.filter(|time| *time != SetTime::Now);
         }
-        let attributes = if rest == Changes::default() {
-            self.attributes(inode, handle)?
-        } else {
-            self.client.set_attributes(inode, &rest)?
-        };
-        if rest.mode.is_some_and(|mode| mode & (SET_USER_ID | SET_GROUP_ID) != 0) {
+        let attributes = self.client.set_attributes(inode, &changes)?;
+        if changes.mode.is_some_and(|mode| mode & (SET_USER_ID | SET_GROUP_ID) != 0) {
             self.remember_set_id(inode);
         }
-        let owner_changed = rest.uid.is_some() || rest.gid.is_some();
-        if clear_set_id || (owner_changed && rest.mode.is_none()) {
+        let owner_changed = changes.uid.is_some() || changes.gid.is_some();
+        if clear_set_id || (owner_changed && changes.mode.is_none()) {
             return self.clear_set_id(inode, attributes);
         }
         Ok(attributes)
-    }
-
-    fn set_length(&self, inode: InodeId, handle: Option<u64>, length: u64) -> Result<()> {
-        if let Some(open) = handle.and_then(|handle| self.files.get(handle)) {
-            return open.file.set_length(length);
-        }
-        let file = self.client.open_file(inode, OpenMode { read: false, write: true, truncate: false })?;
-        file.set_length(length)?;
-        file.close()
     }
 
     /// Files already open must look again before the next write.
@@ -182,7 +167,7 @@ impl Door {
 
     pub(crate) fn open(&self, inode: InodeId, mode: OpenMode, clear_set_id: bool) -> Result<Opened> {
         let file = self.client.open_file(inode, mode)?;
-        let mut attributes = file.attributes()?;
+        let mut attributes = file.known_attributes();
         if mode.truncate && clear_set_id {
             attributes = self.clear_set_id(inode, attributes)?;
         }

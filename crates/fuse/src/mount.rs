@@ -2,6 +2,7 @@
 
 use crate::attach;
 use crate::door::Door;
+use crate::kernel::crew::Crew;
 use crate::kernel::device::{self, Device, DeviceError, Offer};
 use crate::kernel::serve::{Nodes, Server, Timeouts};
 use crate::mountpoint::{self, FILE_SYSTEM_TYPE, State};
@@ -212,11 +213,12 @@ fn check(mountpoint: &Path) -> Result<PathBuf, MountError> {
 /// Starts the threads, and one that waits for them and closes the door behind the last.
 fn start(device: Arc<Device>, server: Arc<Server>, options: &MountOptions, end: Arc<End>) -> io::Result<()> {
     let request_bytes_max = options.request_bytes_max;
+    let crew = Arc::new(Crew::default());
     let mut threads: Vec<JoinHandle<Result<(), DeviceError>>> = Vec::new();
     for number in 0..options.threads.max(1) {
-        let (device, server) = (Arc::clone(&device), Arc::clone(&server));
+        let (device, server, crew) = (Arc::clone(&device), Arc::clone(&server), Arc::clone(&crew));
         let thread = std::thread::Builder::new().name(format!("fuse-{number}"));
-        threads.push(thread.spawn(move || device::serve(&device, &server, request_bytes_max))?);
+        threads.push(thread.spawn(move || device::serve(&device, &server, &crew, request_bytes_max))?);
     }
     drop(device);
     std::thread::Builder::new().name("fuse-end".to_owned()).spawn(move || {

@@ -4,6 +4,7 @@
 //! descriptor; giving each its own (`clone_fd`) made no clear difference when it was measured.
 
 use super::abi::{self, capability};
+use super::crew::Crew;
 use super::reply::{InitAnswer, Reply};
 use super::request::{self, Header, Init, Malformed, Request};
 use super::serve::{Failure, Notifier, Server};
@@ -130,10 +131,21 @@ pub(crate) fn handshake(device: &Device, offer: Offer) -> Result<(), DeviceError
 }
 
 /// Serves requests until the file system is unmounted.
-pub(crate) fn serve(device: &Device, server: &Server, request_bytes_max: u32) -> Result<(), DeviceError> {
+pub(crate) fn serve(
+    device: &Device,
+    server: &Server,
+    crew: &Crew,
+    request_bytes_max: u32,
+) -> Result<(), DeviceError> {
     let mut buffer = vec![0; (request_bytes_max as usize + REQUEST_EXTRA_BYTES).max(REQUEST_BYTES_MIN)];
     let mut reply = Reply::with_capacity(request_bytes_max as usize);
-    while let Some(length) = device.receive(&mut buffer)? {
+    while crew.take_turn() {
+        let received = device.receive(&mut buffer);
+        crew.leave();
+        let Ok(Some(length)) = received else {
+            crew.dismiss();
+            return received.map(|_| ());
+        };
         let Ok((header, body)) = request::header(&buffer[..length]) else {
             tracing::error!("a request of {length} bytes without a whole header");
             continue;

@@ -34,7 +34,6 @@ pub(crate) struct Init {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct SetAttributes {
     pub(crate) changes: Changes,
-    pub(crate) handle: Option<u64>,
     pub(crate) kill_set_id: bool,
 }
 
@@ -237,7 +236,7 @@ fn attributes<'a>(operation: u32, f: &mut Fields<'a>) -> Decoded<Request<'a>> {
 fn set_attributes(f: &mut Fields<'_>) -> Decoded<SetAttributes> {
     let valid = f.u32()?;
     f.skip(4)?;
-    let (handle, size, _lock_owner) = (f.u64()?, f.u64()?, f.u64()?);
+    let (_handle, size, _lock_owner) = (f.u64()?, f.u64()?, f.u64()?);
     let (accessed, modified, _changed) = (f.u64()?, f.u64()?, f.u64()?);
     let (accessed_ns, modified_ns, _changed_ns) = (f.u32()?, f.u32()?, f.u32()?);
     let mode = f.u32()?;
@@ -257,8 +256,7 @@ fn set_attributes(f: &mut Fields<'_>) -> Decoded<SetAttributes> {
         accessed: time(setattr::ATIME, setattr::ATIME_NOW, accessed, accessed_ns),
         modified: time(setattr::MTIME, setattr::MTIME_NOW, modified, modified_ns),
     };
-    let handle = has(setattr::HANDLE).then_some(handle);
-    Ok(SetAttributes { changes, handle, kill_set_id: has(setattr::KILL_SET_ID) })
+    Ok(SetAttributes { changes, kill_set_id: has(setattr::KILL_SET_ID) })
 }
 
 fn namespace<'a>(operation: u32, f: &mut Fields<'a>) -> Decoded<Request<'a>> {

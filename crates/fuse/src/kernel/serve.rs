@@ -143,7 +143,7 @@ impl Server {
     }
 
     fn set_attributes(&self, inode: InodeId, set: &SetAttributes, reply: &mut Reply) -> Outcome {
-        let attributes = self.door.set_attributes(inode, &set.changes, set.handle, set.kill_set_id)?;
+        let attributes = self.door.set_attributes(inode, &set.changes, set.kill_set_id)?;
         self.attributes(attributes, reply)
     }
 

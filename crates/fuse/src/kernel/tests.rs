@@ -98,11 +98,11 @@ fn setattr_passes_only_what_is_marked_and_times_before_1970_exactly() {
         accessed: at(i64::MIN, 1),
         modified: at(-2, 800_000_000),
     };
-    let set = SetAttributes { changes, handle: Some(31), kill_set_id: true };
-    let valid = all | setattr::HANDLE | setattr::KILL_SET_ID;
+    let set = SetAttributes { changes, kill_set_id: true };
+    let valid = all | setattr::KILL_SET_ID;
     assert_eq!(decode(abi::SETATTR, &body(valid)), Ok(Request::SetAttributes(set)));
     let now = Changes { modified: Some(SetTime::Now), ..Changes::default() };
-    let set = SetAttributes { changes: now, handle: None, kill_set_id: false };
+    let set = SetAttributes { changes: now, kill_set_id: false };
     let valid = setattr::MTIME | setattr::MTIME_NOW;
     assert_eq!(decode(abi::SETATTR, &body(valid)), Ok(Request::SetAttributes(set)));
 }
