@@ -31,7 +31,9 @@ pub use statistics::{ServerStatistics, Statistics};
 use crate::core::Core;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use vazao_model::{Attributes, ClusterMap, FileKind, InodeId, Timestamp};
+use vazao_model::{Attributes, ClusterMap, Code, FileKind, InodeId, Timestamp};
+use vazao_wire::key::ClusterKey;
+use vazao_wire::tcp::{TcpTransport, TransportOptions};
 use vazao_wire::transport::Transport;
 use vazao_wire::{op, proto};
 
@@ -176,6 +178,23 @@ impl Client {
             session::spawn_heartbeat(&core)?;
         }
         Ok(Client { core })
+    }
+
+    /// Opens a session with the cluster that a configuration names, over TCP.
+    pub fn connect(config: &Config) -> Result<Client> {
+        Client::connect_with(config, config.options())
+    }
+
+    /// [`Client::connect`] with other options than the configuration asks for.
+    pub fn connect_with(config: &Config, options: Options) -> Result<Client> {
+        let key = match &config.key_file {
+            Some(path) => ClusterKey::load(path).map_err(|e| Error::new(Code::Io, e.to_string()))?,
+            None => ClusterKey::insecure(),
+        };
+        let connections_max = options.connections_max;
+        let wire_options = TransportOptions { connections_max, ..TransportOptions::default() };
+        let transport = TcpTransport::new(key, wire_options, vazao_meter::clock::system());
+        Client::open(transport, config.meta.clone(), options)
     }
 
     /// The cluster as last heard.

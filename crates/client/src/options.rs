@@ -15,7 +15,7 @@ pub struct Options {
     pub read_ahead_bytes_max: usize,
     /// Bytes read ahead over all readers; beyond it each reads ahead a single request.
     pub read_ahead_total_bytes_max: usize,
-    /// Connections to each server.
+    /// Connections to each server: as many threads use it at once without sharing one.
     pub connections_max: usize,
     /// Renew the session from a thread of the client's own. Without it somebody has to call
     /// [`crate::Client::tick`] every [`vazao_model::limits::HEARTBEAT_MS`].
@@ -34,7 +34,7 @@ impl Default for Options {
             dirty_bytes_per_file_max: 8 << 20,
             read_ahead_bytes_max: 8 << 20,
             read_ahead_total_bytes_max: 64 << 20,
-            connections_max: 1,
+            connections_max: 8,
             background: true,
             seed: 0,
             name: String::new(),

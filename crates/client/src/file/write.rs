@@ -136,7 +136,6 @@ impl OpenInode {
         offset: u64,
         deadline_ns: u64,
     ) -> Guard<'a> {
-        state = self.land_finished(state, deadline_ns);
         let (mut rest, mut position) = (bytes, offset);
         while !rest.is_empty() {
             let transfer = transfer_at(layout, position);
@@ -208,6 +207,7 @@ impl OpenInode {
             Err(error) => self.land(&mut state, id, Err(error)),
         }
         self.wake();
+        let state = self.land_finished(state, deadline_ns);
         self.keep_to_window(state, deadline_ns)
     }
 

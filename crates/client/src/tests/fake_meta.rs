@@ -21,7 +21,8 @@ pub(super) struct FakeInode {
 pub(super) struct MetaState {
     pub(super) inodes: HashMap<u64, FakeInode>,
     entries: BTreeMap<(u64, Vec<u8>), u64>,
-    replies: HashMap<(u64, u32), (u64, Result<Vec<u8>, Fault>)>,
+    /// By session and slot: the last sequence and its answer.
+    replies: HashMap<(u64, u32), (u64, Answer)>,
     sessions: HashSet<u64>,
     next: u64,
     pub(super) counts: HashMap<Method, usize>,
