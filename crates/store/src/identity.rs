@@ -1,0 +1,194 @@
+//! The TARGET file: what says that a directory is a target, of which format, cluster and node. Specified in
+//! docs/on-disk.md. Text, so that a person can tell what a disk found in a drawer was.
+
+use crate::epochs::{Epochs, STATE};
+use crate::error::OpenError;
+use crate::names::OBJECTS;
+use std::fmt::Write;
+use std::io;
+use vazao_disk::{Disk, DiskEntry, Open};
+use vazao_model::TargetId;
+use vazao_model::checksum::crc32c;
+
+/// The format this version reads and writes.
+pub(crate) const FORMAT: u32 = 1;
+
+const TARGET: &str = "TARGET";
+const TARGET_NEW: &str = "TARGET.new";
+const LOCK: &str = "LOCK";
+
+/// Made by mkfs in the root of a file system, and no sign of other data.
+const LOST_AND_FOUND: &str = "lost+found";
+
+/// A TARGET file is some 200 bytes.
+const FILE_BYTES_MAX: usize = 4096;
+
+/// What the file says.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Identity {
+    /// Random, given at formatting.
+    pub(crate) uuid: u128,
+    /// Largest chunk.
+    pub(crate) chunk_bytes: u64,
+    /// The cluster it joined; 0 before.
+    pub(crate) cluster_id: u64,
+    /// The node it was registered with; 0 before.
+    pub(crate) node: u32,
+    /// Its id; 0 before.
+    pub(crate) id: TargetId,
+}
+
+impl Identity {
+    fn encode(&self) -> String {
+        let Identity { uuid, chunk_bytes, cluster_id, node, id } = *self;
+        let mut text = format!(
+            "vazao target\nformat {FORMAT}\nuuid {uuid:032x}\nchunk_bytes {chunk_bytes}\n\
+             cluster {cluster_id:016x}\nnode {node}\ntarget {}\n",
+            id.0
+        );
+        let sum = crc32c(text.as_bytes());
+        let _ = writeln!(text, "checksum {sum:08x}");
+        text
+    }
+
+    fn decode(bytes: &[u8], label: &str) -> Result<Identity, OpenError> {
+        let damaged = || OpenError::Damaged { path: format!("{label}/{TARGET}") };
+        let text = std::str::from_utf8(bytes).map_err(|_| damaged())?;
+        let field = |key: &str| {
+            let line = text.lines().find_map(|l| l.strip_prefix(key)?.strip_prefix(' '));
+            line.ok_or_else(damaged)
+        };
+        if text.lines().next() != Some("vazao target") {
+            return Err(damaged());
+        }
+        // Before the checksum: another format may have another one.
+        let format = field("format")?.parse().map_err(|_| damaged())?;
+        if format != FORMAT {
+            return Err(OpenError::Format { label: label.to_owned(), found: format, known: FORMAT });
+        }
+        let (body, _) = text.split_at(text.find("checksum ").ok_or_else(damaged)?);
+        if field("checksum")? != format!("{:08x}", crc32c(body.as_bytes())) {
+            return Err(damaged());
+        }
+        Ok(Identity {
+            uuid: u128::from_str_radix(field("uuid")?, 16).map_err(|_| damaged())?,
+            chunk_bytes: field("chunk_bytes")?.parse().map_err(|_| damaged())?,
+            cluster_id: u64::from_str_radix(field("cluster")?, 16).map_err(|_| damaged())?,
+            node: field("node")?.parse().map_err(|_| damaged())?,
+            id: TargetId(field("target")?.parse().map_err(|_| damaged())?),
+        })
+    }
+
+    /// Replaces the file: after power loss it is the old or the new one.
+    pub(crate) fn store(&self, disk: &dyn Disk) -> io::Result<()> {
+        let file = disk.open(TARGET_NEW, Open::Create)?;
+        file.set_length(0)?;
+        file.write_at(self.encode().as_bytes(), 0)?;
+        file.sync()?;
+        disk.rename(TARGET_NEW, TARGET)?;
+        disk.sync_directory("")
+    }
+
+    /// Reads the file of a target; `None` when there is none.
+    fn load(disk: &dyn Disk, label: &str) -> Result<Option<Identity>, OpenError> {
+        let place = |source| OpenError::Io { path: format!("{label}/{TARGET}"), source };
+        let file = match disk.open(TARGET, Open::ReadOnly) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(place(error)),
+        };
+        let mut bytes = vec![0; FILE_BYTES_MAX];
+        let length = file.read_at(&mut bytes, 0).map_err(place)?;
+        bytes.truncate(length);
+        Identity::decode(&bytes, label).map(Some)
+    }
+}
+
+/// Takes the lock of a directory, reads what target it is, and makes an empty one a target.
+pub(crate) fn open_or_format(
+    disk: &dyn Disk,
+    label: &str,
+    chunk_bytes: u64,
+) -> Result<(Identity, std::sync::Arc<dyn vazao_disk::DiskFile>), OpenError> {
+    let place = |source| OpenError::Io { path: label.to_owned(), source };
+    let entries = disk.list("").map_err(place)?;
+    let is_target = entries.iter().any(|e| e.name == TARGET);
+    if !is_target {
+        check_empty(disk, label, &entries)?;
+    }
+    let lock = disk.open(LOCK, Open::Create).map_err(place)?;
+    if !lock.try_lock().map_err(place)? {
+        return Err(OpenError::InUse { label: label.to_owned() });
+    }
+    // Read under the lock: another process may just have made it a target.
+    if let Some(identity) = Identity::load(disk, label)? {
+        if identity.chunk_bytes != chunk_bytes {
+            let (found, known) = (identity.chunk_bytes, chunk_bytes);
+            return Err(OpenError::ChunkBytes { label: label.to_owned(), found, known });
+        }
+        return Ok((identity, lock));
+    }
+    let identity = format(disk, chunk_bytes).map_err(place)?;
+    Ok((identity, lock))
+}
+
+/// Refuses a directory that has anything but the beginnings of a target in it.
+fn check_empty(disk: &dyn Disk, label: &str, entries: &[DiskEntry]) -> Result<(), OpenError> {
+    let place = |source| OpenError::Io { path: label.to_owned(), source };
+    for entry in entries {
+        let is_ours = match entry.name.as_str() {
+            LOCK | STATE | TARGET_NEW | LOST_AND_FOUND => true,
+            OBJECTS => disk.list(OBJECTS).map_err(place)?.is_empty(),
+            _ => false,
+        };
+        if !is_ours {
+            return Err(OpenError::NotEmpty { label: label.to_owned(), found: entry.name.clone() });
+        }
+    }
+    Ok(())
+}
+
+/// Makes an empty directory a target. TARGET comes last: without it the rest counts as nothing.
+fn format(disk: &dyn Disk, chunk_bytes: u64) -> io::Result<Identity> {
+    let mut uuid = [0; 16];
+    getrandom::fill(&mut uuid).map_err(|e| io::Error::other(e.to_string()))?;
+    let identity = Identity { uuid: u128::from_le_bytes(uuid), chunk_bytes, ..Identity::default() };
+    Epochs::format(disk)?;
+    disk.create_directory(OBJECTS)?;
+    disk.sync_directory(OBJECTS)?;
+    disk.sync_directory("")?;
+    identity.store(disk)?;
+    Ok(identity)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn example() -> Identity {
+        Identity { uuid: 0xABCD, chunk_bytes: 1 << 30, cluster_id: 7, node: 2, id: TargetId(5) }
+    }
+
+    #[test]
+    fn an_identity_is_read_back() {
+        let identity = Identity::decode(example().encode().as_bytes(), "/d").expect("valid");
+        assert_eq!(identity, example());
+    }
+
+    #[test]
+    fn another_format_is_named_even_when_the_rest_is_unknown() {
+        let refused = Identity::decode(b"vazao target\nformat 2\nnew things\n", "/d").expect_err("newer");
+        assert!(refused.to_string().contains("format 2"), "{refused}");
+    }
+
+    proptest! {
+        #[test]
+        fn a_changed_byte_is_refused(at in 0usize..100, byte: u8) {
+            let mut bytes = example().encode().into_bytes();
+            prop_assume!(bytes[at] != byte);
+            bytes[at] = byte;
+            prop_assert!(Identity::decode(&bytes, "/d").is_err());
+        }
+    }
+}

@@ -1,0 +1,76 @@
+//! What a data server counts.
+
+use vazao_meter::{Accounts, Counter, Exposition, Gauge, Histogram};
+use vazao_wire::Method;
+
+/// The methods that a data server serves.
+const METHODS: [Method; 8] = [
+    Method::Ping,
+    Method::Read,
+    Method::Write,
+    Method::TruncateObject,
+    Method::SyncObjects,
+    Method::RemoveObjects,
+    Method::StatObject,
+    Method::ListObjects,
+];
+
+#[derive(Default)]
+struct MethodMetrics {
+    failures: Counter,
+    latency: Histogram,
+}
+
+/// Counters of a server.
+#[derive(Default)]
+pub(crate) struct Metrics {
+    methods: [MethodMetrics; METHODS.len()],
+    /// Bytes of answers to reads.
+    pub(crate) read_bytes: Counter,
+    /// Bytes of writes that arrived whole.
+    pub(crate) written_bytes: Counter,
+    /// Requests handed to the pools.
+    pub(crate) deferred: Counter,
+    /// Requests waiting for or running in the pools.
+    pub(crate) deferred_now: Gauge,
+}
+
+impl Metrics {
+    /// Records the end of a request that took `ns`.
+    pub(crate) fn record(&self, method: Method, ns: u64, failed: bool) {
+        if let Some(index) = METHODS.iter().position(|m| *m == method) {
+            self.methods[index].latency.record(ns);
+            self.methods[index].failures.add(u64::from(failed));
+        }
+    }
+
+    /// Writes everything out.
+    pub(crate) fn expose(&self, accounts: &Accounts, out: &mut Exposition) {
+        let each = || METHODS.iter().zip(&self.methods);
+        for (method, metrics) in each() {
+            let labels = [("method", method.name())];
+            let count = metrics.latency.count() as f64;
+            out.counter("vazao_data_requests_total", "Requests finished.", &labels, count);
+        }
+        for (method, metrics) in each() {
+            let labels = [("method", method.name())];
+            let count = metrics.failures.get() as f64;
+            out.counter("vazao_data_failures_total", "Requests answered with an error.", &labels, count);
+        }
+        for (method, metrics) in each() {
+            let labels = [("method", method.name())];
+            let name = "vazao_data_request_seconds";
+            out.histogram(name, "From arrival to answer.", &labels, &metrics.latency);
+        }
+        let bytes = [("read", &self.read_bytes), ("write", &self.written_bytes)];
+        for (direction, counter) in bytes {
+            let labels = [("direction", direction)];
+            out.counter("vazao_data_bytes_total", "Bytes of objects moved.", &labels, counter.get() as f64);
+        }
+        let deferred = self.deferred.get() as f64;
+        out.counter("vazao_data_deferred_total", "Requests that had to wait for a disk.", &[], deferred);
+        let now = self.deferred_now.get() as f64;
+        out.gauge("vazao_data_deferred", "Requests waiting for a disk now.", &[], now);
+        out.accounts("vazao_data_time_seconds_total", "Where the server's time went.", accounts);
+    }
+}

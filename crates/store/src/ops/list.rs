@@ -1,0 +1,96 @@
+//! ListObjects: the objects of a target, a page at a time, in the order of their directories and ids. An object that is
+//! there all the while is listed exactly once.
+
+use crate::names::{self, BUCKETS, Bucket, Part};
+use crate::object::Stop;
+use crate::target::Target;
+use std::io::ErrorKind;
+use vazao_model::limits::LIST_ENTRIES_MAX;
+use vazao_model::{Code, InodeId, ObjectId};
+use vazao_wire::proto::{ListObjectsResponse, ListedObject};
+use vazao_wire::service::Fault;
+
+const COOKIE_BYTES: usize = 18;
+
+/// The last object listed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Cookie {
+    bucket: Bucket,
+    object: ObjectId,
+}
+
+impl Cookie {
+    fn encode(self) -> Vec<u8> {
+        let ObjectId { inode, generation, slot } = self.object;
+        let mut bytes = Vec::with_capacity(COOKIE_BYTES);
+        bytes.extend_from_slice(&self.bucket.0.to_be_bytes());
+        bytes.extend_from_slice(&inode.0.to_be_bytes());
+        bytes.extend_from_slice(&generation.to_be_bytes());
+        bytes.extend_from_slice(&slot.to_be_bytes());
+        bytes
+    }
+
+    fn decode(bytes: &[u8]) -> Result<Option<Cookie>, Fault> {
+        if bytes.is_empty() {
+            return Ok(None);
+        }
+        let bytes: &[u8; COOKIE_BYTES] = bytes
+            .try_into()
+            .map_err(|_| Fault::new(Code::BadRequest, "not a cookie of an object listing"))?;
+        let number = |from: usize, to: usize| bytes[from..to].iter().fold(0, |n, b| n << 8 | u64::from(*b));
+        let object = ObjectId {
+            inode: InodeId(number(2, 10)),
+            generation: number(10, 14) as u32,
+            slot: number(14, 18) as u32,
+        };
+        Ok(Some(Cookie { bucket: Bucket(number(0, 2) as u16), object }))
+    }
+}
+
+impl Target {
+    /// The page after `cookie`, of at most `limit` objects.
+    pub(crate) fn list(&self, cookie: &[u8], limit: u32) -> Result<ListObjectsResponse, Stop> {
+        let after = Cookie::decode(cookie)?;
+        let limit = limit.clamp(1, LIST_ENTRIES_MAX) as usize;
+        let mut response = ListObjectsResponse::default();
+        for bucket in after.map_or(0, |c| c.bucket.0)..BUCKETS {
+            let bucket = Bucket(bucket);
+            let mut objects = self.list_bucket(bucket)?;
+            if let Some(Cookie { bucket: last, object }) = after
+                && last == bucket
+            {
+                objects.retain(|o| *o > object);
+            }
+            let room = limit - response.objects.len();
+            response.objects.extend(objects.iter().take(room).map(|o| ListedObject {
+                inode: o.inode.0,
+                generation: o.generation,
+                slot: o.slot,
+            }));
+            if objects.len() >= room
+                && let Some(&object) = objects.get(room - 1)
+            {
+                response.cookie = Cookie { bucket, object }.encode();
+                break;
+            }
+        }
+        Ok(response)
+    }
+
+    fn list_bucket(&self, bucket: Bucket) -> Result<Vec<ObjectId>, Fault> {
+        let path = bucket.path();
+        let entries = match self.disk.list(&path) {
+            Ok(entries) => entries,
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(error) => return Err(self.read_fault(&path, &error)),
+        };
+        let mut objects: Vec<ObjectId> = entries
+            .iter()
+            .filter_map(|entry| names::parse(&entry.name))
+            .filter(|(_, chunk, part)| *chunk == 0 && *part == Part::Data)
+            .map(|(object, _, _)| object)
+            .collect();
+        objects.sort_unstable();
+        Ok(objects)
+    }
+}

@@ -1,0 +1,77 @@
+//! RemoveObjects: all files of objects whose file is gone. Done again it does nothing.
+
+use crate::names::{self, Bucket, Part};
+use crate::object::{Mode, Stop};
+use crate::sidecar::{Found, Header};
+use crate::target::Target;
+use std::collections::BTreeSet;
+use std::io::ErrorKind;
+use vazao_disk::Open;
+use vazao_model::ObjectId;
+use vazao_wire::service::Fault;
+
+impl Target {
+    /// Removes objects and makes that durable. Returns how many there were.
+    pub(crate) fn remove(&self, objects: &[ObjectId]) -> Result<u64, Stop> {
+        let mut removed = 0;
+        let mut buckets = BTreeSet::new();
+        for &id in objects {
+            self.check()?;
+            if self.remove_object(id)? {
+                removed += 1;
+                buckets.insert(Bucket::of(id));
+            }
+        }
+        // Only now may the requester forget about them.
+        for bucket in buckets {
+            self.sync_directory(bucket)?;
+        }
+        Ok(removed)
+    }
+
+    fn remove_object(&self, id: ObjectId) -> Result<bool, Stop> {
+        let object = self.cache.get(id);
+        let blocking = object.begin(Mode::Blocking)?;
+        let mut body = object.write(self);
+        let chunks = match body.known {
+            true => body.chunks.keys().copied().collect(),
+            false => self.chunks_to_remove(id)?,
+        };
+        let mut existed = false;
+        if !chunks.is_empty() {
+            let _pass = self.enter()?;
+            body.forget();
+            // Chunk 0 goes last: while it is there, somebody finds the others.
+            for &chunk in chunks.iter().rev() {
+                existed |= self.remove_chunk(id, chunk)?;
+            }
+        }
+        body.forget();
+        body.known = true;
+        drop(body);
+        drop(blocking);
+        self.cache.release(object);
+        Ok(existed)
+    }
+
+    /// The chunks of an object that may be in any condition, in ascending order.
+    fn chunks_to_remove(&self, id: ObjectId) -> Result<Vec<u64>, Fault> {
+        let path = names::path(id, 0, Part::Sums);
+        let header = self.disk.open(&path, Open::ReadOnly).and_then(|file| Header::read(&*file));
+        match header {
+            Ok(Found::Valid(header)) if header.last_chunk == 0 => return Ok(vec![0]),
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                let data = self.disk.open(&names::path(id, 0, Part::Data), Open::ReadOnly);
+                if data.is_err_and(|e| e.kind() == ErrorKind::NotFound) {
+                    return Ok(Vec::new());
+                }
+            }
+            _ => {}
+        }
+        let mut chunks = self.list_chunks(id)?;
+        if chunks.first() != Some(&0) {
+            chunks.insert(0, 0);
+        }
+        Ok(chunks)
+    }
+}

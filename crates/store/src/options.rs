@@ -1,0 +1,66 @@
+//! How a data server behaves.
+
+use vazao_model::Role;
+use vazao_model::limits::{BLOCK_BYTES, CHUNK_BYTES};
+
+/// Settings of a data server.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The node's name, unique in the cluster.
+    pub name: String,
+    /// Where it is reached, `host:port`; see `DataService::set_address`.
+    pub address: String,
+    /// What the node does, as it announces itself.
+    pub roles: Vec<Role>,
+    /// The cluster its targets must belong to; `None` accepts what the targets say.
+    pub cluster_id: Option<u64>,
+    /// Everything in the caller's thread, blocking: for simulation.
+    pub inline: bool,
+    /// Pairs of files kept open, over all targets. A process needs twice as many descriptors.
+    pub open_chunks_max: usize,
+    /// Space left free on each target; `None` for the larger of 64 MiB and 1 %.
+    pub reserve_bytes: Option<u64>,
+    /// An epoch with writes is ended after this time.
+    pub checkpoint_ms: u64,
+    /// Threads for blocking work, a target.
+    pub workers: usize,
+    /// Requests that may wait for these threads, a target.
+    pub queued_requests_max: usize,
+    /// Bytes that these requests may hold, a target.
+    pub queued_bytes_max: usize,
+    /// Largest chunk file. Only tests use another than the default.
+    pub chunk_bytes: u64,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            name: "data".into(),
+            address: String::new(),
+            roles: vec![Role::Data],
+            cluster_id: None,
+            inline: false,
+            open_chunks_max: 512,
+            reserve_bytes: None,
+            // Late enough that the kernel has written most of it by itself.
+            checkpoint_ms: 20_000,
+            workers: 4,
+            queued_requests_max: 256,
+            queued_bytes_max: 8 << 20,
+            chunk_bytes: CHUNK_BYTES,
+        }
+    }
+}
+
+impl Options {
+    /// What is wrong with them, if anything is.
+    pub(crate) fn problem(&self) -> Option<&'static str> {
+        if self.chunk_bytes == 0 || !self.chunk_bytes.is_multiple_of(BLOCK_BYTES as u64) {
+            return Some("chunk_bytes must be a multiple of 64 KiB");
+        }
+        if self.workers == 0 || self.open_chunks_max == 0 || self.queued_requests_max == 0 {
+            return Some("workers, open_chunks_max and queued_requests_max must not be 0");
+        }
+        None
+    }
+}

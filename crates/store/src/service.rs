@@ -1,0 +1,456 @@
+//! The data server as a [`Service`]: finds the target, does what needs no waiting at once, hands the rest to a pool.
+
+use crate::error::OpenError;
+use crate::metrics::Metrics;
+use crate::object::{Mode, Stop, internal};
+use crate::ops;
+use crate::options::Options;
+use crate::target::Target;
+use prost::Message;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use vazao_disk::Disk;
+use vazao_meter::{Accounts, Clock, Exposition};
+use vazao_model::{Code, ObjectId};
+use vazao_wire::service::{Answer, Deferred, Fault, Request, Responder, Service};
+use vazao_wire::{Method, proto};
+
+/// What outlives a single request and is used by the threads of the pools too.
+pub(crate) struct Shared {
+    metrics: Metrics,
+    accounts: Arc<Accounts>,
+    clock: Arc<dyn Clock>,
+}
+
+/// A data server: the targets of one node.
+pub struct DataService {
+    pub(crate) targets: Vec<Arc<Target>>,
+    pub(crate) options: Options,
+    pub(crate) address: RwLock<String>,
+    shared: Arc<Shared>,
+    is_stopped: AtomicBool,
+}
+
+impl std::fmt::Debug for DataService {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("DataService").field("targets", &self.targets.len()).finish_non_exhaustive()
+    }
+}
+
+/// One request on its way through the server.
+#[derive(Clone, Copy)]
+struct Call {
+    method: Method,
+    id: u64,
+    start_ns: u64,
+    deadline_ns: u64,
+}
+
+impl Shared {
+    /// Counts the end of a request.
+    fn record(&self, call: Call, fault: Option<&Fault>) {
+        let ns = self.clock.now_ns().saturating_sub(call.start_ns);
+        self.metrics.record(call.method, ns, fault.is_some());
+        if let Some(fault) = fault {
+            let (request_id, method) = (format_args!("{:016x}", call.id), call.method.name());
+            tracing::debug!(%request_id, method, %fault, "request failed");
+        }
+    }
+
+    /// Runs deferred work unless its requester has given up already.
+    fn run(&self, call: Call, target: &Target, work: impl FnOnce(&Target) -> Answer) -> Answer {
+        if self.clock.now_ns() > call.deadline_ns {
+            return Err(Fault::new(Code::Timeout, format!("{target}: waited too long for a thread")));
+        }
+        target.check()?;
+        work(target)
+    }
+}
+
+/// The fault of an operation that was allowed to wait.
+fn fault(stop: Stop) -> Fault {
+    match stop {
+        Stop::Fault(fault) => fault,
+        Stop::Wait => internal("an operation that may wait asked to be allowed to"),
+    }
+}
+
+fn decode<M: Message + Default>(request: &Request<'_>) -> Result<M, Fault> {
+    M::decode(request.message)
+        .map_err(|e| Fault::new(Code::BadRequest, format!("{}: {e}", request.method.name())))
+}
+
+fn answer_now(responder: &mut dyn Responder, answer: Answer) {
+    match answer {
+        Ok((message, attachment)) if attachment.is_empty() => responder.reply(&message),
+        Ok((message, attachment)) => responder.reply_with(&message, attachment.len(), &mut |buffer| {
+            buffer.copy_from_slice(&attachment);
+            Ok(())
+        }),
+        Err(fault) => responder.fail(&fault),
+    }
+}
+
+impl DataService {
+    /// Opens the targets in `disks`, each with the path that people know it by. An empty directory becomes a new
+    /// target. Errors: anything that makes one of them unfit; none is served then.
+    pub fn open(
+        disks: Vec<(Arc<dyn Disk>, String)>,
+        options: Options,
+        clock: Arc<dyn Clock>,
+    ) -> Result<Arc<DataService>, OpenError> {
+        if let Some(problem) = options.problem() {
+            return Err(OpenError::Options(problem.to_owned()));
+        }
+        let accounts = Arc::new(Accounts::new());
+        let share = disks.len();
+        let mut targets = Vec::with_capacity(share);
+        for (disk, label) in disks {
+            let target = Target::open(disk, &label, &options, share, &clock, &accounts)?;
+            targets.push(Arc::new(target));
+        }
+        crate::registration::check_identities(&targets, options.cluster_id)?;
+        let address = RwLock::new(options.address.clone());
+        let shared = Arc::new(Shared { metrics: Metrics::default(), accounts, clock });
+        Ok(Arc::new(DataService { targets, options, address, shared, is_stopped: AtomicBool::new(false) }))
+    }
+
+    /// Background work; to be called about once a second. Ends epochs, goes on with the sweep after an unclean stop,
+    /// looks at the space left.
+    pub fn tick(&self) {
+        for target in &self.targets {
+            if target.check().is_ok() && !self.is_stopped() {
+                target.tick(self.options.checkpoint_ms);
+            }
+        }
+    }
+
+    /// Stops serving and makes everything durable, so that the next start finds a clean target.
+    pub fn close(&self) {
+        self.is_stopped.store(true, Ordering::Release);
+        for target in &self.targets {
+            if let Some(pool) = &target.pool {
+                pool.stop();
+            }
+            if target.check().is_ok() {
+                target.checkpoint();
+            }
+        }
+    }
+
+    /// Writes its metrics out.
+    pub fn expose(&self, out: &mut Exposition) {
+        self.shared.metrics.expose(&self.shared.accounts, out);
+        let open: usize = self.targets.iter().map(|t| t.cache.open_chunks()).sum();
+        out.gauge("vazao_data_open_chunks", "Chunks with open files.", &[], open as f64);
+        for target in &self.targets {
+            let id = target.id().0.to_string();
+            let labels = [("target", id.as_str())];
+            let left = target.room.space().available_bytes as f64;
+            out.gauge("vazao_data_available_bytes", "Space left after the reserve.", &labels, left);
+        }
+        for target in &self.targets {
+            let id = target.id().0.to_string();
+            let blocks = target.repairs().1 as f64;
+            let help = "Checksums computed again after an unclean stop.";
+            out.counter("vazao_data_repaired_blocks_total", help, &[("target", id.as_str())], blocks);
+        }
+    }
+
+    /// Where its time went.
+    pub fn accounts(&self) -> Arc<Accounts> {
+        Arc::clone(&self.shared.accounts)
+    }
+
+    fn is_stopped(&self) -> bool {
+        self.is_stopped.load(Ordering::Acquire)
+    }
+
+    /// The target with this id, when it can be used.
+    fn target(&self, id: u32) -> Result<&Arc<Target>, Fault> {
+        let target = self.targets.iter().find(|t| t.id().0 == id && id != 0);
+        let target = target.ok_or_else(|| Fault::new(Code::WrongTarget, format!("target t{id}")))?;
+        target.check()?;
+        Ok(target)
+    }
+
+    fn target_of(&self, address: Option<&proto::ObjectAddress>) -> Result<(&Arc<Target>, ObjectId), Fault> {
+        let id = ops::object(address)?;
+        Ok((self.target(address.map_or(0, |a| a.target))?, id))
+    }
+
+    /// Has `work` done where it may wait, and its answer delivered. Errors: there is too much to do already.
+    fn defer(
+        &self,
+        call: Call,
+        target: &Arc<Target>,
+        bytes: usize,
+        responder: &mut dyn Responder,
+        work: impl FnOnce(&Target) -> Answer + Send + 'static,
+    ) -> Result<(), Fault> {
+        let Some(pool) = &target.pool else {
+            let answer = self.shared.run(call, target, work);
+            self.shared.record(call, answer.as_ref().err());
+            answer_now(responder, answer);
+            return Ok(());
+        };
+        let place = pool.reserve(bytes).ok_or_else(|| overloaded(target))?;
+        let deferred = responder.defer();
+        let (shared, target) = (Arc::clone(&self.shared), Arc::clone(target));
+        shared.metrics.deferred.add(1);
+        shared.metrics.deferred_now.add(1);
+        place.submit(move || {
+            let answer = shared.run(call, &target, work);
+            shared.metrics.deferred_now.add(-1);
+            shared.record(call, answer.as_ref().err());
+            // Before the answer: whoever has it may find the service gone with its last owner.
+            drop(target);
+            drop(shared);
+            deferred.finish(answer);
+        });
+        Ok(())
+    }
+
+    fn read(&self, call: Call, request: &Request<'_>, responder: &mut dyn Responder) -> Result<(), Fault> {
+        let proto::ReadRequest { object, offset, length } = decode(request)?;
+        let (target, id) = self.target_of(object.as_ref())?;
+        ops::read::check(id, offset, length)?;
+        let mode = if target.pool.is_some() { Mode::Fast } else { Mode::Blocking };
+        let mut sent = 0;
+        let read = target.read(id, offset, length, mode, &mut |message, length, fill| {
+            sent = length;
+            responder.try_reply_with(message, length, fill)
+        });
+        match read {
+            Ok(()) => {
+                self.shared.metrics.read_bytes.add(sent as u64);
+                self.shared.record(call, None);
+                Ok(())
+            }
+            Err(Stop::Fault(fault)) => Err(fault),
+            Err(Stop::Wait) => {
+                let shared = Arc::clone(&self.shared);
+                self.defer(call, target, length as usize, responder, move |target| {
+                    let answer = read_blocking(target, id, offset, length)?;
+                    shared.metrics.read_bytes.add(answer.1.len() as u64);
+                    Ok(answer)
+                })
+            }
+        }
+    }
+
+    fn write(&self, call: Call, request: &Request<'_>, responder: &mut dyn Responder) -> Result<(), Fault> {
+        let proto::WriteRequest { object, offset, checksums, sync } = decode(request)?;
+        let (target, id) = self.target_of(object.as_ref())?;
+        let bytes = request.attachment;
+        ops::write::check(target, id, offset, &checksums, bytes)?;
+        self.shared.metrics.written_bytes.add(bytes.len() as u64);
+        if !sync && target.pool.is_some() {
+            match target.write(id, offset, &checksums, bytes, Mode::Fast) {
+                Ok(object_length) => {
+                    responder.reply(&proto::WriteResponse { object_length }.encode_to_vec());
+                    self.shared.record(call, None);
+                    return Ok(());
+                }
+                Err(Stop::Fault(fault)) => return Err(fault),
+                Err(Stop::Wait) => {}
+            }
+        }
+        let bytes = bytes.to_vec();
+        self.defer(call, target, bytes.len(), responder, move |target| {
+            let object_length =
+                target.write(id, offset, &checksums, &bytes, Mode::Blocking).map_err(fault)?;
+            if sync {
+                target.sync(id).map_err(fault)?;
+            }
+            Ok((proto::WriteResponse { object_length }.encode_to_vec(), Vec::new()))
+        })
+    }
+
+    fn truncate(
+        &self,
+        call: Call,
+        request: &Request<'_>,
+        responder: &mut dyn Responder,
+    ) -> Result<(), Fault> {
+        let proto::TruncateObjectRequest { object, length } = decode(request)?;
+        let (target, id) = self.target_of(object.as_ref())?;
+        ops::check_range(id, length, 0)?;
+        self.defer(call, target, 0, responder, move |target| {
+            target.truncate(id, length).map_err(fault)?;
+            Ok((proto::TruncateObjectResponse {}.encode_to_vec(), Vec::new()))
+        })
+    }
+
+    fn stat(&self, call: Call, request: &Request<'_>, responder: &mut dyn Responder) -> Result<(), Fault> {
+        let proto::StatObjectRequest { object } = decode(request)?;
+        let (target, id) = self.target_of(object.as_ref())?;
+        self.defer(call, target, 0, responder, move |target| {
+            Ok((target.stat(id).map_err(fault)?.encode_to_vec(), Vec::new()))
+        })
+    }
+
+    fn list(&self, call: Call, request: &Request<'_>, responder: &mut dyn Responder) -> Result<(), Fault> {
+        let proto::ListObjectsRequest { target, cookie, limit } = decode(request)?;
+        let target = self.target(target)?;
+        self.defer(call, target, 0, responder, move |target| {
+            Ok((target.list(&cookie, limit).map_err(fault)?.encode_to_vec(), Vec::new()))
+        })
+    }
+
+    fn sync(&self, call: Call, request: &Request<'_>, responder: &mut dyn Responder) -> Result<(), Fault> {
+        let proto::SyncObjectsRequest { objects } = decode(request)?;
+        let work: Work = |target, objects| {
+            objects.iter().try_for_each(|&id| target.sync(id))?;
+            Ok(0)
+        };
+        self.fan_out(call, &objects, responder, work, |_| proto::SyncObjectsResponse {}.encode_to_vec())
+    }
+
+    fn remove(&self, call: Call, request: &Request<'_>, responder: &mut dyn Responder) -> Result<(), Fault> {
+        let proto::RemoveObjectsRequest { objects } = decode(request)?;
+        let finish = |removed| proto::RemoveObjectsResponse { removed }.encode_to_vec();
+        self.fan_out(call, &objects, responder, |target, objects| target.remove(objects), finish)
+    }
+
+    /// Has `work` done for the objects of each target, at the same time, and answers with the sum of what it returned.
+    fn fan_out(
+        &self,
+        call: Call,
+        objects: &[proto::ObjectAddress],
+        responder: &mut dyn Responder,
+        work: Work,
+        finish: fn(u64) -> Vec<u8>,
+    ) -> Result<(), Fault> {
+        let mut parts: BTreeMap<u32, (&Arc<Target>, Vec<ObjectId>)> = BTreeMap::new();
+        for address in objects {
+            let (target, id) = self.target_of(Some(address))?;
+            parts.entry(address.target).or_insert_with(|| (target, Vec::new())).1.push(id);
+        }
+        if self.options.inline || parts.is_empty() {
+            let run = |(target, objects): &(&Arc<Target>, Vec<ObjectId>)| work(target, objects);
+            let sum = parts.values().map(run).try_fold(0, |sum, part| Ok(sum + part?));
+            responder.reply(&finish(sum.map_err(fault)?));
+            self.shared.record(call, None);
+            return Ok(());
+        }
+        let left = parts.len();
+        let join = Arc::new(Join {
+            shared: Arc::clone(&self.shared),
+            call,
+            finish,
+            progress: Mutex::new(Progress { left, sum: 0, fault: None, deferred: Some(responder.defer()) }),
+        });
+        for (target, objects) in parts.into_values() {
+            let Some(place) = target.pool.as_ref().and_then(|pool| pool.reserve(0)) else {
+                join.arrive(Err(overloaded(target)));
+                continue;
+            };
+            let (join, target) = (Arc::clone(&join), Arc::clone(target));
+            place.submit(move || {
+                let done = work(&target, &objects).map_err(fault);
+                drop(target);
+                join.arrive(done);
+            });
+        }
+        Ok(())
+    }
+
+    fn dispatch(
+        &self,
+        call: Call,
+        request: &Request<'_>,
+        responder: &mut dyn Responder,
+    ) -> Result<(), Fault> {
+        if self.is_stopped() {
+            return Err(Fault::new(Code::Unavailable, "the data server is stopping"));
+        }
+        match request.method {
+            Method::Ping => {
+                responder.reply(&proto::PingResponse {}.encode_to_vec());
+                self.shared.record(call, None);
+                Ok(())
+            }
+            Method::Read => self.read(call, request, responder),
+            Method::Write => self.write(call, request, responder),
+            Method::TruncateObject => self.truncate(call, request, responder),
+            Method::SyncObjects => self.sync(call, request, responder),
+            Method::RemoveObjects => self.remove(call, request, responder),
+            Method::StatObject => self.stat(call, request, responder),
+            Method::ListObjects => self.list(call, request, responder),
+            other => Err(Fault::new(Code::Unsupported, format!("{} on a data server", other.name()))),
+        }
+    }
+}
+
+impl Service for DataService {
+    fn handle(&self, request: Request<'_>, responder: &mut dyn Responder) {
+        let call = Call {
+            method: request.method,
+            id: request.id,
+            start_ns: self.shared.clock.now_ns(),
+            deadline_ns: request.deadline_ns,
+        };
+        if let Err(fault) = self.dispatch(call, &request, responder) {
+            self.shared.record(call, Some(&fault));
+            responder.fail(&fault);
+        }
+    }
+}
+
+/// What is done with the objects of one target.
+type Work = fn(&Target, &[ObjectId]) -> Result<u64, Stop>;
+
+/// Work under way on several targets, with one answer.
+struct Join {
+    shared: Arc<Shared>,
+    call: Call,
+    finish: fn(u64) -> Vec<u8>,
+    progress: Mutex<Progress>,
+}
+
+struct Progress {
+    left: usize,
+    sum: u64,
+    fault: Option<Fault>,
+    deferred: Option<Deferred>,
+}
+
+impl Join {
+    /// One target is done; the last one answers.
+    fn arrive(&self, done: Result<u64, Fault>) {
+        let mut progress = self.progress.lock().unwrap_or_else(PoisonError::into_inner);
+        progress.left = progress.left.saturating_sub(1);
+        match done {
+            Ok(count) => progress.sum += count,
+            Err(fault) => progress.fault = Some(fault),
+        }
+        if progress.left > 0 {
+            return;
+        }
+        let answer = match progress.fault.take() {
+            Some(fault) => Err(fault),
+            None => Ok(((self.finish)(progress.sum), Vec::new())),
+        };
+        self.shared.record(self.call, answer.as_ref().err());
+        if let Some(deferred) = progress.deferred.take() {
+            deferred.finish(answer);
+        }
+    }
+}
+
+fn overloaded(target: &Target) -> Fault {
+    Fault::new(Code::Overloaded, format!("{target}: too many requests wait for its disk"))
+}
+
+fn read_blocking(target: &Target, id: ObjectId, offset: u64, length: u32) -> Answer {
+    let mut answer: Answer = Err(internal("a read ended without an answer"));
+    let read = target.read(id, offset, length, Mode::Blocking, &mut |message, length, fill| {
+        let mut attachment = vec![0; length];
+        answer = fill(&mut attachment).map(|_| (message.to_vec(), attachment));
+        true
+    });
+    read.map_err(fault)?;
+    answer
+}

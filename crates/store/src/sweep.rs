@@ -1,0 +1,136 @@
+//! The sweep after an unclean stop: every chunk that may be torn is opened, and thereby repaired, in the background.
+//! When it has been through the whole target, the epochs of that stop are suspect no more.
+
+use crate::names::{self, BUCKETS, Bucket, OBJECTS, Part};
+use crate::object::Mode;
+use crate::repair::Suspects;
+use crate::sidecar::{Found, Header};
+use crate::target::Target;
+use std::collections::BTreeSet;
+use std::io::ErrorKind;
+use std::sync::PoisonError;
+use vazao_disk::Open;
+use vazao_model::ObjectId;
+use vazao_wire::service::Fault;
+
+/// How far the sweep has come.
+#[derive(Debug, Default)]
+pub(crate) struct Sweep {
+    /// The next leaf directory; `None` when there is nothing to sweep.
+    next: Option<u16>,
+    /// Chunks with regions that were repaired, by the sweep or because somebody needed them first.
+    chunks: u64,
+    /// Entries that were wrong.
+    blocks: u64,
+}
+
+impl Sweep {
+    /// A sweep that begins, or that there is no need for.
+    pub(crate) fn new(is_needed: bool) -> Sweep {
+        Sweep { next: is_needed.then_some(0), chunks: 0, blocks: 0 }
+    }
+}
+
+/// One step of the sweep takes about this long.
+const STEP_NS: u64 = 200_000_000;
+
+impl Target {
+    /// Counts a chunk that was repaired.
+    pub(crate) fn note_repair(&self, blocks: u64) {
+        let mut sweep = self.sweep.lock().unwrap_or_else(PoisonError::into_inner);
+        sweep.chunks += 1;
+        sweep.blocks += blocks;
+    }
+
+    /// Chunks and entries repaired since the start.
+    pub(crate) fn repairs(&self) -> (u64, u64) {
+        let sweep = self.sweep.lock().unwrap_or_else(PoisonError::into_inner);
+        (sweep.chunks, sweep.blocks)
+    }
+
+    fn sweep_position(&self) -> Option<u16> {
+        self.sweep.lock().unwrap_or_else(PoisonError::into_inner).next
+    }
+
+    /// Goes on with the sweep for a while.
+    pub(crate) fn sweep_step(&self) -> Result<(), Fault> {
+        let start = self.clock.now_ns();
+        while let Some(bucket) = self.sweep_position() {
+            self.check()?;
+            self.sweep_bucket(Bucket(bucket))?;
+            let next = (bucket + 1 < BUCKETS).then_some(bucket + 1);
+            self.sweep.lock().unwrap_or_else(PoisonError::into_inner).next = next;
+            if next.is_none() {
+                let (chunks, blocks) = self.repairs();
+                self.epochs.set_swept();
+                tracing::info!(
+                    target_id = self.id().0,
+                    "repaired {blocks} blocks of {chunks} unsynced chunks after an unclean stop"
+                );
+            }
+            if self.clock.now_ns().saturating_sub(start) > STEP_NS {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn sweep_bucket(&self, bucket: Bucket) -> Result<(), Fault> {
+        // Most of the upper directories of a small target do not exist.
+        let path = bucket.path();
+        let entries = match self.disk.list(&path) {
+            Ok(entries) => entries,
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+            Err(error) => return Err(self.read_fault(OBJECTS, &error)),
+        };
+        let files: Vec<_> = entries.iter().filter_map(|e| names::parse(&e.name)).collect();
+        let data: BTreeSet<(ObjectId, u64)> =
+            files.iter().filter(|f| f.2 == Part::Data).map(|f| (f.0, f.1)).collect();
+        for &(object, chunk) in &data {
+            if self.may_be_torn(object, chunk) {
+                self.sweep_chunk(object, chunk);
+            }
+        }
+        let orphans = files.iter().filter(|f| f.2 == Part::Sums && !data.contains(&(f.0, f.1)));
+        for &(object, chunk, _) in orphans {
+            self.remove_orphan(object, chunk);
+        }
+        Ok(())
+    }
+
+    /// Looks at a sidecar's header without opening the object.
+    fn may_be_torn(&self, id: ObjectId, chunk: u64) -> bool {
+        let suspects = Suspects::of(self);
+        let header = self
+            .disk
+            .open(&names::path(id, chunk, Part::Sums), Open::ReadOnly)
+            .and_then(|file| Header::read(&*file));
+        match header {
+            Ok(Found::Valid(header)) => header.marks.iter().any(|&mark| suspects.includes(mark)),
+            _ => true,
+        }
+    }
+
+    /// Opening repairs. What cannot be repaired is reported, once by the one who found it, and not served either.
+    fn sweep_chunk(&self, id: ObjectId, chunk: u64) {
+        let object = self.cache.get(id);
+        let _blocking = object.begin(Mode::Blocking);
+        let mut body = object.write(self);
+        if let Err(fault) = self.open_chunks(id, &mut body, chunk..=chunk) {
+            tracing::warn!(%fault, "a chunk could not be swept");
+        }
+        body.trim();
+    }
+
+    /// Removes a sidecar whose data file's removal, or creation, was cut short.
+    fn remove_orphan(&self, id: ObjectId, chunk: u64) {
+        let object = self.cache.get(id);
+        let _blocking = object.begin(Mode::Blocking);
+        let mut body = object.write(self);
+        let is_known = self.open_chunks(id, &mut body, 0..=0).is_ok();
+        if is_known && !body.chunks.contains_key(&chunk) {
+            // Whoever creates the chunk clears such a file, so it does no harm where it cannot be removed.
+            let _ = self.disk.remove(&names::path(id, chunk, Part::Sums));
+        }
+    }
+}

@@ -1,0 +1,249 @@
+//! One target: a directory on one disk, with everything the server knows about it.
+
+use crate::cache::Cache;
+use crate::epochs::{Epochs, Pass};
+use crate::error::OpenError;
+use crate::identity::{self, Identity};
+use crate::names::{BUCKETS, Bucket, FAN_OUT, OBJECTS};
+use crate::options::Options;
+use crate::pool::Pool;
+use crate::space::Room;
+use crate::sweep::Sweep;
+use std::io::{self, ErrorKind};
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use vazao_disk::{Disk, DiskFile};
+use vazao_meter::{Accounts, Cause, Clock};
+use vazao_model::{Code, ObjectId, TargetId, TargetState};
+use vazao_wire::service::Fault;
+
+/// What is known of a directory: whether it is there, and whether it would survive power loss.
+const UNKNOWN: u8 = 0;
+const THERE: u8 = 1;
+const DURABLE: u8 = 2;
+
+/// EMFILE and ENFILE: out of descriptors, which says nothing about the disk.
+const OUT_OF_DESCRIPTORS: [i32; 2] = [24, 23];
+
+/// After the disk itself said that it is full, the target counts as full until there is room for this much.
+const REFUSED_BYTES: u64 = 1 << 20;
+
+/// A target of this server.
+pub(crate) struct Target {
+    /// Its directory, for people.
+    pub(crate) label: String,
+    pub(crate) disk: Arc<dyn Disk>,
+    pub(crate) epochs: Epochs,
+    pub(crate) cache: Cache,
+    pub(crate) chunk_bytes: u64,
+    pub(crate) room: Room,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) accounts: Arc<Accounts>,
+    /// None in inline mode.
+    pub(crate) pool: Option<Pool>,
+    pub(crate) sweep: Mutex<Sweep>,
+    /// When the present epoch was first seen with writes; 0: it has none.
+    pub(crate) dirty_since_ns: AtomicU64,
+    identity: Mutex<Identity>,
+    /// The id within `identity`, read with every request.
+    id: AtomicU32,
+    /// Leaf directories, then those of the first level.
+    directories: Box<[AtomicU8]>,
+    failure: OnceLock<String>,
+    _lock: Arc<dyn DiskFile>,
+}
+
+impl Target {
+    /// Opens or formats the target in `disk`.
+    pub(crate) fn open(
+        disk: Arc<dyn Disk>,
+        label: &str,
+        options: &Options,
+        share: usize,
+        clock: &Arc<dyn Clock>,
+        accounts: &Arc<Accounts>,
+    ) -> Result<Target, OpenError> {
+        let (identity, lock) = identity::open_or_format(&*disk, label, options.chunk_bytes)?;
+        let place = |source| OpenError::Io { path: label.to_owned(), source };
+        let epochs = Epochs::open(&*disk).map_err(place)?;
+        let epochs = epochs.ok_or_else(|| OpenError::Damaged { path: format!("{label}/STATE") })?;
+        let room = Room::new(&*disk, options.reserve_bytes).map_err(place)?;
+        let bytes_max = options.queued_bytes_max;
+        let pool = if options.inline {
+            None
+        } else {
+            Some(
+                Pool::new("target", options.workers, options.queued_requests_max, bytes_max)
+                    .map_err(place)?,
+            )
+        };
+        let directories = (0..BUCKETS + FAN_OUT).map(|_| AtomicU8::new(UNKNOWN)).collect();
+        let sweep = Mutex::new(Sweep::new(epochs.suspects().is_some()));
+        Ok(Target {
+            label: label.to_owned(),
+            disk,
+            epochs,
+            cache: Cache::new((options.open_chunks_max / share.max(1)).max(1)),
+            chunk_bytes: options.chunk_bytes,
+            room,
+            clock: Arc::clone(clock),
+            accounts: Arc::clone(accounts),
+            pool,
+            sweep,
+            dirty_since_ns: AtomicU64::new(0),
+            id: AtomicU32::new(identity.id.0),
+            identity: Mutex::new(identity),
+            directories,
+            failure: OnceLock::new(),
+            _lock: lock,
+        })
+    }
+
+    /// Its id; 0 before it has one.
+    pub(crate) fn id(&self) -> TargetId {
+        TargetId(self.id.load(Ordering::Relaxed))
+    }
+
+    fn lock_identity(&self) -> MutexGuard<'_, Identity> {
+        self.identity.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What its TARGET file says.
+    pub(crate) fn identity(&self) -> Identity {
+        *self.lock_identity()
+    }
+
+    /// Changes what its TARGET file says, durably.
+    pub(crate) fn set_identity(&self, new: Identity) -> Result<(), Fault> {
+        let mut identity = self.lock_identity();
+        if *identity != new {
+            new.store(&*self.disk).map_err(|e| self.write_fault("TARGET", &e))?;
+            *identity = new;
+            self.id.store(new.id.0, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    /// Its state as the cluster sees it.
+    pub(crate) fn state(&self) -> TargetState {
+        match self.failure.get() {
+            Some(_) => TargetState::Failed,
+            None if self.room.is_full() => TargetState::Full,
+            None => TargetState::Serving,
+        }
+    }
+
+    /// Why it failed; empty otherwise.
+    pub(crate) fn trouble(&self) -> &str {
+        self.failure.get().map_or("", String::as_str)
+    }
+
+    /// Takes the target out of service for good.
+    pub(crate) fn fail(&self, reason: String) {
+        if self.failure.set(reason.clone()).is_ok() {
+            tracing::error!(target_id = self.id().0, directory = %self.label, %reason, "target failed: it serves nothing from now on");
+        }
+    }
+
+    /// Refuses work on a failed target.
+    pub(crate) fn check(&self) -> Result<(), Fault> {
+        match self.failure.get() {
+            None => Ok(()),
+            Some(reason) => Err(Fault::new(Code::TargetFailed, format!("{self}: {reason}"))),
+        }
+    }
+
+    /// A read of `path` failed. It condemns the file, not the disk.
+    pub(crate) fn read_fault(&self, path: &str, error: &io::Error) -> Fault {
+        let is_busy = error.raw_os_error().is_some_and(|e| OUT_OF_DESCRIPTORS.contains(&e));
+        let code = if is_busy { Code::Overloaded } else { Code::Io };
+        Fault::new(code, format!("{self}, file {path}: {error}"))
+    }
+
+    /// A change of `path` failed: full, or the disk is not to be trusted with anything any more.
+    pub(crate) fn write_fault(&self, path: &str, error: &io::Error) -> Fault {
+        if matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded) {
+            self.room.set_full(REFUSED_BYTES);
+            return self.no_space();
+        }
+        if error.raw_os_error().is_some_and(|e| OUT_OF_DESCRIPTORS.contains(&e)) {
+            return self.read_fault(path, error);
+        }
+        self.sync_fault(path, error)
+    }
+
+    /// A sync of `path` failed. Even a full disk is a failure here: what was answered before may be lost.
+    pub(crate) fn sync_fault(&self, path: &str, error: &io::Error) -> Fault {
+        self.fail(format!("{path}: {error}"));
+        Fault::new(Code::TargetFailed, format!("{self}, file {path}: {error}"))
+    }
+
+    /// The fault of a full target.
+    pub(crate) fn no_space(&self) -> Fault {
+        Fault::new(Code::NoSpace, format!("{self} is full: delete files, or add a target"))
+    }
+
+    /// Stored bytes that do not match.
+    pub(crate) fn corrupt(&self, object: ObjectId, path: &str, what: &str) -> Fault {
+        let detail = format!("{self}, object {object}, file {path}: {what}; restore the file from a copy");
+        tracing::error!(%detail, "corruption found");
+        Fault::new(Code::Corrupt, detail)
+    }
+
+    /// Leave to write in the present epoch.
+    pub(crate) fn enter(&self) -> Result<Pass<'_>, Fault> {
+        self.epochs.enter().map_err(|e| self.sync_fault("STATE", &e))
+    }
+
+    /// Runs `work` and charges its time to `cause`.
+    pub(crate) fn timed<T>(&self, cause: Cause, work: impl FnOnce() -> T) -> T {
+        let start = self.clock.now_ns();
+        let result = work();
+        self.accounts.charge(cause, self.clock.now_ns().saturating_sub(start));
+        result
+    }
+
+    /// Makes sure that a leaf directory is there.
+    pub(crate) fn make_directory(&self, bucket: Bucket) -> Result<(), Fault> {
+        let [leaf, upper] = self.directory_states(bucket);
+        if leaf.load(Ordering::Acquire) == UNKNOWN {
+            let path = bucket.path();
+            self.disk.create_directory(&path).map_err(|e| self.write_fault(&path, &e))?;
+            // Somebody else may have come further meanwhile.
+            let _ = upper.compare_exchange(UNKNOWN, THERE, Ordering::AcqRel, Ordering::Acquire);
+            let _ = leaf.compare_exchange(UNKNOWN, THERE, Ordering::AcqRel, Ordering::Acquire);
+        }
+        Ok(())
+    }
+
+    /// Makes the names in a leaf directory durable, and its own.
+    pub(crate) fn sync_directory(&self, bucket: Bucket) -> Result<(), Fault> {
+        let sync = |path: &str| {
+            self.timed(Cause::Disk, || self.disk.sync_directory(path)).map_err(|e| self.sync_fault(path, &e))
+        };
+        let [leaf, upper] = self.directory_states(bucket);
+        sync(&bucket.path())?;
+        if leaf.load(Ordering::Acquire) != DURABLE {
+            sync(&bucket.upper())?;
+            if upper.load(Ordering::Acquire) != DURABLE {
+                sync(OBJECTS)?;
+                upper.store(DURABLE, Ordering::Release);
+            }
+            leaf.store(DURABLE, Ordering::Release);
+        }
+        Ok(())
+    }
+
+    /// The states of a leaf directory and of the one above it.
+    fn directory_states(&self, bucket: Bucket) -> [&AtomicU8; 2] {
+        let leaf = usize::from(bucket.0 % BUCKETS);
+        let upper = usize::from(BUCKETS) + leaf / usize::from(FAN_OUT);
+        [&self.directories[leaf], &self.directories[upper]]
+    }
+}
+
+impl std::fmt::Display for Target {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "target {} ({})", self.id(), self.label)
+    }
+}
