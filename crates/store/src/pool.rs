@@ -171,7 +171,12 @@ mod tests {
         let pool = Pool::new("test", 1, 10, 100).expect("starts");
         let (release, gate) = mpsc::channel::<()>();
         let (done, finished) = mpsc::channel::<()>();
-        pool.reserve(1).expect("fits").submit(move || gate.recv().expect("is released"));
+        let (begin, begun) = mpsc::channel::<()>();
+        pool.reserve(1).expect("fits").submit(move || {
+            begin.send(()).expect("is awaited");
+            gate.recv().expect("is released");
+        });
+        begun.recv().expect("runs");
         pool.reserve(1).expect("fits").submit(move || done.send(()).expect("never runs"));
         std::thread::scope(|scope| {
             scope.spawn(|| pool.stop());

@@ -6,6 +6,7 @@ mod model;
 mod service;
 mod threads;
 
+use crate::names::{self, Part};
 use crate::{DataService, OpenError, Options};
 use std::sync::Arc;
 use std::time::Duration;
@@ -54,6 +55,17 @@ pub(crate) struct ReadBack {
 /// The address of an object on the only target.
 pub(crate) fn address(inode: u64) -> ObjectAddress {
     ObjectAddress { target: 1, inode, generation: 1, slot: 0, epoch: 0, capability: Vec::new() }
+}
+
+/// Path of a chunk's data file.
+pub(crate) fn data_path(inode: u64, chunk: u64) -> String {
+    names::path((&address(inode)).into(), chunk, Part::Data)
+}
+
+#[allow(dead_code)]
+/// Path of a chunk's sidecar.
+pub(crate) fn sums_path(inode: u64, chunk: u64) -> String {
+    names::path((&address(inode)).into(), chunk, Part::Sums)
 }
 
 impl Rig {

@@ -102,8 +102,9 @@ fn apply(rig: &mut Rig, model: &mut Model, step: &Step) {
         Step::Checkpoint => rig.checkpoint(),
         Step::Kill => rig.restart(),
         Step::StopAndStart => {
+            rig.service.tick();
             rig.service.close();
-            rig.start_again();
+            rig.restart();
             assert!(rig.service.targets[0].epochs.suspects().is_none(), "a clean stop leaves nothing to repair");
         }
     }
