@@ -37,7 +37,7 @@ pub(crate) struct Common {
     pub(crate) log: Option<String>,
     /// Print help
     #[arg(long, global = true, action = ArgAction::Help, help_heading = "Common options")]
-    help: Option<bool>,
+    pub(crate) help: Option<bool>,
 }
 
 /// What every command that prints results understands. Not among the common options, because the laboratory's

@@ -74,63 +74,100 @@ impl Sides<'_> {
     }
 }
 
+/// How a copy was asked for.
+#[derive(Clone, Copy)]
+pub(crate) struct How {
+    /// Directories as well.
+    pub(crate) recursive: bool,
+    /// Owner, permissions and times are kept.
+    pub(crate) preserve: bool,
+}
+
 /// Copies.
 pub(crate) fn run(context: &Context, arguments: Arguments) -> Outcome {
-    let Some((destination, sources)) = arguments.paths.split_last() else {
+    let stop = Stop::on_signals(signals::OF_COMMANDS)?;
+    let how = How { recursive: arguments.recursive, preserve: arguments.preserve };
+    let (counts, record, outcome) = copy(context, &arguments.paths, how, &stop)?;
+    summarize(&arguments, &counts, &record)?;
+    outcome?;
+    if counts.failed > 0 { Err(Failure::Reported) } else { Ok(()) }
+}
+
+/// Copies all paths but the last to the last. Returns what was counted and sampled, and whether it went to the end;
+/// single files that failed are in the counts.
+pub(crate) fn copy(
+    context: &Context,
+    paths: &[OsString],
+    how: How,
+    stop: &Stop,
+) -> Outcome<(Counts, Record, Outcome)> {
+    let Some((destination, sources)) = paths.split_last() else {
         return Err(Failure::usage("cp needs what to copy and where to"));
     };
-    let stop = Stop::on_signals(signals::OF_COMMANDS)?;
     let mut sides = Sides { context, local: Arc::new(LocalTree), volume: None };
     let to = sides.side(destination)?;
-    let mut from: Vec<(Side, &OsString)> = Vec::new();
-    for source in sources {
-        from.push((sides.side(source)?, source));
-    }
-    let (into, new_root) = destination_kind(&to, destination, from.len())?;
+    let from = sources.iter().map(|source| Ok((sides.side(source)?, source.as_os_str())));
+    let from = from.collect::<Outcome<Vec<(Side, &OsStr)>>>()?;
+    let target = target(to, destination, from.len())?;
     let clock = vazao_meter::clock::system();
     let meter = Meter::new(Arc::clone(&clock), stderr().is_terminal());
     let watched = sides.volume.as_ref().map(|(client, _)| servers::find(&client.map()).watched);
     let recorder = Recorder::new(clock, watched.unwrap_or_default());
     let (outcome, record) = recorder.during(|| {
-        let groups = [true, false].map(|in_volume| from.iter().filter(move |(side, _)| side.in_volume == in_volume));
-        groups.into_iter().try_for_each(|group| {
-            let group: Vec<&(Side, &OsString)> = group.collect();
-            let Some((first, _)) = group.first() else { return Ok(()) };
-            let transfer =
-                Transfer { from: &*first.tree, to: &*to.tree, preserve: arguments.preserve, meter: &meter, stop: &stop };
-            let mut items = Vec::new();
-            for (side, argument) in group {
-                match item(side, argument, &to, into, new_root, arguments.recursive) {
-                    Ok(item) => items.push(item),
-                    Err(failure) => meter.failed(|| report(&failure)),
-                }
-            }
-            copy::run(transfer, items)
+        [true, false].into_iter().try_for_each(|in_volume| {
+            let group: Vec<&(Side, &OsStr)> =
+                from.iter().filter(|(side, _)| side.in_volume == in_volume).collect();
+            copy_group(&group, &target, how, &meter, stop)
         })
     });
     let counts = meter.finish();
-    summarize(&arguments, &counts, &record)?;
-    outcome?;
     if let Some((client, _)) = sides.volume {
         client.close()?;
     }
-    if counts.failed > 0 { Err(Failure::Reported) } else { Ok(()) }
+    Ok((counts, record, outcome))
 }
 
-/// Whether sources go into the destination, and whether it ends in a slash without being there.
-fn destination_kind(to: &Side, argument: &OsStr, sources: usize) -> Outcome<(bool, bool)> {
-    let slash = argument.as_bytes().ends_with(b"/");
-    let shown = to.tree.show(&to.path);
-    match to.tree.find(&to.path, true)? {
-        Some(found) if found.kind == FileKind::Directory => Ok((true, false)),
-        _ if sources > 1 => Err(Failure::new(format!("{shown}: not a directory; several sources need one to go into"))),
-        Some(_) if slash => Err(Failure::new(format!("{shown}: not a directory"))),
-        Some(_) => Ok((false, false)),
-        None => Ok((false, slash)),
+/// Copies sources that are all on one side.
+fn copy_group(group: &[&(Side, &OsStr)], target: &Target, how: How, meter: &Meter, stop: &Stop) -> Outcome {
+    let Some((first, _)) = group.first() else { return Ok(()) };
+    let transfer =
+        Transfer { from: &*first.tree, to: &*target.side.tree, preserve: how.preserve, meter, stop };
+    let mut items = Vec::new();
+    for (side, argument) in group {
+        match item(side, argument, target, how.recursive) {
+            Ok(item) => items.push(item),
+            Err(failure) => meter.failed(|| report(&failure)),
+        }
     }
+    copy::run(transfer, items)
 }
 
-fn item(side: &Side, argument: &OsStr, to: &Side, into: bool, new_root: bool, recursive: bool) -> Outcome<Item> {
+/// The last argument, and what it means.
+struct Target {
+    side: Side,
+    /// It is a directory: sources go into it.
+    into: bool,
+    /// It is not there, and its slash says that it is to be a directory.
+    missing_directory: bool,
+}
+
+fn target(side: Side, argument: &OsStr, sources: usize) -> Outcome<Target> {
+    let slash = argument.as_bytes().ends_with(b"/");
+    let shown = side.tree.show(&side.path);
+    let (into, missing_directory) = match side.tree.find(&side.path, true)? {
+        Some(found) if found.kind == FileKind::Directory => (true, false),
+        _ if sources > 1 => {
+            return Err(Failure::new(format!("{shown}: not a directory; several sources need one to go into")));
+        }
+        Some(_) if slash => return Err(Failure::new(format!("{shown}: not a directory"))),
+        Some(_) => (false, false),
+        None => (false, slash),
+    };
+    Ok(Target { side, into, missing_directory })
+}
+
+fn item(side: &Side, argument: &OsStr, target: &Target, recursive: bool) -> Outcome<Item> {
+    let to = &target.side;
     let shown = side.tree.show(&side.path);
     // As cp does: a link named by the user is followed, unless whole trees are copied as they are.
     let found = side.tree.find(&side.path, !recursive)?;
@@ -139,29 +176,33 @@ fn item(side: &Side, argument: &OsStr, to: &Side, into: bool, new_root: bool, re
     if is_directory && !recursive {
         return Err(Failure::new(format!("{shown}: is a directory; give -r to copy it with all that is in it")));
     }
-    if new_root && !is_directory {
+    if target.missing_directory && !is_directory {
         let shown = to.tree.show(&to.path);
         return Err(Failure::new(format!("{shown}/: no such directory; make it with mkdir first")));
     }
-    let destination = match (into, last_name(argument_path(argument))) {
+    let destination = match (target.into, last_name(argument_path(argument))) {
         (true, Some(name)) => join(&to.path, name.as_bytes()),
         _ => to.path.clone(),
     };
     if let Some(there) = to.tree.find(&destination, true)? {
-        let shown_there = to.tree.show(&destination);
-        if there.identity == found.identity {
-            return Err(Failure::new(format!("{shown} and {shown_there} are the same file")));
-        }
-        match (is_directory, there.kind == FileKind::Directory) {
-            (true, false) => return Err(Failure::new(format!("{shown_there}: not a directory, {shown} is one"))),
-            (false, true) => return Err(Failure::new(format!("{shown_there}: is a directory, {shown} is none"))),
-            _ => {}
-        }
+        check_replacement(&shown, &found, &to.tree.show(&destination), &there)?;
     }
     if is_directory && lies_in(side, &found, to, &destination)? {
         return Err(Failure::new(format!("{shown}: cannot be copied into itself")));
     }
     Ok(Item { source: side.path.clone(), found, destination })
+}
+
+/// Whether what is at the destination may be replaced or filled.
+fn check_replacement(shown: &str, found: &copy::Found, shown_there: &str, there: &copy::Found) -> Outcome {
+    if there.identity == found.identity {
+        return Err(Failure::new(format!("{shown} and {shown_there} are the same file")));
+    }
+    match (found.kind == FileKind::Directory, there.kind == FileKind::Directory) {
+        (true, false) => Err(Failure::new(format!("{shown_there}: not a directory, {shown} is one"))),
+        (false, true) => Err(Failure::new(format!("{shown_there}: is a directory, {shown} is none"))),
+        _ => Ok(()),
+    }
 }
 
 /// The part of an argument that is a path: without `vz:`.

@@ -63,30 +63,20 @@ pub(crate) fn run(context: &Context, arguments: Arguments) -> Outcome {
     if missing.is_empty() {
         return say(&mut output, &directory, "already running");
     }
-    let start = Start {
-        directory: &directory,
-        options: StartOptions {
-            detach: arguments.detach,
-            insecure: directory.is_insecure(),
-            log: context.common.log.clone(),
-        },
-        port: arguments.port,
-        clock: &vazao_meter::SystemClock,
-        stop: &stop,
+    let options = StartOptions {
+        detach: arguments.detach,
+        insecure: directory.is_insecure(),
+        log: context.common.log.clone(),
     };
-    let mut started = Vec::new();
-    if let Err(failure) = start.all(&missing, &mut started) {
-        let places: Vec<NodePlace> = started.iter().map(|started| started.place.clone()).collect();
-        processes::stop(&places, start.clock)?;
-        return Err(failure);
-    }
+    let clock = vazao_meter::SystemClock;
+    let started = start_nodes(&directory, &missing, options, arguments.port, &clock, &stop)?;
     drop(lock);
     let what = if running.is_empty() { "ready" } else { "ready; the missing nodes run again" };
     say(&mut output, &directory, what)?;
     if arguments.detach {
         return Ok(());
     }
-    watch(started, &start)
+    watch(started, &directory, &clock, &stop)
 }
 
 fn check_security(directory: &ClusterDirectory, insecure: bool) -> Outcome {
@@ -140,6 +130,32 @@ fn say(output: &mut Output, directory: &ClusterDirectory, what: &str) -> Outcome
 fn shell_quoted(word: &str) -> String {
     let plain = |b: u8| b.is_ascii_alphanumeric() || b"/._-+:@%".contains(&b);
     if word.bytes().all(plain) { word.to_owned() } else { format!("'{}'", word.replace('\'', "'\\''")) }
+}
+
+/// Starts `nodes` and returns when all of them serve; when one does not, those that do are stopped again.
+fn start_nodes(
+    directory: &ClusterDirectory,
+    nodes: &[NodePlace],
+    options: StartOptions,
+    port: Option<u16>,
+    clock: &dyn Clock,
+    stop: &Stop,
+) -> Outcome<Vec<Started>> {
+    let start = Start { directory, options, port, clock, stop };
+    let mut started = Vec::new();
+    if let Err(failure) = start.all(nodes, &mut started) {
+        let places: Vec<NodePlace> = started.iter().map(|started| started.place.clone()).collect();
+        processes::stop(&places, clock)?;
+        return Err(failure);
+    }
+    Ok(started)
+}
+
+/// A new cluster in a new directory, for as long as this process lives.
+pub(crate) fn start_new(directory: &ClusterDirectory, clock: &dyn Clock, stop: &Stop) -> Outcome<Vec<Started>> {
+    make_nodes(directory, None)?;
+    let options = StartOptions { detach: false, insecure: directory.is_insecure(), log: None };
+    start_nodes(directory, &directory.nodes()?, options, None, clock, stop)
 }
 
 struct Start<'a> {
@@ -214,11 +230,13 @@ fn remember(place: &NodePlace, notice: &Notice) -> Outcome {
 }
 
 /// Stays with the nodes until a signal comes or the last one has ended. A node that dies is reported; the others go on.
-fn watch(mut nodes: Vec<Started>, start: &Start<'_>) -> Outcome {
+fn watch(mut nodes: Vec<Started>, directory: &ClusterDirectory, clock: &dyn Clock, stop: &Stop) -> Outcome {
     let mut outcome = Ok(());
     while !nodes.is_empty() {
-        if start.stop.wait(Duration::from_millis(200)) {
-            return stop_all(&nodes, start.clock);
+        if stop.wait(Duration::from_millis(200)) {
+            stop_all(&nodes, clock)?;
+            eprintln!("vazao: stopped");
+            return Ok(());
         }
         let mut left = Vec::new();
         for mut node in nodes {
@@ -229,7 +247,7 @@ fn watch(mut nodes: Vec<Started>, start: &Start<'_>) -> Outcome {
                 Ok(Some(status)) => {
                     outcome = Err(Failure::Reported);
                     let words = processes::last_words(&node.place);
-                    let again = start.directory.root().display();
+                    let again = directory.root().display();
                     eprintln!("vazao: {name} ended ({status}); start it again with `vazao up --dir {again}`{words}");
                 }
                 Err(error) => return Err(Failure::new(format!("{name}: {error}"))),
@@ -240,13 +258,12 @@ fn watch(mut nodes: Vec<Started>, start: &Start<'_>) -> Outcome {
     outcome
 }
 
-fn stop_all(nodes: &[Started], clock: &dyn Clock) -> Outcome {
+pub(crate) fn stop_all(nodes: &[Started], clock: &dyn Clock) -> Outcome {
     let places = nodes.iter().map(|node| node.place.clone());
     let (meta, data): (Vec<NodePlace>, Vec<NodePlace>) = places.partition(|node| node.name == META_NAME);
     let mut killed = processes::stop(&data, clock)?;
     killed.extend(processes::stop(&meta, clock)?);
     if killed.is_empty() {
-        eprintln!("vazao: stopped");
         return Ok(());
     }
     Err(Failure::new(format!("{} did not stop in time and had to be killed", killed.join(", "))))
