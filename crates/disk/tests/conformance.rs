@@ -224,6 +224,8 @@ fn a_lock_excludes_other_handles_until_it_is_closed(disk: &dyn Disk) {
     assert!(first.try_lock().unwrap());
     assert!(first.try_lock().unwrap());
     assert!(!second.try_lock().unwrap());
+    drop(disk.open("lock", Open::Existing).unwrap());
+    assert!(!second.try_lock().unwrap(), "closing a handle without the lock freed it");
     drop(first);
     assert!(second.try_lock().unwrap());
 }
