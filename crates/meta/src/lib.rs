@@ -5,7 +5,6 @@
 //! sizes. It does not check permissions: clients prove that they belong to the cluster, and a door has its kernel check
 //! modes and owners. It never touches file data, except that it has the objects of deleted files removed.
 
-#![allow(dead_code)]
 mod answer;
 mod check;
 mod cluster;

@@ -1,13 +1,515 @@
-//! The embedded engine.
+//! The embedded engine: an append-only log, the changes since the last checkpoint in memory, and a checkpoint on disk.
+//!
+//! A commit goes into the overlay and into a batch of log records. `flush` writes the batch with one write, after which it
+//! survives the process; a sync, at the latest 10 ms later, makes it survive power loss. When the overlay has grown, it is
+//! frozen, the log continues in a new file, and the frozen changes go into the checkpoint in one transaction. Reads look
+//! into overlay, frozen overlay, checkpoint, in this order. What survives is always a prefix of the commits.
+//!
+//! Locks are taken in the order `syncing`, `log`, `state`, and none is held over a sync.
 
-use super::{EngineError, EngineOptions, EngineResult};
-use std::sync::Arc;
+mod background;
+mod base;
+mod format;
+mod log;
+mod overlay;
+mod record;
+
+#[cfg(test)]
+mod tests;
+
+use super::transaction::{Optimistic, ReadSet, Store, Writes};
+use super::{
+    Background, Commit, Engine, EngineError, EngineOptions, EngineResult, Figures, Notice, Pair, Position,
+    Transaction,
+};
+use background::Threads;
+use base::{Base, View};
+use log::Log;
+use overlay::Overlay;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, RwLock, RwLockReadGuard};
+use vazao_disk::{Disk, DiskFile, Open};
+use vazao_meter::{Accounts, Cause, Clock};
+
+/// Unsynced commits are synced at the latest after this. The contract says 10 ms; the rest is for the sync itself.
+const SYNC_EVERY_NS: u64 = 8_000_000;
+
+/// A log file is not continued beyond this, even when the same few keys change again and again.
+const LOG_BYTES_MAX: u64 = 32 << 20;
+
+/// Commits wait for the checkpoint when the overlay has grown to this many times its limit.
+const OVERLAY_PRESSURE: usize = 2;
+
+const NO_PANIC: &str = "no code panics while it holds this lock";
+
+/// What transactions see.
+struct State {
+    position: Position,
+    active: Overlay,
+    frozen: Option<Arc<Overlay>>,
+    base: Arc<View>,
+    /// Records of commits that are not in the log's hands yet.
+    batch: Vec<u8>,
+}
+
+/// The engine, shared with its threads.
+pub(super) struct Core {
+    disk: Arc<dyn Disk>,
+    clock: Arc<dyn Clock>,
+    accounts: Arc<Accounts>,
+    identity: u64,
+    overlay_bytes_max: usize,
+    manual: bool,
+    base: Base,
+    state: RwLock<State>,
+    log: Mutex<Log>,
+    /// One sync at a time.
+    syncing: Mutex<()>,
+    written: AtomicU64,
+    durable: AtomicU64,
+    checkpoint_turn: Mutex<()>,
+    waiting: Mutex<BTreeMap<(Position, u64), Notice>>,
+    notices: AtomicU64,
+    /// The log could not be written: commits are refused until it can.
+    log_failing: AtomicBool,
+    failed: RwLock<Option<EngineError>>,
+    synced_ns: AtomicU64,
+    log_bytes: AtomicU64,
+    syncs: AtomicU64,
+    checkpoints: AtomicU64,
+    threads: Threads,
+    lock_file: Mutex<Option<Arc<dyn DiskFile>>>,
+}
 
 /// See the module.
-pub(crate) struct EmbeddedEngine;
+pub(crate) struct EmbeddedEngine {
+    core: Arc<Core>,
+}
 
 impl EmbeddedEngine {
-    pub(crate) fn open(_options: EngineOptions) -> EngineResult<Arc<dyn super::Engine>> {
-        Err(EngineError::Refused("the embedded engine is being built".into()))
+    /// Opens the directory, or creates the files in an empty one.
+    pub(crate) fn open(options: EngineOptions) -> EngineResult<Arc<dyn Engine>> {
+        let core = Arc::new(Core::open(options)?);
+        core.sync_log()?;
+        if !core.manual {
+            background::start(&core)?;
+        }
+        Ok(Arc::new(EmbeddedEngine { core }))
+    }
+}
+
+impl Drop for EmbeddedEngine {
+    fn drop(&mut self) {
+        self.core.threads.stop();
+    }
+}
+
+fn open_base(disk: &dyn Disk, options: &EngineOptions) -> EngineResult<(Base, u64)> {
+    if let Some(identity) = format::read(disk)? {
+        let missing = |error| match error {
+            EngineError::Io { source, .. } if source.kind() == std::io::ErrorKind::NotFound => {
+                EngineError::Corrupt(format!("{} is missing: restore it from a backup", base::BASE_FILE))
+            }
+            other => other,
+        };
+        return Ok((Base::open(disk, Open::Existing, options.cache_bytes).map_err(missing)?, identity));
+    }
+    if !log::list(disk)?.is_empty() {
+        let text =
+            "there are log files but no FORMAT file: restore it from a backup, or choose an empty directory";
+        return Err(EngineError::Refused(text.to_owned()));
+    }
+    // Without a log nothing was ever answered: whatever is here is a creation that was interrupted.
+    match disk.remove(base::BASE_FILE) {
+        Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
+            return Err(EngineError::io(base::BASE_FILE, e));
+        }
+        _ => {}
+    }
+    let created = Base::open(disk, Open::CreateNew, options.cache_bytes)?;
+    created.initialize()?;
+    disk.sync_directory("").map_err(|e| EngineError::io("the metadata directory", e))?;
+    format::write(disk, options.identity)?;
+    Ok((created, options.identity))
+}
+
+impl Core {
+    fn open(options: EngineOptions) -> EngineResult<Core> {
+        let disk = Arc::clone(&options.disk);
+        let lock_file = format::lock(&*disk)?;
+        let (base, identity) = open_base(&*disk, &options)?;
+        let view = base.view()?;
+        let recovered = log::recover(&*disk, identity, view.applied)?;
+        if recovered.cut_bytes > 0 {
+            tracing::info!(bytes = recovered.cut_bytes, "cut a torn tail off the log");
+        }
+        let position = recovered.position;
+        let log = Log::start(Arc::clone(&disk), position, recovered.files)?;
+        let state = State {
+            position,
+            active: recovered.overlay,
+            frozen: None,
+            base: Arc::new(view),
+            batch: Vec::new(),
+        };
+        Ok(Core {
+            synced_ns: AtomicU64::new(options.clock.now_ns()),
+            disk,
+            clock: options.clock,
+            accounts: options.accounts,
+            identity,
+            overlay_bytes_max: options.overlay_bytes_max.max(1),
+            manual: options.background == Background::Manual,
+            base,
+            state: RwLock::new(state),
+            log: Mutex::new(log),
+            syncing: Mutex::new(()),
+            written: AtomicU64::new(position),
+            durable: AtomicU64::new(0),
+            checkpoint_turn: Mutex::new(()),
+            waiting: Mutex::new(BTreeMap::new()),
+            notices: AtomicU64::new(0),
+            log_failing: AtomicBool::new(false),
+            failed: RwLock::new(None),
+            log_bytes: AtomicU64::new(0),
+            syncs: AtomicU64::new(0),
+            checkpoints: AtomicU64::new(0),
+            threads: Threads::default(),
+            lock_file: Mutex::new(Some(lock_file)),
+        })
+    }
+
+    fn state(&self) -> RwLockReadGuard<'_, State> {
+        self.state.read().expect(NO_PANIC)
+    }
+
+    fn log(&self) -> MutexGuard<'_, Log> {
+        self.log.lock().expect(NO_PANIC)
+    }
+
+    // ---- failures ----
+
+    fn check(&self) -> EngineResult<()> {
+        match &*self.failed.read().expect(NO_PANIC) {
+            Some(EngineError::Stopped(why)) => Err(EngineError::Stopped(why.clone())),
+            Some(error) => Err(EngineError::Stopped(error.to_string())),
+            None => Ok(()),
+        }
+    }
+
+    /// Stops the engine: after a failed sync nobody knows what the disk holds, so nothing is promised any more.
+    fn fail(&self, error: &EngineError) {
+        tracing::error!(%error, "the metadata engine stops");
+        self.failed.write().expect(NO_PANIC).get_or_insert_with(|| error.clone());
+        let waiting = std::mem::take(&mut *self.waiting.lock().expect(NO_PANIC));
+        waiting.into_values().for_each(|notice| notice(Err(error.clone())));
+        self.threads.report_progress();
+    }
+
+    // ---- the log ----
+
+    /// Writes all commits so far into the log.
+    fn write_log(&self) -> EngineResult<()> {
+        self.check()?;
+        if self.written.load(Ordering::Acquire) >= self.state().position
+            && !self.log_failing.load(Ordering::Relaxed)
+        {
+            return Ok(());
+        }
+        let started_ns = self.clock.now_ns();
+        let mut log = self.log();
+        self.write_batch(&mut log)?;
+        if self.must_rotate(&log) {
+            self.rotate(&mut log)?;
+        }
+        self.accounts.charge(Cause::Disk, self.clock.now_ns().saturating_sub(started_ns));
+        Ok(())
+    }
+
+    fn write_batch(&self, log: &mut Log) -> EngineResult<()> {
+        {
+            let mut state = self.state.write().expect(NO_PANIC);
+            log.last = state.position;
+            if log.pending.is_empty() {
+                std::mem::swap(&mut log.pending, &mut state.batch);
+            } else {
+                log.pending.append(&mut state.batch);
+            }
+        }
+        let written = log.write();
+        self.log_failing.store(written.is_err(), Ordering::Relaxed);
+        self.log_bytes.fetch_add(written?, Ordering::Relaxed);
+        self.written.store(log.last, Ordering::Release);
+        Ok(())
+    }
+
+    fn must_rotate(&self, log: &Log) -> bool {
+        let state = self.state();
+        let full = state.active.bytes() > self.overlay_bytes_max || log.bytes() > LOG_BYTES_MAX;
+        full && state.frozen.is_none() && !state.active.is_empty()
+    }
+
+    /// Freezes the overlay and continues the log in a new file.
+    fn rotate(&self, log: &mut Log) -> EngineResult<()> {
+        loop {
+            self.write_batch(log)?;
+            let mut state = self.state.write().expect(NO_PANIC);
+            // The border between the files has to be that between the overlays.
+            if state.batch.is_empty() {
+                log.rotate()?;
+                state.frozen = Some(Arc::new(std::mem::take(&mut state.active)));
+                break;
+            }
+        }
+        self.threads.wake_checkpointer();
+        Ok(())
+    }
+
+    /// Makes everything that is written durable.
+    fn sync_log(&self) -> EngineResult<()> {
+        let _turn = self.syncing.lock().expect(NO_PANIC);
+        self.check()?;
+        let started_ns = self.clock.now_ns();
+        let unsynced = self.log().unsynced();
+        let written = self.written.load(Ordering::Acquire).min(unsynced.last);
+        if let Err(error) = unsynced.sync(&*self.disk) {
+            self.fail(&error);
+            return Err(error);
+        }
+        self.durable.fetch_max(written, Ordering::AcqRel);
+        self.log().synced(&unsynced, written, self.identity);
+        self.syncs.fetch_add(1, Ordering::Relaxed);
+        let now_ns = self.clock.now_ns();
+        self.synced_ns.store(now_ns, Ordering::Relaxed);
+        self.accounts.charge(Cause::Disk, now_ns.saturating_sub(started_ns));
+        self.notify_durable();
+        Ok(())
+    }
+
+    fn notify_durable(&self) {
+        let durable = self.durable.load(Ordering::Acquire);
+        let ready = {
+            let mut waiting = self.waiting.lock().expect(NO_PANIC);
+            let later = waiting.split_off(&(durable + 1, 0));
+            std::mem::replace(&mut *waiting, later)
+        };
+        ready.into_values().for_each(|notice| notice(Ok(())));
+    }
+
+    fn has_waiting(&self) -> bool {
+        !self.waiting.lock().expect(NO_PANIC).is_empty()
+    }
+
+    fn is_dirty(&self) -> bool {
+        self.written.load(Ordering::Acquire) > self.durable.load(Ordering::Acquire)
+    }
+
+    // ---- the checkpoint ----
+
+    /// Writes the frozen overlay, if there is one, into the checkpoint.
+    fn checkpoint(&self) -> EngineResult<()> {
+        let _turn = self.checkpoint_turn.lock().expect(NO_PANIC);
+        self.check()?;
+        let Some(frozen) = self.state().frozen.clone() else { return Ok(()) };
+        let applied = self.base.apply(&frozen).inspect_err(|error| self.fail(error))?;
+        let last = frozen.last();
+        let old = {
+            let mut state = self.state.write().expect(NO_PANIC);
+            state.base = Arc::new(applied);
+            state.frozen.take()
+        };
+        self.threads.report_progress();
+        // Freeing millions of allocations takes a while: not under the lock.
+        drop((old, frozen));
+        self.durable.fetch_max(last, Ordering::AcqRel);
+        self.checkpoints.fetch_add(1, Ordering::Relaxed);
+        self.notify_durable();
+        if let Err(error) = self.log().remove_up_to(last) {
+            tracing::warn!(%error, "a log file stays until the next start");
+        }
+        Ok(())
+    }
+
+    /// Holds a committer back while the checkpoint is far behind.
+    fn wait_for_checkpoint(&self) -> EngineResult<()> {
+        let too_far = |state: &State| {
+            state.frozen.is_some() && state.active.bytes() > self.overlay_bytes_max * OVERLAY_PRESSURE
+        };
+        if !too_far(&self.state()) {
+            return Ok(());
+        }
+        let started_ns = self.clock.now_ns();
+        if self.manual {
+            self.checkpoint()?;
+        } else {
+            self.threads.wait_while(|| self.check().is_ok() && too_far(&self.state()));
+        }
+        self.accounts.charge(Cause::Commit, self.clock.now_ns().saturating_sub(started_ns));
+        self.check()
+    }
+
+    fn is_stale(&self, state: &State, reads: &ReadSet) -> bool {
+        let started = reads.started;
+        if state.position == started {
+            return false;
+        }
+        // What went into the checkpoint since has lost its positions.
+        if state.base.applied > started {
+            return true;
+        }
+        let layers = || [Some(&state.active), state.frozen.as_deref()].into_iter().flatten();
+        let changed = |key: &[u8]| layers().find_map(|l| l.get(key)).is_some_and(|c| c.position > started);
+        reads.keys().any(changed)
+            || reads.ranges().iter().any(|(start, end)| {
+                layers().any(|layer| layer.range(start, end).any(|(_, change)| change.position > started))
+            })
+    }
+}
+
+impl Store for Core {
+    fn position(&self) -> Position {
+        self.state().position
+    }
+
+    fn read(&self, key: &[u8]) -> EngineResult<Option<Vec<u8>>> {
+        let base = {
+            let state = self.state();
+            let layers = [Some(&state.active), state.frozen.as_deref()];
+            if let Some(change) = layers.into_iter().flatten().find_map(|layer| layer.get(key)) {
+                return Ok(change.value.as_deref().map(<[u8]>::to_vec));
+            }
+            Arc::clone(&state.base)
+        };
+        // A commit that changes the key meanwhile is found when the transaction ends.
+        base.get(key).map_err(|error| self.check().err().unwrap_or(error))
+    }
+
+    fn read_range(&self, start: &[u8], end: &[u8], limit: usize) -> EngineResult<Vec<Pair>> {
+        let state = self.state();
+        let layers = [Some(&state.active), state.frozen.as_deref()];
+        let changes: Vec<Box<dyn Iterator<Item = _>>> = layers
+            .into_iter()
+            .flatten()
+            .map(|layer| Box::new(layer.range(start, end)) as Box<dyn Iterator<Item = _>>)
+            .collect();
+        overlay::merge(changes, state.base.range(start, end)?, limit)
+    }
+
+    fn apply(&self, reads: &ReadSet, writes: Writes) -> EngineResult<Commit> {
+        if writes.is_empty() {
+            let state = self.state();
+            let stale = self.is_stale(&state, reads);
+            return Ok(if stale { Commit::Conflict } else { Commit::Done(state.position) });
+        }
+        self.check()?;
+        if self.log_failing.load(Ordering::Relaxed) {
+            let full = std::io::Error::other("the log cannot be written: is the disk full?");
+            return Err(EngineError::io("metadata log", full));
+        }
+        self.wait_for_checkpoint()?;
+        let durable = self.durable.load(Ordering::Acquire);
+        let mut state = self.state.write().expect(NO_PANIC);
+        if self.is_stale(&state, reads) {
+            return Ok(Commit::Conflict);
+        }
+        state.position += 1;
+        let position = state.position;
+        record::append(&mut state.batch, self.identity, position, durable, &writes);
+        state.active.apply(position, writes);
+        Ok(Commit::Done(position))
+    }
+}
+
+impl Engine for EmbeddedEngine {
+    fn begin(&self) -> Box<dyn Transaction + '_> {
+        Box::new(Optimistic::begin(&*self.core))
+    }
+
+    fn flush(&self) -> EngineResult<()> {
+        let core = &self.core;
+        core.write_log()?;
+        if core.manual {
+            return self.do_background_work(false);
+        }
+        if core.is_dirty() {
+            core.threads.wake_syncer(core.has_waiting());
+        }
+        Ok(())
+    }
+
+    fn sync(&self) -> EngineResult<()> {
+        self.core.write_log()?;
+        self.core.sync_log()
+    }
+
+    fn when_durable(&self, position: Position, notice: Notice) {
+        if let Err(error) = self.core.check() {
+            return notice(Err(error));
+        }
+        let number = self.core.notices.fetch_add(1, Ordering::Relaxed);
+        self.core.waiting.lock().expect(NO_PANIC).insert((position, number), notice);
+        // It may have become durable just before.
+        self.core.notify_durable();
+    }
+
+    fn maintain(&self) -> EngineResult<()> {
+        self.core.write_log()?;
+        if self.core.manual { self.do_background_work(true) } else { Ok(()) }
+    }
+
+    fn close(&self) -> EngineResult<()> {
+        let core = &self.core;
+        core.threads.stop();
+        core.write_log()?;
+        core.sync_log()?;
+        core.checkpoint()?;
+        {
+            let mut log = core.log();
+            if !core.state().active.is_empty() {
+                core.rotate(&mut log)?;
+            }
+        }
+        core.checkpoint()?;
+        core.sync_log()?;
+        *core.failed.write().expect(NO_PANIC) =
+            Some(EngineError::Stopped("the engine was closed".to_owned()));
+        core.base.close();
+        core.lock_file.lock().expect(NO_PANIC).take();
+        Ok(())
+    }
+
+    fn figures(&self) -> Figures {
+        let core = &self.core;
+        let state = core.state();
+        let frozen = state.frozen.as_ref().map_or(0, |frozen| frozen.bytes());
+        Figures {
+            position: state.position,
+            durable: core.durable.load(Ordering::Acquire),
+            overlay_bytes: (state.active.bytes() + frozen) as u64,
+            log_bytes: core.log_bytes.load(Ordering::Relaxed),
+            syncs: core.syncs.load(Ordering::Relaxed),
+            checkpoints: core.checkpoints.load(Ordering::Relaxed),
+        }
+    }
+}
+
+impl EmbeddedEngine {
+    /// What the threads would do: a sync when somebody waits for it or, if `timed`, when it is time, and a checkpoint.
+    fn do_background_work(&self, timed: bool) -> EngineResult<()> {
+        let core = &self.core;
+        let due = core.clock.now_ns().saturating_sub(core.synced_ns.load(Ordering::Relaxed)) >= SYNC_EVERY_NS;
+        if core.is_dirty() && (core.has_waiting() || timed && due) {
+            core.sync_log()?;
+        }
+        // One flush after the overlay was frozen, so that all three layers are read in between.
+        let state = core.state();
+        let frozen_since = state.frozen.as_ref().map(|frozen| frozen.last());
+        let position = state.position;
+        drop(state);
+        if frozen_since.is_some_and(|last| position > last) {
+            core.checkpoint()?;
+        }
+        Ok(())
     }
 }

@@ -1,0 +1,181 @@
+//! The checkpoint: a redb database over a [`Disk`] file, so that it can live on a disk in memory as well.
+
+use super::super::{EngineError, EngineResult, Pair, Position};
+use super::overlay::Overlay;
+use redb::{
+    Database, Durability, ReadOnlyTable, ReadableDatabase, ReadableTable, StorageBackend, TableDefinition,
+};
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Mutex};
+use vazao_disk::{Disk, DiskFile, Open};
+
+/// Its file.
+pub(super) const BASE_FILE: &str = "base.redb";
+
+const RECORDS: TableDefinition<'static, &'static [u8], &'static [u8]> = TableDefinition::new("records");
+const PROGRESS: TableDefinition<'static, &'static str, u64> = TableDefinition::new("progress");
+
+/// The last commit that is in the checkpoint.
+const APPLIED: &str = "applied";
+
+const NO_PANIC: &str = "redb's panics are caught before this lock is left";
+
+/// A redb file on a disk.
+struct DiskBackend(Arc<dyn DiskFile>);
+
+impl std::fmt::Debug for DiskBackend {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("DiskBackend")
+    }
+}
+
+impl StorageBackend for DiskBackend {
+    fn len(&self) -> io::Result<u64> {
+        self.0.length()
+    }
+
+    fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+        match self.0.read_at(out, offset)? {
+            length if length == out.len() => Ok(()),
+            _ => Err(io::ErrorKind::UnexpectedEof.into()),
+        }
+    }
+
+    fn set_len(&self, length: u64) -> io::Result<()> {
+        self.0.set_length(length)
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        self.0.sync()
+    }
+
+    fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        self.0.write_at(data, offset)
+    }
+}
+
+/// The database; gone once closed.
+pub(super) struct Base {
+    database: Mutex<Option<Database>>,
+}
+
+/// One state of the checkpoint, which stays readable while the next one is written.
+pub(super) struct View {
+    records: ReadOnlyTable<&'static [u8], &'static [u8]>,
+    /// The last commit in it.
+    pub(super) applied: Position,
+}
+
+/// redb reports most damage as an error; where it panics instead, that is damage too.
+fn guarded<T>(what: &str, work: impl FnOnce() -> Result<T, redb::Error>) -> EngineResult<T> {
+    match catch_unwind(AssertUnwindSafe(work)) {
+        Ok(Ok(value)) => Ok(value),
+        Ok(Err(redb::Error::Io(e))) => Err(EngineError::io(format!("{what} of {BASE_FILE}"), e)),
+        Ok(Err(error)) => Err(EngineError::Corrupt(format!("{what} of {BASE_FILE}: {error}"))),
+        Err(_) => {
+            Err(EngineError::Corrupt(format!("{what} of {BASE_FILE}: its pages contradict each other")))
+        }
+    }
+}
+
+impl Base {
+    /// Opens the checkpoint, or creates an empty one.
+    pub(super) fn open(disk: &dyn Disk, how: Open, cache_bytes: usize) -> EngineResult<Base> {
+        let file = disk.open(BASE_FILE, how).map_err(|e| EngineError::io(BASE_FILE, e))?;
+        let database = guarded("opening", || {
+            let mut builder = Database::builder();
+            builder.set_cache_size(cache_bytes);
+            Ok(builder.create_with_backend(DiskBackend(file))?)
+        })?;
+        Ok(Base { database: Mutex::new(Some(database)) })
+    }
+
+    /// Makes the tables of a new checkpoint.
+    pub(super) fn initialize(&self) -> EngineResult<()> {
+        self.apply(&Overlay::default()).map(|_| ())
+    }
+
+    /// The present state.
+    pub(super) fn view(&self) -> EngineResult<View> {
+        let database = self.database.lock().expect(NO_PANIC);
+        let database = database.as_ref().ok_or_else(closed)?;
+        guarded("reading", || {
+            let transaction = database.begin_read()?;
+            let applied = transaction.open_table(PROGRESS)?.get(APPLIED)?.map_or(0, |guard| guard.value());
+            Ok(View { records: transaction.open_table(RECORDS)?, applied })
+        })
+    }
+
+    /// Writes all changes of `overlay`, durably and in one transaction.
+    pub(super) fn apply(&self, overlay: &Overlay) -> EngineResult<View> {
+        {
+            let database = self.database.lock().expect(NO_PANIC);
+            let database = database.as_ref().ok_or_else(closed)?;
+            guarded("checkpoint", || write(database, overlay))?;
+        }
+        self.view()
+    }
+
+    /// Closes the file.
+    pub(super) fn close(&self) {
+        let database = self.database.lock().expect(NO_PANIC).take();
+        let _ = guarded("closing", || {
+            drop(database);
+            Ok(())
+        });
+    }
+}
+
+impl Drop for Base {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+fn closed() -> EngineError {
+    EngineError::Stopped("the engine was closed".to_owned())
+}
+
+fn write(database: &Database, overlay: &Overlay) -> Result<(), redb::Error> {
+    let mut transaction = database.begin_write()?;
+    transaction.set_durability(Durability::Immediate)?;
+    // The allocator's state goes into each commit: opening after a crash then needs no walk over all pages.
+    transaction.set_quick_repair(true);
+    {
+        let mut records = transaction.open_table(RECORDS)?;
+        for (key, value) in overlay.iter() {
+            match value {
+                Some(value) => records.insert(key, value)?,
+                None => records.remove(key)?,
+            };
+        }
+        let mut progress = transaction.open_table(PROGRESS)?;
+        let before = progress.get(APPLIED)?.map_or(0, |guard| guard.value());
+        progress.insert(APPLIED, before.max(overlay.last()))?;
+    }
+    transaction.commit()?;
+    Ok(())
+}
+
+impl View {
+    pub(super) fn get(&self, key: &[u8]) -> EngineResult<Option<Vec<u8>>> {
+        guarded("reading", || Ok(self.records.get(key)?.map(|guard| guard.value().to_vec())))
+    }
+
+    /// Pairs of `start <= key < end` in key order.
+    pub(super) fn range(
+        &self,
+        start: &[u8],
+        end: &[u8],
+    ) -> EngineResult<impl Iterator<Item = EngineResult<Pair>> + use<>> {
+        let mut range = guarded("reading", || Ok(self.records.range::<&[u8]>(start..end)?))?;
+        Ok(std::iter::from_fn(move || {
+            let next = guarded("reading", || {
+                let pair = range.next().transpose()?;
+                Ok(pair.map(|(key, value)| (key.value().to_vec(), value.value().to_vec())))
+            });
+            next.transpose()
+        }))
+    }
+}

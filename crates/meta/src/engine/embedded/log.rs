@@ -1,0 +1,280 @@
+//! The log: files named after the first commit they may hold, written by one writer, read back after a crash.
+
+use super::super::{EngineError, EngineResult, Position};
+use super::overlay::Overlay;
+use super::record::{self, Record};
+use std::io;
+use std::sync::Arc;
+use vazao_disk::{Disk, DiskFile, Open};
+
+const PREFIX: &str = "log-";
+
+/// The file whose first record may be that of `first`.
+pub(super) fn file_name(first: Position) -> String {
+    format!("{PREFIX}{first:016x}")
+}
+
+/// A log file that is there.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct LogFile {
+    /// No commit in it is before this one.
+    pub(super) first: Position,
+    name: String,
+}
+
+/// The log files of a directory, oldest first.
+pub(super) fn list(disk: &dyn Disk) -> EngineResult<Vec<LogFile>> {
+    let entries = disk.list("").map_err(|e| EngineError::io("the metadata directory", e))?;
+    let mut files: Vec<LogFile> = entries
+        .into_iter()
+        .filter_map(|entry| {
+            let first = Position::from_str_radix(entry.name.strip_prefix(PREFIX)?, 16).ok()?;
+            Some(LogFile { first, name: entry.name })
+        })
+        .collect();
+    files.sort();
+    Ok(files)
+}
+
+/// What the logs hold beyond the checkpoint.
+#[derive(Debug, Default)]
+pub(super) struct Recovered {
+    /// Commits after the checkpoint.
+    pub(super) overlay: Overlay,
+    /// The last commit.
+    pub(super) position: Position,
+    /// Files that hold commits after the checkpoint.
+    pub(super) files: Vec<LogFile>,
+    /// Bytes of a torn tail that were cut.
+    pub(super) cut_bytes: u64,
+}
+
+/// Reads the logs after commit `applied`, cuts a torn tail, and makes what is left durable.
+pub(super) fn recover(disk: &dyn Disk, identity: u64, applied: Position) -> EngineResult<Recovered> {
+    let files = list(disk)?;
+    let mut reader = Reader { identity, next: applied + 1, overlay: Overlay::default(), end: None };
+    let mut kept = 0;
+    let mut last_good = None;
+    let needed = files.iter().rposition(|file| file.first <= applied + 1).unwrap_or(0);
+    for (index, file) in files.iter().enumerate().skip(needed) {
+        let bytes = read_whole(disk, &file.name)?;
+        if reader.end.is_none() && file.first > reader.next {
+            reader.end = Some(format!("the end of the log before {}", file.name));
+        }
+        let good = reader.read(&file.name, &bytes)?;
+        if let Some(good) = good {
+            kept = index + 1;
+            last_good = Some((file.name.clone(), good, bytes.len()));
+        }
+    }
+    let cut_bytes = tidy_up(disk, &files[kept..], &files[..needed.min(kept)], last_good)?;
+    let position = reader.next - 1;
+    let files = files.get(needed..kept).unwrap_or_default().to_vec();
+    Ok(Recovered { overlay: reader.overlay, position, files, cut_bytes })
+}
+
+fn read_whole(disk: &dyn Disk, name: &str) -> EngineResult<Vec<u8>> {
+    let failed = |e| EngineError::io(name, e);
+    let file = disk.open(name, Open::Existing).map_err(failed)?;
+    let length = usize::try_from(file.length().map_err(failed)?)
+        .map_err(|_| failed(io::ErrorKind::FileTooLarge.into()))?;
+    let mut bytes = vec![0; length];
+    let read = file.read_at(&mut bytes, 0).map_err(failed)?;
+    bytes.truncate(read);
+    Ok(bytes)
+}
+
+/// Removes what lies after the end, then what the checkpoint has made superfluous, then cuts the torn tail: in this
+/// order a crash in between leaves a state that is read in the same way again.
+fn tidy_up(
+    disk: &dyn Disk,
+    after_end: &[LogFile],
+    applied: &[LogFile],
+    last: Option<(String, usize, usize)>,
+) -> EngineResult<u64> {
+    for file in after_end.iter().rev().chain(applied) {
+        disk.remove(&file.name).map_err(|e| EngineError::io(&*file.name, e))?;
+    }
+    disk.sync_directory("").map_err(|e| EngineError::io("the metadata directory", e))?;
+    let Some((name, good, length)) = last else { return Ok(0) };
+    let failed = |e| EngineError::io(&*name, e);
+    let file = disk.open(&name, Open::Existing).map_err(failed)?;
+    if good < length {
+        file.set_length(good as u64).map_err(failed)?;
+    }
+    Ok((length - good) as u64)
+}
+
+/// Follows the commits over all files.
+struct Reader {
+    identity: u64,
+    /// The commit that has to come next.
+    next: Position,
+    overlay: Overlay,
+    /// Where the sequence ended: from there on records are only evidence.
+    end: Option<String>,
+}
+
+impl Reader {
+    /// Reads one file. Returns how many of its bytes belong to the log; `None` when all of it lies after the end.
+    ///
+    /// After the end nothing may be used, for a commit is missing. It was never promised, unless a later record knows that
+    /// it had been durable: then it is damage, and an operator has to decide.
+    fn read(&mut self, name: &str, bytes: &[u8]) -> EngineResult<Option<usize>> {
+        let mut good = if self.end.is_none() { Some(0) } else { None };
+        let mut at = 0;
+        while let Some((start, record)) = record::find(bytes, at, self.identity) {
+            at = start + record.bytes;
+            // A mark says that the commits up to its position were written before it.
+            let follows = record.position.saturating_sub(u64::from(!record.writes.is_empty()));
+            if self.end.is_none() && follows >= self.next {
+                self.end = Some(format!("byte {} of {name}", good.unwrap_or(0)));
+            }
+            match &self.end {
+                Some(end) if record.durable >= self.next => return Err(self.damaged(end)),
+                Some(_) => {}
+                None => {
+                    self.take(record);
+                    good = Some(at);
+                }
+            }
+        }
+        Ok(good)
+    }
+
+    fn take(&mut self, record: Record) {
+        if record.position == self.next && !record.writes.is_empty() {
+            self.overlay.apply(record.position, record.writes);
+            self.next += 1;
+        }
+    }
+
+    fn damaged(&self, end: &str) -> EngineError {
+        EngineError::Corrupt(format!(
+            "commit {} is damaged at {end} though it had been made durable: the disk lost data. Restore the metadata \
+             directory from a backup, or remove the log from there on to go back to the state before that commit",
+            self.next
+        ))
+    }
+}
+
+/// The file being written.
+pub(super) struct Log {
+    disk: Arc<dyn Disk>,
+    file: Arc<dyn DiskFile>,
+    name: String,
+    offset: u64,
+    /// Records that have to be written; kept when writing them failed.
+    pub(super) pending: Vec<u8>,
+    /// Last commit in the file or in `pending`.
+    pub(super) last: Position,
+    /// Older files that still have to be synced.
+    unsynced: Vec<Arc<dyn DiskFile>>,
+    /// Files created so far, and those of them whose names are durable.
+    names: u64,
+    names_synced: u64,
+    /// Older files, each with the last commit in it.
+    old: Vec<(String, Position)>,
+}
+
+/// What a sync has to cover, taken at one moment.
+pub(super) struct Unsynced {
+    files: Vec<Arc<dyn DiskFile>>,
+    /// Names created when it was taken; `None` when all were durable.
+    names: Option<u64>,
+    /// Last commit in the log when it was taken.
+    pub(super) last: Position,
+}
+
+impl Log {
+    /// Starts a file for the commits after `last`.
+    pub(super) fn start(disk: Arc<dyn Disk>, last: Position, old: Vec<LogFile>) -> EngineResult<Log> {
+        let (file, name) = create(&*disk, last)?;
+        let old: Vec<(String, Position)> =
+            old.into_iter().filter(|old| old.name != name).map(|old| (old.name, last)).collect();
+        let reopen = |(name, _): &(String, _)| {
+            disk.open(name, Open::Existing).map_err(|e| EngineError::io(&**name, e))
+        };
+        let unsynced = old.iter().map(reopen).collect::<EngineResult<_>>()?;
+        let (pending, names, names_synced) = (Vec::new(), 1, 0);
+        Ok(Log { disk, file, name, offset: 0, pending, last, unsynced, names, names_synced, old })
+    }
+
+    /// Bytes in the present file.
+    pub(super) fn bytes(&self) -> u64 {
+        self.offset
+    }
+
+    /// Writes what is pending, with one write. After an error the same bytes are written to the same place again.
+    pub(super) fn write(&mut self) -> EngineResult<u64> {
+        let bytes = self.pending.len() as u64;
+        if bytes > 0 {
+            let failed = |e| EngineError::io(format!("writing to {}", self.name), e);
+            self.file.write_at(&self.pending, self.offset).map_err(failed)?;
+            self.offset += bytes;
+            self.pending.clear();
+        }
+        Ok(bytes)
+    }
+
+    /// Continues in a new file. Nothing may be pending.
+    pub(super) fn rotate(&mut self) -> EngineResult<()> {
+        let (file, name) = create(&*self.disk, self.last)?;
+        let full = std::mem::replace(&mut self.file, file);
+        self.unsynced.push(full);
+        self.old.push((std::mem::replace(&mut self.name, name), self.last));
+        self.names += 1;
+        self.offset = 0;
+        Ok(())
+    }
+
+    /// What a sync that begins now has to cover: all that is written.
+    pub(super) fn unsynced(&self) -> Unsynced {
+        let files = self.unsynced.iter().chain([&self.file]).cloned().collect();
+        let names = (self.names > self.names_synced).then_some(self.names);
+        Unsynced { files, names, last: self.last }
+    }
+
+    /// Notes that `done` has been synced, in the log as well: a mark lets recovery tell damage from a torn tail even when
+    /// no commit follows. It is not essential, so an error in writing it is left to the next commit to meet.
+    pub(super) fn synced(&mut self, done: &Unsynced, durable: Position, identity: u64) {
+        self.unsynced.drain(..done.files.len().saturating_sub(1).min(self.unsynced.len()));
+        self.names_synced = done.names.unwrap_or(self.names_synced);
+        if self.pending.is_empty() {
+            let mut mark = Vec::new();
+            record::append(&mut mark, identity, self.last, durable, &Default::default());
+            if self.file.write_at(&mark, self.offset).is_ok() {
+                self.offset += mark.len() as u64;
+            }
+        }
+    }
+
+    /// Removes files whose commits are all in the checkpoint.
+    pub(super) fn remove_up_to(&mut self, applied: Position) -> EngineResult<()> {
+        let unneeded = self.old.iter().take_while(|(_, last)| *last <= applied).count();
+        for (name, _) in self.old.drain(..unneeded) {
+            self.disk.remove(&name).map_err(|e| EngineError::io(format!("removing {name}"), e))?;
+        }
+        Ok(())
+    }
+}
+
+fn create(disk: &dyn Disk, last: Position) -> EngineResult<(Arc<dyn DiskFile>, String)> {
+    let name = file_name(last + 1);
+    let failed = |e| EngineError::io(format!("creating {name}"), e);
+    let file = disk.open(&name, Open::Create).map_err(failed)?;
+    file.set_length(0).map_err(failed)?;
+    Ok((file, name))
+}
+
+impl Unsynced {
+    /// Syncs files oldest first, then the directory.
+    pub(super) fn sync(&self, disk: &dyn Disk) -> EngineResult<()> {
+        let failed = |e| EngineError::io("syncing the log", e);
+        self.files.iter().try_for_each(|file| file.sync()).map_err(failed)?;
+        if self.names.is_some() {
+            disk.sync_directory("").map_err(failed)?;
+        }
+        Ok(())
+    }
+}

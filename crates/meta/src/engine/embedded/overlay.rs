@@ -1,0 +1,112 @@
+//! Changes that are not yet in the checkpoint, in memory and in key order.
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+
+use super::super::transaction::Writes;
+use super::super::{Pair, Position};
+
+/// What an entry costs besides its bytes: its slot in a tree node that is three quarters full, and two allocations.
+const ENTRY_COST_BYTES: usize = 100;
+
+/// The last change of a key.
+#[derive(Debug)]
+pub(super) struct Change {
+    /// The commit that made it.
+    pub(super) position: Position,
+    /// `None`: removed.
+    pub(super) value: Option<Box<[u8]>>,
+}
+
+/// Changed keys.
+#[derive(Debug, Default)]
+pub(super) struct Overlay {
+    changes: BTreeMap<Box<[u8]>, Change>,
+    bytes: usize,
+    last: Position,
+}
+
+impl Overlay {
+    /// Bytes of memory, roughly.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// The last commit in it.
+    pub(super) fn last(&self) -> Position {
+        self.last
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.changes.is_empty()
+    }
+
+    /// Applies one commit.
+    pub(super) fn apply(&mut self, position: Position, writes: Writes) {
+        self.last = position;
+        for (key, value) in writes {
+            let value = value.map(Vec::into_boxed_slice);
+            let (key_bytes, value_bytes) = (key.len(), value.as_ref().map_or(0, |v| v.len()));
+            match self.changes.insert(key.into_boxed_slice(), Change { position, value }) {
+                Some(old) => self.bytes -= old.value.map_or(0, |v| v.len()),
+                None => self.bytes += key_bytes + ENTRY_COST_BYTES,
+            }
+            self.bytes += value_bytes;
+        }
+    }
+
+    pub(super) fn get(&self, key: &[u8]) -> Option<&Change> {
+        self.changes.get(key)
+    }
+
+    /// Changes of `start <= key < end`, which must not be the wrong way round.
+    pub(super) fn range(&self, start: &[u8], end: &[u8]) -> impl Iterator<Item = (&[u8], &Change)> {
+        let bounds = (Bound::Included(start), Bound::Excluded(end));
+        self.changes.range::<[u8], _>(bounds).map(|(key, change)| (&**key, change))
+    }
+
+    /// All changes in key order.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&[u8], Option<&[u8]>)> {
+        self.changes.iter().map(|(key, change)| (&**key, change.value.as_deref()))
+    }
+}
+
+/// Merges changes over older pairs, both in key order: up to `limit` pairs that are there. `changes` are the layers,
+/// newest first; of equal keys the newest layer's counts.
+pub(super) fn merge<'a, E>(
+    mut changes: Vec<Box<dyn Iterator<Item = (&'a [u8], &'a Change)> + 'a>>,
+    mut base: impl Iterator<Item = Result<Pair, E>>,
+    limit: usize,
+) -> Result<Vec<Pair>, E> {
+    let mut merged = Vec::new();
+    let mut heads: Vec<Option<(&[u8], &Change)>> = changes.iter_mut().map(Iterator::next).collect();
+    let mut base_head = base.next().transpose()?;
+    while merged.len() < limit {
+        let newest = heads.iter().flatten().map(|(key, _)| *key).min();
+        let from_base = match (newest, &base_head) {
+            (None, None) => break,
+            (Some(newest), Some((base_key, _))) => base_key.as_slice() < newest,
+            (newest, _) => newest.is_none(),
+        };
+        if from_base {
+            merged.extend(base_head.take());
+            base_head = base.next().transpose()?;
+            continue;
+        }
+        let key = newest.unwrap_or_default();
+        let mut winner = None;
+        for (head, layer) in heads.iter_mut().zip(&mut changes) {
+            if head.is_some_and(|(head_key, _)| head_key == key) {
+                winner = winner.or(head.map(|(_, change)| change));
+                *head = layer.next();
+            }
+        }
+        if base_head.as_ref().is_some_and(|(base_key, _)| base_key == key) {
+            base_head = base.next().transpose()?;
+        }
+        if let Some(value) = winner.and_then(|change| change.value.as_deref()) {
+            merged.push((key.to_vec(), value.to_vec()));
+        }
+    }
+    Ok(merged)
+}
