@@ -38,3 +38,23 @@ fn waiting_returns_the_error_once_and_then_that_it_is_over() {
     assert!(matches!(mount.wait(), Err(MountError::NoDevice)));
     assert!(mount.wait().is_ok());
 }
+
+#[test]
+fn a_mount_whose_process_is_gone_is_named_and_can_be_removed() {
+    if std::env::var_os("VAZAO_TEST_NO_FUSE").is_some_and(|value| value == "1") {
+        eprintln!("VAZAO_TEST_NO_FUSE=1: mounts are not tested");
+        return;
+    }
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let path = directory.path().canonicalize().expect("it exists");
+    // Nobody will ever answer this one: its only descriptor is closed at once.
+    drop(
+        attach::attach(&path, "vz:/", &MountOptions::default())
+            .expect("mountable; VAZAO_TEST_NO_FUSE=1 leaves this out"),
+    );
+    let error = check(&path).expect_err("something is in the way");
+    assert!(matches!(error, MountError::Dead(_)), "{error}");
+    assert!(error.to_string().contains(&format!("vazao umount {}", path.display())), "{error}");
+    unmount(&path).expect("removed");
+    assert_eq!(check(&path).expect("free again"), path);
+}

@@ -1,0 +1,222 @@
+//! A cluster within the test's process, over TCP on loopback, and mounts of its volume that never outlive a test.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+use tempfile::TempDir;
+use vazao_client::{Client, Options};
+use vazao_disk::{Disk, RealDisk};
+use vazao_fuse::{Mount, MountOptions};
+use vazao_meta::{MetaOptions, MetaService};
+use vazao_meter::Clock;
+use vazao_model::VolumePath;
+use vazao_store::DataService;
+use vazao_wire::key::ClusterKey;
+use vazao_wire::service::Service;
+use vazao_wire::tcp::{Server, ServerOptions, TcpTransport, TransportOptions};
+
+const DATA_SERVERS: usize = 3;
+const HEARTBEAT_TICKS: u64 = 20;
+const TICK: Duration = Duration::from_millis(100);
+
+/// Set to 1 on a machine where FUSE cannot be used; the tests of mounts then say so and check nothing.
+const NO_FUSE: &str = "VAZAO_TEST_NO_FUSE";
+
+/// True when mounts can be tested. Without a device it is false only where somebody has said that this is known.
+pub(crate) fn has_fuse() -> bool {
+    if std::env::var_os(NO_FUSE).is_some_and(|value| value == "1") {
+        eprintln!("{NO_FUSE}=1: mounts are not tested");
+        return false;
+    }
+    if let Err(error) = std::fs::OpenOptions::new().read(true).write(true).open("/dev/fuse") {
+        panic!("/dev/fuse: {error}; mounts cannot be tested here; {NO_FUSE}=1 leaves these tests out");
+    }
+    true
+}
+
+/// A running cluster.
+pub(crate) struct Cluster {
+    transport: Arc<TcpTransport>,
+    meta: Arc<MetaService>,
+    data: Vec<Arc<DataService>>,
+    servers: Vec<Server>,
+    stopping: Arc<AtomicBool>,
+    ticking: Option<JoinHandle<()>>,
+    directory: TempDir,
+}
+
+fn disk(path: &Path) -> Arc<dyn Disk> {
+    std::fs::create_dir_all(path).expect("the test's directory is writable");
+    Arc::new(RealDisk::open(path).expect("just created"))
+}
+
+impl Cluster {
+    /// One metadata service on the embedded engine and some data servers.
+    pub(crate) fn start() -> Cluster {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let clock = vazao_meter::clock::system();
+        let key = ClusterKey::generate().expect("randomness");
+        let mut servers = Vec::new();
+        let mut serve = |service: Arc<dyn Service>, name: &str| {
+            let options = ServerOptions { threads: 1, key: key.clone(), name: name.to_owned() };
+            let server =
+                Server::start("127.0.0.1:0", service, options, Arc::clone(&clock)).expect("a free port");
+            let address = server.address().to_string();
+            servers.push(server);
+            address
+        };
+        let meta_disk = disk(&directory.path().join("meta"));
+        let meta =
+            MetaService::open(meta_disk, MetaOptions::default(), Arc::clone(&clock)).expect("a new volume");
+        let meta_address = serve(Arc::clone(&meta) as Arc<dyn Service>, "meta");
+        let data: Vec<Arc<DataService>> = (0..DATA_SERVERS)
+            .map(|number| {
+                let name = format!("data{number}");
+                let disks = vec![(disk(&directory.path().join(&name)), name.clone())];
+                let options = vazao_store::Options { name: name.clone(), ..vazao_store::Options::default() };
+                let service = DataService::open(disks, options, Arc::clone(&clock)).expect("a new target");
+                service.set_address(&serve(Arc::clone(&service) as Arc<dyn Service>, &name));
+                service
+            })
+            .collect();
+        let transport = TcpTransport::new(key.clone(), TransportOptions::default(), Arc::clone(&clock));
+        let stopping = Arc::new(AtomicBool::new(false));
+        let mut cluster = Cluster { transport, meta, data, servers, stopping, ticking: None, directory };
+        cluster.beat(&meta_address);
+        cluster.ticking = Some(cluster.tick(clock, meta_address));
+        cluster
+    }
+
+    fn beat(&self, meta_address: &str) {
+        use vazao_wire::transport::Transport;
+        let deadline_ns = self.transport.clock().now_ns() + 5_000_000_000;
+        for data in &self.data {
+            data.heartbeat(&*self.transport, meta_address, deadline_ns)
+                .expect("the metadata service answers");
+        }
+    }
+
+    fn tick(&self, clock: Arc<dyn Clock>, meta_address: String) -> JoinHandle<()> {
+        let (meta, data) = (Arc::clone(&self.meta), self.data.clone());
+        let (transport, stopping) = (Arc::clone(&self.transport), Arc::clone(&self.stopping));
+        std::thread::spawn(move || {
+            for tick in 1.. {
+                if stopping.load(Ordering::SeqCst) {
+                    return;
+                }
+                clock.sleep(TICK);
+                meta.tick(&*transport);
+                data.iter().for_each(|data| data.tick());
+                if tick % HEARTBEAT_TICKS == 0 {
+                    let deadline_ns = clock.now_ns() + 5_000_000_000;
+                    for data in &data {
+                        let _ = data.heartbeat(&*transport, &meta_address, deadline_ns);
+                    }
+                }
+            }
+        })
+    }
+
+    /// A new session with the volume.
+    pub(crate) fn client(&self) -> Client {
+        let meta = vec![self.servers[0].address().to_string()];
+        let transport = Arc::clone(&self.transport) as _;
+        Client::open(transport, meta, Options::default()).expect("the cluster runs")
+    }
+
+    /// Mounts the volume's root.
+    pub(crate) fn mount(&self) -> Mounted {
+        self.mount_with(MountOptions::default())
+    }
+
+    /// Mounts a directory of the volume.
+    pub(crate) fn mount_path(&self, path: &str) -> Mounted {
+        let path = VolumePath::parse(path.as_bytes()).expect("valid");
+        self.mount_with(MountOptions { path, ..MountOptions::default() })
+    }
+
+    pub(crate) fn mount_with(&self, options: MountOptions) -> Mounted {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let mount = vazao_fuse::mount(self.client(), directory.path(), options).expect("mountable");
+        Mounted { mount, directory: Some(directory) }
+    }
+
+    /// Space outside of any mount, on the same disk as the cluster.
+    pub(crate) fn outside(&self, name: &str) -> PathBuf {
+        let path = self.directory.path().join("outside").join(name);
+        std::fs::create_dir_all(&path).expect("writable");
+        path
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        self.stopping.store(true, Ordering::SeqCst);
+        if let Some(ticking) = self.ticking.take() {
+            let _ = ticking.join();
+        }
+        self.servers.iter_mut().for_each(Server::stop);
+        self.data.iter().for_each(|data| data.close());
+        let _ = self.meta.close();
+    }
+}
+
+/// A mount that is taken away when the test ends, whichever way it ends.
+pub(crate) struct Mounted {
+    pub(crate) mount: Mount,
+    directory: Option<TempDir>,
+}
+
+impl Mounted {
+    /// A path in the mount.
+    pub(crate) fn path(&self, name: impl AsRef<Path>) -> PathBuf {
+        self.root().join(name)
+    }
+
+    pub(crate) fn root(&self) -> &Path {
+        self.directory.as_ref().expect("there until it is dropped").path()
+    }
+
+    /// Unmounts in order; fails when something in it is still open.
+    pub(crate) fn unmount(self) {
+        self.mount.unmount().expect("nothing is open in it");
+        self.mount.wait().expect("everything could be stored");
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        // An unmounted one says NotMounted here.
+        let _ = self.mount.detach();
+        if let Some(directory) = self.directory.take()
+            && std::fs::remove_dir(directory.path()).is_err()
+        {
+            // Never walk into a mount that would not go away: removing the directory would remove the volume's files.
+            let _ = directory.keep();
+        }
+    }
+}
+
+/// Runs the test's body with a cluster, unless this machine is known to have no FUSE.
+pub(crate) fn with_cluster(body: impl FnOnce(&Cluster)) {
+    if has_fuse() {
+        body(&Cluster::start());
+    }
+}
+
+/// Runs the test's body in a mount of a new volume.
+pub(crate) fn with_mount(body: impl FnOnce(&Mounted)) {
+    with_cluster(|cluster| {
+        let mounted = cluster.mount();
+        body(&mounted);
+        mounted.unmount();
+    });
+}
+
+/// errno of an error.
+pub(crate) fn errno<T: std::fmt::Debug>(result: std::io::Result<T>) -> rustix::io::Errno {
+    let error = result.expect_err("it must fail");
+    rustix::io::Errno::from_io_error(&error).unwrap_or_else(|| panic!("{error} has no errno"))
+}
