@@ -11,6 +11,7 @@ mod background;
 mod cache;
 mod epochs;
 mod error;
+mod failure;
 mod identity;
 mod metrics;
 mod names;

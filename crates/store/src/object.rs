@@ -7,7 +7,7 @@ use crate::repair::Suspects;
 use crate::sidecar::{self, Found, Header, Marks, REGIONS};
 use crate::target::Target;
 use std::collections::BTreeMap;
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -386,16 +386,9 @@ impl Target {
         let count = self.cache.open_chunk();
         let marks = [epoch; REGIONS];
         let path = names::path(id, chunk, Part::Sums);
-        let make_sums = || {
-            let sums = self.disk.open(&path, Open::Create)?;
-            // What a removal that was cut short has left is worth nothing.
-            if sums.length()? > 0 {
-                sums.set_length(0)?;
-            }
-            sums.write_at(&body.header(id, chunk, marks).encode(), 0)?;
-            Ok(sums)
-        };
-        let sums: Arc<dyn DiskFile> = make_sums().map_err(|e| self.write_fault(&path, &e))?;
+        let header = body.header(id, chunk, marks).encode();
+        let sums = self.create_sums(&path).and_then(|sums| sums.write_at(&header, 0).map(|()| sums));
+        let sums = sums.map_err(|e| self.write_fault(&path, &e))?;
         let path = names::path(id, chunk, Part::Data);
         let data = self.disk.open(&path, Open::CreateNew).map_err(|error| match error.kind() {
             ErrorKind::AlreadyExists => {
@@ -404,6 +397,19 @@ impl Target {
             _ => self.write_fault(&path, &error),
         })?;
         Ok(Files { data, sums, length: 0, marks, _count: count })
+    }
+
+    /// A new sidecar. What a removal that was cut short has left is emptied, durably: its marks may call the chunk clean.
+    fn create_sums(&self, path: &str) -> io::Result<Arc<dyn DiskFile>> {
+        match self.disk.open(path, Open::CreateNew) {
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+                let sums = self.disk.open(path, Open::Existing)?;
+                sums.set_length(0)?;
+                sums.sync()?;
+                Ok(sums)
+            }
+            result => result,
+        }
     }
 
     /// Marks the regions of `range` (bytes of the chunk) with the present epoch, durably, before they are written to.

@@ -3,6 +3,7 @@
 use crate::cache::Cache;
 use crate::epochs::{Epochs, Pass};
 use crate::error::OpenError;
+use crate::failure;
 use crate::identity::{self, Identity};
 use crate::names::{BUCKETS, Bucket, FAN_OUT, OBJECTS};
 use crate::options::Options;
@@ -77,6 +78,13 @@ impl Target {
                     .map_err(place)?,
             )
         };
+        let failure = OnceLock::new();
+        if let Some(reason) = failure::read(&*disk).map_err(place)? {
+            tracing::error!(directory = %label, %reason, "target failed earlier and stays out of service");
+            let remedy =
+                format!("check the disk, restart the machine, then remove {label}/{}", failure::FILE);
+            let _ = failure.set(format!("{reason} (noted earlier; to use it again: {remedy})"));
+        }
         let directories = (0..BUCKETS + FAN_OUT).map(|_| AtomicU8::new(UNKNOWN)).collect();
         let sweep = Mutex::new(Sweep::new(epochs.suspects().is_some()));
         Ok(Target {
@@ -94,7 +102,7 @@ impl Target {
             id: AtomicU32::new(identity.id.0),
             identity: Mutex::new(identity),
             directories,
-            failure: OnceLock::new(),
+            failure,
             _lock: lock,
         })
     }
@@ -138,9 +146,14 @@ impl Target {
         self.failure.get().map_or("", String::as_str)
     }
 
-    /// Takes the target out of service for good.
+    /// Takes the target out of service until an operator puts it back: over restarts too, because the page cache may
+    /// go on showing what the disk has lost. A disk that cannot even note that keeps the note to this process.
     pub(crate) fn fail(&self, reason: String) {
         if self.failure.set(reason.clone()).is_ok() {
+            let note = failure::write(&*self.disk, &reason);
+            if let Err(error) = note {
+                tracing::error!(directory = %self.label, %error, "cannot write {}", failure::FILE);
+            }
             tracing::error!(target_id = self.id().0, directory = %self.label, %reason, "target failed: it serves nothing from now on");
         }
     }

@@ -1,13 +1,12 @@
 //! TruncateObject: cuts an object. It never grows one: a file's length is the metadata's business.
 
 use crate::epochs::Pass;
-use crate::names::{self, Part};
+use crate::names::{self, Bucket, Part};
 use crate::object::{Body, Files, Mode, Stop, blocks, internal, sums_length};
 use crate::sidecar::{ENTRY_BYTES, entry_at};
 use crate::sums;
 use crate::target::Target;
 use std::io;
-use std::sync::atomic::AtomicBool;
 use vazao_meter::Cause;
 use vazao_model::ObjectId;
 use vazao_model::checksum::crc32c;
@@ -42,28 +41,57 @@ impl Target {
 
     fn cut(&self, id: ObjectId, body: &mut Body, last: u64, tail: u64, pass: &Pass<'_>) -> Result<(), Stop> {
         let beyond: Vec<u64> = body.chunks.range(last + 1..).map(|(index, _)| *index).collect();
+        if !beyond.is_empty() {
+            self.settle_end(id, body, last, tail, pass)?;
+        }
         for &index in beyond.iter().rev() {
-            body.names_dirty = AtomicBool::new(true);
             body.chunks.remove(&index);
             self.remove_chunk(id, index)?;
         }
-        if !body.chunks.contains_key(&last) {
-            self.create_chunk(id, body, last, pass)?;
+        if !beyond.is_empty() {
+            // At once, because no mark would tell a later sync of the object that names have changed.
+            self.sync_directory(Bucket::of(id))?;
         }
         let closed = || Stop::from(internal("a chunk that is not open is cut"));
         let old_length = body.files(last).ok_or_else(closed)?.length;
-        self.mark(id, body, last, tail.min(old_length)..tail.max(old_length), pass, Mode::Blocking)?;
+        self.mark(id, body, last, tail..old_length, pass, Mode::Blocking)?;
         let chunk = body.chunks.get_mut(&last).ok_or_else(closed)?;
         *chunk.dirty.get_mut() = true;
         let files = chunk.files.as_mut().ok_or_else(closed)?;
-        let path = names::path(id, last, Part::Data);
         let entry = self.tail_entry(id, last, files, tail)?;
         if let Err(error) = self.timed(Cause::Disk, || cut_files(files, tail, entry)) {
-            let fault = self.write_fault(&path, &error);
+            let fault = self.write_fault(&names::path(id, last, Part::Data), &error);
             self.mend(id, last, files, tail / BLOCK..blocks(old_length));
             return Err(fault.into());
         }
         files.length = tail;
+        Ok(())
+    }
+
+    /// Makes the chunk that is to carry the object's length at least so long, durably: once the chunks beyond it are
+    /// gone, nothing else says how long the object was.
+    fn settle_end(
+        &self,
+        id: ObjectId,
+        body: &mut Body,
+        last: u64,
+        tail: u64,
+        pass: &Pass<'_>,
+    ) -> Result<(), Stop> {
+        if !body.chunks.contains_key(&last) {
+            self.create_chunk(id, body, last, pass)?;
+        }
+        let Some(chunk) = body.chunks.get_mut(&last) else { return Ok(()) };
+        let Some(files) = chunk.files.as_mut() else { return Ok(()) };
+        let path = names::path(id, last, Part::Data);
+        if files.length < tail {
+            files.data.set_length(tail).map_err(|e| self.write_fault(&path, &e))?;
+            files.length = tail;
+        }
+        self.timed(Cause::Disk, || files.data.sync()).map_err(|e| self.sync_fault(&path, &e))?;
+        if *body.names_dirty.get_mut() {
+            self.sync_directory(Bucket::of(id))?;
+        }
         Ok(())
     }
 

@@ -21,7 +21,8 @@ enum Step {
 /// Offsets near block and chunk boundaries as often as anywhere.
 fn offset() -> impl Strategy<Value = u64> {
     let end = CHUNK * 5;
-    let near = |step: u64| (0..end / step, -3i64..4).prop_map(move |(n, d)| (n * step).saturating_add_signed(d));
+    let near =
+        |step: u64| (0..end / step, -3i64..4).prop_map(move |(n, d)| (n * step).saturating_add_signed(d));
     prop_oneof![0..end, near(65536), near(CHUNK), Just(0)]
 }
 
@@ -105,7 +106,10 @@ fn apply(rig: &mut Rig, model: &mut Model, step: &Step) {
             rig.service.tick();
             rig.service.close();
             rig.restart();
-            assert!(rig.service.targets[0].epochs.suspects().is_none(), "a clean stop leaves nothing to repair");
+            assert!(
+                rig.service.targets[0].epochs.suspects().is_none(),
+                "a clean stop leaves nothing to repair"
+            );
         }
     }
 }

@@ -1,0 +1,201 @@
+//! What a data server costs beyond the reads and writes that it does: 1 GiB in requests of 256 KiB, through the service in
+//! this process and by plain calls on a file of the same disk, interleaved.
+//!
+//! `cargo run --release -p vazao-store --example throughput -- DIRECTORY`
+
+use std::error::Error;
+use std::path::Path;
+use std::sync::Arc;
+use vazao_disk::{Disk, DiskFile, Open, RealDisk};
+use vazao_meter::{Clock, SystemClock, cpu};
+use vazao_model::checksum::piece_checksums;
+use vazao_store::{DataService, Options};
+use vazao_wire::inline::InlineTransport;
+use vazao_wire::operation::Operation;
+use vazao_wire::service::{Deferred, Fault, Request, Responder, Service};
+use vazao_wire::transport::{Transport, submit};
+use vazao_wire::{op, proto};
+
+const REQUEST_BYTES: usize = 256 * 1024;
+const TOTAL_BYTES: usize = 1 << 30;
+const ROUNDS: usize = 3;
+
+type Outcome<T> = Result<T, Box<dyn Error>>;
+
+/// Answers into one reused buffer, as a connection does.
+#[derive(Default)]
+struct Sink {
+    buffer: Vec<u8>,
+    failed: Option<Fault>,
+    deferred: usize,
+}
+
+impl Responder for Sink {
+    fn reply(&mut self, _message: &[u8]) {}
+
+    fn reply_with(
+        &mut self,
+        _message: &[u8],
+        length: usize,
+        fill: &mut dyn FnMut(&mut [u8]) -> Result<(), Fault>,
+    ) {
+        self.buffer.resize(length.max(self.buffer.len()), 0);
+        self.failed = fill(&mut self.buffer[..length]).err();
+    }
+
+    fn try_reply_with(
+        &mut self,
+        _message: &[u8],
+        length: usize,
+        fill: &mut dyn FnMut(&mut [u8]) -> Result<bool, Fault>,
+    ) -> bool {
+        self.buffer.resize(length.max(self.buffer.len()), 0);
+        fill(&mut self.buffer[..length]).unwrap_or_else(|fault| {
+            self.failed = Some(fault);
+            true
+        })
+    }
+
+    fn fail(&mut self, fault: &Fault) {
+        self.failed = Some(fault.clone());
+    }
+
+    fn defer(&mut self) -> Deferred {
+        self.deferred += 1;
+        Deferred::new(|_| ())
+    }
+}
+
+/// One kind of request, over the whole object.
+struct Server<'a> {
+    service: &'a DataService,
+    sink: Sink,
+}
+
+impl Server<'_> {
+    fn send<O: Operation>(&mut self, request: &O::Request, attachment: &[u8]) -> Outcome<()> {
+        let message = prost::Message::encode_to_vec(request);
+        let deadline_ns = SystemClock.now_ns() + 30_000_000_000;
+        let request = Request { method: O::METHOD, id: 1, message: &message, attachment, deadline_ns };
+        self.service.handle(request, &mut self.sink);
+        self.sink.failed.take().map_or(Ok(()), |fault| Err(fault.into()))
+    }
+
+    fn read(&mut self, inode: u64) -> Outcome<()> {
+        for offset in (0..TOTAL_BYTES as u64).step_by(REQUEST_BYTES) {
+            let length = REQUEST_BYTES as u32;
+            self.send::<op::Read>(&proto::ReadRequest { object: Some(address(inode)), offset, length }, &[])?;
+        }
+        Ok(())
+    }
+
+    fn write(&mut self, inode: u64, bytes: &[u8], checksums: &[u32]) -> Outcome<()> {
+        for offset in (0..TOTAL_BYTES as u64).step_by(REQUEST_BYTES) {
+            let request = proto::WriteRequest {
+                object: Some(address(inode)),
+                offset,
+                checksums: checksums.to_vec(),
+                sync: false,
+            };
+            self.send::<op::Write>(&request, bytes)?;
+        }
+        Ok(())
+    }
+}
+
+fn address(inode: u64) -> proto::ObjectAddress {
+    proto::ObjectAddress { target: 1, inode, generation: 1, ..Default::default() }
+}
+
+fn plain_read(file: &dyn DiskFile, buffer: &mut [u8]) -> Outcome<()> {
+    for offset in (0..TOTAL_BYTES as u64).step_by(REQUEST_BYTES) {
+        file.read_at(buffer, offset)?;
+    }
+    Ok(())
+}
+
+fn plain_write(file: &dyn DiskFile, bytes: &[u8]) -> Outcome<()> {
+    for offset in (0..TOTAL_BYTES as u64).step_by(REQUEST_BYTES) {
+        file.write_at(bytes, offset)?;
+    }
+    Ok(())
+}
+
+/// Seconds that `work` takes.
+fn seconds(work: impl FnOnce() -> Outcome<()>) -> Outcome<f64> {
+    let start = SystemClock.now_ns();
+    work()?;
+    Ok((SystemClock.now_ns() - start) as f64 / 1e9)
+}
+
+/// Prints the rates of the fastest rounds, and what share of the plain one the service reaches.
+fn report(name: &str, service: &[f64], plain: &[f64]) {
+    let fastest = |times: &[f64]| times.iter().copied().fold(f64::INFINITY, f64::min);
+    let rate = |times: &[f64]| (TOTAL_BYTES >> 20) as f64 / fastest(times);
+    let (ours, theirs) = (rate(service), rate(plain));
+    println!("{name:<10} service {ours:>8.0} MiB/s   plain {theirs:>8.0} MiB/s   ratio {:.2}", ours / theirs);
+}
+
+/// Small objects: each is created, written and synced by itself.
+fn small_objects(service: &Arc<DataService>) -> Outcome<()> {
+    const COUNT: u64 = 2000;
+    let transport = InlineTransport::new(Arc::new(SystemClock));
+    transport.set_idle(Some(Arc::new(std::thread::yield_now)));
+    transport.serve("here", service.clone());
+    let bytes = vec![7; 20_000];
+    let checksums = piece_checksums(0, &bytes);
+    for sync in [false, true] {
+        let time = seconds(|| {
+            for inode in 0..COUNT {
+                let object = Some(address(1000 + inode + u64::from(sync) * COUNT));
+                let request = proto::WriteRequest { object, offset: 0, checksums: checksums.clone(), sync };
+                let deadline_ns = transport.clock().now_ns() + 30_000_000_000;
+                submit::<op::Write>(&*transport, "here", &request, &bytes, deadline_ns).wait()?;
+            }
+            Ok(())
+        })?;
+        println!("new objects of 20 kB, sync {sync}: {:.0} per second", COUNT as f64 / time);
+    }
+    Ok(())
+}
+
+fn main() -> Outcome<()> {
+    let directory = std::env::args().nth(1).ok_or("usage: throughput DIRECTORY (an empty one)")?;
+    let disk: Arc<dyn Disk> = Arc::new(RealDisk::open(Path::new(&directory))?);
+    let options = Options { reserve_bytes: Some(0), ..Options::default() };
+    let service = DataService::open(vec![(Arc::clone(&disk), directory)], options, Arc::new(SystemClock))?;
+    service.set_registration(&proto::RegisterNodeResponse {
+        cluster_id: 1,
+        node: 1,
+        targets: vec![1],
+        epoch: 1,
+    })?;
+    let bytes: Vec<u8> = (0..REQUEST_BYTES).map(|i| (i * 2_654_435_761 >> 7) as u8).collect();
+    let checksums = piece_checksums(0, &bytes);
+    let file = disk.open("plain", Open::Create)?;
+    let mut server = Server { service: &service, sink: Sink::default() };
+    // The first request of an object goes to a pool.
+    let transport = InlineTransport::new(Arc::new(SystemClock));
+    transport.serve("here", service.clone());
+    let request =
+        proto::WriteRequest { object: Some(address(1)), checksums: checksums.clone(), ..Default::default() };
+    let deadline_ns = SystemClock.now_ns() + 30_000_000_000;
+    submit::<op::Write>(&*transport, "here", &request, &bytes, deadline_ns).wait()?;
+    let mut buffer = vec![0; REQUEST_BYTES];
+    let mut times = [const { Vec::new() }; 4];
+    for _ in 0..=ROUNDS {
+        times[0].push(seconds(|| server.write(1, &bytes, &checksums))?);
+        times[1].push(seconds(|| plain_write(&*file, &bytes))?);
+        times[2].push(seconds(|| server.read(1))?);
+        times[3].push(seconds(|| plain_read(&*file, &mut buffer))?);
+    }
+    println!("first write: service {:.2} s, plain {:.2} s", times[0].remove(0), times[1].remove(0));
+    report("overwrite", &times[0], &times[1]);
+    report("read", &times[2], &times[3]);
+    println!("requests handed to the pool: {}", server.sink.deferred);
+    small_objects(&service)?;
+    let used = cpu::process_use(None)?;
+    println!("resident peak {} MiB", used.resident_peak_bytes >> 20);
+    service.close();
+    Ok(())
+}
