@@ -11,7 +11,13 @@ step() {
     shift
     log="$(mktemp)"
     printf '\n==> %s\n' "$name"
-    "$@" 2>&1 | tee "$log" || status=$?
+    # Not through a pipe: a daemon that a test left behind would hold it open, and the step would never end.
+    "$@" >"$log" 2>&1 &
+    local process=$!
+    tail -n +1 -f -s 0.2 --pid="$process" "$log" &
+    local shown=$!
+    wait "$process" || status=$?
+    wait "$shown" || true
     local step_passed step_failed
     step_passed="$(step_sum "$log" passed)"
     step_failed="$(step_sum "$log" failed)"
