@@ -38,9 +38,16 @@ const FORMATS: [Format; 2] = [
         place: "on disk",
         document: "docs/on-disk.md",
         sources: &[
+            "crates/meta/src/engine/embedded/format.rs",
+            "crates/meta/src/engine/embedded/record.rs",
             "crates/meta/src/keys.rs",
             "crates/meta/src/records.rs",
+            "crates/model/src/checksum.rs",
             "crates/model/src/distribution.rs",
+            "crates/store/src/epochs.rs",
+            "crates/store/src/identity.rs",
+            "crates/store/src/names.rs",
+            "crates/store/src/sidecar.rs",
         ],
     },
 ];
