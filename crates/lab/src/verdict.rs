@@ -27,6 +27,8 @@ pub enum Resource {
     Network,
     /// None of them: waiting.
     Latency,
+    /// Too little was seen.
+    Unknown,
 }
 
 /// What limited, and how much of its ceiling was reached.
@@ -40,9 +42,15 @@ pub struct Verdict {
     pub text: String,
 }
 
+/// CPU time comes in steps of 10 ms for each process: below this length of a run they would decide the verdict.
+const JUDGED_SECONDS_MIN: f64 = 0.1;
+
 /// The verdict on one run.
 pub fn judge(record: &Record) -> Verdict {
     let seconds = record.seconds.max(1e-9);
+    if seconds < JUDGED_SECONDS_MIN {
+        return verdict(Resource::Unknown, 0.0, format!("too short a run to tell ({:.0} ms)", seconds * 1e3));
+    }
     let mut candidates = vec![machine_cpu(record, seconds)];
     candidates
         .extend(record.processes.iter().enumerate().map(|(index, p)| one_thread(p, index == 0, seconds)));
@@ -63,7 +71,7 @@ pub fn judge(record: &Record) -> Verdict {
             let text = format!("waiting (round trips, wake-ups, locks); nearest ceiling: {}", nearest.text);
             verdict(Resource::Latency, nearest.share, text)
         }
-        None => verdict(Resource::Latency, 0.0, "nothing was sampled".to_owned()),
+        None => verdict(Resource::Unknown, 0.0, "nothing was sampled".to_owned()),
     }
 }
 
@@ -173,7 +181,10 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_record_is_no_panic() {
-        assert_eq!(judge(&Record::default()).resource, Resource::Latency);
+    fn too_short_a_run_is_not_judged_by_the_rounding_of_its_samples() {
+        let mut short = record(0.02, vec![process("client", 0.02, 0.01)]);
+        short.seconds = 0.01;
+        assert_eq!(judge(&short).resource, Resource::Unknown);
+        assert_eq!(judge(&Record::default()).resource, Resource::Unknown);
     }
 }
