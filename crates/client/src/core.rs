@@ -29,6 +29,8 @@ pub(crate) struct Core {
     pub(crate) read_ahead: Arc<ReadAheadBudget>,
     pub(crate) counters: Counters,
     pub(crate) closed: AtomicBool,
+    /// Answers about inodes taken over so far.
+    answers: AtomicU64,
     jitter: AtomicU64,
 }
 
@@ -71,6 +73,7 @@ impl Core {
             read_ahead: Arc::default(),
             counters: Counters::default(),
             closed: AtomicBool::new(false),
+            answers: AtomicU64::new(0),
             jitter: AtomicU64::new(seed | 1),
             options,
         }
@@ -98,6 +101,17 @@ impl Core {
         let before = self.jitter.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |x| Some(step(x)));
         let random = before.unwrap_or_else(|x| x);
         ns / 2 + random % (ns / 2 + 1)
+    }
+
+    /// How many answers about inodes have been taken over: remembered before a request is sent, it tells afterwards
+    /// whether its answer is newer than what is known.
+    pub(crate) fn answers(&self) -> u64 {
+        self.answers.load(Ordering::SeqCst)
+    }
+
+    /// Counts an answer that is taken over.
+    pub(crate) fn count_answer(&self) -> u64 {
+        self.answers.fetch_add(1, Ordering::SeqCst) + 1
     }
 
     pub(crate) fn routes(&self) -> Arc<Routes> {

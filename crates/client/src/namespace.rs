@@ -14,22 +14,24 @@ fn shown(name: &[u8]) -> String {
 }
 
 impl Client {
-    fn merged(&self, inode: Option<proto::Inode>) -> Result<Attributes> {
-        let fresh = FreshInode::try_from(inode)?;
-        Ok(self.core.registry.merge(fresh.attributes))
+    fn merged(&self, inode: Option<proto::Inode>, asked_at: u64) -> Result<Attributes> {
+        let fresh = FreshInode::new(inode, asked_at)?;
+        Ok(self.core.registry.merge(fresh.attributes, asked_at))
     }
 
     /// The inode of `name` in `parent`; `.` and `..` are understood.
     pub fn lookup(&self, parent: InodeId, name: &[u8]) -> Result<Attributes> {
         let request = proto::LookupRequest { parent: parent.0, name: name.to_vec() };
+        let asked_at = self.core.answers();
         let response = self.core.ask::<op::Lookup>(&request)?;
-        self.merged(response.inode)
+        self.merged(response.inode, asked_at)
     }
 
     /// What `stat` shows.
     pub fn attributes(&self, inode: InodeId) -> Result<Attributes> {
+        let asked_at = self.core.answers();
         let response = self.core.ask::<op::GetAttributes>(&proto::GetAttributesRequest { inode: inode.0 })?;
-        self.merged(response.inode)
+        self.merged(response.inode, asked_at)
     }
 
     /// Changes attributes. A new size cuts or extends the file with zeros; a new time of modification is not overtaken by
@@ -46,11 +48,12 @@ impl Client {
         if let (Some(open), true) = (&open, rest.modified.is_some()) {
             open.flush(false)?;
         }
+        let asked_at = self.core.answers();
         let response = self.core.change::<op::SetAttributes>(set_attributes_request(inode, &rest))?;
         if let Some(open) = &open {
-            open.absorb(response.inode.clone())?;
+            open.absorb(FreshInode::new(response.inode.clone(), asked_at)?);
         }
-        self.merged(response.inode)
+        self.merged(response.inode, asked_at)
     }
 
     fn set_size(&self, inode: InodeId, size: u64) -> Result<()> {
@@ -65,8 +68,9 @@ impl Client {
 
     /// Any kind of inode; for a file to be written, [`Client::create_file`] saves a round trip.
     pub fn create(&self, parent: InodeId, name: &[u8], new: &NewInode) -> Result<Attributes> {
+        let asked_at = self.core.answers();
         let response = self.send_create(parent, name, new, true)?;
-        self.merged(response.inode)
+        self.merged(response.inode, asked_at)
     }
 
     /// Creates and opens for reading and writing. Without `exclusive` an existing file is opened as it is.
@@ -77,16 +81,17 @@ impl Client {
         new: &NewInode,
         exclusive: bool,
     ) -> Result<(Attributes, File)> {
+        let asked_at = self.core.answers();
         let response = self.send_create(parent, name, new, exclusive)?;
-        let fresh = FreshInode::try_from(response.inode)?;
+        let fresh = FreshInode::new(response.inode, asked_at)?;
         let mode = OpenMode { read: true, write: true, truncate: false };
         let attributes = fresh.attributes.clone();
         if response.created || fresh.is_complete() {
             let file = File::open(&self.core, fresh, mode);
-            return Ok((self.core.registry.merge(attributes), file));
+            return Ok((self.core.registry.merge(attributes, asked_at), file));
         }
         let file = self.open_file(attributes.inode, mode)?;
-        Ok((self.core.registry.merge(attributes), file))
+        Ok((self.core.registry.merge(attributes, asked_at), file))
     }
 
     fn send_create(
@@ -119,7 +124,8 @@ impl Client {
             return Ok(file);
         }
         let request = proto::OpenRequest { once: None, inode: inode.0, truncate: false };
-        let fresh = FreshInode::try_from(self.core.ask::<op::Open>(&request)?.inode)?;
+        let asked_at = self.core.answers();
+        let fresh = FreshInode::new(self.core.ask::<op::Open>(&request)?.inode, asked_at)?;
         match fresh.attributes.kind {
             FileKind::File => Ok(File::open(&self.core, fresh, mode)),
             FileKind::Directory => Err(Error::new(Code::IsDirectory, inode.to_string())),
@@ -132,8 +138,9 @@ impl Client {
     pub fn link(&self, inode: InodeId, parent: InodeId, name: &[u8]) -> Result<Attributes> {
         let request =
             proto::LinkRequest { once: None, inode: inode.0, parent: parent.0, name: name.to_vec() };
+        let asked_at = self.core.answers();
         let response = self.core.change::<op::Link>(request)?;
-        self.merged(response.inode)
+        self.merged(response.inode, asked_at)
     }
 
     /// Removes a name that is not a directory's. A file that is open somewhere lives on until its last close.
@@ -210,7 +217,7 @@ impl Client {
     /// The target of a symbolic link.
     pub fn read_link(&self, inode: InodeId) -> Result<Vec<u8>> {
         let request = proto::OpenRequest { once: None, inode: inode.0, truncate: false };
-        let fresh = FreshInode::try_from(self.core.ask::<op::Open>(&request)?.inode)?;
+        let fresh = FreshInode::new(self.core.ask::<op::Open>(&request)?.inode, 0)?;
         if fresh.attributes.kind != FileKind::Symlink {
             return Err(Error::new(Code::Invalid, format!("{inode} is not a symbolic link")));
         }
@@ -220,13 +227,14 @@ impl Client {
     /// A page of a directory after `cookie` (0: from the start), of at most `limit` entries.
     pub fn list(&self, directory: InodeId, cookie: u64, limit: u32, with_attributes: bool) -> Result<Page> {
         let request = proto::ListRequest { directory: directory.0, cookie, limit, with_attributes };
+        let asked_at = self.core.answers();
         let response = self.core.ask::<op::List>(&request)?;
         let entries: Result<Vec<Entry>> =
-            response.entries.into_iter().map(|entry| self.entry(entry)).collect();
+            response.entries.into_iter().map(|entry| self.entry(entry, asked_at)).collect();
         Ok(Page { entries: entries?, end: response.end, parent: InodeId(response.parent) })
     }
 
-    fn entry(&self, entry: proto::DirectoryEntry) -> Result<Entry> {
+    fn entry(&self, entry: proto::DirectoryEntry, asked_at: u64) -> Result<Entry> {
         let unknown = || {
             Error::new(Code::BadRequest, format!("{} has unknown kind {}", shown(&entry.name), entry.kind))
         };
@@ -237,7 +245,7 @@ impl Client {
             name: entry.name,
             inode: InodeId(entry.inode),
             cookie: entry.cookie,
-            attributes: attributes.map(|attributes| self.core.registry.merge(attributes)),
+            attributes: attributes.map(|attributes| self.core.registry.merge(attributes, asked_at)),
         })
     }
 
@@ -274,7 +282,7 @@ impl Client {
     /// Where a file's bytes lie; `None` while its contents are inline.
     pub fn layout(&self, inode: InodeId) -> Result<Option<Layout>> {
         let response = self.core.ask::<op::GetAttributes>(&proto::GetAttributesRequest { inode: inode.0 })?;
-        Ok(FreshInode::try_from(response.inode)?.layout)
+        Ok(FreshInode::new(response.inode, 0)?.layout)
     }
 
     /// The hint set on a directory, and the one in effect.

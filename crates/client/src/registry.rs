@@ -68,10 +68,11 @@ impl Registry {
         found.is_some()
     }
 
-    /// What the server said of an inode, with what is known better here.
-    pub(crate) fn merge(&self, attributes: Attributes) -> Attributes {
+    /// What the server said of an inode, with what is known better here. `asked_at` is the client's count of answers from
+    /// before the request was sent.
+    pub(crate) fn merge(&self, attributes: Attributes, asked_at: u64) -> Attributes {
         match self.find(attributes.inode) {
-            Some(open) => open.merge(attributes),
+            Some(open) => open.merge(attributes, asked_at),
             None => attributes,
         }
     }

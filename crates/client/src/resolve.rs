@@ -18,6 +18,7 @@ struct Walk {
 /// Where a stretch of a walk ended.
 struct Stop {
     inode: FreshInode,
+    asked_at: u64,
     parent: InodeId,
 }
 
@@ -37,7 +38,7 @@ impl Client {
             if attributes.kind == FileKind::Symlink && (!is_end || follow) {
                 walk.enter_link(&stop.inode.contents.unwrap_or_default(), stop.parent)?;
             } else if is_end {
-                return Ok(self.core.registry.merge(stop.inode.attributes));
+                return Ok(self.core.registry.merge(stop.inode.attributes, stop.asked_at));
             } else if attributes.kind != FileKind::Directory {
                 return Err(Code::NotDirectory.into());
             } else {
@@ -48,11 +49,12 @@ impl Client {
 
     /// Walks as far as one request reaches. `None` when nothing was left to walk.
     fn stretch(&self, walk: &mut Walk) -> Result<Option<Stop>> {
+        let asked_at = self.core.answers();
         if walk.left.front().is_some_and(|component| component == b"..") {
             walk.left.pop_front();
             let request = proto::LookupRequest { parent: walk.directory.0, name: b"..".to_vec() };
-            let inode = FreshInode::try_from(self.core.ask::<op::Lookup>(&request)?.inode)?;
-            return Ok(Some(Stop { inode, parent: walk.directory }));
+            let inode = FreshInode::new(self.core.ask::<op::Lookup>(&request)?.inode, asked_at)?;
+            return Ok(Some(Stop { inode, asked_at, parent: walk.directory }));
         }
         let components: Vec<Vec<u8>> =
             walk.left.iter().take_while(|component| *component != b"..").cloned().collect();
@@ -63,8 +65,8 @@ impl Client {
         let response = self.core.ask::<op::Resolve>(&request)?;
         let walked = (response.walked as usize).clamp(1, request.components.len());
         walk.left.drain(..walked);
-        let inode = FreshInode::try_from(response.inode)?;
-        Ok(Some(Stop { inode, parent: InodeId(response.parent) }))
+        let inode = FreshInode::new(response.inode, asked_at)?;
+        Ok(Some(Stop { inode, asked_at, parent: InodeId(response.parent) }))
     }
 }
 

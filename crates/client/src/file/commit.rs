@@ -30,7 +30,7 @@ impl OpenInode {
     /// Makes the objects changed since the last time durable, on all servers at once.
     fn sync_objects(&self, deadline_ns: u64) -> Result<()> {
         let mut state = self.lock();
-        let slots = std::mem::take(&mut state.unsynced_slots);
+        let slots = std::mem::take(&mut state.unsynced_slots) & state.written_slots;
         let layout = state.layout().cloned();
         drop(state);
         let Some(layout) = layout.filter(|_| slots != 0) else { return Ok(()) };
@@ -82,7 +82,7 @@ impl OpenInode {
         let report = std::mem::take(&mut state.uncommitted);
         let request = commit_request(self.id.0, &mut state, &report, sync);
         drop(state);
-        let generation = request.generation;
+        let (generation, asked_at) = (request.generation, self.core.answers());
         let response = match self.core.change_until::<op::Commit>(request, deadline_ns) {
             Ok(response) => response,
             Err(error) if matches!(error.code, Code::Stale | Code::NotFound) => {
@@ -94,9 +94,9 @@ impl OpenInode {
                 return Err(error.about(self.id));
             }
         };
-        let fresh = FreshInode::try_from(response.inode)?;
+        let fresh = FreshInode::new(response.inode, asked_at)?;
         if fresh.layout.as_ref().map_or(0, |layout| layout.generation) == generation {
-            self.lock().absorb(fresh);
+            self.absorb(fresh);
             return Ok(());
         }
         // The report was about an earlier life of the file, and has changed nothing.
@@ -117,9 +117,9 @@ impl OpenInode {
     /// Asks the metadata service for layout and contents as they are now.
     pub(super) fn look_again(&self, deadline_ns: u64) -> Result<()> {
         let request = proto::OpenRequest { once: None, inode: self.id.0, truncate: false };
+        let asked_at = self.core.answers();
         let response = self.core.ask_until::<op::Open>(&request, deadline_ns)?;
-        let fresh = FreshInode::try_from(response.inode)?;
-        self.lock().absorb_open(fresh);
+        self.absorb_open(FreshInode::new(response.inode, asked_at)?);
         Ok(())
     }
 }

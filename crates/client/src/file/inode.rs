@@ -1,8 +1,8 @@
 //! What all handles of one inode share in this client: its size, its contents or layout, and what is not yet written.
 
 use super::staging::{Flight, Run, overlap};
+use crate::Error;
 use crate::core::{Core, locked};
-use crate::{Error, Result};
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -98,6 +98,8 @@ pub(crate) struct State {
     pub(crate) uncommitted: Uncommitted,
     /// Grows with every write and cut, so that bytes read ahead before it are not used after it.
     pub(crate) write_count: u64,
+    /// The client's count of answers when one about this inode was last taken over.
+    pub(crate) absorbed_at: u64,
     /// The last failure of a write that nobody was waiting for, and how many there were.
     failure: Option<Error>,
     failure_count: u64,
@@ -108,23 +110,22 @@ pub(crate) struct FreshInode {
     pub(crate) attributes: Attributes,
     pub(crate) layout: Option<Layout>,
     pub(crate) contents: Option<Vec<u8>>,
+    asked_at: u64,
 }
 
-impl TryFrom<Option<proto::Inode>> for FreshInode {
-    type Error = Fault;
-
-    fn try_from(inode: Option<proto::Inode>) -> std::result::Result<FreshInode, Fault> {
+impl FreshInode {
+    /// What an answer says; `asked_at` is [`Core::answers`] from before its request was sent.
+    pub(crate) fn new(inode: Option<proto::Inode>, asked_at: u64) -> std::result::Result<FreshInode, Fault> {
         let missing = || Fault::new(vazao_model::Code::BadRequest, "an answer without its inode");
         let inode = inode.ok_or_else(missing)?;
         Ok(FreshInode {
             attributes: inode.attributes.ok_or_else(missing)?.try_into()?,
             layout: inode.layout.map(Layout::try_from).transpose()?,
             contents: inode.contents,
+            asked_at,
         })
     }
-}
 
-impl FreshInode {
     /// True when it says where the contents are, and not only what they are like.
     pub(crate) fn is_complete(&self) -> bool {
         self.contents.is_some() || self.layout.is_some()
@@ -140,12 +141,13 @@ impl FreshInode {
 }
 
 impl State {
-    fn new(fresh: FreshInode) -> State {
+    fn new(fresh: FreshInode, fresh_at: u64) -> State {
         State {
             attributes: fresh.attributes.clone(),
             size: fresh.attributes.size,
             written_slots: fresh.layout.as_ref().map_or(0, |layout| layout.written_slots),
-            unsynced_slots: 0,
+            // Others may have written to it and not made that durable.
+            unsynced_slots: u64::MAX,
             contents: fresh.into_contents(),
             staged: BTreeMap::new(),
             flights: BTreeMap::new(),
@@ -154,6 +156,7 @@ impl State {
             writers: 0,
             uncommitted: Uncommitted::default(),
             write_count: 0,
+            absorbed_at: fresh_at,
             failure: None,
             failure_count: 0,
         }
@@ -219,14 +222,25 @@ impl State {
         (self.failure_count, self.failure.as_ref())
     }
 
+    /// True when something newer is known: an answer that was taken over while this one was under way, with a higher
+    /// version. After a metadata service lost power the newest answer may have a lower one.
+    fn knows_better(&self, attributes: &Attributes, asked_at: u64) -> bool {
+        attributes.version < self.attributes.version && asked_at < self.absorbed_at
+    }
+
     /// Takes over what an open has shown, unless something newer is known. What is dirty here stays.
-    pub(crate) fn absorb_open(&mut self, fresh: FreshInode) {
-        if fresh.attributes.version < self.attributes.version {
+    fn absorb_open(&mut self, fresh: FreshInode, now_at: u64) {
+        if !self.is_clean() {
+            self.absorb(fresh, now_at);
             return;
         }
-        if !self.is_clean() {
-            self.absorb(fresh);
+        if self.knows_better(&fresh.attributes, fresh.asked_at) {
             return;
+        }
+        self.absorbed_at = now_at;
+        if fresh.attributes.version != self.attributes.version {
+            // Somebody else has changed it, and may not have made that durable.
+            self.unsynced_slots = u64::MAX;
         }
         self.size = fresh.attributes.size;
         self.attributes = fresh.attributes.clone();
@@ -236,10 +250,11 @@ impl State {
     }
 
     /// Takes over what an answer without contents has shown.
-    pub(crate) fn absorb(&mut self, fresh: FreshInode) {
-        if fresh.attributes.version < self.attributes.version {
+    fn absorb(&mut self, fresh: FreshInode, now_at: u64) {
+        if self.knows_better(&fresh.attributes, fresh.asked_at) {
             return;
         }
+        self.absorbed_at = now_at;
         self.attributes = fresh.attributes;
         if let (Contents::Striped(mine), Some(theirs)) = (&self.contents, &fresh.layout)
             && mine.generation == theirs.generation
@@ -254,11 +269,11 @@ impl OpenInode {
     /// The state of an inode with its first handle.
     pub(crate) fn new(core: Arc<Core>, fresh: FreshInode) -> OpenInode {
         OpenInode {
-            core,
             id: fresh.attributes.inode,
             handles: AtomicUsize::new(1),
             unlinked: AtomicBool::new(fresh.attributes.links == 0),
-            state: Mutex::new(State::new(fresh)),
+            state: Mutex::new(State::new(fresh, core.count_answer())),
+            core,
             changed: Condvar::new(),
             length_gate: RwLock::default(),
             committing: Mutex::default(),
@@ -306,10 +321,10 @@ impl OpenInode {
     }
 
     /// What the server said of this inode, with what is known better here.
-    pub(crate) fn merge(&self, attributes: Attributes) -> Attributes {
+    pub(crate) fn merge(&self, attributes: Attributes, asked_at: u64) -> Attributes {
         let state = self.lock();
-        let mut merged =
-            if state.attributes.version > attributes.version { state.attributes.clone() } else { attributes };
+        let is_old = state.knows_better(&attributes, asked_at);
+        let mut merged = if is_old { state.attributes.clone() } else { attributes };
         merged.size = merged.size.max(state.uncommitted.end);
         if let Some(modified) = state.uncommitted.modified {
             merged.modified = modified;
@@ -318,10 +333,13 @@ impl OpenInode {
         merged
     }
 
-    /// Takes over an answer of the metadata service.
-    pub(crate) fn absorb(&self, inode: Option<proto::Inode>) -> Result<()> {
-        let fresh = FreshInode::try_from(inode)?;
-        self.lock().absorb(fresh);
-        Ok(())
+    /// Takes over what an open has shown; see [`State::absorb_open`].
+    pub(crate) fn absorb_open(&self, fresh: FreshInode) {
+        self.lock().absorb_open(fresh, self.core.count_answer());
+    }
+
+    /// Takes over what an answer without contents has shown.
+    pub(crate) fn absorb(&self, fresh: FreshInode) {
+        self.lock().absorb(fresh, self.core.count_answer());
     }
 }

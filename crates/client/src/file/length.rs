@@ -27,12 +27,11 @@ impl OpenInode {
         self.discard_staged();
         self.write_out(deadline_ns);
         let request = proto::OpenRequest { once: None, inode: self.id.0, truncate: true };
+        let asked_at = self.core.answers();
         let response = self.core.change_until::<op::Open>(request, deadline_ns)?;
-        let fresh = FreshInode::try_from(response.inode)?;
-        let mut state = self.lock();
-        state.uncommitted = Uncommitted::default();
-        state.unsynced_slots = 0;
-        state.absorb_open(fresh);
+        let fresh = FreshInode::new(response.inode, asked_at)?;
+        self.lock().uncommitted = Uncommitted::default();
+        self.absorb_open(fresh);
         Ok(())
     }
 
@@ -61,10 +60,10 @@ impl OpenInode {
             modified: Some(self.core.wall_time().into()),
             ..Default::default()
         };
+        let asked_at = self.core.answers();
         let response = self.core.change_until::<op::SetAttributes>(request, deadline_ns)?;
-        let fresh = FreshInode::try_from(response.inode)?;
+        self.absorb(FreshInode::new(response.inode, asked_at)?);
         let mut state = self.lock();
-        state.absorb(fresh);
         state.size = length;
         state.write_count += 1;
         if let Contents::Inline { bytes, .. } = &mut state.contents {

@@ -48,12 +48,10 @@ impl File {
             let fresh = fresh.take().expect("called at most once, and nobody took it before");
             Arc::new(OpenInode::new(Arc::clone(core), fresh))
         });
-        let mut state = shared.lock();
         if let (true, Some(fresh)) = (was_open, fresh) {
-            state.absorb_open(fresh);
+            shared.absorb_open(fresh);
         }
-        let (failures, _) = state.failures();
-        drop(state);
+        let (failures, _) = shared.lock().failures();
         File {
             shared,
             mode,
@@ -76,7 +74,7 @@ impl File {
     /// The same without asking the metadata service: as it showed them last, which right after opening is just now.
     pub fn known_attributes(&self) -> Attributes {
         let last_heard = self.shared.lock().attributes.clone();
-        self.shared.merge(last_heard)
+        self.shared.merge(last_heard, self.shared.core.answers())
     }
 
     /// Reads up to `buffer.len()` bytes at `offset`; fewer only at the end of the file.
@@ -177,9 +175,10 @@ impl OpenInode {
     /// Asks the metadata service, and adds what is known better here.
     pub(crate) fn fetch_attributes(&self) -> Result<Attributes> {
         let request = proto::GetAttributesRequest { inode: self.id.0 };
+        let asked_at = self.core.answers();
         let response = self.core.ask::<op::GetAttributes>(&request)?;
-        let fresh = FreshInode::try_from(response.inode)?;
-        Ok(self.merge(fresh.attributes))
+        let fresh = FreshInode::new(response.inode, asked_at)?;
+        Ok(self.merge(fresh.attributes, asked_at))
     }
 
     /// Counts a handle less; with the last one the metadata service may forget an unlinked inode.

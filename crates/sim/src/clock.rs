@@ -1,0 +1,60 @@
+//! A clock that moves when somebody sleeps, and lets the rest of the world do its work meanwhile.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use vazao_meter::{Clock, ManualClock};
+
+/// Daemons get a turn at least this often.
+const STEP: Duration = Duration::from_millis(500);
+
+type Work = Arc<dyn Fn() + Send + Sync>;
+
+/// The clock of a simulated cluster.
+#[derive(Default)]
+pub struct SimClock {
+    manual: ManualClock,
+    work: Mutex<Option<Work>>,
+    is_working: AtomicBool,
+}
+
+impl SimClock {
+    /// What happens while somebody sleeps. It is not called from within itself.
+    pub fn set_work(&self, work: Option<Work>) {
+        *self.work.lock().unwrap_or_else(PoisonError::into_inner) = work;
+    }
+
+    fn work(&self) {
+        if self.is_working.swap(true, Ordering::SeqCst) {
+            return;
+        }
+        let work = self.work.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if let Some(work) = work {
+            work();
+        }
+        self.is_working.store(false, Ordering::SeqCst);
+    }
+}
+
+impl Clock for SimClock {
+    fn now_ns(&self) -> u64 {
+        self.manual.now_ns()
+    }
+
+    fn wall_ns(&self) -> u64 {
+        self.manual.wall_ns()
+    }
+
+    fn sleep(&self, duration: Duration) {
+        let mut left = duration;
+        loop {
+            let step = left.min(STEP);
+            self.manual.advance(step);
+            left -= step;
+            self.work();
+            if left.is_zero() {
+                return;
+            }
+        }
+    }
+}

@@ -1,0 +1,341 @@
+//! A cluster in one process: daemons on disks in memory, ended and started again.
+
+use crate::clock::SimClock;
+use crate::network::{End, Network, Weather};
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+use vazao_client::{Client, Options};
+use vazao_disk::MemoryDisk;
+use vazao_meta::{Background, MetaOptions, MetaService};
+use vazao_meter::Clock;
+use vazao_model::limits::HEARTBEAT_MS;
+use vazao_store::DataService;
+use vazao_wire::inline::InlineTransport;
+use vazao_wire::transport::Transport;
+
+/// Address of the metadata service.
+pub const META: &str = "meta:7070";
+
+const TICK_NS: u64 = 1_000_000_000;
+const HEARTBEAT_NS: u64 = HEARTBEAT_MS as u64 * 1_000_000;
+
+/// What a cluster is made of.
+#[derive(Clone, Copy, Debug)]
+pub struct ClusterOptions {
+    /// Decides every accident.
+    pub seed: u64,
+    /// Data servers, with one target each.
+    pub data_servers: usize,
+    /// Longest time until an ended daemon is started again.
+    pub down_ms_max: u64,
+}
+
+/// What runs on one simulated machine.
+enum Daemon {
+    Meta(Arc<MetaService>),
+    Data(Arc<DataService>),
+}
+
+/// One simulated machine.
+struct Machine {
+    address: String,
+    disk: MemoryDisk,
+    /// `None` while it is down.
+    daemon: Option<Daemon>,
+    starts_at_ns: u64,
+}
+
+struct World {
+    random: StdRng,
+    machines: Vec<Machine>,
+    ticked_ns: u64,
+    beaten_ns: u64,
+    ends: Vec<(String, End)>,
+    starts: u64,
+}
+
+struct Shared {
+    options: ClusterOptions,
+    clock: Arc<SimClock>,
+    transport: Arc<InlineTransport>,
+    network: Arc<Network>,
+    world: Mutex<World>,
+}
+
+/// A simulated cluster.
+pub struct Cluster {
+    shared: Arc<Shared>,
+}
+
+impl std::fmt::Debug for Cluster {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Cluster({:?})", self.shared.options)
+    }
+}
+
+fn data_address(index: usize) -> String {
+    format!("data{}:7070", index + 1)
+}
+
+impl Cluster {
+    /// A new cluster, all of it up.
+    pub fn new(options: ClusterOptions) -> Cluster {
+        let clock = Arc::new(SimClock::default());
+        let transport = InlineTransport::new(Arc::clone(&clock) as Arc<dyn Clock>);
+        let network = Arc::new(Network::new(options.seed ^ 0x6e65_7477));
+        let addresses = std::iter::once(META.to_owned()).chain((0..options.data_servers).map(data_address));
+        let machines = addresses
+            .zip(0u64..)
+            .map(|(address, number)| {
+                let disk = MemoryDisk::new(options.seed.wrapping_mul(31).wrapping_add(number));
+                Machine { address, disk, daemon: None, starts_at_ns: 0 }
+            })
+            .collect();
+        let world = World {
+            random: StdRng::seed_from_u64(options.seed ^ 0x776f_726c),
+            machines,
+            ticked_ns: 0,
+            beaten_ns: 0,
+            ends: Vec::new(),
+            starts: 0,
+        };
+        let fates = Arc::clone(&network);
+        transport.set_fates(Some(Box::new(move |address, method| fates.fate(address, method))));
+        let shared = Shared { options, clock, transport, network, world: Mutex::new(world) };
+        let cluster = Cluster { shared: Arc::new(shared) };
+        cluster.shared.start_due();
+        cluster.shared.beat();
+        let weak: Weak<Shared> = Arc::downgrade(&cluster.shared);
+        cluster.shared.clock.set_work(Some(Arc::new(move || {
+            if let Some(shared) = weak.upgrade() {
+                shared.work();
+            }
+        })));
+        let idle = Arc::downgrade(&cluster.shared);
+        cluster.shared.transport.set_idle(Some(Arc::new(move || {
+            if let Some(shared) = idle.upgrade() {
+                shared.flush_meta();
+            }
+        })));
+        cluster
+    }
+
+    /// A client of this cluster; `number` tells several apart.
+    pub fn client(&self, number: u64) -> Client {
+        let options = Options {
+            background: false,
+            seed: self.shared.options.seed.wrapping_add(number) | 1,
+            name: format!("client {number}"),
+            dirty_bytes_per_file_max: 256 << 10,
+            read_ahead_bytes_max: 512 << 10,
+            ..Options::default()
+        };
+        let transport = Arc::clone(&self.shared.transport) as Arc<dyn Transport>;
+        Client::open(transport, vec![META.to_owned()], options).expect("a cluster that is up takes a client")
+    }
+
+    /// The cluster's time.
+    pub fn clock(&self) -> &SimClock {
+        &self.shared.clock
+    }
+
+    /// The transport, for requests of one's own.
+    pub fn transport(&self) -> &InlineTransport {
+        &self.shared.transport
+    }
+
+    /// Changes how often requests go wrong.
+    pub fn set_weather(&self, weather: Weather) {
+        self.shared.network.set_weather(weather);
+    }
+
+    /// Ends the daemon on machine `number` (0: metadata, then data servers); it is started again a while later.
+    pub fn end(&self, number: usize, end: End) {
+        let address = self.shared.world().machines[number].address.clone();
+        self.shared.end(&address, end);
+    }
+
+    /// The disk of machine `number`.
+    pub fn disk(&self, number: usize) -> MemoryDisk {
+        self.shared.world().machines[number].disk.clone()
+    }
+
+    /// The daemons that ended since this was last asked.
+    pub fn take_ends(&self) -> Vec<(usize, End)> {
+        self.shared.end_those_due();
+        let mut world = self.shared.world();
+        let ends = std::mem::take(&mut world.ends);
+        let number = |address: &str| world.machines.iter().position(|m| m.address == address);
+        ends.iter().filter_map(|(address, end)| Some((number(address)?, *end))).collect()
+    }
+
+    /// Fair weather, everything up, and time for everything that waits to be done.
+    pub fn heal(&self) {
+        self.set_weather(Weather::default());
+        self.shared.end_those_due();
+        let wait = Duration::from_millis(self.shared.options.down_ms_max + 2 * u64::from(HEARTBEAT_MS));
+        self.shared.clock.sleep(wait);
+    }
+
+    /// The metadata service, if it is up.
+    pub fn meta(&self) -> Option<Arc<MetaService>> {
+        match &self.shared.world().machines.first()?.daemon {
+            Some(Daemon::Meta(meta)) => Some(Arc::clone(meta)),
+            _ => None,
+        }
+    }
+
+    /// Number of machines, the metadata service's included.
+    pub fn machine_count(&self) -> usize {
+        self.shared.options.data_servers + 1
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        self.shared.clock.set_work(None);
+        self.shared.transport.set_idle(None);
+        self.shared.transport.set_fates(None);
+    }
+}
+
+impl Shared {
+    fn world(&self) -> MutexGuard<'_, World> {
+        self.world.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Everything that happens by itself.
+    fn work(&self) {
+        self.end_those_due();
+        self.start_due();
+        let now_ns = self.clock.now_ns();
+        let (is_tick, is_beat) = {
+            let mut world = self.world();
+            let is_tick = now_ns - world.ticked_ns >= TICK_NS;
+            let is_beat = now_ns - world.beaten_ns >= HEARTBEAT_NS;
+            world.ticked_ns = if is_tick { now_ns } else { world.ticked_ns };
+            world.beaten_ns = if is_beat { now_ns } else { world.beaten_ns };
+            (is_tick, is_beat)
+        };
+        if is_tick {
+            self.tick();
+        }
+        if is_beat {
+            self.beat();
+        }
+    }
+
+    fn end_those_due(&self) {
+        for (address, end) in self.network.take_ends() {
+            self.end(&address, end);
+        }
+    }
+
+    fn end(&self, address: &str, end: End) {
+        let mut world = self.world();
+        let down_ms = world.random.random_range(0..=self.options.down_ms_max);
+        let starts_at_ns = self.clock.now_ns() + down_ms * 1_000_000;
+        let Some(machine) = world.machines.iter_mut().find(|m| m.address == address) else { return };
+        if machine.daemon.take().is_none() {
+            return;
+        }
+        self.transport.stop(address);
+        match end {
+            End::Kill => machine.disk.kill(),
+            End::PowerLoss => machine.disk.crash(),
+        }
+        machine.starts_at_ns = starts_at_ns;
+        world.ends.push((address.to_owned(), end));
+    }
+
+    fn start_due(&self) {
+        let now_ns = self.clock.now_ns();
+        let count = self.world().machines.len();
+        for number in 0..count {
+            let mut world = self.world();
+            world.starts += 1;
+            let seed = self.options.seed.wrapping_mul(1_000_003).wrapping_add(world.starts);
+            let machine = &mut world.machines[number];
+            if machine.daemon.is_some() || machine.starts_at_ns > now_ns {
+                continue;
+            }
+            if number == 0 {
+                let meta = self.start_meta(machine, seed);
+                self.transport.serve(&machine.address, Arc::clone(&meta) as _);
+                machine.daemon = Some(Daemon::Meta(meta));
+            } else {
+                let data = self.start_data(machine, number);
+                self.transport.serve(&machine.address, Arc::clone(&data) as _);
+                machine.daemon = Some(Daemon::Data(Arc::clone(&data)));
+                drop(world);
+                self.beat_one(&data);
+            }
+        }
+    }
+
+    fn start_meta(&self, machine: &Machine, seed: u64) -> Arc<MetaService> {
+        let options = MetaOptions {
+            address: machine.address.clone(),
+            background: Background::Manual,
+            seed: Some(seed),
+            overlay_bytes_max: 64 << 10,
+            cache_bytes: 1 << 20,
+            ..MetaOptions::default()
+        };
+        let clock = Arc::clone(&self.clock) as Arc<dyn Clock>;
+        MetaService::open(Arc::new(machine.disk.boot()), options, clock)
+            .expect("the volume opens after any end")
+    }
+
+    fn start_data(&self, machine: &Machine, number: usize) -> Arc<DataService> {
+        let options = vazao_store::Options {
+            name: format!("n{number}"),
+            address: machine.address.clone(),
+            inline: true,
+            reserve_bytes: Some(0),
+            ..vazao_store::Options::default()
+        };
+        let disks = vec![(Arc::new(machine.disk.boot()) as _, format!("/disk{number}"))];
+        let clock = Arc::clone(&self.clock) as Arc<dyn Clock>;
+        DataService::open(disks, options, clock).expect("the target opens after any end")
+    }
+
+    fn daemons(&self) -> (Option<Arc<MetaService>>, Vec<Arc<DataService>>) {
+        let world = self.world();
+        let (mut meta, mut data) = (None, Vec::new());
+        for daemon in world.machines.iter().filter_map(|m| m.daemon.as_ref()) {
+            match daemon {
+                Daemon::Meta(service) => meta = Some(Arc::clone(service)),
+                Daemon::Data(service) => data.push(Arc::clone(service)),
+            }
+        }
+        (meta, data)
+    }
+
+    fn tick(&self) {
+        let (meta, data) = self.daemons();
+        if let Some(meta) = meta {
+            meta.tick(&*self.transport);
+        }
+        data.iter().for_each(|service| service.tick());
+    }
+
+    fn beat(&self) {
+        self.daemons().1.iter().for_each(|service| self.beat_one(service));
+    }
+
+    /// A heartbeat that fails is followed by the next one.
+    fn beat_one(&self, service: &DataService) {
+        let _ = service.heartbeat(&*self.transport, META, self.clock.now_ns() + HEARTBEAT_NS);
+    }
+
+    /// Lets the metadata service finish what waits for its log.
+    fn flush_meta(&self) {
+        if let (Some(meta), _) = self.daemons() {
+            // A failure comes out of the request that waits for it.
+            let _ = vazao_wire::service::Service::flush(&*meta);
+        }
+    }
+}

@@ -1,0 +1,114 @@
+//! What a file may contain: one thing while nothing went wrong, any mixture of its versions since the last fsync after
+//! something did.
+
+/// The contents of one file.
+#[derive(Clone, Debug, Default)]
+pub struct Contents {
+    /// The durable version first, the newest last. Never empty.
+    versions: Vec<Vec<u8>>,
+    /// The newest version may not be what is there.
+    is_uncertain: bool,
+}
+
+/// Versions kept; a file with more of them counts as uncertain in fewer places than it is, so stories fsync before.
+pub const VERSIONS_MAX: usize = 24;
+
+impl Contents {
+    /// The contents of a new file, which is not durable yet.
+    pub fn new() -> Contents {
+        Contents { versions: vec![Vec::new()], is_uncertain: false }
+    }
+
+    /// The newest version.
+    pub fn newest(&self) -> &[u8] {
+        self.versions.last().map_or(&[], Vec::as_slice)
+    }
+
+    /// True when exactly the newest version must be there.
+    pub fn is_certain(&self) -> bool {
+        !self.is_uncertain
+    }
+
+    /// True when power loss may take something away.
+    pub fn is_volatile(&self) -> bool {
+        self.versions.len() > 1
+    }
+
+    /// Number of versions.
+    pub fn version_count(&self) -> usize {
+        self.versions.len()
+    }
+
+    /// Adds a version.
+    pub fn change(&mut self, act: impl FnOnce(&mut Vec<u8>)) {
+        let mut newest = self.newest().to_vec();
+        act(&mut newest);
+        self.versions.push(newest);
+    }
+
+    /// The last change may have happened in part.
+    pub fn doubt(&mut self) {
+        self.is_uncertain = true;
+    }
+
+    /// An fsync has succeeded.
+    pub fn synced(&mut self) {
+        if self.is_certain() {
+            self.versions.drain(..self.versions.len() - 1);
+        }
+    }
+
+    /// Something may have been lost: certain only if there was nothing to lose.
+    pub fn lose_power(&mut self) {
+        self.is_uncertain |= self.is_volatile();
+    }
+
+    /// This is what is there, durably.
+    pub fn settle(&mut self, bytes: Vec<u8>) {
+        *self = Contents { versions: vec![bytes], is_uncertain: false };
+    }
+
+    /// True when `bytes` may be there. In doubt, each byte is that of some version, or zero.
+    pub fn allows(&self, bytes: &[u8]) -> bool {
+        if self.is_certain() {
+            return bytes == self.newest();
+        }
+        bytes
+            .iter()
+            .enumerate()
+            .all(|(at, byte)| *byte == 0 || self.versions.iter().any(|version| version.get(at) == Some(byte)))
+    }
+
+    /// The lengths that it has had since the last fsync, the newest first.
+    pub fn sizes_ever(&self) -> Vec<u64> {
+        self.versions.iter().rev().map(|version| version.len() as u64).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_newest_version_is_allowed_until_there_is_doubt() {
+        let mut contents = Contents::new();
+        contents.change(|bytes| bytes.extend_from_slice(b"one"));
+        contents.change(|bytes| bytes[..3].copy_from_slice(b"two"));
+        assert!(contents.allows(b"two") && !contents.allows(b"one"));
+        contents.doubt();
+        assert!(contents.allows(b"one") && contents.allows(b"twe") && contents.allows(b"\0\0o"));
+        assert!(!contents.allows(b"xwo") && !contents.allows(b"two!"));
+    }
+
+    #[test]
+    fn what_was_synced_cannot_be_lost() {
+        let mut contents = Contents::new();
+        contents.change(|bytes| bytes.push(1));
+        contents.synced();
+        contents.lose_power();
+        assert!(contents.allows(&[1]) && !contents.allows(&[]) && !contents.allows(&[0]));
+        contents.change(|bytes| bytes.push(2));
+        contents.lose_power();
+        assert!(contents.allows(&[1, 0]) && contents.allows(&[1]));
+    }
+}
