@@ -1,7 +1,7 @@
 //! What the protocol alone can move over loopback: requests and answers without disks.
 //!
-//! `cargo run --release -p vazao-wire --example throughput [THREADS]` prints requests per second and MiB/s for several shapes. The server runs in a
-//! process of its own (this program, started again), as in a real cluster.
+//! `cargo run --release -p vazao-wire --example throughput [THREADS]` prints requests per second and MiB/s for several
+//! shapes. The server runs in a process of its own (this program, started again), as in a real cluster.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};

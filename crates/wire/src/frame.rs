@@ -144,7 +144,9 @@ mod tests {
     prop_compose! {
         fn any_header()(
             flags in any::<u8>(), method in any::<u16>(), request_id in any::<u64>(),
-            message_bytes in 0..=MESSAGE_BYTES_MAX as u32, attachment_bytes in 0..=ATTACHMENT_BYTES_MAX as u32, time in any::<u32>(),
+            message_bytes in 0..=MESSAGE_BYTES_MAX as u32,
+            attachment_bytes in 0..=ATTACHMENT_BYTES_MAX as u32,
+            time in any::<u32>(),
         ) -> Header {
             Header { flags, method, request_id, message_bytes, attachment_bytes, time }
         }

@@ -1,7 +1,7 @@
 //! The handshake: features, credits, and the mutual proof of the cluster key (docs/wire.md, "Hello").
 //!
-//! Pure: it turns received messages into messages to send. Both sides prove the key over both nonces, each under a label of
-//! its own, so that neither proof can be replayed or reflected.
+//! Pure: it turns received messages into messages to send. Both sides prove the key over both nonces, each under a
+//! label of its own, so that neither proof can be replayed or reflected.
 
 use crate::frame::VERSION;
 use crate::key::ClusterKey;

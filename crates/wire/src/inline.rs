@@ -1,7 +1,7 @@
 //! A transport without sockets: a request is handled at once in the caller's thread. For tests and simulation.
 //!
-//! With a [`ManualClock`](vazao_meter::ManualClock) and services in their manual mode nothing in it depends on threads or on
-//! real time, so one seed decides a whole run.
+//! With a [`ManualClock`](vazao_meter::ManualClock) and services in their manual mode nothing in it depends on threads
+//! or on real time, so one seed decides a whole run.
 
 use crate::operation::Method;
 use crate::service::{Answer, Deferred, Fault, Request, Responder, Service};

@@ -51,8 +51,8 @@ pub trait Responder {
     fn reply(&mut self, message: &[u8]);
 
     /// Answers with a message and an attachment of `length` bytes that `fill` writes in place. `fill` gets a slice
-    /// of exactly that length with unspecified contents. When it fails, the fault is the answer instead. When it returns
-    /// false it declined (it would have to wait): nothing has been answered, and this returns false.
+    /// of exactly that length with unspecified contents. When it fails, the fault is the answer instead. When it
+    /// returns false it declined (it would have to wait): nothing has been answered, and this returns false.
     fn try_reply_with(
         &mut self,
         message: &[u8],

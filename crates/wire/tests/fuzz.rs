@@ -1,6 +1,8 @@
-//! Every decoder of bytes from the network, fed with damaged and invented input. Nothing may panic or believe a wrong length.
+//! Every decoder of bytes from the network, fed with damaged and invented input. Nothing may panic or believe a wrong
+//! length.
 //!
-//! The inputs are mutations of valid ones under a fixed seed, so that a failure repeats; `VAZAO_FUZZ_ROUNDS` makes it longer.
+//! The inputs are mutations of valid ones under a fixed seed, so that a failure repeats; `VAZAO_FUZZ_ROUNDS` makes it
+//! longer.
 
 use prost::Message;
 use rand::rngs::StdRng;

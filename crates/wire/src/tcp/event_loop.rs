@@ -135,7 +135,8 @@ impl EventLoop {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
                 Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
                 Err(error) => {
-                    // Out of descriptors or memory. The connection stays in the backlog; a pause keeps the loop from spinning.
+                    // Out of descriptors or memory. The connection stays in the backlog; a pause keeps the loop from
+                    // spinning.
                     warn!(%error, "cannot accept a connection; is the limit of open files too low?");
                     self.shared.clock.sleep(std::time::Duration::from_millis(10));
                     return;

@@ -5,7 +5,8 @@ use crate::frame::{FrameError, HEADER_BYTES, Header};
 use crate::transport::Buffer;
 use std::sync::Arc;
 
-/// Received at once while no frame is under way: enough for a batch of metadata answers, little to copy of an attachment.
+/// Received at once while no frame is under way: enough for a batch of metadata answers, little to copy of an
+/// attachment.
 const SCRATCH_BYTES: usize = 16 * 1024;
 
 /// A complete frame.

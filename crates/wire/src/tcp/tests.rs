@@ -16,7 +16,8 @@ use std::time::Duration;
 use vazao_meter::{Clock, SystemClock};
 use vazao_model::Code;
 
-/// Echoes: a Read answers with as many bytes as asked for, a Write with the length it got, in ways that exercise the server.
+/// Echoes: a Read answers with as many bytes as asked for, a Write with the length it got, in ways that exercise the
+/// server.
 #[derive(Default)]
 struct Echo {
     flushes: AtomicU64,
@@ -291,7 +292,10 @@ mod reassembly {
             let mut stream = Vec::new();
             for (id, &(message, attachment)) in sizes.iter().enumerate() {
                 let header = Header {
-                    request_id: id as u64, message_bytes: message as u32, attachment_bytes: attachment as u32, ..Header::default()
+                    request_id: id as u64,
+                    message_bytes: message as u32,
+                    attachment_bytes: attachment as u32,
+                    ..Header::default()
                 };
                 stream.extend(header.encode());
                 stream.extend((0..message + attachment).map(|i| (i * 7 + id) as u8));
