@@ -73,9 +73,11 @@ fn remedy(code: Code) -> &'static str {
 
 impl From<vazao_client::Error> for Failure {
     fn from(error: vazao_client::Error) -> Failure {
+        let text = error.to_string();
         let remedy = remedy(error.code);
-        let separator = if remedy.is_empty() { "" } else { "; " };
-        Failure::Failed(format!("{error}{separator}{remedy}"))
+        // The library knows some remedies better; said twice they would only be longer.
+        let said = remedy.is_empty() || text.contains("`vazao ");
+        Failure::Failed(if said { text } else { format!("{text}; {remedy}") })
     }
 }
 
@@ -99,7 +101,11 @@ impl<T> At<T> for rustix::io::Result<T> {
 
 impl<T> At<T> for vazao_client::Result<T> {
     fn at(self, place: impl Display) -> Outcome<T> {
-        self.map_err(|error| error.about(place).into())
+        self.map_err(|error| {
+            let place = place.to_string();
+            let named = error.detail.starts_with(&place);
+            if named { error.into() } else { error.about(place).into() }
+        })
     }
 }
 
@@ -130,6 +136,8 @@ mod tests {
     fn an_unreachable_server_comes_with_a_remedy() {
         let error = vazao_client::Error::new(Code::Unreachable, "metadata service host:1");
         let failure = Failure::from(error);
-        assert!(failure.message().is_some_and(|m| m.starts_with("metadata service host:1: peer unreachable; ")));
+        assert!(
+            failure.message().is_some_and(|m| m.starts_with("metadata service host:1: peer unreachable; "))
+        );
     }
 }

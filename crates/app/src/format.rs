@@ -191,7 +191,9 @@ mod tests {
 
     #[test]
     fn sizes_are_read_with_and_without_unit() {
-        for (text, bytes) in [("65536", 65536), ("64K", 65536), ("64KiB", 65536), ("1m", 1 << 20), ("2GB", 2 << 30)] {
+        for (text, bytes) in
+            [("65536", 65536), ("64K", 65536), ("64KiB", 65536), ("1m", 1 << 20), ("2GB", 2 << 30)]
+        {
             assert_eq!(parse_size(text), Ok(bytes), "{text}");
         }
         for bad in ["", "K", "-1", "1X", "1.5M", "99999999999T"] {

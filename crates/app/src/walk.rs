@@ -16,8 +16,7 @@ pub(crate) fn pages(
 ) -> Outcome {
     let mut cookie = 0;
     loop {
-        let page =
-            client.list(directory, cookie, LIST_ENTRIES_MAX, with_attributes).at(show_volume(path))?;
+        let page = client.list(directory, cookie, LIST_ENTRIES_MAX, with_attributes).at(show_volume(path))?;
         let (end, last) = (page.end, page.entries.last().map(|entry| entry.cookie));
         each(page.entries)?;
         match last {

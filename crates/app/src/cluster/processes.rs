@@ -85,7 +85,10 @@ pub(crate) fn wait_ready(started: &mut Started, clock: &dyn Clock, stop: &Stop) 
             return Ok(notice);
         }
         if let Some(status) = started.child.try_wait().at(&name)? {
-            return Err(Failure::new(format!("{name} did not start ({status}){}", last_words(&started.place))));
+            return Err(Failure::new(format!(
+                "{name} did not start ({status}){}",
+                last_words(&started.place)
+            )));
         }
         if clock.now_ns() > deadline_ns {
             return Err(Failure::new(format!(
@@ -101,7 +104,8 @@ pub(crate) fn wait_ready(started: &mut Started, clock: &dyn Clock, stop: &Stop) 
 
 /// The last lines of a node's log, to go behind a message.
 pub(crate) fn last_words(place: &NodePlace) -> String {
-    let text = fs::read(&place.log).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default();
+    let text =
+        fs::read(&place.log).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default();
     let lines: Vec<&str> = text.lines().collect();
     let last = &lines[lines.len().saturating_sub(LAST_LINES)..];
     format!("; the end of {}:\n  {}", place.log.display(), last.join("\n  "))

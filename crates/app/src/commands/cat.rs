@@ -45,7 +45,12 @@ fn one(client: &Client, output: &mut Output, path: &VolumePath) -> Outcome {
     match attributes.kind {
         FileKind::File => {}
         FileKind::Directory => return Err(vazao_client::Error::new(Code::IsDirectory, shown).into()),
-        other => return Err(Failure::new(format!("{shown}: is a {} and has no contents", crate::format::kind(other)))),
+        other => {
+            return Err(Failure::new(format!(
+                "{shown}: is a {} and has no contents",
+                crate::format::kind(other)
+            )));
+        }
     }
     let mode = OpenMode { read: true, ..OpenMode::default() };
     let file = client.open_file(attributes.inode, mode).at(&shown)?;

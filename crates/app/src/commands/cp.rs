@@ -55,9 +55,11 @@ struct Sides<'a> {
 impl Sides<'_> {
     fn side(&mut self, argument: &OsStr) -> Outcome<Side> {
         match Location::parse(argument)? {
-            Location::Local(path) => {
-                Ok(Side { tree: Arc::clone(&self.local), path: path.into_os_string().into_vec(), in_volume: false })
-            }
+            Location::Local(path) => Ok(Side {
+                tree: Arc::clone(&self.local),
+                path: path.into_os_string().into_vec(),
+                in_volume: false,
+            }),
             Location::Volume(path) => {
                 let tree = match &self.volume {
                     Some((_, tree)) => Arc::clone(tree),
@@ -157,7 +159,9 @@ fn target(side: Side, argument: &OsStr, sources: usize) -> Outcome<Target> {
     let (into, missing_directory) = match side.tree.find(&side.path, true)? {
         Some(found) if found.kind == FileKind::Directory => (true, false),
         _ if sources > 1 => {
-            return Err(Failure::new(format!("{shown}: not a directory; several sources need one to go into")));
+            return Err(Failure::new(format!(
+                "{shown}: not a directory; several sources need one to go into"
+            )));
         }
         Some(_) if slash => return Err(Failure::new(format!("{shown}: not a directory"))),
         Some(_) => (false, false),
@@ -174,7 +178,9 @@ fn item(side: &Side, argument: &OsStr, target: &Target, recursive: bool) -> Outc
     let found = found.ok_or_else(|| Failure::new(format!("{shown}: no such file or directory")))?;
     let is_directory = found.kind == FileKind::Directory;
     if is_directory && !recursive {
-        return Err(Failure::new(format!("{shown}: is a directory; give -r to copy it with all that is in it")));
+        return Err(Failure::new(format!(
+            "{shown}: is a directory; give -r to copy it with all that is in it"
+        )));
     }
     if target.missing_directory && !is_directory {
         let shown = to.tree.show(&to.path);

@@ -98,7 +98,8 @@ pub(crate) fn run(_context: &Context, arguments: Arguments) -> Outcome {
     let library = demo.library()?;
     demo.show()?;
     let mount = demo.mount()?;
-    let rows: Vec<Timed> = [Some(library), mount, Some(local), Some(loopback)].into_iter().flatten().collect();
+    let rows: Vec<Timed> =
+        [Some(library), mount, Some(local), Some(loopback)].into_iter().flatten().collect();
     table(&rows)?;
     say("\nEverything that came back is what went in.")
 }
@@ -122,8 +123,12 @@ impl Demo {
         }
         let directory = std::env::temp_dir().join(format!("vazao-demo-{}", std::process::id()));
         fs::create_dir(&directory).at(directory.display())?;
-        let mut stage =
-            Stage { directory: directory.clone(), nodes: Vec::new(), mount: None, clock: vazao_meter::SystemClock };
+        let mut stage = Stage {
+            directory: directory.clone(),
+            nodes: Vec::new(),
+            mount: None,
+            clock: vazao_meter::SystemClock,
+        };
         let sizes = files.iter().map(|file| tree_bytes(Path::new(file)));
         let given_bytes = sizes.sum::<Outcome<u64>>()?;
         check_space(&directory, (given_bytes + generated) * COPIES)?;
@@ -261,13 +266,15 @@ impl Demo {
     /// Compares a directory's files with those that went in.
     fn compare(&self, directory: &OsStr, door: &str) -> Outcome {
         let names = self.files.iter().filter_map(|file| Path::new(file).file_name());
-        let files: Vec<OsString> = names.map(|name| Path::new(directory).join(name).into_os_string()).collect();
+        let files: Vec<OsString> =
+            names.map(|name| Path::new(directory).join(name).into_os_string()).collect();
         let found = checksums(&files, &self.stop)?;
         if found == self.sums {
             return say(&format!("  {}: {} files, all checksums equal", door, found.len()));
         }
         let differs = self.sums.iter().find(|(name, sum)| found.get(*name) != Some(sum));
-        let name = differs.map_or("a file that was not there before".into(), |(name, _)| crate::location::show(name));
+        let name = differs
+            .map_or("a file that was not there before".into(), |(name, _)| crate::location::show(name));
         Err(Failure::new(format!("{door}: {name} differs from what went in")))
     }
 }
@@ -275,7 +282,11 @@ impl Demo {
 fn wait(mut child: Child, what: &str, stop: &Stop) -> Outcome {
     loop {
         if let Some(status) = child.try_wait().at(what)? {
-            return if status.success() { Ok(()) } else { Err(Failure::new(format!("{what} failed ({status})"))) };
+            return if status.success() {
+                Ok(())
+            } else {
+                Err(Failure::new(format!("{what} failed ({status})")))
+            };
         }
         if stop.wait(Duration::from_millis(5)) {
             child.kill().at(what)?;
@@ -316,9 +327,13 @@ fn checksums(roots: &[OsString], stop: &Stop) -> Outcome<BTreeMap<Vec<u8>, Strin
             if stop.is_asked() {
                 return Err(Failure::new("interrupted"));
             }
-            let output = Command::new("sha256sum").arg("-z").arg("--").args(files).output().at("sha256sum")?;
+            let output =
+                Command::new("sha256sum").arg("-z").arg("--").args(files).output().at("sha256sum")?;
             if !output.status.success() {
-                return Err(Failure::new(format!("sha256sum: {}", String::from_utf8_lossy(&output.stderr).trim())));
+                return Err(Failure::new(format!(
+                    "sha256sum: {}",
+                    String::from_utf8_lossy(&output.stderr).trim()
+                )));
             }
             for line in output.stdout.split(|&b| b == 0).filter(|line| line.len() > 66) {
                 let path = Path::new(OsStr::from_bytes(&line[66..]));

@@ -36,7 +36,8 @@ pub(crate) fn run(context: &Context, arguments: Arguments) -> Outcome {
         }))?;
         return output.finish();
     }
-    let size = |bytes: u64| if arguments.human { format::human(bytes) } else { bytes.div_ceil(1024).to_string() };
+    let size =
+        |bytes: u64| if arguments.human { format::human(bytes) } else { bytes.div_ceil(1024).to_string() };
     let share = (used as f64 / space.capacity_bytes.max(1) as f64 * 100.0).ceil();
     let unit = if arguments.human { "SIZE" } else { "1K-BLOCKS" };
     let head = [

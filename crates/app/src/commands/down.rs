@@ -1,8 +1,8 @@
 //! `vazao down`: stops a cluster that `up` started.
 
+use crate::cli::Results;
 use crate::cluster::directory::{ClusterDirectory, META_NAME, NodePlace};
 use crate::cluster::processes;
-use crate::cli::Results;
 use crate::context::Context;
 use crate::failure::{Failure, Outcome};
 use crate::output::Output;

@@ -84,7 +84,8 @@ impl Counting<'_> {
     }
 
     fn tree(&mut self, path: &VolumePath, attributes: &Attributes, own: u64) -> Outcome<Vec<Count>> {
-        let mut counts = vec![Count { path: path.clone(), inode: attributes.inode, parent: None, bytes: own }];
+        let mut counts =
+            vec![Count { path: path.clone(), inode: attributes.inode, parent: None, bytes: own }];
         let mut index = 0;
         while index < counts.len() {
             let (path, inode) = (counts[index].path.clone(), counts[index].inode);

@@ -85,7 +85,9 @@ fn directory(client: &Client, output: &mut Output, path: &VolumePath, attributes
     let (own, effective) = client.layout_hint(attributes.inode).at(&shown)?;
     if output.json {
         let hint = |h: LayoutHint| json!({"stripe_unit_bytes": h.stripe_unit_bytes, "width": h.width});
-        return output.value(&json!({"path": shown, "kind": "directory", "set": hint(own), "effective": hint(effective)}));
+        return output.value(
+            &json!({"path": shown, "kind": "directory", "set": hint(own), "effective": hint(effective)}),
+        );
     }
     let origin = |set: bool| if set { "set here" } else { "inherited" };
     output.line(&format!("{shown}: new files in it get"))?;
@@ -102,10 +104,12 @@ fn file(client: &Client, output: &mut Output, path: &VolumePath, attributes: &At
     let shown = show_volume(path);
     let Some(layout) = client.layout(attributes.inode).at(&shown)? else {
         if output.json {
-            return output.value(&json!({"path": shown, "kind": "file", "size": attributes.size, "inline": true}));
+            return output
+                .value(&json!({"path": shown, "kind": "file", "size": attributes.size, "inline": true}));
         }
         let size = format::size(attributes.size);
-        return output.line(&format!("{shown}: {size}, kept with its metadata; no data server holds any of it"));
+        return output
+            .line(&format!("{shown}: {size}, kept with its metadata; no data server holds any of it"));
     };
     let map = client.map();
     if output.json {
@@ -128,7 +132,8 @@ fn file(client: &Client, output: &mut Output, path: &VolumePath, attributes: &At
         ("BYTES", Lean::Right),
         ("FIRST OFFSETS", Lean::Left),
     ];
-    let rows: Vec<Vec<String>> = (0..layout.width()).map(|slot| row(slot, attributes, &layout, &map)).collect();
+    let rows: Vec<Vec<String>> =
+        (0..layout.width()).map(|slot| row(slot, attributes, &layout, &map)).collect();
     output.text(&format::table(&head, &rows))
 }
 

@@ -11,7 +11,9 @@ use vazao_model::{Code, FileKind, VolumePath};
 
 /// Arguments of `vazao ln`.
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:\n  vazao ln vz:/file vz:/second-name\n  vazao ln -s ../data/file vz:/links/file")]
+#[command(
+    after_help = "Examples:\n  vazao ln vz:/file vz:/second-name\n  vazao ln -s ../data/file vz:/links/file"
+)]
 pub(crate) struct Arguments {
     /// A symbolic link: TARGET is kept as it is written (a leading vz: is dropped)
     #[arg(short)]
@@ -52,7 +54,8 @@ pub(crate) fn run(context: &Context, arguments: Arguments) -> Outcome {
 fn within(client: &Client, name: VolumePath, target: &OsString) -> Outcome<VolumePath> {
     match client.resolve(&name, true) {
         Ok(attributes) if attributes.kind == FileKind::Directory => {
-            let last = last_name(target).ok_or_else(|| Failure::usage("the target has no name of its own"))?;
+            let last =
+                last_name(target).ok_or_else(|| Failure::usage("the target has no name of its own"))?;
             Ok(name.join(last.as_bytes()))
         }
         Ok(_) => Ok(name),

@@ -49,7 +49,11 @@ pub(crate) fn run(context: &Context, arguments: Arguments) -> Outcome {
     let mode = arguments.mode.unwrap_or(MODE_DEFAULT);
     let mut outcome = Ok(());
     for path in &paths {
-        let made = if arguments.parents { with_parents(&client, path, mode).map(drop) } else { one(&client, path, mode) };
+        let made = if arguments.parents {
+            with_parents(&client, path, mode).map(drop)
+        } else {
+            one(&client, path, mode)
+        };
         if let Err(failure) = made {
             report(&failure);
             outcome = Err(Failure::Reported);

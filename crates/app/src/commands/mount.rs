@@ -152,7 +152,8 @@ fn log_path(arguments: &Arguments) -> Outcome<PathBuf> {
     }
     let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     let state = variable("XDG_STATE_HOME").or_else(|| variable("HOME").map(|home| home.join(".local/state")));
-    let directory = state.ok_or_else(|| Failure::new("$HOME is not set; give --log-file FILE"))?.join("vazao");
+    let directory =
+        state.ok_or_else(|| Failure::new("$HOME is not set; give --log-file FILE"))?.join("vazao");
     fs::create_dir_all(&directory).at(directory.display())?;
     let mountpoint = std::path::absolute(&arguments.mountpoint).at(arguments.mountpoint.display())?;
     let name = mountpoint.to_string_lossy().replace(|c: char| !c.is_ascii_alphanumeric(), "-");

@@ -11,7 +11,9 @@ use vazao_model::{Code, FileKind, InodeId, VolumePath};
 
 /// Arguments of `vazao rm`.
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:\n  vazao rm vz:/data/file\n  vazao rm -r vz:/data/old\n  vazao rm -rf vz:/maybe")]
+#[command(
+    after_help = "Examples:\n  vazao rm vz:/data/file\n  vazao rm -r vz:/data/old\n  vazao rm -rf vz:/maybe"
+)]
 pub(crate) struct Arguments {
     /// Directories with all that is in them
     #[arg(short, visible_short_alias = 'R')]
@@ -42,7 +44,9 @@ pub(crate) fn run(context: &Context, arguments: Arguments) -> Outcome {
 fn one(client: &Client, path: &VolumePath, arguments: &Arguments) -> Outcome {
     let shown = show_volume(path);
     let Some((parent_path, name)) = path.split_last() else {
-        return Err(Failure::new(format!("{shown}: the root of the volume is not removed; name what is in it")));
+        return Err(Failure::new(format!(
+            "{shown}: the root of the volume is not removed; name what is in it"
+        )));
     };
     let attributes = match client.resolve(path, false) {
         Err(error) if arguments.force && error.code == Code::NotFound => return Ok(()),
@@ -53,7 +57,9 @@ fn one(client: &Client, path: &VolumePath, arguments: &Arguments) -> Outcome {
         return client.unlink(parent.inode, name).at(&shown);
     }
     if !arguments.recursive {
-        return Err(Failure::new(format!("{shown}: is a directory; give -r to remove it with all that is in it")));
+        return Err(Failure::new(format!(
+            "{shown}: is a directory; give -r to remove it with all that is in it"
+        )));
     }
     empty(client, path, attributes.inode)?;
     client.remove_directory(parent.inode, name).at(&shown)

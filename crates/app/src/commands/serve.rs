@@ -32,7 +32,10 @@ pub(crate) fn run(context: &Context, arguments: Arguments) -> Outcome {
     logging::start(&context.common, level, config.log.format)?;
     let directory = std::path::absolute(&arguments.config).ok();
     let directory = directory.and_then(|file| file.parent().map(PathBuf::from)).unwrap_or_default();
-    let settings =
-        Settings { directory, insecure: arguments.insecure, until_stdin_closes: arguments.until_stdin_closes };
+    let settings = Settings {
+        directory,
+        insecure: arguments.insecure,
+        until_stdin_closes: arguments.until_stdin_closes,
+    };
     daemon::run(&config, &settings)
 }

@@ -17,7 +17,9 @@ const NEARLY_FULL_SHARE: f64 = 0.95;
 
 /// Arguments of `vazao status`.
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:\n  vazao status\n  vazao status --check || mail -s 'vazao in trouble' root")]
+#[command(
+    after_help = "Examples:\n  vazao status\n  vazao status --check || mail -s 'vazao in trouble' root"
+)]
 pub(crate) struct Arguments {
     #[command(flatten)]
     results: Results,
@@ -64,7 +66,9 @@ fn start_command(client_file: &Path) -> String {
 
 fn with_start(failure: Failure, start: &str) -> Failure {
     match failure {
-        Failure::Failed(message) => Failure::Failed(format!("{message}; if the metadata service is not running, start it with {start}")),
+        Failure::Failed(message) => Failure::Failed(format!(
+            "{message}; if the metadata service is not running, start it with {start}"
+        )),
         other => other,
     }
 }
@@ -74,7 +78,11 @@ fn troubles(map: &ClusterMap, start: &str) -> Vec<Trouble> {
     for node in map.nodes.iter().filter(|node| node.state == NodeState::Silent) {
         troubles.push(Trouble {
             thing: format!("node {}", node.name),
-            what: format!("at {} has not reported for {}", node.address, format::duration(node.silent_ms * 1_000_000)),
+            what: format!(
+                "at {} has not reported for {}",
+                node.address,
+                format::duration(node.silent_ms * 1_000_000)
+            ),
             remedy: format!("start it with {start}; if it runs, look at the network and its log"),
         });
     }
@@ -93,7 +101,7 @@ fn target_trouble(map: &ClusterMap, target: &Target) -> Option<Trouble> {
     let node = map.node(target.node).map_or("an unknown node", |node| node.name.as_str());
     let thing = format!("target {} of {node}", target.id);
     let nearly_full = used(target) as f64 >= NEARLY_FULL_SHARE * target.capacity_bytes as f64;
-    match target.state {
+    match state(target) {
         TargetState::Failed => Some(Trouble {
             thing,
             what: format!("failed: {}", target.trouble),
@@ -125,17 +133,34 @@ fn node_state(node: &Node) -> &'static str {
     if node.state == NodeState::Up { "up" } else { "silent" }
 }
 
+/// A target that reports itself serving and has nothing left refuses new data as much as a full one.
+fn state(target: &Target) -> TargetState {
+    let spent = target.available_bytes == 0 && target.capacity_bytes > 0;
+    if target.state == TargetState::Serving && spent { TargetState::Full } else { target.state }
+}
+
 fn target_state(target: &Target) -> &'static str {
-    match target.state {
+    match state(target) {
         TargetState::Serving => "serving",
         TargetState::Full => "full",
         TargetState::Failed => "failed",
     }
 }
 
-fn show(output: &mut Output, map: &ClusterMap, space: vazao_client::VolumeSpace, troubles: &[Trouble]) -> Outcome {
+fn show(
+    output: &mut Output,
+    map: &ClusterMap,
+    space: vazao_client::VolumeSpace,
+    troubles: &[Trouble],
+) -> Outcome {
     output.line(&format!("cluster {:016x}, membership {}", map.cluster_id, map.epoch))?;
-    let head = [("NODE", Lean::Left), ("ROLES", Lean::Left), ("ADDRESS", Lean::Left), ("STATE", Lean::Left), ("REPORTED", Lean::Right)];
+    let head = [
+        ("NODE", Lean::Left),
+        ("ROLES", Lean::Left),
+        ("ADDRESS", Lean::Left),
+        ("STATE", Lean::Left),
+        ("REPORTED", Lean::Right),
+    ];
     let rows: Vec<Vec<String>> = map
         .nodes
         .iter()
@@ -146,12 +171,20 @@ fn show(output: &mut Output, map: &ClusterMap, space: vazao_client::VolumeSpace,
         .collect();
     output.line("")?;
     output.text(&format::table(&head, &rows))?;
-    let head = [("TARGET", Lean::Left), ("NODE", Lean::Left), ("STATE", Lean::Left), ("SIZE", Lean::Right), ("USED", Lean::Right), ("AVAILABLE", Lean::Right)];
+    let head = [
+        ("TARGET", Lean::Left),
+        ("NODE", Lean::Left),
+        ("STATE", Lean::Left),
+        ("SIZE", Lean::Right),
+        ("USED", Lean::Right),
+        ("AVAILABLE", Lean::Right),
+    ];
     let rows: Vec<Vec<String>> = map
         .targets
         .iter()
         .map(|target| {
-            let node = map.node(target.node).map_or_else(|| target.node.to_string(), |node| node.name.clone());
+            let node =
+                map.node(target.node).map_or_else(|| target.node.to_string(), |node| node.name.clone());
             let sizes = [target.capacity_bytes, used(target), target.available_bytes].map(format::human);
             [vec![target.id.to_string(), node, target_state(target).to_owned()], sizes.to_vec()].concat()
         })

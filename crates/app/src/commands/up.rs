@@ -1,8 +1,8 @@
 //! `vazao up`: a cluster on this machine.
 
+use crate::cli::Results;
 use crate::cluster::directory::{ClusterDirectory, META_NAME, NodePlace};
 use crate::cluster::processes::{self, StartOptions, Started};
-use crate::cli::Results;
 use crate::context::{CLUSTER_VARIABLE, Context};
 use crate::failure::{Failure, Outcome};
 use crate::node::config::{NodeConfig, RoleName};
@@ -55,7 +55,9 @@ pub(crate) fn run(context: &Context, arguments: Arguments) -> Outcome {
     check_security(&directory, arguments.insecure)?;
     let Some(lock) = Lock::take(&directory.lock_file())? else {
         let shown = directory.root().display();
-        return Err(Failure::new(format!("{shown}: another `vazao up` is just starting it; wait for that one")));
+        return Err(Failure::new(format!(
+            "{shown}: another `vazao up` is just starting it; wait for that one"
+        )));
     };
     make_nodes(&directory, arguments.data_servers)?;
     let (running, missing) = split(directory.nodes()?)?;
@@ -85,7 +87,9 @@ fn check_security(directory: &ClusterDirectory, insecure: bool) -> Outcome {
         (true, false) => Err(Failure::new(format!(
             "{shown}: has no cluster key; give --insecure if it was made that way, else put its cluster.key back"
         ))),
-        (false, true) => Err(Failure::usage(format!("{shown}: has a cluster key; start it without --insecure"))),
+        (false, true) => {
+            Err(Failure::usage(format!("{shown}: has a cluster key; start it without --insecure")))
+        }
         _ => Ok(()),
     }
 }
@@ -152,7 +156,11 @@ fn start_nodes(
 }
 
 /// A new cluster in a new directory, for as long as this process lives.
-pub(crate) fn start_new(directory: &ClusterDirectory, clock: &dyn Clock, stop: &Stop) -> Outcome<Vec<Started>> {
+pub(crate) fn start_new(
+    directory: &ClusterDirectory,
+    clock: &dyn Clock,
+    stop: &Stop,
+) -> Outcome<Vec<Started>> {
     make_nodes(directory, None)?;
     let options = StartOptions { detach: false, insecure: directory.is_insecure(), log: None };
     start_nodes(directory, &directory.nodes()?, options, None, clock, stop)
@@ -204,7 +212,8 @@ impl Start<'_> {
         if let Some(base) = self.port {
             let number = place.name.strip_prefix("data").and_then(|n| n.parse::<u16>().ok()).unwrap_or(0);
             let port = base.checked_add(number);
-            let port = port.ok_or_else(|| Failure::usage(format!("--port {base}: too high for all nodes")))?;
+            let port =
+                port.ok_or_else(|| Failure::usage(format!("--port {base}: too high for all nodes")))?;
             config.listen = format!("127.0.0.1:{port}");
             config.other_port_if_taken = false;
         }
@@ -248,7 +257,9 @@ fn watch(mut nodes: Vec<Started>, directory: &ClusterDirectory, clock: &dyn Cloc
                     outcome = Err(Failure::Reported);
                     let words = processes::last_words(&node.place);
                     let again = directory.root().display();
-                    eprintln!("vazao: {name} ended ({status}); start it again with `vazao up --dir {again}`{words}");
+                    eprintln!(
+                        "vazao: {name} ended ({status}); start it again with `vazao up --dir {again}`{words}"
+                    );
                 }
                 Err(error) => return Err(Failure::new(format!("{name}: {error}"))),
             }

@@ -1,7 +1,7 @@
 //! `vazao version`: which program this is and which formats it understands.
 
-use crate::cluster::directory::FORMAT;
 use crate::cli::Results;
+use crate::cluster::directory::FORMAT;
 use crate::context::Context;
 use crate::failure::Outcome;
 use crate::output::Output;

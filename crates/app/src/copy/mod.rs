@@ -51,7 +51,11 @@ pub(crate) fn run(transfer: Transfer<'_>, items: Vec<Item>) -> Outcome {
             transfer.meter.failed(|| report(&failure));
         }
     }
-    if transfer.stop.is_asked() { Err(Failure::new("interrupted; what was copied whole stays")) } else { Ok(()) }
+    if transfer.stop.is_asked() {
+        Err(Failure::new("interrupted; what was copied whole stays"))
+    } else {
+        Ok(())
+    }
 }
 
 fn work(transfer: Transfer<'_>, receiver: &Mutex<Receiver<Item>>) {

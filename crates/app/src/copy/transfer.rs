@@ -29,7 +29,10 @@ struct Part<'a> {
 impl Drop for Part<'_> {
     fn drop(&mut self) {
         if !self.placed && self.tree.remove(&self.path).is_err() {
-            eprintln!("vazao: {}: could not be removed; it is the unfinished part of a copy", self.tree.show(&self.path));
+            eprintln!(
+                "vazao: {}: could not be removed; it is the unfinished part of a copy",
+                self.tree.show(&self.path)
+            );
         }
     }
 }
@@ -52,7 +55,9 @@ pub(crate) struct Transfer<'a> {
 /// `.NAME.vazao-XXXXXXXX.part` beside `path`, cut to fit the limit of names.
 fn part_path(path: &[u8]) -> Outcome<Vec<u8>> {
     let mut random = [0; 4];
-    getrandom::fill(&mut random).map_err(|e| std::io::Error::other(e.to_string())).at("taking a random name")?;
+    getrandom::fill(&mut random)
+        .map_err(|e| std::io::Error::other(e.to_string()))
+        .at("taking a random name")?;
     let tail = format!(".vazao-{:08x}{PART_SUFFIX}", u32::from_le_bytes(random));
     let (directory, name) = split(path);
     let kept = name.len().min(NAME_BYTES_MAX - tail.len() - 1);
@@ -104,7 +109,12 @@ impl Transfer<'_> {
     }
 
     /// Hands out every chunk of data with its offset; returns the file's length.
-    fn read_all(&self, source: &dyn Source, take: &mut dyn FnMut() -> Outcome<Vec<u8>>, give: &mut dyn FnMut(Vec<u8>, usize, u64) -> Outcome) -> Outcome<u64> {
+    fn read_all(
+        &self,
+        source: &dyn Source,
+        take: &mut dyn FnMut() -> Outcome<Vec<u8>>,
+        give: &mut dyn FnMut(Vec<u8>, usize, u64) -> Outcome,
+    ) -> Outcome<u64> {
         let mut offset = 0;
         while let Some((start, end)) = source.next_data(offset)? {
             offset = start;
@@ -175,14 +185,25 @@ impl Transfer<'_> {
         })
     }
 
-    fn reading(&self, source: &dyn Source, empty: &Receiver<Vec<u8>>, full: &SyncSender<(Vec<u8>, usize, u64)>) -> Outcome<u64> {
+    fn reading(
+        &self,
+        source: &dyn Source,
+        empty: &Receiver<Vec<u8>>,
+        full: &SyncSender<(Vec<u8>, usize, u64)>,
+    ) -> Outcome<u64> {
         let ended = || Failure::new("the writing side ended");
         let mut take = || empty.recv().map_err(|_| ended());
         let mut give = |buffer, count, offset| full.send((buffer, count, offset)).map_err(|_| ended());
         self.read_all(source, &mut take, &mut give)
     }
 
-    fn writing(&self, sink: &dyn Sink, full: Receiver<(Vec<u8>, usize, u64)>, empty: Sender<Vec<u8>>, skip_zeros: bool) -> Outcome {
+    fn writing(
+        &self,
+        sink: &dyn Sink,
+        full: Receiver<(Vec<u8>, usize, u64)>,
+        empty: Sender<Vec<u8>>,
+        skip_zeros: bool,
+    ) -> Outcome {
         for (buffer, count, offset) in full {
             self.write(sink, &buffer[..count], offset, skip_zeros)?;
             // Nobody takes it back once the reader has ended.

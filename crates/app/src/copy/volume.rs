@@ -34,7 +34,8 @@ impl VolumeTree {
     /// The directory a path lies in, and its name there.
     fn parent<'p>(&self, path: &'p [u8]) -> Outcome<(InodeId, &'p [u8])> {
         let (directory, name) = split(path);
-        let remembered = self.directories.lock().unwrap_or_else(PoisonError::into_inner).get(directory).copied();
+        let remembered =
+            self.directories.lock().unwrap_or_else(PoisonError::into_inner).get(directory).copied();
         if let Some(inode) = remembered {
             return Ok((inode, name));
         }

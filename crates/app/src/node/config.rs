@@ -142,7 +142,9 @@ impl NodeConfig {
             return Err("role data needs a section [data] with targets = [\"…\"]".to_owned());
         }
         if !self.has(RoleName::Meta) && self.metadata.is_empty() {
-            return Err("metadata is empty; write metadata = [\"host:port\"] of the metadata service".to_owned());
+            return Err(
+                "metadata is empty; write metadata = [\"host:port\"] of the metadata service".to_owned()
+            );
         }
         if let Some(reserve) = self.data.as_ref().and_then(|data| data.reserve.as_ref()) {
             crate::format::parse_size(reserve).map_err(|e| format!("reserve: {e}"))?;
@@ -175,7 +177,8 @@ mod tests {
     fn relative_paths_start_at_the_file() {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let file = directory.path().join("node.toml");
-        fs::write(&file, format!("{DATA}key_file = \"k\"\n[data]\ntargets = [\"t\", \"/abs\"]\n")).expect("written");
+        fs::write(&file, format!("{DATA}key_file = \"k\"\n[data]\ntargets = [\"t\", \"/abs\"]\n"))
+            .expect("written");
         let config = NodeConfig::load(&file).expect("valid");
         assert_eq!(config.key_file, Some(directory.path().join("k")));
         let targets = config.data.map(|data| data.targets);
@@ -184,7 +187,8 @@ mod tests {
 
     #[test]
     fn what_is_written_is_read_again() {
-        let config: NodeConfig = toml::from_str(&format!("{DATA}[data]\ntargets = [\"t\"]\n")).expect("valid");
+        let config: NodeConfig =
+            toml::from_str(&format!("{DATA}[data]\ntargets = [\"t\"]\n")).expect("valid");
         let directory = tempfile::tempdir().expect("a temporary directory");
         let file = directory.path().join("node.toml");
         config.save(&file).expect("saved");

@@ -85,9 +85,10 @@ pub(crate) fn run(config: &NodeConfig, settings: &Settings) -> Outcome {
     });
     node.meta.iter().for_each(|meta| router.meta.fill(Arc::clone(meta) as Arc<dyn Service>));
     node.data.iter().for_each(|data| router.data.fill(Arc::clone(data) as Arc<dyn Service>));
-    let metrics = config.metrics.as_deref().map(|at| {
-        metrics::serve(at, config.other_port_if_taken, Arc::clone(&node) as Arc<dyn Observed>)
-    });
+    let metrics = config
+        .metrics
+        .as_deref()
+        .map(|at| metrics::serve(at, config.other_port_if_taken, Arc::clone(&node) as Arc<dyn Observed>));
     let metrics = metrics.transpose()?.map(|address| address.to_string());
     info!(name = config.name, %address, "serving");
     let threads = start_threads(&node, config, &advertised)?;
@@ -132,16 +133,26 @@ fn key(config: &NodeConfig, settings: &Settings) -> Outcome<ClusterKey> {
     }
 }
 
-fn open_meta(config: &NodeConfig, address: &str, clock: &Arc<dyn Clock>) -> Outcome<Option<Arc<MetaService>>> {
+fn open_meta(
+    config: &NodeConfig,
+    address: &str,
+    clock: &Arc<dyn Clock>,
+) -> Outcome<Option<Arc<MetaService>>> {
     let Some(section) = config.meta.as_ref().filter(|_| config.has(RoleName::Meta)) else { return Ok(None) };
     let options =
         MetaOptions { name: config.name.clone(), address: address.to_owned(), ..MetaOptions::default() };
     let opened = MetaService::open(disk(&section.directory)?, options, Arc::clone(clock));
     let shown = section.directory.display();
-    opened.map(Some).map_err(|error| Failure::new(format!("node {}: metadata in {shown}: {error}", config.name)))
+    opened
+        .map(Some)
+        .map_err(|error| Failure::new(format!("node {}: metadata in {shown}: {error}", config.name)))
 }
 
-fn open_data(config: &NodeConfig, address: &str, clock: &Arc<dyn Clock>) -> Outcome<Option<Arc<DataService>>> {
+fn open_data(
+    config: &NodeConfig,
+    address: &str,
+    clock: &Arc<dyn Clock>,
+) -> Outcome<Option<Arc<DataService>>> {
     let Some(section) = config.data.as_ref().filter(|_| config.has(RoleName::Data)) else { return Ok(None) };
     let options = vazao_store::Options {
         name: config.name.clone(),

@@ -6,6 +6,8 @@ use serde::{Deserialize, Serialize};
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Seek, Write};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
+use vazao_meter::Clock;
 
 /// A held lock file; the lock ends with the process however that ends.
 #[derive(Debug)]
@@ -38,23 +40,65 @@ impl Drop for Lock {
     }
 }
 
-/// The process that holds a lock file; `None` when nobody does.
+/// The process that holds a lock file; `None` when nobody does. A process that is just starting or ending holds the lock
+/// for a moment without being named by it, or with its last threads only: that moment is waited for.
 pub(crate) fn holder(path: &Path) -> Outcome<Option<u32>> {
+    let clock = vazao_meter::SystemClock;
+    let deadline_ns = clock.now_ns() + CHANGING_MS_MAX * 1_000_000;
+    loop {
+        match held(path)? {
+            Held::Free => return Ok(None),
+            Held::By(pid) if runs(pid) => return Ok(Some(pid)),
+            Held::By(_) | Held::Changing if clock.now_ns() < deadline_ns => clock.sleep(CHANGING_POLL),
+            Held::By(pid) => {
+                let shown = path.display();
+                return Err(Failure::new(format!(
+                    "{shown}: held by process {pid}, which does not end; look at it with ps"
+                )));
+            }
+            Held::Changing => {
+                let shown = path.display();
+                return Err(Failure::new(format!(
+                    "{shown}: held by a process that it does not name; find it with fuser"
+                )));
+            }
+        }
+    }
+}
+
+/// A process that is starting or ending has got there within this time.
+const CHANGING_MS_MAX: u64 = 5_000;
+
+/// How often one looks meanwhile.
+const CHANGING_POLL: Duration = Duration::from_millis(2);
+
+enum Held {
+    Free,
+    By(u32),
+    Changing,
+}
+
+fn held(path: &Path) -> Outcome<Held> {
     let shown = path.display();
     let mut file = match File::open(path) {
         Ok(file) => file,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Held::Free),
         Err(error) => return Err(error).at(&shown),
     };
     match flock(&file, FlockOperation::NonBlockingLockShared) {
-        Ok(()) => return Ok(None),
+        Ok(()) => return Ok(Held::Free),
         Err(rustix::io::Errno::WOULDBLOCK) => {}
         Err(error) => return Err(error).at(&shown),
     }
     let mut text = String::new();
     file.read_to_string(&mut text).at(&shown)?;
-    let pid = text.trim().parse();
-    pid.map(Some).map_err(|_| Failure::new(format!("{shown}: held, but names no process; try again")))
+    Ok(text.trim().parse().map_or(Held::Changing, Held::By))
+}
+
+/// False for a process that is gone or has ended but for its last threads.
+fn runs(pid: u32) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit_once(") ").is_some_and(|(_, state)| !state.starts_with(['Z', 'X']))
 }
 
 /// What a running node tells.
@@ -71,7 +115,8 @@ pub(crate) struct Notice {
 impl Notice {
     /// Writes it, whole or not at all.
     pub(crate) fn save(&self, path: &Path) -> Outcome {
-        let text = serde_json::to_string(self).map_err(|e| Failure::new(format!("{}: {e}", path.display())))?;
+        let text =
+            serde_json::to_string(self).map_err(|e| Failure::new(format!("{}: {e}", path.display())))?;
         replace(path, &format!("{text}\n"))
     }
 

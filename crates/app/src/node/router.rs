@@ -18,7 +18,9 @@ pub(crate) struct Slot {
 impl Slot {
     fn service(&self, role: &str) -> Result<&Arc<dyn Service>, Fault> {
         self.service.get().ok_or_else(|| match self.expected {
-            true => Fault::new(Code::Unavailable, format!("the {role} service of this node is still starting")),
+            true => {
+                Fault::new(Code::Unavailable, format!("the {role} service of this node is still starting"))
+            }
             false => Fault::new(Code::Unsupported, format!("this node has no {role} role")),
         })
     }
