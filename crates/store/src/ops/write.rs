@@ -85,7 +85,9 @@ impl Target {
             Mode::Blocking => self.enter()?,
         };
         self.write_segments(id, &mut body, offset, checksums, bytes, &pass, mode)?;
-        body.length = body.length.max(end);
+        if !bytes.is_empty() {
+            body.length = body.length.max(end);
+        }
         body.trim();
         Ok(body.length)
     }

@@ -1,1 +1,337 @@
-//! To come.
+//! Opening, registration, requests that wait, and what the server says about itself.
+
+use super::{Rig, address, options, pattern, start};
+use crate::{DataService, OpenError, Options};
+use proptest::prelude::*;
+use std::sync::{Arc, mpsc};
+use vazao_disk::{Disk, MemoryDisk, Open};
+use vazao_meter::{Clock, Exposition, ManualClock};
+use vazao_model::checksum::{first_mismatch, piece_checksums};
+use vazao_model::{Code, TargetId};
+use vazao_wire::service::{Answer, Deferred, Fault, Request, Responder, Service};
+use vazao_wire::{Method, proto};
+
+fn clock() -> Arc<ManualClock> {
+    Arc::new(ManualClock::default())
+}
+
+fn open(disks: &[&MemoryDisk], options: &Options) -> Result<Arc<DataService>, OpenError> {
+    let boot = |(i, disk): (usize, &&MemoryDisk)| (Arc::new(disk.boot()) as Arc<dyn Disk>, format!("/d{i}"));
+    DataService::open(disks.iter().enumerate().map(boot).collect(), options.clone(), clock())
+}
+
+fn response(cluster_id: u64, node: u32, targets: &[u32]) -> proto::RegisterNodeResponse {
+    proto::RegisterNodeResponse { cluster_id, node, targets: targets.to_vec(), epoch: 1 }
+}
+
+/// Takes an answer in whatever way it comes.
+#[derive(Default)]
+struct Catch {
+    answer: Option<Answer>,
+    deferred: Option<mpsc::Receiver<Answer>>,
+}
+
+impl Responder for Catch {
+    fn reply(&mut self, message: &[u8]) {
+        self.answer = Some(Ok((message.to_vec(), Vec::new())));
+    }
+
+    fn try_reply_with(
+        &mut self,
+        message: &[u8],
+        length: usize,
+        fill: &mut dyn FnMut(&mut [u8]) -> Result<bool, Fault>,
+    ) -> bool {
+        let mut attachment = vec![0xEE; length];
+        let filled = fill(&mut attachment);
+        if let Ok(false) = filled {
+            return false;
+        }
+        self.answer = Some(filled.map(|_| (message.to_vec(), attachment)));
+        true
+    }
+
+    fn fail(&mut self, fault: &Fault) {
+        self.answer = Some(Err(fault.clone()));
+    }
+
+    fn defer(&mut self) -> Deferred {
+        let (done, wait) = mpsc::channel();
+        self.deferred = Some(wait);
+        Deferred::new(move |answer| drop(done.send(answer)))
+    }
+}
+
+/// Sends a request; returns the answer and whether it was deferred.
+fn send(
+    service: &DataService,
+    method: Method,
+    message: &impl prost::Message,
+    attachment: &[u8],
+) -> (Answer, bool) {
+    let message = message.encode_to_vec();
+    let mut catch = Catch::default();
+    let request = Request { method, id: 1, message: &message, attachment, deadline_ns: u64::MAX };
+    service.handle(request, &mut catch);
+    match (catch.answer, catch.deferred) {
+        (Some(answer), None) => (answer, false),
+        (None, Some(wait)) => (wait.recv().expect("is answered"), true),
+        _ => panic!("exactly one answer"),
+    }
+}
+
+fn write_request(inode: u64, bytes: &[u8], sync: bool) -> proto::WriteRequest {
+    let checksums = piece_checksums(0, bytes);
+    proto::WriteRequest { object: Some(address(inode)), offset: 0, checksums, sync }
+}
+
+fn pooled() -> (MemoryDisk, Arc<DataService>) {
+    let disk = MemoryDisk::new(1);
+    let service = start(&disk, &Options { inline: false, ..options() }, &clock()).expect("opens");
+    (disk, service)
+}
+
+#[test]
+fn a_cached_read_and_a_plain_overwrite_are_answered_at_once_and_the_rest_later() {
+    let (disk, service) = pooled();
+    let bytes = pattern(1, 200_000);
+    let read = proto::ReadRequest { object: Some(address(1)), offset: 100, length: 150_000 };
+    let (answer, deferred) = send(&service, Method::Write, &write_request(1, &bytes, false), &bytes);
+    assert!(answer.is_ok() && deferred, "a new object is created by the pool");
+    let (answer, deferred) = send(&service, Method::Write, &write_request(1, &bytes, false), &bytes);
+    assert!(answer.is_ok() && !deferred);
+    let (answer, deferred) = send(&service, Method::Read, &read, &[]);
+    assert!(answer.expect("reads").1 == bytes[100..150_100] && !deferred);
+    disk.set_cached(false);
+    let (answer, deferred) = send(&service, Method::Read, &read, &[]);
+    let (message, attachment) = answer.expect("reads");
+    assert!(attachment == bytes[100..150_100] && deferred);
+    let response: proto::ReadResponse = prost::Message::decode(message.as_slice()).expect("decodes");
+    assert_eq!(first_mismatch(100, &attachment, &response.checksums), None);
+    let (answer, deferred) =
+        send(&service, Method::Write, &write_request(1, &bytes[..10], false), &bytes[..10]);
+    assert!(answer.is_ok() && deferred, "a part of a block needs the old bytes");
+    let (answer, deferred) = send(&service, Method::Write, &write_request(1, &bytes, true), &bytes);
+    assert!(answer.is_ok() && deferred);
+}
+
+#[test]
+fn more_work_than_the_pool_may_queue_is_refused_as_overload() {
+    let disk = MemoryDisk::new(1);
+    let limits = Options { inline: false, workers: 1, queued_requests_max: 2, ..options() };
+    let service = start(&disk, &limits, &clock()).expect("opens");
+    let object = service.targets[0].cache.get((&address(1)).into());
+    let held = object.write(&service.targets[0]);
+    let stat = proto::StatObjectRequest { object: Some(address(1)) };
+    let mut catches: Vec<Catch> = (0..3).map(|_| Catch::default()).collect();
+    for catch in &mut catches {
+        let message = prost::Message::encode_to_vec(&stat);
+        let request = Request {
+            method: Method::StatObject,
+            id: 1,
+            message: &message,
+            attachment: &[],
+            deadline_ns: u64::MAX,
+        };
+        service.handle(request, catch);
+    }
+    let refused = catches[2].answer.take().expect("at once").expect_err("too much");
+    assert_eq!(refused.code, Code::Overloaded);
+    drop(held);
+    for catch in &catches[..2] {
+        assert!(catch.deferred.as_ref().expect("queued").recv().expect("answered").is_ok());
+    }
+}
+
+#[test]
+fn sync_and_removal_reach_the_targets_of_all_objects() {
+    let disks = [MemoryDisk::new(1), MemoryDisk::new(2)];
+    let service = open(&[&disks[0], &disks[1]], &Options { inline: false, ..options() }).expect("opens");
+    service.set_registration(&response(7, 1, &[4, 5])).expect("fits");
+    let on = |target: u32, inode| proto::ObjectAddress { target, ..address(inode) };
+    let bytes = pattern(1, 1000);
+    for target in [4, 5] {
+        let request = proto::WriteRequest { object: Some(on(target, 1)), ..write_request(1, &bytes, false) };
+        send(&service, Method::Write, &request, &bytes).0.expect("writes");
+    }
+    let objects = vec![on(4, 1), on(5, 1), on(5, 2)];
+    let (answer, _) =
+        send(&service, Method::SyncObjects, &proto::SyncObjectsRequest { objects: objects.clone() }, &[]);
+    answer.expect("syncs");
+    let (answer, _) = send(&service, Method::RemoveObjects, &proto::RemoveObjectsRequest { objects }, &[]);
+    let removed: proto::RemoveObjectsResponse =
+        prost::Message::decode(answer.expect("removes").0.as_slice()).expect("decodes");
+    assert_eq!(removed.removed, 2);
+    let objects = vec![on(4, 1), on(6, 1)];
+    let (answer, _) = send(&service, Method::SyncObjects, &proto::SyncObjectsRequest { objects }, &[]);
+    assert_eq!(answer.expect_err("no such target").code, Code::WrongTarget);
+}
+
+#[test]
+fn ids_given_at_registration_are_kept() {
+    let disks = [MemoryDisk::new(1), MemoryDisk::new(2)];
+    let service = open(&[&disks[0], &disks[1]], &options()).expect("opens");
+    let request = service.registration();
+    assert_eq!((request.cluster_id, request.node), (0, 0));
+    assert!(request.targets.iter().all(|t| t.id == 0 && t.capacity_bytes > 0));
+    service.set_registration(&response(7, 3, &[11, 12])).expect("fits");
+    for wrong in
+        [response(8, 3, &[11, 12]), response(7, 3, &[11]), response(7, 3, &[11, 13]), response(0, 0, &[])]
+    {
+        assert_eq!(service.set_registration(&wrong).expect_err("wrong").code, Code::BadRequest);
+    }
+    disks.iter().for_each(MemoryDisk::crash);
+    let service = open(&[&disks[0], &disks[1]], &options()).expect("opens");
+    assert_eq!(service.target_ids(), [TargetId(11), TargetId(12)]);
+    let request = service.registration();
+    assert_eq!((request.cluster_id, request.node), (7, 3));
+}
+
+#[test]
+fn a_directory_that_is_not_this_clusters_empty_or_ours_is_refused_with_its_reason() {
+    let refusal = |disks: &[&MemoryDisk], options: &Options| {
+        disks.iter().for_each(|disk| disk.kill());
+        open(disks, options).expect_err("refused").to_string()
+    };
+    let (a, b) = (MemoryDisk::new(1), MemoryDisk::new(2));
+    open(&[&a], &options()).expect("opens").set_registration(&response(7, 1, &[1])).expect("fits");
+    open(&[&b], &options()).expect("opens").set_registration(&response(8, 1, &[1])).expect("fits");
+    assert!(refusal(&[&a, &b], &options()).contains("/d1 belongs to cluster 0000000000000008"));
+    let expecting = Options { cluster_id: Some(9), ..options() };
+    assert!(refusal(&[&a], &expecting).contains("belongs to cluster 0000000000000007"));
+    let other_chunks = Options { chunk_bytes: 65536, ..options() };
+    assert!(refusal(&[&a], &other_chunks).contains("chunks of 262144 bytes"));
+    let full = MemoryDisk::new(3);
+    full.open("photo.jpg", Open::Create).expect("creates");
+    assert!(refusal(&[&full], &options()).contains("\"photo.jpg\" but no TARGET file"));
+    a.remove("TARGET").expect("is there");
+    a.create_directory("objects/00").expect("creates");
+    assert!(refusal(&[&a], &options()).contains("\"objects\" but no TARGET file"));
+    b.corrupt("TARGET", 30, 1).expect("is there");
+    assert!(refusal(&[&b], &options()).contains("/d0/TARGET is damaged"));
+}
+
+#[test]
+fn two_servers_cannot_have_one_directory() {
+    let disk = MemoryDisk::new(1);
+    let _first = open(&[&disk], &options()).expect("opens");
+    let refused = open(&[&disk], &options()).expect_err("is in use");
+    assert!(refused.to_string().contains("in use by another process"), "{refused}");
+}
+
+#[test]
+fn a_crash_at_any_point_of_formatting_leaves_a_directory_that_opens() {
+    for count in 0..40 {
+        for seed in 0..5 {
+            let disk = MemoryDisk::new(seed);
+            disk.fail_after(count, std::io::ErrorKind::Other);
+            let _ = open(&[&disk], &options());
+            disk.clear_faults();
+            disk.crash();
+            open(&[&disk], &options())
+                .unwrap_or_else(|e| panic!("after {count} operations, seed {seed}: {e}"));
+        }
+    }
+}
+
+#[test]
+fn a_damaged_state_file_is_refused() {
+    let disk = MemoryDisk::new(1);
+    drop(open(&[&disk], &options()).expect("opens"));
+    disk.corrupt("STATE", 20, 1).expect("is there");
+    disk.corrupt("STATE", 4096 + 20, 1).expect("is there");
+    let refused = open(&[&disk], &options()).expect_err("damaged");
+    assert!(refused.to_string().contains("/d0/STATE is damaged"), "{refused}");
+}
+
+#[test]
+fn a_stopped_server_says_so() {
+    let rig = Rig::new(1);
+    rig.write(1, 0, b"x").expect("writes");
+    rig.service.close();
+    assert_eq!(rig.read(1, 0, 1).expect_err("stopped").code, Code::Unavailable);
+}
+
+#[test]
+fn requests_are_counted_and_exposed() {
+    let rig = Rig::new(1);
+    rig.write(1, 0, &pattern(1, 1000)).expect("writes");
+    rig.read(1, 0, 600).expect("reads");
+    rig.read(1, u64::MAX, 600).expect_err("refused");
+    let mut out = Exposition::new();
+    rig.service.expose(&mut out);
+    let text = out.finish();
+    for line in [
+        "vazao_data_requests_total{method=\"Read\"} 2",
+        "vazao_data_failures_total{method=\"Read\"} 1",
+        "vazao_data_bytes_total{direction=\"read\"} 600",
+        "vazao_data_bytes_total{direction=\"write\"} 1000",
+        "vazao_data_open_chunks 1",
+    ] {
+        assert!(text.contains(line), "{line} in {text}");
+    }
+}
+
+#[test]
+fn no_more_files_stay_open_than_allowed() {
+    let rig = Rig::new(1);
+    for inode in 0..50 {
+        rig.write(inode, 0, &pattern(inode, 100)).expect("writes");
+        assert!(rig.service.targets[0].cache.open_chunks() <= 7);
+    }
+    for inode in 0..50 {
+        assert_eq!(rig.read_all(inode).expect("reads"), Some(pattern(inode, 100)));
+    }
+    let mut inodes = rig.list(7).expect("lists");
+    inodes.sort_unstable();
+    assert_eq!(inodes, (0..50).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_read_only_workload_writes_nothing() {
+    let mut rig = Rig::new(1);
+    rig.write(1, 0, &pattern(1, 1000)).expect("writes");
+    rig.service.close();
+    rig.restart();
+    let before = rig.disk.operations();
+    rig.read_all(1).expect("reads");
+    rig.checkpoint();
+    let after = rig.disk.operations();
+    assert_eq!((before.writes, before.syncs), (after.writes, after.syncs));
+}
+
+#[test]
+fn overwriting_a_marked_region_and_new_objects_cost_no_sync() {
+    let rig = Rig::new(1);
+    rig.write(1, 0, &pattern(1, 1000)).expect("writes");
+    let before = rig.disk.operations().syncs;
+    for inode in 1..20 {
+        rig.write(inode, 500, &pattern(2, 5000)).expect("writes");
+    }
+    assert_eq!(rig.disk.operations().syncs, before);
+    rig.checkpoint();
+    let before = rig.disk.operations().syncs;
+    rig.write(1, 500, &pattern(2, 5000)).expect("writes");
+    assert_eq!(rig.disk.operations().syncs, before + 2, "the epoch is announced, the region is marked");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 3000, ..ProptestConfig::default() })]
+
+    #[test]
+    fn messages_full_of_anything_never_panic(
+        method in proptest::sample::select(Method::ALL), message in proptest::collection::vec(any::<u8>(), 0..60),
+        attachment in proptest::collection::vec(any::<u8>(), 0..60),
+    ) {
+        thread_local! {
+            static RIG: Rig = Rig::new(1);
+        }
+        RIG.with(|rig| {
+            let mut catch = Catch::default();
+            let deadline_ns = rig.clock.now_ns() + 1;
+            let request = Request { method, id: 1, message: &message, attachment: &attachment, deadline_ns };
+            rig.service.handle(request, &mut catch);
+            assert!(catch.answer.is_some());
+        });
+    }
+}
