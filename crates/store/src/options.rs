@@ -1,7 +1,7 @@
 //! How a data server behaves.
 
 use vazao_model::Role;
-use vazao_model::limits::{BLOCK_BYTES, CHUNK_BYTES};
+use vazao_model::limits::{BLOCK_BYTES, BYTES_IN_FLIGHT_MAX, CHUNK_BYTES};
 
 /// Settings of a data server.
 #[derive(Clone, Debug)]
@@ -46,7 +46,8 @@ impl Default for Options {
             checkpoint_ms: 20_000,
             workers: 4,
             queued_requests_max: 256,
-            queued_bytes_max: 8 << 20,
+            // One connection alone is never refused.
+            queued_bytes_max: BYTES_IN_FLIGHT_MAX as usize,
             chunk_bytes: CHUNK_BYTES,
         }
     }

@@ -95,7 +95,6 @@ impl Target {
     }
 
     /// Collects the checksum of each piece; reads and verifies the blocks of which only a part is wanted.
-    #[allow(clippy::too_many_arguments, reason = "the request and the places for the results")]
     fn gather(
         &self,
         id: ObjectId,
@@ -137,7 +136,6 @@ impl Target {
     }
 
     /// Reads a block into `edge`, padded with zeros, and compares it with its entry.
-    #[allow(clippy::too_many_arguments, reason = "the block, and the place for it")]
     fn verify_block(
         &self,
         id: ObjectId,
@@ -217,7 +215,6 @@ impl Target {
     }
 
     /// Reads a part of a file of a chunk. A sidecar that is too short stands for zeros; the data must be there.
-    #[allow(clippy::too_many_arguments, reason = "the file, and the part of it")]
     pub(crate) fn read_file(
         &self,
         id: ObjectId,

@@ -105,7 +105,6 @@ impl Target {
         }
     }
 
-    #[allow(clippy::too_many_arguments, reason = "the request, the object and the leave to write")]
     fn write_segments(
         &self,
         id: ObjectId,
@@ -129,7 +128,6 @@ impl Target {
         Ok(())
     }
 
-    #[allow(clippy::too_many_arguments, reason = "the request, the object and the leave to write")]
     fn write_segment(
         &self,
         id: ObjectId,
@@ -169,7 +167,6 @@ impl Target {
     }
 
     /// The entries of the blocks that a segment touches, as they will be after it.
-    #[allow(clippy::too_many_arguments, reason = "the request and the place for the result")]
     fn new_entries<'e>(
         &self,
         id: ObjectId,
@@ -199,7 +196,6 @@ impl Target {
     }
 
     /// The entry of a block after a part of it is replaced by bytes with `checksum`.
-    #[allow(clippy::too_many_arguments, reason = "the piece, and where it lies")]
     fn changed_entry(
         &self,
         id: ObjectId,

@@ -62,7 +62,6 @@ pub(crate) fn data_path(inode: u64, chunk: u64) -> String {
     names::path((&address(inode)).into(), chunk, Part::Data)
 }
 
-#[allow(dead_code)]
 /// Path of a chunk's sidecar.
 pub(crate) fn sums_path(inode: u64, chunk: u64) -> String {
     names::path((&address(inode)).into(), chunk, Part::Sums)
