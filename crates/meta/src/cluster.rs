@@ -288,7 +288,10 @@ impl Cluster {
             }
         }
         if usable.is_empty() {
-            return Err(Fault::new(Code::NoSpace, self.why_none_serves(now_ns)));
+            // A silent node may only be late: after a start of this service all of them are, until they report.
+            let may_come = self.targets.values().any(|held| !self.is_up(held.node, now_ns));
+            let code = if may_come { Code::Unavailable } else { Code::NoSpace };
+            return Err(Fault::new(code, self.why_none_serves(now_ns)));
         }
         usable.sort_unstable();
         let first = (inode.0 % usable.len() as u64) as usize;

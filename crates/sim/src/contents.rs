@@ -6,6 +6,8 @@
 pub struct Contents {
     /// The durable version first, the newest last. Never empty.
     versions: Vec<Vec<u8>>,
+    /// Where changes since then ended: a file whose length was rolled back under a writer ends there.
+    ends: Vec<u64>,
     /// The newest version may not be what is there.
     is_uncertain: bool,
 }
@@ -16,7 +18,7 @@ pub const VERSIONS_MAX: usize = 24;
 impl Contents {
     /// The contents of a new file, which is not durable yet.
     pub fn new() -> Contents {
-        Contents { versions: vec![Vec::new()], is_uncertain: false }
+        Contents { versions: vec![Vec::new()], ends: Vec::new(), is_uncertain: false }
     }
 
     /// The newest version.
@@ -39,8 +41,9 @@ impl Contents {
         self.versions.len()
     }
 
-    /// Adds a version.
-    pub fn change(&mut self, act: impl FnOnce(&mut Vec<u8>)) {
+    /// Adds a version that differs from the one before until `end`.
+    pub fn change(&mut self, end: u64, act: impl FnOnce(&mut Vec<u8>)) {
+        self.ends.push(end);
         let mut newest = self.newest().to_vec();
         act(&mut newest);
         self.versions.push(newest);
@@ -55,6 +58,7 @@ impl Contents {
     pub fn synced(&mut self) {
         if self.is_certain() {
             self.versions.drain(..self.versions.len() - 1);
+            self.ends.clear();
         }
     }
 
@@ -65,7 +69,7 @@ impl Contents {
 
     /// This is what is there, durably.
     pub fn settle(&mut self, bytes: Vec<u8>) {
-        *self = Contents { versions: vec![bytes], is_uncertain: false };
+        *self = Contents { versions: vec![bytes], ends: Vec::new(), is_uncertain: false };
     }
 
     /// True when `bytes` may be there. In doubt, each byte is that of some version, or zero.
@@ -79,9 +83,10 @@ impl Contents {
             .all(|(at, byte)| *byte == 0 || self.versions.iter().any(|version| version.get(at) == Some(byte)))
     }
 
-    /// The lengths that it has had since the last fsync, the newest first.
+    /// The lengths that it may have after a fault, the newest first.
     pub fn sizes_ever(&self) -> Vec<u64> {
-        self.versions.iter().rev().map(|version| version.len() as u64).collect()
+        let lengths = self.versions.iter().rev().map(|version| version.len() as u64);
+        lengths.chain(self.ends.iter().copied()).collect()
     }
 }
 
@@ -92,8 +97,8 @@ mod tests {
     #[test]
     fn only_the_newest_version_is_allowed_until_there_is_doubt() {
         let mut contents = Contents::new();
-        contents.change(|bytes| bytes.extend_from_slice(b"one"));
-        contents.change(|bytes| bytes[..3].copy_from_slice(b"two"));
+        contents.change(3, |bytes| bytes.extend_from_slice(b"one"));
+        contents.change(3, |bytes| bytes[..3].copy_from_slice(b"two"));
         assert!(contents.allows(b"two") && !contents.allows(b"one"));
         contents.doubt();
         assert!(contents.allows(b"one") && contents.allows(b"twe") && contents.allows(b"\0\0o"));
@@ -103,11 +108,11 @@ mod tests {
     #[test]
     fn what_was_synced_cannot_be_lost() {
         let mut contents = Contents::new();
-        contents.change(|bytes| bytes.push(1));
+        contents.change(3, |bytes| bytes.push(1));
         contents.synced();
         contents.lose_power();
         assert!(contents.allows(&[1]) && !contents.allows(&[]) && !contents.allows(&[0]));
-        contents.change(|bytes| bytes.push(2));
+        contents.change(3, |bytes| bytes.push(2));
         contents.lose_power();
         assert!(contents.allows(&[1, 0]) && contents.allows(&[1]));
     }

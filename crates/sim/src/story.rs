@@ -430,7 +430,7 @@ impl Story {
         let answer = self.handles[index].file.write_at(&bytes, offset);
         let end = offset as usize + length;
         if length > 0 {
-            self.contents.entry(inode).or_default().change(|contents| {
+            self.contents.entry(inode).or_default().change(end as u64, |contents| {
                 contents.resize(contents.len().max(end), 0);
                 contents[offset as usize..end].copy_from_slice(&bytes);
             });
@@ -448,7 +448,7 @@ impl Story {
         };
         self.note(format!("set length of {inode} to {length}"));
         let answer = self.handles[index].file.set_length(length as u64);
-        self.contents.entry(inode).or_default().change(|contents| contents.resize(length, 0));
+        self.contents.entry(inode).or_default().change(length as u64, |contents| contents.resize(length, 0));
         self.after_file_operation(index, answer);
     }
 

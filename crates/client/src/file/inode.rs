@@ -15,6 +15,9 @@ use vazao_wire::service::Fault;
 /// How long a thread that waits for another one's request sleeps before it looks again.
 const TURN_WAIT: Duration = Duration::from_millis(50);
 
+/// Failed ranges kept apart; beyond that everything between them counts as failed too.
+const LOST_RANGES_MAX: usize = 64;
+
 /// An inode that has at least one handle.
 pub(crate) struct OpenInode {
     pub(crate) core: Arc<Core>,
@@ -103,6 +106,8 @@ pub(crate) struct State {
     /// The last failure of a write that nobody was waiting for, and how many there were.
     failure: Option<Error>,
     failure_count: u64,
+    /// Ranges whose last write failed: what is there is not what was written.
+    lost: Vec<Range<u64>>,
 }
 
 /// An inode as an open, a create or a commit shows it.
@@ -159,6 +164,7 @@ impl State {
             absorbed_at: fresh_at,
             failure: None,
             failure_count: 0,
+            lost: Vec::new(),
         }
     }
 
@@ -211,10 +217,32 @@ impl State {
         self.flights.range(..before).find(|(_, f)| overlap(&f.run.range, range)).map(|(id, _)| *id)
     }
 
-    /// Remembers the failure of a write that nobody was waiting for.
-    pub(crate) fn note_failure(&mut self, error: Error) {
+    /// Remembers the failure of a write of `range` that nobody was waiting for.
+    pub(crate) fn note_failure(&mut self, range: Range<u64>, error: Error) {
         self.failure = Some(error);
         self.failure_count += 1;
+        self.forgive(&range);
+        self.lost.push(range);
+        if self.lost.len() > LOST_RANGES_MAX {
+            let start = self.lost.iter().map(|range| range.start).min().unwrap_or(0);
+            let end = self.lost.iter().map(|range| range.end).max().unwrap_or(0);
+            self.lost = vec![start..end];
+        }
+    }
+
+    /// What is in `range` is now as it was written.
+    pub(crate) fn forgive(&mut self, range: &Range<u64>) {
+        let without = |lost: Range<u64>| {
+            let before = lost.start..lost.end.min(range.start);
+            let after = lost.start.max(range.end)..lost.end;
+            [before, after].into_iter().filter(|rest| rest.start < rest.end)
+        };
+        self.lost = std::mem::take(&mut self.lost).into_iter().flat_map(without).collect();
+    }
+
+    /// The failure because of which bytes in `range` are not what was written.
+    pub(crate) fn loss_within(&self, range: &Range<u64>) -> Option<&Error> {
+        self.lost.iter().any(|lost| overlap(lost, range)).then_some(self.failure.as_ref()).flatten()
     }
 
     /// How many failures there were, for handles to compare with what they have reported.

@@ -30,7 +30,10 @@ impl OpenInode {
         let asked_at = self.core.answers();
         let response = self.core.change_until::<op::Open>(request, deadline_ns)?;
         let fresh = FreshInode::new(response.inode, asked_at)?;
-        self.lock().uncommitted = Uncommitted::default();
+        let mut state = self.lock();
+        state.uncommitted = Uncommitted::default();
+        state.forgive(&(0..u64::MAX));
+        drop(state);
         self.absorb_open(fresh);
         Ok(())
     }
@@ -65,6 +68,7 @@ impl OpenInode {
         self.absorb(FreshInode::new(response.inode, asked_at)?);
         let mut state = self.lock();
         state.size = length;
+        state.forgive(&(length..u64::MAX));
         state.write_count += 1;
         if let Contents::Inline { bytes, .. } = &mut state.contents {
             bytes.truncate(usize::try_from(length).unwrap_or(usize::MAX));

@@ -124,6 +124,9 @@ impl OpenInode {
             if state.layout().is_none_or(|now| now.generation != layout.generation) || state.size < end {
                 continue;
             }
+            if let Some(error) = state.loss_within(&(offset..end)) {
+                return Err(error.clone());
+            }
             let view = View {
                 layout,
                 written_slots: state.written_slots,

@@ -261,11 +261,15 @@ impl OpenInode {
         let Some(flight) = state.flights.remove(&id) else { return };
         state.flight_bytes -= flight.run.memory_bytes();
         self.core.dirty_bytes.fetch_sub(flight.run.memory_bytes(), Ordering::Relaxed);
+        let range = flight.run.range.clone();
         match outcome {
-            Ok(()) => state.note_written(flight.slot),
+            Ok(()) => {
+                state.note_written(flight.slot);
+                state.forgive(&range);
+            }
             Err(error) => {
-                let range = &flight.run.range;
-                state.note_failure(error.about(format!("{}, bytes {}-{}", self.id, range.start, range.end)));
+                let place = format!("{}, bytes {}-{}", self.id, range.start, range.end);
+                state.note_failure(range, error.about(place));
             }
         }
     }

@@ -144,6 +144,27 @@ fn a_failed_write_is_told_once_to_each_handle() {
 }
 
 #[test]
+fn a_range_that_could_not_be_written_is_not_read_until_it_is_written_again() {
+    let cluster = Cluster::new(1);
+    let client = cluster.client();
+    let file = create(&client, "range");
+    let bytes = pattern(9, 100_000);
+    file.write_at(&bytes, 0).unwrap();
+    file.flush().unwrap();
+    cluster.data[0].fail_next(Method::Write, Code::NoSpace, 1);
+    file.write_at(b"lost", 50_000).unwrap();
+    let mut part = vec![0; 1000];
+    assert_eq!(file.read_at(&mut part, 49_500).unwrap_err().code, Code::NoSpace);
+    assert_eq!(file.read_at(&mut part, 50_004).unwrap(), 1000);
+    assert_eq!(part, bytes[50_004..51_004]);
+    assert_eq!(file.flush().unwrap_err().code, Code::NoSpace);
+    assert_eq!(file.read_at(&mut part, 49_500).unwrap_err().code, Code::NoSpace);
+    file.write_at(b"kept", 50_000).unwrap();
+    assert_eq!(file.read_at(&mut part, 49_500).unwrap(), 1000);
+    assert_eq!(part[500..504], *b"kept");
+}
+
+#[test]
 fn contents_that_could_not_move_to_objects_stay_where_they_were() {
     let cluster = Cluster::new(1);
     let client = cluster.client();
