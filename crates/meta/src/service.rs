@@ -116,9 +116,12 @@ impl MetaService {
         let engine = engine::open(&options.engine, engine_options)?;
         let volume = open_volume(&*engine, &random, &*clock)?;
         let bits = options.name_hash_bits.clamp(1, NAME_HASH_BITS);
+        let boot = numbers::count_boot(&*engine)?;
+        // The same seed must not give the same session ids after a restart.
+        let random = Random::new(options.seed.map(|seed| seed.rotate_left(32) ^ boot));
         let service = MetaService {
             names: NameHash::new(&volume.name_key, bits)?,
-            boot: numbers::count_boot(&*engine)?,
+            boot,
             numbers: InodeNumbers::open(&*engine)?,
             engine,
             clock,

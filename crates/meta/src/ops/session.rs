@@ -10,8 +10,9 @@ use crate::records::{InodeRecord, SessionRecord, TimeRecord};
 use crate::service::MetaService;
 use crate::sessions;
 use vazao_model::ids::ROOT;
-use vazao_model::{InodeId, SessionId, limits};
+use vazao_model::{Code, InodeId, SessionId, limits};
 use vazao_wire::proto;
+use vazao_wire::service::Fault;
 
 /// Inodes let go in one transaction, which keeps it below the engine's limit.
 const RELEASES_AT_ONCE: usize = 128;
@@ -29,6 +30,9 @@ pub(crate) fn open(
     let session = SessionId(service.random_number()?);
     let client: String = request.client.chars().take(CLIENT_BYTES_MAX / 4).collect();
     let (root, _) = service.transact(None, |context| {
+        if context.exists(&keys::session(session))? {
+            return Err(Fault::new(Code::Conflict, format!("session {session} exists already")));
+        }
         let opened = Some(TimeRecord::from(context.now));
         let record = SessionRecord { client: client.clone(), opened };
         context.write(keys::session(session), &record);

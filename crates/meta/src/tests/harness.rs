@@ -2,12 +2,14 @@
 
 use crate::{Background, MetaOptions, MetaService};
 use prost::Message;
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 use vazao_disk::{Disk, MemoryDisk};
 use vazao_meter::{Clock, ManualClock};
 use vazao_model::{Code, FileKind, InodeId, ids::ROOT};
 use vazao_wire::service::{Answer, Deferred, Fault, Request, Responder, Service};
-use vazao_wire::{Operation, op, proto};
+use vazao_wire::transport::{Buffer, Pending, Received, Transport};
+use vazao_wire::{Method, Operation, op, proto};
 
 /// Keeps the one answer.
 #[derive(Default)]
@@ -263,3 +265,72 @@ impl World {
 }
 
 pub(crate) const TOP: InodeId = ROOT;
+
+/// Object as a data server is asked to remove it: target, inode, generation, slot.
+pub(crate) type Removed = (u32, u64, u32, u32);
+
+/// Data servers that only remember what they removed.
+#[derive(Default)]
+pub(crate) struct Servers {
+    clock: Arc<ManualClock>,
+    down: Mutex<BTreeSet<String>>,
+    removed: Mutex<Vec<Removed>>,
+    calls: Mutex<u32>,
+}
+
+impl Servers {
+    pub(crate) fn set_down(&self, address: &str, down: bool) {
+        let mut all = self.down.lock().unwrap();
+        if down {
+            all.insert(address.to_owned())
+        } else {
+            all.remove(address)
+        };
+    }
+
+    pub(crate) fn removed(&self) -> Vec<Removed> {
+        self.removed.lock().unwrap().clone()
+    }
+
+    pub(crate) fn calls(&self) -> u32 {
+        *self.calls.lock().unwrap()
+    }
+}
+
+struct Answered(Result<Received, Fault>);
+
+impl Pending for Answered {
+    fn wait(self: Box<Self>) -> Result<Received, Fault> {
+        self.0
+    }
+
+    fn is_done(&self) -> bool {
+        true
+    }
+}
+
+impl Transport for Servers {
+    fn submit(
+        &self,
+        address: &str,
+        method: Method,
+        message: &[u8],
+        _attachment: &[u8],
+        _deadline_ns: u64,
+    ) -> Box<dyn Pending> {
+        assert_eq!(method, Method::RemoveObjects);
+        *self.calls.lock().unwrap() += 1;
+        if self.down.lock().unwrap().contains(address) {
+            return Box::new(Answered(Err(Fault::new(Code::Unreachable, address))));
+        }
+        let request = proto::RemoveObjectsRequest::decode(message).unwrap();
+        let objects = request.objects.iter().map(|o| (o.target, o.inode, o.generation, o.slot));
+        self.removed.lock().unwrap().extend(objects);
+        let message = proto::RemoveObjectsResponse::default().encode_to_vec();
+        Box::new(Answered(Ok(Received { message, attachment: Buffer::default(), service_us: 0 })))
+    }
+
+    fn clock(&self) -> Arc<dyn Clock> {
+        self.clock.clone()
+    }
+}

@@ -1,4 +1,11 @@
 //! Tests of the service: what every operation promises, over both engines.
 
+mod contents;
+mod crash;
+mod directories;
 mod harness;
+mod members;
+mod model;
 mod namespace;
+mod orphans;
+mod repetition;

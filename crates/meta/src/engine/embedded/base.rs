@@ -2,11 +2,13 @@
 
 use super::super::{EngineError, EngineResult, Pair, Position};
 use super::overlay::Overlay;
+use super::rewrite;
 use redb::{
     Database, Durability, ReadOnlyTable, ReadableDatabase, ReadableTable, StorageBackend, TableDefinition,
 };
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use vazao_disk::{Disk, DiskFile, Open};
 
@@ -22,7 +24,11 @@ const APPLIED: &str = "applied";
 const NO_PANIC: &str = "redb's panics are caught before this lock is left";
 
 /// A redb file on a disk.
-struct DiskBackend(Arc<dyn DiskFile>);
+struct DiskBackend {
+    file: Arc<dyn DiskFile>,
+    /// A sync failed: what the file holds is not what it shows.
+    unsure: Arc<AtomicBool>,
+}
 
 impl std::fmt::Debug for DiskBackend {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -32,32 +38,34 @@ impl std::fmt::Debug for DiskBackend {
 
 impl StorageBackend for DiskBackend {
     fn len(&self) -> io::Result<u64> {
-        self.0.length()
+        self.file.length()
     }
 
     fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
-        match self.0.read_at(out, offset)? {
+        match self.file.read_at(out, offset)? {
             length if length == out.len() => Ok(()),
             _ => Err(io::ErrorKind::UnexpectedEof.into()),
         }
     }
 
     fn set_len(&self, length: u64) -> io::Result<()> {
-        self.0.set_length(length)
+        self.file.set_length(length)
     }
 
     fn sync_data(&self) -> io::Result<()> {
-        self.0.sync()
+        self.file.sync().inspect_err(|_| self.unsure.store(true, Ordering::Relaxed))
     }
 
     fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
-        self.0.write_at(data, offset)
+        self.file.write_at(data, offset)
     }
 }
 
 /// The database; gone once closed.
 pub(super) struct Base {
+    disk: Arc<dyn Disk>,
     database: Mutex<Option<Database>>,
+    unsure: Arc<AtomicBool>,
 }
 
 /// One state of the checkpoint, which stays readable while the next one is written.
@@ -81,14 +89,19 @@ fn guarded<T>(what: &str, work: impl FnOnce() -> Result<T, redb::Error>) -> Engi
 
 impl Base {
     /// Opens the checkpoint, or creates an empty one.
-    pub(super) fn open(disk: &dyn Disk, how: Open, cache_bytes: usize) -> EngineResult<Base> {
+    pub(super) fn open(disk: &Arc<dyn Disk>, how: Open, cache_bytes: usize) -> EngineResult<Base> {
         let file = disk.open(BASE_FILE, how).map_err(|e| EngineError::io(BASE_FILE, e))?;
+        let unsure = Arc::new(AtomicBool::new(false));
+        let backend = DiskBackend { file, unsure: Arc::clone(&unsure) };
+        rewrite::set_unsure(&**disk)?;
         let database = guarded("opening", || {
             let mut builder = Database::builder();
             builder.set_cache_size(cache_bytes);
-            Ok(builder.create_with_backend(DiskBackend(file))?)
+            Ok(builder.create_with_backend(backend)?)
         })?;
-        Ok(Base { database: Mutex::new(Some(database)) })
+        let base = Base { disk: Arc::clone(disk), database: Mutex::new(Some(database)), unsure };
+        base.settle()?;
+        Ok(base)
     }
 
     /// Makes the tables of a new checkpoint.
@@ -112,18 +125,32 @@ impl Base {
         {
             let database = self.database.lock().expect(NO_PANIC);
             let database = database.as_ref().ok_or_else(closed)?;
+            rewrite::set_unsure(&*self.disk)?;
             guarded("checkpoint", || write(database, overlay))?;
+            self.settle()?;
         }
         self.view()
     }
 
-    /// Closes the file.
+    /// Declares the file sure again, unless a sync of it ever failed.
+    fn settle(&self) -> EngineResult<()> {
+        if self.unsure.load(Ordering::Relaxed) { Ok(()) } else { rewrite::set_sure(&*self.disk) }
+    }
+
+    /// Closes the file. redb keeps failures of its last writes to itself: they come out when it is opened again.
     pub(super) fn close(&self) {
-        let database = self.database.lock().expect(NO_PANIC).take();
-        let _ = guarded("closing", || {
-            drop(database);
-            Ok(())
-        });
+        let Some(database) = self.database.lock().expect(NO_PANIC).take() else { return };
+        let closed = rewrite::set_unsure(&*self.disk)
+            .and_then(|()| {
+                guarded("closing", || {
+                    drop(database);
+                    Ok(())
+                })
+            })
+            .and_then(|()| self.settle());
+        if let Err(error) = closed {
+            tracing::warn!(%error, "the checkpoint will be written again at the next start");
+        }
     }
 }
 

@@ -3,6 +3,7 @@
 use super::super::{EngineError, EngineResult, Position};
 use super::overlay::Overlay;
 use super::record::{self, Record};
+use super::rewrite::rewrite;
 use std::io;
 use std::sync::Arc;
 use vazao_disk::{Disk, DiskFile, Open};
@@ -52,7 +53,8 @@ pub(super) struct Recovered {
 /// Reads the logs after commit `applied`, cuts a torn tail, and makes what is left durable.
 pub(super) fn recover(disk: &dyn Disk, identity: u64, applied: Position) -> EngineResult<Recovered> {
     let files = list(disk)?;
-    let mut reader = Reader { identity, next: applied + 1, overlay: Overlay::default(), end: None };
+    let mut reader =
+        Reader { identity, next: applied + 1, overlay: Overlay::default(), end: None, durable: 0 };
     let mut kept = 0;
     let mut last_good = None;
     let needed = files.iter().rposition(|file| file.first <= applied + 1).unwrap_or(0);
@@ -70,6 +72,7 @@ pub(super) fn recover(disk: &dyn Disk, identity: u64, applied: Position) -> Engi
     let cut_bytes = tidy_up(disk, &files[kept..], &files[..needed.min(kept)], last_good)?;
     let position = reader.next - 1;
     let files = files.get(needed..kept).unwrap_or_default().to_vec();
+    files.iter().try_for_each(|file| write_again(disk, file, identity, reader.durable))?;
     Ok(Recovered { overlay: reader.overlay, position, files, cut_bytes })
 }
 
@@ -105,9 +108,26 @@ fn tidy_up(
     Ok((length - good) as u64)
 }
 
+/// Writes the commits once more that are not known to be durable (see [`rewrite`]). The caller syncs.
+fn write_again(disk: &dyn Disk, log: &LogFile, identity: u64, durable: Position) -> EngineResult<()> {
+    let bytes = read_whole(disk, &log.name)?;
+    let mut at = 0;
+    while let Some((start, record)) = record::find(&bytes, at, identity) {
+        if record.position > durable {
+            let failed = |e| EngineError::io(&*log.name, e);
+            let file = disk.open(&log.name, Open::Existing).map_err(failed)?;
+            return rewrite(&*file, start as u64, bytes.len() as u64).map_err(failed);
+        }
+        at = start + record.bytes;
+    }
+    Ok(())
+}
+
 /// Follows the commits over all files.
 struct Reader {
     identity: u64,
+    /// The highest position that a record knows to be durable.
+    durable: Position,
     /// The commit that has to come next.
     next: Position,
     overlay: Overlay,
@@ -125,6 +145,7 @@ impl Reader {
         let mut at = 0;
         while let Some((start, record)) = record::find(bytes, at, self.identity) {
             at = start + record.bytes;
+            self.durable = self.durable.max(record.durable);
             // A mark says that the commits up to its position were written before it.
             let follows = record.position.saturating_sub(u64::from(!record.writes.is_empty()));
             if self.end.is_none() && follows >= self.next {

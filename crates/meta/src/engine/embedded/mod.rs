@@ -13,6 +13,7 @@ mod format;
 mod log;
 mod overlay;
 mod record;
+mod rewrite;
 
 #[cfg(test)]
 mod tests;
@@ -105,17 +106,18 @@ impl Drop for EmbeddedEngine {
     }
 }
 
-fn open_base(disk: &dyn Disk, options: &EngineOptions) -> EngineResult<(Base, u64)> {
-    if let Some(identity) = format::read(disk)? {
+fn open_base(disk: &Arc<dyn Disk>, options: &EngineOptions) -> EngineResult<(Base, u64)> {
+    if let Some(identity) = format::read(&**disk)? {
         let missing = |error| match error {
             EngineError::Io { source, .. } if source.kind() == std::io::ErrorKind::NotFound => {
                 EngineError::Corrupt(format!("{} is missing: restore it from a backup", base::BASE_FILE))
             }
             other => other,
         };
+        rewrite::make_sure(&**disk, base::BASE_FILE).map_err(missing)?;
         return Ok((Base::open(disk, Open::Existing, options.cache_bytes).map_err(missing)?, identity));
     }
-    if !log::list(disk)?.is_empty() {
+    if !log::list(&**disk)?.is_empty() {
         let text =
             "there are log files but no FORMAT file: restore it from a backup, or choose an empty directory";
         return Err(EngineError::Refused(text.to_owned()));
@@ -130,7 +132,7 @@ fn open_base(disk: &dyn Disk, options: &EngineOptions) -> EngineResult<(Base, u6
     let created = Base::open(disk, Open::CreateNew, options.cache_bytes)?;
     created.initialize()?;
     disk.sync_directory("").map_err(|e| EngineError::io("the metadata directory", e))?;
-    format::write(disk, options.identity)?;
+    format::write(&**disk, options.identity)?;
     Ok((created, options.identity))
 }
 
@@ -138,7 +140,7 @@ impl Core {
     fn open(options: EngineOptions) -> EngineResult<Core> {
         let disk = Arc::clone(&options.disk);
         let lock_file = format::lock(&*disk)?;
-        let (base, identity) = open_base(&*disk, &options)?;
+        let (base, identity) = open_base(&disk, &options)?;
         let view = base.view()?;
         let recovered = log::recover(&*disk, identity, view.applied)?;
         if recovered.cut_bytes > 0 {

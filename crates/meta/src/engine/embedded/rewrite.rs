@@ -1,0 +1,59 @@
+//! Writing what is there once more, so that a sync has something to do.
+//!
+//! When a sync fails, the kernel keeps the pages and forgets that they are not on the disk. A process that dies of it leaves
+//! a page cache that shows its successor bytes which power loss would take away, and which no later sync writes.
+
+use super::super::{EngineError, EngineResult};
+use std::io;
+use vazao_disk::{Disk, DiskFile, Open};
+
+/// Bytes at a time.
+const CHUNK_BYTES: u64 = 1 << 20;
+
+/// Present while the checkpoint is being changed. It need not survive power loss, which leaves no page cache to mistrust.
+const UNSURE_FILE: &str = "UNSURE";
+
+/// Reads and writes back the bytes from `start` to `end`.
+pub(super) fn rewrite(file: &dyn DiskFile, start: u64, end: u64) -> io::Result<()> {
+    let mut chunk = vec![0; CHUNK_BYTES.min(end.saturating_sub(start)) as usize];
+    let mut at = start;
+    while at < end {
+        let length = CHUNK_BYTES.min(end - at) as usize;
+        let read = file.read_at(&mut chunk[..length], at)?;
+        if read == 0 {
+            return Ok(());
+        }
+        file.write_at(&chunk[..read], at)?;
+        at += read as u64;
+    }
+    Ok(())
+}
+
+/// Notes that the checkpoint is about to be changed.
+pub(super) fn set_unsure(disk: &dyn Disk) -> EngineResult<()> {
+    disk.open(UNSURE_FILE, Open::Create).map(drop).map_err(|e| EngineError::io(UNSURE_FILE, e))
+}
+
+/// Notes that all changes of the checkpoint were synced.
+pub(super) fn set_sure(disk: &dyn Disk) -> EngineResult<()> {
+    match disk.remove(UNSURE_FILE) {
+        Err(e) if e.kind() != io::ErrorKind::NotFound => Err(EngineError::io(UNSURE_FILE, e)),
+        _ => Ok(()),
+    }
+}
+
+/// Makes a file durable whose last changes ended nobody knows how; does nothing when they ended well.
+pub(super) fn make_sure(disk: &dyn Disk, name: &str) -> EngineResult<()> {
+    match disk.open(UNSURE_FILE, Open::ReadOnly) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(e) => return Err(EngineError::io(UNSURE_FILE, e)),
+        Ok(_) => {}
+    }
+    let write_again = || -> io::Result<()> {
+        let file = disk.open(name, Open::Existing)?;
+        rewrite(&*file, 0, file.length()?)?;
+        file.sync()
+    };
+    write_again().map_err(|e| EngineError::io(name, e))?;
+    set_sure(disk)
+}

@@ -1,0 +1,259 @@
+//! Sizes, inline contents, layouts, hints, extended attributes.
+
+use super::harness::{TOP, World};
+use vazao_model::{Code, InodeId, limits};
+use vazao_wire::{op, proto};
+
+fn commit(world: &World, request: proto::CommitRequest) -> Result<proto::Inode, Code> {
+    let request = proto::CommitRequest { once: world.once(), ..request };
+    world.call::<op::Commit>(&request).map(|response| response.inode.unwrap())
+}
+
+fn inline(inode: InodeId, contents: &[u8]) -> proto::CommitRequest {
+    let size_at_least = contents.len() as u64;
+    proto::CommitRequest {
+        inode: inode.0,
+        contents: Some(contents.to_vec()),
+        size_at_least,
+        ..Default::default()
+    }
+}
+
+fn set_size(world: &World, inode: InodeId, size: u64) -> Result<proto::Inode, Code> {
+    let request = proto::SetAttributesRequest {
+        once: world.once(),
+        inode: inode.0,
+        size: Some(size),
+        ..Default::default()
+    };
+    world.call::<op::SetAttributes>(&request).map(|response| response.inode.unwrap())
+}
+
+fn size(inode: &proto::Inode) -> u64 {
+    inode.attributes.as_ref().unwrap().size
+}
+
+#[test]
+fn small_contents_live_in_the_inode() {
+    let world = World::new();
+    let f = world.file(TOP, "f");
+    assert_eq!(world.open(f).unwrap().contents, Some(Vec::new()));
+    let inode = commit(&world, inline(f, b"hello")).unwrap();
+    assert_eq!((size(&inode), inode.contents), (5, None));
+    assert_eq!(world.open(f).unwrap().contents, Some(b"hello".to_vec()));
+    let too_large = inline(f, &vec![0; limits::INLINE_BYTES_MAX + 1]);
+    assert_eq!(commit(&world, too_large).map(|_| ()), Err(Code::TooLarge));
+    assert!(commit(&world, inline(f, &vec![1; limits::INLINE_BYTES_MAX])).is_ok());
+    assert_eq!(world.stat(f).unwrap().allocated_bytes, 16 * 1024);
+}
+
+#[test]
+fn a_file_without_layout_is_cut_and_extended_by_the_service() {
+    let world = World::new();
+    let f = world.file(TOP, "f");
+    commit(&world, inline(f, b"hello world")).unwrap();
+    assert_eq!(size(&set_size(&world, f, 5).unwrap()), 5);
+    assert_eq!(world.open(f).unwrap().contents, Some(b"hello".to_vec()));
+    assert_eq!(size(&set_size(&world, f, 1 << 30).unwrap()), 1 << 30);
+    let opened = world.open(f).unwrap();
+    assert_eq!((size(&opened), opened.contents), (1 << 30, Some(b"hello".to_vec())));
+    assert_eq!(set_size(&world, f, limits::FILE_BYTES_MAX + 1).map(|_| ()), Err(Code::TooLarge));
+    assert_eq!(set_size(&world, TOP, 0).map(|_| ()), Err(Code::IsDirectory));
+}
+
+#[test]
+fn a_layout_is_assigned_once_and_written_slots_add_up() {
+    let world = World::new();
+    for name in ["a", "b", "c"] {
+        world.data_server(name);
+    }
+    let f = world.file(TOP, "f");
+    let layout = world.assign_layout(f).unwrap();
+    assert_eq!(layout.targets.len(), 3);
+    assert_eq!(world.assign_layout(f).unwrap(), layout);
+    let report = |slots, size_at_least| proto::CommitRequest {
+        inode: f.0,
+        generation: layout.generation,
+        written_slots: slots,
+        size_at_least,
+        ..Default::default()
+    };
+    commit(&world, report(0b001, 1000)).unwrap();
+    let inode = commit(&world, report(0b1100, 500)).unwrap();
+    assert_eq!(size(&inode), 1000);
+    assert_eq!(inode.layout.unwrap().written_slots, 0b101, "only slots that exist");
+}
+
+#[test]
+fn inline_contents_stay_until_the_commit_that_drops_them() {
+    let world = World::new();
+    world.data_server("a");
+    let f = world.file(TOP, "f");
+    commit(&world, inline(f, b"first")).unwrap();
+    let layout = world.assign_layout(f).unwrap();
+    let opened = world.open(f).unwrap();
+    assert_eq!((opened.contents, opened.layout.is_some()), (Some(b"first".to_vec()), true));
+    let drop = proto::CommitRequest {
+        inode: f.0,
+        generation: layout.generation,
+        size_at_least: 20_000,
+        written_slots: 1,
+        drop_contents: true,
+        ..Default::default()
+    };
+    commit(&world, drop).unwrap();
+    let opened = world.open(f).unwrap();
+    assert_eq!((opened.contents.clone(), size(&opened)), (None, 20_000));
+}
+
+#[test]
+fn a_report_about_an_earlier_life_of_the_file_changes_nothing() {
+    let world = World::new();
+    world.data_server("a");
+    let f = world.file(TOP, "f");
+    let old = world.assign_layout(f).unwrap();
+    let cut = set_size(&world, f, 0).unwrap();
+    assert_eq!((cut.layout, cut.attributes.unwrap().size), (None, 0));
+    let late = proto::CommitRequest {
+        inode: f.0,
+        generation: old.generation,
+        size_at_least: 999,
+        written_slots: 1,
+        ..Default::default()
+    };
+    assert_eq!(size(&commit(&world, late.clone()).unwrap()), 0);
+    let new = world.assign_layout(f).unwrap();
+    assert!(new.generation > old.generation);
+    assert_eq!(size(&commit(&world, late).unwrap()), 0);
+    let inline_too_late = commit(&world, inline(f, b"late")).unwrap();
+    assert!(inline_too_late.layout.is_some() && size(&inline_too_late) == 0);
+    world.assert_consistent();
+}
+
+#[test]
+fn open_with_truncation_is_one_operation() {
+    let world = World::new();
+    let f = world.file(TOP, "f");
+    commit(&world, inline(f, b"old")).unwrap();
+    let request = proto::OpenRequest { once: world.once(), inode: f.0, truncate: true };
+    let opened = world.call::<op::Open>(&request).unwrap().inode.unwrap();
+    assert_eq!((size(&opened), opened.contents), (0, Some(Vec::new())));
+    let directory = proto::OpenRequest { once: world.once(), inode: TOP.0, truncate: true };
+    assert_eq!(world.call::<op::Open>(&directory).map(|_| ()), Err(Code::IsDirectory));
+}
+
+#[test]
+fn hints_are_inherited_by_what_is_created_later() {
+    let world = World::new();
+    for name in ["a", "b", "c"] {
+        world.data_server(name);
+    }
+    let d = world.directory(TOP, "d");
+    let before = world.file(d, "before");
+    let set = |inode: InodeId, stripe_unit_bytes, width| {
+        let hint = Some(proto::LayoutHint { stripe_unit_bytes, width });
+        let request = proto::SetLayoutHintRequest { once: world.once(), inode: inode.0, hint };
+        world.call::<op::SetLayoutHint>(&request).map(|_| ())
+    };
+    assert_eq!(set(d, 65536, 2), Ok(()));
+    assert_eq!(set(d, 1000, 2), Err(Code::Invalid));
+    assert_eq!(set(d, 65536, 65), Err(Code::Invalid));
+    let below = world.directory(d, "below");
+    let after = world.file(below, "after");
+    let layout = world.assign_layout(after).unwrap();
+    assert_eq!((layout.unit_bytes, layout.targets.len()), (65536, 2));
+    let layout = world.assign_layout(before).unwrap();
+    assert_eq!((layout.unit_bytes, layout.targets.len()), (limits::STRIPE_UNIT_BYTES_DEFAULT, 3));
+    assert_eq!(set(before, 65536, 1), Err(Code::InUse), "striped already");
+    let get = proto::GetLayoutHintRequest { inode: below.0 };
+    let hints = world.call::<op::GetLayoutHint>(&get).unwrap();
+    assert_eq!(hints.hint.unwrap(), proto::LayoutHint::default());
+    assert_eq!(hints.effective.unwrap(), proto::LayoutHint { stripe_unit_bytes: 65536, width: 2 });
+    let own = world.file(below, "own");
+    assert_eq!(set(own, 0, 1), Ok(()));
+    let layout = world.assign_layout(own).unwrap();
+    assert_eq!((layout.unit_bytes, layout.targets.len()), (65536, 1));
+}
+
+#[test]
+fn files_begin_on_different_targets() {
+    let world = World::new();
+    for name in ["a", "b", "c", "d"] {
+        world.data_server(name);
+    }
+    let first = |n| world.assign_layout(world.file(TOP, &format!("f{n}"))).unwrap().targets[0];
+    let firsts: std::collections::BTreeSet<u32> = (0..4).map(first).collect();
+    assert_eq!(firsts.len(), 4);
+}
+
+#[test]
+fn without_data_servers_there_is_no_layout_and_the_error_says_why() {
+    let world = World::new();
+    let f = world.file(TOP, "f");
+    let fault = world.assign_layout(f).unwrap_err();
+    assert_eq!(fault.code, Code::NoSpace);
+    assert!(fault.detail.contains("no data server has joined"), "{fault}");
+    world.data_server("a");
+    world.clock.advance(std::time::Duration::from_secs(11));
+    let fault = world.assign_layout(f).unwrap_err();
+    assert!(fault.detail.contains("silent"), "{fault}");
+}
+
+#[test]
+fn extended_attributes_keep_to_their_modes_and_limits() {
+    let world = World::new();
+    let f = world.file(TOP, "f");
+    let set = |name: &str, value: &[u8], mode| {
+        let request = proto::SetXattrRequest {
+            once: world.once(),
+            inode: f.0,
+            name: name.into(),
+            value: value.to_vec(),
+            mode,
+        };
+        world.call::<op::SetXattr>(&request).map(|_| ())
+    };
+    let get = |name: &str| {
+        let request = proto::GetXattrRequest { inode: f.0, name: name.into() };
+        world.call::<op::GetXattr>(&request).map(|response| response.value)
+    };
+    assert_eq!(set("user.a", b"1", 2), Err(Code::NoAttribute));
+    assert_eq!(set("user.a", b"1", 1), Ok(()));
+    assert_eq!(set("user.a", b"2", 1), Err(Code::Exists));
+    assert_eq!(set("user.a", b"", 0), Ok(()));
+    assert_eq!(get("user.a"), Ok(Vec::new()));
+    assert_eq!(get("user.b"), Err(Code::NoAttribute));
+    assert_eq!(set("user.big", &vec![7; limits::XATTR_BYTES_MAX], 0), Ok(()));
+    assert_eq!(set("user.bigger", &vec![7; limits::XATTR_BYTES_MAX + 1], 0), Err(Code::TooLarge));
+    assert_eq!(set(&"n".repeat(256), b"", 0), Err(Code::Range));
+    let names = world.call::<op::ListXattrs>(&proto::ListXattrsRequest { inode: f.0 }).unwrap().names;
+    assert_eq!(names, [b"user.a".to_vec(), b"user.big".to_vec()]);
+    let remove = |name: &str| {
+        let request = proto::RemoveXattrRequest { once: world.once(), inode: f.0, name: name.into() };
+        world.call::<op::RemoveXattr>(&request).map(|_| ())
+    };
+    assert_eq!(remove("user.a"), Ok(()));
+    assert_eq!(remove("user.a"), Err(Code::NoAttribute));
+    world.assert_consistent();
+    world.remove(TOP, "f", false).unwrap();
+    world.assert_consistent();
+}
+
+#[test]
+fn the_names_of_extended_attributes_fit_into_one_listing() {
+    let world = World::new();
+    let f = world.file(TOP, "f");
+    let set = |n: usize| {
+        let request = proto::SetXattrRequest {
+            once: world.once(),
+            inode: f.0,
+            name: format!("{n:0>255}").into_bytes(),
+            ..Default::default()
+        };
+        world.call::<op::SetXattr>(&request).map(|_| ())
+    };
+    assert_eq!((0..256).map(set).filter(Result::is_ok).count(), 256);
+    assert_eq!(set(256), Err(Code::NoSpace));
+    let names = world.call::<op::ListXattrs>(&proto::ListXattrsRequest { inode: f.0 }).unwrap().names;
+    assert_eq!(names.len(), 256);
+}

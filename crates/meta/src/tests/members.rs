@@ -1,0 +1,155 @@
+//! The cluster: joining, coming back, being refused.
+
+use super::harness::{TOP, World, options};
+use std::sync::Arc;
+use std::time::Duration;
+use vazao_disk::MemoryDisk;
+use vazao_model::Code;
+use vazao_wire::service::Fault;
+use vazao_wire::{op, proto};
+
+fn register(
+    world: &World,
+    request: &proto::RegisterNodeRequest,
+) -> Result<proto::RegisterNodeResponse, Fault> {
+    world.try_call::<op::RegisterNode>(request)
+}
+
+fn node(name: &str, targets: &[u32]) -> proto::RegisterNodeRequest {
+    let target = |&id: &u32| proto::Target {
+        id,
+        state: 1,
+        capacity_bytes: 1000,
+        available_bytes: 600,
+        ..Default::default()
+    };
+    proto::RegisterNodeRequest {
+        name: name.to_owned(),
+        address: format!("{name}:1"),
+        roles: vec![2],
+        targets: targets.iter().map(target).collect(),
+        ..Default::default()
+    }
+}
+
+fn map(world: &World) -> proto::ClusterMap {
+    world.call::<op::GetClusterMap>(&proto::GetClusterMapRequest {}).unwrap().map.unwrap()
+}
+
+#[test]
+fn the_first_report_joins_and_later_ones_are_heartbeats() {
+    let world = World::new();
+    let joined = register(&world, &node("a", &[0, 0])).unwrap();
+    assert_eq!(joined.targets.len(), 2);
+    let heartbeat = proto::RegisterNodeRequest {
+        cluster_id: joined.cluster_id,
+        node: joined.node,
+        ..node("a", &joined.targets)
+    };
+    assert_eq!(register(&world, &heartbeat).unwrap(), joined, "no change of epoch");
+    let map = map(&world);
+    assert_eq!((map.nodes.len(), map.targets.len(), map.epoch), (2, 2, joined.epoch));
+    assert_eq!((map.nodes[0].name.as_str(), &map.nodes[0].roles[..]), ("meta", &[1][..]));
+    let moved = proto::RegisterNodeRequest { address: "elsewhere:1".to_owned(), ..heartbeat };
+    assert_eq!(register(&world, &moved).unwrap().epoch, joined.epoch + 1);
+}
+
+#[test]
+fn a_node_whose_first_answer_was_lost_gets_the_same_id() {
+    let world = World::new();
+    let first = register(&world, &node("a", &[])).unwrap();
+    let second = register(&world, &node("a", &[0])).unwrap();
+    assert_eq!(first.node, second.node);
+}
+
+#[test]
+fn members_of_other_clusters_and_impostors_are_refused() {
+    let world = World::new();
+    let joined = register(&world, &node("a", &[0])).unwrap();
+    let refused = |request: &proto::RegisterNodeRequest, word: &str| {
+        let fault = register(&world, request).unwrap_err();
+        assert_eq!(fault.code, Code::Invalid);
+        assert!(fault.detail.contains(word), "{fault}");
+    };
+    refused(&proto::RegisterNodeRequest { cluster_id: 5, ..node("b", &[]) }, "belongs to cluster");
+    refused(&node("b", &joined.targets), "is up, holds it");
+    refused(&node("b", &[99]), "not in this cluster");
+    refused(&proto::RegisterNodeRequest { node: 77, ..node("b", &[]) }, "not in this cluster");
+    refused(&proto::RegisterNodeRequest { address: "x:2".to_owned(), ..node("a", &[]) }, "in use by node");
+    refused(&node("", &[]), "node name");
+    refused(&node("c", &[3, 3]), "twice");
+    assert_eq!(map(&world).nodes.len(), 2);
+    world.clock.advance(Duration::from_secs(11));
+    let adopted = register(&world, &node("b", &joined.targets)).unwrap();
+    assert_eq!(adopted.targets, joined.targets, "a disk may move when its node is silent");
+}
+
+#[test]
+fn silence_is_shown_and_space_is_summed() {
+    let world = World::new();
+    register(&world, &node("a", &[0, 0])).unwrap();
+    let space = world.call::<op::Space>(&proto::SpaceRequest {}).unwrap();
+    assert_eq!((space.capacity_bytes, space.available_bytes, space.inodes), (2000, 1200, 1));
+    world.file(TOP, "f");
+    assert_eq!(world.call::<op::Space>(&proto::SpaceRequest {}).unwrap().inodes, 2);
+    assert_eq!(map(&world).nodes[1].state, 1);
+    world.clock.advance(Duration::from_secs(12));
+    let map = map(&world);
+    assert_eq!((map.nodes[0].state, map.nodes[1].state, map.nodes[1].silent_ms), (1, 2, 12_000));
+}
+
+#[test]
+fn full_failed_and_unreported_targets_get_no_new_files() {
+    let world = World::new();
+    let joined = register(&world, &node("a", &[0, 0, 0])).unwrap();
+    let mut report = proto::RegisterNodeRequest { node: joined.node, ..node("a", &joined.targets[..2]) };
+    report.targets[0].state = 2;
+    register(&world, &report).unwrap();
+    let f = world.file(TOP, "f");
+    assert_eq!(world.assign_layout(f).unwrap().targets, [joined.targets[1]]);
+    report.targets[1].state = 3;
+    report.targets[1].trouble = "disk on fire".to_owned();
+    register(&world, &report).unwrap();
+    let fault = world.assign_layout(world.file(TOP, "g")).unwrap_err();
+    assert!(fault.detail.contains("full") && fault.detail.contains("disk on fire"), "{fault}");
+}
+
+#[test]
+fn membership_and_sessions_survive_a_restart() {
+    let disk = MemoryDisk::new(1);
+    let world = World::on(Arc::new(disk.boot()), options("embedded"));
+    let joined = register(&world, &node("a", &[0])).unwrap();
+    let session = world.session;
+    world.service.close().unwrap();
+    drop(world);
+    let world = World::on(Arc::new(disk.boot()), options("embedded"));
+    let map = map(&world);
+    assert_eq!((map.cluster_id, map.epoch), (joined.cluster_id, joined.epoch));
+    assert_eq!((map.nodes.len(), map.targets.len()), (2, 1));
+    assert!(world.assign_layout(world.file(TOP, "f")).is_ok(), "members count as heard from");
+    let renewal = proto::RenewSessionRequest { session, ..Default::default() };
+    assert!(world.call::<op::RenewSession>(&renewal).unwrap().map.is_some());
+}
+
+#[test]
+fn a_renewal_brings_the_map_only_when_it_is_newer() {
+    let world = World::new();
+    let renewal =
+        proto::RenewSessionRequest { session: world.session, epoch: map(&world).epoch, ..Default::default() };
+    assert!(world.call::<op::RenewSession>(&renewal).unwrap().map.is_none());
+    world.data_server("a");
+    assert!(world.call::<op::RenewSession>(&renewal).unwrap().map.is_some());
+}
+
+#[test]
+fn metrics_are_exposed_by_method() {
+    let world = World::new();
+    world.file(TOP, "f");
+    let _ = world.lookup(TOP, "none");
+    let mut exposition = vazao_meter::Exposition::new();
+    world.service.expose(&mut exposition);
+    let text = exposition.finish();
+    assert!(text.contains("vazao_meta_request_seconds_count{method=\"Create\"} 1\n"), "{text}");
+    assert!(text.contains("vazao_meta_failures_total{method=\"Lookup\"} 1\n"));
+    assert!(text.contains("vazao_meta_inodes 2\n"));
+}

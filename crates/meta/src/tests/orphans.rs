@@ -1,0 +1,181 @@
+//! Unlinked but open, sessions that end, objects to be removed.
+
+use super::harness::{Servers, TOP, World};
+use std::time::Duration;
+use vazao_model::{Code, InodeId};
+use vazao_wire::{op, proto};
+
+fn renew(world: &World, held: &[u64], not_held: &[u64]) -> Result<Vec<u64>, Code> {
+    let request = proto::RenewSessionRequest {
+        session: world.session,
+        held: held.to_vec(),
+        not_held: not_held.to_vec(),
+        ..Default::default()
+    };
+    world.call::<op::RenewSession>(&request).map(|response| response.orphans)
+}
+
+fn release(world: &World, inode: InodeId) {
+    let request = proto::ReleaseRequest { session: world.session, inodes: vec![inode.0] };
+    world.call::<op::Release>(&request).unwrap();
+}
+
+#[test]
+fn the_only_client_ends_a_file_that_it_does_not_have_open() {
+    let world = World::new();
+    let f = world.file(TOP, "f");
+    world.remove(TOP, "f", false).unwrap();
+    assert_eq!(world.stat(f), Err(Code::Stale));
+    world.assert_consistent();
+}
+
+#[test]
+fn a_file_unlinked_while_its_client_has_it_open_lives_until_released() {
+    let world = World::new();
+    let f = world.file(TOP, "f");
+    world.remove_held(TOP, "f", false, f).unwrap();
+    assert_eq!(world.stat(f).unwrap().links, 0);
+    assert_eq!(world.link(f, TOP, "back"), Err(Code::NotFound));
+    world.assert_consistent();
+    assert_eq!(renew(&world, &[], &[]), Ok(vec![f.0]));
+    assert_eq!(renew(&world, &[f.0], &[]), Ok(vec![f.0]), "asked again as long as it is held");
+    release(&world, f);
+    assert_eq!(world.stat(f), Err(Code::Stale));
+    assert_eq!(renew(&world, &[], &[]), Ok(vec![]));
+    world.assert_consistent();
+}
+
+#[test]
+fn other_clients_are_asked_before_a_file_ends() {
+    let world = World::new();
+    let (second, third) = (world.another_client(), world.another_client());
+    let f = world.file(TOP, "f");
+    world.remove(TOP, "f", false).unwrap();
+    assert_eq!(renew(&world, &[], &[]), Ok(vec![]), "the caller has said that it is not open");
+    assert_eq!(renew(&second, &[], &[]), Ok(vec![f.0]));
+    assert_eq!(renew(&second, &[f.0], &[]), Ok(vec![f.0]));
+    renew(&third, &[], &[f.0]).unwrap();
+    assert_eq!(second.stat(f).unwrap().links, 0);
+    world.assert_consistent();
+    let late = world.another_client();
+    assert_eq!(renew(&late, &[], &[]), Ok(vec![]), "who came later cannot have it open");
+    renew(&second, &[], &[f.0]).unwrap();
+    assert_eq!(world.stat(f), Err(Code::Stale));
+    world.assert_consistent();
+}
+
+#[test]
+fn what_rename_replaces_is_treated_like_what_is_unlinked() {
+    let world = World::new();
+    let second = world.another_client();
+    let (f, _g) = (world.file(TOP, "f"), world.file(TOP, "g"));
+    world.rename((TOP, "g"), (TOP, "f"), 0).unwrap();
+    assert_eq!(renew(&second, &[], &[]), Ok(vec![f.0]));
+    let request = proto::CloseSessionRequest { session: second.session };
+    second.call::<op::CloseSession>(&request).unwrap();
+    assert_eq!(world.stat(f), Err(Code::Stale));
+    world.assert_consistent();
+}
+
+#[test]
+fn a_session_ends_when_its_lease_does_and_takes_its_holds_along() {
+    let world = World::new();
+    let second = world.another_client();
+    let servers = Servers::default();
+    let files: Vec<InodeId> = (0..300).map(|n| world.file(TOP, &format!("f{n}"))).collect();
+    (0..300).for_each(|n| {
+        world.remove(TOP, &format!("f{n}"), false).unwrap();
+    });
+    for _ in 0..3 {
+        world.clock.advance(Duration::from_secs(25));
+        renew(&world, &[], &[]).unwrap();
+        world.service.tick(&servers);
+    }
+    assert_eq!(renew(&second, &[], &[]), Err(Code::SessionExpired));
+    assert!(files.iter().all(|&f| world.stat(f) == Err(Code::Stale)));
+    let late = proto::CreateRequest {
+        once: second.once(),
+        parent: TOP.0,
+        name: b"late".to_vec(),
+        kind: 1,
+        ..Default::default()
+    };
+    assert_eq!(second.call::<op::Create>(&late).map(|_| ()), Err(Code::SessionExpired));
+    world.assert_consistent();
+    let again = proto::CloseSessionRequest { session: second.session };
+    assert!(second.call::<op::CloseSession>(&again).is_ok(), "closing twice is closing");
+}
+
+#[test]
+fn a_client_with_very_many_orphans_is_asked_about_all_of_them_in_turn() {
+    let world = World::new();
+    let second = world.another_client();
+    for n in 0..1500 {
+        world.file(TOP, &format!("f{n}"));
+        world.remove(TOP, &format!("f{n}"), false).unwrap();
+    }
+    let mut asked: std::collections::BTreeSet<u64> = Default::default();
+    for _ in 0..2 {
+        asked.extend(renew(&second, &[], &[]).unwrap());
+    }
+    assert_eq!(asked.len(), 1500);
+    let all: Vec<u64> = asked.into_iter().collect();
+    assert_eq!(renew(&second, &[], &all), Ok(vec![]));
+    world.assert_consistent();
+}
+
+#[test]
+fn objects_of_deleted_and_truncated_files_are_removed_when_their_server_answers() {
+    let world = World::new();
+    world.data_server("a");
+    world.data_server("b");
+    let servers = Servers::default();
+    let (f, g) = (world.file(TOP, "f"), world.file(TOP, "g"));
+    let (of_f, of_g) = (world.assign_layout(f).unwrap(), world.assign_layout(g).unwrap());
+    world.service.tick(&servers);
+    assert!(servers.removed().is_empty());
+
+    let truncate = proto::OpenRequest { once: world.once(), inode: g.0, truncate: true };
+    world.call::<op::Open>(&truncate).unwrap();
+    world.remove(TOP, "f", false).unwrap();
+    servers.set_down("b:1", true);
+    world.service.tick(&servers);
+    world.service.tick(&servers);
+    assert_eq!(servers.removed().len(), 2, "each object once, of the server that is up");
+    servers.set_down("b:1", false);
+    world.service.tick(&servers);
+    let mut expected = Vec::new();
+    for (inode, layout) in [(f, of_f), (g, of_g)] {
+        for (slot, target) in (0..).zip(layout.targets) {
+            expected.push((target, inode.0, layout.generation, slot));
+        }
+    }
+    let mut removed = servers.removed();
+    removed.sort();
+    expected.sort();
+    assert_eq!(removed, expected);
+    world.service.tick(&servers);
+    assert_eq!(servers.removed().len(), 4);
+    world.assert_consistent();
+}
+
+#[test]
+fn silent_servers_are_not_asked_and_do_not_hold_up_the_others() {
+    let world = World::new();
+    let servers = Servers::default();
+    world.data_server("silent");
+    let before: Vec<String> = (0..300).map(|n| format!("f{n}")).collect();
+    for name in &before {
+        world.assign_layout(world.file(TOP, name)).unwrap();
+    }
+    world.clock.advance(Duration::from_secs(20));
+    world.data_server("up");
+    let f = world.file(TOP, "f");
+    world.assign_layout(f).unwrap();
+    for name in before.iter().map(String::as_str).chain(["f"]) {
+        world.remove(TOP, name, false).unwrap();
+    }
+    (0..2).for_each(|_| world.service.tick(&servers));
+    assert_eq!(servers.removed().iter().map(|object| object.1).collect::<Vec<_>>(), [f.0]);
+    assert_eq!(servers.calls(), 1);
+}
