@@ -100,9 +100,10 @@ fn live(disk: &MemoryDisk, world: &World, random: &mut StdRng) -> History {
             return history;
         }
         made.extend(outcome.ok().flatten());
+        history.answered.push(tree(disk, world));
         if random.random_bool(0.08) {
             match world.call::<wire::Sync>(&proto::SyncRequest {}) {
-                Ok(_) => history.synced = history.answered.len(),
+                Ok(_) => history.synced = history.answered.len() - 1,
                 Err(_) => return history,
             }
         }
@@ -110,7 +111,6 @@ fn live(disk: &MemoryDisk, world: &World, random: &mut StdRng) -> History {
             world.clock.advance(Duration::from_millis(random.random_range(1..50)));
             world.service.tick(&servers);
         }
-        history.answered.push(tree(disk, world));
     }
     history
 }

@@ -1,0 +1,148 @@
+//! Operations a second of the metadata service inside one process, and its memory with many files.
+//!
+//! `cargo run --release -p vazao-meta --example ops -- [FILES] [DIRECTORY]` — without a directory on a disk in memory.
+
+use prost::Message;
+use std::path::Path;
+use std::sync::Arc;
+use vazao_disk::{Disk, MemoryDisk, RealDisk};
+use vazao_meta::{MetaOptions, MetaService};
+use vazao_meter::{Clock, clock, cpu};
+use vazao_wire::service::{Answer, Deferred, Fault, Request, Responder, Service};
+use vazao_wire::{Operation, op, proto};
+
+/// Requests between two flushes: what a loop thread finds on its connections under load.
+const BATCH: usize = 16;
+
+const ROOT: u64 = 1;
+
+#[derive(Default)]
+struct Inbox(Option<Answer>);
+
+impl Responder for Inbox {
+    fn reply(&mut self, message: &[u8]) {
+        self.0 = Some(Ok((message.to_vec(), Vec::new())));
+    }
+
+    fn try_reply_with(
+        &mut self,
+        message: &[u8],
+        _length: usize,
+        _fill: &mut dyn FnMut(&mut [u8]) -> Result<bool, Fault>,
+    ) -> bool {
+        self.reply(message);
+        true
+    }
+
+    fn fail(&mut self, fault: &Fault) {
+        self.0 = Some(Err(fault.clone()));
+    }
+
+    fn defer(&mut self) -> Deferred {
+        Deferred::new(drop)
+    }
+}
+
+struct Bench {
+    service: Arc<MetaService>,
+    clock: Arc<dyn Clock>,
+    sent: usize,
+}
+
+impl Bench {
+    fn call<O: Operation>(&mut self, request: &O::Request) -> O::Response {
+        let mut inbox = Inbox::default();
+        let message = request.encode_to_vec();
+        let request =
+            Request { method: O::METHOD, id: 0, message: &message, attachment: &[], deadline_ns: u64::MAX };
+        self.service.handle(request, &mut inbox);
+        self.sent += 1;
+        if self.sent.is_multiple_of(BATCH) {
+            self.service.flush().expect("the log is written");
+        }
+        let (message, _) = inbox.0.expect("answered").expect("no error");
+        O::Response::decode(message.as_slice()).expect("an answer decodes")
+    }
+
+    fn measure(&mut self, what: &str, count: u64, mut work: impl FnMut(&mut Bench, u64)) {
+        let started_ns = self.clock.now_ns();
+        (0..count).for_each(|n| work(self, n));
+        self.service.flush().expect("the log is written");
+        let seconds = (self.clock.now_ns() - started_ns) as f64 / 1e9;
+        let used = cpu::process_use(None).unwrap_or_default();
+        println!(
+            "{what:<28} {:>10.0} /s   {seconds:>7.2} s   resident {:>4} MiB, peak {:>4} MiB",
+            count as f64 / seconds,
+            used.resident_bytes >> 20,
+            used.resident_peak_bytes >> 20,
+        );
+    }
+}
+
+/// A number below `count` that jumps about.
+fn scattered(n: u64, count: u64) -> u64 {
+    n.wrapping_mul(0x9E37_79B9_7F4A_7C15) % count
+}
+
+fn name(n: u64) -> Vec<u8> {
+    format!("file-{n:08}").into_bytes()
+}
+
+fn main() {
+    let mut arguments = std::env::args().skip(1);
+    let files: u64 = arguments.next().map_or(100_000, |n| n.parse().expect("FILES is a number"));
+    let directory = arguments.next();
+    let disk: Arc<dyn Disk> = match &directory {
+        Some(path) => Arc::new(RealDisk::open(Path::new(path)).expect("DIRECTORY can be opened")),
+        None => Arc::new(MemoryDisk::new(1)),
+    };
+    let clock = clock::system();
+    let started_ns = clock.now_ns();
+    let service = MetaService::open(disk, MetaOptions::default(), Arc::clone(&clock)).expect("opens");
+    println!("opened in {:.3} s", (clock.now_ns() - started_ns) as f64 / 1e9);
+    let mut bench = Bench { service, clock, sent: 0 };
+    let session = bench.call::<op::OpenSession>(&proto::OpenSessionRequest::default()).session;
+    run(&mut bench, session, files);
+    bench.measure("close", 1, |bench, _| bench.service.close().expect("closes"));
+}
+
+fn run(bench: &mut Bench, session: u64, files: u64) {
+    let exists =
+        bench.call::<op::List>(&proto::ListRequest { directory: ROOT, limit: 1, ..Default::default() });
+    if exists.entries.is_empty() {
+        bench.measure("create in one directory", files, |bench, n| {
+            let once = Some(proto::Once { session, slot: (n % 64) as u32, sequence: n / 64 + 1 });
+            bench.call::<op::Create>(&proto::CreateRequest {
+                once,
+                parent: ROOT,
+                name: name(n),
+                kind: 1,
+                mode: 0o644,
+                exclusive: true,
+                ..Default::default()
+            });
+        });
+    }
+    bench.measure("lookup, scattered", files.min(500_000), |bench, n| {
+        bench.call::<op::Lookup>(&proto::LookupRequest { parent: ROOT, name: name(scattered(n, files)) });
+    });
+    bench.measure("lookup, the same 1,000", files.min(500_000), |bench, n| {
+        bench.call::<op::Lookup>(&proto::LookupRequest { parent: ROOT, name: name(n % 1000) });
+    });
+    let mut list = |what: &str, with_attributes: bool| {
+        let mut cookie = 0;
+        let mut left = true;
+        let pages = files.div_ceil(4096) + 1;
+        bench.measure(what, pages, |bench, _| {
+            if left {
+                let request = proto::ListRequest { directory: ROOT, cookie, limit: 4096, with_attributes };
+                let page = bench.call::<op::List>(&request);
+                cookie = page.entries.last().map_or(cookie, |entry| entry.cookie);
+                left = !page.end;
+            }
+        });
+        assert!(!left, "the listing did not end");
+    };
+    list("list, pages of 4,096", false);
+    list("list with attributes", true);
+}
