@@ -1,5 +1,5 @@
-//! What a data server costs beyond the reads and writes that it does: 1 GiB in requests of 256 KiB, through the service in
-//! this process and by plain calls on a file of the same disk, interleaved.
+//! What a data server costs beyond the reads and writes that it does: 1 GiB in requests of 256 KiB, through the
+//! service in this process and by plain calls on a file of the same disk, interleaved.
 //!
 //! `cargo run --release -p vazao-store --example throughput -- DIRECTORY`
 

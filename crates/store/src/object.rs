@@ -399,7 +399,8 @@ impl Target {
         Ok(Files { data, sums, length: 0, marks, _count: count })
     }
 
-    /// A new sidecar. What a removal that was cut short has left is emptied, durably: its marks may call the chunk clean.
+    /// A new sidecar. What a removal that was cut short has left is emptied, durably: its marks may call
+    /// the chunk clean.
     fn create_sums(&self, path: &str) -> io::Result<Arc<dyn DiskFile>> {
         match self.disk.open(path, Open::CreateNew) {
             Err(error) if error.kind() == ErrorKind::AlreadyExists => {

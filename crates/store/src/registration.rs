@@ -79,8 +79,8 @@ impl DataService {
         }
     }
 
-    /// Keeps the ids that the metadata service gave. Errors: an answer that does not fit this server, of another cluster
-    /// or with other ids than it has; an id that cannot be stored.
+    /// Keeps the ids that the metadata service gave. Errors: an answer that does not fit this server, of another
+    /// cluster or with other ids than it has; an id that cannot be stored.
     pub fn set_registration(&self, response: &proto::RegisterNodeResponse) -> Result<(), Fault> {
         let refuse = |what: String| Err(Fault::new(Code::BadRequest, format!("registration: {what}")));
         if response.targets.len() != self.targets.len() || response.cluster_id == 0 || response.node == 0 {

@@ -118,7 +118,8 @@ mod tests {
     proptest! {
         #[test]
         fn a_header_is_decoded_back_and_its_identity_is_guarded(
-            inode: u64, generation: u32, slot: u32, chunk: u64, last_chunk: u64, marks: Marks, at in 0usize..44, bit in 0u8..8,
+            inode: u64, generation: u32, slot: u32, chunk: u64, last_chunk: u64, marks: Marks,
+            at in 0usize..44, bit in 0u8..8,
         ) {
             let object = ObjectId { inode: InodeId(inode), generation, slot };
             let header = Header { object, chunk, last_chunk, marks };

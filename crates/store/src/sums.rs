@@ -1,8 +1,8 @@
 //! Arithmetic on block checksums: what a change of some bytes does to the checksum of their block.
 //!
 //! CRC-32C is linear once the effect of its initial value is taken out, which is what XORing with the checksum of the
-//! zero block does. With `s(x)` the stored form of a block `x`: `s(x ^ y) = s(x) ^ s(y)`, and `s(0) = 0`. A write of some
-//! bytes of a block therefore changes its entry by a term that depends on the old and the new bytes of that range
+//! zero block does. With `s(x)` the stored form of a block `x`: `s(x ^ y) = s(x) ^ s(y)`, and `s(0) = 0`. A write of
+//! some bytes of a block therefore changes its entry by a term that depends on the old and the new bytes of that range
 //! alone. The rest of the block is not read, and if it has rotted, the entry goes on saying so.
 
 use vazao_model::checksum::{ZERO_BLOCK, crc32c};

@@ -1,7 +1,7 @@
 //! Read: bytes of an object with a checksum for each piece.
 //!
-//! A whole block goes out with its stored checksum, unverified: the reader verifies, end to end. A part of a block has a
-//! checksum of its own, which is only worth something when the whole block has been verified here.
+//! A whole block goes out with its stored checksum, unverified: the reader verifies, end to end. A part of a block has
+//! a checksum of its own, which is only worth something when the whole block has been verified here.
 
 use crate::names::{self, Part};
 use crate::object::{Body, Files, Mode, Stop};

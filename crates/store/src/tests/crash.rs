@@ -164,8 +164,8 @@ impl Run {
 
     /// The end of a life, and what the next one finds.
     fn die(&mut self) {
-        // After a failed sync the page cache shows what the disk has lost, until the machine is restarted. The target is
-        // out of service for that long, unless the disk could not even note that; see the tests of faults.
+        // After a failed sync the page cache shows what the disk has lost, until the machine is restarted. The target
+        // is out of service for that long, unless the disk could not even note that; see the tests of faults.
         let failed = self.rig.service.targets[0].check().is_err();
         let loses_power = failed || self.random.random_bool(0.4);
         if loses_power {

@@ -36,7 +36,9 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
 
     #[test]
-    fn a_flipped_bit_of_data_is_always_reported(at in any::<prop::sample::Index>(), bit in 0u8..8, step in 1000u32..300_000) {
+    fn a_flipped_bit_of_data_is_always_reported(
+        at in any::<prop::sample::Index>(), bit in 0u8..8, step in 1000u32..300_000,
+    ) {
         let (rig, bytes) = clean_rig(1);
         let at = at.index(bytes.len()) as u64;
         rig.disk.corrupt(&data_path(1, at / CHUNK), at % CHUNK, 1 << bit).expect("is there");
