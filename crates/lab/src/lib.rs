@@ -13,6 +13,7 @@ use vazao_meter::Clock;
 pub mod bench;
 pub mod content;
 pub mod crew;
+pub mod hosts;
 pub mod machine;
 pub mod place;
 pub mod probe;
