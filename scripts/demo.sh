@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# ./x demo [FILE…]      moves files (or this source tree and 1 GiB of random bytes) through a cluster, compares and times
+# ./x demo [FILE…]      moves files (or this source tree and 1 GiB of noise) through a cluster, compares and times
 set -euo pipefail
 
 cargo build --release --locked --package vazao-app

@@ -1,7 +1,8 @@
-//! The `vazao` command: daemons, whole clusters of them on one machine, and the habits of the Unix commands for the volume.
+//! The `vazao` command: daemons, whole clusters of them on one machine, and the habits of the Unix commands for the
+//! volume.
 //!
-//! Each command is one file under `commands/`. A command translates the command line into calls of the client library and
-//! their results into text or JSON; what another door would need too belongs to the library.
+//! Each command is one file under `commands/`. A command translates the command line into calls of the client library
+//! and their results into text or JSON; what another door would need too belongs to the library.
 
 mod cli;
 mod cluster;

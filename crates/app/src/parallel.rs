@@ -8,7 +8,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 /// Threads of one command: enough to keep a metadata service and a handful of data servers busy.
 pub(crate) const THREADS: usize = 8;
 
-/// Runs `work` on every item with [`THREADS`] threads. After a failure no new item is begun; the first failure is returned.
+/// Runs `work` on every item with [`THREADS`] threads. After a failure no new item is begun; the first failure is
+/// returned.
 pub(crate) fn for_each<T: Sync>(items: &[T], work: impl Fn(&T) -> Outcome + Sync) -> Outcome {
     let next = AtomicUsize::new(0);
     let first_failure: Mutex<Option<Failure>> = Mutex::new(None);

@@ -32,8 +32,8 @@ impl Stop {
         let stop = Stop { asked, waker, wake: Arc::new(Mutex::new(receiver)) };
         let asking = stop.clone();
         let watch = move || {
-            for _ in signals.forever() {
-                if asking.is_asked() {
+            for (count, _) in signals.forever().enumerate() {
+                if count > 0 {
                     std::process::exit(1);
                 }
                 asking.ask();

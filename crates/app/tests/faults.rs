@@ -1,5 +1,5 @@
-//! Servers that die, disks that are full or lie: an error that names the culprit within the deadline, never wrong bytes,
-//! and everything right again afterwards.
+//! Servers that die, disks that are full or lie: an error that names the culprit within the deadline, never wrong
+//! bytes, and everything right again afterwards.
 
 mod support;
 

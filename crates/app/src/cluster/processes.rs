@@ -1,4 +1,4 @@
-//! The processes of a one-machine cluster: started, waited for, watched, stopped. Never one that is not the cluster's own.
+//! The processes of a one-machine cluster: started, waited for, watched, stopped. Never one that is not its own.
 
 use super::directory::NodePlace;
 use crate::failure::{At, Failure, Outcome};

@@ -1,5 +1,5 @@
-//! `vazao demo`: a whole cluster for a minute. Data goes in and comes back by every door, is compared, and is timed beside
-//! what the machine does without us. Nothing of it stays.
+//! `vazao demo`: a whole cluster for a minute. Data goes in and comes back by every door, is compared, and is timed
+//! beside what the machine does without us. Nothing of it stays.
 
 use super::{cp, layout, ls, up};
 use crate::cli::Common;
@@ -25,8 +25,8 @@ use vazao_lab::{probe, verdict};
 use vazao_meter::Clock;
 use vazao_model::VolumePath;
 
-/// Copies of the data that lie on the disk at the same time, at most: one generated, one in the cluster by each door, one
-/// copied back, and one to spare.
+/// Copies of the data that lie on the disk at the same time, at most: one generated, one in the cluster by each
+/// door, one copied back, and one to spare.
 const COPIES: u64 = 5;
 
 /// Bytes sent through loopback for comparison, and the size of each call.
@@ -178,7 +178,7 @@ impl Demo {
     /// The same copy from the local disk to the local disk.
     fn local_copy(&self) -> Outcome<Timed> {
         let to = self.directory("local-copy")?;
-        let (rate, _) = self.copy(&[self.files.as_slice(), &[to.clone()]].concat())?;
+        let (rate, _) = self.copy(&[self.files.as_slice(), std::slice::from_ref(&to)].concat())?;
         self.remove(&to)?;
         Ok(Timed { what: "local disk", in_rate: Some(rate), out_rate: Some(rate), limits: Vec::new() })
     }

@@ -1,7 +1,7 @@
 //! `vazao mount`: the volume as a directory of this machine.
 //!
-//! In the background the mount is a second process of this program, started with `--foreground`; it says "ready" through
-//! its standard output when the kernel has the mount, and the first process ends only then.
+//! In the background the mount is a second process of this program, started with `--foreground`; it says "ready"
+//! through its standard output when the kernel has the mount, and the first process ends only then.
 
 use crate::context::{CLUSTER_VARIABLE, Context};
 use crate::failure::{At, Failure, Outcome};
@@ -32,7 +32,7 @@ pub(crate) struct Arguments {
     /// Options, separated by commas
     #[arg(short, value_name = "OPTIONS", value_delimiter = ',')]
     options: Vec<String>,
-    /// Where a mount in the background writes its log [default: vazao/mount-….log under $XDG_STATE_HOME or ~/.local/state]
+    /// Log of a mount in the background [default: vazao/mount-….log under $XDG_STATE_HOME or ~/.local/state]
     #[arg(long, value_name = "FILE")]
     log_file: Option<PathBuf>,
     /// Say so on standard output when it works

@@ -221,12 +221,28 @@ impl Start<'_> {
     }
 
     fn write_client_file(&self, meta_address: &str) -> Outcome {
-        let key = if self.options.insecure { "insecure = true" } else { "key_file = \"cluster.key\"" };
-        let text = format!(
-            "# Written by `vazao up`. Copy it together with the key to let another machine in.\nmeta = [\"{meta_address}\"]\n{key}\n"
-        );
-        files::replace(&self.directory.client_file(), &text)
+        let file = self.directory.client_file();
+        match client_text(std::fs::read_to_string(&file).ok().as_deref(), meta_address, self.options.insecure)
+        {
+            Some(text) => files::replace(&file, &text),
+            None => Ok(()),
+        }
     }
+}
+
+/// The client's configuration with the right address; `None` when `present` has it. What users added stays.
+fn client_text(present: Option<&str>, meta_address: &str, insecure: bool) -> Option<String> {
+    let heading = "# Written by `vazao up`. Copy it together with the key to let another machine in.\n";
+    let Some(mut table) = present.and_then(|text| text.parse::<toml::Table>().ok()) else {
+        let key = if insecure { "insecure = true" } else { "key_file = \"cluster.key\"" };
+        return Some(format!("{heading}meta = [\"{meta_address}\"]\n{key}\n"));
+    };
+    let meta = toml::Value::Array(vec![meta_address.into()]);
+    if table.get("meta") == Some(&meta) {
+        return None;
+    }
+    table.insert("meta".to_owned(), meta);
+    Some(format!("{heading}{table}"))
 }
 
 /// Keeps the ports that were chosen, so that the next start has the same.
@@ -283,6 +299,18 @@ pub(crate) fn stop_all(nodes: &[Started], clock: &dyn Clock) -> Outcome {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_users_added_to_the_clients_configuration_stays() {
+        let new = client_text(None, "h:1", false).expect("written");
+        assert!(new.ends_with("meta = [\"h:1\"]\nkey_file = \"cluster.key\"\n"));
+        let edited = format!("{new}deadline_ms = 500\n");
+        assert_eq!(client_text(Some(&edited), "h:1", false), None);
+        let moved = client_text(Some(&edited), "h:2", false).expect("written");
+        assert!(
+            moved.contains("\"h:2\"") && moved.contains("deadline_ms = 500") && moved.contains("cluster.key")
+        );
+    }
 
     #[test]
     fn the_line_to_export_survives_the_shell() {
