@@ -2,6 +2,7 @@
 //!
 //! Knows inodes, names and handles; nothing of FUSE's bytes or of the device.
 
+use crate::failures::Failures;
 use crate::handles::Handles;
 use crate::listing::{Listing, PAGE_ENTRIES};
 use std::sync::Arc;
@@ -10,6 +11,7 @@ use vazao_client::{
     Changes, Client, Entry, Error, File, NewInode, OpenMode, RenameMode, Result, SetTime, VolumeSpace,
     XattrMode,
 };
+use vazao_meter::Clock;
 use vazao_model::{Attributes, Code, FileKind, InodeId, limits};
 
 const SET_USER_ID: u32 = 0o4000;
@@ -41,11 +43,13 @@ struct OpenFile {
     file: File,
     /// The file may have set-id bits, which a write by an ordinary user must clear.
     set_id: AtomicBool,
+    failures: Failures,
 }
 
 /// The door of one mount.
 pub(crate) struct Door {
     client: Client,
+    clock: Arc<dyn Clock>,
     root: InodeId,
     files: Handles<OpenFile>,
     directories: Handles<Listing>,
@@ -74,7 +78,8 @@ fn check_xattr_name(name: &[u8]) -> Result<()> {
 impl Door {
     /// A door to `client` whose root is the directory `root`.
     pub(crate) fn new(client: Client, root: InodeId) -> Door {
-        Door { client, root, files: Handles::new(), directories: Handles::new() }
+        let clock = vazao_meter::clock::system();
+        Door { client, clock, root, files: Handles::new(), directories: Handles::new() }
     }
 
     fn file(&self, handle: u64) -> Result<Arc<OpenFile>> {
@@ -176,7 +181,10 @@ impl Door {
 
     fn opened(&self, file: File, attributes: Attributes) -> Opened {
         let set_id = AtomicBool::new(mode_without_set_id(&attributes).is_some());
-        Opened { handle: self.files.insert(OpenFile { file, set_id }), attributes }
+        Opened {
+            handle: self.files.insert(OpenFile { file, set_id, failures: Failures::default() }),
+            attributes,
+        }
     }
 
     /// Creates and opens a file; with `truncate`, one that is there already is emptied.
@@ -198,7 +206,16 @@ impl Door {
     }
 
     pub(crate) fn read(&self, handle: u64, buffer: &mut [u8], offset: u64) -> Result<usize> {
-        self.file(handle)?.file.read_at(buffer, offset)
+        let open = self.file(handle)?;
+        let range = offset..offset.saturating_add(buffer.len() as u64);
+        if let Some(error) = open.failures.repeated(&range, self.clock.now_ns()) {
+            return Err(error);
+        }
+        let read = open.file.read_at(buffer, offset);
+        if let Err(error) = &read {
+            open.failures.note(range, error, self.clock.now_ns());
+        }
+        read
     }
 
     pub(crate) fn write(&self, handle: u64, bytes: &[u8], offset: u64, clear_set_id: bool) -> Result<()> {

@@ -8,6 +8,7 @@
 
 mod attach;
 mod door;
+mod failures;
 mod handles;
 mod kernel;
 mod listing;

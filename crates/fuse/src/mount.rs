@@ -48,7 +48,7 @@ impl Default for MountOptions {
             allow_other: false,
             default_permissions: true,
             read_only: false,
-            threads: 10,
+            threads: 48,
             attribute_timeout: Duration::from_secs(1),
             entry_timeout: Duration::from_secs(1),
             request_bytes_max: 1024 * 1024,
@@ -213,7 +213,7 @@ fn check(mountpoint: &Path) -> Result<PathBuf, MountError> {
 /// Starts the threads, and one that waits for them and closes the door behind the last.
 fn start(device: Arc<Device>, server: Arc<Server>, options: &MountOptions, end: Arc<End>) -> io::Result<()> {
     let request_bytes_max = options.request_bytes_max;
-    let crew = Arc::new(Crew::default());
+    let crew = Arc::new(Crew::new());
     let mut threads: Vec<JoinHandle<Result<(), DeviceError>>> = Vec::new();
     for number in 0..options.threads.max(1) {
         let (device, server, crew) = (Arc::clone(&device), Arc::clone(&server), Arc::clone(&crew));

@@ -2,7 +2,8 @@
 //!
 //! The kernel wakes the thread that has waited longest. With ten of them waiting, one caller's requests go round over cold threads
 //! and cores, and take half as long again; so only [`READERS_MAX`] wait there, the rest is parked until the last waiting one has
-//! been given a request.
+//! been given a request. There can then be many more threads than processors, and a server that does not answer holds up those
+//! who wait for it and nobody else. A parked thread lends its buffers to the others.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex, PoisonError};
@@ -10,31 +11,39 @@ use std::sync::{Condvar, Mutex, PoisonError};
 /// One to take the next request, and one so that the first need not wake another for it.
 const READERS_MAX: usize = 2;
 
-/// The threads of a mount, as far as they wait.
-#[derive(Debug, Default)]
-pub(crate) struct Crew {
+/// The threads of a mount, as far as they wait. `T` is what a thread works with.
+#[derive(Debug)]
+pub(crate) struct Crew<T> {
     reading: AtomicUsize,
-    parked: Mutex<Parked>,
+    parked: Mutex<Parked<T>>,
     called: Condvar,
 }
 
-#[derive(Debug, Default)]
-struct Parked {
+#[derive(Debug)]
+struct Parked<T> {
     waiting: usize,
+    tools: Vec<T>,
     /// How many of them may go.
     calls: usize,
     is_dismissed: bool,
 }
 
-impl Crew {
-    /// Returns when the calling thread shall read the device; false when there is nothing left to read.
-    pub(crate) fn take_turn(&self) -> bool {
+impl<T> Crew<T> {
+    /// Nobody waits yet.
+    pub(crate) fn new() -> Crew<T> {
+        let parked = Parked { waiting: 0, tools: Vec::new(), calls: 0, is_dismissed: false };
+        Crew { reading: AtomicUsize::new(0), parked: Mutex::new(parked), called: Condvar::new() }
+    }
+
+    /// Returns when the calling thread shall read the device; false when there is nothing left to read. Its `tools` may
+    /// come back as another thread's, or not at all.
+    pub(crate) fn take_turn(&self, tools: &mut Option<T>) -> bool {
         loop {
             if self.reading.fetch_add(1, Ordering::SeqCst) < READERS_MAX {
                 return true;
             }
             self.reading.fetch_sub(1, Ordering::SeqCst);
-            if !self.park() {
+            if !self.park(tools) {
                 return false;
             }
         }
@@ -61,18 +70,21 @@ impl Crew {
         }
     }
 
-    fn park(&self) -> bool {
+    fn park(&self, tools: &mut Option<T>) -> bool {
         let mut parked = self.parked.lock().unwrap_or_else(PoisonError::into_inner);
         // The last reader may have left, and found nobody to call, just before this thread came here.
         if self.reading.load(Ordering::SeqCst) == 0 {
             return true;
         }
         parked.waiting += 1;
+        parked.tools.extend(tools.take());
         while parked.calls == 0 && !parked.is_dismissed {
             parked = self.called.wait(parked).unwrap_or_else(PoisonError::into_inner);
         }
         parked.waiting -= 1;
         parked.calls = parked.calls.saturating_sub(1);
+        // The last ones put down are the ones still warm.
+        *tools = parked.tools.pop();
         !parked.is_dismissed
     }
 }
@@ -85,7 +97,7 @@ mod tests {
     #[test]
     fn every_request_is_taken_while_all_but_one_thread_are_held_up() {
         const THREADS: usize = 8;
-        let crew = Crew::default();
+        let crew = Crew::<()>::new();
         let (send, receive) = mpsc::channel::<usize>();
         let requests = Mutex::new(receive);
         let (done, finished) = mpsc::channel();
@@ -94,7 +106,7 @@ mod tests {
             for _ in 0..THREADS {
                 let (crew, requests, gate, done) = (&crew, &requests, &gate, done.clone());
                 scope.spawn(move || {
-                    while crew.take_turn() {
+                    while crew.take_turn(&mut None) {
                         let request = requests.lock().expect("not poisoned").recv();
                         crew.leave();
                         let Ok(request) = request else { break };
@@ -118,10 +130,10 @@ mod tests {
 
     #[test]
     fn no_more_than_the_limit_wait_at_once() {
-        let crew = Crew::default();
-        assert!(crew.take_turn() && crew.take_turn());
+        let crew = Crew::<()>::new();
+        assert!(crew.take_turn(&mut None) && crew.take_turn(&mut None));
         std::thread::scope(|scope| {
-            let third = scope.spawn(|| crew.take_turn());
+            let third = scope.spawn(|| crew.take_turn(&mut None));
             while crew.parked.lock().expect("not poisoned").waiting == 0 {
                 std::thread::yield_now();
             }
@@ -129,6 +141,27 @@ mod tests {
             assert!(!third.is_finished(), "one is still waiting for the device");
             crew.leave();
             assert!(third.join().expect("no panic"));
+        });
+    }
+
+    #[test]
+    fn a_called_thread_works_with_what_the_last_parked_one_put_down() {
+        let crew = Crew::new();
+        let mut tools = [Some("first"), Some("second")];
+        tools.iter_mut().for_each(|mine| assert!(crew.take_turn(mine)));
+        assert_eq!(tools, [Some("first"), Some("second")]);
+        std::thread::scope(|scope| {
+            let third = scope.spawn(|| {
+                let mut mine = Some("third");
+                (crew.take_turn(&mut mine), mine)
+            });
+            while crew.parked.lock().expect("not poisoned").waiting == 0 {
+                std::thread::yield_now();
+            }
+            assert_eq!(crew.parked.lock().expect("not poisoned").tools, ["third"]);
+            crew.leave();
+            crew.leave();
+            assert_eq!(third.join().expect("no panic"), (true, Some("third")));
         });
     }
 }

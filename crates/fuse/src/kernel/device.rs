@@ -1,6 +1,6 @@
 //! The device: reads requests, hands them to the server, writes answers.
 //!
-//! Each thread has its own two buffers, allocated once and touched only as far as requests are long. All threads read the same
+//! A working thread has two buffers, allocated once and touched only as far as requests are long. All threads read the same
 //! descriptor; giving each its own (`clone_fd`) made no clear difference when it was measured.
 
 use super::abi::{self, capability};
@@ -8,12 +8,11 @@ use super::crew::Crew;
 use super::reply::{InitAnswer, Reply};
 use super::request::{self, Header, Init, Malformed, Request};
 use super::serve::{Failure, Notifier, Server};
+use crate::failures::is_trouble;
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use vazao_client::Error;
-use vazao_model::Code;
 
 /// Bytes of a request besides the data of a write.
 const REQUEST_EXTRA_BYTES: usize = 4096;
@@ -21,9 +20,9 @@ const REQUEST_EXTRA_BYTES: usize = 4096;
 /// The kernel refuses to fill a smaller buffer (FUSE_MIN_READ_BUFFER).
 const REQUEST_BYTES_MIN: usize = 8192;
 
-/// Read-ahead and direct requests the kernel keeps in flight. Enough for every thread to have the next one waiting; its
-/// own default of 12 leaves them idle.
-const BACKGROUND_MAX: u16 = 64;
+/// Read-ahead and direct requests the kernel keeps in flight: half of the threads that a mount has unless told otherwise, so
+/// that a server that does not answer to read-ahead never holds up all of them.
+const BACKGROUND_MAX: u16 = 24;
 
 /// Why a mount's threads stopped, when it was not an unmount.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
@@ -130,27 +129,42 @@ pub(crate) fn handshake(device: &Device, offer: Offer) -> Result<(), DeviceError
     answer.map(|_| ())
 }
 
+/// What a thread works with.
+#[derive(Debug)]
+pub(crate) struct Buffers {
+    request: Vec<u8>,
+    reply: Reply,
+}
+
+impl Buffers {
+    fn new(request_bytes_max: u32) -> Buffers {
+        let data_bytes = request_bytes_max as usize;
+        let request = vec![0; (data_bytes + REQUEST_EXTRA_BYTES).max(REQUEST_BYTES_MIN)];
+        Buffers { request, reply: Reply::with_capacity(data_bytes) }
+    }
+}
+
 /// Serves requests until the file system is unmounted.
 pub(crate) fn serve(
     device: &Device,
     server: &Server,
-    crew: &Crew,
+    crew: &Crew<Buffers>,
     request_bytes_max: u32,
 ) -> Result<(), DeviceError> {
-    let mut buffer = vec![0; (request_bytes_max as usize + REQUEST_EXTRA_BYTES).max(REQUEST_BYTES_MIN)];
-    let mut reply = Reply::with_capacity(request_bytes_max as usize);
-    while crew.take_turn() {
-        let received = device.receive(&mut buffer);
+    let mut buffers = None;
+    while crew.take_turn(&mut buffers) {
+        let Buffers { request, reply } = buffers.get_or_insert_with(|| Buffers::new(request_bytes_max));
+        let received = device.receive(request);
         crew.leave();
         let Ok(Some(length)) = received else {
             crew.dismiss();
             return received.map(|_| ());
         };
-        let Ok((header, body)) = request::header(&buffer[..length]) else {
+        let Ok((header, body)) = request::header(&request[..length]) else {
             tracing::error!("a request of {length} bytes without a whole header");
             continue;
         };
-        if answer(server, &header, body, &mut reply) {
+        if answer(server, &header, body, reply) {
             device.send(reply.finish());
         }
     }
@@ -191,9 +205,4 @@ fn log(header: &Header, failure: &Failure) {
         Failure::Client(error) => tracing::debug!(request, node, "{operation}: {error}"),
         Failure::Errno(errno) => tracing::debug!(request, node, errno, "{operation}: not served"),
     }
-}
-
-/// True for what is wrong with the system, not with the request: codes from [`Code::Io`] on.
-fn is_trouble(error: &Error) -> bool {
-    error.code.number() >= Code::Io.number()
 }

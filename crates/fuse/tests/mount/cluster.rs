@@ -1,8 +1,8 @@
 //! A cluster within the test's process, over TCP on loopback, and mounts of its volume that never outlive a test.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 use tempfile::TempDir;
@@ -41,7 +41,10 @@ pub(crate) struct Cluster {
     transport: Arc<TcpTransport>,
     meta: Arc<MetaService>,
     data: Vec<Arc<DataService>>,
-    servers: Vec<Server>,
+    key: ClusterKey,
+    /// The metadata service's, then those of the data servers.
+    servers: Mutex<Vec<Server>>,
+    meta_address: String,
     stopping: Arc<AtomicBool>,
     ticking: Option<JoinHandle<()>>,
     directory: TempDir,
@@ -83,22 +86,25 @@ impl Cluster {
             .collect();
         let transport = TcpTransport::new(key.clone(), TransportOptions::default(), Arc::clone(&clock));
         let stopping = Arc::new(AtomicBool::new(false));
-        let mut cluster = Cluster { transport, meta, data, servers, stopping, ticking: None, directory };
-        cluster.beat(&meta_address);
-        cluster.ticking = Some(cluster.tick(clock, meta_address));
+        let servers = Mutex::new(servers);
+        let mut cluster =
+            Cluster { transport, meta, data, key, servers, meta_address, stopping, ticking: None, directory };
+        cluster.beat();
+        cluster.ticking = Some(cluster.tick(clock));
         cluster
     }
 
-    fn beat(&self, meta_address: &str) {
+    fn beat(&self) {
         use vazao_wire::transport::Transport;
         let deadline_ns = self.transport.clock().now_ns() + 5_000_000_000;
         for data in &self.data {
-            data.heartbeat(&*self.transport, meta_address, deadline_ns)
+            data.heartbeat(&*self.transport, &self.meta_address, deadline_ns)
                 .expect("the metadata service answers");
         }
     }
 
-    fn tick(&self, clock: Arc<dyn Clock>, meta_address: String) -> JoinHandle<()> {
+    fn tick(&self, clock: Arc<dyn Clock>) -> JoinHandle<()> {
+        let meta_address = self.meta_address.clone();
         let (meta, data) = (Arc::clone(&self.meta), self.data.clone());
         let (transport, stopping) = (Arc::clone(&self.transport), Arc::clone(&self.stopping));
         std::thread::spawn(move || {
@@ -119,11 +125,36 @@ impl Cluster {
         })
     }
 
+    fn servers(&self) -> MutexGuard<'_, Vec<Server>> {
+        self.servers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A server stops answering; number 0 is the metadata service, the others are data servers.
+    pub(crate) fn stop_server(&self, number: usize) {
+        self.servers()[number].stop();
+    }
+
+    /// It answers again where it did before.
+    pub(crate) fn start_server(&self, number: usize) {
+        let address = self.servers()[number].address().to_string();
+        let service: Arc<dyn Service> = match number {
+            0 => Arc::clone(&self.meta) as _,
+            _ => Arc::clone(&self.data[number - 1]) as _,
+        };
+        let options = ServerOptions { threads: 1, key: self.key.clone(), name: format!("again{number}") };
+        let clock = vazao_meter::clock::system();
+        self.servers()[number] =
+            Server::start(&address, service, options, clock).expect("the port is still free");
+    }
+
     /// A new session with the volume.
     pub(crate) fn client(&self) -> Client {
-        let meta = vec![self.servers[0].address().to_string()];
+        self.client_with(Options::default())
+    }
+
+    fn client_with(&self, options: Options) -> Client {
         let transport = Arc::clone(&self.transport) as _;
-        Client::open(transport, meta, Options::default()).expect("the cluster runs")
+        Client::open(transport, vec![self.meta_address.clone()], options).expect("the cluster runs")
     }
 
     /// Mounts the volume's root.
@@ -138,8 +169,18 @@ impl Cluster {
     }
 
     pub(crate) fn mount_with(&self, options: MountOptions) -> Mounted {
+        self.mount_client(self.client(), options)
+    }
+
+    /// Mounts the volume's root with another deadline of each call.
+    pub(crate) fn mount_with_deadline(&self, deadline_ms: u32) -> Mounted {
+        let client = self.client_with(Options { deadline_ms, ..Options::default() });
+        self.mount_client(client, MountOptions::default())
+    }
+
+    fn mount_client(&self, client: Client, options: MountOptions) -> Mounted {
         let directory = tempfile::tempdir().expect("a temporary directory");
-        let mount = vazao_fuse::mount(self.client(), directory.path(), options).expect("mountable");
+        let mount = vazao_fuse::mount(client, directory.path(), options).expect("mountable");
         Mounted { mount, directory: Some(directory) }
     }
 
@@ -157,7 +198,7 @@ impl Drop for Cluster {
         if let Some(ticking) = self.ticking.take() {
             let _ = ticking.join();
         }
-        self.servers.iter_mut().for_each(Server::stop);
+        self.servers().iter_mut().for_each(Server::stop);
         self.data.iter().for_each(|data| data.close());
         let _ = self.meta.close();
     }

@@ -5,6 +5,7 @@ mod attributes;
 mod cluster;
 mod consistency;
 mod contents;
+mod faults;
 mod mountpoints;
 mod names;
 mod programs;

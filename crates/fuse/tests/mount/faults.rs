@@ -1,0 +1,125 @@
+//! Servers that go away under a running mount.
+
+use crate::cluster::with_cluster;
+use rustix::io::Errno;
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
+use std::time::Duration;
+
+const MIB: usize = 1 << 20;
+
+#[test]
+fn a_data_server_that_is_gone_fails_reads_of_its_files_in_time_and_holds_up_nothing_else() {
+    const DEADLINE_MS: u32 = 4_000;
+    with_cluster(|cluster| {
+        let m = cluster.mount();
+        fs::write(m.path("large"), vec![7; 24 * MIB]).expect("written");
+        fs::write(m.path("small"), b"in the inode record").expect("written");
+        m.unmount();
+        let m = cluster.mount_with_deadline(DEADLINE_MS);
+        cluster.stop_server(2);
+        let clock = vazao_meter::clock::system();
+        std::thread::scope(|scope| {
+            let readers: Vec<_> = (0..20u64)
+                .map(|number| {
+                    let (path, clock) = (m.path("large"), &clock);
+                    scope.spawn(move || {
+                        let file = File::open(path).expect("opening asks the metadata service only");
+                        let start_ns = clock.now_ns();
+                        // Three stripe units: one of them lies on the server that is gone.
+                        let mut bytes = vec![0; 3 * 256 * 1024];
+                        let failure = file
+                            .read_exact_at(&mut bytes, number * MIB as u64)
+                            .expect_err("not all is there");
+                        (Errno::from_io_error(&failure), clock.now_ns() - start_ns)
+                    })
+                })
+                .collect();
+            let start_ns = clock.now_ns();
+            for round in 0..20 {
+                assert_eq!(fs::read(m.path("small")).expect("readable"), b"in the inode record");
+                fs::create_dir(m.path(format!("d{round}"))).expect("names still work");
+            }
+            let others_ns = clock.now_ns() - start_ns;
+            assert!(
+                others_ns < u64::from(DEADLINE_MS) * 1_000_000 / 2,
+                "others were held up for {others_ns} ns"
+            );
+            for reader in readers {
+                let (errno, waited_ns) = reader.join().expect("no panic");
+                assert_eq!(errno, Some(Errno::HOSTUNREACH));
+                // Twice the deadline is what it took while each repetition of the kernel asked the server again.
+                assert!(
+                    waited_ns < u64::from(DEADLINE_MS) * 1_900_000,
+                    "a read failed only after {waited_ns} ns"
+                );
+            }
+        });
+        cluster.start_server(2);
+        assert!(fs::read(m.path("large")).expect("whole again").iter().all(|&b| b == 7));
+        m.unmount();
+    });
+}
+
+#[test]
+fn calls_continue_when_the_metadata_service_is_back() {
+    with_cluster(|cluster| {
+        let m = cluster.mount();
+        std::thread::scope(|scope| {
+            let writer = scope.spawn(|| {
+                for number in 0..300 {
+                    let path = m.path(format!("f{number}"));
+                    fs::write(&path, number.to_string()).expect("written, late at worst");
+                    assert_eq!(fs::read_to_string(&path).expect("readable"), number.to_string());
+                }
+            });
+            let clock = vazao_meter::clock::system();
+            while !writer.is_finished() {
+                clock.sleep(Duration::from_millis(100));
+                cluster.stop_server(0);
+                clock.sleep(Duration::from_millis(300));
+                cluster.start_server(0);
+            }
+            writer.join().expect("no call failed");
+        });
+        assert_eq!(fs::read_dir(m.root()).expect("listed").count(), 300);
+        m.unmount();
+    });
+}
+
+#[test]
+fn a_server_gone_during_a_write_shows_as_an_error_or_as_a_delay_and_never_as_wrong_bytes() {
+    with_cluster(|cluster| {
+        let m = cluster.mount_with_deadline(3_000);
+        for comes_back in [true, false] {
+            let path = m.path(format!("f{comes_back}"));
+            let file = File::create(&path).expect("created");
+            file.write_all_at(&vec![1; 4 * MIB], 0).expect("written");
+            file.sync_all().expect("stored");
+            cluster.stop_server(3);
+            let outcome = std::thread::scope(|scope| {
+                let writer = scope.spawn(|| {
+                    file.write_all_at(&vec![2; 4 * MIB], 0)?;
+                    file.sync_all()
+                });
+                if comes_back {
+                    vazao_meter::clock::system().sleep(Duration::from_millis(500));
+                    cluster.start_server(3);
+                }
+                writer.join().expect("no panic")
+            });
+            assert_eq!(outcome.is_ok(), comes_back, "{outcome:?}");
+            if !comes_back {
+                cluster.start_server(3);
+            }
+            // Closing tells again of what was not stored; by then it may have been.
+            drop(file);
+            let contents = fs::read(&path).expect("readable");
+            assert_eq!(contents.len(), 4 * MIB);
+            assert!(contents.iter().all(|&b| b == 2 || (!comes_back && b == 1)));
+        }
+        let _ = m.mount.unmount();
+        // What could not be stored may be told here once more.
+        let _ = m.mount.wait();
+    });
+}
