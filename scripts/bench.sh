@@ -1,7 +1,7 @@
 #!/bin/sh
 # ./x bench [--write] [ARGUMENTS OF vazao lab bench]
-# Builds the release binary, starts a fresh cluster (1 metadata service, 4 data servers) in a temporary directory, measures
-# what the file system has to reach, and prints goals and what was reached. With --write the table goes into
+# Builds the release binary, starts a fresh cluster (1 metadata service, 4 data servers) in a temporary directory,
+# measures what the file system has to reach, and prints goals and what was reached. With --write the table goes into
 # docs/performance.md too. Never fails on speed. Ctrl-C stops the cluster and removes the directory.
 set -eu
 cd "$(dirname "$0")/.."

@@ -1,7 +1,7 @@
 //! Records what the machine did while something ran: CPU by process and whole, disks, network, load, memory.
 //!
-//! Counters are read at both ends of a run and once a second in between, from `/proc` (proc(5)) and `/sys/class/net`. It
-//! sees this machine only: what runs elsewhere is the business of that machine's own samples. A source that
+//! Counters are read at both ends of a run and once a second in between, from `/proc` (proc(5)) and `/sys/class/net`.
+//! It sees this machine only: what runs elsewhere is the business of that machine's own samples. A source that
 //! is missing (a container without `/proc/diskstats`) gives an empty list, never an error: a measurement stays valid
 //! without its explanation.
 

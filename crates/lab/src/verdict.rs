@@ -1,9 +1,9 @@
 //! Names what limited a run, as far as the samples of one machine can tell.
 //!
-//! Each resource is compared with its ceiling: the machine's cores, one core for the busiest thread, the time a disk was busy, a
-//! link's rate. The one nearest to its ceiling limits, when it is near enough; when none is, the time went into waiting —
-//! round trips, wake-ups, locks, a server elsewhere — and is called latency. A disk counts as busy while it has any
-//! request, so that a busy disk with queues may still have room: that share is an upper bound.
+//! Each resource is compared with its ceiling: the machine's cores, one core for the busiest thread, the time a disk
+//! was busy, a link's rate. The one nearest to its ceiling limits, when it is near enough; when none is, the time went
+//! into waiting — round trips, wake-ups, locks, a server elsewhere — and is called latency. A disk counts as busy while
+//! it has any request, so that a busy disk with queues may still have room: that share is an upper bound.
 
 use crate::sampler::{ProcessRecord, Record};
 use serde::{Deserialize, Serialize};

@@ -155,15 +155,20 @@ impl Results {
         }
         let written = |table: Table| if markdown { table.to_markdown() } else { table.to_text() };
         let (table, cost) = (written(table), written(self.cost()));
-        format!(
-            "Machine: {}\nAmounts: {} of data, {} files, a directory of {} files; {} repetitions, in turns\n\
-             Ratio: 8 threads to 1 thread, 1 thread to the raw stream, each within its repetition\n\n{table}\n{cost}",
-            self.machine.describe(),
-            format_size(self.total_bytes),
-            self.files,
-            self.listed_files,
-            self.repeat,
-        )
+        let introduction = [
+            format!("Machine: {}", self.machine.describe()),
+            format!(
+                "Amounts: {} of data, {} files, a directory of {} files; {} repetitions, in turns",
+                format_size(self.total_bytes),
+                self.files,
+                self.listed_files,
+                self.repeat
+            ),
+            "Ratio: 8 threads to 1 thread, 1 thread to the raw stream, each within its repetition".to_owned(),
+        ];
+        // Lines that follow each other directly are one paragraph in Markdown.
+        let introduction = introduction.join(if markdown { "\n\n" } else { "\n" });
+        format!("{introduction}\n\n{table}\n{cost}")
     }
 
     /// What each row costs in CPU time: a GiB, or one operation.

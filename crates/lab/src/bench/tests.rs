@@ -1,3 +1,5 @@
+//! How rows become ratios and goals, and what the command line refuses; the benchmark itself runs in `tests/volume.rs`.
+
 use super::*;
 use crate::statistics::Summary;
 

@@ -1,6 +1,6 @@
 //! psplit, after the tool of "Sistemas de Arquivos Paralelos: Reduzindo o gargalo no acesso ao disco" (Goldman and
-//! Carvalho), section 5.1: many threads split one large file into equal parts, or only read it, or write random data into
-//! as many files as threads; the time runs from the opening of the files to the last byte.
+//! Carvalho), section 5.1: many threads split one large file into equal parts, or only read it, or write random data
+//! into as many files as threads; the time runs from the opening of the files to the last byte.
 //!
 //! Places given together are measured in turns (A B A B …), so that whatever else the machine does strikes all of
 //! them alike. Bytes are checked, outside the time measured unless asked otherwise.

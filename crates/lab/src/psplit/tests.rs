@@ -1,3 +1,5 @@
+//! psplit over local directories, and over a place that goes wrong; the volume is in `tests/volume.rs`.
+
 use super::*;
 use clap::Parser;
 use std::io;
