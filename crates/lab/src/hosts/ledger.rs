@@ -59,7 +59,9 @@ impl Ledger {
 
     /// Records what is about to be made.
     pub(crate) fn record(&self, made: &Made) -> Result<(), Error> {
-        let mut line = serde_json::to_vec(made).expect("names and paths of our own are text");
+        let mut line = serde_json::to_vec(made).map_err(|error| {
+            Error::Refused(format!("{made:?} cannot be recorded, use a path that is valid text: {error}"))
+        })?;
         line.push(b'\n');
         let mut file = self.file.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         if self.closed.load(Ordering::SeqCst) {
@@ -111,7 +113,11 @@ fn directories() -> Result<Vec<PathBuf>, Error> {
 
 fn sweep_one(directory: &Path) -> Result<bool, Error> {
     let file = match File::open(ledger_file(directory)) {
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(false),
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            // Killed before it made anything. Whoever is only about to make its ledger takes another name.
+            let _ = fs::remove_dir(directory);
+            return Ok(false);
+        }
         other => other.map_err(Error::at(directory.display()))?,
     };
     match file.try_lock() {
@@ -128,8 +134,10 @@ fn create_locked(directory: &Path) -> Result<Option<File>, Error> {
         other => other.map_err(Error::at(directory.display()))?,
     }
     let path = ledger_file(directory);
-    let file = OpenOptions::new().append(true).create_new(true).open(&path);
-    let file = file.map_err(Error::at(path.display()))?;
+    let file = match OpenOptions::new().append(true).create_new(true).open(&path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        other => other.map_err(Error::at(path.display()))?,
+    };
     file.lock().map_err(Error::at(path.display()))?;
     let still_there = file.metadata().map_err(Error::at(path.display()))?.nlink() > 0;
     Ok(still_there.then_some(file))

@@ -2,6 +2,7 @@
 
 use super::{Error, cgroup, namespace, tool};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::retry_on_intr;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use serde::{Deserialize, Serialize};
 use std::fs;
@@ -54,51 +55,54 @@ fn ignore_missing(result: io::Result<()>) -> io::Result<()> {
 }
 
 fn remove_namespace(name: &str) -> Result<(), Error> {
+    // A process may have a child while it is being killed.
+    const ROUNDS_MAX: usize = 20;
     let file = namespace::file(name);
     if !file.exists() {
         return Ok(());
     }
-    kill_processes_in(&file)?;
+    for _ in 0..ROUNDS_MAX {
+        if kill_processes_in(&file)? == 0 {
+            break;
+        }
+    }
     tool::run("ip", &["netns", "delete", name]).map(|_| ())
 }
 
 /// Kills what runs in a network namespace of ours: only we, or what we started, can have put it there.
-fn kill_processes_in(namespace: &Path) -> Result<(), Error> {
+/// Answers how many there were.
+fn kill_processes_in(namespace: &Path) -> Result<usize, Error> {
+    let mut killed = 0;
     let identity = identity_of(namespace).map_err(Error::at(namespace.display()))?;
     for entry in fs::read_dir("/proc").map_err(Error::at("/proc"))? {
         let entry = entry.map_err(Error::at("/proc"))?;
         let process_id = entry.file_name().to_str().and_then(|name| name.parse::<i32>().ok());
         let ours = identity_of(&entry.path().join("ns/net")).is_ok_and(|it| it == identity);
         if let Some(pid) = process_id.filter(|_| ours).and_then(Pid::from_raw) {
-            kill(pid, &entry.path().join("ns/net"), identity)?;
+            killed += usize::from(kill(pid, &entry.path().join("ns/net"), identity)?);
         }
     }
-    Ok(())
+    Ok(killed)
 }
 
 /// Kills one process and waits until it is gone, unless its number has meanwhile gone to a process elsewhere.
-fn kill(pid: Pid, its_namespace: &Path, identity: (u64, u64)) -> Result<(), Error> {
+/// Answers whether it was killed.
+fn kill(pid: Pid, its_namespace: &Path, identity: (u64, u64)) -> Result<bool, Error> {
     const GONE_WITHIN: Timespec = Timespec { tv_sec: 5, tv_nsec: 0 };
     if pid == rustix::process::getpid() {
-        return Ok(());
+        return Ok(false);
     }
-    let Ok(handle) = pidfd_open(pid, PidfdFlags::empty()) else { return Ok(()) };
-    if !identity_of(its_namespace).is_ok_and(|it| it == identity) {
-        return Ok(());
+    let Ok(handle) = pidfd_open(pid, PidfdFlags::empty()) else { return Ok(false) };
+    let still_there = identity_of(its_namespace).is_ok_and(|it| it == identity);
+    if !still_there || pidfd_send_signal(&handle, Signal::KILL).is_err() {
+        return Ok(false);
     }
-    if pidfd_send_signal(&handle, Signal::KILL).is_err() {
-        return Ok(());
+    let ended = retry_on_intr(|| poll(&mut [PollFd::new(&handle, PollFlags::IN)], Some(&GONE_WITHIN)));
+    if ended.map_err(Error::at_call("waiting for a process to end"))? > 0 {
+        return Ok(true);
     }
-    let mut handles = [PollFd::new(&handle, PollFlags::IN)];
-    let ended =
-        poll(&mut handles, Some(&GONE_WITHIN)).map_err(Error::at_call("waiting for a process to end"))?;
-    if ended == 0 {
-        let process = pid.as_raw_nonzero();
-        return Err(Error::Refused(format!(
-            "process {process} does not end, though killed: see /proc/{process}/stack"
-        )));
-    }
-    Ok(())
+    let process = pid.as_raw_nonzero();
+    Err(Error::Refused(format!("process {process} does not end, though killed: see /proc/{process}/stack")))
 }
 
 fn identity_of(namespace: &Path) -> io::Result<(u64, u64)> {
