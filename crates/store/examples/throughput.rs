@@ -1,5 +1,5 @@
 //! What a data server costs beyond the reads and writes that it does: 1 GiB in requests of 256 KiB, through the
-//! service in this process and by plain calls on a file of the same disk, interleaved.
+//! service in this process and by plain calls (and checksums) on a file of the same disk, interleaved.
 //!
 //! `cargo run --release -p vazao-store --example throughput -- DIRECTORY`
 
@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::{Arc, mpsc};
 use vazao_disk::{Disk, DiskFile, Open, RealDisk};
 use vazao_meter::{Clock, SystemClock, cpu};
-use vazao_model::checksum::piece_checksums;
+use vazao_model::checksum::{first_mismatch, piece_checksums};
 use vazao_store::{DataService, Options};
 use vazao_wire::operation::Operation;
 use vazao_wire::service::{Answer, Deferred, Fault, Request, Responder, Service};
@@ -116,8 +116,12 @@ fn plain_read(file: &dyn DiskFile, buffer: &mut [u8]) -> Outcome<()> {
     Ok(())
 }
 
-fn plain_write(file: &dyn DiskFile, bytes: &[u8]) -> Outcome<()> {
+/// Verifies the checksums as a server has to, and writes.
+fn plain_write(file: &dyn DiskFile, bytes: &[u8], checksums: &[u32]) -> Outcome<()> {
     for offset in (0..TOTAL_BYTES as u64).step_by(REQUEST_BYTES) {
+        if first_mismatch(offset, bytes, checksums).is_some() {
+            return Err("the checksums are wrong".into());
+        }
         file.write_at(bytes, offset)?;
     }
     Ok(())
@@ -172,7 +176,7 @@ fn main() -> Outcome<()> {
     let mut times = [const { Vec::new() }; 4];
     for _ in 0..=ROUNDS {
         times[0].push(seconds(|| server.write(1, &bytes, &checksums))?);
-        times[1].push(seconds(|| plain_write(&*file, &bytes))?);
+        times[1].push(seconds(|| plain_write(&*file, &bytes, &checksums))?);
         times[2].push(seconds(|| server.read(1))?);
         times[3].push(seconds(|| plain_read(&*file, &mut buffer))?);
     }

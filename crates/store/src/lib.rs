@@ -1,8 +1,8 @@
 //! The data server: checksummed objects on one or many target directories.
 //!
 //! [`DataService`] serves the targets of one node. A *target* is a directory on one disk; an *object* is the part
-//! of one file that lies on one target, kept as sparse chunk files, each with a *sidecar* that holds a CRC-32C for every
-//! 64 KiB block. `docs/on-disk.md` specifies the files and argues what a crash can do to them.
+//! of one file that lies on one target, kept as sparse chunk files, each with a *sidecar* that holds a CRC-32C
+//! for every 64 KiB block. `docs/on-disk.md` specifies the files and argues what a crash can do to them.
 //!
 //! It knows no names, no directories and no clients. A request that needs no waiting is answered in the caller's
 //! thread; the others go to a pool a target.
