@@ -147,6 +147,19 @@ impl Cluster {
             Server::start(&address, service, options, clock).expect("the port is still free");
     }
 
+    /// Where in a file the stripe units of data server `number` begin.
+    pub(crate) fn offsets_on_server(&self, number: usize, inode: u64) -> Vec<u64> {
+        let client = self.client();
+        let inode = vazao_model::InodeId(inode);
+        let layout = client.layout(inode).expect("the cluster runs").expect("the file is striped");
+        let length = client.attributes(inode).expect("the cluster runs").size;
+        let targets = self.data[number - 1].target_ids();
+        let unit_bytes = layout.distribution.unit_bytes();
+        let is_there =
+            |unit: &u64| targets.contains(&layout.targets[(unit % layout.targets.len() as u64) as usize]);
+        (0..length / unit_bytes).filter(is_there).map(|unit| unit * unit_bytes).collect()
+    }
+
     /// A new session with the volume.
     pub(crate) fn client(&self) -> Client {
         self.client_with(Options::default())
