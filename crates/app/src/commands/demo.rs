@@ -20,14 +20,17 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 use vazao_fuse::{Mount, MountOptions};
-use vazao_lab::sampler::Record;
-use vazao_lab::{probe, verdict};
+use vazao_lab::sampler::{Record, Recorder};
+use vazao_lab::{probe, servers, verdict};
 use vazao_meter::Clock;
 use vazao_model::VolumePath;
 
 /// Copies of the data that lie on the disk at the same time, at most: one generated, one in the cluster by each
 /// door, one copied back, and one to spare.
 const COPIES: u64 = 5;
+
+/// The file of random bytes.
+const GENERATED: &str = "random.bin";
 
 /// Bytes sent through loopback for comparison, and the size of each call.
 const LOOPBACK_BYTES: u64 = 1 << 30;
@@ -133,7 +136,7 @@ impl Demo {
         let given_bytes = sizes.sum::<Outcome<u64>>()?;
         check_space(&directory, (given_bytes + generated) * COPIES)?;
         if generated > 0 {
-            let file = directory.join("random.bin");
+            let file = directory.join(GENERATED);
             say(&format!("generating {} of random bytes", format::size(generated)))?;
             generate(&file, generated, &stop)?;
             files.push(file.into_os_string());
@@ -142,8 +145,8 @@ impl Demo {
         stage.nodes = up::start_new(&cluster, &stage.clock, &stop)?;
         say(&format!("a cluster runs: 1 metadata service, {} data servers", stage.nodes.len() - 1))?;
         let common = Common { cluster: Some(cluster.client_file()), ..Common::default() };
-        let sums = checksums(&files, &stop)?;
-        Ok(Demo { stage, stop, context: Context { common }, files, bytes: given_bytes + generated, sums })
+        let bytes = given_bytes + generated;
+        Ok(Demo { stage, stop, context: Context { common }, files, bytes, sums: BTreeMap::new() })
     }
 
     fn place(&self, name: &str) -> OsString {
@@ -171,15 +174,29 @@ impl Demo {
         Ok(path)
     }
 
+    /// Samples the machine while `work` runs, as `cp` does.
+    fn recorded<T>(&self, work: impl FnOnce() -> Outcome<T>) -> Outcome<(T, Record)> {
+        let client = self.context.client()?;
+        let servers = servers::find(&client.map()).watched;
+        client.close()?;
+        let (result, record) = Recorder::new(vazao_meter::clock::system(), servers).during(work);
+        Ok((result?, record))
+    }
+
     fn remove(&self, path: &OsStr) -> Outcome {
         fs::remove_dir_all(path).at(Path::new(path).display())
     }
 
-    /// The same copy from the local disk to the local disk.
-    fn local_copy(&self) -> Outcome<Timed> {
-        let to = self.directory("local-copy")?;
+    /// The same copy from the local disk to the local disk. From here on its result is what goes in: somebody may be
+    /// working on the originals.
+    fn local_copy(&mut self) -> Outcome<Timed> {
+        let to = self.directory("originals")?;
         let (rate, _) = self.copy(&[self.files.as_slice(), std::slice::from_ref(&to)].concat())?;
-        self.remove(&to)?;
+        let names = self.files.iter().filter_map(|file| Path::new(file).file_name());
+        self.files = names.map(|name| Path::new(&to).join(name).into_os_string()).collect();
+        // What was generated is there twice now.
+        let _ = fs::remove_file(self.place(GENERATED));
+        self.sums = checksums(&self.files, &self.stop)?;
         Ok(Timed { what: "local disk", in_rate: Some(rate), out_rate: Some(rate), limits: Vec::new() })
     }
 
@@ -198,8 +215,7 @@ impl Demo {
         let (out_rate, out_record) = self.copy(&words(&[OsStr::new("vz:/."), &back]))?;
         self.compare(&back, "the library")?;
         self.remove(&back)?;
-        let limit = |way: &str, record: &Record| format!("library, {way}: {}", verdict::judge(record).text);
-        let limits = vec![limit("in", &in_record), limit("out", &out_record)];
+        let limits = vec![limit("library, in", &in_record), limit("library, out", &out_record)];
         Ok(Timed { what: "library", in_rate: Some(in_rate), out_rate: Some(out_rate), limits })
     }
 
@@ -239,20 +255,23 @@ impl Demo {
         }
         say("copying it out of a mount with cp, and reading it there with sha256sum")?;
         let back = self.directory("back-from-mount")?;
-        let out_ns = self.system_cp(&[mountpoint.join(".").into_os_string(), back.clone()])?;
+        let paths = [mountpoint.join(".").into_os_string(), back.clone()];
+        let (out_ns, out_record) = self.recorded(|| self.system_cp(&paths))?;
         self.compare(&back, "cp out of the mount")?;
         self.remove(&back)?;
         self.compare(mountpoint.as_os_str(), "sha256sum in the mount")?;
         say("copying it into the mount with cp, and back through the library")?;
         let through = mountpoint.join("through-the-mount");
         fs::create_dir(&through).at(through.display())?;
-        let in_ns = self.system_cp(&[self.files.as_slice(), &[through.into_os_string()]].concat())?;
+        let paths = [self.files.as_slice(), &[through.into_os_string()]].concat();
+        let (in_ns, in_record) = self.recorded(|| self.system_cp(&paths))?;
         let back = self.directory("back-again")?;
         self.copy(&words(&[OsStr::new("vz:/through-the-mount/."), &back]))?;
         self.compare(&back, "what cp put into the mount")?;
         self.remove(&back)?;
-        let rates = (Some(self.rate(in_ns)), Some(self.rate(out_ns)));
-        Ok(Some(Timed { what: "mount, cp", in_rate: rates.0, out_rate: rates.1, limits: Vec::new() }))
+        let limits = vec![limit("mount, in", &in_record), limit("mount, out", &out_record)];
+        let (in_rate, out_rate) = (Some(self.rate(in_ns)), Some(self.rate(out_ns)));
+        Ok(Some(Timed { what: "mount, cp", in_rate, out_rate, limits }))
     }
 
     /// Runs `cp -r` and returns how long it took.
@@ -277,6 +296,10 @@ impl Demo {
             .map_or("a file that was not there before".into(), |(name, _)| crate::location::show(name));
         Err(Failure::new(format!("{door}: {name} differs from what went in")))
     }
+}
+
+fn limit(what: &str, record: &Record) -> String {
+    format!("{what}: {}", verdict::judge(record).text)
 }
 
 fn wait(mut child: Child, what: &str, stop: &Stop) -> Outcome {
