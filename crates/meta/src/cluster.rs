@@ -1,8 +1,8 @@
 //! The cluster: nodes, targets, their state, and the choice of targets for new layouts.
 //!
-//! Who belongs to the cluster is written down and has an epoch. Whether a node answers and how much space a target has is
-//! what the last heartbeat said, in memory only. After a restart every member counts as heard from: a service that was
-//! away must not take the others for dead.
+//! Who belongs to the cluster is written down and has an epoch. Whether a node answers and how much space a target
+//! has is what the last heartbeat said, in memory only. After a restart every member counts as heard from: a
+//! service that was away must not take the others for dead.
 
 use crate::context::Context;
 use crate::fault::Outcome;

@@ -73,7 +73,8 @@ impl InodeNumbers {
             let mut range = numbers.range.lock().expect(NO_PANIC);
             range.reserving = false;
             if durable.is_ok() {
-                // Another server of the same engine may have reserved in between: what is left of the old batch is skipped.
+                // Another server of the same engine may have reserved in between: what is left of the old batch is
+                // skipped.
                 if start != range.end {
                     range.next = start;
                 }

@@ -1,7 +1,7 @@
 //! The reclaimer: has data servers remove the objects of files that are gone.
 //!
-//! A reclaim record stays until every server has said that its objects are removed; a server that is down is asked again by
-//! a later tick. Nothing is removed before the record is durable: power loss could otherwise bring back a file
+//! A reclaim record stays until every server has said that its objects are removed; a server that is down is asked
+//! again by a later tick. Nothing is removed before the record is durable: power loss could otherwise bring back a file
 //! whose objects are gone.
 
 use crate::fault::Outcome;

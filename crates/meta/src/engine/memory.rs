@@ -1,7 +1,7 @@
 //! The engine that forgets: one ordered map, for tests, simulation and throw-away clusters.
 //!
-//! Conflicts are found by comparing what was read with the keys of the last [`RECENT_COMMITS_MAX`] commits; a transaction
-//! that began before those is refused.
+//! Conflicts are found by comparing what was read with the keys of the last [`RECENT_COMMITS_MAX`] commits; a
+//! transaction that began before those is refused.
 
 use super::transaction::{Optimistic, ReadSet, Store, Writes};
 use super::{Commit, Engine, EngineResult, Figures, Notice, Pair, Position, Transaction};

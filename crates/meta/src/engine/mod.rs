@@ -1,8 +1,8 @@
 //! The ordered transactional key-value engine under the metadata service: the trait, its limits, the registry.
 //!
-//! An engine knows bytes and order, nothing of inodes. Transactions are optimistic: reads go to the present state, writes
-//! stay with the transaction, and a commit succeeds when nothing that was read has been changed since. An engine may make a
-//! commit wait for milliseconds (a remote one will), so nothing above assumes one thread.
+//! An engine knows bytes and order, nothing of inodes. Transactions are optimistic: reads go to the present state,
+//! writes stay with the transaction, and a commit succeeds when nothing that was read has been changed since. An
+//! engine may make a commit wait for milliseconds (a remote one will), so nothing above assumes one thread.
 
 pub(crate) mod embedded;
 pub(crate) mod memory;

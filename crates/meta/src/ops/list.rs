@@ -1,7 +1,7 @@
 //! List: a page of a directory in the order of cookies.
 //!
-//! Nothing is remembered between pages: a cookie is the hash of a name. Entries whose hashes are equal share a cookie and
-//! therefore always come in the same page.
+//! Nothing is remembered between pages: a cookie is the hash of a name. Entries whose hashes are equal share a cookie
+//! and therefore always come in the same page.
 
 use crate::context::Context;
 use crate::engine::Pair;

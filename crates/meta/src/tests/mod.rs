@@ -9,3 +9,4 @@ mod model;
 mod namespace;
 mod orphans;
 mod repetition;
+mod threads;

@@ -138,8 +138,8 @@ struct Reader {
 impl Reader {
     /// Reads one file. Returns how many of its bytes belong to the log; `None` when all of it lies after the end.
     ///
-    /// After the end nothing may be used, for a commit is missing. It was never promised, unless a later record knows that
-    /// it had been durable: then it is damage, and an operator has to decide.
+    /// After the end nothing may be used, for a commit is missing. It was never promised, unless a later record knows
+    /// that it had been durable: then it is damage, and an operator has to decide.
     fn read(&mut self, name: &str, bytes: &[u8]) -> EngineResult<Option<usize>> {
         let mut good = if self.end.is_none() { Some(0) } else { None };
         let mut at = 0;
@@ -256,8 +256,8 @@ impl Log {
         Unsynced { files, names, last: self.last }
     }
 
-    /// Notes that `done` has been synced, in the log as well: a mark lets recovery tell damage from a torn tail even when
-    /// no commit follows. It is not essential, so an error in writing it is left to the next commit to meet.
+    /// Notes that `done` has been synced, in the log as well: a mark lets recovery tell damage from a torn tail even
+    /// when no commit follows. It is not essential, so an error in writing it is left to the next commit to meet.
     pub(super) fn synced(&mut self, done: &Unsynced, durable: Position, identity: u64) {
         self.unsynced.drain(..done.files.len().saturating_sub(1).min(self.unsynced.len()));
         self.names_synced = done.names.unwrap_or(self.names_synced);

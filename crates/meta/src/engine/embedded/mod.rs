@@ -1,9 +1,10 @@
 //! The embedded engine: an append-only log, the changes since the last checkpoint in memory, and a checkpoint on disk.
 //!
-//! A commit goes into the overlay and into a batch of log records. `flush` writes the batch with one write, after which it
-//! survives the process; a sync, at the latest 10 ms later, makes it survive power loss. When the overlay has grown, it is
-//! frozen, the log continues in a new file, and the frozen changes go into the checkpoint in one transaction. Reads look
-//! into overlay, frozen overlay, checkpoint, in this order. What survives is always a prefix of the commits.
+//! A commit goes into the overlay and into a batch of log records. `flush` writes the batch with one write, after
+//! which it survives the process; a sync, at the latest 10 ms later, makes it survive power loss. When the overlay
+//! has grown, it is frozen, the log continues in a new file, and the frozen changes go into the checkpoint in one
+//! transaction. Reads look into overlay, frozen overlay, checkpoint, in this order. What survives is always a
+//! prefix of the commits.
 //!
 //! Locks are taken in the order `syncing`, `log`, `state`, and none is held over a sync.
 

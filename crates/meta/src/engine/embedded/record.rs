@@ -4,8 +4,8 @@
 //! magic u32 | check u32 | length u32 | position u64 | durable u64 | length bytes of changes       (little-endian)
 //! ```
 //! `check` is the CRC-32C of everything after it, XORed with half of the volume's identity: bytes of a file's contents
-//! inside a record cannot pass for a record. `durable` is a position that was known to be durable when the record was made.
-//! A record without changes is a mark: it says only that.
+//! inside a record cannot pass for a record. `durable` is a position that was known to be durable when the record was
+//! made. A record without changes is a mark: it says only that.
 
 use super::super::transaction::Writes;
 use super::super::{KEY_BYTES_MAX, Position, VALUE_BYTES_MAX};

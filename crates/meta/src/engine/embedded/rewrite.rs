@@ -1,7 +1,7 @@
 //! Writing what is there once more, so that a sync has something to do.
 //!
-//! When a sync fails, the kernel keeps the pages and forgets that they are not on the disk. A process that dies of it leaves
-//! a page cache that shows its successor bytes which power loss would take away, and which no later sync writes.
+//! When a sync fails, the kernel keeps the pages and forgets that they are not on the disk. A process that dies of it
+//! leaves a page cache that shows its successor bytes which power loss would take away, and which no later sync writes.
 
 use super::super::{EngineError, EngineResult};
 use std::io;
@@ -10,7 +10,8 @@ use vazao_disk::{Disk, DiskFile, Open};
 /// Bytes at a time.
 const CHUNK_BYTES: u64 = 1 << 20;
 
-/// Present while the checkpoint is being changed. It need not survive power loss, which leaves no page cache to mistrust.
+/// Present while the checkpoint is being changed. It need not survive power loss, which leaves no page cache to
+/// mistrust.
 const UNSURE_FILE: &str = "UNSURE";
 
 /// Reads and writes back the bytes from `start` to `end`.

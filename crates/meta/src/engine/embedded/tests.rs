@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::sync::Arc;
 use std::time::Duration;
-use vazao_disk::{Disk, MemoryDisk, Open};
+use vazao_disk::{Disk, MemoryDisk, Open, Operations};
 use vazao_meter::{Accounts, ManualClock};
 
 const IDENTITY: u64 = 0xFEED_F00D_1234_5678;
@@ -105,8 +105,8 @@ fn another_format_and_lost_files_are_refused_with_a_clear_word() {
     assert!(matches!(open(&disk, 1000).err(), Some(EngineError::Refused(t)) if t.contains("FORMAT")));
 }
 
-/// One life of an engine on `disk`: commits, flushes, syncs at random, and ends with a kill or power loss, by chance in the
-/// middle of an operation. Returns (flushed, synced, committed).
+/// One life of an engine on `disk`: commits, flushes, syncs at random, and ends with a kill or power loss, by chance
+/// in the middle of an operation. Returns (flushed, synced, committed).
 fn live(disk: &MemoryDisk, random: &mut StdRng, from: u64) -> Option<(u64, u64, u64)> {
     let clock = Arc::new(ManualClock::default());
     if random.random_bool(0.5) {
@@ -164,35 +164,54 @@ fn last_commit_if_readable(engine: &dyn Engine) -> Option<u64> {
     std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| last_commit(engine))).ok()
 }
 
+/// Six lives on one disk. Returns the last commit after each, and how many operations the disk saw.
+fn history(seed: u64) -> Vec<(u64, Operations)> {
+    let mut random = StdRng::seed_from_u64(seed);
+    let disk = MemoryDisk::new(seed);
+    let mut known = 0;
+    let mut history = Vec::new();
+    for _ in 0..6 {
+        let lived = live(&disk, &mut random, known);
+        let power_loss = random.random_bool(0.5);
+        if power_loss {
+            disk.crash()
+        } else {
+            disk.kill()
+        }
+        disk.clear_faults();
+        let (at_least, at_most) = match lived {
+            Some((_, synced, committed)) if power_loss => (synced, committed),
+            Some((flushed, _, committed)) => (flushed, committed),
+            // It did not get through its start; opening had synced what there was.
+            None => (known, known),
+        };
+        let engine = open(&disk, 1 << 20).unwrap_or_else(|e| panic!("seed {seed}: {e}"));
+        let n = last_commit(&*engine);
+        assert!(n >= at_least, "seed {seed}: commit {n} is the last, {at_least} was promised");
+        assert!(n <= at_most, "seed {seed}: commit {n} was never made, {at_most} was the last");
+        known = n;
+        drop(engine);
+        if random.random_bool(0.5) {
+            disk.crash()
+        } else {
+            disk.kill()
+        }
+        history.push((n, disk.operations()));
+    }
+    history
+}
+
 #[test]
 fn flushed_commits_survive_kills_and_synced_ones_power_loss_and_what_survives_is_a_prefix() {
     for seed in 0..400 {
-        let mut random = StdRng::seed_from_u64(seed);
-        let disk = MemoryDisk::new(seed);
-        let (mut at_least, mut at_most) = (0, 0);
-        let mut known = 0;
-        for _ in 0..6 {
-            let lived = live(&disk, &mut random, known);
-            let power_loss = random.random_bool(0.5);
-            if power_loss {
-                disk.crash()
-            } else {
-                disk.kill()
-            }
-            disk.clear_faults();
-            if let Some((flushed, synced, committed)) = lived {
-                at_least = if power_loss { synced } else { flushed };
-                at_most = committed;
-            }
-            let engine = open(&disk, 1 << 20).unwrap_or_else(|e| panic!("seed {seed}: {e}"));
-            let n = last_commit(&*engine);
-            assert!(n >= at_least, "seed {seed}: commit {n} is the last, {at_least} was promised");
-            assert!(n <= at_most, "seed {seed}: commit {n} was never made, {at_most} was the last");
-            // Opening syncs what was recovered: it is durable from here on.
-            (known, at_least, at_most) = (n, n, n);
-            drop(engine);
-            if random.random_bool(0.5) { disk.crash() } else { disk.kill() }
-        }
+        history(seed);
+    }
+}
+
+#[test]
+fn a_seed_decides_everything_without_threads() {
+    for seed in 1000..1020 {
+        assert_eq!(history(seed), history(seed), "seed {seed}");
     }
 }
 
@@ -415,7 +434,9 @@ proptest! {
     }
 
     #[test]
-    fn a_directory_with_any_log_opens_or_is_reported(bytes in prop::collection::vec(any::<u8>(), 0..300), seed in any::<u64>()) {
+    fn a_directory_with_any_log_opens_or_is_reported(
+        bytes in prop::collection::vec(any::<u8>(), 0..300), seed in any::<u64>(),
+    ) {
         let disk = MemoryDisk::new(1);
         open(&disk, 1 << 20).unwrap().close().unwrap();
         let mut contents = bytes;
