@@ -97,7 +97,7 @@ impl EventLoop {
             self.shared.metrics.accounts.charge(Cause::Compute, round_ended_ns.saturating_sub(started_ns));
         }
         self.connections.values_mut().for_each(|connection| {
-            let _ = connection.send(&mut self.stack);
+            let _ = connection.send(&mut self.stack, &self.shared.metrics);
         });
     }
 
@@ -191,6 +191,7 @@ impl EventLoop {
             clock: &self.shared.clock,
             inbox: &self.inbox,
             stack: &mut self.stack,
+            metrics: &self.shared.metrics,
             started_ns,
             requests,
         }
@@ -221,6 +222,7 @@ impl EventLoop {
         self.shared.metrics.connections.add(-1);
         match close {
             Close::Gone => debug!(peer = served.peer, "connection closed"),
+            Close::Withheld(fault) => warn!(peer = served.peer, %fault, "answers withheld"),
             Close::Refused(fault) => {
                 self.shared.metrics.refused.add(1);
                 info!(peer = served.peer, %fault, "connection refused");
@@ -242,10 +244,9 @@ impl EventLoop {
         let mut answered = std::mem::take(&mut self.answered);
         for id in answered.drain(..) {
             let Some(served) = self.connections.get_mut(&id) else { continue };
-            let sent = served.send(&mut self.stack).and_then(|sent| {
-                self.shared.metrics.sent_bytes.add(sent as u64);
-                watch(&self.epoll, served).map_err(|_| Close::Gone)
-            });
+            let sent = served
+                .send(&mut self.stack, &self.shared.metrics)
+                .and_then(|()| watch(&self.epoll, served).map_err(|_| Close::Gone));
             if let Err(close) = sent
                 && let Some(served) = self.connections.remove(&id)
             {

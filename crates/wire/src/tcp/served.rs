@@ -3,6 +3,7 @@
 use super::buffers::Stack;
 use super::inbox::{Inbox, Notice};
 use super::outbound::Outbound;
+use super::server::Metrics;
 use crate::frame::{HEADER_BYTES, Header, METHOD_HELLO, flags};
 use crate::hello::{self, HELLO_BYTES_MAX, ServerHandshake};
 use crate::key::ClusterKey;
@@ -27,7 +28,13 @@ pub(super) enum Close {
     Gone,
     /// The peer broke the protocol or a limit; worth a log line.
     Refused(Fault),
+    /// The service could not keep what it answered, so its answers are not sent.
+    Withheld(Fault),
 }
+
+/// Answers of a batch are sent before its end once they are this long, while they are still in the cache: one or more
+/// of the usual reads.
+const SEND_BYTES: usize = 256 * 1024;
 
 enum Phase {
     Hello,
@@ -42,6 +49,7 @@ pub(super) struct Surroundings<'a> {
     pub(super) clock: &'a Arc<dyn Clock>,
     pub(super) inbox: &'a Arc<Inbox>,
     pub(super) stack: &'a mut Stack,
+    pub(super) metrics: &'a Metrics,
     pub(super) started_ns: u64,
     pub(super) requests: &'a mut u64,
 }
@@ -165,6 +173,10 @@ impl Served {
             let Some(body) = bytes[used..].get(HEADER_BYTES..header.frame_bytes()) else { break };
             self.handle_frame(&header, body, around)?;
             used += header.frame_bytes();
+            if self.outbound.len() >= SEND_BYTES {
+                around.service.flush().map_err(Close::Withheld)?;
+                self.send(around.stack, around.metrics)?;
+            }
         }
         Ok(used)
     }
@@ -300,7 +312,7 @@ impl Served {
     /// Tells the peer why before the connection is closed.
     fn refuse_with(&mut self, fault: Fault, around: &mut Surroundings<'_>) -> Close {
         self.answer(METHOD_HELLO, 0, around.started_ns, &Err(fault.clone()), around);
-        let _ = self.send(around.stack);
+        let _ = self.send(around.stack, around.metrics);
         Close::Refused(fault)
     }
 
@@ -310,8 +322,7 @@ impl Served {
     }
 
     /// Sends as much as the socket takes.
-    pub(super) fn send(&mut self, stack: &mut Stack) -> Result<usize, Close> {
-        let mut total = 0;
+    pub(super) fn send(&mut self, stack: &mut Stack, metrics: &Metrics) -> Result<(), Close> {
         while self.outbound.len() > 0 {
             match rustix::net::send(
                 &self.stream,
@@ -319,7 +330,7 @@ impl Served {
                 SendFlags::NOSIGNAL | SendFlags::DONTWAIT,
             ) {
                 Ok(sent) => {
-                    total += sent;
+                    metrics.sent_bytes.add(sent as u64);
                     self.outbound.advance(sent, stack);
                 }
                 Err(Errno::AGAIN) => break,
@@ -331,7 +342,7 @@ impl Served {
             // Also after a frame that was taken back: an idle connection holds no buffer.
             self.outbound.advance(0, stack);
         }
-        Ok(total)
+        Ok(())
     }
 }
 

@@ -47,7 +47,8 @@ impl Service for Echo {
                 });
             }
             Method::Write => {
-                let response = proto::WriteResponse { object_length: request.attachment.len() as u64 };
+                let response =
+                    proto::WriteResponse { object_length: request.attachment.len() as u64, boot: 0 };
                 responder.reply(&response.encode_to_vec());
             }
             Method::Sync => std::mem::forget(responder.defer()),
