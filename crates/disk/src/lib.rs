@@ -68,6 +68,12 @@ pub trait Disk: Send + Sync + 'static {
     fn sync_all(&self) -> io::Result<()> {
         sync_tree(self, "")
     }
+
+    /// A number that changes whenever something that was written and not synced may have been lost: with every start of
+    /// the machine, not of a process. 0: not known.
+    fn boot_id(&self) -> u64 {
+        0
+    }
 }
 
 fn sync_tree<D: Disk + ?Sized>(disk: &D, directory: &str) -> io::Result<()> {

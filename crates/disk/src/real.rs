@@ -119,6 +119,13 @@ impl Disk for RealDisk {
             available_bytes: status.f_bavail.saturating_mul(status.f_frsize),
         })
     }
+
+    /// The first half of the kernel's random boot id (random(4)).
+    fn boot_id(&self) -> u64 {
+        let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+        let digits: String = text.chars().filter(char::is_ascii_hexdigit).take(16).collect();
+        u64::from_str_radix(&digits, 16).unwrap_or(0)
+    }
 }
 
 /// An open file of a [`RealDisk`].

@@ -54,9 +54,11 @@ impl Contents {
         self.is_uncertain = true;
     }
 
-    /// An fsync has succeeded.
-    pub fn synced(&mut self) {
-        if self.is_certain() {
+    /// An fsync has succeeded: whatever was lost since the last one was lost before it, and it would have said so. What
+    /// was in doubt for another reason stays so.
+    pub fn synced(&mut self, is_only_power_in_doubt: bool) {
+        if self.is_certain() || is_only_power_in_doubt {
+            self.is_uncertain = false;
             self.versions.drain(..self.versions.len() - 1);
             self.ends.clear();
         }
@@ -109,7 +111,7 @@ mod tests {
     fn what_was_synced_cannot_be_lost() {
         let mut contents = Contents::new();
         contents.change(3, |bytes| bytes.push(1));
-        contents.synced();
+        contents.synced(false);
         contents.lose_power();
         assert!(contents.allows(&[1]) && !contents.allows(&[]) && !contents.allows(&[0]));
         contents.change(3, |bytes| bytes.push(2));

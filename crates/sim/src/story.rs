@@ -532,6 +532,7 @@ impl Story {
 
     fn finish_flush(&mut self, index: usize, answer: vazao_client::Result<()>, is_sync: bool) {
         let inode = self.handles[index].inode;
+        let was_certain = self.contents.get(&inode).is_some_and(Contents::is_certain);
         self.collect_ends();
         if answer.is_err() {
             return self.after_file_operation(index, answer);
@@ -541,7 +542,7 @@ impl Story {
             self.history.clear();
         }
         if is_sync && let Some(contents) = self.contents.get_mut(&inode) {
-            contents.synced();
+            contents.synced(was_certain);
         }
     }
 

@@ -249,7 +249,8 @@ impl DataService {
         if !sync && target.pool.is_some() {
             match target.write(id, offset, &checksums, bytes, Mode::Fast) {
                 Ok(object_length) => {
-                    responder.reply(&proto::WriteResponse { object_length }.encode_to_vec());
+                    let answer = proto::WriteResponse { object_length, boot: target.boot };
+                    responder.reply(&answer.encode_to_vec());
                     self.shared.record(call, None);
                     return Ok(());
                 }
@@ -264,7 +265,7 @@ impl DataService {
             if sync {
                 target.sync(id).map_err(fault)?;
             }
-            Ok((proto::WriteResponse { object_length }.encode_to_vec(), Vec::new()))
+            Ok((proto::WriteResponse { object_length, boot: target.boot }.encode_to_vec(), Vec::new()))
         })
     }
 
@@ -279,7 +280,7 @@ impl DataService {
         ops::check_range(id, length, 0)?;
         self.defer(call, target, 0, responder, move |target| {
             target.truncate(id, length).map_err(fault)?;
-            Ok((proto::TruncateObjectResponse {}.encode_to_vec(), Vec::new()))
+            Ok((proto::TruncateObjectResponse { boot: target.boot }.encode_to_vec(), Vec::new()))
         })
     }
 
@@ -300,7 +301,11 @@ impl DataService {
     }
 
     fn sync(&self, call: Call, request: &Request<'_>, responder: &mut dyn Responder) -> Result<(), Fault> {
-        let proto::SyncObjectsRequest { objects } = decode(request)?;
+        let proto::SyncObjectsRequest { objects, boot } = decode(request)?;
+        for address in &objects {
+            let (target, id) = self.target_of(Some(address))?;
+            check_boot(target, id, boot)?;
+        }
         let work: Work = |target, objects| {
             objects.iter().try_for_each(|&id| target.sync(id))?;
             Ok(0)
@@ -438,6 +443,15 @@ impl Join {
             deferred.finish(answer);
         }
     }
+}
+
+/// Refuses to call durable what may be gone: it was answered before the machine lost power.
+fn check_boot(target: &Target, id: ObjectId, boot: u64) -> Result<(), Fault> {
+    if boot == 0 || boot == target.boot {
+        return Ok(());
+    }
+    let detail = format!("{target}, object {id}: the machine lost power after it was written; write it again");
+    Err(Fault::new(Code::Io, detail))
 }
 
 fn overloaded(target: &Target) -> Fault {

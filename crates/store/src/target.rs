@@ -34,6 +34,8 @@ pub(crate) struct Target {
     /// Its directory, for people.
     pub(crate) label: String,
     pub(crate) disk: Arc<dyn Disk>,
+    /// What the disk calls this start of the machine.
+    pub(crate) boot: u64,
     pub(crate) epochs: Epochs,
     pub(crate) cache: Cache,
     pub(crate) chunk_bytes: u64,
@@ -89,6 +91,7 @@ impl Target {
         let sweep = Mutex::new(Sweep::new(epochs.suspects().is_some()));
         Ok(Target {
             label: label.to_owned(),
+            boot: disk.boot_id(),
             disk,
             epochs,
             cache: Cache::new((options.open_chunks_max / share.max(1)).max(1)),

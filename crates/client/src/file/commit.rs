@@ -1,12 +1,12 @@
 //! Reports to the metadata service: at flush, fsync and close, and only when something has changed.
 
-use super::inode::{Contents, FreshInode, OpenInode, State, Uncommitted};
+use super::inode::{Boots, Contents, FreshInode, OpenInode, State, Uncommitted};
 use super::write::object_address;
 use crate::core::locked;
 use crate::data::DataCall;
 use crate::{Error, Result};
 use std::collections::BTreeMap;
-use vazao_model::{Code, Layout, TargetId};
+use vazao_model::{Code, Layout};
 use vazao_wire::{Method, op, proto};
 
 impl OpenInode {
@@ -31,44 +31,62 @@ impl OpenInode {
     fn sync_objects(&self, deadline_ns: u64) -> Result<()> {
         let mut state = self.lock();
         let slots = std::mem::take(&mut state.unsynced_slots) & state.written_slots;
+        let boots = std::mem::take(&mut state.boots);
         let layout = state.layout().cloned();
         drop(state);
         let Some(layout) = layout.filter(|_| slots != 0) else { return Ok(()) };
-        let synced = self.sync_slots(&layout, slots, deadline_ns);
+        let synced = self.sync_slots(&layout, slots, &boots, deadline_ns);
         if synced.is_err() {
+            // The failure has been told; what is there now can be made durable by the next one.
             self.lock().unsynced_slots |= slots;
         }
         synced
     }
 
-    fn sync_slots(&self, layout: &Layout, slots: u64, deadline_ns: u64) -> Result<()> {
-        let mut calls: Vec<DataCall> = self
-            .objects_by_server(layout, slots)
-            .into_iter()
-            .map(|objects| {
-                let target = TargetId(objects.first().map_or(0, |object| object.target));
-                let message = prost::Message::encode_to_vec(&proto::SyncObjectsRequest { objects });
-                self.core.submit_data(target, Method::SyncObjects, message, &[], deadline_ns)
-            })
-            .collect();
-        // All are awaited even when one fails, so that none is left running behind the caller's back.
+    fn sync_slots(&self, layout: &Layout, slots: u64, boots: &Boots, deadline_ns: u64) -> Result<()> {
         let mut outcome = Ok(());
+        let mut calls: Vec<DataCall> = Vec::new();
+        for slots in self.slots_by_server(layout, slots) {
+            match self.submit_sync(layout, &slots, boots, deadline_ns) {
+                Ok(call) => calls.push(call),
+                Err(error) => outcome = outcome.and(Err(error)),
+            }
+        }
+        // All are awaited even when one fails, so that none is left running behind the caller's back.
         for call in &mut calls {
             let answer = self.core.finish_data(call, &[], deadline_ns);
-            outcome = outcome.and(answer.map(|_| ()).map_err(|e| e.about(self.id)));
+            outcome = outcome.and(answer.map(|_| ()));
         }
-        outcome
+        outcome.map_err(|e| e.about(self.id))
     }
 
-    /// The objects of `slots`, those of one server together. A target whose server is not known stands alone: asking
-    /// for it will refresh the map.
-    fn objects_by_server(&self, layout: &Layout, slots: u64) -> Vec<Vec<proto::ObjectAddress>> {
-        let mut groups: BTreeMap<(u32, u32), Vec<proto::ObjectAddress>> = BTreeMap::new();
-        for slot in (0..layout.width()).filter(|slot| slots & (1 << slot) != 0) {
-            let Some(object) = object_address(self.id.0, layout, slot) else { continue };
-            let server = self.core.server(TargetId(object.target));
-            let key = server.map_or((0, object.target), |server| (server.node.0, 0));
-            groups.entry(key).or_default().push(object);
+    /// Asks for the objects of slots on one server to be made durable.
+    fn submit_sync(
+        &self,
+        layout: &Layout,
+        slots: &[u32],
+        boots: &Boots,
+        deadline_ns: u64,
+    ) -> Result<DataCall> {
+        let target_of = |slot: &u32| layout.targets.get(*slot as usize).copied().unwrap_or_default();
+        let boot = boots.common(slots).map_err(|slot| {
+            let detail = "lost power after it was written to and before this fsync; write the file again";
+            Error::new(Code::Io, format!("the machine of target {} {detail}", target_of(&slot)))
+        })?;
+        let target = slots.first().map(target_of).unwrap_or_default();
+        let objects = slots.iter().filter_map(|slot| object_address(self.id.0, layout, *slot)).collect();
+        let message = prost::Message::encode_to_vec(&proto::SyncObjectsRequest { objects, boot });
+        Ok(self.core.submit_data(target, Method::SyncObjects, message, &[], deadline_ns))
+    }
+
+    /// The slots of one server together. A target whose server is not known stands alone: asking for it will refresh the
+    /// map.
+    fn slots_by_server(&self, layout: &Layout, slots: u64) -> Vec<Vec<u32>> {
+        let mut groups: BTreeMap<(u32, u32), Vec<u32>> = BTreeMap::new();
+        for (slot, target) in (0..).zip(&layout.targets).filter(|(slot, _)| slots & (1 << slot) != 0) {
+            let server = self.core.server(*target);
+            let key = server.map_or((0, target.0), |server| (server.node.0, 0));
+            groups.entry(key).or_default().push(slot);
         }
         groups.into_values().collect()
     }

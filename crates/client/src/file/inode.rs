@@ -79,6 +79,34 @@ impl Uncommitted {
     }
 }
 
+/// Under which starts of their machines slots were changed since the last fsync. A machine that has started anew since
+/// may have lost what it had answered: the fsync that follows must not call it durable.
+#[derive(Clone, Default)]
+pub(crate) struct Boots {
+    slots: BTreeMap<u32, u64>,
+    /// A slot that was changed under two of them.
+    lost: Option<u32>,
+}
+
+impl Boots {
+    /// Notes a change of a slot; `boot` 0 is that of a server that does not know.
+    pub(crate) fn note(&mut self, slot: u32, boot: u64) {
+        if boot != 0 && *self.slots.entry(slot).or_insert(boot) != boot {
+            self.lost = Some(slot);
+        }
+    }
+
+    /// The start under which all of `slots` were changed, 0 when none is known. Err: the slot that disagrees.
+    pub(crate) fn common(&self, slots: &[u32]) -> std::result::Result<u64, u32> {
+        if let Some(slot) = self.lost.filter(|slot| slots.contains(slot)) {
+            return Err(slot);
+        }
+        let mut known = slots.iter().filter_map(|slot| Some((*slot, *self.slots.get(slot)?)));
+        let Some((_, boot)) = known.next() else { return Ok(0) };
+        known.find(|(_, other)| *other != boot).map_or(Ok(boot), |(slot, _)| Err(slot))
+    }
+}
+
 /// The changeable part.
 pub(crate) struct State {
     /// As last heard from the metadata service.
@@ -90,6 +118,8 @@ pub(crate) struct State {
     pub(crate) written_slots: u64,
     /// Slots changed since the last fsync.
     pub(crate) unsynced_slots: u64,
+    /// Under which starts of their machines they were changed here.
+    pub(crate) boots: Boots,
     /// Runs being filled, by the start of their transfer.
     pub(crate) staged: BTreeMap<u64, Run>,
     /// Runs in flight, in the order in which they left.
@@ -153,6 +183,7 @@ impl State {
             written_slots: fresh.layout.as_ref().map_or(0, |layout| layout.written_slots),
             // Others may have written to it and not made that durable.
             unsynced_slots: u64::MAX,
+            boots: Boots::default(),
             contents: fresh.into_contents(),
             staged: BTreeMap::new(),
             flights: BTreeMap::new(),
@@ -199,8 +230,9 @@ impl State {
         }
     }
 
-    /// Notes that slot `slot` has an object with new bytes.
-    pub(crate) fn note_written(&mut self, slot: u32) {
+    /// Notes that slot `slot` has an object with new bytes, taken by a machine during its start `boot`.
+    pub(crate) fn note_written(&mut self, slot: u32, boot: u64) {
+        self.boots.note(slot, boot);
         let bit = 1u64.checked_shl(slot).unwrap_or(0);
         self.uncommitted.slots |= bit & !self.written_slots;
         self.written_slots |= bit;

@@ -1,7 +1,8 @@
 //! Setting a file's length. No write of this client to the file is under way meanwhile.
 
-use super::inode::{Contents, FreshInode, OpenInode, Uncommitted};
+use super::inode::{Boots, Contents, FreshInode, OpenInode, Uncommitted};
 use super::write::object_address;
+use crate::call::decode;
 use crate::core::{locked, sole};
 use crate::data::DataCall;
 use crate::{Error, Result};
@@ -32,6 +33,7 @@ impl OpenInode {
         let fresh = FreshInode::new(response.inode, asked_at)?;
         let mut state = self.lock();
         state.uncommitted = Uncommitted::default();
+        state.boots = Boots::default();
         state.forgive(&(0..u64::MAX));
         drop(state);
         self.absorb_open(fresh);
@@ -78,7 +80,7 @@ impl OpenInode {
 
     fn cut_objects(&self, layout: &Arc<Layout>, slots: u64, length: u64, deadline_ns: u64) -> Result<()> {
         let width = layout.width();
-        let mut calls: Vec<DataCall> = (0..width)
+        let mut calls: Vec<(u32, DataCall)> = (0..width)
             .filter(|slot| slots & (1 << slot) != 0)
             .filter_map(|slot| {
                 let object = object_address(self.id.0, layout, slot)?;
@@ -86,14 +88,16 @@ impl OpenInode {
                 let length = layout.distribution.object_length(slot, length, width);
                 let request = proto::TruncateObjectRequest { object: Some(object), length };
                 let message = prost::Message::encode_to_vec(&request);
-                Some(self.core.submit_data(target, Method::TruncateObject, message, &[], deadline_ns))
+                let call = self.core.submit_data(target, Method::TruncateObject, message, &[], deadline_ns);
+                Some((slot, call))
             })
             .collect();
         let mut outcome = Ok(());
-        for call in &mut calls {
+        for (slot, call) in &mut calls {
             let answer = self.core.finish_data(call, &[], deadline_ns);
-            outcome = outcome.and(answer.map(|_| ()).map_err(|e| e.about(self.id)));
+            let boot = answer.and_then(|received| Ok(decode::<op::TruncateObject>(&received)?.boot));
+            outcome = outcome.and(boot.map(|boot| self.lock().boots.note(*slot, boot)));
         }
-        outcome
+        outcome.map_err(|e| e.about(self.id))
     }
 }

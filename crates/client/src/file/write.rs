@@ -95,37 +95,48 @@ impl OpenInode {
         let moved = self.move_to_object(&bytes, is_stored, deadline_ns);
         let mut state = self.lock();
         match &moved {
-            Ok(layout) => self.install_layout(&mut state, layout, !bytes.is_empty(), is_stored),
+            Ok((layout, boot)) => self.install_layout(&mut state, layout, *boot, is_stored),
             Err(_) => state.contents = Contents::Inline { bytes, is_stored, must_move },
         }
         self.wake();
         moved.map(|_| ())
     }
 
-    fn install_layout(&self, state: &mut State, layout: &Arc<Layout>, has_moved: bool, was_stored: bool) {
+    /// `moved_under`: the start of the machine that took the contents; `None` when there were none.
+    fn install_layout(
+        &self,
+        state: &mut State,
+        layout: &Arc<Layout>,
+        moved_under: Option<u64>,
+        was_stored: bool,
+    ) {
         state.contents = Contents::Striped(Arc::clone(layout));
         state.written_slots = layout.written_slots;
         state.uncommitted.contents = false;
         state.uncommitted.drop_contents |= was_stored;
-        if has_moved {
+        if let Some(boot) = moved_under {
             let (slot, _) = layout.distribution.locate(0, layout.width());
-            state.note_written(slot);
+            state.note_written(slot, boot);
         }
         state.write_count += 1;
     }
 
-    fn move_to_object(&self, contents: &[u8], is_stored: bool, deadline_ns: u64) -> Result<Arc<Layout>> {
+    fn move_to_object(
+        &self,
+        contents: &[u8],
+        is_stored: bool,
+        deadline_ns: u64,
+    ) -> Result<(Arc<Layout>, Option<u64>)> {
         let request = proto::AssignLayoutRequest { once: None, inode: self.id.0 };
         let response = self.core.change_until::<op::AssignLayout>(request, deadline_ns)?;
         let layout = Arc::new(Layout::try_from(response.layout.unwrap_or_default())?);
         if contents.is_empty() {
-            return Ok(layout);
+            return Ok((layout, None));
         }
         // What was durable in the inode record must be so in its new place before the record lets go of it.
         let mut call = self.submit_write(&layout, 0, contents, is_stored, deadline_ns)?;
-        self.core.finish_data(&mut call, contents, deadline_ns).map_err(|e| e.about(self.id))?;
-        self.core.count_written(&call, contents.len());
-        Ok(layout)
+        let boot = self.finish_write(&mut call, contents, deadline_ns).map_err(|e| e.about(self.id))?;
+        Ok((layout, Some(boot)))
     }
 
     fn stage_all<'a>(
@@ -246,25 +257,29 @@ impl OpenInode {
         let Some(mut call) = flight.call.take() else { return self.wait_turn(state) };
         let run = Arc::clone(&flight.run);
         drop(state);
-        let answer = self.core.finish_data(&mut call, run.bytes(), deadline_ns);
-        if answer.is_ok() {
-            self.core.count_written(&call, run.bytes().len());
-        }
+        let outcome = self.finish_write(&mut call, run.bytes(), deadline_ns);
         let mut state = self.lock();
-        self.land(&mut state, id, answer.map(|_| ()));
+        self.land(&mut state, id, outcome);
         drop(run);
         self.wake();
         state
     }
 
-    fn land(&self, state: &mut State, id: u64, outcome: Result<()>) {
+    /// Waits for the acknowledgement of a write; returns the start of the machine that took it.
+    fn finish_write(&self, call: &mut DataCall, bytes: &[u8], deadline_ns: u64) -> Result<u64> {
+        let received = self.core.finish_data(call, bytes, deadline_ns)?;
+        self.core.count_written(call, bytes.len());
+        Ok(crate::call::decode::<op::Write>(&received)?.boot)
+    }
+
+    fn land(&self, state: &mut State, id: u64, outcome: Result<u64>) {
         let Some(flight) = state.flights.remove(&id) else { return };
         state.flight_bytes -= flight.run.memory_bytes();
         self.core.dirty_bytes.fetch_sub(flight.run.memory_bytes(), Ordering::Relaxed);
         let range = flight.run.range.clone();
         match outcome {
-            Ok(()) => {
-                state.note_written(flight.slot);
+            Ok(boot) => {
+                state.note_written(flight.slot, boot);
                 state.forgive(&range);
             }
             Err(error) => {

@@ -22,6 +22,8 @@ pub(super) struct DataState {
     pub(super) flips: usize,
     pub(super) synced: Vec<ObjectId>,
     pub(super) sync_writes: usize,
+    /// The machine's; 0 for one that does not know.
+    pub(super) boot: u64,
 }
 
 #[derive(Default)]
@@ -67,6 +69,9 @@ impl Service for FakeData {
             }
             Method::SyncObjects => {
                 let r: proto::SyncObjectsRequest = Message::decode(request.message).unwrap();
+                if r.boot != 0 && r.boot != state.boot {
+                    return responder.fail(&Fault::new(Code::Io, "the machine lost power"));
+                }
                 state.synced.extend(r.objects.iter().map(ObjectId::from));
                 responder.reply(&[]);
             }
@@ -102,13 +107,14 @@ impl DataState {
         assert_eq!(first_mismatch(r.offset, attachment, &r.checksums), None);
         self.writes.push((r.offset, attachment.len()));
         self.sync_writes += usize::from(r.sync);
+        let boot = self.boot;
         let bytes = self.objects.entry(object(r.object)).or_default();
         let (from, to) = (r.offset as usize, r.offset as usize + attachment.len());
         if bytes.len() < to {
             bytes.resize(to, 0);
         }
         bytes[from..to].copy_from_slice(attachment);
-        let answer = proto::WriteResponse { object_length: bytes.len() as u64 };
+        let answer = proto::WriteResponse { object_length: bytes.len() as u64, boot };
         responder.reply(&answer.encode_to_vec());
     }
 }

@@ -165,6 +165,31 @@ fn a_range_that_could_not_be_written_is_not_read_until_it_is_written_again() {
 }
 
 #[test]
+fn an_fsync_after_a_server_lost_power_fails_once_and_never_lies() {
+    let cluster = Cluster::new(2);
+    let client = cluster.client();
+    let file = create(&client, "powerless");
+    cluster.data.iter().for_each(|d| d.state.lock().unwrap().boot = 1);
+    file.write_at(&pattern(1, 200_000), 0).unwrap();
+    file.sync().unwrap();
+    file.write_at(&pattern(2, 200_000), 0).unwrap();
+    file.flush().unwrap();
+    cluster.data[1].state.lock().unwrap().boot = 2;
+    let error = file.sync().unwrap_err();
+    assert_eq!(error.code, Code::Io);
+    assert!(error.to_string().contains("n2 (data:2)"), "{error}");
+    file.write_at(&pattern(3, 200_000), 0).unwrap();
+    file.sync().unwrap();
+    // Writes before and after the loss of power: known without asking.
+    file.write_at(&pattern(4, 200_000), 0).unwrap();
+    file.flush().unwrap();
+    cluster.data[0].state.lock().unwrap().boot = 3;
+    file.write_at(&pattern(5, 1000), 0).unwrap();
+    assert!(file.sync().unwrap_err().to_string().contains("target t1"));
+    file.sync().unwrap();
+}
+
+#[test]
 fn contents_that_could_not_move_to_objects_stay_where_they_were() {
     let cluster = Cluster::new(1);
     let client = cluster.client();

@@ -54,6 +54,8 @@ struct Shared {
     used_bytes: AtomicU64,
     capacity_bytes: AtomicU64,
     handles: AtomicU64,
+    /// Counts losses of power.
+    crashes: AtomicU64,
 }
 
 /// A panic in one test thread must not hide behind a poisoned lock in another.
@@ -104,6 +106,7 @@ impl MemoryDisk {
             used_bytes: AtomicU64::new(0),
             capacity_bytes: AtomicU64::new(CAPACITY_BYTES_DEFAULT),
             handles: AtomicU64::new(0),
+            crashes: AtomicU64::new(0),
         };
         MemoryDisk { shared: Arc::new(shared), life: None }
     }
@@ -124,6 +127,7 @@ impl MemoryDisk {
             let mut used_bytes = 0;
             tree.for_each_file(&mut |_, inode| used_bytes += inode.crash(&mut random));
             self.shared.used_bytes.store(used_bytes, Ordering::Relaxed);
+            self.shared.crashes.fetch_add(1, Ordering::Relaxed);
         });
     }
 
@@ -254,5 +258,9 @@ impl Disk for MemoryDisk {
         let capacity_bytes = self.shared.capacity_bytes.load(Ordering::Relaxed);
         let used_bytes = self.shared.used_bytes.load(Ordering::Relaxed);
         Ok(Space { capacity_bytes, available_bytes: capacity_bytes.saturating_sub(used_bytes) })
+    }
+
+    fn boot_id(&self) -> u64 {
+        self.shared.crashes.load(Ordering::Relaxed) + 1
     }
 }
