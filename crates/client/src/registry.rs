@@ -1,15 +1,26 @@
 //! Open inodes: all handles of one inode in one client share their state through it.
 
 use crate::core::locked;
-use crate::file::OpenInode;
-use std::collections::HashMap;
+use crate::file::{Boots, OpenInode};
+use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, Weak};
 use vazao_model::{Attributes, InodeId};
+
+/// Closed files of which it is remembered where their last writes went; those closed first are forgotten first.
+const UNSYNCED_MAX: usize = 10_000;
 
 /// The inodes that have handles.
 #[derive(Default)]
 pub(crate) struct Registry {
     inodes: Mutex<HashMap<InodeId, Weak<OpenInode>>>,
+    unsynced: Mutex<Unsynced>,
+}
+
+/// Files that were closed without an fsync: one that comes later, through another handle, still covers what was written.
+#[derive(Default)]
+struct Unsynced {
+    boots: HashMap<InodeId, Boots>,
+    order: VecDeque<InodeId>,
 }
 
 impl Registry {
@@ -57,6 +68,32 @@ impl Registry {
             inodes.remove(&inode.id);
         }
         true
+    }
+
+    /// Remembers where the unsynced writes of an inode went that is about to lose its last handle.
+    pub(crate) fn keep_boots(&self, inode: InodeId, boots: Boots) {
+        if boots.is_empty() {
+            return;
+        }
+        let mut unsynced = locked(&self.unsynced);
+        if unsynced.boots.insert(inode, boots).is_none() {
+            unsynced.order.push_back(inode);
+        }
+        while unsynced.order.len() > UNSYNCED_MAX {
+            if let Some(oldest) = unsynced.order.pop_front() {
+                unsynced.boots.remove(&oldest);
+            }
+        }
+    }
+
+    /// What [`Registry::keep_boots`] has remembered.
+    pub(crate) fn take_boots(&self, inode: InodeId) -> Boots {
+        let mut unsynced = locked(&self.unsynced);
+        let found = unsynced.boots.remove(&inode);
+        if found.is_some() {
+            unsynced.order.retain(|other| *other != inode);
+        }
+        found.unwrap_or_default()
     }
 
     /// Notes that an inode has no name any more; false when it is not open here.

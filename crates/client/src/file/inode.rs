@@ -89,6 +89,11 @@ pub(crate) struct Boots {
 }
 
 impl Boots {
+    /// True when nothing is known.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.slots.is_empty()
+    }
+
     /// Notes a change of a slot; `boot` 0 is that of a server that does not know.
     pub(crate) fn note(&mut self, slot: u32, boot: u64) {
         if boot != 0 && *self.slots.entry(slot).or_insert(boot) != boot {
@@ -176,14 +181,14 @@ impl FreshInode {
 }
 
 impl State {
-    fn new(fresh: FreshInode, fresh_at: u64) -> State {
+    fn new(fresh: FreshInode, fresh_at: u64, boots: Boots) -> State {
         State {
             attributes: fresh.attributes.clone(),
             size: fresh.attributes.size,
             written_slots: fresh.layout.as_ref().map_or(0, |layout| layout.written_slots),
             // Others may have written to it and not made that durable.
             unsynced_slots: u64::MAX,
-            boots: Boots::default(),
+            boots,
             contents: fresh.into_contents(),
             staged: BTreeMap::new(),
             flights: BTreeMap::new(),
@@ -328,11 +333,12 @@ impl State {
 impl OpenInode {
     /// The state of an inode with its first handle.
     pub(crate) fn new(core: Arc<Core>, fresh: FreshInode) -> OpenInode {
+        let boots = core.registry.take_boots(fresh.attributes.inode);
         OpenInode {
             id: fresh.attributes.inode,
             handles: AtomicUsize::new(1),
             unlinked: AtomicBool::new(fresh.attributes.links == 0),
-            state: Mutex::new(State::new(fresh, core.count_answer())),
+            state: Mutex::new(State::new(fresh, core.count_answer(), boots)),
             core,
             changed: Condvar::new(),
             length_gate: RwLock::default(),

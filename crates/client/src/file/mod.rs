@@ -11,7 +11,7 @@ mod read_ahead;
 mod staging;
 mod write;
 
-pub(crate) use inode::{FreshInode, OpenInode};
+pub(crate) use inode::{Boots, FreshInode, OpenInode};
 
 use crate::core::{Core, locked};
 use crate::{Error, OpenMode, Result};
@@ -142,6 +142,10 @@ impl File {
         } else {
             self.finish_writes(false)
         };
+        if self.shared.handle_count() == 1 && !self.shared.is_unlinked() {
+            let boots = std::mem::take(&mut self.shared.lock().boots);
+            self.shared.core.registry.keep_boots(self.shared.id, boots);
+        }
         let released = self.shared.leave();
         flushed.and(released)
     }

@@ -2,7 +2,7 @@
 
 use super::inode::OpenInode;
 use super::read::{Source, Trouble, View};
-use super::staging::{overlap, transfer_at};
+use super::staging::{overlap, transfer_at, window_bytes};
 use crate::budget::ReadAheadShare;
 use crate::core::locked;
 use std::collections::VecDeque;
@@ -102,8 +102,9 @@ impl ReadAhead {
         let mut front = self.chunks.back().map_or(start, |last| last.range.end);
         let options = &inode.core.options;
         let has_room = inode.core.read_ahead.used() < options.read_ahead_total_bytes_max;
-        let window_bytes = if has_room { self.window_bytes.max(WINDOW_BYTES_MIN) } else { WINDOW_BYTES_MIN };
-        let window_bytes = window_bytes.min(options.read_ahead_bytes_max as u64);
+        let limit_bytes = window_bytes(&view.layout, options.read_ahead_bytes_max);
+        let wanted_bytes = if has_room { self.window_bytes.max(WINDOW_BYTES_MIN) } else { WINDOW_BYTES_MIN };
+        let window_bytes = wanted_bytes.min(limit_bytes);
         let until = view.size.min(range.end.saturating_add(window_bytes));
         if front >= until {
             return;
@@ -119,6 +120,6 @@ impl ReadAhead {
             }));
             front = end;
         }
-        self.window_bytes = (window_bytes * 2).min(options.read_ahead_bytes_max as u64);
+        self.window_bytes = (window_bytes * 2).min(limit_bytes);
     }
 }

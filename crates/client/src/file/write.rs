@@ -4,7 +4,7 @@
 //! later one waits for the earlier one's acknowledgement, so that servers see them in order.
 
 use super::inode::{Contents, OpenInode, State};
-use super::staging::{Flight, Run, transfer_at};
+use super::staging::{Flight, Run, transfer_at, window_bytes};
 use crate::core::{locked, shared};
 use crate::data::DataCall;
 use crate::{Error, Result};
@@ -223,7 +223,9 @@ impl OpenInode {
     }
 
     fn keep_to_window<'a>(&'a self, mut state: Guard<'a>, deadline_ns: u64) -> Guard<'a> {
-        while state.flight_bytes > self.core.options.dirty_bytes_per_file_max {
+        let limit_bytes = self.core.options.dirty_bytes_per_file_max;
+        let window_bytes = state.layout().map_or(limit_bytes, |l| window_bytes(l, limit_bytes) as usize);
+        while state.flight_bytes > window_bytes {
             let Some(oldest) = state.flights.keys().next().copied() else { break };
             state = self.await_flight(state, oldest, deadline_ns);
         }

@@ -187,6 +187,14 @@ fn an_fsync_after_a_server_lost_power_fails_once_and_never_lies() {
     file.write_at(&pattern(5, 1000), 0).unwrap();
     assert!(file.sync().unwrap_err().to_string().contains("target t1"));
     file.sync().unwrap();
+    // What one handle has written another one makes durable, or not.
+    file.write_at(&pattern(6, 1000), 0).unwrap();
+    let inode = file.inode();
+    file.close().unwrap();
+    cluster.data[0].state.lock().unwrap().boot = 4;
+    let again = client.open_file(inode, READ).unwrap();
+    assert_eq!(again.sync().unwrap_err().code, Code::Io);
+    again.sync().unwrap();
 }
 
 #[test]

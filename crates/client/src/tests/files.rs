@@ -165,8 +165,8 @@ fn a_sequential_reader_keeps_all_servers_busy_and_asks_for_nothing_twice() {
         assert!(part == bytes[(index as usize) << 20..(index as usize + 1) << 20]);
     }
     let asked: Vec<usize> = cluster.data.iter().map(|d| d.count(Method::Read)).collect();
-    // 8 MiB read and 8 MiB ahead, over four servers.
-    assert_eq!(asked, [16, 16, 16, 16]);
+    // 8 MiB read and 2 MiB ahead, over four servers.
+    assert_eq!(asked, [10, 10, 10, 10]);
     for index in 8..32u64 {
         assert_eq!(reader.read_at(&mut part, index << 20).unwrap(), part.len());
         assert!(part == bytes[(index as usize) << 20..(index as usize + 1) << 20]);
