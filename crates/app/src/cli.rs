@@ -18,7 +18,7 @@ Examples:
 
 /// A parallel file system and data mover that tells where the bottleneck is.
 #[derive(Debug, Parser)]
-#[command(name = "vazao", version, disable_help_flag = true, disable_version_flag = true, after_help = AFTER_HELP)]
+#[command(name = "vazao", version, disable_help_flag = true, after_help = AFTER_HELP)]
 pub(crate) struct Line {
     #[command(flatten)]
     pub(crate) common: Common,

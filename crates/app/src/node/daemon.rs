@@ -31,7 +31,7 @@ const RETRY_FIRST_MS: u64 = 100;
 const REGISTER_MS_MAX: u64 = 5_000;
 
 /// Background work of the services gets its turn this often.
-const TICK: Duration = Duration::from_millis(100);
+const TICK_MS: u64 = 1_000;
 
 /// How a node was started.
 pub(crate) struct Settings {
@@ -252,7 +252,7 @@ impl Node {
             if let Some(data) = &self.data {
                 data.tick();
             }
-            self.clock.sleep(TICK);
+            self.pause(TICK_MS);
         }
     }
 
