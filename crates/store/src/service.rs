@@ -450,7 +450,8 @@ fn check_boot(target: &Target, id: ObjectId, boot: u64) -> Result<(), Fault> {
     if boot == 0 || boot == target.boot {
         return Ok(());
     }
-    let detail = format!("{target}, object {id}: the machine lost power after it was written; write it again");
+    let detail =
+        format!("{target}, object {id}: the machine lost power after it was written; write it again");
     Err(Fault::new(Code::Io, detail))
 }
 

@@ -115,8 +115,16 @@ impl Rig {
         sync: bool,
     ) -> Result<u64, Fault> {
         let request = proto::WriteRequest { object: Some(address(inode)), offset, checksums, sync };
-        let pending = submit::<op::Write>(&*self.transport, ADDRESS, &request, bytes, self.deadline());
-        pending.wait().map(|(response, _)| response.object_length)
+        self.write_response(&request, bytes).map(|response| response.object_length)
+    }
+
+    pub(crate) fn write_response(
+        &self,
+        request: &proto::WriteRequest,
+        bytes: &[u8],
+    ) -> Result<proto::WriteResponse, Fault> {
+        let pending = submit::<op::Write>(&*self.transport, ADDRESS, request, bytes, self.deadline());
+        pending.wait().map(|(response, _)| response)
     }
 
     /// Reads as a client does: what does not match its checksum fails the test.
@@ -166,7 +174,13 @@ impl Rig {
     }
 
     pub(crate) fn sync(&self, inode: u64) -> Result<(), Fault> {
-        self.call::<op::SyncObjects>(&proto::SyncObjectsRequest { objects: vec![address(inode)] }).map(drop)
+        self.sync_since(inode, 0)
+    }
+
+    /// Syncs what was written in the life `boot` of the machine; 0: not said.
+    pub(crate) fn sync_since(&self, inode: u64, boot: u64) -> Result<(), Fault> {
+        let request = proto::SyncObjectsRequest { objects: vec![address(inode)], boot };
+        self.call::<op::SyncObjects>(&request).map(drop)
     }
 
     pub(crate) fn remove(&self, inode: u64) -> Result<u64, Fault> {

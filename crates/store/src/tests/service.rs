@@ -155,15 +155,20 @@ fn sync_and_removal_reach_the_targets_of_all_objects() {
         send(&service, Method::Write, &request, &bytes).0.expect("writes");
     }
     let objects = vec![on(4, 1), on(5, 1), on(5, 2)];
-    let (answer, _) =
-        send(&service, Method::SyncObjects, &proto::SyncObjectsRequest { objects: objects.clone() }, &[]);
+    let (answer, _) = send(
+        &service,
+        Method::SyncObjects,
+        &proto::SyncObjectsRequest { objects: objects.clone(), boot: 0 },
+        &[],
+    );
     answer.expect("syncs");
     let (answer, _) = send(&service, Method::RemoveObjects, &proto::RemoveObjectsRequest { objects }, &[]);
     let removed: proto::RemoveObjectsResponse =
         prost::Message::decode(answer.expect("removes").0.as_slice()).expect("decodes");
     assert_eq!(removed.removed, 2);
     let objects = vec![on(4, 1), on(6, 1)];
-    let (answer, _) = send(&service, Method::SyncObjects, &proto::SyncObjectsRequest { objects }, &[]);
+    let (answer, _) =
+        send(&service, Method::SyncObjects, &proto::SyncObjectsRequest { objects, boot: 0 }, &[]);
     assert_eq!(answer.expect_err("no such target").code, Code::WrongTarget);
 }
 
