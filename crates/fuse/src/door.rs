@@ -66,8 +66,8 @@ fn mode_without_set_id(attributes: &Attributes) -> Option<u32> {
     (mode != attributes.mode).then_some(mode)
 }
 
-/// Attributes outside these two name spaces mean something to the system (access control lists, capabilities, labels): keeping
-/// without enforcing them would be a lie.
+/// Attributes outside these two name spaces mean something to the system (access control lists, capabilities,
+/// labels): keeping without enforcing them would be a lie.
 fn check_xattr_name(name: &[u8]) -> Result<()> {
     if name.starts_with(b"user.") || name.starts_with(b"trusted.") {
         return Ok(());

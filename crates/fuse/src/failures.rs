@@ -1,7 +1,8 @@
 //! The read of a file that failed last.
 //!
-//! When read-ahead fails the kernel asks for the first of its pages once more before it tells the application. Asking a
-//! silent server again would double the time a read takes to fail; within [`REMEMBERED_NS`] it gets the same answer at once.
+//! When read-ahead fails the kernel asks for the first of its pages once more before it tells the application. Asking
+//! a silent server again would double the time a read takes to fail; within [`REMEMBERED_NS`] it gets the same answer
+//! at once.
 
 use std::ops::Range;
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -1,10 +1,10 @@
 //! The FUSE door: translates the kernel's requests into client calls, decides nothing.
 //!
-//! Three layers, each knowing only the one below. [`mount()`] attaches a mountpoint and starts threads. `kernel` reads requests of the
-//! FUSE protocol from the device, and writes answers. `door` answers them with client calls, in the client's own types,
-//! and knows neither the protocol nor the device: another transport of the same requests reuses it unchanged.
-//! Why the protocol is spoken here and not by a crate is in `docs/decisions/fuse-protocol.md`; what users are promised
-//! is in `docs/semantics.md`.
+//! Three layers, each knowing only the one below. [`mount()`] attaches a mountpoint and starts threads. `kernel`
+//! reads requests of the FUSE protocol from the device, and writes answers. `door` answers them with client calls, in
+//! the client's own types, and knows neither the protocol nor the device: another transport of the same requests
+//! reuses it unchanged. Why the protocol is spoken here and not by a crate is in `docs/decisions/fuse-protocol.md`;
+//! what users are promised is in `docs/semantics.md`.
 
 mod attach;
 mod door;

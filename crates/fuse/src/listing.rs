@@ -1,7 +1,7 @@
 //! An open directory: pages from the client, handed out entry by entry from any cookie.
 //!
-//! Cookies are the client's own and mean the same in every handle, so that `telldir` and `seekdir` work; 0 is the start, 1 and 2
-//! are taken by `.` and `..`, which the client does not list.
+//! Cookies are the client's own and mean the same in every handle, so that `telldir` and `seekdir` work; 0 is the
+//! start, 1 and 2 are taken by `.` and `..`, which the client does not list.
 
 use std::sync::{Mutex, PoisonError};
 use vazao_client::{Entry, Error, Page, Result};

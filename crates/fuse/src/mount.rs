@@ -82,7 +82,7 @@ pub enum MountError {
     NoDevice,
     /// The user may not mount.
     #[error(
-        "not permitted to mount ({0}); mount as root, or install fuse3 for others; a container needs CAP_SYS_ADMIN"
+        "not permitted to mount ({0}); mount as root, or install fuse3 and let others open /dev/fuse; a container needs CAP_SYS_ADMIN"
     )]
     NotPermitted(String),
     /// Not root, and no helper.
@@ -130,7 +130,8 @@ impl From<DeviceError> for MountError {
     }
 }
 
-/// A mounted volume. Dropping it detaches it from the tree at once; [`Mount::unmount`] and [`Mount::wait`] end it in order.
+/// A mounted volume. Dropping it detaches it from the tree at once; [`Mount::unmount`] and [`Mount::wait`] end it in
+/// order.
 #[derive(Debug)]
 pub struct Mount {
     mountpoint: PathBuf,
@@ -267,7 +268,8 @@ impl Mount {
         attach::detach(&self.mountpoint, false)
     }
 
-    /// Takes it out of the tree at once; what is open keeps working, and [`Mount::wait`] returns when the last is closed.
+    /// Takes it out of the tree at once; what is open keeps working, and [`Mount::wait`] returns when the last is
+    /// closed.
     pub fn detach(&self) -> Result<(), MountError> {
         attach::detach(&self.mountpoint, true)
     }

@@ -1,8 +1,8 @@
 //! Which version of each inode the kernel was last shown.
 //!
-//! Close-to-open rests on it: when a file is opened and its version is another one than the kernel was shown, the kernel is
-//! told to drop its attributes, so that an old size does not cut the first read short; when it is the same, the
-//! kernel may keep its pages. What is not known here counts as changed, so forgetting is always safe.
+//! Close-to-open rests on it: when a file is opened and its version is another one than the kernel was shown, the
+//! kernel is told to drop its attributes, so that an old size does not cut the first read short; when it is the same,
+//! the kernel may keep its pages. What is not known here counts as changed, so forgetting is always safe.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -80,8 +80,8 @@ pub(crate) mod capability {
     /// What is asked of the kernel, where it offers it.
     ///
     /// Not the write-back cache: it would hide other mounts' sizes and costs small files half their speed. With
-    /// `HANDLE_KILLPRIV_V2` the door clears set-id bits itself, and the kernel stops asking for `security.capability` before
-    /// every single write.
+    /// `HANDLE_KILLPRIV_V2` the door clears set-id bits itself, and the kernel stops asking for `security.capability`
+    /// before every single write.
     pub(crate) const WANTED: u32 = ASYNC_READ
         | ATOMIC_O_TRUNC
         | BIG_WRITES

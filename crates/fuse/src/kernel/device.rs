@@ -1,7 +1,7 @@
 //! The device: reads requests, hands them to the server, writes answers.
 //!
-//! A working thread has two buffers, allocated once and touched only as far as requests are long. All threads read the same
-//! descriptor; giving each its own (`clone_fd`) made no clear difference when it was measured.
+//! A working thread has two buffers, allocated once and touched only as far as requests are long. All threads read
+//! the same descriptor; giving each its own (`clone_fd`) made no clear difference when it was measured.
 
 use super::abi::{self, capability};
 use super::crew::Crew;
@@ -20,8 +20,8 @@ const REQUEST_EXTRA_BYTES: usize = 4096;
 /// The kernel refuses to fill a smaller buffer (FUSE_MIN_READ_BUFFER).
 const REQUEST_BYTES_MIN: usize = 8192;
 
-/// Read-ahead and direct requests the kernel keeps in flight: half of the threads that a mount has unless told otherwise, so
-/// that a server that does not answer to read-ahead never holds up all of them.
+/// Read-ahead and direct requests the kernel keeps in flight: half of the threads that a mount has unless told
+/// otherwise, so that a server that does not answer to read-ahead never holds up all of them.
 const BACKGROUND_MAX: u16 = 24;
 
 /// Why a mount's threads stopped, when it was not an unmount.

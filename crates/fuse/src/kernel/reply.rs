@@ -173,8 +173,8 @@ impl Reply {
         }
     }
 
-    /// `fuse_dirent`, after `fuse_entry_out` where `shown` is given, unless it would make the answer longer than `limit`: then
-    /// false. An empty `shown` means an entry whose attributes the kernel shall not keep (`.`, `..`).
+    /// `fuse_dirent`, after `fuse_entry_out` where `shown` is given, unless it would make the answer longer than
+    /// `limit`: then false. An empty `shown` means an entry whose attributes the kernel shall not keep (`.`, `..`).
     pub(crate) fn put_directory_entry(
         &mut self,
         entry: DirectoryEntry<'_>,

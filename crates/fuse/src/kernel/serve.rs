@@ -61,7 +61,8 @@ impl Nodes {
         if node == abi::ROOT_NODE { self.root } else { InodeId(node) }
     }
 
-    /// The node number of an inode; `None` for the volume's root under a mounted subdirectory, which no path there leads to.
+    /// The node number of an inode; `None` for the volume's root under a mounted subdirectory, which no path there
+    /// leads to.
     pub(crate) fn node(self, inode: InodeId) -> Option<u64> {
         if inode == self.root {
             return Some(abi::ROOT_NODE);
