@@ -67,11 +67,15 @@ impl Registry {
         if inodes.get(&inode.id).is_some_and(|there| std::ptr::eq(there.as_ptr(), Arc::as_ptr(inode))) {
             inodes.remove(&inode.id);
         }
+        // While the registry is locked, so that an open that follows finds them.
+        if !inode.is_unlinked() {
+            self.keep_boots(inode.id, std::mem::take(&mut inode.lock().boots));
+        }
         true
     }
 
-    /// Remembers where the unsynced writes of an inode went that is about to lose its last handle.
-    pub(crate) fn keep_boots(&self, inode: InodeId, boots: Boots) {
+    /// Remembers where the unsynced writes of an inode went that has lost its last handle.
+    fn keep_boots(&self, inode: InodeId, boots: Boots) {
         if boots.is_empty() {
             return;
         }

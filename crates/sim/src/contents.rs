@@ -1,13 +1,17 @@
 //! What a file may contain: one thing while nothing went wrong, any mixture of its versions since the last fsync after
 //! something did.
 
+use std::collections::BTreeSet;
+
 /// The contents of one file.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Contents {
     /// The durable version first, the newest last. Never empty.
     versions: Vec<Vec<u8>>,
     /// Where changes since then ended: a file whose length was rolled back under a writer ends there.
     ends: Vec<u64>,
+    /// Clients that have changed it since then.
+    writers: BTreeSet<usize>,
     /// The newest version may not be what is there.
     is_uncertain: bool,
 }
@@ -15,12 +19,15 @@ pub struct Contents {
 /// Versions kept; a file with more of them counts as uncertain in fewer places than it is, so stories fsync before.
 pub const VERSIONS_MAX: usize = 24;
 
-impl Contents {
+impl Default for Contents {
     /// The contents of a new file, which is not durable yet.
-    pub fn new() -> Contents {
-        Contents { versions: vec![Vec::new()], ends: Vec::new(), is_uncertain: false }
+    fn default() -> Contents {
+        let writers = BTreeSet::new();
+        Contents { versions: vec![Vec::new()], ends: Vec::new(), writers, is_uncertain: false }
     }
+}
 
+impl Contents {
     /// The newest version.
     pub fn newest(&self) -> &[u8] {
         self.versions.last().map_or(&[], Vec::as_slice)
@@ -41,8 +48,15 @@ impl Contents {
         self.versions.len()
     }
 
-    /// Adds a version that differs from the one before until `end`.
-    pub fn change(&mut self, end: u64, act: impl FnOnce(&mut Vec<u8>)) {
+    /// True when nobody but `client` has changed it since the last fsync, so that an fsync of this client knows of all
+    /// that power loss may have taken.
+    pub fn is_known_to(&self, client: usize) -> bool {
+        self.writers.iter().all(|writer| *writer == client)
+    }
+
+    /// Adds a version by `writer` that differs from the one before until `end`.
+    pub fn change(&mut self, writer: usize, end: u64, act: impl FnOnce(&mut Vec<u8>)) {
+        self.writers.insert(writer);
         self.ends.push(end);
         let mut newest = self.newest().to_vec();
         act(&mut newest);
@@ -61,6 +75,7 @@ impl Contents {
             self.is_uncertain = false;
             self.versions.drain(..self.versions.len() - 1);
             self.ends.clear();
+            self.writers.clear();
         }
     }
 
@@ -71,7 +86,7 @@ impl Contents {
 
     /// This is what is there, durably.
     pub fn settle(&mut self, bytes: Vec<u8>) {
-        *self = Contents { versions: vec![bytes], ends: Vec::new(), is_uncertain: false };
+        *self = Contents { versions: vec![bytes], ..Contents::default() };
     }
 
     /// True when `bytes` may be there. In doubt, each byte is that of some version, or zero.
@@ -98,9 +113,9 @@ mod tests {
 
     #[test]
     fn only_the_newest_version_is_allowed_until_there_is_doubt() {
-        let mut contents = Contents::new();
-        contents.change(3, |bytes| bytes.extend_from_slice(b"one"));
-        contents.change(3, |bytes| bytes[..3].copy_from_slice(b"two"));
+        let mut contents = Contents::default();
+        contents.change(0, 3, |bytes| bytes.extend_from_slice(b"one"));
+        contents.change(0, 3, |bytes| bytes[..3].copy_from_slice(b"two"));
         assert!(contents.allows(b"two") && !contents.allows(b"one"));
         contents.doubt();
         assert!(contents.allows(b"one") && contents.allows(b"twe") && contents.allows(b"\0\0o"));
@@ -109,12 +124,12 @@ mod tests {
 
     #[test]
     fn what_was_synced_cannot_be_lost() {
-        let mut contents = Contents::new();
-        contents.change(3, |bytes| bytes.push(1));
+        let mut contents = Contents::default();
+        contents.change(0, 3, |bytes| bytes.push(1));
         contents.synced(false);
         contents.lose_power();
         assert!(contents.allows(&[1]) && !contents.allows(&[]) && !contents.allows(&[0]));
-        contents.change(3, |bytes| bytes.push(2));
+        contents.change(0, 3, |bytes| bytes.push(2));
         contents.lose_power();
         assert!(contents.allows(&[1, 0]) && contents.allows(&[1]));
     }

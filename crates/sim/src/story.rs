@@ -280,7 +280,7 @@ impl Story {
     /// Gives new files contents; those that are gone lose theirs, unless they are open.
     fn adopt_files(&mut self) {
         for inode in self.tree.of_kind(FileKind::File) {
-            self.contents.entry(inode).or_insert_with(Contents::new);
+            self.contents.entry(inode).or_default();
         }
         // One that lost its name may have it back after the metadata service lost power.
         let known = |inode: &u64| {
@@ -427,10 +427,11 @@ impl Story {
         let (offset, length) = self.any_range(self.contents[&inode].newest().len() as u64);
         let bytes = random_bytes(&mut self.random, length);
         self.note(format!("write {inode} at {offset}, {length} bytes"));
+        let client = self.handles[index].client;
         let answer = self.handles[index].file.write_at(&bytes, offset);
         let end = offset as usize + length;
         if length > 0 {
-            self.contents.entry(inode).or_default().change(end as u64, |contents| {
+            self.contents.entry(inode).or_default().change(client, end as u64, |contents| {
                 contents.resize(contents.len().max(end), 0);
                 contents[offset as usize..end].copy_from_slice(&bytes);
             });
@@ -447,8 +448,12 @@ impl Story {
             _ => self.random.random_range(0..FILE_BYTES_MAX as usize),
         };
         self.note(format!("set length of {inode} to {length}"));
+        let client = self.handles[index].client;
         let answer = self.handles[index].file.set_length(length as u64);
-        self.contents.entry(inode).or_default().change(length as u64, |contents| contents.resize(length, 0));
+        self.contents
+            .entry(inode)
+            .or_default()
+            .change(client, length as u64, |contents| contents.resize(length, 0));
         self.after_file_operation(index, answer);
     }
 
@@ -532,7 +537,8 @@ impl Story {
 
     fn finish_flush(&mut self, index: usize, answer: vazao_client::Result<()>, is_sync: bool) {
         let inode = self.handles[index].inode;
-        let was_certain = self.contents.get(&inode).is_some_and(Contents::is_certain);
+        let client = self.handles[index].client;
+        let was_certain = self.contents.get(&inode).is_some_and(|c| c.is_certain() && c.is_known_to(client));
         self.collect_ends();
         if answer.is_err() {
             return self.after_file_operation(index, answer);

@@ -5,7 +5,7 @@ use vazao_meter::Clock;
 use vazao_sim::{Profile, Story};
 
 /// Seeds of one run of this test.
-const SEEDS: std::ops::Range<u64> = 0..300;
+const SEEDS: std::ops::Range<u64> = 0..800;
 
 fn wanted() -> std::ops::Range<u64> {
     let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());

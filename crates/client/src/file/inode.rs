@@ -263,7 +263,8 @@ impl State {
         if self.lost.len() > LOST_RANGES_MAX {
             let start = self.lost.iter().map(|range| range.start).min().unwrap_or(0);
             let end = self.lost.iter().map(|range| range.end).max().unwrap_or(0);
-            self.lost = vec![start..end];
+            self.lost.clear();
+            self.lost.push(start..end);
         }
     }
 

@@ -142,10 +142,6 @@ impl File {
         } else {
             self.finish_writes(false)
         };
-        if self.shared.handle_count() == 1 && !self.shared.is_unlinked() {
-            let boots = std::mem::take(&mut self.shared.lock().boots);
-            self.shared.core.registry.keep_boots(self.shared.id, boots);
-        }
         let released = self.shared.leave();
         flushed.and(released)
     }
