@@ -1,7 +1,7 @@
 //! The client library: the namespace, striping, read-ahead, write-behind, retries and deadlines.
 //!
-//! A [`Client`] is a session with one volume; a [`File`] is an open file of it. All calls are synchronous in the caller's
-//! thread and end by their deadline. The library knows nothing of FUSE or of the command line.
+//! A [`Client`] is a session with one volume; a [`File`] is an open file of it. All calls are synchronous in the
+//! caller's thread and end by their deadline. The library knows nothing of FUSE or of the command line.
 
 mod budget;
 mod call;

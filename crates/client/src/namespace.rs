@@ -34,8 +34,8 @@ impl Client {
         self.merged(response.inode, asked_at)
     }
 
-    /// Changes attributes. A new size cuts or extends the file with zeros; a new time of modification is not overtaken by
-    /// writes made before.
+    /// Changes attributes. A new size cuts or extends the file with zeros; a new time of modification is not
+    /// overtaken by writes made before.
     pub fn set_attributes(&self, inode: InodeId, changes: &Changes) -> Result<Attributes> {
         if let Some(size) = changes.size {
             self.set_size(inode, size)?;

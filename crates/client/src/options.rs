@@ -9,7 +9,8 @@ pub struct Options {
     pub deadline_ms: u32,
     /// Bytes written but not yet acknowledged by data servers, over all files.
     pub dirty_bytes_max: usize,
-    /// The same for one file: enough to keep every server busy, little enough that buffers stay in the processor's cache.
+    /// The same for one file: enough to keep every server busy, little enough that buffers stay in the processor's
+    /// cache.
     pub dirty_bytes_per_file_max: usize,
     /// Bytes read ahead of one reader.
     pub read_ahead_bytes_max: usize,

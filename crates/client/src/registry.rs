@@ -16,7 +16,8 @@ pub(crate) struct Registry {
     unsynced: Mutex<Unsynced>,
 }
 
-/// Files that were closed without an fsync: one that comes later, through another handle, still covers what was written.
+/// Files that were closed without an fsync: one that comes later, through another handle, still covers what was
+/// written.
 #[derive(Default)]
 struct Unsynced {
     boots: HashMap<InodeId, Boots>,
@@ -109,8 +110,8 @@ impl Registry {
         found.is_some()
     }
 
-    /// What the server said of an inode, with what is known better here. `asked_at` is the client's count of answers from
-    /// before the request was sent.
+    /// What the server said of an inode, with what is known better here. `asked_at` is the client's count of answers
+    /// from before the request was sent.
     pub(crate) fn merge(&self, attributes: Attributes, asked_at: u64) -> Attributes {
         match self.find(attributes.inode) {
             Some(open) => open.merge(attributes, asked_at),

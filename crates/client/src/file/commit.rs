@@ -79,8 +79,8 @@ impl OpenInode {
         Ok(self.core.submit_data(target, Method::SyncObjects, message, &[], deadline_ns))
     }
 
-    /// The slots of one server together. A target whose server is not known stands alone: asking for it will refresh the
-    /// map.
+    /// The slots of one server together. A target whose server is not known stands alone: asking for it will refresh
+    /// the map.
     fn slots_by_server(&self, layout: &Layout, slots: u64) -> Vec<Vec<u32>> {
         let mut groups: BTreeMap<(u32, u32), Vec<u32>> = BTreeMap::new();
         for (slot, target) in (0..).zip(&layout.targets).filter(|(slot, _)| slots & (1 << slot) != 0) {

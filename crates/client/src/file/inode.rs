@@ -223,7 +223,8 @@ impl State {
         }
     }
 
-    /// Takes the inline contents away to be moved: the bytes, and the two flags beside them. `None` when they have moved.
+    /// Takes the inline contents away to be moved: the bytes, and the two flags beside them. `None` when they have
+    /// moved.
     pub(crate) fn begin_move(&mut self) -> Option<(Vec<u8>, bool, bool)> {
         match &mut self.contents {
             Contents::Inline { bytes, is_stored, must_move } => {

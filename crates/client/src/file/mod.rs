@@ -1,7 +1,8 @@
 //! An open file.
 //!
 //! Small contents live in the inode record and in memory here; larger ones are striped over objects, written from
-//! staging buffers ([`staging`], [`write`]), reported by [`commit`], read directly ([`read`]) or ahead ([`read_ahead`]).
+//! staging buffers ([`staging`], [`write`]), reported by [`commit`], read directly ([`read`]) or ahead
+//! ([`read_ahead`]).
 
 mod commit;
 mod inode;

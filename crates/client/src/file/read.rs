@@ -294,7 +294,8 @@ impl OpenInode {
         let block_bytes = BLOCK_BYTES as u64;
         let at = (block.object_offset / block_bytes + piece as u64) * block_bytes;
         let detail = format!(
-            "{}: block at {at} of object {}.{}.{} on target {target} at {} is damaged; restore the file from another copy",
+            "{}: block at {at} of object {}.{}.{} on target {target} at {} is damaged; \
+             restore the file from another copy",
             self.id, self.id, view.layout.generation, block.slot, block.server
         );
         Error::new(Code::Corrupt, detail)

@@ -64,8 +64,8 @@ impl ReadAhead {
         self.window_bytes = 0;
     }
 
-    /// Takes note of a read of `range`, asks for what should follow it, and returns the chunks it can be served from, in
-    /// order.
+    /// Takes note of a read of `range`, asks for what should follow it, and returns the chunks it can be served
+    /// from, in order.
     pub(super) fn plan(&mut self, inode: &OpenInode, view: &View, range: &Range<u64>) -> Vec<Arc<Chunk>> {
         let is_same_state = view.write_count == self.write_count && view.layout.generation == self.generation;
         if view.has_unwritten || !is_same_state {

@@ -291,8 +291,8 @@ impl OpenInode {
         }
     }
 
-    /// Gives back the buffers of flights that were acknowledged meanwhile, so that the next ones use them while they are
-    /// still in the cache.
+    /// Gives back the buffers of flights that were acknowledged meanwhile, so that the next ones use them while they
+    /// are still in the cache.
     fn land_finished<'a>(&'a self, mut state: Guard<'a>, deadline_ns: u64) -> Guard<'a> {
         while let Some((id, flight)) = state.flights.first_key_value()
             && flight.call.as_ref().is_some_and(DataCall::is_done)
