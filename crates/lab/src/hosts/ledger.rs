@@ -1,9 +1,9 @@
 //! The record of what a run made, so that it can be undone by that record and by nothing else.
 //!
-//! A ledger is a file `RUN_DIRECTORY/vazao-lab-PID-N/ledger`, one JSON value a line, locked by the process that owns it.
-//! A line is written before its thing is made: after a kill at any moment all that exists is on record, and undoing a
-//! thing that is not there does nothing. The lock ends with its process, which is how [`sweep`] knows the dead from the
-//! living; process numbers, which the kernel gives out again, are only names here.
+//! A ledger is a file `RUN_DIRECTORY/vazao-lab-PID-N/ledger`, one JSON value a line, locked by the process that owns
+//! it. A line is written before its thing is made: after a kill at any moment all that exists is on record, and
+//! undoing a thing that is not there does nothing. The lock ends with its process, which is how [`sweep`] knows the
+//! dead from the living; process numbers, which the kernel gives out again, are only names here.
 
 use super::undo::{Made, undo};
 use super::{Error, error::require_root};

@@ -1,4 +1,5 @@
-//! What a run can have made, and how each of it is undone by its identity, whoever made it and however often it is tried.
+//! What a run can have made, and how each of it is undone by its identity, whoever made it and however often it is
+//! tried.
 
 use super::{Error, cgroup, namespace, tool};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
