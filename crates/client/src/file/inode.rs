@@ -257,7 +257,8 @@ impl State {
 
     /// Remembers the failure of a write of `range` that nobody was waiting for.
     pub(crate) fn note_failure(&mut self, range: Range<u64>, error: Error) {
-        self.failure = Some(error);
+        // The first one tells the cause; those after it are often its consequences.
+        self.failure.get_or_insert(error);
         self.failure_count += 1;
         self.forgive(&range);
         self.lost.push(range);

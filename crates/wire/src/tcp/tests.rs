@@ -163,6 +163,19 @@ fn a_request_that_is_never_answered_ends_at_its_deadline_and_the_connection_goes
     call::<op::Ping>(&*transport, &address, &Default::default(), within_ms(5_000)).expect("still usable");
 }
 
+/// While its only thread was busy with a dead server, the answers of living ones lay in their sockets; taking these for
+/// time-outs blamed the wrong server.
+#[test]
+fn an_answer_that_came_in_time_counts_even_when_it_is_looked_at_after_the_deadline() {
+    let (_, _server, transport, address) = pair();
+    let call = || submit::<op::Read>(&*transport, &address, &read(7, 300_000), &[], within_ms(150));
+    let pending = [call(), call(), call()];
+    SystemClock.sleep(Duration::from_millis(300));
+    for pending in pending {
+        assert!(*pending.wait().expect("answered in time").1 == pattern(300_000, 7));
+    }
+}
+
 #[test]
 fn an_answer_dropped_by_the_service_is_an_internal_error_not_a_hang() {
     let (_, _server, transport, address) = pair();
