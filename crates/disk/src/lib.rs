@@ -44,6 +44,8 @@ pub struct Space {
     pub capacity_bytes: u64,
     /// What an unprivileged user may still write.
     pub available_bytes: u64,
+    /// The same number for all disks on one file system, so that its space is counted once; 0 where that is not known.
+    pub file_system: u64,
 }
 
 /// A directory tree on some disk.

@@ -114,7 +114,10 @@ impl Disk for RealDisk {
 
     fn space(&self) -> io::Result<Space> {
         let status = sys::fstatvfs(&self.root)?;
+        // Images of one disk carry one id on several machines; the boot tells these apart.
+        let file_system = if status.f_fsid == 0 { 0 } else { status.f_fsid ^ self.boot_id() };
         Ok(Space {
+            file_system,
             capacity_bytes: status.f_blocks.saturating_mul(status.f_frsize),
             available_bytes: status.f_bavail.saturating_mul(status.f_frsize),
         })

@@ -12,7 +12,7 @@ use prost::Message;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use vazao_model::{
-    ClusterMap, Code, Epoch, InodeId, Node, NodeId, NodeState, Role, Target, TargetId, TargetState, limits,
+    AreaInfo, ClusterMap, Code, Epoch, InodeId, Node, NodeId, NodeState, Role, Target, TargetId, TargetState, limits,
 };
 use vazao_wire::proto;
 use vazao_wire::service::Fault;
@@ -25,6 +25,9 @@ const TEXT_BYTES_MAX: usize = 255;
 /// Targets of one node: far more than disks fit into one.
 const NODE_TARGETS_MAX: usize = 256;
 
+/// Words on what is wrong with an area.
+const TROUBLE_BYTES_MAX: usize = 1024;
+
 /// Records read at a time.
 const PAGE: usize = 512;
 
@@ -35,6 +38,8 @@ const TIGHT_SHARE: u64 = 20;
 struct Member {
     record: NodeRecord,
     heard_ns: u64,
+    /// What it exports, as its last heartbeat said.
+    areas: Vec<AreaInfo>,
 }
 
 #[derive(Clone, Debug)]
@@ -44,6 +49,7 @@ struct Held {
     capacity_bytes: u64,
     available_bytes: u64,
     trouble: String,
+    file_system: u64,
 }
 
 /// The cluster as this service knows it.
@@ -79,7 +85,7 @@ impl Cluster {
         let membership = context.read(keys::MEMBERSHIP, "membership")?.unwrap_or_default();
         let mut cluster = Cluster { cluster_id, membership, ..Cluster::default() };
         for (id, record) in load_records::<NodeRecord>(context, keys::nodes())? {
-            cluster.nodes.insert(NodeId(id), Member { record, heard_ns: now_ns });
+            cluster.nodes.insert(NodeId(id), Member { record, heard_ns: now_ns, areas: Vec::new() });
         }
         for (id, record) in load_records::<TargetRecord>(context, keys::targets())? {
             cluster.targets.insert(TargetId(id), Held::unreported(NodeId(record.node)));
@@ -132,6 +138,15 @@ impl Cluster {
         if request.targets.len() > NODE_TARGETS_MAX {
             return refuse(format!("node {:?} with {} targets", request.name, request.targets.len()));
         }
+        if request.areas.len() > limits::NODE_AREAS_MAX {
+            return refuse(format!("node {:?} with {} areas", request.name, request.areas.len()));
+        }
+        let long = |area: &proto::Area| {
+            area.name.len() > limits::AREA_NAME_BYTES_MAX || area.trouble.len() > TROUBLE_BYTES_MAX
+        };
+        if let Some(bad) = request.areas.iter().find(|area| area.name.is_empty() || long(area)) {
+            return refuse(format!("node {:?} with an area {:.80?}", request.name, bad.name));
+        }
         let mut known: Vec<u32> = request.targets.iter().map(|t| t.id).filter(|&id| id != 0).collect();
         known.sort_unstable();
         if let Some(twice) = known.windows(2).find(|pair| pair[0] == pair[1]) {
@@ -182,7 +197,8 @@ impl Cluster {
         if self.nodes.get(&id).is_none_or(|member| member.record != record) {
             joined.nodes.push(id);
         }
-        self.nodes.insert(id, Member { record, heard_ns: now_ns });
+        let areas = request.areas.iter().cloned().map(AreaInfo::from).collect();
+        self.nodes.insert(id, Member { record, heard_ns: now_ns, areas });
         Ok(id)
     }
 
@@ -227,6 +243,7 @@ impl Cluster {
             capacity_bytes: target.capacity_bytes,
             available_bytes: target.available_bytes,
             trouble: target.trouble.chars().take(TEXT_BYTES_MAX).collect(),
+            file_system: target.file_system,
         };
         self.targets.insert(id, held);
         Ok(id)
@@ -317,12 +334,22 @@ impl Cluster {
         format!("no target serves: {}", reasons.collect::<Vec<_>>().join(", "))
     }
 
-    /// Capacity and space left, over targets that serve.
+    /// Capacity and space left, over targets that serve; a file system that holds several of them counts once.
     pub(crate) fn space(&self) -> (u64, u64) {
-        let serving = || self.targets.values().filter(|held| held.state != TargetState::Failed);
-        let capacity = serving().fold(0u64, |sum, held| sum.saturating_add(held.capacity_bytes));
-        let available = serving().filter(|held| held.state == TargetState::Serving);
-        (capacity, available.fold(0u64, |sum, held| sum.saturating_add(held.available_bytes)))
+        let mut shared: BTreeMap<u64, (u64, u64)> = BTreeMap::new();
+        let mut total = (0u64, 0u64);
+        for held in self.targets.values().filter(|held| held.state != TargetState::Failed) {
+            let left = if held.state == TargetState::Serving { held.available_bytes } else { 0 };
+            let place = match held.file_system {
+                0 => &mut (0, 0),
+                id => shared.entry(id).or_default(),
+            };
+            // Reports of one file system differ by what changed between them.
+            total.0 = total.0.saturating_add(held.capacity_bytes.saturating_sub(place.0));
+            total.1 = total.1.saturating_add(left.saturating_sub(place.1));
+            *place = (place.0.max(held.capacity_bytes), place.1.max(left));
+        }
+        total
     }
 
     /// The map for clients.
@@ -334,6 +361,7 @@ impl Cluster {
             roles: member.record.roles.iter().filter_map(|&r| Role::from_number(r)).collect(),
             state: if self.is_up(id, now_ns) { NodeState::Up } else { NodeState::Silent },
             silent_ms: if id == self.own { 0 } else { now_ns.saturating_sub(member.heard_ns) / 1_000_000 },
+            areas: member.areas.clone(),
         });
         let targets = self.targets.iter().map(|(&id, held)| Target {
             id,
@@ -342,6 +370,7 @@ impl Cluster {
             capacity_bytes: held.capacity_bytes,
             available_bytes: held.available_bytes,
             trouble: held.trouble.clone(),
+            file_system: held.file_system,
         });
         ClusterMap {
             cluster_id: self.cluster_id,
@@ -361,6 +390,7 @@ impl Held {
             capacity_bytes: 0,
             available_bytes: 0,
             trouble: String::new(),
+            file_system: 0,
         }
     }
 

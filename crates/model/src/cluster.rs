@@ -10,6 +10,8 @@ pub enum Role {
     Meta = 1,
     /// Serves data.
     Data = 2,
+    /// Exports directories of its own machine in place.
+    Area = 3,
 }
 
 impl Role {
@@ -18,6 +20,7 @@ impl Role {
         match number {
             1 => Some(Role::Meta),
             2 => Some(Role::Data),
+            3 => Some(Role::Area),
             _ => None,
         }
     }
@@ -27,6 +30,7 @@ impl Role {
         match self {
             Role::Meta => "meta",
             Role::Data => "data",
+            Role::Area => "area",
         }
     }
 }
@@ -81,6 +85,19 @@ pub struct Target {
     pub available_bytes: u64,
     /// Why it failed, for people; empty otherwise.
     pub trouble: String,
+    /// The same number for all targets on one file system; 0 where that is not known.
+    pub file_system: u64,
+}
+
+/// A directory that a node exports in place.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct AreaInfo {
+    /// Its name, unique on its node.
+    pub name: String,
+    /// Nothing in it can be changed through its node.
+    pub read_only: bool,
+    /// Why it cannot be used at present, for people; empty otherwise.
+    pub trouble: String,
 }
 
 /// One daemon.
@@ -98,6 +115,8 @@ pub struct Node {
     pub state: NodeState,
     /// Milliseconds since it last reported.
     pub silent_ms: u64,
+    /// What it exports, as last reported.
+    pub areas: Vec<AreaInfo>,
 }
 
 /// The whole cluster as the metadata service knows it.

@@ -14,7 +14,7 @@ pub mod limits;
 pub mod name;
 
 pub use attributes::{Attributes, FileKind, Timestamp};
-pub use cluster::{ClusterMap, Node, NodeState, Role, Target, TargetState};
+pub use cluster::{AreaInfo, ClusterMap, Node, NodeState, Role, Target, TargetState};
 pub use error::{Action, Code};
 pub use ids::{Epoch, InodeId, NodeId, ObjectId, SessionId, TargetId};
 pub use layout::{Layout, LayoutHint};

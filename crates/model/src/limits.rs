@@ -79,3 +79,18 @@ pub const HEARTBEAT_MS: u32 = 2_000;
 
 /// A data server silent for this long is shown as not responding.
 pub const NODE_SILENT_MS: u32 = 10_000;
+
+/// Areas of one node: far more than directories that somebody wants to give names to.
+pub const NODE_AREAS_MAX: usize = 256;
+
+/// Longest name of an area or of a node in a reference: it is typed by people.
+pub const AREA_NAME_BYTES_MAX: usize = 64;
+
+/// Channels of one node unless its configuration says otherwise: 100,000 of them take some 30 MiB.
+pub const CHANNELS_MAX_DEFAULT: usize = 100_000;
+
+/// Channels of a client that has not renewed them for this long are closed.
+pub const CHANNEL_LEASE_MS: u32 = 60_000;
+
+/// Ranges of one list read; as many as the lengths and checksums of single bytes find place for in a small message.
+pub const READ_LIST_RANGES_MAX: usize = 1024;

@@ -67,6 +67,7 @@ impl DataService {
                 capacity_bytes: space.capacity_bytes,
                 available_bytes: space.available_bytes,
                 trouble: target.trouble().to_owned(),
+                file_system: space.file_system,
             }
         };
         proto::RegisterNodeRequest {
@@ -76,6 +77,7 @@ impl DataService {
             address: self.address.read().unwrap_or_else(PoisonError::into_inner).clone(),
             roles: self.options.roles.iter().map(|r| *r as u32).collect(),
             targets: self.targets.iter().map(target).collect(),
+            areas: Vec::new(),
         }
     }
 

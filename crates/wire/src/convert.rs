@@ -4,7 +4,7 @@ use crate::proto;
 use crate::service::Fault;
 use vazao_model::distribution::Distribution;
 use vazao_model::{
-    Attributes, ClusterMap, Code, Epoch, FileKind, InodeId, Layout, LayoutHint, Node, NodeId, NodeState,
+    AreaInfo, Attributes, ClusterMap, Code, Epoch, FileKind, InodeId, Layout, LayoutHint, Node, NodeId, NodeState,
     ObjectId, Role, Target, TargetId, TargetState, Timestamp,
 };
 
@@ -120,6 +120,7 @@ impl From<&Target> for proto::Target {
             capacity_bytes: t.capacity_bytes,
             available_bytes: t.available_bytes,
             trouble: t.trouble.clone(),
+            file_system: t.file_system,
         }
     }
 }
@@ -133,6 +134,7 @@ impl From<proto::Target> for Target {
             capacity_bytes: t.capacity_bytes,
             available_bytes: t.available_bytes,
             trouble: t.trouble,
+            file_system: t.file_system,
         }
     }
 }
@@ -146,7 +148,20 @@ impl From<&Node> for proto::Node {
             roles: n.roles.iter().map(|r| *r as u32).collect(),
             state: n.state as u32,
             silent_ms: n.silent_ms,
+            areas: n.areas.iter().map(Into::into).collect(),
         }
+    }
+}
+
+impl From<&AreaInfo> for proto::Area {
+    fn from(a: &AreaInfo) -> Self {
+        Self { name: a.name.clone(), read_only: a.read_only, trouble: a.trouble.clone() }
+    }
+}
+
+impl From<proto::Area> for AreaInfo {
+    fn from(a: proto::Area) -> Self {
+        Self { name: a.name, read_only: a.read_only, trouble: a.trouble }
     }
 }
 
@@ -159,6 +174,7 @@ impl From<proto::Node> for Node {
             roles: n.roles.into_iter().filter_map(Role::from_number).collect(),
             state: if n.state == NodeState::Up as u32 { NodeState::Up } else { NodeState::Silent },
             silent_ms: n.silent_ms,
+            areas: n.areas.into_iter().map(Into::into).collect(),
         }
     }
 }

@@ -142,6 +142,45 @@ operations! {
     StatObject = 0x0206, StatObjectRequest, StatObjectResponse, Safe;
     /// A page of a target's objects.
     ListObjects = 0x0207, ListObjectsRequest, ListObjectsResponse, Safe;
+
+    /// What a node exports.
+    ListAreas = 0x0301, ListAreasRequest, ListAreasResponse, Safe;
+    /// stat in an area.
+    AreaStat = 0x0302, AreaStatRequest, AreaStatResponse, Safe;
+    /// A page of a directory of an area.
+    AreaList = 0x0303, AreaListRequest, AreaListResponse, Safe;
+    /// mkdir in an area.
+    AreaMakeDirectory = 0x0304, AreaMakeDirectoryRequest, AreaMakeDirectoryResponse, Safe;
+    /// unlink and rmdir in an area.
+    AreaRemove = 0x0305, AreaRemoveRequest, AreaRemoveResponse, Safe;
+    /// rename within an area.
+    AreaRename = 0x0306, AreaRenameRequest, AreaRenameResponse, Safe;
+    /// Where a symbolic link of an area points.
+    AreaReadLink = 0x0307, AreaReadLinkRequest, AreaReadLinkResponse, Safe;
+    /// symlink in an area.
+    AreaSymlink = 0x0308, AreaSymlinkRequest, AreaSymlinkResponse, Safe;
+    /// chmod, utimens, truncate in an area.
+    AreaSetAttributes = 0x0309, AreaSetAttributesRequest, AreaSetAttributesResponse, Safe;
+    /// Space of the file system an area lies on.
+    AreaSpace = 0x030A, AreaSpaceRequest, AreaSpaceResponse, Safe;
+    /// Random access to a file of an area begins.
+    OpenChannel = 0x0310, OpenChannelRequest, OpenChannelResponse, Safe;
+    /// Bytes of a file.
+    ChannelRead = 0x0311, ChannelReadRequest, ChannelReadResponse, Safe;
+    /// Several ranges of a file.
+    ChannelReadList = 0x0312, ChannelReadListRequest, ChannelReadListResponse, Safe;
+    /// Bytes into a file.
+    ChannelWrite = 0x0313, ChannelWriteRequest, ChannelWriteResponse, Safe;
+    /// Makes a file durable.
+    ChannelSync = 0x0314, ChannelSyncRequest, ChannelSyncResponse, Safe;
+    /// Cuts or extends a file.
+    ChannelTruncate = 0x0315, ChannelTruncateRequest, ChannelTruncateResponse, Safe;
+    /// stat of the file.
+    ChannelStat = 0x0316, ChannelStatRequest, ChannelStatResponse, Safe;
+    /// The access ends.
+    CloseChannel = 0x0317, CloseChannelRequest, CloseChannelResponse, Safe;
+    /// A client keeps its channels.
+    RenewChannels = 0x0318, RenewChannelsRequest, RenewChannelsResponse, Safe;
 }
 
 #[cfg(test)]

@@ -255,6 +255,7 @@ mod tests {
             capacity_bytes: 100,
             available_bytes: 50,
             trouble: "write error".to_owned(),
+            ..Target::default()
         };
         let map = ClusterMap {
             nodes: vec![node(1, NodeState::Up), node(2, NodeState::Silent)],

@@ -257,7 +257,8 @@ impl Disk for MemoryDisk {
         drop(self.shared.alive(self.life)?);
         let capacity_bytes = self.shared.capacity_bytes.load(Ordering::Relaxed);
         let used_bytes = self.shared.used_bytes.load(Ordering::Relaxed);
-        Ok(Space { capacity_bytes, available_bytes: capacity_bytes.saturating_sub(used_bytes) })
+        let available_bytes = capacity_bytes.saturating_sub(used_bytes);
+        Ok(Space { capacity_bytes, available_bytes, file_system: 0 })
     }
 
     fn boot_id(&self) -> u64 {

@@ -84,6 +84,21 @@ fn members_of_other_clusters_and_impostors_are_refused() {
     assert_eq!(adopted.targets, joined.targets, "a disk may move when its node is silent");
 }
 
+/// `df` of a cluster on one machine showed its only disk once for each data server.
+#[test]
+fn a_file_system_that_holds_several_targets_counts_once() {
+    let world = World::new();
+    let mut request = node("a", &[0, 0, 0]);
+    request.targets[0].file_system = 7;
+    request.targets[1].file_system = 7;
+    request.targets[1].available_bytes += 1;
+    let one = (request.targets[1].capacity_bytes, request.targets[1].available_bytes);
+    let other = (request.targets[2].capacity_bytes, request.targets[2].available_bytes);
+    register(&world, &request).unwrap();
+    let space = world.call::<op::Space>(&proto::SpaceRequest {}).unwrap();
+    assert_eq!((space.capacity_bytes, space.available_bytes), (one.0 + other.0, one.1 + other.1));
+}
+
 #[test]
 fn silence_is_shown_and_space_is_summed() {
     let world = World::new();
