@@ -23,6 +23,9 @@ const HELPERS: [&str; 2] = ["fusermount3", "fusermount"];
 pub(crate) fn attach(mountpoint: &Path, source: &str, options: &MountOptions) -> Result<OwnedFd, MountError> {
     if rustix::process::geteuid().is_root() {
         attach_directly(mountpoint, source, options)
+    } else if options.set_id || options.devices {
+        // The helper would leave them away and say so only on its standard error.
+        Err(MountError::NotPermitted("the options suid and dev are reserved to root".to_owned()))
     } else {
         attach_by_helper(mountpoint, source, options)
     }
@@ -45,8 +48,7 @@ fn attach_directly(mountpoint: &Path, source: &str, options: &MountOptions) -> R
         data.push_str(option);
     });
     let data = CString::new(data).expect("made of numbers and our own words");
-    let mut flags = MountFlags::NODEV | MountFlags::NOSUID;
-    flags.set(MountFlags::RDONLY, options.read_only);
+    let flags = mount_flags(options);
     rustix::mount::mount(source, mountpoint, FILE_SYSTEM_TYPE, flags, data.as_c_str()).map_err(|error| {
         match error {
             Errno::PERM | Errno::ACCESS => MountError::NotPermitted(format!("mount: {error}")),
@@ -55,6 +57,14 @@ fn attach_directly(mountpoint: &Path, source: &str, options: &MountOptions) -> R
         }
     })?;
     Ok(device)
+}
+
+fn mount_flags(options: &MountOptions) -> MountFlags {
+    let mut flags = MountFlags::empty();
+    flags.set(MountFlags::NODEV, !options.devices);
+    flags.set(MountFlags::NOSUID, !options.set_id);
+    flags.set(MountFlags::RDONLY, options.read_only);
+    flags
 }
 
 fn access_options(options: &MountOptions) -> Vec<&'static str> {

@@ -28,6 +28,10 @@ pub struct MountOptions {
     pub default_permissions: bool,
     /// Refuses every change.
     pub read_only: bool,
+    /// Set-user-id and set-group-id bits of programs take effect. Only root may ask for it.
+    pub set_id: bool,
+    /// Device inodes open the devices. Only root may ask for it.
+    pub devices: bool,
     /// Threads that answer the kernel: as many requests as may wait for servers at once.
     pub threads: usize,
     /// How long the kernel may believe attributes.
@@ -48,6 +52,8 @@ impl Default for MountOptions {
             allow_other: false,
             default_permissions: true,
             read_only: false,
+            set_id: false,
+            devices: false,
             threads: 48,
             attribute_timeout: Duration::from_secs(1),
             entry_timeout: Duration::from_secs(1),

@@ -23,7 +23,7 @@ const READY: &str = "ready";
 /// Arguments of `vazao mount`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  vazao mount vz:/ /mnt/v\n  vazao mount vz:/data /mnt/data -o ro,allow_other\n  vazao umount /mnt/v\n\nOptions after -o:\n  ro                      refuse changes\n  allow_other             let other users in\n  no_default_permissions  leave permission bits unchecked\n  threads=N               requests in work at once"
+    after_help = "Examples:\n  vazao mount vz:/ /mnt/v\n  vazao mount vz:/data /mnt/data -o ro,allow_other\n  vazao umount /mnt/v\n\nOptions after -o:\n  ro                      refuse changes\n  allow_other             let other users in\n  suid                    set-user-id and set-group-id programs take effect (root only)\n  dev                     device nodes open devices (root only)\n  no_default_permissions  leave permission bits unchecked\n  threads=N               requests in work at once"
 )]
 pub(crate) struct Arguments {
     /// Stay, and unmount on Ctrl-C
@@ -62,11 +62,16 @@ fn mount_options(arguments: &Arguments) -> Outcome<MountOptions> {
             ("ro", _) => options.read_only = true,
             ("rw", _) => options.read_only = false,
             ("allow_other", _) => options.allow_other = true,
+            ("suid", _) => options.set_id = true,
+            ("nosuid", _) => options.set_id = false,
+            ("dev", _) => options.devices = true,
+            ("nodev", _) => options.devices = false,
+            ("default_permissions", _) => options.default_permissions = true,
             ("no_default_permissions", _) => options.default_permissions = false,
             (_, Some(Ok(threads @ 1..=1024))) => options.threads = threads,
             _ => {
                 return Err(Failure::usage(format!(
-                    "-o {option}: unknown; there are ro, rw, allow_other, no_default_permissions and threads=1…1024"
+                    "-o {option}: unknown; there are ro, rw, allow_other, suid, nosuid, dev, nodev, default_permissions, no_default_permissions and threads=1…1024"
                 )));
             }
         }
@@ -194,6 +199,11 @@ mod tests {
     fn options_are_understood_or_refused_by_name() {
         let options = mount_options(&arguments(&["ro", "allow_other", "threads=3"])).expect("valid");
         assert!(options.read_only && options.allow_other && options.threads == 3);
+        assert!(!options.set_id && !options.devices && options.default_permissions);
+        let options = mount_options(&arguments(&["suid", "dev"])).expect("valid");
+        assert!(options.set_id && options.devices);
+        let options = mount_options(&arguments(&["suid", "dev", "nosuid", "nodev"])).expect("valid");
+        assert!(!options.set_id && !options.devices);
         let failure = mount_options(&arguments(&["threads=0"])).expect_err("refused");
         assert!(failure.message().is_some_and(|m| m.contains("threads=0")));
     }

@@ -195,6 +195,32 @@ fn writing_and_changing_the_owner_clear_set_id_bits() {
 }
 
 #[test]
+fn set_id_programs_and_devices_take_effect_only_where_the_mount_asks_for_it() {
+    needs_root();
+    with_cluster(|cluster| {
+        for takes_effect in [false, true] {
+            let options =
+                MountOptions { set_id: takes_effect, devices: takes_effect, ..MountOptions::default() };
+            let m = cluster.mount_with(MountOptions { allow_other: true, ..options });
+            set_mode(m.root(), 0o755);
+            let program = m.path("id");
+            fs::copy("/usr/bin/id", &program).expect("copied");
+            set_mode(&program, 0o4755);
+            let script = "test $($M/id -u) = 0";
+            assert_eq!(as_nobody(&m, script), takes_effect, "a set-user-id program");
+            let null = m.path("null");
+            let device = rustix::fs::makedev(1, 3);
+            let (kind, mode) =
+                (rustix::fs::FileType::CharacterDevice, rustix::fs::Mode::from_raw_mode(0o666));
+            rustix::fs::mknodat(rustix::fs::CWD, &null, kind, mode, device).expect("root may");
+            assert_eq!(fs::write(&null, b"gone").is_ok(), takes_effect, "a device");
+            fs::remove_file(&null).expect("removed");
+            m.unmount();
+        }
+    });
+}
+
+#[test]
 fn extended_attributes_come_back_and_limits_are_told() {
     with_mount(|m| {
         let path = m.path("f");
