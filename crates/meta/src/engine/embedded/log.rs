@@ -10,6 +10,11 @@ use vazao_disk::{Disk, DiskFile, Open};
 
 const PREFIX: &str = "log-";
 
+/// The file is filled with zeros this far ahead of its records. A sync then changes blocks that are there, and not the
+/// file's length: it waits for the disk alone, and not for the journal of the file system below, which others keep
+/// busy (docs/performance.md).
+const FILL_BYTES: u64 = 256 * 1024;
+
 /// The file whose first record may be that of `first`.
 pub(super) fn file_name(first: Position) -> String {
     format!("{PREFIX}{first:016x}")
@@ -66,7 +71,7 @@ pub(super) fn recover(disk: &dyn Disk, identity: u64, applied: Position) -> Engi
         let good = reader.read(&file.name, &bytes)?;
         if let Some(good) = good {
             kept = index + 1;
-            last_good = Some((file.name.clone(), good, bytes.len()));
+            last_good = Some(Tail { name: file.name.clone(), good, used: used(&bytes), length: bytes.len() });
         }
     }
     let cut_bytes = tidy_up(disk, &files[kept..], &files[..needed.min(kept)], last_good)?;
@@ -74,6 +79,19 @@ pub(super) fn recover(disk: &dyn Disk, identity: u64, applied: Position) -> Engi
     let files = files.get(needed..kept).unwrap_or_default().to_vec();
     files.iter().try_for_each(|file| write_again(disk, file, identity, reader.durable))?;
     Ok(Recovered { overlay: reader.overlay, position, files, cut_bytes })
+}
+
+/// Where the last file's records end, where its other bytes that are not zeros end, and its length.
+struct Tail {
+    name: String,
+    good: usize,
+    used: usize,
+    length: usize,
+}
+
+/// Bytes up to the zeros that were filled in ahead.
+fn used(bytes: &[u8]) -> usize {
+    bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1)
 }
 
 fn read_whole(disk: &dyn Disk, name: &str) -> EngineResult<Vec<u8>> {
@@ -93,19 +111,19 @@ fn tidy_up(
     disk: &dyn Disk,
     after_end: &[LogFile],
     applied: &[LogFile],
-    last: Option<(String, usize, usize)>,
+    last: Option<Tail>,
 ) -> EngineResult<u64> {
     for file in after_end.iter().rev().chain(applied) {
         disk.remove(&file.name).map_err(|e| EngineError::io(&*file.name, e))?;
     }
     disk.sync_directory("").map_err(|e| EngineError::io("the metadata directory", e))?;
-    let Some((name, good, length)) = last else { return Ok(0) };
-    let failed = |e| EngineError::io(&*name, e);
-    let file = disk.open(&name, Open::Existing).map_err(failed)?;
-    if good < length {
-        file.set_length(good as u64).map_err(failed)?;
+    let Some(last) = last else { return Ok(0) };
+    if last.good < last.length {
+        let failed = |e| EngineError::io(&*last.name, e);
+        let file = disk.open(&last.name, Open::Existing).map_err(failed)?;
+        file.set_length(last.good as u64).map_err(failed)?;
     }
-    Ok((length - good) as u64)
+    Ok(last.used.saturating_sub(last.good) as u64)
 }
 
 /// Writes the commits once more that are not known to be durable (see [`rewrite`]). The caller syncs.
@@ -184,7 +202,10 @@ pub(super) struct Log {
     disk: Arc<dyn Disk>,
     file: Arc<dyn DiskFile>,
     name: String,
+    /// End of the records.
     offset: u64,
+    /// End of the zeros after them: the file's length.
+    filled: u64,
     /// Records that have to be written; kept when writing them failed.
     pub(super) pending: Vec<u8>,
     /// Last commit in the file or in `pending`.
@@ -218,7 +239,8 @@ impl Log {
         };
         let unsynced = old.iter().map(reopen).collect::<EngineResult<_>>()?;
         let (pending, names, names_synced) = (Vec::new(), 1, 0);
-        Ok(Log { disk, file, name, offset: 0, pending, last, unsynced, names, names_synced, old })
+        let (offset, filled) = (0, 0);
+        Ok(Log { disk, file, name, offset, filled, pending, last, unsynced, names, names_synced, old })
     }
 
     /// Bytes in the present file.
@@ -228,14 +250,34 @@ impl Log {
 
     /// Writes what is pending, with one write. After an error the same bytes are written to the same place again.
     pub(super) fn write(&mut self) -> EngineResult<u64> {
-        let bytes = self.pending.len() as u64;
+        let bytes = self.pending.len();
         if bytes > 0 {
-            let failed = |e| EngineError::io(format!("writing to {}", self.name), e);
-            self.file.write_at(&self.pending, self.offset).map_err(failed)?;
-            self.offset += bytes;
-            self.pending.clear();
+            let mut records = std::mem::take(&mut self.pending);
+            let written = self.put(&mut records);
+            records.truncate(if written.is_ok() { 0 } else { bytes });
+            self.pending = records;
+            written.map_err(|e| EngineError::io(format!("writing to {}", self.name), e))?;
         }
-        Ok(bytes)
+        Ok(bytes as u64)
+    }
+
+    /// Writes records after those that are there, with zeros behind them when they end beyond the zeros there.
+    fn put(&mut self, records: &mut Vec<u8>) -> io::Result<()> {
+        let length = records.len();
+        let end = self.offset + length as u64;
+        if end > self.filled {
+            let filled = end.next_multiple_of(FILL_BYTES);
+            records.resize((filled - self.offset) as usize, 0);
+            if self.file.write_at(records, self.offset).is_ok() {
+                (self.offset, self.filled) = (end, filled);
+                return Ok(());
+            }
+            // A disk that has no room for the zeros may have some for the records.
+            records.truncate(length);
+        }
+        self.file.write_at(records, self.offset)?;
+        (self.offset, self.filled) = (end, self.filled.max(end));
+        Ok(())
     }
 
     /// Continues in a new file. Nothing may be pending.
@@ -245,7 +287,7 @@ impl Log {
         self.unsynced.push(full);
         self.old.push((std::mem::replace(&mut self.name, name), self.last));
         self.names += 1;
-        self.offset = 0;
+        (self.offset, self.filled) = (0, 0);
         Ok(())
     }
 
@@ -264,9 +306,8 @@ impl Log {
         if self.pending.is_empty() {
             let mut mark = Vec::new();
             record::append(&mut mark, identity, self.last, durable, &Default::default());
-            if self.file.write_at(&mark, self.offset).is_ok() {
-                self.offset += mark.len() as u64;
-            }
+            // An error says nothing about the commits; the next of them will meet it.
+            let _ = self.put(&mut mark);
         }
     }
 

@@ -226,12 +226,54 @@ fn length(disk: &MemoryDisk, name: &str) -> u64 {
     disk.open(name, Open::ReadOnly).unwrap().length().unwrap()
 }
 
+/// Where the last record of a log ends; zeros follow.
+fn end_of_records(disk: &MemoryDisk, name: &str) -> u64 {
+    let file = disk.open(name, Open::ReadOnly).unwrap();
+    let mut bytes = vec![0; file.length().unwrap() as usize];
+    file.read_at(&mut bytes, 0).unwrap();
+    let mut end = 0;
+    while let Some((start, record)) = record::find(&bytes, end, IDENTITY) {
+        end = start + record.bytes;
+    }
+    assert!(bytes[end..].iter().all(|byte| *byte == 0), "something else follows the records");
+    end as u64
+}
+
+#[test]
+fn a_sync_does_not_change_the_length_of_the_log() {
+    let disk = MemoryDisk::new(3);
+    let engine = open(&disk, 1 << 20).unwrap();
+    let file = disk.open(&log_files(&disk)[0], Open::Existing).unwrap();
+    commit(&*engine, 1);
+    engine.flush().unwrap();
+    let filled = file.length().unwrap();
+    for n in 2..=50 {
+        commit(&*engine, n);
+        engine.sync().unwrap();
+        assert_eq!(file.length().unwrap(), filled, "after commit {n}");
+    }
+}
+
+#[test]
+fn the_zeros_at_the_end_of_the_log_are_no_torn_tail() {
+    let disk = MemoryDisk::new(3);
+    let engine = open(&disk, 1 << 20).unwrap();
+    commit(&*engine, 1);
+    engine.sync().unwrap();
+    drop(engine);
+    disk.kill();
+    let recovered = log::recover(&disk, IDENTITY, 0).unwrap();
+    assert_eq!((recovered.position, recovered.cut_bytes), (1, 0));
+    let name = &log_files(&disk)[0];
+    assert_eq!(length(&disk, name), end_of_records(&disk, name));
+}
+
 #[test]
 fn damage_to_what_was_synced_is_reported_wherever_it_lies() {
     let offsets = {
         let disk = MemoryDisk::new(5);
         prepare_log(&disk);
-        length(&disk, &log_files(&disk)[0])
+        end_of_records(&disk, &log_files(&disk)[0])
     };
     for offset in 0..offsets {
         let disk = MemoryDisk::new(5);
@@ -261,7 +303,7 @@ fn prepare_log(disk: &MemoryDisk) -> (u64, u64) {
     engine.sync().unwrap();
     drop(engine);
     disk.kill();
-    let total = length(disk, &name);
+    let total = end_of_records(disk, &name);
     rewrite_without_first_mark(disk, &name);
     (10, total - 2 * record::HEADER_BYTES as u64)
 }
@@ -292,7 +334,7 @@ fn a_torn_tail_is_cut_and_what_is_written_after_it_is_found_again() {
         disk.kill();
         let name = log_files(&disk)[0].clone();
         let file = disk.open(&name, Open::Existing).unwrap();
-        file.set_length(file.length().unwrap() - cut).unwrap();
+        file.set_length(end_of_records(&disk, &name) - cut).unwrap();
         let engine = open(&disk, 1 << 20).unwrap();
         let n = last_commit(&*engine);
         assert!((1..5).contains(&n), "cut {cut}: {n}");
@@ -319,7 +361,7 @@ fn contents_that_imitate_records_are_not_taken_for_records() {
     disk.kill();
     let name = log_files(&disk)[0].clone();
     let file = disk.open(&name, Open::Existing).unwrap();
-    file.set_length(file.length().unwrap() - 1).unwrap();
+    file.set_length(end_of_records(&disk, &name) - 1).unwrap();
     assert_eq!(last_commit(&*open(&disk, 1 << 20).unwrap()), 0);
 }
 
