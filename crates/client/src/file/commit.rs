@@ -9,16 +9,40 @@ use std::collections::BTreeMap;
 use vazao_model::{Code, Layout};
 use vazao_wire::{Method, op, proto};
 
+/// Objects on their way to being durable.
+struct Syncing {
+    slots: u64,
+    calls: Vec<DataCall>,
+    /// What has failed already.
+    outcome: Result<()>,
+}
+
 impl OpenInode {
     /// Writes out everything and reports it; with `sync` all of it survives power loss.
     pub(crate) fn flush(&self, sync: bool) -> Result<()> {
         let deadline_ns = self.core.deadline_ns();
         let _one = locked(&self.committing);
         self.write_out(deadline_ns);
-        if sync {
-            self.sync_objects(deadline_ns)?;
+        if !sync {
+            return self.commit(false, deadline_ns);
         }
-        self.commit(sync, deadline_ns)
+        let begun = self.begin_sync(deadline_ns);
+        if self.only_times_change() {
+            // The report says nothing about the data: it may become durable before them, so both are asked for at once.
+            let committed = self.commit(true, deadline_ns);
+            return self.finish_sync(begun, deadline_ns).and(committed);
+        }
+        self.finish_sync(begun, deadline_ns)?;
+        self.commit(true, deadline_ns)
+    }
+
+    /// True when the file was only written over where the metadata service knows that there are bytes: a report that is
+    /// durable without them is true nevertheless.
+    fn only_times_change(&self) -> bool {
+        let state = self.lock();
+        let report = &state.uncommitted;
+        let is_within = report.end <= state.attributes.size && report.slots == 0;
+        is_within && !report.contents && !report.drop_contents
     }
 
     /// Throws away everything unwritten and unreported: nobody will read it.
@@ -27,35 +51,34 @@ impl OpenInode {
         self.lock().uncommitted = Uncommitted::default();
     }
 
-    /// Makes the objects changed since the last time durable, on all servers at once.
-    fn sync_objects(&self, deadline_ns: u64) -> Result<()> {
+    /// Asks for the objects changed since the last time to be made durable, on all servers at once.
+    fn begin_sync(&self, deadline_ns: u64) -> Syncing {
         let mut state = self.lock();
         let slots = std::mem::take(&mut state.unsynced_slots) & state.written_slots;
         let boots = std::mem::take(&mut state.boots);
         let layout = state.layout().cloned();
         drop(state);
-        let Some(layout) = layout.filter(|_| slots != 0) else { return Ok(()) };
-        let synced = self.sync_slots(&layout, slots, &boots, deadline_ns);
-        if synced.is_err() {
-            // The failure has been told; what is there now can be made durable by the next one.
-            self.lock().unsynced_slots |= slots;
-        }
-        synced
-    }
-
-    fn sync_slots(&self, layout: &Layout, slots: u64, boots: &Boots, deadline_ns: u64) -> Result<()> {
-        let mut outcome = Ok(());
-        let mut calls: Vec<DataCall> = Vec::new();
-        for slots in self.slots_by_server(layout, slots) {
-            match self.submit_sync(layout, &slots, boots, deadline_ns) {
-                Ok(call) => calls.push(call),
-                Err(error) => outcome = outcome.and(Err(error)),
+        let mut syncing = Syncing { slots, calls: Vec::new(), outcome: Ok(()) };
+        let Some(layout) = layout.filter(|_| slots != 0) else { return syncing };
+        for slots in self.slots_by_server(&layout, slots) {
+            match self.submit_sync(&layout, &slots, &boots, deadline_ns) {
+                Ok(call) => syncing.calls.push(call),
+                Err(error) => syncing.outcome = syncing.outcome.and(Err(error)),
             }
         }
+        syncing
+    }
+
+    fn finish_sync(&self, mut begun: Syncing, deadline_ns: u64) -> Result<()> {
+        let mut outcome = begun.outcome;
         // All are awaited even when one fails, so that none is left running behind the caller's back.
-        for call in &mut calls {
+        for call in &mut begun.calls {
             let answer = self.core.finish_data(call, &[], deadline_ns);
             outcome = outcome.and(answer.map(|_| ()));
+        }
+        if outcome.is_err() {
+            // The failure has been told; what is there now can be made durable by the next one.
+            self.lock().unsynced_slots |= begun.slots;
         }
         outcome.map_err(|e| e.about(self.id))
     }
