@@ -5,6 +5,7 @@
 use crate::failures::Failures;
 use crate::handles::Handles;
 use crate::listing::{Listing, PAGE_ENTRIES};
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use vazao_client::{
@@ -30,6 +31,15 @@ pub(crate) struct Caller {
 pub(crate) struct Place<'a> {
     pub(crate) directory: InodeId,
     pub(crate) name: &'a [u8],
+}
+
+/// What fallocate(2) does beside asking for space.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Allocation {
+    /// The length stays as it is.
+    pub(crate) keep_size: bool,
+    /// The range reads as zeros afterwards.
+    pub(crate) zero: bool,
 }
 
 /// A file just opened.
@@ -242,22 +252,20 @@ impl Door {
         close(open)
     }
 
-    /// fallocate(2) in its plain mode: the file is at least as long as the range's end, or there is no space for it.
-    pub(crate) fn allocate(&self, handle: u64, offset: u64, length: u64, mode: u32) -> Result<()> {
-        if mode != 0 {
-            return Err(Code::Unsupported.into());
-        }
+    /// fallocate(2). Space is not reserved, only asked about: a plain call fails when there is too little of it.
+    pub(crate) fn allocate(&self, handle: u64, range: Range<u64>, mode: Allocation) -> Result<()> {
         let open = self.file(handle)?;
-        let end = offset.checked_add(length).filter(|&end| end <= limits::FILE_BYTES_MAX);
-        let end = end.ok_or(Error::from(Code::TooLarge))?;
-        let missing = end.saturating_sub(open.file.attributes()?.size);
-        if missing == 0 {
-            return Ok(());
+        if range.end > limits::FILE_BYTES_MAX {
+            return Err(Code::TooLarge.into());
         }
-        if missing > self.client.space()?.available_bytes {
+        let missing = range.end.saturating_sub(open.file.attributes()?.size);
+        if missing > 0 && !mode.zero && missing > self.client.space()?.available_bytes {
             return Err(Code::NoSpace.into());
         }
-        open.file.set_length(end)
+        if mode.zero {
+            open.file.zero(range.clone())?;
+        }
+        if missing == 0 || mode.keep_size { Ok(()) } else { open.file.set_length(range.end) }
     }
 
     pub(crate) fn open_directory(&self, inode: InodeId) -> u64 {

@@ -71,7 +71,8 @@ fn mount_options(arguments: &Arguments) -> Outcome<MountOptions> {
             (_, Some(Ok(threads @ 1..=1024))) => options.threads = threads,
             _ => {
                 return Err(Failure::usage(format!(
-                    "-o {option}: unknown; there are ro, rw, allow_other, suid, nosuid, dev, nodev, default_permissions, no_default_permissions and threads=1…1024"
+                    "-o {option}: unknown; there are ro, rw, allow_other, suid, nosuid, dev, nodev, \
+                     default_permissions, no_default_permissions and threads=1…1024"
                 )));
             }
         }

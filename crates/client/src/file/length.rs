@@ -78,7 +78,13 @@ impl OpenInode {
         Ok(())
     }
 
-    fn cut_objects(&self, layout: &Arc<Layout>, slots: u64, length: u64, deadline_ns: u64) -> Result<()> {
+    pub(super) fn cut_objects(
+        &self,
+        layout: &Arc<Layout>,
+        slots: u64,
+        length: u64,
+        deadline_ns: u64,
+    ) -> Result<()> {
         let width = layout.width();
         let mut calls: Vec<(u32, DataCall)> = (0..width)
             .filter(|slot| slots & (1 << slot) != 0)

@@ -11,12 +11,14 @@ mod read;
 mod read_ahead;
 mod staging;
 mod write;
+mod zero;
 
 pub(crate) use inode::{Boots, FreshInode, OpenInode};
 
 use crate::core::{Core, locked};
 use crate::{Error, OpenMode, Result};
 use read_ahead::ReadAhead;
+use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use vazao_model::{Attributes, Code, InodeId};
@@ -116,6 +118,15 @@ impl File {
             return Err(self.bad_handle("writing"));
         }
         self.shared.set_length(length)?;
+        self.report_failure()
+    }
+
+    /// Makes a range read as zeros, as far as it lies within the file; its length stays as it is.
+    pub fn zero(&self, range: Range<u64>) -> Result<()> {
+        if !self.mode.write {
+            return Err(self.bad_handle("writing"));
+        }
+        self.shared.zero(range)?;
         self.report_failure()
     }
 

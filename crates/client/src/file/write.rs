@@ -50,7 +50,8 @@ impl OpenInode {
         Ok(())
     }
 
-    fn write_segment(&self, bytes: &[u8], offset: u64, deadline_ns: u64) -> Result<()> {
+    /// One segment; the caller holds the length gate.
+    pub(super) fn write_segment(&self, bytes: &[u8], offset: u64, deadline_ns: u64) -> Result<()> {
         let end = offset + bytes.len() as u64;
         let mut state = self.lock();
         loop {
@@ -304,7 +305,7 @@ impl OpenInode {
     }
 
     /// Waits until fewer bytes are dirty over all files than may be.
-    fn make_room(&self, deadline_ns: u64) {
+    pub(super) fn make_room(&self, deadline_ns: u64) {
         while self.core.dirty_bytes.load(Ordering::Relaxed) > self.core.options.dirty_bytes_max {
             if self.write_out_oldest(deadline_ns) {
                 continue;

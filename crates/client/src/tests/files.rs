@@ -228,6 +228,33 @@ fn what_was_cut_off_is_zeros_when_the_file_grows_again() {
 }
 
 #[test]
+fn a_zeroed_range_reads_as_zeros_its_tail_goes_away_and_holes_stay_holes() {
+    let cluster = Cluster::new(3);
+    let client = cluster.client();
+    for length in [9_000, 500_000] {
+        let file = create(&client, &format!("zeroed{length}"));
+        let mut bytes = pattern(11, length);
+        file.write_at(&bytes, 0).unwrap();
+        let (start, end, tail) = (length / 9, length / 2, length * 3 / 4);
+        file.zero(start as u64..end as u64).unwrap();
+        bytes[start..end].fill(0);
+        assert_eq!(read_all(&file), bytes, "{length}");
+        file.zero(tail as u64..u64::MAX).unwrap();
+        bytes[tail..].fill(0);
+        assert_eq!(read_all(&file), bytes, "{length}");
+        let writes = cluster.data_requests(Method::Write);
+        file.zero(start as u64..end as u64).unwrap();
+        file.sync().unwrap();
+        assert_eq!(cluster.data_requests(Method::Write), writes, "zeros were written over zeros");
+        let inode = file.inode();
+        file.close().unwrap();
+        assert_eq!(read_all(&cluster.client().open_file(inode, READ).unwrap()), bytes, "{length}");
+    }
+    let cuts = cluster.data_requests(Method::TruncateObject);
+    assert!(cuts > 0, "the tail of the striped file was not given back");
+}
+
+#[test]
 fn a_time_set_after_writes_is_not_overtaken_by_them() {
     let cluster = Cluster::new(1);
     let client = cluster.client();
@@ -287,6 +314,7 @@ fn an_open_sees_what_another_client_has_closed() {
 enum Step {
     Write { offset: u32, length: u32, seed: u64 },
     Read { offset: u32, length: u32 },
+    Zero { offset: u32, length: u32 },
     SetLength(u32),
     Flush,
     Sync,
@@ -300,7 +328,8 @@ fn any_step() -> impl Strategy<Value = Step> {
     prop_oneof![
         6 => (offset.clone(), length.clone(), any::<u64>())
             .prop_map(|(offset, length, seed)| Step::Write { offset, length, seed }),
-        4 => (offset.clone(), length).prop_map(|(offset, length)| Step::Read { offset, length }),
+        4 => (offset.clone(), length.clone()).prop_map(|(offset, length)| Step::Read { offset, length }),
+        2 => (offset.clone(), length).prop_map(|(offset, length)| Step::Zero { offset, length }),
         1 => prop_oneof![Just(0u32), 0u32..30_000, offset].prop_map(Step::SetLength),
         1 => Just(Step::Flush),
         1 => Just(Step::Sync),
@@ -324,6 +353,12 @@ fn check_step(client: &Client, file: &mut File, model: &mut Vec<u8>, step: &Step
             let from = (offset as usize).min(model.len());
             let to = (from + length as usize).min(model.len());
             assert!(bytes[..read] == model[from..to], "{step:?}");
+        }
+        Step::Zero { offset, length } => {
+            file.zero(offset.into()..u64::from(offset) + u64::from(length)).unwrap();
+            let from = (offset as usize).min(model.len());
+            let to = (from + length as usize).min(model.len());
+            model[from..to].fill(0);
         }
         Step::SetLength(length) => {
             file.set_length(length.into()).unwrap();

@@ -132,6 +132,13 @@ pub(crate) mod open_flag {
     pub(crate) const TRUNCATE: u32 = 0o1000;
 }
 
+/// Flags of fallocate(2).
+pub(crate) mod allocate_flag {
+    pub(crate) const KEEP_SIZE: u32 = 0x01;
+    pub(crate) const PUNCH_HOLE: u32 = 0x02;
+    pub(crate) const ZERO_RANGE: u32 = 0x10;
+}
+
 /// Flags of renameat2(2).
 pub(crate) mod rename_flag {
     pub(crate) const NO_REPLACE: u32 = 1;

@@ -1,6 +1,8 @@
 //! Requests as they come from the device, decoded without copying.
 
 use super::abi::{self, setattr};
+use crate::door::Allocation;
+use std::ops::Range;
 use vazao_client::{Changes, RenameMode, SetTime, XattrMode};
 use vazao_model::{FileKind, Timestamp};
 
@@ -113,10 +115,11 @@ pub(crate) enum Request<'a> {
     },
     Allocate {
         handle: u64,
-        offset: u64,
-        length: u64,
-        mode: u32,
+        range: Range<u64>,
+        mode: Allocation,
     },
+    /// What the kernel must be told is not there, and not that nobody has it at all.
+    Unsupported,
     OpenDirectory,
     ReadDirectory {
         handle: u64,
@@ -332,11 +335,23 @@ fn file<'a>(operation: u32, f: &mut Fields<'a>) -> Decoded<Request<'a>> {
         abi::FLUSH => Request::Flush { handle: f.u64()? },
         abi::FSYNC => Request::Sync { handle: f.u64()? },
         abi::RELEASE => Request::Release { handle: f.u64()? },
-        abi::FALLOCATE => {
-            Request::Allocate { handle: f.u64()?, offset: f.u64()?, length: f.u64()?, mode: f.u32()? }
-        }
+        abi::FALLOCATE => allocate(f)?,
         _ => Request::NotImplemented,
     })
+}
+
+fn allocate<'a>(f: &mut Fields<'a>) -> Decoded<Request<'a>> {
+    use abi::allocate_flag::{KEEP_SIZE, PUNCH_HOLE, ZERO_RANGE};
+    let (handle, offset, length, flags) = (f.u64()?, f.u64()?, f.u64()?, f.u32()?);
+    let keep_size = flags & KEEP_SIZE != 0;
+    let zero = match flags & !KEEP_SIZE {
+        0 => false,
+        PUNCH_HOLE if keep_size => true,
+        ZERO_RANGE => true,
+        _ => return Ok(Request::Unsupported),
+    };
+    let range = offset..offset.saturating_add(length);
+    Ok(Request::Allocate { handle, range, mode: Allocation { keep_size, zero } })
 }
 
 fn directory<'a>(operation: u32, f: &mut Fields<'a>) -> Decoded<Request<'a>> {

@@ -109,6 +109,7 @@ impl Server {
             Request::Ioctl => Err(Failure::Errno(abi::errno::NOT_A_TERMINAL)),
             Request::Init(_) | Request::Destroy | Request::Forget => Ok(()),
             Request::NotImplemented => Err(Failure::Errno(abi::errno::NOT_IMPLEMENTED)),
+            Request::Unsupported => Err(Error::from(Code::Unsupported).into()),
             creating @ (Request::Symlink { .. }
             | Request::MakeNode { .. }
             | Request::MakeDirectory { .. }) => self.create(header, creating, reply),
@@ -185,9 +186,7 @@ impl Server {
             Request::Flush { handle } => Ok(self.door.flush(handle)?),
             Request::Sync { handle } => Ok(self.door.sync(handle)?),
             Request::Release { handle } => Ok(self.door.release(handle)?),
-            Request::Allocate { handle, offset, length, mode } => {
-                Ok(self.door.allocate(handle, offset, length, mode)?)
-            }
+            Request::Allocate { handle, range, mode } => Ok(self.door.allocate(handle, range, mode)?),
             _ => Err(Failure::Errno(abi::errno::NOT_IMPLEMENTED)),
         }
     }

@@ -173,21 +173,45 @@ fn opening_with_truncation_empties_and_appending_appends() {
 }
 
 #[test]
-fn fallocate_extends_in_its_plain_mode_and_refuses_the_others() {
+fn fallocate_extends_keeps_the_length_zeroes_and_punches_as_the_manual_says() {
+    use rustix::fs::fallocate;
+    let (keep, punch, zero) =
+        (FallocateFlags::KEEP_SIZE, FallocateFlags::PUNCH_HOLE, FallocateFlags::ZERO_RANGE);
     with_mount(|m| {
-        let file =
-            File::options().read(true).write(true).create_new(true).open(m.path("f")).expect("created");
-        rustix::fs::fallocate(&file, FallocateFlags::empty(), 1000, 99_000).expect("extends");
-        assert_eq!(file.metadata().expect("there").len(), 100_000);
-        rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, 10).expect("nothing to do");
-        assert_eq!(file.metadata().expect("there").len(), 100_000);
-        let refused = [
-            FallocateFlags::KEEP_SIZE,
-            FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE,
-            FallocateFlags::ZERO_RANGE,
-        ];
-        for mode in refused {
-            assert_eq!(rustix::fs::fallocate(&file, mode, 0, 10), Err(Errno::OPNOTSUPP));
+        for mut model in [vec![7u8; 5_000], vec![7u8; 3_000_000]] {
+            let path = m.path("f");
+            fs::write(&path, &model).expect("written");
+            let file = File::options().read(true).write(true).open(&path).expect("opened");
+            let length = model.len();
+            fallocate(&file, keep, 0, 2 * length as u64).expect("there is space");
+            assert_eq!(file.metadata().expect("there").len(), length as u64);
+            for (mode, start, count) in
+                [(punch | keep, 100, 1_500), (zero | keep, length / 2, 1_000), (zero, 0, 50)]
+            {
+                fallocate(&file, mode, start as u64, count as u64).expect("served");
+                model[start..start + count].fill(0);
+                assert!(fs::read(&path).expect("readable") == model, "{mode:?} at {start} of {length}");
+            }
+            fallocate(&file, punch | keep, length as u64 - 700, 1 << 40).expect("served");
+            model[length - 700..].fill(0);
+            assert!(fs::read(&path).expect("readable") == model, "the tail of {length}");
+            fallocate(&file, zero, length as u64 - 10, 1_010).expect("extends");
+            model.resize(length + 1_000, 0);
+            fallocate(&file, FallocateFlags::empty(), 1_000, length as u64 + 1_000).expect("extends");
+            model.resize(length + 2_000, 0);
+            fallocate(&file, FallocateFlags::empty(), 0, 10).expect("nothing to do");
+            drop(file);
+            assert!(fs::read(&path).expect("readable") == model, "extended from {length}");
+        }
+    });
+}
+
+#[test]
+fn fallocate_refuses_what_it_cannot_do() {
+    with_mount(|m| {
+        let file = File::create(m.path("f")).expect("created");
+        for mode in [FallocateFlags::COLLAPSE_RANGE, FallocateFlags::INSERT_RANGE] {
+            assert_eq!(rustix::fs::fallocate(&file, mode, 0, 4096), Err(Errno::OPNOTSUPP));
         }
         assert_eq!(rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, 1 << 60), Err(Errno::NOSPC));
     });
