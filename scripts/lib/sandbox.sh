@@ -7,6 +7,8 @@ sandbox_enter() {
     [[ -z "${VAZAO_TEST_RUN:-}" ]] || return 0
     # /tmp, and a short name: addresses of Unix sockets have room for 107 bytes only.
     TMPDIR="$(mktemp -d /tmp/vazao-XXXXXX)"
+    # Tests also act as other users, who have to get through to the mount points.
+    chmod 711 "$TMPDIR"
     VAZAO_TEST_RUN="run-$$-${TMPDIR##*-}"
     export TMPDIR VAZAO_TEST_RUN
     trap sandbox_leave EXIT

@@ -1,6 +1,8 @@
 //! psplit and the benchmark over a real volume: servers in this process, real sockets, a temporary directory; tiny
 //! amounts, so that what measures is itself run by every test run.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot set up its cluster has failed")]
+
 use clap::Parser;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
