@@ -3,6 +3,7 @@
 //! A [`Client`] is a session with one volume; a [`File`] is an open file of it. All calls are synchronous in the
 //! caller's thread and end by their deadline. The library knows nothing of FUSE or of the command line.
 
+pub mod area;
 mod budget;
 mod call;
 pub mod config;

@@ -157,7 +157,7 @@ impl MetaService {
             name: options.name.clone(),
             address: options.address.clone(),
             roles: vec![Role::Meta as u32],
-            targets: Vec::new(),
+            ..Default::default()
         })?;
         self.cluster().set_own(vazao_model::NodeId(own.node));
         Ok(())

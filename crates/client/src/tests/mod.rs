@@ -41,7 +41,7 @@ impl Cluster {
             address: format!("data:{id}"),
             roles: vec![2],
             state: 1,
-            silent_ms: 0,
+            ..Default::default()
         };
         let target = |id: u32| proto::Target { id, node: id, state: 1, ..Default::default() };
         let map = proto::ClusterMap {

@@ -1,0 +1,1 @@
+//! The service through its messages.

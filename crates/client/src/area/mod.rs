@@ -1,0 +1,227 @@
+//! Areas of other nodes: names, and channels into their files.
+//!
+//! An [`AreaClient`] speaks to one area of one node, straight, never through the metadata service, which only tells
+//! where the node is. A [`Reference`] is a value of the client: the server knows nothing of it and nothing is sent when
+//! one is made. A [`Channel`] is an open remote file.
+
+mod call;
+mod channel;
+mod lease;
+mod reference;
+
+pub use channel::{Channel, ChannelOptions, PendingRead};
+pub use reference::{FileIdentity, Reference};
+
+use crate::core::Core;
+use crate::{Client, RenameMode, Result};
+use lease::Lease;
+use std::sync::Arc;
+use vazao_model::{AreaInfo, Attributes, FileKind, Timestamp};
+use vazao_wire::{op, proto};
+
+/// An entry of a directory of an area.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct AreaEntry {
+    /// Its name.
+    pub name: Vec<u8>,
+    /// Its inode on its own file system.
+    pub inode: u64,
+    /// Its type.
+    pub kind: FileKind,
+    /// Where a listing continues after it.
+    pub cookie: u64,
+    /// Its attributes, where asked for.
+    pub attributes: Option<Attributes>,
+}
+
+/// A page of a directory of an area, without `.` and `..`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct AreaPage {
+    /// Entries in the file system's order.
+    pub entries: Vec<AreaEntry>,
+    /// True when there are none after these.
+    pub end: bool,
+}
+
+/// Changes of attributes; `None` leaves as it is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct AreaChanges {
+    /// Permission bits.
+    pub mode: Option<u32>,
+    /// Length; cuts or extends with zeros.
+    pub size: Option<u64>,
+    /// Time of last read.
+    pub accessed: Option<Timestamp>,
+    /// Time of last change of contents.
+    pub modified: Option<Timestamp>,
+}
+
+/// Space of the file system that an area lies on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct AreaSpace {
+    /// Its size.
+    pub capacity_bytes: u64,
+    /// What the daemon's user may still fill.
+    pub available_bytes: u64,
+}
+
+/// One area of one node. Cheap to clone; usable from any number of threads.
+#[derive(Clone)]
+pub struct AreaClient {
+    core: Arc<Core>,
+    node: Arc<str>,
+    area: Arc<str>,
+    lease: Arc<Lease>,
+}
+
+impl std::fmt::Debug for AreaClient {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "AreaClient({}:/{})", self.node, self.area)
+    }
+}
+
+impl Client {
+    /// The area `area` of the node `node`. Asks nobody: an area that is not there says so when it is used.
+    pub fn area(&self, node: &str, area: &str) -> AreaClient {
+        let core = Arc::clone(&self.core);
+        let lease = Arc::new(Lease::new(Arc::clone(&core), node));
+        AreaClient { core, node: node.into(), area: area.into(), lease }
+    }
+
+    /// What a node exports.
+    pub fn areas(&self, node: &str) -> Result<Vec<AreaInfo>> {
+        let response = self.core.ask_node::<op::ListAreas>(node, &proto::ListAreasRequest {})?;
+        Ok(response.areas.into_iter().map(AreaInfo::from).collect())
+    }
+}
+
+impl AreaClient {
+    /// A path of this area, to be kept or given to others.
+    pub fn reference(&self, path: &[u8]) -> Reference {
+        Reference::new(&self.node, &self.area, path)
+    }
+
+    /// The attributes of a path. A symbolic link at its end is followed where `follow` says so and it stays within the
+    /// area.
+    pub fn stat(&self, path: &[u8], follow: bool) -> Result<Attributes> {
+        self.stat_identified(path, follow).map(|(attributes, _)| attributes)
+    }
+
+    /// The same with what tells the file from later ones of its name.
+    pub fn stat_identified(&self, path: &[u8], follow: bool) -> Result<(Attributes, FileIdentity)> {
+        let request = proto::AreaStatRequest { area: self.area.to_string(), path: path.to_vec(), follow };
+        let response = self.ask::<op::AreaStat>(&request)?;
+        let identity = response.identity.unwrap_or_default().into();
+        Ok((attributes(response.attributes)?, identity))
+    }
+
+    /// A page of a directory, from `cookie` on; 0 begins.
+    pub fn list(&self, path: &[u8], cookie: u64, limit: u32, with_attributes: bool) -> Result<AreaPage> {
+        let (area, path) = (self.area.to_string(), path.to_vec());
+        let request = proto::AreaListRequest { area, path, cookie, limit, with_attributes };
+        let response = self.ask::<op::AreaList>(&request)?;
+        let entries = response.entries.into_iter().map(entry).collect::<Result<_>>()?;
+        Ok(AreaPage { entries, end: response.end })
+    }
+
+    /// Makes a directory. The node's own umask applies.
+    pub fn make_directory(&self, path: &[u8], mode: u32) -> Result<Attributes> {
+        let (area, path, nonce) = (self.area.to_string(), path.to_vec(), self.core.nonce());
+        let request = proto::AreaMakeDirectoryRequest { area, path, mode, nonce };
+        attributes(self.ask::<op::AreaMakeDirectory>(&request)?.attributes)
+    }
+
+    /// Removes a file, a link or whatever else is no directory.
+    pub fn remove(&self, path: &[u8]) -> Result<()> {
+        self.remove_kind(path, false)
+    }
+
+    /// Removes an empty directory.
+    pub fn remove_directory(&self, path: &[u8]) -> Result<()> {
+        self.remove_kind(path, true)
+    }
+
+    fn remove_kind(&self, path: &[u8], directory: bool) -> Result<()> {
+        let (area, path, nonce) = (self.area.to_string(), path.to_vec(), self.core.nonce());
+        let request = proto::AreaRemoveRequest { area, path, directory, nonce };
+        self.ask::<op::AreaRemove>(&request).map(drop)
+    }
+
+    /// Gives a file or directory a new name within the area.
+    pub fn rename(&self, path: &[u8], new_path: &[u8], mode: RenameMode) -> Result<()> {
+        let request = proto::AreaRenameRequest {
+            area: self.area.to_string(),
+            path: path.to_vec(),
+            new_path: new_path.to_vec(),
+            mode: match mode {
+                RenameMode::Replace => 0,
+                RenameMode::NoReplace => 1,
+                RenameMode::Exchange => 2,
+            },
+            nonce: self.core.nonce(),
+        };
+        self.ask::<op::AreaRename>(&request).map(drop)
+    }
+
+    /// Where a symbolic link points.
+    pub fn read_link(&self, path: &[u8]) -> Result<Vec<u8>> {
+        let request = proto::AreaReadLinkRequest { area: self.area.to_string(), path: path.to_vec() };
+        Ok(self.ask::<op::AreaReadLink>(&request)?.target)
+    }
+
+    /// Makes a symbolic link. It may point anywhere, but is only followed within the area.
+    pub fn symlink(&self, path: &[u8], target: &[u8]) -> Result<Attributes> {
+        let (area, path, nonce) = (self.area.to_string(), path.to_vec(), self.core.nonce());
+        let request = proto::AreaSymlinkRequest { area, path, target: target.to_vec(), nonce };
+        attributes(self.ask::<op::AreaSymlink>(&request)?.attributes)
+    }
+
+    /// Changes attributes. A symbolic link at the end of the path is not followed.
+    pub fn set_attributes(&self, path: &[u8], changes: &AreaChanges) -> Result<Attributes> {
+        let request = proto::AreaSetAttributesRequest {
+            area: self.area.to_string(),
+            path: path.to_vec(),
+            mode: changes.mode,
+            size: changes.size,
+            accessed: changes.accessed.map(Into::into),
+            modified: changes.modified.map(Into::into),
+        };
+        attributes(self.ask::<op::AreaSetAttributes>(&request)?.attributes)
+    }
+
+    /// Space of the file system that the area lies on.
+    pub fn space(&self) -> Result<AreaSpace> {
+        let response = self.ask::<op::AreaSpace>(&proto::AreaSpaceRequest { area: self.area.to_string() })?;
+        let proto::AreaSpaceResponse { capacity_bytes, available_bytes } = response;
+        Ok(AreaSpace { capacity_bytes, available_bytes })
+    }
+
+    /// Opens a file for random access.
+    pub fn open(&self, path: &[u8], options: &ChannelOptions) -> Result<Channel> {
+        Channel::open(self.clone(), path, options)
+    }
+
+    /// Keeps the channels open; only for clients without a thread of their own, every
+    /// [`vazao_model::limits::CHANNEL_LEASE_MS`] / 4 or sooner.
+    pub fn tick(&self) -> Result<()> {
+        self.lease.renew()
+    }
+
+    fn ask<O: vazao_wire::Operation>(&self, request: &O::Request) -> Result<O::Response> {
+        self.core.ask_node::<O>(&self.node, request)
+    }
+}
+
+fn attributes(attributes: Option<proto::Attributes>) -> Result<Attributes> {
+    Ok(Attributes::try_from(attributes.unwrap_or_default())?)
+}
+
+fn entry(entry: proto::DirectoryEntry) -> Result<AreaEntry> {
+    Ok(AreaEntry {
+        kind: FileKind::from_number(entry.kind).unwrap_or_default(),
+        name: entry.name,
+        inode: entry.inode,
+        cookie: entry.cookie,
+        attributes: entry.attributes.map(Attributes::try_from).transpose()?,
+    })
+}
