@@ -105,7 +105,7 @@ pub(super) fn start(core: &Arc<Core>) -> EngineResult<()> {
         Builder::new().name(name.to_owned()).spawn(body).map_err(failed)
     };
     let handles = vec![
-        spawn("meta-sync", Box::new(move || run(&syncer, Threads::next_sync, Core::sync_log)))?,
+        spawn("meta-sync", Box::new(move || run(&syncer, Threads::next_sync, Core::sync_if_dirty)))?,
         spawn(
             "meta-checkpoint",
             Box::new(move || run(&checkpointer, Threads::next_checkpoint, Core::checkpoint)),

@@ -43,6 +43,10 @@ const LOG_BYTES_MAX: u64 = 32 << 20;
 /// Commits wait for the checkpoint when the overlay has grown to this many times its limit.
 const OVERLAY_PRESSURE: usize = 2;
 
+/// Where the last sync took no longer than this, `flush` syncs by itself for a single waiting answer: waking the syncer and
+/// being woken by it takes as long as such a sync.
+const SYNC_AT_ONCE_NS_MAX: u64 = 300_000;
+
 const NO_PANIC: &str = "no code panics while it holds this lock";
 
 /// What transactions see.
@@ -77,6 +81,8 @@ pub(super) struct Core {
     log_failing: AtomicBool,
     failed: RwLock<Option<EngineError>>,
     synced_ns: AtomicU64,
+    /// How long the last sync took.
+    sync_took_ns: AtomicU64,
     log_bytes: AtomicU64,
     syncs: AtomicU64,
     checkpoints: AtomicU64,
@@ -175,6 +181,7 @@ impl Core {
             notices: AtomicU64::new(0),
             log_failing: AtomicBool::new(false),
             failed: RwLock::new(None),
+            sync_took_ns: AtomicU64::new(u64::MAX),
             log_bytes: AtomicU64::new(0),
             syncs: AtomicU64::new(0),
             checkpoints: AtomicU64::new(0),
@@ -285,6 +292,7 @@ impl Core {
         self.syncs.fetch_add(1, Ordering::Relaxed);
         let now_ns = self.clock.now_ns();
         self.synced_ns.store(now_ns, Ordering::Relaxed);
+        self.sync_took_ns.store(now_ns.saturating_sub(started_ns), Ordering::Relaxed);
         self.accounts.charge(Cause::Disk, now_ns.saturating_sub(started_ns));
         self.notify_durable();
         Ok(())
@@ -300,8 +308,18 @@ impl Core {
         ready.into_values().for_each(|notice| notice(Ok(())));
     }
 
-    fn has_waiting(&self) -> bool {
-        !self.waiting.lock().expect(NO_PANIC).is_empty()
+    /// Answers that wait for a sync.
+    fn waiting_count(&self) -> usize {
+        self.waiting.lock().expect(NO_PANIC).len()
+    }
+
+    fn is_sync_quick(&self) -> bool {
+        self.sync_took_ns.load(Ordering::Relaxed) <= SYNC_AT_ONCE_NS_MAX
+    }
+
+    /// What the syncer does when it is time: nothing when `flush` has done it.
+    fn sync_if_dirty(&self) -> EngineResult<()> {
+        if self.is_dirty() { self.sync_log() } else { Ok(()) }
     }
 
     fn is_dirty(&self) -> bool {
@@ -436,7 +454,11 @@ impl Engine for EmbeddedEngine {
             return self.do_background_work(false);
         }
         if core.is_dirty() {
-            core.threads.wake_syncer(core.has_waiting());
+            let waiting = core.waiting_count();
+            if waiting == 1 && core.is_sync_quick() {
+                return core.sync_log();
+            }
+            core.threads.wake_syncer(waiting > 0);
         }
         Ok(())
     }
@@ -502,7 +524,7 @@ impl EmbeddedEngine {
     fn do_background_work(&self, timed: bool) -> EngineResult<()> {
         let core = &self.core;
         let due = core.clock.now_ns().saturating_sub(core.synced_ns.load(Ordering::Relaxed)) >= SYNC_EVERY_NS;
-        if core.is_dirty() && (core.has_waiting() || timed && due) {
+        if core.is_dirty() && (core.waiting_count() > 0 || timed && due) {
             core.sync_log()?;
         }
         // One flush after the overlay was frozen, so that all three layers are read in between.

@@ -366,6 +366,34 @@ fn contents_that_imitate_records_are_not_taken_for_records() {
 }
 
 #[test]
+fn flush_syncs_by_itself_for_one_waiting_answer_and_leaves_several_to_the_syncer() {
+    for waiting in 1..=3 {
+        let disk = MemoryDisk::new(6);
+        let threads = Background::Threads;
+        let engine = EmbeddedEngine::open(EngineOptions {
+            background: threads,
+            ..options(&disk, &Arc::new(ManualClock::default()), 1 << 20)
+        });
+        let engine = engine.unwrap();
+        let (sender, receiver) = std::sync::mpsc::channel();
+        for n in 1..=waiting {
+            let (position, sender) = (commit(&*engine, n), sender.clone());
+            let notice = move |durable: Result<(), _>| {
+                durable.unwrap();
+                sender.send(std::thread::current().id()).unwrap();
+            };
+            engine.when_durable(position, Box::new(notice));
+        }
+        engine.flush().unwrap();
+        let is_here = |_| receiver.recv().unwrap() == std::thread::current().id();
+        assert_eq!((1..=waiting).all(is_here), waiting == 1, "{waiting} waiting");
+        disk.crash();
+        drop(engine);
+        assert_eq!(last_commit(&*open(&disk, 1 << 20).unwrap()), waiting);
+    }
+}
+
+#[test]
 fn a_failed_sync_stops_the_engine_for_good() {
     let disk = MemoryDisk::new(2);
     let engine = open(&disk, 1 << 20).unwrap();
