@@ -122,23 +122,28 @@ impl OpenInode {
         }
         let report = std::mem::take(&mut state.uncommitted);
         let request = commit_request(self.id.0, &mut state, &report, sync);
+        state.reporting = Some(report);
         drop(state);
         let (generation, asked_at) = (request.generation, self.core.answers());
-        let response = match self.core.change_until::<op::Commit>(request, deadline_ns) {
-            Ok(response) => response,
+        let answer = self.core.change_until::<op::Commit>(request, deadline_ns);
+        let fresh = answer.and_then(|response| Ok(FreshInode::new(response.inode, asked_at)?));
+        let mut state = self.lock();
+        let report = state.reporting.take().unwrap_or_default();
+        match fresh {
+            Ok(fresh) if fresh.layout.as_ref().map_or(0, |layout| layout.generation) == generation => {
+                state.absorb(fresh, self.core.count_answer());
+                return Ok(());
+            }
+            Ok(_) => drop(state),
             Err(error) if matches!(error.code, Code::Stale | Code::NotFound) => {
+                drop(state);
                 self.discard();
                 return Err(error.about(self.id));
             }
             Err(error) => {
-                self.lock().uncommitted.restore(report);
+                state.uncommitted.restore(report);
                 return Err(error.about(self.id));
             }
-        };
-        let fresh = FreshInode::new(response.inode, asked_at)?;
-        if fresh.layout.as_ref().map_or(0, |layout| layout.generation) == generation {
-            self.absorb(fresh);
-            return Ok(());
         }
         // The report was about an earlier life of the file, and has changed nothing.
         self.start_over(deadline_ns);

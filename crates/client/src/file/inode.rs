@@ -134,6 +134,8 @@ pub(crate) struct State {
     /// Threads in the middle of a write to objects.
     pub(crate) writers: usize,
     pub(crate) uncommitted: Uncommitted,
+    /// What it is being told: answers that do not know of it yet may still come in.
+    pub(crate) reporting: Option<Uncommitted>,
     /// Grows with every write and cut, so that bytes read ahead before it are not used after it.
     pub(crate) write_count: u64,
     /// The client's count of answers when one about this inode was last taken over.
@@ -196,6 +198,7 @@ impl State {
             flight_bytes: 0,
             writers: 0,
             uncommitted: Uncommitted::default(),
+            reporting: None,
             write_count: 0,
             absorbed_at: fresh_at,
             failure: None,
@@ -207,7 +210,18 @@ impl State {
     /// True when everything written here has been written out and reported.
     pub(crate) fn is_clean(&self) -> bool {
         let is_moving = matches!(self.contents, Contents::Moving);
-        !self.has_unwritten() && self.uncommitted.is_empty() && self.writers == 0 && !is_moving
+        let is_reported = self.uncommitted.is_empty() && self.reporting.is_none();
+        !self.has_unwritten() && is_reported && self.writers == 0 && !is_moving
+    }
+
+    /// End of the furthest write that the metadata service may not know of; 0 for none.
+    fn unreported_end(&self) -> u64 {
+        self.uncommitted.end.max(self.reporting.as_ref().map_or(0, |report| report.end))
+    }
+
+    /// Time of the last write that the metadata service may not know of.
+    fn unreported_modified(&self) -> Option<Timestamp> {
+        self.uncommitted.modified.or_else(|| self.reporting.as_ref()?.modified)
     }
 
     /// True when bytes are staged or in flight.
@@ -318,7 +332,7 @@ impl State {
     }
 
     /// Takes over what an answer without contents has shown.
-    fn absorb(&mut self, fresh: FreshInode, now_at: u64) {
+    pub(crate) fn absorb(&mut self, fresh: FreshInode, now_at: u64) {
         if self.knows_better(&fresh.attributes, fresh.asked_at) {
             return;
         }
@@ -327,7 +341,7 @@ impl State {
         if let (Contents::Striped(mine), Some(theirs)) = (&self.contents, &fresh.layout)
             && mine.generation == theirs.generation
         {
-            self.size = self.attributes.size.max(self.uncommitted.end);
+            self.size = self.attributes.size.max(self.unreported_end());
             self.written_slots |= theirs.written_slots;
         }
     }
@@ -394,8 +408,8 @@ impl OpenInode {
         let state = self.lock();
         let is_old = state.knows_better(&attributes, asked_at);
         let mut merged = if is_old { state.attributes.clone() } else { attributes };
-        merged.size = merged.size.max(state.uncommitted.end);
-        if let Some(modified) = state.uncommitted.modified {
+        merged.size = merged.size.max(state.unreported_end());
+        if let Some(modified) = state.unreported_modified() {
             merged.modified = modified;
             merged.changed = merged.changed.max(modified);
         }

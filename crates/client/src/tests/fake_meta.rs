@@ -40,6 +40,8 @@ pub(super) struct MetaState {
 #[derive(Default)]
 pub(super) struct FakeMeta {
     pub(super) state: Mutex<MetaState>,
+    /// What happens once, right before the next commit is carried out.
+    pub(super) before_commit: Mutex<Option<Box<dyn FnOnce() + Send>>>,
 }
 
 type Answer = Result<Vec<u8>, Fault>;
@@ -53,7 +55,7 @@ impl FakeMeta {
         let mut state = MetaState { map, unit_bytes, next: 100, ..MetaState::default() };
         let attributes = proto::Attributes { inode: 1, kind: 2, links: 2, ..Default::default() };
         state.inodes.insert(1, FakeInode { attributes, ..FakeInode::default() });
-        FakeMeta { state: Mutex::new(state) }
+        FakeMeta { state: Mutex::new(state), before_commit: Mutex::default() }
     }
 
     pub(super) fn count(&self, method: Method) -> usize {
@@ -92,6 +94,11 @@ fn once_of(request: &Request<'_>) -> Option<proto::Once> {
 
 impl Service for FakeMeta {
     fn handle(&self, request: Request<'_>, responder: &mut dyn Responder) {
+        let hook =
+            if request.method == Method::Commit { self.before_commit.lock().unwrap().take() } else { None };
+        if let Some(hook) = hook {
+            hook();
+        }
         let mut state = self.state.lock().unwrap();
         *state.counts.entry(request.method).or_default() += 1;
         let once = once_of(&request);

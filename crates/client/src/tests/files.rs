@@ -255,6 +255,32 @@ fn a_zeroed_range_reads_as_zeros_its_tail_goes_away_and_holes_stay_holes() {
 }
 
 #[test]
+fn an_open_and_a_look_while_a_report_is_under_way_do_not_bring_back_what_was_before() {
+    let cluster = Cluster::new(2);
+    let client = cluster.client();
+    for length in [6_000, 300_000] {
+        let file = create(&client, &format!("reported{length}"));
+        let inode = file.inode();
+        let old = pattern(21, length / 2);
+        file.write_at(&old, 0).unwrap();
+        file.flush().unwrap();
+        let bytes = pattern(22, length);
+        file.write_at(&bytes, 0).unwrap();
+        let (second, seen) = (client.clone(), std::sync::mpsc::channel());
+        *cluster.meta.before_commit.lock().unwrap() = Some(Box::new(move || {
+            let size = second.attributes(inode).unwrap().size;
+            let opened = second.open_file(inode, READ).unwrap();
+            seen.0.send((size, opened.known_attributes().size, opened)).unwrap();
+        }));
+        file.flush().unwrap();
+        let (looked_up, shown, opened) = seen.1.recv().unwrap();
+        assert_eq!((looked_up, shown), (length as u64, length as u64));
+        assert_eq!(read_all(&opened), bytes, "{length}");
+        assert_eq!(read_all(&file), bytes, "{length}");
+    }
+}
+
+#[test]
 fn a_time_set_after_writes_is_not_overtaken_by_them() {
     let cluster = Cluster::new(1);
     let client = cluster.client();
