@@ -37,12 +37,10 @@ impl Client {
     /// Changes attributes. A new size cuts or extends the file with zeros; a new time of modification is not
     /// overtaken by writes made before.
     pub fn set_attributes(&self, inode: InodeId, changes: &Changes) -> Result<Attributes> {
-        if let Some(size) = changes.size {
-            self.set_size(inode, size)?;
-        }
+        let resized = changes.size.map(|size| self.set_size(inode, size)).transpose()?;
         let rest = Changes { size: None, ..*changes };
         if rest == Changes::default() {
-            return self.attributes(inode);
+            return resized.map_or_else(|| self.attributes(inode), Ok);
         }
         let open = self.core.registry.find(inode);
         if let (Some(open), true) = (&open, rest.modified.is_some()) {
@@ -56,14 +54,14 @@ impl Client {
         self.merged(response.inode, asked_at)
     }
 
-    fn set_size(&self, inode: InodeId, size: u64) -> Result<()> {
+    fn set_size(&self, inode: InodeId, size: u64) -> Result<Attributes> {
         if let Some(open) = self.core.registry.find(inode) {
-            return open.set_length(size);
+            return open.set_length(size).map(|()| open.known_attributes());
         }
         let file = self.open_file(inode, OpenMode { write: true, ..OpenMode::default() })?;
-        let cut = file.set_length(size);
+        let cut = file.set_length(size).map(|()| file.known_attributes());
         let closed = file.close();
-        cut.and(closed)
+        closed.and(cut)
     }
 
     /// Any kind of inode; for a file to be written, [`Client::create_file`] saves a round trip.

@@ -180,12 +180,9 @@ impl Door {
         self.client.rename(from.directory, from.name, to.directory, to.name, mode)
     }
 
-    pub(crate) fn open(&self, inode: InodeId, mode: OpenMode, clear_set_id: bool) -> Result<Opened> {
+    pub(crate) fn open(&self, inode: InodeId, mode: OpenMode) -> Result<Opened> {
         let file = self.client.open_file(inode, mode)?;
-        let mut attributes = file.known_attributes();
-        if mode.truncate && clear_set_id {
-            attributes = self.clear_set_id(inode, attributes)?;
-        }
+        let attributes = file.known_attributes();
         Ok(self.opened(file, attributes))
     }
 

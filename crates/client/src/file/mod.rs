@@ -76,8 +76,7 @@ impl File {
 
     /// The same without asking the metadata service: as it showed them last, which right after opening is just now.
     pub fn known_attributes(&self) -> Attributes {
-        let last_heard = self.shared.lock().attributes.clone();
-        self.shared.merge(last_heard, self.shared.core.answers())
+        self.shared.known_attributes()
     }
 
     /// Reads up to `buffer.len()` bytes at `offset`; fewer only at the end of the file.
@@ -191,6 +190,12 @@ impl OpenInode {
         let response = self.core.ask::<op::GetAttributes>(&request)?;
         let fresh = FreshInode::new(response.inode, asked_at)?;
         Ok(self.merge(fresh.attributes, asked_at))
+    }
+
+    /// The same without asking: as last heard.
+    pub(crate) fn known_attributes(&self) -> Attributes {
+        let last_heard = self.lock().attributes.clone();
+        self.merge(last_heard, self.core.answers())
     }
 
     /// Counts a handle less; with the last one the metadata service may forget an unlinked inode.

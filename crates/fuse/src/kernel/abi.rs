@@ -66,7 +66,6 @@ operations! {
 /// Capabilities exchanged by INIT.
 pub(crate) mod capability {
     pub(crate) const ASYNC_READ: u32 = 1 << 0;
-    pub(crate) const ATOMIC_O_TRUNC: u32 = 1 << 3;
     pub(crate) const BIG_WRITES: u32 = 1 << 5;
     pub(crate) const AUTO_INVAL_DATA: u32 = 1 << 12;
     pub(crate) const DO_READDIRPLUS: u32 = 1 << 13;
@@ -81,9 +80,9 @@ pub(crate) mod capability {
     ///
     /// Not the write-back cache: it would hide other mounts' sizes and costs small files half their speed. With
     /// `HANDLE_KILLPRIV_V2` the door clears set-id bits itself, and the kernel stops asking for `security.capability`
-    /// before every single write.
+    /// before every single write. Not `ATOMIC_O_TRUNC`: it empties a file before the kernel has looked whether the file
+    /// is a program that runs, which a truncating open for reading must not touch.
     pub(crate) const WANTED: u32 = ASYNC_READ
-        | ATOMIC_O_TRUNC
         | BIG_WRITES
         | AUTO_INVAL_DATA
         | DO_READDIRPLUS
@@ -112,8 +111,6 @@ pub(crate) mod setattr {
 pub(crate) const GETATTR_HANDLE: u32 = 1 << 0;
 /// WRITE must clear set-id bits.
 pub(crate) const WRITE_KILL_SET_ID: u32 = 1 << 2;
-/// OPEN with truncation must clear set-id bits.
-pub(crate) const OPEN_KILL_SET_ID: u32 = 1 << 0;
 
 /// The kernel may keep the pages it has of this file.
 pub(crate) const FOPEN_KEEP_CACHE: u32 = 1 << 1;

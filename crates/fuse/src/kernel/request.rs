@@ -86,7 +86,6 @@ pub(crate) enum Request<'a> {
     },
     Open {
         flags: u32,
-        kill_set_id: bool,
     },
     Create {
         name: &'a [u8],
@@ -317,10 +316,7 @@ fn kind_of(mode: u32) -> Decoded<FileKind> {
 
 fn file<'a>(operation: u32, f: &mut Fields<'a>) -> Decoded<Request<'a>> {
     Ok(match operation {
-        abi::OPEN => {
-            let (flags, open_flags) = (f.u32()?, f.u32()?);
-            Request::Open { flags, kill_set_id: open_flags & abi::OPEN_KILL_SET_ID != 0 }
-        }
+        abi::OPEN => Request::Open { flags: f.u32()? },
         abi::CREATE => {
             let (flags, mode, _umask, _open_flags) = (f.u32()?, f.u32()?, f.u32()?, f.u32()?);
             Request::Create { name: f.name()?, flags, mode: mode & 0o7777 }

@@ -163,7 +163,7 @@ impl Server {
 
     fn file(&self, header: &Header, inode: InodeId, request: Request<'_>, reply: &mut Reply) -> Outcome {
         match request {
-            Request::Open { flags, kill_set_id } => self.open(header.node, inode, flags, kill_set_id, reply),
+            Request::Open { flags } => self.open(header.node, inode, flags, reply),
             Request::Create { name, flags, mode } => {
                 let place = Place { directory: inode, name };
                 let (exclusive, truncate) =
@@ -192,14 +192,15 @@ impl Server {
     }
 
     /// Open, with what close-to-open asks for: see [`Told`].
-    fn open(&self, node: u64, inode: InodeId, flags: u32, kill_set_id: bool, reply: &mut Reply) -> Outcome {
+    fn open(&self, node: u64, inode: InodeId, flags: u32, reply: &mut Reply) -> Outcome {
         let access = flags & open_flag::ACCESS_MASK;
         let mode = OpenMode {
             read: access != open_flag::WRITE_ONLY,
             write: access == open_flag::WRITE_ONLY || access == open_flag::READ_WRITE,
-            truncate: flags & open_flag::TRUNCATE != 0,
+            // The kernel asks for that by itself, once it has checked that it may be.
+            truncate: false,
         };
-        let Opened { handle, attributes } = self.door.open(inode, mode, kill_set_id)?;
+        let Opened { handle, attributes } = self.door.open(inode, mode)?;
         let mut open_flags = if mode.write { 0 } else { abi::FOPEN_NOFLUSH };
         if self.told.is_current(inode, attributes.version) {
             open_flags |= abi::FOPEN_KEEP_CACHE;

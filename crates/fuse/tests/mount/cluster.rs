@@ -8,7 +8,7 @@ use std::time::Duration;
 use tempfile::TempDir;
 use vazao_client::{Client, Options};
 use vazao_disk::{Disk, RealDisk};
-use vazao_fuse::{Mount, MountOptions};
+use vazao_fuse::{Mount, MountError, MountOptions};
 use vazao_meta::{MetaOptions, MetaService};
 use vazao_meter::Clock;
 use vazao_model::VolumePath;
@@ -20,6 +20,7 @@ use vazao_wire::tcp::{Server, ServerOptions, TcpTransport, TransportOptions};
 const DATA_SERVERS: usize = 3;
 const HEARTBEAT_TICKS: u64 = 20;
 const TICK: Duration = Duration::from_millis(100);
+const BUSY_NS_MAX: u64 = 3_000_000_000;
 
 /// Set to 1 on a machine where FUSE cannot be used; the tests of mounts then say so and check nothing.
 const NO_FUSE: &str = "VAZAO_TEST_NO_FUSE";
@@ -234,8 +235,18 @@ impl Mounted {
     }
 
     /// Unmounts in order; fails when something in it is still open.
+    ///
+    /// A program that another test is starting at this moment has this one's descriptors too, until it is executed:
+    /// hence the patience.
     pub(crate) fn unmount(self) {
-        self.mount.unmount().expect("nothing is open in it");
+        let clock = vazao_meter::clock::system();
+        let deadline_ns = clock.now_ns() + BUSY_NS_MAX;
+        loop {
+            match self.mount.unmount() {
+                Err(MountError::Busy(_)) if clock.now_ns() < deadline_ns => clock.sleep(TICK),
+                outcome => break outcome.expect("nothing is open in it"),
+            }
+        }
         self.mount.wait().expect("everything could be stored");
     }
 }

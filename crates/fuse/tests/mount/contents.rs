@@ -1,7 +1,7 @@
 //! Bytes of files.
 
 use crate::cluster::{Cluster, errno, with_cluster, with_mount};
-use rustix::fs::FallocateFlags;
+use rustix::fs::{FallocateFlags, OFlags};
 use rustix::io::Errno;
 use std::fs::{self, File};
 use std::io::{Read, Seek, SeekFrom, Write};
@@ -214,6 +214,26 @@ fn fallocate_refuses_what_it_cannot_do() {
             assert_eq!(rustix::fs::fallocate(&file, mode, 0, 4096), Err(Errno::OPNOTSUPP));
         }
         assert_eq!(rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, 1 << 60), Err(Errno::NOSPC));
+    });
+}
+
+#[test]
+fn a_program_that_runs_cannot_be_written_to_or_emptied() {
+    with_mount(|m| {
+        let path = m.path("sleep");
+        fs::copy("/bin/sleep", &path).expect("copied");
+        let mut running = std::process::Command::new(&path).arg("60").spawn().expect("it runs");
+        for flags in [OFlags::WRONLY, OFlags::RDWR, OFlags::RDONLY | OFlags::TRUNC] {
+            let opened = rustix::fs::open(&path, flags, rustix::fs::Mode::empty());
+            assert_eq!(opened.map(drop), Err(Errno::TXTBSY), "{flags:?}");
+        }
+        assert!(running.try_wait().expect("ours").is_none(), "it still runs");
+        running.kill().expect("ours");
+        running.wait().expect("ours");
+        assert_eq!(fs::read(&path).expect("readable"), fs::read("/bin/sleep").expect("readable"));
+        let emptied = rustix::fs::open(&path, OFlags::RDONLY | OFlags::TRUNC, rustix::fs::Mode::empty());
+        emptied.expect("nobody runs it any more");
+        assert_eq!(fs::metadata(&path).expect("there").len(), 0);
     });
 }
 
