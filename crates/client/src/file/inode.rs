@@ -26,6 +26,8 @@ pub(crate) struct OpenInode {
     unlinked: AtomicBool,
     state: Mutex<State>,
     changed: Condvar,
+    /// Threads in [`OpenInode::wait_turn`]: waking nobody would still be a system call.
+    waiting: AtomicUsize,
     /// Shared by writers; held alone while the length is set.
     pub(crate) length_gate: RwLock<()>,
     /// One report to the metadata service at a time.
@@ -136,6 +138,8 @@ pub(crate) struct State {
     pub(crate) uncommitted: Uncommitted,
     /// What it is being told: answers that do not know of it yet may still come in.
     pub(crate) reporting: Option<Uncommitted>,
+    /// It has been told something through this state.
+    pub(crate) was_reported: bool,
     /// Grows with every write and cut, so that bytes read ahead before it are not used after it.
     pub(crate) write_count: u64,
     /// The client's count of answers when one about this inode was last taken over.
@@ -152,7 +156,7 @@ pub(crate) struct FreshInode {
     pub(crate) attributes: Attributes,
     pub(crate) layout: Option<Layout>,
     pub(crate) contents: Option<Vec<u8>>,
-    asked_at: u64,
+    pub(crate) asked_at: u64,
 }
 
 impl FreshInode {
@@ -199,6 +203,7 @@ impl State {
             writers: 0,
             uncommitted: Uncommitted::default(),
             reporting: None,
+            was_reported: false,
             write_count: 0,
             absorbed_at: fresh_at,
             failure: None,
@@ -358,6 +363,7 @@ impl OpenInode {
             state: Mutex::new(State::new(fresh, core.count_answer(), boots)),
             core,
             changed: Condvar::new(),
+            waiting: AtomicUsize::new(0),
             length_gate: RwLock::default(),
             committing: Mutex::default(),
         }
@@ -395,12 +401,17 @@ impl OpenInode {
 
     /// Lets other threads go on until something changed, or a short while has passed.
     pub(crate) fn wait_turn<'a>(&self, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
-        self.changed.wait_timeout(state, TURN_WAIT).unwrap_or_else(PoisonError::into_inner).0
+        self.waiting.fetch_add(1, Ordering::SeqCst);
+        let (state, _) = self.changed.wait_timeout(state, TURN_WAIT).unwrap_or_else(PoisonError::into_inner);
+        self.waiting.fetch_sub(1, Ordering::SeqCst);
+        state
     }
 
-    /// Wakes those in [`OpenInode::wait_turn`].
+    /// Wakes those in [`OpenInode::wait_turn`], after a change of the state.
     pub(crate) fn wake(&self) {
-        self.changed.notify_all();
+        if self.waiting.load(Ordering::SeqCst) > 0 {
+            self.changed.notify_all();
+        }
     }
 
     /// What the server said of this inode, with what is known better here.

@@ -227,8 +227,11 @@ impl OpenInode {
         let limit_bytes = self.core.options.dirty_bytes_per_file_max;
         let window_bytes = state.layout().map_or(limit_bytes, |l| window_bytes(l, limit_bytes) as usize);
         while state.flight_bytes > window_bytes {
-            let Some(oldest) = state.flights.keys().next().copied() else { break };
-            state = self.await_flight(state, oldest, deadline_ns);
+            // The oldest that no other thread waits for: two that wait for one would wake each other for nothing.
+            let mut flights = state.flights.iter();
+            let free = flights.find(|(_, flight)| flight.call.is_some()).map(|(id, _)| *id);
+            let Some(id) = free.or_else(|| state.flights.keys().next().copied()) else { break };
+            state = self.await_flight(state, id, deadline_ns);
         }
         state
     }
