@@ -67,6 +67,8 @@ impl<T> Crew<T> {
         let mut parked = self.parked.lock().unwrap_or_else(PoisonError::into_inner);
         if parked.waiting > parked.calls {
             parked.calls += 1;
+            // Woken while the lock is held it would only wait for that.
+            drop(parked);
             self.called.notify_one();
         }
     }
