@@ -84,8 +84,9 @@ impl Client {
         let fresh = FreshInode::new(response.inode, asked_at)?;
         let mode = OpenMode { read: true, write: true, truncate: false };
         let attributes = fresh.attributes.clone();
-        if response.created || fresh.is_complete() {
-            let file = File::open(&self.core, fresh, mode);
+        if (response.created || fresh.is_complete())
+            && let Some(file) = File::open(&self.core, fresh, mode)
+        {
             return Ok((self.core.registry.merge(attributes, asked_at), file));
         }
         let file = self.open_file(attributes.inode, mode)?;
@@ -121,11 +122,20 @@ impl Client {
             file.set_length(0)?;
             return Ok(file);
         }
+        loop {
+            if let Some(file) = File::open(&self.core, self.look(inode)?, mode) {
+                return Ok(file);
+            }
+        }
+    }
+
+    /// A regular file as an open shows it.
+    pub(crate) fn look(&self, inode: InodeId) -> Result<FreshInode> {
         let request = proto::OpenRequest { once: None, inode: inode.0, truncate: false };
         let asked_at = self.core.answers();
         let fresh = FreshInode::new(self.core.ask::<op::Open>(&request)?.inode, asked_at)?;
         match fresh.attributes.kind {
-            FileKind::File => Ok(File::open(&self.core, fresh, mode)),
+            FileKind::File => Ok(fresh),
             FileKind::Directory => Err(Error::new(Code::IsDirectory, inode.to_string())),
             FileKind::Symlink => Err(Error::new(Code::Loop, format!("{inode} is a symbolic link"))),
             _ => Err(Error::new(Code::Unsupported, format!("{inode} has no contents to open"))),

@@ -6,7 +6,8 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, Weak};
 use vazao_model::{Attributes, InodeId};
 
-/// Closed files of which it is remembered where their last writes went; those closed first are forgotten first.
+/// Closed files of which it is remembered where their last writes went, and up to which version they were changed;
+/// those closed first are forgotten first.
 const UNSYNCED_MAX: usize = 10_000;
 
 /// The inodes that have handles.
@@ -14,6 +15,16 @@ const UNSYNCED_MAX: usize = 10_000;
 pub(crate) struct Registry {
     inodes: Mutex<HashMap<InodeId, Weak<OpenInode>>>,
     unsynced: Mutex<Unsynced>,
+    left: Mutex<Left>,
+}
+
+/// Files that were changed and closed: an open that was answered before the last report about them was carried out, and
+/// arrives only now, knows nothing of that.
+#[derive(Default)]
+struct Left {
+    /// The version last heard of, and the client's count of answers then.
+    last: HashMap<InodeId, (u64, u64)>,
+    order: VecDeque<InodeId>,
 }
 
 /// Files that were closed without an fsync: one that comes later, through another handle, still covers what was
@@ -41,21 +52,28 @@ impl Registry {
     }
 
     /// Counts a new handle of `inode`, whose state comes from `make` if this is the only one. The flag is true when it
-    /// was there already.
+    /// was there already. `None`: what `make` would begin with, of version `version` and asked for at `asked_at`, has
+    /// been overtaken by what this client changed since.
     pub(crate) fn enter(
         &self,
         inode: InodeId,
+        version: u64,
+        asked_at: u64,
         make: impl FnOnce() -> Arc<OpenInode>,
-    ) -> (Arc<OpenInode>, bool) {
+    ) -> Option<(Arc<OpenInode>, bool)> {
         let mut inodes = locked(&self.inodes);
         if let Some(found) = inodes.get(&inode).and_then(Weak::upgrade)
             && found.add_handle()
         {
-            return (found, true);
+            return Some((found, true));
+        }
+        let left = locked(&self.left).last.get(&inode).copied();
+        if left.is_some_and(|(left_version, left_at)| version < left_version && asked_at < left_at) {
+            return None;
         }
         let made = make();
         inodes.insert(inode, Arc::downgrade(&made));
-        (made, false)
+        Some((made, false))
     }
 
     /// Counts a handle of `inode` less. True when that was the last one.
@@ -70,9 +88,27 @@ impl Registry {
         }
         // While the registry is locked, so that an open that follows finds them.
         if !inode.is_unlinked() {
+            self.keep_version(inode);
             self.keep_boots(inode.id, std::mem::take(&mut inode.lock().boots));
         }
         true
+    }
+
+    /// Remembers up to which version an inode was changed here.
+    fn keep_version(&self, inode: &OpenInode) {
+        let state = inode.lock();
+        if !state.was_reported {
+            return;
+        }
+        let mut left = locked(&self.left);
+        if left.last.insert(inode.id, (state.attributes.version, inode.core.count_answer())).is_none() {
+            left.order.push_back(inode.id);
+        }
+        if left.order.len() > UNSYNCED_MAX
+            && let Some(oldest) = left.order.pop_front()
+        {
+            left.last.remove(&oldest);
+        }
     }
 
     /// Remembers where the unsynced writes of an inode went that has lost its last handle.

@@ -123,6 +123,7 @@ impl OpenInode {
         let report = std::mem::take(&mut state.uncommitted);
         let request = commit_request(self.id.0, &mut state, &report, sync);
         state.reporting = Some(report);
+        state.was_reported = true;
         drop(state);
         let (generation, asked_at) = (request.generation, self.core.answers());
         let answer = self.core.change_until::<op::Commit>(request, deadline_ns);

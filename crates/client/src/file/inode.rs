@@ -138,6 +138,8 @@ pub(crate) struct State {
     pub(crate) uncommitted: Uncommitted,
     /// What it is being told: answers that do not know of it yet may still come in.
     pub(crate) reporting: Option<Uncommitted>,
+    /// It has been told something through this state.
+    pub(crate) was_reported: bool,
     /// Grows with every write and cut, so that bytes read ahead before it are not used after it.
     pub(crate) write_count: u64,
     /// The client's count of answers when one about this inode was last taken over.
@@ -154,7 +156,7 @@ pub(crate) struct FreshInode {
     pub(crate) attributes: Attributes,
     pub(crate) layout: Option<Layout>,
     pub(crate) contents: Option<Vec<u8>>,
-    asked_at: u64,
+    pub(crate) asked_at: u64,
 }
 
 impl FreshInode {
@@ -201,6 +203,7 @@ impl State {
             writers: 0,
             uncommitted: Uncommitted::default(),
             reporting: None,
+            was_reported: false,
             write_count: 0,
             absorbed_at: fresh_at,
             failure: None,

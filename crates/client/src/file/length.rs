@@ -33,6 +33,7 @@ impl OpenInode {
         let fresh = FreshInode::new(response.inode, asked_at)?;
         let mut state = self.lock();
         state.uncommitted = Uncommitted::default();
+        state.was_reported = true;
         state.boots = Boots::default();
         state.forgive(&(0..u64::MAX));
         drop(state);
@@ -70,6 +71,7 @@ impl OpenInode {
         self.absorb(FreshInode::new(response.inode, asked_at)?);
         let mut state = self.lock();
         state.size = length;
+        state.was_reported = true;
         state.forgive(&(length..u64::MAX));
         state.write_count += 1;
         if let Contents::Inline { bytes, .. } = &mut state.contents {

@@ -43,25 +43,27 @@ impl std::fmt::Debug for File {
 }
 
 impl File {
-    /// A handle on the inode that an open or a create has shown.
-    pub(crate) fn open(core: &Arc<Core>, fresh: FreshInode, mode: OpenMode) -> File {
+    /// A handle on the inode that an open or a create has shown; `None` when that has been overtaken by what this client
+    /// has changed and closed since.
+    pub(crate) fn open(core: &Arc<Core>, fresh: FreshInode, mode: OpenMode) -> Option<File> {
+        let (inode, version) = (fresh.attributes.inode, fresh.attributes.version);
+        let asked_at = fresh.asked_at;
         let mut fresh = Some(fresh);
-        let inode = fresh.as_ref().map_or(InodeId(0), |f| f.attributes.inode);
-        let (shared, was_open) = core.registry.enter(inode, || {
+        let (shared, was_open) = core.registry.enter(inode, version, asked_at, || {
             let fresh = fresh.take().expect("called at most once, and nobody took it before");
             Arc::new(OpenInode::new(Arc::clone(core), fresh))
-        });
+        })?;
         if let (true, Some(fresh)) = (was_open, fresh) {
             shared.absorb_open(fresh);
         }
         let (failures, _) = shared.lock().failures();
-        File {
+        Some(File {
             shared,
             mode,
             ahead: Mutex::default(),
             failures_reported: AtomicU64::new(failures),
             is_closed: false,
-        }
+        })
     }
 
     /// Which inode.

@@ -281,6 +281,21 @@ fn an_open_and_a_look_while_a_report_is_under_way_do_not_bring_back_what_was_bef
 }
 
 #[test]
+fn an_open_that_was_answered_before_another_handles_close_is_asked_again() {
+    let cluster = Cluster::new(2);
+    let client = cluster.client();
+    let file = create(&client, "closed");
+    let inode = file.inode();
+    file.write_at(b"before", 0).unwrap();
+    file.flush().unwrap();
+    let overtaken = client.look(inode).unwrap();
+    file.write_at(b"after!", 0).unwrap();
+    file.close().unwrap();
+    assert!(File::open(&client.core, overtaken, READ).is_none());
+    assert_eq!(read_all(&client.open_file(inode, READ).unwrap()), b"after!");
+}
+
+#[test]
 fn a_time_set_after_writes_is_not_overtaken_by_them() {
     let cluster = Cluster::new(1);
     let client = cluster.client();
