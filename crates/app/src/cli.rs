@@ -5,7 +5,7 @@ use clap::{ArgAction, Args, Parser, Subcommand};
 use std::path::PathBuf;
 
 const AFTER_HELP: &str = "\
-Paths: vz:/a/b is in the volume, anything else on this machine.
+Paths: vz:/a/b is in the volume, n1:/data/b in the area data of node n1, anything else on this machine.
 Exit codes: 0 done, 1 failed, 2 wrong usage.
 
 Examples:
@@ -84,6 +84,8 @@ pub(crate) enum Command {
     Cp(commands::cp::Arguments),
     /// Show which targets hold a file's bytes, or set how new files in a directory are striped
     Layout(commands::layout::Arguments),
+    /// Export directories of a node in place, or list what is exported
+    Area(commands::area::Arguments),
     /// Show nodes, targets and space, and what to do about each trouble
     Status(commands::status::Arguments),
     /// Benchmarks and experiments

@@ -1,9 +1,11 @@
-//! Where a path given on the command line points: into the volume (`vz:/a/b`) or to this machine. Bytes, never UTF-8.
+//! Where a path given on the command line points: into the volume (`vz:/a/b`), into an area of a node (`n1:/data/a`) or
+//! to this machine. Bytes, never UTF-8.
 
 use crate::failure::{Failure, Outcome};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
+use vazao_client::area::Reference;
 use vazao_model::{Code, VolumePath};
 
 /// The prefix of a path in the volume.
@@ -12,11 +14,13 @@ const VOLUME_PREFIX: &[u8] = b"vz:";
 /// Characters of a path that an error message repeats, so that a message about a path too long stays readable.
 const SHOWN_BYTES_MAX: usize = 200;
 
-/// A path on either side.
+/// A path on any side.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Location {
     /// In the volume.
     Volume(VolumePath),
+    /// In an area of a node.
+    Area(Reference),
     /// On this machine.
     Local(PathBuf),
 }
@@ -27,6 +31,10 @@ impl Location {
         match argument.as_bytes().strip_prefix(VOLUME_PREFIX) {
             Some(path) => parse_volume(path, argument).map(Location::Volume),
             None if argument.is_empty() => Err(Failure::usage("an empty path names nothing")),
+            None if Reference::looks_like(argument.as_bytes()) => {
+                let reference = Reference::parse(argument.as_bytes());
+                reference.map(Location::Area).map_err(|error| Failure::usage(error.to_string()))
+            }
             None => Ok(Location::Local(PathBuf::from(argument))),
         }
     }
@@ -36,6 +44,10 @@ impl Location {
 pub(crate) fn volume_path(argument: &OsStr) -> Outcome<VolumePath> {
     match argument.as_bytes().strip_prefix(VOLUME_PREFIX) {
         Some(path) => parse_volume(path, argument),
+        None if Reference::looks_like(argument.as_bytes()) => Err(Failure::usage(format!(
+            "{} is in an area of a node; this command works in the volume: vz:/PATH",
+            show(argument.as_bytes())
+        ))),
         None => {
             let shown = show(argument.as_bytes());
             let slash = if argument.as_bytes().starts_with(b"/") { "" } else { "/" };
@@ -44,11 +56,6 @@ pub(crate) fn volume_path(argument: &OsStr) -> Outcome<VolumePath> {
             )))
         }
     }
-}
-
-/// Reads several paths in the volume.
-pub(crate) fn volume_paths(arguments: &[OsString]) -> Outcome<Vec<VolumePath>> {
-    arguments.iter().map(|argument| volume_path(argument)).collect()
 }
 
 fn parse_volume(path: &[u8], argument: &OsStr) -> Outcome<VolumePath> {

@@ -16,6 +16,7 @@ mod logging;
 mod node;
 mod output;
 mod parallel;
+mod place;
 mod signals;
 mod walk;
 

@@ -25,19 +25,3 @@ pub(crate) fn pages(
         }
     }
 }
-
-/// All entries of a directory, sorted by the bytes of their names.
-pub(crate) fn sorted(
-    client: &Client,
-    directory: InodeId,
-    path: &VolumePath,
-    with_attributes: bool,
-) -> Outcome<Vec<Entry>> {
-    let mut entries = Vec::new();
-    pages(client, directory, path, with_attributes, |page| {
-        entries.extend(page);
-        Ok(())
-    })?;
-    entries.sort_unstable_by(|a, b| a.name.cmp(&b.name));
-    Ok(entries)
-}

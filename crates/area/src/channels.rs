@@ -88,7 +88,8 @@ impl Channels {
         Err(Fault::new(
             Code::InUse,
             format!(
-                "node {node} has {} channels open, which is its channels_max; close some, or raise channels_max in the node's configuration",
+                "node {node} has {} channels open, which is its channels_max; close some, or raise \
+                 channels_max in the node's configuration",
                 self.max
             ),
         ))

@@ -18,7 +18,6 @@ mod names;
 mod object;
 mod ops;
 mod options;
-mod pool;
 mod registration;
 mod repair;
 mod service;

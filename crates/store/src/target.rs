@@ -7,7 +7,6 @@ use crate::failure;
 use crate::identity::{self, Identity};
 use crate::names::{BUCKETS, Bucket, FAN_OUT, OBJECTS};
 use crate::options::Options;
-use crate::pool::Pool;
 use crate::space::Room;
 use crate::sweep::Sweep;
 use std::io::{self, ErrorKind};
@@ -16,6 +15,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use vazao_disk::{Disk, DiskFile};
 use vazao_meter::{Accounts, Cause, Clock};
 use vazao_model::{Code, ObjectId, TargetId, TargetState};
+use vazao_wire::pool::Pool;
 use vazao_wire::service::Fault;
 
 /// What is known of a directory: whether it is there, and whether it would survive power loss.

@@ -4,8 +4,8 @@ use crate::proto;
 use crate::service::Fault;
 use vazao_model::distribution::Distribution;
 use vazao_model::{
-    AreaInfo, Attributes, ClusterMap, Code, Epoch, FileKind, InodeId, Layout, LayoutHint, Node, NodeId, NodeState,
-    ObjectId, Role, Target, TargetId, TargetState, Timestamp,
+    AreaInfo, Attributes, ClusterMap, Code, Epoch, FileKind, InodeId, Layout, LayoutHint, Node, NodeId,
+    NodeState, ObjectId, Role, Target, TargetId, TargetState, Timestamp,
 };
 
 const LAYOUT_VERSION: u32 = 1;

@@ -158,9 +158,12 @@ impl ClusterDirectory {
             key_file: (!self.is_insecure()).then(|| PathBuf::from("../../cluster.key")),
             metrics: Some(ANY_PORT.to_owned()),
             threads: 0,
+            channels_max: None,
+            descriptors_max: None,
             meta: None,
             data: None,
             log: LogSection::default(),
+            area: Vec::new(),
         }
     }
 }

@@ -60,6 +60,9 @@ impl Sides<'_> {
                 path: path.into_os_string().into_vec(),
                 in_volume: false,
             }),
+            Location::Area(reference) => Err(Failure::usage(format!(
+                "{reference} is in an area of a node, which cp does not reach; `vazao cat` reads a file of one"
+            ))),
             Location::Volume(path) => {
                 let tree = match &self.volume {
                     Some((_, tree)) => Arc::clone(tree),

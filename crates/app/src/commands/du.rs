@@ -2,20 +2,20 @@
 
 use crate::cli::Results;
 use crate::context::Context;
-use crate::failure::{At, Failure, Outcome, report};
-use crate::location::{show_volume, volume_paths};
+use crate::failure::{Failure, Outcome, report};
+use crate::format;
 use crate::output::{Output, put_name};
-use crate::{format, walk};
+use crate::place::{Place, places};
 use clap::Args;
 use serde_json::{Map, Value, json};
 use std::collections::HashSet;
 use std::ffi::OsString;
 use vazao_client::Client;
-use vazao_model::{Attributes, FileKind, InodeId, VolumePath};
+use vazao_model::{Attributes, FileKind, InodeId};
 
 /// Arguments of `vazao du`.
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:\n  vazao du -sh vz:/data\n  vazao du vz:/")]
+#[command(after_help = "Examples:\n  vazao du -sh vz:/data n1:/scratch\n  vazao du vz:/")]
 pub(crate) struct Arguments {
     #[command(flatten)]
     results: Results,
@@ -29,13 +29,13 @@ pub(crate) struct Arguments {
     #[arg(long)]
     apparent_size: bool,
     /// What to count
-    #[arg(value_name = "vz:/PATH", default_value = "vz:/")]
+    #[arg(value_name = "PATH", default_value = "vz:/")]
     paths: Vec<OsString>,
 }
 
 /// A directory being counted, and the one it adds to when it is done.
 struct Count {
-    path: VolumePath,
+    path: Place,
     inode: InodeId,
     parent: Option<usize>,
     bytes: u64,
@@ -44,12 +44,13 @@ struct Count {
 struct Counting<'a> {
     client: &'a Client,
     arguments: &'a Arguments,
-    seen: HashSet<InodeId>,
+    /// By the place that numbers them.
+    seen: HashSet<(String, InodeId)>,
 }
 
 /// Counts.
 pub(crate) fn run(context: &Context, arguments: Arguments) -> Outcome {
-    let paths = volume_paths(&arguments.paths)?;
+    let paths = places(&arguments.paths)?;
     let client = context.client()?;
     let mut output = Output::new(arguments.results.json);
     let mut counting = Counting { client: &client, arguments: &arguments, seen: HashSet::new() };
@@ -67,9 +68,9 @@ pub(crate) fn run(context: &Context, arguments: Arguments) -> Outcome {
 }
 
 impl Counting<'_> {
-    fn argument(&mut self, output: &mut Output, path: &VolumePath) -> Outcome {
-        let attributes = self.client.resolve(path, false).at(show_volume(path))?;
-        let own = self.bytes(&attributes);
+    fn argument(&mut self, output: &mut Output, path: &Place) -> Outcome {
+        let attributes = path.stat(self.client, false)?;
+        let own = self.bytes(path, &attributes);
         if attributes.kind != FileKind::Directory {
             return self.show(output, path, own);
         }
@@ -83,16 +84,17 @@ impl Counting<'_> {
         Ok(())
     }
 
-    fn tree(&mut self, path: &VolumePath, attributes: &Attributes, own: u64) -> Outcome<Vec<Count>> {
+    fn tree(&mut self, path: &Place, attributes: &Attributes, own: u64) -> Outcome<Vec<Count>> {
         let mut counts =
             vec![Count { path: path.clone(), inode: attributes.inode, parent: None, bytes: own }];
         let mut index = 0;
         while index < counts.len() {
             let (path, inode) = (counts[index].path.clone(), counts[index].inode);
             let client = self.client;
-            walk::pages(client, inode, &path, true, |page| {
+            path.pages(client, inode, true, |page| {
                 for entry in page {
-                    let bytes = entry.attributes.as_ref().map_or(0, |attributes| self.bytes(attributes));
+                    let bytes =
+                        entry.attributes.as_ref().map_or(0, |attributes| self.bytes(&path, attributes));
                     if entry.kind == FileKind::Directory {
                         let path = path.join(&entry.name);
                         counts.push(Count { path, inode: entry.inode, parent: Some(index), bytes });
@@ -112,23 +114,23 @@ impl Counting<'_> {
         Ok(counts)
     }
 
-    fn bytes(&mut self, attributes: &Attributes) -> u64 {
+    fn bytes(&mut self, path: &Place, attributes: &Attributes) -> u64 {
         let several_names = attributes.links > 1 && attributes.kind != FileKind::Directory;
-        if several_names && !self.seen.insert(attributes.inode) {
+        if several_names && !self.seen.insert((path.root(), attributes.inode)) {
             return 0;
         }
         if self.arguments.apparent_size { attributes.size } else { attributes.allocated_bytes }
     }
 
-    fn show(&self, output: &mut Output, path: &VolumePath, bytes: u64) -> Outcome {
+    fn show(&self, output: &mut Output, path: &Place, bytes: u64) -> Outcome {
         if output.json {
             let mut object = Map::new();
-            put_name(&mut object, "path", &[b"vz:", path.to_bytes().as_slice()].concat());
+            put_name(&mut object, "path", &path.to_bytes());
             object.insert("bytes".to_owned(), json!(bytes));
             return output.value(&Value::Object(object));
         }
         let size = if self.arguments.human { format::human(bytes) } else { bytes.div_ceil(1024).to_string() };
-        output.text(&format!("{size}\tvz:"))?;
+        output.text(&format!("{size}\t"))?;
         output.name(&path.to_bytes())?;
         output.text("\n")
     }

@@ -1,20 +1,22 @@
-//! `vazao ls`: directories of the volume, sorted, or unsorted with a page of memory.
+//! `vazao ls`: directories of the volume and of areas, sorted, or unsorted with a page of memory.
 
 use crate::cli::Results;
 use crate::context::Context;
-use crate::failure::{At, Failure, Outcome, report};
-use crate::location::{show_volume, volume_paths};
+use crate::failure::{Failure, Outcome, report};
+use crate::format;
 use crate::output::{Output, put_name};
-use crate::{format, walk};
+use crate::place::{Place, places};
 use clap::Args;
 use serde_json::{Map, Value, json};
 use std::ffi::OsString;
 use vazao_client::{Client, Entry};
-use vazao_model::{Attributes, FileKind, VolumePath};
+use vazao_model::{Attributes, FileKind};
 
 /// Arguments of `vazao ls`.
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:\n  vazao ls vz:/\n  vazao ls -lh vz:/data\n  vazao ls -U vz:/huge | wc -l")]
+#[command(
+    after_help = "Examples:\n  vazao ls vz:/\n  vazao ls -lh vz:/data\n  vazao ls -l n1:/scratch/run7       an area of node n1\n  vazao ls -U vz:/huge | wc -l"
+)]
 pub(crate) struct Arguments {
     #[command(flatten)]
     results: Results,
@@ -37,7 +39,7 @@ pub(crate) struct Arguments {
     #[arg(short = 'U')]
     unsorted: bool,
     /// What to list
-    #[arg(value_name = "vz:/PATH", default_value = "vz:/")]
+    #[arg(value_name = "PATH", default_value = "vz:/")]
     paths: Vec<OsString>,
 }
 
@@ -53,7 +55,7 @@ struct Listing<'a> {
 
 /// Lists.
 pub(crate) fn run(context: &Context, arguments: Arguments) -> Outcome {
-    let paths = volume_paths(&arguments.paths)?;
+    let paths = places(&arguments.paths)?;
     let client = context.client()?;
     let headings = paths.len() > 1 || arguments.recursive;
     let output = Output::new(arguments.results.json);
@@ -73,17 +75,16 @@ pub(crate) fn run(context: &Context, arguments: Arguments) -> Outcome {
 }
 
 impl Listing<'_> {
-    fn argument(&mut self, path: &VolumePath) -> Outcome {
-        let attributes = self.client.resolve(path, !self.arguments.long).at(show_volume(path))?;
+    fn argument(&mut self, path: &Place) -> Outcome {
+        let attributes = path.stat(self.client, !self.arguments.long)?;
         if attributes.kind == FileKind::Directory && !self.arguments.directory {
             return self.tree(path.clone(), &attributes);
         }
-        let shown = [b"vz:", path.to_bytes().as_slice()].concat();
-        self.entry(path, None, &shown, attributes.kind, Some(&attributes))
+        self.entry(path, None, &path.to_bytes(), attributes.kind, Some(&attributes))
     }
 
     /// A directory and, with -R, those below it, without recursion: depth costs memory, not stack.
-    fn tree(&mut self, path: VolumePath, attributes: &Attributes) -> Outcome {
+    fn tree(&mut self, path: Place, attributes: &Attributes) -> Outcome {
         let mut waiting = vec![(path, attributes.inode)];
         while let Some((path, inode)) = waiting.pop() {
             self.heading(&path)?;
@@ -91,11 +92,9 @@ impl Listing<'_> {
             let with_attributes = self.arguments.long || self.output.json;
             if self.arguments.unsorted {
                 let client = self.client;
-                walk::pages(client, inode, &path, with_attributes, |page| {
-                    self.entries(&path, &page, &mut below)
-                })?;
+                path.pages(client, inode, with_attributes, |page| self.entries(&path, &page, &mut below))?;
             } else {
-                let entries = walk::sorted(self.client, inode, &path, with_attributes)?;
+                let entries = path.sorted(self.client, inode, with_attributes)?;
                 self.entries(&path, &entries, &mut below)?;
             }
             waiting.extend(below.into_iter().rev());
@@ -103,11 +102,10 @@ impl Listing<'_> {
         Ok(())
     }
 
-    fn heading(&mut self, path: &VolumePath) -> Outcome {
+    fn heading(&mut self, path: &Place) -> Outcome {
         if self.headings && !self.output.json {
             let gap = if self.begun { "\n" } else { "" };
             self.output.text(gap)?;
-            self.output.text("vz:")?;
             self.output.name(&path.to_bytes())?;
             self.output.line(":")?;
         }
@@ -117,9 +115,9 @@ impl Listing<'_> {
 
     fn entries(
         &mut self,
-        path: &VolumePath,
+        path: &Place,
         entries: &[Entry],
-        below: &mut Vec<(VolumePath, vazao_model::InodeId)>,
+        below: &mut Vec<(Place, vazao_model::InodeId)>,
     ) -> Outcome {
         for entry in entries {
             if entry.name.starts_with(b".") && !self.arguments.all {
@@ -135,7 +133,7 @@ impl Listing<'_> {
 
     fn entry(
         &mut self,
-        path: &VolumePath,
+        path: &Place,
         entry: Option<&Entry>,
         name: &[u8],
         kind: FileKind,
@@ -143,7 +141,8 @@ impl Listing<'_> {
     ) -> Outcome {
         let link = match (kind, attributes, self.arguments.long || self.output.json) {
             (FileKind::Symlink, Some(attributes), true) => {
-                Some(self.client.read_link(attributes.inode).at(show_volume(path))?)
+                let link = if entry.is_some() { path.join(name) } else { path.clone() };
+                Some(link.read_link(self.client, attributes.inode)?)
             }
             _ => None,
         };
@@ -179,15 +178,14 @@ fn long_columns(attributes: &Attributes, human: bool) -> String {
 
 /// What `ls --json` and `stat --json` say of an inode.
 pub(crate) fn to_json(
-    path: &VolumePath,
+    path: &Place,
     kind: FileKind,
     attributes: Option<&Attributes>,
     link: Option<&[u8]>,
 ) -> Value {
     let mut object = Map::new();
-    let name = path.components().last().map_or(&b"/"[..], Vec::as_slice);
-    put_name(&mut object, "name", name);
-    put_name(&mut object, "path", &[b"vz:", path.to_bytes().as_slice()].concat());
+    put_name(&mut object, "name", path.name());
+    put_name(&mut object, "path", &path.to_bytes());
     object.insert("kind".to_owned(), json!(format::kind(kind)));
     if let Some(a) = attributes {
         object.insert("inode".to_owned(), json!(a.inode.0));

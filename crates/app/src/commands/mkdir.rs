@@ -2,7 +2,8 @@
 
 use crate::context::Context;
 use crate::failure::{At, Failure, Outcome, report};
-use crate::location::{show_volume, volume_paths};
+use crate::location::show_volume;
+use crate::place::{self, Place, places};
 use clap::Args;
 use std::ffi::OsString;
 use vazao_client::{Client, NewInode};
@@ -13,7 +14,9 @@ const MODE_DEFAULT: u32 = 0o755;
 
 /// Arguments of `vazao mkdir`.
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:\n  vazao mkdir vz:/data\n  vazao mkdir -p -m 700 vz:/a/b/c")]
+#[command(
+    after_help = "Examples:\n  vazao mkdir vz:/data\n  vazao mkdir n1:/scratch/run7\n  vazao mkdir -p -m 700 vz:/a/b/c"
+)]
 pub(crate) struct Arguments {
     /// Those above as well; no error when it is there
     #[arg(short)]
@@ -22,7 +25,7 @@ pub(crate) struct Arguments {
     #[arg(short, value_name = "MODE", value_parser = parse_mode)]
     mode: Option<u32>,
     /// What to make
-    #[arg(required = true, value_name = "vz:/PATH")]
+    #[arg(required = true, value_name = "PATH")]
     paths: Vec<OsString>,
 }
 
@@ -44,15 +47,15 @@ pub(crate) fn new_directory(mode: u32) -> NewInode {
 
 /// Makes them.
 pub(crate) fn run(context: &Context, arguments: Arguments) -> Outcome {
-    let paths = volume_paths(&arguments.paths)?;
+    let paths = places(&arguments.paths)?;
     let client = context.client()?;
     let mode = arguments.mode.unwrap_or(MODE_DEFAULT);
     let mut outcome = Ok(());
     for path in &paths {
-        let made = if arguments.parents {
-            with_parents(&client, path, mode).map(drop)
-        } else {
-            one(&client, path, mode)
+        let made = match path {
+            Place::Area(reference) => place::make_directory(&client, reference, mode, arguments.parents),
+            Place::Volume(path) if arguments.parents => with_parents(&client, path, mode).map(drop),
+            Place::Volume(path) => one(&client, path, mode),
         };
         if let Err(failure) = made {
             report(&failure);

@@ -1,5 +1,6 @@
 //! One file for each command: its arguments, and what it does with them.
 
+pub(crate) mod area;
 pub(crate) mod cat;
 pub(crate) mod cp;
 pub(crate) mod demo;
@@ -49,6 +50,7 @@ pub(crate) fn run(line: Line) -> Outcome {
         Command::Du(arguments) => du::run(&context, arguments),
         Command::Cp(arguments) => cp::run(&context, arguments),
         Command::Layout(arguments) => layout::run(&context, arguments),
+        Command::Area(arguments) => area::run(&context, arguments),
         Command::Status(arguments) => status::run(&context, arguments),
         Command::Lab(arguments) => lab::run(&context, arguments),
         Command::Version(arguments) => version::run(&context, arguments),

@@ -2,7 +2,8 @@
 
 use crate::context::Context;
 use crate::failure::{At, Failure, Outcome, report};
-use crate::location::{show_volume, volume_paths};
+use crate::location::show_volume;
+use crate::place::{self, Place, places};
 use crate::{parallel, walk};
 use clap::Args;
 use std::ffi::OsString;
@@ -12,7 +13,7 @@ use vazao_model::{Code, FileKind, InodeId, VolumePath};
 /// Arguments of `vazao rm`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  vazao rm vz:/data/file\n  vazao rm -r vz:/data/old\n  vazao rm -rf vz:/maybe"
+    after_help = "Examples:\n  vazao rm vz:/data/file n1:/scratch/file\n  vazao rm -r vz:/data/old\n  vazao rm -rf vz:/maybe"
 )]
 pub(crate) struct Arguments {
     /// Directories with all that is in them
@@ -22,17 +23,21 @@ pub(crate) struct Arguments {
     #[arg(short)]
     force: bool,
     /// What to remove
-    #[arg(required = true, value_name = "vz:/PATH")]
+    #[arg(required = true, value_name = "PATH")]
     paths: Vec<OsString>,
 }
 
 /// Removes.
 pub(crate) fn run(context: &Context, arguments: Arguments) -> Outcome {
-    let paths = volume_paths(&arguments.paths)?;
+    let paths = places(&arguments.paths)?;
     let client = context.client()?;
     let mut outcome = Ok(());
     for path in &paths {
-        if let Err(failure) = one(&client, path, &arguments) {
+        let removed = match path {
+            Place::Volume(path) => one(&client, path, &arguments),
+            Place::Area(reference) => place::remove(&client, reference, arguments.recursive, arguments.force),
+        };
+        if let Err(failure) = removed {
             report(&failure);
             outcome = Err(Failure::Reported);
         }

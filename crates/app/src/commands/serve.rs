@@ -11,7 +11,7 @@ use std::path::PathBuf;
 /// Arguments of `vazao serve`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Example of a data server's node.toml; relative paths start at the file's directory:\n  name = \"data7\"\n  roles = [\"data\"]                     # \"meta\", \"data\" or both\n  listen = \"0.0.0.0:7001\"\n  advertise = \"host7:7001\"             # how others reach it; needed with 0.0.0.0\n  metadata = [\"host1:7000\"]            # the metadata service\n  key_file = \"cluster.key\"             # the same on all nodes, mode 600\n  metrics = \"127.0.0.1:9100\"           # /metrics and /healthz\n  [data]\n  targets = [\"/disk1/vazao\", \"/disk2/vazao\"]\n  # [meta] directory = \"/ssd/vazao\"     for the role meta\n  # [log] level = \"info\", format = \"json\""
+    after_help = "Example of a data server's node.toml; relative paths start at the file's directory:\n  name = \"data7\"\n  roles = [\"data\"]                     # \"meta\", \"data\" or both\n  listen = \"0.0.0.0:7001\"\n  advertise = \"host7:7001\"             # how others reach it; needed with 0.0.0.0\n  metadata = [\"host1:7000\"]            # the metadata service\n  key_file = \"cluster.key\"             # the same on all nodes, mode 600\n  metrics = \"127.0.0.1:9100\"           # /metrics and /healthz\n  [data]\n  targets = [\"/disk1/vazao\", \"/disk2/vazao\"]\n  # [meta] directory = \"/ssd/vazao\"     for the role meta\n  # [[area]] name = \"data\", path = \"/srv/data\", read_only = true   exported in place\n  # [log] level = \"info\", format = \"json\""
 )]
 pub(crate) struct Arguments {
     /// The node's configuration

@@ -3,18 +3,20 @@
 use super::ls::to_json;
 use crate::cli::Results;
 use crate::context::Context;
-use crate::failure::{At, Failure, Outcome, report};
+use crate::failure::{Failure, Outcome, report};
 use crate::format;
-use crate::location::{show_volume, volume_paths};
 use crate::output::Output;
+use crate::place::{Place, places};
 use clap::Args;
 use std::ffi::OsString;
 use vazao_client::Client;
-use vazao_model::{FileKind, VolumePath};
+use vazao_model::FileKind;
 
 /// Arguments of `vazao stat`.
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:\n  vazao stat vz:/data/file\n  vazao stat --json vz:/a vz:/b")]
+#[command(
+    after_help = "Examples:\n  vazao stat vz:/data/file\n  vazao stat n1:/scratch/file\n  vazao stat --json vz:/a vz:/b"
+)]
 pub(crate) struct Arguments {
     #[command(flatten)]
     results: Results,
@@ -22,13 +24,13 @@ pub(crate) struct Arguments {
     #[arg(short = 'L')]
     follow: bool,
     /// What to show
-    #[arg(required = true, value_name = "vz:/PATH")]
+    #[arg(required = true, value_name = "PATH")]
     paths: Vec<OsString>,
 }
 
 /// Shows.
 pub(crate) fn run(context: &Context, arguments: Arguments) -> Outcome {
-    let paths = volume_paths(&arguments.paths)?;
+    let paths = places(&arguments.paths)?;
     let client = context.client()?;
     let mut output = Output::new(arguments.results.json);
     let mut outcome = Ok(());
@@ -44,16 +46,16 @@ pub(crate) fn run(context: &Context, arguments: Arguments) -> Outcome {
     outcome
 }
 
-fn one(client: &Client, output: &mut Output, path: &VolumePath, follow: bool) -> Outcome {
-    let attributes = client.resolve(path, follow).at(show_volume(path))?;
+fn one(client: &Client, output: &mut Output, path: &Place, follow: bool) -> Outcome {
+    let attributes = path.stat(client, follow)?;
     let link = match attributes.kind {
-        FileKind::Symlink => Some(client.read_link(attributes.inode).at(show_volume(path))?),
+        FileKind::Symlink => Some(path.read_link(client, attributes.inode)?),
         _ => None,
     };
     if output.json {
         return output.value(&to_json(path, attributes.kind, Some(&attributes), link.as_deref()));
     }
-    output.text("  File: vz:")?;
+    output.text("  File: ")?;
     output.name(&path.to_bytes())?;
     if let Some(link) = link {
         output.text(" -> ")?;

@@ -10,7 +10,7 @@ use clap::Args;
 use serde::Serialize;
 use serde_json::json;
 use std::path::Path;
-use vazao_model::{ClusterMap, Node, NodeState, Role, Target, TargetState};
+use vazao_model::{AreaInfo, ClusterMap, Node, NodeState, Role, Target, TargetState};
 
 /// From this share of a target's space in use on, somebody should know.
 const NEARLY_FULL_SHARE: f64 = 0.95;
@@ -86,6 +86,7 @@ fn troubles(map: &ClusterMap, start: &str) -> Vec<Trouble> {
             remedy: format!("start it with {start}; if it runs, look at the network and its log"),
         });
     }
+    troubles.extend(areas(map).filter_map(|(node, area)| area_trouble(node, area)));
     troubles.extend(map.targets.iter().filter_map(|target| target_trouble(map, target)));
     if map.targets.is_empty() {
         troubles.push(Trouble {
@@ -95,6 +96,41 @@ fn troubles(map: &ClusterMap, start: &str) -> Vec<Trouble> {
         });
     }
     troubles
+}
+
+/// All areas with their nodes.
+pub(super) fn areas(map: &ClusterMap) -> impl Iterator<Item = (&Node, &AreaInfo)> {
+    map.nodes.iter().flat_map(|node| node.areas.iter().map(move |area| (node, area)))
+}
+
+fn area_trouble(node: &Node, area: &AreaInfo) -> Option<Trouble> {
+    (!area.trouble.is_empty()).then(|| Trouble {
+        thing: format!("area {} of {}", area.name, node.name),
+        what: format!("cannot be used: {}", area.trouble),
+        remedy: "mount or make its directory, or take it out with `vazao area remove` on its machine"
+            .to_owned(),
+    })
+}
+
+/// A table of all areas; empty where there are none.
+pub(super) fn area_table(map: &ClusterMap) -> String {
+    let head = [("AREA", Lean::Left), ("ACCESS", Lean::Left), ("STATE", Lean::Left)];
+    let row = |(node, area): (&Node, &AreaInfo)| {
+        let access = if area.read_only { "read-only" } else { "read-write" };
+        let state = match node.state {
+            NodeState::Silent => "its node is silent",
+            NodeState::Up if area.trouble.is_empty() => "serving",
+            NodeState::Up => "failed",
+        };
+        vec![format!("{}:/{}", node.name, area.name), access.to_owned(), state.to_owned()]
+    };
+    let rows: Vec<Vec<String>> = areas(map).map(row).collect();
+    if rows.is_empty() { String::new() } else { format::table(&head, &rows) }
+}
+
+/// An area for programs.
+pub(super) fn area_json(area: &AreaInfo) -> serde_json::Value {
+    json!({"name": area.name, "read_only": area.read_only, "trouble": area.trouble})
 }
 
 fn target_trouble(map: &ClusterMap, target: &Target) -> Option<Trouble> {
@@ -191,6 +227,10 @@ fn show(
         .collect();
     output.line("")?;
     output.text(&format::table(&head, &rows))?;
+    let areas = area_table(map);
+    if !areas.is_empty() {
+        output.text(&format!("\n{areas}"))?;
+    }
     output.line(&format!(
         "\nvolume vz: {} files and directories, {} of {} available",
         space.inodes,
@@ -212,7 +252,8 @@ fn to_json(map: &ClusterMap, space: vazao_client::VolumeSpace, troubles: &[Troub
         .iter()
         .map(|node| {
             let roles: Vec<&str> = node.roles.iter().map(|role| role.name()).collect();
-            json!({"id": node.id.0, "name": node.name, "roles": roles, "address": node.address, "state": node_state(node), "silent_ms": node.silent_ms})
+            let areas: Vec<serde_json::Value> = node.areas.iter().map(area_json).collect();
+            json!({"areas": areas, "id": node.id.0, "name": node.name, "roles": roles, "address": node.address, "state": node_state(node), "silent_ms": node.silent_ms})
         })
         .collect();
     let targets: Vec<serde_json::Value> = map

@@ -1,5 +1,6 @@
 //! The configuration of one node, `node.toml`. Paths in it are relative to the directory it lies in.
 
+use super::areas::AreaSection;
 use crate::failure::{At, Failure, Outcome};
 use crate::logging::Form;
 use serde::{Deserialize, Serialize};
@@ -13,7 +14,7 @@ use vazao_model::Role;
 pub(crate) struct NodeConfig {
     /// Unique in the cluster.
     pub(crate) name: String,
-    /// What the node does: "meta", "data" or both.
+    /// What the node does: "meta", "data", "area" or several of them. Any node exports areas once it has some.
     pub(crate) roles: Vec<RoleName>,
     /// `host:port` to serve on; port 0 takes a free one.
     pub(crate) listen: String,
@@ -35,6 +36,12 @@ pub(crate) struct NodeConfig {
     /// Threads that serve requests; 0: as many as CPUs.
     #[serde(default)]
     pub(crate) threads: usize,
+    /// Open channels into files of areas; the next one is refused. 100,000 by default.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) channels_max: Option<usize>,
+    /// Files kept open for channels; a quarter of the process's limit by default.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) descriptors_max: Option<usize>,
     /// For the role "meta".
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) meta: Option<MetaSection>,
@@ -44,6 +51,9 @@ pub(crate) struct NodeConfig {
     /// Logs.
     #[serde(default)]
     pub(crate) log: LogSection,
+    /// Directories that are exported in place; `vazao area add` keeps its own in areas.toml.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) area: Vec<AreaSection>,
 }
 
 /// A role as the file names it.
@@ -54,6 +64,8 @@ pub(crate) enum RoleName {
     Meta,
     /// Serves data.
     Data,
+    /// Exports directories.
+    Area,
 }
 
 impl From<RoleName> for Role {
@@ -61,6 +73,7 @@ impl From<RoleName> for Role {
         match name {
             RoleName::Meta => Role::Meta,
             RoleName::Data => Role::Data,
+            RoleName::Area => Role::Area,
         }
     }
 }
@@ -133,7 +146,9 @@ impl NodeConfig {
             return Err("name is empty; give the node a name that no other one of the cluster has".to_owned());
         }
         if self.roles.is_empty() {
-            return Err("roles is empty; write roles = [\"meta\"], [\"data\"] or both".to_owned());
+            return Err(
+                "roles is empty; write roles = [\"meta\"], [\"data\"], [\"area\"] or several".to_owned()
+            );
         }
         if self.has(RoleName::Meta) && self.meta.is_none() {
             return Err("role meta needs a section [meta] with directory = \"…\"".to_owned());

@@ -1,7 +1,9 @@
 //! The daemon: opens what its roles need, serves, keeps itself known to the metadata service, and ends in order.
 
+use super::areas::Areas;
 use super::config::{NodeConfig, RoleName};
 use super::files::{Lock, Notice};
+use super::membership::{Place, Register};
 use super::metrics::{self, Observed};
 use super::router::Router;
 use crate::failure::{At, Failure, Outcome};
@@ -14,6 +16,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 use tracing::{info, warn};
+use vazao_area::AreaService;
 use vazao_disk::{Disk, RealDisk};
 use vazao_meta::{MetaOptions, MetaService};
 use vazao_meter::{Clock, Exposition};
@@ -50,6 +53,8 @@ struct Node {
     transport: Arc<TcpTransport>,
     meta: Option<Arc<MetaService>>,
     data: Option<Arc<DataService>>,
+    area: Arc<AreaService>,
+    areas: Areas,
     server: Mutex<Server>,
     /// Why the last registration failed; `None` once one succeeded.
     unregistered: Mutex<Option<String>>,
@@ -72,11 +77,14 @@ pub(crate) fn run(config: &NodeConfig, settings: &Settings) -> Outcome {
     let server = listen(config, key.clone(), Arc::clone(&router), &clock)?;
     let address = server.address();
     let advertised = config.advertise.clone().unwrap_or_else(|| address.to_string());
+    let areas = Areas::new(config.area.clone(), &settings.directory);
     let transport = TcpTransport::new(key, TransportOptions::default(), Arc::clone(&clock));
     let node = Arc::new(Node {
         name: config.name.clone(),
         meta: open_meta(config, &advertised, &clock)?,
         data: open_data(config, &advertised, &clock)?,
+        area: open_area(config, &areas, &clock)?,
+        areas,
         clock,
         transport,
         server: Mutex::new(server),
@@ -85,13 +93,14 @@ pub(crate) fn run(config: &NodeConfig, settings: &Settings) -> Outcome {
     });
     node.meta.iter().for_each(|meta| router.meta.fill(Arc::clone(meta) as Arc<dyn Service>));
     node.data.iter().for_each(|data| router.data.fill(Arc::clone(data) as Arc<dyn Service>));
+    router.area.fill(Arc::clone(&node.area) as Arc<dyn Service>);
     let metrics = config
         .metrics
         .as_deref()
         .map(|at| metrics::serve(at, config.other_port_if_taken, Arc::clone(&node) as Arc<dyn Observed>));
     let metrics = metrics.transpose()?.map(|address| address.to_string());
     info!(name = config.name, %address, "serving");
-    let threads = start_threads(&node, config, &advertised)?;
+    let threads = start_threads(&node, config, settings, &advertised)?;
     let notice_path = settings.directory.join("running.json");
     let notice = Notice { pid: std::process::id(), address: advertised, metrics };
     wait(&node, &stop, &notice, &notice_path)?;
@@ -167,6 +176,18 @@ fn open_data(
     opened.map(Some).map_err(|error| Failure::new(format!("node {}: {error}", config.name)))
 }
 
+fn open_area(config: &NodeConfig, areas: &Areas, clock: &Arc<dyn Clock>) -> Outcome<Arc<AreaService>> {
+    let defaults = vazao_area::Options::default();
+    let options = vazao_area::Options {
+        name: config.name.clone(),
+        channels_max: config.channels_max.unwrap_or(defaults.channels_max),
+        descriptors_max: config.descriptors_max.unwrap_or(defaults.descriptors_max),
+        ..defaults
+    };
+    let opened = AreaService::open(areas.load()?, options, Arc::clone(clock));
+    opened.map_err(|error| Failure::new(format!("node {}: {error}", config.name)))
+}
+
 fn disk(directory: &Path) -> Outcome<Arc<dyn Disk>> {
     std::fs::create_dir_all(directory).at(directory.display())?;
     Ok(Arc::new(RealDisk::open(directory).at(directory.display())?))
@@ -196,7 +217,12 @@ fn listen(
     })
 }
 
-fn start_threads(node: &Arc<Node>, config: &NodeConfig, advertised: &str) -> Outcome<Vec<JoinHandle<()>>> {
+fn start_threads(
+    node: &Arc<Node>,
+    config: &NodeConfig,
+    settings: &Settings,
+    advertised: &str,
+) -> Outcome<Vec<JoinHandle<()>>> {
     let mut threads = Vec::new();
     let mut start = |name: &str, work: Box<dyn FnOnce() + Send>| {
         let thread = std::thread::Builder::new().name(name.to_owned()).spawn(work);
@@ -204,14 +230,14 @@ fn start_threads(node: &Arc<Node>, config: &NodeConfig, advertised: &str) -> Out
     };
     let ticking = Arc::clone(node);
     start("tick", Box::new(move || ticking.tick()))?;
-    if node.data.is_some() {
-        let metadata = match node.meta {
-            Some(_) => vec![advertised.to_owned()],
-            None => config.metadata.clone(),
-        };
-        let registering = Arc::clone(node);
-        start("register", Box::new(move || registering.keep_registered(&metadata)))?;
-    }
+    let metadata = match node.meta {
+        Some(_) => vec![advertised.to_owned()],
+        None => config.metadata.clone(),
+    };
+    let roles = config.roles.iter().map(|role| Role::from(*role)).collect();
+    let register = Register::new(node.place(), settings.directory.clone(), advertised.to_owned(), roles);
+    let registering = Arc::clone(node);
+    start("register", Box::new(move || registering.keep_registered(register, &metadata)))?;
     Ok(threads)
 }
 
@@ -229,7 +255,17 @@ fn wait(node: &Node, stop: &Stop, notice: &Notice, path: &Path) -> Outcome {
 
 impl Node {
     fn is_ready(&self) -> bool {
-        self.data.is_none() || self.unregistered.lock().unwrap_or_else(PoisonError::into_inner).is_none()
+        let is_member_by_itself = self.place() == Place::WithMetadata;
+        is_member_by_itself || self.unregistered.lock().unwrap_or_else(PoisonError::into_inner).is_none()
+    }
+
+    /// What its registration has to say besides areas.
+    fn place(&self) -> Place {
+        match (&self.data, &self.meta) {
+            (Some(_), _) => Place::WithTargets,
+            (None, Some(_)) => Place::WithMetadata,
+            (None, None) => Place::AreasOnly,
+        }
     }
 
     fn is_stopping(&self) -> bool {
@@ -252,21 +288,23 @@ impl Node {
             if let Some(data) = &self.data {
                 data.tick();
             }
+            self.areas.refresh(&self.area);
+            self.area.tick();
             self.pause(TICK_MS);
         }
     }
 
     /// Registers, and does it again as the heartbeat, for as long as the node runs. A metadata service that does not
     /// answer is asked again and again: it may come back.
-    fn keep_registered(&self, metadata: &[String]) {
-        let Some(data) = &self.data else { return };
+    fn keep_registered(&self, mut register: Register, metadata: &[String]) {
         let mut retry_ms = RETRY_FIRST_MS;
         for address in metadata.iter().cycle() {
             if self.is_stopping() {
                 return;
             }
             let deadline_ns = self.clock.now_ns() + REGISTER_MS_MAX * 1_000_000;
-            let outcome = data.heartbeat(&*self.transport, address, deadline_ns);
+            let outcome =
+                register.once(self.data.as_deref(), &self.area, &*self.transport, address, deadline_ns);
             let trouble = outcome.err().map(|fault| format!("metadata service {address}: {fault}"));
             let failed = trouble.is_some();
             self.note_registration(address, trouble);
@@ -296,6 +334,7 @@ impl Node {
                 warn!("a thread ended by panic");
             }
         }
+        self.area.close();
         self.data.iter().for_each(|data| data.close());
         let closed = self.meta.iter().try_for_each(|meta| meta.close());
         closed.map_err(|fault| Failure::new(format!("node {}: closing: {fault}", self.name)))
@@ -311,10 +350,13 @@ impl Observed for Node {
         if let Some(data) = &self.data {
             data.expose(exposition);
         }
+        self.area.expose(exposition);
     }
 
     fn trouble(&self) -> Option<String> {
-        self.data.as_ref()?;
+        if self.place() == Place::WithMetadata {
+            return None;
+        }
         self.unregistered.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }

@@ -1,7 +1,9 @@
 //! A node: one process with the roles its configuration names.
 
+pub(crate) mod areas;
 pub(crate) mod config;
 pub(crate) mod daemon;
 pub(crate) mod files;
+mod membership;
 mod metrics;
 mod router;

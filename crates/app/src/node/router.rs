@@ -38,22 +38,26 @@ pub(crate) struct Router {
     pub(crate) meta: Slot,
     /// Serves methods 0x02xx.
     pub(crate) data: Slot,
+    /// Serves methods 0x03xx; every node may export areas.
+    pub(crate) area: Slot,
 }
 
 impl Router {
     /// A router for the roles that will come.
     pub(crate) fn new(meta: bool, data: bool) -> Router {
         let slot = |expected| Slot { expected, service: OnceLock::new() };
-        Router { meta: slot(meta), data: slot(data) }
+        Router { meta: slot(meta), data: slot(data), area: slot(true) }
     }
 
     fn service(&self, method: Method) -> Result<&Arc<dyn Service>, Fault> {
         match method.number() >> 8 {
             0x01 => self.meta.service("metadata"),
             0x02 => self.data.service("data"),
+            0x03 => self.area.service("area"),
             // Any role answers what belongs to none.
             _ if self.meta.expected => self.meta.service("metadata"),
-            _ => self.data.service("data"),
+            _ if self.data.expected => self.data.service("data"),
+            _ => self.area.service("area"),
         }
     }
 }
@@ -67,7 +71,7 @@ impl Service for Router {
     }
 
     fn flush(&self) -> Result<(), Fault> {
-        let services = [&self.meta, &self.data].into_iter().filter_map(|slot| slot.service.get());
+        let services = [&self.meta, &self.data, &self.area].into_iter().filter_map(|slot| slot.service.get());
         services.into_iter().try_for_each(|service| service.flush())
     }
 }
@@ -124,6 +128,9 @@ mod tests {
         assert_eq!(ask(&router, Method::Lookup), Ok(b"meta".to_vec()));
         assert_eq!(ask(&router, Method::ListObjects), Ok(b"data".to_vec()));
         assert_eq!(ask(&router, Method::Ping), Ok(b"meta".to_vec()));
+        assert_eq!(ask(&router, Method::AreaStat), Err(Code::Unavailable));
+        router.area.fill(Arc::new(Named("area")));
+        assert_eq!(ask(&router, Method::AreaStat), Ok(b"area".to_vec()));
     }
 
     #[test]

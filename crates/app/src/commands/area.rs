@@ -1,0 +1,237 @@
+//! `vazao area`: which directories of a node are exported. To change that one needs the node's own files; the network
+//! key is not enough.
+
+use super::status::{area_json, area_table, areas};
+use crate::cli::Results;
+use crate::cluster::directory::{ClusterDirectory, META_NAME};
+use crate::context::Context;
+use crate::failure::{At, Failure, Outcome};
+use crate::node::areas::{AreaSection, AreasFile};
+use crate::node::config::NodeConfig;
+use crate::node::files::Lock;
+use crate::output::Output;
+use clap::{Args, Subcommand};
+use serde_json::json;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use vazao_client::{Client, Config};
+use vazao_meter::Clock;
+
+/// A running node looks at its areas once a second.
+const EFFECT_MS_MAX: u64 = 5_000;
+
+/// How often one looks whether it has.
+const POLL: Duration = Duration::from_millis(50);
+
+/// Arguments of `vazao area`.
+#[derive(Debug, Args)]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Debug, Subcommand)]
+enum What {
+    /// Export a directory of this machine under a name
+    #[command(
+        after_help = "Examples:\n  vazao area add data /srv/data --node-config /etc/vazao/node.toml\n  vazao area add data ~/data --read-only --dir /tmp/v\n\nFrom then on NODE:/data/… names what is in it. A running node notices within a second."
+    )]
+    Add {
+        /// Its name in NODE:/NAME/path
+        name: String,
+        /// The directory
+        directory: PathBuf,
+        /// Nothing in it can be changed through the node
+        #[arg(long)]
+        read_only: bool,
+        #[command(flatten)]
+        node: OfNode,
+    },
+    /// Export a directory no longer; it stays as it is
+    #[command(after_help = "Example:\n  vazao area remove data --node-config /etc/vazao/node.toml")]
+    Remove {
+        /// Its name
+        name: String,
+        #[command(flatten)]
+        node: OfNode,
+    },
+    /// List what the nodes of the cluster export
+    #[command(after_help = "Examples:\n  vazao area list\n  vazao area list --json | jq .area")]
+    List {
+        #[command(flatten)]
+        results: Results,
+    },
+}
+
+/// Which node, by its files.
+#[derive(Debug, Args)]
+struct OfNode {
+    /// The node's configuration
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["dir", "node"])]
+    node_config: Option<PathBuf>,
+    /// The directory of a cluster that `vazao up` made
+    #[arg(long, value_name = "DIR", required_unless_present = "node_config")]
+    dir: Option<PathBuf>,
+    /// With --dir: which of its nodes [default: its first data server]
+    #[arg(long, value_name = "NAME")]
+    node: Option<String>,
+}
+
+/// A node's files.
+struct NodeFiles {
+    name: String,
+    directory: PathBuf,
+    config: NodeConfig,
+    /// For asking the node whether it has noticed, where a client.toml is at hand.
+    client_file: Option<PathBuf>,
+}
+
+/// Does it.
+pub(crate) fn run(context: &Context, arguments: Arguments) -> Outcome {
+    match arguments.what {
+        What::Add { name, directory, read_only, node } => add(&node.find()?, name, &directory, read_only),
+        What::Remove { name, node } => remove(&node.find()?, &name),
+        What::List { results } => list(context, results),
+    }
+}
+
+impl OfNode {
+    fn find(&self) -> Outcome<NodeFiles> {
+        if let Some(file) = &self.node_config {
+            let config = NodeConfig::load(file)?;
+            let file = std::path::absolute(file).at(file.display())?;
+            let directory = file.parent().unwrap_or(Path::new("/")).to_owned();
+            return Ok(NodeFiles { name: config.name.clone(), directory, config, client_file: None });
+        }
+        let Some(root) = &self.dir else {
+            return Err(Failure::usage("which node? Give --node-config FILE or --dir DIR"));
+        };
+        let cluster = ClusterDirectory::open(root)?;
+        let nodes = cluster.nodes()?;
+        let is_meant = |name: &str| match &self.node {
+            Some(wanted) => name == wanted,
+            None => name != META_NAME,
+        };
+        let Some(node) = nodes.iter().find(|node| is_meant(&node.name)) else {
+            let names: Vec<&str> = nodes.iter().map(|node| node.name.as_str()).collect();
+            let wanted = self.node.as_deref().unwrap_or("a data server");
+            return Err(Failure::new(format!(
+                "{}: has no node {wanted}; there are {}",
+                root.display(),
+                names.join(", ")
+            )));
+        };
+        let config = NodeConfig::load(&node.config_file())?;
+        let client_file = node.process()?.is_some().then(|| cluster.client_file());
+        Ok(NodeFiles { name: node.name.clone(), directory: node.directory.clone(), config, client_file })
+    }
+}
+
+impl NodeFiles {
+    /// Changes areas.toml; two of us at once take turns.
+    fn change(&self, change: impl FnOnce(&mut Vec<AreaSection>) -> Outcome) -> Outcome {
+        let lock = self.directory.join("areas.lock");
+        let clock = vazao_meter::SystemClock;
+        let deadline_ns = clock.now_ns() + EFFECT_MS_MAX * 1_000_000;
+        let _lock = loop {
+            match Lock::take(&lock)? {
+                Some(lock) => break lock,
+                None if clock.now_ns() > deadline_ns => {
+                    return Err(Failure::new(format!("{}: held by another `vazao area`", lock.display())));
+                }
+                None => clock.sleep(POLL),
+            }
+        };
+        let mut file = AreasFile::load(&self.directory)?;
+        change(&mut file.area)?;
+        file.save(&self.directory)
+    }
+
+    /// Waits until the running node exports the area, or does no more.
+    fn wait(&self, name: &str, is_exported: bool) -> Outcome {
+        let Some(file) = &self.client_file else { return Ok(()) };
+        let client = Client::connect(&Config::load(file)?)?;
+        let clock = vazao_meter::SystemClock;
+        let deadline_ns = clock.now_ns() + EFFECT_MS_MAX * 1_000_000;
+        loop {
+            let areas = client.areas(&self.name)?;
+            if areas.iter().any(|area| area.name == name) == is_exported {
+                client.close()?;
+                return Ok(());
+            }
+            if clock.now_ns() > deadline_ns {
+                return Err(Failure::new(format!(
+                    "node {} runs and has not taken over {}; its log says why",
+                    self.name,
+                    AreasFile::path(&self.directory).display()
+                )));
+            }
+            clock.sleep(POLL);
+        }
+    }
+}
+
+fn add(node: &NodeFiles, name: String, directory: &Path, read_only: bool) -> Outcome {
+    vazao_area::check_name(&name).map_err(Failure::usage)?;
+    let path = std::fs::canonicalize(directory).at(directory.display())?;
+    if !path.is_dir() {
+        return Err(Failure::new(format!("{}: not a directory; an area is one", path.display())));
+    }
+    let fixed = node.config.area.iter().any(|area| area.name == name);
+    let section = AreaSection { name: name.clone(), path: path.clone(), read_only };
+    node.change(|areas| {
+        if fixed || areas.iter().any(|area| area.name == name) {
+            return Err(Failure::new(format!(
+                "node {} has an area {name} already; `vazao area remove {name}` first, or choose another name",
+                node.name
+            )));
+        }
+        areas.push(section);
+        Ok(())
+    })?;
+    node.wait(&name, true)?;
+    let access = if read_only { ", read-only" } else { "" };
+    println!("{}:/{name} is {}{access}", node.name, path.display());
+    Ok(())
+}
+
+fn remove(node: &NodeFiles, name: &str) -> Outcome {
+    if node.config.area.iter().any(|area| area.name == name) {
+        return Err(Failure::new(format!(
+            "area {name} of node {} is in its node.toml: take it out there and restart the node",
+            node.name
+        )));
+    }
+    node.change(|areas| {
+        let before = areas.len();
+        areas.retain(|area| area.name != name);
+        if areas.len() == before {
+            let names: Vec<&str> = areas.iter().map(|area| area.name.as_str()).collect();
+            let there = if names.is_empty() { "it has none".to_owned() } else { names.join(", ") };
+            return Err(Failure::new(format!("node {} has no area {name}: {there}", node.name)));
+        }
+        Ok(())
+    })?;
+    node.wait(name, false)?;
+    println!("{}:/{name} is not exported any more", node.name);
+    Ok(())
+}
+
+fn list(context: &Context, results: Results) -> Outcome {
+    let client = context.client()?;
+    let map = client.refresh_map()?;
+    client.close()?;
+    let mut output = Output::new(results.json);
+    if output.json {
+        for (node, area) in areas(&map) {
+            output.value(&json!({"node": node.name, "area": area_json(area)}))?;
+        }
+        return output.finish();
+    }
+    let table = area_table(&map);
+    if table.is_empty() {
+        output.line("no areas; `vazao area add NAME DIR` on a node's machine exports one")?;
+    }
+    output.text(&table)?;
+    output.finish()
+}
