@@ -11,8 +11,8 @@ use vazao_disk::{Disk, DiskFile, Open};
 const PREFIX: &str = "log-";
 
 /// The file is filled with zeros this far ahead of its records. A sync then changes blocks that are there, and not the
-/// file's length: it waits for the records alone, and not for the inode, the block map or the journal of the file system
-/// below, which others keep busy (docs/performance.md).
+/// file's length: it waits for the records alone, and not for the inode, the block map or the journal of the file
+/// system below, which others keep busy (docs/performance.md).
 const FILL_BYTES: u64 = 256 * 1024;
 
 /// The file whose first record may be that of `first`.

@@ -43,8 +43,8 @@ const LOG_BYTES_MAX: u64 = 32 << 20;
 /// Commits wait for the checkpoint when the overlay has grown to this many times its limit.
 const OVERLAY_PRESSURE: usize = 2;
 
-/// Where the last sync took no longer than this, `flush` syncs by itself for a single waiting answer: waking the syncer and
-/// being woken by it takes as long as such a sync.
+/// Where the last sync took no longer than this, `flush` syncs by itself for a single waiting answer: waking the syncer
+/// and being woken by it is a tenth of a whole fsync. A slower disk would hold up the other requests of the loop.
 const SYNC_AT_ONCE_NS_MAX: u64 = 300_000;
 
 const NO_PANIC: &str = "no code panics while it holds this lock";
