@@ -112,7 +112,7 @@ fn main() {
     let seconds = arguments.next().unwrap_or(2) as u64;
     let directory = tempfile::tempdir().expect("a temporary directory");
     let path = directory.path().join("file");
-    let block: Vec<u8> = (0..MIB).map(|i| (i * 31 >> 3) as u8).collect();
+    let block: Vec<u8> = (0..MIB).map(|i| ((i * 31) >> 3) as u8).collect();
     let file = std::fs::File::create_new(&path).expect("made");
     (0..size_mib).for_each(|i| file.write_all_at(&block, (i * MIB) as u64).expect("written"));
     let size = (size_mib * MIB) as u64;
