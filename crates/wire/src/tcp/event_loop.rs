@@ -8,12 +8,14 @@ use crate::frame::{HEADER_BYTES, Header, METHOD_HELLO, flags};
 use crate::service::Fault;
 use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
+use rustix::net::sockopt;
 use std::collections::HashMap;
 use std::io::{self, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 use tracing::{debug, info, warn};
 use vazao_meter::Cause;
 use vazao_model::Code;
@@ -22,8 +24,8 @@ use vazao_model::limits::{CONNECTIONS_MAX, DEADLINE_MS_DEFAULT, HELLO_MS_MAX};
 /// Received bytes that are handled between two flushes of one connection: four of the usual 256 KiB writes.
 const SCRATCH_BYTES: usize = 1 << 20;
 
-/// A connection with more unsent bytes than this is not read from until it has drained.
-const UNSENT_BYTES_MAX: usize = 2 << 20;
+/// A peer that takes none of its answers for this long is gone.
+const UNSENT_MS_MAX: u32 = 2 * DEADLINE_MS_DEFAULT;
 
 /// Connections whose peers owe bytes are looked at this often.
 const SWEEP_NS: u64 = 1_000_000_000;
@@ -97,7 +99,7 @@ impl EventLoop {
             self.shared.metrics.accounts.charge(Cause::Compute, round_ended_ns.saturating_sub(started_ns));
         }
         self.connections.values_mut().for_each(|connection| {
-            let _ = connection.send(&mut self.stack, &self.shared.metrics);
+            let _ = connection.send(&mut self.stack, &self.shared.metrics, round_ended_ns);
         });
     }
 
@@ -117,7 +119,7 @@ impl EventLoop {
         {
             self.distrust(&fault);
         }
-        self.send_answers();
+        self.send_answers(started_ns);
         if started_ns.saturating_sub(self.swept_ns) > SWEEP_NS {
             self.sweep(started_ns);
         }
@@ -138,7 +140,7 @@ impl EventLoop {
                     // Out of descriptors or memory. The connection stays in the backlog; a pause keeps the loop from
                     // spinning.
                     warn!(%error, "cannot accept a connection; is the limit of open files too low?");
-                    self.shared.clock.sleep(std::time::Duration::from_millis(10));
+                    self.shared.clock.sleep(Duration::from_millis(10));
                     return;
                 }
             }
@@ -169,7 +171,7 @@ impl EventLoop {
             refuse_overloaded(&stream);
             return;
         }
-        let prepared = stream.set_nonblocking(true).and_then(|()| stream.set_nodelay(true));
+        let prepared = prepare(&stream);
         let id = self.next_id;
         let served = Served::new(id, stream, started_ns);
         let added = prepared.and_then(|()| {
@@ -211,7 +213,7 @@ impl EventLoop {
                 Ok(received) => self.shared.metrics.received_bytes.add(received as u64),
                 Err(close) => return self.drop_connection(served, &close),
             }
-            if served.unsent_bytes() > 0 {
+            if served.unsent_bytes() > 0 || !served.listens() {
                 self.answered.push(id);
             }
         }
@@ -240,53 +242,81 @@ impl EventLoop {
         }
     }
 
-    fn send_answers(&mut self) {
+    fn send_answers(&mut self, started_ns: u64) {
         let mut answered = std::mem::take(&mut self.answered);
-        for id in answered.drain(..) {
-            let Some(served) = self.connections.get_mut(&id) else { continue };
-            let sent = served
-                .send(&mut self.stack, &self.shared.metrics)
-                .and_then(|()| watch(&self.epoll, served).map_err(|_| Close::Gone));
-            if let Err(close) = sent
-                && let Some(served) = self.connections.remove(&id)
-            {
-                self.drop_connection(served, &close);
+        while !answered.is_empty() {
+            for id in answered.drain(..) {
+                self.send_to(id, started_ns);
             }
+            // Sending may have made room for requests that were held back; their answers are sent in the next turn.
+            std::mem::swap(&mut answered, &mut self.answered);
         }
         self.answered = answered;
     }
 
-    /// Closes connections whose peers have owed the rest of a handshake or a frame for too long.
+    fn send_to(&mut self, id: u64, started_ns: u64) {
+        let Some(mut served) = self.connections.remove(&id) else { return };
+        let mut requests = 0;
+        let outcome = served.send(&mut self.stack, &self.shared.metrics, started_ns).and_then(|()| {
+            if served.can_resume() {
+                self.answered.push(id);
+                served.resume(&mut self.surroundings(started_ns, &mut requests))?;
+                self.shared.service.flush().map_err(Close::Withheld)?;
+            }
+            watch(&self.epoll, &mut served).map_err(|_| Close::Gone)
+        });
+        self.shared.metrics.requests.add(requests);
+        match outcome {
+            Ok(()) => drop(self.connections.insert(id, served)),
+            Err(close) => self.drop_connection(served, &close),
+        }
+    }
+
+    /// Closes connections whose peers have owed the rest of a handshake or a frame, or not taken their answers, for too
+    /// long.
     fn sweep(&mut self, now_ns: u64) {
         self.swept_ns = now_ns;
         let limit_ns = |served: &Served| {
             let limit_ms = if served.in_handshake() { HELLO_MS_MAX } else { DEADLINE_MS_DEFAULT };
             u64::from(limit_ms) * 1_000_000
         };
-        let late: Vec<u64> = (self.connections.values())
-            .filter(|served| served.owes() && now_ns.saturating_sub(served.since_ns) > limit_ns(served))
-            .map(|served| served.id)
-            .collect();
+        let is_late = |served: &Served| {
+            let owes = served.owes() && now_ns.saturating_sub(served.since_ns) > limit_ns(served);
+            let unsent_ns = now_ns.saturating_sub(served.sent_ns);
+            owes || served.unsent_bytes() > 0 && unsent_ns > u64::from(UNSENT_MS_MAX) * 1_000_000
+        };
+        let late: Vec<u64> =
+            self.connections.values().filter(|served| is_late(served)).map(|served| served.id).collect();
         for id in late {
             if let Some(served) = self.connections.remove(&id) {
-                let fault = Fault::new(Code::Timeout, "the peer left a handshake or a frame unfinished");
+                let fault =
+                    Fault::new(Code::Timeout, "the peer left a handshake, a frame or its answers unfinished");
                 self.drop_connection(served, &Close::Refused(fault));
             }
         }
     }
 }
 
-/// Asks epoll for what the connection waits for now: room to send, and bytes unless too many answers are unsent.
+/// Asks epoll for what the connection waits for now: room to send, and bytes unless too many answers are owed.
 fn watch(epoll: &OwnedFd, served: &mut Served) -> io::Result<()> {
-    let awaits_room = served.unsent_bytes() > 0;
-    if awaits_room == served.awaits_room && !awaits_room {
+    let mut flags = epoll::EventFlags::empty();
+    flags.set(epoll::EventFlags::OUT, served.unsent_bytes() > 0);
+    flags.set(epoll::EventFlags::IN, served.listens());
+    if flags == served.watched {
         return Ok(());
     }
-    served.awaits_room = awaits_room;
-    let mut flags = epoll::EventFlags::empty();
-    flags.set(epoll::EventFlags::OUT, awaits_room);
-    flags.set(epoll::EventFlags::IN, served.unsent_bytes() <= UNSENT_BYTES_MAX);
+    served.watched = flags;
     Ok(epoll::modify(epoll, &*served, epoll::EventData::new_u64(served.id), flags)?)
+}
+
+/// A peer whose machine died without a word is noticed by the kernel's probes, after two minutes.
+fn prepare(stream: &TcpStream) -> io::Result<()> {
+    stream.set_nonblocking(true)?;
+    stream.set_nodelay(true)?;
+    sockopt::set_socket_keepalive(stream, true)?;
+    sockopt::set_tcp_keepidle(stream, Duration::from_secs(60))?;
+    sockopt::set_tcp_keepintvl(stream, Duration::from_secs(10))?;
+    Ok(sockopt::set_tcp_keepcnt(stream, 6)?)
 }
 
 fn refuse_overloaded(mut stream: &TcpStream) {

@@ -51,7 +51,14 @@ impl std::fmt::Debug for TcpTransport {
 /// The connections to one server.
 struct Peer {
     address: String,
-    links: Vec<Mutex<Option<Arc<Link>>>>,
+    links: Vec<Mutex<Place>>,
+}
+
+/// One connection of a peer, or how the last attempt at it ended.
+#[derive(Default)]
+struct Place {
+    link: Option<Arc<Link>>,
+    failed: Option<(u64, Fault)>,
 }
 
 /// A small number for each thread, so that it keeps to one connection of each server.
@@ -97,14 +104,24 @@ impl TcpTransport {
     }
 
     fn link(&self, peer: &Peer, deadline_ns: u64) -> Result<Arc<Link>, Fault> {
+        let asked_ns = self.clock.now_ns();
         let mut place = locked(&peer.links[thread_number() % peer.links.len()]);
-        if let Some(link) = place.as_ref().filter(|link| link.is_usable()) {
+        if let Some(link) = place.link.as_ref().filter(|link| link.is_usable()) {
             return Ok(Arc::clone(link));
         }
-        *place = None;
-        let link = Arc::new(self.connect(&peer.address, deadline_ns)?);
-        *place = Some(Arc::clone(&link));
-        Ok(link)
+        // An attempt that failed while this thread waited for its turn stands for its own: else the threads of a crowd
+        // would wait for one time-out after the other, far beyond their deadlines.
+        if let Some((_, fault)) = place.failed.as_ref().filter(|(failed_ns, _)| *failed_ns > asked_ns) {
+            return Err(fault.clone());
+        }
+        place.link = None;
+        match self.connect(&peer.address, deadline_ns) {
+            Ok(link) => Ok(Arc::clone(place.link.insert(Arc::new(link)))),
+            Err(fault) => {
+                place.failed = Some((self.clock.now_ns(), fault.clone()));
+                Err(fault)
+            }
+        }
     }
 
     fn connect(&self, address: &str, deadline_ns: u64) -> Result<Link, Fault> {

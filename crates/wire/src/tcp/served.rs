@@ -11,6 +11,7 @@ use crate::operation::Method;
 use crate::proto;
 use crate::service::{Answer, Deferred, Fault, Request, Responder, Service};
 use prost::Message;
+use rustix::event::epoll::EventFlags;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags};
 use std::collections::HashMap;
@@ -19,7 +20,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use vazao_meter::Clock;
 use vazao_model::Code;
-use vazao_model::limits::{DEADLINE_MS_MAX, REQUESTS_IN_FLIGHT_MAX};
+use vazao_model::limits::DEADLINE_MS_MAX;
 
 /// Why a connection is closed.
 #[derive(Debug)]
@@ -31,6 +32,12 @@ pub(super) enum Close {
     /// The service could not keep what it answered, so its answers are not sent.
     Withheld(Fault),
 }
+
+/// A connection with more unsent bytes than this is neither read from nor worked for until it has drained.
+const UNSENT_BYTES_MAX: usize = 2 << 20;
+
+/// The same for answers that come later: each may bring an attachment.
+const DEFERRED_MAX: usize = 64;
 
 /// Answers of a batch are sent before its end once they are this long, while they are still in the cache: one or more
 /// of the usual reads.
@@ -66,13 +73,17 @@ pub(super) struct Served {
     pub(super) peer: String,
     /// When the handshake or the present half frame began.
     pub(super) since_ns: u64,
-    /// Whether the loop waits for room to send.
-    pub(super) awaits_room: bool,
+    /// What epoll waits for on its behalf.
+    pub(super) watched: EventFlags,
     stream: TcpStream,
     phase: Phase,
-    /// A frame of which only the beginning has arrived; its length is `filled`.
+    /// When bytes last left.
+    pub(super) sent_ns: u64,
+    /// A frame of which only the beginning has arrived, or frames that are held back; `filled` bytes of it count.
     partial: Vec<u8>,
     filled: usize,
+    /// True while complete frames are held back because their answers would pile up.
+    holds: bool,
     outbound: Outbound,
     deferred: HashMap<u64, Awaited>,
 }
@@ -84,11 +95,13 @@ impl Served {
             id,
             peer,
             since_ns: now_ns,
-            awaits_room: false,
+            watched: EventFlags::IN,
             stream,
             phase: Phase::Hello,
+            sent_ns: now_ns,
             partial: Vec::new(),
             filled: 0,
+            holds: false,
             outbound: Outbound::default(),
             deferred: HashMap::new(),
         }
@@ -109,12 +122,41 @@ impl Served {
         self.outbound.len()
     }
 
+    /// True while so much waits to be sent or finished that no further request is handled.
+    fn is_laden(&self) -> bool {
+        self.outbound.len() > UNSENT_BYTES_MAX || self.deferred.len() >= DEFERRED_MAX
+    }
+
+    /// True when bytes of the peer are welcome.
+    pub(super) fn listens(&self) -> bool {
+        !self.holds && !self.is_laden()
+    }
+
+    /// True when requests were held back and can go on now.
+    pub(super) fn can_resume(&self) -> bool {
+        self.holds && !self.is_laden()
+    }
+
+    /// Handles what was held back.
+    pub(super) fn resume(&mut self, around: &mut Surroundings<'_>) -> Result<(), Close> {
+        let held = std::mem::take(&mut self.partial);
+        let filled = std::mem::take(&mut self.filled);
+        self.holds = false;
+        let used = self.handle_frames(&held[..filled], around)?;
+        self.keep_rest(&held[used..filled], around);
+        around.stack.put(held);
+        Ok(())
+    }
+
     /// Receives what is there, once, and handles every complete frame in it. Returns the number of bytes received.
     pub(super) fn receive(
         &mut self,
         scratch: &mut [u8],
         around: &mut Surroundings<'_>,
     ) -> Result<usize, Close> {
+        if self.holds {
+            return Ok(0);
+        }
         if self.filled >= HEADER_BYTES {
             return self.receive_rest(around);
         }
@@ -124,6 +166,9 @@ impl Served {
         self.filled = 0;
         let available = &scratch[..before + received];
         let used = self.handle_frames(available, around)?;
+        if !self.in_handshake() && (used > 0 || before == 0) {
+            self.since_ns = around.started_ns;
+        }
         self.keep_rest(&available[used..], around);
         Ok(received)
     }
@@ -153,19 +198,23 @@ impl Served {
             return;
         }
         let total = Header::peek(rest).ok().flatten().map_or(HEADER_BYTES, |h| h.frame_bytes());
-        if self.partial.len() < total {
+        let length = total.max(rest.len());
+        if self.partial.len() < length {
             around.stack.put(std::mem::take(&mut self.partial));
-            self.partial = around.stack.take(total);
+            self.partial = around.stack.take(length);
         }
         self.partial[..rest.len()].copy_from_slice(rest);
         self.filled = rest.len();
-        self.since_ns = around.started_ns;
+        self.holds = rest.len() >= total;
     }
 
-    /// Handles the complete frames at the start of `bytes`; returns how many bytes they were.
+    /// Handles the complete frames at the start of `bytes`, as far as their answers can be sent; returns how many bytes
+    /// they were.
     fn handle_frames(&mut self, bytes: &[u8], around: &mut Surroundings<'_>) -> Result<usize, Close> {
         let mut used = 0;
-        while let Some(header) = Header::peek(&bytes[used..]).map_err(|e| self.refuse_frame(e, around))? {
+        while !self.is_laden()
+            && let Some(header) = Header::peek(&bytes[used..]).map_err(|e| self.refuse_frame(e, around))?
+        {
             if !matches!(self.phase, Phase::Ready) && header.body_bytes() > HELLO_BYTES_MAX {
                 let fault = Fault::new(Code::Unauthenticated, "a request before the handshake");
                 return Err(self.refuse_with(fault, around));
@@ -175,7 +224,7 @@ impl Served {
             used += header.frame_bytes();
             if self.outbound.len() >= SEND_BYTES {
                 around.service.flush().map_err(Close::Withheld)?;
-                self.send(around.stack, around.metrics)?;
+                self.send(around.stack, around.metrics, around.started_ns)?;
             }
         }
         Ok(used)
@@ -242,10 +291,6 @@ impl Served {
             self.cancel(header.request_id, around);
             return Ok(());
         }
-        if self.deferred.len() >= REQUESTS_IN_FLIGHT_MAX as usize {
-            return Err(self
-                .refuse_with(Fault::new(Code::BadRequest, "more requests in flight than granted"), around));
-        }
         *around.requests += 1;
         let Some(method) = Method::from_number(header.method) else {
             let detail = format!("method {:#06x} is not known here; is the peer newer?", header.method);
@@ -309,10 +354,14 @@ impl Served {
         self.outbound.frame(around.stack, &header, message).copy_from_slice(attachment);
     }
 
-    /// Tells the peer why before the connection is closed.
+    /// Tells the peer why before the connection is closed. What was answered before goes along, so it has to be kept
+    /// first; if it cannot be, nothing is sent.
     fn refuse_with(&mut self, fault: Fault, around: &mut Surroundings<'_>) -> Close {
+        if let Err(withheld) = around.service.flush() {
+            return Close::Withheld(withheld);
+        }
         self.answer(METHOD_HELLO, 0, around.started_ns, &Err(fault.clone()), around);
-        let _ = self.send(around.stack, around.metrics);
+        let _ = self.send(around.stack, around.metrics, around.started_ns);
         Close::Refused(fault)
     }
 
@@ -322,7 +371,7 @@ impl Served {
     }
 
     /// Sends as much as the socket takes.
-    pub(super) fn send(&mut self, stack: &mut Stack, metrics: &Metrics) -> Result<(), Close> {
+    pub(super) fn send(&mut self, stack: &mut Stack, metrics: &Metrics, now_ns: u64) -> Result<(), Close> {
         while self.outbound.len() > 0 {
             match rustix::net::send(
                 &self.stream,
@@ -331,6 +380,7 @@ impl Served {
             ) {
                 Ok(sent) => {
                     metrics.sent_bytes.add(sent as u64);
+                    self.sent_ns = now_ns;
                     self.outbound.advance(sent, stack);
                 }
                 Err(Errno::AGAIN) => break,

@@ -2,6 +2,7 @@
 
 use super::{Server, ServerOptions, TcpTransport, TransportOptions};
 use crate::frame::{Header, METHOD_HELLO};
+use crate::hello::ClientHandshake;
 use crate::key::ClusterKey;
 use crate::operation::{Method, op};
 use crate::proto;
@@ -21,6 +22,7 @@ use vazao_model::Code;
 #[derive(Default)]
 struct Echo {
     flushes: AtomicU64,
+    reads: AtomicU64,
 }
 
 fn pattern(length: usize, seed: u64) -> Vec<u8> {
@@ -32,6 +34,7 @@ impl Service for Echo {
         match request.method {
             Method::Ping => responder.reply(&[]),
             Method::Read => {
+                self.reads.fetch_add(1, Ordering::Relaxed);
                 let read = proto::ReadRequest::decode(request.message).expect("the test sends good messages");
                 if read.offset == 13 {
                     let deferred = responder.defer();
@@ -64,8 +67,70 @@ impl Service for Echo {
 }
 
 fn serve(key: &ClusterKey) -> Server {
+    serve_echo(key, Arc::new(Echo::default()))
+}
+
+fn serve_echo(key: &ClusterKey, echo: Arc<Echo>) -> Server {
     let options = ServerOptions { threads: 2, key: key.clone(), name: "echo".to_owned() };
-    Server::start("127.0.0.1:0", Arc::new(Echo::default()), options, Arc::new(SystemClock)).expect("loopback")
+    Server::start("127.0.0.1:0", echo, options, Arc::new(SystemClock)).expect("loopback")
+}
+
+/// Reads one frame from a blocking stream.
+fn next_frame(stream: &mut TcpStream) -> (Header, Vec<u8>) {
+    let mut head = [0; 32];
+    stream.read_exact(&mut head).expect("a header");
+    let header = Header::decode(&head).expect("a good header");
+    let mut body = vec![0; header.body_bytes()];
+    stream.read_exact(&mut body).expect("a body");
+    (header, body)
+}
+
+/// A stream that has proved the key.
+fn shake_hands(address: &str, key: &ClusterKey) -> TcpStream {
+    let mut stream = TcpStream::connect(address).expect("connects");
+    stream.set_read_timeout(Some(Duration::from_secs(20))).expect("set");
+    let send = |stream: &mut TcpStream, message: &[u8]| {
+        let header =
+            Header { method: METHOD_HELLO, message_bytes: message.len() as u32, ..Header::default() };
+        stream.write_all(&header.encode()).expect("sent");
+        stream.write_all(message).expect("sent");
+    };
+    let (handshake, hello) = ClientHandshake::begin(vec![1; 32]);
+    send(&mut stream, &hello);
+    let (_, answer) = next_frame(&mut stream);
+    let (_, proof) = handshake.finish(key, &answer).expect("the right key");
+    send(&mut stream, &proof);
+    assert!(!next_frame(&mut stream).0.has(crate::frame::flags::ERROR));
+    stream
+}
+
+/// 28 kB of requests made a server hold 2 GB of answers that nobody fetched.
+#[test]
+fn a_peer_that_fetches_no_answers_gets_no_more_work_done_and_loses_nothing() {
+    const REQUESTS: u64 = 200;
+    let key = ClusterKey::generate().expect("randomness");
+    let echo = Arc::new(Echo::default());
+    let server = serve_echo(&key, Arc::clone(&echo));
+    let mut stream = shake_hands(&server.address().to_string(), &key);
+    let message = read(5, 4 << 20).encode_to_vec();
+    for request_id in 0..REQUESTS {
+        let header = Header {
+            method: Method::Read.number(),
+            request_id,
+            message_bytes: message.len() as u32,
+            time: 60_000,
+            ..Header::default()
+        };
+        stream.write_all(&[&header.encode()[..], &message].concat()).expect("sent");
+    }
+    SystemClock.sleep(Duration::from_millis(300));
+    let handled = echo.reads.load(Ordering::Relaxed);
+    assert!(handled < 20, "{handled} answers of 4 MiB are held for a peer that fetches none");
+    for request_id in 0..REQUESTS {
+        let (header, body) = next_frame(&mut stream);
+        assert_eq!((header.request_id, body.len()), (request_id, 4 << 20));
+    }
+    assert_eq!(echo.reads.load(Ordering::Relaxed), REQUESTS);
 }
 
 fn transport(key: &ClusterKey) -> Arc<TcpTransport> {
