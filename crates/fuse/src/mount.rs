@@ -303,10 +303,13 @@ pub fn unmount(mountpoint: &Path) -> Result<(), MountError> {
         Some(mounted) if mounted.file_system != FILE_SYSTEM_TYPE => {
             Err(MountError::OtherFileSystem(path, mounted.file_system))
         }
-        Some(_) => {
-            let dead = matches!(mountpoint::state(&path), Ok(State::Dead));
-            attach::detach(&path, dead)
-        }
+        // Only a busy one is looked at: a look waits for servers, and these may be why it is to be unmounted.
+        Some(_) => match attach::detach(&path, false) {
+            Err(MountError::Busy(_)) if matches!(mountpoint::state(&path), Ok(State::Dead)) => {
+                attach::detach(&path, true)
+            }
+            outcome => outcome,
+        },
     }
 }
 

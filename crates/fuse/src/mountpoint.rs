@@ -32,12 +32,15 @@ pub(crate) enum State {
     Free,
 }
 
-/// The path without links and dots, found without touching the last component: that may be a dead mount.
+/// The path without links and dots. What is mounted there is not touched: its servers may be gone.
 pub(crate) fn canonical(mountpoint: &Path) -> io::Result<PathBuf> {
     let absolute = std::path::absolute(mountpoint)?;
     match (absolute.parent(), absolute.file_name()) {
         (Some(parent), Some(name)) => {
             let straight = parent.canonicalize()?.join(name);
+            if find(&straight)?.is_some() {
+                return Ok(straight);
+            }
             // A link to a live directory is followed as mount(8) does.
             Ok(straight.canonicalize().unwrap_or(straight))
         }
