@@ -29,6 +29,14 @@ impl Failure {
         Failure::Usage(message.into())
     }
 
+    /// The same of a thing by another name: `ours` in the message becomes `theirs`.
+    pub(crate) fn renamed(self, ours: &str, theirs: &str) -> Failure {
+        match self {
+            Failure::Failed(message) => Failure::Failed(message.replace(ours, theirs)),
+            other => other,
+        }
+    }
+
     /// The exit code of the process.
     pub(crate) fn exit_code(&self) -> u8 {
         match self {

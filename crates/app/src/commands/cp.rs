@@ -23,7 +23,7 @@ use vazao_model::FileKind;
 /// Arguments of `vazao cp`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  vazao cp big.iso vz:/images/\n  vazao cp -r ~/data vz:/backup\n  vazao cp -rp vz:/backup/data /restore\n  vazao cp --json vz:/a vz:/b\n\nA file appears under its name only when it is whole: an interrupted copy leaves nothing, or what was there before."
+    after_help = "Examples:\n  vazao cp big.iso vz:/images/\n  vazao cp -r ~/data vz:/backup\n  vazao cp -rp vz:/backup/data /restore\n  vazao cp --json vz:/a vz:/b\n\nA file appears under its name only when it is whole: an interrupted copy leaves nothing, or what was there before.\nA file in the place of another takes over its permissions, and its owner where you may give it; hard links to the\nfile that was there keep the old contents. A symbolic link is followed to the file it leads to; into a fifo or\ndevice of this machine is written."
 )]
 pub(crate) struct Arguments {
     #[command(flatten)]

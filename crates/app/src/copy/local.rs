@@ -1,19 +1,22 @@
 //! The side of this machine.
 
-use super::tree::{Found, Identity, Sink, Source, Tree};
-use crate::failure::{At, Outcome};
+use super::tree::{Found, Identity, Owner, Sink, Source, Tree};
+use crate::failure::{At, Failure, Outcome};
 use crate::location::show;
-use rustix::fs::{AtFlags, CWD, SeekFrom, Timespec, Timestamps, chownat, seek, utimensat};
+use rustix::fs::{
+    AtFlags, CWD, OFlags, SeekFrom, Timespec, Timestamps, chownat, fcntl_getfl, fcntl_setfl, seek, utimensat,
+};
 use rustix::io::Errno;
 use rustix::process::{Gid, Uid};
 use std::ffi::OsStr;
 use std::fs::{self, File, FileType, OpenOptions};
-use std::io::ErrorKind;
+use std::io::{ErrorKind, Write};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{
     DirBuilderExt, FileExt, FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt, symlink,
 };
 use std::path::Path;
+use std::sync::{Mutex, PoisonError};
 use vazao_model::{FileKind, Timestamp};
 
 /// Names handed out in one batch.
@@ -80,6 +83,10 @@ impl Tree for LocalTree {
         each(batch)
     }
 
+    fn real_path(&self, path: &[u8]) -> Outcome<Vec<u8>> {
+        Ok(fs::canonicalize(path_of(path)).at(self.show(path))?.into_os_string().into_vec())
+    }
+
     fn read_link(&self, path: &[u8]) -> Outcome<Vec<u8>> {
         Ok(fs::read_link(path_of(path)).at(self.show(path))?.into_os_string().into_vec())
     }
@@ -95,6 +102,25 @@ impl Tree for LocalTree {
         let mut options = OpenOptions::new();
         let file = options.write(true).create_new(true).mode(mode).open(path_of(path)).at(&shown)?;
         Ok(Box::new(LocalFile { file, shown }))
+    }
+
+    fn open_stream(&self, path: &[u8]) -> Outcome<Box<dyn Sink>> {
+        let shown = self.show(path);
+        // Opening a fifo would wait for its reader, deaf to Ctrl-C; so it is not waited for.
+        let flags = (OFlags::NONBLOCK | OFlags::NOCTTY).bits() as i32;
+        let opened = OpenOptions::new().write(true).custom_flags(flags).open(path_of(path));
+        let file = match opened {
+            Err(error) if error.raw_os_error() == Some(Errno::NXIO.raw_os_error()) => {
+                return Err(Failure::new(format!("{shown}: nobody reads from it; start the reader first")));
+            }
+            other => other.at(&shown)?,
+        };
+        let kind = kind_of(file.metadata().at(&shown)?.file_type());
+        if !matches!(kind, FileKind::Fifo | FileKind::CharDevice) {
+            return Err(Failure::new(format!("{shown}: was replaced meanwhile; try again")));
+        }
+        fcntl_setfl(&file, fcntl_getfl(&file).at(&shown)? & !OFlags::NONBLOCK).at(&shown)?;
+        Ok(Box::new(LocalStream { file, shown, position: Mutex::new(0) }))
     }
 
     fn make_directory(&self, path: &[u8], mode: u32) -> Outcome {
@@ -118,20 +144,36 @@ impl Tree for LocalTree {
     }
 
     fn set_mode(&self, path: &[u8], mode: u32) -> Outcome {
-        fs::set_permissions(path_of(path), fs::Permissions::from_mode(mode)).at(self.show(path))
+        let here = path_of(path);
+        match fs::set_permissions(here, fs::Permissions::from_mode(mode)) {
+            // File systems without permissions refuse to set them, even to what they show.
+            Err(error) if error.kind() == ErrorKind::PermissionDenied => {
+                let present = fs::symlink_metadata(here).map(|there| there.mode() & 0o7777);
+                if present.is_ok_and(|present| present == mode) { Ok(()) } else { Err(error) }
+            }
+            other => other,
+        }
+        .at(self.show(path))
     }
 
-    fn set_owner_and_times(&self, path: &[u8], like: &Found) -> Outcome {
-        let here = path_of(path);
+    fn set_owner(&self, path: &[u8], like: &Found) -> Outcome<Owner> {
         let (uid, gid) = (Uid::from_raw(like.uid), Gid::from_raw(like.gid));
-        match chownat(CWD, here, Some(uid), Some(gid), AtFlags::SYMLINK_NOFOLLOW) {
-            // Only root may give files away; everybody else keeps what they copied.
-            Ok(()) | Err(Errno::PERM) => {}
-            Err(error) => return Err(error).at(self.show(path)),
+        // Only root may give files away; everybody else may pass them on to a group of theirs.
+        for (owner, given) in [(Some(uid), Owner::Given), (None, Owner::GroupOnly)] {
+            match chownat(CWD, path_of(path), owner, Some(gid), AtFlags::SYMLINK_NOFOLLOW) {
+                Ok(()) => return Ok(given),
+                // The latter for a user that the namespace of this process does not have.
+                Err(Errno::PERM | Errno::INVAL) => {}
+                Err(error) => return Err(error).at(self.show(path)),
+            }
         }
+        Ok(Owner::Refused)
+    }
+
+    fn set_times(&self, path: &[u8], like: &Found) -> Outcome {
         let spec = |t: Timestamp| Timespec { tv_sec: t.seconds, tv_nsec: i64::from(t.nanoseconds) };
         let times = Timestamps { last_access: spec(like.accessed), last_modification: spec(like.modified) };
-        utimensat(CWD, here, &times, AtFlags::SYMLINK_NOFOLLOW).at(self.show(path))
+        utimensat(CWD, path_of(path), &times, AtFlags::SYMLINK_NOFOLLOW).at(self.show(path))
     }
 
     fn show(&self, path: &[u8]) -> String {
@@ -188,6 +230,38 @@ impl Sink for LocalFile {
             self.file.set_len(length).at(&self.shown)?;
         }
         Ok(())
+    }
+}
+
+/// A fifo or a device: bytes in order, and zeros where the source has a hole.
+struct LocalStream {
+    file: File,
+    shown: String,
+    position: Mutex<u64>,
+}
+
+impl LocalStream {
+    fn write(&self, bytes: &[u8], offset: u64) -> Outcome {
+        const ZEROS: [u8; 64 * 1024] = [0; 64 * 1024];
+        let mut position = self.position.lock().unwrap_or_else(PoisonError::into_inner);
+        while *position < offset {
+            let count = (offset - *position).min(ZEROS.len() as u64);
+            (&self.file).write_all(&ZEROS[..count as usize]).at(&self.shown)?;
+            *position += count;
+        }
+        (&self.file).write_all(bytes).at(&self.shown)?;
+        *position += bytes.len() as u64;
+        Ok(())
+    }
+}
+
+impl Sink for LocalStream {
+    fn write_at(&self, bytes: &[u8], offset: u64) -> Outcome {
+        self.write(bytes, offset)
+    }
+
+    fn finish(self: Box<Self>, length: u64) -> Outcome {
+        self.write(&[], length)
     }
 }
 

@@ -107,7 +107,9 @@ fn walk(transfer: Transfer<'_>, items: Vec<Item>, files: SyncSender<Item>) -> Ve
 }
 
 fn enter(transfer: Transfer<'_>, item: &Item, waiting: &mut Vec<Item>) -> Outcome {
-    transfer.to.make_directory(&item.destination, item.found.mode & 0o777 | 0o700)?;
+    // With -p, open to others only once it is theirs.
+    let mode = if transfer.preserve { 0o700 } else { item.found.mode & 0o777 | 0o700 };
+    transfer.to.make_directory(&item.destination, mode)?;
     transfer.meter.done();
     transfer.from.list(&item.source, &mut |names| {
         for name in names {
@@ -127,8 +129,7 @@ fn enter(transfer: Transfer<'_>, item: &Item, waiting: &mut Vec<Item>) -> Outcom
 /// Gives a directory what it could not have while it was being filled.
 fn settle(transfer: Transfer<'_>, item: &Item) -> Outcome {
     if transfer.preserve {
-        transfer.to.set_mode(&item.destination, item.found.mode)?;
-        return transfer.to.set_owner_and_times(&item.destination, &item.found);
+        return transfer.preserve(&item.destination, &item.found);
     }
     if item.found.mode & 0o700 != 0o700 {
         return transfer.to.set_mode(&item.destination, item.found.mode & 0o777 & !umask());

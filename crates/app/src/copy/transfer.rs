@@ -1,10 +1,11 @@
 //! The bytes of one file: read by one thread while another writes, under a name that is not the final one.
 
 use super::meter::Meter;
-use super::tree::{Found, Sink, Source, Tree, join, split};
+use super::tree::{Found, Owner, Sink, Source, Tree, join, split};
 use crate::failure::{At, Failure, Outcome};
 use crate::signals::Stop;
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
+use vazao_model::FileKind;
 use vazao_model::limits::{BLOCK_BYTES, NAME_BYTES_MAX};
 
 /// Bytes of one call to either side.
@@ -64,24 +65,99 @@ fn part_path(path: &[u8]) -> Outcome<Vec<u8>> {
     Ok(join(directory, &[b".", &name[..kept], tail.as_bytes()].concat()))
 }
 
+/// What the bytes of a file are written to.
+enum Destination {
+    /// A file that will appear at `path` in the place of `replaced`.
+    File { path: Vec<u8>, replaced: Option<Found> },
+    /// What is there: a fifo or a device.
+    Stream,
+}
+
+fn not_replaced(shown: &str, kind: FileKind) -> Failure {
+    Failure::new(format!("{shown}: is a {} and is not replaced by a copy", crate::format::kind(kind)))
+}
+
+/// Permissions of a file that takes the place of one with `mode`: never open to more users than that one was.
+fn mode_of_replaced(mode: u32, owner: Owner) -> u32 {
+    match owner {
+        Owner::Given | Owner::GroupOnly => mode & 0o777,
+        // The group is another one: it gets no more than everybody else does.
+        Owner::Refused => mode & 0o707 | (mode & 0o007) << 3 & mode & 0o070,
+    }
+}
+
+/// Permissions with -p. Set-id bits give the rights of the owner: without that one they would give those of another.
+fn preserved_mode(mode: u32, owner: Owner) -> u32 {
+    if owner == Owner::Given { mode } else { mode & 0o1777 }
+}
+
 impl Transfer<'_> {
     /// Copies a regular file to a path that will then be whole, or as it was before.
     pub(crate) fn file(&self, source: &[u8], found: &Found, destination: &[u8]) -> Outcome {
-        let reader = self.from.open(source)?;
-        let path = part_path(destination)?;
-        // Set-id bits are given only with -p, once the owner is right.
-        let sink = self.to.create(&path, found.mode & 0o777)?;
-        let mut part = Part { tree: self.to, path, placed: false };
-        let end = if found.size > ALONE_BYTES_MAX {
-            self.two_threads(&*reader, &*sink)?
-        } else {
-            self.one_thread(&*reader, &*sink)?
+        match self.destination(found, destination)? {
+            Destination::File { path, replaced } => {
+                let part = part_path(&path)?;
+                // Users are told of the names they gave, not of ours.
+                let (ours, theirs) = (self.to.show(&part), self.to.show(&path));
+                let copied = self.into_part(source, found, part, &path, replaced.as_ref());
+                copied.map_err(|failure| failure.renamed(&ours, &theirs))
+            }
+            Destination::Stream => {
+                let reader = self.from.open(source)?;
+                let sink = self.to.open_stream(destination)?;
+                let end = self.bytes(&*reader, &*sink, found.size)?;
+                sink.finish(end)
+            }
+        }
+    }
+
+    /// What a copy to `path` is to write to: what a link leads to is replaced, not the link; devices never.
+    fn destination(&self, found: &Found, path: &[u8]) -> Outcome<Destination> {
+        let Some(named) = self.to.find(path, false)? else {
+            return Ok(Destination::File { path: path.to_vec(), replaced: None });
         };
+        let shown = self.to.show(path);
+        let is_link = named.kind == FileKind::Symlink;
+        let there = if is_link { self.to.find(path, true)? } else { Some(named) };
+        let there = there.ok_or_else(|| {
+            Failure::new(format!(
+                "{shown}: a symbolic link to nothing; remove it or name another destination"
+            ))
+        })?;
+        if there.identity == found.identity {
+            return Err(Failure::new(format!("{shown}: is the file to be copied itself")));
+        }
+        match there.kind {
+            FileKind::File => {
+                let path = if is_link { self.to.real_path(path)? } else { path.to_vec() };
+                Ok(Destination::File { path, replaced: Some(there) })
+            }
+            FileKind::Fifo | FileKind::CharDevice => Ok(Destination::Stream),
+            other => Err(not_replaced(&shown, other)),
+        }
+    }
+
+    fn into_part(
+        &self,
+        source: &[u8],
+        found: &Found,
+        part: Vec<u8>,
+        destination: &[u8],
+        replaced: Option<&Found>,
+    ) -> Outcome {
+        let reader = self.from.open(source)?;
+        // Nobody else gets to see the data before the file has the owner that its permissions are meant for.
+        let is_final = replaced.is_none() && !self.preserve;
+        let sink = self.to.create(&part, if is_final { found.mode & 0o777 } else { 0o600 })?;
+        let mut part = Part { tree: self.to, path: part, placed: false };
+        let end = self.bytes(&*reader, &*sink, found.size)?;
         let started_ns = self.meter.now_ns();
         sink.finish(end)?;
         if self.preserve {
-            self.to.set_owner_and_times(&part.path, found)?;
-            self.to.set_mode(&part.path, found.mode)?;
+            self.preserve(&part.path, found)?;
+        } else if let Some(replaced) = replaced {
+            let owner = self.to.set_owner(&part.path, replaced)?;
+            self.to.set_mode(&part.path, mode_of_replaced(replaced.mode, owner))?;
         }
         self.check_stop()?;
         self.to.rename(&part.path, destination)?;
@@ -90,18 +166,41 @@ impl Transfer<'_> {
         Ok(())
     }
 
+    /// Gives a file or directory the owner, times and permissions of the source.
+    pub(crate) fn preserve(&self, path: &[u8], found: &Found) -> Outcome {
+        let owner = self.to.set_owner(path, found)?;
+        self.to.set_times(path, found)?;
+        // Last: a change of owner takes set-id bits away.
+        self.to.set_mode(path, preserved_mode(found.mode, owner))
+    }
+
     /// Copies a symbolic link as such.
     pub(crate) fn link(&self, source: &[u8], found: &Found, destination: &[u8]) -> Outcome {
+        let kind = self.to.find(destination, false)?.map(|there| there.kind);
+        if let Some(kind) = kind.filter(|kind| !matches!(kind, FileKind::File | FileKind::Symlink)) {
+            return Err(not_replaced(&self.to.show(destination), kind));
+        }
+        let part = part_path(destination)?;
+        let (ours, theirs) = (self.to.show(&part), self.to.show(destination));
+        let made = self.link_part(source, found, part, destination);
+        made.map_err(|failure| failure.renamed(&ours, &theirs))
+    }
+
+    fn link_part(&self, source: &[u8], found: &Found, part: Vec<u8>, destination: &[u8]) -> Outcome {
         let target = self.from.read_link(source)?;
-        let path = part_path(destination)?;
-        self.to.make_link(&path, &target)?;
-        let mut part = Part { tree: self.to, path, placed: false };
+        self.to.make_link(&part, &target)?;
+        let mut part = Part { tree: self.to, path: part, placed: false };
         if self.preserve {
-            self.to.set_owner_and_times(&part.path, found)?;
+            self.to.set_owner(&part.path, found)?;
+            self.to.set_times(&part.path, found)?;
         }
         self.to.rename(&part.path, destination)?;
         part.placed = true;
         Ok(())
+    }
+
+    fn bytes(&self, source: &dyn Source, sink: &dyn Sink, size: u64) -> Outcome<u64> {
+        if size > ALONE_BYTES_MAX { self.two_threads(source, sink) } else { self.one_thread(source, sink) }
     }
 
     fn check_stop(&self) -> Outcome {
@@ -216,6 +315,21 @@ impl Transfer<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn set_id_bits_are_kept_with_the_owner_only() {
+        assert_eq!(preserved_mode(0o6755, Owner::Given), 0o6755);
+        assert_eq!(preserved_mode(0o6755, Owner::GroupOnly), 0o755);
+        assert_eq!(preserved_mode(0o7755, Owner::Refused), 0o1755);
+    }
+
+    #[test]
+    fn a_file_in_anothers_place_is_open_to_no_more_users() {
+        assert_eq!(mode_of_replaced(0o4640, Owner::Given), 0o640);
+        assert_eq!(mode_of_replaced(0o640, Owner::GroupOnly), 0o640);
+        assert_eq!(mode_of_replaced(0o664, Owner::Refused), 0o644);
+        assert_eq!(mode_of_replaced(0o604, Owner::Refused), 0o604);
+    }
 
     #[test]
     fn the_temporary_name_lies_beside_the_final_one_and_fits() {

@@ -33,18 +33,33 @@ pub(crate) struct Found {
     pub(crate) modified: Timestamp,
 }
 
+/// How much of an owner could be given.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Owner {
+    /// User and group.
+    Given,
+    /// The group only.
+    GroupOnly,
+    /// Neither: the file is this user's.
+    Refused,
+}
+
 /// One side of a copy.
 pub(crate) trait Tree: Send + Sync {
     /// What is at a path; `None` when there is nothing.
     fn find(&self, path: &[u8], follow: bool) -> Outcome<Option<Found>>;
     /// The names in a directory, handed out in batches.
     fn list(&self, path: &[u8], each: &mut dyn FnMut(Vec<Vec<u8>>) -> Outcome) -> Outcome;
+    /// The path of the same file with no symbolic link in it; the file exists.
+    fn real_path(&self, path: &[u8]) -> Outcome<Vec<u8>>;
     /// A symbolic link's target.
     fn read_link(&self, path: &[u8]) -> Outcome<Vec<u8>>;
     /// A file to read.
     fn open(&self, path: &[u8]) -> Outcome<Box<dyn Source>>;
     /// A new file to write; the name must not exist.
     fn create(&self, path: &[u8], mode: u32) -> Outcome<Box<dyn Sink>>;
+    /// A fifo or character device that is there, to write into; nothing is made or replaced.
+    fn open_stream(&self, path: &[u8]) -> Outcome<Box<dyn Sink>>;
     /// A new directory; an existing one is fine.
     fn make_directory(&self, path: &[u8], mode: u32) -> Outcome;
     /// A new symbolic link; the name must not exist.
@@ -55,8 +70,10 @@ pub(crate) trait Tree: Send + Sync {
     fn remove(&self, path: &[u8]) -> Outcome;
     /// Sets permissions.
     fn set_mode(&self, path: &[u8], mode: u32) -> Outcome;
-    /// Sets owner where this user may, and times; of a link itself, not of what it points to.
-    fn set_owner_and_times(&self, path: &[u8], like: &Found) -> Outcome;
+    /// Sets owner and group where this user may; of a link itself, not of what it points to.
+    fn set_owner(&self, path: &[u8], like: &Found) -> Outcome<Owner>;
+    /// Sets the times; of a link itself, not of what it points to.
+    fn set_times(&self, path: &[u8], like: &Found) -> Outcome;
     /// The path as messages show it.
     fn show(&self, path: &[u8]) -> String;
 }

@@ -1,14 +1,15 @@
 //! The side of the volume.
 
-use super::tree::{Found, Identity, Sink, Source, Tree, split};
+use super::tree::{Found, Identity, Owner, Sink, Source, Tree, join, split};
 use crate::commands::ln::new_link;
 use crate::commands::mkdir::new_directory;
-use crate::failure::{At, Outcome};
+use crate::failure::{At, Failure, Outcome};
 use crate::location::show_volume;
 use crate::walk;
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 use vazao_client::{Changes, Client, Error, File, NewInode, OpenMode, RenameMode, SetTime};
+use vazao_model::limits::SYMLINKS_FOLLOWED_MAX;
 use vazao_model::{Code, FileKind, InodeId, VolumePath};
 
 /// Directories whose inodes are remembered; a tree with more is walked with a few more round trips.
@@ -31,12 +32,14 @@ impl VolumeTree {
         VolumePath::parse(path).map_err(|code| Error::new(code, self.show(path)).into())
     }
 
+    fn remembered(&self, directory: &[u8]) -> Option<InodeId> {
+        self.directories.lock().unwrap_or_else(PoisonError::into_inner).get(directory).copied()
+    }
+
     /// The directory a path lies in, and its name there.
     fn parent<'p>(&self, path: &'p [u8]) -> Outcome<(InodeId, &'p [u8])> {
         let (directory, name) = split(path);
-        let remembered =
-            self.directories.lock().unwrap_or_else(PoisonError::into_inner).get(directory).copied();
-        if let Some(inode) = remembered {
+        if let Some(inode) = self.remembered(directory) {
             return Ok((inode, name));
         }
         let inode = self.client.resolve(&self.volume_path(directory)?, true).at(self.show(directory))?.inode;
@@ -54,7 +57,13 @@ impl VolumeTree {
 
 impl Tree for VolumeTree {
     fn find(&self, path: &[u8], follow: bool) -> Outcome<Option<Found>> {
-        match self.client.resolve(&self.volume_path(path)?, follow) {
+        // Every file of a copy is looked for at its destination: one round trip where the directory is known.
+        let (directory, name) = split(path);
+        let found = match self.remembered(directory).filter(|_| !follow && !name.is_empty()) {
+            Some(parent) => self.client.lookup(parent, name),
+            None => self.client.resolve(&self.volume_path(path)?, follow),
+        };
+        match found {
             Ok(a) => Ok(Some(Found {
                 identity: Identity::Volume(a.inode.0),
                 kind: a.kind,
@@ -78,6 +87,37 @@ impl Tree for VolumeTree {
         })
     }
 
+    fn real_path(&self, path: &[u8]) -> Outcome<Vec<u8>> {
+        let mut left: Vec<Vec<u8>> = path.split(|&b| b == b'/').rev().map(<[u8]>::to_vec).collect();
+        let (mut real, mut links) = (b"/".to_vec(), 0);
+        while let Some(name) = left.pop() {
+            if name.is_empty() || name == b"." {
+                continue;
+            }
+            if name == b".." {
+                real = split(&real).0.strip_suffix(b"/").unwrap_or_default().to_vec();
+                continue;
+            }
+            let here = join(if real.is_empty() { b"/" } else { &real }, &name);
+            let kind = self.find(&here, false)?.map(|found| found.kind);
+            let kind = kind.ok_or(Error::new(Code::NotFound, self.show(&here)))?;
+            if kind != FileKind::Symlink {
+                real = here;
+                continue;
+            }
+            links += 1;
+            if links > SYMLINKS_FOLLOWED_MAX {
+                return Err(Error::new(Code::Loop, self.show(path)).into());
+            }
+            let target = self.read_link(&here)?;
+            if target.starts_with(b"/") {
+                real.clear();
+            }
+            left.extend(target.split(|&b| b == b'/').rev().map(<[u8]>::to_vec));
+        }
+        Ok(real)
+    }
+
     fn read_link(&self, path: &[u8]) -> Outcome<Vec<u8>> {
         self.client.read_link(self.inode(path)?).at(self.show(path))
     }
@@ -98,6 +138,13 @@ impl Tree for VolumeTree {
         let new = NewInode { kind: FileKind::File, ..owner };
         let (_, file) = self.client.create_file(parent, name, &new, true).at(&shown)?;
         Ok(Box::new(VolumeFile { file, shown, sparse: false }))
+    }
+
+    fn open_stream(&self, path: &[u8]) -> Outcome<Box<dyn Sink>> {
+        let shown = self.show(path);
+        Err(Failure::new(format!(
+            "{shown}: fifos and devices in the volume serve the machines that mount it; copy into it there"
+        )))
     }
 
     fn make_directory(&self, path: &[u8], mode: u32) -> Outcome {
@@ -132,10 +179,17 @@ impl Tree for VolumeTree {
         self.client.set_attributes(self.inode(path)?, &changes).at(self.show(path)).map(drop)
     }
 
-    fn set_owner_and_times(&self, path: &[u8], like: &Found) -> Outcome {
+    fn set_owner(&self, path: &[u8], like: &Found) -> Outcome<Owner> {
+        let changes = Changes { uid: Some(like.uid), gid: Some(like.gid), ..Changes::default() };
+        match self.client.set_attributes(self.inode(path)?, &changes) {
+            Ok(_) => Ok(Owner::Given),
+            Err(error) if matches!(error.code, Code::NotPermitted | Code::AccessDenied) => Ok(Owner::Refused),
+            Err(error) => Err(error).at(self.show(path)),
+        }
+    }
+
+    fn set_times(&self, path: &[u8], like: &Found) -> Outcome {
         let changes = Changes {
-            uid: Some(like.uid),
-            gid: Some(like.gid),
             accessed: Some(SetTime::At(like.accessed)),
             modified: Some(SetTime::At(like.modified)),
             ..Changes::default()
