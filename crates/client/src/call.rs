@@ -49,6 +49,9 @@ changing! {
     RemoveXattrRequest, |_r| false;
 }
 
+/// How long a call waits for a metadata service that has let another call's whole deadline pass.
+const SILENT_NS_MAX: u64 = 1_000_000_000;
+
 /// Whether a request that failed like this may have been carried out.
 fn is_outcome_unknown(code: Code) -> bool {
     matches!(code, Code::Timeout | Code::Disconnected | Code::Cancelled | Code::Internal)
@@ -66,7 +69,7 @@ impl Core {
         request: &O::Request,
         deadline_ns: u64,
     ) -> Result<O::Response> {
-        let mut attempts = Attempts::until(self, deadline_ns);
+        let mut attempts = Attempts::until(self, self.meta_deadline_ns(deadline_ns));
         loop {
             match self.attempt::<O>(request, &attempts) {
                 Ok(response) => return Ok(response),
@@ -94,7 +97,7 @@ impl Core {
     where
         O::Request: Changing,
     {
-        let mut attempts = Attempts::until(self, deadline_ns);
+        let mut attempts = Attempts::until(self, self.meta_deadline_ns(deadline_ns));
         let mut slot = self.take_slot(deadline_ns)?;
         let mut is_perhaps_done = false;
         request.set_once(slot.once());
@@ -119,6 +122,16 @@ impl Core {
         }
     }
 
+    /// Until when a call to the metadata service is tried: once one has waited in vain for its whole deadline, those after
+    /// it find out sooner. Programs make one call after the other, and a kernel looks names of one directory up one at a
+    /// time: each waiting for the whole deadline would add up without bound.
+    fn meta_deadline_ns(&self, deadline_ns: u64) -> u64 {
+        if !self.is_meta_silent.load(Ordering::Relaxed) {
+            return deadline_ns;
+        }
+        deadline_ns.min(self.clock.now_ns() + SILENT_NS_MAX)
+    }
+
     fn next_attempt(&self, attempts: &mut Attempts, fault: Fault) -> Result<()> {
         let server = self.meta_name();
         let is_silent = matches!(fault.code, Code::Timeout | Code::Unreachable | Code::Disconnected);
@@ -128,6 +141,7 @@ impl Core {
         if attempts.pause(self, &fault) {
             return Ok(());
         }
+        self.is_meta_silent.fetch_or(is_silent, Ordering::Relaxed);
         let is_about_the_service = is_silent || matches!(fault.code, Code::Overloaded | Code::Unavailable);
         if is_about_the_service {
             Err(final_error(fault, &server, attempts.elapsed_ms(self)))
@@ -155,6 +169,7 @@ impl Core {
         counters.waited_ns.add(waited_ns);
         self.counters.accounts.charge(Cause::Network, waited_ns);
         let received = received?;
+        self.is_meta_silent.store(false, Ordering::Relaxed);
         counters.service_ns.add(u64::from(received.service_us) * 1000);
         decode::<O>(&received)
     }

@@ -21,6 +21,8 @@ pub(crate) struct Core {
     pub(crate) options: Options,
     pub(crate) meta: Vec<String>,
     pub(crate) meta_current: AtomicUsize,
+    /// The last call to the metadata service used up its deadline.
+    pub(crate) is_meta_silent: AtomicBool,
     pub(crate) session: Session,
     pub(crate) routes: RwLock<Arc<Routes>>,
     pub(crate) registry: Registry,
@@ -65,6 +67,7 @@ impl Core {
             transport,
             meta,
             meta_current: AtomicUsize::new(0),
+            is_meta_silent: AtomicBool::new(false),
             session: Session::default(),
             routes: RwLock::default(),
             registry: Registry::default(),

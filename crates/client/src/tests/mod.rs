@@ -5,6 +5,7 @@ mod fake_meta;
 mod faults;
 mod files;
 mod names;
+mod silence;
 
 use crate::{Client, File, NewInode, Options};
 use fake_data::FakeData;
