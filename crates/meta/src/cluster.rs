@@ -12,7 +12,8 @@ use prost::Message;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use vazao_model::{
-    AreaInfo, ClusterMap, Code, Epoch, InodeId, Node, NodeId, NodeState, Role, Target, TargetId, TargetState, limits,
+    AreaInfo, ClusterMap, Code, Epoch, InodeId, Node, NodeId, NodeState, Role, Target, TargetId, TargetState,
+    limits,
 };
 use vazao_wire::proto;
 use vazao_wire::service::Fault;

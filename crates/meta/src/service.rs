@@ -4,7 +4,7 @@ use crate::answer::{Settled, deliver};
 use crate::cluster::Cluster;
 use crate::context::Context;
 use crate::dispatch;
-use crate::engine::{self, Background, Commit, Engine, EngineOptions, Position};
+use crate::engine::{self, Background, Commit, Engine, EngineOptions, Position, Writes};
 use crate::fault::Outcome;
 use crate::keys::{self, NAME_HASH_BITS};
 use crate::metrics::Metrics;
@@ -111,10 +111,11 @@ impl MetaService {
             overlay_bytes_max: options.overlay_bytes_max,
             cache_bytes: options.cache_bytes,
             identity: random.number()?,
+            initial: new_volume(&random, &*clock)?,
             accounts: Arc::clone(&metrics.accounts),
         };
         let engine = engine::open(&options.engine, engine_options)?;
-        let volume = open_volume(&*engine, &random, &*clock)?;
+        let volume = open_volume(&*engine)?;
         let bits = options.name_hash_bits.clamp(1, NAME_HASH_BITS);
         let boot = numbers::count_boot(&*engine)?;
         // The same seed must not give the same session ids after a restart.
@@ -418,21 +419,26 @@ pub(crate) fn decode<O: Operation>(message: &[u8]) -> Outcome<O::Request> {
         .map_err(|e| Fault::new(Code::BadRequest, format!("arguments of {}: {e}", Method::name(O::METHOD))))
 }
 
-/// The volume's record; a new volume gets its root directory as well.
-fn open_volume(engine: &dyn Engine, random: &Random, clock: &dyn Clock) -> Outcome<VolumeRecord> {
-    let mut transaction = engine.begin();
-    if let Some(bytes) = transaction.get(keys::VOLUME)? {
-        let volume = VolumeRecord::decode(bytes.as_slice())
-            .map_err(|e| Fault::new(Code::Corrupt, format!("volume record: {e}")))?;
-        if volume.schema != SCHEMA {
-            let text = format!("metadata of schema {}: this program reads schema {SCHEMA}", volume.schema);
-            return Err(Fault::new(Code::VersionMismatch, text));
-        }
-        return Ok(volume);
+/// The volume's record.
+fn open_volume(engine: &dyn Engine) -> Outcome<VolumeRecord> {
+    let bytes = engine.begin().get(keys::VOLUME)?.ok_or_else(|| {
+        let text = "the metadata directory holds no volume record: its checkpoint or log is lost. Put the directory \
+                    aside and restore it from a backup; only if it never held a volume, begin with an empty one";
+        Fault::new(Code::Corrupt, text)
+    })?;
+    let volume = VolumeRecord::decode(bytes.as_slice())
+        .map_err(|e| Fault::new(Code::Corrupt, format!("volume record: {e}")))?;
+    if volume.schema != SCHEMA {
+        let text = format!("metadata of schema {}: this program reads schema {SCHEMA}", volume.schema);
+        return Err(Fault::new(Code::VersionMismatch, text));
     }
+    Ok(volume)
+}
+
+/// What a new volume begins with: its record and the root directory.
+fn new_volume(random: &Random, clock: &dyn Clock) -> Outcome<Writes> {
     let name_key = [random.number()?.to_le_bytes(), random.number()?.to_le_bytes()].concat();
     let volume = VolumeRecord { cluster_id: random.number()?, name_key, schema: SCHEMA };
-    transaction.put(keys::VOLUME.to_vec(), volume.encode_to_vec());
     let now_ns = clock.wall_ns();
     let now =
         TimeRecord { seconds: (now_ns / 1_000_000_000) as i64, nanoseconds: (now_ns % 1_000_000_000) as u32 };
@@ -447,12 +453,9 @@ fn open_volume(engine: &dyn Engine, random: &Random, clock: &dyn Clock) -> Outco
         ..InodeRecord::default()
     };
     let times = crate::records::DirectoryTimes { modified: Some(now), changed: Some(now), version: now_ns };
-    transaction.put(keys::inode(ROOT), root.encode_to_vec());
-    transaction.put(keys::times(ROOT), times.encode_to_vec());
-    match transaction.commit()? {
-        Commit::Done(_) => Ok(volume),
-        Commit::Conflict => {
-            Err(Fault::new(Code::Conflict, "another service creates this volume: start again"))
-        }
-    }
+    Ok(Writes::from([
+        (keys::VOLUME.to_vec(), Some(volume.encode_to_vec())),
+        (keys::inode(ROOT), Some(root.encode_to_vec())),
+        (keys::times(ROOT), Some(times.encode_to_vec())),
+    ]))
 }

@@ -28,6 +28,12 @@ pub(crate) struct MemoryEngine {
 }
 
 impl MemoryEngine {
+    /// An engine that holds `initial`.
+    pub(crate) fn holding(initial: Writes) -> MemoryEngine {
+        let map = initial.into_iter().filter_map(|(key, value)| Some((key, value?))).collect();
+        MemoryEngine { state: RwLock::new(State { map, ..State::default() }) }
+    }
+
     fn state(&self) -> RwLockReadGuard<'_, State> {
         self.state.read().expect(NO_PANIC)
     }

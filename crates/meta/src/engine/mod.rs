@@ -8,6 +8,8 @@ pub(crate) mod embedded;
 pub(crate) mod memory;
 mod transaction;
 
+pub(crate) use transaction::Writes;
+
 #[cfg(test)]
 mod conformance;
 
@@ -166,6 +168,8 @@ pub(crate) struct EngineOptions {
     pub(crate) cache_bytes: usize,
     /// Random number that marks a new volume's log records.
     pub(crate) identity: u64,
+    /// What a new volume begins with: it is there from the first moment that the directory is complete.
+    pub(crate) initial: Writes,
     /// Where waiting for the disk is charged.
     pub(crate) accounts: Arc<Accounts>,
 }
@@ -173,7 +177,7 @@ pub(crate) struct EngineOptions {
 /// Opens the engine of that name. The registry: one line an engine.
 pub(crate) fn open(name: &str, options: EngineOptions) -> EngineResult<Arc<dyn Engine>> {
     match name {
-        "memory" => Ok(Arc::new(memory::MemoryEngine::default())),
+        "memory" => Ok(Arc::new(memory::MemoryEngine::holding(options.initial))),
         "embedded" => Ok(embedded::EmbeddedEngine::open(options)?),
         other => Err(EngineError::Refused(format!("engine \"{other}\" is unknown: use embedded or memory"))),
     }

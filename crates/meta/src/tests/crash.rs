@@ -5,6 +5,7 @@
 
 use super::harness::{Servers, TOP, World, options, send};
 use super::model::{Op, op, perform};
+use crate::engine::{self, Background, EngineOptions};
 use crate::{MetaOptions, MetaService};
 use proptest::strategy::{Strategy, ValueTree};
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
@@ -15,7 +16,7 @@ use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::sync::Arc;
 use std::time::Duration;
-use vazao_disk::MemoryDisk;
+use vazao_disk::{Disk, MemoryDisk};
 use vazao_meter::{Clock, ManualClock};
 use vazao_model::Code;
 use vazao_wire::service::Fault;
@@ -221,4 +222,48 @@ fn a_layout_generation_is_never_used_twice_not_even_after_power_loss() {
         world.call::<wire::Open>(&request).unwrap();
         assert!(world.assign_layout(f).unwrap().generation > second.generation);
     }
+}
+
+#[test]
+fn a_directory_that_lost_its_volume_is_refused_and_no_new_volume_takes_its_place() {
+    let disk = MemoryDisk::new(1);
+    let mut random = StdRng::seed_from_u64(1);
+    let world = open(&disk, &mut random, 0, 1);
+    let cluster_id = world.service.cluster_id();
+    drop(world);
+    disk.kill();
+    let names = || disk.list("").unwrap().into_iter().map(|entry| entry.name);
+    for name in names().filter(|name| name.starts_with("log-")) {
+        disk.rename(&name, &format!("aside-{name}")).unwrap();
+    }
+    let start = || {
+        let clock: Arc<dyn Clock> = Arc::new(ManualClock::default());
+        MetaService::open(Arc::new(disk.boot()), MetaOptions { seed: Some(9), ..options("embedded") }, clock)
+    };
+    let fault = start().map(|_| ()).unwrap_err();
+    assert!(fault.code == Code::Corrupt && fault.detail.contains("log file"), "{fault}");
+    for name in names().filter(|name| name.starts_with("aside-")) {
+        disk.rename(&name, name.trim_start_matches("aside-")).unwrap();
+    }
+    assert_eq!(start().unwrap().cluster_id(), cluster_id);
+}
+
+#[test]
+fn a_directory_without_a_volume_record_is_corrupt() {
+    let disk = MemoryDisk::new(1);
+    let engine_options = EngineOptions {
+        disk: Arc::new(disk.boot()),
+        clock: Arc::new(ManualClock::default()),
+        background: Background::Manual,
+        overlay_bytes_max: 1 << 20,
+        cache_bytes: 1 << 20,
+        identity: 5,
+        initial: Default::default(),
+        accounts: Default::default(),
+    };
+    engine::open("embedded", engine_options).unwrap().close().unwrap();
+    let clock: Arc<dyn Clock> = Arc::new(ManualClock::default());
+    let opened = MetaService::open(Arc::new(disk.boot()), options("embedded"), clock);
+    let fault = opened.map(|_| ()).unwrap_err();
+    assert!(fault.code == Code::Corrupt && fault.detail.contains("volume record"), "{fault}");
 }

@@ -1,5 +1,6 @@
 //! The checkpoint: a redb database over a [`Disk`] file, so that it can live on a disk in memory as well.
 
+use super::super::transaction::Writes;
 use super::super::{EngineError, EngineResult, Pair, Position};
 use super::overlay::Overlay;
 use super::rewrite;
@@ -104,9 +105,11 @@ impl Base {
         Ok(base)
     }
 
-    /// Makes the tables of a new checkpoint.
-    pub(super) fn initialize(&self) -> EngineResult<()> {
-        self.apply(&Overlay::default()).map(|_| ())
+    /// Makes the tables of a new checkpoint, with what a volume begins with.
+    pub(super) fn initialize(&self, initial: Writes) -> EngineResult<()> {
+        let mut overlay = Overlay::default();
+        overlay.apply(0, initial);
+        self.apply(&overlay).map(|_| ())
     }
 
     /// The present state.

@@ -10,6 +10,12 @@ use vazao_disk::{Disk, DiskFile, Open};
 
 const PREFIX: &str = "log-";
 
+/// A file before it has its name.
+const DRAFT: &str = "log-next";
+
+/// The mark that each file begins with.
+const FIRST_BYTES: u64 = record::HEADER_BYTES as u64;
+
 /// The file is filled with zeros this far ahead of its records. A sync then changes blocks that are there, and not the
 /// file's length: it waits for the records alone, and not for the inode, the block map or the journal of the file
 /// system below, which others keep busy (docs/performance.md).
@@ -42,6 +48,16 @@ pub(super) fn list(disk: &dyn Disk) -> EngineResult<Vec<LogFile>> {
     Ok(files)
 }
 
+/// True when a log holds more than the mark that it begins with, without knowing its identity.
+pub(super) fn is_in_use(disk: &dyn Disk) -> EngineResult<bool> {
+    for file in list(disk)? {
+        if file.first > 1 || read_whole(disk, &file.name)?.len() > record::HEADER_BYTES {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
 /// What the logs hold beyond the checkpoint.
 #[derive(Debug, Default)]
 pub(super) struct Recovered {
@@ -62,11 +78,17 @@ pub(super) fn recover(disk: &dyn Disk, identity: u64, applied: Position) -> Engi
         Reader { identity, next: applied + 1, overlay: Overlay::default(), end: None, durable: 0 };
     let mut kept = 0;
     let mut last_good = None;
-    let needed = files.iter().rposition(|file| file.first <= applied + 1).unwrap_or(0);
+    let needed = files
+        .iter()
+        .rposition(|file| file.first <= applied + 1)
+        .ok_or_else(|| missing(applied, files.first()))?;
     for (index, file) in files.iter().enumerate().skip(needed) {
         let bytes = read_whole(disk, &file.name)?;
         if reader.end.is_none() && file.first > reader.next {
             reader.end = Some(format!("the end of the log before {}", file.name));
+        }
+        if record::find(&bytes, 0, identity).is_none() {
+            return Err(unreadable(&file.name));
         }
         let good = reader.read(&file.name, &bytes)?;
         if let Some(good) = good {
@@ -79,6 +101,23 @@ pub(super) fn recover(disk: &dyn Disk, identity: u64, applied: Position) -> Engi
     let files = files.get(needed..kept).unwrap_or_default().to_vec();
     files.iter().try_for_each(|file| write_again(disk, file, identity, reader.durable))?;
     Ok(Recovered { overlay: reader.overlay, position, files, cut_bytes })
+}
+
+/// A checkpoint always has a log that goes on after it: the next one is there before the last one is removed.
+fn missing(applied: Position, first: Option<&LogFile>) -> EngineError {
+    let there = first.map_or("there is no log file".to_owned(), |file| format!("the first is {}", file.name));
+    EngineError::Corrupt(format!(
+        "the log file with the commits after {applied} is missing ({there}): what was written since the last checkpoint \
+         is gone. Put the file back, or put the metadata directory aside and restore it from a backup"
+    ))
+}
+
+/// A file gets its name when it begins with a mark that is durable, so one without any record has been overwritten.
+fn unreadable(name: &str) -> EngineError {
+    EngineError::Corrupt(format!(
+        "{name} holds no record of this volume: it is damaged or another's, and what was written since the last \
+         checkpoint is gone. Nothing was changed. Put the metadata directory aside and restore it from a backup"
+    ))
 }
 
 /// Where the last file's records end, where its other bytes that are not zeros end, and its length.
@@ -113,6 +152,8 @@ fn tidy_up(
     applied: &[LogFile],
     last: Option<Tail>,
 ) -> EngineResult<u64> {
+    // The names of those that stay are durable before others go.
+    disk.sync_directory("").map_err(|e| EngineError::io("the metadata directory", e))?;
     for file in after_end.iter().rev().chain(applied) {
         disk.remove(&file.name).map_err(|e| EngineError::io(&*file.name, e))?;
     }
@@ -202,6 +243,8 @@ pub(super) struct Log {
     disk: Arc<dyn Disk>,
     file: Arc<dyn DiskFile>,
     name: String,
+    /// The next file, before it has its name.
+    next: Option<Arc<dyn DiskFile>>,
     /// End of the records.
     offset: u64,
     /// End of the zeros after them: the file's length.
@@ -230,8 +273,14 @@ pub(super) struct Unsynced {
 
 impl Log {
     /// Starts a file for the commits after `last`.
-    pub(super) fn start(disk: Arc<dyn Disk>, last: Position, old: Vec<LogFile>) -> EngineResult<Log> {
-        let (file, name) = create(&*disk, last)?;
+    pub(super) fn start(
+        disk: Arc<dyn Disk>,
+        identity: u64,
+        last: Position,
+        old: Vec<LogFile>,
+    ) -> EngineResult<Log> {
+        let file = draft(&*disk, identity)?;
+        let name = give_name(&*disk, last)?;
         let old: Vec<(String, Position)> =
             old.into_iter().filter(|old| old.name != name).map(|old| (old.name, last)).collect();
         let reopen = |(name, _): &(String, _)| {
@@ -239,8 +288,8 @@ impl Log {
         };
         let unsynced = old.iter().map(reopen).collect::<EngineResult<_>>()?;
         let (pending, names, names_synced) = (Vec::new(), 1, 0);
-        let (offset, filled) = (0, 0);
-        Ok(Log { disk, file, name, offset, filled, pending, last, unsynced, names, names_synced, old })
+        let (next, offset, filled) = (None, FIRST_BYTES, FIRST_BYTES);
+        Ok(Log { disk, file, name, next, offset, filled, pending, last, unsynced, names, names_synced, old })
     }
 
     /// Bytes in the present file.
@@ -280,14 +329,25 @@ impl Log {
         Ok(())
     }
 
-    /// Continues in a new file. Nothing may be pending.
+    /// Gets the next file ready.
+    pub(super) fn prepare(&mut self, identity: u64) -> EngineResult<()> {
+        if self.next.is_none() {
+            self.next = Some(draft(&*self.disk, identity)?);
+        }
+        Ok(())
+    }
+
+    /// Continues in the next file, which is ready. Nothing may be pending.
     pub(super) fn rotate(&mut self) -> EngineResult<()> {
-        let (file, name) = create(&*self.disk, self.last)?;
+        let next = self.next.as_ref().map(Arc::clone);
+        let file = next.ok_or_else(|| EngineError::io(DRAFT, io::ErrorKind::NotFound.into()))?;
+        let name = give_name(&*self.disk, self.last)?;
+        self.next = None;
         let full = std::mem::replace(&mut self.file, file);
         self.unsynced.push(full);
         self.old.push((std::mem::replace(&mut self.name, name), self.last));
         self.names += 1;
-        (self.offset, self.filled) = (0, 0);
+        (self.offset, self.filled) = (FIRST_BYTES, FIRST_BYTES);
         Ok(())
     }
 
@@ -321,12 +381,32 @@ impl Log {
     }
 }
 
-fn create(disk: &dyn Disk, last: Position) -> EngineResult<(Arc<dyn DiskFile>, String)> {
+/// Makes a file that begins with a mark, durably: one that has a name is then never without a record, whenever power
+/// is lost, and an empty one is known for damage.
+fn draft(disk: &dyn Disk, identity: u64) -> EngineResult<Arc<dyn DiskFile>> {
+    let mut mark = Vec::new();
+    record::append(&mut mark, identity, 0, 0, &Default::default());
+    let make = || -> io::Result<Arc<dyn DiskFile>> {
+        let file = disk.open(DRAFT, Open::Create)?;
+        file.set_length(0)?;
+        file.write_at(&mark, 0)?;
+        file.sync()?;
+        Ok(file)
+    };
+    make().map_err(|e| EngineError::io(format!("creating {DRAFT}"), e))
+}
+
+/// Makes the draft the file for the commits after `last`.
+fn give_name(disk: &dyn Disk, last: Position) -> EngineResult<String> {
     let name = file_name(last + 1);
-    let failed = |e| EngineError::io(format!("creating {name}"), e);
-    let file = disk.open(&name, Open::Create).map_err(failed)?;
-    file.set_length(0).map_err(failed)?;
-    Ok((file, name))
+    disk.rename(DRAFT, &name).map_err(|e| EngineError::io(format!("creating {name}"), e))?;
+    Ok(name)
+}
+
+/// The log of a new directory. The caller syncs the directory.
+pub(super) fn create_first(disk: &dyn Disk, identity: u64) -> EngineResult<()> {
+    draft(disk, identity)?;
+    give_name(disk, 0).map(|_| ())
 }
 
 impl Unsynced {

@@ -113,7 +113,7 @@ impl Drop for EmbeddedEngine {
     }
 }
 
-fn open_base(disk: &Arc<dyn Disk>, options: &EngineOptions) -> EngineResult<(Base, u64)> {
+fn open_base(disk: &Arc<dyn Disk>, options: &mut EngineOptions) -> EngineResult<(Base, u64)> {
     if let Some(identity) = format::read(&**disk)? {
         let missing = |error| match error {
             EngineError::Io { source, .. } if source.kind() == std::io::ErrorKind::NotFound => {
@@ -124,12 +124,12 @@ fn open_base(disk: &Arc<dyn Disk>, options: &EngineOptions) -> EngineResult<(Bas
         rewrite::make_sure(&**disk, base::BASE_FILE).map_err(missing)?;
         return Ok((Base::open(disk, Open::Existing, options.cache_bytes).map_err(missing)?, identity));
     }
-    if !log::list(&**disk)?.is_empty() {
+    if log::is_in_use(&**disk)? {
         let text =
             "there are log files but no FORMAT file: restore it from a backup, or choose an empty directory";
         return Err(EngineError::Refused(text.to_owned()));
     }
-    // Without a log nothing was ever answered: whatever is here is a creation that was interrupted.
+    // Without commits nothing was ever answered: whatever is here is a creation that was interrupted.
     match disk.remove(base::BASE_FILE) {
         Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
             return Err(EngineError::io(base::BASE_FILE, e));
@@ -137,24 +137,25 @@ fn open_base(disk: &Arc<dyn Disk>, options: &EngineOptions) -> EngineResult<(Bas
         _ => {}
     }
     let created = Base::open(disk, Open::CreateNew, options.cache_bytes)?;
-    created.initialize()?;
+    created.initialize(std::mem::take(&mut options.initial))?;
+    log::create_first(&**disk, options.identity)?;
     disk.sync_directory("").map_err(|e| EngineError::io("the metadata directory", e))?;
     format::write(&**disk, options.identity)?;
     Ok((created, options.identity))
 }
 
 impl Core {
-    fn open(options: EngineOptions) -> EngineResult<Core> {
+    fn open(mut options: EngineOptions) -> EngineResult<Core> {
         let disk = Arc::clone(&options.disk);
         let lock_file = format::lock(&*disk)?;
-        let (base, identity) = open_base(&disk, &options)?;
+        let (base, identity) = open_base(&disk, &mut options)?;
         let view = base.view()?;
         let recovered = log::recover(&*disk, identity, view.applied)?;
         if recovered.cut_bytes > 0 {
             tracing::info!(bytes = recovered.cut_bytes, "cut a torn tail off the log");
         }
         let position = recovered.position;
-        let log = Log::start(Arc::clone(&disk), position, recovered.files)?;
+        let log = Log::start(Arc::clone(&disk), identity, position, recovered.files)?;
         let state = State {
             position,
             active: recovered.overlay,
@@ -262,6 +263,7 @@ impl Core {
 
     /// Freezes the overlay and continues the log in a new file.
     fn rotate(&self, log: &mut Log) -> EngineResult<()> {
+        log.prepare(self.identity)?;
         loop {
             self.write_batch(log)?;
             let mut state = self.state.write().expect(NO_PANIC);
@@ -346,7 +348,9 @@ impl Core {
         self.durable.fetch_max(last, Ordering::AcqRel);
         self.checkpoints.fetch_add(1, Ordering::Relaxed);
         self.notify_durable();
-        if let Err(error) = self.log().remove_up_to(last) {
+        // What replaces the older files has to be there for good before they go.
+        let named = self.disk.sync_directory("").map_err(|e| EngineError::io("the metadata directory", e));
+        if let Err(error) = named.and_then(|()| self.log().remove_up_to(last)) {
             tracing::warn!(%error, "a log file stays until the next start");
         }
         Ok(())

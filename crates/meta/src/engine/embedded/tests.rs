@@ -23,6 +23,7 @@ fn options(disk: &MemoryDisk, clock: &Arc<ManualClock>, overlay_bytes_max: usize
         overlay_bytes_max,
         cache_bytes: 1 << 20,
         identity: IDENTITY,
+        initial: Writes::new(),
         accounts: Arc::new(Accounts::new()),
     }
 }
@@ -103,6 +104,83 @@ fn another_format_and_lost_files_are_refused_with_a_clear_word() {
     disk.rename("elsewhere", "base.redb").unwrap();
     disk.remove("FORMAT").unwrap();
     assert!(matches!(open(&disk, 1000).err(), Some(EngineError::Refused(t)) if t.contains("FORMAT")));
+}
+
+/// Names and contents of the logs. Opening a checkpoint changes it.
+fn logs(disk: &MemoryDisk) -> BTreeMap<String, Vec<u8>> {
+    log_files(disk).into_iter().map(|name| (name.clone(), read_file(disk, &name))).collect()
+}
+
+fn read_file(disk: &MemoryDisk, name: &str) -> Vec<u8> {
+    let file = disk.open(name, Open::ReadOnly).unwrap();
+    let mut bytes = vec![0; file.length().unwrap() as usize];
+    file.read_at(&mut bytes, 0).unwrap();
+    bytes
+}
+
+#[test]
+fn a_lost_or_overwritten_log_is_refused_and_left_as_it_is() {
+    for (lives, overlay) in [(1, 1 << 20), (2, 1 << 20), (1, 2000)] {
+        let prepare = || {
+            let disk = MemoryDisk::new(4);
+            for life in 0..lives {
+                let engine = open(&disk, overlay).unwrap();
+                for n in life * 50 + 1..=life * 50 + 50 {
+                    commit(&*engine, n);
+                    engine.flush().unwrap();
+                }
+                engine.sync().unwrap();
+                drop(engine);
+                disk.kill();
+            }
+            disk
+        };
+        let names = log_files(&prepare());
+        let last = names.last().unwrap();
+        let mut random = StdRng::seed_from_u64(1);
+        for length in [0, 1, 4096, 300_000] {
+            for byte in [0, random.random_range(1..=255)] {
+                let disk = prepare();
+                let file = disk.open(last, Open::Existing).unwrap();
+                file.set_length(0).unwrap();
+                file.write_at(&vec![byte; length], 0).unwrap();
+                let before = logs(&disk);
+                let refused = open(&disk, overlay).err();
+                assert!(matches!(&refused, Some(EngineError::Corrupt(t)) if t.contains(last)), "{refused:?}");
+                assert!(logs(&disk) == before, "{last} was changed");
+            }
+        }
+        let disk = prepare();
+        names.iter().for_each(|name| disk.remove(name).unwrap());
+        let before = logs(&disk);
+        let refused = open(&disk, overlay).err();
+        assert!(matches!(&refused, Some(EngineError::Corrupt(t)) if t.contains("backup")), "{refused:?}");
+        assert!(logs(&disk) == before, "there are new logs");
+    }
+}
+
+#[test]
+fn a_creation_that_was_interrupted_anywhere_is_begun_again() {
+    for power_loss in [false, true] {
+        for count in 0..200 {
+            let disk = MemoryDisk::new(count);
+            disk.fail_after(count, ErrorKind::Other);
+            let with = EngineOptions {
+                initial: Writes::from([(b"volume".to_vec(), Some(b"one".to_vec()))]),
+                ..options(&disk, &Arc::new(ManualClock::default()), 1000)
+            };
+            let again = EngineOptions { disk: Arc::new(disk.clone()), ..with.clone() };
+            drop(EmbeddedEngine::open(with));
+            if power_loss {
+                disk.crash()
+            } else {
+                disk.kill()
+            }
+            disk.clear_faults();
+            let engine = EmbeddedEngine::open(again).unwrap_or_else(|e| panic!("after {count}: {e}"));
+            assert_eq!(engine.begin().get(b"volume").unwrap(), Some(b"one".to_vec()), "after {count}");
+        }
+    }
 }
 
 /// One life of an engine on `disk`: commits, flushes, syncs at random, and ends with a kill or power loss, by chance
@@ -296,7 +374,7 @@ fn damage_to_what_was_synced_is_reported_wherever_it_lies() {
 fn prepare_log(disk: &MemoryDisk) -> (u64, u64) {
     let engine = open(disk, 1 << 20).unwrap();
     let name = log_files(disk)[0].clone();
-    // The mark of opening comes first; nothing is lost when it is damaged, so the test begins after it.
+    // Two marks of opening come first; nothing is lost when they are damaged, so the test begins after them.
     (1..=10).for_each(|n| {
         commit(&*engine, n);
     });
@@ -304,16 +382,17 @@ fn prepare_log(disk: &MemoryDisk) -> (u64, u64) {
     drop(engine);
     disk.kill();
     let total = end_of_records(disk, &name);
-    rewrite_without_first_mark(disk, &name);
-    (10, total - 2 * record::HEADER_BYTES as u64)
+    rewrite_without_first_marks(disk, &name);
+    (10, total - 3 * record::HEADER_BYTES as u64)
 }
 
-fn rewrite_without_first_mark(disk: &MemoryDisk, name: &str) {
+fn rewrite_without_first_marks(disk: &MemoryDisk, name: &str) {
     let file = disk.open(name, Open::Existing).unwrap();
     let mut bytes = vec![0; file.length().unwrap() as usize];
     file.read_at(&mut bytes, 0).unwrap();
-    let rest = bytes.split_off(record::HEADER_BYTES);
-    assert!(record::parse(&bytes, IDENTITY).unwrap().writes.is_empty());
+    let rest = bytes.split_off(2 * record::HEADER_BYTES);
+    let marks = bytes.chunks(record::HEADER_BYTES).map(|mark| record::parse(mark, IDENTITY).unwrap());
+    assert!(marks.into_iter().all(|mark| mark.writes.is_empty()));
     file.set_length(0).unwrap();
     file.write_at(&rest, 0).unwrap();
     file.sync().unwrap();
