@@ -270,3 +270,23 @@ fn down_refuses_what_is_no_cluster_and_a_stopped_one_is_no_error() {
     cluster.down();
     assert_eq!(cluster.down(), "nothing was running\n");
 }
+
+#[test]
+fn a_data_server_that_can_never_register_ends_up_with_the_reason() {
+    let cluster = Cluster::start(1);
+    let other = Cluster::start(1);
+    cluster.down();
+    other.down();
+    // Its data is of another cluster.
+    let [ours, theirs] = [&cluster, &other].map(|of| of.node("data1").join("target1"));
+    fs::remove_dir_all(&ours).expect("removed");
+    fs::rename(&theirs, &ours).expect("moved");
+    let (output, seconds) = seconds(|| {
+        let mut up = Command::new(VAZAO);
+        up.arg("up").arg("--dir").arg(cluster.dir()).arg("--detach").output().expect("up runs")
+    });
+    let said = failed(output, 1);
+    assert!(said.contains("data1 cannot register yet") && said.contains("data1 did not start"), "{said}");
+    assert!(said.contains("belongs to cluster") && seconds < 60.0, "{seconds} s: {said}");
+    assert!(!cluster.node("data1").join("trouble").exists());
+}

@@ -6,7 +6,8 @@
 //! DIR/client.toml         for clients
 //! DIR/lock                held while nodes are being started
 //! DIR/log/NAME.log        what each node has to say
-//! DIR/nodes/NAME/         node.toml; lock and running.json while the node runs; its metadata or targets
+//! DIR/nodes/NAME/         node.toml; lock and running.json while the node runs; trouble while it cannot register;
+//!                         its metadata or targets
 //! ```
 
 use crate::failure::{At, Failure, Outcome};
@@ -188,6 +189,11 @@ impl NodePlace {
     /// Its process, while it runs.
     pub(crate) fn process(&self) -> Outcome<Option<u32>> {
         files::holder(&self.directory.join("lock"))
+    }
+
+    /// Where it writes why it cannot register.
+    pub(crate) fn trouble_file(&self) -> PathBuf {
+        files::trouble_file(&self.directory)
     }
 
     /// What it tells while it runs.

@@ -50,6 +50,8 @@ pub(crate) fn start(place: &NodePlace, options: &StartOptions) -> Outcome<Starte
     use std::os::unix::process::CommandExt;
     let program = std::env::current_exe().at("finding this program")?;
     let log = open_log(place)?;
+    // One of an earlier run says nothing about this one.
+    let _ = fs::remove_file(place.trouble_file());
     let mut command = Command::new(program);
     command.arg("serve").arg("--config").arg(place.config_file());
     if options.insecure {
@@ -76,10 +78,11 @@ fn open_log(place: &NodePlace) -> Outcome<File> {
     OpenOptions::new().create(true).append(true).open(&place.log).at(&shown)
 }
 
-/// Waits until a node serves and, if it is a data server, is registered.
+/// Waits until a node serves and, if it is a data server, is registered. Why it is not yet is told at once.
 pub(crate) fn wait_ready(started: &mut Started, clock: &dyn Clock, stop: &Stop) -> Outcome<Notice> {
     let deadline_ns = clock.now_ns() + START_S_MAX * 1_000_000_000;
     let name = started.place.name.clone();
+    let mut told = String::new();
     loop {
         if let Some(notice) = started.place.notice().filter(|notice| notice.pid == started.child.id()) {
             return Ok(notice);
@@ -89,6 +92,13 @@ pub(crate) fn wait_ready(started: &mut Started, clock: &dyn Clock, stop: &Stop) 
                 "{name} did not start ({status}){}",
                 last_words(&started.place)
             )));
+        }
+        let trouble = fs::read_to_string(started.place.trouble_file()).unwrap_or_default();
+        if trouble != told {
+            if !trouble.is_empty() {
+                eprintln!("vazao: {name} cannot register yet: {trouble}");
+            }
+            told = trouble;
         }
         if clock.now_ns() > deadline_ns {
             return Err(Failure::new(format!(

@@ -2,8 +2,8 @@
 
 use super::areas::Areas;
 use super::config::{NodeConfig, RoleName};
-use super::files::{Lock, Notice};
-use super::membership::{Place, Register};
+use super::files::{self, Lock, Notice};
+use super::membership::{Place, Refusals, Register};
 use super::metrics::{self, Observed};
 use super::router::Router;
 use crate::failure::{At, Failure, Outcome};
@@ -58,6 +58,10 @@ struct Node {
     server: Mutex<Server>,
     /// Why the last registration failed; `None` once one succeeded.
     unregistered: Mutex<Option<String>>,
+    /// Where that is told to whoever starts the node.
+    trouble_file: PathBuf,
+    /// The metadata service will never take this node in: why.
+    refused: Mutex<Option<String>>,
     stopping: AtomicBool,
 }
 
@@ -89,6 +93,8 @@ pub(crate) fn run(config: &NodeConfig, settings: &Settings) -> Outcome {
         transport,
         server: Mutex::new(server),
         unregistered: Mutex::new(Some("not registered yet".to_owned())),
+        trouble_file: files::trouble_file(&settings.directory),
+        refused: Mutex::new(None),
         stopping: AtomicBool::new(false),
     });
     node.meta.iter().for_each(|meta| router.meta.fill(Arc::clone(meta) as Arc<dyn Service>));
@@ -100,7 +106,7 @@ pub(crate) fn run(config: &NodeConfig, settings: &Settings) -> Outcome {
         .map(|at| metrics::serve(at, config.other_port_if_taken, Arc::clone(&node) as Arc<dyn Observed>));
     let metrics = metrics.transpose()?.map(|address| address.to_string());
     info!(name = config.name, %address, "serving");
-    let threads = start_threads(&node, config, settings, &advertised)?;
+    let threads = start_threads(&node, config, settings, &advertised, &stop)?;
     let notice_path = settings.directory.join("running.json");
     let notice = Notice { pid: std::process::id(), address: advertised, metrics };
     wait(&node, &stop, &notice, &notice_path)?;
@@ -108,9 +114,11 @@ pub(crate) fn run(config: &NodeConfig, settings: &Settings) -> Outcome {
     let closed = node.close(threads);
     // The next start has to say for itself that it is ready.
     let _ = std::fs::remove_file(&notice_path);
+    let _ = std::fs::remove_file(&node.trouble_file);
     drop(lock);
     info!("stopped");
-    closed
+    let refused = node.refused.lock().unwrap_or_else(PoisonError::into_inner).take();
+    closed.and(refused.map_or(Ok(()), |why| Err(Failure::new(format!("node {}: {why}", config.name)))))
 }
 
 /// `host:0` for a `host:port` whose port is taken.
@@ -222,6 +230,7 @@ fn start_threads(
     config: &NodeConfig,
     settings: &Settings,
     advertised: &str,
+    stop: &Stop,
 ) -> Outcome<Vec<JoinHandle<()>>> {
     let mut threads = Vec::new();
     let mut start = |name: &str, work: Box<dyn FnOnce() + Send>| {
@@ -236,8 +245,8 @@ fn start_threads(
     };
     let roles = config.roles.iter().map(|role| Role::from(*role)).collect();
     let register = Register::new(node.place(), settings.directory.clone(), advertised.to_owned(), roles);
-    let registering = Arc::clone(node);
-    start("register", Box::new(move || registering.keep_registered(register, &metadata)))?;
+    let (registering, stop) = (Arc::clone(node), stop.clone());
+    start("register", Box::new(move || registering.keep_registered(register, &metadata, &stop)))?;
     Ok(threads)
 }
 
@@ -295,9 +304,11 @@ impl Node {
     }
 
     /// Registers, and does it again as the heartbeat, for as long as the node runs. A metadata service that does not
-    /// answer is asked again and again: it may come back.
-    fn keep_registered(&self, mut register: Register, metadata: &[String]) {
+    /// answer is asked again and again: it may come back. One that never takes this node in ends it; a node that was
+    /// a member once goes on, for it serves what others have open.
+    fn keep_registered(&self, mut register: Register, metadata: &[String], stop: &Stop) {
         let mut retry_ms = RETRY_FIRST_MS;
+        let mut refusals = Refusals::default();
         for address in metadata.iter().cycle() {
             if self.is_stopping() {
                 return;
@@ -305,7 +316,13 @@ impl Node {
             let deadline_ns = self.clock.now_ns() + REGISTER_MS_MAX * 1_000_000;
             let outcome =
                 register.once(self.data.as_deref(), &self.area, &*self.transport, address, deadline_ns);
+            let code = outcome.as_ref().err().map(|fault| fault.code);
+            let is_final = refusals.is_final(code, self.clock.now_ns());
             let trouble = outcome.err().map(|fault| format!("metadata service {address}: {fault}"));
+            if is_final {
+                *self.refused.lock().unwrap_or_else(PoisonError::into_inner) = trouble;
+                return stop.ask();
+            }
             let failed = trouble.is_some();
             self.note_registration(address, trouble);
             self.pause(if failed { retry_ms } else { u64::from(HEARTBEAT_MS) });
@@ -318,8 +335,15 @@ impl Node {
         let mut last = self.unregistered.lock().unwrap_or_else(PoisonError::into_inner);
         if *last != trouble {
             match &trouble {
-                Some(trouble) => warn!(trouble, "cannot register; trying again"),
-                None => info!(address, "registered"),
+                Some(trouble) => {
+                    warn!(trouble, "cannot register; trying again");
+                    // It is in the log as well: a file that cannot be written is no further trouble.
+                    let _ = std::fs::write(&self.trouble_file, trouble);
+                }
+                None => {
+                    info!(address, "registered");
+                    let _ = std::fs::remove_file(&self.trouble_file);
+                }
             }
             *last = trouble;
         }

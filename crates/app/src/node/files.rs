@@ -101,6 +101,11 @@ fn runs(pid: u32) -> bool {
     stat.rsplit_once(") ").is_some_and(|(_, state)| !state.starts_with(['Z', 'X']))
 }
 
+/// Where a node in `directory` writes why it cannot register; not there while it can.
+pub(crate) fn trouble_file(directory: &Path) -> PathBuf {
+    directory.join("trouble")
+}
+
 /// What a running node tells.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct Notice {

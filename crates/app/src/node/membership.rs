@@ -5,11 +5,41 @@ use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 use tracing::warn;
 use vazao_area::{AreaService, Membership};
-use vazao_model::Role;
+use vazao_model::limits::NODE_SILENT_MS;
+use vazao_model::{Code, Role};
 use vazao_store::DataService;
 use vazao_wire::op::RegisterNode;
 use vazao_wire::service::Fault;
 use vazao_wire::transport::{Transport, call};
+
+/// A refusal that may pass is final after this: until then a predecessor that has just stopped can count as up, with
+/// its name and its targets.
+const REFUSED_NS_MAX: u64 = (NODE_SILENT_MS as u64 + 2_000) * 1_000_000;
+
+/// Tells refusals that pass from those that never will.
+#[derive(Debug, Default)]
+pub(crate) struct Refusals {
+    was_member: bool,
+    since_ns: Option<u64>,
+}
+
+impl Refusals {
+    /// Whether a registration that ended at `now_ns` with `code`, `None` where it succeeded, makes all further ones
+    /// useless. Never for a node that was a member once: it goes on serving those who know it.
+    pub(crate) fn is_final(&mut self, code: Option<Code>, now_ns: u64) -> bool {
+        self.was_member |= code.is_none();
+        let refused = matches!(
+            code,
+            Some(Code::Invalid | Code::BadRequest | Code::Unauthenticated | Code::VersionMismatch)
+        );
+        if self.was_member || !refused {
+            self.since_ns = None;
+            return false;
+        }
+        let since_ns = *self.since_ns.get_or_insert(now_ns);
+        code != Some(Code::Invalid) || now_ns.saturating_sub(since_ns) > REFUSED_NS_MAX
+    }
+}
 
 /// What a node has besides areas.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -100,5 +130,35 @@ impl Register {
             let problem = failure.message().unwrap_or_default().to_owned();
             warn!(problem, "the node's id could not be kept");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_still_taken_may_pass_and_a_wrong_key_will_not() {
+        let mut refusals = Refusals::default();
+        assert!(!refusals.is_final(Some(Code::Unreachable), 0));
+        assert!(!refusals.is_final(Some(Code::Invalid), 1_000));
+        assert!(!refusals.is_final(Some(Code::Invalid), 1_000 + REFUSED_NS_MAX));
+        assert!(refusals.is_final(Some(Code::Invalid), 1_001 + REFUSED_NS_MAX));
+        assert!(Refusals::default().is_final(Some(Code::Unauthenticated), 0));
+    }
+
+    #[test]
+    fn a_metadata_service_that_went_away_in_between_is_asked_anew() {
+        let mut refusals = Refusals::default();
+        assert!(!refusals.is_final(Some(Code::Invalid), 0));
+        assert!(!refusals.is_final(Some(Code::Disconnected), 1_000));
+        assert!(!refusals.is_final(Some(Code::Invalid), REFUSED_NS_MAX + 1));
+    }
+
+    #[test]
+    fn a_node_that_was_a_member_goes_on_serving() {
+        let mut refusals = Refusals::default();
+        assert!(!refusals.is_final(None, 0));
+        assert!(!refusals.is_final(Some(Code::Unauthenticated), 1_000));
     }
 }
