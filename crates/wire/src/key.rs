@@ -43,12 +43,22 @@ impl ClusterKey {
 
     /// Reads a key file: 64 hexadecimal digits and a newline, readable by its owner only.
     pub fn load(path: &Path) -> io::Result<ClusterKey> {
-        let file = fs::metadata(path)
-            .map_err(|e| io::Error::new(e.kind(), format!("cluster key {}: {e}", path.display())))?;
+        let unread = |e: io::Error| {
+            let remedy = match e.kind() {
+                io::ErrorKind::NotFound => "; copy it from a node of the cluster, or correct `key_file`",
+                io::ErrorKind::PermissionDenied => "; its owner may read it, or root",
+                _ => "",
+            };
+            io::Error::new(e.kind(), format!("cluster key {}: {e}{remedy}", path.display()))
+        };
+        let file = fs::metadata(path).map_err(unread)?;
+        if file.is_dir() {
+            return Err(refused(path, "is a directory; name the key file in it"));
+        }
         if file.mode() & 0o077 != 0 {
             return Err(refused(path, "others can read it; run `chmod 600` on it and consider a new key"));
         }
-        let text = fs::read_to_string(path)?;
+        let text = fs::read_to_string(path).map_err(unread)?;
         let digits = text.trim_end().as_bytes();
         if digits.len() != 2 * KEY_BYTES {
             return Err(refused(path, "not 64 hexadecimal digits; copy the file from a node that works"));
@@ -102,6 +112,16 @@ mod tests {
         assert!(key.save(&path).is_err(), "a key is never overwritten");
         fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).expect("chmod");
         assert!(ClusterKey::load(&path).expect_err("refused").to_string().contains("chmod 600"));
+    }
+
+    #[test]
+    fn a_key_that_cannot_be_read_comes_with_what_to_do() {
+        let directory = tempfile::tempdir().expect("temporary directory");
+        // As `mkdir` makes it, open to others: that is not what is wrong with it.
+        let is_directory = ClusterKey::load(directory.path()).expect_err("refused").to_string();
+        assert!(is_directory.contains("is a directory"), "{is_directory}");
+        let missing = ClusterKey::load(&directory.path().join("none")).expect_err("refused").to_string();
+        assert!(missing.contains("copy it from a node"), "{missing}");
     }
 
     #[test]
