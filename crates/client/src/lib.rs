@@ -222,7 +222,7 @@ impl Client {
     pub fn close(self) -> Result<()> {
         let mut outcome = Ok(());
         for open in self.core.registry.all() {
-            outcome = outcome.and(open.flush(false));
+            outcome = outcome.and(open.flush(false)).and(open.check_losses());
         }
         self.core.closed.store(true, Ordering::Relaxed);
         let request = proto::CloseSessionRequest { session: self.core.session.id() };

@@ -1,20 +1,20 @@
 //! Open inodes: all handles of one inode in one client share their state through it.
 
 use crate::core::locked;
-use crate::file::{Boots, OpenInode};
+use crate::file::{OpenInode, Unfinished};
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, Weak};
 use vazao_model::{Attributes, InodeId};
 
-/// Closed files of which it is remembered where their last writes went, and up to which version they were changed;
-/// those closed first are forgotten first.
-const UNSYNCED_MAX: usize = 10_000;
+/// Closed files of which it is remembered where their last writes went, which of them failed, and up to which version
+/// they were changed; those closed first are forgotten first.
+const CLOSED_MAX: usize = 10_000;
 
 /// The inodes that have handles.
 #[derive(Default)]
 pub(crate) struct Registry {
     inodes: Mutex<HashMap<InodeId, Weak<OpenInode>>>,
-    unsynced: Mutex<Unsynced>,
+    unfinished: Mutex<Closed>,
     left: Mutex<Left>,
 }
 
@@ -27,11 +27,11 @@ struct Left {
     order: VecDeque<InodeId>,
 }
 
-/// Files that were closed without an fsync: one that comes later, through another handle, still covers what was
-/// written.
+/// Files that were closed without an fsync, or with writes that had failed: an fsync that comes later, through another
+/// handle, still covers what was written.
 #[derive(Default)]
-struct Unsynced {
-    boots: HashMap<InodeId, Boots>,
+struct Closed {
+    files: HashMap<InodeId, Unfinished>,
     order: VecDeque<InodeId>,
 }
 
@@ -89,7 +89,7 @@ impl Registry {
         // While the registry is locked, so that an open that follows finds them.
         if !inode.is_unlinked() {
             self.keep_version(inode);
-            self.keep_boots(inode.id, std::mem::take(&mut inode.lock().boots));
+            self.keep_unfinished(inode);
         }
         true
     }
@@ -104,35 +104,39 @@ impl Registry {
         if left.last.insert(inode.id, (state.attributes.version, inode.core.count_answer())).is_none() {
             left.order.push_back(inode.id);
         }
-        if left.order.len() > UNSYNCED_MAX
+        if left.order.len() > CLOSED_MAX
             && let Some(oldest) = left.order.pop_front()
         {
             left.last.remove(&oldest);
         }
     }
 
-    /// Remembers where the unsynced writes of an inode went that has lost its last handle.
-    fn keep_boots(&self, inode: InodeId, boots: Boots) {
-        if boots.is_empty() {
+    /// Remembers where the unsynced writes of an inode went that has lost its last handle, and which failed.
+    fn keep_unfinished(&self, inode: &OpenInode) {
+        let mut state = inode.lock();
+        let (boots, losses) = (std::mem::take(&mut state.boots), std::mem::take(&mut state.losses));
+        drop(state);
+        let rest = Unfinished { boots, losses };
+        if rest.is_empty() {
             return;
         }
-        let mut unsynced = locked(&self.unsynced);
-        if unsynced.boots.insert(inode, boots).is_none() {
-            unsynced.order.push_back(inode);
+        let mut unfinished = locked(&self.unfinished);
+        if unfinished.files.insert(inode.id, rest).is_none() {
+            unfinished.order.push_back(inode.id);
         }
-        while unsynced.order.len() > UNSYNCED_MAX {
-            if let Some(oldest) = unsynced.order.pop_front() {
-                unsynced.boots.remove(&oldest);
+        while unfinished.order.len() > CLOSED_MAX {
+            if let Some(oldest) = unfinished.order.pop_front() {
+                unfinished.files.remove(&oldest);
             }
         }
     }
 
-    /// What [`Registry::keep_boots`] has remembered.
-    pub(crate) fn take_boots(&self, inode: InodeId) -> Boots {
-        let mut unsynced = locked(&self.unsynced);
-        let found = unsynced.boots.remove(&inode);
+    /// What [`Registry::keep_unfinished`] has remembered.
+    pub(crate) fn take_unfinished(&self, inode: InodeId) -> Unfinished {
+        let mut unfinished = locked(&self.unfinished);
+        let found = unfinished.files.remove(&inode);
         if found.is_some() {
-            unsynced.order.retain(|other| *other != inode);
+            unfinished.order.retain(|other| *other != inode);
         }
         found.unwrap_or_default()
     }

@@ -12,7 +12,10 @@ use vazao_wire::{Method, op, proto};
 /// Objects on their way to being durable.
 struct Syncing {
     slots: u64,
-    calls: Vec<DataCall>,
+    /// Under which starts of their machines they were changed.
+    boots: Boots,
+    /// What each server was asked for, and for which slots.
+    calls: Vec<(DataCall, Vec<u32>)>,
     /// What has failed already.
     outcome: Result<()>,
 }
@@ -58,29 +61,35 @@ impl OpenInode {
         let boots = std::mem::take(&mut state.boots);
         let layout = state.layout().cloned();
         drop(state);
-        let mut syncing = Syncing { slots, calls: Vec::new(), outcome: Ok(()) };
+        let mut syncing = Syncing { slots, boots, calls: Vec::new(), outcome: Ok(()) };
         let Some(layout) = layout.filter(|_| slots != 0) else { return syncing };
         for slots in self.slots_by_server(&layout, slots) {
-            match self.submit_sync(&layout, &slots, &boots, deadline_ns) {
-                Ok(call) => syncing.calls.push(call),
+            match self.submit_sync(&layout, &slots, &syncing.boots, deadline_ns) {
+                Ok(call) => syncing.calls.push((call, slots)),
                 Err(error) => syncing.outcome = syncing.outcome.and(Err(error)),
             }
         }
         syncing
     }
 
-    fn finish_sync(&self, mut begun: Syncing, deadline_ns: u64) -> Result<()> {
+    fn finish_sync(&self, begun: Syncing, deadline_ns: u64) -> Result<()> {
         let mut outcome = begun.outcome;
         // All are awaited even when one fails, so that none is left running behind the caller's back.
-        for call in &mut begun.calls {
-            let answer = self.core.finish_data(call, &[], deadline_ns);
+        for (mut call, slots) in begun.calls {
+            let answer = self.core.finish_data(&mut call, &[], deadline_ns);
+            if answer.as_ref().is_err_and(|error| error.code != Code::Io) {
+                // Nobody has said whether the machine still has it: the next fsync must ask that again.
+                self.lock().boots.restore(&begun.boots, &slots);
+            }
             outcome = outcome.and(answer.map(|_| ()));
         }
-        if outcome.is_err() {
-            // The failure has been told; what is there now can be made durable by the next one.
-            self.lock().unsynced_slots |= begun.slots;
+        let outcome = outcome.map_err(|e| e.about(self.id));
+        if let Err(error) = &outcome {
+            let mut state = self.lock();
+            state.unsynced_slots |= begun.slots;
+            state.losses.tell(error.clone());
         }
-        outcome.map_err(|e| e.about(self.id))
+        outcome
     }
 
     /// Asks for the objects of slots on one server to be made durable.

@@ -1,7 +1,7 @@
 //! What all handles of one inode share in this client: its size, its contents or layout, and what is not yet written.
 
+use super::losses::Losses;
 use super::staging::{Flight, Run, overlap};
-use crate::Error;
 use crate::core::{Core, locked};
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -14,9 +14,6 @@ use vazao_wire::service::Fault;
 
 /// How long a thread that waits for another one's request sleeps before it looks again.
 const TURN_WAIT: Duration = Duration::from_millis(50);
-
-/// Failed ranges kept apart; beyond that everything between them counts as failed too.
-const LOST_RANGES_MAX: usize = 64;
 
 /// An inode that has at least one handle.
 pub(crate) struct OpenInode {
@@ -103,6 +100,15 @@ impl Boots {
         }
     }
 
+    /// Takes back what an fsync of `slots` that did not come through had taken over.
+    pub(crate) fn restore(&mut self, earlier: &Boots, slots: &[u32]) {
+        for slot in slots {
+            if let Some(boot) = earlier.slots.get(slot) {
+                self.note(*slot, *boot);
+            }
+        }
+    }
+
     /// The start under which all of `slots` were changed, 0 when none is known. Err: the slot that disagrees.
     pub(crate) fn common(&self, slots: &[u32]) -> std::result::Result<u64, u32> {
         if let Some(slot) = self.lost.filter(|slot| slots.contains(slot)) {
@@ -111,6 +117,22 @@ impl Boots {
         let mut known = slots.iter().filter_map(|slot| Some((*slot, *self.slots.get(slot)?)));
         let Some((_, boot)) = known.next() else { return Ok(0) };
         known.find(|(_, other)| *other != boot).map_or(Ok(boot), |(slot, _)| Err(slot))
+    }
+}
+
+/// What an inode without handles is remembered for.
+#[derive(Default)]
+pub(crate) struct Unfinished {
+    /// Where its unsynced writes went.
+    pub(crate) boots: Boots,
+    /// Which of its writes failed.
+    pub(crate) losses: Losses,
+}
+
+impl Unfinished {
+    /// True when there is nothing to remember.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.boots.is_empty() && self.losses.outstanding().is_none()
     }
 }
 
@@ -144,11 +166,8 @@ pub(crate) struct State {
     pub(crate) write_count: u64,
     /// The client's count of answers when one about this inode was last taken over.
     pub(crate) absorbed_at: u64,
-    /// The last failure of a write that nobody was waiting for, and how many there were.
-    failure: Option<Error>,
-    failure_count: u64,
-    /// Ranges whose last write failed: what is there is not what was written.
-    lost: Vec<Range<u64>>,
+    /// What could not be written.
+    pub(crate) losses: Losses,
 }
 
 /// An inode as an open, a create or a commit shows it.
@@ -187,15 +206,14 @@ impl FreshInode {
 }
 
 impl State {
-    fn new(fresh: FreshInode, fresh_at: u64, boots: Boots) -> State {
+    fn new(fresh: FreshInode, fresh_at: u64, closed: Unfinished) -> State {
         State {
             attributes: fresh.attributes.clone(),
             size: fresh.attributes.size,
             written_slots: fresh.layout.as_ref().map_or(0, |layout| layout.written_slots),
             // Others may have written to it and not made that durable.
             unsynced_slots: u64::MAX,
-            boots,
-            contents: fresh.into_contents(),
+            boots: closed.boots,
             staged: BTreeMap::new(),
             flights: BTreeMap::new(),
             next_flight: 0,
@@ -206,9 +224,8 @@ impl State {
             was_reported: false,
             write_count: 0,
             absorbed_at: fresh_at,
-            failure: None,
-            failure_count: 0,
-            lost: Vec::new(),
+            losses: closed.losses.in_life(fresh.layout.as_ref().map(|layout| layout.generation)),
+            contents: fresh.into_contents(),
         }
     }
 
@@ -274,41 +291,6 @@ impl State {
         self.flights.range(..before).find(|(_, f)| overlap(&f.run.range, range)).map(|(id, _)| *id)
     }
 
-    /// Remembers the failure of a write of `range` that nobody was waiting for.
-    pub(crate) fn note_failure(&mut self, range: Range<u64>, error: Error) {
-        // The first one tells the cause; those after it are often its consequences.
-        self.failure.get_or_insert(error);
-        self.failure_count += 1;
-        self.forgive(&range);
-        self.lost.push(range);
-        if self.lost.len() > LOST_RANGES_MAX {
-            let start = self.lost.iter().map(|range| range.start).min().unwrap_or(0);
-            let end = self.lost.iter().map(|range| range.end).max().unwrap_or(0);
-            self.lost.clear();
-            self.lost.push(start..end);
-        }
-    }
-
-    /// What is in `range` is now as it was written.
-    pub(crate) fn forgive(&mut self, range: &Range<u64>) {
-        let without = |lost: Range<u64>| {
-            let before = lost.start..lost.end.min(range.start);
-            let after = lost.start.max(range.end)..lost.end;
-            [before, after].into_iter().filter(|rest| rest.start < rest.end)
-        };
-        self.lost = std::mem::take(&mut self.lost).into_iter().flat_map(without).collect();
-    }
-
-    /// The failure because of which bytes in `range` are not what was written.
-    pub(crate) fn loss_within(&self, range: &Range<u64>) -> Option<&Error> {
-        self.lost.iter().any(|lost| overlap(lost, range)).then_some(self.failure.as_ref()).flatten()
-    }
-
-    /// How many failures there were, for handles to compare with what they have reported.
-    pub(crate) fn failures(&self) -> (u64, Option<&Error>) {
-        (self.failure_count, self.failure.as_ref())
-    }
-
     /// True when something newer is known: an answer that was taken over while this one was under way, with a higher
     /// version. After a metadata service lost power the newest answer may have a lower one.
     fn knows_better(&self, attributes: &Attributes, asked_at: u64) -> bool {
@@ -332,6 +314,8 @@ impl State {
         self.size = fresh.attributes.size;
         self.attributes = fresh.attributes.clone();
         self.written_slots = fresh.layout.as_ref().map_or(0, |layout| layout.written_slots);
+        let losses = std::mem::take(&mut self.losses);
+        self.losses = losses.in_life(fresh.layout.as_ref().map(|layout| layout.generation));
         self.contents = fresh.into_contents();
         self.write_count += 1;
     }
@@ -355,12 +339,12 @@ impl State {
 impl OpenInode {
     /// The state of an inode with its first handle.
     pub(crate) fn new(core: Arc<Core>, fresh: FreshInode) -> OpenInode {
-        let boots = core.registry.take_boots(fresh.attributes.inode);
+        let closed = core.registry.take_unfinished(fresh.attributes.inode);
         OpenInode {
             id: fresh.attributes.inode,
             handles: AtomicUsize::new(1),
             unlinked: AtomicBool::new(fresh.attributes.links == 0),
-            state: Mutex::new(State::new(fresh, core.count_answer(), boots)),
+            state: Mutex::new(State::new(fresh, core.count_answer(), closed)),
             core,
             changed: Condvar::new(),
             waiting: AtomicUsize::new(0),

@@ -35,7 +35,7 @@ impl OpenInode {
         state.uncommitted = Uncommitted::default();
         state.was_reported = true;
         state.boots = Boots::default();
-        state.forgive(&(0..u64::MAX));
+        state.losses.forgive(&(0..u64::MAX));
         drop(state);
         self.absorb_open(fresh);
         Ok(())
@@ -72,7 +72,7 @@ impl OpenInode {
         let mut state = self.lock();
         state.size = length;
         state.was_reported = true;
-        state.forgive(&(length..u64::MAX));
+        state.losses.forgive(&(length..u64::MAX));
         state.write_count += 1;
         if let Contents::Inline { bytes, .. } = &mut state.contents {
             bytes.truncate(usize::try_from(length).unwrap_or(usize::MAX));

@@ -7,13 +7,14 @@
 mod commit;
 mod inode;
 mod length;
+mod losses;
 mod read;
 mod read_ahead;
 mod staging;
 mod write;
 mod zero;
 
-pub(crate) use inode::{Boots, FreshInode, OpenInode};
+pub(crate) use inode::{FreshInode, OpenInode, Unfinished};
 
 use crate::core::{Core, locked};
 use crate::{Error, OpenMode, Result};
@@ -56,7 +57,7 @@ impl File {
         if let (true, Some(fresh)) = (was_open, fresh) {
             shared.absorb_open(fresh);
         }
-        let (failures, _) = shared.lock().failures();
+        let (failures, _) = shared.lock().losses.count();
         Some(File {
             shared,
             mode,
@@ -91,8 +92,8 @@ impl File {
         Ok(read)
     }
 
-    /// Writes all of `bytes` at `offset`. An error of an earlier write that was under way comes out here, at
-    /// [`File::flush`], [`File::sync`] or [`File::close`], once.
+    /// Writes all of `bytes` at `offset`. An error of an earlier write that was under way may come out here, once; then
+    /// nothing of `bytes` was taken.
     pub fn write_at(&self, bytes: &[u8], offset: u64) -> Result<()> {
         if !self.mode.write {
             return Err(self.bad_handle("writing"));
@@ -103,7 +104,8 @@ impl File {
         Ok(())
     }
 
-    /// Writes out everything and tells the metadata service: other clients that open the file see it.
+    /// Writes out everything and tells the metadata service: other clients that open the file see it. Fails as long as
+    /// anything written through this client could not be stored and has not been written again or cut off.
     pub fn flush(&self) -> Result<()> {
         self.finish_writes(false)
     }
@@ -140,7 +142,7 @@ impl File {
         let written = self.shared.flush(sync);
         // An earlier failure explains more than what followed from it.
         self.report_failure()?;
-        written
+        self.shared.check_losses().and(written)
     }
 
     fn finish(&mut self) -> Result<()> {
@@ -162,7 +164,7 @@ impl File {
     /// The failure of a write that nobody was waiting for, once for each handle.
     fn report_failure(&self) -> Result<()> {
         let state = self.shared.lock();
-        let (count, failure) = state.failures();
+        let (count, failure) = state.losses.count();
         let reported = self.failures_reported.swap(count, Ordering::SeqCst);
         match failure {
             Some(error) if reported < count => Err(error.clone()),
@@ -185,6 +187,12 @@ impl Drop for File {
 }
 
 impl OpenInode {
+    /// Fails while the file is not what was written. Whoever was told of it by a write or an earlier fsync may not have
+    /// understood: the kernel makes a short count of the error of a write it has cut into several.
+    pub(crate) fn check_losses(&self) -> Result<()> {
+        self.lock().losses.outstanding().cloned().map_or(Ok(()), Err)
+    }
+
     /// Asks the metadata service, and adds what is known better here.
     pub(crate) fn fetch_attributes(&self) -> Result<Attributes> {
         let request = proto::GetAttributesRequest { inode: self.id.0 };

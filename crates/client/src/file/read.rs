@@ -124,7 +124,7 @@ impl OpenInode {
             if state.layout().is_none_or(|now| now.generation != layout.generation) || state.size < end {
                 continue;
             }
-            if let Some(error) = state.loss_within(&(offset..end)) {
+            if let Some(error) = state.losses.within(&(offset..end)) {
                 return Err(error.clone());
             }
             let view = View {

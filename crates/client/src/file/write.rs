@@ -286,11 +286,12 @@ impl OpenInode {
         match outcome {
             Ok(boot) => {
                 state.note_written(flight.slot, boot);
-                state.forgive(&range);
+                state.losses.forgive(&range);
             }
             Err(error) => {
                 let place = format!("{}, bytes {}-{}", self.id, range.start, range.end);
-                state.note_failure(range, error.about(place));
+                let generation = state.layout().map_or(0, |layout| layout.generation);
+                state.losses.add(range, generation, error.about(place));
             }
         }
     }

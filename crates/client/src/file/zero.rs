@@ -38,7 +38,7 @@ impl OpenInode {
         drop(state);
         self.cut_objects(layout, slots, start, deadline_ns)?;
         let mut state = self.lock();
-        state.forgive(&(start..u64::MAX));
+        state.losses.forgive(&(start..u64::MAX));
         state.write_count += 1;
         state.uncommitted.modified = Some(self.core.wall_time());
         Ok(())

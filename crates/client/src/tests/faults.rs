@@ -122,7 +122,7 @@ fn a_data_server_that_comes_back_in_time_is_not_noticed() {
 }
 
 #[test]
-fn a_failed_write_is_told_once_to_each_handle() {
+fn a_failed_write_is_told_to_each_handle_by_a_write_once_and_by_fsync_and_close_until_it_is_written_again() {
     let cluster = Cluster::new(1);
     let client = cluster.client();
     let one = create(&client, "full");
@@ -134,13 +134,80 @@ fn a_failed_write_is_told_once_to_each_handle() {
     let error = one.flush().unwrap_err();
     assert_eq!(error.code, Code::NoSpace);
     assert!(error.to_string().contains("n1 (data:1)"), "{error}");
-    one.flush().unwrap();
+    assert_eq!(one.sync().unwrap_err(), error);
     assert_eq!(two.write_at(b"x", 0).unwrap_err().code, Code::NoSpace);
     two.write_at(b"x", 0).unwrap();
-    two.close().unwrap();
-    let three = client.open_file(one.inode(), READ).unwrap();
-    three.close().unwrap();
+    assert_eq!(two.sync().unwrap_err().code, Code::NoSpace);
+    assert_eq!(two.close().unwrap_err().code, Code::NoSpace);
+    one.write_at(b"ept", 1).unwrap();
+    one.sync().unwrap();
+    assert_eq!(read_all(&one)[..4], *b"xept");
     one.close().unwrap();
+}
+
+#[test]
+fn an_error_that_a_write_took_for_a_short_count_does_not_make_fsync_and_close_succeed() {
+    let cluster = Cluster::new(2);
+    let client = cluster.client();
+    let file = create(&client, "cut by the kernel");
+    file.write_at(&pattern(1, 4 << 20), 0).unwrap();
+    file.sync().unwrap();
+    cluster.transport.stop("data:1");
+    // As the kernel sends one write of 4 MiB; it tells the application of the error as of a short count.
+    let bytes = pattern(2, 4 << 20);
+    let pieces = bytes.chunks(1 << 20).zip([0, 1 << 20, 2 << 20, 3 << 20]);
+    let failed = pieces.map(|(piece, offset)| file.write_at(piece, offset)).filter(|answer| answer.is_err());
+    assert!(failed.count() > 0, "no write was told");
+    cluster.transport.serve("data:1", Arc::clone(&cluster.data[0]) as Arc<dyn Service>);
+    file.write_at(&bytes[3 << 20..], 3 << 20).unwrap();
+    assert_eq!(file.sync().unwrap_err().code, Code::Unreachable);
+    assert_eq!(file.sync().unwrap_err().code, Code::Unreachable);
+    let inode = file.inode();
+    assert_eq!(file.close().unwrap_err().code, Code::Unreachable);
+    // A later handle of this client knows as well.
+    let again = client.open_file(inode, OpenMode { write: true, ..READ }).unwrap();
+    assert_eq!(again.read_at(&mut [0; 1000], 0).unwrap_err().code, Code::Unreachable);
+    assert_eq!(again.sync().unwrap_err().code, Code::Unreachable);
+    again.write_at(&bytes, 0).unwrap();
+    again.sync().unwrap();
+    assert!(read_all(&again) == bytes);
+    again.close().unwrap();
+}
+
+#[test]
+fn what_could_not_be_written_is_forgotten_when_it_is_cut_off() {
+    let cluster = Cluster::new(1);
+    let (client, other) = (cluster.client(), cluster.client());
+    for cut_by in [&client, &other] {
+        let file = create(&client, if std::ptr::eq(cut_by, &client) { "here" } else { "elsewhere" });
+        file.write_at(&pattern(1, 100_000), 0).unwrap();
+        file.flush().unwrap();
+        cluster.data[0].fail_next(Method::Write, Code::NoSpace, 1);
+        file.write_at(b"lost", 70_000).unwrap();
+        let inode = file.inode();
+        assert_eq!(file.close().unwrap_err().code, Code::NoSpace);
+        let mode = OpenMode { write: true, truncate: true, read: true };
+        cut_by.open_file(inode, mode).unwrap().close().unwrap();
+        let again = client.open_file(inode, OpenMode { write: true, ..READ }).unwrap();
+        again.write_at(&pattern(2, 100_000), 0).unwrap();
+        again.sync().unwrap();
+        assert!(read_all(&again) == pattern(2, 100_000));
+        again.close().unwrap();
+    }
+}
+
+#[test]
+fn an_fsync_after_one_that_was_not_answered_still_asks_whether_power_was_lost() {
+    let cluster = Cluster::new(1);
+    let client = cluster.client();
+    let file = create(&client, "asked twice");
+    cluster.data[0].state.lock().unwrap().boot = 1;
+    file.write_at(&pattern(1, 200_000), 0).unwrap();
+    first(&cluster, Method::SyncObjects, usize::MAX, Fate::LoseRequest);
+    assert_eq!(file.sync().unwrap_err().code, Code::Timeout);
+    cluster.transport.set_fates(None);
+    cluster.data[0].state.lock().unwrap().boot = 2;
+    assert_eq!(file.sync().unwrap_err().code, Code::Io);
 }
 
 #[test]

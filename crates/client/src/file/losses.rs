@@ -1,0 +1,121 @@
+//! What could not be written although the caller was told that it would be.
+//!
+//! A range is lost from the failure of its write until it has been written again and acknowledged, or cut off. As long
+//! as there is one the file is not what was written: reading it fails, and so does every report that the file is whole.
+
+use super::staging::overlap;
+use crate::Error;
+use std::ops::Range;
+
+/// Failed ranges kept apart; beyond that everything between them counts as failed too.
+const LOST_RANGES_MAX: usize = 64;
+
+/// The lost ranges of one file, and why.
+#[derive(Clone, Default)]
+pub(crate) struct Losses {
+    ranges: Vec<Range<u64>>,
+    /// The first failure since nothing was lost: it tells the cause, those after it are often its consequences.
+    failure: Option<Error>,
+    failure_count: u64,
+    /// The life of the file that they belong to: its layout's generation.
+    generation: u32,
+}
+
+impl Losses {
+    /// What is left of them when the file is in the life `generation`, `None` for one without objects: of an earlier
+    /// life no byte is there any more.
+    pub(crate) fn in_life(mut self, generation: Option<u32>) -> Losses {
+        if generation != Some(self.generation) {
+            self.ranges.clear();
+        }
+        self
+    }
+
+    /// The write of `range`, which nobody was waiting for, has failed.
+    pub(crate) fn add(&mut self, range: Range<u64>, generation: u32, error: Error) {
+        self.tell(error);
+        self.generation = generation;
+        self.forgive(&range);
+        self.ranges.push(range);
+        if self.ranges.len() > LOST_RANGES_MAX {
+            let start = self.ranges.iter().map(|range| range.start).min().unwrap_or(0);
+            let end = self.ranges.iter().map(|range| range.end).max().unwrap_or(0);
+            self.ranges = vec![start..end];
+        }
+    }
+
+    /// A failure without a range, for every handle to learn of.
+    pub(crate) fn tell(&mut self, error: Error) {
+        if self.ranges.is_empty() {
+            self.failure = None;
+        }
+        self.failure.get_or_insert(error);
+        self.failure_count += 1;
+    }
+
+    /// What is in `range` is now as it was written.
+    pub(crate) fn forgive(&mut self, range: &Range<u64>) {
+        let without = |lost: Range<u64>| {
+            let before = lost.start..lost.end.min(range.start);
+            let after = lost.start.max(range.end)..lost.end;
+            [before, after].into_iter().filter(|rest| rest.start < rest.end)
+        };
+        self.ranges = std::mem::take(&mut self.ranges).into_iter().flat_map(without).collect();
+    }
+
+    /// The failure because of which bytes in `range` are not what was written.
+    pub(crate) fn within(&self, range: &Range<u64>) -> Option<&Error> {
+        self.ranges.iter().any(|lost| overlap(lost, range)).then_some(self.failure.as_ref()).flatten()
+    }
+
+    /// The failure because of which the file is not what was written.
+    pub(crate) fn outstanding(&self) -> Option<&Error> {
+        self.within(&(0..u64::MAX))
+    }
+
+    /// How many failures there were, for handles to compare with what they have reported.
+    pub(crate) fn count(&self) -> (u64, Option<&Error>) {
+        (self.failure_count, self.failure.as_ref())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use vazao_model::Code;
+
+    #[test]
+    fn what_was_written_again_is_forgiven_and_the_rest_is_not() {
+        let mut losses = Losses::default();
+        losses.add(100..200, 1, Error::new(Code::Timeout, "first"));
+        losses.add(150..300, 1, Error::new(Code::Io, "second"));
+        losses.forgive(&(120..250));
+        assert!(losses.within(&(120..250)).is_none());
+        assert_eq!(losses.within(&(0..101)).map(|e| e.code), Some(Code::Timeout));
+        losses.forgive(&(0..120));
+        assert!(losses.outstanding().is_some());
+        losses.forgive(&(250..u64::MAX));
+        assert!(losses.outstanding().is_none());
+        losses.add(0..1, 1, Error::new(Code::NoSpace, "third"));
+        assert_eq!(losses.outstanding().map(|e| e.code), Some(Code::NoSpace));
+        assert_eq!(losses.count().0, 3);
+    }
+
+    #[test]
+    fn more_failures_than_are_kept_apart_count_with_all_between_them() {
+        let mut losses = Losses::default();
+        for at in 0..=LOST_RANGES_MAX as u64 {
+            losses.add(at * 10..at * 10 + 1, 1, Error::new(Code::Io, ""));
+        }
+        assert!(losses.within(&(5..6)).is_some() && losses.within(&(1000..1001)).is_none());
+    }
+
+    #[test]
+    fn losses_end_with_the_life_of_the_file() {
+        let mut losses = Losses::default();
+        losses.add(0..1, 7, Error::new(Code::Io, ""));
+        assert!(losses.clone().in_life(Some(7)).outstanding().is_some());
+        assert!(losses.clone().in_life(Some(8)).outstanding().is_none());
+        assert!(losses.in_life(None).outstanding().is_none());
+    }
+}
