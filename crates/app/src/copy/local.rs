@@ -242,7 +242,7 @@ struct LocalStream {
 
 impl LocalStream {
     fn write(&self, bytes: &[u8], offset: u64) -> Outcome {
-        const ZEROS: [u8; 64 * 1024] = [0; 64 * 1024];
+        static ZEROS: [u8; 64 * 1024] = [0; 64 * 1024];
         let mut position = self.position.lock().unwrap_or_else(PoisonError::into_inner);
         while *position < offset {
             let count = (offset - *position).min(ZEROS.len() as u64);

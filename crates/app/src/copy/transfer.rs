@@ -99,7 +99,7 @@ impl Transfer<'_> {
                 let part = part_path(&path)?;
                 // Users are told of the names they gave, not of ours.
                 let (ours, theirs) = (self.to.show(&part), self.to.show(&path));
-                let copied = self.into_part(source, found, part, &path, replaced.as_ref());
+                let copied = self.file_part(source, found, part, &path, replaced.as_ref());
                 copied.map_err(|failure| failure.renamed(&ours, &theirs))
             }
             Destination::Stream => {
@@ -137,7 +137,7 @@ impl Transfer<'_> {
         }
     }
 
-    fn into_part(
+    fn file_part(
         &self,
         source: &[u8],
         found: &Found,
