@@ -10,7 +10,9 @@ use serde_json::json;
 
 /// Arguments of `vazao df`.
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:\n  vazao df -h\n  vazao df --json")]
+#[command(
+    after_help = "Examples:\n  vazao df -h\n  vazao df --json\n\nUSED is what is not available: files of the volume, other files on the same disks, and the space kept in reserve."
+)]
 pub(crate) struct Arguments {
     #[command(flatten)]
     results: Results,

@@ -18,7 +18,7 @@ const NEARLY_FULL_SHARE: f64 = 0.95;
 /// Arguments of `vazao status`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  vazao status\n  vazao status --check || mail -s 'vazao in trouble' root"
+    after_help = "Examples:\n  vazao status\n  vazao status --check || mail -s 'vazao in trouble' root\n\nUSED is what is not available: files of the volume, other files on the same disks, and the space kept in reserve."
 )]
 pub(crate) struct Arguments {
     #[command(flatten)]
