@@ -2,12 +2,12 @@
 //!
 //! Knows inodes, names and handles; nothing of FUSE's bytes or of the device.
 
-use crate::failures::Failures;
+use crate::failures::{Failures, REMEMBERED_NS};
 use crate::handles::Handles;
 use crate::listing::{Listing, PAGE_ENTRIES};
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use vazao_client::{
     Changes, Client, Entry, Error, File, NewInode, OpenMode, RenameMode, Result, SetTime, VolumeSpace,
     XattrMode,
@@ -63,6 +63,8 @@ pub(crate) struct Door {
     root: InodeId,
     files: Handles<OpenFile>,
     directories: Handles<Listing>,
+    /// Until when any failed read is remembered: writes look for such only before that.
+    remembered_until_ns: AtomicU64,
 }
 
 /// The mode that writing or a change of owner leaves, when it is another one: without set-user-id, and without
@@ -89,7 +91,8 @@ impl Door {
     /// A door to `client` whose root is the directory `root`.
     pub(crate) fn new(client: Client, root: InodeId) -> Door {
         let clock = vazao_meter::clock::system();
-        Door { client, clock, root, files: Handles::new(), directories: Handles::new() }
+        let (files, directories) = (Handles::new(), Handles::new());
+        Door { client, clock, root, files, directories, remembered_until_ns: AtomicU64::new(0) }
     }
 
     fn file(&self, handle: u64) -> Result<Arc<OpenFile>> {
@@ -119,7 +122,11 @@ impl Door {
             // truncate(2) comes with "modified now", which changing the length does.
             changes.modified = changes.modified.filter(|time| *time != SetTime::Now);
         }
-        let attributes = self.client.set_attributes(inode, &changes)?;
+        let answer = self.client.set_attributes(inode, &changes);
+        if changes.size.is_some() {
+            self.forget_failures(inode);
+        }
+        let attributes = answer?;
         if changes.mode.is_some_and(|mode| mode & (SET_USER_ID | SET_GROUP_ID) != 0) {
             self.remember_set_id(inode);
         }
@@ -134,6 +141,16 @@ impl Door {
     fn remember_set_id(&self, inode: InodeId) {
         let open = self.files.all();
         open.iter().filter(|f| f.file.inode() == inode).for_each(|f| f.set_id.store(true, Ordering::Relaxed));
+    }
+
+    /// The contents were changed, through whichever handle: reads that failed before are tried anew.
+    fn forget_failures(&self, inode: InodeId) {
+        let until_ns = self.remembered_until_ns.load(Ordering::Relaxed);
+        if until_ns == 0 || self.clock.now_ns() > until_ns {
+            return;
+        }
+        let open = self.files.all();
+        open.iter().filter(|f| f.file.inode() == inode).for_each(|f| f.failures.forget());
     }
 
     fn clear_set_id(&self, inode: InodeId, attributes: Attributes) -> Result<Attributes> {
@@ -207,6 +224,7 @@ impl Door {
         let (mut attributes, file) = self.client.create_file(place.directory, place.name, &new, exclusive)?;
         if truncate && attributes.size > 0 {
             file.set_length(0)?;
+            self.forget_failures(file.inode());
             attributes = file.attributes()?;
         }
         Ok(self.opened(file, attributes))
@@ -220,7 +238,9 @@ impl Door {
         }
         let read = open.file.read_at(buffer, offset);
         if let Err(error) = &read {
-            open.failures.note(range, error, self.clock.now_ns());
+            let now_ns = self.clock.now_ns();
+            open.failures.note(range, error, now_ns);
+            self.remembered_until_ns.fetch_max(now_ns + REMEMBERED_NS, Ordering::Relaxed);
         }
         read
     }
@@ -231,7 +251,9 @@ impl Door {
             let inode = open.file.inode();
             self.clear_set_id(inode, self.client.attributes(inode)?)?;
         }
-        open.file.write_at(bytes, offset)
+        let written = open.file.write_at(bytes, offset);
+        self.forget_failures(open.file.inode());
+        written
     }
 
     /// A descriptor of the file is being closed: what it wrote goes out, and errors of it come back.
@@ -259,10 +281,12 @@ impl Door {
         if missing > 0 && !mode.zero && missing > self.client.space()?.available_bytes {
             return Err(Code::NoSpace.into());
         }
-        if mode.zero {
-            open.file.zero(range.clone())?;
-        }
-        if missing == 0 || mode.keep_size { Ok(()) } else { open.file.set_length(range.end) }
+        let zeroed = if mode.zero { open.file.zero(range.clone()) } else { Ok(()) };
+        let is_long_enough = missing == 0 || mode.keep_size;
+        let outcome =
+            zeroed.and_then(|()| if is_long_enough { Ok(()) } else { open.file.set_length(range.end) });
+        self.forget_failures(open.file.inode());
+        outcome
     }
 
     pub(crate) fn open_directory(&self, inode: InodeId) -> u64 {

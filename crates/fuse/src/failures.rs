@@ -2,7 +2,7 @@
 //!
 //! When read-ahead fails the kernel asks for the first of its pages once more before it tells the application. Asking
 //! a silent server again would double the time a read takes to fail; within [`REMEMBERED_NS`] it gets the same answer
-//! at once.
+//! at once, unless the file was changed here meanwhile: what was written since must be read as it is.
 
 use std::ops::Range;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -10,7 +10,7 @@ use vazao_client::Error;
 use vazao_model::Code;
 
 /// The kernel asks again at once; an application that tries again gets a new attempt.
-const REMEMBERED_NS: u64 = 500_000_000;
+pub(crate) const REMEMBERED_NS: u64 = 500_000_000;
 
 #[derive(Debug)]
 struct Failed {
@@ -35,6 +35,11 @@ impl Failures {
         if is_trouble(error) {
             *self.last() = Some(Failed { range, at_ns: now_ns, error: error.clone() });
         }
+    }
+
+    /// The file was changed: bytes that could not be read may be there now.
+    pub(crate) fn forget(&self) {
+        *self.last() = None;
     }
 
     /// The failure of a read just now that had the start of `range` in it.
@@ -65,6 +70,15 @@ mod tests {
         assert_eq!(failures.repeated(&(0..8192), 6), None);
         assert_eq!(failures.repeated(&(1_000_000..1_000_001), 6), None);
         assert_eq!(failures.repeated(&(4096..8192), REMEMBERED_NS + 5), None);
+    }
+
+    #[test]
+    fn a_change_of_the_file_ends_what_is_remembered() {
+        let failures = Failures::default();
+        failures.note(0..10, &Error::new(Code::Unreachable, ""), 5);
+        assert!(failures.repeated(&(0..10), 6).is_some());
+        failures.forget();
+        assert_eq!(failures.repeated(&(0..10), 6), None);
     }
 
     #[test]

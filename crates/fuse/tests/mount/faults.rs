@@ -62,6 +62,30 @@ fn a_data_server_that_is_gone_fails_reads_of_its_files_in_time_and_holds_up_noth
 }
 
 #[test]
+fn what_is_written_right_after_a_read_failed_is_read_at_once() {
+    with_cluster(|cluster| {
+        let m = cluster.mount_with_deadline(1_000);
+        fs::write(m.path("large"), vec![7; 8 * MIB]).expect("written");
+        m.unmount();
+        let m = cluster.mount_with_deadline(1_000);
+        let path = m.path("large");
+        let offset = cluster.offsets_on_server(2, fs::metadata(&path).expect("there").ino())[0];
+        let file = File::options().read(true).write(true).open(&path).expect("opened");
+        cluster.stop_server(2);
+        file.read_exact_at(&mut [0; 4096], offset).expect_err("its server is gone");
+        cluster.start_server(2);
+        // Through another descriptor, and only a byte: the page must be asked for.
+        let other = File::options().write(true).open(&path).expect("opened");
+        other.write_all_at(&[8], offset).expect("written");
+        let mut bytes = [0; 4096];
+        file.read_exact_at(&mut bytes, offset).expect("read as it was written");
+        assert_eq!((bytes[0], bytes[1], bytes[4095]), (8, 7, 7));
+        drop((file, other));
+        m.unmount();
+    });
+}
+
+#[test]
 fn calls_continue_when_the_metadata_service_is_back() {
     with_cluster(|cluster| {
         let m = cluster.mount();
