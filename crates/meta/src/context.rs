@@ -26,6 +26,10 @@ pub(crate) struct Context<'a> {
     pub(crate) caller: Option<SessionId>,
     /// Inodes that came into being, less those that ended.
     pub(crate) inodes_delta: i64,
+    /// It has written something.
+    pub(crate) wrote: bool,
+    /// It was refused for want of room: such answers are not kept, for keeping them takes room as well.
+    pub(crate) no_room: bool,
     /// The answer must not leave before the change is durable.
     pub(crate) answer_when_durable: bool,
 }
@@ -38,7 +42,17 @@ impl<'a> Context<'a> {
             nanoseconds: (now_ns % 1_000_000_000) as u32,
         };
         let transaction = service.engine().begin();
-        Context { transaction, service, now, now_ns, caller, inodes_delta: 0, answer_when_durable: false }
+        Context {
+            transaction,
+            service,
+            now,
+            now_ns,
+            caller,
+            inodes_delta: 0,
+            wrote: false,
+            no_room: false,
+            answer_when_durable: false,
+        }
     }
 
     // ---- records in general ----
@@ -55,15 +69,25 @@ impl<'a> Context<'a> {
         Ok(self.transaction.get(key)?)
     }
 
+    /// Asks for room, before something is added. `NoSpace` when only the reserve is left.
+    pub(crate) fn grow(&mut self) -> Outcome<()> {
+        let room = self.service.engine().room();
+        self.no_room = room.is_err();
+        Ok(room?)
+    }
+
     pub(crate) fn write(&mut self, key: Vec<u8>, record: &impl Message) {
+        self.wrote = true;
         self.transaction.put(key, record.encode_to_vec());
     }
 
     pub(crate) fn write_raw(&mut self, key: Vec<u8>, value: Vec<u8>) {
+        self.wrote = true;
         self.transaction.put(key, value);
     }
 
     pub(crate) fn delete(&mut self, key: Vec<u8>) {
+        self.wrote = true;
         self.transaction.delete(key);
     }
 
@@ -74,6 +98,7 @@ impl<'a> Context<'a> {
     /// Forgets the writes but not what was read.
     pub(crate) fn discard_writes(&mut self) {
         self.transaction.discard_writes();
+        self.wrote = false;
         self.inodes_delta = 0;
         self.answer_when_durable = false;
     }
@@ -134,7 +159,7 @@ impl<'a> Context<'a> {
 
     pub(crate) fn delete_entry(&mut self, parent: InodeId, name: &[u8]) {
         let key = self.service.names().entry_key(parent, name);
-        self.transaction.delete(key);
+        self.delete(key);
     }
 
     /// The inode that one component of a path leads to, `.` and `..` included.

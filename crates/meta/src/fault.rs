@@ -16,6 +16,7 @@ impl From<EngineError> for Fault {
             EngineError::Io { .. } => Code::Io,
             EngineError::Corrupt(_) => Code::Corrupt,
             EngineError::Refused(_) => Code::VersionMismatch,
+            EngineError::Full(_) => Code::NoSpace,
             EngineError::TooLarge(_) => Code::Internal,
             EngineError::Stopped(_) => Code::Unavailable,
         };

@@ -4,7 +4,7 @@ use crate::answer::{Settled, deliver};
 use crate::cluster::Cluster;
 use crate::context::Context;
 use crate::dispatch;
-use crate::engine::{self, Background, Commit, Engine, EngineOptions, Position, Writes};
+use crate::engine::{self, Background, Commit, Engine, EngineError, EngineOptions, Position, Writes};
 use crate::fault::Outcome;
 use crate::keys::{self, NAME_HASH_BITS};
 use crate::metrics::Metrics;
@@ -16,6 +16,7 @@ use crate::reclaim::Reclaimer;
 use crate::records::{InodeRecord, NumberRecord, TimeRecord, VolumeRecord};
 use crate::sessions::{self, Sessions};
 use prost::Message;
+use std::cell::Cell;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use vazao_disk::Disk;
@@ -34,6 +35,11 @@ const SCHEMA: u32 = 1;
 const ATTEMPTS_MAX: u32 = 100;
 
 const NO_PANIC: &str = "no code panics while it holds this lock";
+
+thread_local! {
+    /// The last commit that an answer of this thread rests on since its last flush.
+    static ANSWERED: Cell<Position> = const { Cell::new(0) };
+}
 
 /// How a metadata service is opened.
 #[derive(Clone, Debug)]
@@ -249,8 +255,14 @@ impl MetaService {
             if outcome.is_err() {
                 context.discard_writes();
             }
+            let wrote = context.wrote;
             match context.commit()? {
-                Commit::Done(position) => return Ok((outcome, position)),
+                Commit::Done(position) => {
+                    if wrote {
+                        ANSWERED.set(ANSWERED.get().max(position));
+                    }
+                    return Ok((outcome, position));
+                }
                 Commit::Conflict => self.metrics.conflicts.add(1),
             }
         }
@@ -277,6 +289,7 @@ impl MetaService {
     where
         O::Request: Repeatable,
     {
+        self.engine.writable()?;
         let request = decode::<O>(message)?;
         let once = request.once().copied();
         let caller = once.as_ref().map(|once| SessionId(once.session));
@@ -294,11 +307,14 @@ impl MetaService {
                 context.discard_writes();
             }
             wait = context.answer_when_durable;
-            if let Some(once) = &once {
+            if let Some(once) = &once
+                && !context.no_room
+            {
                 once::remember(context, once, O::METHOD, &answer);
             }
             Ok(answer)
         })?;
+        ANSWERED.set(ANSWERED.get().max(position));
         Ok(Settled { answer: answer?, durable_at: wait.then_some(position) })
     }
 
@@ -408,8 +424,18 @@ impl Service for MetaService {
         self.metrics.accounts.charge(Cause::Compute, spent_ns);
     }
 
+    /// While the log cannot be written, changes are refused and other answers may leave. Only those of this thread
+    /// that rest on commits which are not written have to be withheld.
     fn flush(&self) -> Result<(), Fault> {
-        Ok(self.engine.flush()?)
+        let answered = ANSWERED.take();
+        match self.engine.flush() {
+            Err(EngineError::Io { .. } | EngineError::Full(_))
+                if self.engine.writable().is_err() && answered <= self.engine.written() =>
+            {
+                Ok(())
+            }
+            flushed => Ok(flushed?),
+        }
     }
 }
 

@@ -59,6 +59,9 @@ pub(crate) enum EngineError {
     /// A transaction breaks one of the limits above: a defect of the caller.
     #[error("{0}")]
     TooLarge(String),
+    /// The disk has no room for this. It goes on by itself when there is.
+    #[error("{0}")]
+    Full(String),
     /// An earlier failure stopped the engine.
     #[error("stopped after an earlier failure: {0}")]
     Stopped(String),
@@ -138,6 +141,21 @@ pub(crate) trait Engine: Send + Sync + 'static {
 
     /// Makes everything durable and releases the files. Later calls fail with `Stopped`.
     fn close(&self) -> EngineResult<()>;
+
+    /// Fails with `Full` while the disk has only the reserve left that removals need: growth is to be refused then.
+    fn room(&self) -> EngineResult<()> {
+        Ok(())
+    }
+
+    /// Fails while commits cannot be written, after trying to.
+    fn writable(&self) -> EngineResult<()> {
+        Ok(())
+    }
+
+    /// Commits up to here are written, though perhaps not durable; the rest is kept until the disk takes it.
+    fn written(&self) -> Position {
+        self.figures().position
+    }
 
     /// Present figures.
     fn figures(&self) -> Figures;

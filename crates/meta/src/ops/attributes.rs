@@ -66,6 +66,9 @@ pub(crate) fn set_size(
     if size > limits::FILE_BYTES_MAX {
         return Err(inode_fault(Code::TooLarge, id));
     }
+    if size > record.size {
+        context.grow()?;
+    }
     if size == 0 {
         // The next layout gets a higher generation and fresh objects, so that a write that was under way to
         // these ones cannot show up again.

@@ -19,6 +19,9 @@ pub(crate) fn run(
     }
     check_sizes(id, request)?;
     context.answer_when_durable |= request.sync;
+    if request.contents.as_ref().is_some_and(|contents| contents.len() > record.contents.len()) {
+        context.grow()?;
+    }
     let generation = record.layout.as_ref().map_or(0, |layout| layout.generation);
     // A report about an earlier life of the file is answered with the present one and changes nothing.
     if request.generation == generation && apply(&mut record, request) {

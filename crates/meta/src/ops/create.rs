@@ -24,6 +24,7 @@ pub(crate) fn run(
     if let Some(existing) = context.entry(parent, name)? {
         return open_existing(context, kind, request, existing);
     }
+    context.grow()?;
     let id = context.service.next_inode()?;
     let record = new_record(context, kind, request, &directory);
     context.put_inode(id, &record);

@@ -25,6 +25,7 @@ pub(crate) fn assign(
     if let Some(layout) = &record.layout {
         return Ok(proto::AssignLayoutResponse { layout: Some(layout.into()) });
     }
+    context.grow()?;
     let hint = effective(record.hint.as_ref());
     let targets = context.service.choose_targets(id, hint.width)?;
     let (generation, wait) = numbers::next_generation(context.service.boot(), record.generation)?;
@@ -61,6 +62,7 @@ pub(crate) fn set_hint(
         let text = format!("inode {id}: its data is striped already, copy it to a new file");
         return Err(Fault::new(Code::InUse, text));
     }
+    context.grow()?;
     let mut stored = record.hint.unwrap_or_default();
     (stored.own_unit_bytes, stored.own_width) = (hint.stripe_unit_bytes, hint.width);
     record.hint = Some(stored);

@@ -23,6 +23,7 @@ pub(crate) fn run(context: &mut Context<'_>, request: &proto::LinkRequest) -> Ou
     if record.links >= limits::LINKS_MAX {
         return Err(inode_fault(Code::TooManyLinks, id));
     }
+    context.grow()?;
     record.links += 1;
     context.touch(&mut record);
     context.put_inode(id, &record);

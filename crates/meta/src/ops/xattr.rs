@@ -61,6 +61,7 @@ pub(crate) fn set(
         (true, _) => {}
         (false, _) => add_name(id, &mut record, name)?,
     }
+    context.grow()?;
     context.write_raw(key, request.value.clone());
     context.touch(&mut record);
     context.put_inode(id, &record);

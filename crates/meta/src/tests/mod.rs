@@ -3,6 +3,7 @@
 mod contents;
 mod crash;
 mod directories;
+mod full;
 mod harness;
 mod members;
 mod model;

@@ -65,6 +65,7 @@ impl StorageBackend for DiskBackend {
 /// The database; gone once closed.
 pub(super) struct Base {
     disk: Arc<dyn Disk>,
+    file: Arc<dyn DiskFile>,
     database: Mutex<Option<Database>>,
     unsure: Arc<AtomicBool>,
 }
@@ -93,14 +94,14 @@ impl Base {
     pub(super) fn open(disk: &Arc<dyn Disk>, how: Open, cache_bytes: usize) -> EngineResult<Base> {
         let file = disk.open(BASE_FILE, how).map_err(|e| EngineError::io(BASE_FILE, e))?;
         let unsure = Arc::new(AtomicBool::new(false));
-        let backend = DiskBackend { file, unsure: Arc::clone(&unsure) };
+        let backend = DiskBackend { file: Arc::clone(&file), unsure: Arc::clone(&unsure) };
         rewrite::set_unsure(&**disk)?;
         let database = guarded("opening", || {
             let mut builder = Database::builder();
             builder.set_cache_size(cache_bytes);
             Ok(builder.create_with_backend(backend)?)
         })?;
-        let base = Base { disk: Arc::clone(disk), database: Mutex::new(Some(database)), unsure };
+        let base = Base { disk: Arc::clone(disk), file, database: Mutex::new(Some(database)), unsure };
         base.settle()?;
         Ok(base)
     }
@@ -110,6 +111,11 @@ impl Base {
         let mut overlay = Overlay::default();
         overlay.apply(0, initial);
         self.apply(&overlay).map(|_| ())
+    }
+
+    /// Bytes of storage it uses.
+    pub(super) fn allocated_bytes(&self) -> u64 {
+        self.file.allocated_bytes().unwrap_or(u64::MAX)
     }
 
     /// The present state.

@@ -243,6 +243,8 @@ pub(super) struct Log {
     disk: Arc<dyn Disk>,
     file: Arc<dyn DiskFile>,
     name: String,
+    /// There is room for zeros ahead.
+    pub(super) spacious: bool,
     /// The next file, before it has its name.
     next: Option<Arc<dyn DiskFile>>,
     /// End of the records.
@@ -289,7 +291,21 @@ impl Log {
         let unsynced = old.iter().map(reopen).collect::<EngineResult<_>>()?;
         let (pending, names, names_synced) = (Vec::new(), 1, 0);
         let (next, offset, filled) = (None, FIRST_BYTES, FIRST_BYTES);
-        Ok(Log { disk, file, name, next, offset, filled, pending, last, unsynced, names, names_synced, old })
+        Ok(Log {
+            disk,
+            file,
+            name,
+            spacious: true,
+            next,
+            offset,
+            filled,
+            pending,
+            last,
+            unsynced,
+            names,
+            names_synced,
+            old,
+        })
     }
 
     /// Bytes in the present file.
@@ -314,7 +330,7 @@ impl Log {
     fn put(&mut self, records: &mut Vec<u8>) -> io::Result<()> {
         let length = records.len();
         let end = self.offset + length as u64;
-        if end > self.filled {
+        if end > self.filled && self.spacious {
             let filled = end.next_multiple_of(FILL_BYTES);
             records.resize((filled - self.offset) as usize, 0);
             if self.file.write_at(records, self.offset).is_ok() {

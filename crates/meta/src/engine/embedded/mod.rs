@@ -15,6 +15,7 @@ mod log;
 mod overlay;
 mod record;
 mod rewrite;
+mod space;
 
 #[cfg(test)]
 mod tests;
@@ -28,6 +29,7 @@ use background::Threads;
 use base::{Base, View};
 use log::Log;
 use overlay::{Layer, Overlay};
+use space::Watch;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, RwLock, RwLockReadGuard};
@@ -79,6 +81,8 @@ pub(super) struct Core {
     notices: AtomicU64,
     /// The log could not be written: commits are refused until it can.
     log_failing: AtomicBool,
+    /// Free space, as seen last.
+    watch: Watch,
     failed: RwLock<Option<EngineError>>,
     synced_ns: AtomicU64,
     /// How long the last sync took.
@@ -100,6 +104,7 @@ impl EmbeddedEngine {
     pub(crate) fn open(options: EngineOptions) -> EngineResult<Arc<dyn Engine>> {
         let core = Arc::new(Core::open(options)?);
         core.sync_log()?;
+        core.look_at_space();
         if !core.manual {
             background::start(&core)?;
         }
@@ -181,6 +186,7 @@ impl Core {
             waiting: Mutex::new(BTreeMap::new()),
             notices: AtomicU64::new(0),
             log_failing: AtomicBool::new(false),
+            watch: Watch::default(),
             failed: RwLock::new(None),
             sync_took_ns: AtomicU64::new(u64::MAX),
             log_bytes: AtomicU64::new(0),
@@ -230,10 +236,16 @@ impl Core {
         }
         let started_ns = self.clock.now_ns();
         let mut log = self.log();
+        log.spacious = !self.watch.is_low();
         self.write_batch(&mut log)?;
-        if self.must_rotate(&log) {
-            self.rotate(&mut log)?;
+        if self.must_rotate(&log)
+            && let Err(error) = self.rotate(&mut log)
+        {
+            // Everything is written; the next flush tries again.
+            tracing::warn!(%error, "the log goes on in its present file");
         }
+        drop(log);
+        self.look_at_space_in_time();
         self.accounts.charge(Cause::Disk, self.clock.now_ns().saturating_sub(started_ns));
         Ok(())
     }
@@ -257,7 +269,9 @@ impl Core {
 
     fn must_rotate(&self, log: &Log) -> bool {
         let state = self.state();
-        let full = state.active.bytes() > self.overlay_bytes_max || log.bytes() > LOG_BYTES_MAX;
+        let full = state.active.bytes() > self.overlay_bytes_max
+            || log.bytes() > LOG_BYTES_MAX
+            || log.bytes() > space::WORTHWHILE_BYTES && self.watch.would_help();
         full && state.frozen.is_none() && !state.active.is_empty()
     }
 
@@ -335,6 +349,11 @@ impl Core {
         let _turn = self.checkpoint_turn.lock().expect(NO_PANIC);
         self.check()?;
         let Some(frozen) = self.state().frozen.clone() else { return Ok(()) };
+        if !self.fits(&frozen) {
+            // redb would have to be opened again after a failed write. The log has everything.
+            self.look_at_space();
+            return Ok(());
+        }
         let applied = self.base.apply(&frozen).inspect_err(|error| self.fail(error))?;
         let last = frozen.last();
         let old = {
@@ -361,14 +380,15 @@ impl Core {
         let too_far = |state: &State| {
             state.frozen.is_some() && state.active.bytes() > self.overlay_bytes_max * OVERLAY_PRESSURE
         };
-        if !too_far(&self.state()) {
+        if !too_far(&self.state()) || self.watch.is_low() {
             return Ok(());
         }
         let started_ns = self.clock.now_ns();
         if self.manual {
             self.checkpoint()?;
         } else {
-            self.threads.wait_while(|| self.check().is_ok() && too_far(&self.state()));
+            self.threads
+                .wait_while(|| self.check().is_ok() && too_far(&self.state()) && !self.watch.is_low());
         }
         self.accounts.charge(Cause::Commit, self.clock.now_ns().saturating_sub(started_ns));
         self.check()
@@ -428,10 +448,7 @@ impl Store for Core {
             return Ok(if stale { Commit::Conflict } else { Commit::Done(state.position) });
         }
         self.check()?;
-        if self.log_failing.load(Ordering::Relaxed) {
-            let full = std::io::Error::other("the log cannot be written: is the disk full?");
-            return Err(EngineError::io("metadata log", full));
-        }
+        self.writable()?;
         self.wait_for_checkpoint()?;
         let durable = self.durable.load(Ordering::Acquire);
         let mut state = self.state.write().expect(NO_PANIC);
@@ -482,7 +499,20 @@ impl Engine for EmbeddedEngine {
         self.core.notify_durable();
     }
 
+    fn room(&self) -> EngineResult<()> {
+        self.core.room()
+    }
+
+    fn writable(&self) -> EngineResult<()> {
+        self.core.writable()
+    }
+
+    fn written(&self) -> Position {
+        self.core.written.load(Ordering::Acquire)
+    }
+
     fn maintain(&self) -> EngineResult<()> {
+        self.core.look_at_space();
         self.core.write_log()?;
         if self.core.manual { self.do_background_work(true) } else { Ok(()) }
     }
@@ -495,7 +525,10 @@ impl Engine for EmbeddedEngine {
         core.checkpoint()?;
         {
             let mut log = core.log();
-            if !core.state().active.is_empty() {
+            let state = core.state();
+            let rest = state.frozen.is_none() && !state.active.is_empty();
+            drop(state);
+            if rest {
                 core.rotate(&mut log)?;
             }
         }

@@ -500,7 +500,7 @@ fn a_full_disk_refuses_commits_until_there_is_room_and_loses_none() {
     assert!(engine.flush().is_err());
     let mut transaction = engine.begin();
     transaction.put(b"k".to_vec(), b"v".to_vec());
-    assert!(matches!(transaction.commit(), Err(EngineError::Io { .. })));
+    assert!(matches!(transaction.commit(), Err(EngineError::Full(_))));
     disk.clear_faults();
     engine.flush().unwrap();
     commit(&*engine, 3);

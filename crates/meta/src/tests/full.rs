@@ -1,0 +1,103 @@
+//! A metadata disk without room: growth is refused in time, removals are not, and nothing answered is lost.
+
+use super::harness::{Servers, TOP, World, call, options};
+use std::io::ErrorKind;
+use std::sync::Arc;
+use std::time::Duration;
+use vazao_disk::{Disk, MemoryDisk};
+use vazao_model::{Code, FileKind};
+use vazao_wire::{op, proto};
+
+/// Removals that the reserve of a disk of 3 MiB has to bear.
+const REMOVED_IN_RESERVE: usize = 400;
+
+/// Creates files until that is refused; returns their number.
+fn fill(world: &World) -> usize {
+    for count in 0..100_000 {
+        match world.make(TOP, &format!("f{count}"), FileKind::File) {
+            Ok(_) => {}
+            Err(Code::NoSpace) => return count,
+            Err(other) => panic!("file {count}: {other}"),
+        }
+    }
+    panic!("the disk is never full")
+}
+
+#[test]
+fn growth_is_refused_in_time_and_removals_still_work_and_more_room_is_used_without_a_restart() {
+    let disk = MemoryDisk::new(1);
+    disk.set_capacity(3 << 20);
+    let world = World::on(Arc::new(disk.boot()), options("embedded"));
+    let count = fill(&world);
+    assert!(count > 500, "{count} files");
+    for refused in 0..2_000 {
+        assert_eq!(world.make(TOP, &format!("more {refused}"), FileKind::File), Err(Code::NoSpace));
+    }
+    let request = proto::CreateRequest { parent: TOP.0, name: b"x".to_vec(), kind: 1, ..Default::default() };
+    let fault = world.try_call::<op::Create>(&request).unwrap_err();
+    assert!(fault.detail.contains("metadata disk") && fault.detail.contains("make room"), "{fault}");
+    assert_eq!(world.names(TOP).len(), count);
+    let f = vazao_model::InodeId(world.lookup(TOP, "f0").unwrap().inode);
+    world.open(f).unwrap();
+    world
+        .call::<op::RenewSession>(&proto::RenewSessionRequest {
+            session: world.session,
+            ..Default::default()
+        })
+        .unwrap();
+    for n in 0..count {
+        if n == REMOVED_IN_RESERVE {
+            disk.set_capacity(30 << 20);
+        }
+        world.remove(TOP, &format!("f{n}"), false).unwrap_or_else(|e| panic!("file {n} of {count}: {e}"));
+        world.clock.advance(Duration::from_millis(5));
+    }
+    let servers = Servers::default();
+    (0..3).for_each(|_| {
+        world.clock.advance(Duration::from_secs(1));
+        world.service.tick(&servers);
+    });
+    world.directory(TOP, "d");
+    disk.kill();
+    drop(world);
+    let again = World::on(Arc::new(disk.boot()), options("embedded"));
+    assert_eq!(again.names(TOP), ["d"]);
+    again.assert_consistent();
+}
+
+#[test]
+fn a_larger_disk_is_used_at_once() {
+    let disk = MemoryDisk::new(1);
+    disk.set_capacity(3 << 20);
+    let world = World::on(Arc::new(disk.boot()), options("embedded"));
+    fill(&world);
+    disk.set_capacity(30 << 20);
+    world.directory(TOP, "d");
+}
+
+#[test]
+fn reads_are_answered_while_the_log_cannot_be_written_and_changes_get_no_space() {
+    let disk = MemoryDisk::new(1);
+    let world = World::on(Arc::new(disk.boot()), options("embedded"));
+    world.file(TOP, "before");
+    disk.fail_writes("log-", ErrorKind::StorageFull);
+    let request = proto::CreateRequest { parent: TOP.0, name: b"x".to_vec(), kind: 1, ..Default::default() };
+    // The commit is made and cannot be written: this one answer is withheld.
+    assert!(call::<op::Create>(&world.service, &request).is_err());
+    assert!(world.lookup(TOP, "before").is_ok());
+    assert!(world.names(TOP).contains(&"before".to_owned()));
+    let inode = proto::CreateRequest { name: b"y".to_vec(), ..request };
+    for _ in 0..3 {
+        assert_eq!(world.call::<op::Create>(&inode).map(|_| ()), Err(Code::NoSpace));
+    }
+    disk.clear_faults();
+    world.directory(TOP, "after");
+    disk.kill();
+    drop(world);
+    let again = World::on(Arc::new(disk.boot()), options("embedded"));
+    let names = again.names(TOP);
+    assert!(["before", "after"].iter().all(|name| names.contains(&(*name).to_owned())), "{names:?}");
+    assert!(!names.contains(&"y".to_owned()), "a refused file is there");
+    again.assert_consistent();
+    assert!(disk.space().is_ok());
+}
