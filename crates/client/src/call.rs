@@ -122,9 +122,9 @@ impl Core {
         }
     }
 
-    /// Until when a call to the metadata service is tried: once one has waited in vain for its whole deadline, those after
-    /// it find out sooner. Programs make one call after the other, and a kernel looks names of one directory up one at a
-    /// time: each waiting for the whole deadline would add up without bound.
+    /// Until when a call to the metadata service is tried: once one has waited in vain for its whole deadline, those
+    /// after it find out sooner. Programs make one call after the other, and a kernel looks names of one directory up
+    /// one at a time: each waiting for the whole deadline would add up without bound.
     fn meta_deadline_ns(&self, deadline_ns: u64) -> u64 {
         if !self.is_meta_silent.load(Ordering::Relaxed) {
             return deadline_ns;

@@ -44,8 +44,8 @@ impl std::fmt::Debug for File {
 }
 
 impl File {
-    /// A handle on the inode that an open or a create has shown; `None` when that has been overtaken by what this client
-    /// has changed and closed since.
+    /// A handle on the inode that an open or a create has shown; `None` when that has been overtaken by what this
+    /// client has changed and closed since.
     pub(crate) fn open(core: &Arc<Core>, fresh: FreshInode, mode: OpenMode) -> Option<File> {
         let (inode, version) = (fresh.attributes.inode, fresh.attributes.version);
         let asked_at = fresh.asked_at;
