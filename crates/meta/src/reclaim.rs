@@ -9,7 +9,7 @@ use crate::keys;
 use crate::records::{ReclaimObject, ReclaimRecord};
 use crate::service::MetaService;
 use prost::Message;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
 use vazao_model::{Code, TargetId};
 use vazao_wire::service::Fault;
@@ -31,6 +31,16 @@ const NO_PANIC: &str = "no code panics while it holds this lock";
 #[derive(Debug, Default)]
 pub(crate) struct Reclaimer {
     cursor: Mutex<Option<Vec<u8>>>,
+    /// Servers that did not answer last time: only changes are reported.
+    silent: Mutex<BTreeSet<String>>,
+}
+
+impl Reclaimer {
+    /// Notes how a server answered; true when it was otherwise before.
+    fn note(&self, server: &str, answered: bool) -> bool {
+        let mut silent = self.silent.lock().expect(NO_PANIC);
+        if answered { silent.remove(server) } else { silent.insert(server.to_owned()) }
+    }
 }
 
 struct File {
@@ -98,9 +108,15 @@ fn remove_objects(service: &MetaService, transport: &dyn Transport, files: &[Fil
         match call.wait() {
             Ok(_) => {
                 service.metrics().objects_removed.add(count);
+                if service.reclaimer().note(&address, true) {
+                    tracing::info!(server = address, "objects are removed again");
+                }
                 done.push(address);
             }
-            Err(fault) => tracing::warn!(server = address, error = %fault, "objects stay for now"),
+            Err(fault) if service.reclaimer().note(&address, false) => {
+                tracing::warn!(server = address, error = %fault, "objects stay until it answers");
+            }
+            Err(_) => {}
         }
     }
     Ok(done)
@@ -144,4 +160,17 @@ fn write_back(service: &MetaService, files: &[File], removed: &[String]) -> Outc
         Ok(())
     })?;
     done
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_silent_server_is_reported_once_and_once_more_when_it_answers() {
+        let reclaimer = Reclaimer::default();
+        let heard =
+            [true, false, false, false, true, true, false].map(|answered| reclaimer.note("a", answered));
+        assert_eq!(heard, [false, true, false, false, true, false, true]);
+    }
 }
