@@ -40,7 +40,8 @@ impl Losses {
         if self.ranges.len() > LOST_RANGES_MAX {
             let start = self.ranges.iter().map(|range| range.start).min().unwrap_or(0);
             let end = self.ranges.iter().map(|range| range.end).max().unwrap_or(0);
-            self.ranges = vec![start..end];
+            self.ranges.clear();
+            self.ranges.push(start..end);
         }
     }
 
