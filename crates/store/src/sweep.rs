@@ -22,12 +22,16 @@ pub(crate) struct Sweep {
     chunks: u64,
     /// Entries that were wrong.
     blocks: u64,
+    /// Chunks of this round that could not be looked at.
+    failures: u64,
+    /// Rounds that ended with such chunks.
+    failed_rounds: u64,
 }
 
 impl Sweep {
     /// A sweep that begins, or that there is no need for.
     pub(crate) fn new(is_needed: bool) -> Sweep {
-        Sweep { next: is_needed.then_some(0), chunks: 0, blocks: 0 }
+        Sweep { next: is_needed.then_some(0), ..Sweep::default() }
     }
 }
 
@@ -52,12 +56,21 @@ impl Target {
         self.sweep.lock().unwrap_or_else(PoisonError::into_inner).next
     }
 
+    /// True when there is nothing to sweep.
+    #[cfg(test)]
+    pub(crate) fn is_swept(&self) -> bool {
+        self.sweep_position().is_none()
+    }
+
     /// Goes on with the sweep for a while.
     pub(crate) fn sweep_step(&self) -> Result<(), Fault> {
         let start = self.clock.now_ns();
         while let Some(bucket) = self.sweep_position() {
             self.check()?;
             self.sweep_bucket(Bucket(bucket))?;
+            if bucket + 1 == BUCKETS && self.must_go_round_again() {
+                break;
+            }
             let next = (bucket + 1 < BUCKETS).then_some(bucket + 1);
             self.sweep.lock().unwrap_or_else(PoisonError::into_inner).next = next;
             if next.is_none() {
@@ -73,6 +86,22 @@ impl Target {
             }
         }
         Ok(())
+    }
+
+    /// At the end of a round: begins another one when chunks could not be looked at. Until all were, their regions stay
+    /// suspect: were the sweep over, a torn block among them would count as damaged for ever.
+    fn must_go_round_again(&self) -> bool {
+        let mut sweep = self.sweep.lock().unwrap_or_else(PoisonError::into_inner);
+        let failures = std::mem::take(&mut sweep.failures);
+        if failures == 0 {
+            return false;
+        }
+        if sweep.failed_rounds == 0 {
+            tracing::warn!(target_id = self.id().0, failures, "chunks could not be swept; trying again");
+        }
+        sweep.failed_rounds += 1;
+        sweep.next = Some(0);
+        true
     }
 
     fn sweep_bucket(&self, bucket: Bucket) -> Result<(), Fault> {
@@ -117,7 +146,8 @@ impl Target {
         let _blocking = object.begin(Mode::Blocking);
         let mut body = object.write(self);
         if let Err(fault) = self.open_chunks(id, &mut body, chunk..=chunk) {
-            tracing::warn!(%fault, "a chunk could not be swept");
+            tracing::debug!(%fault, "a chunk could not be swept");
+            self.sweep.lock().unwrap_or_else(PoisonError::into_inner).failures += 1;
         }
         body.trim();
     }

@@ -236,6 +236,26 @@ fn an_unreadable_file_is_an_error_of_that_file_alone() {
     assert_eq!(state(&rig), TargetState::Serving as u32);
 }
 
+/// A chunk that could not be read for a moment was passed over, and its torn blocks then counted as damaged for ever.
+#[test]
+fn a_sweep_that_could_not_read_a_chunk_goes_round_again() {
+    let mut rig = Rig::new(31);
+    rig.write(1, 0, &pattern(1, 200_000)).unwrap();
+    rig.restart();
+    let target = rig.service.targets[0].clone();
+    rig.disk.fail_reads(&data_path(1, 0), ErrorKind::Other);
+    rig.disk.fail_reads(&sums_path(1, 0), ErrorKind::Other);
+    let sweeps = || {
+        for _ in 0..3 {
+            let _ = target.sweep_step();
+        }
+        target.is_swept()
+    };
+    assert!(!sweeps(), "a sweep is not over while a chunk is unread");
+    rig.disk.clear_faults();
+    assert!(sweeps());
+}
+
 #[test]
 fn a_disk_that_has_run_out_of_descriptors_is_busy_and_not_broken() {
     let rig = Rig::new(13);
