@@ -52,7 +52,7 @@ install_packages() {
 
 check_rust() {
     if ! command -v cargo >/dev/null; then
-        echo "setup: cargo is missing; install a Rust tool chain from https://rustup.rs" >&2
+        echo "setup: cargo is missing; install a Rust tool chain (1.95 or later)" >&2
         return 1
     fi
     local component
