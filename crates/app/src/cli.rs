@@ -32,7 +32,8 @@ pub(crate) struct Common {
     /// Which cluster: its client.toml [default: $VAZAO_CLUSTER, else ~/.config/vazao/client.toml]
     #[arg(long, global = true, value_name = "FILE", help_heading = "Common options")]
     pub(crate) cluster: Option<PathBuf>,
-    /// Log level: error, warn, info, debug or trace [default: $VAZAO_LOG, else warn; info for serve]
+    /// Log level: error, warn, info, debug (requests that failed) or trace (all requests, with the ids they have in
+    /// the logs of servers) [default: $VAZAO_LOG, else warn; info for serve]
     #[arg(long, global = true, value_name = "LEVEL", help_heading = "Common options")]
     pub(crate) log: Option<String>,
     /// Print help

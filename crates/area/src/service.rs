@@ -47,7 +47,6 @@ impl std::fmt::Debug for AreaService {
 #[derive(Clone, Copy)]
 struct Call {
     method: Method,
-    id: u64,
     start_ns: u64,
     deadline_ns: u64,
 }
@@ -94,10 +93,6 @@ impl Shared {
     fn record(&self, call: Call, fault: Option<&Fault>) {
         let ns = self.clock.now_ns().saturating_sub(call.start_ns);
         self.metrics.record(call.method, ns, fault.is_some());
-        if let Some(fault) = fault {
-            let (request_id, method) = (format_args!("{:016x}", call.id), call.method.name());
-            tracing::debug!(%request_id, method, %fault, "request failed");
-        }
     }
 
     /// Runs deferred work unless its requester has given up already.
@@ -411,7 +406,6 @@ impl Service for AreaService {
     fn handle(&self, request: Request<'_>, responder: &mut dyn Responder) {
         let call = Call {
             method: request.method,
-            id: request.id,
             start_ns: self.shared.clock.now_ns(),
             deadline_ns: request.deadline_ns,
         };

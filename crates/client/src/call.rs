@@ -1,7 +1,7 @@
 //! Calls to the metadata service, repeated until they are answered or their deadline has passed.
 
 use crate::core::Core;
-use crate::retry::{Attempts, final_error};
+use crate::retry::{Attempts, final_error, log_failure};
 use crate::{Error, Result};
 use std::sync::atomic::Ordering;
 use vazao_meter::Cause;
@@ -71,7 +71,7 @@ impl Core {
     ) -> Result<O::Response> {
         let mut attempts = Attempts::until(self, self.meta_deadline_ns(deadline_ns));
         loop {
-            match self.attempt::<O>(request, &attempts) {
+            match self.attempt::<O>(request, &mut attempts) {
                 Ok(response) => return Ok(response),
                 // A session is replaced by those who know what it stood for.
                 Err(fault) if fault.code == Code::SessionExpired => return Err(fault.into()),
@@ -102,7 +102,7 @@ impl Core {
         let mut is_perhaps_done = false;
         request.set_once(slot.once());
         loop {
-            let fault = match self.attempt::<O>(&request, &attempts) {
+            let fault = match self.attempt::<O>(&request, &mut attempts) {
                 Ok(response) => return Ok(response),
                 Err(fault) => fault,
             };
@@ -144,16 +144,16 @@ impl Core {
         self.is_meta_silent.fetch_or(is_silent, Ordering::Relaxed);
         let is_about_the_service = is_silent || matches!(fault.code, Code::Overloaded | Code::Unavailable);
         if is_about_the_service {
-            Err(final_error(fault, &server, attempts.elapsed_ms(self)))
+            Err(final_error(fault, &server, attempts.elapsed_ms(self)).of(attempts.request))
         } else {
-            Err(fault.into())
+            Err(Error::from(fault).of(attempts.request))
         }
     }
 
     fn attempt<O: Operation>(
         &self,
         request: &O::Request,
-        attempts: &Attempts,
+        attempts: &mut Attempts,
     ) -> std::result::Result<O::Response, Fault> {
         let message = prost::Message::encode_to_vec(request);
         let counters = &self.counters.metadata;
@@ -164,11 +164,13 @@ impl Core {
         let started_ns = self.clock.now_ns();
         let deadline_ns = attempts.attempt_deadline_ns(self);
         let pending = self.transport.submit(self.meta_address(), O::METHOD, &message, &[], deadline_ns);
+        attempts.request = pending.id();
         let received = pending.wait();
         let waited_ns = self.clock.now_ns().saturating_sub(started_ns);
         counters.waited_ns.add(waited_ns);
         self.counters.accounts.charge(Cause::Network, waited_ns);
-        let received = received?;
+        let received = received
+            .inspect_err(|fault| log_failure(attempts.request, O::METHOD, &self.meta_name(), fault))?;
         self.is_meta_silent.store(false, Ordering::Relaxed);
         counters.service_ns.add(u64::from(received.service_us) * 1000);
         decode::<O>(&received)

@@ -3,14 +3,14 @@
 //! All of them are idempotent by nature, so a lost answer is no reason to stop.
 
 use crate::core::Core;
-use crate::retry::{Attempts, attempt_deadline_ns, final_error};
+use crate::retry::{Attempts, attempt_deadline_ns, final_error, log_failure};
 use crate::routes::Server;
 use crate::{Error, Result};
 use std::sync::Arc;
 use vazao_meter::Cause;
 use vazao_model::{Action, Code, TargetId};
 use vazao_wire::Method;
-use vazao_wire::service::Fault;
+use vazao_wire::service::{Fault, RequestId};
 use vazao_wire::transport::{Pending, Received};
 
 /// A request in flight to a data server.
@@ -20,6 +20,8 @@ pub(crate) struct DataCall {
     message: Vec<u8>,
     server: Option<Arc<Server>>,
     pending: Option<Box<dyn Pending>>,
+    /// Its latest attempt.
+    request: RequestId,
 }
 
 impl DataCall {
@@ -45,7 +47,8 @@ impl Core {
         attachment: &[u8],
         deadline_ns: u64,
     ) -> DataCall {
-        let mut call = DataCall { target, method, message, server: None, pending: None };
+        let mut call =
+            DataCall { target, method, message, server: None, pending: None, request: RequestId::default() };
         self.send(&mut call, attachment, deadline_ns);
         call
     }
@@ -80,7 +83,8 @@ impl Core {
             };
             let is_map_old = fault.code.action() == Action::Refresh;
             if !attempts.pause(self, &fault) {
-                return Err(final_error(fault, &call.server_name(), attempts.elapsed_ms(self)));
+                let error = final_error(fault, &call.server_name(), attempts.elapsed_ms(self));
+                return Err(error.of(call.request));
             }
             if is_map_old {
                 self.refresh_map(deadline_ns).map_err(|e| e.about(format!("looking for {}", call.target)))?;
@@ -97,13 +101,17 @@ impl Core {
             return Err(Fault::new(Code::WrongTarget, format!("no node is known to hold {}", call.target)));
         };
         let started_ns = self.clock.now_ns();
+        call.request = pending.id();
         let answer = pending.wait();
         let waited_ns = self.clock.now_ns().saturating_sub(started_ns);
         server.counters.waited_ns.add(waited_ns);
         self.counters.accounts.charge(Cause::Network, waited_ns);
-        if let Ok(received) = &answer {
-            server.counters.service_ns.add(u64::from(received.service_us) * 1000);
-            server.counters.bytes_read.add(received.attachment.len() as u64);
+        match &answer {
+            Ok(received) => {
+                server.counters.service_ns.add(u64::from(received.service_us) * 1000);
+                server.counters.bytes_read.add(received.attachment.len() as u64);
+            }
+            Err(fault) => log_failure(call.request, call.method, server, fault),
         }
         answer
     }

@@ -1,7 +1,7 @@
 //! What a failed client call says.
 
 use vazao_model::Code;
-use vazao_wire::service::Fault;
+use vazao_wire::service::{Fault, RequestId};
 
 /// A failed call: what happened, to what, and where.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -11,6 +11,8 @@ pub struct Error {
     pub code: Code,
     /// The thing and the place, for people. May be empty.
     pub detail: String,
+    /// The request that failed, as the logs of its server have it; 0 when none was sent.
+    pub request: RequestId,
 }
 
 /// Result of a client call.
@@ -19,14 +21,14 @@ pub type Result<T> = std::result::Result<T, Error>;
 impl Error {
     /// An error about `detail`.
     pub fn new(code: Code, detail: impl Into<String>) -> Error {
-        Error { code, detail: detail.into() }
+        Error { code, detail: detail.into(), request: RequestId::default() }
     }
 
     /// The same error with the thing it concerns in front: `about("vz:/a/b")`.
     pub fn about(self, thing: impl std::fmt::Display) -> Error {
         let detail =
             if self.detail.is_empty() { thing.to_string() } else { format!("{thing}: {}", self.detail) };
-        Error { code: self.code, detail }
+        Error { detail, ..self }
     }
 
     /// The same error with what `other` adds to it.
@@ -36,6 +38,11 @@ impl Error {
         } else {
             Error { detail: format!("{} ({})", self.detail, other.detail), ..self }
         }
+    }
+
+    /// The same error as the outcome of `request`.
+    pub(crate) fn of(self, request: RequestId) -> Error {
+        Error { request, ..self }
     }
 
     /// errno for the kernel and for `io::Error`.
@@ -54,13 +61,13 @@ impl Error {
 
 impl From<Fault> for Error {
     fn from(fault: Fault) -> Error {
-        Error { code: fault.code, detail: fault.detail }
+        Error::new(fault.code, fault.detail)
     }
 }
 
 impl From<Code> for Error {
     fn from(code: Code) -> Error {
-        Error { code, detail: String::new() }
+        Error::new(code, "")
     }
 }
 

@@ -2,9 +2,11 @@
 
 use crate::Error;
 use crate::core::Core;
+use std::fmt::Display;
 use std::time::Duration;
 use vazao_model::{Action, Code};
-use vazao_wire::service::Fault;
+use vazao_wire::Method;
+use vazao_wire::service::{Fault, RequestId};
 
 /// First pause before a repetition.
 const PAUSE_MS_MIN: u64 = 5;
@@ -21,12 +23,14 @@ pub(crate) struct Attempts {
     started_ns: u64,
     deadline_ns: u64,
     failures: u32,
+    /// The latest of them.
+    pub(crate) request: RequestId,
 }
 
 impl Attempts {
     /// Attempts until `deadline_ns`.
     pub(crate) fn until(core: &Core, deadline_ns: u64) -> Attempts {
-        Attempts { started_ns: core.clock.now_ns(), deadline_ns, failures: 0 }
+        Attempts { started_ns: core.clock.now_ns(), deadline_ns, failures: 0, request: RequestId::default() }
     }
 
     /// Until when the next attempt waits for its answer: half of what is left, so that one lost request does not use
@@ -70,6 +74,11 @@ pub(crate) fn attempt_deadline_ns(now_ns: u64, deadline_ns: u64) -> u64 {
 
 fn seconds(ms: u64) -> String {
     if ms.is_multiple_of(1000) { format!("{} s", ms / 1000) } else { format!("{:.1} s", ms as f64 / 1000.0) }
+}
+
+/// An attempt that failed, for whoever follows a request from here into the log of its server.
+pub(crate) fn log_failure(request: RequestId, method: Method, server: &dyn Display, fault: &Fault) {
+    tracing::debug!(%request, method = method.name(), %server, error = %fault, "request failed");
 }
 
 /// What the caller is told of a fault at `server`, after `elapsed_ms` of trying.

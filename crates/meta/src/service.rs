@@ -24,7 +24,7 @@ use vazao_meter::{Accounts, Cause, Clock, Exposition};
 use vazao_model::ids::ROOT;
 use vazao_model::{Code, FileKind, InodeId, Role, SessionId, TargetId};
 use vazao_wire::proto;
-use vazao_wire::service::{Fault, Request, Responder, Service};
+use vazao_wire::service::{Fault, Request, RequestId, Responder, Service};
 use vazao_wire::transport::Transport;
 use vazao_wire::{Method, Operation};
 
@@ -416,7 +416,8 @@ impl Service for MetaService {
         if let Err(fault) = &settled.answer
             && matches!(fault.code, Code::Corrupt | Code::Io | Code::Internal)
         {
-            tracing::error!(request = request.id, method = request.method.name(), error = %fault, "failed");
+            let id = RequestId(request.id);
+            tracing::error!(request = %id, method = request.method.name(), error = %fault, "failed");
         }
         deliver(&*self.engine, settled, responder);
         let spent_ns = self.clock.now_ns().saturating_sub(started_ns);

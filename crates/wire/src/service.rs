@@ -7,6 +7,16 @@
 use crate::operation::Method;
 use vazao_model::Code;
 
+/// The id of a request as every log shows it: 16 hexadecimal digits. 0 stands for a request that was never made.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct RequestId(pub u64);
+
+impl std::fmt::Display for RequestId {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{:016x}", self.0)
+    }
+}
+
 /// A request as the service sees it; the slices live as long as the call.
 #[derive(Clone, Copy, Debug)]
 pub struct Request<'a> {

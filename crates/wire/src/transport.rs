@@ -1,7 +1,7 @@
 //! What a requester uses: calls to addresses, many in flight. The real one is TCP; the simulation has its own.
 
 use crate::operation::{Method, Operation};
-use crate::service::Fault;
+use crate::service::{Fault, RequestId};
 use prost::Message;
 use std::sync::Arc;
 use vazao_meter::Clock;
@@ -70,6 +70,11 @@ pub trait Pending: Send {
 
     /// True once `wait` will not block.
     fn is_done(&self) -> bool;
+
+    /// The request's id: the one in the server's log. 0 where a transport gives none.
+    fn id(&self) -> RequestId {
+        RequestId::default()
+    }
 }
 
 /// Carries requests to servers.

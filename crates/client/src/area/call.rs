@@ -2,7 +2,7 @@
 
 use crate::call::decode;
 use crate::core::Core;
-use crate::retry::{Attempts, final_error};
+use crate::retry::{Attempts, final_error, log_failure};
 use crate::{Error, Result};
 use vazao_model::Code;
 use vazao_wire::operation::{Method, Operation};
@@ -80,10 +80,12 @@ impl Core {
                 let attempt_ns = attempts.attempt_deadline_ns(self);
                 self.transport.submit(&address, method, message, attachment, attempt_ns)
             });
+            attempts.request = pending.id();
             let fault = match pending.wait() {
                 Ok(received) => return Ok(received),
                 Err(fault) => fault,
             };
+            log_failure(attempts.request, method, &format_args!("node {node} ({address})"), &fault);
             let is_silent = matches!(fault.code, Code::Timeout | Code::Unreachable | Code::Disconnected);
             let again = attempts.pause(self, &fault);
             if again && is_silent {
@@ -104,9 +106,10 @@ impl Core {
         is_silent: bool,
         attempts: &Attempts,
     ) -> Error {
-        match is_silent || fault.code == Code::Overloaded {
+        let error = match is_silent || fault.code == Code::Overloaded {
             true => final_error(fault, &format!("node {node} ({address})"), attempts.elapsed_ms(self)),
             false => fault.into(),
-        }
+        };
+        error.of(attempts.request)
     }
 }

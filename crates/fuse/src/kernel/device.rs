@@ -197,12 +197,15 @@ fn guarded(server: &Server, header: &Header, request: Request<'_>, reply: &mut R
 /// Ordinary outcomes are for who debugs an application; trouble is for who runs the mount.
 fn log(header: &Header, failure: &Failure) {
     let operation = abi::operation_name(header.operation);
-    let (request, node) = (header.unique, header.node);
+    // Two numbers: the kernel's for what it asked, ours for the request to a server that failed, 0 for none.
+    let (kernel, node) = (header.unique, header.node);
     match failure {
         Failure::Client(error) if is_trouble(error) => {
-            tracing::warn!(request, node, "{operation}: {error}");
+            tracing::warn!(kernel, request = %error.request, node, "{operation}: {error}");
         }
-        Failure::Client(error) => tracing::debug!(request, node, "{operation}: {error}"),
-        Failure::Errno(errno) => tracing::debug!(request, node, errno, "{operation}: not served"),
+        Failure::Client(error) => {
+            tracing::debug!(kernel, request = %error.request, node, "{operation}: {error}");
+        }
+        Failure::Errno(errno) => tracing::debug!(kernel, node, errno, "{operation}: not served"),
     }
 }

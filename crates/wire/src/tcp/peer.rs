@@ -5,7 +5,7 @@ use super::link::{Link, LinkParts, Outgoing};
 use super::locked;
 use crate::key::ClusterKey;
 use crate::operation::Method;
-use crate::service::Fault;
+use crate::service::{Fault, RequestId};
 use crate::transport::{Pending, Received, Transport};
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -181,9 +181,10 @@ impl Transport for TcpTransport {
         deadline_ns: u64,
     ) -> Box<dyn Pending> {
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
+        tracing::trace!(request = %RequestId(id), method = method.name(), address, "request");
         match self.try_submit(address, &Outgoing { id, method, message, attachment, deadline_ns }) {
             Ok(link) => Box::new(InFlight { link: Some(link), id, deadline_ns }),
-            Err(fault) => Box::new(Failed(fault)),
+            Err(fault) => Box::new(Failed { id, fault }),
         }
     }
 
@@ -193,15 +194,22 @@ impl Transport for TcpTransport {
 }
 
 /// A request that could not be sent.
-struct Failed(Fault);
+struct Failed {
+    id: u64,
+    fault: Fault,
+}
 
 impl Pending for Failed {
     fn wait(self: Box<Self>) -> Result<Received, Fault> {
-        Err(self.0)
+        Err(self.fault)
     }
 
     fn is_done(&self) -> bool {
         true
+    }
+
+    fn id(&self) -> RequestId {
+        RequestId(self.id)
     }
 }
 
@@ -220,6 +228,10 @@ impl Pending for InFlight {
 
     fn is_done(&self) -> bool {
         self.link.as_ref().is_none_or(|link| link.is_done(self.id))
+    }
+
+    fn id(&self) -> RequestId {
+        RequestId(self.id)
     }
 }
 

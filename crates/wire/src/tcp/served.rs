@@ -9,7 +9,7 @@ use crate::hello::{self, HELLO_BYTES_MAX, ServerHandshake};
 use crate::key::ClusterKey;
 use crate::operation::Method;
 use crate::proto;
-use crate::service::{Answer, Deferred, Fault, Request, Responder, Service};
+use crate::service::{Answer, Deferred, Fault, Request, RequestId, Responder, Service};
 use prost::Message;
 use rustix::event::epoll::EventFlags;
 use rustix::io::Errno;
@@ -298,6 +298,8 @@ impl Served {
             self.answer(header.method, header.request_id, around.started_ns, &answer, around);
             return Ok(());
         };
+        let shown = RequestId(header.request_id);
+        tracing::trace!(request = %shown, method = method.name(), peer = self.peer, "request");
         let wait_ms = u64::from(header.time.min(DEADLINE_MS_MAX));
         let deadline_ns = around.started_ns + wait_ms * 1_000_000;
         let service = around.service;
@@ -339,6 +341,12 @@ impl Served {
         let (flag, message, attachment) = match answer {
             Ok((message, attachment)) => (0, message.as_slice(), attachment.as_slice()),
             Err(fault) => {
+                // What ends a handshake is told by the loop, louder.
+                if method != METHOD_HELLO {
+                    let (shown, method) =
+                        (RequestId(request_id), Method::from_number(method).map(Method::name));
+                    tracing::debug!(request = %shown, method, peer = self.peer, error = %fault, "request failed");
+                }
                 failure = encode_failure(fault);
                 (flags::ERROR, failure.as_slice(), [].as_slice())
             }
