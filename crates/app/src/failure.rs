@@ -84,7 +84,9 @@ impl From<vazao_client::Error> for Failure {
         let text = error.to_string();
         let remedy = remedy(error.code);
         // The library knows some remedies better; said twice they would only be longer.
-        let said = remedy.is_empty() || text.contains("`vazao ");
+        let said = remedy.is_empty()
+            || text.contains("`vazao ")
+            || (error.code == Code::NoSpace && text.contains("remove files"));
         Failure::Failed(if said { text } else { format!("{text}; {remedy}") })
     }
 }

@@ -152,6 +152,8 @@ pub struct VolumeSpace {
     pub capacity_bytes: u64,
     /// Sum over serving targets.
     pub available_bytes: u64,
+    /// In use on the file systems of the targets, whoever wrote it; reserves are neither used nor available.
+    pub used_bytes: u64,
     /// Inodes in use.
     pub inodes: u64,
 }

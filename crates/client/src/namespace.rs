@@ -312,6 +312,7 @@ impl Client {
         Ok(VolumeSpace {
             capacity_bytes: response.capacity_bytes,
             available_bytes: response.available_bytes,
+            used_bytes: response.used_bytes,
             inodes: response.inodes,
         })
     }

@@ -102,9 +102,6 @@ pub(crate) fn final_error(fault: Fault, server: &str, elapsed_ms: u64) -> Error 
                 said(&fault)
             )
         }
-        Code::NoSpace if !fault.detail.is_empty() => {
-            format!("{server}: {}; remove files or add a target", fault.detail)
-        }
         _ if fault.detail.is_empty() => server.to_owned(),
         _ => format!("{server}: {}", fault.detail),
     };

@@ -44,6 +44,9 @@ pub struct Space {
     pub capacity_bytes: u64,
     /// What an unprivileged user may still write.
     pub available_bytes: u64,
+    /// What is in use, whoever wrote it. Together with the former less than the size where the file system keeps blocks
+    /// for root.
+    pub used_bytes: u64,
     /// The same number for all disks on one file system, so that its space is counted once; 0 where that is not known.
     pub file_system: u64,
 }

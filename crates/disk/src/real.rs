@@ -120,6 +120,7 @@ impl Disk for RealDisk {
             file_system,
             capacity_bytes: status.f_blocks.saturating_mul(status.f_frsize),
             available_bytes: status.f_bavail.saturating_mul(status.f_frsize),
+            used_bytes: status.f_blocks.saturating_sub(status.f_bfree).saturating_mul(status.f_frsize),
         })
     }
 

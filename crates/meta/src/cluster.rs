@@ -43,14 +43,12 @@ struct Member {
     areas: Vec<AreaInfo>,
 }
 
-#[derive(Clone, Debug)]
-struct Held {
-    node: NodeId,
-    state: TargetState,
-    capacity_bytes: u64,
-    available_bytes: u64,
-    trouble: String,
-    file_system: u64,
+/// Sums over targets.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct VolumeSpace {
+    pub(crate) capacity_bytes: u64,
+    pub(crate) available_bytes: u64,
+    pub(crate) used_bytes: u64,
 }
 
 /// The cluster as this service knows it.
@@ -59,7 +57,7 @@ pub(crate) struct Cluster {
     cluster_id: u64,
     membership: MembershipRecord,
     nodes: BTreeMap<NodeId, Member>,
-    targets: BTreeMap<TargetId, Held>,
+    targets: BTreeMap<TargetId, Target>,
     /// This service itself.
     own: NodeId,
 }
@@ -89,7 +87,8 @@ impl Cluster {
             cluster.nodes.insert(NodeId(id), Member { record, heard_ns: now_ns, areas: Vec::new() });
         }
         for (id, record) in load_records::<TargetRecord>(context, keys::targets())? {
-            cluster.targets.insert(TargetId(id), Held::unreported(NodeId(record.node)));
+            let id = TargetId(id);
+            cluster.targets.insert(id, Target { id, node: NodeId(record.node), ..Target::default() });
         }
         Ok(cluster)
     }
@@ -238,14 +237,9 @@ impl Cluster {
         if holder != Some(node) {
             joined.targets.push(id);
         }
-        let held = Held {
-            node,
-            state: TargetState::from_number(target.state),
-            capacity_bytes: target.capacity_bytes,
-            available_bytes: target.available_bytes,
-            trouble: target.trouble.chars().take(TEXT_BYTES_MAX).collect(),
-            file_system: target.file_system,
-        };
+        let mut held = Target::from(target.clone());
+        (held.id, held.node) = (id, node);
+        held.trouble = held.trouble.chars().take(TEXT_BYTES_MAX).collect();
         self.targets.insert(id, held);
         Ok(id)
     }
@@ -314,7 +308,7 @@ impl Cluster {
         usable.sort_unstable();
         let first = (inode.0 % usable.len() as u64) as usize;
         usable.rotate_left(first);
-        usable.sort_by_key(|(_, _, id)| self.targets[id].is_tight());
+        usable.sort_by_key(|(_, _, id)| is_tight(&self.targets[id]));
         let wanted = if width == 0 { limits::STRIPE_WIDTH_MAX } else { width as usize };
         usable.truncate(wanted.min(limits::STRIPE_WIDTH_MAX));
         Ok(usable.into_iter().map(|(_, _, id)| id).collect())
@@ -332,23 +326,23 @@ impl Cluster {
             };
             format!("{id} ({why})")
         });
-        format!("no target serves: {}", reasons.collect::<Vec<_>>().join(", "))
+        let reasons = reasons.collect::<Vec<_>>().join(", ");
+        format!("no target serves: {reasons}; remove files or add a target")
     }
 
-    /// Capacity and space left, over targets that serve; a file system that holds several of them counts once.
-    pub(crate) fn space(&self) -> (u64, u64) {
-        let mut shared: BTreeMap<u64, (u64, u64)> = BTreeMap::new();
-        let mut total = (0u64, 0u64);
+    /// Space over targets that serve; a file system that holds several of them counts once.
+    pub(crate) fn space(&self) -> VolumeSpace {
+        let mut shared: BTreeMap<u64, VolumeSpace> = BTreeMap::new();
+        let mut total = VolumeSpace::default();
         for held in self.targets.values().filter(|held| held.state != TargetState::Failed) {
             let left = if held.state == TargetState::Serving { held.available_bytes } else { 0 };
             let place = match held.file_system {
-                0 => &mut (0, 0),
+                0 => &mut VolumeSpace::default(),
                 id => shared.entry(id).or_default(),
             };
-            // Reports of one file system differ by what changed between them.
-            total.0 = total.0.saturating_add(held.capacity_bytes.saturating_sub(place.0));
-            total.1 = total.1.saturating_add(left.saturating_sub(place.1));
-            *place = (place.0.max(held.capacity_bytes), place.1.max(left));
+            count(&mut total.capacity_bytes, &mut place.capacity_bytes, held.capacity_bytes);
+            count(&mut total.available_bytes, &mut place.available_bytes, left);
+            count(&mut total.used_bytes, &mut place.used_bytes, held.used_bytes);
         }
         total
     }
@@ -364,40 +358,24 @@ impl Cluster {
             silent_ms: if id == self.own { 0 } else { now_ns.saturating_sub(member.heard_ns) / 1_000_000 },
             areas: member.areas.clone(),
         });
-        let targets = self.targets.iter().map(|(&id, held)| Target {
-            id,
-            node: held.node,
-            state: held.state,
-            capacity_bytes: held.capacity_bytes,
-            available_bytes: held.available_bytes,
-            trouble: held.trouble.clone(),
-            file_system: held.file_system,
-        });
         ClusterMap {
             cluster_id: self.cluster_id,
             epoch: Epoch(self.membership.epoch),
             nodes: nodes.collect(),
-            targets: targets.collect(),
+            targets: self.targets.values().cloned().collect(),
         }
     }
 }
 
-impl Held {
-    /// Known from the records, with no report yet.
-    fn unreported(node: NodeId) -> Held {
-        Held {
-            node,
-            state: TargetState::Serving,
-            capacity_bytes: 0,
-            available_bytes: 0,
-            trouble: String::new(),
-            file_system: 0,
-        }
-    }
+/// Adds to `total` what a report says beyond those of the same file system: they differ by what changed between them.
+fn count(total: &mut u64, counted: &mut u64, reported: u64) {
+    *total = total.saturating_add(reported.saturating_sub(*counted));
+    *counted = reported.max(*counted);
+}
 
-    fn is_tight(&self) -> bool {
-        self.available_bytes < self.capacity_bytes / TIGHT_SHARE
-    }
+/// Whether so little is left that new files had better go elsewhere.
+fn is_tight(target: &Target) -> bool {
+    target.available_bytes < target.capacity_bytes / TIGHT_SHARE
 }
 
 fn load_records<R: Message + Default>(

@@ -53,7 +53,7 @@ pub enum TargetState {
     /// Reads and writes.
     #[default]
     Serving = 1,
-    /// Reads; new data is refused because it is full.
+    /// Reads; new data is refused because only its reserve is left.
     Full = 2,
     /// A disk error was seen: serves nothing until an operator acts.
     Failed = 3,
@@ -83,10 +83,18 @@ pub struct Target {
     pub capacity_bytes: u64,
     /// Space left on it, after the reserve.
     pub available_bytes: u64,
-    /// Why it failed, for people; empty otherwise.
+    /// Why it failed or is full, for people; empty otherwise.
     pub trouble: String,
     /// The same number for all targets on one file system; 0 where that is not known.
     pub file_system: u64,
+    /// What is in use on its file system, whoever wrote it. Reserves are neither used nor available.
+    pub used_bytes: u64,
+    /// What its server leaves alone, so that removals and repairs find room.
+    pub reserve_bytes: u64,
+    /// Blocks found damaged since its server started, and neither written anew nor removed since.
+    pub corrupt_blocks: u64,
+    /// Objects found missing where a file has bytes in them.
+    pub missing_objects: u64,
 }
 
 /// A directory that a node exports in place.

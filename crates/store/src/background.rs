@@ -4,7 +4,7 @@ use crate::target::Target;
 use std::sync::atomic::Ordering;
 
 impl Target {
-    /// Space, epoch, sweep.
+    /// Space, sweep, known damage, epoch.
     pub(crate) fn tick(&self, checkpoint_ms: u64) {
         if let Err(error) = self.room.refresh(&*self.disk) {
             tracing::warn!(target_id = self.id().0, %error, "cannot tell the space left on {}", self.label);
@@ -12,6 +12,7 @@ impl Target {
         if let Err(fault) = self.sweep_step() {
             tracing::warn!(%fault, "the sweep after an unclean stop is held up");
         }
+        self.review_damage();
         if !self.epochs.is_dirty() {
             self.dirty_since_ns.store(0, Ordering::Relaxed);
             return;

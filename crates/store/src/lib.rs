@@ -9,6 +9,7 @@
 
 mod background;
 mod cache;
+mod damage;
 mod epochs;
 mod error;
 mod failure;

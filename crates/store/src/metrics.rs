@@ -4,7 +4,7 @@ use vazao_meter::{Accounts, Counter, Exposition, Gauge, Histogram};
 use vazao_wire::Method;
 
 /// The methods that a data server serves.
-const METHODS: [Method; 8] = [
+const METHODS: [Method; 9] = [
     Method::Ping,
     Method::Read,
     Method::Write,
@@ -13,6 +13,7 @@ const METHODS: [Method; 8] = [
     Method::RemoveObjects,
     Method::StatObject,
     Method::ListObjects,
+    Method::ReportDamage,
 ];
 
 #[derive(Default)]

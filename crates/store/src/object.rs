@@ -257,8 +257,7 @@ impl Target {
 
     fn open_known(&self, id: ObjectId, body: &mut Body, index: u64) -> Result<(), Fault> {
         let Some((files, _)) = self.open_pair(id, index)? else {
-            let path = names::path(id, index, Part::Data);
-            return Err(self.corrupt(id, &path, "the file has disappeared"));
+            return Err(self.corrupt(id, index, Part::Data, "the file has disappeared"));
         };
         if self.is_dirty(&files.marks) {
             body.names_dirty = AtomicBool::new(true);
@@ -313,7 +312,7 @@ impl Target {
                 self.disk.open(&path, Open::Create).map_err(|e| self.write_fault(&path, &e))
             }
             Err(error) if error.kind() == ErrorKind::NotFound => {
-                Err(self.corrupt(id, &path, "the checksums are missing"))
+                Err(self.corrupt(id, chunk, Part::Sums, "the checksums are missing"))
             }
             Err(error) => Err(self.read_fault(&path, &error)),
         }
@@ -331,11 +330,11 @@ impl Target {
             Found::Valid(header) if (header.object, header.chunk) == (id, chunk) => Ok(Some(header)),
             Found::Valid(header) => {
                 let what = format!("the checksums are those of {} chunk {}", header.object, header.chunk);
-                Err(self.corrupt(id, &path, &what))
+                Err(self.corrupt(id, chunk, Part::Sums, &what))
             }
             Found::Absent if suspects.any() => Ok(None),
-            Found::Absent => Err(self.corrupt(id, &path, "the header is missing")),
-            Found::Damaged => Err(self.corrupt(id, &path, "the header is damaged")),
+            Found::Absent => Err(self.corrupt(id, chunk, Part::Sums, "the header is missing")),
+            Found::Damaged => Err(self.corrupt(id, chunk, Part::Sums, "the header is damaged")),
         }
     }
 
@@ -392,7 +391,7 @@ impl Target {
         let path = names::path(id, chunk, Part::Data);
         let data = self.disk.open(&path, Open::CreateNew).map_err(|error| match error.kind() {
             ErrorKind::AlreadyExists => {
-                self.corrupt(id, &path, "a file that no header speaks of is in the way")
+                self.corrupt(id, chunk, Part::Data, "a file that no header speaks of is in the way")
             }
             _ => self.write_fault(&path, &error),
         })?;

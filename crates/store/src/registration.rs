@@ -2,6 +2,7 @@
 
 use crate::error::OpenError;
 use crate::service::DataService;
+use crate::space::Reported;
 use crate::target::Target;
 use std::sync::{Arc, PoisonError};
 use vazao_model::{Code, NodeId, TargetId};
@@ -59,15 +60,20 @@ impl DataService {
     /// What it announces itself with, and repeats as its heartbeat.
     pub fn registration(&self) -> proto::RegisterNodeRequest {
         let target = |target: &Arc<Target>| {
-            let space = target.room.space();
+            let Reported { space, reserve_bytes } = target.room.reported();
+            let damage = target.damage.counts();
             proto::Target {
                 id: target.id().0,
                 node: 0,
                 state: target.state() as u32,
                 capacity_bytes: space.capacity_bytes,
                 available_bytes: space.available_bytes,
-                trouble: target.trouble().to_owned(),
+                trouble: target.trouble(),
                 file_system: space.file_system,
+                used_bytes: space.used_bytes,
+                reserve_bytes,
+                corrupt_blocks: damage.corrupt_blocks,
+                missing_objects: damage.missing_objects,
             }
         };
         proto::RegisterNodeRequest {

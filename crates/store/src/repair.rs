@@ -54,7 +54,7 @@ impl Target {
     ) -> Result<(), Fault> {
         let path = names::path(id, chunk, Part::Sums);
         if !files.marks.iter().all(|&mark| suspects.is_possible(mark)) {
-            return Err(self.corrupt(id, &path, "a mark lies in the future"));
+            return Err(self.corrupt(id, chunk, Part::Sums, "a mark lies in the future"));
         }
         let regions: Vec<usize> = (0..REGIONS).filter(|&r| suspects.includes(files.marks[r])).collect();
         let length = files.sums.length().map_err(|e| self.read_fault(&path, &e))?;
@@ -62,7 +62,7 @@ impl Target {
         if regions.is_empty() {
             // The other way round is a file whose end is zeros.
             return if length > expected {
-                Err(self.corrupt(id, &path, "the data is shorter than its checksums"))
+                Err(self.corrupt(id, chunk, Part::Data, "the data is shorter than its checksums"))
             } else {
                 Ok(())
             };

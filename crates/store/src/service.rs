@@ -1,5 +1,6 @@
 //! The data server as a [`Service`]: finds the target, does what needs no waiting at once, hands the rest to a pool.
 
+use crate::damage::Place;
 use crate::error::OpenError;
 use crate::metrics::Metrics;
 use crate::object::{Mode, Stop, internal};
@@ -12,6 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use vazao_disk::Disk;
 use vazao_meter::{Accounts, Clock, Exposition};
+use vazao_model::limits::BLOCK_BYTES;
 use vazao_model::{Code, ObjectId};
 use vazao_wire::service::{Answer, Deferred, Fault, Request, Responder, Service};
 use vazao_wire::{Method, proto};
@@ -142,8 +144,20 @@ impl DataService {
         for target in &self.targets {
             let id = target.id().0.to_string();
             let labels = [("target", id.as_str())];
-            let left = target.room.space().available_bytes as f64;
+            let left = target.room.reported().space.available_bytes as f64;
             out.gauge("vazao_data_available_bytes", "Space left after the reserve.", &labels, left);
+        }
+        for target in &self.targets {
+            let id = target.id().0.to_string();
+            let blocks = target.damage.counts().corrupt_blocks as f64;
+            let help = "Blocks found damaged, and neither written anew nor removed since.";
+            out.gauge("vazao_data_corrupt_blocks", help, &[("target", id.as_str())], blocks);
+        }
+        for target in &self.targets {
+            let id = target.id().0.to_string();
+            let objects = target.damage.counts().missing_objects as f64;
+            let help = "Objects found missing where a file has bytes in them.";
+            out.gauge("vazao_data_missing_objects", help, &[("target", id.as_str())], objects);
         }
         for target in &self.targets {
             let id = target.id().0.to_string();
@@ -295,6 +309,22 @@ impl DataService {
         })
     }
 
+    fn report_damage(
+        &self,
+        call: Call,
+        request: &Request<'_>,
+        responder: &mut dyn Responder,
+    ) -> Result<(), Fault> {
+        let proto::ReportDamageRequest { object, offset, missing } = decode(request)?;
+        let (target, id) = self.target_of(object.as_ref())?;
+        ops::check_range(id, offset, 0)?;
+        let place = if missing { Place::Missing } else { Place::Block(offset / BLOCK_BYTES as u64) };
+        self.defer(call, target, 0, responder, move |target| {
+            let damaged = target.note_reported(id, place).map_err(fault)?;
+            Ok((proto::ReportDamageResponse { damaged }.encode_to_vec(), Vec::new()))
+        })
+    }
+
     fn sync(&self, call: Call, request: &Request<'_>, responder: &mut dyn Responder) -> Result<(), Fault> {
         let proto::SyncObjectsRequest { objects, boot } = decode(request)?;
         for address in &objects {
@@ -379,6 +409,7 @@ impl DataService {
             Method::RemoveObjects => self.remove(call, request, responder),
             Method::StatObject => self.stat(call, request, responder),
             Method::ListObjects => self.list(call, request, responder),
+            Method::ReportDamage => self.report_damage(call, request, responder),
             other => Err(Fault::new(Code::Unsupported, format!("{} on a data server", other.name()))),
         }
     }

@@ -18,7 +18,16 @@ pub(crate) struct Room {
     /// The smallest growth refused since there was room for it; `u64::MAX` for none.
     refused_bytes: AtomicU64,
     full: AtomicBool,
-    space: Mutex<Space>,
+    space: Mutex<Reported>,
+}
+
+/// What the disk last said.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Reported {
+    /// Of its file system; what is available without the reserve.
+    pub(crate) space: Space,
+    /// What is left alone.
+    pub(crate) reserve_bytes: u64,
 }
 
 impl Room {
@@ -46,7 +55,8 @@ impl Room {
             self.refused_bytes.store(u64::MAX, Ordering::Relaxed);
             self.full.store(false, Ordering::Relaxed);
         }
-        let reported = Space { available_bytes: left, ..space };
+        let space = Space { available_bytes: left, ..space };
+        let reported = Reported { space, reserve_bytes: reserve };
         *self.space.lock().unwrap_or_else(PoisonError::into_inner) = reported;
         Ok(())
     }
@@ -71,13 +81,22 @@ impl Room {
         self.full.store(true, Ordering::Relaxed);
     }
 
-    /// Whether something was refused and there is still no room for it.
+    /// Whether nothing is left but the reserve, or something was refused and there is still no room for it.
     pub(crate) fn is_full(&self) -> bool {
-        self.full.load(Ordering::Relaxed)
+        self.full.load(Ordering::Relaxed) || self.reported().space.available_bytes == 0
     }
 
-    /// Size of the file system, and what is left of it after the reserve.
-    pub(crate) fn space(&self) -> Space {
+    /// What there is left, for people.
+    pub(crate) fn why_full(&self) -> String {
+        let Reported { space, reserve_bytes } = self.reported();
+        match space.available_bytes {
+            0 => format!("only the reserve of {} MiB is left of its file system", reserve_bytes >> 20),
+            left => format!("{left} bytes of its file system are left, and {reserve_bytes} in reserve"),
+        }
+    }
+
+    /// Space of the file system, and what is left of it after the reserve.
+    pub(crate) fn reported(&self) -> Reported {
         *self.space.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

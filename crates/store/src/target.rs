@@ -1,6 +1,7 @@
 //! One target: a directory on one disk, with everything the server knows about it.
 
 use crate::cache::Cache;
+use crate::damage::Damage;
 use crate::epochs::{Epochs, Pass};
 use crate::error::OpenError;
 use crate::failure;
@@ -14,7 +15,7 @@ use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use vazao_disk::{Disk, DiskFile};
 use vazao_meter::{Accounts, Cause, Clock};
-use vazao_model::{Code, ObjectId, TargetId, TargetState};
+use vazao_model::{Code, TargetId, TargetState};
 use vazao_wire::pool::Pool;
 use vazao_wire::service::Fault;
 
@@ -40,6 +41,7 @@ pub(crate) struct Target {
     pub(crate) cache: Cache,
     pub(crate) chunk_bytes: u64,
     pub(crate) room: Room,
+    pub(crate) damage: Damage,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) accounts: Arc<Accounts>,
     /// None in inline mode.
@@ -97,6 +99,7 @@ impl Target {
             cache: Cache::new((options.open_chunks_max / share.max(1)).max(1)),
             chunk_bytes: options.chunk_bytes,
             room,
+            damage: Damage::default(),
             clock: Arc::clone(clock),
             accounts: Arc::clone(accounts),
             pool,
@@ -144,9 +147,13 @@ impl Target {
         }
     }
 
-    /// Why it failed; empty otherwise.
-    pub(crate) fn trouble(&self) -> &str {
-        self.failure.get().map_or("", String::as_str)
+    /// Why it failed or is full; empty otherwise.
+    pub(crate) fn trouble(&self) -> String {
+        match self.failure.get() {
+            Some(reason) => reason.clone(),
+            None if self.room.is_full() => self.room.why_full(),
+            None => String::new(),
+        }
     }
 
     /// Takes the target out of service until an operator puts it back: over restarts too, because the page cache may
@@ -196,14 +203,8 @@ impl Target {
 
     /// The fault of a full target.
     pub(crate) fn no_space(&self) -> Fault {
-        Fault::new(Code::NoSpace, format!("{self} is full: delete files, or add a target"))
-    }
-
-    /// Stored bytes that do not match.
-    pub(crate) fn corrupt(&self, object: ObjectId, path: &str, what: &str) -> Fault {
-        let detail = format!("{self}, object {object}, file {path}: {what}; restore the file from a copy");
-        tracing::error!(%detail, "corruption found");
-        Fault::new(Code::Corrupt, detail)
+        let why = self.room.why_full();
+        Fault::new(Code::NoSpace, format!("{self} is full: {why}; remove files, or add a target"))
     }
 
     /// Leave to write in the present epoch.

@@ -121,6 +121,10 @@ impl From<&Target> for proto::Target {
             available_bytes: t.available_bytes,
             trouble: t.trouble.clone(),
             file_system: t.file_system,
+            used_bytes: t.used_bytes,
+            reserve_bytes: t.reserve_bytes,
+            corrupt_blocks: t.corrupt_blocks,
+            missing_objects: t.missing_objects,
         }
     }
 }
@@ -135,6 +139,10 @@ impl From<proto::Target> for Target {
             available_bytes: t.available_bytes,
             trouble: t.trouble,
             file_system: t.file_system,
+            used_bytes: t.used_bytes,
+            reserve_bytes: t.reserve_bytes,
+            corrupt_blocks: t.corrupt_blocks,
+            missing_objects: t.missing_objects,
         }
     }
 }

@@ -142,6 +142,8 @@ operations! {
     StatObject = 0x0206, StatObjectRequest, StatObjectResponse, Safe;
     /// A page of a target's objects.
     ListObjects = 0x0207, ListObjectsRequest, ListObjectsResponse, Safe;
+    /// A reader found damage.
+    ReportDamage = 0x0208, ReportDamageRequest, ReportDamageResponse, Safe;
 
     /// What a node exports.
     ListAreas = 0x0301, ListAreasRequest, ListAreasResponse, Safe;

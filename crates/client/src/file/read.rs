@@ -19,6 +19,9 @@ use vazao_wire::{Method, op, proto};
 /// A longer read is cut into segments, so that no more than this is in flight for it beside what is read ahead.
 const SEGMENT_BYTES: usize = 4 << 20;
 
+/// A reader that found damage waits this long for its report to be taken.
+const REPORT_NS_MAX: u64 = 1_000_000_000;
+
 /// How often a read starts again because the file was replaced by another life of it meanwhile.
 const REPLACED_MAX: usize = 3;
 
@@ -298,7 +301,21 @@ impl OpenInode {
              restore the file from another copy",
             self.id, self.id, view.layout.generation, block.slot, block.server
         );
+        self.report_damage(view, block.slot, at, false);
         Error::new(Code::Corrupt, detail)
+    }
+
+    /// Tells the server of damage, so that `vazao status` can show it. The reader's own error does not depend on it.
+    fn report_damage(&self, view: &View, slot: u32, offset: u64, missing: bool) {
+        let Some(object) = object_address(self.id.0, &view.layout, slot) else { return };
+        let target = TargetId(object.target);
+        let until_ns = view.deadline_ns.min(self.core.clock.now_ns().saturating_add(REPORT_NS_MAX));
+        let request = proto::ReportDamageRequest { object: Some(object), offset, missing };
+        let message = prost::Message::encode_to_vec(&request);
+        let mut call = self.core.submit_data(target, Method::ReportDamage, message, &[], until_ns);
+        if let Err(error) = self.core.finish_data(&mut call, &[], until_ns) {
+            tracing::debug!(%error, "damage could not be reported");
+        }
     }
 
     /// Ok when the read may start again; else the error to report.
@@ -320,6 +337,7 @@ impl OpenInode {
             view.layout.generation,
             call.server_name()
         );
+        self.report_damage(view, slot, 0, true);
         Err(Error::new(Code::Corrupt, detail))
     }
 }

@@ -307,6 +307,7 @@ fn a_bit_flipped_on_its_way_is_read_again_and_one_on_disk_is_reported() {
         text.contains("block at 65536") && text.contains("target t2") && text.contains("n2 (data:2)"),
         "{text}"
     );
+    assert_eq!(cluster.data[1].count(Method::ReportDamage), 1, "for `vazao status`");
     // The other server's bytes are still served.
     assert_eq!(file.read_at(&mut part, 2 * UNIT).unwrap(), 1000);
     assert_eq!(part, bytes[2 * UNIT as usize..2 * UNIT as usize + 1000]);
@@ -323,6 +324,7 @@ fn a_lost_object_is_an_error_and_not_a_hole() {
     let error = file.read_at(&mut [0; 10], 0).unwrap_err();
     assert_eq!(error.code, Code::Corrupt);
     assert!(error.to_string().contains("missing on target t1"), "{error}");
+    assert_eq!(cluster.data[0].count(Method::ReportDamage), 1, "for `vazao status`");
 }
 
 #[test]

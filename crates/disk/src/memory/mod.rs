@@ -258,7 +258,7 @@ impl Disk for MemoryDisk {
         let capacity_bytes = self.shared.capacity_bytes.load(Ordering::Relaxed);
         let used_bytes = self.shared.used_bytes.load(Ordering::Relaxed);
         let available_bytes = capacity_bytes.saturating_sub(used_bytes);
-        Ok(Space { capacity_bytes, available_bytes, file_system: 0 })
+        Ok(Space { capacity_bytes, available_bytes, used_bytes, file_system: 0 })
     }
 
     fn boot_id(&self) -> u64 {

@@ -161,10 +161,11 @@ impl Reply {
 
     /// `fuse_statfs_out`.
     pub(crate) fn put_space_out(&mut self, space: VolumeSpace) {
-        let available = space.available_bytes / SPACE_UNIT_BYTES;
+        // df(1) takes what is not free as used; what is free and not available is the reserve.
+        let free = space.capacity_bytes.saturating_sub(space.used_bytes).max(space.available_bytes);
         self.put_u64(space.capacity_bytes / SPACE_UNIT_BYTES);
-        self.put_u64(available);
-        self.put_u64(available);
+        self.put_u64(free / SPACE_UNIT_BYTES);
+        self.put_u64(space.available_bytes / SPACE_UNIT_BYTES);
         self.put_u64(space.inodes.saturating_add(FREE_INODES_SHOWN));
         self.put_u64(FREE_INODES_SHOWN);
         let name_bytes = limits::NAME_BYTES_MAX as u32;

@@ -5,6 +5,11 @@ use crate::service::MetaService;
 use vazao_wire::proto;
 
 pub(crate) fn run(service: &MetaService) -> Outcome<proto::SpaceResponse> {
-    let (capacity_bytes, available_bytes) = service.cluster().space();
-    Ok(proto::SpaceResponse { capacity_bytes, available_bytes, inodes: service.inodes_in_use() })
+    let space = service.cluster().space();
+    Ok(proto::SpaceResponse {
+        capacity_bytes: space.capacity_bytes,
+        available_bytes: space.available_bytes,
+        used_bytes: space.used_bytes,
+        inodes: service.inodes_in_use(),
+    })
 }

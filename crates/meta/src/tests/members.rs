@@ -92,11 +92,27 @@ fn a_file_system_that_holds_several_targets_counts_once() {
     request.targets[0].file_system = 7;
     request.targets[1].file_system = 7;
     request.targets[1].available_bytes += 1;
+    request.targets.iter_mut().for_each(|target| target.used_bytes = 300);
     let one = (request.targets[1].capacity_bytes, request.targets[1].available_bytes);
     let other = (request.targets[2].capacity_bytes, request.targets[2].available_bytes);
     register(&world, &request).unwrap();
     let space = world.call::<op::Space>(&proto::SpaceRequest {}).unwrap();
     assert_eq!((space.capacity_bytes, space.available_bytes), (one.0 + other.0, one.1 + other.1));
+    assert_eq!(space.used_bytes, 600, "what is reserved is neither used nor available");
+}
+
+#[test]
+fn the_map_shows_what_a_target_last_said_of_itself() {
+    let world = World::new();
+    let mut request = node("a", &[0]);
+    let target = &mut request.targets[0];
+    (target.used_bytes, target.reserve_bytes) = (350, 50);
+    (target.corrupt_blocks, target.missing_objects) = (2, 1);
+    register(&world, &request).unwrap();
+    let shown = &map(&world).targets[0];
+    assert_eq!((shown.id, shown.node), (1, 2));
+    assert_eq!((shown.used_bytes, shown.reserve_bytes), (350, 50));
+    assert_eq!((shown.corrupt_blocks, shown.missing_objects), (2, 1));
 }
 
 #[test]

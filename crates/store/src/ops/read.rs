@@ -154,8 +154,7 @@ impl Target {
         if self.timed(Cause::Compute, || sums::placed(crc32c(&edge[..present]), 0, present)) == entry {
             return Ok(());
         }
-        let path = names::path(id, chunk, Part::Data);
-        Err(self.corrupt(id, &path, &format!("block {block} does not match its checksum")).into())
+        Err(self.corrupt_block(id, chunk, block).into())
     }
 
     /// Puts the bytes of `range` into `buffer`, whole blocks straight from the file.

@@ -48,6 +48,7 @@ impl Target {
         }
         body.forget();
         body.known = true;
+        self.damage.forget(id);
         drop(body);
         drop(blocking);
         self.cache.release(object);

@@ -159,7 +159,8 @@ fn a_full_target_refuses_growth_keeps_its_data_and_recovers() {
         }
     };
     assert_eq!(fault.code, Code::NoSpace);
-    assert!(fault.detail.contains("target t1") && fault.detail.contains("delete files"), "{fault}");
+    assert!(fault.detail.contains("target t1") && fault.detail.contains("remove files"), "{fault}");
+    assert!(rig.service.registration().targets[0].trouble.contains("reserve"));
     assert!((5..9).contains(&written), "{written}");
     assert_eq!(state(&rig), TargetState::Full as u32);
     rig.write(1, 5, &pattern(2, 1000)).expect("an overwrite needs no room");

@@ -1,6 +1,7 @@
 //! Tests of the whole server, through the same calls that a client makes.
 
 mod crash;
+mod damage;
 mod faults;
 mod model;
 mod service;

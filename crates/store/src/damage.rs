@@ -1,0 +1,160 @@
+//! Damage that was found on a target and is still there: what `vazao status` counts.
+//!
+//! It is kept in memory. A place leaves the list when its object is removed, or when a later look finds it sound, as
+//! after it was written anew. A target that is started again counts from nothing, and finds the damage when it is read.
+
+use crate::names::{self, Part};
+use crate::object::{Mode, Stop};
+use crate::target::Target;
+use std::collections::BTreeMap;
+use std::ops::Bound;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use vazao_model::limits::BLOCK_BYTES;
+use vazao_model::{Code, ObjectId};
+use vazao_wire::service::Fault;
+
+/// Places kept. Beyond this many the disk is not to be trusted anyway, and the count says at least so.
+const PLACES_MAX: usize = 4096;
+
+/// Places looked at again in a tick: at most this many blocks are read.
+const LOOKS_PER_TICK: usize = 8;
+
+/// What is damaged.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) enum Place {
+    /// The whole object is not there.
+    Missing,
+    /// A file of a chunk cannot be used at all.
+    Chunk(u64),
+    /// A block (of the object) does not match its checksum.
+    Block(u64),
+}
+
+/// The damage of a target.
+#[derive(Debug, Default)]
+pub(crate) struct Damage {
+    found: Mutex<Found>,
+}
+
+#[derive(Debug, Default)]
+struct Found {
+    places: BTreeMap<(ObjectId, Place), ()>,
+    /// The place looked at last.
+    looked_at: Option<(ObjectId, Place)>,
+}
+
+/// How much of it there is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct DamageCounts {
+    /// Blocks, and chunks of which nothing can be read.
+    pub(crate) corrupt_blocks: u64,
+    /// Objects.
+    pub(crate) missing_objects: u64,
+}
+
+impl Damage {
+    fn lock(&self) -> MutexGuard<'_, Found> {
+        self.found.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes a place. True when it was not known.
+    pub(crate) fn add(&self, object: ObjectId, place: Place) -> bool {
+        let mut found = self.lock();
+        if found.places.len() >= PLACES_MAX {
+            return false;
+        }
+        found.places.insert((object, place), ()).is_none()
+    }
+
+    /// Forgets what was noted of an object that is no more.
+    pub(crate) fn forget(&self, object: ObjectId) {
+        let mut found = self.lock();
+        if !found.places.is_empty() {
+            found.places.retain(|(of, _), ()| *of != object);
+        }
+    }
+
+    fn remove(&self, key: (ObjectId, Place)) {
+        self.lock().places.remove(&key);
+    }
+
+    /// What is known now.
+    pub(crate) fn counts(&self) -> DamageCounts {
+        let found = self.lock();
+        let missing = found.places.keys().filter(|(_, place)| *place == Place::Missing).count() as u64;
+        DamageCounts { corrupt_blocks: found.places.len() as u64 - missing, missing_objects: missing }
+    }
+
+    /// The next place to look at again; `None` when there is none after the last one.
+    fn next(&self) -> Option<(ObjectId, Place)> {
+        let mut found = self.lock();
+        let after = found.looked_at.map_or(Bound::Unbounded, Bound::Excluded);
+        found.looked_at = found.places.range((after, Bound::Unbounded)).next().map(|(key, ())| *key);
+        found.looked_at
+    }
+}
+
+impl Target {
+    /// Looks at some of the known damage again.
+    pub(crate) fn review_damage(&self) {
+        for _ in 0..LOOKS_PER_TICK {
+            let Some((object, place)) = self.damage.next() else { return };
+            if let Ok(false) = self.is_damaged(object, place) {
+                self.damage.remove((object, place));
+                tracing::info!(target_id = self.id().0, %object, ?place, "damage found earlier is no more");
+            }
+        }
+    }
+
+    /// Notes what a reader says it found, once it has been seen here too.
+    pub(crate) fn note_reported(&self, object: ObjectId, place: Place) -> Result<bool, Stop> {
+        let is_damaged = self.is_damaged(object, place)?;
+        if is_damaged && place == Place::Missing && self.damage.add(object, place) {
+            tracing::error!(target_id = self.id().0, %object, "an object that a file has bytes in is missing");
+        }
+        Ok(is_damaged)
+    }
+
+    /// Whether a place is damaged at present. Errors: it cannot be told.
+    fn is_damaged(&self, id: ObjectId, place: Place) -> Result<bool, Stop> {
+        let looked = match place {
+            Place::Missing => return Ok(!self.stat(id)?.exists),
+            Place::Chunk(chunk) => {
+                let object = self.cache.get(id);
+                let _blocking = object.begin(Mode::Blocking)?;
+                self.open_to_read(&object, chunk..=chunk, Mode::Blocking).map(drop)
+            }
+            Place::Block(block) => {
+                // A part of a block is verified before it is answered.
+                let offset = block.saturating_mul(BLOCK_BYTES as u64);
+                self.read(id, offset, 1, Mode::Blocking, &mut |_, _, _| true)
+            }
+        };
+        match looked {
+            Ok(()) => Ok(false),
+            Err(Stop::Fault(fault)) if fault.code == Code::Corrupt => Ok(true),
+            Err(stop) => Err(stop),
+        }
+    }
+
+    /// A file of a chunk that cannot be used.
+    pub(crate) fn corrupt(&self, object: ObjectId, chunk: u64, part: Part, what: &str) -> Fault {
+        self.note_corrupt(object, Place::Chunk(chunk), &names::path(object, chunk, part), what)
+    }
+
+    /// A block of a chunk whose bytes do not match.
+    pub(crate) fn corrupt_block(&self, object: ObjectId, chunk: u64, block: u64) -> Fault {
+        let blocks_before = chunk.saturating_mul(self.chunk_bytes / BLOCK_BYTES as u64);
+        let place = Place::Block(blocks_before.saturating_add(block));
+        let path = names::path(object, chunk, Part::Data);
+        self.note_corrupt(object, place, &path, &format!("block {block} does not match its checksum"))
+    }
+
+    fn note_corrupt(&self, object: ObjectId, place: Place, path: &str, what: &str) -> Fault {
+        let detail = format!("{self}, object {object}, file {path}: {what}; restore the file from a copy");
+        if self.damage.add(object, place) {
+            tracing::error!(%detail, "corruption found");
+        }
+        Fault::new(Code::Corrupt, detail)
+    }
+}
