@@ -54,6 +54,11 @@ impl Stop {
         self.asked.load(Ordering::SeqCst)
     }
 
+    /// The flag itself, for a part that knows nothing of signals.
+    pub(crate) fn flag(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.asked)
+    }
+
     /// Waits up to `duration`, less when a signal comes; true once one came.
     pub(crate) fn wait(&self, duration: Duration) -> bool {
         if !self.is_asked() {

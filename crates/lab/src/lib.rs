@@ -32,6 +32,8 @@ pub struct Context<'a> {
     pub clock: Arc<dyn Clock>,
     /// Opens the volume; called only when a `vz:` path is named. An error says what to do, for people.
     pub connect: &'a dyn Fn() -> Result<Client, String>,
+    /// Ends a measurement early; what it has made is then removed.
+    pub stop: place::Stop,
     /// Where tables and `--json -` go.
     pub output: &'a mut dyn Write,
 }

@@ -168,7 +168,8 @@ mod tests {
             fs::write(&path, text).unwrap();
             let connect = || Err("not needed".to_owned());
             let clock = vazao_meter::clock::system();
-            let mut context = Context { clock, connect: &connect, output: &mut output };
+            let mut context =
+                Context { clock, connect: &connect, stop: Default::default(), output: &mut output };
             let file = path.display().to_string();
             let error = run(Args { file: file.clone(), markdown: false }, &mut context).unwrap_err();
             assert!(error.to_string().starts_with(&file), "{error}");

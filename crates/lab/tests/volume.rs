@@ -89,7 +89,12 @@ impl Cluster {
         let mut output = Vec::new();
         vazao_lab::run(
             command,
-            &mut Context { clock: clock::system(), connect: &connect, output: &mut output },
+            &mut Context {
+                clock: clock::system(),
+                connect: &connect,
+                stop: Default::default(),
+                output: &mut output,
+            },
         )?;
         Ok(String::from_utf8(output).unwrap())
     }

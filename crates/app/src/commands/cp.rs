@@ -2,7 +2,7 @@
 
 use crate::cli::Results;
 use crate::context::Context;
-use crate::copy::{self, Counts, Item, LocalTree, Meter, Transfer, Tree, VolumeTree, join};
+use crate::copy::{self, Counts, Item, LocalTree, Meter, PartNames, Transfer, Tree, VolumeTree, join};
 use crate::failure::{At, Failure, Outcome, report};
 use crate::format;
 use crate::location::{Location, last_name, show};
@@ -23,7 +23,7 @@ use vazao_model::FileKind;
 /// Arguments of `vazao cp`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  vazao cp big.iso vz:/images/\n  vazao cp -r ~/data vz:/backup\n  vazao cp -rp vz:/backup/data /restore\n  vazao cp --json vz:/a vz:/b\n\nA file appears under its name only when it is whole: an interrupted copy leaves nothing, or what was there before.\nA file in the place of another takes over its permissions, and its owner where you may give it; hard links to the\nfile that was there keep the old contents. A symbolic link is followed to the file it leads to; into a fifo or\ndevice of this machine is written."
+    after_help = "Examples:\n  vazao cp big.iso vz:/images/\n  vazao cp -r ~/data vz:/backup\n  vazao cp -rp vz:/backup/data /restore\n  vazao cp --json vz:/a vz:/b\n\nA file appears under its name only when it is whole: an interrupted copy leaves nothing, or what was there before.\nOne that is killed (SIGKILL, power) leaves .NAME.vazao-….part beside it: the next copy to the same name by the\nsame user of this machine removes it, unless the machine was started anew; rm does at any time.\nA file in the place of another takes over its permissions, and its owner where you may give it; hard links to the\nfile that was there keep the old contents. A symbolic link is followed to the file it leads to; into a fifo or\ndevice of this machine is written."
 )]
 pub(crate) struct Arguments {
     #[command(flatten)]
@@ -135,8 +135,9 @@ pub(crate) fn copy(
 /// Copies sources that are all on one side.
 fn copy_group(group: &[&(Side, &OsStr)], target: &Target, how: How, meter: &Meter, stop: &Stop) -> Outcome {
     let Some((first, _)) = group.first() else { return Ok(()) };
-    let transfer =
-        Transfer { from: &*first.tree, to: &*target.side.tree, preserve: how.preserve, meter, stop };
+    let parts = PartNames::default();
+    let (from, to) = (&*first.tree, &*target.side.tree);
+    let transfer = Transfer { from, to, preserve: how.preserve, parts: &parts, meter, stop };
     let mut items = Vec::new();
     for (side, argument) in group {
         match item(side, argument, target, how.recursive) {

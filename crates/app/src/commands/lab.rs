@@ -2,6 +2,7 @@
 
 use crate::context::Context;
 use crate::failure::{Failure, Outcome};
+use crate::signals::{self, Stop};
 use clap::Args;
 use std::io;
 use vazao_lab::Command;
@@ -17,8 +18,13 @@ pub(crate) struct Arguments {
 pub(crate) fn run(context: &Context, arguments: Arguments) -> Outcome {
     let connect = || context.client().map_err(|failure| failure.message().unwrap_or_default().to_owned());
     let mut output = io::stdout().lock();
-    let mut laboratory =
-        vazao_lab::Context { clock: vazao_meter::clock::system(), connect: &connect, output: &mut output };
+    let stop = Stop::on_signals(signals::OF_COMMANDS)?;
+    let mut laboratory = vazao_lab::Context {
+        clock: vazao_meter::clock::system(),
+        connect: &connect,
+        stop: vazao_lab::place::Stop::new(stop.flag()),
+        output: &mut output,
+    };
     vazao_lab::run(arguments.command, &mut laboratory).map_err(|error| match error {
         vazao_lab::Error::Usage(message) => Failure::Usage(message),
         vazao_lab::Error::Failed(message) => Failure::Failed(message),

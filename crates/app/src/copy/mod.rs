@@ -5,12 +5,14 @@
 
 mod local;
 mod meter;
+mod part;
 mod transfer;
 mod tree;
 mod volume;
 
 pub(crate) use local::LocalTree;
 pub(crate) use meter::{Counts, Meter};
+pub(crate) use part::PartNames;
 pub(crate) use transfer::Transfer;
 pub(crate) use tree::{Found, Tree, join};
 pub(crate) use volume::{VolumeTree, umask};

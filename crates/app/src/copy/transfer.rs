@@ -1,12 +1,14 @@
 //! The bytes of one file: read by one thread while another writes, under a name that is not the final one.
 
 use super::meter::Meter;
-use super::tree::{Found, Owner, Sink, Source, Tree, join, split};
-use crate::failure::{At, Failure, Outcome};
+use super::part::{PartName, PartNames};
+use super::tree::{Found, Owner, Sink, Source, Tree};
+use crate::failure::{Failure, Outcome};
 use crate::signals::Stop;
+use std::os::unix::net::UnixDatagram;
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use vazao_model::FileKind;
-use vazao_model::limits::{BLOCK_BYTES, NAME_BYTES_MAX};
+use vazao_model::limits::BLOCK_BYTES;
 
 /// Bytes of one call to either side.
 const CHUNK_BYTES: usize = 1 << 20;
@@ -17,14 +19,13 @@ const ALONE_BYTES_MAX: u64 = 4 << 20;
 /// Chunks between reader and writer.
 const CHUNKS: usize = 4;
 
-/// What is behind the name of a file that is not whole yet.
-const PART_SUFFIX: &str = ".part";
-
 /// A file under its temporary name; removed when dropped before it was given its final one.
 struct Part<'a> {
     tree: &'a dyn Tree,
     path: Vec<u8>,
     placed: bool,
+    /// Dropped last of all: until then the name is ours.
+    _claim: Option<UnixDatagram>,
 }
 
 impl Drop for Part<'_> {
@@ -47,22 +48,12 @@ pub(crate) struct Transfer<'a> {
     pub(crate) to: &'a dyn Tree,
     /// Owner and times are kept.
     pub(crate) preserve: bool,
+    /// Names for what is not whole yet.
+    pub(crate) parts: &'a PartNames,
     /// What is counted.
     pub(crate) meter: &'a Meter,
     /// Whether somebody wants it to end.
     pub(crate) stop: &'a Stop,
-}
-
-/// `.NAME.vazao-XXXXXXXX.part` beside `path`, cut to fit the limit of names.
-fn part_path(path: &[u8]) -> Outcome<Vec<u8>> {
-    let mut random = [0; 4];
-    getrandom::fill(&mut random)
-        .map_err(|e| std::io::Error::other(e.to_string()))
-        .at("taking a random name")?;
-    let tail = format!(".vazao-{:08x}{PART_SUFFIX}", u32::from_le_bytes(random));
-    let (directory, name) = split(path);
-    let kept = name.len().min(NAME_BYTES_MAX - tail.len() - 1);
-    Ok(join(directory, &[b".", &name[..kept], tail.as_bytes()].concat()))
 }
 
 /// What the bytes of a file are written to.
@@ -96,9 +87,9 @@ impl Transfer<'_> {
     pub(crate) fn file(&self, source: &[u8], found: &Found, destination: &[u8]) -> Outcome {
         match self.destination(found, destination)? {
             Destination::File { path, replaced } => {
-                let part = part_path(&path)?;
+                let part = self.parts.name(self.to, &path)?;
                 // Users are told of the names they gave, not of ours.
-                let (ours, theirs) = (self.to.show(&part), self.to.show(&path));
+                let (ours, theirs) = (self.to.show(&part.path), self.to.show(&path));
                 let copied = self.file_part(source, found, part, &path, replaced.as_ref());
                 copied.map_err(|failure| failure.renamed(&ours, &theirs))
             }
@@ -137,19 +128,28 @@ impl Transfer<'_> {
         }
     }
 
+    /// Makes a part. One in its place that no living copy holds is what a killed one has left.
+    fn begin<T>(&self, part: PartName, make: impl Fn(&[u8]) -> Outcome<T>) -> Outcome<(T, Part<'_>)> {
+        let made = match make(&part.path) {
+            Err(_) if part.claim.is_some() && self.to.remove(&part.path).is_ok() => make(&part.path),
+            outcome => outcome,
+        };
+        Ok((made?, Part { tree: self.to, path: part.path, placed: false, _claim: part.claim }))
+    }
+
     fn file_part(
         &self,
         source: &[u8],
         found: &Found,
-        part: Vec<u8>,
+        part: PartName,
         destination: &[u8],
         replaced: Option<&Found>,
     ) -> Outcome {
         let reader = self.from.open(source)?;
         // Nobody else gets to see the data before the file has the owner that its permissions are meant for.
         let is_final = replaced.is_none() && !self.preserve;
-        let sink = self.to.create(&part, if is_final { found.mode & 0o777 } else { 0o600 })?;
-        let mut part = Part { tree: self.to, path: part, placed: false };
+        let mode = if is_final { found.mode & 0o777 } else { 0o600 };
+        let (sink, mut part) = self.begin(part, |path| self.to.create(path, mode))?;
         let end = self.bytes(&*reader, &*sink, found.size)?;
         let started_ns = self.meter.now_ns();
         sink.finish(end)?;
@@ -180,16 +180,15 @@ impl Transfer<'_> {
         if let Some(kind) = kind.filter(|kind| !matches!(kind, FileKind::File | FileKind::Symlink)) {
             return Err(not_replaced(&self.to.show(destination), kind));
         }
-        let part = part_path(destination)?;
-        let (ours, theirs) = (self.to.show(&part), self.to.show(destination));
+        let part = self.parts.name(self.to, destination)?;
+        let (ours, theirs) = (self.to.show(&part.path), self.to.show(destination));
         let made = self.link_part(source, found, part, destination);
         made.map_err(|failure| failure.renamed(&ours, &theirs))
     }
 
-    fn link_part(&self, source: &[u8], found: &Found, part: Vec<u8>, destination: &[u8]) -> Outcome {
+    fn link_part(&self, source: &[u8], found: &Found, part: PartName, destination: &[u8]) -> Outcome {
         let target = self.from.read_link(source)?;
-        self.to.make_link(&part, &target)?;
-        let mut part = Part { tree: self.to, path: part, placed: false };
+        let ((), mut part) = self.begin(part, |path| self.to.make_link(path, &target))?;
         if self.preserve {
             self.to.set_owner(&part.path, found)?;
             self.to.set_times(&part.path, found)?;
@@ -329,14 +328,5 @@ mod tests {
         assert_eq!(mode_of_replaced(0o640, Owner::GroupOnly), 0o640);
         assert_eq!(mode_of_replaced(0o664, Owner::Refused), 0o644);
         assert_eq!(mode_of_replaced(0o604, Owner::Refused), 0o604);
-    }
-
-    #[test]
-    fn the_temporary_name_lies_beside_the_final_one_and_fits() {
-        let part = part_path(b"/a/file").expect("random");
-        assert!(part.starts_with(b"/a/.file.vazao-") && part.ends_with(b".part"));
-        let long = [b"/a/".as_slice(), &[b'x'; 255]].concat();
-        let part = part_path(&long).expect("random");
-        assert_eq!(split(&part).1.len(), 255);
     }
 }

@@ -88,7 +88,7 @@ fn time(
     cell: &Cell<'_>,
     repetition: u32,
 ) -> Result<(), Error> {
-    let (timed, record): (Timed, Record) = cell.run(bench.place, repetition, bench.clock, bench.recorder);
+    let (timed, record): (Timed, Record) = cell.run(bench.watched, repetition, bench.clock, bench.recorder);
     if let Some(error) = timed.errors.first() {
         return Err(Error::Failed(format!("{row}, repetition {repetition}: {error}")));
     }
@@ -97,7 +97,7 @@ fn time(
 }
 
 fn check_and_remove(bench: &Bench<'_>, written: &Cell<'_>, repetition: u32) -> Result<(), Error> {
-    let checked = written.verify_outputs(bench.place, repetition).map_err(Error::at(bench.place.name()));
+    let checked = written.verify_outputs(bench.watched, repetition).map_err(Error::at(bench.place.name()));
     let removed = written.remove_outputs(bench.place, false).map_err(Error::at(bench.place.name()));
     checked.and(removed)
 }

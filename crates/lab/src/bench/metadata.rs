@@ -94,6 +94,7 @@ fn list(bench: &Bench<'_>, directory: InodeId, files: u64, with_attributes: bool
     let start_ns = clock.now_ns();
     let (mut seen, mut cookie, mut highest_bytes) = (0, 0, before_bytes);
     for page_number in 0usize.. {
+        bench.stop.check()?;
         let page = bench.client.list(directory, cookie, LIST_ENTRIES_MAX, with_attributes)?;
         seen += page.entries.len() as u64;
         if page_number.is_multiple_of(PAGES_A_LOOK) {
@@ -136,6 +137,7 @@ fn time(
 ) -> Result<(), Error> {
     let work = |index: usize, (): &mut (), done: &mut u64| -> io::Result<()> {
         for number in (index as u64..count).step_by(threads as usize) {
+            bench.stop.check()?;
             operation(number)?;
             *done += 1;
         }

@@ -14,7 +14,7 @@ mod tests;
 pub use results::{FORMAT, Goal, Results, Row};
 
 use crate::machine::Machine;
-use crate::place::{Library, Place, VOLUME_PREFIX};
+use crate::place::{self, Interruptible, Library, Place, Stop, VOLUME_PREFIX};
 use crate::sampler::{ProcessRecord, Recorder};
 use crate::size::MIB;
 use crate::{Context, Error, report, servers};
@@ -95,6 +95,9 @@ pub(crate) struct Bench<'a> {
     pub(crate) args: &'a Args,
     pub(crate) amounts: Amounts,
     pub(crate) place: &'a Library,
+    /// The same, until somebody asks for the end.
+    pub(crate) watched: &'a Interruptible,
+    pub(crate) stop: &'a Stop,
     pub(crate) client: &'a Client,
     pub(crate) recorder: &'a Recorder,
     pub(crate) clock: &'a dyn Clock,
@@ -124,12 +127,21 @@ pub fn measure(args: &Args, context: &Context<'_>) -> Result<Results, Error> {
     let found = servers::find(&client.map());
     let recorder = Recorder::new(context.clock.clone(), found.watched);
     let amounts = args.scale.amounts();
-    let bench =
-        Bench { args, amounts, place: &place, client: &client, recorder: &recorder, clock: &*context.clock };
+    let watched = Interruptible::new(Box::new(place.clone()), context.stop.clone());
+    let bench = Bench {
+        args,
+        amounts,
+        place: &place,
+        watched: &watched,
+        stop: &context.stop,
+        client: &client,
+        recorder: &recorder,
+        clock: &*context.clock,
+    };
     let mut results = Results::new(Machine::here(), amounts, args.repeat, context.clock.wall_ns());
     let measured = bench.measure_parts(&mut results);
-    let finished = place.finish().map_err(Error::at(&args.place));
-    measured.and(finished)?;
+    measured.map_err(|error| place::abandon(&[Box::new(place.clone())], error))?;
+    place.finish().map_err(Error::at(&args.place))?;
     let closed = client.close().map_err(|error| Error::Failed(error.about(&args.place).to_string()));
     closed.map(|()| results)
 }

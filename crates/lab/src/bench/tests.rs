@@ -63,7 +63,12 @@ fn a_local_directory_is_refused_with_the_remedy() {
     };
     let connect = || Err("unused".to_owned());
     let mut output = Vec::new();
-    let context = Context { clock: vazao_meter::clock::system(), connect: &connect, output: &mut output };
+    let context = Context {
+        clock: vazao_meter::clock::system(),
+        connect: &connect,
+        stop: Default::default(),
+        output: &mut output,
+    };
     let error = measure(&args, &context).unwrap_err();
     assert_eq!((error.exit_code(), error.to_string().contains("vz:/path")), (2, true));
 }

@@ -4,9 +4,11 @@ use super::{OpenFile, Place};
 use crate::Error;
 use std::io;
 use vazao_client::{Client, File, NewInode, OpenMode};
+use vazao_model::limits::LIST_ENTRIES_MAX;
 use vazao_model::{FileKind, InodeId, VolumePath};
 
 /// A directory reached by the client library.
+#[derive(Clone)]
 pub struct Library {
     name: String,
     client: Client,
@@ -35,6 +37,28 @@ impl Library {
     /// The working directory.
     pub fn directory(&self) -> InodeId {
         self.directory
+    }
+}
+
+/// Deepest tree that a measurement makes and [`Place::clear`] removes.
+const TREE_LEVELS_MAX: u32 = 4;
+
+fn clear(client: &Client, directory: InodeId, levels: u32) -> io::Result<()> {
+    let mut cookie = 0;
+    loop {
+        let page = client.list(directory, cookie, LIST_ENTRIES_MAX, false)?;
+        for entry in &page.entries {
+            if entry.kind == FileKind::Directory && levels > 0 {
+                clear(client, entry.inode, levels - 1)?;
+                client.remove_directory(directory, &entry.name)?;
+            } else {
+                client.unlink(directory, &entry.name)?;
+            }
+        }
+        match page.entries.last() {
+            Some(last) if !page.end => cookie = last.cookie,
+            _ => return Ok(()),
+        }
     }
 }
 
@@ -68,6 +92,10 @@ impl Place for Library {
 
     fn settle(&self) -> io::Result<()> {
         Ok(self.client.sync()?)
+    }
+
+    fn clear(&self) -> io::Result<()> {
+        clear(&self.client, self.directory, TREE_LEVELS_MAX)
     }
 
     fn finish(&self) -> io::Result<()> {

@@ -50,6 +50,17 @@ impl Place for Local {
         rustix::fs::syncfs(File::open(&self.directory)?).map_err(io::Error::from)
     }
 
+    fn clear(&self) -> io::Result<()> {
+        for entry in fs::read_dir(&self.directory)? {
+            let entry = entry?;
+            match entry.file_type()?.is_dir() {
+                true => fs::remove_dir_all(entry.path())?,
+                false => fs::remove_file(entry.path())?,
+            }
+        }
+        Ok(())
+    }
+
     fn finish(&self) -> io::Result<()> {
         fs::remove_dir(&self.directory)
     }

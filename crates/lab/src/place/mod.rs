@@ -3,11 +3,13 @@
 //! A place makes itself a working directory of its own inside the directory it was given and takes it away again, so
 //! that it can neither harm nor be disturbed by what lies there.
 
+mod interruptible;
 mod library;
 mod local;
 #[cfg(test)]
 mod tests;
 
+pub use interruptible::{Interruptible, Stop};
 pub use library::Library;
 pub(crate) use library::owner;
 pub use local::Local;
@@ -35,6 +37,9 @@ pub trait Place: Send + Sync {
 
     /// Writes out what is still under way to this place, so that a run does not pay for the one before it.
     fn settle(&self) -> io::Result<()>;
+
+    /// Removes whatever is in the working directory: a measurement has ended before its time.
+    fn clear(&self) -> io::Result<()>;
 
     /// Removes the working directory, which must be empty by then.
     fn finish(&self) -> io::Result<()>;
@@ -68,7 +73,7 @@ pub fn open_all(
     let mut places: Vec<Box<dyn Place>> = Vec::new();
     for name in names {
         match open(name, directory, &mut client, context) {
-            Ok(place) => places.push(place),
+            Ok(place) => places.push(Box::new(Interruptible::new(place, context.stop.clone()))),
             Err(error) => {
                 close_all(&places);
                 return Err(error);
@@ -99,6 +104,16 @@ fn open(
 pub fn close_all(places: &[Box<dyn Place>]) -> Option<Error> {
     let failures = places.iter().filter_map(|place| place.finish().map_err(Error::at(place.name())).err());
     failures.fold(None, |first, failure| first.or(Some(failure)))
+}
+
+/// Takes back what a measurement that ended with `error` has made, and adds to the error what is left.
+pub fn abandon(places: &[Box<dyn Place>], error: Error) -> Error {
+    let cleared = places.iter().filter_map(|place| place.clear().map_err(Error::at(place.name())).err());
+    let left = cleared.fold(None, |first, failure| first.or(Some(failure)));
+    match left.or(close_all(places)) {
+        Some(left) => Error::Failed(format!("{error}; what it made could not all be removed: {left}")),
+        None => error,
+    }
 }
 
 /// Reads until `buffer` is full. Errors: `UnexpectedEof` when the file ends before.

@@ -50,7 +50,7 @@ const EXAMPLES: &str = "Examples:
   vazao lab psplit generate vz:/bench /mnt/vazao --threads 8 --repeat 5 --json runs.json
   vazao lab psplit split /data --total 256M --drop-caches --csv -
 
-Each PLACE gets a working directory psplit-… that is removed at the end.
+Each PLACE gets a working directory psplit-… that is removed at the end, also after Ctrl-C or SIGTERM.
 Time is counted from the opening of the files to the close of the last one, when all bytes are handed over;
 with --sync, when they are on stable storage. Sizes are powers of two (64K = 65536 bytes).";
 
@@ -135,8 +135,8 @@ pub fn measure(args: &Args, context: &Context<'_>) -> Result<Results, Error> {
     let directory = format!("psplit-{}-{:x}", std::process::id(), context.clock.now_ns());
     let places = place::open_all(&args.places, &directory, context)?;
     let measured = measure_in(args, &places, context);
+    let results = measured.map_err(|error| place::abandon(&places, error))?;
     let closed = place::close_all(&places);
-    let results = measured?;
     closed.map_or(Ok(()), Err)?;
     // All places of the volume share one session.
     let client = places.iter().find_map(|place| place.client()).cloned();
@@ -258,6 +258,7 @@ fn measure_cell(
             }
             let failed = !run.errors.is_empty();
             cell.remove_outputs(place.as_ref(), failed).map_err(Error::at(place.name()))?;
+            context.stop.check().map_err(Error::at(place.name()))?;
             tracing::info!(place = place.name(), repetition, seconds = run.seconds, "measured");
             results.runs.push(run);
         }

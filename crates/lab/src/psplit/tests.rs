@@ -19,7 +19,12 @@ fn parse(line: &str) -> Result<Args, clap::Error> {
 fn with_context<T>(work: impl FnOnce(&mut Context<'_>) -> T) -> (T, String) {
     let connect = || Err("no cluster here".to_owned());
     let mut output = Vec::new();
-    let mut context = Context { clock: vazao_meter::clock::system(), connect: &connect, output: &mut output };
+    let mut context = Context {
+        clock: vazao_meter::clock::system(),
+        connect: &connect,
+        stop: Default::default(),
+        output: &mut output,
+    };
     let result = work(&mut context);
     (result, String::from_utf8(output).unwrap())
 }
@@ -134,6 +139,9 @@ impl Place for &'static Faulty {
     }
     fn settle(&self) -> io::Result<()> {
         Ok(())
+    }
+    fn clear(&self) -> io::Result<()> {
+        self.inside.clear()
     }
     fn finish(&self) -> io::Result<()> {
         self.inside.finish()

@@ -1,0 +1,103 @@
+//! A place whose calls fail once somebody has asked the measurement to end. What takes things away again still works.
+
+use super::{OpenFile, Place};
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use vazao_client::Client;
+
+/// Set by a signal; measurements look at it between their steps.
+#[derive(Clone, Debug, Default)]
+pub struct Stop(Arc<AtomicBool>);
+
+impl Stop {
+    /// Watches `asked`.
+    pub fn new(asked: Arc<AtomicBool>) -> Stop {
+        Stop(asked)
+    }
+
+    /// Errors: somebody asked.
+    pub fn check(&self) -> io::Result<()> {
+        if self.0.load(Ordering::Relaxed) { Err(io::Error::other("interrupted")) } else { Ok(()) }
+    }
+}
+
+/// See the module.
+pub struct Interruptible {
+    inner: Box<dyn Place>,
+    stop: Stop,
+}
+
+impl Interruptible {
+    /// `inner`, until `stop` is asked for.
+    pub fn new(inner: Box<dyn Place>, stop: Stop) -> Interruptible {
+        Interruptible { inner, stop }
+    }
+
+    fn watched(&self, inner: Box<dyn OpenFile>) -> Box<dyn OpenFile> {
+        Box::new(InterruptibleFile { inner, stop: self.stop.clone() })
+    }
+}
+
+struct InterruptibleFile {
+    inner: Box<dyn OpenFile>,
+    stop: Stop,
+}
+
+impl Place for Interruptible {
+    fn name(&self) -> &str {
+        self.inner.name()
+    }
+
+    fn create(&self, name: &str) -> io::Result<Box<dyn OpenFile>> {
+        self.stop.check()?;
+        Ok(self.watched(self.inner.create(name)?))
+    }
+
+    fn open(&self, name: &str) -> io::Result<Box<dyn OpenFile>> {
+        self.stop.check()?;
+        Ok(self.watched(self.inner.open(name)?))
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        self.inner.remove(name)
+    }
+
+    fn settle(&self) -> io::Result<()> {
+        self.stop.check()?;
+        self.inner.settle()
+    }
+
+    fn clear(&self) -> io::Result<()> {
+        self.inner.clear()
+    }
+
+    fn finish(&self) -> io::Result<()> {
+        self.inner.finish()
+    }
+
+    fn client(&self) -> Option<&Client> {
+        self.inner.client()
+    }
+}
+
+impl OpenFile for InterruptibleFile {
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        self.stop.check()?;
+        self.inner.read_at(buffer, offset)
+    }
+
+    fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        self.stop.check()?;
+        self.inner.write_at(bytes, offset)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.stop.check()?;
+        self.inner.sync()
+    }
+
+    fn close(self: Box<Self>) -> io::Result<()> {
+        self.inner.close()
+    }
+}
