@@ -25,7 +25,7 @@ mod tests;
 
 pub use config::Config;
 pub use error::{Error, Result};
-pub use file::File;
+pub use file::{File, Seek};
 pub use options::Options;
 pub use statistics::{ServerStatistics, Statistics};
 

@@ -13,6 +13,7 @@ pub use memory::{MemoryDisk, Operations};
 pub use real::RealDisk;
 
 use std::io;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// How [`Disk::open`] treats presence and absence.
@@ -116,6 +117,12 @@ pub trait DiskFile: Send + Sync + 'static {
     fn allocated_bytes(&self) -> io::Result<u64>;
     /// Cuts or extends with zeros.
     fn set_length(&self, length: u64) -> io::Result<()>;
+    /// Gives the storage under `length` bytes at `offset` back, as far as they lie within the file: they read as zeros,
+    /// and the length stays. Where the file system cannot free storage, zeros are written instead.
+    fn punch_hole(&self, offset: u64, length: u64) -> io::Result<()>;
+    /// The first range at or after `offset` that may hold something else than zeros (`SEEK_DATA` of lseek(2)); `None`
+    /// when only a hole follows. A file system that knows no holes has one range, up to the end.
+    fn next_data(&self, offset: u64) -> io::Result<Option<Range<u64>>>;
     /// Makes contents and length durable (`fdatasync(2)`).
     fn sync(&self) -> io::Result<()>;
     /// Takes an exclusive advisory lock for as long as the file is open; false when another process has it.

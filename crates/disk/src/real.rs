@@ -3,10 +3,11 @@
 //! All paths are resolved from a descriptor of the root directory, which stays the same directory when it is renamed.
 
 use crate::{Disk, DiskEntry, DiskFile, Open, Space, path};
-use rustix::fs::{self as sys, AtFlags, FileType, FlockOperation, Mode, OFlags};
+use rustix::fs::{self as sys, AtFlags, FallocateFlags, FileType, FlockOperation, Mode, OFlags, SeekFrom};
 use rustix::io::{Errno, ReadWriteFlags};
 use std::fs::File;
 use std::io::{self, IoSliceMut};
+use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
@@ -19,6 +20,9 @@ const DIRECTORY_MODE: Mode = Mode::from_raw_mode(0o700);
 
 /// The unit of `st_blocks`, whatever the file system's block size is (stat(2)).
 const STAT_BLOCK_BYTES: u64 = 512;
+
+/// Zeros written at once where a hole cannot be made.
+const ZEROS_BYTES: u64 = 1 << 20;
 
 /// A directory on a disk of this machine.
 #[derive(Debug)]
@@ -47,6 +51,19 @@ impl RealDisk {
 fn normal(path: &str) -> io::Result<String> {
     let parts = path::components(path)?;
     Ok(if parts.is_empty() { ".".to_string() } else { parts.join("/") })
+}
+
+/// Writes zeros over a range, for file systems that cannot free a part of a file.
+fn write_zeros(file: &File, offset: u64, length: u64) -> io::Result<()> {
+    let zeros = vec![0; length.min(ZEROS_BYTES) as usize];
+    let end = offset + length;
+    let mut position = offset;
+    while position < end {
+        let step = (end - position).min(ZEROS_BYTES);
+        file.write_all_at(&zeros[..step as usize], position)?;
+        position += step;
+    }
+    Ok(())
 }
 
 impl Disk for RealDisk {
@@ -198,6 +215,38 @@ impl DiskFile for RealFile {
 
     fn set_length(&self, length: u64) -> io::Result<()> {
         self.file.set_len(length)
+    }
+
+    fn punch_hole(&self, offset: u64, length: u64) -> io::Result<()> {
+        let length = self.length()?.saturating_sub(offset).min(length);
+        if length == 0 {
+            return Ok(());
+        }
+        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        match rustix::io::retry_on_intr(|| sys::fallocate(&self.file, flags, offset, length)) {
+            Err(Errno::OPNOTSUPP | Errno::NOSYS) => write_zeros(&self.file, offset, length),
+            outcome => Ok(outcome?),
+        }
+    }
+
+    fn next_data(&self, offset: u64) -> io::Result<Option<Range<u64>>> {
+        // All reads and writes name their position, so nobody misses the descriptor's own.
+        let start = match sys::seek(&self.file, SeekFrom::Data(offset)) {
+            Ok(start) => start,
+            // Nothing but a hole from here on, or beyond the end.
+            Err(Errno::NXIO) => return Ok(None),
+            Err(Errno::INVAL) => {
+                let end = self.length()?;
+                return Ok((offset < end).then_some(offset..end));
+            }
+            Err(errno) => return Err(errno.into()),
+        };
+        // A file that is cut meanwhile has its hole at once.
+        match sys::seek(&self.file, SeekFrom::Hole(start)) {
+            Ok(end) => Ok((start < end).then_some(start..end)),
+            Err(Errno::NXIO) => Ok(None),
+            Err(errno) => Err(errno.into()),
+        }
     }
 
     fn sync(&self) -> io::Result<()> {

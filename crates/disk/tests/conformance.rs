@@ -25,6 +25,8 @@ conformance! {
     a_cached_read_is_a_read
     a_write_beyond_the_end_leaves_zeros_and_no_storage_between
     a_shortened_file_does_not_show_its_old_end_again
+    a_hole_reads_as_zeros_and_gives_its_storage_back
+    data_is_found_between_holes
     a_file_is_opened_as_it_was_asked_for
     a_file_for_reading_refuses_changes
     offsets_that_no_kernel_addresses_are_refused
@@ -116,6 +118,45 @@ fn a_shortened_file_does_not_show_its_old_end_again(disk: &dyn Disk) {
     let mut expected = vec![9; 5_000];
     expected.resize(9_000, 0);
     assert_eq!(read_all(disk, "f"), expected);
+}
+
+fn a_hole_reads_as_zeros_and_gives_its_storage_back(disk: &dyn Disk) {
+    let bytes = vec![7; 1 << 20];
+    write_all(disk, "f", &bytes);
+    let file = disk.open("f", Open::Existing).unwrap();
+    file.sync().unwrap();
+    let before = file.allocated_bytes().unwrap();
+    file.punch_hole(100_001, 800_000).unwrap();
+    file.sync().unwrap();
+    let mut expected = bytes;
+    expected[100_001..900_001].fill(0);
+    assert_eq!(read_all(disk, "f"), expected);
+    assert!(file.allocated_bytes().unwrap() <= before - 700_000, "no storage came back");
+    file.punch_hole(1_000_000, u64::MAX / 4).unwrap();
+    file.punch_hole(1 << 30, 1 << 20).unwrap();
+    assert_eq!(file.length().unwrap(), 1 << 20, "a hole does not change the length");
+    expected[1_000_000..].fill(0);
+    assert_eq!(read_all(disk, "f"), expected);
+    assert!(disk.open("f", Open::ReadOnly).unwrap().punch_hole(0, 10).is_err());
+}
+
+fn data_is_found_between_holes(disk: &dyn Disk) {
+    let file = disk.open("f", Open::Create).unwrap();
+    assert_eq!(file.next_data(0).unwrap(), None);
+    file.write_at(&[1; 65536], 1 << 20).unwrap();
+    file.write_at(&[1; 100], 1 << 22).unwrap();
+    file.set_length(1 << 24).unwrap();
+    let first = file.next_data(0).unwrap().unwrap();
+    assert!(first.start <= 1 << 20 && first.start > 0, "{first:?}");
+    assert!(first.end >= (1 << 20) + 65536 && first.end < 1 << 22, "{first:?}");
+    assert_eq!(file.next_data((1 << 20) + 10).unwrap().unwrap().start, (1 << 20) + 10);
+    let second = file.next_data(first.end).unwrap().unwrap();
+    assert!(second.start > first.end && second.start <= 1 << 22, "{second:?}");
+    assert!(second.end >= (1 << 22) + 100 && second.end < 1 << 24, "{second:?}");
+    assert_eq!(file.next_data(second.end).unwrap(), None);
+    assert_eq!(file.next_data(1 << 40).unwrap(), None);
+    file.punch_hole(1 << 20, 65536).unwrap();
+    assert!(file.next_data(0).unwrap().unwrap().start > 1 << 21);
 }
 
 fn a_file_is_opened_as_it_was_asked_for(disk: &dyn Disk) {

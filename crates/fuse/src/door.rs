@@ -9,7 +9,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use vazao_client::{
-    Changes, Client, Entry, Error, File, NewInode, OpenMode, RenameMode, Result, SetTime, VolumeSpace,
+    Changes, Client, Entry, Error, File, NewInode, OpenMode, RenameMode, Result, Seek, SetTime, VolumeSpace,
     XattrMode,
 };
 use vazao_meter::Clock;
@@ -287,6 +287,11 @@ impl Door {
             zeroed.and_then(|()| if is_long_enough { Ok(()) } else { open.file.set_length(range.end) });
         self.forget_failures(open.file.inode());
         outcome
+    }
+
+    /// Where data or a hole begins; `None`: nowhere before the end.
+    pub(crate) fn seek(&self, handle: u64, seek: Seek, offset: u64) -> Result<Option<u64>> {
+        self.file(handle)?.file.seek(seek, offset)
     }
 
     pub(crate) fn open_directory(&self, inode: InodeId) -> u64 {

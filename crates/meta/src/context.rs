@@ -296,8 +296,11 @@ fn decode<R: Message + Default>(bytes: &[u8], what: impl FnOnce() -> String) -> 
     R::decode(bytes).map_err(|e| Fault::new(Code::Corrupt, format!("{}: {e}", what())))
 }
 
-/// An estimate: nobody asks the data servers. Holes of a striped file count as filled.
+/// What writers have told of files with holes, and the size of others: nobody asks the data servers.
 fn allocated_bytes(record: &InodeRecord) -> u64 {
-    let bytes = if record.layout.is_some() { record.size } else { record.contents.len() as u64 };
+    let bytes = match &record.layout {
+        Some(_) => record.allocated_bytes.unwrap_or(record.size),
+        None => record.contents.len() as u64,
+    };
     bytes.checked_next_multiple_of(ALLOCATION_BYTES).unwrap_or(bytes)
 }

@@ -112,6 +112,9 @@ pub(crate) struct InodeRecord {
     /// Sum of the lengths of extended attributes' names; 0: there are none.
     #[prost(uint32, tag = "17")]
     pub(crate) xattr_names_bytes: u32,
+    /// Storage that the objects of a file with holes take; absent: as much as its size.
+    #[prost(uint64, optional, tag = "18")]
+    pub(crate) allocated_bytes: Option<u64>,
 }
 
 impl InodeRecord {

@@ -171,7 +171,8 @@ impl Story {
             40..52 => self.open(),
             52..72 => self.write(),
             72..84 => self.read(),
-            84..87 => self.set_length(),
+            84..86 => self.set_length(),
+            86 => self.punch(),
             87..91 => self.flush_or_sync(),
             91..95 => self.close_one(),
             95..97 => self.sync_all(),
@@ -454,6 +455,22 @@ impl Story {
             .entry(inode)
             .or_default()
             .change(client, length as u64, |contents| contents.resize(length, 0));
+        self.after_file_operation(index, answer);
+    }
+
+    fn punch(&mut self) {
+        let Some(index) = self.handle() else { return self.open() };
+        let inode = self.handles[index].inode;
+        let size = self.contents[&inode].newest().len();
+        let (offset, length) = self.any_range(size as u64);
+        self.note(format!("punch {inode} at {offset}, {length} bytes"));
+        let client = self.handles[index].client;
+        let answer = self.handles[index].file.zero(offset..offset + length as u64);
+        let range = (offset as usize).min(size)..(offset as usize + length).min(size);
+        self.contents
+            .entry(inode)
+            .or_default()
+            .change(client, size as u64, |contents| contents[range].fill(0));
         self.after_file_operation(index, answer);
     }
 

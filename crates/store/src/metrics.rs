@@ -4,7 +4,7 @@ use vazao_meter::{Accounts, Counter, Exposition, Gauge, Histogram};
 use vazao_wire::Method;
 
 /// The methods that a data server serves.
-const METHODS: [Method; 9] = [
+const METHODS: [Method; 11] = [
     Method::Ping,
     Method::Read,
     Method::Write,
@@ -14,6 +14,8 @@ const METHODS: [Method; 9] = [
     Method::StatObject,
     Method::ListObjects,
     Method::ReportDamage,
+    Method::PunchObject,
+    Method::ObjectRanges,
 ];
 
 #[derive(Default)]

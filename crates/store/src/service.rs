@@ -293,6 +293,25 @@ impl DataService {
         })
     }
 
+    fn punch(&self, call: Call, request: &Request<'_>, responder: &mut dyn Responder) -> Result<(), Fault> {
+        let proto::PunchObjectRequest { object, offset, length } = decode(request)?;
+        let (target, id) = self.target_of(object.as_ref())?;
+        ops::check_range(id, offset, length)?;
+        self.defer(call, target, 0, responder, move |target| {
+            target.punch(id, offset, length).map_err(fault)?;
+            Ok((proto::PunchObjectResponse { boot: target.boot }.encode_to_vec(), Vec::new()))
+        })
+    }
+
+    fn ranges(&self, call: Call, request: &Request<'_>, responder: &mut dyn Responder) -> Result<(), Fault> {
+        let proto::ObjectRangesRequest { object, offset, limit } = decode(request)?;
+        let (target, id) = self.target_of(object.as_ref())?;
+        ops::check_range(id, offset, 0)?;
+        self.defer(call, target, 0, responder, move |target| {
+            Ok((target.ranges(id, offset, limit).map_err(fault)?.encode_to_vec(), Vec::new()))
+        })
+    }
+
     fn stat(&self, call: Call, request: &Request<'_>, responder: &mut dyn Responder) -> Result<(), Fault> {
         let proto::StatObjectRequest { object } = decode(request)?;
         let (target, id) = self.target_of(object.as_ref())?;
@@ -408,6 +427,8 @@ impl DataService {
             Method::SyncObjects => self.sync(call, request, responder),
             Method::RemoveObjects => self.remove(call, request, responder),
             Method::StatObject => self.stat(call, request, responder),
+            Method::PunchObject => self.punch(call, request, responder),
+            Method::ObjectRanges => self.ranges(call, request, responder),
             Method::ListObjects => self.list(call, request, responder),
             Method::ReportDamage => self.report_damage(call, request, responder),
             other => Err(Fault::new(Code::Unsupported, format!("{} on a data server", other.name()))),

@@ -145,6 +145,11 @@ operations! {
     /// A reader found damage.
     ReportDamage = 0x0208, ReportDamageRequest, ReportDamageResponse, Safe;
 
+    /// A range of an object becomes a hole.
+    PunchObject = 0x0210, PunchObjectRequest, PunchObjectResponse, Safe;
+    /// Where an object has data.
+    ObjectRanges = 0x0211, ObjectRangesRequest, ObjectRangesResponse, Safe;
+
     /// What a node exports.
     ListAreas = 0x0301, ListAreasRequest, ListAreasResponse, Safe;
     /// stat in an area.

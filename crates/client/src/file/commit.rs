@@ -129,8 +129,20 @@ impl OpenInode {
         if state.uncommitted.is_empty() && !sync {
             return Ok(());
         }
+        let sparse = state.layout().filter(|_| state.has_holes() && state.uncommitted.modified.is_some());
+        let allocated_bytes = match sparse.cloned().map(|layout| (layout, state.written_slots)) {
+            Some((layout, slots)) => {
+                drop(state);
+                let allocated_bytes = self.allocated_bytes(&layout, slots, deadline_ns);
+                state = self.lock();
+                allocated_bytes
+            }
+            None => None,
+        };
+        state.is_sparse &= allocated_bytes.is_none();
         let report = std::mem::take(&mut state.uncommitted);
-        let request = commit_request(self.id.0, &mut state, &report, sync);
+        let mut request = commit_request(self.id.0, &mut state, &report, sync);
+        request.allocated_bytes = allocated_bytes;
         state.reporting = Some(report);
         state.was_reported = true;
         drop(state);
@@ -199,5 +211,6 @@ fn commit_request(inode: u64, state: &mut State, report: &Uncommitted, sync: boo
         drop_contents: report.drop_contents,
         modified: report.modified.map(Into::into),
         sync,
+        allocated_bytes: None,
     }
 }

@@ -8,6 +8,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
+use vazao_model::limits::BLOCK_BYTES;
 use vazao_model::{Attributes, InodeId, Layout, Timestamp};
 use vazao_wire::proto;
 use vazao_wire::service::Fault;
@@ -168,6 +169,8 @@ pub(crate) struct State {
     pub(crate) absorbed_at: u64,
     /// What could not be written.
     pub(crate) losses: Losses,
+    /// Holes were made here since the metadata service was last told how much storage the file takes.
+    pub(crate) is_sparse: bool,
 }
 
 /// An inode as an open, a create or a commit shows it.
@@ -225,8 +228,14 @@ impl State {
             write_count: 0,
             absorbed_at: fresh_at,
             losses: closed.losses.in_life(fresh.layout.as_ref().map(|layout| layout.generation)),
+            is_sparse: false,
             contents: fresh.into_contents(),
         }
+    }
+
+    /// True when the length does not tell how much storage the file takes.
+    pub(crate) fn has_holes(&self) -> bool {
+        self.is_sparse || self.attributes.allocated_bytes < self.attributes.size
     }
 
     /// True when everything written here has been written out and reported.
@@ -403,7 +412,12 @@ impl OpenInode {
         let state = self.lock();
         let is_old = state.knows_better(&attributes, asked_at);
         let mut merged = if is_old { state.attributes.clone() } else { attributes };
-        merged.size = merged.size.max(state.unreported_end());
+        if merged.size < state.unreported_end() {
+            merged.size = state.unreported_end();
+            // Programs take a file without storage for one hole, and would not read what is not reported yet.
+            let likely = if state.has_holes() { BLOCK_BYTES as u64 } else { merged.size };
+            merged.allocated_bytes = merged.allocated_bytes.max(likely);
+        }
         if let Some(modified) = state.unreported_modified() {
             merged.modified = modified;
             merged.changed = merged.changed.max(modified);

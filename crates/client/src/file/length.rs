@@ -9,7 +9,7 @@ use crate::{Error, Result};
 use std::sync::Arc;
 use vazao_model::limits::FILE_BYTES_MAX;
 use vazao_model::{Code, Layout, TargetId};
-use vazao_wire::{Method, op, proto};
+use vazao_wire::{Operation, op, proto};
 
 impl OpenInode {
     /// Cuts or extends with zeros.
@@ -70,6 +70,7 @@ impl OpenInode {
         let response = self.core.change_until::<op::SetAttributes>(request, deadline_ns)?;
         self.absorb(FreshInode::new(response.inode, asked_at)?);
         let mut state = self.lock();
+        state.is_sparse |= length > state.size;
         state.size = length;
         state.was_reported = true;
         state.losses.forgive(&(length..u64::MAX));
@@ -87,23 +88,36 @@ impl OpenInode {
         length: u64,
         deadline_ns: u64,
     ) -> Result<()> {
-        let width = layout.width();
-        let mut calls: Vec<(u32, DataCall)> = (0..width)
+        let cut = |slot, object| {
+            let length = layout.distribution.object_length(slot, length, layout.width());
+            Some(proto::TruncateObjectRequest { object: Some(object), length })
+        };
+        self.change_objects::<op::TruncateObject>(layout, slots, &cut, &|response| response.boot, deadline_ns)
+    }
+
+    /// Sends each of `slots` the request made for it, where there is one, and waits for all answers. `boot`: the start
+    /// of the machine that an answer names.
+    pub(super) fn change_objects<O: Operation>(
+        &self,
+        layout: &Layout,
+        slots: u64,
+        request: &dyn Fn(u32, proto::ObjectAddress) -> Option<O::Request>,
+        boot: &dyn Fn(O::Response) -> u64,
+        deadline_ns: u64,
+    ) -> Result<()> {
+        let mut calls: Vec<(u32, DataCall)> = (0..layout.width())
             .filter(|slot| slots & (1 << slot) != 0)
             .filter_map(|slot| {
                 let object = object_address(self.id.0, layout, slot)?;
                 let target = TargetId(object.target);
-                let length = layout.distribution.object_length(slot, length, width);
-                let request = proto::TruncateObjectRequest { object: Some(object), length };
-                let message = prost::Message::encode_to_vec(&request);
-                let call = self.core.submit_data(target, Method::TruncateObject, message, &[], deadline_ns);
-                Some((slot, call))
+                let message = prost::Message::encode_to_vec(&request(slot, object)?);
+                Some((slot, self.core.submit_data(target, O::METHOD, message, &[], deadline_ns)))
             })
             .collect();
         let mut outcome = Ok(());
         for (slot, call) in &mut calls {
             let answer = self.core.finish_data(call, &[], deadline_ns);
-            let boot = answer.and_then(|received| Ok(decode::<op::TruncateObject>(&received)?.boot));
+            let boot = answer.and_then(|received| Ok(boot(decode::<O>(&received)?)));
             outcome = outcome.and(boot.map(|boot| self.lock().boots.note(*slot, boot)));
         }
         outcome.map_err(|e| e.about(self.id))

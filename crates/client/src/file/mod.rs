@@ -5,6 +5,7 @@
 //! ([`read_ahead`]).
 
 mod commit;
+mod holes;
 mod inode;
 mod length;
 mod losses;
@@ -14,6 +15,7 @@ mod staging;
 mod write;
 mod zero;
 
+pub use holes::Seek;
 pub(crate) use inode::{FreshInode, OpenInode, Unfinished};
 
 use crate::core::{Core, locked};
@@ -124,7 +126,14 @@ impl File {
         self.report_failure()
     }
 
-    /// Makes a range read as zeros, as far as it lies within the file; its length stays as it is.
+    /// The first offset at or after `offset` that lies in data, or in a hole; the end of the file counts as a hole.
+    /// `None` when there is no data any more, or `offset` is not before the end.
+    pub fn seek(&self, seek: Seek, offset: u64) -> Result<Option<u64>> {
+        self.shared.seek(seek, offset)
+    }
+
+    /// Makes a range a hole, as far as it lies within the file: it reads as zeros and takes no space. The file's length
+    /// stays as it is.
     pub fn zero(&self, range: Range<u64>) -> Result<()> {
         if !self.mode.write {
             return Err(self.bad_handle("writing"));

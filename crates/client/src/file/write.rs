@@ -13,7 +13,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, MutexGuard};
 use vazao_meter::Cause;
 use vazao_model::checksum::piece_checksums;
-use vazao_model::limits::{FILE_BYTES_MAX, INLINE_BYTES_MAX};
+use vazao_model::limits::{BLOCK_BYTES, FILE_BYTES_MAX, INLINE_BYTES_MAX};
 use vazao_model::{Code, Layout};
 use vazao_wire::{Method, op, proto};
 
@@ -61,7 +61,7 @@ impl OpenInode {
                 Contents::Inline { bytes: contents, must_move: false, .. } if !outgrown => {
                     put_inline(contents, bytes, offset as usize);
                     state.uncommitted.contents = true;
-                    self.note_write(&mut state, end);
+                    self.note_write(&mut state, offset, end);
                     return Ok(());
                 }
                 Contents::Inline { .. } => {
@@ -72,7 +72,7 @@ impl OpenInode {
                 Contents::Striped(layout) => {
                     let layout = Arc::clone(layout);
                     state.writers += 1;
-                    self.note_write(&mut state, end);
+                    self.note_write(&mut state, offset, end);
                     let mut state = self.stage_all(state, &layout, bytes, offset, deadline_ns);
                     state.writers -= 1;
                     return Ok(());
@@ -81,7 +81,9 @@ impl OpenInode {
         }
     }
 
-    fn note_write(&self, state: &mut State, end: u64) {
+    fn note_write(&self, state: &mut State, start: u64, end: u64) {
+        // What lies between takes no space, which the metadata service cannot know by itself.
+        state.is_sparse |= start > state.size.next_multiple_of(BLOCK_BYTES as u64);
         state.size = state.size.max(end);
         state.write_count += 1;
         state.uncommitted.end = state.uncommitted.end.max(end);
@@ -89,7 +91,7 @@ impl OpenInode {
     }
 
     /// Gives the file a layout and moves what was inline to its object.
-    fn outgrow(&self, deadline_ns: u64) -> Result<()> {
+    pub(super) fn outgrow(&self, deadline_ns: u64) -> Result<()> {
         // No report with the old contents may be under way.
         let _one = locked(&self.committing);
         let Some((bytes, is_stored, must_move)) = self.lock().begin_move() else { return Ok(()) };

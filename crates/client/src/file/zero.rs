@@ -1,67 +1,100 @@
-//! Zeroing a range: what is behind it goes away where it can, and is overwritten where it cannot.
+//! Zeroing a range: what is behind it goes away, so that the range reads as zeros and takes no space.
 
-use super::inode::OpenInode;
+use super::inode::{Contents, OpenInode, State};
 use crate::Result;
 use crate::core::{locked, sole};
 use std::ops::Range;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, MutexGuard};
 use vazao_model::Layout;
-
-/// Bytes looked at and written at a time.
-const STEP_BYTES: u64 = 1 << 20;
+use vazao_wire::{op, proto};
 
 impl OpenInode {
-    /// Makes `range` read as zeros, as far as it lies within the file. Up to the end of a striped file the objects are
-    /// cut; elsewhere zeros are written over what is not zeros already, so that holes stay holes.
+    /// Makes `range` read as zeros, as far as it lies within the file.
     pub(crate) fn zero(&self, range: Range<u64>) -> Result<()> {
+        let deadline_ns = self.core.deadline_ns();
         let _alone = sole(&self.length_gate);
         // The server's size counts: another client may have made the file longer than is known here.
-        self.look_again(self.core.deadline_ns())?;
-        let state = self.lock();
-        let (size, layout) = (state.size, state.layout().cloned());
-        drop(state);
-        let end = range.end.min(size);
-        match layout {
-            _ if range.start >= end => Ok(()),
-            Some(layout) if end == size => self.zero_tail(&layout, range.start),
-            _ => self.overwrite_with_zeros(range.start..end),
+        self.look_again(deadline_ns)?;
+        let mut state = self.lock();
+        let range = range.start..range.end.min(state.size);
+        if range.is_empty() {
+            return Ok(());
+        }
+        loop {
+            match &state.contents {
+                Contents::Inline { must_move: true, .. } => {
+                    drop(state);
+                    self.outgrow(deadline_ns)?;
+                    state = self.lock();
+                }
+                Contents::Inline { .. } => {
+                    self.zero_inline(state, &range);
+                    return Ok(());
+                }
+                Contents::Moving => state = self.wait_turn(state),
+                Contents::Striped(layout) => {
+                    let layout = Arc::clone(layout);
+                    drop(state);
+                    return self.zero_objects(&layout, &range, deadline_ns);
+                }
+            }
         }
     }
 
-    fn zero_tail(&self, layout: &Arc<Layout>, start: u64) -> Result<()> {
-        let deadline_ns = self.core.deadline_ns();
+    fn zero_inline(&self, mut state: MutexGuard<'_, State>, range: &Range<u64>) {
+        if let Contents::Inline { bytes, .. } = &mut state.contents {
+            let place = |at: u64| usize::try_from(at).unwrap_or(usize::MAX).min(bytes.len());
+            let (start, end) = (place(range.start), place(range.end));
+            if end == bytes.len() {
+                bytes.truncate(start);
+            } else {
+                bytes[start..end].fill(0);
+            }
+        }
+        state.uncommitted.contents = true;
+        self.note_zeroed(&mut state);
+    }
+
+    fn zero_objects(&self, layout: &Arc<Layout>, range: &Range<u64>, deadline_ns: u64) -> Result<()> {
         let _one = locked(&self.committing);
         self.write_out(deadline_ns);
         let mut state = self.lock();
-        let slots = state.written_slots;
+        let (slots, size) = (state.written_slots, state.size);
         state.unsynced_slots |= slots;
         drop(state);
-        self.cut_objects(layout, slots, start, deadline_ns)?;
+        if range.end >= size {
+            // The objects may be cut: beyond their ends everything reads as zeros.
+            self.cut_objects(layout, slots, range.start, deadline_ns)?;
+        } else {
+            self.punch_objects(layout, slots, range, deadline_ns)?;
+        }
         let mut state = self.lock();
-        state.losses.forgive(&(start..u64::MAX));
-        state.write_count += 1;
-        state.uncommitted.modified = Some(self.core.wall_time());
+        state.losses.forgive(range);
+        state.is_sparse = true;
+        self.note_zeroed(&mut state);
         Ok(())
     }
 
-    fn overwrite_with_zeros(&self, range: Range<u64>) -> Result<()> {
-        let mut buffer = vec![0; STEP_BYTES.min(range.end - range.start) as usize];
-        let ahead = Mutex::default();
-        let mut position = range.start;
-        while position < range.end {
-            // Each step has a deadline of its own, as a write of that many bytes would have.
-            let deadline_ns = self.core.deadline_ns();
-            let step = &mut buffer[..STEP_BYTES.min(range.end - position) as usize];
-            // What cannot be read shall be zeros all the same.
-            let is_zeros = self.read(&ahead, step, position).is_ok() && step.iter().all(|byte| *byte == 0);
-            if !is_zeros {
-                step.fill(0);
-                self.make_room(deadline_ns);
-                self.write_segment(step, position, deadline_ns)?;
-            }
-            position += step.len() as u64;
-        }
-        locked(&ahead).cancel();
-        Ok(())
+    fn note_zeroed(&self, state: &mut State) {
+        state.write_count += 1;
+        state.uncommitted.modified = Some(self.core.wall_time());
+    }
+
+    /// What of a file range lies in one object is a range there, too.
+    fn punch_objects(
+        &self,
+        layout: &Arc<Layout>,
+        slots: u64,
+        range: &Range<u64>,
+        deadline_ns: u64,
+    ) -> Result<()> {
+        let width = layout.width();
+        let punch = |slot, object| {
+            let start = layout.distribution.object_length(slot, range.start, width);
+            let end = layout.distribution.object_length(slot, range.end, width);
+            let length = end.saturating_sub(start);
+            (length > 0).then_some(proto::PunchObjectRequest { object: Some(object), offset: start, length })
+        };
+        self.change_objects::<op::PunchObject>(layout, slots, &punch, &|response| response.boot, deadline_ns)
     }
 }

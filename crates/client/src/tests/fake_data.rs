@@ -67,6 +67,28 @@ impl Service for FakeData {
                 }
                 responder.reply(&[]);
             }
+            Method::PunchObject => {
+                let r: proto::PunchObjectRequest = Message::decode(request.message).unwrap();
+                if let Some(bytes) = state.objects.get_mut(&object(r.object)) {
+                    let end = (r.offset.saturating_add(r.length) as usize).min(bytes.len());
+                    bytes[(r.offset as usize).min(end)..end].fill(0);
+                }
+                responder.reply(&[]);
+            }
+            Method::ObjectRanges => {
+                state.ranges(Message::decode(request.message).unwrap(), responder);
+            }
+            Method::StatObject => {
+                let r: proto::StatObjectRequest = Message::decode(request.message).unwrap();
+                let bytes = state.objects.get(&object(r.object));
+                let allocated = bytes.map_or(0, |bytes| bytes.iter().filter(|byte| **byte != 0).count());
+                let answer = proto::StatObjectResponse {
+                    exists: bytes.is_some(),
+                    length: bytes.map_or(0, |bytes| bytes.len() as u64),
+                    allocated_bytes: allocated as u64,
+                };
+                responder.reply(&answer.encode_to_vec());
+            }
             Method::SyncObjects => {
                 let r: proto::SyncObjectsRequest = Message::decode(request.message).unwrap();
                 if r.boot != 0 && r.boot != state.boot {
@@ -101,6 +123,23 @@ impl DataState {
             place.copy_from_slice(&part);
             Ok(())
         });
+    }
+
+    /// Every byte that is not zero is data.
+    fn ranges(&mut self, r: proto::ObjectRangesRequest, responder: &mut dyn Responder) {
+        let bytes = self.objects.get(&object(r.object));
+        let rest = bytes.map_or(&[][..], |bytes| &bytes[(r.offset as usize).min(bytes.len())..]);
+        let range = rest.iter().position(|byte| *byte != 0).map(|start| {
+            let length = rest[start..].iter().position(|byte| *byte == 0).unwrap_or(rest.len() - start);
+            proto::DataRange { offset: r.offset + start as u64, length: length as u64 }
+        });
+        let answer = proto::ObjectRangesResponse {
+            exists: bytes.is_some(),
+            length: bytes.map_or(0, |bytes| bytes.len() as u64),
+            complete: range.is_none(),
+            ranges: range.into_iter().collect(),
+        };
+        responder.reply(&answer.encode_to_vec());
     }
 
     fn write(&mut self, r: proto::WriteRequest, attachment: &[u8], responder: &mut dyn Responder) {

@@ -1,7 +1,7 @@
 //! Contents: inline, striped, read ahead, cut, shared between handles.
 
 use super::*;
-use crate::{Changes, OpenMode, SetTime};
+use crate::{Changes, OpenMode, Seek, SetTime};
 use proptest::prelude::*;
 use vazao_model::Timestamp;
 use vazao_model::limits::INLINE_BYTES_MAX;
@@ -449,4 +449,45 @@ fn the_limit_of_inline_contents_is_exact() {
     file.flush().unwrap();
     assert_eq!(cluster.meta.count(Method::AssignLayout), 1);
     assert_eq!(read_all(&file).len(), INLINE_BYTES_MAX + 1);
+}
+
+#[test]
+fn data_and_holes_of_a_striped_file_are_found_byte_by_byte() {
+    let cluster = Cluster::new(3);
+    let client = cluster.client();
+    let file = create(&client, "holes");
+    // In the first unit of two slots, and in later ones.
+    let runs = [10..20_000u64, 300_000..600_000, 1_900_000..2_000_001];
+    for run in &runs {
+        file.write_at(&vec![7; (run.end - run.start) as usize], run.start).unwrap();
+    }
+    file.set_length(3 << 20).unwrap();
+    let mut found = Vec::new();
+    let mut position = 0;
+    while let Some(start) = file.seek(Seek::Data, position).unwrap() {
+        position = file.seek(Seek::Hole, start).unwrap().unwrap();
+        found.push(start..position);
+    }
+    assert_eq!(found, runs);
+    assert_eq!(file.seek(Seek::Hole, 2_500_000).unwrap(), Some(2_500_000));
+    assert_eq!(file.seek(Seek::Hole, 3 << 20).unwrap(), None);
+    file.zero(0..1_950_000).unwrap();
+    assert_eq!(file.seek(Seek::Data, 0).unwrap(), Some(1_950_000));
+    assert_eq!(cluster.data.iter().map(|data| data.count(Method::PunchObject)).sum::<usize>(), 3);
+    assert_eq!(cluster.data.iter().map(|data| data.count(Method::StatObject)).sum::<usize>() % 3, 0);
+}
+
+#[test]
+fn only_a_file_with_holes_has_its_storage_asked_about() {
+    let cluster = Cluster::new(2);
+    let client = cluster.client();
+    let asked = || cluster.data.iter().map(|data| data.count(Method::StatObject)).sum::<usize>();
+    let dense = create(&client, "dense");
+    dense.write_at(&vec![1; 1 << 20], 0).unwrap();
+    dense.close().unwrap();
+    assert_eq!(asked(), 0);
+    let sparse = create(&client, "sparse");
+    sparse.write_at(&vec![1; 100_000], 1 << 20).unwrap();
+    sparse.close().unwrap();
+    assert!(asked() > 0);
 }

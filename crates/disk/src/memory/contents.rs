@@ -1,6 +1,7 @@
 //! Contents of a file: sparse pages, shared between copies until one of them is written to.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// Granularity of holes and of space accounting.
@@ -103,6 +104,40 @@ impl Contents {
             }
         }
         self.length = length;
+    }
+
+    /// Frees whole pages within the range and zeros the rest of it; the length stays.
+    pub(super) fn punch(&mut self, offset: u64, length: u64) {
+        let end = offset.saturating_add(length).min(self.length);
+        let page_bytes = PAGE_BYTES as u64;
+        let touched: Vec<u64> = match offset < end {
+            true => {
+                self.pages.range(offset / page_bytes..end.div_ceil(page_bytes)).map(|(p, _)| *p).collect()
+            }
+            false => Vec::new(),
+        };
+        for page in touched {
+            let start = page * page_bytes;
+            let from = offset.saturating_sub(start) as usize;
+            let to = (end - start).min(page_bytes) as usize;
+            // What lies beyond the file's end is zero already.
+            if from == 0 && (to == PAGE_BYTES || end == self.length) {
+                self.pages.remove(&page);
+            } else if let Some(page) = self.pages.get_mut(&page) {
+                Arc::make_mut(page)[from..to].fill(0);
+            }
+        }
+    }
+
+    /// The first run of pages at or after `offset`, cut at `offset` and the file's end.
+    pub(super) fn next_data(&self, offset: u64) -> Option<Range<u64>> {
+        let page_bytes = PAGE_BYTES as u64;
+        let (first, _) = self.pages.range(offset / page_bytes..).next()?;
+        let run =
+            self.pages.range(*first..).zip(*first..).take_while(|((page, _), expected)| *page == expected);
+        let last = run.last().map_or(*first, |((page, _), _)| *page);
+        let range = (first * page_bytes).max(offset)..((last + 1) * page_bytes).min(self.length);
+        (range.start < range.end).then_some(range)
     }
 
     /// Extends to `length`, never cuts.

@@ -8,6 +8,7 @@ use rand::rngs::StdRng;
 use rand::{Rng, RngExt};
 use std::collections::VecDeque;
 use std::io;
+use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 /// What a disk writes whole or not at all.
@@ -27,13 +28,14 @@ const INVALID: i32 = 22; // EINVAL
 enum Change {
     Write { offset: u64, bytes: Box<[u8]> },
     SetLength(u64),
+    Punch { offset: u64, length: u64 },
 }
 
 impl Change {
     fn cost_bytes(&self) -> usize {
         match self {
             Change::Write { bytes, .. } => bytes.len() + CHANGE_COST_BYTES,
-            Change::SetLength(_) => CHANGE_COST_BYTES,
+            Change::SetLength(_) | Change::Punch { .. } => CHANGE_COST_BYTES,
         }
     }
 }
@@ -156,13 +158,14 @@ impl State {
                 self.durable.share(&self.current, *offset, bytes.len());
             }
             Change::SetLength(length) => self.durable.set_length(*length),
+            Change::Punch { offset, length } => self.durable.punch(*offset, *length),
         }
     }
 
     fn sync(&mut self) {
         let changes = std::mem::take(&mut self.unsynced);
         self.unsynced_bytes = 0;
-        if changes.iter().any(|change| matches!(change, Change::SetLength(_))) {
+        if changes.iter().any(|change| !matches!(change, Change::Write { .. })) {
             self.durable = self.current.clone();
             return;
         }
@@ -186,6 +189,11 @@ impl State {
             match (outcome, change) {
                 (0, change) => self.make_durable(&change),
                 (2, Change::Write { offset, bytes }) => self.tear(&bytes, offset, random),
+                // Extents are freed one after the other.
+                (2, Change::Punch { offset, length }) => {
+                    let part = random.random_range(0..=length);
+                    self.durable.punch(offset, part);
+                }
                 _ => {}
             }
         }
@@ -302,6 +310,22 @@ impl DiskFile for MemoryFile {
             state.remember(Change::SetLength(length));
             Ok(())
         })
+    }
+
+    fn punch_hole(&self, offset: u64, length: u64) -> io::Result<()> {
+        self.check_writable(BAD_DESCRIPTOR)?;
+        check_range(offset, 0)?;
+        self.attempt(Access::Write, |state| {
+            let before = state.current.allocated_bytes();
+            state.current.punch(offset, length);
+            self.shared.release(before - state.current.allocated_bytes());
+            state.remember(Change::Punch { offset, length });
+            Ok(())
+        })
+    }
+
+    fn next_data(&self, offset: u64) -> io::Result<Option<Range<u64>>> {
+        self.attempt(Access::Read, |state| Ok(state.current.next_data(offset)))
     }
 
     fn sync(&self) -> io::Result<()> {

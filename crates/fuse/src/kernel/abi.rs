@@ -61,6 +61,7 @@ operations! {
     FALLOCATE = 43, "fallocate";
     READDIRPLUS = 44, "readdirplus";
     RENAME2 = 45, "rename2";
+    LSEEK = 46, "lseek";
 }
 
 /// Capabilities exchanged by INIT.
@@ -136,6 +137,12 @@ pub(crate) mod allocate_flag {
     pub(crate) const ZERO_RANGE: u32 = 0x10;
 }
 
+/// What lseek(2) looks for; the kernel asks for no other.
+pub(crate) mod seek {
+    pub(crate) const DATA: u32 = 3;
+    pub(crate) const HOLE: u32 = 4;
+}
+
 /// Flags of renameat2(2).
 pub(crate) mod rename_flag {
     pub(crate) const NO_REPLACE: u32 = 1;
@@ -151,6 +158,7 @@ pub(crate) mod xattr_flag {
 /// errno values that are the protocol's own and not an outcome of a client call.
 pub(crate) mod errno {
     pub(crate) const IO: i32 = 5;
+    pub(crate) const NO_SUCH_ADDRESS: i32 = 6;
     pub(crate) const INVALID: i32 = 22;
     pub(crate) const NOT_A_TERMINAL: i32 = 25;
     pub(crate) const NOT_IMPLEMENTED: i32 = 38;

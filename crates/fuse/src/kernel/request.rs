@@ -3,7 +3,7 @@
 use super::abi::{self, setattr};
 use crate::door::Allocation;
 use std::ops::Range;
-use vazao_client::{Changes, RenameMode, SetTime, XattrMode};
+use vazao_client::{Changes, RenameMode, Seek, SetTime, XattrMode};
 use vazao_model::{FileKind, Timestamp};
 
 /// What stands in front of every request.
@@ -116,6 +116,11 @@ pub(crate) enum Request<'a> {
         handle: u64,
         range: Range<u64>,
         mode: Allocation,
+    },
+    Seek {
+        handle: u64,
+        offset: u64,
+        seek: Seek,
     },
     /// What the kernel must be told is not there, and not that nobody has it at all.
     Unsupported,
@@ -332,6 +337,15 @@ fn file<'a>(operation: u32, f: &mut Fields<'a>) -> Decoded<Request<'a>> {
         abi::FSYNC => Request::Sync { handle: f.u64()? },
         abi::RELEASE => Request::Release { handle: f.u64()? },
         abi::FALLOCATE => allocate(f)?,
+        abi::LSEEK => {
+            let (handle, offset) = (f.u64()?, f.u64()?);
+            let seek = match f.u32()? {
+                abi::seek::DATA => Seek::Data,
+                abi::seek::HOLE => Seek::Hole,
+                _ => return Err(Malformed),
+            };
+            Request::Seek { handle, offset, seek }
+        }
         _ => Request::NotImplemented,
     })
 }

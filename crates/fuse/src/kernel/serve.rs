@@ -186,6 +186,11 @@ impl Server {
             Request::Flush { handle } => Ok(self.door.flush(handle)?),
             Request::Sync { handle } => Ok(self.door.sync(handle)?),
             Request::Release { handle } => Ok(self.door.release(handle)?),
+            Request::Seek { handle, offset, seek } => {
+                let found = self.door.seek(handle, seek, offset)?;
+                reply.put_u64(found.ok_or(Failure::Errno(abi::errno::NO_SUCH_ADDRESS))?);
+                Ok(())
+            }
             Request::Allocate { handle, range, mode } => Ok(self.door.allocate(handle, range, mode)?),
             _ => Err(Failure::Errno(abi::errno::NOT_IMPLEMENTED)),
         }

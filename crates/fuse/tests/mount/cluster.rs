@@ -161,6 +161,26 @@ impl Cluster {
         (0..length / unit_bytes).filter(is_there).map(|unit| unit * unit_bytes).collect()
     }
 
+    /// Storage that all objects' bytes take on the data servers' disks.
+    pub(crate) fn stored_bytes(&self) -> u64 {
+        use std::os::unix::fs::MetadataExt;
+        let mut directories: Vec<PathBuf> =
+            (0..DATA_SERVERS).map(|n| self.directory.path().join(format!("data{n}/objects"))).collect();
+        let mut bytes = 0;
+        while let Some(directory) = directories.pop() {
+            for entry in std::fs::read_dir(&directory).into_iter().flatten().flatten() {
+                // Objects may be removed while this looks.
+                let Ok(metadata) = entry.metadata() else { continue };
+                if metadata.is_dir() {
+                    directories.push(entry.path());
+                } else if entry.path().extension().is_some_and(|extension| extension == "data") {
+                    bytes += metadata.blocks() * 512;
+                }
+            }
+        }
+        bytes
+    }
+
     /// A new session with the volume.
     pub(crate) fn client(&self) -> Client {
         self.client_with(Options::default())

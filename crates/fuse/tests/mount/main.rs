@@ -6,6 +6,7 @@ mod cluster;
 mod consistency;
 mod contents;
 mod faults;
+mod holes;
 mod mountpoints;
 mod names;
 mod programs;

@@ -76,10 +76,22 @@ pub(crate) fn set_size(
             orphans::reclaim_objects(context, id, &layout);
         }
     }
+    resize_storage(record, size);
     record.contents.truncate(usize::try_from(size).unwrap_or(usize::MAX));
     record.size = size;
     record.modified = Some(context.now.into());
     Ok(())
+}
+
+/// A longer file has a hole at its end; of a shorter one not more is left than fits.
+fn resize_storage(record: &mut InodeRecord, size: u64) {
+    if record.layout.is_none() {
+        record.allocated_bytes = None;
+    } else if size > record.size {
+        record.allocated_bytes.get_or_insert(record.size);
+    } else if record.allocated_bytes.is_some_and(|allocated| allocated >= size) {
+        record.allocated_bytes = None;
+    }
 }
 
 fn set_times(

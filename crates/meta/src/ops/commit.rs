@@ -52,6 +52,7 @@ fn apply(record: &mut InodeRecord, request: &proto::CommitRequest) -> bool {
     let before = (record.size, record.layout.as_ref().map(|l| l.written_slots), record.contents.len());
     let inline = request.contents.as_ref().map_or(0, |contents| contents.len() as u64);
     record.size = record.size.max(request.size_at_least).max(inline);
+    count_storage(record, before.0, request);
     if let Some(layout) = &mut record.layout {
         let slots = u64::MAX >> (64 - layout.targets.len().clamp(1, 64));
         layout.written_slots |= request.written_slots & slots;
@@ -64,4 +65,15 @@ fn apply(record: &mut InodeRecord, request: &proto::CommitRequest) -> bool {
     }
     let after = (record.size, record.layout.as_ref().map(|l| l.written_slots), record.contents.len());
     before != after || request.contents.is_some() || request.modified.is_some()
+}
+
+/// What is known of the storage of a file with holes; what is written behind its end is new storage.
+fn count_storage(record: &mut InodeRecord, size_before: u64, request: &proto::CommitRequest) {
+    if record.layout.is_none() {
+        record.allocated_bytes = None;
+    } else if let Some(allocated) = request.allocated_bytes {
+        record.allocated_bytes = (allocated < record.size).then_some(allocated);
+    } else if let Some(allocated) = &mut record.allocated_bytes {
+        *allocated = allocated.saturating_add(record.size.saturating_sub(size_before));
+    }
 }

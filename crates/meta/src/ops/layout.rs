@@ -32,6 +32,8 @@ pub(crate) fn assign(
     let layout = Layout::striped(generation, hint.stripe_unit_bytes, targets)
         .map_err(|e| Fault::new(Code::Corrupt, format!("layout hint of inode {id}: {e}")))?;
     let message = proto::Layout::from(&layout);
+    let inline = record.contents.len() as u64;
+    record.allocated_bytes = (inline < record.size).then_some(inline);
     record.generation = generation;
     record.layout = Some(LayoutRecord::from(message.clone()));
     record.version += 1;

@@ -85,6 +85,35 @@ fn a_layout_is_assigned_once_and_written_slots_add_up() {
 }
 
 #[test]
+fn storage_of_a_file_with_holes_is_what_its_writer_counted_and_else_its_size() {
+    let world = World::new();
+    world.data_server("a");
+    let f = world.file(TOP, "f");
+    set_size(&world, f, 1 << 20).unwrap();
+    let generation = world.assign_layout(f).unwrap().generation;
+    let storage = || world.stat(f).unwrap().allocated_bytes;
+    assert_eq!(storage(), 0, "nothing has been written");
+    let report = |size_at_least, allocated_bytes| proto::CommitRequest {
+        inode: f.0,
+        generation,
+        written_slots: 1,
+        size_at_least,
+        allocated_bytes,
+        ..Default::default()
+    };
+    commit(&world, report(0, Some(8192))).unwrap();
+    assert_eq!(storage(), 8192);
+    commit(&world, report((1 << 20) + 4096, None)).unwrap();
+    assert_eq!(storage(), 8192 + 4096, "what is appended is new storage");
+    set_size(&world, f, 1 << 30).unwrap();
+    assert_eq!(storage(), 8192 + 4096);
+    set_size(&world, f, 4096).unwrap();
+    assert_eq!(storage(), 4096, "never more than fits");
+    commit(&world, report(1 << 20, Some(u64::MAX))).unwrap();
+    assert_eq!(storage(), 1 << 20);
+}
+
+#[test]
 fn inline_contents_stay_until_the_commit_that_drops_them() {
     let world = World::new();
     world.data_server("a");

@@ -1,6 +1,8 @@
 //! One file an operation. Each has a function that does the work for one target and may be told not to wait.
 
 pub(crate) mod list;
+pub(crate) mod punch;
+pub(crate) mod ranges;
 pub(crate) mod read;
 pub(crate) mod remove;
 pub(crate) mod stat;

@@ -106,6 +106,17 @@ impl Run {
         self.rig.truncate(inode, length).is_ok()
     }
 
+    fn punch(&mut self, inode: u64) -> bool {
+        let offset = self.random.random_range(0..OBJECT_BYTES_MAX);
+        let length = self.random.random_range(1..OBJECT_BYTES_MAX);
+        if let Some(mut version) = self.model.latest(inode) {
+            let end = ((offset + length) as usize).min(version.len());
+            version[(offset as usize).min(end)..end].fill(0);
+            self.model.versions(inode).push(Some(version));
+        }
+        self.rig.punch(inode, offset, length).is_ok()
+    }
+
     /// What is known to be durable is the only version from here on.
     fn settle(&mut self, inode: u64) {
         let latest = self.model.latest(inode);
@@ -133,8 +144,9 @@ impl Run {
     fn step(&mut self) -> bool {
         let inode = self.inode();
         match self.random.random_range(0..20) {
-            0..10 => self.write(inode),
-            10..13 => self.truncate(inode),
+            0..9 => self.write(inode),
+            9..11 => self.truncate(inode),
+            11..13 => self.punch(inode),
             13..16 => self.sync(inode),
             16 => self.remove(inode),
             17 => self.rig.read_all(inode).is_ok(),

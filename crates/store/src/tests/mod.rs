@@ -174,6 +174,26 @@ impl Rig {
         self.call::<op::TruncateObject>(&request).map(drop)
     }
 
+    pub(crate) fn punch(&self, inode: u64, offset: u64, length: u64) -> Result<(), Fault> {
+        let request = proto::PunchObjectRequest { object: Some(address(inode)), offset, length };
+        self.call::<op::PunchObject>(&request).map(drop)
+    }
+
+    /// Where an object has data, asked for `limit` ranges at a time.
+    pub(crate) fn ranges(&self, inode: u64, limit: u32) -> Result<Vec<std::ops::Range<u64>>, Fault> {
+        let mut ranges: Vec<std::ops::Range<u64>> = Vec::new();
+        loop {
+            let offset = ranges.last().map_or(0, |last| last.end);
+            let request = proto::ObjectRangesRequest { object: Some(address(inode)), offset, limit };
+            let response = self.call::<op::ObjectRanges>(&request)?;
+            assert!(response.ranges.len() <= limit as usize);
+            ranges.extend(response.ranges.iter().map(|r| r.offset..r.offset + r.length));
+            if response.complete {
+                return Ok(ranges);
+            }
+        }
+    }
+
     pub(crate) fn sync(&self, inode: u64) -> Result<(), Fault> {
         self.sync_since(inode, 0)
     }

@@ -9,6 +9,8 @@ enum Step {
     Write { inode: u64, offset: u64, length: usize, seed: u64 },
     Read { inode: u64, offset: u64, length: u32 },
     Truncate { inode: u64, length: u64 },
+    Punch { inode: u64, offset: u64, length: usize },
+    Ranges { inode: u64, limit: u32 },
     Sync { inode: u64 },
     Remove { inode: u64 },
     Stat { inode: u64 },
@@ -38,6 +40,9 @@ fn step() -> impl Strategy<Value = Step> {
         6 => (inode(), offset(), length())
             .prop_map(|(inode, offset, length)| Step::Read { inode, offset, length: length as u32 }),
         3 => (inode(), offset()).prop_map(|(inode, length)| Step::Truncate { inode, length }),
+        3 => (inode(), offset(), length())
+            .prop_map(|(inode, offset, length)| Step::Punch { inode, offset, length }),
+        2 => (inode(), 1u32..4).prop_map(|(inode, limit)| Step::Ranges { inode, limit }),
         1 => inode().prop_map(|inode| Step::Sync { inode }),
         1 => inode().prop_map(|inode| Step::Remove { inode }),
         1 => inode().prop_map(|inode| Step::Stat { inode }),
@@ -72,6 +77,20 @@ fn read(rig: &Rig, model: &Model, inode: u64, offset: u64, length: u32) {
     assert!(read.bytes == object[start..end], "object {inode} at {offset}+{length}");
 }
 
+/// Outside of the ranges there are only zeros, and ranges are whole pages that somebody has written to.
+fn check_ranges(rig: &Rig, model: &Model, inode: u64, limit: u32) {
+    let ranges = rig.ranges(inode, limit).expect("tells");
+    let object = model.get(&inode).map_or(&[][..], Vec::as_slice);
+    let mut position = 0;
+    for range in &ranges {
+        let (start, end) = (range.start as usize, range.end as usize);
+        assert!(start < end && end <= object.len() && start >= position, "{ranges:?}");
+        assert!(object[position..start].iter().all(|byte| *byte == 0), "data before {range:?}");
+        position = end;
+    }
+    assert!(object[position..].iter().all(|byte| *byte == 0), "data after {ranges:?}");
+}
+
 fn apply(rig: &mut Rig, model: &mut Model, step: &Step) {
     match *step {
         Step::Write { inode, offset, length, seed } => {
@@ -84,6 +103,14 @@ fn apply(rig: &mut Rig, model: &mut Model, step: &Step) {
                 object.truncate(length as usize);
             }
         }
+        Step::Punch { inode, offset, length } => {
+            rig.punch(inode, offset, length as u64).expect("punches");
+            if let Some(object) = model.get_mut(&inode) {
+                let end = (offset as usize + length).min(object.len());
+                object[(offset as usize).min(end)..end].fill(0);
+            }
+        }
+        Step::Ranges { inode, limit } => check_ranges(rig, model, inode, limit),
         Step::Sync { inode } => rig.sync(inode).expect("syncs"),
         Step::Remove { inode } => {
             let removed = rig.remove(inode).expect("removes");

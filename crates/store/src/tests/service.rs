@@ -1,6 +1,6 @@
 //! Opening, registration, requests that wait, and what the server says about itself.
 
-use super::{Rig, address, options, pattern, start};
+use super::{CHUNK, Rig, address, options, pattern, start};
 use crate::{DataService, OpenError, Options};
 use proptest::prelude::*;
 use std::sync::{Arc, mpsc};
@@ -339,4 +339,23 @@ proptest! {
             assert!(catch.answer.is_some());
         });
     }
+}
+
+#[test]
+fn a_punched_range_gives_its_space_back_and_stays_a_part_of_the_object() {
+    let rig = Rig::new(5);
+    let length = CHUNK as usize * 3;
+    let bytes = pattern(9, length);
+    rig.write(1, 0, &bytes).expect("writes");
+    let before = rig.stat(1).expect("is there").allocated_bytes;
+    rig.punch(1, 70_000, CHUNK * 2).expect("punches");
+    let stat = rig.stat(1).expect("is there");
+    assert_eq!(stat.length, length as u64);
+    assert!(stat.allocated_bytes <= before - CHUNK * 2 + 16_384, "{} of {before}", stat.allocated_bytes);
+    let mut expected = bytes;
+    expected[70_000..70_000 + CHUNK as usize * 2].fill(0);
+    assert!(rig.read_all(1).expect("reads") == Some(expected));
+    assert_eq!(rig.ranges(1, 1).expect("tells").len(), 2);
+    rig.punch(2, 0, 100).expect("what is not there has nothing to punch");
+    assert!(!rig.stat(2).expect("answers").exists);
 }

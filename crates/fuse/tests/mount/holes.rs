@@ -1,0 +1,173 @@
+//! Files with holes: what they take, where their data is, and what copying programs make of them.
+
+use crate::cluster::{Cluster, errno, with_cluster, with_mount};
+use rustix::fs::{FallocateFlags, SeekFrom, fallocate, seek};
+use rustix::io::Errno;
+use std::fs::{self, File};
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::Path;
+use std::process::Command;
+
+const MIB: u64 = 1 << 20;
+const PUNCH: FallocateFlags = FallocateFlags::PUNCH_HOLE.union(FallocateFlags::KEEP_SIZE);
+
+fn create(path: &Path) -> File {
+    File::options().read(true).write(true).create(true).truncate(true).open(path).expect("created")
+}
+
+fn allocated(path: &Path) -> u64 {
+    fs::metadata(path).expect("there").blocks() * 512
+}
+
+/// All runs of data as lseek(2) shows them.
+fn data(file: &File) -> Vec<std::ops::Range<u64>> {
+    let mut runs = Vec::new();
+    let mut position = 0;
+    loop {
+        let start = match seek(file, SeekFrom::Data(position)) {
+            Ok(start) => start,
+            Err(Errno::NXIO) => return runs,
+            Err(error) => panic!("SEEK_DATA {position}: {error}"),
+        };
+        let end = seek(file, SeekFrom::Hole(start)).expect("the end of the file is a hole");
+        assert!(start >= position && end > start, "{start}..{end} after {position}");
+        runs.push(start..end);
+        position = end;
+    }
+}
+
+#[test]
+fn a_punched_hole_and_a_cut_give_space_back_on_the_servers() {
+    with_cluster(|cluster: &Cluster| {
+        let m = cluster.mount();
+        let path = m.path("f");
+        let file = create(&path);
+        file.write_all_at(&vec![7; 8 * MIB as usize], 0).expect("written");
+        file.sync_all().expect("synced");
+        let full = cluster.stored_bytes();
+        assert!(full >= 8 * MIB, "{full}");
+        fallocate(&file, PUNCH, MIB + 1000, 4 * MIB).expect("punched");
+        file.sync_all().expect("synced");
+        assert!(cluster.stored_bytes() <= full - 4 * MIB + MIB / 4, "{}", cluster.stored_bytes());
+        assert_eq!(file.metadata().expect("there").len(), 8 * MIB);
+        let shown = allocated(&path);
+        assert!((3 * MIB..5 * MIB).contains(&shown), "{shown} bytes shown");
+        file.set_len(MIB).expect("cut");
+        assert!(cluster.stored_bytes() <= MIB + MIB / 4, "{}", cluster.stored_bytes());
+        assert!(allocated(&path) <= MIB);
+        let mut back = vec![1; MIB as usize];
+        file.read_exact_at(&mut back, 0).expect("read");
+        assert!(back.iter().all(|byte| *byte == 7));
+        drop(file);
+        m.unmount();
+    });
+}
+
+#[test]
+fn data_and_holes_are_told_apart_in_large_and_small_files() {
+    with_mount(|m| {
+        let path = m.path("f");
+        let file = create(&path);
+        assert_eq!(errno(seek(&file, SeekFrom::Data(0)).map_err(Into::into)), Errno::NXIO);
+        file.set_len(100 * MIB).expect("extended");
+        assert_eq!(data(&file), []);
+        assert_eq!(allocated(&path), 0);
+        file.write_all_at(&[1; 100_000], 10 * MIB).expect("written");
+        file.write_all_at(&vec![1; 3 * MIB as usize], 50 * MIB).expect("written");
+        let runs = data(&file);
+        assert_eq!(runs.len(), 2, "{runs:?}");
+        assert!(runs[0].start <= 10 * MIB && runs[0].end >= 10 * MIB + 100_000 && runs[0].end < 11 * MIB);
+        assert!(runs[1].start <= 50 * MIB && runs[1].end >= 53 * MIB && runs[1].end < 54 * MIB);
+        assert_eq!(seek(&file, SeekFrom::Data(51 * MIB + 5)), Ok(51 * MIB + 5));
+        assert_eq!(seek(&file, SeekFrom::Hole(60 * MIB)), Ok(60 * MIB));
+        assert_eq!(seek(&file, SeekFrom::Hole(100 * MIB)), Err(Errno::NXIO));
+        file.sync_all().expect("synced");
+        assert!((3 * MIB..4 * MIB).contains(&allocated(&path)), "{}", allocated(&path));
+        let small = create(&m.path("small"));
+        small.write_all_at(b"some", 0).expect("written");
+        small.set_len(1 << 40).expect("extended");
+        assert_eq!(data(&small), [0..4]);
+        fallocate(&small, PUNCH, 0, 1 << 40).expect("punched");
+        assert_eq!(data(&small), []);
+    });
+}
+
+#[test]
+fn a_file_still_being_written_never_looks_like_one_hole() {
+    with_mount(|m| {
+        let path = m.path("f");
+        let file = create(&path);
+        file.write_all_at(&[1; 100_000], 0).expect("written");
+        // tar takes a file with a size and no blocks for a hole, and does not read it.
+        assert!(allocated(&path) > 0);
+        drop(file);
+        assert!(allocated(&path) >= 100_000);
+    });
+}
+
+fn run(program: &str, arguments: &[&str], directory: &Path) {
+    let output = Command::new(program).args(arguments).current_dir(directory).output().expect("installed");
+    assert!(output.status.success(), "{program} {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+}
+
+#[test]
+fn sparse_files_stay_sparse_when_cp_and_tar_copy_them() {
+    with_mount(|m| {
+        let path = m.path("f");
+        let file = create(&path);
+        file.set_len(64 * MIB).expect("extended");
+        file.write_all_at(&vec![3; 300_000], 20 * MIB).expect("written");
+        drop(file);
+        run("cp", &["--sparse=always", "f", "always"], m.root());
+        run("cp", &["--sparse=auto", "f", "auto"], m.root());
+        run("tar", &["-S", "-cf", "f.tar", "f"], m.root());
+        fs::create_dir(m.path("d")).expect("created");
+        run("tar", &["-S", "-xf", "f.tar", "-C", "d"], m.root());
+        let expected = fs::read(&path).expect("readable");
+        assert!(fs::metadata(m.path("f.tar")).expect("there").len() < MIB, "the archive holds the holes");
+        for name in ["always", "auto", "d/f"] {
+            assert!(fs::read(m.path(name)).expect("readable") == expected, "{name}");
+            assert!(allocated(&m.path(name)) < MIB, "{name}: {} bytes", allocated(&m.path(name)));
+        }
+    });
+}
+
+#[test]
+fn what_lies_outside_of_data_is_zeros_whatever_was_written_and_punched() {
+    use rand::{RngExt, SeedableRng};
+    with_mount(|m| {
+        let mut random = rand::rngs::StdRng::seed_from_u64(11);
+        let mut model: Vec<u8> = Vec::new();
+        let file = create(&m.path("f"));
+        for step in 0..150 {
+            let offset = random.random_range(0..3_000_000u64);
+            let length = random.random_range(1..400_000usize);
+            let end = offset as usize + length;
+            match random.random_range(0..5) {
+                0 | 1 => {
+                    file.write_all_at(&vec![step as u8 + 1; length], offset).expect("written");
+                    model.resize(model.len().max(end), 0);
+                    model[offset as usize..end].fill(step as u8 + 1);
+                }
+                2 | 3 => {
+                    fallocate(&file, PUNCH, offset, length as u64).expect("punched");
+                    let end = end.min(model.len());
+                    model[(offset as usize).min(end)..end].fill(0);
+                }
+                _ => {
+                    file.set_len(offset).expect("cut");
+                    model.resize(offset as usize, 0);
+                }
+            }
+            let mut position = 0;
+            for run in data(&file).into_iter().chain([model.len() as u64..model.len() as u64]) {
+                let hole = &model[position..run.start as usize];
+                assert!(hole.iter().all(|byte| *byte == 0), "step {step}: data before {run:?}");
+                position = run.end as usize;
+            }
+            let mut all = vec![0; model.len()];
+            file.read_exact_at(&mut all, 0).expect("read");
+            assert!(all == model, "step {step}");
+        }
+    });
+}
