@@ -86,7 +86,7 @@ fn data_and_holes_are_told_apart_in_large_and_small_files() {
         let small = create(&m.path("small"));
         small.write_all_at(b"some", 0).expect("written");
         small.set_len(1 << 40).expect("extended");
-        assert_eq!(data(&small), [0..4]);
+        assert!(matches!(&data(&small)[..], [run] if *run == (0..4)));
         fallocate(&small, PUNCH, 0, 1 << 40).expect("punched");
         assert_eq!(data(&small), []);
     });
@@ -159,8 +159,8 @@ fn what_lies_outside_of_data_is_zeros_whatever_was_written_and_punched() {
                     model.resize(offset as usize, 0);
                 }
             }
-            let mut position = 0;
-            for run in data(&file).into_iter().chain([model.len() as u64..model.len() as u64]) {
+            let (mut position, end) = (0, model.len() as u64);
+            for run in data(&file).into_iter().chain(std::iter::once(end..end)) {
                 let hole = &model[position..run.start as usize];
                 assert!(hole.iter().all(|byte| *byte == 0), "step {step}: data before {run:?}");
                 position = run.end as usize;
