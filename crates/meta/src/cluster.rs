@@ -282,6 +282,12 @@ impl Cluster {
         self.nodes.get(&held.node).filter(|_| up).map(|member| member.record.address.as_str())
     }
 
+    /// Targets that can be asked at present, and where.
+    pub(crate) fn served(&self, now_ns: u64) -> Vec<(TargetId, String)> {
+        let working = self.targets.values().filter(|held| held.state != TargetState::Failed);
+        working.filter_map(|held| Some((held.id, self.address_of(held.id, now_ns)?.to_owned()))).collect()
+    }
+
     /// True for a target of this cluster.
     pub(crate) fn knows(&self, target: TargetId) -> bool {
         self.targets.contains_key(&target)

@@ -25,6 +25,7 @@ mod reclaim;
 mod records;
 mod service;
 mod sessions;
+mod strays;
 
 #[cfg(test)]
 mod tests;

@@ -18,6 +18,12 @@ pub(crate) struct Metrics {
     pub(crate) conflicts: Counter,
     /// Objects that data servers have removed.
     pub(crate) objects_removed: Counter,
+    /// Objects found that no file has.
+    pub(crate) strays_found: Counter,
+    /// Those of them that were removed.
+    pub(crate) strays_removed: Counter,
+    /// Objects met that carry numbers which this service has not given out.
+    pub(crate) objects_unknown: Counter,
     /// Where time went.
     pub(crate) accounts: Arc<Accounts>,
 }
@@ -28,6 +34,9 @@ impl Metrics {
             methods: Method::ALL.iter().map(|_| MethodFigures::default()).collect(),
             conflicts: Counter::new(),
             objects_removed: Counter::new(),
+            strays_found: Counter::new(),
+            strays_removed: Counter::new(),
+            objects_unknown: Counter::new(),
             accounts: Arc::new(Accounts::new()),
         }
     }
@@ -58,6 +67,18 @@ impl Metrics {
         exposition.counter("vazao_meta_conflicts_total", help, &[], self.conflicts.get() as f64);
         let help = "Objects of deleted files that were removed.";
         exposition.counter("vazao_meta_objects_removed_total", help, &[], self.objects_removed.get() as f64);
+        let strays = [
+            ("vazao_meta_strays_found_total", "Objects found that no file has.", &self.strays_found),
+            ("vazao_meta_strays_removed_total", "Objects that no file had, removed.", &self.strays_removed),
+            (
+                "vazao_meta_objects_unknown_total",
+                "Objects met that are newer than this metadata, and left alone.",
+                &self.objects_unknown,
+            ),
+        ];
+        for (name, help, counter) in strays {
+            exposition.counter(name, help, &[], counter.get() as f64);
+        }
         exposition.accounts("vazao_meta_time_seconds_total", "Where time went.", &self.accounts);
     }
 }

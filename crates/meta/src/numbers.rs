@@ -62,6 +62,11 @@ impl InodeNumbers {
         })
     }
 
+    /// The first id that was not given out yet, nor may be before the next reservation.
+    pub(crate) fn unused(&self) -> InodeId {
+        InodeId(self.range.lock().expect(NO_PANIC).end)
+    }
+
     fn reserve(self: &Arc<Self>, engine: &dyn Engine) -> Outcome<()> {
         let reserved = add_to_counter(engine, keys::NEXT_INODE, ROOT.0 + 1, BATCH);
         let Ok((start, position)) = reserved else {
@@ -91,6 +96,11 @@ pub(crate) fn count_boot(engine: &dyn Engine) -> Outcome<u64> {
     let (boot, _) = add_to_counter(engine, keys::BOOTS, 1, 1)?;
     engine.sync()?;
     Ok(boot)
+}
+
+/// The start of the service that gave out a generation, or an earlier one.
+pub(crate) fn boot_of(generation: u32) -> u64 {
+    u64::from(generation) >> GENERATION_BITS
 }
 
 /// The generation after `last` of a file, and whether it may be told only once it is durable.

@@ -15,6 +15,7 @@ use crate::random::Random;
 use crate::reclaim::Reclaimer;
 use crate::records::{InodeRecord, NumberRecord, TimeRecord, VolumeRecord};
 use crate::sessions::{self, Sessions};
+use crate::strays::Strays;
 use prost::Message;
 use std::cell::Cell;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
@@ -22,7 +23,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use vazao_disk::Disk;
 use vazao_meter::{Accounts, Cause, Clock, Exposition};
 use vazao_model::ids::ROOT;
-use vazao_model::{Code, FileKind, InodeId, Role, SessionId, TargetId};
+use vazao_model::{Code, FileKind, InodeId, Role, SessionId, TargetId, limits};
 use vazao_wire::proto;
 use vazao_wire::service::{Fault, Request, RequestId, Responder, Service};
 use vazao_wire::transport::Transport;
@@ -60,6 +61,8 @@ pub struct MetaOptions {
     pub cache_bytes: usize,
     /// Bits of a name's hash, at most 62; tests use fewer to make collisions.
     pub name_hash_bits: u32,
+    /// Objects that no file has are removed when they were found so at two times that lie this far apart.
+    pub stray_grace_ms: u32,
 }
 
 impl Default for MetaOptions {
@@ -73,6 +76,8 @@ impl Default for MetaOptions {
             overlay_bytes_max: 24 << 20,
             cache_bytes: 48 << 20,
             name_hash_bits: NAME_HASH_BITS,
+            // After this no request that was under way when its file went can still arrive.
+            stray_grace_ms: limits::DEADLINE_MS_MAX,
         }
     }
 }
@@ -92,6 +97,7 @@ pub struct MetaService {
     sessions: Sessions,
     metrics: Metrics,
     reclaimer: Reclaimer,
+    strays: Strays,
 }
 
 impl std::fmt::Debug for MetaService {
@@ -140,6 +146,7 @@ impl MetaService {
             sessions: Sessions::default(),
             metrics,
             reclaimer: Reclaimer::default(),
+            strays: Strays::new(options.stray_grace_ms),
         };
         service.load(volume.cluster_id, &options)?;
         service.engine.sync()?;
@@ -199,6 +206,20 @@ impl MetaService {
 
     pub(crate) fn reclaimer(&self) -> &Reclaimer {
         &self.reclaimer
+    }
+
+    pub(crate) fn strays(&self) -> &Strays {
+        &self.strays
+    }
+
+    /// The first inode number that was certainly not given out yet.
+    pub(crate) fn unused_inodes(&self) -> InodeId {
+        self.numbers.unused()
+    }
+
+    /// Whether this start of the service, or one before, can have given out a generation.
+    pub(crate) fn may_have_been_given(&self, generation: u32) -> bool {
+        numbers::boot_of(generation) <= self.boot
     }
 
     pub(crate) fn boot(&self) -> u64 {
@@ -354,6 +375,7 @@ impl MetaService {
         }
         self.logged("count of inodes", self.write_inodes_in_use());
         self.logged("removal of objects", crate::reclaim::run(self, transport));
+        self.logged("search for objects without a file", crate::strays::run(self, transport));
         self.logged("log", self.engine.flush().map_err(Fault::from));
     }
 

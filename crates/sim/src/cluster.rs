@@ -282,6 +282,7 @@ impl Shared {
             seed: Some(seed),
             overlay_bytes_max: 64 << 10,
             cache_bytes: 1 << 20,
+            stray_grace_ms: crate::strays::GRACE_MS,
             ..MetaOptions::default()
         };
         let clock = Arc::clone(&self.clock) as Arc<dyn Clock>;

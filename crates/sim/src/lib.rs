@@ -10,6 +10,7 @@ pub mod contents;
 pub mod model;
 pub mod network;
 pub mod story;
+mod strays;
 
 pub use cluster::{Cluster, ClusterOptions};
 pub use story::{Profile, Story};

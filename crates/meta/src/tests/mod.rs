@@ -10,4 +10,5 @@ mod model;
 mod namespace;
 mod orphans;
 mod repetition;
+mod strays;
 mod threads;

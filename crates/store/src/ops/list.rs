@@ -1,9 +1,10 @@
 //! ListObjects: the objects of a target, a page at a time, in the order of their directories and ids. An object that is
 //! there all the while is listed exactly once.
 
-use crate::names::{self, BUCKETS, Bucket, Part};
+use crate::names::{self, Bucket, FAN_OUT, OBJECTS, Part};
 use crate::object::Stop;
 use crate::target::Target;
+use std::collections::BTreeSet;
 use std::io::ErrorKind;
 use vazao_model::limits::LIST_ENTRIES_MAX;
 use vazao_model::{Code, InodeId, ObjectId};
@@ -53,8 +54,7 @@ impl Target {
         let after = Cookie::decode(cookie)?;
         let limit = limit.clamp(1, LIST_ENTRIES_MAX) as usize;
         let mut response = ListObjectsResponse::default();
-        for bucket in after.map_or(0, |c| c.bucket.0)..BUCKETS {
-            let bucket = Bucket(bucket);
+        for bucket in self.buckets_from(after.map_or(0, |c| c.bucket.0))? {
             let mut objects = self.list_bucket(bucket)?;
             if let Some(Cookie { bucket: last, object }) = after
                 && last == bucket
@@ -75,6 +75,29 @@ impl Target {
             }
         }
         Ok(response)
+    }
+
+    /// The leaf directories that exist, from number `first` on. Most of a small target do not.
+    fn buckets_from(&self, first: u16) -> Result<Vec<Bucket>, Fault> {
+        let names = |path: &str| -> Result<BTreeSet<String>, Fault> {
+            match self.disk.list(path) {
+                Ok(entries) => Ok(entries.into_iter().map(|entry| entry.name).collect()),
+                Err(error) if error.kind() == ErrorKind::NotFound => Ok(BTreeSet::new()),
+                Err(error) => Err(self.read_fault(path, &error)),
+            }
+        };
+        let uppers = names(OBJECTS)?;
+        let mut buckets = Vec::new();
+        for upper in first / FAN_OUT..FAN_OUT {
+            if !uppers.contains(&format!("{upper:02x}")) {
+                continue;
+            }
+            let leaves = names(&Bucket(upper * FAN_OUT).upper())?;
+            let of_upper = (0..FAN_OUT).filter(|leaf| leaves.contains(&format!("{leaf:02x}")));
+            buckets.extend(of_upper.map(|leaf| Bucket(upper * FAN_OUT + leaf)));
+        }
+        buckets.retain(|bucket| bucket.0 >= first);
+        Ok(buckets)
     }
 
     fn list_bucket(&self, bucket: Bucket) -> Result<Vec<ObjectId>, Fault> {
