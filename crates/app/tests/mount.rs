@@ -2,9 +2,10 @@
 
 mod support;
 
+use rustix::process::Signal;
 use std::fs;
 use std::path::Path;
-use support::{Cluster, failed, noise, text, wait_until};
+use support::{Cluster, failed, noise, seconds, signal, text, wait_until};
 
 /// Mounts need the device and, for these tests, root.
 fn can_mount() -> bool {
@@ -13,6 +14,29 @@ fn can_mount() -> bool {
         eprintln!("not tested: no /dev/fuse, or not root");
     }
     possible
+}
+
+/// Set to `on` these tests run with requests over io_uring, and fail where the kernel does not offer it.
+const TRANSPORT: &str = "VAZAO_TEST_URING";
+
+/// Mounts with requests coming the way that is tested.
+fn mount(cluster: &Cluster, volume: &str, mountpoint: &Path) {
+    let is_on = std::env::var_os(TRANSPORT).is_some_and(|value| value == "on");
+    let transport = if is_on { "uring=on" } else { "uring=off" };
+    cluster.ok(&["mount", volume, &text(mountpoint), "-o", transport]);
+}
+
+/// The process behind a mount.
+fn mount_process(mountpoint: &Path) -> u32 {
+    let is_it = |process: &u32| {
+        let words = fs::read(format!("/proc/{process}/cmdline")).unwrap_or_default();
+        let mut words = words.split(|&byte| byte == 0);
+        let place = text(mountpoint);
+        words.clone().any(|word| word == b"--foreground") && words.any(|word| word == place.as_bytes())
+    };
+    let entries = fs::read_dir("/proc").expect("readable").filter_map(Result::ok);
+    let mut processes = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    processes.find(is_it).expect("the mount runs")
 }
 
 fn mounts() -> String {
@@ -28,7 +52,7 @@ fn a_mount_serves_when_the_command_returns_and_is_gone_after_umount() {
     let mountpoint = cluster.local("mount point");
     fs::create_dir(&mountpoint).expect("made");
     cluster.ok(&["mkdir", "-p", "vz:/a/b"]);
-    cluster.ok(&["mount", "vz:/a", &text(&mountpoint)]);
+    mount(&cluster, "vz:/a", &mountpoint);
     let line = mounts().lines().find(|line| line.contains("mount\\040point")).map(str::to_owned);
     let umount = || cluster.ok(&["umount", &text(&mountpoint)]);
     let checked = std::panic::catch_unwind(|| {
@@ -70,7 +94,7 @@ fn a_mount_goes_on_while_the_metadata_service_is_restarted_under_it() {
     let cluster = Cluster::start(1);
     let mountpoint = cluster.local("m");
     fs::create_dir(&mountpoint).expect("made");
-    cluster.ok(&["mount", "vz:/", &text(&mountpoint)]);
+    mount(&cluster, "vz:/", &mountpoint);
     let checked = std::panic::catch_unwind(|| {
         fs::write(mountpoint.join("before"), noise(200_000)).expect("written");
         cluster.kill("meta1");
@@ -81,4 +105,67 @@ fn a_mount_goes_on_while_the_metadata_service_is_restarted_under_it() {
     });
     cluster.ok(&["umount", &text(&mountpoint)]);
     checked.expect("checked above");
+}
+
+#[test]
+fn a_mount_whose_process_is_killed_fails_its_callers_at_once_and_umount_clears_it() {
+    if !can_mount() {
+        return;
+    }
+    let cluster = Cluster::start(1);
+    let mountpoint = cluster.local("killed");
+    fs::create_dir(&mountpoint).expect("made");
+    mount(&cluster, "vz:/", &mountpoint);
+    fs::write(mountpoint.join("file"), noise(100_000)).expect("written");
+    let process = mount_process(&mountpoint);
+    let (failures, waited_s) = seconds(|| {
+        std::thread::scope(|scope| {
+            // Callers that are in the middle of something, on every core.
+            let callers: Vec<_> = (0..4)
+                .map(|number| {
+                    let path = mountpoint.join(format!("d{number}"));
+                    scope.spawn(move || {
+                        loop {
+                            let outcome = fs::create_dir(&path).and_then(|()| fs::remove_dir(&path));
+                            if let Err(error) = outcome {
+                                return error;
+                            }
+                        }
+                    })
+                })
+                .collect();
+            vazao_meter::clock::system().sleep(std::time::Duration::from_millis(200));
+            signal(process, Signal::KILL);
+            callers.into_iter().map(|caller| caller.join().expect("no panic")).collect::<Vec<_>>()
+        })
+    });
+    cluster.ok(&["umount", &text(&mountpoint)]);
+    assert!(!mounts().contains(&text(&mountpoint)));
+    assert!(waited_s < 10.0, "{waited_s} s");
+    for failure in failures {
+        let errno = rustix::io::Errno::from_io_error(&failure).expect("a system call's error");
+        use rustix::io::Errno;
+        let expected = [Errno::NOTCONN, Errno::CONNABORTED, Errno::IO, Errno::CANCELED];
+        assert!(expected.contains(&errno), "{failure}");
+    }
+    // The same place serves again.
+    mount(&cluster, "vz:/", &mountpoint);
+    let read = fs::read(mountpoint.join("file")).expect("readable");
+    cluster.ok(&["umount", &text(&mountpoint)]);
+    assert!(read == noise(100_000));
+}
+
+#[test]
+fn requests_over_io_uring_are_refused_by_name_where_they_are_not_offered() {
+    const SWITCH: &str = "/sys/module/fuse/parameters/enable_uring";
+    if !can_mount() || fs::read_to_string(SWITCH).is_ok_and(|value| value.trim() == "Y") {
+        eprintln!("not tested: requests over io_uring are offered here");
+        return;
+    }
+    let cluster = Cluster::start(1);
+    let mountpoint = cluster.local("m");
+    fs::create_dir(&mountpoint).expect("made");
+    let said = cluster.fails(&["mount", "vz:/", &text(&mountpoint), "-o", "uring=on"]);
+    assert!(said.contains("io_uring") && said.contains("uring=on"), "{said}");
+    assert!(!mounts().contains(&text(&mountpoint)), "nothing stays behind");
 }

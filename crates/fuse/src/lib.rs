@@ -15,5 +15,6 @@ mod listing;
 mod mount;
 mod mountpoint;
 mod told;
+mod transport;
 
-pub use mount::{Mount, MountError, MountOptions, mount, unmount};
+pub use mount::{Mount, MountError, MountOptions, Uring, mount, unmount};

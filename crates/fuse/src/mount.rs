@@ -2,15 +2,14 @@
 
 use crate::attach;
 use crate::door::Door;
-use crate::kernel::crew::Crew;
-use crate::kernel::device::{self, Device, DeviceError, Offer};
+use crate::kernel::device::{Device, DeviceError};
 use crate::kernel::serve::{Nodes, Server, Timeouts};
 use crate::mountpoint::{self, FILE_SYSTEM_TYPE, State};
 use crate::told::Told;
+use crate::transport;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
-use std::thread::JoinHandle;
 use std::time::Duration;
 use vazao_client::Client;
 use vazao_model::{FileKind, VolumePath};
@@ -42,6 +41,21 @@ pub struct MountOptions {
     pub request_bytes_max: u32,
     /// How far the kernel reads ahead of a sequential reader. More than 128 KiB only when root mounts.
     pub read_ahead_bytes: u32,
+    /// Whether requests come over io_uring.
+    pub uring: Uring,
+}
+
+/// Whether requests come over io_uring, which Linux offers from 6.14 on where the `fuse` module's parameter
+/// `enable_uring` is set, or over the device.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Uring {
+    /// Where it is offered.
+    #[default]
+    Auto,
+    /// Mounting fails where it is not offered.
+    On,
+    /// Never.
+    Off,
 }
 
 impl Default for MountOptions {
@@ -59,6 +73,7 @@ impl Default for MountOptions {
             entry_timeout: Duration::from_secs(1),
             request_bytes_max: 1024 * 1024,
             read_ahead_bytes: 1024 * 1024,
+            uring: Uring::Auto,
         }
     }
 }
@@ -122,6 +137,9 @@ pub enum MountError {
     /// The conversation with the kernel failed.
     #[error("/dev/fuse: {0}")]
     Device(io::Error),
+    /// Requests over io_uring were demanded.
+    #[error("no requests over io_uring: {0}; leave the option uring=on away to do without")]
+    NoUring(String),
     /// What was written could not be stored before the end.
     #[error("unmounted, but not everything written could be stored: {0}")]
     Unwritten(vazao_client::Error),
@@ -146,13 +164,14 @@ pub struct Mount {
 
 /// Tells when all threads are done, and how it ended.
 #[derive(Debug, Default)]
-struct End {
+pub(crate) struct End {
     outcome: Mutex<Option<Result<(), MountError>>>,
     reached: Condvar,
 }
 
 impl End {
-    fn reach(&self, outcome: Result<(), MountError>) {
+    /// Everything is over.
+    pub(crate) fn reach(&self, outcome: Result<(), MountError>) {
         *self.outcome.lock().unwrap_or_else(PoisonError::into_inner) = Some(outcome);
         self.reached.notify_all();
     }
@@ -176,17 +195,15 @@ pub fn mount(client: Client, mountpoint: &Path, options: MountOptions) -> Result
     let end = Arc::new(End::default());
     // From here on dropping the mount detaches it again.
     let mount = Mount { mountpoint, end: Arc::clone(&end) };
-    let offer =
-        Offer { request_bytes_max: options.request_bytes_max, read_ahead_bytes: options.read_ahead_bytes };
-    device::handshake(&device, offer)?;
+    let timeouts = Timeouts { attributes: options.attribute_timeout, entries: options.entry_timeout };
     let server = Arc::new(Server {
         door: Door::new(client, root),
         nodes: Nodes { root },
-        timeouts: Timeouts { attributes: options.attribute_timeout, entries: options.entry_timeout },
+        timeouts,
         told: Told::new(),
         notifier: Box::new(Arc::clone(&device)),
     });
-    start(device, server, &options, end).map_err(MountError::Device)?;
+    transport::start(device, server, &options, end)?;
     read_ahead(&mount.mountpoint, options.read_ahead_bytes);
     Ok(mount)
 }
@@ -215,27 +232,6 @@ fn check(mountpoint: &Path) -> Result<PathBuf, MountError> {
             Err(error) => Err(MountError::Mountpoint(path, error)),
         },
     }
-}
-
-/// Starts the threads, and one that waits for them and closes the door behind the last.
-fn start(device: Arc<Device>, server: Arc<Server>, options: &MountOptions, end: Arc<End>) -> io::Result<()> {
-    let request_bytes_max = options.request_bytes_max;
-    let crew = Arc::new(Crew::new());
-    let mut threads: Vec<JoinHandle<Result<(), DeviceError>>> = Vec::new();
-    for number in 0..options.threads.max(1) {
-        let (device, server, crew) = (Arc::clone(&device), Arc::clone(&server), Arc::clone(&crew));
-        let thread = std::thread::Builder::new().name(format!("fuse-{number}"));
-        threads.push(thread.spawn(move || device::serve(&device, &server, &crew, request_bytes_max))?);
-    }
-    drop(device);
-    std::thread::Builder::new().name("fuse-end".to_owned()).spawn(move || {
-        let panicked = || Err(DeviceError::Device(rustix::io::Errno::IO));
-        let served: Vec<_> = threads.into_iter().map(|t| t.join().unwrap_or_else(|_| panicked())).collect();
-        let closed = server.door.finish().map_err(MountError::Unwritten);
-        let outcome = served.into_iter().collect::<Result<(), DeviceError>>().map_err(MountError::from);
-        end.reach(closed.and(outcome));
-    })?;
-    Ok(())
 }
 
 /// Raises the kernel's read-ahead over the 128 KiB that the INIT exchange allows. Only root may; without it sequential

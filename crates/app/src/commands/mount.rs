@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use vazao_fuse::{Mount, MountError, MountOptions};
+use vazao_fuse::{Mount, MountError, MountOptions, Uring};
 
 /// What the process behind a mount says once it works.
 const READY: &str = "ready";
@@ -23,7 +23,7 @@ const READY: &str = "ready";
 /// Arguments of `vazao mount`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  vazao mount vz:/ /mnt/v\n  vazao mount vz:/data /mnt/data -o ro,allow_other\n  vazao umount /mnt/v\n\nOptions after -o:\n  ro                      refuse changes\n  allow_other             let other users in\n  suid                    set-user-id and set-group-id programs take effect (root only)\n  dev                     device nodes open devices (root only)\n  no_default_permissions  leave permission bits unchecked\n  threads=N               requests in work at once"
+    after_help = "Examples:\n  vazao mount vz:/ /mnt/v\n  vazao mount vz:/data /mnt/data -o ro,allow_other\n  vazao umount /mnt/v\n\nOptions after -o:\n  ro                      refuse changes\n  allow_other             let other users in\n  suid                    set-user-id and set-group-id programs take effect (root only)\n  dev                     device nodes open devices (root only)\n  no_default_permissions  leave permission bits unchecked\n  threads=N               requests in work at once (over io_uring: on each core)\n  uring=auto|on|off       requests over io_uring: where the kernel offers it, or else fail, or never"
 )]
 pub(crate) struct Arguments {
     /// Stay, and unmount on Ctrl-C
@@ -68,11 +68,14 @@ fn mount_options(arguments: &Arguments) -> Outcome<MountOptions> {
             ("nodev", _) => options.devices = false,
             ("default_permissions", _) => options.default_permissions = true,
             ("no_default_permissions", _) => options.default_permissions = false,
+            ("uring=auto", _) => options.uring = Uring::Auto,
+            ("uring=on", _) => options.uring = Uring::On,
+            ("uring=off", _) => options.uring = Uring::Off,
             (_, Some(Ok(threads @ 1..=1024))) => options.threads = threads,
             _ => {
                 return Err(Failure::usage(format!(
                     "-o {option}: unknown; there are ro, rw, allow_other, suid, nosuid, dev, nodev, \
-                     default_permissions, no_default_permissions and threads=1…1024"
+                     default_permissions, no_default_permissions, uring=auto|on|off and threads=1…1024"
                 )));
             }
         }
@@ -205,6 +208,13 @@ mod tests {
         assert!(options.set_id && options.devices);
         let options = mount_options(&arguments(&["suid", "dev", "nosuid", "nodev"])).expect("valid");
         assert!(!options.set_id && !options.devices);
+        for (option, uring) in
+            [("uring=on", Uring::On), ("uring=off", Uring::Off), ("uring=auto", Uring::Auto)]
+        {
+            assert_eq!(mount_options(&arguments(&[option])).expect("valid").uring, uring);
+        }
+        let failure = mount_options(&arguments(&["uring=yes"])).expect_err("refused");
+        assert!(failure.message().is_some_and(|m| m.contains("uring=yes")));
         let failure = mount_options(&arguments(&["threads=0"])).expect_err("refused");
         assert!(failure.message().is_some_and(|m| m.contains("threads=0")));
     }

@@ -66,16 +66,20 @@ operations! {
 
 /// Capabilities exchanged by INIT.
 pub(crate) mod capability {
-    pub(crate) const ASYNC_READ: u32 = 1 << 0;
-    pub(crate) const BIG_WRITES: u32 = 1 << 5;
-    pub(crate) const AUTO_INVAL_DATA: u32 = 1 << 12;
-    pub(crate) const DO_READDIRPLUS: u32 = 1 << 13;
-    pub(crate) const READDIRPLUS_AUTO: u32 = 1 << 14;
-    pub(crate) const ASYNC_DIO: u32 = 1 << 15;
-    pub(crate) const PARALLEL_DIROPS: u32 = 1 << 18;
-    pub(crate) const MAX_PAGES: u32 = 1 << 22;
-    pub(crate) const CACHE_SYMLINKS: u32 = 1 << 23;
-    pub(crate) const HANDLE_KILLPRIV_V2: u32 = 1 << 28;
+    pub(crate) const ASYNC_READ: u64 = 1 << 0;
+    pub(crate) const BIG_WRITES: u64 = 1 << 5;
+    pub(crate) const AUTO_INVAL_DATA: u64 = 1 << 12;
+    pub(crate) const DO_READDIRPLUS: u64 = 1 << 13;
+    pub(crate) const READDIRPLUS_AUTO: u64 = 1 << 14;
+    pub(crate) const ASYNC_DIO: u64 = 1 << 15;
+    pub(crate) const PARALLEL_DIROPS: u64 = 1 << 18;
+    pub(crate) const MAX_PAGES: u64 = 1 << 22;
+    pub(crate) const CACHE_SYMLINKS: u64 = 1 << 23;
+    pub(crate) const HANDLE_KILLPRIV_V2: u64 = 1 << 28;
+    /// There are more than 32 capabilities.
+    pub(crate) const EXTENDED: u64 = 1 << 30;
+    /// Requests come over io_uring; only where everything is ready for that.
+    pub(crate) const OVER_IO_URING: u64 = 1 << 41;
 
     /// What is asked of the kernel, where it offers it.
     ///
@@ -83,7 +87,7 @@ pub(crate) mod capability {
     /// `HANDLE_KILLPRIV_V2` the door clears set-id bits itself, and the kernel stops asking for `security.capability`
     /// before every single write. Not `ATOMIC_O_TRUNC`: it empties a file before the kernel has looked whether the file
     /// is a program that runs, which a truncating open for reading must not touch.
-    pub(crate) const WANTED: u32 = ASYNC_READ
+    pub(crate) const WANTED: u64 = ASYNC_READ
         | BIG_WRITES
         | AUTO_INVAL_DATA
         | DO_READDIRPLUS

@@ -6,7 +6,7 @@
 use super::abi::{self, capability};
 use super::crew::Crew;
 use super::reply::{InitAnswer, Reply};
-use super::request::{self, Header, Init, Malformed, Request};
+use super::request::{self, Body, Header, Init, Malformed, Request};
 use super::serve::{Failure, Notifier, Server};
 use crate::failures::is_trouble;
 use rustix::fd::OwnedFd;
@@ -17,12 +17,15 @@ use std::sync::Arc;
 /// Bytes of a request besides the data of a write.
 const REQUEST_EXTRA_BYTES: usize = 4096;
 
+/// Bytes of a write in front of its data, which are received so that the data begin on a page boundary.
+const WRITE_FIELDS_BYTES: usize = abi::IN_HEADER_BYTES + 40;
+
 /// The kernel refuses to fill a smaller buffer (FUSE_MIN_READ_BUFFER).
 const REQUEST_BYTES_MIN: usize = 8192;
 
 /// Read-ahead and direct requests the kernel keeps in flight: half of the threads that a mount has unless told
 /// otherwise, so that a server that does not answer to read-ahead never holds up all of them.
-const BACKGROUND_MAX: u16 = 24;
+pub(crate) const BACKGROUND_MAX: u16 = 24;
 
 /// Why a mount's threads stopped, when it was not an unmount.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
@@ -48,6 +51,11 @@ pub(crate) struct Device {
 impl Device {
     pub(crate) fn new(descriptor: OwnedFd) -> Device {
         Device { descriptor }
+    }
+
+    /// The open file itself.
+    pub(crate) fn descriptor(&self) -> &OwnedFd {
+        &self.descriptor
     }
 
     /// The next request; `None` once the file system is unmounted.
@@ -92,6 +100,15 @@ pub(crate) struct Offer {
     pub(crate) request_bytes_max: u32,
     /// Wanted read-ahead.
     pub(crate) read_ahead_bytes: u32,
+    /// Everything is ready for requests over io_uring.
+    pub(crate) over_io_uring: bool,
+}
+
+/// What the kernel and the door have agreed on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Agreed {
+    /// Requests come over io_uring once each core has a place.
+    pub(crate) over_io_uring: bool,
 }
 
 /// The answer to the kernel's INIT.
@@ -103,15 +120,30 @@ pub(crate) fn negotiate(init: Init, offer: Offer) -> Result<InitAnswer, DeviceEr
     Ok(InitAnswer {
         // The kernel takes no more than it offered; mount() raises the limit afterwards where it may.
         read_ahead_bytes: offer.read_ahead_bytes.min(init.read_ahead_bytes),
-        capabilities: init.capabilities & capability::WANTED,
+        capabilities: capabilities(init.capabilities, offer),
         background_max: BACKGROUND_MAX,
         write_bytes_max: offer.request_bytes_max,
         pages_max: u16::try_from(pages).unwrap_or(u16::MAX),
     })
 }
 
+/// What is taken of the capabilities the kernel offers.
+fn capabilities(offered: u64, offer: Offer) -> u64 {
+    let over_io_uring = capability::EXTENDED | capability::OVER_IO_URING;
+    let extended = match offer.over_io_uring && offered & over_io_uring == over_io_uring {
+        true => over_io_uring,
+        false => 0,
+    };
+    offered & capability::WANTED | extended
+}
+
+/// Bytes of the longest data a request or its answer can have.
+pub(crate) fn payload_bytes(request_bytes_max: u32) -> usize {
+    (request_bytes_max as usize).next_multiple_of(rustix::param::page_size()).max(REQUEST_BYTES_MIN)
+}
+
 /// Answers the kernel's first request.
-pub(crate) fn handshake(device: &Device, offer: Offer) -> Result<(), DeviceError> {
+pub(crate) fn handshake(device: &Device, offer: Offer) -> Result<Agreed, DeviceError> {
     let mut buffer = vec![0; REQUEST_BYTES_MIN];
     let length = device.receive(&mut buffer)?.ok_or(DeviceError::Device(Errno::NODEV))?;
     let (header, body) = request::header(&buffer[..length]).map_err(|_| DeviceError::NoInit)?;
@@ -126,21 +158,26 @@ pub(crate) fn handshake(device: &Device, offer: Offer) -> Result<(), DeviceError
         Err(_) => reply.fail(Errno::PROTO.raw_os_error()),
     }
     device.send(reply.finish());
-    answer.map(|_| ())
+    answer.map(|answer| Agreed { over_io_uring: answer.capabilities & capability::OVER_IO_URING != 0 })
 }
 
 /// What a thread works with.
 #[derive(Debug)]
 pub(crate) struct Buffers {
     request: Vec<u8>,
+    /// Where in it requests begin.
+    start: usize,
     reply: Reply,
 }
 
 impl Buffers {
     fn new(request_bytes_max: u32) -> Buffers {
+        let page = rustix::param::page_size();
         let data_bytes = request_bytes_max as usize;
-        let request = vec![0; (data_bytes + REQUEST_EXTRA_BYTES).max(REQUEST_BYTES_MIN)];
-        Buffers { request, reply: Reply::with_capacity(data_bytes) }
+        let request = vec![0; page + (data_bytes + REQUEST_EXTRA_BYTES).max(REQUEST_BYTES_MIN)];
+        let data = request.as_ptr() as usize + WRITE_FIELDS_BYTES;
+        let start = data.next_multiple_of(page) - data;
+        Buffers { request, start, reply: Reply::with_capacity(data_bytes) }
     }
 }
 
@@ -153,7 +190,9 @@ pub(crate) fn serve(
 ) -> Result<(), DeviceError> {
     let mut buffers = None;
     while crew.take_turn(&mut buffers) {
-        let Buffers { request, reply } = buffers.get_or_insert_with(|| Buffers::new(request_bytes_max));
+        let Buffers { request, start, reply } =
+            buffers.get_or_insert_with(|| Buffers::new(request_bytes_max));
+        let request = &mut request[*start..];
         let received = device.receive(request);
         crew.leave();
         let Ok(Some(length)) = received else {
@@ -172,7 +211,7 @@ pub(crate) fn serve(
 }
 
 /// Answers one request into `reply`; false when it must not be answered.
-pub(crate) fn answer(server: &Server, header: &Header, body: &[u8], reply: &mut Reply) -> bool {
+pub(crate) fn answer(server: &Server, header: &Header, body: Body<'_>, reply: &mut Reply) -> bool {
     reply.start(header.unique);
     let outcome = match request::decode(header.operation, body) {
         Ok(Request::Forget) => return false,

@@ -32,40 +32,76 @@ pub(crate) struct Shown<'a> {
     pub(crate) entry_timeout: Duration,
 }
 
-/// An answer under construction.
+/// An answer under construction. What follows its header begins on a page boundary: the kernel copies page by page.
 #[derive(Debug)]
 pub(crate) struct Reply {
     bytes: Vec<u8>,
+    /// Where the part after the header begins, and where it ends so far.
+    start: usize,
     end: usize,
     unique: u64,
     errno: i32,
+    /// The memory is somebody else's and stays as long as it is.
+    is_lent: bool,
+    /// What does not fit into lent memory lands here, and makes the answer an error.
+    overflow: Vec<u8>,
+}
+
+/// `fuse_out_header` of an answer with `length` bytes after it.
+pub(crate) fn header(errno: i32, unique: u64, length: usize) -> [u8; OUT_HEADER_BYTES] {
+    let total = u32::try_from(OUT_HEADER_BYTES + length).expect("bounded by the request's 32-bit length");
+    let mut header = [0; OUT_HEADER_BYTES];
+    header[0..4].copy_from_slice(&total.to_ne_bytes());
+    header[4..8].copy_from_slice(&errno.to_ne_bytes());
+    header[8..16].copy_from_slice(&unique.to_ne_bytes());
+    header
 }
 
 impl Reply {
     /// An empty answer with room for `capacity` bytes after the header.
     pub(crate) fn with_capacity(capacity: usize) -> Reply {
-        Reply { bytes: vec![0; OUT_HEADER_BYTES + capacity], end: OUT_HEADER_BYTES, unique: 0, errno: 0 }
+        let page = rustix::param::page_size();
+        let bytes = vec![0; OUT_HEADER_BYTES + page + capacity];
+        let after_header = bytes.as_ptr() as usize + OUT_HEADER_BYTES;
+        let start = OUT_HEADER_BYTES + after_header.next_multiple_of(page) - after_header;
+        Reply { bytes, start, end: start, unique: 0, errno: 0, is_lent: false, overflow: Vec::new() }
+    }
+
+    /// An empty answer whose part after the header is made in `bytes[start..]`, which is not left for other memory.
+    pub(crate) fn in_memory(bytes: Vec<u8>, start: usize) -> Reply {
+        Reply { bytes, start, end: start, unique: 0, errno: 0, is_lent: true, overflow: Vec::new() }
+    }
+
+    /// The memory, and where in it the part after the header begins.
+    pub(crate) fn into_memory(self) -> (Vec<u8>, usize) {
+        (self.bytes, self.start)
     }
 
     /// Starts the answer to request `unique`.
     pub(crate) fn start(&mut self, unique: u64) {
-        (self.end, self.unique, self.errno) = (OUT_HEADER_BYTES, unique, 0);
+        (self.end, self.unique, self.errno) = (self.start, unique, 0);
+        self.overflow.clear();
     }
 
     /// Makes it an error, dropping what was there.
     pub(crate) fn fail(&mut self, errno: i32) {
-        (self.end, self.errno) = (OUT_HEADER_BYTES, -errno);
+        (self.end, self.errno) = (self.start, -errno);
+        self.overflow.clear();
     }
 
     /// Makes it an unasked message of kind `code`.
     pub(crate) fn start_notification(&mut self, code: i32) {
-        (self.end, self.unique, self.errno) = (OUT_HEADER_BYTES, 0, code);
+        (self.end, self.unique, self.errno) = (self.start, 0, code);
     }
 
     /// Room for `length` bytes at the end, to be filled in place; [`Reply::keep`] says how many it became.
     pub(crate) fn space(&mut self, length: usize) -> &mut [u8] {
         let needed = self.end + length;
         if self.bytes.len() < needed {
+            if self.is_lent {
+                self.overflow.resize(length, 0);
+                return &mut self.overflow;
+            }
             self.bytes.resize(needed, 0);
         }
         &mut self.bytes[self.end..needed]
@@ -78,16 +114,27 @@ impl Reply {
 
     /// Bytes after the header so far.
     pub(crate) fn length(&self) -> usize {
-        self.end - OUT_HEADER_BYTES
+        self.end - self.start
     }
 
-    /// The finished answer.
+    /// The part after the header.
+    pub(crate) fn body(&self) -> &[u8] {
+        &self.bytes[self.start..self.end]
+    }
+
+    /// What the header says: errno (negative), the request, and the length of what follows.
+    pub(crate) fn outcome(&self) -> (i32, u64, usize) {
+        match self.overflow.is_empty() {
+            true => (self.errno, self.unique, self.length()),
+            false => (-abi::errno::IO, self.unique, 0),
+        }
+    }
+
+    /// The finished answer, header and all.
     pub(crate) fn finish(&mut self) -> &[u8] {
-        let total = u32::try_from(self.end).expect("answers are bounded by the request's 32-bit length");
-        self.bytes[0..4].copy_from_slice(&total.to_ne_bytes());
-        self.bytes[4..8].copy_from_slice(&self.errno.to_ne_bytes());
-        self.bytes[8..16].copy_from_slice(&self.unique.to_ne_bytes());
-        &self.bytes[..self.end]
+        let header = header(self.errno, self.unique, self.length());
+        self.bytes[self.start - OUT_HEADER_BYTES..self.start].copy_from_slice(&header);
+        &self.bytes[self.start - OUT_HEADER_BYTES..self.end]
     }
 
     /// Appends bytes.
@@ -204,7 +251,8 @@ impl Reply {
 
     /// `fuse_init_out`.
     pub(crate) fn put_init_out(&mut self, init: InitAnswer) {
-        for field in [abi::MAJOR, abi::MINOR, init.read_ahead_bytes, init.capabilities] {
+        let (low, high) = (init.capabilities as u32, (init.capabilities >> 32) as u32);
+        for field in [abi::MAJOR, abi::MINOR, init.read_ahead_bytes, low] {
             self.put_u32(field);
         }
         self.put_u16(init.background_max);
@@ -214,7 +262,8 @@ impl Reply {
         self.put_u32(1);
         self.put_u16(init.pages_max);
         self.put_u16(0);
-        self.put(&[0; 32]);
+        self.put_u32(high);
+        self.put(&[0; 28]);
     }
 }
 
@@ -232,7 +281,7 @@ pub(crate) struct DirectoryEntry<'a> {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct InitAnswer {
     pub(crate) read_ahead_bytes: u32,
-    pub(crate) capabilities: u32,
+    pub(crate) capabilities: u64,
     /// Read-ahead and direct requests the kernel keeps in flight.
     pub(crate) background_max: u16,
     pub(crate) write_bytes_max: u32,

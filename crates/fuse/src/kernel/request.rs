@@ -29,7 +29,7 @@ pub(crate) struct Init {
     pub(crate) major: u32,
     pub(crate) minor: u32,
     pub(crate) read_ahead_bytes: u32,
-    pub(crate) capabilities: u32,
+    pub(crate) capabilities: u64,
 }
 
 /// SETATTR.
@@ -156,11 +156,43 @@ pub(crate) enum Request<'a> {
     NotImplemented,
 }
 
+/// What follows a request's header: fields, then names and data. Over the device they come in one run, over io_uring
+/// apart.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Body<'a> {
+    fields: &'a [u8],
+    payload: &'a [u8],
+}
+
+impl<'a> From<&'a [u8]> for Body<'a> {
+    fn from(run: &'a [u8]) -> Body<'a> {
+        Body::new(run, &[])
+    }
+}
+
+impl<'a> Body<'a> {
+    /// Fields and payload apart.
+    pub(crate) fn new(fields: &'a [u8], payload: &'a [u8]) -> Body<'a> {
+        Body { fields, payload }
+    }
+
+    /// Length of the first part.
+    pub(crate) fn fields_bytes(&self) -> usize {
+        self.fields.len()
+    }
+
+    /// True when there is no second part.
+    pub(crate) fn is_without_payload(&self) -> bool {
+        self.payload.is_empty()
+    }
+}
+
 /// Takes fields off the front of a request.
-struct Fields<'a>(&'a [u8]);
+struct Fields<'a>(&'a [u8], &'a [u8]);
 
 impl<'a> Fields<'a> {
     fn take<const N: usize>(&mut self) -> Decoded<[u8; N]> {
+        self.advance();
         let (head, rest) = self.0.split_first_chunk::<N>().ok_or(Malformed)?;
         self.0 = rest;
         Ok(*head)
@@ -174,13 +206,22 @@ impl<'a> Fields<'a> {
         Ok(u64::from_ne_bytes(self.take()?))
     }
 
+    /// Goes on with the second part once the first is used up: nothing lies across.
+    fn advance(&mut self) {
+        if self.0.is_empty() {
+            self.0 = std::mem::take(&mut self.1);
+        }
+    }
+
     fn skip(&mut self, count: usize) -> Decoded<()> {
+        self.advance();
         self.0 = self.0.get(count..).ok_or(Malformed)?;
         Ok(())
     }
 
     /// A string up to its NUL.
     fn name(&mut self) -> Decoded<&'a [u8]> {
+        self.advance();
         let end = self.0.iter().position(|&b| b == 0).ok_or(Malformed)?;
         let (name, rest) = (&self.0[..end], &self.0[end + 1..]);
         self.0 = rest;
@@ -188,15 +229,16 @@ impl<'a> Fields<'a> {
     }
 
     fn bytes(&mut self, count: usize) -> Decoded<&'a [u8]> {
+        self.advance();
         let bytes = self.0.get(..count).ok_or(Malformed)?;
         self.0 = &self.0[count..];
         Ok(bytes)
     }
 }
 
-/// Splits the header off; `Err` when there is none, which no kernel sends.
-pub(crate) fn header(bytes: &[u8]) -> Decoded<(Header, &[u8])> {
-    let mut fields = Fields(bytes);
+/// The header, and how long the request is with it.
+fn header_fields(bytes: &[u8]) -> Decoded<(Header, usize)> {
+    let mut fields = Fields(bytes, &[]);
     let length = fields.u32()? as usize;
     let header = Header {
         operation: fields.u32()?,
@@ -205,13 +247,34 @@ pub(crate) fn header(bytes: &[u8]) -> Decoded<(Header, &[u8])> {
         uid: fields.u32()?,
         gid: fields.u32()?,
     };
+    Ok((header, length))
+}
+
+/// Splits the header off; `Err` when there is none, which no kernel sends.
+pub(crate) fn header(bytes: &[u8]) -> Decoded<(Header, Body<'_>)> {
+    let (header, length) = header_fields(bytes)?;
     let body = bytes.get(abi::IN_HEADER_BYTES..length).ok_or(Malformed)?;
-    Ok((header, body))
+    Ok((header, body.into()))
+}
+
+/// A request whose parts came one by one, the last of them with `payload_bytes` bytes.
+pub(crate) fn parts<'a>(
+    header: &[u8],
+    fields: &'a [u8],
+    payload: &'a [u8],
+    payload_bytes: u32,
+) -> Decoded<(Header, Body<'a>)> {
+    let (header, length) = header_fields(header)?;
+    let before = abi::IN_HEADER_BYTES + payload_bytes as usize;
+    let fields_bytes = length.checked_sub(before).ok_or(Malformed)?;
+    let fields = fields.get(..fields_bytes).ok_or(Malformed)?;
+    let payload = payload.get(..payload_bytes as usize).ok_or(Malformed)?;
+    Ok((header, Body { fields, payload }))
 }
 
 /// Decodes the body of operation `operation`.
-pub(crate) fn decode(operation: u32, body: &[u8]) -> Decoded<Request<'_>> {
-    let mut f = Fields(body);
+pub(crate) fn decode(operation: u32, body: Body<'_>) -> Decoded<Request<'_>> {
+    let mut f = Fields(body.fields, body.payload);
     Ok(match operation {
         abi::INIT => Request::Init(init(&mut f)?),
         abi::DESTROY => Request::Destroy,
@@ -226,7 +289,9 @@ pub(crate) fn decode(operation: u32, body: &[u8]) -> Decoded<Request<'_>> {
 }
 
 fn init(f: &mut Fields<'_>) -> Decoded<Init> {
-    Ok(Init { major: f.u32()?, minor: f.u32()?, read_ahead_bytes: f.u32()?, capabilities: f.u32()? })
+    let (major, minor, read_ahead_bytes, low) = (f.u32()?, f.u32()?, f.u32()?, u64::from(f.u32()?));
+    let high = if low & abi::capability::EXTENDED != 0 { u64::from(f.u32()?) } else { 0 };
+    Ok(Init { major, minor, read_ahead_bytes, capabilities: low | high << 32 })
 }
 
 fn attributes<'a>(operation: u32, f: &mut Fields<'a>) -> Decoded<Request<'a>> {

@@ -3,7 +3,7 @@
 use super::abi::{self, capability, setattr};
 use super::device::{DeviceError, Offer, negotiate};
 use super::reply::{DirectoryEntry, InitAnswer, Reply, Shown};
-use super::request::{Init, Malformed, Request, SetAttributes, decode, header};
+use super::request::{self, Body as Parts, Header, Init, Malformed, Request, SetAttributes};
 use super::serve::Nodes;
 use proptest::prelude::*;
 use std::time::Duration;
@@ -29,6 +29,15 @@ impl Body {
     }
 }
 
+/// A request in one run, as the device gives it.
+fn decode(operation: u32, body: &[u8]) -> Result<Request<'_>, Malformed> {
+    request::decode(operation, body.into())
+}
+
+fn header(bytes: &[u8]) -> Result<(Header, Parts<'_>), Malformed> {
+    request::header(bytes)
+}
+
 fn u32_at(bytes: &[u8], at: usize) -> u32 {
     u32::from_ne_bytes(bytes[at..at + 4].try_into().expect("4 bytes"))
 }
@@ -43,7 +52,7 @@ fn a_header_is_taken_apart_and_a_length_beyond_the_bytes_is_refused() {
         Body::default().u32(&[43, abi::LOOKUP]).u64(&[77, 5]).u32(&[1000, 100, 4242, 0]).bytes(b"ab\0");
     let (head, body) = header(&whole.0).expect("valid");
     assert_eq!((head.operation, head.unique, head.node, head.uid, head.gid), (abi::LOOKUP, 77, 5, 1000, 100));
-    assert_eq!(body, b"ab\0");
+    assert_eq!(body, b"ab\0".as_slice().into());
     assert_eq!(header(&whole.0[..42]), Err(Malformed));
     assert_eq!(header(&whole.0[..7]), Err(Malformed));
 }
@@ -256,17 +265,84 @@ fn directory_entries_are_padded_and_stop_at_the_limit() {
 
 #[test]
 fn init_takes_what_the_kernel_offers_and_refuses_one_that_is_too_old() {
-    let offer = Offer { request_bytes_max: 1 << 20, read_ahead_bytes: 1 << 20 };
-    let init = Init { major: 7, minor: 38, read_ahead_bytes: 131_072, capabilities: u32::MAX };
+    let offer = Offer { request_bytes_max: 1 << 20, read_ahead_bytes: 1 << 20, over_io_uring: false };
+    let init = Init { major: 7, minor: 38, read_ahead_bytes: 131_072, capabilities: u64::MAX };
     let answer = negotiate(init, offer).expect("accepted");
     assert_eq!((answer.read_ahead_bytes, answer.capabilities), (131_072, capability::WANTED));
     assert_eq!(u32::from(answer.pages_max) * rustix::param::page_size() as u32, 1 << 20);
     let poor = negotiate(Init { capabilities: capability::ASYNC_READ, ..init }, offer).expect("accepted");
     assert_eq!(poor.capabilities, capability::ASYNC_READ);
+    let with_uring = Offer { over_io_uring: true, ..offer };
+    let both = capability::EXTENDED | capability::OVER_IO_URING;
+    assert_eq!(negotiate(init, with_uring).expect("accepted").capabilities, capability::WANTED | both);
+    let old = Init { capabilities: capability::WANTED | capability::EXTENDED, ..init };
+    assert_eq!(negotiate(old, with_uring).expect("accepted").capabilities, capability::WANTED);
     for (major, minor) in [(7, 27), (8, 0), (6, 40)] {
         let refused = negotiate(Init { major, minor, ..init }, offer);
         assert_eq!(refused, Err(DeviceError::Version(major, minor)));
     }
+}
+
+#[test]
+fn capabilities_beyond_the_32nd_travel_in_a_second_field_both_ways() {
+    let body = Body::default().u32(&[7, 42, 131_072, 1 << 30 | 1, 1 << 9, 0]);
+    let Ok(Request::Init(init)) = decode(abi::INIT, &body.0) else { panic!("not understood") };
+    assert_eq!(init.capabilities, 1 << 41 | 1 << 30 | 1);
+    let body = Body::default().u32(&[7, 31, 131_072, 1, 1 << 9, 0]);
+    let Ok(Request::Init(init)) = decode(abi::INIT, &body.0) else { panic!("not understood") };
+    assert_eq!(init.capabilities, 1, "an old kernel has no second field, whatever lies there");
+    let mut reply = Reply::with_capacity(64);
+    reply.start(1);
+    reply.put_init_out(InitAnswer {
+        read_ahead_bytes: 0,
+        capabilities: 1 << 41 | 1 << 30,
+        background_max: 1,
+        write_bytes_max: 1,
+        pages_max: 1,
+    });
+    let bytes = reply.finish();
+    assert_eq!((bytes.len(), u32_at(bytes, 16 + 12), u32_at(bytes, 16 + 32)), (80, 1 << 30, 1 << 9));
+}
+
+#[test]
+fn a_request_in_parts_means_the_same_as_in_one_run_wherever_its_payload_begins() {
+    let bodies = [
+        (abi::LOOKUP, 0, Body::default().bytes(b"name\0")),
+        (abi::SYMLINK, 0, Body::default().bytes(b"link\0to/there\0")),
+        (abi::MKNOD, 16, Body::default().u32(&[0o010_644, 0, 0o022, 0]).bytes(b"pipe\0")),
+        (abi::WRITE, 40, Body::default().u64(&[9, 4096]).u32(&[4, 0]).u64(&[0, 0]).bytes(b"data")),
+        (abi::SETXATTR, 8, Body::default().u32(&[3, 0]).bytes(b"user.a\0xyz")),
+        (abi::READ, 40, Body::default().u64(&[3, 8]).u32(&[100, 0]).u64(&[0, 0])),
+    ];
+    for (operation, fields_bytes, Body(run)) in bodies {
+        let (fields, payload) = run.split_at(fields_bytes);
+        let whole = decode(operation, &run).expect("valid");
+        assert_eq!(request::decode(operation, Parts::new(fields, payload)), Ok(whole), "{operation}");
+        let length = (40 + run.len()) as u32;
+        let head = Body::default().u32(&[length, operation]).u64(&[77, 5]).u32(&[0, 0, 0, 0]).0;
+        let mut in_place = [0; 128];
+        in_place[..fields_bytes].copy_from_slice(fields);
+        let payload_bytes = payload.len() as u32;
+        let (header, parts) = request::parts(&head, &in_place, payload, payload_bytes).expect("valid");
+        assert_eq!((header.unique, parts), (77, Parts::new(fields, payload)));
+        assert_eq!(request::parts(&head, &in_place, payload, length), Err(Malformed));
+        assert_eq!(request::parts(&head, &in_place[..3], &[], 0), Err(Malformed), "{operation}");
+    }
+}
+
+#[test]
+fn an_answer_too_long_for_lent_memory_becomes_an_error_and_the_memory_stays_where_it_is() {
+    let memory = vec![0; 64];
+    let address = memory.as_ptr();
+    let mut reply = Reply::in_memory(memory, 32);
+    reply.start(5);
+    reply.put(&[7; 32]);
+    assert_eq!(reply.outcome(), (0, 5, 32));
+    reply.put(&[8; 1]);
+    assert_eq!(reply.outcome(), (-abi::errno::IO, 5, 0));
+    reply.start(6);
+    assert_eq!(reply.outcome(), (0, 6, 0));
+    assert_eq!(reply.into_memory().0.as_ptr(), address);
 }
 
 #[test]

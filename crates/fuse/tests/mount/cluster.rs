@@ -8,7 +8,7 @@ use std::time::Duration;
 use tempfile::TempDir;
 use vazao_client::{Client, Options};
 use vazao_disk::{Disk, RealDisk};
-use vazao_fuse::{Mount, MountError, MountOptions};
+use vazao_fuse::{Mount, MountError, MountOptions, Uring};
 use vazao_meta::{MetaOptions, MetaService};
 use vazao_meter::Clock;
 use vazao_model::VolumePath;
@@ -24,6 +24,17 @@ const BUSY_NS_MAX: u64 = 3_000_000_000;
 
 /// Set to 1 on a machine where FUSE cannot be used; the tests of mounts then say so and check nothing.
 const NO_FUSE: &str = "VAZAO_TEST_NO_FUSE";
+
+/// Set to `on` the tests of mounts run with requests over io_uring, and fail where the kernel does not offer it.
+const TRANSPORT: &str = "VAZAO_TEST_URING";
+
+/// Which way the requests of the mounts under test come: the same on every machine unless told otherwise.
+fn wanted_transport() -> Uring {
+    match std::env::var_os(TRANSPORT).is_some_and(|value| value == "on") {
+        true => Uring::On,
+        false => Uring::Off,
+    }
+}
 
 /// True when mounts can be tested. Without a device it is false only where somebody has said that this is known.
 pub(crate) fn has_fuse() -> bool {
@@ -214,6 +225,7 @@ impl Cluster {
 
     fn mount_client(&self, client: Client, options: MountOptions) -> Mounted {
         let directory = tempfile::tempdir().expect("a temporary directory");
+        let options = MountOptions { uring: wanted_transport(), ..options };
         let mount = vazao_fuse::mount(client, directory.path(), options).expect("mountable");
         Mounted { mount, directory: Some(directory) }
     }

@@ -1,0 +1,127 @@
+//! Which way the kernel's requests come, and the threads that wait for them.
+
+use crate::kernel::crew::Crew;
+use crate::kernel::device::{self, Device, DeviceError, Offer};
+use crate::kernel::serve::Server;
+use crate::kernel::uring::{self, Prepared, Queues};
+use crate::mount::{End, MountError, MountOptions, Uring};
+use rustix::io::Errno;
+use std::io;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+/// With requests over io_uring only forgotten inodes and interrupts come over the device.
+const DEVICE_THREADS_BESIDE_URING: usize = 2;
+
+type Thread = JoinHandle<Result<(), DeviceError>>;
+
+/// Answers the kernel's first request, starts the threads, and one that waits for them and closes the door behind the
+/// last.
+pub(crate) fn start(
+    device: Arc<Device>,
+    server: Arc<Server>,
+    options: &MountOptions,
+    end: Arc<End>,
+) -> Result<(), MountError> {
+    let prepared = prepare(&device, options)?;
+    let offer = Offer {
+        request_bytes_max: options.request_bytes_max,
+        read_ahead_bytes: options.read_ahead_bytes,
+        over_io_uring: prepared.is_some(),
+    };
+    let agreed = device::handshake(&device, offer)?;
+    let prepared = prepared.filter(|_| agreed.over_io_uring);
+    if options.uring == Uring::On && prepared.is_none() {
+        return Err(MountError::NoUring(format!("this kernel does not offer them{}", remedy())));
+    }
+    let queues = prepared.map(|prepared| begin(prepared, &device, &server, options)).transpose()?.flatten();
+    let device_threads = match &queues {
+        Some(queues) => {
+            tracing::info!("the kernel's requests come over io_uring, in {} queues", queues.count());
+            DEVICE_THREADS_BESIDE_URING
+        }
+        None => {
+            tracing::info!("the kernel's requests come over /dev/fuse");
+            options.threads.max(1)
+        }
+    };
+    spawn(device, server, options.request_bytes_max, device_threads, queues, end).map_err(MountError::Device)
+}
+
+/// What to do about a kernel that does not offer io_uring.
+fn remedy() -> String {
+    match std::fs::read_to_string(uring::SWITCH) {
+        Ok(value) if value.trim() == "N" => format!(": write Y to {} as root", uring::SWITCH),
+        Ok(_) => String::new(),
+        Err(_) => ": Linux 6.14 or later does, if it was built for it".to_owned(),
+    }
+}
+
+/// Everything that io_uring needs of the system, if it shall be used.
+fn prepare(device: &Arc<Device>, options: &MountOptions) -> Result<Option<Prepared>, MountError> {
+    let is_switched_on = || std::fs::read_to_string(uring::SWITCH).is_ok_and(|value| value.trim() == "Y");
+    let is_wanted = match options.uring {
+        Uring::Off => false,
+        Uring::On => true,
+        Uring::Auto => is_switched_on(),
+    };
+    if !is_wanted {
+        return Ok(None);
+    }
+    match Prepared::new(device) {
+        Ok(prepared) => Ok(Some(prepared)),
+        Err(error) if options.uring == Uring::On => Err(MountError::NoUring(error.to_string())),
+        Err(error) => {
+            tracing::warn!("no requests over io_uring: {error}");
+            Ok(None)
+        }
+    }
+}
+
+/// Takes places in the kernel's queues; `None` when it refuses them and goes on over the device.
+fn begin(
+    prepared: Prepared,
+    device: &Arc<Device>,
+    server: &Arc<Server>,
+    options: &MountOptions,
+) -> Result<Option<Arc<Queues>>, MountError> {
+    let (device, server) = (Arc::clone(device), Arc::clone(server));
+    let (queues, outcome) = prepared.begin(device, server, options.request_bytes_max, options.threads);
+    match outcome {
+        Ok(()) => Ok(Some(queues)),
+        Err(errno) if options.uring == Uring::On => Err(MountError::NoUring(errno.to_string())),
+        Err(errno) => {
+            tracing::warn!("no requests over io_uring: the kernel refused a queue: {errno}");
+            Ok(None)
+        }
+    }
+}
+
+fn spawn(
+    device: Arc<Device>,
+    server: Arc<Server>,
+    request_bytes_max: u32,
+    device_threads: usize,
+    queues: Option<Arc<Queues>>,
+    end: Arc<End>,
+) -> io::Result<()> {
+    let crew = Arc::new(Crew::new());
+    let mut threads: Vec<Thread> = Vec::new();
+    for number in 0..device_threads {
+        let (device, server, crew) = (Arc::clone(&device), Arc::clone(&server), Arc::clone(&crew));
+        let thread = std::thread::Builder::new().name(format!("fuse-device-{number}"));
+        threads.push(thread.spawn(move || device::serve(&device, &server, &crew, request_bytes_max))?);
+    }
+    drop(device);
+    std::thread::Builder::new().name("fuse-end".to_owned()).spawn(move || {
+        let panicked = || Err(DeviceError::Device(Errno::IO));
+        let mut outcome = Ok(());
+        for thread in threads {
+            outcome = outcome.and(thread.join().unwrap_or_else(|_| panicked()));
+        }
+        let served = queues.map_or(Ok(()), |queues| queues.join());
+        let closed = server.door.finish().map_err(MountError::Unwritten);
+        end.reach(closed.and(outcome.and(served).map_err(MountError::from)));
+    })?;
+    Ok(())
+}

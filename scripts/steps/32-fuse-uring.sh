@@ -1,0 +1,27 @@
+#!/usr/bin/env bash
+# The tests of mounts once more with the kernel's requests over io_uring. The kernel module's switch is set for as long
+# as this runs, and put back to what it was.
+set -euo pipefail
+
+source scripts/lib/sandbox.sh
+sandbox_enter
+
+switch=/sys/module/fuse/parameters/enable_uring
+if [[ ! -e "$switch" ]]; then
+    echo "NOT TESTED: this kernel ($(uname -r)) has no FUSE over io_uring; Linux 6.14 or later has"
+    echo "0 passed, 0 failed"
+    exit 0
+fi
+if [[ ! -w "$switch" ]]; then
+    echo "$switch cannot be written: run the tests as root, with /sys writable" >&2
+    exit 1
+fi
+before="$(cat "$switch")"
+trap 'echo "$before" >"$switch"; sandbox_leave' EXIT
+echo Y >"$switch"
+
+export VAZAO_TEST_URING=on
+status=0
+cargo test --release --locked --package vazao-fuse --test mount --no-fail-fast || status=1
+cargo test --release --locked --package vazao-app --test mount --no-fail-fast || status=1
+exit "$status"
