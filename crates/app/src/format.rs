@@ -118,6 +118,11 @@ pub(crate) fn minute(time: Timestamp) -> String {
     format!("{year:04}-{month:02}-{day:02} {:02}:{:02}", second / 3600, second / 60 % 60)
 }
 
+/// `1 block`, `2 blocks`.
+pub(crate) fn count(number: u64, one: &str, more: &str) -> String {
+    format!("{number} {}", if number == 1 { one } else { more })
+}
+
 /// A time in UTC with all its digits (RFC 3339).
 pub(crate) fn instant(time: Timestamp) -> String {
     let (year, month, day) = date(time.seconds.div_euclid(86_400));

@@ -89,12 +89,15 @@ fn a_full_target_is_an_error_that_says_so_and_small_files_still_fit() {
     cluster.up(&[]);
     let file = noise_file(&cluster.local("file"), 1_000_000);
     let said = cluster.fails(&["cp", &file, "vz:/file"]);
-    assert!(said.contains("no space left") && said.contains("vazao df"), "{said}");
+    assert!(said.contains("no space left") && said.contains("add a target"), "{said}");
     assert_eq!(cluster.ok(&["ls", "-a", "vz:/"]), "");
     let small = noise_file(&cluster.local("small"), 1000);
     cluster.ok(&["cp", &small, "vz:/small"]);
     let status = cluster.ok(&["status"]);
-    assert!(status.contains("is full"), "{status}");
+    assert!(
+        status.contains("is full: reads go on, new data is refused (") && status.contains("add data"),
+        "{status}"
+    );
 }
 
 /// The largest file below a directory.
@@ -128,6 +131,40 @@ fn a_damaged_block_on_disk_is_an_error_that_names_file_and_block() {
     let said = cluster.fails(&["cp", "vz:/file", cluster.local("back").to_str().expect("UTF-8")]);
     assert!(said.contains("vz:/file") && said.contains("block") && said.contains("checksum"), "{said}");
     assert!(!cluster.local("back").exists());
+    wait_until("the damage is in the status", || cluster.ok(&["status"]).contains("1 damaged block "));
+    let status: serde_json::Value = serde_json::from_str(&cluster.ok(&["status", "--json"])).expect("JSON");
+    assert_eq!(status["targets"][0]["corrupt_blocks"], 1, "{status}");
     chunk.write_all_at(&byte, 300_000).expect("written");
     assert!(cluster.run(&["cat", "vz:/file"]).stdout == fs::read(file).expect("readable"));
+}
+
+#[test]
+fn status_names_a_hung_data_server_within_seconds_although_it_still_counts_as_up() {
+    let cluster = Cluster::start(2);
+    let pid = cluster.pid("data2");
+    signal(pid, Signal::STOP);
+    let (output, seconds) = seconds(|| cluster.run(&["status", "--check", "--json"]));
+    signal(pid, Signal::CONT);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(seconds < 10.0, "{seconds}");
+    let status: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let trouble = status["troubles"][0].to_string();
+    assert!(trouble.contains("node data2") && trouble.contains("has not answered for 2.0 s"), "{status}");
+    assert_eq!(status["troubles"].as_array().map(Vec::len), Some(1), "{status}");
+    let whole = cluster.ok(&["status", "--check"]);
+    assert!(whole.contains("no trouble"), "{whole}");
+}
+
+#[test]
+fn status_names_a_hung_metadata_service_within_seconds() {
+    let cluster = Cluster::start(1);
+    let pid = cluster.pid("meta1");
+    signal(pid, Signal::STOP);
+    let (output, seconds) = seconds(|| cluster.run(&["status", "--json"]));
+    signal(pid, Signal::CONT);
+    assert!(seconds < 10.0, "{seconds}");
+    let status: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert!(status["troubles"][0]["what"].to_string().contains("metadata service"), "{status}");
+    let said = failed(output, 1);
+    assert!(said.contains("metadata service (127.0.0.1:") && said.contains("has not answered"), "{said}");
 }

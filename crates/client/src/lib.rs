@@ -13,6 +13,7 @@ pub mod error;
 mod file;
 mod namespace;
 mod options;
+mod probe;
 mod registry;
 mod resolve;
 mod retry;
@@ -27,6 +28,7 @@ pub use config::Config;
 pub use error::{Error, Result};
 pub use file::{File, Seek};
 pub use options::Options;
+pub use probe::Probe;
 pub use statistics::{ServerStatistics, Statistics};
 
 use crate::core::Core;

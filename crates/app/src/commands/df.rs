@@ -11,7 +11,7 @@ use serde_json::json;
 /// Arguments of `vazao df`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  vazao df -h\n  vazao df --json\n\nUSED is what is not available: files of the volume, other files on the same disks, and the space kept in reserve."
+    after_help = "Examples:\n  vazao df -h\n  vazao df --json\n\nUSED is what is in use on the file systems of the targets, by the volume or by other files there; what the\nservers keep in reserve is neither used nor available. USE% is USED of USED and AVAILABLE, as with df(1).\n`vazao status` shows each target, and what to do when one is full."
 )]
 pub(crate) struct Arguments {
     #[command(flatten)]
@@ -27,7 +27,7 @@ pub(crate) fn run(context: &Context, arguments: Arguments) -> Outcome {
     let space = client.space()?;
     client.close()?;
     let mut output = Output::new(arguments.results.json);
-    let used = space.capacity_bytes.saturating_sub(space.available_bytes);
+    let used = space.used_bytes;
     if output.json {
         output.value(&json!({
             "volume": "vz:",
@@ -40,7 +40,7 @@ pub(crate) fn run(context: &Context, arguments: Arguments) -> Outcome {
     }
     let size =
         |bytes: u64| if arguments.human { format::human(bytes) } else { bytes.div_ceil(1024).to_string() };
-    let share = (used as f64 / space.capacity_bytes.max(1) as f64 * 100.0).ceil();
+    let share = (used as f64 / (used + space.available_bytes).max(1) as f64 * 100.0).ceil();
     let unit = if arguments.human { "SIZE" } else { "1K-BLOCKS" };
     let head = [
         ("VOLUME", Lean::Left),

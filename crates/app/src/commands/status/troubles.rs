@@ -1,0 +1,224 @@
+//! What is not as it should be, and what to do about it.
+
+use super::State;
+use crate::format;
+use serde::Serialize;
+use vazao_model::{AreaInfo, ClusterMap, Code, Node, NodeState, Target, TargetState};
+
+/// From this share of a target's space gone on, somebody should know.
+const NEARLY_FULL_SHARE: f64 = 0.95;
+
+/// Something that is not as it should be.
+#[derive(Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct Trouble {
+    pub(super) thing: String,
+    pub(super) what: String,
+    pub(super) remedy: String,
+}
+
+/// All troubles. `start` is how a node of this cluster is started.
+pub(super) fn troubles(state: &State, start: &str) -> Vec<Trouble> {
+    let map = &*state.map;
+    let mut troubles: Vec<Trouble> =
+        map.nodes.iter().filter_map(|node| node_trouble(state, node, start)).collect();
+    troubles.extend(super::areas(map).filter_map(|(node, area)| area_trouble(node, area)));
+    troubles.extend(map.targets.iter().flat_map(|target| target_troubles(map, target)));
+    if map.targets.is_empty() {
+        troubles.push(Trouble {
+            thing: "the volume".to_owned(),
+            what: "has no targets: only small files can be kept".to_owned(),
+            remedy: format!("start a data server: {start}"),
+        });
+    }
+    troubles
+}
+
+/// What the metadata service has heard of a node, together with what it answers to us.
+fn node_trouble(state: &State, node: &Node, start: &str) -> Option<Trouble> {
+    let ago = format::duration(node.silent_ms * 1_000_000);
+    let is_silent = node.state == NodeState::Silent;
+    let (what, remedy) = match (is_silent, state.failure(node.id)) {
+        (false, None) => return None,
+        (true, None) => (
+            format!("has not reported to the metadata service for {ago}, but answers here"),
+            "look at the network between the two, and at its log".to_owned(),
+        ),
+        (true, Some(failure)) if failure.code == Code::Timeout => (
+            format!("has not reported for {ago} and does not answer: it hangs, or its machine is gone"),
+            format!(
+                "see what it waits for (its log, dmesg), end its process if it does not go on, and start it again: {start}"
+            ),
+        ),
+        (true, Some(failure)) => (
+            format!("has not reported for {ago}: {}", failure.detail),
+            format!("start it with {start}; if it runs, look at the network and its log"),
+        ),
+        (false, Some(failure)) if failure.code == Code::Timeout => (
+            format!(
+                "has not answered for {}, though it reported {ago} ago: it hangs, or the network to it does",
+                format::duration(super::PROBE.as_nanos() as u64)
+            ),
+            format!(
+                "see what it waits for (its log, dmesg); end its process if it does not go on, and start it again: {start}"
+            ),
+        ),
+        (false, Some(failure)) => (
+            format!("reported {ago} ago, but: {}", failure.detail),
+            format!(
+                "look at the network between it and this machine; if it has ended, start it with {start}"
+            ),
+        ),
+    };
+    Some(Trouble { thing: format!("node {} ({})", node.name, node.address), what, remedy })
+}
+
+fn area_trouble(node: &Node, area: &AreaInfo) -> Option<Trouble> {
+    (!area.trouble.is_empty()).then(|| Trouble {
+        thing: format!("area {} of {}", area.name, node.name),
+        what: format!("cannot be used: {}", area.trouble),
+        remedy: "mount or make its directory, or take it out with `vazao area remove` on its machine"
+            .to_owned(),
+    })
+}
+
+fn target_troubles(map: &ClusterMap, target: &Target) -> Vec<Trouble> {
+    let node = map.node(target.node).map_or("an unknown node", |node| node.name.as_str());
+    let trouble = |(what, remedy): (String, &str)| Trouble {
+        thing: format!("target {} of {node}", target.id),
+        what,
+        remedy: remedy.to_owned(),
+    };
+    let found = [space_trouble(target), corrupt_blocks(target), missing_objects(target)];
+    found.into_iter().flatten().map(trouble).collect()
+}
+
+fn space_trouble(target: &Target) -> Option<(String, &'static str)> {
+    let room = "remove something, enlarge its file system or add data servers";
+    let left = target.available_bytes as f64;
+    let nearly_full = left <= (1.0 - NEARLY_FULL_SHARE) * target.capacity_bytes as f64;
+    match state(target) {
+        TargetState::Failed => Some((
+            format!("failed: {}", target.trouble),
+            "check the disk (dmesg, smartctl); once it is sound, restart the node, else restore its files from copies",
+        )),
+        TargetState::Full => {
+            Some((format!("is full: reads go on, new data is refused{}", why_full(target)), room))
+        }
+        TargetState::Serving if nearly_full && target.capacity_bytes > 0 => {
+            Some((format!("is nearly full: {} left", format::size(target.available_bytes)), room))
+        }
+        TargetState::Serving => None,
+    }
+}
+
+fn why_full(target: &Target) -> String {
+    match (target.trouble.as_str(), target.reserve_bytes) {
+        ("", 0) => String::new(),
+        ("", reserve) => format!(" (only its reserve of {} is left)", format::size(reserve)),
+        (why, _) => format!(" ({why})"),
+    }
+}
+
+fn corrupt_blocks(target: &Target) -> Option<(String, &'static str)> {
+    (target.corrupt_blocks > 0).then(|| {
+        (
+            format!(
+                "has {} that cannot be read",
+                format::count(target.corrupt_blocks, "damaged block", "damaged blocks")
+            ),
+            "its log names the files' inodes; check the disk (dmesg, smartctl), then restore these files from copies or remove them",
+        )
+    })
+}
+
+fn missing_objects(target: &Target) -> Option<(String, &'static str)> {
+    (target.missing_objects > 0).then(|| {
+        (
+            format!("lacks {} of files", format::count(target.missing_objects, "object", "objects")),
+            "its log names the files' inodes; was its directory replaced or cleaned? Restore these files from copies or remove them",
+        )
+    })
+}
+
+/// A target that reports itself serving and has nothing left refuses new data as much as a full one.
+pub(super) fn state(target: &Target) -> TargetState {
+    let spent = target.available_bytes == 0 && target.capacity_bytes > 0;
+    if target.state == TargetState::Serving && spent { TargetState::Full } else { target.state }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+    use vazao_client::{Error, Probe};
+    use vazao_model::{NodeId, TargetId};
+
+    fn node(id: u32, state: NodeState) -> Node {
+        Node { id: NodeId(id), name: format!("data{id}"), state, ..Node::default() }
+    }
+
+    fn target(id: u32, state: TargetState) -> Target {
+        Target {
+            id: TargetId(id),
+            node: NodeId(1),
+            state,
+            capacity_bytes: 100,
+            available_bytes: 50,
+            trouble: "write error".to_owned(),
+            ..Target::default()
+        }
+    }
+
+    fn found(map: ClusterMap, probes: Vec<Probe>) -> Vec<Trouble> {
+        troubles(&State { map: Arc::new(map), space: Default::default(), probes }, "`start`")
+    }
+
+    #[test]
+    fn each_trouble_names_its_thing_and_a_remedy() {
+        let map = ClusterMap {
+            nodes: vec![node(1, NodeState::Up), node(2, NodeState::Silent)],
+            targets: vec![
+                target(1, TargetState::Serving),
+                target(2, TargetState::Full),
+                target(3, TargetState::Failed),
+                Target { available_bytes: 4, ..target(4, TargetState::Serving) },
+                Target { corrupt_blocks: 1, missing_objects: 2, ..target(5, TargetState::Serving) },
+            ],
+            ..ClusterMap::default()
+        };
+        let gone = Error::new(Code::Unreachable, "cannot connect to h:1: refused");
+        let found = found(map, vec![Probe { node: NodeId(2), answer: Err(gone) }]);
+        let things: Vec<&str> = found.iter().map(|trouble| trouble.thing.as_str()).collect();
+        let targets =
+            ["target t2 of data1", "target t3 of data1", "target t4 of data1", "target t5 of data1"];
+        assert_eq!(things[0], "node data2 ()");
+        assert_eq!(things[1..5], targets);
+        assert!(found[0].remedy.contains("`start`") && found[0].what.contains("refused"), "{found:?}");
+        assert!(found[2].what.contains("write error"), "{found:?}");
+        assert!(
+            found[4].what.contains("1 damaged block ") && found[5].what.contains("2 objects"),
+            "{found:?}"
+        );
+    }
+
+    #[test]
+    fn a_node_that_reports_and_does_not_answer_hangs() {
+        let map = ClusterMap { nodes: vec![node(1, NodeState::Up)], ..ClusterMap::default() };
+        let late = || Error::new(Code::Timeout, "h:1 has not answered within the deadline");
+        let hung = found(map, vec![Probe { node: NodeId(1), answer: Err(late()) }]);
+        assert!(hung[0].what.contains("has not answered for 2.0 s"), "{hung:?}");
+    }
+
+    #[test]
+    fn a_cluster_without_targets_is_in_trouble() {
+        assert_eq!(found(ClusterMap::default(), Vec::new()).len(), 1);
+    }
+
+    #[test]
+    fn a_target_with_only_its_reserve_left_says_so() {
+        let full = Target { available_bytes: 0, reserve_bytes: 1 << 20, ..target(1, TargetState::Serving) };
+        let full = Target { trouble: String::new(), ..full };
+        let (what, _) = space_trouble(&full).expect("trouble");
+        assert!(what.contains("reserve of 1"), "{what}");
+    }
+}

@@ -1,0 +1,137 @@
+//! The state of a cluster as tables, and as JSON.
+
+use super::troubles::{Trouble, state};
+use super::{State, area_json, area_table};
+use crate::failure::Outcome;
+use crate::format::{self, Lean};
+use crate::output::Output;
+use serde_json::json;
+use vazao_model::{Node, NodeState, Role, Target, TargetState};
+
+fn roles(node: &Node) -> String {
+    node.roles.iter().map(|role| Role::name(*role)).collect::<Vec<_>>().join("+")
+}
+
+fn node_state(state: &State, node: &Node) -> &'static str {
+    match (node.state, state.failure(node.id)) {
+        (NodeState::Silent, _) => "silent",
+        (NodeState::Up, Some(_)) => "no answer",
+        (NodeState::Up, None) => "up",
+    }
+}
+
+fn target_state(target: &Target) -> &'static str {
+    match state(target) {
+        TargetState::Serving => "serving",
+        TargetState::Full => "full",
+        TargetState::Failed => "failed",
+    }
+}
+
+fn node_table(state: &State) -> String {
+    let head = [
+        ("NODE", Lean::Left),
+        ("ROLES", Lean::Left),
+        ("ADDRESS", Lean::Left),
+        ("STATE", Lean::Left),
+        ("REPORTED", Lean::Right),
+        ("ANSWERS IN", Lean::Right),
+    ];
+    let row = |node: &Node| {
+        let ago = format!("{} ago", format::duration(node.silent_ms * 1_000_000));
+        let answers = state.answered_ns(node.id).map_or_else(|| "-".to_owned(), format::duration);
+        let (name, address) = (node.name.clone(), node.address.clone());
+        vec![name, roles(node), address, node_state(state, node).to_owned(), ago, answers]
+    };
+    format::table(&head, &state.map.nodes.iter().map(row).collect::<Vec<_>>())
+}
+
+fn target_table(state: &State) -> String {
+    let head = [
+        ("TARGET", Lean::Left),
+        ("NODE", Lean::Left),
+        ("STATE", Lean::Left),
+        ("SIZE", Lean::Right),
+        ("USED", Lean::Right),
+        ("AVAILABLE", Lean::Right),
+        ("DAMAGE", Lean::Right),
+    ];
+    let row = |target: &Target| {
+        let node = state.map.node(target.node);
+        let node = node.map_or_else(|| target.node.to_string(), |node| node.name.clone());
+        let sizes = [target.capacity_bytes, target.used_bytes, target.available_bytes].map(format::human);
+        let damage = target.corrupt_blocks + target.missing_objects;
+        let damage = if damage == 0 { "none".to_owned() } else { damage.to_string() };
+        let state = target_state(target).to_owned();
+        [vec![target.id.to_string(), node, state], sizes.to_vec(), vec![damage]].concat()
+    };
+    format::table(&head, &state.map.targets.iter().map(row).collect::<Vec<_>>())
+}
+
+/// Prints it for people.
+pub(super) fn show(output: &mut Output, state: &State, troubles: &[Trouble]) -> Outcome {
+    let map = &*state.map;
+    output.line(&format!("cluster {:016x}, membership {}\n", map.cluster_id, map.epoch))?;
+    output.text(&node_table(state))?;
+    output.text(&format!("\n{}", target_table(state)))?;
+    let areas = area_table(map);
+    if !areas.is_empty() {
+        output.text(&format!("\n{areas}"))?;
+    }
+    let space = &state.space;
+    output.line(&format!(
+        "\nvolume vz: {} files and directories, {} used, {} of {} available",
+        space.inodes,
+        format::size(space.used_bytes),
+        format::size(space.available_bytes),
+        format::size(space.capacity_bytes)
+    ))?;
+    if troubles.is_empty() {
+        return output.line("no trouble");
+    }
+    troubles.iter().try_for_each(|trouble| {
+        output.line(&format!("TROUBLE: {} {}\n  -> {}", trouble.thing, trouble.what, trouble.remedy))
+    })
+}
+
+fn node_json(state: &State, node: &Node) -> serde_json::Value {
+    let roles: Vec<&str> = node.roles.iter().map(|role| role.name()).collect();
+    let areas: Vec<serde_json::Value> = node.areas.iter().map(area_json).collect();
+    json!({
+        "areas": areas, "id": node.id.0, "name": node.name, "roles": roles, "address": node.address,
+        "state": node_state(state, node), "silent_ms": node.silent_ms,
+        "answered_us": state.answered_ns(node.id).map(|ns| ns / 1000),
+        "no_answer": state.failure(node.id).map(ToString::to_string),
+    })
+}
+
+fn target_json(state: &State, target: &Target) -> serde_json::Value {
+    json!({
+        "id": target.id.0, "node": state.map.node(target.node).map(|node| node.name.clone()),
+        "state": target_state(target), "trouble": target.trouble,
+        "capacity_bytes": target.capacity_bytes, "used_bytes": target.used_bytes,
+        "available_bytes": target.available_bytes, "reserve_bytes": target.reserve_bytes,
+        "corrupt_blocks": target.corrupt_blocks, "missing_objects": target.missing_objects,
+    })
+}
+
+/// The same for programs.
+pub(super) fn to_json(state: &State, troubles: &[Trouble]) -> serde_json::Value {
+    let map = &*state.map;
+    let nodes: Vec<serde_json::Value> = map.nodes.iter().map(|node| node_json(state, node)).collect();
+    let targets: Vec<serde_json::Value> =
+        map.targets.iter().map(|target| target_json(state, target)).collect();
+    json!({
+        "cluster_id": format!("{:016x}", map.cluster_id),
+        "epoch": map.epoch.0,
+        "nodes": nodes,
+        "targets": targets,
+        "volume": {
+            "capacity_bytes": state.space.capacity_bytes,
+            "used_bytes": state.space.used_bytes,
+            "available_bytes": state.space.available_bytes,
+            "inodes": state.space.inodes,
+        },
+        "troubles": troubles,
+    })
+}

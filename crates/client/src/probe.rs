@@ -1,0 +1,63 @@
+//! Which nodes answer this client now, whatever the metadata service has heard of them.
+
+use crate::core::Core;
+use crate::{Client, Error};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+use vazao_model::{Code, Node, NodeId};
+use vazao_wire::transport::call;
+use vazao_wire::{op, proto};
+
+/// Nodes asked at the same time: each takes a thread that may wait for its whole deadline.
+const AT_ONCE_MAX: usize = 64;
+
+/// What came of asking one node.
+#[derive(Clone, Debug)]
+pub struct Probe {
+    /// Which node.
+    pub node: NodeId,
+    /// Nanoseconds until it answered, connecting included, or why it did not.
+    pub answer: Result<u64, Error>,
+}
+
+impl Client {
+    /// Asks every node of the map whether it is there; all at once, and none is waited for longer than `within`.
+    pub fn probe(&self, within: Duration) -> Vec<Probe> {
+        let map = self.map();
+        let next = AtomicUsize::new(0);
+        let probes = Mutex::new(Vec::new());
+        let work = || {
+            while let Some(node) = map.nodes.get(next.fetch_add(1, Ordering::Relaxed)) {
+                let probe = self.core.probe(node, within);
+                crate::core::locked(&probes).push(probe);
+            }
+        };
+        std::thread::scope(|scope| {
+            for _ in 1..map.nodes.len().min(AT_ONCE_MAX) {
+                scope.spawn(work);
+            }
+            work();
+        });
+        let mut probes = probes.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+        probes.sort_by_key(|probe| probe.node);
+        probes
+    }
+}
+
+impl Core {
+    fn probe(&self, node: &Node, within: Duration) -> Probe {
+        let started_ns = self.clock.now_ns();
+        let deadline_ns = started_ns + u64::try_from(within.as_nanos()).unwrap_or(u64::MAX / 2);
+        let asked =
+            call::<op::Ping>(&*self.transport, &node.address, &proto::PingRequest::default(), deadline_ns);
+        let elapsed_ns = self.clock.now_ns().saturating_sub(started_ns);
+        let answer = match asked {
+            Ok(_) => Ok(elapsed_ns),
+            // A node without a role that knows this question has answered as well.
+            Err(fault) if fault.code == Code::Unsupported => Ok(elapsed_ns),
+            Err(fault) => Err(fault.into()),
+        };
+        Probe { node: node.id, answer }
+    }
+}
