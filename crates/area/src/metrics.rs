@@ -1,7 +1,7 @@
 //! What the service counts.
 
 use std::collections::BTreeMap;
-use vazao_meter::{Accounts, Counter, Exposition, Histogram};
+use vazao_meter::{Accounts, Cause, Counter, Exposition, Histogram};
 use vazao_wire::Method;
 
 #[derive(Default)]
@@ -78,6 +78,11 @@ impl Metrics {
         count("vazao_area_deferred_total", "Requests that had to wait for a disk.", &self.deferred);
         count("vazao_area_reopened_total", "Files opened again for a channel.", &self.reopened);
         count("vazao_area_expired_total", "Channels closed because their client was gone.", &self.expired);
-        out.accounts("vazao_area_time_seconds_total", "Where the service's time went.", accounts);
+        out.accounts(
+            "vazao_area_time_seconds_total",
+            "Where the service's time went.",
+            accounts,
+            &[Cause::Disk],
+        );
     }
 }

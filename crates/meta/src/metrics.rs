@@ -1,7 +1,7 @@
 //! What the service measures of itself.
 
 use std::sync::Arc;
-use vazao_meter::{Accounts, Counter, Exposition, Histogram};
+use vazao_meter::{Accounts, Cause, Counter, Exposition, Histogram};
 use vazao_wire::Method;
 
 #[derive(Debug, Default)]
@@ -79,6 +79,7 @@ impl Metrics {
         for (name, help, counter) in strays {
             exposition.counter(name, help, &[], counter.get() as f64);
         }
-        exposition.accounts("vazao_meta_time_seconds_total", "Where time went.", &self.accounts);
+        let causes = [Cause::Disk, Cause::Lock, Cause::Compute, Cause::Commit];
+        exposition.accounts("vazao_meta_time_seconds_total", "Where time went.", &self.accounts, &causes);
     }
 }

@@ -65,9 +65,10 @@ impl Exposition {
         let _ = writeln!(self.text, "{name}_count{} {all}", Self::labels(labels));
     }
 
-    /// The accounts of waiting time.
-    pub fn accounts(&mut self, name: &str, help: &str, accounts: &Accounts) {
-        for cause in Cause::ALL {
+    /// The accounts of waiting time: those of `causes`, the ones that are measured. A cause that nobody charges would
+    /// read as one that costs nothing.
+    pub fn accounts(&mut self, name: &str, help: &str, accounts: &Accounts, causes: &[Cause]) {
+        for &cause in causes {
             let seconds = accounts.nanoseconds(cause) as f64 / 1e9;
             self.counter(name, help, &[("cause", cause.name())], seconds);
         }

@@ -1,6 +1,6 @@
 //! What a data server counts.
 
-use vazao_meter::{Accounts, Counter, Exposition, Gauge, Histogram};
+use vazao_meter::{Accounts, Cause, Counter, Exposition, Gauge, Histogram};
 use vazao_wire::Method;
 
 /// The methods that a data server serves.
@@ -74,6 +74,7 @@ impl Metrics {
         out.counter("vazao_data_deferred_total", "Requests that had to wait for a disk.", &[], deferred);
         let now = self.deferred_now.get() as f64;
         out.gauge("vazao_data_deferred", "Requests waiting for a disk now.", &[], now);
-        out.accounts("vazao_data_time_seconds_total", "Where the server's time went.", accounts);
+        let causes = [Cause::Disk, Cause::Lock, Cause::Compute];
+        out.accounts("vazao_data_time_seconds_total", "Where the server's time went.", accounts, &causes);
     }
 }

@@ -9,7 +9,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
-use vazao_meter::{Accounts, Clock, Counter, Exposition, Gauge};
+use vazao_meter::{Accounts, Cause, Clock, Counter, Exposition, Gauge};
 
 /// How a server runs.
 #[derive(Clone, Debug)]
@@ -118,7 +118,12 @@ impl Server {
         count("vazao_received_bytes_total", "Bytes received.", &metrics.received_bytes);
         count("vazao_sent_bytes_total", "Bytes sent.", &metrics.sent_bytes);
         let help = "Time of the event-loop threads by cause; compute includes handling requests.";
-        exposition.accounts("vazao_loop_seconds_total", help, &metrics.accounts);
+        exposition.accounts(
+            "vazao_loop_seconds_total",
+            help,
+            &metrics.accounts,
+            &[Cause::Compute, Cause::Idle],
+        );
     }
 }
 

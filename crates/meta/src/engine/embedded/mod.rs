@@ -32,7 +32,7 @@ use overlay::{Layer, Overlay};
 use space::Watch;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, RwLock, RwLockReadGuard};
+use std::sync::{Arc, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use vazao_disk::{Disk, DiskFile, Open};
 use vazao_meter::{Accounts, Cause, Clock};
 
@@ -198,11 +198,32 @@ impl Core {
     }
 
     fn state(&self) -> RwLockReadGuard<'_, State> {
-        self.state.read().expect(NO_PANIC)
+        match self.state.try_read() {
+            Ok(state) => state,
+            Err(_) => self.held_up(|| self.state.read().expect(NO_PANIC)),
+        }
+    }
+
+    fn state_to_change(&self) -> RwLockWriteGuard<'_, State> {
+        match self.state.try_write() {
+            Ok(state) => state,
+            Err(_) => self.held_up(|| self.state.write().expect(NO_PANIC)),
+        }
     }
 
     fn log(&self) -> MutexGuard<'_, Log> {
-        self.log.lock().expect(NO_PANIC)
+        match self.log.try_lock() {
+            Ok(log) => log,
+            Err(_) => self.held_up(|| self.log.lock().expect(NO_PANIC)),
+        }
+    }
+
+    /// Waits for a lock that another thread holds.
+    fn held_up<T>(&self, wait: impl FnOnce() -> T) -> T {
+        let started_ns = self.clock.now_ns();
+        let guard = wait();
+        self.accounts.charge(Cause::Lock, self.clock.now_ns().saturating_sub(started_ns));
+        guard
     }
 
     // ---- failures ----
@@ -252,7 +273,7 @@ impl Core {
 
     fn write_batch(&self, log: &mut Log) -> EngineResult<()> {
         {
-            let mut state = self.state.write().expect(NO_PANIC);
+            let mut state = self.state_to_change();
             log.last = state.position;
             if log.pending.is_empty() {
                 std::mem::swap(&mut log.pending, &mut state.batch);
@@ -280,7 +301,7 @@ impl Core {
         log.prepare(self.identity)?;
         loop {
             self.write_batch(log)?;
-            let mut state = self.state.write().expect(NO_PANIC);
+            let mut state = self.state_to_change();
             // The border between the files has to be that between the overlays.
             if state.batch.is_empty() {
                 log.rotate()?;
@@ -357,7 +378,7 @@ impl Core {
         let applied = self.base.apply(&frozen).inspect_err(|error| self.fail(error))?;
         let last = frozen.last();
         let old = {
-            let mut state = self.state.write().expect(NO_PANIC);
+            let mut state = self.state_to_change();
             state.base = Arc::new(applied);
             state.frozen.take()
         };
@@ -451,7 +472,7 @@ impl Store for Core {
         self.writable()?;
         self.wait_for_checkpoint()?;
         let durable = self.durable.load(Ordering::Acquire);
-        let mut state = self.state.write().expect(NO_PANIC);
+        let mut state = self.state_to_change();
         if self.is_stale(&state, reads) {
             return Ok(Commit::Conflict);
         }
@@ -494,6 +515,12 @@ impl Engine for EmbeddedEngine {
             return notice(Err(error));
         }
         let number = self.core.notices.fetch_add(1, Ordering::Relaxed);
+        let (clock, accounts) = (Arc::clone(&self.core.clock), Arc::clone(&self.core.accounts));
+        let started_ns = clock.now_ns();
+        let notice: Notice = Box::new(move |outcome| {
+            accounts.charge(Cause::Commit, clock.now_ns().saturating_sub(started_ns));
+            notice(outcome);
+        });
         self.core.waiting.lock().expect(NO_PANIC).insert((position, number), notice);
         // It may have become durable just before.
         self.core.notify_durable();
