@@ -3,6 +3,7 @@
 use crate::core::locked;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
+use vazao_wire::transport::{self, Buffer};
 
 /// Staging buffers that were used before: fresh ones would cost a page fault for every 4 KiB written.
 #[derive(Debug)]
@@ -33,7 +34,7 @@ impl Pool {
         PooledBuffer { bytes: bytes.unwrap_or_else(|| vec![0; length]), pool: Arc::clone(self) }
     }
 
-    fn put_back(&self, bytes: Vec<u8>) {
+    fn keep(&self, bytes: Vec<u8>) {
         let mut kept = locked(&self.kept);
         if kept.bytes + bytes.len() <= self.bytes_max {
             kept.bytes += bytes.len();
@@ -47,6 +48,21 @@ impl Pool {
 pub(crate) struct PooledBuffer {
     bytes: Vec<u8>,
     pool: Arc<Pool>,
+}
+
+impl PooledBuffer {
+    /// The same as answers of servers have it.
+    pub(crate) fn into_buffer(mut self) -> Buffer {
+        let bytes = std::mem::take(&mut self.bytes);
+        let length = bytes.len();
+        Buffer::new(bytes, length, Some(Arc::clone(&self.pool) as Arc<dyn transport::Pool>))
+    }
+}
+
+impl transport::Pool for Pool {
+    fn put_back(&self, bytes: Vec<u8>) {
+        self.keep(bytes);
+    }
 }
 
 impl std::ops::Deref for PooledBuffer {
@@ -64,7 +80,10 @@ impl std::ops::DerefMut for PooledBuffer {
 
 impl Drop for PooledBuffer {
     fn drop(&mut self) {
-        self.pool.put_back(std::mem::take(&mut self.bytes));
+        let bytes = std::mem::take(&mut self.bytes);
+        if !bytes.is_empty() {
+            self.pool.keep(bytes);
+        }
     }
 }
 

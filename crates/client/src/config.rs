@@ -29,6 +29,8 @@ pub struct Config {
     pub read_ahead_bytes_max: Option<usize>,
     /// Bytes written but not yet acknowledged, over all files; `None` for the default.
     pub dirty_bytes_max: Option<usize>,
+    /// Whether objects on data servers of this machine are read without the server; `None` for the default.
+    pub short_circuit: Option<bool>,
 }
 
 #[derive(Deserialize)]
@@ -44,6 +46,7 @@ struct Text {
     connections_max: Option<usize>,
     read_ahead_bytes_max: Option<usize>,
     dirty_bytes_max: Option<usize>,
+    short_circuit: Option<bool>,
 }
 
 fn refused(path: &Path, what: impl std::fmt::Display) -> Error {
@@ -104,6 +107,7 @@ impl Config {
             connections_max: text.connections_max,
             read_ahead_bytes_max: text.read_ahead_bytes_max,
             dirty_bytes_max: text.dirty_bytes_max,
+            short_circuit: text.short_circuit,
         })
     }
 
@@ -115,6 +119,7 @@ impl Config {
             connections_max: self.connections_max.unwrap_or(defaults.connections_max).max(1),
             read_ahead_bytes_max: self.read_ahead_bytes_max.unwrap_or(defaults.read_ahead_bytes_max),
             dirty_bytes_max: self.dirty_bytes_max.unwrap_or(defaults.dirty_bytes_max),
+            short_circuit: self.short_circuit.unwrap_or(defaults.short_circuit),
             ..defaults
         }
     }

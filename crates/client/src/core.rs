@@ -1,6 +1,7 @@
 //! What all handles of one client share: the transport, the session, the cluster map, open inodes, buffers, counters.
 
 use crate::budget::{Pool, ReadAheadBudget};
+use crate::local::LocalFiles;
 use crate::registry::Registry;
 use crate::routes::{Routes, Server};
 use crate::session::Session;
@@ -30,6 +31,7 @@ pub(crate) struct Core {
     pub(crate) pool: Arc<Pool>,
     pub(crate) read_ahead: Arc<ReadAheadBudget>,
     pub(crate) counters: Counters,
+    pub(crate) local: LocalFiles,
     pub(crate) closed: AtomicBool,
     /// Answers about inodes taken over so far.
     answers: AtomicU64,
@@ -75,6 +77,7 @@ impl Core {
             pool: Arc::new(Pool::new(options.dirty_bytes_max)),
             read_ahead: Arc::default(),
             counters: Counters::default(),
+            local: LocalFiles::default(),
             closed: AtomicBool::new(false),
             answers: AtomicU64::new(0),
             jitter: AtomicU64::new(seed | 1),

@@ -11,6 +11,7 @@ mod core;
 mod data;
 pub mod error;
 mod file;
+mod local;
 mod namespace;
 mod options;
 mod probe;

@@ -18,6 +18,8 @@ pub struct Options {
     pub read_ahead_total_bytes_max: usize,
     /// Connections to each server: as many threads use it at once without sharing one.
     pub connections_max: usize,
+    /// Read objects on data servers of this machine from their files, without the server.
+    pub short_circuit: bool,
     /// Renew the session from a thread of the client's own. Without it somebody has to call
     /// [`crate::Client::tick`] every [`vazao_model::limits::HEARTBEAT_MS`].
     pub background: bool,
@@ -36,6 +38,7 @@ impl Default for Options {
             read_ahead_bytes_max: 8 << 20,
             read_ahead_total_bytes_max: 64 << 20,
             connections_max: 8,
+            short_circuit: true,
             background: true,
             seed: 0,
             name: String::new(),

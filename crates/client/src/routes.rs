@@ -1,5 +1,6 @@
 //! Which server holds which target, as the cluster map last said.
 
+use crate::local::LocalDoor;
 use crate::statistics::ServerCounters;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -12,6 +13,8 @@ pub(crate) struct Server {
     pub(crate) address: String,
     name: String,
     pub(crate) counters: Arc<ServerCounters>,
+    /// How its objects are read without it, where that is possible.
+    pub(crate) door: Arc<LocalDoor>,
 }
 
 impl std::fmt::Display for Server {
@@ -35,7 +38,9 @@ impl Routes {
         for node in &map.nodes {
             let counters = before.servers.get(&node.id).map(|s| Arc::clone(&s.counters)).unwrap_or_default();
             let (address, name) = (node.address.clone(), node.name.clone());
-            servers.insert(node.id, Arc::new(Server { node: node.id, address, name, counters }));
+            let known = before.servers.get(&node.id).filter(|s| s.address == address);
+            let door = known.map(|s| Arc::clone(&s.door)).unwrap_or_default();
+            servers.insert(node.id, Arc::new(Server { node: node.id, address, name, counters, door }));
         }
         let targets = map
             .targets

@@ -8,6 +8,7 @@ pub(crate) struct ServerCounters {
     pub(crate) requests: Counter,
     pub(crate) retries: Counter,
     pub(crate) bytes_read: Counter,
+    pub(crate) bytes_local: Counter,
     pub(crate) bytes_written: Counter,
     pub(crate) waited_ns: Counter,
     pub(crate) credit_ns: Counter,
@@ -25,6 +26,8 @@ pub struct ServerStatistics {
     pub retries: u64,
     /// Bytes of file data received.
     pub bytes_read: u64,
+    /// Bytes of file data read from the files of its objects, past the server.
+    pub bytes_local: u64,
     /// Bytes of file data acknowledged.
     pub bytes_written: u64,
     /// Nanoseconds that callers stood still until an answer was there.
@@ -66,6 +69,7 @@ impl ServerCounters {
             requests: self.requests.get(),
             retries: self.retries.get(),
             bytes_read: self.bytes_read.get(),
+            bytes_local: self.bytes_local.get(),
             bytes_written: self.bytes_written.get(),
             waited_ns: self.waited_ns.get(),
             credit_ns: self.credit_ns.get(),

@@ -14,6 +14,7 @@ pub use real::RealDisk;
 
 use std::io;
 use std::ops::Range;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 /// How [`Disk::open`] treats presence and absence.
@@ -125,6 +126,11 @@ pub trait DiskFile: Send + Sync + 'static {
     fn next_data(&self, offset: u64) -> io::Result<Option<Range<u64>>>;
     /// Makes contents and length durable (`fdatasync(2)`).
     fn sync(&self) -> io::Result<()>;
+    /// A descriptor of it for another process; `None` when it is no file of the kernel's.
+    fn descriptor(&self) -> Option<OwnedFd> {
+        None
+    }
+
     /// Takes an exclusive advisory lock for as long as the file is open; false when another process has it.
     fn try_lock(&self) -> io::Result<bool>;
 }

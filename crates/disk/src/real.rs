@@ -253,6 +253,10 @@ impl DiskFile for RealFile {
         self.file.sync_data()
     }
 
+    fn descriptor(&self) -> Option<OwnedFd> {
+        self.file.try_clone().ok().map(OwnedFd::from)
+    }
+
     fn try_lock(&self) -> io::Result<bool> {
         match sys::flock(&self.file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => Ok(true),

@@ -12,6 +12,7 @@ pub mod ids;
 pub mod layout;
 pub mod limits;
 pub mod name;
+pub mod sidecar;
 
 pub use attributes::{Attributes, FileKind, Timestamp};
 pub use cluster::{AreaInfo, ClusterMap, Node, NodeState, Role, Target, TargetState};

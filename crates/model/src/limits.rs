@@ -94,3 +94,7 @@ pub const CHANNEL_LEASE_MS: u32 = 60_000;
 
 /// Ranges of one list read; as many as the lengths and checksums of single bytes find place for in a small message.
 pub const READ_LIST_RANGES_MAX: usize = 1024;
+
+/// Processes of its own machine that one data server hands descriptors to at once; the others read over TCP. Each costs
+/// a thread that sleeps.
+pub const LOCAL_VISITORS_MAX: usize = 128;

@@ -30,6 +30,8 @@ pub struct DataService {
     pub(crate) targets: Vec<Arc<Target>>,
     pub(crate) options: Options,
     pub(crate) address: RwLock<String>,
+    /// What clients of this machine are told; empty without a door.
+    door: RwLock<proto::LocalDoorResponse>,
     shared: Arc<Shared>,
     is_stopped: AtomicBool,
 }
@@ -66,7 +68,7 @@ impl Shared {
 }
 
 /// The fault of an operation that was allowed to wait.
-fn fault(stop: Stop) -> Fault {
+pub(crate) fn fault(stop: Stop) -> Fault {
     match stop {
         Stop::Fault(fault) => fault,
         Stop::Wait => internal("an operation that may wait asked to be allowed to"),
@@ -110,7 +112,18 @@ impl DataService {
         crate::registration::check_identities(&targets, options.cluster_id)?;
         let address = RwLock::new(options.address.clone());
         let shared = Arc::new(Shared { metrics: Metrics::default(), accounts, clock });
-        Ok(Arc::new(DataService { targets, options, address, shared, is_stopped: AtomicBool::new(false) }))
+        let (door, is_stopped) = (RwLock::default(), AtomicBool::new(false));
+        Ok(Arc::new(DataService { targets, options, address, door, shared, is_stopped }))
+    }
+
+    /// Announces the door through which it hands out descriptors.
+    pub fn announce_door(&self, door: proto::LocalDoorResponse) {
+        *self.door.write().unwrap_or_else(PoisonError::into_inner) = door;
+    }
+
+    /// How many of its targets have failed: when one more has, nobody may go on reading it past the server.
+    pub fn failed_targets(&self) -> usize {
+        self.targets.iter().filter(|target| target.check().is_err()).count()
     }
 
     /// Background work; to be called about once a second. Ends epochs, goes on with the sweep after an unclean stop,
@@ -182,6 +195,17 @@ impl DataService {
         let target = target.ok_or_else(|| Fault::new(Code::WrongTarget, format!("target t{id}")))?;
         target.check()?;
         Ok(target)
+    }
+
+    /// The object and its target, while the server serves.
+    pub(crate) fn serving_target_of(
+        &self,
+        address: Option<&proto::ObjectAddress>,
+    ) -> Result<(&Arc<Target>, ObjectId), Fault> {
+        if self.is_stopped() {
+            return Err(Fault::new(Code::Unavailable, "the data server is stopping"));
+        }
+        self.target_of(address)
     }
 
     fn target_of(&self, address: Option<&proto::ObjectAddress>) -> Result<(&Arc<Target>, ObjectId), Fault> {
@@ -431,6 +455,12 @@ impl DataService {
             Method::ObjectRanges => self.ranges(call, request, responder),
             Method::ListObjects => self.list(call, request, responder),
             Method::ReportDamage => self.report_damage(call, request, responder),
+            Method::LocalDoor => {
+                let door = self.door.read().unwrap_or_else(PoisonError::into_inner);
+                responder.reply(&door.encode_to_vec());
+                self.shared.record(call, None);
+                Ok(())
+            }
             other => Err(Fault::new(Code::Unsupported, format!("{} on a data server", other.name()))),
         }
     }

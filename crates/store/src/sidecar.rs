@@ -5,14 +5,11 @@ use vazao_disk::DiskFile;
 use vazao_model::checksum::crc32c;
 use vazao_model::{InodeId, ObjectId};
 
-/// Where the entries start.
-pub(crate) const HEADER_BYTES: usize = 128;
+use vazao_model::sidecar::HEADER_BYTES;
+pub(crate) use vazao_model::sidecar::{ENTRY_BYTES, entry_at};
 
 /// Regions of a chunk, each with its own mark.
 pub(crate) const REGIONS: usize = 16;
-
-/// Bytes of an entry.
-pub(crate) const ENTRY_BYTES: u64 = 4;
 
 const MAGIC: [u8; 8] = *b"VZSUMS\0\x01";
 const IDENTITY_BYTES: usize = 40;
@@ -103,11 +100,6 @@ impl Header {
         let length = file.read_at(&mut bytes, 0)?;
         Ok(if length < HEADER_BYTES { Found::Absent } else { Header::decode(&bytes) })
     }
-}
-
-/// Where the entry of block number `block` of a chunk is.
-pub(crate) fn entry_at(block: u64) -> u64 {
-    HEADER_BYTES as u64 + block * ENTRY_BYTES
 }
 
 #[cfg(test)]

@@ -5,8 +5,9 @@
 //! some bytes of a block therefore changes its entry by a term that depends on the old and the new bytes of that range
 //! alone. The rest of the block is not read, and if it has rotted, the entry goes on saying so.
 
-use vazao_model::checksum::{ZERO_BLOCK, crc32c};
+use vazao_model::checksum::crc32c;
 use vazao_model::limits::BLOCK_BYTES;
+pub(crate) use vazao_model::sidecar::stored;
 
 /// The polynomial of CRC-32C, reflected (RFC 3720).
 const POLYNOMIAL: u32 = 0x82F6_3B78;
@@ -48,11 +49,6 @@ fn shift(mut term: u32, zeros: usize) -> u32 {
         }
     }
     term
-}
-
-/// The stored form of a whole block's checksum, and the checksum of a stored form.
-pub(crate) fn stored(checksum: u32) -> u32 {
-    checksum ^ ZERO_BLOCK
 }
 
 /// Stored form of a block that is zero but for the `length` bytes at `start`, whose checksum is `checksum`.

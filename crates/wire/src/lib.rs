@@ -8,6 +8,7 @@ pub mod frame;
 pub mod hello;
 pub mod inline;
 pub mod key;
+pub mod local;
 pub mod operation;
 pub mod pool;
 pub mod service;

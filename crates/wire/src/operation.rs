@@ -144,6 +144,10 @@ operations! {
     ListObjects = 0x0207, ListObjectsRequest, ListObjectsResponse, Safe;
     /// A reader found damage.
     ReportDamage = 0x0208, ReportDamageRequest, ReportDamageResponse, Safe;
+    /// Where a data server hands out descriptors to clients on its machine.
+    LocalDoor = 0x0220, LocalDoorRequest, LocalDoorResponse, Safe;
+    /// The files of a chunk; through that door only.
+    OpenLocal = 0x0221, OpenLocalRequest, OpenLocalResponse, Safe;
 
     /// A range of an object becomes a hole.
     PunchObject = 0x0210, PunchObjectRequest, PunchObjectResponse, Safe;

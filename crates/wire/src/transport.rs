@@ -1,5 +1,6 @@
 //! What a requester uses: calls to addresses, many in flight. The real one is TCP; the simulation has its own.
 
+use crate::local::Visit;
 use crate::operation::{Method, Operation};
 use crate::service::{Fault, RequestId};
 use prost::Message;
@@ -92,6 +93,16 @@ pub trait Transport: Send + Sync + 'static {
 
     /// The clock that deadlines are on.
     fn clock(&self) -> Arc<dyn Clock>;
+
+    /// Whether it can go through the doors of data servers on this machine.
+    fn can_visit(&self) -> bool {
+        false
+    }
+
+    /// Goes through the door that a data server of this machine announced.
+    fn visit(&self, _door: &[u8], _deadline_ns: u64) -> Result<Visit, Fault> {
+        Err(Fault::new(Code::Unsupported, "this transport knows no local doors"))
+    }
 }
 
 /// A typed request in flight.

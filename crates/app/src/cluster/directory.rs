@@ -138,7 +138,8 @@ impl ClusterDirectory {
     /// Makes data server number `number`.
     pub(crate) fn add_data(&self, number: usize) -> Outcome {
         let node = self.node(&format!("data{number}"));
-        let data = Some(DataSection { targets: vec![PathBuf::from("target1")], reserve: None });
+        let data =
+            Some(DataSection { targets: vec![PathBuf::from("target1")], reserve: None, short_circuit: true });
         self.add(&node, NodeConfig { data, ..self.config(&node.name, RoleName::Data) })
     }
 

@@ -95,6 +95,17 @@ pub(crate) struct DataSection {
     /// Space of each target's file system that is left alone, as a size: "1GiB".
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) reserve: Option<String>,
+    /// Clients on this machine are handed descriptors and read without the server.
+    #[serde(default = "yes", skip_serializing_if = "is_yes")]
+    pub(crate) short_circuit: bool,
+}
+
+fn yes() -> bool {
+    true
+}
+
+fn is_yes(value: &bool) -> bool {
+    *value
 }
 
 /// `[log]`.

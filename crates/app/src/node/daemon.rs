@@ -11,7 +11,7 @@ use crate::format::parse_size;
 use crate::signals::{self, Stop};
 use std::io::Read;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -24,6 +24,7 @@ use vazao_model::Role;
 use vazao_model::limits::HEARTBEAT_MS;
 use vazao_store::DataService;
 use vazao_wire::key::ClusterKey;
+use vazao_wire::local::{Door, Doorkeeper};
 use vazao_wire::service::Service;
 use vazao_wire::tcp::{Server, ServerOptions, TcpTransport, TransportOptions};
 
@@ -56,6 +57,10 @@ struct Node {
     area: Arc<AreaService>,
     areas: Areas,
     server: Mutex<Server>,
+    /// Where clients of this machine are handed descriptors.
+    door: Option<Mutex<Door>>,
+    /// Targets that had failed when visitors were last looked at.
+    failed_targets: AtomicUsize,
     /// Why the last registration failed; `None` once one succeeded.
     unregistered: Mutex<Option<String>>,
     /// Where that is told to whoever starts the node.
@@ -82,11 +87,14 @@ pub(crate) fn run(config: &NodeConfig, settings: &Settings) -> Outcome {
     let address = server.address();
     let advertised = config.advertise.clone().unwrap_or_else(|| address.to_string());
     let areas = Areas::new(config.area.clone(), &settings.directory);
-    let transport = TcpTransport::new(key, TransportOptions::default(), Arc::clone(&clock));
+    let transport = TcpTransport::new(key.clone(), TransportOptions::default(), Arc::clone(&clock));
+    let data = open_data(config, &advertised, &clock)?;
     let node = Arc::new(Node {
         name: config.name.clone(),
         meta: open_meta(config, &advertised, &clock)?,
-        data: open_data(config, &advertised, &clock)?,
+        door: data.as_ref().and_then(|data| open_door(config, data, key, &clock)).map(Mutex::new),
+        failed_targets: AtomicUsize::new(data.as_ref().map_or(0, |data| data.failed_targets())),
+        data,
         area: open_area(config, &areas, &clock)?,
         areas,
         clock,
@@ -182,6 +190,28 @@ fn open_data(
     let disks = disks.collect::<Outcome<Vec<_>>>()?;
     let opened = DataService::open(disks, options, Arc::clone(clock));
     opened.map(Some).map_err(|error| Failure::new(format!("node {}: {error}", config.name)))
+}
+
+/// The door for clients of this machine. Without one they read over TCP, so that it is no reason not to serve.
+fn open_door(
+    config: &NodeConfig,
+    data: &Arc<DataService>,
+    key: ClusterKey,
+    clock: &Arc<dyn Clock>,
+) -> Option<Door> {
+    if config.data.as_ref().is_some_and(|section| !section.short_circuit) {
+        return None;
+    }
+    match Door::open(Arc::clone(data) as Arc<dyn Doorkeeper>, key, Arc::clone(clock)) {
+        Ok(door) => {
+            data.announce_door(door.announcement());
+            Some(door)
+        }
+        Err(error) => {
+            warn!(%error, "no door for local clients: they read over TCP");
+            None
+        }
+    }
 }
 
 fn open_area(config: &NodeConfig, areas: &Areas, clock: &Arc<dyn Clock>) -> Outcome<Arc<AreaService>> {
@@ -296,10 +326,21 @@ impl Node {
             }
             if let Some(data) = &self.data {
                 data.tick();
+                self.guard_door(data);
             }
             self.areas.refresh(&self.area);
             self.area.tick();
             self.pause(TICK_MS);
+        }
+    }
+
+    /// Takes descriptors back when a target has failed: its page cache may go on showing what the disk has lost.
+    fn guard_door(&self, data: &DataService) {
+        let failed = data.failed_targets();
+        if self.failed_targets.swap(failed, Ordering::SeqCst) < failed
+            && let Some(door) = &self.door
+        {
+            door.lock().unwrap_or_else(PoisonError::into_inner).send_away();
         }
     }
 
@@ -353,6 +394,9 @@ impl Node {
     fn close(&self, threads: Vec<JoinHandle<()>>) -> Outcome {
         self.stopping.store(true, Ordering::SeqCst);
         self.server.lock().unwrap_or_else(PoisonError::into_inner).stop();
+        if let Some(door) = &self.door {
+            door.lock().unwrap_or_else(PoisonError::into_inner).close();
+        }
         for thread in threads {
             if thread.join().is_err() {
                 warn!("a thread ended by panic");

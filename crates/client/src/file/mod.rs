@@ -8,6 +8,7 @@ mod commit;
 mod holes;
 mod inode;
 mod length;
+mod local;
 mod losses;
 mod read;
 mod read_ahead;

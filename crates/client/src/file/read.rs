@@ -1,6 +1,7 @@
 //! Reads: the range is cut at transfers, all parts are asked for at once, each piece is verified while it is copied.
 
 use super::inode::{Contents, OpenInode, State};
+use super::local::LocalPart;
 use super::read_ahead::{Chunk, ReadAhead};
 use super::staging::transfer_at;
 use super::write::object_address;
@@ -56,6 +57,8 @@ pub(super) enum Source {
     Flying(Fetch),
     /// Arrived.
     Here(Block),
+    /// In a file of this machine, as far as known.
+    Local(LocalPart),
     /// Failed before; a new read asks again.
     Failed,
 }
@@ -212,10 +215,18 @@ impl OpenInode {
         let mut position = range.start;
         while position < range.end {
             let end = transfer_at(&view.layout, position).end.min(range.end);
-            parts.push(Part::Direct(position..end, Source::Flying(self.fetch(view, position..end)?)));
+            parts.push(Part::Direct(position..end, self.source(view, position..end)?));
             position = end;
         }
         Ok(())
+    }
+
+    /// Where a range within one transfer is read from: a file of this machine, or its server, which is asked at once.
+    pub(super) fn source(&self, view: &View, range: Range<u64>) -> Result<Source> {
+        match self.find_local(view, &range) {
+            Some(part) => Ok(Source::Local(part)),
+            None => Ok(Source::Flying(self.fetch(view, range)?)),
+        }
     }
 
     /// Asks for a range within one transfer.
@@ -270,6 +281,15 @@ impl OpenInode {
         let block = match std::mem::replace(source, Source::Failed) {
             Source::Flying(fetch) => self.arrive(view, fetch)?,
             Source::Here(block) => block,
+            Source::Local(part) if part.is_read_in_bits(buffer.len()) => match self.load_local(&part) {
+                Some(block) => block,
+                None => self.arrive(view, self.fetch(view, part.range)?)?,
+            },
+            Source::Local(part) if self.copy_local(&part, offset, buffer) => {
+                *source = Source::Local(part);
+                return Ok(());
+            }
+            Source::Local(part) => self.arrive(view, self.fetch(view, part.range)?)?,
             Source::Failed => {
                 return Err(Error::new(Code::Io, format!("{}: an earlier read of it failed", self.id)).into());
             }
@@ -343,6 +363,13 @@ impl OpenInode {
 }
 
 impl Block {
+    /// Bytes that have been verified already.
+    pub(super) fn verified(range: Range<u64>, place: (u32, u64), bytes: Buffer, server: String) -> Block {
+        let (slot, object_offset) = place;
+        let checksums = vec![0; piece_count(object_offset, bytes.len())];
+        Block { range, slot, object_offset, bytes, checksums, verified: u64::MAX, server }
+    }
+
     /// Copies verified bytes; zeros where the object has ended. Err: the first piece that does not match.
     fn copy(&mut self, offset: u64, buffer: &mut [u8]) -> std::result::Result<(), usize> {
         let have = self.bytes.len();

@@ -111,10 +111,10 @@ impl ReadAhead {
         }
         while front < until {
             let end = transfer_at(&view.layout, front).end.min(view.size);
-            let Ok(fetch) = inode.fetch(view, front..end) else { return };
+            let Ok(source) = inode.source(view, front..end) else { return };
             self.chunks.push_back(Arc::new(Chunk {
                 range: front..end,
-                source: Mutex::new(Source::Flying(fetch)),
+                source: Mutex::new(source),
                 served_bytes: AtomicU64::new(0),
                 _share: inode.core.read_ahead.charge((end - front) as usize),
             }));

@@ -4,6 +4,7 @@ use super::buffers::SharedPool;
 use super::link::{Link, LinkParts, Outgoing};
 use super::locked;
 use crate::key::ClusterKey;
+use crate::local::Visit;
 use crate::operation::Method;
 use crate::service::{Fault, RequestId};
 use crate::transport::{Pending, Received, Transport};
@@ -190,6 +191,14 @@ impl Transport for TcpTransport {
 
     fn clock(&self) -> Arc<dyn Clock> {
         Arc::clone(&self.clock)
+    }
+
+    fn can_visit(&self) -> bool {
+        true
+    }
+
+    fn visit(&self, door: &[u8], deadline_ns: u64) -> Result<Visit, Fault> {
+        Visit::begin(door, &self.key, Arc::clone(&self.clock), deadline_ns)
     }
 }
 

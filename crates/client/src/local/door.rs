@@ -1,0 +1,85 @@
+//! The way to the door of one data server: whether there is one on this machine, and the connection through it.
+
+use super::ASK_NS_MAX;
+use crate::core::Core;
+use prost::Message;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, TryLockError};
+use vazao_wire::local::Visit;
+use vazao_wire::{Method, local, proto};
+
+/// A server elsewhere, or without a door, is asked again after this time: it may have been started anew.
+const ELSEWHERE_NS: u64 = 60_000_000_000;
+
+/// A door that could not be gone through is tried again after this time.
+const CLOSED_NS: u64 = 5_000_000_000;
+
+/// What is known of one server's door.
+#[derive(Debug, Default)]
+pub(crate) struct LocalDoor {
+    state: Mutex<State>,
+    /// Of its objects; 0 while that is not known.
+    chunk_bytes: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+enum State {
+    #[default]
+    Unknown,
+    /// Not before this time.
+    Closed(u64),
+    Open(Arc<Visit>),
+}
+
+impl LocalDoor {
+    /// The size of its chunks; 0 while that is not known.
+    pub(crate) fn chunk_bytes(&self) -> u64 {
+        self.chunk_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Notes the size of its chunks.
+    pub(crate) fn set_chunk_bytes(&self, bytes: u64) {
+        self.chunk_bytes.store(bytes, Ordering::Relaxed);
+    }
+
+    /// The connection through the door of the server at `address`. `None` when there is none, or while another thread
+    /// finds that out.
+    pub(crate) fn visit(&self, core: &Core, address: &str) -> Option<Arc<Visit>> {
+        let mut state = match self.state.try_lock() {
+            Ok(state) => state,
+            Err(TryLockError::Poisoned(error)) => PoisonError::into_inner(error),
+            Err(TryLockError::WouldBlock) => return None,
+        };
+        let now_ns = core.clock.now_ns();
+        match &*state {
+            State::Open(visit) if visit.is_alive() => return Some(Arc::clone(visit)),
+            State::Closed(until_ns) if now_ns < *until_ns => return None,
+            _ => {}
+        }
+        let (new, visit) = match enter(core, address, now_ns) {
+            Ok(visit) => (State::Open(Arc::clone(&visit)), Some(visit)),
+            Err(pause_ns) => (State::Closed(now_ns.saturating_add(pause_ns)), None),
+        };
+        *state = new;
+        visit
+    }
+}
+
+/// Asks a server for its door and goes through it. Err: for how long not to try again.
+fn enter(core: &Core, address: &str, now_ns: u64) -> Result<Arc<Visit>, u64> {
+    let deadline_ns = now_ns + ASK_NS_MAX;
+    let message = proto::LocalDoorRequest {}.encode_to_vec();
+    let pending = core.transport.submit(address, Method::LocalDoor, &message, &[], deadline_ns);
+    // A server that does not know the method is as good as one that is elsewhere.
+    let received = pending.wait().map_err(|_| ELSEWHERE_NS)?;
+    let door = proto::LocalDoorResponse::decode(received.message.as_slice()).map_err(|_| ELSEWHERE_NS)?;
+    if door.name.is_empty() || door.host == 0 || door.host != local::host() {
+        return Err(ELSEWHERE_NS);
+    }
+    let visit = core.transport.visit(&door.name, deadline_ns).map_err(|fault| {
+        tracing::debug!(%fault, address, "no short circuit to a data server of this machine");
+        CLOSED_NS
+    })?;
+    tracing::debug!(address, "reading a data server of this machine directly");
+    Ok(Arc::new(visit))
+}

@@ -1,0 +1,51 @@
+//! OpenLocal: the files of a chunk for a client on this machine, which reads and verifies them by itself.
+//!
+//! The descriptors are opened anew, for reading only, while the object cannot be removed. What the client reads is what
+//! its checksums say, or it asks the server: a write under way is nothing it could mistake for damage.
+
+use crate::names::{self, Part};
+use crate::object::Mode;
+use crate::service::{DataService, fault};
+use crate::target::Target;
+use std::os::fd::OwnedFd;
+use vazao_disk::Open;
+use vazao_model::{Code, ObjectId};
+use vazao_wire::local::Doorkeeper;
+use vazao_wire::proto;
+use vazao_wire::service::Fault;
+
+/// Data and sidecar.
+type Pair = [OwnedFd; 2];
+
+impl Target {
+    /// The files of a chunk that exists, repaired where an unclean stop may have torn it.
+    pub(crate) fn open_local(&self, id: ObjectId, chunk: u64) -> Result<Option<Pair>, Fault> {
+        let object = self.cache.get(id);
+        let _blocking = object.begin(Mode::Blocking);
+        let body = self.open_to_read(&object, chunk..=chunk, Mode::Blocking).map_err(fault)?;
+        if body.files(chunk).is_none() {
+            return Ok(None);
+        }
+        let open = |part| {
+            let path = names::path(id, chunk, part);
+            let file = self.disk.open(&path, Open::ReadOnly).map_err(|e| self.read_fault(&path, &e))?;
+            let no_descriptor =
+                || Fault::new(Code::Unsupported, format!("{self}: its disk has no descriptors"));
+            file.descriptor().ok_or_else(no_descriptor)
+        };
+        Ok(Some([open(Part::Data)?, open(Part::Sums)?]))
+    }
+}
+
+impl Doorkeeper for DataService {
+    fn hand_out(
+        &self,
+        request: &proto::OpenLocalRequest,
+    ) -> Result<(proto::OpenLocalResponse, Option<Pair>), Fault> {
+        let (target, id) = self.serving_target_of(request.object.as_ref())?;
+        super::check_range(id, request.chunk.saturating_mul(target.chunk_bytes), 0)?;
+        let files = target.open_local(id, request.chunk)?;
+        let response = proto::OpenLocalResponse { missing: files.is_none(), chunk_bytes: target.chunk_bytes };
+        Ok((response, files))
+    }
+}

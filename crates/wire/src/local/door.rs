@@ -1,0 +1,270 @@
+//! The server's side of the door: a thread that lets visitors in, and one for each of them.
+//!
+//! A visitor is a process of this machine that reads objects itself, so that there are as many as such processes, and
+//! each asks once for each chunk it uses.
+
+use super::talk::{Said, Talk};
+use super::{DESCRIPTORS, REQUEST_BYTES_MAX};
+use crate::frame::{Header, METHOD_HELLO, flags};
+use crate::hello::{self, ServerHandshake};
+use crate::key::ClusterKey;
+use crate::operation::Method;
+use crate::proto;
+use crate::service::Fault;
+use prost::Message;
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, Shutdown, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, listen, shutdown,
+    socket_with,
+};
+use std::collections::HashMap;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+use tracing::{debug, info, warn};
+use vazao_meter::Clock;
+use vazao_model::Code;
+use vazao_model::limits::{DEADLINE_MS_DEFAULT, HELLO_MS_MAX, LOCAL_VISITORS_MAX};
+
+/// Visitors that wait to be let in.
+const BACKLOG: i32 = 64;
+
+/// A visitor's thread opens files and sends a short answer.
+const STACK_BYTES: usize = 512 * 1024;
+
+/// Who has the objects.
+pub trait Doorkeeper: Send + Sync + 'static {
+    /// Opens the files of a chunk for a visitor, for reading only: the data and the sidecar, or none when there is no
+    /// such chunk. May wait for a disk.
+    fn hand_out(
+        &self,
+        request: &proto::OpenLocalRequest,
+    ) -> Result<(proto::OpenLocalResponse, Option<[OwnedFd; DESCRIPTORS]>), Fault>;
+}
+
+struct Shared {
+    keeper: Arc<dyn Doorkeeper>,
+    key: ClusterKey,
+    clock: Arc<dyn Clock>,
+    visitors: Mutex<Visitors>,
+    stopping: AtomicBool,
+}
+
+#[derive(Default)]
+struct Visitors {
+    next: u64,
+    talks: HashMap<u64, Arc<Talk>>,
+    threads: HashMap<u64, JoinHandle<()>>,
+}
+
+impl Shared {
+    fn visitors(&self) -> MutexGuard<'_, Visitors> {
+        self.visitors.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// An open door; it closes when dropped.
+pub struct Door {
+    shared: Arc<Shared>,
+    listener: Arc<OwnedFd>,
+    name: Vec<u8>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl std::fmt::Debug for Door {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Door({})", String::from_utf8_lossy(&self.name))
+    }
+}
+
+impl Door {
+    /// Opens a door under a random name in the abstract namespace, where nothing is left behind by a process that is
+    /// killed. Errors: no randomness, no such sockets.
+    pub fn open(keeper: Arc<dyn Doorkeeper>, key: ClusterKey, clock: Arc<dyn Clock>) -> io::Result<Door> {
+        let mut random = [0; 8];
+        getrandom::fill(&mut random).map_err(|e| io::Error::other(e.to_string()))?;
+        let name = format!("vazao-data-{:016x}", u64::from_le_bytes(random)).into_bytes();
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let listener = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+        bind(&listener, &SocketAddrUnix::new_abstract_name(&name)?)?;
+        listen(&listener, BACKLOG)?;
+        let stopping = AtomicBool::new(false);
+        let shared = Arc::new(Shared { keeper, key, clock, visitors: Mutex::default(), stopping });
+        let listener = Arc::new(listener);
+        let (shared_too, listener_too) = (Arc::clone(&shared), Arc::clone(&listener));
+        let thread = std::thread::Builder::new()
+            .name("door".to_owned())
+            .stack_size(STACK_BYTES)
+            .spawn(move || let_in(&shared_too, &listener_too))?;
+        Ok(Door { shared, listener, name, thread: Some(thread) })
+    }
+
+    /// What clients are told to find it by.
+    pub fn announcement(&self) -> proto::LocalDoorResponse {
+        proto::LocalDoorResponse { host: super::host(), name: self.name.clone() }
+    }
+
+    /// Sends all visitors away: what they were handed is void. They may come again.
+    pub fn send_away(&self) {
+        self.shared.visitors().talks.values().for_each(|talk| talk.end());
+    }
+
+    /// Closes the door, and waits for the threads.
+    pub fn close(&mut self) {
+        self.shared.stopping.store(true, Ordering::SeqCst);
+        // Wakes the thread that waits for visitors.
+        let _ = shutdown(&*self.listener, Shutdown::Both);
+        if let Some(thread) = self.thread.take() {
+            // A thread that panicked has been reported by the panic itself.
+            let _ = thread.join();
+        }
+        self.send_away();
+        let threads = std::mem::take(&mut self.shared.visitors().threads);
+        threads.into_values().for_each(|thread| drop(thread.join()));
+    }
+}
+
+impl Drop for Door {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+/// Lets visitors in until the door closes.
+fn let_in(shared: &Arc<Shared>, listener: &OwnedFd) {
+    while !shared.stopping.load(Ordering::SeqCst) {
+        match accept_with(listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
+            Ok(stream) => admit(shared, stream),
+            Err(Errno::AGAIN) => {
+                // Errors come out of the next accept.
+                let _ = poll(&mut [PollFd::new(listener, PollFlags::IN)], None);
+            }
+            Err(Errno::INTR | Errno::CONNABORTED) => {}
+            // The listener was shut down.
+            Err(Errno::INVAL) => return,
+            Err(errno) => {
+                warn!(error = %errno, "cannot let a local client in; is the limit of open files too low?");
+                shared.clock.sleep(Duration::from_millis(10));
+            }
+        }
+    }
+}
+
+fn admit(shared: &Arc<Shared>, stream: OwnedFd) {
+    let mut visitors = shared.visitors();
+    visitors.threads.retain(|_, thread| !thread.is_finished());
+    if visitors.threads.len() >= LOCAL_VISITORS_MAX {
+        // The one who is turned away reads over TCP.
+        debug!("too many local clients");
+        return;
+    }
+    let number = visitors.next;
+    visitors.next += 1;
+    let talk = Arc::new(Talk::new(stream, format!("local client {number}"), Arc::clone(&shared.clock)));
+    visitors.talks.insert(number, Arc::clone(&talk));
+    let shared_too = Arc::clone(shared);
+    let builder = std::thread::Builder::new().name(format!("door-{number}")).stack_size(STACK_BYTES);
+    let thread = builder.spawn(move || {
+        attend(&shared_too, &talk);
+        talk.end();
+        shared_too.visitors().talks.remove(&number);
+    });
+    match thread {
+        Ok(thread) => drop(visitors.threads.insert(number, thread)),
+        Err(error) => {
+            visitors.talks.remove(&number);
+            warn!(%error, "cannot let a local client in");
+        }
+    }
+}
+
+/// Serves one visitor until it leaves.
+fn attend(shared: &Shared, talk: &Talk) {
+    let limit_ns = u64::from(HELLO_MS_MAX) * 1_000_000;
+    let welcome = shake_hands(shared, talk, shared.clock.now_ns() + limit_ns);
+    if let Err(fault) = welcome {
+        info!(%fault, "local client refused");
+        return;
+    }
+    while !shared.stopping.load(Ordering::SeqCst) {
+        let rest_ns = u64::from(DEADLINE_MS_DEFAULT) * 1_000_000;
+        let served = talk
+            .hear(REQUEST_BYTES_MAX, None, rest_ns)
+            .and_then(|said| answer(shared, talk, &said, shared.clock.now_ns() + rest_ns));
+        if let Err(fault) = served {
+            debug!(%fault, "local client gone");
+            return;
+        }
+    }
+}
+
+fn shake_hands(shared: &Shared, talk: &Talk, deadline_ns: u64) -> Result<(), Fault> {
+    let hear = || {
+        let said = talk.hear(REQUEST_BYTES_MAX, Some(deadline_ns), u64::MAX)?;
+        match said.header.method {
+            METHOD_HELLO => Ok(said),
+            _ => Err(talk.fault(Code::Unauthenticated, "a request before the handshake")),
+        }
+    };
+    let refuse = |said: &Said, fault: Fault| {
+        // It is told why if it still listens.
+        let _ = reply(talk, said, Err(&fault), &[], deadline_ns);
+        fault
+    };
+    let said = hear()?;
+    let (handshake, message) = ServerHandshake::answer(&shared.key, &said.message, hello::nonce()?)
+        .map_err(|fault| refuse(&said, fault))?;
+    reply(talk, &said, Ok(&message), &[], deadline_ns)?;
+    let said = hear()?;
+    handshake.finish(&shared.key, &said.message).map_err(|fault| refuse(&said, fault))?;
+    reply(talk, &said, Ok(&[]), &[], deadline_ns)
+}
+
+fn answer(shared: &Shared, talk: &Talk, said: &Said, deadline_ns: u64) -> Result<(), Fault> {
+    let handed = if said.header.method == Method::OpenLocal.number() {
+        proto::OpenLocalRequest::decode(said.message.as_slice())
+            .map_err(|e| Fault::new(Code::BadRequest, e.to_string()))
+            .and_then(|request| shared.keeper.hand_out(&request))
+    } else {
+        let what = format!("method {:#06x} through the local door", said.header.method);
+        Err(Fault::new(Code::Unsupported, what))
+    };
+    match handed {
+        Ok((response, files)) => {
+            let files: Vec<_> = files.iter().flatten().map(AsFd::as_fd).collect();
+            reply(talk, said, Ok(&response.encode_to_vec()), &files, deadline_ns)
+        }
+        Err(fault) => reply(talk, said, Err(&fault), &[], deadline_ns),
+    }
+}
+
+fn reply(
+    talk: &Talk,
+    said: &Said,
+    answer: Result<&[u8], &Fault>,
+    files: &[std::os::fd::BorrowedFd<'_>],
+    deadline_ns: u64,
+) -> Result<(), Fault> {
+    let failure;
+    let (flag, message) = match answer {
+        Ok(message) => (0, message),
+        Err(fault) => {
+            // Cut, so that the other side takes it.
+            let detail: String = fault.detail.chars().take(1024).collect();
+            failure = proto::Failure { code: fault.code.number(), detail }.encode_to_vec();
+            (flags::ERROR, failure.as_slice())
+        }
+    };
+    let header = Header {
+        flags: flags::ANSWER | flag,
+        method: said.header.method,
+        request_id: said.header.request_id,
+        message_bytes: message.len() as u32,
+        ..Header::default()
+    };
+    talk.say(&header, message, files, deadline_ns)
+}
