@@ -13,6 +13,7 @@ use vazao_meter::Clock;
 pub mod bench;
 pub mod content;
 pub mod crew;
+pub mod experiment;
 pub mod hosts;
 pub mod machine;
 pub mod place;
@@ -45,7 +46,11 @@ pub enum Command {
     Psplit(psplit::Args),
     /// Measure what the file system has to reach on this machine, and print goals and ratios.
     Bench(bench::Args),
-    /// Print the tables of a result file again, without measuring anew.
+    /// Rerun published experiments by their ids, with tables, plots and a page.
+    Run(experiment::Args),
+    /// List the experiments that can be run.
+    List(experiment::ListArgs),
+    /// Print the tables of a result file again, or plots and page of a directory, without measuring anew.
     Report(report::Args),
 }
 
@@ -54,6 +59,8 @@ pub fn run(command: Command, context: &mut Context<'_>) -> Result<(), Error> {
     match command {
         Command::Psplit(args) => psplit::run(args, context),
         Command::Bench(args) => bench::run(args, context),
+        Command::Run(args) => experiment::run(&args, context),
+        Command::List(args) => experiment::list(&args, context),
         Command::Report(args) => report::run(args, context),
     }
 }

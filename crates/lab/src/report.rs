@@ -1,9 +1,10 @@
 //! How results are written: aligned text for people, Markdown for documents, CSV and JSON for programs; and the command
 //! that makes tables from a result file again at any time.
 
-use crate::{Context, Error, bench, psplit};
+use crate::{Context, Error, bench, experiment, psplit};
 use serde::Serialize;
 use std::fs;
+use std::path::Path;
 
 /// A table of text.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -23,7 +24,8 @@ impl Table {
         self.rows.push(cells);
     }
 
-    fn lines(&self) -> impl Iterator<Item = &Vec<String>> {
+    /// The headers, then the rows.
+    pub(crate) fn lines(&self) -> impl Iterator<Item = &Vec<String>> {
         std::iter::once(&self.headers).chain(&self.rows)
     }
 
@@ -99,9 +101,11 @@ pub(crate) fn to_json(results: &impl Serialize) -> Result<String, Error> {
 
 /// `vazao lab report`.
 #[derive(Clone, Debug, clap::Args)]
-#[command(after_help = "Example:\n  vazao lab report --markdown results.json")]
+#[command(
+    after_help = "Examples:\n  vazao lab report --markdown results.json\n  vazao lab report lab-results"
+)]
 pub struct Args {
-    /// Result file of `vazao lab psplit --json` or `vazao lab bench --json`
+    /// Result file of `vazao lab psplit --json` or `vazao lab bench --json`, or a directory of `vazao lab run`
     #[arg(value_name = "FILE")]
     pub file: String,
     /// Markdown instead of aligned text
@@ -111,6 +115,10 @@ pub struct Args {
 
 /// Prints the tables of a result file.
 pub fn run(args: Args, context: &mut Context<'_>) -> Result<(), Error> {
+    if Path::new(&args.file).is_dir() {
+        let page = experiment::report(Path::new(&args.file))?;
+        return print(&page, context);
+    }
     let text = fs::read_to_string(&args.file).map_err(Error::at(&args.file))?;
     let wrong =
         |error: serde_json::Error| Error::Failed(format!("{}: not a result file: {error}", args.file));

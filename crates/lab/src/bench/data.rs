@@ -76,6 +76,7 @@ fn options(bench: &Bench<'_>) -> psplit::Args {
         sync: false,
         verify: Verify::After,
         seed: bench.args.seed,
+        watch: Vec::new(),
         json: None,
         csv: None,
     }

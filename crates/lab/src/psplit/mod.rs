@@ -13,7 +13,7 @@ pub(crate) mod work;
 pub use results::{FORMAT, Results, Run};
 
 use crate::place::{self, OpenFile, Place};
-use crate::sampler::Recorder;
+use crate::sampler::{Recorder, Watched};
 use crate::size::{MIB, format_size, parse_size};
 use crate::{Context, Error, content, machine::Machine, report, servers, verdict};
 use serde::{Deserialize, Serialize};
@@ -88,6 +88,9 @@ pub struct Args {
     /// Seed of the random data
     #[arg(long, default_value = "1")]
     pub seed: u64,
+    /// Record the CPU of this process too; servers of this machine and user are found without it
+    #[arg(long, value_name = "NAME=PID", value_parser = parse_watched)]
+    pub watch: Vec<Watched>,
     /// Write every run with its samples to a file, or - for the output instead of the tables
     #[arg(long, value_name = "FILE")]
     pub json: Option<String>,
@@ -106,6 +109,12 @@ fn parse_block(text: &str) -> Result<u64, String> {
         return Err(format!("'{text}' is over the largest block, {}", format_size(BLOCK_BYTES_MAX)));
     }
     Ok(bytes)
+}
+
+fn parse_watched(text: &str) -> Result<Watched, String> {
+    let parts = text.split_once('=').and_then(|(name, pid)| Some((name, pid.parse().ok()?)));
+    let (name, pid) = parts.ok_or_else(|| format!("'{text}': write NAME=PID, such as data1=4711"))?;
+    Ok(Watched { name: name.to_owned(), pid: Some(pid) })
 }
 
 /// Runs psplit and prints or writes its results. Errors: a place that cannot be used, a failed call, wrong bytes.
@@ -171,7 +180,9 @@ fn drop_caches() -> Result<(), Error> {
 }
 
 fn measure_in(args: &Args, places: &[Box<dyn Place>], context: &Context<'_>) -> Result<Results, Error> {
-    let found = servers_of(places);
+    let mut found = servers_of(places);
+    found.unwatched.retain(|name| args.watch.iter().all(|watched| watched.name != *name));
+    found.watched.extend(args.watch.iter().cloned());
     let recorder = Recorder::new(context.clock.clone(), found.watched);
     let mut results = Results::new(args, Machine::here(), found.unwatched, context.clock.wall_ns());
     for &total_bytes in &args.total {

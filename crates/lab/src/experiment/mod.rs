@@ -1,0 +1,175 @@
+//! The published experiments, rerun: one file each, over one form of outcome, one plotter and one page.
+//!
+//! An experiment arranges its machines (hosts, links and disks of chosen rates), has other processes of this program
+//! put load on them, records every repetition, and says of each shape that its paper shows whether this run shows it too.
+//! It compares shapes, never absolute figures of other people's hardware.
+
+pub mod chart;
+pub mod outcome;
+mod page;
+mod run;
+pub mod testbed;
+
+mod p1;
+mod p2;
+mod p3;
+mod p4;
+mod p5;
+mod p6;
+mod p7;
+mod p8;
+mod p9;
+mod psplits;
+mod r1;
+mod raid;
+mod reading;
+
+pub use page::report;
+pub use run::{Args, ListArgs, list, run};
+
+use crate::Error;
+use outcome::{Figure, Finding, Outcome};
+use reading::Reading;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use vazao_meter::Clock;
+
+/// How much of an experiment is done.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
+pub enum Scale {
+    /// Very few bytes, once: seconds; shows that it works, not how fast
+    Tiny,
+    /// Fewer bytes, places and repetitions: minutes
+    Short,
+    /// As published: hours
+    Full,
+}
+
+/// How much less the smallest scale moves than the short one.
+const TINY_DIVISOR: u64 = 16;
+
+/// What an experiment works with.
+pub struct Lab {
+    /// The clock that every duration is taken from.
+    pub clock: Arc<dyn Clock>,
+    /// This program, to be started again as daemons and clients.
+    pub program: PathBuf,
+    /// Where files may be written, removed at the end.
+    pub work: PathBuf,
+    /// How much to do.
+    pub scale: Scale,
+    /// Repetitions; the scale's own number without it.
+    pub repeat: Option<u32>,
+    /// Seed of all random data.
+    pub seed: u64,
+    // P4, P5, P7 and P8 are views of one measurement; it is made once in one call.
+    reading: Mutex<Option<Reading>>,
+}
+
+impl Lab {
+    /// Repetitions of each measurement: ten as published, three when short.
+    pub fn repetitions(&self) -> u32 {
+        let of_scale = match self.scale {
+            Scale::Tiny => 1,
+            Scale::Short => 3,
+            Scale::Full => 10,
+        };
+        self.repeat.unwrap_or(of_scale)
+    }
+
+    /// An amount of data by the scale.
+    pub fn bytes(&self, short: u64, full: u64) -> u64 {
+        match self.scale {
+            Scale::Tiny => short / TINY_DIVISOR,
+            Scale::Short => short,
+            Scale::Full => full,
+        }
+    }
+
+    fn remembered(&self) -> Option<Reading> {
+        self.reading.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn remember(&self, reading: &Reading) {
+        *self.reading.lock().unwrap_or_else(PoisonError::into_inner) = Some(reading.clone());
+    }
+
+    /// One of two values by the scale.
+    pub fn scaled<T>(&self, short: T, full: T) -> T {
+        if self.scale == Scale::Full { full } else { short }
+    }
+}
+
+/// What an experiment is called and asks.
+#[derive(Clone, Copy, Debug)]
+pub struct About {
+    /// Its id in the list of experiments, such as `P4`.
+    pub id: &'static str,
+    /// What it asks, in one line.
+    pub title: &'static str,
+    /// The paper's table or figure.
+    pub source: &'static str,
+    /// What it takes beyond this program, in words: root, packages.
+    pub needs: &'static str,
+}
+
+/// A published experiment.
+pub trait Experiment: Sync {
+    /// What it is.
+    fn about(&self) -> About;
+    /// Measures. An error ends it; what a part could not do is a gap.
+    fn measure(&self, lab: &Lab) -> Result<Measured, Error>;
+    /// The shapes of the paper, judged on what was measured. Never measures.
+    fn findings(&self, figures: &[Figure]) -> Vec<Finding>;
+}
+
+/// What an experiment brings back; the rest of an outcome is the same for all.
+#[derive(Clone, Default, Debug)]
+pub struct Measured {
+    /// How much was done, in words.
+    pub scale: String,
+    /// What was arranged.
+    pub setup: Vec<String>,
+    /// What was measured.
+    pub figures: Vec<Figure>,
+    /// What could not be done, and why.
+    pub gaps: Vec<String>,
+}
+
+/// All experiments, in the order of their ids.
+pub fn registry() -> &'static [&'static dyn Experiment] {
+    &[
+        &p1::P1,
+        &p2::P2,
+        &p3::P3,
+        &p4::P4,
+        &p5::P5,
+        &p6::P6,
+        &p7::P7,
+        &p8::P8,
+        &p9::P9,
+        &r1::R1,
+        &raid::R2,
+        &raid::R3,
+    ]
+}
+
+/// The experiment with this id, in any case.
+pub fn find(id: &str) -> Option<&'static dyn Experiment> {
+    registry().iter().copied().find(|experiment| experiment.about().id.eq_ignore_ascii_case(id))
+}
+
+/// A figure by its key.
+pub(crate) fn figure<'a>(figures: &'a [Figure], key: &str) -> Option<&'a Figure> {
+    figures.iter().find(|figure| figure.key == key)
+}
+
+/// A figure for a text, which may lack it.
+pub(crate) fn shown(value: Option<f64>) -> String {
+    value.map_or("not measured".to_owned(), crate::size::significant)
+}
+
+/// Where the files of an outcome lie.
+pub(crate) fn file_name(outcome: &Outcome) -> String {
+    format!("{}.json", outcome.id)
+}

@@ -1,0 +1,291 @@
+//! The machines of an experiment: a cluster of real daemons on hosts of a made network, with disks of a chosen rate,
+//! and hosts for clients beside it.
+//!
+//! Load comes from other processes of this program on the client hosts (`vazao lab psplit …`), so that it crosses
+//! the links like anybody's. Everything ends with the value: daemons by SIGTERM, hosts and disks by their ledger;
+//! daemons end by themselves when this process is killed.
+
+use crate::Error;
+use crate::experiment::Lab;
+use crate::hosts::{BitsPerSecond, Delay, Host, Network, SlowDisk};
+use crate::sampler::Watched;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+use vazao_wire::key::ClusterKey;
+
+/// What to make.
+#[derive(Clone, Debug, Default)]
+pub struct Plan {
+    /// Data servers, each on a host of its own.
+    pub data_servers: usize,
+    /// Disks of each data server; none and one are the same.
+    pub disks_per_server: usize,
+    /// Hosts for clients.
+    pub clients: usize,
+    /// The disk of each data server and of each client; without it, a directory of this machine's disk.
+    pub disk: Option<DiskPlan>,
+    /// The rate of every host's link, each way.
+    pub link: Option<BitsPerSecond>,
+    /// Delay of every client's link, one way.
+    pub delay: Option<Duration>,
+    /// Whether the data servers export their disks as the area `disk` too.
+    pub areas: bool,
+}
+
+/// A disk of a chosen rate.
+#[derive(Clone, Copy, Debug)]
+pub struct DiskPlan {
+    /// Its size.
+    pub size_bytes: u64,
+    /// Reads and writes, each.
+    pub bytes_per_second: u64,
+}
+
+/// How long a daemon may take to serve.
+const READY_WITHIN: Duration = Duration::from_secs(60);
+/// How often one looks.
+const POLL: Duration = Duration::from_millis(20);
+/// How long a daemon may take to end by itself.
+const END_WITHIN: Duration = Duration::from_secs(10);
+/// Ports on hosts of our own are all free.
+const PORT: u16 = 7000;
+
+/// What a plan became.
+pub struct Testbed<'a> {
+    lab: &'a Lab,
+    daemons: Vec<Daemon>,
+    clients: Vec<Arc<Host>>,
+    servers: Vec<Arc<Host>>,
+    client_disks: Vec<PathBuf>,
+    server_disks: Vec<PathBuf>,
+    // In this order: what lies on a disk is closed before the disk goes.
+    network: Network,
+    disks: Vec<SlowDisk>,
+    directory: tempfile::TempDir,
+}
+
+struct Daemon {
+    name: String,
+    child: Child,
+}
+
+impl<'a> Testbed<'a> {
+    /// Makes it all and waits until every daemon serves.
+    pub fn new(lab: &'a Lab, plan: &Plan) -> Result<Testbed<'a>, Error> {
+        let directory = tempfile::Builder::new().prefix("vazao-lab-").tempdir_in(&lab.work);
+        let directory = directory.map_err(Error::at(lab.work.display()))?;
+        let mut bed = Testbed {
+            lab,
+            daemons: Vec::new(),
+            clients: Vec::new(),
+            servers: Vec::new(),
+            client_disks: Vec::new(),
+            server_disks: Vec::new(),
+            network: Network::new()?,
+            disks: Vec::new(),
+            directory,
+        };
+        bed.make(plan)?;
+        Ok(bed)
+    }
+
+    fn make(&mut self, plan: &Plan) -> Result<(), Error> {
+        let key = ClusterKey::generate().map_err(Error::at("making a key"))?;
+        key.save(&self.path("cluster.key")).map_err(Error::at(self.path("cluster.key").display()))?;
+        let meta = self.network.add_host("meta1")?;
+        let meta_address = format!("{}:{PORT}", meta.address());
+        self.write("client.toml", &format!("meta = [\"{meta_address}\"]\nkey_file = \"cluster.key\"\n"))?;
+        self.daemon("meta1", &meta, "roles = [\"meta\"]\n[meta]\ndirectory = \"meta\"\n")?;
+        self.wait_ready("meta1")?;
+        for number in 1..=plan.data_servers {
+            let name = format!("data{number}");
+            let host = self.network.add_host(&name)?;
+            let disks = (0..plan.disks_per_server.max(1)).map(|_| self.disk(plan, &name));
+            let disks = disks.collect::<Result<Vec<_>, Error>>()?;
+            self.daemon(&name, &host, &data_config(plan, &meta_address, &disks))?;
+            self.servers.push(host);
+            self.server_disks.extend(disks);
+        }
+        for number in 1..=plan.data_servers {
+            self.wait_ready(&format!("data{number}"))?;
+        }
+        for number in 1..=plan.clients {
+            let name = format!("client{number}");
+            let host = self.network.add_host(&name)?;
+            let disk = self.disk(plan, &name)?;
+            self.client_disks.push(disk);
+            self.clients.push(host);
+        }
+        // Only now: what starts over a slow link takes its time.
+        if let Some(rate) = plan.link {
+            self.network.hosts().iter().try_for_each(|host| host.set_rate(Some(rate)))?;
+        }
+        if let Some(delay) = plan.delay {
+            self.clients.iter().try_for_each(|host| host.set_delay(Delay::one_way(delay)))?;
+        }
+        Ok(())
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    fn write(&self, name: &str, text: &str) -> Result<(), Error> {
+        fs::write(self.path(name), text).map_err(Error::at(self.path(name).display()))
+    }
+
+    /// A disk of the plan's rate, or a directory.
+    fn disk(&mut self, plan: &Plan, name: &str) -> Result<PathBuf, Error> {
+        let Some(disk) = plan.disk else {
+            let made =
+                tempfile::Builder::new().prefix(&format!("disk-{name}-")).tempdir_in(self.directory.path());
+            return made.map(tempfile::TempDir::keep).map_err(Error::at(self.directory.path().display()));
+        };
+        let made = SlowDisk::new(self.directory.path(), disk.size_bytes, disk.bytes_per_second)?;
+        let path = made.path().to_owned();
+        self.disks.push(made);
+        Ok(path)
+    }
+
+    fn daemon(&mut self, name: &str, host: &Host, rest: &str) -> Result<(), Error> {
+        let directory = self.path(name);
+        fs::create_dir(&directory).map_err(Error::at(directory.display()))?;
+        let address = host.address();
+        let head =
+            format!("name = \"{name}\"\nlisten = \"{address}:{PORT}\"\nkey_file = \"../cluster.key\"\n");
+        self.write(&format!("{name}/node.toml"), &(head + rest))?;
+        let log = fs::File::create(directory.join("log")).map_err(Error::at(directory.display()))?;
+        let child = host
+            .command(&self.lab.program)
+            .args(["serve", "--until-stdin-closes", "--config"])
+            .arg(directory.join("node.toml"))
+            .stdin(Stdio::piped())
+            .stdout(log.try_clone().map_err(Error::at(directory.display()))?)
+            .stderr(log)
+            .spawn()
+            .map_err(Error::at(self.lab.program.display()))?;
+        for disk in &self.disks {
+            disk.attach(child.id())?;
+        }
+        self.daemons.push(Daemon { name: name.to_owned(), child });
+        Ok(())
+    }
+
+    /// A node tells that it serves by a file beside its configuration.
+    fn wait_ready(&mut self, name: &str) -> Result<(), Error> {
+        let notice = self.path(name).join("running.json");
+        let clock = self.lab.clock.clone();
+        let deadline_ns = clock.now_ns() + READY_WITHIN.as_nanos() as u64;
+        while !notice.exists() {
+            let daemon = self.daemons.iter_mut().find(|daemon| daemon.name == name);
+            let ended = daemon.is_none_or(|daemon| !matches!(daemon.child.try_wait(), Ok(None)));
+            if ended || clock.now_ns() > deadline_ns {
+                let log = fs::read_to_string(self.path(name).join("log")).unwrap_or_default();
+                let said = log.lines().last().unwrap_or("nothing").to_owned();
+                return Err(Error::Failed(format!("{name}: does not serve; it said: {said}")));
+            }
+            clock.sleep(POLL);
+        }
+        Ok(())
+    }
+
+    /// The hosts of the clients.
+    pub fn clients(&self) -> &[Arc<Host>] {
+        &self.clients
+    }
+
+    /// The hosts of the data servers.
+    pub fn servers(&self) -> &[Arc<Host>] {
+        &self.servers
+    }
+
+    /// The disks of the data servers, server by server.
+    pub fn server_disks(&self) -> &[PathBuf] {
+        &self.server_disks
+    }
+
+    /// The disk of each client.
+    pub fn client_disks(&self) -> &[PathBuf] {
+        &self.client_disks
+    }
+
+    /// Who delays frames, in words.
+    pub fn delay_by(&self) -> String {
+        format!("{:?}", self.network.delay_by())
+    }
+
+    /// Where the clients' configuration is.
+    pub fn client_file(&self) -> PathBuf {
+        self.path("client.toml")
+    }
+
+    /// A directory for what else the experiment writes; on this machine's own disk.
+    pub fn directory(&self) -> &Path {
+        self.directory.path()
+    }
+
+    /// The daemons, for records of their CPU.
+    pub fn watched(&self) -> Vec<Watched> {
+        let watched = |daemon: &Daemon| Watched { name: daemon.name.clone(), pid: Some(daemon.child.id()) };
+        self.daemons.iter().map(watched).collect()
+    }
+
+    /// A command of this program on a client's host, for the cluster.
+    pub fn vazao(&self, client: usize) -> Result<Command, Error> {
+        let host = self.clients.get(client).ok_or_else(|| {
+            Error::Failed(format!("client {client}: the plan has only {}", self.clients.len()))
+        })?;
+        let mut command = host.command(&self.lab.program);
+        command.arg("--cluster").arg(self.client_file()).stdin(Stdio::null());
+        Ok(command)
+    }
+}
+
+impl Drop for Testbed<'_> {
+    fn drop(&mut self) {
+        for daemon in &mut self.daemons {
+            // A closed standard input tells a daemon to end, as a signal would.
+            drop(daemon.child.stdin.take());
+        }
+        let deadline_ns = self.lab.clock.now_ns() + END_WITHIN.as_nanos() as u64;
+        for daemon in &mut self.daemons {
+            while matches!(daemon.child.try_wait(), Ok(None)) {
+                if self.lab.clock.now_ns() > deadline_ns {
+                    let _ = daemon.child.kill();
+                    let _ = daemon.child.wait();
+                }
+                self.lab.clock.sleep(POLL);
+            }
+        }
+    }
+}
+
+/// What a data server's configuration says beyond its name and address.
+fn data_config(plan: &Plan, meta_address: &str, disks: &[PathBuf]) -> String {
+    let targets: Vec<String> =
+        disks.iter().map(|disk| format!("\"{}\"", disk.join("target").display())).collect();
+    let mut text = format!(
+        "roles = [\"data\"]\nmetadata = [\"{meta_address}\"]\n[data]\ntargets = [{}]\nreserve = \"16MiB\"\n",
+        targets.join(", ")
+    );
+    if let (true, Some(disk)) = (plan.areas, disks.first()) {
+        text += &format!("[[area]]\nname = \"disk\"\npath = \"{}\"\n", disk.display());
+    }
+    text
+}
+
+/// Runs a command to its end and returns what it printed; a failure carries what it said.
+pub fn output_of(command: &mut Command) -> Result<String, Error> {
+    let shown = format!("{:?}", command.get_args().collect::<Vec<_>>());
+    let output = command.output().map_err(Error::at(&shown))?;
+    if !output.status.success() {
+        let said = String::from_utf8_lossy(&output.stderr);
+        let printed = String::from_utf8_lossy(&output.stdout);
+        let last = said.lines().chain(printed.lines()).last().unwrap_or("nothing").to_owned();
+        return Err(Error::Failed(format!("{shown}: {}: {last}", output.status)));
+    }
+    String::from_utf8(output.stdout).map_err(|_| Error::Failed(format!("{shown}: printed no text")))
+}
