@@ -1,6 +1,6 @@
 //! Published experiments run from end to end at their smallest scale: real daemons on made hosts with slow disks, and
-//! results, plots and page in the end. That the figures are right is for the experiments to say; here every place of every
-//! figure has to have been measured, and nothing of the machinery may stay behind.
+//! results, plots and page in the end. That the figures are right is for the experiments to say; here every place of
+//! every figure has to have been measured, and nothing of the machinery may stay behind.
 //!
 //! Needs root. On a machine without, `VAZAO_TEST_NO_ROOT=1` says so and skips this; without it, this fails there.
 

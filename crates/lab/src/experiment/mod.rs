@@ -1,8 +1,8 @@
 //! The published experiments, rerun: one file each, over one form of outcome, one plotter and one page.
 //!
 //! An experiment arranges its machines (hosts, links and disks of chosen rates), has other processes of this program
-//! put load on them, records every repetition, and says of each shape that its paper shows whether this run shows it too.
-//! It compares shapes, never absolute figures of other people's hardware.
+//! put load on them, records every repetition, and says of each shape that its paper shows whether this run shows it
+//! too. It compares shapes, never absolute figures of other people's hardware.
 
 pub mod chart;
 pub mod outcome;
