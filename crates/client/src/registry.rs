@@ -114,9 +114,9 @@ impl Registry {
     /// Remembers where the unsynced writes of an inode went that has lost its last handle, and which failed.
     fn keep_unfinished(&self, inode: &OpenInode) {
         let mut state = inode.lock();
-        let (boots, losses) = (std::mem::take(&mut state.boots), std::mem::take(&mut state.losses));
+        let unsynced = std::mem::take(&mut state.unsynced);
+        let rest = Unfinished { unsynced, losses: std::mem::take(&mut state.losses) };
         drop(state);
-        let rest = Unfinished { boots, losses };
         if rest.is_empty() {
             return;
         }

@@ -1,23 +1,24 @@
 //! Reports to the metadata service: at flush, fsync and close, and only when something has changed.
 
-use super::inode::{Boots, Contents, FreshInode, OpenInode, State, Uncommitted};
+use super::inode::{Contents, FreshInode, OpenInode, State, Uncommitted};
+use super::unsynced::Unsynced;
 use super::write::object_address;
 use crate::core::locked;
 use crate::data::DataCall;
 use crate::{Error, Result};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use vazao_model::{Code, Layout};
 use vazao_wire::{Method, op, proto};
 
 /// Objects on their way to being durable.
 struct Syncing {
     slots: u64,
-    /// Under which starts of their machines they were changed.
-    boots: Boots,
+    layout: Option<Arc<Layout>>,
+    /// What was changed, and under which starts of their machines.
+    changes: Unsynced,
     /// What each server was asked for, and for which slots.
     calls: Vec<(DataCall, Vec<u32>)>,
-    /// What has failed already.
-    outcome: Result<()>,
 }
 
 impl OpenInode {
@@ -58,32 +59,39 @@ impl OpenInode {
     fn begin_sync(&self, deadline_ns: u64) -> Syncing {
         let mut state = self.lock();
         let slots = std::mem::take(&mut state.unsynced_slots) & state.written_slots;
-        let boots = std::mem::take(&mut state.boots);
+        let changes = std::mem::take(&mut state.unsynced);
         let layout = state.layout().cloned();
         drop(state);
-        let mut syncing = Syncing { slots, boots, calls: Vec::new(), outcome: Ok(()) };
-        let Some(layout) = layout.filter(|_| slots != 0) else { return syncing };
+        let mut syncing = Syncing { slots, layout, changes, calls: Vec::new() };
+        let Some(layout) = syncing.layout.clone().filter(|_| slots != 0) else { return syncing };
         for slots in self.slots_by_server(&layout, slots) {
-            match self.submit_sync(&layout, &slots, &syncing.boots, deadline_ns) {
-                Ok(call) => syncing.calls.push((call, slots)),
-                Err(error) => syncing.outcome = syncing.outcome.and(Err(error)),
+            // A server that started anew while it was written to is asked about each of its starts.
+            for (boot, slots) in syncing.changes.by_boot(&slots) {
+                let call = self.submit_sync(&layout, &slots, boot, deadline_ns);
+                syncing.calls.push((call, slots));
             }
         }
         syncing
     }
 
     fn finish_sync(&self, begun: Syncing, deadline_ns: u64) -> Result<()> {
-        let mut outcome = begun.outcome;
+        let mut outcome = Ok(());
         // All are awaited even when one fails, so that none is left running behind the caller's back.
         for (mut call, slots) in begun.calls {
-            let answer = self.core.finish_data(&mut call, &[], deadline_ns);
-            if answer.as_ref().is_err_and(|error| error.code != Code::Io) {
-                // Nobody has said whether the machine still has it: the next fsync must ask that again.
-                self.lock().boots.restore(&begun.boots, &slots);
+            let answer = self.core.finish_data(&mut call, &[], deadline_ns).map(|_| ());
+            let answer = answer.map_err(|error| error.about(self.id));
+            if let (Err(error), Some(layout)) = (&answer, &begun.layout) {
+                let mut state = self.lock();
+                let lost = match error.code {
+                    // It is gone, and stays so until it was written again.
+                    Code::Io => state.unsynced.unwritten(&begun.changes, &slots),
+                    // Nobody has said whether the machine still has it: the next fsync must ask that again.
+                    _ => state.unsynced.restore(layout, &begun.changes, &slots),
+                };
+                state.lose(layout, &lost, error);
             }
-            outcome = outcome.and(answer.map(|_| ()));
+            outcome = outcome.and(answer);
         }
-        let outcome = outcome.map_err(|e| e.about(self.id));
         if let Err(error) = &outcome {
             let mut state = self.lock();
             state.unsynced_slots |= begun.slots;
@@ -92,23 +100,13 @@ impl OpenInode {
         outcome
     }
 
-    /// Asks for the objects of slots on one server to be made durable.
-    fn submit_sync(
-        &self,
-        layout: &Layout,
-        slots: &[u32],
-        boots: &Boots,
-        deadline_ns: u64,
-    ) -> Result<DataCall> {
+    /// Asks for the objects of slots on one server to be made durable, which were changed during its start `boot`.
+    fn submit_sync(&self, layout: &Layout, slots: &[u32], boot: u64, deadline_ns: u64) -> DataCall {
         let target_of = |slot: &u32| layout.targets.get(*slot as usize).copied().unwrap_or_default();
-        let boot = boots.common(slots).map_err(|slot| {
-            let detail = "lost power after it was written to and before this fsync; write the file again";
-            Error::new(Code::Io, format!("the machine of target {} {detail}", target_of(&slot)))
-        })?;
         let target = slots.first().map(target_of).unwrap_or_default();
         let objects = slots.iter().filter_map(|slot| object_address(self.id.0, layout, *slot)).collect();
         let message = prost::Message::encode_to_vec(&proto::SyncObjectsRequest { objects, boot });
-        Ok(self.core.submit_data(target, Method::SyncObjects, message, &[], deadline_ns))
+        self.core.submit_data(target, Method::SyncObjects, message, &[], deadline_ns)
     }
 
     /// The slots of one server together. A target whose server is not known stands alone: asking for it will refresh

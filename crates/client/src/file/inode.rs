@@ -2,6 +2,8 @@
 
 use super::losses::Losses;
 use super::staging::{Flight, Run, overlap};
+use super::unsynced::{Span, Unsynced, in_file};
+use crate::Error;
 use crate::core::{Core, locked};
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -9,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 use vazao_model::limits::BLOCK_BYTES;
-use vazao_model::{Attributes, InodeId, Layout, Timestamp};
+use vazao_model::{Attributes, Code, InodeId, Layout, Timestamp};
 use vazao_wire::proto;
 use vazao_wire::service::Fault;
 
@@ -79,53 +81,11 @@ impl Uncommitted {
     }
 }
 
-/// Under which starts of their machines slots were changed since the last fsync. A machine that has started anew since
-/// may have lost what it had answered: the fsync that follows must not call it durable.
-#[derive(Clone, Default)]
-pub(crate) struct Boots {
-    slots: BTreeMap<u32, u64>,
-    /// A slot that was changed under two of them.
-    lost: Option<u32>,
-}
-
-impl Boots {
-    /// True when nothing is known.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.slots.is_empty()
-    }
-
-    /// Notes a change of a slot; `boot` 0 is that of a server that does not know.
-    pub(crate) fn note(&mut self, slot: u32, boot: u64) {
-        if boot != 0 && *self.slots.entry(slot).or_insert(boot) != boot {
-            self.lost = Some(slot);
-        }
-    }
-
-    /// Takes back what an fsync of `slots` that did not come through had taken over.
-    pub(crate) fn restore(&mut self, earlier: &Boots, slots: &[u32]) {
-        for slot in slots {
-            if let Some(boot) = earlier.slots.get(slot) {
-                self.note(*slot, *boot);
-            }
-        }
-    }
-
-    /// The start under which all of `slots` were changed, 0 when none is known. Err: the slot that disagrees.
-    pub(crate) fn common(&self, slots: &[u32]) -> std::result::Result<u64, u32> {
-        if let Some(slot) = self.lost.filter(|slot| slots.contains(slot)) {
-            return Err(slot);
-        }
-        let mut known = slots.iter().filter_map(|slot| Some((*slot, *self.slots.get(slot)?)));
-        let Some((_, boot)) = known.next() else { return Ok(0) };
-        known.find(|(_, other)| *other != boot).map_or(Ok(boot), |(slot, _)| Err(slot))
-    }
-}
-
 /// What an inode without handles is remembered for.
 #[derive(Default)]
 pub(crate) struct Unfinished {
     /// Where its unsynced writes went.
-    pub(crate) boots: Boots,
+    pub(crate) unsynced: Unsynced,
     /// Which of its writes failed.
     pub(crate) losses: Losses,
 }
@@ -133,7 +93,7 @@ pub(crate) struct Unfinished {
 impl Unfinished {
     /// True when there is nothing to remember.
     pub(crate) fn is_empty(&self) -> bool {
-        self.boots.is_empty() && self.losses.outstanding().is_none()
+        self.unsynced.is_empty() && self.losses.is_empty()
     }
 }
 
@@ -148,8 +108,8 @@ pub(crate) struct State {
     pub(crate) written_slots: u64,
     /// Slots changed since the last fsync.
     pub(crate) unsynced_slots: u64,
-    /// Under which starts of their machines they were changed here.
-    pub(crate) boots: Boots,
+    /// What was changed in them here, and under which starts of their machines.
+    pub(crate) unsynced: Unsynced,
     /// Runs being filled, by the start of their transfer.
     pub(crate) staged: BTreeMap<u64, Run>,
     /// Runs in flight, in the order in which they left.
@@ -184,7 +144,7 @@ pub(crate) struct FreshInode {
 impl FreshInode {
     /// What an answer says; `asked_at` is [`Core::answers`] from before its request was sent.
     pub(crate) fn new(inode: Option<proto::Inode>, asked_at: u64) -> std::result::Result<FreshInode, Fault> {
-        let missing = || Fault::new(vazao_model::Code::BadRequest, "an answer without its inode");
+        let missing = || Fault::new(Code::BadRequest, "an answer without its inode");
         let inode = inode.ok_or_else(missing)?;
         Ok(FreshInode {
             attributes: inode.attributes.ok_or_else(missing)?.try_into()?,
@@ -216,7 +176,7 @@ impl State {
             written_slots: fresh.layout.as_ref().map_or(0, |layout| layout.written_slots),
             // Others may have written to it and not made that durable.
             unsynced_slots: u64::MAX,
-            boots: closed.boots,
+            unsynced: closed.unsynced.in_life(fresh.layout.as_ref().map(|layout| layout.generation)),
             staged: BTreeMap::new(),
             flights: BTreeMap::new(),
             next_flight: 0,
@@ -281,13 +241,38 @@ impl State {
         }
     }
 
-    /// Notes that slot `slot` has an object with new bytes, taken by a machine during its start `boot`.
-    pub(crate) fn note_written(&mut self, slot: u32, boot: u64) {
-        self.boots.note(slot, boot);
+    /// Notes that `range` of the file, which lies in one unit, was written by a machine during its start `boot`.
+    pub(crate) fn note_written(&mut self, range: &Range<u64>, boot: u64) {
+        let Some(layout) = self.layout().cloned() else { return };
+        let (slot, start) = layout.distribution.locate(range.start, layout.width());
         let bit = 1u64.checked_shl(slot).unwrap_or(0);
         self.uncommitted.slots |= bit & !self.written_slots;
         self.written_slots |= bit;
         self.unsynced_slots |= bit;
+        let span = Span { range: start..start + (range.end - range.start), is_cut: false };
+        self.note_change(&layout, slot, span, boot);
+        self.losses.forgive(range);
+    }
+
+    /// Notes a change of the object of `slot`. What a loss of power before it may have taken is lost from here on.
+    pub(crate) fn note_change(&mut self, layout: &Layout, slot: u32, span: Span, boot: u64) {
+        let lost = self.unsynced.note(layout, slot, span, boot);
+        let lost: Vec<(u32, Span)> = lost.into_iter().map(|span| (slot, span)).collect();
+        self.lose(layout, &lost, &power_lost(layout, slot));
+    }
+
+    /// These ranges of objects are not what was answered.
+    pub(crate) fn lose(&mut self, layout: &Layout, spans: &[(u32, Span)], error: &Error) {
+        let mut told = false;
+        for (slot, span) in spans {
+            for range in in_file(layout, *slot, &span.range) {
+                told = true;
+                self.losses.add_span(Span { range, ..*span }, layout.generation, error.clone());
+            }
+        }
+        if told {
+            self.write_count += 1;
+        }
     }
 
     /// The transfer of a staged run that overlaps `range`.
@@ -323,8 +308,9 @@ impl State {
         self.size = fresh.attributes.size;
         self.attributes = fresh.attributes.clone();
         self.written_slots = fresh.layout.as_ref().map_or(0, |layout| layout.written_slots);
-        let losses = std::mem::take(&mut self.losses);
-        self.losses = losses.in_life(fresh.layout.as_ref().map(|layout| layout.generation));
+        let generation = fresh.layout.as_ref().map(|layout| layout.generation);
+        self.losses = std::mem::take(&mut self.losses).in_life(generation);
+        self.unsynced = std::mem::take(&mut self.unsynced).in_life(generation);
         self.contents = fresh.into_contents();
         self.write_count += 1;
     }
@@ -343,6 +329,13 @@ impl State {
             self.written_slots |= theirs.written_slots;
         }
     }
+}
+
+/// What a machine that lost power before an fsync has done.
+pub(crate) fn power_lost(layout: &Layout, slot: u32) -> Error {
+    let target = layout.targets.get(slot as usize).copied().unwrap_or_default();
+    let detail = "lost power after it was written to and before an fsync; write the file again";
+    Error::new(Code::Io, format!("the machine of target {target} {detail}"))
 }
 
 impl OpenInode {

@@ -1,11 +1,13 @@
 //! Setting a file's length. No write of this client to the file is under way meanwhile.
 
-use super::inode::{Boots, Contents, FreshInode, OpenInode, Uncommitted};
+use super::inode::{Contents, FreshInode, OpenInode, Uncommitted};
+use super::unsynced::{Span, Unsynced};
 use super::write::object_address;
 use crate::call::decode;
 use crate::core::{locked, sole};
 use crate::data::DataCall;
 use crate::{Error, Result};
+use std::ops::Range;
 use std::sync::Arc;
 use vazao_model::limits::FILE_BYTES_MAX;
 use vazao_model::{Code, Layout, TargetId};
@@ -34,7 +36,7 @@ impl OpenInode {
         let mut state = self.lock();
         state.uncommitted = Uncommitted::default();
         state.was_reported = true;
-        state.boots = Boots::default();
+        state.unsynced = Unsynced::default();
         state.losses.forgive(&(0..u64::MAX));
         drop(state);
         self.absorb_open(fresh);
@@ -54,7 +56,7 @@ impl OpenInode {
         drop(state);
         if let (true, Some(layout)) = (length < size, layout) {
             // Before the size: should this fail half way, the file has zeros at its end, and never old bytes behind it.
-            self.cut_objects(&layout, slots, length, deadline_ns)?;
+            self.cut_objects(&layout, slots, &(length..size), deadline_ns)?;
         }
         self.set_size(length, deadline_ns)
     }
@@ -81,26 +83,28 @@ impl OpenInode {
         Ok(())
     }
 
+    /// Cuts objects where `range` of the file begins, which ends where the file does.
     pub(super) fn cut_objects(
         &self,
         layout: &Arc<Layout>,
         slots: u64,
-        length: u64,
+        range: &Range<u64>,
         deadline_ns: u64,
     ) -> Result<()> {
         let cut = |slot, object| {
-            let length = layout.distribution.object_length(slot, length, layout.width());
+            let length = layout.distribution.object_length(slot, range.start, layout.width());
             Some(proto::TruncateObjectRequest { object: Some(object), length })
         };
-        self.change_objects::<op::TruncateObject>(layout, slots, &cut, &|response| response.boot, deadline_ns)
+        let boot = |response: proto::TruncateObjectResponse| response.boot;
+        self.change_objects::<op::TruncateObject>(layout, (slots, range), &cut, &boot, deadline_ns)
     }
 
-    /// Sends each of `slots` the request made for it, where there is one, and waits for all answers. `boot`: the start
-    /// of the machine that an answer names.
+    /// Sends each of `slots` the request made for it, where there is one, and waits for all answers. What lies in
+    /// `range` of the file then reads as zeros. `boot`: the start of the machine that an answer names.
     pub(super) fn change_objects<O: Operation>(
         &self,
         layout: &Layout,
-        slots: u64,
+        (slots, range): (u64, &Range<u64>),
         request: &dyn Fn(u32, proto::ObjectAddress) -> Option<O::Request>,
         boot: &dyn Fn(O::Response) -> u64,
         deadline_ns: u64,
@@ -118,7 +122,9 @@ impl OpenInode {
         for (slot, call) in &mut calls {
             let answer = self.core.finish_data(call, &[], deadline_ns);
             let boot = answer.and_then(|received| Ok(boot(decode::<O>(&received)?)));
-            outcome = outcome.and(boot.map(|boot| self.lock().boots.note(*slot, boot)));
+            let place = |at: u64| layout.distribution.object_length(*slot, at, layout.width());
+            let span = Span { range: place(range.start)..place(range.end), is_cut: true };
+            outcome = outcome.and(boot.map(|boot| self.lock().note_change(layout, *slot, span, boot)));
         }
         outcome.map_err(|e| e.about(self.id))
     }

@@ -4,6 +4,7 @@
 //! as there is one the file is not what was written: reading it fails, and so does every report that the file is whole.
 
 use super::staging::overlap;
+use super::unsynced::Span;
 use crate::Error;
 use std::ops::Range;
 
@@ -13,7 +14,7 @@ const LOST_RANGES_MAX: usize = 64;
 /// The lost ranges of one file, and why.
 #[derive(Clone, Default)]
 pub(crate) struct Losses {
-    ranges: Vec<Range<u64>>,
+    spans: Vec<Span>,
     /// The first failure since nothing was lost: it tells the cause, those after it are often its consequences.
     failure: Option<Error>,
     failure_count: u64,
@@ -26,28 +27,38 @@ impl Losses {
     /// life no byte is there any more.
     pub(crate) fn in_life(mut self, generation: Option<u32>) -> Losses {
         if generation != Some(self.generation) {
-            self.ranges.clear();
+            self.spans.clear();
         }
         self
     }
 
+    /// True when nothing is lost.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.spans.is_empty()
+    }
+
     /// The write of `range`, which nobody was waiting for, has failed.
     pub(crate) fn add(&mut self, range: Range<u64>, generation: u32, error: Error) {
+        self.add_span(Span { range, is_cut: false }, generation, error);
+    }
+
+    /// The same for a range that was written or made to read as zeros.
+    pub(crate) fn add_span(&mut self, span: Span, generation: u32, error: Error) {
         self.tell(error);
         self.generation = generation;
-        self.forgive(&range);
-        self.ranges.push(range);
-        if self.ranges.len() > LOST_RANGES_MAX {
-            let start = self.ranges.iter().map(|range| range.start).min().unwrap_or(0);
-            let end = self.ranges.iter().map(|range| range.end).max().unwrap_or(0);
-            self.ranges.clear();
-            self.ranges.push(start..end);
+        self.forgive(&span.range);
+        self.spans.push(span);
+        if self.spans.len() > LOST_RANGES_MAX {
+            let start = self.spans.iter().map(|span| span.range.start).min().unwrap_or(0);
+            let end = self.spans.iter().map(|span| span.range.end).max().unwrap_or(0);
+            let is_cut = self.spans.iter().all(|span| span.is_cut);
+            self.spans = vec![Span { range: start..end, is_cut }];
         }
     }
 
     /// A failure without a range, for every handle to learn of.
     pub(crate) fn tell(&mut self, error: Error) {
-        if self.ranges.is_empty() {
+        if self.spans.is_empty() {
             self.failure = None;
         }
         self.failure.get_or_insert(error);
@@ -56,22 +67,25 @@ impl Losses {
 
     /// What is in `range` is now as it was written.
     pub(crate) fn forgive(&mut self, range: &Range<u64>) {
-        let without = |lost: Range<u64>| {
-            let before = lost.start..lost.end.min(range.start);
-            let after = lost.start.max(range.end)..lost.end;
-            [before, after].into_iter().filter(|rest| rest.start < rest.end)
+        let without = |lost: Span| {
+            let before = lost.range.start..lost.range.end.min(range.start);
+            let after = lost.range.start.max(range.end)..lost.range.end;
+            let rest = [before, after].into_iter().filter(|rest| rest.start < rest.end);
+            rest.map(move |range| Span { range, is_cut: lost.is_cut })
         };
-        self.ranges = std::mem::take(&mut self.ranges).into_iter().flat_map(without).collect();
+        self.spans = std::mem::take(&mut self.spans).into_iter().flat_map(without).collect();
     }
 
     /// The failure because of which bytes in `range` are not what was written.
     pub(crate) fn within(&self, range: &Range<u64>) -> Option<&Error> {
-        self.ranges.iter().any(|lost| overlap(lost, range)).then_some(self.failure.as_ref()).flatten()
+        self.spans.iter().any(|lost| overlap(&lost.range, range)).then_some(self.failure.as_ref()).flatten()
     }
 
-    /// The failure because of which the file is not what was written.
-    pub(crate) fn outstanding(&self) -> Option<&Error> {
-        self.within(&(0..u64::MAX))
+    /// The failure because of which a file of `size` bytes is not what was written. That its objects may have bytes
+    /// beyond its end, because a cut was lost, matters only once it grows over them.
+    pub(crate) fn outstanding(&self, size: u64) -> Option<&Error> {
+        let mut lost = self.spans.iter().filter(|lost| !lost.is_cut || lost.range.start < size);
+        lost.next().and(self.failure.as_ref())
     }
 
     /// How many failures there were, for handles to compare with what they have reported.
@@ -94,11 +108,11 @@ mod tests {
         assert!(losses.within(&(120..250)).is_none());
         assert_eq!(losses.within(&(0..101)).map(|e| e.code), Some(Code::Timeout));
         losses.forgive(&(0..120));
-        assert!(losses.outstanding().is_some());
+        assert!(losses.outstanding(0).is_some());
         losses.forgive(&(250..u64::MAX));
-        assert!(losses.outstanding().is_none());
+        assert!(losses.outstanding(0).is_none());
         losses.add(0..1, 1, Error::new(Code::NoSpace, "third"));
-        assert_eq!(losses.outstanding().map(|e| e.code), Some(Code::NoSpace));
+        assert_eq!(losses.outstanding(0).map(|e| e.code), Some(Code::NoSpace));
         assert_eq!(losses.count().0, 3);
     }
 
@@ -115,8 +129,8 @@ mod tests {
     fn losses_end_with_the_life_of_the_file() {
         let mut losses = Losses::default();
         losses.add(0..1, 7, Error::new(Code::Io, ""));
-        assert!(losses.clone().in_life(Some(7)).outstanding().is_some());
-        assert!(losses.clone().in_life(Some(8)).outstanding().is_none());
-        assert!(losses.in_life(None).outstanding().is_none());
+        assert!(losses.clone().in_life(Some(7)).outstanding(0).is_some());
+        assert!(losses.clone().in_life(Some(8)).outstanding(0).is_none());
+        assert!(losses.in_life(None).outstanding(0).is_none());
     }
 }

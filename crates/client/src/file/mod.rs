@@ -13,6 +13,7 @@ mod losses;
 mod read;
 mod read_ahead;
 mod staging;
+mod unsynced;
 mod write;
 mod zero;
 
@@ -200,7 +201,8 @@ impl OpenInode {
     /// Fails while the file is not what was written. Whoever was told of it by a write or an earlier fsync may not have
     /// understood: the kernel makes a short count of the error of a write it has cut into several.
     pub(crate) fn check_losses(&self) -> Result<()> {
-        self.lock().losses.outstanding().cloned().map_or(Ok(()), Err)
+        let state = self.lock();
+        state.losses.outstanding(state.size).cloned().map_or(Ok(()), Err)
     }
 
     /// Asks the metadata service, and adds what is known better here.

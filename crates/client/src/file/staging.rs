@@ -93,7 +93,6 @@ impl Run {
 /// A run that left the staging area.
 pub(crate) struct Flight {
     pub(crate) run: Arc<Run>,
-    pub(crate) slot: u32,
     /// Taken while a thread submits it or waits for it.
     pub(crate) call: Option<DataCall>,
 }

@@ -98,28 +98,30 @@ impl OpenInode {
         let moved = self.move_to_object(&bytes, is_stored, deadline_ns);
         let mut state = self.lock();
         match &moved {
-            Ok((layout, boot)) => self.install_layout(&mut state, layout, *boot, is_stored),
+            Ok((layout, boot)) => {
+                let moved = boot.map(|boot| (bytes.len() as u64, boot));
+                self.install_layout(&mut state, layout, moved, is_stored);
+            }
             Err(_) => state.contents = Contents::Inline { bytes, is_stored, must_move },
         }
         self.wake();
         moved.map(|_| ())
     }
 
-    /// `moved_under`: the start of the machine that took the contents; `None` when there were none.
+    /// `moved`: length of the contents and the start of the machine that took them; `None` when there were none.
     fn install_layout(
         &self,
         state: &mut State,
         layout: &Arc<Layout>,
-        moved_under: Option<u64>,
+        moved: Option<(u64, u64)>,
         was_stored: bool,
     ) {
         state.contents = Contents::Striped(Arc::clone(layout));
         state.written_slots = layout.written_slots;
         state.uncommitted.contents = false;
         state.uncommitted.drop_contents |= was_stored;
-        if let Some(boot) = moved_under {
-            let (slot, _) = layout.distribution.locate(0, layout.width());
-            state.note_written(slot, boot);
+        if let Some((length, boot)) = moved {
+            state.note_written(&(0..length), boot);
         }
         state.write_count += 1;
     }
@@ -204,8 +206,7 @@ impl OpenInode {
         let id = state.next_flight;
         state.next_flight += 1;
         state.flight_bytes += run.memory_bytes();
-        let (slot, _) = layout.distribution.locate(run.range.start, layout.width());
-        state.flights.insert(id, Flight { run: Arc::clone(&run), slot, call: None });
+        state.flights.insert(id, Flight { run: Arc::clone(&run), call: None });
         while let Some(earlier) = state.flight_within(&run.range, id) {
             state = self.await_flight(state, earlier, deadline_ns);
         }
@@ -286,10 +287,7 @@ impl OpenInode {
         self.core.dirty_bytes.fetch_sub(flight.run.memory_bytes(), Ordering::Relaxed);
         let range = flight.run.range.clone();
         match outcome {
-            Ok(boot) => {
-                state.note_written(flight.slot, boot);
-                state.losses.forgive(&range);
-            }
+            Ok(boot) => state.note_written(&range, boot),
             Err(error) => {
                 let place = format!("{}, bytes {}-{}", self.id, range.start, range.end);
                 let generation = state.layout().map_or(0, |layout| layout.generation);

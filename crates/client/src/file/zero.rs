@@ -64,7 +64,7 @@ impl OpenInode {
         drop(state);
         if range.end >= size {
             // The objects may be cut: beyond their ends everything reads as zeros.
-            self.cut_objects(layout, slots, range.start, deadline_ns)?;
+            self.cut_objects(layout, slots, range, deadline_ns)?;
         } else {
             self.punch_objects(layout, slots, range, deadline_ns)?;
         }
@@ -95,6 +95,7 @@ impl OpenInode {
             let length = end.saturating_sub(start);
             (length > 0).then_some(proto::PunchObjectRequest { object: Some(object), offset: start, length })
         };
-        self.change_objects::<op::PunchObject>(layout, slots, &punch, &|response| response.boot, deadline_ns)
+        let boot = |response: proto::PunchObjectResponse| response.boot;
+        self.change_objects::<op::PunchObject>(layout, (slots, range), &punch, &boot, deadline_ns)
     }
 }

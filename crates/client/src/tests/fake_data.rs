@@ -65,7 +65,8 @@ impl Service for FakeData {
                 if let Some(bytes) = state.objects.get_mut(&object(r.object)) {
                     bytes.truncate(r.length as usize);
                 }
-                responder.reply(&[]);
+                let answer = proto::TruncateObjectResponse { boot: state.boot };
+                responder.reply(&answer.encode_to_vec());
             }
             Method::PunchObject => {
                 let r: proto::PunchObjectRequest = Message::decode(request.message).unwrap();
