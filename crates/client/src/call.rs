@@ -100,7 +100,7 @@ impl Core {
         let mut attempts = Attempts::until(self, self.meta_deadline_ns(deadline_ns));
         let mut slot = self.take_slot(deadline_ns)?;
         let mut is_perhaps_done = false;
-        request.set_once(slot.once());
+        request.set_once(slot.once(self.seat()));
         loop {
             let fault = match self.attempt::<O>(&request, &mut attempts) {
                 Ok(response) => return Ok(response),
@@ -114,7 +114,7 @@ impl Core {
                 drop(slot);
                 self.open_session(expired, deadline_ns)?;
                 slot = self.take_slot(deadline_ns)?;
-                request.set_once(slot.once());
+                request.set_once(slot.once(self.seat()));
             } else {
                 is_perhaps_done |= is_outcome_unknown(fault.code);
             }

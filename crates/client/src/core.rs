@@ -6,6 +6,7 @@ use crate::registry::Registry;
 use crate::routes::{Routes, Server};
 use crate::session::Session;
 use crate::statistics::{Counters, Statistics};
+use crate::watch::Watch;
 use crate::{Options, Result};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -18,6 +19,9 @@ use vazao_wire::transport::Transport;
 /// Shared state of a client.
 pub(crate) struct Core {
     pub(crate) transport: Arc<dyn Transport>,
+    /// For the request that waits for changes: on a connection with others it would receive their answers for them.
+    pub(crate) watch_transport: Arc<dyn Transport>,
+    pub(crate) watch: Watch,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) options: Options,
     pub(crate) meta: Vec<String>,
@@ -62,11 +66,18 @@ fn random_seed() -> u64 {
 }
 
 impl Core {
-    pub(crate) fn new(transport: Arc<dyn Transport>, meta: Vec<String>, options: Options) -> Core {
+    pub(crate) fn new(
+        transport: Arc<dyn Transport>,
+        watch_transport: Arc<dyn Transport>,
+        meta: Vec<String>,
+        options: Options,
+    ) -> Core {
         let seed = if options.seed == 0 { random_seed() } else { options.seed };
         Core {
             clock: transport.clock(),
             transport,
+            watch_transport,
+            watch: Watch::default(),
             meta,
             meta_current: AtomicUsize::new(0),
             is_meta_silent: AtomicBool::new(false),

@@ -21,6 +21,7 @@ mod retry;
 mod routes;
 mod session;
 pub mod statistics;
+mod watch;
 
 #[cfg(test)]
 mod tests;
@@ -31,6 +32,7 @@ pub use file::{File, Seek};
 pub use options::Options;
 pub use probe::Probe;
 pub use statistics::{ServerStatistics, Statistics};
+pub use watch::{Asked, Listener};
 
 use crate::core::Core;
 use std::sync::Arc;
@@ -176,9 +178,18 @@ impl std::fmt::Debug for Client {
 impl Client {
     /// Opens a session with the metadata service at `meta` over `transport`.
     pub fn open(transport: Arc<dyn Transport>, meta: Vec<String>, options: Options) -> Result<Client> {
+        Client::open_over(Arc::clone(&transport), transport, meta, options)
+    }
+
+    fn open_over(
+        transport: Arc<dyn Transport>,
+        watch_transport: Arc<dyn Transport>,
+        meta: Vec<String>,
+        options: Options,
+    ) -> Result<Client> {
         let background = options.background;
         let deadline_ms = options.deadline_ms.min(OPEN_MS_MAX);
-        let core = Arc::new(Core::new(transport, meta, options));
+        let core = Arc::new(Core::new(transport, watch_transport, meta, options));
         core.open_session(0, core.clock.now_ns() + u64::from(deadline_ms) * 1_000_000)?;
         if background {
             session::spawn_heartbeat(&core)?;
@@ -199,8 +210,11 @@ impl Client {
         };
         let connections_max = options.connections_max;
         let wire_options = TransportOptions { connections_max, ..TransportOptions::default() };
-        let transport = TcpTransport::new(key, wire_options, vazao_meter::clock::system());
-        Client::open(transport, config.meta.clone(), options)
+        let watch_options = TransportOptions { connections_max: 1, ..wire_options };
+        let clock = vazao_meter::clock::system();
+        let watch_transport = TcpTransport::new(key.clone(), watch_options, Arc::clone(&clock));
+        let transport = TcpTransport::new(key, wire_options, clock);
+        Client::open_over(transport, watch_transport, config.meta.clone(), options)
     }
 
     /// The cluster as last heard.

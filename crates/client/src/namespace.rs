@@ -21,7 +21,7 @@ impl Client {
 
     /// The inode of `name` in `parent`; `.` and `..` are understood.
     pub fn lookup(&self, parent: InodeId, name: &[u8]) -> Result<Attributes> {
-        let request = proto::LookupRequest { parent: parent.0, name: name.to_vec() };
+        let request = proto::LookupRequest { parent: parent.0, name: name.to_vec(), seat: self.core.seat() };
         let asked_at = self.core.answers();
         let response = self.core.ask::<op::Lookup>(&request)?;
         self.merged(response.inode, asked_at)
@@ -30,7 +30,8 @@ impl Client {
     /// What `stat` shows.
     pub fn attributes(&self, inode: InodeId) -> Result<Attributes> {
         let asked_at = self.core.answers();
-        let response = self.core.ask::<op::GetAttributes>(&proto::GetAttributesRequest { inode: inode.0 })?;
+        let request = proto::GetAttributesRequest { inode: inode.0, seat: self.core.seat() };
+        let response = self.core.ask::<op::GetAttributes>(&request)?;
         self.merged(response.inode, asked_at)
     }
 
@@ -131,7 +132,8 @@ impl Client {
 
     /// A regular file as an open shows it.
     pub(crate) fn look(&self, inode: InodeId) -> Result<FreshInode> {
-        let request = proto::OpenRequest { once: None, inode: inode.0, truncate: false };
+        let request =
+            proto::OpenRequest { once: None, inode: inode.0, truncate: false, seat: self.core.seat() };
         let asked_at = self.core.answers();
         let fresh = FreshInode::new(self.core.ask::<op::Open>(&request)?.inode, asked_at)?;
         match fresh.attributes.kind {
@@ -224,7 +226,8 @@ impl Client {
 
     /// The target of a symbolic link.
     pub fn read_link(&self, inode: InodeId) -> Result<Vec<u8>> {
-        let request = proto::OpenRequest { once: None, inode: inode.0, truncate: false };
+        let request =
+            proto::OpenRequest { once: None, inode: inode.0, truncate: false, seat: self.core.seat() };
         let fresh = FreshInode::new(self.core.ask::<op::Open>(&request)?.inode, 0)?;
         if fresh.attributes.kind != FileKind::Symlink {
             return Err(Error::new(Code::Invalid, format!("{inode} is not a symbolic link")));
@@ -234,7 +237,13 @@ impl Client {
 
     /// A page of a directory after `cookie` (0: from the start), of at most `limit` entries.
     pub fn list(&self, directory: InodeId, cookie: u64, limit: u32, with_attributes: bool) -> Result<Page> {
-        let request = proto::ListRequest { directory: directory.0, cookie, limit, with_attributes };
+        let request = proto::ListRequest {
+            directory: directory.0,
+            cookie,
+            limit,
+            with_attributes,
+            seat: self.core.seat(),
+        };
         let asked_at = self.core.answers();
         let response = self.core.ask::<op::List>(&request)?;
         let entries: Result<Vec<Entry>> =
@@ -289,7 +298,8 @@ impl Client {
 
     /// Where a file's bytes lie; `None` while its contents are inline.
     pub fn layout(&self, inode: InodeId) -> Result<Option<Layout>> {
-        let response = self.core.ask::<op::GetAttributes>(&proto::GetAttributesRequest { inode: inode.0 })?;
+        let request = proto::GetAttributesRequest { inode: inode.0, seat: 0 };
+        let response = self.core.ask::<op::GetAttributes>(&request)?;
         Ok(FreshInode::new(response.inode, 0)?.layout)
     }
 

@@ -52,7 +52,7 @@ impl Client {
         let asked_at = self.core.answers();
         if walk.left.front().is_some_and(|component| component == b"..") {
             walk.left.pop_front();
-            let request = proto::LookupRequest { parent: walk.directory.0, name: b"..".to_vec() };
+            let request = proto::LookupRequest { parent: walk.directory.0, name: b"..".to_vec(), seat: 0 };
             let inode = FreshInode::new(self.core.ask::<op::Lookup>(&request)?.inode, asked_at)?;
             return Ok(Some(Stop { inode, asked_at, parent: walk.directory }));
         }

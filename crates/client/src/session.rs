@@ -44,8 +44,9 @@ pub(crate) struct Slot<'a> {
 }
 
 impl Slot<'_> {
-    pub(crate) fn once(&self) -> proto::Once {
-        proto::Once { session: self.id, slot: self.slot, sequence: self.sequence }
+    /// The mark of the request in this slot; `seat` is [`Core::seat`].
+    pub(crate) fn once(&self, seat: u32) -> proto::Once {
+        proto::Once { session: self.id, slot: self.slot, sequence: self.sequence, seat }
     }
 }
 

@@ -8,9 +8,10 @@ use crate::listing::{Listing, PAGE_ENTRIES};
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 use vazao_client::{
-    Changes, Client, Entry, Error, File, NewInode, OpenMode, RenameMode, Result, Seek, SetTime, VolumeSpace,
-    XattrMode,
+    Asked, Changes, Client, Entry, Error, File, NewInode, OpenMode, RenameMode, Result, Seek, SetTime,
+    VolumeSpace, XattrMode,
 };
 use vazao_meter::Clock;
 use vazao_model::{Attributes, Code, FileKind, InodeId, limits};
@@ -93,6 +94,19 @@ impl Door {
         let clock = vazao_meter::clock::system();
         let (files, directories) = (Handles::new(), Handles::new());
         Door { client, clock, root, files, directories, remembered_until_ns: AtomicU64::new(0) }
+    }
+
+    /// To be taken before a call whose answer the kernel will believe for a while.
+    pub(crate) fn asked(&self) -> Asked {
+        self.client.asked()
+    }
+
+    pub(crate) fn attributes_lease(&self, asked: Asked, inode: InodeId) -> Duration {
+        self.client.attributes_lease(asked, inode)
+    }
+
+    pub(crate) fn entry_lease(&self, asked: Asked, place: Place<'_>) -> Duration {
+        self.client.entry_lease(asked, place.directory, place.name)
     }
 
     fn file(&self, handle: u64) -> Result<Arc<OpenFile>> {
@@ -257,12 +271,20 @@ impl Door {
     }
 
     /// A descriptor of the file is being closed: what it wrote goes out, and errors of it come back.
-    pub(crate) fn flush(&self, handle: u64) -> Result<()> {
-        self.file(handle)?.file.flush()
+    /// True when that changed attributes.
+    pub(crate) fn flush(&self, handle: u64) -> Result<bool> {
+        self.reporting(handle, File::flush)
     }
 
-    pub(crate) fn sync(&self, handle: u64) -> Result<()> {
-        self.file(handle)?.file.sync()
+    /// [`Door::flush`], durable.
+    pub(crate) fn sync(&self, handle: u64) -> Result<bool> {
+        self.reporting(handle, File::sync)
+    }
+
+    fn reporting(&self, handle: u64, work: fn(&File) -> Result<()>) -> Result<bool> {
+        let open = self.file(handle)?;
+        let before = open.file.reports();
+        work(&open.file).map(|()| open.file.reports() != before)
     }
 
     /// The last descriptor is gone.

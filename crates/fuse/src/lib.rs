@@ -14,6 +14,7 @@ mod kernel;
 mod listing;
 mod mount;
 mod mountpoint;
+mod notices;
 mod told;
 mod transport;
 

@@ -5,13 +5,15 @@ use crate::door::Door;
 use crate::kernel::device::{Device, DeviceError};
 use crate::kernel::serve::{Nodes, Server, Timeouts};
 use crate::mountpoint::{self, FILE_SYSTEM_TYPE, State};
+use crate::notices::Notices;
 use crate::told::Told;
 use crate::transport;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
-use vazao_client::Client;
+use vazao_client::{Client, Listener};
+use vazao_model::limits::CACHE_LEASE_MS;
 use vazao_model::{FileKind, VolumePath};
 
 /// How a mount behaves.
@@ -33,9 +35,9 @@ pub struct MountOptions {
     pub devices: bool,
     /// Threads that answer the kernel: as many requests as may wait for servers at once.
     pub threads: usize,
-    /// How long the kernel may believe attributes.
+    /// How long the kernel may believe attributes: no longer than their lease anyhow.
     pub attribute_timeout: Duration,
-    /// How long the kernel may believe names.
+    /// How long the kernel may believe names, and that there are none.
     pub entry_timeout: Duration,
     /// Largest read or write request. The kernel cuts it to `/proc/sys/fs/fuse/max_pages_limit` pages.
     pub request_bytes_max: u32,
@@ -69,8 +71,8 @@ impl Default for MountOptions {
             set_id: false,
             devices: false,
             threads: 48,
-            attribute_timeout: Duration::from_secs(1),
-            entry_timeout: Duration::from_secs(1),
+            attribute_timeout: Duration::from_millis(u64::from(CACHE_LEASE_MS)),
+            entry_timeout: Duration::from_millis(u64::from(CACHE_LEASE_MS)),
             request_bytes_max: 1024 * 1024,
             read_ahead_bytes: 1024 * 1024,
             uring: Uring::Auto,
@@ -196,14 +198,19 @@ pub fn mount(client: Client, mountpoint: &Path, options: MountOptions) -> Result
     // From here on dropping the mount detaches it again.
     let mount = Mount { mountpoint, end: Arc::clone(&end) };
     let timeouts = Timeouts { attributes: options.attribute_timeout, entries: options.entry_timeout };
+    let (nodes, told) = (Nodes { root }, Arc::new(Told::new()));
+    let notices = Arc::new(Notices::new(nodes, Arc::clone(&told), Box::new(Arc::clone(&device))));
+    client
+        .watch(Arc::clone(&notices) as Arc<dyn Listener>)
+        .map_err(|error| MountError::Device(io::Error::other(error)))?;
     let server = Arc::new(Server {
         door: Door::new(client, root),
-        nodes: Nodes { root },
+        nodes,
         timeouts,
-        told: Told::new(),
+        told,
         notifier: Box::new(Arc::clone(&device)),
     });
-    transport::start(device, server, &options, end)?;
+    transport::start(device, server, notices, &options, end)?;
     read_ahead(&mount.mountpoint, options.read_ahead_bytes);
     Ok(mount)
 }

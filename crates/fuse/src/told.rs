@@ -39,6 +39,16 @@ impl Told {
         shard.insert(inode, version);
     }
 
+    /// The kernel has been told to forget `inode`.
+    pub(crate) fn forget(&self, inode: InodeId) {
+        self.shard(inode).remove(&inode);
+    }
+
+    /// Every inode that the kernel may remember; forgotten here from now on.
+    pub(crate) fn take_all(&self) -> Vec<InodeId> {
+        (0..SHARDS as u64).flat_map(|n| std::mem::take(&mut *self.shard(InodeId(n))).into_keys()).collect()
+    }
+
     /// True when `version` of `inode` is what the kernel was shown last.
     pub(crate) fn is_current(&self, inode: InodeId, version: u64) -> bool {
         self.shard(inode).get(&inode) == Some(&version)

@@ -5,6 +5,7 @@ use crate::kernel::device::{self, Device, DeviceError, Offer};
 use crate::kernel::serve::Server;
 use crate::kernel::uring::{self, Prepared, Queues};
 use crate::mount::{End, MountError, MountOptions, Uring};
+use crate::notices::Notices;
 use rustix::io::Errno;
 use std::io;
 use std::sync::Arc;
@@ -20,6 +21,7 @@ type Thread = JoinHandle<Result<(), DeviceError>>;
 pub(crate) fn start(
     device: Arc<Device>,
     server: Arc<Server>,
+    notices: Arc<Notices>,
     options: &MountOptions,
     end: Arc<End>,
 ) -> Result<(), MountError> {
@@ -45,7 +47,17 @@ pub(crate) fn start(
             options.threads.max(1)
         }
     };
-    spawn(device, server, options.request_bytes_max, device_threads, queues, end).map_err(MountError::Device)
+    let teller = Arc::clone(&notices);
+    let thread = std::thread::Builder::new().name("fuse-notify".to_owned());
+    thread.spawn(move || teller.run()).map_err(MountError::Device)?;
+    let close = move |server: &Server| {
+        notices.end();
+        server.door.finish().map_err(MountError::Unwritten)
+    };
+    spawn(device, server, options.request_bytes_max, device_threads, queues, move |server, served| {
+        end.reach(close(server).and(served.map_err(MountError::from)));
+    })
+    .map_err(MountError::Device)
 }
 
 /// What to do about a kernel that does not offer io_uring.
@@ -103,7 +115,7 @@ fn spawn(
     request_bytes_max: u32,
     device_threads: usize,
     queues: Option<Arc<Queues>>,
-    end: Arc<End>,
+    finish: impl FnOnce(&Server, Result<(), DeviceError>) + Send + 'static,
 ) -> io::Result<()> {
     let crew = Arc::new(Crew::new());
     let mut threads: Vec<Thread> = Vec::new();
@@ -120,8 +132,7 @@ fn spawn(
             outcome = outcome.and(thread.join().unwrap_or_else(|_| panicked()));
         }
         let served = queues.map_or(Ok(()), |queues| queues.join());
-        let closed = server.door.finish().map_err(MountError::Unwritten);
-        end.reach(closed.and(outcome.and(served).map_err(MountError::from)));
+        finish(&server, outcome.and(served));
     })?;
     Ok(())
 }

@@ -112,7 +112,7 @@ fn run(bench: &mut Bench, session: u64, files: u64) {
         bench.call::<op::List>(&proto::ListRequest { directory: ROOT, limit: 1, ..Default::default() });
     if exists.entries.is_empty() {
         bench.measure("create in one directory", files, |bench, n| {
-            let once = Some(proto::Once { session, slot: (n % 64) as u32, sequence: n / 64 + 1 });
+            let once = Some(proto::Once { session, slot: (n % 64) as u32, sequence: n / 64 + 1, seat: 0 });
             bench.call::<op::Create>(&proto::CreateRequest {
                 once,
                 parent: ROOT,
@@ -125,10 +125,14 @@ fn run(bench: &mut Bench, session: u64, files: u64) {
         });
     }
     bench.measure("lookup, scattered", files.min(500_000), |bench, n| {
-        bench.call::<op::Lookup>(&proto::LookupRequest { parent: ROOT, name: name(scattered(n, files)) });
+        bench.call::<op::Lookup>(&proto::LookupRequest {
+            parent: ROOT,
+            name: name(scattered(n, files)),
+            seat: 0,
+        });
     });
     bench.measure("lookup, the same 1,000", files.min(500_000), |bench, n| {
-        bench.call::<op::Lookup>(&proto::LookupRequest { parent: ROOT, name: name(n % 1000) });
+        bench.call::<op::Lookup>(&proto::LookupRequest { parent: ROOT, name: name(n % 1000), seat: 0 });
     });
     let mut list = |what: &str, with_attributes: bool| {
         let mut cookie = 0;
@@ -136,7 +140,8 @@ fn run(bench: &mut Bench, session: u64, files: u64) {
         let pages = files.div_ceil(4096) + 1;
         bench.measure(what, pages, |bench, _| {
             if left {
-                let request = proto::ListRequest { directory: ROOT, cookie, limit: 4096, with_attributes };
+                let request =
+                    proto::ListRequest { directory: ROOT, cookie, limit: 4096, with_attributes, seat: 0 };
                 let page = bench.call::<op::List>(&request);
                 cookie = page.entries.last().map_or(cookie, |entry| entry.cookie);
                 left = !page.end;

@@ -5,6 +5,7 @@ use crate::fault::{Outcome, inode_fault, name_fault};
 use crate::keys;
 use crate::records::{DirectoryTimes, EntryRecord, InodeRecord, NumberRecord, TimeRecord};
 use crate::service::MetaService;
+use crate::watchers::{Asker, Changed};
 use prost::Message;
 use std::ops::Range;
 use vazao_model::{Code, InodeId, Name, SessionId, Timestamp, limits};
@@ -24,6 +25,9 @@ pub(crate) struct Context<'a> {
     now_ns: u64,
     /// The session that asks, where known.
     pub(crate) caller: Option<SessionId>,
+    /// Its seat, when it will remember the answer.
+    pub(crate) seat: u32,
+    changed: Vec<Changed>,
     /// Inodes that came into being, less those that ended.
     pub(crate) inodes_delta: i64,
     /// It has written something.
@@ -48,6 +52,8 @@ impl<'a> Context<'a> {
             now,
             now_ns,
             caller,
+            seat: 0,
+            changed: Vec::new(),
             inodes_delta: 0,
             wrote: false,
             no_room: false,
@@ -98,18 +104,41 @@ impl<'a> Context<'a> {
     /// Forgets the writes but not what was read.
     pub(crate) fn discard_writes(&mut self) {
         self.transaction.discard_writes();
+        self.changed.clear();
         self.wrote = false;
         self.inodes_delta = 0;
         self.answer_when_durable = false;
     }
 
     pub(crate) fn commit(self) -> EngineResult<Commit> {
-        let (service, delta) = (self.service, self.inodes_delta);
+        let (service, delta, asker) = (self.service, self.inodes_delta, self.asker());
         let outcome = self.transaction.commit()?;
         if matches!(outcome, Commit::Done(_)) {
             service.count_inodes(delta);
+            service.watchers().publish(asker, service.names(), self.changed);
         }
         Ok(outcome)
+    }
+
+    // ---- what others remember ----
+
+    fn asker(&self) -> Asker {
+        Asker { session: self.caller, seat: self.seat }
+    }
+
+    /// The answer will show where a name leads, or that it leads nowhere.
+    pub(crate) fn shows_entry(&self, parent: InodeId, name: &[u8]) {
+        self.service.watchers().note_entry(self.asker(), self.service.names(), parent, name);
+    }
+
+    /// A file's bytes are others now.
+    pub(crate) fn contents_changed(&mut self, id: InodeId) {
+        self.changed.push(Changed::Contents(id));
+    }
+
+    /// An inode's attributes are others now, or it is gone.
+    pub(crate) fn attributes_changed(&mut self, id: InodeId) {
+        self.changed.push(Changed::Attributes(id));
     }
 
     // ---- inodes ----
@@ -135,6 +164,7 @@ impl<'a> Context<'a> {
     }
 
     pub(crate) fn put_inode(&mut self, id: InodeId, record: &InodeRecord) {
+        self.attributes_changed(id);
         self.write(keys::inode(id), record);
     }
 
@@ -154,11 +184,13 @@ impl<'a> Context<'a> {
 
     pub(crate) fn put_entry(&mut self, parent: InodeId, name: &[u8], entry: &EntryRecord) {
         let key = self.service.names().entry_key(parent, name);
+        self.changed.push(Changed::Entry(parent, name.to_vec()));
         self.write(key, entry);
     }
 
     pub(crate) fn delete_entry(&mut self, parent: InodeId, name: &[u8]) {
         let key = self.service.names().entry_key(parent, name);
+        self.changed.push(Changed::Entry(parent, name.to_vec()));
         self.delete(key);
     }
 
@@ -199,6 +231,7 @@ impl<'a> Context<'a> {
 
     pub(crate) fn put_times(&mut self, directory: InodeId, modified: TimeRecord, changed: TimeRecord) {
         let times = DirectoryTimes { modified: Some(modified), changed: Some(changed), version: self.now_ns };
+        self.attributes_changed(directory);
         self.write(keys::times(directory), &times);
     }
 
@@ -227,6 +260,7 @@ impl<'a> Context<'a> {
     // ---- messages ----
 
     pub(crate) fn attributes(&mut self, id: InodeId, record: &InodeRecord) -> Outcome<proto::Attributes> {
+        self.service.watchers().note_inode(self.asker(), id);
         let time = |t: Option<TimeRecord>| Some(t.unwrap_or_default().into());
         let mut attributes = proto::Attributes {
             inode: id.0,

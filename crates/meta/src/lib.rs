@@ -13,6 +13,7 @@ mod context;
 mod dispatch;
 mod engine;
 mod fault;
+mod holders;
 mod keys;
 mod metrics;
 mod names;
@@ -26,6 +27,7 @@ mod records;
 mod service;
 mod sessions;
 mod strays;
+mod watchers;
 
 #[cfg(test)]
 mod tests;

@@ -61,6 +61,7 @@ pub(crate) fn release(context: &mut Context<'_>, session: SessionId, id: InodeId
 /// Removes all records of an inode; its objects are left to the reclaimer.
 fn end_inode(context: &mut Context<'_>, id: InodeId, record: &InodeRecord) -> Outcome<()> {
     context.delete(keys::inode(id));
+    context.attributes_changed(id);
     if record.is_directory() {
         context.delete(keys::times(id));
         context.delete(keys::subdirectories(id));

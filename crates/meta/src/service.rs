@@ -11,11 +11,13 @@ use crate::metrics::Metrics;
 use crate::names::NameHash;
 use crate::numbers::{self, InodeNumbers};
 use crate::once::{self, Repeatable};
+use crate::ops;
 use crate::random::Random;
 use crate::reclaim::Reclaimer;
 use crate::records::{InodeRecord, NumberRecord, TimeRecord, VolumeRecord};
 use crate::sessions::{self, Sessions};
 use crate::strays::Strays;
+use crate::watchers::Watchers;
 use prost::Message;
 use std::cell::Cell;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
@@ -95,6 +97,7 @@ pub struct MetaService {
     inodes_written: AtomicI64,
     cluster: Mutex<Cluster>,
     sessions: Sessions,
+    watchers: Watchers,
     metrics: Metrics,
     reclaimer: Reclaimer,
     strays: Strays,
@@ -144,6 +147,7 @@ impl MetaService {
             inodes_written: AtomicI64::new(0),
             cluster: Mutex::new(Cluster::default()),
             sessions: Sessions::default(),
+            watchers: Watchers::default(),
             metrics,
             reclaimer: Reclaimer::default(),
             strays: Strays::new(options.stray_grace_ms),
@@ -198,6 +202,10 @@ impl MetaService {
 
     pub(crate) fn sessions(&self) -> &Sessions {
         &self.sessions
+    }
+
+    pub(crate) fn watchers(&self) -> &Watchers {
+        &self.watchers
     }
 
     pub(crate) fn metrics(&self) -> &Metrics {
@@ -314,8 +322,10 @@ impl MetaService {
         let request = decode::<O>(message)?;
         let once = request.once().copied();
         let caller = once.as_ref().map(|once| SessionId(once.session));
+        let seat = once.as_ref().map_or(0, |once| once.seat);
         let mut wait = false;
         let (answer, position) = self.transact(caller, |context| {
+            context.seat = seat;
             if let Some(once) = &once
                 && let Some(first) = once::replay(context, once, O::METHOD)?
             {
@@ -373,6 +383,7 @@ impl MetaService {
             tracing::info!(%session, "session expired");
             self.logged("end of a session", crate::ops::session::end(self, session));
         }
+        self.watchers.tick(now_ns, |session| self.sessions.is_known(session));
         self.logged("count of inodes", self.write_inodes_in_use());
         self.logged("removal of objects", crate::reclaim::run(self, transport));
         self.logged("search for objects without a file", crate::strays::run(self, transport));
@@ -416,6 +427,7 @@ impl MetaService {
         let figures = self.engine.figures();
         let mut gauge = |name: &str, help: &str, value: f64| exposition.gauge(name, help, &[], value);
         gauge("vazao_meta_sessions", "Clients with a lease.", self.sessions.count() as f64);
+        gauge("vazao_meta_watchers", "Clients that remember answers.", self.watchers.count() as f64);
         gauge("vazao_meta_inodes", "Inodes in use.", self.inodes_in_use() as f64);
         gauge("vazao_meta_overlay_bytes", "Changes not yet in a checkpoint.", figures.overlay_bytes as f64);
         let unsynced = figures.position.saturating_sub(figures.durable);
@@ -432,6 +444,9 @@ impl MetaService {
 impl Service for MetaService {
     fn handle(&self, request: Request<'_>, responder: &mut dyn Responder) {
         let started_ns = self.clock.now_ns();
+        if request.method == Method::WatchChanges {
+            return ops::watch::run(self, request.message, responder);
+        }
         let settled = dispatch::run(self, request.method, request.message)
             .unwrap_or_else(|fault| Settled::now(Err(fault)));
         let failed = settled.answer.is_err();

@@ -82,6 +82,11 @@ impl Sessions {
         self.leases().iter().filter(|(_, lease)| lease.expires_ns <= now_ns).map(|(id, _)| *id).collect()
     }
 
+    /// Whether the session has a lease.
+    pub(crate) fn is_known(&self, session: SessionId) -> bool {
+        self.leases().contains_key(&session)
+    }
+
     /// Number of leases.
     pub(crate) fn count(&self) -> usize {
         self.leases().len()

@@ -80,6 +80,32 @@ pub const HEARTBEAT_MS: u32 = 2_000;
 /// A data server silent for this long is shown as not responding.
 pub const NODE_SILENT_MS: u32 = 10_000;
 
+/// How long a client that watches for changes may believe an answer without asking again: the longest time for which a
+/// change elsewhere can stay unseen when the network is broken. Hot names are asked for again this often.
+pub const CACHE_LEASE_MS: u32 = 30_000;
+
+/// The metadata service remembers who may believe an answer for so much longer than that, so that clocks of different
+/// speed do no harm.
+pub const CACHE_LEASE_MARGIN_MS: u32 = 3_000;
+
+/// Slots of each of the two tables of who may believe what. Many answers share a slot when more are out than this; the
+/// price is a change told to somebody whom it does not concern. Both tables take 16 MiB, once there is a watcher.
+pub const CACHE_HOLDER_SLOTS: usize = 1 << 20;
+
+/// Changes kept for a session until it has received them. Beyond it the session has to forget everything: it is cut
+/// off, or so slow that it could not follow.
+pub const WATCH_CHANGES_MAX: usize = 4096;
+
+/// Bytes of names in them.
+pub const WATCH_NAME_BYTES_MAX: usize = 256 * 1024;
+
+/// Changes in one answer: with the longest names about half of a message.
+pub const WATCH_BATCH_MAX: usize = 1024;
+
+/// A watching session is answered after this long although nothing has changed, which tells it that it still hears of
+/// changes; one that has heard nothing for twice this long believes no further answers.
+pub const WATCH_WAIT_MS: u32 = 5_000;
+
 /// Areas of one node: far more than directories that somebody wants to give names to.
 pub const NODE_AREAS_MAX: usize = 256;
 

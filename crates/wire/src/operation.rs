@@ -128,6 +128,9 @@ operations! {
     /// Removes one.
     RemoveXattr = 0x0133, RemoveXattrRequest, RemoveXattrResponse, Once;
 
+    /// Changes by others of what a session remembers.
+    WatchChanges = 0x0140, WatchChangesRequest, WatchChangesResponse, Safe;
+
     /// Bytes of an object.
     Read = 0x0201, ReadRequest, ReadResponse, Safe;
     /// Bytes into an object.

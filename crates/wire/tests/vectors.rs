@@ -126,7 +126,7 @@ fn messages_encode_as_written_down() {
         checksums: vec![0xE306_9283, 1],
         sync: false,
     };
-    let once = proto::Once { session: 0x0123_4567_89AB_CDEF, slot: 5, sequence: 77 };
+    let once = proto::Once { session: 0x0123_4567_89AB_CDEF, slot: 5, sequence: 77, seat: 0 };
     let create = proto::CreateRequest {
         once: Some(once),
         parent: 1,

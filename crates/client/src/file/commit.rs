@@ -147,6 +147,7 @@ impl OpenInode {
         let (generation, asked_at) = (request.generation, self.core.answers());
         let answer = self.core.change_until::<op::Commit>(request, deadline_ns);
         let fresh = answer.and_then(|response| Ok(FreshInode::new(response.inode, asked_at)?));
+        self.count_report();
         let mut state = self.lock();
         let report = state.reporting.take().unwrap_or_default();
         match fresh {
@@ -182,7 +183,8 @@ impl OpenInode {
 
     /// Asks the metadata service for layout and contents as they are now.
     pub(super) fn look_again(&self, deadline_ns: u64) -> Result<()> {
-        let request = proto::OpenRequest { once: None, inode: self.id.0, truncate: false };
+        let request =
+            proto::OpenRequest { once: None, inode: self.id.0, truncate: false, seat: self.core.seat() };
         let asked_at = self.core.answers();
         let response = self.core.ask_until::<op::Open>(&request, deadline_ns)?;
         self.absorb_open(FreshInode::new(response.inode, asked_at)?);

@@ -7,7 +7,7 @@ use crate::Error;
 use crate::core::{Core, locked};
 use std::collections::BTreeMap;
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 use vazao_model::limits::BLOCK_BYTES;
@@ -24,6 +24,10 @@ pub(crate) struct OpenInode {
     pub(crate) id: InodeId,
     handles: AtomicUsize,
     unlinked: AtomicBool,
+    /// Another client has changed its contents since they were last looked at.
+    changed_elsewhere: AtomicBool,
+    /// Reports to the metadata service so far.
+    reports: AtomicU64,
     state: Mutex<State>,
     changed: Condvar,
     /// Threads in [`OpenInode::wait_turn`]: waking nobody would still be a system call.
@@ -346,6 +350,8 @@ impl OpenInode {
             id: fresh.attributes.inode,
             handles: AtomicUsize::new(1),
             unlinked: AtomicBool::new(fresh.attributes.links == 0),
+            changed_elsewhere: AtomicBool::new(false),
+            reports: AtomicU64::new(0),
             state: Mutex::new(State::new(fresh, core.count_answer(), closed)),
             core,
             changed: Condvar::new(),
@@ -369,6 +375,28 @@ impl OpenInode {
     /// Number of handles.
     pub(crate) fn handle_count(&self) -> usize {
         self.handles.load(Ordering::SeqCst)
+    }
+
+    /// Counts a report that was answered.
+    pub(crate) fn count_report(&self) {
+        self.reports.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// Reports that were answered so far.
+    pub(crate) fn reports(&self) -> u64 {
+        self.reports.load(Ordering::SeqCst)
+    }
+
+    /// Another client has changed its contents: the next read looks at them again.
+    pub(crate) fn note_changed_elsewhere(&self) {
+        self.changed_elsewhere.store(true, Ordering::SeqCst);
+    }
+
+    /// True, once, when another client has changed its contents and nothing unwritten here stands against looking again.
+    pub(crate) fn must_look_again(&self) -> bool {
+        self.changed_elsewhere.load(Ordering::SeqCst)
+            && self.lock().is_clean()
+            && self.changed_elsewhere.swap(false, Ordering::SeqCst)
     }
 
     /// Notes that the inode has no name any more: its last close tells the metadata service.

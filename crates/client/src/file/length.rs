@@ -29,7 +29,8 @@ impl OpenInode {
     fn empty(&self, deadline_ns: u64) -> Result<()> {
         self.discard_staged();
         self.write_out(deadline_ns);
-        let request = proto::OpenRequest { once: None, inode: self.id.0, truncate: true };
+        let request =
+            proto::OpenRequest { once: None, inode: self.id.0, truncate: true, seat: self.core.seat() };
         let asked_at = self.core.answers();
         let response = self.core.change_until::<op::Open>(request, deadline_ns)?;
         let fresh = FreshInode::new(response.inode, asked_at)?;

@@ -86,6 +86,11 @@ impl File {
         self.shared.known_attributes()
     }
 
+    /// Grows with each report of changes to the metadata service: attributes shown before it may be others after it.
+    pub fn reports(&self) -> u64 {
+        self.shared.reports()
+    }
+
     /// Reads up to `buffer.len()` bytes at `offset`; fewer only at the end of the file.
     pub fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
         if !self.mode.read {
@@ -207,7 +212,7 @@ impl OpenInode {
 
     /// Asks the metadata service, and adds what is known better here.
     pub(crate) fn fetch_attributes(&self) -> Result<Attributes> {
-        let request = proto::GetAttributesRequest { inode: self.id.0 };
+        let request = proto::GetAttributesRequest { inode: self.id.0, seat: self.core.seat() };
         let asked_at = self.core.answers();
         let response = self.core.ask::<op::GetAttributes>(&request)?;
         let fresh = FreshInode::new(response.inode, asked_at)?;

@@ -23,6 +23,10 @@ const SEGMENT_BYTES: usize = 4 << 20;
 /// A reader that found damage waits this long for its report to be taken.
 const REPORT_NS_MAX: u64 = 1_000_000_000;
 
+/// How long a read waits to hear what another client has changed: without a metadata service what was known before can
+/// still be read.
+const LOOK_AGAIN_NS_MAX: u64 = 1_000_000_000;
+
 /// How often a read starts again because the file was replaced by another life of it meanwhile.
 const REPLACED_MAX: usize = 3;
 
@@ -99,6 +103,11 @@ impl OpenInode {
     /// Reads at `offset`; fewer bytes than asked for only at the end of the file.
     pub(crate) fn read(&self, ahead: &Mutex<ReadAhead>, buffer: &mut [u8], offset: u64) -> Result<usize> {
         let deadline_ns = self.core.deadline_ns();
+        let soon_ns = deadline_ns.min(self.core.clock.now_ns() + LOOK_AGAIN_NS_MAX);
+        if self.must_look_again() && self.look_again(soon_ns).is_err() {
+            // What was known before may still be read; the next read asks again.
+            self.note_changed_elsewhere();
+        }
         let mut done = 0;
         for segment in buffer.chunks_mut(SEGMENT_BYTES) {
             let read = self.read_segment(ahead, segment, offset.saturating_add(done as u64), deadline_ns)?;

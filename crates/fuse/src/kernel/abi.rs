@@ -124,6 +124,10 @@ pub(crate) const FOPEN_NOFLUSH: u32 = 1 << 5;
 
 /// Unasked message: forget attributes (and pages) of an inode.
 pub(crate) const NOTIFY_INVALIDATE_INODE: i32 = 2;
+/// Unasked message: forget where a name leads.
+pub(crate) const NOTIFY_INVALIDATE_ENTRY: i32 = 3;
+/// Unasked message: forget where all names lead (Linux 6.16).
+pub(crate) const NOTIFY_NEW_EPOCH: i32 = 8;
 
 /// Flags of open(2), the same numbers on every architecture built for.
 pub(crate) mod open_flag {

@@ -81,15 +81,52 @@ impl Device {
     }
 }
 
-impl Notifier for Arc<Device> {
-    fn invalidate_attributes(&self, node: u64) {
+impl Device {
+    /// Sends what was not asked for; false when the kernel does not know the inode or the name.
+    fn notify(&self, message: &mut Reply) -> bool {
+        let sent = rustix::io::write(&self.descriptor, message.finish());
+        if let Err(error) = &sent {
+            tracing::trace!("a notification: {error}");
+        }
+        sent != Err(Errno::NOENT)
+    }
+
+    fn invalidate_inode(&self, node: u64, offset: i64) -> bool {
         let mut message = Reply::with_capacity(24);
         message.start_notification(abi::NOTIFY_INVALIDATE_INODE);
         message.put_u64(node);
-        // A negative offset leaves cached pages alone: the kernel drops them itself when it sees another time.
-        message.put_u64(-1i64 as u64);
+        message.put_u64(offset as u64);
+        // Up to the end.
         message.put_u64(0);
-        self.send(message.finish());
+        self.notify(&mut message)
+    }
+}
+
+impl Notifier for Arc<Device> {
+    fn invalidate_attributes(&self, node: u64) -> bool {
+        // A negative offset leaves cached pages alone: the kernel drops them itself when it sees another time.
+        self.invalidate_inode(node, -1)
+    }
+
+    fn invalidate_contents(&self, node: u64) -> bool {
+        self.invalidate_inode(node, 0)
+    }
+
+    fn invalidate_entry(&self, parent: u64, name: &[u8]) {
+        let mut message = Reply::with_capacity(16 + name.len() + 1);
+        message.start_notification(abi::NOTIFY_INVALIDATE_ENTRY);
+        message.put_u64(parent);
+        message.put_u32(name.len() as u32);
+        message.put_u32(0);
+        message.put(name);
+        message.put(&[0]);
+        self.notify(&mut message);
+    }
+
+    fn invalidate_entries(&self) {
+        let mut message = Reply::with_capacity(0);
+        message.start_notification(abi::NOTIFY_NEW_EPOCH);
+        self.notify(&mut message);
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::abi::{self, OUT_HEADER_BYTES};
 use std::time::Duration;
-use vazao_client::VolumeSpace;
+use vazao_client::{Asked, VolumeSpace};
 use vazao_model::{Attributes, FileKind, limits};
 
 /// What `stat` shows as the size for efficient I/O; `cp`, `cat` and `tar` take it as their buffer's size, and it is the
@@ -45,6 +45,8 @@ pub(crate) struct Reply {
     is_lent: bool,
     /// What does not fit into lent memory lands here, and makes the answer an error.
     overflow: Vec<u8>,
+    /// When what it shows was asked for.
+    pub(crate) asked: Asked,
 }
 
 /// `fuse_out_header` of an answer with `length` bytes after it.
@@ -64,12 +66,25 @@ impl Reply {
         let bytes = vec![0; OUT_HEADER_BYTES + page + capacity];
         let after_header = bytes.as_ptr() as usize + OUT_HEADER_BYTES;
         let start = OUT_HEADER_BYTES + after_header.next_multiple_of(page) - after_header;
-        Reply { bytes, start, end: start, unique: 0, errno: 0, is_lent: false, overflow: Vec::new() }
+        Reply::over(bytes, start, false)
     }
 
     /// An empty answer whose part after the header is made in `bytes[start..]`, which is not left for other memory.
     pub(crate) fn in_memory(bytes: Vec<u8>, start: usize) -> Reply {
-        Reply { bytes, start, end: start, unique: 0, errno: 0, is_lent: true, overflow: Vec::new() }
+        Reply::over(bytes, start, true)
+    }
+
+    fn over(bytes: Vec<u8>, start: usize, is_lent: bool) -> Reply {
+        Reply {
+            bytes,
+            start,
+            end: start,
+            unique: 0,
+            errno: 0,
+            is_lent,
+            overflow: Vec::new(),
+            asked: Asked::default(),
+        }
     }
 
     /// The memory, and where in it the part after the header begins.
@@ -191,6 +206,17 @@ impl Reply {
         self.put_u32(shown.entry_timeout.subsec_nanos());
         self.put_u32(shown.attribute_timeout.subsec_nanos());
         self.put_attributes(shown.attributes);
+    }
+
+    /// `fuse_entry_out` that says: there is no such name, and that may be believed for `timeout`.
+    pub(crate) fn put_no_entry_out(&mut self, timeout: Duration) {
+        self.put_u64(0);
+        self.put_u64(0);
+        self.put_u64(timeout.as_secs());
+        self.put_u64(0);
+        self.put_u32(timeout.subsec_nanos());
+        self.put_u32(0);
+        self.put(&[0; ENTRY_OUT_BYTES - 40]);
     }
 
     /// `fuse_open_out`.

@@ -5,14 +5,25 @@ use super::reply::{DirectoryEntry, Reply, Shown};
 use super::request::{Header, Request, SetAttributes};
 use crate::door::{Caller, Door, Opened, Place};
 use crate::told::Told;
+use std::sync::Arc;
 use std::time::Duration;
-use vazao_client::{Entry, Error, OpenMode};
+use vazao_client::{Asked, Entry, Error, OpenMode};
 use vazao_model::{Attributes, Code, FileKind, InodeId};
 
-/// Sends what the kernel did not ask for.
+/// Sends what the kernel did not ask for. Only [`Notifier::invalidate_attributes`] never waits; the others take locks
+/// that a request may hold, and must not be used by a thread that answers requests.
 pub(crate) trait Notifier: Send + Sync {
-    /// The kernel shall ask again before it believes what it knows of `node`.
-    fn invalidate_attributes(&self, node: u64);
+    /// The kernel shall ask again before it believes what it knows of `node`. False when it does not know that one.
+    fn invalidate_attributes(&self, node: u64) -> bool;
+
+    /// The same, and the pages it has of a file are dropped.
+    fn invalidate_contents(&self, node: u64) -> bool;
+
+    /// The kernel shall ask again where `name` in `parent` leads.
+    fn invalidate_entry(&self, parent: u64, name: &[u8]);
+
+    /// The same for all names. Kernels before 6.16 do not know this; names then stay believed until their time is over.
+    fn invalidate_entries(&self);
 }
 
 /// Why a request failed.
@@ -76,17 +87,18 @@ pub(crate) struct Server {
     pub(crate) door: Door,
     pub(crate) nodes: Nodes,
     pub(crate) timeouts: Timeouts,
-    pub(crate) told: Told,
+    pub(crate) told: Arc<Told>,
     pub(crate) notifier: Box<dyn Notifier>,
 }
 
 impl Server {
     /// Answers `request` into `reply`. [`Request::Forget`] must not be answered and does not come here.
     pub(crate) fn answer(&self, header: &Header, request: Request<'_>, reply: &mut Reply) -> Outcome {
+        reply.asked = self.door.asked();
         let inode = self.nodes.inode(header.node);
         let place = |name| Place { directory: inode, name };
         match request {
-            Request::Lookup { name } => self.entry(self.door.lookup(place(name))?, reply),
+            Request::Lookup { name } => self.lookup(place(name), reply),
             Request::GetAttributes { handle } => self.attributes(self.door.attributes(inode, handle)?, reply),
             Request::SetAttributes(set) => self.set_attributes(inode, &set, reply),
             Request::ReadLink => {
@@ -100,7 +112,7 @@ impl Server {
                 Ok(self.door.rename(place(name), to, mode)?)
             }
             Request::Link { node, name } => {
-                self.entry(self.door.link(self.nodes.inode(node), place(name))?, reply)
+                self.entry(place(name), self.door.link(self.nodes.inode(node), place(name))?, reply)
             }
             Request::Space => {
                 reply.put_space_out(self.door.space()?);
@@ -125,22 +137,49 @@ impl Server {
         }
     }
 
-    fn shown<'a>(&self, attributes: &'a Attributes) -> Result<Shown<'a>, Failure> {
+    /// What is shown of an inode under a name: `None` where no name is shown with it.
+    fn shown<'a>(
+        &self,
+        place: Option<Place<'_>>,
+        attributes: &'a Attributes,
+        asked: Asked,
+    ) -> Result<Shown<'a>, Failure> {
         let node = self.nodes.node(attributes.inode).ok_or_else(|| {
             Error::new(Code::Internal, format!("{} lies outside of the mounted directory", attributes.inode))
         })?;
         self.told.show(attributes.inode, attributes.version);
-        let Timeouts { attributes: attribute_timeout, entries: entry_timeout } = self.timeouts;
+        let lease = self.door.attributes_lease(asked, attributes.inode);
+        let attribute_timeout = lease.min(self.timeouts.attributes);
+        let entry_timeout = place.map_or(Duration::ZERO, |place| self.entry_timeout(place, asked));
         Ok(Shown { node, attributes, attribute_timeout, entry_timeout })
     }
 
-    fn entry(&self, attributes: Attributes, reply: &mut Reply) -> Outcome {
-        reply.put_entry_out(self.shown(&attributes)?);
+    fn entry_timeout(&self, place: Place<'_>, asked: Asked) -> Duration {
+        self.door.entry_lease(asked, place).min(self.timeouts.entries)
+    }
+
+    fn lookup(&self, place: Place<'_>, reply: &mut Reply) -> Outcome {
+        match self.door.lookup(place) {
+            Ok(attributes) => self.entry(place, attributes, reply),
+            Err(error) if error.code == Code::NotFound => {
+                let timeout = self.entry_timeout(place, reply.asked);
+                if timeout.is_zero() {
+                    return Err(error.into());
+                }
+                reply.put_no_entry_out(timeout);
+                Ok(())
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn entry(&self, place: Place<'_>, attributes: Attributes, reply: &mut Reply) -> Outcome {
+        reply.put_entry_out(self.shown(Some(place), &attributes, reply.asked)?);
         Ok(())
     }
 
     fn attributes(&self, attributes: Attributes, reply: &mut Reply) -> Outcome {
-        reply.put_attributes_out(self.shown(&attributes)?);
+        reply.put_attributes_out(self.shown(None, &attributes, reply.asked)?);
         Ok(())
     }
 
@@ -158,7 +197,7 @@ impl Server {
         };
         let place = Place { directory: self.nodes.inode(header.node), name };
         let attributes = self.door.create(place, caller(header), kind, mode, device, contents)?;
-        self.entry(attributes, reply)
+        self.entry(place, attributes, reply)
     }
 
     fn file(&self, header: &Header, inode: InodeId, request: Request<'_>, reply: &mut Reply) -> Outcome {
@@ -169,7 +208,7 @@ impl Server {
                 let (exclusive, truncate) =
                     (flags & open_flag::EXCLUSIVE != 0, flags & open_flag::TRUNCATE != 0);
                 let opened = self.door.create_file(place, caller(header), mode, exclusive, truncate)?;
-                self.entry(opened.attributes, reply)?;
+                self.entry(place, opened.attributes, reply)?;
                 reply.put_open_out(opened.handle, 0);
                 Ok(())
             }
@@ -183,8 +222,8 @@ impl Server {
                 reply.put_length_out(bytes.len() as u32);
                 Ok(())
             }
-            Request::Flush { handle } => Ok(self.door.flush(handle)?),
-            Request::Sync { handle } => Ok(self.door.sync(handle)?),
+            Request::Flush { handle } => self.reported(header.node, self.door.flush(handle)),
+            Request::Sync { handle } => self.reported(header.node, self.door.sync(handle)),
             Request::Release { handle } => Ok(self.door.release(handle)?),
             Request::Seek { handle, offset, seek } => {
                 let found = self.door.seek(handle, seek, offset)?;
@@ -194,6 +233,14 @@ impl Server {
             Request::Allocate { handle, range, mode } => Ok(self.door.allocate(handle, range, mode)?),
             _ => Err(Failure::Errno(abi::errno::NOT_IMPLEMENTED)),
         }
+    }
+
+    /// After a report of what was written, time of change and space in use are others than the kernel was shown.
+    fn reported(&self, node: u64, outcome: Result<bool, Error>) -> Outcome {
+        if !matches!(outcome, Ok(false)) {
+            self.notifier.invalidate_attributes(node);
+        }
+        outcome.map(drop).map_err(Failure::from)
     }
 
     /// Open, with what close-to-open asks for: see [`Told`].
@@ -221,7 +268,7 @@ impl Server {
             Request::OpenDirectory => reply.put_open_out(self.door.open_directory(inode), 0),
             Request::ReadDirectory { handle, cookie, length, with_attributes } => {
                 let limit = length as usize;
-                let take = &mut |entry: &Entry| self.put_entry(entry, with_attributes, limit, reply);
+                let take = &mut |entry: &Entry| self.put_entry(inode, entry, with_attributes, limit, reply);
                 self.door.read_directory(inode, handle, cookie, with_attributes, take)?;
             }
             Request::SyncDirectory => self.door.sync_directory()?,
@@ -231,7 +278,14 @@ impl Server {
         Ok(())
     }
 
-    fn put_entry(&self, entry: &Entry, with_attributes: bool, limit: usize, reply: &mut Reply) -> bool {
+    fn put_entry(
+        &self,
+        directory: InodeId,
+        entry: &Entry,
+        with_attributes: bool,
+        limit: usize,
+        reply: &mut Reply,
+    ) -> bool {
         let listed = DirectoryEntry {
             inode: entry.inode.0,
             cookie: entry.cookie,
@@ -239,7 +293,8 @@ impl Server {
             name: &entry.name,
         };
         // An entry whose inode is gone, or cannot be shown, is listed without attributes: looking it up says why.
-        let shown = entry.attributes.as_ref().and_then(|attributes| self.shown(attributes).ok());
+        let place = Place { directory, name: &entry.name };
+        let shown = entry.attributes.as_ref().and_then(|a| self.shown(Some(place), a, reply.asked).ok());
         reply.put_directory_entry(listed, with_attributes.then_some(shown), limit)
     }
 

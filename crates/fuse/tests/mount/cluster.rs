@@ -192,6 +192,16 @@ impl Cluster {
         bytes
     }
 
+    /// Requests that the metadata service has answered so far, but for those that keep sessions going.
+    pub(crate) fn requests(&self) -> u64 {
+        let mut page = vazao_meter::Exposition::new();
+        self.meta.expose(&mut page);
+        let text = page.finish();
+        let counts = text.lines().filter(|line| line.starts_with("vazao_meta_request_seconds_count"));
+        let looks = counts.filter(|line| line.contains("Lookup") || line.contains("GetAttributes"));
+        looks.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum::<f64>() as u64
+    }
+
     /// A new session with the volume.
     pub(crate) fn client(&self) -> Client {
         self.client_with(Options::default())

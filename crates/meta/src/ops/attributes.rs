@@ -17,6 +17,7 @@ pub(crate) fn get(
     request: &proto::GetAttributesRequest,
 ) -> Outcome<proto::GetAttributesResponse> {
     let id = InodeId(request.inode);
+    context.seat = request.seat;
     let record = context.inode(id)?;
     Ok(proto::GetAttributesResponse { inode: Some(context.inode_message(id, &record)?) })
 }
@@ -78,6 +79,7 @@ pub(crate) fn set_size(
     }
     resize_storage(record, size);
     record.contents.truncate(usize::try_from(size).unwrap_or(usize::MAX));
+    context.contents_changed(id);
     record.size = size;
     record.modified = Some(context.now.into());
     Ok(())

@@ -29,6 +29,7 @@ pub(crate) fn run(
         record.modified = Some(TimeRecord::from(modified));
         context.touch(&mut record);
         context.put_inode(id, &record);
+        context.contents_changed(id);
     }
     Ok(proto::CommitResponse { inode: Some(context.inode_message(id, &record)?) })
 }

@@ -21,6 +21,7 @@ pub(crate) fn run(
     let directory = context.directory(parent)?;
     let name = checked_name(parent, &request.name)?;
     check_contents(kind, parent, request)?;
+    context.shows_entry(parent, name);
     if let Some(existing) = context.entry(parent, name)? {
         return open_existing(context, kind, request, existing);
     }

@@ -10,6 +10,7 @@ pub(crate) fn run(context: &mut Context<'_>, request: &proto::LinkRequest) -> Ou
     let (id, parent) = (InodeId(request.inode), InodeId(request.parent));
     context.directory(parent)?;
     let name = checked_name(parent, &request.name)?;
+    context.shows_entry(parent, name);
     let mut record = context.inode(id)?;
     if record.is_directory() {
         return Err(inode_fault(Code::NotPermitted, id));

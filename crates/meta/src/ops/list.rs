@@ -19,6 +19,7 @@ const PAGE_BYTES_MAX: usize = limits::MESSAGE_BYTES_MAX * 3 / 4;
 
 pub(crate) fn run(context: &mut Context<'_>, request: &proto::ListRequest) -> Outcome<proto::ListResponse> {
     let directory = InodeId(request.directory);
+    context.seat = request.seat;
     let record = context.inode(directory)?;
     if !record.is_directory() {
         return Err(Fault::new(Code::NotDirectory, format!("inode {directory}")));
@@ -28,7 +29,7 @@ pub(crate) fn run(context: &mut Context<'_>, request: &proto::ListRequest) -> Ou
         Some(hash) => page(context, directory, hash, limit)?,
         None => Vec::new(),
     };
-    let (entries, all) = encode(context, &pairs, request.with_attributes)?;
+    let (entries, all) = encode(context, directory, &pairs, request.with_attributes)?;
     Ok(proto::ListResponse { entries, end: all && pairs.len() < limit, parent: record.parent })
 }
 
@@ -53,6 +54,7 @@ fn hash_of(key: &[u8]) -> Outcome<u64> {
 /// The messages of as many pairs as fit, cut where the hash changes, and whether that is all of them.
 fn encode(
     context: &mut Context<'_>,
+    directory: InodeId,
     pairs: &[Pair],
     with_attributes: bool,
 ) -> Outcome<(Vec<proto::DirectoryEntry>, bool)> {
@@ -64,7 +66,7 @@ fn encode(
         if begins && bytes > PAGE_BYTES_MAX {
             return Ok((entries, false));
         }
-        let entry = message(context, key, value, cookie, with_attributes)?;
+        let entry = message(context, directory, (key, value), cookie, with_attributes)?;
         bytes += entry.encoded_len() + 4;
         entries.push(entry);
     }
@@ -73,8 +75,8 @@ fn encode(
 
 fn message(
     context: &mut Context<'_>,
-    key: &[u8],
-    value: &[u8],
+    directory: InodeId,
+    (key, value): (&[u8], &[u8]),
     cookie: u64,
     with_attributes: bool,
 ) -> Outcome<proto::DirectoryEntry> {
@@ -82,6 +84,7 @@ fn message(
     let entry = EntryRecord::decode(value).map_err(|e| broken(&e))?;
     let name = keys::entry_name(key).ok_or_else(|| broken(&"short key"))?.to_vec();
     let attributes = if with_attributes {
+        context.shows_entry(directory, &name);
         let id = InodeId(entry.inode);
         // An entry that was removed since the page was read is shown without attributes.
         let record = context.find_inode(id)?;

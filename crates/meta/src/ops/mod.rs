@@ -15,4 +15,5 @@ pub(crate) mod session;
 pub(crate) mod space;
 pub(crate) mod sync;
 pub(crate) mod unlink;
+pub(crate) mod watch;
 pub(crate) mod xattr;

@@ -8,6 +8,7 @@ use vazao_wire::proto;
 
 pub(crate) fn run(context: &mut Context<'_>, request: &proto::OpenRequest) -> Outcome<proto::OpenResponse> {
     let id = InodeId(request.inode);
+    context.seat = context.seat.max(request.seat);
     let mut record = context.inode(id)?;
     if request.truncate {
         set_size(context, id, &mut record, 0)?;

@@ -108,6 +108,7 @@ fn release_all(service: &MetaService, session: SessionId, inodes: &[u64]) -> Out
 /// Ends a session: lets go of what it may have held, then forgets its slots and itself.
 pub(crate) fn end(service: &MetaService, session: SessionId) -> Outcome<()> {
     service.sessions().revoke(session);
+    service.watchers().leave(session);
     let ended = end_records(service, session);
     if ended.is_err() {
         service.sessions().expire_later(session);

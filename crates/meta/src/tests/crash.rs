@@ -38,7 +38,7 @@ fn try_tree(world: &World) -> Result<Tree, Fault> {
     let mut tree = Tree::new();
     let mut left = vec![TOP.0];
     while let Some(inode) = left.pop() {
-        let stat = read::<wire::GetAttributes>(world, &proto::GetAttributesRequest { inode })?;
+        let stat = read::<wire::GetAttributes>(world, &proto::GetAttributesRequest { inode, seat: 0 })?;
         let attributes = stat.inode.unwrap().attributes.unwrap();
         let mut entries = BTreeMap::new();
         if attributes.kind == 2 {
@@ -218,7 +218,7 @@ fn a_layout_generation_is_never_used_twice_not_even_after_power_loss() {
         let second = world.assign_layout(f).unwrap();
         let survived = first == second;
         assert!(survived || second.generation > first.generation, "seed {seed}");
-        let request = proto::OpenRequest { once: world.once(), inode: f.0, truncate: true };
+        let request = proto::OpenRequest { once: world.once(), inode: f.0, truncate: true, seat: 0 };
         world.call::<wire::Open>(&request).unwrap();
         assert!(world.assign_layout(f).unwrap().generation > second.generation);
     }

@@ -180,7 +180,8 @@ fn pages_of_long_names_stay_below_the_message_limit() {
     }
     let (mut cookie, mut total) = (0, 0);
     loop {
-        let request = proto::ListRequest { directory: d.0, cookie, limit: u32::MAX, with_attributes: true };
+        let request =
+            proto::ListRequest { directory: d.0, cookie, limit: u32::MAX, with_attributes: true, seat: 0 };
         let page = world.call::<op::List>(&request).unwrap();
         assert!(page.encoded_len() < limits::MESSAGE_BYTES_MAX);
         assert!(page.entries.iter().all(|e| e.attributes.as_ref().unwrap().inode == e.inode));
@@ -198,7 +199,7 @@ fn listing_what_is_no_directory_or_gone_fails() {
     let world = World::new();
     let f = world.make(TOP, "f", FileKind::File).unwrap();
     let list = |directory| {
-        let request = proto::ListRequest { directory, cookie: 0, limit: 10, with_attributes: false };
+        let request = proto::ListRequest { directory, cookie: 0, limit: 10, with_attributes: false, seat: 0 };
         world.call::<op::List>(&request).map(|page| page.entries.len())
     };
     assert_eq!(list(f.0), Err(Code::NotDirectory));

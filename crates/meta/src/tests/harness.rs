@@ -116,7 +116,7 @@ impl World {
     pub(crate) fn once(&self) -> Option<proto::Once> {
         let mut sequence = self.sequence.lock().unwrap();
         *sequence += 1;
-        Some(proto::Once { session: self.session, slot: 0, sequence: *sequence })
+        Some(proto::Once { session: self.session, slot: 0, sequence: *sequence, seat: 0 })
     }
 
     pub(crate) fn call<O: Operation>(&self, request: &O::Request) -> Result<O::Response, Code> {
@@ -155,12 +155,12 @@ impl World {
     }
 
     pub(crate) fn lookup(&self, parent: InodeId, name: &str) -> Result<proto::Attributes, Code> {
-        let request = proto::LookupRequest { parent: parent.0, name: name.into() };
+        let request = proto::LookupRequest { parent: parent.0, name: name.into(), seat: 0 };
         self.call::<op::Lookup>(&request).map(|response| response.inode.unwrap().attributes.unwrap())
     }
 
     pub(crate) fn stat(&self, inode: InodeId) -> Result<proto::Attributes, Code> {
-        let request = proto::GetAttributesRequest { inode: inode.0 };
+        let request = proto::GetAttributesRequest { inode: inode.0, seat: 0 };
         self.call::<op::GetAttributes>(&request).map(|response| response.inode.unwrap().attributes.unwrap())
     }
 
@@ -215,7 +215,8 @@ impl World {
     }
 
     pub(crate) fn list(&self, directory: InodeId, cookie: u64, limit: u32) -> proto::ListResponse {
-        let request = proto::ListRequest { directory: directory.0, cookie, limit, with_attributes: false };
+        let request =
+            proto::ListRequest { directory: directory.0, cookie, limit, with_attributes: false, seat: 0 };
         self.call::<op::List>(&request).unwrap()
     }
 

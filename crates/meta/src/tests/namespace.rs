@@ -85,7 +85,7 @@ fn names_of_255_bytes_are_taken_and_256_refused() {
 #[test]
 fn errors_name_the_thing_and_the_place() {
     let world = World::new();
-    let request = proto::LookupRequest { parent: TOP.0, name: b"x".to_vec() };
+    let request = proto::LookupRequest { parent: TOP.0, name: b"x".to_vec(), seat: 0 };
     let fault = world.try_call::<op::Lookup>(&request).unwrap_err();
     assert_eq!(fault.detail, "name \"x\" in directory i1");
 }

@@ -135,7 +135,7 @@ fn objects_of_deleted_and_truncated_files_are_removed_when_their_server_answers(
     world.service.tick(&servers);
     assert!(servers.removed().is_empty());
 
-    let truncate = proto::OpenRequest { once: world.once(), inode: g.0, truncate: true };
+    let truncate = proto::OpenRequest { once: world.once(), inode: g.0, truncate: true, seat: 0 };
     world.call::<op::Open>(&truncate).unwrap();
     world.remove(TOP, "f", false).unwrap();
     servers.set_down("b:1", true);

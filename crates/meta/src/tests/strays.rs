@@ -158,7 +158,7 @@ fn heartbeat(world: &World, name: &str, id: u32) {
 }
 
 fn layout_of(service: &MetaService, inode: u64) -> Option<proto::Layout> {
-    let request = proto::GetAttributesRequest { inode };
+    let request = proto::GetAttributesRequest { inode, seat: 0 };
     call::<op::GetAttributes>(service, &request).ok()?.inode?.layout
 }
 
@@ -191,7 +191,7 @@ impl Volume {
     }
 
     fn truncate(&self, inode: InodeId) {
-        let request = proto::OpenRequest { once: self.world.once(), inode: inode.0, truncate: true };
+        let request = proto::OpenRequest { once: self.world.once(), inode: inode.0, truncate: true, seat: 0 };
         self.world.call::<op::Open>(&request).unwrap();
     }
 

@@ -1,0 +1,168 @@
+//! What others have changed, on its way to the kernel.
+//!
+//! A thread of its own tells the kernel, never one that answers requests: to drop a name or a page the kernel takes locks
+//! that a request under way may hold, and that request may wait for the very thread. The client's thread that hears of
+//! changes only puts them into a queue here, so that a page that waits for a silent server holds up nothing but
+//! what is behind it.
+
+use crate::kernel::serve::{Nodes, Notifier};
+use crate::told::Told;
+use std::collections::VecDeque;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use vazao_client::Listener;
+use vazao_meter::Clock;
+use vazao_model::InodeId;
+
+/// An inode that the kernel did not know may be on its way to it, in an answer made just before: it is told once more
+/// after this long. Answers made later are marked as not to be believed.
+const AGAIN_NS: u64 = 200_000_000;
+
+/// Nothing happens when this has passed; waiting needs a number.
+const IDLE_NS: u64 = 3_600_000_000_000;
+
+/// Beyond this many the kernel is told to forget everything: that is quicker, too.
+const QUEUED_MAX: usize = 16_384;
+
+#[derive(Debug)]
+enum Notice {
+    Attributes(InodeId),
+    Contents(InodeId),
+    /// Attributes of an inode that the kernel did not know a while ago.
+    Again(InodeId),
+    Entry(InodeId, Vec<u8>),
+    Everything,
+}
+
+#[derive(Debug, Default)]
+struct Queue {
+    notices: VecDeque<Notice>,
+    /// Inodes to be told of again, and when.
+    again: VecDeque<(u64, InodeId)>,
+    is_ended: bool,
+}
+
+/// The queue, and whom to tell.
+pub(crate) struct Notices {
+    nodes: Nodes,
+    told: Arc<Told>,
+    notifier: Box<dyn Notifier>,
+    clock: Arc<dyn Clock>,
+    queue: Mutex<Queue>,
+    added: Condvar,
+}
+
+impl Notices {
+    pub(crate) fn new(nodes: Nodes, told: Arc<Told>, notifier: Box<dyn Notifier>) -> Notices {
+        let clock = vazao_meter::clock::system();
+        Notices { nodes, told, notifier, clock, queue: Mutex::default(), added: Condvar::new() }
+    }
+
+    fn queue(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn add(&self, notice: Notice) {
+        let mut queue = self.queue();
+        if queue.notices.len() >= QUEUED_MAX {
+            queue.notices.clear();
+            queue.notices.push_back(Notice::Everything);
+        }
+        queue.notices.push_back(notice);
+        drop(queue);
+        self.added.notify_one();
+    }
+
+    /// Tells the kernel, until [`Notices::end`].
+    pub(crate) fn run(&self) {
+        while let Some(notice) = self.next() {
+            if let Some(unknown) = self.tell(&notice) {
+                self.repeat_later(unknown);
+            }
+        }
+    }
+
+    /// What is to be told next; `None` when nobody is there any more.
+    fn next(&self) -> Option<Notice> {
+        let mut queue = self.queue();
+        loop {
+            if queue.is_ended {
+                return None;
+            }
+            if let Some(notice) = queue.notices.pop_front() {
+                return Some(notice);
+            }
+            let now_ns = self.clock.now_ns();
+            let wait_ns = match queue.again.front() {
+                Some((at_ns, _)) if *at_ns <= now_ns => {
+                    return queue.again.pop_front().map(|(_, inode)| Notice::Again(inode));
+                }
+                Some((at_ns, _)) => at_ns - now_ns,
+                None => IDLE_NS,
+            };
+            let waited = self.added.wait_timeout(queue, Duration::from_nanos(wait_ns));
+            queue = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    fn repeat_later(&self, inode: InodeId) {
+        let mut queue = self.queue();
+        if queue.again.len() < QUEUED_MAX {
+            queue.again.push_back((self.clock.now_ns() + AGAIN_NS, inode));
+        } else {
+            // More than can be remembered one by one.
+            queue.again.clear();
+            queue.notices.push_back(Notice::Everything);
+        }
+    }
+
+    /// Nobody is there to be told any more.
+    pub(crate) fn end(&self) {
+        self.queue().is_ended = true;
+        self.added.notify_all();
+    }
+
+    /// Tells the kernel; an inode that it does not know, and may be about to learn of.
+    fn tell(&self, notice: &Notice) -> Option<InodeId> {
+        let node = |inode: InodeId| self.nodes.node(inode);
+        let unknown = |inode: InodeId, is_known: bool| (!is_known).then_some(inode);
+        match notice {
+            Notice::Attributes(inode) => unknown(*inode, self.notifier.invalidate_attributes(node(*inode)?)),
+            Notice::Contents(inode) => unknown(*inode, self.notifier.invalidate_contents(node(*inode)?)),
+            Notice::Again(inode) => {
+                self.notifier.invalidate_attributes(node(*inode)?);
+                None
+            }
+            Notice::Entry(parent, name) => {
+                self.notifier.invalidate_entry(node(*parent)?, name);
+                None
+            }
+            Notice::Everything => {
+                self.notifier.invalidate_entries();
+                for node in self.told.take_all().into_iter().filter_map(node) {
+                    self.notifier.invalidate_attributes(node);
+                }
+                None
+            }
+        }
+    }
+}
+
+impl Listener for Notices {
+    fn inode_changed(&self, inode: InodeId, contents: bool) {
+        self.told.forget(inode);
+        self.add(if contents { Notice::Contents(inode) } else { Notice::Attributes(inode) });
+    }
+
+    fn entry_changed(&self, parent: InodeId, name: &[u8]) {
+        self.add(Notice::Entry(parent, name.to_vec()));
+    }
+
+    fn forget(&self) {
+        self.add(Notice::Everything);
+    }
+}
+
+#[cfg(test)]
+#[path = "notices_tests.rs"]
+mod tests;
