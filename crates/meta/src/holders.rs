@@ -1,8 +1,8 @@
 //! Who may believe what: a table of bits that errs to one side only.
 //!
 //! A session that remembers answers has a *seat*, one of 64. When it is answered, its bit is set in the slot that the
-//! inode or the entry hashes to; when that changes, every seat whose bit is set there is told. Things that share a slot,
-//! and sessions that share a seat, get to hear of a change that does not concern them, never the other way round.
+//! inode or the entry hashes to; when that changes, every seat whose bit is set there is told. Things that share a
+//! slot, and sessions that share a seat, get to hear of a change that does not concern them, never the other way round.
 //!
 //! Bits are not taken back one by one. There are two tables: new bits go into the current one, both are looked at, and
 //! once a lease the older one is emptied and becomes the current one. A bit is therefore there for at least as long as

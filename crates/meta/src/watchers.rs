@@ -1,8 +1,8 @@
 //! Sessions that remember answers, and the changes they have yet to hear of.
 //!
 //! A change is told to whom [`Holders`] names, except to the session that made it. What is told waits in the watcher's
-//! queue until the session says that it has received it; a queue that grows too long is dropped, and its session told to
-//! forget everything. The changing request does not wait for anybody (`docs/decisions/cache-leases.md`).
+//! queue until the session says that it has received it; a queue that grows too long is dropped, and its session told
+//! to forget everything. The changing request does not wait for anybody (`docs/decisions/cache-leases.md`).
 
 use crate::fault::Outcome;
 use crate::holders::{Holders, SEATS, mix};
@@ -313,8 +313,8 @@ impl Queue {
         self.changes.push_back(change.clone());
     }
 
-    /// True when one of the last changes that are still to leave says the same: the times of a directory, while one file
-    /// after the other is created in it.
+    /// True when one of the last changes that are still to leave says the same: the times of a directory, while one
+    /// file after the other is created in it.
     fn is_said(&self, change: &proto::Change) -> bool {
         let unsent = self.last().saturating_sub(self.sent.max(self.first - 1)) as usize;
         self.changes.iter().rev().take(unsent.min(SAME_WITHIN)).any(|earlier| earlier == change)

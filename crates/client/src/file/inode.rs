@@ -392,7 +392,7 @@ impl OpenInode {
         self.changed_elsewhere.store(true, Ordering::SeqCst);
     }
 
-    /// True, once, when another client has changed its contents and nothing unwritten here stands against looking again.
+    /// True, once, when another client has changed its contents and nothing unwritten here is in the way of looking.
     pub(crate) fn must_look_again(&self) -> bool {
         self.changed_elsewhere.load(Ordering::SeqCst)
             && self.lock().is_clean()
