@@ -1,9 +1,9 @@
 //! What others have changed, on its way to the kernel.
 //!
 //! A thread of its own tells the kernel, never one that answers requests: to drop a name or a page the kernel takes
-//! locks that a request under way may hold, and that request may wait for the very thread. The client's thread that hears of
-//! changes only puts them into a queue here, so that a page that waits for a silent server holds up nothing but
-//! what is behind it.
+//! locks that a request under way may hold, and that request may wait for the very thread. The client's thread that
+//! hears of changes only puts them into a queue here, so that a page that waits for a silent server holds up nothing
+//! but what is behind it.
 
 use crate::kernel::serve::{Nodes, Notifier};
 use crate::told::Told;
