@@ -87,6 +87,8 @@ pub(crate) enum Command {
     Layout(commands::layout::Arguments),
     /// Export directories of a node in place, or list what is exported
     Area(commands::area::Arguments),
+    /// Give a data server another disk
+    Target(commands::target::Arguments),
     /// Show nodes, targets and space, and what to do about each trouble
     Status(commands::status::Arguments),
     /// Benchmarks and experiments

@@ -124,3 +124,6 @@ pub const READ_LIST_RANGES_MAX: usize = 1024;
 /// Processes of its own machine that one data server hands descriptors to at once; the others read over TCP. Each costs
 /// a thread that sleeps.
 pub const LOCAL_VISITORS_MAX: usize = 128;
+
+/// Targets of one node: more disks than a machine has; each has a pool of threads.
+pub const NODE_TARGETS_MAX: usize = 64;

@@ -27,6 +27,7 @@ mod space;
 mod sums;
 mod sweep;
 mod target;
+mod targets;
 
 pub use error::OpenError;
 pub use options::Options;

@@ -91,8 +91,12 @@ impl DataService {
     /// cluster or with other ids than it has; an id that cannot be stored.
     pub fn set_registration(&self, response: &proto::RegisterNodeResponse) -> Result<(), Fault> {
         let refuse = |what: String| Err(Fault::new(Code::BadRequest, format!("registration: {what}")));
-        if response.targets.len() != self.targets.len() || response.cluster_id == 0 || response.node == 0 {
-            return refuse(format!("ids for {} of {} targets", response.targets.len(), self.targets.len()));
+        // A target that was added since the request asks for its id with the next one.
+        let (asked_min, asked_max) =
+            (self.targets.iter().filter(|t| t.id().0 != 0).count(), self.targets.len());
+        let has_all = (asked_min.max(1)..=asked_max).contains(&response.targets.len());
+        if !has_all || response.cluster_id == 0 || response.node == 0 {
+            return refuse(format!("ids for {} of {asked_max} targets", response.targets.len()));
         }
         if let Some(ours) = self.cluster_id().filter(|&ours| ours != response.cluster_id) {
             return refuse(format!("cluster {:016x}, but ours is {ours:016x}", response.cluster_id));

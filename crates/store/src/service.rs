@@ -7,6 +7,7 @@ use crate::object::{Mode, Stop, internal};
 use crate::ops;
 use crate::options::Options;
 use crate::target::Target;
+use crate::targets::Targets;
 use prost::Message;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -27,7 +28,7 @@ pub(crate) struct Shared {
 
 /// A data server: the targets of one node.
 pub struct DataService {
-    pub(crate) targets: Vec<Arc<Target>>,
+    pub(crate) targets: Targets,
     pub(crate) options: Options,
     pub(crate) address: RwLock<String>,
     /// What clients of this machine are told; empty without a door.
@@ -112,8 +113,22 @@ impl DataService {
         crate::registration::check_identities(&targets, options.cluster_id)?;
         let address = RwLock::new(options.address.clone());
         let shared = Arc::new(Shared { metrics: Metrics::default(), accounts, clock });
+        let targets = Targets::new(targets)?;
         let (door, is_stopped) = (RwLock::default(), AtomicBool::new(false));
         Ok(Arc::new(DataService { targets, options, address, door, shared, is_stopped }))
+    }
+
+    /// Opens or formats one more target while the server runs; it is announced with the next heartbeat. Errors: as in
+    /// [`DataService::open`]; the others go on either way.
+    pub fn add_target(&self, disk: Arc<dyn Disk>, label: &str) -> Result<(), OpenError> {
+        self.targets.add(|others| {
+            let Shared { clock, accounts, .. } = &*self.shared;
+            let target = Target::open(disk, label, &self.options, others.len() + 1, clock, accounts)?;
+            let target = Arc::new(target);
+            let all: Vec<_> = others.iter().chain([&target]).map(Arc::clone).collect();
+            crate::registration::check_identities(&all, self.options.cluster_id)?;
+            Ok(target)
+        })
     }
 
     /// Announces the door through which it hands out descriptors.
@@ -129,7 +144,7 @@ impl DataService {
     /// Background work; to be called about once a second. Ends epochs, goes on with the sweep after an unclean stop,
     /// looks at the space left.
     pub fn tick(&self) {
-        for target in &self.targets {
+        for target in self.targets.iter() {
             if target.check().is_ok() && !self.is_stopped() {
                 target.tick(self.options.checkpoint_ms);
             }
@@ -139,7 +154,7 @@ impl DataService {
     /// Stops serving and makes everything durable, so that the next start finds a clean target.
     pub fn close(&self) {
         self.is_stopped.store(true, Ordering::Release);
-        for target in &self.targets {
+        for target in self.targets.iter() {
             if let Some(pool) = &target.pool {
                 pool.stop();
             }
@@ -154,25 +169,25 @@ impl DataService {
         self.shared.metrics.expose(&self.shared.accounts, out);
         let open: usize = self.targets.iter().map(|t| t.cache.open_chunks()).sum();
         out.gauge("vazao_data_open_chunks", "Chunks with open files.", &[], open as f64);
-        for target in &self.targets {
+        for target in self.targets.iter() {
             let id = target.id().0.to_string();
             let labels = [("target", id.as_str())];
             let left = target.room.reported().space.available_bytes as f64;
             out.gauge("vazao_data_available_bytes", "Space left after the reserve.", &labels, left);
         }
-        for target in &self.targets {
+        for target in self.targets.iter() {
             let id = target.id().0.to_string();
             let blocks = target.damage.counts().corrupt_blocks as f64;
             let help = "Blocks found damaged, and neither written anew nor removed since.";
             out.gauge("vazao_data_corrupt_blocks", help, &[("target", id.as_str())], blocks);
         }
-        for target in &self.targets {
+        for target in self.targets.iter() {
             let id = target.id().0.to_string();
             let objects = target.damage.counts().missing_objects as f64;
             let help = "Objects found missing where a file has bytes in them.";
             out.gauge("vazao_data_missing_objects", help, &[("target", id.as_str())], objects);
         }
-        for target in &self.targets {
+        for target in self.targets.iter() {
             let id = target.id().0.to_string();
             let blocks = target.repairs().1 as f64;
             let help = "Checksums computed again after an unclean stop.";

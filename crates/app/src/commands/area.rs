@@ -65,7 +65,7 @@ enum What {
 
 /// Which node, by its files.
 #[derive(Debug, Args)]
-struct OfNode {
+pub(super) struct OfNode {
     /// The node's configuration
     #[arg(long, value_name = "FILE", conflicts_with_all = ["dir", "node"])]
     node_config: Option<PathBuf>,
@@ -78,12 +78,12 @@ struct OfNode {
 }
 
 /// A node's files.
-struct NodeFiles {
-    name: String,
-    directory: PathBuf,
-    config: NodeConfig,
+pub(super) struct NodeFiles {
+    pub(super) name: String,
+    pub(super) directory: PathBuf,
+    pub(super) config: NodeConfig,
     /// For asking the node whether it has noticed, where a client.toml is at hand.
-    client_file: Option<PathBuf>,
+    pub(super) client_file: Option<PathBuf>,
 }
 
 /// Does it.
@@ -96,7 +96,7 @@ pub(crate) fn run(context: &Context, arguments: Arguments) -> Outcome {
 }
 
 impl OfNode {
-    fn find(&self) -> Outcome<NodeFiles> {
+    pub(super) fn find(&self) -> Outcome<NodeFiles> {
         if let Some(file) = &self.node_config {
             let config = NodeConfig::load(file)?;
             let file = std::path::absolute(file).at(file.display())?;

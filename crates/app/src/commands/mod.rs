@@ -18,6 +18,7 @@ pub(crate) mod rm;
 pub(crate) mod serve;
 pub(crate) mod stat;
 pub(crate) mod status;
+pub(crate) mod target;
 pub(crate) mod umount;
 pub(crate) mod up;
 pub(crate) mod version;
@@ -51,6 +52,7 @@ pub(crate) fn run(line: Line) -> Outcome {
         Command::Cp(arguments) => cp::run(&context, arguments),
         Command::Layout(arguments) => layout::run(&context, arguments),
         Command::Area(arguments) => area::run(&context, arguments),
+        Command::Target(arguments) => target::run(&context, arguments),
         Command::Status(arguments) => status::run(&context, arguments),
         Command::Lab(arguments) => lab::run(&context, arguments),
         Command::Version(arguments) => version::run(&context, arguments),

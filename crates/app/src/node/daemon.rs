@@ -6,6 +6,7 @@ use super::files::{self, Lock, Notice};
 use super::membership::{Place, Refusals, Register};
 use super::metrics::{self, Observed};
 use super::router::Router;
+use super::targets::{self, AddedTargets};
 use crate::failure::{At, Failure, Outcome};
 use crate::format::parse_size;
 use crate::signals::{self, Stop};
@@ -56,6 +57,7 @@ struct Node {
     data: Option<Arc<DataService>>,
     area: Arc<AreaService>,
     areas: Areas,
+    targets: AddedTargets,
     server: Mutex<Server>,
     /// Where clients of this machine are handed descriptors.
     door: Option<Mutex<Door>>,
@@ -88,7 +90,8 @@ pub(crate) fn run(config: &NodeConfig, settings: &Settings) -> Outcome {
     let advertised = config.advertise.clone().unwrap_or_else(|| address.to_string());
     let areas = Areas::new(config.area.clone(), &settings.directory);
     let transport = TcpTransport::new(key.clone(), TransportOptions::default(), Arc::clone(&clock));
-    let data = open_data(config, &advertised, &clock)?;
+    let directories = target_directories(config, settings)?;
+    let data = open_data(config, &directories, &advertised, &clock)?;
     let node = Arc::new(Node {
         name: config.name.clone(),
         meta: open_meta(config, &advertised, &clock)?,
@@ -97,6 +100,7 @@ pub(crate) fn run(config: &NodeConfig, settings: &Settings) -> Outcome {
         data,
         area: open_area(config, &areas, &clock)?,
         areas,
+        targets: AddedTargets::new(&settings.directory, directories),
         clock,
         transport,
         server: Mutex::new(server),
@@ -173,8 +177,17 @@ fn open_meta(
         .map_err(|error| Failure::new(format!("node {}: metadata in {shown}: {error}", config.name)))
 }
 
+/// Those of the configuration, and those that were added since.
+fn target_directories(config: &NodeConfig, settings: &Settings) -> Outcome<Vec<PathBuf>> {
+    match config.data.as_ref().filter(|_| config.has(RoleName::Data)) {
+        Some(section) => targets::all(&section.targets, &settings.directory),
+        None => Ok(Vec::new()),
+    }
+}
+
 fn open_data(
     config: &NodeConfig,
+    directories: &[PathBuf],
     address: &str,
     clock: &Arc<dyn Clock>,
 ) -> Outcome<Option<Arc<DataService>>> {
@@ -186,7 +199,7 @@ fn open_data(
         reserve_bytes: section.reserve.as_deref().and_then(|reserve| parse_size(reserve).ok()),
         ..vazao_store::Options::default()
     };
-    let disks = section.targets.iter().map(|target| Ok((disk(target)?, target.display().to_string())));
+    let disks = directories.iter().map(|target| Ok((disk(target)?, target.display().to_string())));
     let disks = disks.collect::<Outcome<Vec<_>>>()?;
     let opened = DataService::open(disks, options, Arc::clone(clock));
     opened.map(Some).map_err(|error| Failure::new(format!("node {}: {error}", config.name)))
@@ -226,7 +239,7 @@ fn open_area(config: &NodeConfig, areas: &Areas, clock: &Arc<dyn Clock>) -> Outc
     opened.map_err(|error| Failure::new(format!("node {}: {error}", config.name)))
 }
 
-fn disk(directory: &Path) -> Outcome<Arc<dyn Disk>> {
+pub(super) fn disk(directory: &Path) -> Outcome<Arc<dyn Disk>> {
     std::fs::create_dir_all(directory).at(directory.display())?;
     Ok(Arc::new(RealDisk::open(directory).at(directory.display())?))
 }
@@ -325,6 +338,7 @@ impl Node {
                 meta.tick(&*self.transport);
             }
             if let Some(data) = &self.data {
+                self.targets.refresh(data);
                 data.tick();
                 self.guard_door(data);
             }

@@ -7,3 +7,4 @@ pub(crate) mod files;
 mod membership;
 mod metrics;
 mod router;
+pub(crate) mod targets;

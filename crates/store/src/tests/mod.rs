@@ -5,6 +5,7 @@ mod damage;
 mod faults;
 mod model;
 mod service;
+mod targets;
 mod threads;
 
 use crate::names::{self, Part};

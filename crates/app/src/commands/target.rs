@@ -1,0 +1,149 @@
+//! `vazao target`: gives a data server one more disk. It needs the node's own files; the network key is not enough.
+
+use super::area::OfNode;
+use crate::context::Context;
+use crate::failure::{At, Failure, Outcome};
+use crate::node::config::RoleName;
+use crate::node::files::Lock;
+use crate::node::targets::{TargetsFile, all};
+use clap::{Args, Subcommand};
+use rustix::fs::{Access, access};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use vazao_client::{Client, Config};
+use vazao_meter::Clock;
+
+/// A running node looks once a second, and reports every two seconds.
+const EFFECT_MS_MAX: u64 = 15_000;
+
+/// How often one looks whether it has.
+const POLL: Duration = Duration::from_millis(50);
+
+/// What may be in the directory of a target (docs/on-disk.md).
+const OF_TARGETS: [&str; 7] = ["TARGET", "TARGET.new", "LOCK", "STATE", "FAILED", "objects", "lost+found"];
+
+/// Arguments of `vazao target`.
+#[derive(Debug, Args)]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Debug, Subcommand)]
+enum What {
+    /// Give a data server one more target directory, while it runs or before its next start
+    #[command(
+        after_help = "Examples:\n  vazao target add /disks/b/vazao --node-config /etc/vazao/node.toml\n  vazao target add /disks/b/vazao --dir /tmp/v --node data2\n\nOne directory for each disk. New files are striped over all targets of all servers; existing ones stay where they are.\nThe directory is empty, or a target of this node. `vazao status` shows the targets."
+    )]
+    Add {
+        /// The directory, on a disk of its own
+        directory: PathBuf,
+        #[command(flatten)]
+        node: OfNode,
+    },
+}
+
+/// Does it.
+pub(crate) fn run(_context: &Context, arguments: Arguments) -> Outcome {
+    let What::Add { directory, node } = arguments.what;
+    let node = node.find()?;
+    if !node.config.has(RoleName::Data) {
+        return Err(Failure::new(format!("node {}: has no data role, and so no targets", node.name)));
+    }
+    let fixed = node.config.data.as_ref().map_or(Vec::new(), |data| data.targets.clone());
+    let path = std::fs::canonicalize(&directory).at(directory.display())?;
+    let is_usable =
+        path.is_dir() && access(&path, Access::READ_OK | Access::WRITE_OK | Access::EXEC_OK).is_ok();
+    if !is_usable {
+        return Err(Failure::new(format!("{}: not a directory that can be written to", path.display())));
+    }
+    check_contents(&path)?;
+    let _turn = take_turn(&node.directory)?;
+    let present = all(&fixed, &node.directory)?;
+    if present.iter().any(|other| other.canonicalize().is_ok_and(|other| other == path)) {
+        let shown = path.display();
+        return Err(Failure::new(format!("{shown}: is a target of node {} already", node.name)));
+    }
+    if let Some(other) = present.iter().find(|other| is_same_disk(other, &path)) {
+        let (path, other) = (path.display(), other.display());
+        eprintln!("{path}: on the same file system as the target {other}; it adds neither rate nor space");
+    }
+    let client = match &node.client_file {
+        Some(file) => Some(Client::connect(&Config::load(file)?)?),
+        None => None,
+    };
+    let before = client.as_ref().map_or(Ok(0), |client| count(client, &node.name))?;
+    let mut file = TargetsFile::load(&node.directory)?;
+    file.targets.push(path.clone());
+    file.save(&node.directory)?;
+    if let Some(client) = client {
+        if let Err(failure) = wait(&client, &node.name, before, &path) {
+            // Left there it would keep the node from its next start.
+            file.targets.retain(|target| *target != path);
+            file.save(&node.directory)?;
+            return Err(failure);
+        }
+        client.close()?;
+    }
+    println!("{} is a target of node {}", path.display(), node.name);
+    Ok(())
+}
+
+/// Refuses a directory that holds something else than a target.
+fn check_contents(path: &Path) -> Outcome {
+    for entry in std::fs::read_dir(path).at(path.display())? {
+        let name = entry.at(path.display())?.file_name();
+        if !OF_TARGETS.iter().any(|known| name == *known) {
+            let (path, name) = (path.display(), name.display());
+            return Err(Failure::new(format!(
+                "{path}: holds {name}, which is no part of a target; give a directory of its own"
+            )));
+        }
+    }
+    Ok(())
+}
+
+fn is_same_disk(one: &Path, other: &Path) -> bool {
+    let device = |path: &Path| std::fs::metadata(path).ok().map(|status| status.dev());
+    device(one).is_some() && device(one) == device(other)
+}
+
+/// Two of us at once take turns.
+fn take_turn(directory: &Path) -> Outcome<Lock> {
+    let path = directory.join("targets.lock");
+    let clock = vazao_meter::SystemClock;
+    let deadline_ns = clock.now_ns() + EFFECT_MS_MAX * 1_000_000;
+    loop {
+        if let Some(lock) = Lock::take(&path)? {
+            return Ok(lock);
+        }
+        if clock.now_ns() > deadline_ns {
+            return Err(Failure::new(format!("{}: held by another `vazao target`", path.display())));
+        }
+        clock.sleep(POLL);
+    }
+}
+
+/// Targets that the metadata service knows of a node.
+fn count(client: &Client, node: &str) -> Outcome<usize> {
+    let map = client.refresh_map()?;
+    let id = map.nodes.iter().find(|n| n.name == node).map(|n| n.id);
+    Ok(map.targets.iter().filter(|target| Some(target.node) == id).count())
+}
+
+/// Waits until the running node has announced the target.
+fn wait(client: &Client, node: &str, before: usize, path: &Path) -> Outcome {
+    let clock = vazao_meter::SystemClock;
+    let deadline_ns = clock.now_ns() + EFFECT_MS_MAX * 1_000_000;
+    while count(client, node)? <= before {
+        if clock.now_ns() > deadline_ns {
+            let path = path.display();
+            return Err(Failure::new(format!(
+                "node {node} runs and has not announced {path}: its log says why; nothing was changed"
+            )));
+        }
+        clock.sleep(POLL);
+    }
+    Ok(())
+}

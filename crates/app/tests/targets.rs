@@ -1,0 +1,52 @@
+//! A data server with several disks: one more while it runs, and what is refused.
+
+mod support;
+
+use std::fs;
+use support::{Cluster, noise_file};
+
+fn targets(cluster: &Cluster) -> usize {
+    let status: serde_json::Value = serde_json::from_str(&cluster.ok(&["status", "--json"])).expect("JSON");
+    status["targets"].as_array().expect("a list").len()
+}
+
+#[test]
+fn a_target_added_to_a_running_server_takes_new_files_and_is_there_after_a_restart() {
+    let cluster = Cluster::start(1);
+    let disk = cluster.local("disk2");
+    fs::create_dir(&disk).expect("created");
+    let (dir, disk) = (cluster.dir().display().to_string(), disk.display().to_string());
+    assert_eq!(targets(&cluster), 1);
+    let said = cluster.ok(&["target", "add", &disk, "--dir", &dir]);
+    assert!(said.contains("is a target of node data1"), "{said}");
+    assert_eq!(targets(&cluster), 2);
+    let file = noise_file(&cluster.local("file"), 3_000_000);
+    cluster.ok(&["cp", &file, "vz:/file"]);
+    let layout = cluster.ok(&["layout", "vz:/file"]);
+    assert!(layout.contains("t1") && layout.contains("t2"), "{layout}");
+    cluster.down();
+    cluster.up(&[]);
+    assert_eq!(targets(&cluster), 2);
+    let output = cluster.run(&["cat", "vz:/file"]);
+    assert!(output.stdout == fs::read(file).expect("readable"));
+    let twice = cluster.fails(&["target", "add", &disk, "--dir", &dir]);
+    assert!(twice.contains("already"), "{twice}");
+}
+
+#[test]
+fn what_cannot_be_a_target_is_refused_with_a_reason() {
+    let cluster = Cluster::start(1);
+    let dir = cluster.dir().display().to_string();
+    let file = noise_file(&cluster.local("file"), 10);
+    assert!(cluster.fails(&["target", "add", &file, "--dir", &dir]).contains("not a directory"));
+    let missing = cluster.local("missing").display().to_string();
+    assert!(cluster.fails(&["target", "add", &missing, "--dir", &dir]).contains("missing"));
+    let full = cluster.local("full");
+    fs::create_dir(&full).expect("created");
+    fs::write(full.join("somebody's file"), "x").expect("written");
+    let said = cluster.fails(&["target", "add", &full.display().to_string(), "--dir", &dir]);
+    assert!(said.contains("somebody's file"), "{said}");
+    let meta = ["target", "add", &dir, "--dir", &dir, "--node", "meta1"];
+    assert!(cluster.fails(&meta).contains("no data role"));
+    assert_eq!(targets(&cluster), 1);
+}

@@ -1,0 +1,101 @@
+//! Several targets in one server: one more while it runs, one that fails.
+
+use super::{Rig, address, pattern};
+use crate::OpenError;
+use std::io::ErrorKind;
+use std::sync::Arc;
+use vazao_disk::{Disk, MemoryDisk};
+use vazao_model::checksum::piece_checksums;
+use vazao_model::{Code, TargetState};
+use vazao_wire::proto;
+use vazao_wire::service::Fault;
+
+/// A server with a second target, which has the id 2, and that target's disk.
+fn rig() -> (Rig, MemoryDisk) {
+    let rig = Rig::new(1);
+    let second = MemoryDisk::new(2);
+    rig.service.add_target(Arc::new(second.boot()) as Arc<dyn Disk>, "/second").expect("opens");
+    assert_eq!(ids(&rig), [1, 0], "announced without an id first");
+    register(&rig, &[1]).expect("the answer to what was asked before it was there");
+    register(&rig, &[1, 2]).expect("and now it has one");
+    (rig, second)
+}
+
+fn ids(rig: &Rig) -> Vec<u32> {
+    rig.service.registration().targets.iter().map(|target| target.id).collect()
+}
+
+fn register(rig: &Rig, targets: &[u32]) -> Result<(), Fault> {
+    let response =
+        proto::RegisterNodeResponse { cluster_id: 7, node: 1, targets: targets.to_vec(), epoch: 1 };
+    rig.service.set_registration(&response)
+}
+
+fn write(rig: &Rig, target: u32, bytes: &[u8]) -> Result<(), Fault> {
+    let object = proto::ObjectAddress { target, ..address(1) };
+    let checksums = piece_checksums(0, bytes);
+    let request = proto::WriteRequest { object: Some(object), offset: 0, checksums, sync: false };
+    rig.write_response(&request, bytes).map(|_| ())
+}
+
+#[test]
+fn a_target_that_is_added_takes_objects_and_is_the_same_after_a_restart() {
+    let (rig, second) = rig();
+    write(&rig, 2, &pattern(1, 100_000)).expect("writes");
+    rig.service.close();
+    rig.disk.kill();
+    second.kill();
+    let disk = |disk: &MemoryDisk, label: &str| (Arc::new(disk.boot()) as Arc<dyn Disk>, label.to_owned());
+    let disks = vec![disk(&rig.disk, "/disk"), disk(&second, "/second")];
+    let again = crate::DataService::open(disks, super::options(), rig.clock.clone()).expect("opens");
+    let found: Vec<u32> = again.registration().targets.iter().map(|target| target.id).collect();
+    assert_eq!(found, [1, 2]);
+}
+
+#[test]
+fn a_registration_without_a_target_that_was_announced_is_refused() {
+    let (rig, _) = rig();
+    for wrong in [vec![], vec![1], vec![1, 2, 3], vec![2, 1]] {
+        assert!(register(&rig, &wrong).is_err(), "{wrong:?}");
+    }
+    assert_eq!(ids(&rig), [1, 2]);
+}
+
+#[test]
+fn a_disk_that_fails_takes_its_target_out_and_leaves_the_others() {
+    let (rig, second) = rig();
+    second.fail_writes(".data", ErrorKind::Other);
+    let fault = write(&rig, 2, &pattern(1, 100_000)).expect_err("fails");
+    assert_eq!(fault.code, Code::TargetFailed);
+    write(&rig, 1, &pattern(1, 100_000)).expect("the other target goes on");
+    let targets = rig.service.registration().targets;
+    assert_eq!(targets[0].state, TargetState::Serving as u32);
+    assert_eq!(targets[1].state, TargetState::Failed as u32);
+    assert!(targets[1].trouble.contains(".data"), "{}", targets[1].trouble);
+    assert_eq!(rig.service.failed_targets(), 1);
+    // It keeps its place among the others while it is out of service.
+    register(&rig, &[1, 2]).expect("goes on reporting");
+}
+
+#[test]
+fn a_target_of_another_cluster_or_one_that_is_served_already_is_not_added() {
+    let (rig, second) = rig();
+    let twice = rig.service.add_target(Arc::new(second.boot()) as Arc<dyn Disk>, "/second");
+    assert!(twice.is_err());
+    let foreign = MemoryDisk::new(3);
+    let other = super::start(&foreign, &super::options(), &rig.clock).expect("opens");
+    let response = proto::RegisterNodeResponse { cluster_id: 8, node: 1, targets: vec![1], epoch: 1 };
+    assert!(other.set_registration(&response).is_err(), "it belongs to cluster 7");
+    other.close();
+    foreign.kill();
+    let stranger = MemoryDisk::new(4);
+    let disks = vec![(Arc::new(stranger.boot()) as Arc<dyn Disk>, "/other".to_owned())];
+    let other = crate::DataService::open(disks, super::options(), rig.clock.clone()).expect("opens");
+    other.set_registration(&response).expect("joins cluster 8");
+    other.close();
+    drop(other);
+    stranger.kill();
+    let added = rig.service.add_target(Arc::new(stranger.boot()) as Arc<dyn Disk>, "/other");
+    assert!(matches!(added, Err(OpenError::OtherCluster { .. })), "{added:?}");
+    assert_eq!(ids(&rig), [1, 2], "the others go on");
+}
