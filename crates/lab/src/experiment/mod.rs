@@ -10,6 +10,10 @@ mod page;
 mod run;
 pub mod testbed;
 
+mod g11;
+mod g12;
+mod g15;
+mod g4;
 mod p1;
 mod p2;
 mod p3;
@@ -139,6 +143,10 @@ pub struct Measured {
 /// All experiments, in the order of their ids.
 pub fn registry() -> &'static [&'static dyn Experiment] {
     &[
+        &g4::G4,
+        &g11::G11,
+        &g12::G12,
+        &g15::G15,
         &p1::P1,
         &p2::P2,
         &p3::P3,

@@ -14,6 +14,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
+use vazao_client::{Client, Config};
 use vazao_wire::key::ClusterKey;
 
 /// What to make.
@@ -33,6 +34,10 @@ pub struct Plan {
     pub delay: Option<Duration>,
     /// Whether the data servers export their disks as the area `disk` too.
     pub areas: bool,
+    /// Channels that a data server may have open; its own default without it.
+    pub channels_max: Option<usize>,
+    /// Files that a data server may have open (RLIMIT_NOFILE); the machine's without it.
+    pub descriptors: Option<u64>,
 }
 
 /// A disk of a chosen rate.
@@ -98,14 +103,14 @@ impl<'a> Testbed<'a> {
         let meta = self.network.add_host("meta1")?;
         let meta_address = format!("{}:{PORT}", meta.address());
         self.write("client.toml", &format!("meta = [\"{meta_address}\"]\nkey_file = \"cluster.key\"\n"))?;
-        self.daemon("meta1", &meta, "roles = [\"meta\"]\n[meta]\ndirectory = \"meta\"\n")?;
+        self.daemon("meta1", &meta, "roles = [\"meta\"]\n[meta]\ndirectory = \"meta\"\n", None)?;
         self.wait_ready("meta1")?;
         for number in 1..=plan.data_servers {
             let name = format!("data{number}");
             let host = self.network.add_host(&name)?;
             let disks = (0..plan.disks_per_server.max(1)).map(|_| self.disk(plan, &name));
             let disks = disks.collect::<Result<Vec<_>, Error>>()?;
-            self.daemon(&name, &host, &data_config(plan, &meta_address, &disks))?;
+            self.daemon(&name, &host, &data_config(plan, &meta_address, &disks), plan.descriptors)?;
             self.servers.push(host);
             self.server_disks.extend(disks);
         }
@@ -150,7 +155,7 @@ impl<'a> Testbed<'a> {
         Ok(path)
     }
 
-    fn daemon(&mut self, name: &str, host: &Host, rest: &str) -> Result<(), Error> {
+    fn daemon(&mut self, name: &str, host: &Host, rest: &str, files_max: Option<u64>) -> Result<(), Error> {
         let directory = self.path(name);
         fs::create_dir(&directory).map_err(Error::at(directory.display()))?;
         let address = host.address();
@@ -158,8 +163,14 @@ impl<'a> Testbed<'a> {
             format!("name = \"{name}\"\nlisten = \"{address}:{PORT}\"\nkey_file = \"../cluster.key\"\n");
         self.write(&format!("{name}/node.toml"), &(head + rest))?;
         let log = fs::File::create(directory.join("log")).map_err(Error::at(directory.display()))?;
-        let child = host
-            .command(&self.lab.program)
+        let mut command = match files_max {
+            Some(_) => host.command("prlimit"),
+            None => host.command(&self.lab.program),
+        };
+        if let Some(files_max) = files_max {
+            command.arg(format!("--nofile={files_max}:{files_max}")).arg(&self.lab.program);
+        }
+        let child = command
             .args(["serve", "--until-stdin-closes", "--config"])
             .arg(directory.join("node.toml"))
             .stdin(Stdio::piped())
@@ -233,12 +244,71 @@ impl<'a> Testbed<'a> {
         self.daemons.iter().map(watched).collect()
     }
 
+    /// The process of a daemon.
+    pub fn process(&self, name: &str) -> Result<u32, Error> {
+        let daemon = self.daemons.iter().find(|daemon| daemon.name == name);
+        daemon.map(|daemon| daemon.child.id()).ok_or_else(|| Error::Failed(format!("{name}: no such daemon")))
+    }
+
+    fn host(&self, client: usize) -> Result<&Arc<Host>, Error> {
+        let count = self.clients.len();
+        let missing = || Error::Failed(format!("client {client}: the plan has only {count}"));
+        self.clients.get(client).ok_or_else(missing)
+    }
+
+    /// Runs `work` with a connected client on a client's host.
+    pub fn with_client<T: Send>(
+        &self,
+        client: usize,
+        work: impl FnOnce(&Client) -> vazao_client::Result<T> + Send,
+    ) -> Result<T, Error> {
+        let file = self.client_file();
+        let connected = || -> vazao_client::Result<T> {
+            let client = Client::connect(&Config::load(&file)?)?;
+            let result = work(&client)?;
+            client.close()?;
+            Ok(result)
+        };
+        self.host(client)?.inside(connected)?.map_err(|error| Error::Failed(error.to_string()))
+    }
+
+    /// Runs `work` with so many clients at once, each on a thread of a client's host. Returns the seconds from the
+    /// first that was connected and began to the last that was done.
+    pub fn with_clients(
+        &self,
+        host: usize,
+        count: usize,
+        work: impl Fn(usize, &Client) -> vazao_client::Result<()> + Sync,
+    ) -> Result<f64, Error> {
+        let failed = |error: vazao_client::Error| Error::Failed(error.to_string());
+        let config = Config::load(&self.client_file()).map_err(failed)?;
+        let (host, clock) = (self.host(host)?, &self.lab.clock);
+        let one = |number: usize| -> vazao_client::Result<(u64, u64)> {
+            let client = Client::connect(&config)?;
+            let start_ns = clock.now_ns();
+            work(number, &client)?;
+            let end_ns = clock.now_ns();
+            client.close()?;
+            Ok((start_ns, end_ns))
+        };
+        let one = &one;
+        let (mut first_ns, mut last_ns) = (u64::MAX, 0);
+        std::thread::scope(|scope| {
+            let threads: Vec<_> =
+                (0..count).map(|number| scope.spawn(move || host.inside(|| one(number)))).collect();
+            for thread in threads {
+                let ended =
+                    thread.join().map_err(|_| Error::Failed("a client's thread panicked".to_owned()))?;
+                let (start_ns, end_ns) = ended?.map_err(failed)?;
+                (first_ns, last_ns) = (first_ns.min(start_ns), last_ns.max(end_ns));
+            }
+            Ok(last_ns.saturating_sub(first_ns) as f64 / 1e9)
+        })
+    }
+
     /// A command of this program on a client's host, for the cluster.
     pub fn vazao(&self, client: usize) -> Result<Command, Error> {
-        let host = self.clients.get(client).ok_or_else(|| {
-            Error::Failed(format!("client {client}: the plan has only {}", self.clients.len()))
-        })?;
-        let mut command = host.command(&self.lab.program);
+        let mut command = self.host(client)?.command(&self.lab.program);
         command.arg("--cluster").arg(self.client_file()).stdin(Stdio::null());
         Ok(command)
     }
@@ -267,8 +337,9 @@ impl Drop for Testbed<'_> {
 fn data_config(plan: &Plan, meta_address: &str, disks: &[PathBuf]) -> String {
     let targets: Vec<String> =
         disks.iter().map(|disk| format!("\"{}\"", disk.join("target").display())).collect();
+    let channels = plan.channels_max.map_or(String::new(), |most| format!("channels_max = {most}\n"));
     let mut text = format!(
-        "roles = [\"data\"]\nmetadata = [\"{meta_address}\"]\n[data]\ntargets = [{}]\nreserve = \"16MiB\"\n",
+        "roles = [\"data\"]\nmetadata = [\"{meta_address}\"]\n{channels}[data]\ntargets = [{}]\nreserve = \"16MiB\"\n",
         targets.join(", ")
     );
     if let (true, Some(disk)) = (plan.areas, disks.first()) {

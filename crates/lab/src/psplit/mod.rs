@@ -174,7 +174,7 @@ fn check(args: &Args) -> Result<(), Error> {
 const DROP_CACHES: &str = "/proc/sys/vm/drop_caches";
 
 /// Page cache, directory entries and inodes; what is dirty must be written out first, for it cannot be dropped.
-fn drop_caches() -> Result<(), Error> {
+pub(crate) fn drop_caches() -> Result<(), Error> {
     rustix::fs::sync();
     fs::write(DROP_CACHES, "3\n").map_err(Error::at(DROP_CACHES))
 }
