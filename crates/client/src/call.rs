@@ -133,12 +133,13 @@ impl Core {
     }
 
     fn next_attempt(&self, attempts: &mut Attempts, fault: Fault) -> Result<()> {
-        let server = self.meta_name();
+        let (server, address) = (self.meta_name(), self.meta_address());
         let is_silent = matches!(fault.code, Code::Timeout | Code::Unreachable | Code::Disconnected);
         if is_silent {
             self.meta_current.fetch_add(1, Ordering::Relaxed);
         }
         if attempts.pause(self, &fault) {
+            self.trying_again(address, &fault, attempts.started_ns());
             return Ok(());
         }
         self.is_meta_silent.fetch_or(is_silent, Ordering::Relaxed);
@@ -163,14 +164,18 @@ impl Core {
         }
         let started_ns = self.clock.now_ns();
         let deadline_ns = attempts.attempt_deadline_ns(self);
-        let pending = self.transport.submit(self.meta_address(), O::METHOD, &message, &[], deadline_ns);
+        let address = self.meta_address();
+        let pending = self.transport.submit(address, O::METHOD, &message, &[], deadline_ns);
         attempts.request = pending.id();
         let received = pending.wait();
         let waited_ns = self.clock.now_ns().saturating_sub(started_ns);
         counters.waited_ns.add(waited_ns);
         self.counters.accounts.charge(Cause::Network, waited_ns);
-        let received = received
-            .inspect_err(|fault| log_failure(attempts.request, O::METHOD, &self.meta_name(), fault))?;
+        let received = received.inspect_err(|fault| {
+            log_failure(attempts.request, O::METHOD, &self.meta_name(), fault);
+            self.attempt_failed(address, fault);
+        })?;
+        self.answered(address);
         self.is_meta_silent.store(false, Ordering::Relaxed);
         counters.service_ns.add(u64::from(received.service_us) * 1000);
         decode::<O>(&received)

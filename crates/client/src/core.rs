@@ -5,6 +5,7 @@ use crate::local::LocalFiles;
 use crate::registry::Registry;
 use crate::routes::{Routes, Server};
 use crate::session::Session;
+use crate::silence::Silences;
 use crate::statistics::{Counters, Statistics};
 use crate::watch::Watch;
 use crate::{Options, Result};
@@ -36,6 +37,7 @@ pub(crate) struct Core {
     pub(crate) read_ahead: Arc<ReadAheadBudget>,
     pub(crate) counters: Counters,
     pub(crate) local: LocalFiles,
+    pub(crate) silences: Silences,
     pub(crate) closed: AtomicBool,
     /// Answers about inodes taken over so far.
     answers: AtomicU64,
@@ -89,6 +91,7 @@ impl Core {
             read_ahead: Arc::default(),
             counters: Counters::default(),
             local: LocalFiles::default(),
+            silences: Silences::default(),
             closed: AtomicBool::new(false),
             answers: AtomicU64::new(0),
             jitter: AtomicU64::new(seed | 1),

@@ -22,6 +22,7 @@ pub(crate) struct DataCall {
     pending: Option<Box<dyn Pending>>,
     /// Its latest attempt.
     request: RequestId,
+    submitted_ns: u64,
 }
 
 impl DataCall {
@@ -47,8 +48,15 @@ impl Core {
         attachment: &[u8],
         deadline_ns: u64,
     ) -> DataCall {
-        let mut call =
-            DataCall { target, method, message, server: None, pending: None, request: RequestId::default() };
+        let mut call = DataCall {
+            target,
+            method,
+            message,
+            server: None,
+            pending: None,
+            request: RequestId::default(),
+            submitted_ns: self.clock.now_ns(),
+        };
         self.send(&mut call, attachment, deadline_ns);
         call
     }
@@ -86,6 +94,9 @@ impl Core {
                 let error = final_error(fault, &call.server_name(), attempts.elapsed_ms(self));
                 return Err(error.of(call.request));
             }
+            if let Some(server) = &call.server {
+                self.trying_again(&server.address, &fault, call.submitted_ns);
+            }
             if is_map_old {
                 self.refresh_map(deadline_ns).map_err(|e| e.about(format!("looking for {}", call.target)))?;
             }
@@ -108,10 +119,14 @@ impl Core {
         self.counters.accounts.charge(Cause::Network, waited_ns);
         match &answer {
             Ok(received) => {
+                self.answered(&server.address);
                 server.counters.service_ns.add(u64::from(received.service_us) * 1000);
                 server.counters.bytes_read.add(received.attachment.len() as u64);
             }
-            Err(fault) => log_failure(call.request, call.method, server, fault),
+            Err(fault) => {
+                log_failure(call.request, call.method, server, fault);
+                self.attempt_failed(&server.address, fault);
+            }
         }
         answer
     }

@@ -20,6 +20,7 @@ mod resolve;
 mod retry;
 mod routes;
 mod session;
+mod silence;
 pub mod statistics;
 mod watch;
 
@@ -190,6 +191,7 @@ impl Client {
         let background = options.background;
         let deadline_ms = options.deadline_ms.min(OPEN_MS_MAX);
         let core = Arc::new(Core::new(transport, watch_transport, meta, options));
+        silence::watch(&core);
         core.open_session(0, core.clock.now_ns() + u64::from(deadline_ms) * 1_000_000)?;
         if background {
             session::spawn_heartbeat(&core)?;

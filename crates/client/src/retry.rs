@@ -39,6 +39,11 @@ impl Attempts {
         attempt_deadline_ns(core.clock.now_ns(), self.deadline_ns)
     }
 
+    /// When the call began.
+    pub(crate) fn started_ns(&self) -> u64 {
+        self.started_ns
+    }
+
     /// True for the first attempt.
     pub(crate) fn is_first(&self) -> bool {
         self.failures == 0

@@ -159,9 +159,10 @@ impl Core {
 pub(crate) fn spawn_heartbeat(core: &Arc<Core>) -> Result<()> {
     let (weak, clock) = (Arc::downgrade(core), Arc::clone(&core.clock));
     let body = move || {
+        let mut is_failing = false;
         loop {
             clock.sleep(Duration::from_millis(u64::from(HEARTBEAT_MS)));
-            if !beat(&weak) {
+            if !beat(&weak, &mut is_failing) {
                 return;
             }
         }
@@ -172,13 +173,16 @@ pub(crate) fn spawn_heartbeat(core: &Arc<Core>) -> Result<()> {
 }
 
 /// False when the client is gone.
-fn beat(core: &Weak<Core>) -> bool {
+fn beat(core: &Weak<Core>, is_failing: &mut bool) -> bool {
     let Some(core) = core.upgrade() else { return false };
     if core.closed.load(std::sync::atomic::Ordering::Relaxed) {
         return false;
     }
-    if let Err(error) = core.tick() {
-        tracing::warn!(%error, "the session could not be renewed");
+    let failure = core.tick().err();
+    // Once for each trouble, not with each heartbeat.
+    if let Some(error) = failure.as_ref().filter(|_| !*is_failing) {
+        tracing::warn!(%error, "the session could not be renewed; it is tried again");
     }
+    *is_failing = failure.is_some();
     true
 }

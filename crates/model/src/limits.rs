@@ -77,6 +77,10 @@ pub const SESSION_LEASE_MS: u32 = 60_000;
 /// A client renews its session, and a data server reports, this often.
 pub const HEARTBEAT_MS: u32 = 2_000;
 
+/// A request that waits longer is told of in the log, with the name of its server: long enough that a busy server is
+/// not reported, short enough that whoever wonders finds the reason.
+pub const SLOW_MS: u32 = 5_000;
+
 /// A data server silent for this long is shown as not responding.
 pub const NODE_SILENT_MS: u32 = 10_000;
 

@@ -78,6 +78,22 @@ pub trait Pending: Send {
     }
 }
 
+/// A request that has been waiting for a while: to be sent, or for its answer.
+#[derive(Clone, Copy, Debug)]
+pub struct Slow<'a> {
+    /// Where it goes.
+    pub address: &'a str,
+    /// What it asks.
+    pub method: Method,
+    /// Its id.
+    pub id: RequestId,
+    /// Nanoseconds since it was submitted.
+    pub waited_ns: u64,
+}
+
+/// Is told of requests that wait long, while they wait. It must not call the transport.
+pub type OnSlow = Box<dyn Fn(&Slow<'_>) + Send + Sync>;
+
 /// Carries requests to servers.
 pub trait Transport: Send + Sync + 'static {
     /// Sends a request to `address` (`host:port`) and returns without waiting for the answer; the bytes may be reused
@@ -90,6 +106,10 @@ pub trait Transport: Send + Sync + 'static {
         attachment: &[u8],
         deadline_ns: u64,
     ) -> Box<dyn Pending>;
+
+    /// Has `on_slow` told of requests that wait long; the first call counts. A transport whose waits are not real ones
+    /// tells nobody.
+    fn watch(&self, _on_slow: OnSlow) {}
 
     /// The clock that deadlines are on.
     fn clock(&self) -> Arc<dyn Clock>;

@@ -82,13 +82,18 @@ impl Core {
             });
             attempts.request = pending.id();
             let fault = match pending.wait() {
-                Ok(received) => return Ok(received),
+                Ok(received) => {
+                    self.answered(&address);
+                    return Ok(received);
+                }
                 Err(fault) => fault,
             };
+            self.attempt_failed(&address, &fault);
             log_failure(attempts.request, method, &format_args!("node {node} ({address})"), &fault);
             let is_silent = matches!(fault.code, Code::Timeout | Code::Unreachable | Code::Disconnected);
             let again = attempts.pause(self, &fault);
             if again && is_silent {
+                self.trying_again(&address, &fault, attempts.started_ns());
                 // The node may be elsewhere by now; where the map cannot be had, the old one has to do.
                 let _ = self.refresh_map(attempts.attempt_deadline_ns(self));
             }

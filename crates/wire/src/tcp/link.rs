@@ -4,6 +4,7 @@
 use super::buffers::SharedPool;
 use super::inbound::{Frame, Inbound};
 use super::locked;
+use super::patience::{Asked, Patience, Watch};
 use crate::frame::{Header, METHOD_HELLO, flags};
 use crate::hello::{self, ClientHandshake, Credits};
 use crate::key::ClusterKey;
@@ -53,6 +54,7 @@ pub(super) struct Link {
     credits: Credits,
     clock: Arc<dyn Clock>,
     accounts: Arc<Accounts>,
+    watch: Arc<Watch>,
     sending: Mutex<()>,
     inbound: Mutex<Inbound>,
     table: Mutex<Table>,
@@ -63,6 +65,7 @@ pub(super) struct LinkParts {
     pub(super) clock: Arc<dyn Clock>,
     pub(super) accounts: Arc<Accounts>,
     pub(super) pool: Arc<SharedPool>,
+    pub(super) watch: Arc<Watch>,
 }
 
 /// A request to send.
@@ -71,6 +74,7 @@ pub(super) struct Outgoing<'a> {
     pub(super) method: Method,
     pub(super) message: &'a [u8],
     pub(super) attachment: &'a [u8],
+    pub(super) submitted_ns: u64,
     pub(super) deadline_ns: u64,
 }
 
@@ -89,6 +93,7 @@ impl Link {
             credits: Credits { requests: 1, bytes: 0 },
             clock: parts.clock,
             accounts: parts.accounts,
+            watch: parts.watch,
             sending: Mutex::default(),
             inbound: Mutex::new(Inbound::new(parts.pool)),
             table: Mutex::default(),
@@ -109,7 +114,7 @@ impl Link {
     fn exchange(&self, message: &[u8], deadline_ns: u64) -> Result<Vec<u8>, Fault> {
         let header =
             Header { method: METHOD_HELLO, message_bytes: message.len() as u32, ..Header::default() };
-        self.send_parts([&header.encode(), message, &[]], deadline_ns)?;
+        self.send_parts([&header.encode(), message, &[]], deadline_ns, None)?;
         let mut inbound = locked(&self.inbound);
         loop {
             if let Some(frame) = inbound.next_frame().map_err(|e| self.garbage(&e))? {
@@ -156,17 +161,23 @@ impl Link {
             attachment_bytes: request.attachment.len() as u32,
             time: self.left_ns(request.deadline_ns).div_ceil(1_000_000).min(u64::from(u32::MAX)) as u32,
         };
-        let sent =
-            self.send_parts([&header.encode(), request.message, request.attachment], request.deadline_ns);
+        let parts = [&header.encode(), request.message, request.attachment];
+        let mut patience = self.patience(&Asked::of(request));
+        let sent = self.send_parts(parts, request.deadline_ns, Some(&mut patience));
         if let Err(fault) = sent {
             self.break_off(&fault);
         }
         Ok(())
     }
 
+    fn patience(&self, asked: &Asked) -> Patience<'_> {
+        Patience::new(&self.watch, &self.clock, &self.address, asked)
+    }
+
     /// Waits until the server's limits allow one more request, and enters it.
     fn take_credits(&self, request: &Outgoing<'_>) -> Result<(), Fault> {
         let bytes = request.attachment.len() as u64;
+        let mut patience = self.patience(&Asked::of(request));
         let mut started_ns = None;
         let mut table = locked(&self.table);
         loop {
@@ -181,7 +192,7 @@ impl Link {
             if self.left_ns(request.deadline_ns) == 0 {
                 return Err(self.late());
             }
-            table = self.wait_for_progress(table, None, request.deadline_ns);
+            table = self.wait_for_progress(table, None, patience.until_ns(request.deadline_ns));
         }
         table.requests += 1;
         table.bytes += bytes;
@@ -197,8 +208,10 @@ impl Link {
         deadline_ns.saturating_sub(self.clock.now_ns())
     }
 
-    /// Waits for the answer to `id`.
-    pub(super) fn wait(&self, id: u64, deadline_ns: u64) -> Result<Received, Fault> {
+    /// Waits for the answer to a request.
+    pub(super) fn wait(&self, asked: Asked) -> Result<Received, Fault> {
+        let Asked { id, deadline_ns, .. } = asked;
+        let mut patience = self.patience(&asked);
         let mut table = locked(&self.table);
         // Once also after the deadline: an answer may be there that nobody has received yet.
         let mut has_looked = false;
@@ -215,7 +228,7 @@ impl Link {
                 self.abandon(id);
                 return Err(self.late());
             }
-            table = self.wait_for_progress(table, Some(id), deadline_ns);
+            table = self.wait_for_progress(table, Some(id), patience.until_ns(deadline_ns));
             has_looked = true;
         }
     }
@@ -361,7 +374,8 @@ impl Link {
         }
         drop(table);
         let header = Header { flags: flags::CANCEL, request_id: id, ..Header::default() };
-        if let Err(fault) = self.send_parts([&header.encode(), &[], &[]], self.clock.now_ns() + CANCEL_NS_MAX)
+        if let Err(fault) =
+            self.send_parts([&header.encode(), &[], &[]], self.clock.now_ns() + CANCEL_NS_MAX, None)
         {
             self.break_off(&fault);
         }
@@ -369,7 +383,12 @@ impl Link {
 
     /// Sends header, message and attachment. While the socket takes nothing, answers are received, since a server
     /// whose own answers are stuck reads no requests.
-    fn send_parts(&self, parts: [&[u8]; 3], deadline_ns: u64) -> Result<(), Fault> {
+    fn send_parts(
+        &self,
+        parts: [&[u8]; 3],
+        deadline_ns: u64,
+        mut patience: Option<&mut Patience<'_>>,
+    ) -> Result<(), Fault> {
         let _sending = locked(&self.sending);
         let total: usize = parts.iter().map(|part| part.len()).sum();
         let mut sent = 0;
@@ -379,27 +398,31 @@ impl Link {
             match rustix::net::sendmsg(&self.stream, &slices, &mut SendAncillaryBuffer::default(), flags) {
                 Ok(count) => sent += count,
                 Err(Errno::INTR) => {}
-                Err(Errno::AGAIN) => self.wait_for_room(deadline_ns)?,
+                Err(Errno::AGAIN) => {
+                    let until_ns = patience.as_mut().map_or(deadline_ns, |p| p.until_ns(deadline_ns));
+                    self.wait_for_room(deadline_ns, until_ns)?;
+                }
                 Err(errno) => return Err(self.lost(&errno.to_string())),
             }
         }
         Ok(())
     }
 
-    fn wait_for_room(&self, deadline_ns: u64) -> Result<(), Fault> {
+    /// Waits until `until_ns` at most, for the caller to look again.
+    fn wait_for_room(&self, deadline_ns: u64, until_ns: u64) -> Result<(), Fault> {
         if self.left_ns(deadline_ns) == 0 {
             return Err(self.lost("the server takes no more requests"));
         }
         let mut table = locked(&self.table);
         if table.led {
             drop(table);
-            self.poll(PollFlags::OUT, deadline_ns)?;
+            self.poll(PollFlags::OUT, until_ns)?;
             return Ok(());
         }
         table.led = true;
         drop(table);
         let outcome = self
-            .poll(PollFlags::OUT | PollFlags::IN, deadline_ns)
+            .poll(PollFlags::OUT | PollFlags::IN, until_ns)
             .and_then(|ready| if ready.contains(PollFlags::IN) { self.lead(None, 0) } else { Ok(()) });
         let mut table = locked(&self.table);
         table.led = false;

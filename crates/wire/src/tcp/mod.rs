@@ -6,6 +6,7 @@ mod inbound;
 mod inbox;
 mod link;
 mod outbound;
+mod patience;
 mod peer;
 mod served;
 mod server;

@@ -3,11 +3,12 @@
 use super::buffers::SharedPool;
 use super::link::{Link, LinkParts, Outgoing};
 use super::locked;
+use super::patience::{Asked, Watch};
 use crate::key::ClusterKey;
 use crate::local::Visit;
 use crate::operation::Method;
 use crate::service::{Fault, RequestId};
-use crate::transport::{Pending, Received, Transport};
+use crate::transport::{OnSlow, Pending, Received, Transport};
 use std::cell::Cell;
 use std::collections::HashMap;
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
@@ -16,6 +17,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 use vazao_meter::{Accounts, Clock};
 use vazao_model::Code;
+use vazao_model::limits::SLOW_MS;
 
 /// How a transport connects.
 #[derive(Clone, Copy, Debug)]
@@ -24,11 +26,13 @@ pub struct TransportOptions {
     pub connections_max: usize,
     /// A server that has not accepted within this time is unreachable.
     pub connect_ms_max: u32,
+    /// A request that has waited this long is told of, see [`Transport::watch`].
+    pub slow_ms: u32,
 }
 
 impl Default for TransportOptions {
     fn default() -> TransportOptions {
-        TransportOptions { connections_max: 8, connect_ms_max: 3_000 }
+        TransportOptions { connections_max: 8, connect_ms_max: 3_000, slow_ms: SLOW_MS }
     }
 }
 
@@ -40,6 +44,7 @@ pub struct TcpTransport {
     clock: Arc<dyn Clock>,
     accounts: Arc<Accounts>,
     pool: Arc<SharedPool>,
+    watch: Arc<Watch>,
     next_id: AtomicU64,
 }
 
@@ -83,6 +88,7 @@ impl TcpTransport {
             clock,
             accounts: Arc::default(),
             pool: Arc::default(),
+            watch: Arc::new(Watch { slow_ns: u64::from(options.slow_ms) * 1_000_000, ..Watch::default() }),
             next_id: AtomicU64::new(random_start()),
         })
     }
@@ -140,6 +146,7 @@ impl TcpTransport {
                         clock: Arc::clone(&self.clock),
                         accounts: Arc::clone(&self.accounts),
                         pool: Arc::clone(&self.pool),
+                        watch: Arc::clone(&self.watch),
                     };
                     return Link::establish(stream, address, &self.key, parts, deadline_ns);
                 }
@@ -183,10 +190,17 @@ impl Transport for TcpTransport {
     ) -> Box<dyn Pending> {
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         tracing::trace!(request = %RequestId(id), method = method.name(), address, "request");
-        match self.try_submit(address, &Outgoing { id, method, message, attachment, deadline_ns }) {
-            Ok(link) => Box::new(InFlight { link: Some(link), id, deadline_ns }),
+        let submitted_ns = self.clock.now_ns();
+        let request = Outgoing { id, method, message, attachment, submitted_ns, deadline_ns };
+        match self.try_submit(address, &request) {
+            Ok(link) => Box::new(InFlight { link: Some(link), asked: Asked::of(&request) }),
             Err(fault) => Box::new(Failed { id, fault }),
         }
+    }
+
+    fn watch(&self, on_slow: OnSlow) {
+        // Only the first: a transport belongs to one client.
+        let _ = self.watch.on_slow.set(on_slow);
     }
 
     fn clock(&self) -> Arc<dyn Clock> {
@@ -225,29 +239,28 @@ impl Pending for Failed {
 /// A request that was sent.
 struct InFlight {
     link: Option<Arc<Link>>,
-    id: u64,
-    deadline_ns: u64,
+    asked: Asked,
 }
 
 impl Pending for InFlight {
     fn wait(mut self: Box<Self>) -> Result<Received, Fault> {
         let link = self.link.take().ok_or(Code::Internal)?;
-        link.wait(self.id, self.deadline_ns)
+        link.wait(self.asked)
     }
 
     fn is_done(&self) -> bool {
-        self.link.as_ref().is_none_or(|link| link.is_done(self.id))
+        self.link.as_ref().is_none_or(|link| link.is_done(self.asked.id))
     }
 
     fn id(&self) -> RequestId {
-        RequestId(self.id)
+        RequestId(self.asked.id)
     }
 }
 
 impl Drop for InFlight {
     fn drop(&mut self) {
         if let Some(link) = self.link.take() {
-            link.abandon(self.id);
+            link.abandon(self.asked.id);
         }
     }
 }

@@ -7,12 +7,12 @@ use crate::key::ClusterKey;
 use crate::operation::{Method, op};
 use crate::proto;
 use crate::service::{Fault, Request, Responder, Service};
-use crate::transport::{call, submit};
+use crate::transport::{Transport, call, submit};
 use prost::Message;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, mpsc};
+use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 use vazao_meter::{Clock, SystemClock};
 use vazao_model::Code;
@@ -230,6 +230,27 @@ fn a_request_that_is_never_answered_ends_at_its_deadline_and_the_connection_goes
 
 /// While its only thread was busy with a dead server, the answers of living ones lay in their sockets; taking these for
 /// time-outs blamed the wrong server.
+#[test]
+fn a_request_that_waits_long_is_told_of_once_while_it_waits() {
+    let (key, _server, _, address) = pair();
+    let options = TransportOptions { slow_ms: 50, ..TransportOptions::default() };
+    let transport = TcpTransport::new(key, options, Arc::new(SystemClock));
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let telling = Arc::clone(&told);
+    transport.watch(Box::new(move |slow| {
+        let line = (slow.address.to_owned(), slow.method, slow.id, slow.waited_ns / 1_000_000);
+        telling.lock().expect("sound").push(line);
+    }));
+    call::<op::Ping>(&*transport, &address, &Default::default(), within_ms(5_000)).expect("answered");
+    let pending = transport.submit(&address, Method::Sync, &[], &[], within_ms(300));
+    let id = pending.id();
+    pending.wait().expect_err("late");
+    let told = told.lock().expect("sound");
+    let [(at, method, slow, waited_ms)] = &told[..] else { panic!("{told:?}") };
+    assert_eq!((at, *method, *slow), (&address, Method::Sync, id));
+    assert!(*waited_ms >= 50, "{waited_ms}");
+}
+
 #[test]
 fn an_answer_that_came_in_time_counts_even_when_it_is_looked_at_after_the_deadline() {
     let (_, _server, transport, address) = pair();
