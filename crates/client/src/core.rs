@@ -39,6 +39,8 @@ pub(crate) struct Core {
     pub(crate) local: LocalFiles,
     pub(crate) silences: Silences,
     pub(crate) closed: AtomicBool,
+    /// Objects on this machine are read without their server.
+    pub(crate) short_circuit: AtomicBool,
     /// Answers about inodes taken over so far.
     answers: AtomicU64,
     jitter: AtomicU64,
@@ -93,6 +95,7 @@ impl Core {
             local: LocalFiles::default(),
             silences: Silences::default(),
             closed: AtomicBool::new(false),
+            short_circuit: AtomicBool::new(options.short_circuit),
             answers: AtomicU64::new(0),
             jitter: AtomicU64::new(seed | 1),
             options,

@@ -229,6 +229,11 @@ impl Client {
         self.core.refresh_map(self.core.deadline_ns())
     }
 
+    /// Turns the short circuit on or off from the next read on: for measuring one against the other.
+    pub fn set_short_circuit(&self, is_on: bool) {
+        self.core.short_circuit.store(is_on, Ordering::Relaxed);
+    }
+
     /// What has been moved and what it has waited for.
     pub fn statistics(&self) -> Statistics {
         self.core.statistics()

@@ -13,6 +13,7 @@ pub(crate) use file::LocalFile;
 
 use crate::core::{Core, locked};
 use std::collections::HashMap;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use vazao_model::{ObjectId, TargetId};
 use vazao_wire::proto;
@@ -89,7 +90,7 @@ impl Core {
         object: &proto::ObjectAddress,
         object_offset: u64,
     ) -> Option<(Arc<LocalFile>, u64)> {
-        if !self.options.short_circuit || !self.transport.can_visit() {
+        if !self.short_circuit.load(Ordering::Relaxed) || !self.transport.can_visit() {
             return None;
         }
         let server = self.server(TargetId(object.target))?;

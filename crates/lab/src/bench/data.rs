@@ -3,7 +3,7 @@
 use super::{Bench, Goal, Results};
 use crate::content::stream;
 use crate::crew::Timed;
-use crate::place::Place;
+use crate::place::{Local, Place};
 use crate::psplit::work::{Cell, Source};
 use crate::psplit::{self, Mode, Verify};
 use crate::sampler::Record;
@@ -18,6 +18,25 @@ const THREADS: u32 = 8;
 pub(super) fn measure(bench: &Bench<'_>, results: &mut Results) -> Result<(), Error> {
     declare(results);
     let options = options(bench);
+    let local = local_directory()?;
+    let measured = repetitions(bench, results, &options, &local);
+    bench.client.set_short_circuit(true);
+    let finished = local.clear().and_then(|()| local.finish()).map_err(Error::at(local.name()));
+    measured.and(finished)
+}
+
+/// A directory of this machine's own file system, to compare with.
+fn local_directory() -> Result<Local, Error> {
+    let parent = std::env::temp_dir();
+    Local::new(&parent.display().to_string(), &format!("vazao-bench-{}", std::process::id()))
+}
+
+fn repetitions(
+    bench: &Bench<'_>,
+    results: &mut Results,
+    options: &psplit::Args,
+    local: &Local,
+) -> Result<(), Error> {
     for repetition in 1..=bench.args.repeat {
         let clock = bench.clock;
         let total = bench.amounts.total_bytes;
@@ -33,12 +52,21 @@ pub(super) fn measure(bench: &Bench<'_>, results: &mut Results) -> Result<(), Er
             block_bytes,
             total_bytes: total,
             source: own,
-            options: &options,
+            options,
         };
         let large = cell(Mode::Generate, 1, LARGE_CALL_BYTES);
+        let read = cell(Mode::Read, 1, LARGE_CALL_BYTES);
+        // The figures of the network are those of servers elsewhere.
+        bench.client.set_short_circuit(false);
         time(bench, results, "write.large", &large, repetition)?;
-        time(bench, results, "read.large", &cell(Mode::Read, 1, LARGE_CALL_BYTES), repetition)?;
+        time(bench, results, "read.large", &read, repetition)?;
         time(bench, results, "read.small", &cell(Mode::Read, THREADS, SMALL_CALL_BYTES), repetition)?;
+        if repetition == 1 {
+            large.run(local, repetition, bench.clock, bench.recorder);
+        }
+        time_at(local, bench, results, "local.read", &read, repetition)?;
+        bench.client.set_short_circuit(true);
+        time(bench, results, "read.short", &read, repetition)?;
         check_and_remove(bench, &large, repetition)?;
         let small = cell(Mode::Generate, THREADS, SMALL_CALL_BYTES);
         time(bench, results, "write.small", &small, repetition)?;
@@ -53,6 +81,14 @@ fn declare(results: &mut Results) {
     let stream = Some("tcp.stream");
     results.declare("read.large", "library read, 1 thread, 1 MiB calls", bytes, stream, Goal::AtLeast(0.5));
     results.declare("write.large", "library write, 1 thread, 1 MiB calls", bytes, stream, Goal::AtLeast(0.3));
+    results.declare("local.read", "local file system, pread, 1 thread, 1 MiB calls", bytes, None, Goal::None);
+    results.declare(
+        "read.short",
+        "library read past the server, 1 thread, 1 MiB calls",
+        bytes,
+        Some("local.read"),
+        Goal::AtLeast(0.7),
+    );
     let (read, write) = (Some("read.large"), Some("write.large"));
     results.declare("read.small", "library read, 8 threads, 64 KiB calls", bytes, read, Goal::AtLeast(1.0));
     results.declare(
@@ -89,7 +125,18 @@ fn time(
     cell: &Cell<'_>,
     repetition: u32,
 ) -> Result<(), Error> {
-    let (timed, record): (Timed, Record) = cell.run(bench.watched, repetition, bench.clock, bench.recorder);
+    time_at(bench.watched, bench, results, row, cell, repetition)
+}
+
+fn time_at(
+    place: &dyn Place,
+    bench: &Bench<'_>,
+    results: &mut Results,
+    row: &str,
+    cell: &Cell<'_>,
+    repetition: u32,
+) -> Result<(), Error> {
+    let (timed, record): (Timed, Record) = cell.run(place, repetition, bench.clock, bench.recorder);
     if let Some(error) = timed.errors.first() {
         return Err(Error::Failed(format!("{row}, repetition {repetition}: {error}")));
     }
