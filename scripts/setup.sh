@@ -12,6 +12,9 @@ needed=(
     "sqlite3:sqlite3"
     "fusermount3:fuse3"
     "setfattr:attr"
+    "setfacl:acl"
+    "/usr/sbin/setcap:libcap2-bin"
+    "rsync:rsync"
 )
 
 is_there() {

@@ -92,5 +92,7 @@ pub(crate) fn attributes(status: &Statx) -> proto::Attributes {
         modified: Some(timestamp(status.stx_mtime)),
         changed: Some(timestamp(status.stx_ctime)),
         version: nanoseconds(status.stx_ctime),
+        // Areas do not serve them.
+        without_xattrs: false,
     }
 }

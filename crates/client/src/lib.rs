@@ -88,6 +88,8 @@ pub struct NewInode {
     pub device: u32,
     /// Target of a symbolic link.
     pub contents: Vec<u8>,
+    /// Permission bits taken away, unless the directory has a default access control list.
+    pub umask: u32,
 }
 
 /// How a file is opened.

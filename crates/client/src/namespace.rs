@@ -112,6 +112,7 @@ impl Client {
             device: new.device,
             contents: new.contents.clone(),
             exclusive,
+            umask: new.umask,
         };
         self.core.change::<op::Create>(request)
     }
@@ -274,13 +275,27 @@ impl Client {
 
     /// Sets an extended attribute.
     pub fn set_xattr(&self, inode: InodeId, name: &[u8], value: &[u8], mode: XattrMode) -> Result<()> {
+        self.set_xattr_as(inode, name, value, mode, false)
+    }
+
+    /// [`Client::set_xattr`]; `clear_set_group`: with an access control list the set-group-id bit goes, as its setter
+    /// may not keep it.
+    pub fn set_xattr_as(
+        &self,
+        inode: InodeId,
+        name: &[u8],
+        value: &[u8],
+        mode: XattrMode,
+        clear_set_group: bool,
+    ) -> Result<()> {
         let mode = match mode {
             XattrMode::Either => 0,
             XattrMode::Create => 1,
             XattrMode::Replace => 2,
         };
         let (name, value) = (name.to_vec(), value.to_vec());
-        let request = proto::SetXattrRequest { once: None, inode: inode.0, name, value, mode };
+        let request =
+            proto::SetXattrRequest { once: None, inode: inode.0, name, value, mode, clear_set_group };
         self.core.change::<op::SetXattr>(request).map(|_| ())
     }
 

@@ -2,6 +2,10 @@
 //!
 //! Knows inodes, names and handles; nothing of FUSE's bytes or of the device.
 
+mod xattrs;
+
+pub(crate) use xattrs::is_asked_by_kernel;
+
 use crate::failures::{Failures, REMEMBERED_NS};
 use crate::handles::Handles;
 use crate::listing::{Listing, PAGE_ENTRIES};
@@ -11,7 +15,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 use vazao_client::{
     Asked, Changes, Client, Entry, Error, File, NewInode, OpenMode, RenameMode, Result, Seek, SetTime,
-    VolumeSpace, XattrMode,
+    VolumeSpace,
 };
 use vazao_meter::Clock;
 use vazao_model::{Attributes, Code, FileKind, InodeId, limits};
@@ -25,6 +29,15 @@ const GROUP_EXECUTE: u32 = 0o010;
 pub(crate) struct Caller {
     pub(crate) uid: u32,
     pub(crate) gid: u32,
+}
+
+/// The permissions that a new inode is asked to have.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct NewMode {
+    /// As the program gave them.
+    pub(crate) bits: u32,
+    /// What the process wants taken from them, unless the directory has a default access control list.
+    pub(crate) umask: u32,
 }
 
 /// A new name in a directory.
@@ -54,6 +67,8 @@ struct OpenFile {
     file: File,
     /// The file may have set-id bits, which a write by an ordinary user must clear.
     set_id: AtomicBool,
+    /// The file may have capabilities, which any write must clear.
+    has_xattrs: AtomicBool,
     failures: Failures,
 }
 
@@ -79,15 +94,6 @@ fn mode_without_set_id(attributes: &Attributes) -> Option<u32> {
     (mode != attributes.mode).then_some(mode)
 }
 
-/// Attributes outside these two name spaces mean something to the system (access control lists, capabilities,
-/// labels): keeping without enforcing them would be a lie.
-fn check_xattr_name(name: &[u8]) -> Result<()> {
-    if name.starts_with(b"user.") || name.starts_with(b"trusted.") {
-        return Ok(());
-    }
-    Err(Error::new(Code::Unsupported, String::from_utf8_lossy(name)))
-}
-
 impl Door {
     /// A door to `client` whose root is the directory `root`.
     pub(crate) fn new(client: Client, root: InodeId) -> Door {
@@ -107,6 +113,11 @@ impl Door {
 
     pub(crate) fn entry_lease(&self, asked: Asked, place: Place<'_>) -> Duration {
         self.client.entry_lease(asked, place.directory, place.name)
+    }
+
+    /// The time of the mount's clock.
+    pub(crate) fn now_ns(&self) -> u64 {
+        self.clock.now_ns()
     }
 
     fn file(&self, handle: u64) -> Result<Arc<OpenFile>> {
@@ -186,12 +197,13 @@ impl Door {
         place: Place<'_>,
         caller: Caller,
         kind: FileKind,
-        mode: u32,
+        mode: NewMode,
         device: u32,
         contents: &[u8],
     ) -> Result<Attributes> {
         let Caller { uid, gid } = caller;
-        let new = NewInode { kind, mode, uid, gid, device, contents: contents.to_vec() };
+        let NewMode { bits: mode, umask } = mode;
+        let new = NewInode { kind, mode, uid, gid, device, contents: contents.to_vec(), umask };
         self.client.create(place.directory, place.name, &new)
     }
 
@@ -219,8 +231,9 @@ impl Door {
 
     fn opened(&self, file: File, attributes: Attributes) -> Opened {
         let set_id = AtomicBool::new(mode_without_set_id(&attributes).is_some());
+        let has_xattrs = AtomicBool::new(!attributes.without_xattrs);
         Opened {
-            handle: self.files.insert(OpenFile { file, set_id, failures: Failures::default() }),
+            handle: self.files.insert(OpenFile { file, set_id, has_xattrs, failures: Failures::default() }),
             attributes,
         }
     }
@@ -230,11 +243,12 @@ impl Door {
         &self,
         place: Place<'_>,
         caller: Caller,
-        mode: u32,
+        mode: NewMode,
         exclusive: bool,
         truncate: bool,
     ) -> Result<Opened> {
-        let new = NewInode { mode, uid: caller.uid, gid: caller.gid, ..NewInode::default() };
+        let (NewMode { bits: mode, umask }, Caller { uid, gid }) = (mode, caller);
+        let new = NewInode { mode, umask, uid, gid, ..NewInode::default() };
         let (mut attributes, file) = self.client.create_file(place.directory, place.name, &new, exclusive)?;
         if truncate && attributes.size > 0 {
             file.set_length(0)?;
@@ -265,6 +279,7 @@ impl Door {
             let inode = open.file.inode();
             self.clear_set_id(inode, self.client.attributes(inode)?)?;
         }
+        self.drop_capability(&open)?;
         let written = open.file.write_at(bytes, offset);
         self.forget_failures(open.file.inode());
         written
@@ -299,6 +314,7 @@ impl Door {
         if range.end > limits::FILE_BYTES_MAX {
             return Err(Code::TooLarge.into());
         }
+        self.drop_capability(&open)?;
         let missing = range.end.saturating_sub(open.file.attributes()?.size);
         if missing > 0 && !mode.zero && missing > self.client.space()?.available_bytes {
             return Err(Code::NoSpace.into());
@@ -347,29 +363,6 @@ impl Door {
         self.client.space()
     }
 
-    pub(crate) fn get_xattr(&self, inode: InodeId, name: &[u8]) -> Result<Vec<u8>> {
-        check_xattr_name(name)?;
-        self.client.get_xattr(inode, name)
-    }
-
-    pub(crate) fn set_xattr(&self, inode: InodeId, name: &[u8], value: &[u8], mode: XattrMode) -> Result<()> {
-        check_xattr_name(name)?;
-        self.client.set_xattr(inode, name, value, mode)
-    }
-
-    /// Names, each followed by a NUL; `trusted.` ones are for root's eyes (xattr(7)).
-    pub(crate) fn list_xattrs(&self, inode: InodeId, caller: Caller) -> Result<Vec<u8>> {
-        let mut names = self.client.list_xattrs(inode)?;
-        names.retain(|name| check_xattr_name(name).is_ok());
-        names.retain(|name| caller.uid == 0 || !name.starts_with(b"trusted."));
-        Ok(names.into_iter().flat_map(|name| [name, vec![0]].concat()).collect())
-    }
-
-    pub(crate) fn remove_xattr(&self, inode: InodeId, name: &[u8]) -> Result<()> {
-        check_xattr_name(name)?;
-        self.client.remove_xattr(inode, name)
-    }
-
     /// Closes what is still open, and the session.
     pub(crate) fn finish(&self) -> Result<()> {
         self.directories.drain();
@@ -406,15 +399,6 @@ mod tests {
             (FileKind::Directory, 0o6755, None),
         ] {
             assert_eq!(mode_without_set_id(&with_mode(kind, before)), after, "{kind:?} {before:o}");
-        }
-    }
-
-    #[test]
-    fn only_attribute_names_whose_meaning_is_kept_are_served() {
-        assert!(check_xattr_name(b"user.comment").is_ok() && check_xattr_name(b"trusted.x").is_ok());
-        for name in [&b"security.capability"[..], b"system.posix_acl_access", b"security.selinux", b"x", b""]
-        {
-            assert_eq!(check_xattr_name(name).expect_err("must be refused").code, Code::Unsupported);
         }
     }
 }

@@ -55,7 +55,7 @@ fn drain(notices: &Notices) {
 #[test]
 fn changes_reach_the_kernel_in_order_under_its_own_node_numbers() {
     let (notices, kernel, told) = notices();
-    told.show(InodeId(9), 3);
+    told.show(InodeId(9), 3, None);
     notices.inode_changed(InodeId(9), true);
     assert!(!told.is_current(InodeId(9), 3), "the next open must not keep its pages");
     notices.inode_changed(InodeId(70), false);
@@ -69,7 +69,7 @@ fn changes_reach_the_kernel_in_order_under_its_own_node_numbers() {
 #[test]
 fn forgetting_drops_all_names_and_every_inode_that_was_shown() {
     let (notices, kernel, told) = notices();
-    (100..103).for_each(|inode| told.show(InodeId(inode), 1));
+    (100..103).for_each(|inode| told.show(InodeId(inode), 1, None));
     notices.forget();
     drain(&notices);
     let mut said = kernel.take();

@@ -30,6 +30,7 @@ pub(crate) fn start(
         request_bytes_max: options.request_bytes_max,
         read_ahead_bytes: options.read_ahead_bytes,
         over_io_uring: prepared.is_some(),
+        check_permissions: options.default_permissions,
     };
     let agreed = device::handshake(&device, offer)?;
     let prepared = prepared.filter(|_| agreed.over_io_uring);

@@ -276,6 +276,7 @@ impl<'a> Context<'a> {
             modified: time(record.modified),
             changed: time(record.changed),
             version: record.version,
+            without_xattrs: record.xattr_names_bytes == 0,
         };
         if record.is_directory() {
             self.add_directory_attributes(id, record, &mut attributes)?;

@@ -6,6 +6,7 @@
 //! and a door has its kernel check modes and owners. It never touches file data, except that it has the objects of
 //! deleted files removed.
 
+mod acl;
 mod answer;
 mod check;
 mod cluster;

@@ -95,4 +95,6 @@ pub struct Attributes {
     pub changed: Timestamp,
     /// Grows with every change of contents or layout: tells a cached copy's age.
     pub version: u64,
+    /// It is known to have no extended attributes, and so no access control list and no capabilities.
+    pub without_xattrs: bool,
 }

@@ -38,6 +38,7 @@ impl From<&Attributes> for proto::Attributes {
             modified: Some(a.modified.into()),
             changed: Some(a.changed.into()),
             version: a.version,
+            without_xattrs: a.without_xattrs,
         }
     }
 }
@@ -63,6 +64,7 @@ impl TryFrom<proto::Attributes> for Attributes {
             modified: a.modified.unwrap_or_default().into(),
             changed: a.changed.unwrap_or_default().into(),
             version: a.version,
+            without_xattrs: a.without_xattrs,
         })
     }
 }

@@ -68,14 +68,17 @@ operations! {
 pub(crate) mod capability {
     pub(crate) const ASYNC_READ: u64 = 1 << 0;
     pub(crate) const BIG_WRITES: u64 = 1 << 5;
+    pub(crate) const DONT_MASK: u64 = 1 << 6;
     pub(crate) const AUTO_INVAL_DATA: u64 = 1 << 12;
     pub(crate) const DO_READDIRPLUS: u64 = 1 << 13;
     pub(crate) const READDIRPLUS_AUTO: u64 = 1 << 14;
     pub(crate) const ASYNC_DIO: u64 = 1 << 15;
     pub(crate) const PARALLEL_DIROPS: u64 = 1 << 18;
+    pub(crate) const POSIX_ACL: u64 = 1 << 20;
     pub(crate) const MAX_PAGES: u64 = 1 << 22;
     pub(crate) const CACHE_SYMLINKS: u64 = 1 << 23;
     pub(crate) const HANDLE_KILLPRIV_V2: u64 = 1 << 28;
+    pub(crate) const SETXATTR_EXT: u64 = 1 << 29;
     /// There are more than 32 capabilities.
     pub(crate) const EXTENDED: u64 = 1 << 30;
     /// Requests come over io_uring; only where everything is ready for that.
@@ -85,10 +88,12 @@ pub(crate) mod capability {
     ///
     /// Not the write-back cache: it would hide other mounts' sizes and costs small files half their speed. With
     /// `HANDLE_KILLPRIV_V2` the door clears set-id bits itself, and the kernel stops asking for `security.capability`
-    /// before every single write. Not `ATOMIC_O_TRUNC`: it empties a file before the kernel has looked whether the file
+    /// before every single write. The umask comes with each new inode (`DONT_MASK`), because a default access control
+    /// list takes its place. Not `ATOMIC_O_TRUNC`: it empties a file before the kernel has looked whether the file
     /// is a program that runs, which a truncating open for reading must not touch.
     pub(crate) const WANTED: u64 = ASYNC_READ
         | BIG_WRITES
+        | DONT_MASK
         | AUTO_INVAL_DATA
         | DO_READDIRPLUS
         | READDIRPLUS_AUTO
@@ -96,7 +101,12 @@ pub(crate) mod capability {
         | PARALLEL_DIROPS
         | MAX_PAGES
         | CACHE_SYMLINKS
+        | POSIX_ACL
+        | SETXATTR_EXT
         | HANDLE_KILLPRIV_V2;
+
+    /// What must not be asked for where the kernel shall not check permissions: with access control lists it does.
+    pub(crate) const OF_PERMISSIONS: u64 = POSIX_ACL;
 }
 
 /// Which fields of SETATTR are meant.
@@ -114,6 +124,8 @@ pub(crate) mod setattr {
 
 /// GETATTR carries a file handle.
 pub(crate) const GETATTR_HANDLE: u32 = 1 << 0;
+/// SETXATTR of an access control list takes the set-group-id bit away.
+pub(crate) const SETXATTR_CLEAR_SET_GROUP: u32 = 1 << 0;
 /// WRITE must clear set-id bits.
 pub(crate) const WRITE_KILL_SET_ID: u32 = 1 << 2;
 

@@ -139,6 +139,8 @@ pub(crate) struct Offer {
     pub(crate) read_ahead_bytes: u32,
     /// Everything is ready for requests over io_uring.
     pub(crate) over_io_uring: bool,
+    /// The kernel checks permissions.
+    pub(crate) check_permissions: bool,
 }
 
 /// What the kernel and the door have agreed on.
@@ -171,7 +173,8 @@ fn capabilities(offered: u64, offer: Offer) -> u64 {
         true => over_io_uring,
         false => 0,
     };
-    offered & capability::WANTED | extended
+    let refused = if offer.check_permissions { 0 } else { capability::OF_PERMISSIONS };
+    offered & capability::WANTED & !refused | extended
 }
 
 /// Bytes of the longest data a request or its answer can have.

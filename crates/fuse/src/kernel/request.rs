@@ -1,7 +1,7 @@
 //! Requests as they come from the device, decoded without copying.
 
 use super::abi::{self, setattr};
-use crate::door::Allocation;
+use crate::door::{Allocation, NewMode};
 use std::ops::Range;
 use vazao_client::{Changes, RenameMode, Seek, SetTime, XattrMode};
 use vazao_model::{FileKind, Timestamp};
@@ -61,12 +61,12 @@ pub(crate) enum Request<'a> {
     MakeNode {
         name: &'a [u8],
         kind: FileKind,
-        mode: u32,
+        mode: NewMode,
         device: u32,
     },
     MakeDirectory {
         name: &'a [u8],
-        mode: u32,
+        mode: NewMode,
     },
     Unlink {
         name: &'a [u8],
@@ -90,7 +90,7 @@ pub(crate) enum Request<'a> {
     Create {
         name: &'a [u8],
         flags: u32,
-        mode: u32,
+        mode: NewMode,
     },
     Read {
         handle: u64,
@@ -140,6 +140,7 @@ pub(crate) enum Request<'a> {
         name: &'a [u8],
         value: &'a [u8],
         mode: XattrMode,
+        clear_set_group: bool,
     },
     GetXattr {
         name: &'a [u8],
@@ -337,12 +338,12 @@ fn namespace<'a>(operation: u32, f: &mut Fields<'a>) -> Decoded<Request<'a>> {
         abi::READLINK => Request::ReadLink,
         abi::SYMLINK => Request::Symlink { name: f.name()?, target: f.name()? },
         abi::MKNOD => {
-            let (mode, device, _umask, _) = (f.u32()?, f.u32()?, f.u32()?, f.u32()?);
-            Request::MakeNode { name: f.name()?, kind: kind_of(mode)?, mode: mode & 0o7777, device }
+            let (mode, device, umask, _) = (f.u32()?, f.u32()?, f.u32()?, f.u32()?);
+            Request::MakeNode { name: f.name()?, kind: kind_of(mode)?, mode: new_mode(mode, umask), device }
         }
         abi::MKDIR => {
-            let (mode, _umask) = (f.u32()?, f.u32()?);
-            Request::MakeDirectory { name: f.name()?, mode: mode & 0o7777 }
+            let (mode, umask) = (f.u32()?, f.u32()?);
+            Request::MakeDirectory { name: f.name()?, mode: new_mode(mode, umask) }
         }
         abi::UNLINK => Request::Unlink { name: f.name()? },
         abi::RMDIR => Request::RemoveDirectory { name: f.name()? },
@@ -370,6 +371,10 @@ fn rename<'a>(new_node: u64, flags: u32, f: &mut Fields<'a>) -> Decoded<Request<
     Ok(Request::Rename { name: f.name()?, new_node, new_name: f.name()?, mode })
 }
 
+fn new_mode(mode: u32, umask: u32) -> NewMode {
+    NewMode { bits: mode & 0o7777, umask: umask & 0o777 }
+}
+
 fn kind_of(mode: u32) -> Decoded<FileKind> {
     Ok(match mode & 0o170_000 {
         0o010_000 => FileKind::Fifo,
@@ -388,8 +393,8 @@ fn file<'a>(operation: u32, f: &mut Fields<'a>) -> Decoded<Request<'a>> {
     Ok(match operation {
         abi::OPEN => Request::Open { flags: f.u32()? },
         abi::CREATE => {
-            let (flags, mode, _umask, _open_flags) = (f.u32()?, f.u32()?, f.u32()?, f.u32()?);
-            Request::Create { name: f.name()?, flags, mode: mode & 0o7777 }
+            let (flags, mode, umask, _open_flags) = (f.u32()?, f.u32()?, f.u32()?, f.u32()?);
+            Request::Create { name: f.name()?, flags, mode: new_mode(mode, umask) }
         }
         abi::READ => Request::Read { handle: f.u64()?, offset: f.u64()?, length: f.u32()? },
         abi::WRITE => {
@@ -443,6 +448,19 @@ fn directory<'a>(operation: u32, f: &mut Fields<'a>) -> Decoded<Request<'a>> {
     })
 }
 
+/// The further flags that kernels since 5.13 send (`SETXATTR_EXT`). From older ones the name follows at once; it begins
+/// with a letter, and the flags with a small number.
+fn set_xattr_flags(f: &mut Fields<'_>) -> Decoded<u32> {
+    f.advance();
+    match f.0.first() {
+        Some(byte) if byte.is_ascii_alphabetic() => Ok(0),
+        _ => {
+            let (flags, _) = (f.u32()?, f.u32()?);
+            Ok(flags)
+        }
+    }
+}
+
 fn xattr<'a>(operation: u32, f: &mut Fields<'a>) -> Decoded<Request<'a>> {
     Ok(match operation {
         abi::SETXATTR => {
@@ -453,7 +471,9 @@ fn xattr<'a>(operation: u32, f: &mut Fields<'a>) -> Decoded<Request<'a>> {
                 abi::xattr_flag::REPLACE => XattrMode::Replace,
                 _ => return Err(Malformed),
             };
-            Request::SetXattr { name: f.name()?, value: f.bytes(length as usize)?, mode }
+            let flags = set_xattr_flags(f)?;
+            let clear_set_group = flags & abi::SETXATTR_CLEAR_SET_GROUP != 0;
+            Request::SetXattr { name: f.name()?, value: f.bytes(length as usize)?, mode, clear_set_group }
         }
         abi::GETXATTR => {
             let (length, _) = (f.u32()?, f.u32()?);

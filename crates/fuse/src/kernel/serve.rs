@@ -3,7 +3,7 @@
 use super::abi::{self, open_flag};
 use super::reply::{DirectoryEntry, Reply, Shown};
 use super::request::{Header, Request, SetAttributes};
-use crate::door::{Caller, Door, Opened, Place};
+use crate::door::{Caller, Door, NewMode, Opened, Place, is_asked_by_kernel};
 use crate::told::Told;
 use std::sync::Arc;
 use std::time::Duration;
@@ -147,10 +147,13 @@ impl Server {
         let node = self.nodes.node(attributes.inode).ok_or_else(|| {
             Error::new(Code::Internal, format!("{} lies outside of the mounted directory", attributes.inode))
         })?;
-        self.told.show(attributes.inode, attributes.version);
         let lease = self.door.attributes_lease(asked, attributes.inode);
         let attribute_timeout = lease.min(self.timeouts.attributes);
         let entry_timeout = place.map_or(Duration::ZERO, |place| self.entry_timeout(place, asked));
+        let believed_ns = u64::try_from(attribute_timeout.as_nanos()).unwrap_or(u64::MAX);
+        let xattr_less_until_ns =
+            attributes.without_xattrs.then(|| self.door.now_ns().saturating_add(believed_ns));
+        self.told.show(attributes.inode, attributes.version, xattr_less_until_ns);
         Ok(Shown { node, attributes, attribute_timeout, entry_timeout })
     }
 
@@ -190,7 +193,9 @@ impl Server {
 
     fn create(&self, header: &Header, request: Request<'_>, reply: &mut Reply) -> Outcome {
         let (name, kind, mode, device, contents) = match request {
-            Request::Symlink { name, target } => (name, FileKind::Symlink, 0o777, 0, target),
+            Request::Symlink { name, target } => {
+                (name, FileKind::Symlink, NewMode { bits: 0o777, umask: 0 }, 0, target)
+            }
             Request::MakeNode { name, kind, mode, device } => (name, kind, mode, device, &[][..]),
             Request::MakeDirectory { name, mode } => (name, FileKind::Directory, mode, 0, &[][..]),
             _ => return Err(Failure::Errno(abi::errno::NOT_IMPLEMENTED)),
@@ -298,12 +303,21 @@ impl Server {
         reply.put_directory_entry(listed, with_attributes.then_some(shown), limit)
     }
 
+    /// True for as long as the kernel may believe so as well.
+    fn has_no_xattrs(&self, inode: InodeId) -> bool {
+        self.told.is_without_xattrs(inode, self.door.now_ns())
+    }
+
     fn xattr(&self, header: &Header, inode: InodeId, request: Request<'_>, reply: &mut Reply) -> Outcome {
         let (value, length) = match request {
-            Request::SetXattr { name, value, mode } => {
-                return Ok(self.door.set_xattr(inode, name, value, mode)?);
+            Request::SetXattr { name, value, mode, clear_set_group } => {
+                self.told.forget_xattrs(inode, self.door.now_ns());
+                return Ok(self.door.set_xattr(inode, name, value, mode, clear_set_group)?);
             }
             Request::RemoveXattr { name } => return Ok(self.door.remove_xattr(inode, name)?),
+            Request::GetXattr { name, .. } if is_asked_by_kernel(name) && self.has_no_xattrs(inode) => {
+                return Err(Error::from(Code::NoAttribute).into());
+            }
             Request::GetXattr { name, length } => (self.door.get_xattr(inode, name)?, length),
             Request::ListXattrs { length } => (self.door.list_xattrs(inode, caller(header))?, length),
             _ => return Err(Failure::Errno(abi::errno::NOT_IMPLEMENTED)),

@@ -5,6 +5,7 @@ use super::device::{DeviceError, Offer, negotiate};
 use super::reply::{DirectoryEntry, InitAnswer, Reply, Shown};
 use super::request::{self, Body as Parts, Header, Init, Malformed, Request, SetAttributes};
 use super::serve::Nodes;
+use crate::door::NewMode;
 use proptest::prelude::*;
 use std::time::Duration;
 use vazao_client::{Changes, RenameMode, SetTime, VolumeSpace, XattrMode};
@@ -64,7 +65,12 @@ fn namespace_requests_carry_names_that_are_not_utf_8() {
     let body = Body::default().bytes(b"link\0to/there\0");
     assert_eq!(decode(abi::SYMLINK, &body.0), Ok(Request::Symlink { name: b"link", target: b"to/there" }));
     let body = Body::default().u32(&[0o010_644, 0, 0o022, 0]).bytes(b"pipe\0");
-    let pipe = Request::MakeNode { name: b"pipe", kind: FileKind::Fifo, mode: 0o644, device: 0 };
+    let pipe = Request::MakeNode {
+        name: b"pipe",
+        kind: FileKind::Fifo,
+        mode: NewMode { bits: 0o644, umask: 0o022 },
+        device: 0,
+    };
     assert_eq!(decode(abi::MKNOD, &body.0), Ok(pipe));
     let body = Body::default().u64(&[9]).bytes(b"n\0");
     assert_eq!(decode(abi::LINK, &body.0), Ok(Request::Link { node: 9, name: b"n" }));
@@ -129,7 +135,7 @@ fn file_requests_are_decoded() {
     let body = Body::default().u32(&[0o1102, 0o100_640, 0o022, 0]).bytes(b"new\0");
     assert_eq!(
         decode(abi::CREATE, &body.0),
-        Ok(Request::Create { name: b"new", flags: 0o1102, mode: 0o640 })
+        Ok(Request::Create { name: b"new", flags: 0o1102, mode: NewMode { bits: 0o640, umask: 0o022 } })
     );
     let body = Body::default().u32(&[1, 0]).u64(&[8]);
     assert_eq!(decode(abi::GETATTR, &body.0), Ok(Request::GetAttributes { handle: Some(8) }));
@@ -138,7 +144,12 @@ fn file_requests_are_decoded() {
 #[test]
 fn attribute_requests_are_decoded() {
     let body = Body::default().u32(&[3, 1]).bytes(b"user.a\0xyz");
-    let set = Request::SetXattr { name: b"user.a", value: b"xyz", mode: XattrMode::Create };
+    let set =
+        Request::SetXattr { name: b"user.a", value: b"xyz", mode: XattrMode::Create, clear_set_group: false };
+    assert_eq!(decode(abi::SETXATTR, &body.0), Ok(set));
+    let body = Body::default().u32(&[3, 0, 1, 0]).bytes(b"user.a\0xyz");
+    let set =
+        Request::SetXattr { name: b"user.a", value: b"xyz", mode: XattrMode::Either, clear_set_group: true };
     assert_eq!(decode(abi::SETXATTR, &body.0), Ok(set));
     let body = Body::default().u32(&[64, 0]).bytes(b"user.a\0");
     assert_eq!(decode(abi::GETXATTR, &body.0), Ok(Request::GetXattr { name: b"user.a", length: 64 }));
@@ -181,6 +192,7 @@ fn sample() -> Attributes {
         modified: Timestamp { seconds: 10, nanoseconds: 8 },
         changed: Timestamp { seconds: 11, nanoseconds: 9 },
         version: 3,
+        without_xattrs: false,
     }
 }
 
@@ -265,7 +277,12 @@ fn directory_entries_are_padded_and_stop_at_the_limit() {
 
 #[test]
 fn init_takes_what_the_kernel_offers_and_refuses_one_that_is_too_old() {
-    let offer = Offer { request_bytes_max: 1 << 20, read_ahead_bytes: 1 << 20, over_io_uring: false };
+    let offer = Offer {
+        request_bytes_max: 1 << 20,
+        read_ahead_bytes: 1 << 20,
+        over_io_uring: false,
+        check_permissions: true,
+    };
     let init = Init { major: 7, minor: 38, read_ahead_bytes: 131_072, capabilities: u64::MAX };
     let answer = negotiate(init, offer).expect("accepted");
     assert_eq!((answer.read_ahead_bytes, answer.capabilities), (131_072, capability::WANTED));
@@ -277,6 +294,8 @@ fn init_takes_what_the_kernel_offers_and_refuses_one_that_is_too_old() {
     assert_eq!(negotiate(init, with_uring).expect("accepted").capabilities, capability::WANTED | both);
     let old = Init { capabilities: capability::WANTED | capability::EXTENDED, ..init };
     assert_eq!(negotiate(old, with_uring).expect("accepted").capabilities, capability::WANTED);
+    let unchecked = negotiate(init, Offer { check_permissions: false, ..offer }).expect("accepted");
+    assert_eq!(unchecked.capabilities, capability::WANTED & !capability::POSIX_ACL);
     for (major, minor) in [(7, 27), (8, 0), (6, 40)] {
         let refused = negotiate(Init { major, minor, ..init }, offer);
         assert_eq!(refused, Err(DeviceError::Version(major, minor)));

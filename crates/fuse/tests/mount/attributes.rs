@@ -13,7 +13,7 @@ use vazao_fuse::MountOptions;
 /// An ordinary user.
 const NOBODY: u32 = 65534;
 
-fn needs_root() {
+pub(crate) fn needs_root() {
     assert!(rustix::process::geteuid().is_root(), "this test changes owners and must run as root");
 }
 
@@ -21,7 +21,7 @@ fn mode(path: &Path) -> u32 {
     fs::symlink_metadata(path).expect("there").mode() & 0o7777
 }
 
-fn set_mode(path: &Path, mode: u32) {
+pub(crate) fn set_mode(path: &Path, mode: u32) {
     fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("allowed");
 }
 
@@ -124,7 +124,7 @@ fn the_umask_and_the_callers_ids_are_applied() {
 }
 
 /// Runs a shell command in the mount as an ordinary user; true when it succeeded.
-fn as_nobody(m: &Mounted, script: &str) -> bool {
+pub(crate) fn as_nobody(m: &Mounted, script: &str) -> bool {
     let mut command = Command::new("sh");
     command.args(["-c", script]).uid(NOBODY).gid(NOBODY).stderr(std::process::Stdio::null());
     command.current_dir("/").env("M", m.root()).status().expect("sh runs").success()
@@ -237,7 +237,8 @@ fn extended_attributes_come_back_and_limits_are_told() {
         assert_eq!(rustix::fs::getxattr(&path, "user.b", &mut buffer[..]), Err(Errno::NODATA));
         assert_eq!(set("user.a", b"", XattrFlags::CREATE), Err(Errno::EXIST));
         assert_eq!(set("user.b", b"", XattrFlags::REPLACE), Err(Errno::NODATA));
-        assert_eq!(set("security.label", b"x", XattrFlags::empty()), Err(Errno::OPNOTSUPP));
+        assert_eq!(set("system.nfs4_acl", b"x", XattrFlags::empty()), Err(Errno::OPNOTSUPP));
+        assert_eq!(set("user.huge", &vec![9; 65_537], XattrFlags::empty()), Err(Errno::TOOBIG));
         set("user.big", &vec![9; 65_536], XattrFlags::empty()).expect("64 KiB");
         assert_eq!(rustix::fs::getxattr(&path, "user.big", &mut buffer[..]), Ok(65_536));
         let listed = rustix::fs::listxattr(&path, &mut buffer[..]).expect("listed");

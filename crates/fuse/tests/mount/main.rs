@@ -1,6 +1,7 @@
 //! Real mounts over a real cluster in this process. On a machine without `/dev/fuse` these tests fail, unless
 //! `VAZAO_TEST_NO_FUSE=1` says that this is known.
 
+mod acls;
 mod attributes;
 mod cluster;
 mod consistency;

@@ -1,7 +1,10 @@
 //! GetAttributes and SetAttributes: stat, chmod, chown, utimens, truncate.
 
+use crate::acl;
 use crate::context::Context;
 use crate::fault::{Outcome, inode_fault};
+use crate::keys;
+use crate::ops::xattr;
 use crate::orphans;
 use crate::records::{InodeRecord, TimeRecord};
 use vazao_model::{Code, InodeId, Timestamp, limits};
@@ -29,6 +32,8 @@ pub(crate) fn set(
     let id = InodeId(request.inode);
     let mut record = context.inode(id)?;
     set_owner_and_mode(&mut record, request);
+    keep_acl(context, id, &record, request)?;
+    drop_capability(context, id, &mut record, request)?;
     if let Some(size) = request.size {
         set_size(context, id, &mut record, size)?;
     }
@@ -49,6 +54,35 @@ fn set_owner_and_mode(record: &mut InodeRecord, request: &proto::SetAttributesRe
         let group_too = if record.mode & GROUP_EXECUTE != 0 { SET_GROUP } else { 0 };
         record.mode &= !(SET_USER | group_too);
     }
+}
+
+/// The access control list says what the new mode says.
+fn keep_acl(
+    context: &mut Context<'_>,
+    id: InodeId,
+    record: &InodeRecord,
+    request: &proto::SetAttributesRequest,
+) -> Outcome<()> {
+    if request.mode.is_some()
+        && let Some(mut list) = xattr::list_of(context, id, record, acl::ACCESS)?
+    {
+        list.set_mode(record.mode);
+        context.write_raw(keys::xattr(id, acl::ACCESS), list.encode());
+    }
+    Ok(())
+}
+
+/// A program whose contents or owner have changed is another program.
+fn drop_capability(
+    context: &mut Context<'_>,
+    id: InodeId,
+    record: &mut InodeRecord,
+    request: &proto::SetAttributesRequest,
+) -> Outcome<()> {
+    if request.uid.is_some() || request.gid.is_some() || request.size.is_some() {
+        xattr::erase(context, id, record, xattr::CAPABILITY)?;
+    }
+    Ok(())
 }
 
 /// Sets a file's size: 0 ends this life of the file, another size cuts or extends it.

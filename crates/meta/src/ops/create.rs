@@ -1,14 +1,16 @@
 //! Create: a new inode of any kind under a new name.
 
+use crate::acl;
 use crate::context::{Context, checked_name};
 use crate::fault::{Outcome, name_fault};
-use crate::ops::layout;
+use crate::ops::{layout, xattr};
 use crate::records::{EntryRecord, InodeRecord, TimeRecord};
 use vazao_model::{Code, FileKind, InodeId, limits};
 use vazao_wire::proto;
 use vazao_wire::service::Fault;
 
 const MODE_BITS: u32 = 0o7777;
+const PERMISSION_BITS: u32 = 0o777;
 const SET_GROUP: u32 = 0o2000;
 
 pub(crate) fn run(
@@ -27,7 +29,8 @@ pub(crate) fn run(
     }
     context.grow()?;
     let id = context.service.next_inode()?;
-    let record = new_record(context, kind, request, &directory);
+    let mut record = new_record(context, kind, request, &directory);
+    inherit_acl(context, id, &mut record, request, &directory)?;
     context.put_inode(id, &record);
     context.put_entry(parent, name, &EntryRecord { inode: id.0, kind: request.kind });
     context.touch_directory(parent);
@@ -37,6 +40,34 @@ pub(crate) fn run(
     }
     context.inodes_delta += 1;
     Ok(proto::CreateResponse { inode: Some(context.inode_message(id, &record)?), created: true })
+}
+
+/// Permissions of a new inode: those asked for, less the umask, or what the directory's default access control list
+/// leaves of them.
+fn inherit_acl(
+    context: &mut Context<'_>,
+    id: InodeId,
+    record: &mut InodeRecord,
+    request: &proto::CreateRequest,
+    directory: &InodeRecord,
+) -> Outcome<()> {
+    if record.file_kind() == FileKind::Symlink {
+        return Ok(());
+    }
+    let parent = InodeId(request.parent);
+    let Some(default) = xattr::list_of(context, parent, directory, acl::DEFAULT)? else {
+        record.mode &= !(request.umask & PERMISSION_BITS);
+        return Ok(());
+    };
+    let mut list = default.clone();
+    record.mode = list.restrict(record.mode);
+    if !list.is_minimal() {
+        xattr::store(context, id, record, acl::ACCESS, list.encode())?;
+    }
+    if record.is_directory() {
+        xattr::store(context, id, record, acl::DEFAULT, default.encode())?;
+    }
+    Ok(())
 }
 
 fn check_contents(kind: FileKind, parent: InodeId, request: &proto::CreateRequest) -> Outcome<()> {

@@ -3,6 +3,7 @@
 use crate::context::Context;
 use crate::fault::Outcome;
 use crate::ops::attributes::set_size;
+use crate::ops::xattr;
 use vazao_model::InodeId;
 use vazao_wire::proto;
 
@@ -12,6 +13,7 @@ pub(crate) fn run(context: &mut Context<'_>, request: &proto::OpenRequest) -> Ou
     let mut record = context.inode(id)?;
     if request.truncate {
         set_size(context, id, &mut record, 0)?;
+        xattr::erase(context, id, &mut record, xattr::CAPABILITY)?;
         context.touch(&mut record);
         context.put_inode(id, &record);
     }

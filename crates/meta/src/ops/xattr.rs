@@ -1,15 +1,23 @@
 //! Extended attributes: one record each, their number and names bounded through the inode record.
+//!
+//! Those of access control lists have a meaning here: the inode's permission bits mirror them.
 
+use crate::acl::{self, Acl};
 use crate::context::Context;
 use crate::fault::{Outcome, shown};
 use crate::keys;
 use crate::records::InodeRecord;
-use vazao_model::{Code, InodeId, limits};
+use vazao_model::{Code, FileKind, InodeId, limits};
 use vazao_wire::proto;
 use vazao_wire::service::Fault;
 
 const CREATE: u32 = 1;
 const REPLACE: u32 = 2;
+
+const SET_GROUP: u32 = 0o2000;
+
+/// What a program may do beyond its user's rights; gone with a change of contents or owner (capabilities(7)).
+pub(crate) const CAPABILITY: &[u8] = b"security.capability";
 
 /// Attributes read at a time: with the largest values this is 1 MiB of memory.
 const PAGE: usize = 16;
@@ -53,19 +61,96 @@ pub(crate) fn set(
         return Err(fault(Code::TooLarge, id, name));
     }
     let mut record = context.inode(id)?;
-    let key = keys::xattr(id, name);
-    match (context.exists(&key)?, request.mode) {
+    match (context.exists(&keys::xattr(id, name))?, request.mode) {
         (true, CREATE) => return Err(fault(Code::Exists, id, name)),
         (false, REPLACE) => return Err(fault(Code::NoAttribute, id, name)),
         (_, mode) if mode > REPLACE => return Err(fault(Code::Invalid, id, name)),
-        (true, _) => {}
-        (false, _) => add_name(id, &mut record, name)?,
+        _ => {}
     }
     context.grow()?;
-    context.write_raw(key, request.value.clone());
+    if name == acl::ACCESS || name == acl::DEFAULT {
+        set_acl(context, id, &mut record, request)?;
+    } else {
+        store(context, id, &mut record, name, request.value.clone())?;
+    }
     context.touch(&mut record);
     context.put_inode(id, &record);
     Ok(proto::SetXattrResponse {})
+}
+
+/// A list that permission bits can say is not stored, as in local file systems.
+fn set_acl(
+    context: &mut Context<'_>,
+    id: InodeId,
+    record: &mut InodeRecord,
+    request: &proto::SetXattrRequest,
+) -> Outcome<()> {
+    let name = request.name.as_slice();
+    if record.file_kind() == FileKind::Symlink {
+        return Err(fault(Code::Unsupported, id, name));
+    }
+    let list = Acl::decode(&request.value).ok_or_else(|| fault(Code::Invalid, id, name))?;
+    if name == acl::DEFAULT {
+        if !record.is_directory() {
+            return Err(fault(Code::AccessDenied, id, name));
+        }
+        return store(context, id, record, name, list.encode());
+    }
+    record.mode = list.mode(record.mode);
+    if request.clear_set_group {
+        record.mode &= !SET_GROUP;
+    }
+    if list.is_minimal() {
+        return erase(context, id, record, name).map(drop);
+    }
+    store(context, id, record, name, list.encode())
+}
+
+/// Writes an attribute, new or not. The caller puts the record.
+pub(crate) fn store(
+    context: &mut Context<'_>,
+    id: InodeId,
+    record: &mut InodeRecord,
+    name: &[u8],
+    value: Vec<u8>,
+) -> Outcome<()> {
+    let key = keys::xattr(id, name);
+    if !context.exists(&key)? {
+        add_name(id, record, name)?;
+    }
+    context.write_raw(key, value);
+    Ok(())
+}
+
+/// Removes an attribute; false when there is none. The caller puts the record.
+pub(crate) fn erase(
+    context: &mut Context<'_>,
+    id: InodeId,
+    record: &mut InodeRecord,
+    name: &[u8],
+) -> Outcome<bool> {
+    let key = keys::xattr(id, name);
+    if record.xattr_names_bytes == 0 || !context.exists(&key)? {
+        return Ok(false);
+    }
+    context.delete(key);
+    record.xattr_names_bytes = record.xattr_names_bytes.saturating_sub(name.len() as u32 + 1);
+    Ok(true)
+}
+
+/// The access control list kept under `name`, where there is one.
+pub(crate) fn list_of(
+    context: &mut Context<'_>,
+    id: InodeId,
+    record: &InodeRecord,
+    name: &[u8],
+) -> Outcome<Option<Acl>> {
+    if record.xattr_names_bytes == 0 {
+        return Ok(None);
+    }
+    let value = context.raw(&keys::xattr(id, name))?;
+    let broken = || fault(Code::Corrupt, id, name);
+    value.map(|value| Acl::decode(&value).ok_or_else(broken)).transpose()
 }
 
 /// Each name counts with a final NUL, as in the kernel's listings.
@@ -85,12 +170,13 @@ pub(crate) fn remove(
     let (id, name) = (InodeId(request.inode), request.name.as_slice());
     check_name(id, name)?;
     let mut record = context.inode(id)?;
-    let key = keys::xattr(id, name);
-    if !context.exists(&key)? {
-        return Err(fault(Code::NoAttribute, id, name));
+    let is_acl = name == acl::ACCESS || name == acl::DEFAULT;
+    match erase(context, id, &mut record, name)? {
+        true => {}
+        // As in local file systems: whoever wants no list has what he wants.
+        false if is_acl => return Ok(proto::RemoveXattrResponse {}),
+        false => return Err(fault(Code::NoAttribute, id, name)),
     }
-    context.delete(key);
-    record.xattr_names_bytes = record.xattr_names_bytes.saturating_sub(name.len() as u32 + 1);
     context.touch(&mut record);
     context.put_inode(id, &record);
     Ok(proto::RemoveXattrResponse {})
