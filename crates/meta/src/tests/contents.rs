@@ -239,6 +239,7 @@ fn extended_attributes_keep_to_their_modes_and_limits() {
             name: name.into(),
             value: value.to_vec(),
             mode,
+            clear_set_group: false,
         };
         world.call::<op::SetXattr>(&request).map(|_| ())
     };
