@@ -10,7 +10,7 @@ pub(crate) const CAPABILITY: &[u8] = b"security.capability";
 const ACCESS_LIST: &[u8] = b"system.posix_acl_access";
 const DEFAULT_LIST: &[u8] = b"system.posix_acl_default";
 
-/// True for what the kernel asks for on its own account: at the first write to a file, and at each check of permissions.
+/// True for what the kernel asks for on its own account: at the first write to a file, and when it checks permissions.
 pub(crate) fn is_asked_by_kernel(name: &[u8]) -> bool {
     [CAPABILITY, ACCESS_LIST, DEFAULT_LIST].contains(&name)
 }
