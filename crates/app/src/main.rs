@@ -12,6 +12,7 @@ mod copy;
 mod failure;
 mod format;
 mod location;
+mod log_file;
 mod logging;
 mod node;
 mod output;

@@ -187,3 +187,27 @@ fn messages_name_the_destination_and_not_the_temporary_file() {
     let said = failed(cp(&[&source, &nowhere]).output().expect("cp runs"), 1);
     assert_eq!(said, format!("vazao: {}: no such file or directory\n", nowhere.display()));
 }
+
+#[test]
+fn a_file_that_the_user_may_not_write_to_is_replaced_with_f_only() {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("not tested: not root, who alone can be another user");
+        return;
+    }
+    let scratch = scratch();
+    chown(scratch.path(), Some(NOBODY), Some(NOBODY)).expect("given");
+    let source = file(scratch.path(), "source", b"new", 0o644);
+    let there = file(scratch.path(), "there", b"old", 0o444);
+    chown(&there, Some(NOBODY), Some(NOBODY)).expect("given");
+    let copy = |options: &[&str]| {
+        let mut command = Command::new(VAZAO);
+        command.arg("cp").args(options).arg(&source).arg(&there).uid(NOBODY).gid(NOBODY);
+        command.output().expect("cp runs")
+    };
+    let said = failed(copy(&[]), 1);
+    assert!(said.contains("there: is read-only for you (mode 0444); give -f"), "{said}");
+    assert_eq!(fs::read(&there).expect("read"), b"old");
+    succeeded(copy(&["-f"]));
+    assert_eq!(fs::read(&there).expect("read"), b"new");
+    assert_eq!(names(scratch.path()), 2);
+}

@@ -169,3 +169,30 @@ fn requests_over_io_uring_are_refused_by_name_where_they_are_not_offered() {
     assert!(said.contains("io_uring") && said.contains("uring=on"), "{said}");
     assert!(!mounts().contains(&text(&mountpoint)), "nothing stays behind");
 }
+
+#[test]
+fn a_mount_works_without_a_place_for_its_log_and_one_that_fails_leaves_none() {
+    if !can_mount() {
+        return;
+    }
+    let cluster = Cluster::start(1);
+    let mountpoint = cluster.local("mountpoint");
+    let state = cluster.local("state");
+    let command = |volume: &str| cluster.command(&["mount", volume, &text(&mountpoint)]);
+    let said = failed(command("vz:/").output().expect("it runs"), 1);
+    assert!(said.contains("mountpoint"), "{said}");
+    fs::create_dir(&mountpoint).expect("made");
+    failed(command("vz:/nowhere").output().expect("it runs"), 1);
+    let logs = fs::read_dir(state.join("vazao")).map_or(0, Iterator::count);
+    assert_eq!(logs, 0, "a mount that failed has told why, and leaves no log");
+
+    // Nobody can make a directory there, root neither.
+    let mut nowhere = command("vz:/");
+    nowhere.env("XDG_STATE_HOME", "/proc/no").env("HOME", "/proc/no").env("XDG_RUNTIME_DIR", "/proc/no");
+    let output = nowhere.output().expect("it runs");
+    let is_mounted = mounts().contains(&text(&mountpoint));
+    let unmounted = cluster.run(&["umount", &text(&mountpoint)]);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success() && is_mounted && said.contains("--log-file"), "{said}");
+    assert!(unmounted.status.success());
+}

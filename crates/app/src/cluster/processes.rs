@@ -2,10 +2,11 @@
 
 use super::directory::NodePlace;
 use crate::failure::{At, Failure, Outcome};
+use crate::log_file;
 use crate::node::files::Notice;
 use crate::signals::Stop;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::os::fd::OwnedFd;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -19,9 +20,6 @@ const START_S_MAX: u64 = 120;
 
 /// A node that has not stopped by then is killed; its data is as safe as after a power loss.
 const STOP_S_MAX: u64 = 10;
-
-/// A log above this size is put aside when its node starts.
-const LOG_BYTES_MAX: u64 = 16 << 20;
 
 /// Lines of a log that are shown when its node has died.
 const LAST_LINES: usize = 12;
@@ -57,6 +55,7 @@ pub(crate) fn start(place: &NodePlace, options: &StartOptions) -> Outcome<Starte
     if options.insecure {
         command.arg("--insecure");
     }
+    command.arg("--log-file").arg(&place.log);
     if let Some(level) = &options.log {
         command.args(["--log", level]);
     }
@@ -72,44 +71,53 @@ pub(crate) fn start(place: &NodePlace, options: &StartOptions) -> Outcome<Starte
 
 fn open_log(place: &NodePlace) -> Outcome<File> {
     let shown = place.log.display();
-    if fs::metadata(&place.log).is_ok_and(|log| log.len() > LOG_BYTES_MAX) {
-        fs::rename(&place.log, place.log.with_extension("log.1")).at(&shown)?;
-    }
-    OpenOptions::new().create(true).append(true).open(&place.log).at(&shown)
+    log_file::rotate_large(&place.log).at(&shown)?;
+    log_file::append_to(&place.log).at(&shown)
 }
 
-/// Waits until a node serves and, if it is a data server, is registered. Why it is not yet is told at once.
-pub(crate) fn wait_ready(started: &mut Started, clock: &dyn Clock, stop: &Stop) -> Outcome<Notice> {
+/// Waits until all nodes serve and the data servers among them are registered. Why one is not yet is told at once, and
+/// the first that fails ends the wait for all.
+pub(crate) fn wait_ready(started: &mut [Started], clock: &dyn Clock, stop: &Stop) -> Outcome<Vec<Notice>> {
     let deadline_ns = clock.now_ns() + START_S_MAX * 1_000_000_000;
-    let name = started.place.name.clone();
-    let mut told = String::new();
+    let mut notices: Vec<Option<Notice>> = started.iter().map(|_| None).collect();
+    let mut told: Vec<String> = started.iter().map(|_| String::new()).collect();
     loop {
-        if let Some(notice) = started.place.notice().filter(|notice| notice.pid == started.child.id()) {
-            return Ok(notice);
-        }
-        if let Some(status) = started.child.try_wait().at(&name)? {
-            return Err(Failure::new(format!(
-                "{name} did not start ({status}){}",
-                last_words(&started.place)
-            )));
-        }
-        let trouble = fs::read_to_string(started.place.trouble_file()).unwrap_or_default();
-        if trouble != told {
-            if !trouble.is_empty() {
-                eprintln!("vazao: {name} cannot register yet: {trouble}");
+        for (index, started) in started.iter_mut().enumerate() {
+            if notices[index].is_none() {
+                notices[index] = look(started, &mut told[index])?;
             }
-            told = trouble;
         }
+        let Some(missing) = notices.iter().position(Option::is_none) else {
+            return Ok(notices.into_iter().flatten().collect());
+        };
         if clock.now_ns() > deadline_ns {
-            return Err(Failure::new(format!(
-                "{name} does not serve after {START_S_MAX} s{}",
-                last_words(&started.place)
-            )));
+            let place = &started[missing].place;
+            let words = last_words(place);
+            return Err(Failure::new(format!("{} does not serve after {START_S_MAX} s{words}", place.name)));
         }
         if stop.wait(POLL) {
             return Err(Failure::new("interrupted"));
         }
     }
+}
+
+/// What a node says of itself once it serves. `told` is what was said of its trouble so far.
+fn look(started: &mut Started, told: &mut String) -> Outcome<Option<Notice>> {
+    let name = &started.place.name;
+    if let Some(notice) = started.place.notice().filter(|notice| notice.pid == started.child.id()) {
+        return Ok(Some(notice));
+    }
+    if let Some(status) = started.child.try_wait().at(name)? {
+        return Err(Failure::new(format!("{name} did not start ({status}){}", last_words(&started.place))));
+    }
+    let trouble = fs::read_to_string(started.place.trouble_file()).unwrap_or_default();
+    if trouble != *told {
+        if !trouble.is_empty() {
+            eprintln!("vazao: {name} cannot register yet: {trouble}");
+        }
+        *told = trouble;
+    }
+    Ok(None)
 }
 
 /// The last lines of a node's log, to go behind a message.

@@ -34,6 +34,9 @@ pub(crate) struct Arguments {
     /// Keep owner, permissions with set-id bits, and times
     #[arg(short)]
     preserve: bool,
+    /// Replace files that you may not write to (in a directory where you may)
+    #[arg(short)]
+    force: bool,
     /// What to copy, and last where to: a new name, or the directory it goes into
     #[arg(required = true, num_args = 2.., value_name = "PATH")]
     paths: Vec<OsString>,
@@ -86,12 +89,14 @@ pub(crate) struct How {
     pub(crate) recursive: bool,
     /// Owner, permissions and times are kept.
     pub(crate) preserve: bool,
+    /// Files that this user may not write to are replaced too.
+    pub(crate) force: bool,
 }
 
 /// Copies.
 pub(crate) fn run(context: &Context, arguments: Arguments) -> Outcome {
     let stop = Stop::on_signals(signals::OF_COMMANDS)?;
-    let how = How { recursive: arguments.recursive, preserve: arguments.preserve };
+    let how = How { recursive: arguments.recursive, preserve: arguments.preserve, force: arguments.force };
     let (counts, record, outcome) = copy(context, &arguments.paths, how, &stop)?;
     summarize(&arguments, &counts, &record)?;
     outcome?;
@@ -137,7 +142,8 @@ fn copy_group(group: &[&(Side, &OsStr)], target: &Target, how: How, meter: &Mete
     let Some((first, _)) = group.first() else { return Ok(()) };
     let parts = PartNames::default();
     let (from, to) = (&*first.tree, &*target.side.tree);
-    let transfer = Transfer { from, to, preserve: how.preserve, parts: &parts, meter, stop };
+    let transfer =
+        Transfer { from, to, preserve: how.preserve, force: how.force, parts: &parts, meter, stop };
     let mut items = Vec::new();
     for (side, argument) in group {
         match item(side, argument, target, how.recursive) {

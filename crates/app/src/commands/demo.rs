@@ -159,7 +159,7 @@ impl Demo {
 
     /// Copies with this program; returns the rate and what limited it.
     fn copy(&self, paths: &[OsString]) -> Outcome<(f64, Record)> {
-        let how = cp::How { recursive: true, preserve: true };
+        let how = cp::How { recursive: true, preserve: true, force: false };
         let (counts, record, outcome) = cp::copy(&self.context, paths, how, &self.stop)?;
         outcome?;
         if counts.failed > 0 {

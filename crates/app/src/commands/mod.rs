@@ -32,7 +32,11 @@ use crate::logging;
 pub(crate) fn run(line: Line) -> Outcome {
     let context = Context { common: line.common };
     if !matches!(line.command, Command::Serve(_)) {
-        logging::start(&context.common, "warn", logging::Form::Text)?;
+        let file = match &line.command {
+            Command::Mount(arguments) => arguments.own_log(),
+            _ => None,
+        };
+        logging::start(&context.common, "warn", logging::Form::Text, file)?;
     }
     match line.command {
         Command::Up(arguments) => up::run(&context, arguments),

@@ -6,10 +6,11 @@
 use crate::context::{CLUSTER_VARIABLE, Context};
 use crate::failure::{At, Failure, Outcome};
 use crate::location::volume_path;
+use crate::log_file;
 use crate::signals::{self, Stop};
 use clap::Args;
 use std::ffi::OsString;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -32,7 +33,8 @@ pub(crate) struct Arguments {
     /// Options, separated by commas
     #[arg(short, value_name = "OPTIONS", value_delimiter = ',')]
     options: Vec<String>,
-    /// Log of a mount in the background [default: vazao/mount-….log under $XDG_STATE_HOME or ~/.local/state]
+    /// Log, put aside as FILE.1 at 16 MiB [default: vazao/mount-….log under $XDG_STATE_HOME, ~/.local/state or
+    /// $XDG_RUNTIME_DIR; in the foreground standard error]
     #[arg(long, value_name = "FILE")]
     log_file: Option<PathBuf>,
     /// Say so on standard output when it works
@@ -126,22 +128,29 @@ fn unmount_on_signal(mount: &Mount, stop: &Stop, ended: &AtomicBool) {
     }
 }
 
+impl Arguments {
+    /// Where this very process logs, if not to standard error.
+    pub(crate) fn own_log(&self) -> Option<&Path> {
+        self.log_file.as_deref().filter(|_| self.foreground)
+    }
+}
+
 fn background(context: &Context, arguments: &Arguments) -> Outcome {
     use std::os::unix::process::CommandExt;
-    let log_path = log_path(arguments)?;
-    let log = OpenOptions::new().create(true).append(true).open(&log_path).at(log_path.display())?;
-    let log_start = log.metadata().at(log_path.display())?.len();
+    let log = Log::prepare(arguments)?;
     let program = std::env::current_exe().at("finding this program")?;
     let mut command = Command::new(program);
     command.args(["mount", "--foreground", "--tell-ready"]);
     command.arg("--log").arg(context.common.log.as_deref().unwrap_or("info"));
+    command.arg("--log-file").arg(log.path.as_deref().unwrap_or(Path::new("/dev/null")));
     for option in &arguments.options {
         command.arg("-o").arg(option);
     }
     command.arg("--").arg(&arguments.volume).arg(&arguments.mountpoint);
     let cluster = std::path::absolute(context.cluster_file()?).at("the cluster file")?;
     command.env(CLUSTER_VARIABLE, cluster);
-    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log).process_group(0);
+    let errors = log.file.try_clone().at("the mount's log")?;
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(errors).process_group(0);
     let mut child = command.spawn().at("starting the mount's process")?;
     let mut said = String::new();
     if let Some(output) = child.stdout.take() {
@@ -149,39 +158,82 @@ fn background(context: &Context, arguments: &Arguments) -> Outcome {
     }
     if said.trim_end() != READY {
         child.wait().at("the mount's process")?;
-        return Err(Failure::new(since(&log_path, log_start)));
+        return Err(log.failure());
+    }
+    if log.path.is_none() {
+        eprintln!(
+            "vazao: this mount has no log, for neither $XDG_STATE_HOME, $HOME nor $XDG_RUNTIME_DIR can be written; \
+             --log-file FILE gives it one"
+        );
     }
     // The first look: it returns when the mount answers.
     fs::metadata(&arguments.mountpoint).at(arguments.mountpoint.display()).map(drop)
 }
 
-fn log_path(arguments: &Arguments) -> Outcome<PathBuf> {
-    if let Some(path) = &arguments.log_file {
-        return Ok(path.clone());
-    }
-    let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-    let state = variable("XDG_STATE_HOME").or_else(|| variable("HOME").map(|home| home.join(".local/state")));
-    let directory =
-        state.ok_or_else(|| Failure::new("$HOME is not set; give --log-file FILE"))?.join("vazao");
-    fs::create_dir_all(&directory).at(directory.display())?;
-    let mountpoint = std::path::absolute(&arguments.mountpoint).at(arguments.mountpoint.display())?;
-    let name = mountpoint.to_string_lossy().replace(|c: char| !c.is_ascii_alphanumeric(), "-");
-    Ok(directory.join(format!("mount{}.log", &name[..name.len().min(200)])))
+/// The log of a mount in the background, before its process runs.
+struct Log {
+    /// None where nothing can be written: then it is in memory, and ends with the mount.
+    path: Option<PathBuf>,
+    file: File,
+    /// Where this mount's part of it begins; `None` when there was no log before.
+    start: Option<u64>,
 }
 
-/// What the process behind the mount had to say before it ended.
-fn since(log: &Path, start: u64) -> String {
-    let mut text = Vec::new();
-    let read = File::open(log).and_then(|mut file| {
-        file.seek(SeekFrom::Start(start))?;
-        file.read_to_end(&mut text)
-    });
-    let text = String::from_utf8_lossy(&text);
-    let last = text.lines().rfind(|line| line.starts_with("vazao: "));
-    match (read, last) {
-        (Ok(_), Some(line)) => line.trim_start_matches("vazao: ").to_owned(),
-        _ => format!("the mount's process ended; its log is {}", log.display()),
+impl Log {
+    fn prepare(arguments: &Arguments) -> Outcome<Log> {
+        if let Some(path) = &arguments.log_file {
+            let path = std::path::absolute(path).at(path.display())?;
+            return Log::open(&path).at(path.display());
+        }
+        let mountpoint = std::path::absolute(&arguments.mountpoint).at(arguments.mountpoint.display())?;
+        let name = mountpoint.to_string_lossy().replace(|c: char| !c.is_ascii_alphanumeric(), "-");
+        let name = format!("mount{}.log", &name[..name.len().min(200)]);
+        let in_directory = |directory: PathBuf| {
+            let directory = directory.join("vazao");
+            fs::create_dir_all(&directory).and_then(|()| Log::open(&directory.join(&name)))
+        };
+        if let Some(log) = log_directories().into_iter().find_map(|directory| in_directory(directory).ok()) {
+            return Ok(log);
+        }
+        let memory = rustix::fs::memfd_create("vazao-mount", rustix::fs::MemfdFlags::CLOEXEC);
+        Ok(Log { path: None, file: File::from(memory.at("the mount's log")?), start: None })
     }
+
+    fn open(path: &Path) -> std::io::Result<Log> {
+        let is_there = path.exists();
+        log_file::rotate_large(path)?;
+        let file = log_file::append_to(path)?;
+        let start = if is_there { Some(file.metadata()?.len()) } else { None };
+        Ok(Log { path: Some(path.to_owned()), file, start })
+    }
+
+    /// What the process behind the mount had to say before it ended. A log that was made for it has nothing else in it.
+    fn failure(&self) -> Failure {
+        let mut text = Vec::new();
+        let mut file = &self.file;
+        let read =
+            file.seek(SeekFrom::Start(self.start.unwrap_or(0))).and_then(|_| file.read_to_end(&mut text));
+        let text = String::from_utf8_lossy(&text);
+        let last = text.lines().rfind(|line| line.starts_with("vazao: "));
+        if let (Ok(_), Some(line)) = (read, last) {
+            if let (Some(path), None) = (&self.path, self.start) {
+                // It has been told; a log that cannot be removed does no harm.
+                let _ = fs::remove_file(path);
+            }
+            return Failure::new(line.trim_start_matches("vazao: "));
+        }
+        match &self.path {
+            Some(path) => Failure::new(format!("the mount's process ended; its log is {}", path.display())),
+            None => Failure::new("the mount's process ended; give --log-file FILE to see why"),
+        }
+    }
+}
+
+/// Where the logs of a user's mounts may be, best first.
+fn log_directories() -> Vec<PathBuf> {
+    let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let home = variable("XDG_STATE_HOME").or_else(|| variable("HOME").map(|home| home.join(".local/state")));
+    [home, variable("XDG_RUNTIME_DIR")].into_iter().flatten().collect()
 }
 
 #[cfg(test)]

@@ -20,6 +20,9 @@ pub(crate) struct Arguments {
     /// Run without a cluster key: anybody who reaches the port may do anything
     #[arg(long)]
     insecure: bool,
+    /// Log to a file, which is put aside as FILE.1 at 16 MiB [default: standard error]
+    #[arg(long, value_name = "FILE")]
+    log_file: Option<PathBuf>,
     /// Stop when standard input closes, that is: when whoever started it is gone
     #[arg(long, hide = true)]
     until_stdin_closes: bool,
@@ -29,7 +32,7 @@ pub(crate) struct Arguments {
 pub(crate) fn run(context: &Context, arguments: Arguments) -> Outcome {
     let config = NodeConfig::load(&arguments.config)?;
     let level = config.log.level.as_deref().unwrap_or("info");
-    logging::start(&context.common, level, config.log.format)?;
+    logging::start(&context.common, level, config.log.format, arguments.log_file.as_deref())?;
     let directory = std::path::absolute(&arguments.config).ok();
     let directory = directory.and_then(|file| file.parent().map(PathBuf::from)).unwrap_or_default();
     let settings = Settings {

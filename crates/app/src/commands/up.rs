@@ -182,8 +182,8 @@ impl Start<'_> {
         for place in meta {
             self.configure(place, None)?;
             started.push(processes::start(place, &self.options)?);
-            self.ready(started.last_mut())?;
         }
+        self.ready(started)?;
         let notice = self.directory.node(META_NAME).notice();
         let meta_address = notice.map(|notice| notice.address).ok_or_else(|| {
             Failure::new(format!("{META_NAME} runs but tells no address; `vazao down` and `vazao up` again"))
@@ -194,13 +194,12 @@ impl Start<'_> {
             self.configure(place, Some(&meta_address))?;
             started.push(processes::start(place, &self.options)?);
         }
-        started[first..].iter_mut().try_for_each(|started| self.ready(Some(started)))
+        self.ready(&mut started[first..])
     }
 
-    fn ready(&self, started: Option<&mut Started>) -> Outcome {
-        let Some(started) = started else { return Ok(()) };
-        let notice = processes::wait_ready(started, self.clock, self.stop)?;
-        remember(&started.place, &notice)
+    fn ready(&self, started: &mut [Started]) -> Outcome {
+        let notices = processes::wait_ready(started, self.clock, self.stop)?;
+        started.iter().zip(&notices).try_for_each(|(started, notice)| remember(&started.place, notice))
     }
 
     /// Tells a node where the metadata service is, and its own port where the user chose one.

@@ -4,7 +4,8 @@ use super::tree::{Found, Identity, Owner, Sink, Source, Tree};
 use crate::failure::{At, Failure, Outcome};
 use crate::location::show;
 use rustix::fs::{
-    AtFlags, CWD, OFlags, SeekFrom, Timespec, Timestamps, chownat, fcntl_getfl, fcntl_setfl, seek, utimensat,
+    Access, AtFlags, CWD, OFlags, SeekFrom, Timespec, Timestamps, accessat, chownat, fcntl_getfl,
+    fcntl_setfl, seek, utimensat,
 };
 use rustix::io::Errno;
 use rustix::process::{Gid, Uid};
@@ -133,6 +134,11 @@ impl Tree for LocalTree {
 
     fn make_link(&self, path: &[u8], target: &[u8]) -> Outcome {
         symlink(path_of(target), path_of(path)).at(self.show(path))
+    }
+
+    fn may_write(&self, path: &[u8], _there: &Found) -> bool {
+        // Whatever else is wrong comes out when it is written.
+        !matches!(accessat(CWD, path_of(path), Access::WRITE_OK, AtFlags::EACCESS), Err(Errno::ACCESS))
     }
 
     fn rename(&self, from: &[u8], to: &[u8]) -> Outcome {

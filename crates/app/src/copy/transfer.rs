@@ -48,6 +48,8 @@ pub(crate) struct Transfer<'a> {
     pub(crate) to: &'a dyn Tree,
     /// Owner and times are kept.
     pub(crate) preserve: bool,
+    /// Files that this user may not write to are replaced too.
+    pub(crate) force: bool,
     /// Names for what is not whole yet.
     pub(crate) parts: &'a PartNames,
     /// What is counted.
@@ -119,6 +121,10 @@ impl Transfer<'_> {
             return Err(Failure::new(format!("{shown}: is the file to be copied itself")));
         }
         match there.kind {
+            FileKind::File if !self.force && !self.to.may_write(path, &there) => Err(Failure::new(format!(
+                "{shown}: is read-only for you (mode {:04o}); give -f to replace it",
+                there.mode
+            ))),
             FileKind::File => {
                 let path = if is_link { self.to.real_path(path)? } else { path.to_vec() };
                 Ok(Destination::File { path, replaced: Some(there) })

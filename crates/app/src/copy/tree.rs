@@ -68,6 +68,8 @@ pub(crate) trait Tree: Send + Sync {
     fn rename(&self, from: &[u8], to: &[u8]) -> Outcome;
     /// Removes a file or a link.
     fn remove(&self, path: &[u8]) -> Outcome;
+    /// Whether this user may write to what is there, as permissions say.
+    fn may_write(&self, path: &[u8], there: &Found) -> bool;
     /// Sets permissions.
     fn set_mode(&self, path: &[u8], mode: u32) -> Outcome;
     /// Sets owner and group where this user may; of a link itself, not of what it points to.

@@ -55,6 +55,22 @@ impl VolumeTree {
     }
 }
 
+/// What the kernel would say of a mount (path_resolution(7)): the library asks nobody.
+fn may_write(there: &Found) -> bool {
+    let (user, group) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+    let is_in_group = || {
+        let groups = rustix::process::getgroups().unwrap_or_default();
+        there.gid == group || groups.iter().any(|group| group.as_raw() == there.gid)
+    };
+    let bit = match () {
+        () if user == 0 => return true,
+        () if user == there.uid => 0o200,
+        () if is_in_group() => 0o020,
+        () => 0o002,
+    };
+    there.mode & bit != 0
+}
+
 impl Tree for VolumeTree {
     fn find(&self, path: &[u8], follow: bool) -> Outcome<Option<Found>> {
         // Every file of a copy is looked for at its destination: one round trip where the directory is known.
@@ -161,6 +177,10 @@ impl Tree for VolumeTree {
     fn make_link(&self, path: &[u8], target: &[u8]) -> Outcome {
         let (parent, name) = self.parent(path)?;
         self.client.create(parent, name, &new_link(target.to_vec())).at(self.show(path)).map(drop)
+    }
+
+    fn may_write(&self, _path: &[u8], there: &Found) -> bool {
+        may_write(there)
     }
 
     fn rename(&self, from: &[u8], to: &[u8]) -> Outcome {
