@@ -8,9 +8,6 @@ use vazao_disk::{Disk, MemoryDisk};
 use vazao_model::{Code, FileKind};
 use vazao_wire::{op, proto};
 
-/// Removals that the reserve of a disk of 3 MiB has to bear.
-const REMOVED_IN_RESERVE: usize = 400;
-
 /// Creates files until that is refused; returns their number.
 fn fill(world: &World) -> usize {
     for count in 0..100_000 {
@@ -24,12 +21,12 @@ fn fill(world: &World) -> usize {
 }
 
 #[test]
-fn growth_is_refused_in_time_and_removals_still_work_and_more_room_is_used_without_a_restart() {
+fn growth_is_refused_in_time_and_everything_can_be_removed_and_created_again() {
     let disk = MemoryDisk::new(1);
     disk.set_capacity(3 << 20);
     let world = World::on(Arc::new(disk.boot()), options("embedded"));
     let count = fill(&world);
-    assert!(count > 500, "{count} files");
+    assert!(count > 300, "{count} files");
     for refused in 0..2_000 {
         assert_eq!(world.make(TOP, &format!("more {refused}"), FileKind::File), Err(Code::NoSpace));
     }
@@ -46,9 +43,6 @@ fn growth_is_refused_in_time_and_removals_still_work_and_more_room_is_used_witho
         })
         .unwrap();
     for n in 0..count {
-        if n == REMOVED_IN_RESERVE {
-            disk.set_capacity(30 << 20);
-        }
         world.remove(TOP, &format!("f{n}"), false).unwrap_or_else(|e| panic!("file {n} of {count}: {e}"));
         world.clock.advance(Duration::from_millis(5));
     }
@@ -63,6 +57,74 @@ fn growth_is_refused_in_time_and_removals_still_work_and_more_room_is_used_witho
     let again = World::on(Arc::new(disk.boot()), options("embedded"));
     assert_eq!(again.names(TOP), ["d"]);
     again.assert_consistent();
+}
+
+/// `rm` of everything on a full disk ended after 3,062 of 10,646 files with an input/output error.
+#[test]
+fn a_full_disk_of_any_size_is_emptied_and_filled_again_over_kills_and_losses_of_power() {
+    for (seed, mebibytes, ends) in [(1, 2, 0), (2, 4, 0), (3, 4, 7), (4, 8, 0), (5, 3, 40), (6, 6, 3)] {
+        let disk = MemoryDisk::new(seed);
+        disk.set_capacity(mebibytes << 20);
+        let mut world = World::on(Arc::new(disk.boot()), options("embedded"));
+        let mut first = 0;
+        for round in 0..3 {
+            let count = fill(&world);
+            assert!(count >= 100, "seed {seed}: {first} files, then {count}");
+            first = first.max(count);
+            for n in 0..count {
+                if ends > 0 && n % (count / ends).max(1) == 0 {
+                    world.call::<op::Sync>(&proto::SyncRequest {}).unwrap();
+                    if n % 2 == 0 {
+                        disk.kill()
+                    } else {
+                        disk.crash()
+                    }
+                    world = world.started_again(&disk, options("embedded"));
+                }
+                let place = format!("seed {seed}, round {round}, file {n} of {count}");
+                world.remove(TOP, &format!("f{n}"), false).unwrap_or_else(|e| panic!("{place}: {e}"));
+                world.clock.advance(Duration::from_millis(2));
+            }
+            assert_eq!(world.names(TOP), Vec::<String>::new());
+            let servers = Servers::default();
+            (0..3).for_each(|_| {
+                world.clock.advance(Duration::from_secs(1));
+                world.service.tick(&servers);
+            });
+            world.assert_consistent();
+        }
+    }
+}
+
+/// A checkpoint in slices is cut short at every point: what was answered and synced is there, whole.
+#[test]
+fn power_lost_between_the_slices_of_a_checkpoint_leaves_a_whole_tree() {
+    for seed in 0..30 {
+        let disk = MemoryDisk::new(seed);
+        disk.set_capacity(3 << 20);
+        let world = World::on(Arc::new(disk.boot()), options("embedded"));
+        let count = fill(&world);
+        world.call::<op::Sync>(&proto::SyncRequest {}).unwrap();
+        disk.fail_after(40 + 37 * seed, ErrorKind::Other);
+        let mut removed = 0;
+        while removed < count && world.remove(TOP, &format!("f{removed}"), false).is_ok() {
+            removed += 1;
+            world.clock.advance(Duration::from_millis(2));
+        }
+        disk.crash();
+        disk.clear_faults();
+        drop(world);
+        let again = World::on(Arc::new(disk.boot()), options("embedded"));
+        again.assert_consistent();
+        let names = again.names(TOP);
+        let gone = (0..count).take_while(|n| !names.contains(&format!("f{n}"))).count();
+        assert_eq!(
+            names.len(),
+            count - gone,
+            "seed {seed}: a removal that came later, but not one before it"
+        );
+        assert!(gone <= removed + 1, "seed {seed}: {gone} files are gone, {removed} were removed");
+    }
 }
 
 #[test]

@@ -108,6 +108,15 @@ impl World {
         World { service, clock, session: opened.session, sequence: Mutex::new(0) }
     }
 
+    /// The same client, with the service started again.
+    pub(crate) fn started_again(&self, disk: &MemoryDisk, options: MetaOptions) -> World {
+        let clock = Arc::clone(&self.clock);
+        let service =
+            MetaService::open(Arc::new(disk.boot()), options, Arc::clone(&clock) as Arc<dyn Clock>).unwrap();
+        let sequence = Mutex::new(*self.sequence.lock().unwrap());
+        World { service, clock, session: self.session, sequence }
+    }
+
     /// Another client of the same service.
     pub(crate) fn another_client(&self) -> World {
         World::over(Arc::clone(&self.service), Arc::clone(&self.clock))

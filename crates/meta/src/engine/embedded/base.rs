@@ -70,6 +70,9 @@ pub(super) struct Base {
     unsure: Arc<AtomicBool>,
 }
 
+/// A changed key with its new value; `None`: removed.
+pub(super) type Pending<'a> = (&'a [u8], Option<&'a [u8]>);
+
 /// One state of the checkpoint, which stays readable while the next one is written.
 pub(super) struct View {
     records: ReadOnlyTable<&'static [u8], &'static [u8]>,
@@ -110,7 +113,8 @@ impl Base {
     pub(super) fn initialize(&self, initial: Writes) -> EngineResult<()> {
         let mut overlay = Overlay::default();
         overlay.apply(0, initial);
-        self.apply(&overlay).map(|_| ())
+        let changes: Vec<_> = overlay.iter().collect();
+        self.apply(&changes, Some(overlay.last())).map(|_| ())
     }
 
     /// Bytes of storage it uses.
@@ -129,13 +133,13 @@ impl Base {
         })
     }
 
-    /// Writes all changes of `overlay`, durably and in one transaction.
-    pub(super) fn apply(&self, overlay: &Overlay) -> EngineResult<View> {
+    /// Writes changes, durably and in one transaction. `applied`: with them all commits up to this one are in it.
+    pub(super) fn apply(&self, changes: &[Pending<'_>], applied: Option<Position>) -> EngineResult<View> {
         {
             let database = self.database.lock().expect(NO_PANIC);
             let database = database.as_ref().ok_or_else(closed)?;
             rewrite::set_unsure(&*self.disk)?;
-            guarded("checkpoint", || write(database, overlay))?;
+            guarded("checkpoint", || write(database, changes, applied))?;
             self.settle()?;
         }
         self.view()
@@ -173,14 +177,14 @@ fn closed() -> EngineError {
     EngineError::Stopped("the engine was closed".to_owned())
 }
 
-fn write(database: &Database, overlay: &Overlay) -> Result<(), redb::Error> {
+fn write(database: &Database, changes: &[Pending<'_>], applied: Option<Position>) -> Result<(), redb::Error> {
     let mut transaction = database.begin_write()?;
     transaction.set_durability(Durability::Immediate)?;
     // The allocator's state goes into each commit: opening after a crash then needs no walk over all pages.
     transaction.set_quick_repair(true);
     {
         let mut records = transaction.open_table(RECORDS)?;
-        for (key, value) in overlay.iter() {
+        for (key, value) in changes {
             match value {
                 Some(value) => records.insert(key, value)?,
                 None => records.remove(key)?,
@@ -188,7 +192,7 @@ fn write(database: &Database, overlay: &Overlay) -> Result<(), redb::Error> {
         }
         let mut progress = transaction.open_table(PROGRESS)?;
         let before = progress.get(APPLIED)?.map_or(0, |guard| guard.value());
-        progress.insert(APPLIED, before.max(overlay.last()))?;
+        progress.insert(APPLIED, before.max(applied.unwrap_or(0)))?;
     }
     transaction.commit()?;
     Ok(())

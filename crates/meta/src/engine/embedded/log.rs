@@ -313,6 +313,11 @@ impl Log {
         self.offset
     }
 
+    /// There are files before the present one: of an earlier start, or not removed yet.
+    pub(super) fn has_old(&self) -> bool {
+        !self.old.is_empty()
+    }
+
     /// Writes what is pending, with one write. After an error the same bytes are written to the same place again.
     pub(super) fn write(&mut self) -> EngineResult<u64> {
         let bytes = self.pending.len();

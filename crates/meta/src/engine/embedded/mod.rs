@@ -292,7 +292,7 @@ impl Core {
         let state = self.state();
         let full = state.active.bytes() > self.overlay_bytes_max
             || log.bytes() > LOG_BYTES_MAX
-            || log.bytes() > space::WORTHWHILE_BYTES && self.watch.would_help();
+            || (log.bytes() > space::WORTHWHILE_BYTES || log.has_old()) && self.watch.would_help();
         full && state.frozen.is_none() && !state.active.is_empty()
     }
 
@@ -371,11 +371,12 @@ impl Core {
         self.check()?;
         let Some(frozen) = self.state().frozen.clone() else { return Ok(()) };
         if !self.fits(&frozen) {
-            // redb would have to be opened again after a failed write. The log has everything.
+            // redb would have to be opened again after a failed write: nothing is begun that might not fit. The log has
+            // everything.
             self.look_at_space();
             return Ok(());
         }
-        let applied = self.base.apply(&frozen).inspect_err(|error| self.fail(error))?;
+        let Some(applied) = self.write_base(&frozen)? else { return Ok(()) };
         let last = frozen.last();
         let old = {
             let mut state = self.state_to_change();
@@ -396,20 +397,63 @@ impl Core {
         Ok(())
     }
 
-    /// Holds a committer back while the checkpoint is far behind.
+    /// Writes the changes into the checkpoint: in one transaction, or where there is no room for that in several, each
+    /// of which makes room for the next. `None`: there is too little even for one.
+    fn write_base(&self, frozen: &Overlay) -> EngineResult<Option<View>> {
+        let mut rest = frozen.iter().peekable();
+        let in_one = self.room_for_changes(frozen).is_none();
+        loop {
+            let slice = if in_one { rest.by_ref().collect() } else { self.next_slice(&mut rest) };
+            if slice.is_empty() && rest.peek().is_some() {
+                self.look_at_space();
+                return Ok(None);
+            }
+            let is_last = rest.peek().is_none();
+            if !is_last {
+                // A part of these commits must not be durable in the checkpoint before all of them are in the log.
+                self.sync_log()?;
+            }
+            let applied = self.base.apply(&slice, is_last.then_some(frozen.last()));
+            let view = applied.inspect_err(|error| self.fail(error))?;
+            if is_last {
+                return Ok(Some(view));
+            }
+            // The overlay hides what has changed. The older state has to go: its pages are room for later slices.
+            self.state_to_change().base = Arc::new(view);
+        }
+    }
+
+    /// Frees what the log takes, as far as a checkpoint fits.
+    fn free_log(&self) -> EngineResult<()> {
+        self.write_log()?;
+        let mut log = self.log();
+        if self.must_rotate(&log)
+            && let Err(error) = self.rotate(&mut log)
+        {
+            tracing::warn!(%error, "the log goes on in its present file");
+        }
+        drop(log);
+        self.checkpoint()
+    }
+
+    /// Holds a committer back while the checkpoint is far behind. With little room that is sooner: the changes have to
+    /// stay so few that the next checkpoint fits.
     fn wait_for_checkpoint(&self) -> EngineResult<()> {
         let too_far = |state: &State| {
-            state.frozen.is_some() && state.active.bytes() > self.overlay_bytes_max * OVERLAY_PRESSURE
+            let limit = match self.watch.is_low() {
+                true => space::LOW_OVERLAY_BYTES_MAX.min(self.overlay_bytes_max * OVERLAY_PRESSURE),
+                false => self.overlay_bytes_max * OVERLAY_PRESSURE,
+            };
+            state.active.bytes() > limit && state.frozen.as_ref().is_some_and(|frozen| self.fits(frozen))
         };
-        if !too_far(&self.state()) || self.watch.is_low() {
+        if !too_far(&self.state()) {
             return Ok(());
         }
         let started_ns = self.clock.now_ns();
         if self.manual {
             self.checkpoint()?;
         } else {
-            self.threads
-                .wait_while(|| self.check().is_ok() && too_far(&self.state()) && !self.watch.is_low());
+            self.threads.wait_while(|| self.check().is_ok() && too_far(&self.state()));
         }
         self.accounts.charge(Cause::Commit, self.clock.now_ns().saturating_sub(started_ns));
         self.check()

@@ -32,6 +32,11 @@ impl Overlay {
         self.bytes
     }
 
+    /// Number of changed keys.
+    pub(super) fn count(&self) -> usize {
+        self.changes.len()
+    }
+
     /// The last commit in it.
     pub(super) fn last(&self) -> Position {
         self.last
