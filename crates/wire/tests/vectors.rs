@@ -144,3 +144,133 @@ fn messages_encode_as_written_down() {
     assert_eq!(hex(&create.encode_to_vec()), expected("CreateRequest"));
     assert_eq!(hex(&failure.encode_to_vec()), expected("Failure"));
 }
+
+/// Whole frames: header, message and attachment one after the other.
+#[test]
+fn frames_are_as_written_down() {
+    for vector in list(&vectors(), "frames") {
+        let (message, attachment) = (bytes(&vector["message"]), bytes(&vector["attachment"]));
+        let header = Header {
+            flags: number(&vector["flags"]) as u8,
+            method: number(&vector["method"]) as u16,
+            request_id: number(&vector["request_id"]),
+            message_bytes: message.len() as u32,
+            attachment_bytes: attachment.len() as u32,
+            time: number(&vector["time"]) as u32,
+        };
+        let frame = [header.encode().to_vec(), message, attachment].concat();
+        assert_eq!(hex(&frame), vector["bytes"].as_str().expect("text"), "{}", vector["name"]);
+        let head: [u8; HEADER_BYTES] = frame[..HEADER_BYTES].try_into().expect("32 bytes");
+        assert_eq!(Header::decode(&head), Ok(header));
+    }
+}
+
+/// A message encodes to the bytes written down, and these decode to it.
+fn compare<M: Message + Default + PartialEq>(vectors: &Value, name: &str, message: &M) {
+    let expected = vectors["messages"][name].as_str().unwrap_or_else(|| panic!("no message {name}"));
+    assert_eq!(hex(&message.encode_to_vec()), expected, "{name}");
+    assert!(M::decode(bytes(&vectors["messages"][name]).as_slice()).as_ref() == Ok(message), "{name}");
+}
+
+fn identity() -> proto::FileIdentity {
+    proto::FileIdentity { device: 0xFD01, inode: 1 << 40, born_ns: 1_700_000_000_123_456_789 }
+}
+
+fn attributes() -> proto::Attributes {
+    let time = |seconds, nanoseconds| Some(proto::Timestamp { seconds, nanoseconds });
+    proto::Attributes {
+        inode: 1 << 40,
+        kind: 1,
+        mode: 0o640,
+        uid: 1000,
+        gid: 1000,
+        size: 1 << 33,
+        allocated_bytes: 4096,
+        links: 1,
+        accessed: time(-1, 999_999_999),
+        modified: time(1_700_000_000, 0),
+        changed: time(1_700_000_000, 5),
+        ..Default::default()
+    }
+}
+
+#[test]
+fn messages_of_areas_encode_as_written_down() {
+    let v = vectors();
+    let area = || "data".to_owned();
+    compare(&v, "FileIdentity", &identity());
+    let path = b"caf\xE9/x".to_vec();
+    compare(&v, "AreaStatRequest", &proto::AreaStatRequest { area: area(), path, follow: true });
+    let (some, id) = (Some(attributes()), Some(identity()));
+    compare(&v, "AreaStatResponse", &proto::AreaStatResponse { attributes: some, identity: id });
+    let list = proto::AreaListRequest {
+        area: area(),
+        path: Vec::new(),
+        cookie: 1 << 62,
+        limit: 4096,
+        with_attributes: true,
+    };
+    compare(&v, "AreaListRequest", &list);
+    let rename = proto::AreaRenameRequest {
+        area: area(),
+        path: b"a".to_vec(),
+        new_path: b"b/c".to_vec(),
+        mode: 1,
+        nonce: 0x0102_0304_0506_0708,
+    };
+    compare(&v, "AreaRenameRequest", &rename);
+    let set = proto::AreaSetAttributesRequest {
+        area: area(),
+        path: b"f".to_vec(),
+        size: Some(0),
+        modified: None,
+        accessed: None,
+        mode: None,
+    };
+    let modified = Some(proto::Timestamp { seconds: 1_700_000_000, nanoseconds: 1 });
+    compare(&v, "AreaSetAttributesRequest", &proto::AreaSetAttributesRequest { modified, ..set });
+}
+
+#[test]
+fn messages_of_channels_encode_as_written_down() {
+    let v = vectors();
+    let channel = 0xFEDC_BA98_7654_3210;
+    let open = proto::OpenChannelRequest {
+        area: "data".to_owned(),
+        path: b"f".to_vec(),
+        client: 7,
+        channel,
+        read: true,
+        write: true,
+        create: true,
+        mode: 0o644,
+        identity: Some(identity()),
+        ..Default::default()
+    };
+    compare(&v, "OpenChannelRequest", &open);
+    let opened = proto::OpenChannelResponse {
+        attributes: Some(attributes()),
+        identity: Some(identity()),
+        lease_ms: 60_000,
+        created: true,
+    };
+    compare(&v, "OpenChannelResponse", &opened);
+    let read = proto::ChannelReadRequest { channel, offset: (1 << 63) - 1, length: 4 << 20 };
+    compare(&v, "ChannelReadRequest", &read);
+    let checksums = vec![0xE306_9283, 0];
+    compare(&v, "ChannelReadResponse", &proto::ChannelReadResponse { checksums, size: 300_000 });
+    let range = |offset, length| proto::ByteRange { offset, length };
+    let ranges = vec![range(0, 16), range(1 << 33, 300)];
+    compare(&v, "ChannelReadListRequest", &proto::ChannelReadListRequest { channel: 9, ranges });
+    let (lengths, checksums) = (vec![16, 300, 0], vec![1, u32::MAX]);
+    let listed = proto::ChannelReadListResponse { lengths, checksums, size: 1 << 40 };
+    compare(&v, "ChannelReadListResponse", &listed);
+    let write = proto::ChannelWriteRequest { channel: 9, offset: 65_535, checksums: vec![5, 6], sync: true };
+    compare(&v, "ChannelWriteRequest", &write);
+    let sync = proto::ChannelSyncRequest { channel: 9, boot: 0x1122_3344_5566_7788 };
+    compare(&v, "ChannelSyncRequest", &sync);
+    compare(&v, "RenewChannelsRequest", &proto::RenewChannelsRequest { client: 7 });
+    let object = proto::ObjectAddress { target: 3, inode: 77, generation: 2, slot: 1, ..Default::default() };
+    let report = proto::ReportDamageRequest { object: Some(object), offset: 131_072, missing: true };
+    compare(&v, "ReportDamageRequest", &report);
+}
