@@ -29,7 +29,7 @@ mod tests;
 
 pub use config::Config;
 pub use error::{Error, Result};
-pub use file::{File, Seek};
+pub use file::{File, Seek, Strided};
 pub use options::Options;
 pub use probe::Probe;
 pub use statistics::{ServerStatistics, Statistics};

@@ -131,3 +131,6 @@ pub const LOCAL_VISITORS_MAX: usize = 128;
 
 /// Targets of one node: more disks than a machine has; each has a pool of threads.
 pub const NODE_TARGETS_MAX: usize = 64;
+
+/// Ranges of one list read or list write of an object; more are sent in further requests.
+pub const LIST_RANGES_MAX: usize = 1024;

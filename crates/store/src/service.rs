@@ -317,6 +317,41 @@ impl DataService {
         })
     }
 
+    fn read_list(
+        &self,
+        call: Call,
+        request: &Request<'_>,
+        responder: &mut dyn Responder,
+    ) -> Result<(), Fault> {
+        let proto::ReadListRequest { object, ranges } = decode(request)?;
+        let (target, id) = self.target_of(object.as_ref())?;
+        let bytes = ops::list_io::check(id, &ranges)?;
+        let shared = Arc::clone(&self.shared);
+        self.defer(call, target, bytes, responder, move |target| {
+            let answer = target.read_list(id, &ranges)?;
+            shared.metrics.read_bytes.add(answer.1.len() as u64);
+            Ok(answer)
+        })
+    }
+
+    fn write_list(
+        &self,
+        call: Call,
+        request: &Request<'_>,
+        responder: &mut dyn Responder,
+    ) -> Result<(), Fault> {
+        let proto::WriteListRequest { object, ranges, checksums } = decode(request)?;
+        let (target, id) = self.target_of(object.as_ref())?;
+        target.check_list(id, &ranges, &checksums, request.attachment)?;
+        self.shared.metrics.written_bytes.add(request.attachment.len() as u64);
+        let bytes = request.attachment.to_vec();
+        self.defer(call, target, bytes.len(), responder, move |target| {
+            let object_length = target.write_list(id, &ranges, &checksums, &bytes).map_err(fault)?;
+            let answer = proto::WriteListResponse { object_length, boot: target.boot };
+            Ok((answer.encode_to_vec(), Vec::new()))
+        })
+    }
+
     fn truncate(
         &self,
         call: Call,
@@ -470,6 +505,8 @@ impl DataService {
             Method::ObjectRanges => self.ranges(call, request, responder),
             Method::ListObjects => self.list(call, request, responder),
             Method::ReportDamage => self.report_damage(call, request, responder),
+            Method::ReadList => self.read_list(call, request, responder),
+            Method::WriteList => self.write_list(call, request, responder),
             Method::LocalDoor => {
                 let door = self.door.read().unwrap_or_else(PoisonError::into_inner);
                 responder.reply(&door.encode_to_vec());

@@ -151,6 +151,10 @@ operations! {
     LocalDoor = 0x0220, LocalDoorRequest, LocalDoorResponse, Safe;
     /// The files of a chunk; through that door only.
     OpenLocal = 0x0221, OpenLocalRequest, OpenLocalResponse, Safe;
+    /// Several ranges of an object.
+    ReadList = 0x0222, ReadListRequest, ReadListResponse, Safe;
+    /// Bytes into several ranges of an object.
+    WriteList = 0x0223, WriteListRequest, WriteListResponse, Safe;
 
     /// A range of an object becomes a hole.
     PunchObject = 0x0210, PunchObjectRequest, PunchObjectResponse, Safe;

@@ -8,6 +8,7 @@ mod commit;
 mod holes;
 mod inode;
 mod length;
+mod list;
 mod local;
 mod losses;
 mod read;
@@ -19,6 +20,7 @@ mod zero;
 
 pub use holes::Seek;
 pub(crate) use inode::{FreshInode, OpenInode, Unfinished};
+pub use list::Strided;
 
 use crate::core::{Core, locked};
 use crate::{Error, OpenMode, Result};

@@ -81,7 +81,7 @@ impl OpenInode {
         }
     }
 
-    fn note_write(&self, state: &mut State, start: u64, end: u64) {
+    pub(super) fn note_write(&self, state: &mut State, start: u64, end: u64) {
         // What lies between takes no space, which the metadata service cannot know by itself.
         state.is_sparse |= start > state.size.next_multiple_of(BLOCK_BYTES as u64);
         state.size = state.size.max(end);

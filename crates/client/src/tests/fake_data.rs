@@ -60,6 +60,10 @@ impl Service for FakeData {
             Method::Write => {
                 state.write(Message::decode(request.message).unwrap(), request.attachment, responder)
             }
+            Method::ReadList => state.read_list(Message::decode(request.message).unwrap(), responder),
+            Method::WriteList => {
+                state.write_list(Message::decode(request.message).unwrap(), request.attachment, responder)
+            }
             Method::TruncateObject => {
                 let r: proto::TruncateObjectRequest = Message::decode(request.message).unwrap();
                 if let Some(bytes) = state.objects.get_mut(&object(r.object)) {
@@ -104,6 +108,46 @@ impl Service for FakeData {
 }
 
 impl DataState {
+    fn read_list(&mut self, r: proto::ReadListRequest, responder: &mut dyn Responder) {
+        let bytes = self.objects.get(&object(r.object));
+        let mut answer = proto::ReadListResponse { missing: bytes.is_none(), ..Default::default() };
+        let bytes = bytes.map_or(&[][..], Vec::as_slice);
+        answer.object_length = bytes.len() as u64;
+        let mut attachment = Vec::new();
+        for range in &r.ranges {
+            let start = (range.offset as usize).min(bytes.len());
+            let part = &bytes[start..(start + range.length as usize).min(bytes.len())];
+            answer.lengths.push(part.len() as u32);
+            answer.checksums.extend(piece_checksums(range.offset, part));
+            attachment.extend_from_slice(part);
+        }
+        if self.flips > 0 && !attachment.is_empty() {
+            self.flips -= 1;
+            attachment[0] ^= 1;
+        }
+        responder.reply_with(&answer.encode_to_vec(), attachment.len(), &mut |place| {
+            place.copy_from_slice(&attachment);
+            Ok(())
+        });
+    }
+
+    fn write_list(&mut self, r: proto::WriteListRequest, attachment: &[u8], responder: &mut dyn Responder) {
+        let bytes = self.objects.entry(object(r.object)).or_default();
+        let (mut rest, mut checksums) = (attachment, &r.checksums[..]);
+        for range in &r.ranges {
+            let (now, later) = rest.split_at(range.length as usize);
+            let count = vazao_model::checksum::piece_count(range.offset, now.len());
+            assert_eq!(first_mismatch(range.offset, now, &checksums[..count]), None);
+            (rest, checksums) = (later, &checksums[count..]);
+            let start = range.offset as usize;
+            bytes.resize(bytes.len().max(start + now.len()), 0);
+            bytes[start..start + now.len()].copy_from_slice(now);
+        }
+        assert!(rest.is_empty() && checksums.is_empty());
+        let answer = proto::WriteListResponse { object_length: bytes.len() as u64, boot: self.boot };
+        responder.reply(&answer.encode_to_vec());
+    }
+
     fn read(&mut self, r: proto::ReadRequest, responder: &mut dyn Responder) {
         self.reads.push((r.offset, r.length));
         let Some(bytes) = self.objects.get(&object(r.object)) else {

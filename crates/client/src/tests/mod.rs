@@ -4,6 +4,7 @@ mod fake_data;
 mod fake_meta;
 mod faults;
 mod files;
+mod lists;
 mod names;
 mod silence;
 

@@ -3,6 +3,7 @@
 mod crash;
 mod damage;
 mod faults;
+mod list_io;
 mod model;
 mod service;
 mod targets;
@@ -127,6 +128,15 @@ impl Rig {
     ) -> Result<proto::WriteResponse, Fault> {
         let pending = submit::<op::Write>(&*self.transport, ADDRESS, request, bytes, self.deadline());
         pending.wait().map(|(response, _)| response)
+    }
+
+    /// Any request.
+    pub(crate) fn ask<O: vazao_wire::Operation>(
+        &self,
+        request: &O::Request,
+        bytes: &[u8],
+    ) -> Result<(O::Response, vazao_wire::transport::Buffer), Fault> {
+        submit::<O>(&*self.transport, ADDRESS, request, bytes, self.deadline()).wait()
     }
 
     /// Reads as a client does: what does not match its checksum fails the test.

@@ -1,0 +1,420 @@
+//! Many ranges at once: those that lie on one server travel in one request, as in PVFS2's list I/O.
+//!
+//! Small ranges close to one another are read as one, with what lies between them (data sieving, Thakur, Gropp and Lusk
+//! 1999): the bytes between cost less than the ranges apart.
+
+use super::inode::{Contents, OpenInode, State};
+use super::read::View;
+use super::write::object_address;
+use crate::core::shared;
+use crate::data::{DataCall, malformed};
+use crate::{Error, Result};
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::{Arc, Mutex, MutexGuard};
+use vazao_model::checksum::{first_mismatch, piece_checksums, piece_count};
+use vazao_model::limits::{FILE_BYTES_MAX, LIST_RANGES_MAX};
+use vazao_model::{Code, Layout, TargetId};
+use vazao_wire::{Method, op, proto};
+
+/// A longer range gains nothing by company and goes its own way.
+const SMALL_BYTES_MAX: usize = 256 * 1024;
+
+/// Ranges are read as one when no more than this lies between them: what a server reads for each of them anyway is a
+/// block of 64 KiB.
+const GAP_BYTES_MAX: u64 = 16 * 1024;
+
+/// Bytes of one request; as much as an ordinary one.
+const REQUEST_BYTES_MAX: u64 = 1 << 20;
+
+/// Equal ranges at equal distances.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Strided {
+    /// Where the first one begins.
+    pub offset: u64,
+    /// Bytes of each.
+    pub length: usize,
+    /// From the beginning of one to that of the next.
+    pub stride: u64,
+    /// How many.
+    pub count: usize,
+}
+
+impl Strided {
+    /// Bytes of all of them.
+    pub fn bytes(&self) -> usize {
+        self.length.saturating_mul(self.count)
+    }
+
+    /// Where number `index` begins. Errors: beyond what a file can have.
+    fn start(&self, index: usize) -> Result<u64> {
+        let start = self.stride.checked_mul(index as u64).and_then(|far| self.offset.checked_add(far));
+        let end = start.and_then(|start| start.checked_add(self.length as u64));
+        match (start, end) {
+            (Some(start), Some(end)) if end <= FILE_BYTES_MAX => Ok(start),
+            _ => Err(Error::new(Code::TooLarge, format!("range {index} of {self:?}"))),
+        }
+    }
+
+    /// Errors: a buffer of another length.
+    fn check(&self, buffer_bytes: usize) -> Result<()> {
+        if buffer_bytes == self.bytes() && (self.length > 0 || self.count == 0) {
+            return Ok(());
+        }
+        Err(Error::new(Code::Invalid, format!("a buffer of {buffer_bytes} bytes for {self:?}")))
+    }
+}
+
+/// A run of bytes of one part within one object.
+struct Spot {
+    object_offset: u64,
+    length: usize,
+    part: usize,
+    /// Where in the part.
+    at: usize,
+}
+
+/// Runs of one object that are asked for as one.
+struct Joint {
+    range: Range<u64>,
+    spots: Vec<Spot>,
+}
+
+/// One request.
+struct Listed {
+    slot: u32,
+    joints: Vec<Joint>,
+}
+
+impl Listed {
+    fn ranges(&self) -> Vec<proto::ByteRange> {
+        let range = |joint: &Joint| proto::ByteRange {
+            offset: joint.range.start,
+            length: (joint.range.end - joint.range.start) as u32,
+        };
+        self.joints.iter().map(range).collect()
+    }
+}
+
+/// Puts the runs of each object into requests, joining those with at most `gap` bytes between them.
+fn requests(by_slot: BTreeMap<u32, Vec<Spot>>, gap: Option<u64>) -> Vec<Listed> {
+    let mut requests = Vec::new();
+    for (slot, mut spots) in by_slot {
+        spots.sort_by_key(|spot| spot.object_offset);
+        let mut joints: Vec<Joint> = Vec::new();
+        for spot in spots {
+            let range = spot.object_offset..spot.object_offset + spot.length as u64;
+            match (joints.last_mut(), gap) {
+                (Some(last), Some(gap))
+                    if range.start <= last.range.end.saturating_add(gap)
+                        && range.end.saturating_sub(last.range.start) <= REQUEST_BYTES_MAX =>
+                {
+                    last.range.end = last.range.end.max(range.end);
+                    last.spots.push(spot);
+                }
+                _ => joints.push(Joint { range, spots: vec![spot] }),
+            }
+        }
+        let mut request = Listed { slot, joints: Vec::new() };
+        let mut bytes = 0;
+        for joint in joints {
+            let length = joint.range.end - joint.range.start;
+            if request.joints.len() == LIST_RANGES_MAX || bytes + length > REQUEST_BYTES_MAX {
+                requests.push(std::mem::replace(&mut request, Listed { slot, joints: Vec::new() }));
+                bytes = 0;
+            }
+            bytes += length;
+            request.joints.push(joint);
+        }
+        requests.push(request);
+    }
+    requests.retain(|request| !request.joints.is_empty());
+    requests
+}
+
+/// The runs of `length` bytes at file offset `offset`.
+fn spots(layout: &Layout, part: usize, offset: u64, length: usize, by_slot: &mut BTreeMap<u32, Vec<Spot>>) {
+    for piece in layout.distribution.pieces(offset, length as u64, layout.width()) {
+        by_slot.entry(piece.slot).or_default().push(Spot {
+            object_offset: piece.object_offset,
+            length: piece.length as usize,
+            part,
+            at: (piece.file_offset - offset) as usize,
+        });
+    }
+}
+
+fn overlap_each_other(parts: &[(u64, &[u8])]) -> bool {
+    let mut ranges: Vec<(u64, u64)> =
+        parts.iter().map(|(at, b)| (*at, at.saturating_add(b.len() as u64))).collect();
+    ranges.sort_unstable();
+    ranges.windows(2).any(|pair| pair[1].0 < pair[0].1)
+}
+
+impl OpenInode {
+    /// Reads each part; returns how many bytes of each there were.
+    pub(crate) fn read_list(&self, parts: &mut [(u64, &mut [u8])]) -> Result<Vec<usize>> {
+        let mut done: Vec<Option<usize>> = vec![None; parts.len()];
+        if let Some(view) = self.view_of(parts)? {
+            self.read_listed(&view, parts, &mut done)?;
+        }
+        // What is long, inline, missing or damaged: an ordinary read knows what to do or to say.
+        let alone = Mutex::default();
+        for (part, done) in parts.iter_mut().zip(&mut done) {
+            if done.is_none() {
+                *done = Some(self.read(&alone, part.1, part.0)?);
+            }
+        }
+        Ok(done.into_iter().flatten().collect())
+    }
+
+    /// The file as it is once the parts' own writes are at the servers; `None` when it has no objects.
+    fn view_of(&self, parts: &[(u64, &mut [u8])]) -> Result<Option<View>> {
+        let deadline_ns = self.core.deadline_ns();
+        let mut state = self.lock();
+        for (offset, bytes) in parts {
+            let range = *offset..offset.saturating_add(bytes.len() as u64);
+            state = self.settle(state, &range, deadline_ns);
+            if let Some(error) = state.losses.within(&range) {
+                return Err(error.clone());
+            }
+        }
+        let Some(layout) = state.layout().cloned() else { return Ok(None) };
+        Ok(Some(View {
+            layout,
+            written_slots: state.written_slots,
+            size: state.size,
+            write_count: state.write_count,
+            has_unwritten: state.has_unwritten(),
+            deadline_ns,
+        }))
+    }
+
+    fn read_listed(
+        &self,
+        view: &View,
+        parts: &mut [(u64, &mut [u8])],
+        done: &mut [Option<usize>],
+    ) -> Result<()> {
+        let mut by_slot = BTreeMap::new();
+        for (index, (offset, buffer)) in parts.iter().enumerate() {
+            let length = view.size.saturating_sub(*offset).min(buffer.len() as u64) as usize;
+            if length <= SMALL_BYTES_MAX {
+                done[index] = Some(length);
+                spots(&view.layout, index, *offset, length, &mut by_slot);
+            }
+        }
+        for (slot, spots) in &mut by_slot {
+            spots.retain(|spot| !self.copy_spot_local(view, *slot, spot, parts));
+        }
+        let requests = requests(by_slot, Some(GAP_BYTES_MAX));
+        let calls =
+            requests.iter().map(|request| self.ask_list(view, request)).collect::<Result<Vec<_>>>()?;
+        for (request, mut call) in requests.into_iter().zip(calls) {
+            let received = self.core.finish_data(&mut call, &[], view.deadline_ns);
+            let received = received.map_err(|error| error.about(self.id))?;
+            let answer = crate::call::decode::<op::ReadList>(&received)?;
+            let is_lost =
+                answer.missing && view.written_slots & 1u64.checked_shl(request.slot).unwrap_or(0) != 0;
+            if answer.lengths.len() != request.joints.len() {
+                return Err(malformed(&call, "not the ranges asked for"));
+            }
+            let mut bytes = &received.attachment[..];
+            let mut checksums = &answer.checksums[..];
+            for (joint, length) in request.joints.into_iter().zip(&answer.lengths) {
+                let short = || malformed(&call, "fewer bytes than it speaks of");
+                let (now, later) = bytes.split_at_checked(*length as usize).ok_or_else(short)?;
+                let count = piece_count(joint.range.start, now.len());
+                let (sums_now, sums_later) = checksums.split_at_checked(count).ok_or_else(short)?;
+                (bytes, checksums) = (later, sums_later);
+                let asked = joint.range.end - joint.range.start;
+                let has_ended = joint.range.start + u64::from(*length) >= answer.object_length;
+                if now.len() as u64 > asked || ((now.len() as u64) < asked && !has_ended) {
+                    return Err(malformed(&call, "not the bytes asked for"));
+                }
+                let is_good = !is_lost && first_mismatch(joint.range.start, now, sums_now).is_none();
+                for spot in &joint.spots {
+                    match is_good {
+                        true => copy_spot(spot, &joint.range, now, parts),
+                        false => done[spot.part] = None,
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn copy_spot_local(&self, view: &View, slot: u32, spot: &Spot, parts: &mut [(u64, &mut [u8])]) -> bool {
+        let Some((offset, buffer)) = parts.get_mut(spot.part) else { return false };
+        let start = *offset + spot.at as u64;
+        debug_assert_eq!(view.layout.distribution.locate(start, view.layout.width()).0, slot);
+        let part = self.find_local(view, &(start..start + spot.length as u64));
+        part.is_some_and(|part| self.copy_local(&part, start, &mut buffer[spot.at..spot.at + spot.length]))
+    }
+
+    fn ask_list(&self, view: &View, request: &Listed) -> Result<DataCall> {
+        let object = self.listed_object(&view.layout, request.slot)?;
+        let target = TargetId(object.target);
+        let message = proto::ReadListRequest { object: Some(object), ranges: request.ranges() };
+        let message = prost::Message::encode_to_vec(&message);
+        Ok(self.core.submit_data(target, Method::ReadList, message, &[], view.deadline_ns))
+    }
+
+    fn listed_object(&self, layout: &Layout, slot: u32) -> Result<proto::ObjectAddress> {
+        let no_slot = || Error::new(Code::Internal, format!("{}: no slot {slot} in its layout", self.id));
+        object_address(self.id.0, layout, slot).ok_or_else(no_slot)
+    }
+
+    /// Writes all parts; where they overlap the later one counts. What could not be stored is a loss as with any write.
+    pub(crate) fn write_list(&self, parts: &[(u64, &[u8])]) -> Result<()> {
+        let is_beyond = |(offset, bytes): &(u64, &[u8])| {
+            offset.checked_add(bytes.len() as u64).is_none_or(|end| end > FILE_BYTES_MAX)
+        };
+        if let Some((offset, _)) = parts.iter().find(|part| is_beyond(part)) {
+            return Err(Error::new(Code::TooLarge, format!("{}: writing at {offset}", self.id)));
+        }
+        let parts: Vec<(u64, &[u8])> = parts.iter().copied().filter(|(_, bytes)| !bytes.is_empty()).collect();
+        let has_long = parts.iter().any(|(_, bytes)| bytes.len() > SMALL_BYTES_MAX);
+        let is_listed = parts.len() > 1 && !has_long && !overlap_each_other(&parts);
+        if is_listed && self.write_listed(&parts)? {
+            return Ok(());
+        }
+        parts.iter().try_for_each(|(offset, bytes)| self.write(bytes, *offset))
+    }
+
+    /// False when the file has no objects yet.
+    fn write_listed(&self, parts: &[(u64, &[u8])]) -> Result<bool> {
+        let deadline_ns = self.core.deadline_ns();
+        self.make_room(deadline_ns);
+        let _gate = shared(&self.length_gate);
+        let mut state = self.lock();
+        let Contents::Striped(layout) = &state.contents else { return Ok(false) };
+        let layout = Arc::clone(layout);
+        state.writers += 1;
+        for (offset, bytes) in parts {
+            let range = *offset..offset + bytes.len() as u64;
+            state = self.settle(state, &range, deadline_ns);
+            self.note_write(&mut state, range.start, range.end);
+        }
+        drop(state);
+        let sent = self.send_listed(&layout, parts, deadline_ns);
+        let mut state = self.lock();
+        state.writers -= 1;
+        drop(state);
+        self.wake();
+        sent.map(|()| true)
+    }
+
+    fn send_listed(&self, layout: &Layout, parts: &[(u64, &[u8])], deadline_ns: u64) -> Result<()> {
+        let mut by_slot = BTreeMap::new();
+        for (index, (offset, bytes)) in parts.iter().enumerate() {
+            spots(layout, index, *offset, bytes.len(), &mut by_slot);
+        }
+        let mut calls = Vec::new();
+        for request in requests(by_slot, None) {
+            let mut bytes = Vec::new();
+            let mut checksums = Vec::new();
+            for spot in request.joints.iter().flat_map(|joint| &joint.spots) {
+                let part = &parts[spot.part].1[spot.at..spot.at + spot.length];
+                checksums.extend(piece_checksums(spot.object_offset, part));
+                bytes.extend_from_slice(part);
+            }
+            let object = self.listed_object(layout, request.slot)?;
+            let target = TargetId(object.target);
+            let ranges = request.ranges();
+            let message = proto::WriteListRequest { object: Some(object), ranges, checksums };
+            let message = prost::Message::encode_to_vec(&message);
+            let call = self.core.submit_data(target, Method::WriteList, message, &bytes, deadline_ns);
+            calls.push((request, call, bytes));
+        }
+        for (request, mut call, bytes) in calls {
+            let outcome = self.core.finish_data(&mut call, &bytes, deadline_ns).and_then(|received| {
+                self.core.count_written(&call, bytes.len());
+                Ok(crate::call::decode::<op::WriteList>(&received)?.boot)
+            });
+            self.land_listed(&mut self.lock(), layout, &request, parts, outcome);
+        }
+        Ok(())
+    }
+
+    fn land_listed(
+        &self,
+        state: &mut MutexGuard<'_, State>,
+        layout: &Layout,
+        request: &Listed,
+        parts: &[(u64, &[u8])],
+        outcome: Result<u64>,
+    ) {
+        for spot in request.joints.iter().flat_map(|joint| &joint.spots) {
+            let start = parts[spot.part].0 + spot.at as u64;
+            let range = start..start + spot.length as u64;
+            match &outcome {
+                Ok(boot) => state.note_written(&range, *boot),
+                Err(error) => {
+                    let place = format!("{}, bytes {}-{}", self.id, range.start, range.end);
+                    state.losses.add(range, layout.generation, error.clone().about(place));
+                }
+            }
+        }
+    }
+}
+
+/// Copies a run out of the joint it was read with; zeros where the object has ended.
+fn copy_spot(spot: &Spot, joint: &Range<u64>, bytes: &[u8], parts: &mut [(u64, &mut [u8])]) {
+    let Some((_, buffer)) = parts.get_mut(spot.part) else { return };
+    let place = &mut buffer[spot.at..spot.at + spot.length];
+    let from = ((spot.object_offset - joint.start) as usize).min(bytes.len());
+    let there = &bytes[from..(from + spot.length).min(bytes.len())];
+    place[..there.len()].copy_from_slice(there);
+    place[there.len()..].fill(0);
+}
+
+impl super::File {
+    /// Reads many ranges, each at its offset into its buffer, with one request for each server as far as they are small.
+    /// Returns how many bytes of each there were: fewer than asked for only at the end of the file.
+    pub fn read_list(&self, parts: &mut [(u64, &mut [u8])]) -> Result<Vec<usize>> {
+        if !self.mode.read {
+            return Err(self.bad_handle("reading"));
+        }
+        let lengths = self.shared.read_list(parts)?;
+        self.shared.core.counters.bytes_read.add(lengths.iter().sum::<usize>() as u64);
+        Ok(lengths)
+    }
+
+    /// Writes many ranges; where they overlap the later one counts. Errors as [`super::File::write_at`]; those of these
+    /// very writes come out here.
+    pub fn write_list(&self, parts: &[(u64, &[u8])]) -> Result<()> {
+        if !self.mode.write {
+            return Err(self.bad_handle("writing"));
+        }
+        self.report_failure()?;
+        self.shared.write_list(parts)?;
+        self.report_failure()?;
+        let bytes: usize = parts.iter().map(|(_, bytes)| bytes.len()).sum();
+        self.shared.core.counters.bytes_written.add(bytes as u64);
+        Ok(())
+    }
+
+    /// Reads equal ranges at equal distances into `buffer`, one after the other. Returns how many bytes there were in
+    /// all: fewer than asked for only where the file ends, and zeros stand for the others. Errors also: a buffer of
+    /// another length than the ranges.
+    pub fn read_strided(&self, ranges: Strided, buffer: &mut [u8]) -> Result<usize> {
+        ranges.check(buffer.len())?;
+        buffer.fill(0);
+        let mut parts = Vec::with_capacity(ranges.count);
+        for (index, part) in buffer.chunks_mut(ranges.length.max(1)).enumerate() {
+            parts.push((ranges.start(index)?, part));
+        }
+        Ok(self.read_list(&mut parts)?.into_iter().sum())
+    }
+
+    /// Writes equal ranges at equal distances from `bytes`. Errors also: bytes of another length than the ranges.
+    pub fn write_strided(&self, ranges: Strided, bytes: &[u8]) -> Result<()> {
+        ranges.check(bytes.len())?;
+        let mut parts = Vec::with_capacity(ranges.count);
+        for (index, part) in bytes.chunks(ranges.length.max(1)).enumerate() {
+            parts.push((ranges.start(index)?, part));
+        }
+        self.write_list(&parts)
+    }
+}
