@@ -370,8 +370,8 @@ fn copy_spot(spot: &Spot, joint: &Range<u64>, bytes: &[u8], parts: &mut [(u64, &
 }
 
 impl super::File {
-    /// Reads many ranges, each at its offset into its buffer, with one request for each server as far as they are small.
-    /// Returns how many bytes of each there were: fewer than asked for only at the end of the file.
+    /// Reads many ranges, each at its offset into its buffer, with one request for each server as far as they are
+    /// small. Returns how many bytes of each there were: fewer than asked for only at the end of the file.
     pub fn read_list(&self, parts: &mut [(u64, &mut [u8])]) -> Result<Vec<usize>> {
         if !self.mode.read {
             return Err(self.bad_handle("reading"));
