@@ -39,6 +39,8 @@ pub(crate) struct Core {
     pub(crate) local: LocalFiles,
     pub(crate) silences: Silences,
     pub(crate) closed: AtomicBool,
+    /// Files without a name that are being made: the metadata service may ask about them before they are known here.
+    pub(crate) unnamed_underway: AtomicUsize,
     /// Objects on this machine are read without their server.
     pub(crate) short_circuit: AtomicBool,
     /// Answers about inodes taken over so far.
@@ -95,6 +97,7 @@ impl Core {
             local: LocalFiles::default(),
             silences: Silences::default(),
             closed: AtomicBool::new(false),
+            unnamed_underway: AtomicUsize::new(0),
             short_circuit: AtomicBool::new(options.short_circuit),
             answers: AtomicU64::new(0),
             jitter: AtomicU64::new(seed | 1),

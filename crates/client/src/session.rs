@@ -3,6 +3,7 @@
 use crate::core::{Core, locked};
 use crate::options::own_name;
 use crate::{Error, Result};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
 use std::time::Duration;
 use vazao_model::limits::{HEARTBEAT_MS, SESSION_SLOTS_MAX};
@@ -147,8 +148,12 @@ impl Core {
         if let Some(map) = response.map {
             self.install_map(map);
         }
-        let (held, not_held): (Vec<u64>, Vec<u64>) =
-            response.orphans.iter().partition(|&&inode| self.registry.mark_unlinked(InodeId(inode)));
+        // Before the registry: whoever is counted here no longer is known there by now.
+        let may_be_underway = self.unnamed_underway.load(Ordering::SeqCst) > 0;
+        let (held, not_held): (Vec<u64>, Vec<u64>) = response
+            .orphans
+            .iter()
+            .partition(|&&inode| self.registry.hold_unlinked(InodeId(inode)) || may_be_underway);
         let can_let_go = !not_held.is_empty();
         *locked(&self.session.answers) = Answers { held, not_held };
         Ok(can_let_go)
