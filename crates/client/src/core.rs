@@ -2,6 +2,7 @@
 
 use crate::budget::{Pool, ReadAheadBudget};
 use crate::local::LocalFiles;
+use crate::measure::Description;
 use crate::registry::Registry;
 use crate::routes::{Routes, Server};
 use crate::session::Session;
@@ -38,6 +39,7 @@ pub(crate) struct Core {
     pub(crate) counters: Counters,
     pub(crate) local: LocalFiles,
     pub(crate) silences: Silences,
+    pub(crate) description: Mutex<Description>,
     pub(crate) closed: AtomicBool,
     /// Files without a name that are being made: the metadata service may ask about them before they are known here.
     pub(crate) unnamed_underway: AtomicUsize,
@@ -96,6 +98,7 @@ impl Core {
             counters: Counters::default(),
             local: LocalFiles::default(),
             silences: Silences::default(),
+            description: Mutex::default(),
             closed: AtomicBool::new(false),
             unnamed_underway: AtomicUsize::new(0),
             short_circuit: AtomicBool::new(options.short_circuit),

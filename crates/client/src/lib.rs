@@ -12,6 +12,7 @@ mod data;
 pub mod error;
 mod file;
 mod local;
+pub mod measure;
 mod namespace;
 mod options;
 mod probe;

@@ -3,7 +3,7 @@
 use crate::core::{Core, locked};
 use crate::options::own_name;
 use crate::{Error, Result};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
 use std::time::Duration;
 use vazao_model::limits::{HEARTBEAT_MS, SESSION_SLOTS_MAX};
@@ -20,6 +20,8 @@ pub(crate) struct Session {
     freed: Condvar,
     opening: Mutex<()>,
     answers: Mutex<Answers>,
+    /// Somebody wants to know what clients count.
+    is_watched: AtomicBool,
 }
 
 #[derive(Default)]
@@ -135,8 +137,14 @@ impl Core {
         let session = self.session.id();
         let answers = std::mem::take(&mut *locked(&self.session.answers));
         let epoch = self.routes().map.epoch.0;
-        let request =
-            proto::RenewSessionRequest { session, epoch, held: answers.held, not_held: answers.not_held };
+        let is_watched = self.session.is_watched.load(Ordering::Relaxed);
+        let request = proto::RenewSessionRequest {
+            session,
+            epoch,
+            held: answers.held,
+            not_held: answers.not_held,
+            measures: is_watched.then(|| (&self.measures()).into()),
+        };
         let response = match self.ask_until::<op::RenewSession>(&request, deadline_ns) {
             Ok(response) => response,
             Err(error) if error.code == Code::SessionExpired => {
@@ -145,6 +153,7 @@ impl Core {
             }
             Err(error) => return Err(error),
         };
+        self.session.is_watched.store(response.report_measures, Ordering::Relaxed);
         if let Some(map) = response.map {
             self.install_map(map);
         }

@@ -9,6 +9,7 @@ pub mod hello;
 pub mod inline;
 pub mod key;
 pub mod local;
+pub mod measures;
 pub mod operation;
 pub mod pool;
 pub mod service;

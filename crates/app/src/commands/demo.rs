@@ -21,9 +21,9 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 use vazao_fuse::{Mount, MountOptions};
 use vazao_lab::sampler::{Record, Recorder};
-use vazao_lab::verdict::{Resource, Verdict};
-use vazao_lab::{probe, servers, verdict};
+use vazao_lab::{probe, servers};
 use vazao_meter::Clock;
+use vazao_meter::bottleneck::{OTHERS, Resource, Verdict};
 use vazao_model::VolumePath;
 
 /// Copies of the data that lie on the disk at the same time, at most: one generated, one in the cluster by each
@@ -90,7 +90,7 @@ impl Timed {
     }
 
     fn limited(what: &'static str, bytes_a_second: f64, record: &Record) -> Timed {
-        Timed { limit: Some(verdict::judge(record)), ..Timed::new(what, bytes_a_second) }
+        Timed { limit: Some(record.verdict.clone()), ..Timed::new(what, bytes_a_second) }
     }
 }
 
@@ -427,8 +427,9 @@ fn table(rows: &[Timed], tcp_rate: f64) -> Outcome {
     };
     let mut output = Output::new(false);
     output.text(&format!("\n{}", format::table(&head, &rows.iter().map(row).collect::<Vec<_>>())))?;
-    let is_disturbed =
-        |timed: &Timed| timed.limit.as_ref().is_some_and(|limit| limit.resource == Resource::OtherCpu);
+    let is_disturbed = |timed: &Timed| {
+        timed.limit.as_ref().is_some_and(|limit| limit.resource == Resource::Cpu && limit.place == OTHERS)
+    };
     if rows.iter().any(is_disturbed) {
         output.line(
             "\nOther programs kept the processors busy meanwhile: on an idle machine these rates are higher.",
