@@ -32,7 +32,7 @@ check() {
     fi
 }
 
-# install_packages: what setup does not bring. PostgreSQL shall not begin a cluster of its own for having been installed.
+# install_packages: what setup does not bring. PostgreSQL shall not begin a cluster of its own when it is installed.
 install_packages() {
     compgen -G '/usr/lib/postgresql/*/bin/initdb' >/dev/null && return 0
     local quiet=/etc/postgresql-common/createcluster.d/vazao-test.conf
