@@ -2,11 +2,11 @@
 
 use crate::core::Core;
 use crate::retry::{Attempts, final_error, log_failure};
-use crate::statistics::Flight;
 use crate::{Error, Result};
 use std::sync::atomic::Ordering;
 use vazao_meter::Cause;
 use vazao_model::Code;
+use vazao_wire::interrupt;
 use vazao_wire::operation::Operation;
 use vazao_wire::proto;
 use vazao_wire::service::Fault;
@@ -135,6 +135,7 @@ impl Core {
 
     fn next_attempt(&self, attempts: &mut Attempts, fault: Fault) -> Result<()> {
         let (server, address) = (self.meta_name(), self.meta_address());
+        let fault = if interrupt::is_raised() { Code::Interrupted.into() } else { fault };
         let is_silent = matches!(fault.code, Code::Timeout | Code::Unreachable | Code::Disconnected);
         if is_silent {
             self.meta_current.fetch_add(1, Ordering::Relaxed);
@@ -165,14 +166,11 @@ impl Core {
         }
         let started_ns = self.clock.now_ns();
         let deadline_ns = attempts.attempt_deadline_ns(self);
-        let flight = Flight::begin(counters, &self.clock);
         let address = self.meta_address();
         let pending = self.transport.submit(address, O::METHOD, &message, &[], deadline_ns);
         attempts.request = pending.id();
-        let received = self.counters.during_wait(counters, &*self.clock, || pending.wait());
-        drop(flight);
+        let received = pending.wait();
         let waited_ns = self.clock.now_ns().saturating_sub(started_ns);
-        self.counters.latency.record(waited_ns);
         counters.waited_ns.add(waited_ns);
         self.counters.accounts.charge(Cause::Network, waited_ns);
         let received = received.inspect_err(|fault| {

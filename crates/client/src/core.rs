@@ -2,7 +2,7 @@
 
 use crate::budget::{Pool, ReadAheadBudget};
 use crate::local::LocalFiles;
-use crate::measure::Description;
+use crate::locks::Locks;
 use crate::registry::Registry;
 use crate::routes::{Routes, Server};
 use crate::session::Session;
@@ -24,6 +24,7 @@ pub(crate) struct Core {
     /// For the request that waits for changes: on a connection with others it would receive their answers for them.
     pub(crate) watch_transport: Arc<dyn Transport>,
     pub(crate) watch: Watch,
+    pub(crate) locks: Locks,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) options: Options,
     pub(crate) meta: Vec<String>,
@@ -39,10 +40,7 @@ pub(crate) struct Core {
     pub(crate) counters: Counters,
     pub(crate) local: LocalFiles,
     pub(crate) silences: Silences,
-    pub(crate) description: Mutex<Description>,
     pub(crate) closed: AtomicBool,
-    /// Files without a name that are being made: the metadata service may ask about them before they are known here.
-    pub(crate) unnamed_underway: AtomicUsize,
     /// Objects on this machine are read without their server.
     pub(crate) short_circuit: AtomicBool,
     /// Answers about inodes taken over so far.
@@ -86,6 +84,7 @@ impl Core {
             transport,
             watch_transport,
             watch: Watch::default(),
+            locks: Locks::default(),
             meta,
             meta_current: AtomicUsize::new(0),
             is_meta_silent: AtomicBool::new(false),
@@ -98,9 +97,7 @@ impl Core {
             counters: Counters::default(),
             local: LocalFiles::default(),
             silences: Silences::default(),
-            description: Mutex::default(),
             closed: AtomicBool::new(false),
-            unnamed_underway: AtomicUsize::new(0),
             short_circuit: AtomicBool::new(options.short_circuit),
             answers: AtomicU64::new(0),
             jitter: AtomicU64::new(seed | 1),
@@ -167,7 +164,8 @@ impl Core {
 
     /// What has to happen every heartbeat.
     pub(crate) fn tick(&self) -> Result<()> {
-        self.renew_session()
+        self.renew_session()?;
+        self.tell_locks()
     }
 
     pub(crate) fn statistics(&self) -> Statistics {

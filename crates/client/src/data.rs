@@ -5,12 +5,12 @@
 use crate::core::Core;
 use crate::retry::{Attempts, attempt_deadline_ns, final_error, log_failure};
 use crate::routes::Server;
-use crate::statistics::Flight;
 use crate::{Error, Result};
 use std::sync::Arc;
 use vazao_meter::Cause;
 use vazao_model::{Action, Code, TargetId};
 use vazao_wire::Method;
+use vazao_wire::interrupt;
 use vazao_wire::service::{Fault, RequestId};
 use vazao_wire::transport::{Pending, Received};
 
@@ -21,7 +21,6 @@ pub(crate) struct DataCall {
     message: Vec<u8>,
     server: Option<Arc<Server>>,
     pending: Option<Box<dyn Pending>>,
-    flight: Option<Flight>,
     /// Its latest attempt.
     request: RequestId,
     submitted_ns: u64,
@@ -56,7 +55,6 @@ impl Core {
             message,
             server: None,
             pending: None,
-            flight: None,
             request: RequestId::default(),
             submitted_ns: self.clock.now_ns(),
         };
@@ -70,13 +68,9 @@ impl Core {
         let started_ns = self.clock.now_ns();
         let until_ns = attempt_deadline_ns(started_ns, deadline_ns);
         server.counters.requests.add(1);
-        call.flight = Some(Flight::begin(&server.counters, &self.clock));
-        server.counters.credit.enter(started_ns);
         let pending =
             self.transport.submit(&server.address, call.method, &call.message, attachment, until_ns);
-        let sent_ns = self.clock.now_ns();
-        server.counters.credit.leave(sent_ns);
-        let spent_ns = sent_ns.saturating_sub(started_ns);
+        let spent_ns = self.clock.now_ns().saturating_sub(started_ns);
         server.counters.credit_ns.add(spent_ns);
         self.counters.accounts.charge(Cause::Credit, spent_ns);
         call.pending = Some(pending);
@@ -94,6 +88,7 @@ impl Core {
         loop {
             let fault = match self.await_answer(call) {
                 Ok(received) => return Ok(received),
+                Err(_) if interrupt::is_raised() => Code::Interrupted.into(),
                 Err(fault) => fault,
             };
             let is_map_old = fault.code.action() == Action::Refresh;
@@ -120,12 +115,8 @@ impl Core {
         };
         let started_ns = self.clock.now_ns();
         call.request = pending.id();
-        let answer = self.counters.during_wait(&server.counters, &*self.clock, || pending.wait());
-        let ended_ns = self.clock.now_ns();
-        let waited_ns = ended_ns.saturating_sub(started_ns);
-        if let Some(flight) = call.flight.take() {
-            self.counters.latency.record(ended_ns.saturating_sub(flight.started_ns()));
-        }
+        let answer = pending.wait();
+        let waited_ns = self.clock.now_ns().saturating_sub(started_ns);
         server.counters.waited_ns.add(waited_ns);
         self.counters.accounts.charge(Cause::Network, waited_ns);
         match &answer {

@@ -157,6 +157,9 @@ impl Core {
 
     fn take_change(&self, change: &proto::Change) {
         let inode = InodeId(change.inode);
+        if change.granted != 0 {
+            return self.locks.call(change.granted);
+        }
         self.watch.mark(inode, &change.name);
         if change.contents
             && let Some(open) = self.registry.find(inode)
@@ -171,10 +174,24 @@ impl Core {
     }
 
     fn forget_all(&self) {
+        self.locks.must_tell();
         self.watch.forget();
         self.registry.all().iter().for_each(|open| open.note_changed_elsewhere());
         if let Some(listener) = self.watch.listener.get() {
             listener.forget();
+        }
+    }
+
+    /// True when all changes up to this number have been worked in. 0 is that of who does not watch.
+    pub(crate) fn has_received(&self, number: u64) -> bool {
+        number == 0 || locked(&self.watch.received).1 >= number
+    }
+
+    /// An inode is known to have changed, though not from a change.
+    pub(crate) fn tell_listener(&self, inode: InodeId) {
+        self.watch.mark(inode, &[]);
+        if let Some(listener) = self.watch.listener.get() {
+            listener.inode_changed(inode, true);
         }
     }
 
@@ -202,6 +219,7 @@ impl Core {
         match received.and_then(|received| decode::<op::WatchChanges>(&received)) {
             Ok(response) => {
                 self.take_changes(session, &response);
+                self.tell_locks()?;
                 Ok(!response.changes.is_empty())
             }
             Err(fault) if fault.code == Code::SessionExpired => {

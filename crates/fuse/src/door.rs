@@ -9,9 +9,13 @@ pub(crate) use xattrs::is_asked_by_kernel;
 use crate::failures::{Failures, REMEMBERED_NS};
 use crate::handles::Handles;
 use crate::listing::{Listing, PAGE_ENTRIES};
+mod locks;
+
+pub(crate) use locks::LockWish;
+
 use std::ops::Range;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use vazao_client::{
     Asked, Changes, Client, Entry, Error, File, NewInode, OpenMode, RenameMode, Result, Seek, SetTime,
@@ -65,11 +69,34 @@ pub(crate) struct Opened {
 
 struct OpenFile {
     file: File,
+    /// Who has locked something through it, and by which of the two calls.
+    lock_owners: Mutex<Vec<(u64, bool)>>,
     /// The file may have set-id bits, which a write by an ordinary user must clear.
     set_id: AtomicBool,
     /// The file may have capabilities, which any write must clear.
     has_xattrs: AtomicBool,
     failures: Failures,
+}
+
+impl OpenFile {
+    fn owners(&self) -> MutexGuard<'_, Vec<(u64, bool)>> {
+        self.lock_owners.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn locked(&self, owner: u64, is_flock: bool) {
+        let mut owners = self.owners();
+        if !owners.contains(&(owner, is_flock)) {
+            owners.push((owner, is_flock));
+        }
+    }
+
+    fn forget_owner(&self, owner: u64) {
+        self.owners().retain(|other| *other != (owner, false));
+    }
+
+    fn take_owners(&self) -> Vec<(u64, bool)> {
+        std::mem::take(&mut *self.owners())
+    }
 }
 
 /// The door of one mount.
@@ -233,7 +260,13 @@ impl Door {
         let set_id = AtomicBool::new(mode_without_set_id(&attributes).is_some());
         let has_xattrs = AtomicBool::new(!attributes.without_xattrs);
         Opened {
-            handle: self.files.insert(OpenFile { file, set_id, has_xattrs, failures: Failures::default() }),
+            handle: self.files.insert(OpenFile {
+                file,
+                lock_owners: Mutex::default(),
+                set_id,
+                has_xattrs,
+                failures: Failures::default(),
+            }),
             attributes,
         }
     }
@@ -255,14 +288,6 @@ impl Door {
             self.forget_failures(file.inode());
             attributes = file.attributes()?;
         }
-        Ok(self.opened(file, attributes))
-    }
-
-    /// Creates and opens a file without a name (`O_TMPFILE`).
-    pub(crate) fn create_unnamed(&self, directory: InodeId, caller: Caller, mode: NewMode) -> Result<Opened> {
-        let (NewMode { bits: mode, umask }, Caller { uid, gid }) = (mode, caller);
-        let new = NewInode { mode, umask, uid, gid, ..NewInode::default() };
-        let (attributes, file) = self.client.create_unnamed(directory, &new)?;
         Ok(self.opened(file, attributes))
     }
 
@@ -313,7 +338,13 @@ impl Door {
     /// The last descriptor is gone.
     pub(crate) fn release(&self, handle: u64) -> Result<()> {
         let open = self.files.remove(handle).ok_or(Error::from(Code::BadHandle))?;
-        close(open)
+        if open.owners().is_empty() {
+            return close(open);
+        }
+        // Whoever locks next must see what was written under the locks.
+        let flushed = open.file.flush();
+        let unlocked = self.unlock_released(&open);
+        flushed.and(close(open)).and(unlocked)
     }
 
     /// fallocate(2). Space is not reserved, only asked about: a plain call fails when there is too little of it.

@@ -10,6 +10,7 @@ mod attach;
 mod door;
 mod failures;
 mod handles;
+mod interrupts;
 mod kernel;
 mod listing;
 mod mount;
@@ -18,4 +19,4 @@ mod notices;
 mod told;
 mod transport;
 
-pub use mount::{Mount, MountError, MountOptions, Uring, mount, remount, unmount};
+pub use mount::{Mount, MountError, MountOptions, Uring, mount, unmount};

@@ -2,7 +2,9 @@
 
 use crate::attach;
 use crate::door::Door;
+use crate::interrupts::Interrupts;
 use crate::kernel::device::{Device, DeviceError};
+use crate::kernel::locks::Waiting;
 use crate::kernel::serve::{Nodes, Server, Timeouts};
 use crate::mountpoint::{self, FILE_SYSTEM_TYPE, State};
 use crate::notices::Notices;
@@ -10,7 +12,7 @@ use crate::told::Told;
 use crate::transport;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 use vazao_client::{Client, Listener};
 use vazao_model::limits::CACHE_LEASE_MS;
@@ -29,14 +31,6 @@ pub struct MountOptions {
     pub default_permissions: bool,
     /// Refuses every change.
     pub read_only: bool,
-    /// What `/proc/mounts` shows as its source; `None`: volume and path.
-    pub source: Option<String>,
-    /// Programs in it cannot be started.
-    pub no_programs: bool,
-    /// Shown to the kernel as mount(8)'s `noatime`; reading sets no access times in any case.
-    pub no_access_times: bool,
-    /// Every write is followed by an fsync.
-    pub synchronous: bool,
     /// Set-user-id and set-group-id bits of programs take effect. Only root may ask for it.
     pub set_id: bool,
     /// Device inodes open the devices. Only root may ask for it.
@@ -76,10 +70,6 @@ impl Default for MountOptions {
             allow_other: false,
             default_permissions: true,
             read_only: false,
-            source: None,
-            no_programs: false,
-            no_access_times: false,
-            synchronous: false,
             set_id: false,
             devices: false,
             threads: 48,
@@ -204,8 +194,7 @@ pub fn mount(client: Client, mountpoint: &Path, options: MountOptions) -> Result
         _ => Err(vazao_model::Code::NotDirectory.into()),
     });
     let root = root.map_err(|error| MountError::Root(source.clone(), error))?;
-    let shown = options.source.as_deref().unwrap_or(&source);
-    let descriptor = attach::attach(&mountpoint, shown, &options)?;
+    let descriptor = attach::attach(&mountpoint, &source, &options)?;
     let device = Arc::new(Device::new(descriptor));
     let end = Arc::new(End::default());
     // From here on dropping the mount detaches it again.
@@ -222,6 +211,10 @@ pub fn mount(client: Client, mountpoint: &Path, options: MountOptions) -> Result
         timeouts,
         told,
         notifier: Box::new(Arc::clone(&device)),
+        notices: Arc::clone(&notices),
+        interrupts: Interrupts::default(),
+        waiting: Waiting::default(),
+        helper: OnceLock::new(),
     });
     transport::start(device, server, notices, &options, end)?;
     read_ahead(&mount.mountpoint, options.read_ahead_bytes);
@@ -304,19 +297,6 @@ impl Drop for Mount {
         {
             tracing::warn!("{error}");
         }
-    }
-}
-
-/// Changes how the kernel treats the vazao mount at `mountpoint`: read-only or not, set-id bits, devices, programs.
-pub fn remount(mountpoint: &Path, options: &MountOptions) -> Result<(), MountError> {
-    let given = || mountpoint.to_owned();
-    let path = mountpoint::canonical(mountpoint).map_err(|error| MountError::Mountpoint(given(), error))?;
-    match mountpoint::find(&path).map_err(|error| MountError::Mountpoint(given(), error))? {
-        None => Err(MountError::NotMounted(path)),
-        Some(mounted) if mounted.file_system != FILE_SYSTEM_TYPE => {
-            Err(MountError::OtherFileSystem(path, mounted.file_system))
-        }
-        Some(_) => attach::reattach(&path, options),
     }
 }
 

@@ -18,6 +18,9 @@ use vazao_model::InodeId;
 /// after this long. Answers made later are marked as not to be believed.
 const AGAIN_NS: u64 = 200_000_000;
 
+/// Who has got a lock waits this long, at most, for the kernel to be told of changes before it.
+const SETTLE_NS_MAX: u64 = 1_000_000_000;
+
 /// Nothing happens when this has passed; waiting needs a number.
 const IDLE_NS: u64 = 3_600_000_000_000;
 
@@ -39,6 +42,9 @@ struct Queue {
     notices: VecDeque<Notice>,
     /// Inodes to be told of again, and when.
     again: VecDeque<(u64, InodeId)>,
+    /// Notices put in, and told, since the beginning.
+    added: u64,
+    told: u64,
     is_ended: bool,
 }
 
@@ -50,12 +56,21 @@ pub(crate) struct Notices {
     clock: Arc<dyn Clock>,
     queue: Mutex<Queue>,
     added: Condvar,
+    progress: Condvar,
 }
 
 impl Notices {
     pub(crate) fn new(nodes: Nodes, told: Arc<Told>, notifier: Box<dyn Notifier>) -> Notices {
         let clock = vazao_meter::clock::system();
-        Notices { nodes, told, notifier, clock, queue: Mutex::default(), added: Condvar::new() }
+        Notices {
+            nodes,
+            told,
+            notifier,
+            clock,
+            queue: Mutex::default(),
+            added: Condvar::new(),
+            progress: Condvar::new(),
+        }
     }
 
     fn queue(&self) -> MutexGuard<'_, Queue> {
@@ -69,6 +84,7 @@ impl Notices {
             queue.notices.push_back(Notice::Everything);
         }
         queue.notices.push_back(notice);
+        queue.added += 1;
         drop(queue);
         self.added.notify_one();
     }
@@ -79,6 +95,31 @@ impl Notices {
             if let Some(unknown) = self.tell(&notice) {
                 self.repeat_later(unknown);
             }
+            self.count_told();
+        }
+    }
+
+    /// When the queue is empty everything that was ever put in was told.
+    fn count_told(&self) {
+        let mut queue = self.queue();
+        queue.told = queue.added - (queue.notices.len() as u64).min(queue.added);
+        drop(queue);
+        self.progress.notify_all();
+    }
+
+    /// Waits until the kernel has been told of everything put in so far, but no longer than [`SETTLE_NS_MAX`]: to drop
+    /// a page may take until a server has answered.
+    pub(crate) fn settle(&self) {
+        let deadline_ns = self.clock.now_ns() + SETTLE_NS_MAX;
+        let mut queue = self.queue();
+        let until = queue.added;
+        while queue.told < until && !queue.is_ended {
+            let left_ns = deadline_ns.saturating_sub(self.clock.now_ns());
+            if left_ns == 0 {
+                return;
+            }
+            let waited = self.progress.wait_timeout(queue, Duration::from_nanos(left_ns));
+            queue = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
     }
 

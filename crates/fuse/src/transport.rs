@@ -125,6 +125,21 @@ fn spawn(
         let thread = std::thread::Builder::new().name(format!("fuse-device-{number}"));
         threads.push(thread.spawn(move || device::serve(&device, &server, &crew, request_bytes_max))?);
     }
+    let (devices, helped) = (Arc::downgrade(&device), Arc::downgrade(&server));
+    let helpers = Arc::clone(&crew);
+    let help = move || {
+        let (Some(device), Some(server)) = (devices.upgrade(), helped.upgrade()) else { return };
+        let crew = Arc::clone(&helpers);
+        let thread = std::thread::Builder::new().name("fuse-helper".to_owned());
+        let work = move || device::serve(&device, &server, &crew, request_bytes_max);
+        if let Err(error) = thread.spawn(work) {
+            tracing::warn!("no thread to stand in for one that waits for a lock: {error}");
+        }
+    };
+    if queues.is_none() {
+        // Set once: a mount is started once.
+        let _ = server.helper.set(Box::new(help));
+    }
     drop(device);
     std::thread::Builder::new().name("fuse-end".to_owned()).spawn(move || {
         let panicked = || Err(DeviceError::Device(Errno::IO));

@@ -24,6 +24,9 @@ pub(crate) fn run(service: &MetaService, method: Method, message: &[u8]) -> Outc
         Method::OpenSession => direct::<op::OpenSession>(service, message, ops::session::open),
         Method::RenewSession => direct::<op::RenewSession>(service, message, ops::session::renew),
         Method::CloseSession => direct::<op::CloseSession>(service, message, ops::session::close),
+        Method::TestLock => direct::<op::TestLock>(service, message, ops::locks::test),
+        Method::CancelLock => direct::<op::CancelLock>(service, message, ops::locks::cancel),
+        Method::ReclaimLocks => direct::<op::ReclaimLocks>(service, message, ops::locks::reclaim),
         Method::Release => direct::<op::Release>(service, message, ops::session::release),
         _ => return change(service, method, message),
     };
@@ -43,6 +46,7 @@ fn change(service: &MetaService, method: Method, message: &[u8]) -> Outcome<Sett
         Method::SetLayoutHint => service.change::<op::SetLayoutHint>(message, ops::layout::set_hint),
         Method::SetXattr => service.change::<op::SetXattr>(message, ops::xattr::set),
         Method::RemoveXattr => service.change::<op::RemoveXattr>(message, ops::xattr::remove),
+        Method::SetLock => ops::locks::set(service, &decode::<op::SetLock>(message)?),
         Method::Sync => Ok(ops::sync::run(service)),
         Method::RegisterNode => Ok(ops::cluster::register(service, &decode::<op::RegisterNode>(message)?)),
         other => {

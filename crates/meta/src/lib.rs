@@ -16,6 +16,7 @@ mod engine;
 mod fault;
 mod holders;
 mod keys;
+mod locks;
 mod metrics;
 mod names;
 mod numbers;

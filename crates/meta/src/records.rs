@@ -115,9 +115,6 @@ pub(crate) struct InodeRecord {
     /// Storage that the objects of a file with holes take; absent: as much as its size.
     #[prost(uint64, optional, tag = "18")]
     pub(crate) allocated_bytes: Option<u64>,
-    /// It never had a name, and may get one.
-    #[prost(bool, tag = "19")]
-    pub(crate) is_unnamed: bool,
 }
 
 impl InodeRecord {
@@ -212,6 +209,9 @@ pub(crate) struct SessionRecord {
     pub(crate) client: String,
     #[prost(message, optional, tag = "2")]
     pub(crate) opened: Option<TimeRecord>,
+    /// It has, or has had, locks: after a restart it is waited for.
+    #[prost(bool, tag = "3")]
+    pub(crate) has_locks: bool,
 }
 
 /// The last answer of a slot.

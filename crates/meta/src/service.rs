@@ -7,6 +7,7 @@ use crate::dispatch;
 use crate::engine::{self, Background, Commit, Engine, EngineError, EngineOptions, Position, Writes};
 use crate::fault::Outcome;
 use crate::keys::{self, NAME_HASH_BITS};
+use crate::locks::Locks;
 use crate::metrics::Metrics;
 use crate::names::NameHash;
 use crate::numbers::{self, InodeNumbers};
@@ -23,7 +24,6 @@ use std::cell::Cell;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use vazao_disk::Disk;
-use vazao_meter::measures::Work;
 use vazao_meter::{Accounts, Cause, Clock, Exposition};
 use vazao_model::ids::ROOT;
 use vazao_model::{Code, FileKind, InodeId, Role, SessionId, TargetId, limits};
@@ -99,6 +99,7 @@ pub struct MetaService {
     cluster: Mutex<Cluster>,
     sessions: Sessions,
     watchers: Watchers,
+    locks: Locks,
     metrics: Metrics,
     reclaimer: Reclaimer,
     strays: Strays,
@@ -149,6 +150,7 @@ impl MetaService {
             cluster: Mutex::new(Cluster::default()),
             sessions: Sessions::default(),
             watchers: Watchers::default(),
+            locks: Locks::default(),
             metrics,
             reclaimer: Reclaimer::default(),
             strays: Strays::new(options.stray_grace_ms),
@@ -164,9 +166,12 @@ impl MetaService {
         let (loaded, _) = self.transact(None, |context| {
             let cluster = Cluster::load(context, cluster_id, now_ns)?;
             let used: Option<NumberRecord> = context.read(keys::INODES_IN_USE, "inodes in use")?;
-            Ok((cluster, used.map_or(1, |used| used.value), sessions::load(context)?))
+            let open = sessions::load(context)?;
+            let with_locks = sessions::with_locks(context, &open)?;
+            Ok((cluster, used.map_or(1, |used| used.value), open, with_locks))
         })?;
-        let (cluster, used, open) = loaded?;
+        let (cluster, used, open, with_locks) = loaded?;
+        self.locks.await_sessions(with_locks, now_ns);
         self.inodes_in_use.store(i64::try_from(used).unwrap_or(i64::MAX), Ordering::Relaxed);
         open.into_iter().for_each(|session| self.sessions.grant(session, now_ns));
         *self.cluster() = cluster;
@@ -203,6 +208,10 @@ impl MetaService {
 
     pub(crate) fn sessions(&self) -> &Sessions {
         &self.sessions
+    }
+
+    pub(crate) fn locks(&self) -> &Locks {
+        &self.locks
     }
 
     pub(crate) fn watchers(&self) -> &Watchers {
@@ -417,16 +426,6 @@ impl MetaService {
         Ok(self.engine.close()?)
     }
 
-    /// What clients last reported of themselves. Asking makes them report with their next renewals.
-    pub fn clients(&self) -> Vec<proto::Measures> {
-        self.sessions.reports(self.clock.now_ns())
-    }
-
-    /// What was done: operations by duration.
-    pub fn work(&self) -> Work {
-        self.metrics.work()
-    }
-
     /// Where this service's time went.
     pub fn accounts(&self) -> Arc<Accounts> {
         Arc::clone(&self.metrics.accounts)
@@ -439,6 +438,7 @@ impl MetaService {
         let mut gauge = |name: &str, help: &str, value: f64| exposition.gauge(name, help, &[], value);
         gauge("vazao_meta_sessions", "Clients with a lease.", self.sessions.count() as f64);
         gauge("vazao_meta_watchers", "Clients that remember answers.", self.watchers.count() as f64);
+        gauge("vazao_meta_locks", "Locks of clients, and waiters for them.", self.locks.count() as f64);
         gauge("vazao_meta_inodes", "Inodes in use.", self.inodes_in_use() as f64);
         gauge("vazao_meta_overlay_bytes", "Changes not yet in a checkpoint.", figures.overlay_bytes as f64);
         let unsynced = figures.position.saturating_sub(figures.durable);

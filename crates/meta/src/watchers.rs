@@ -154,10 +154,10 @@ impl Watchers {
     fn tell(&self, seats: u64, asker: Asker, change: &Changed, contents: bool) {
         let message = match change {
             Changed::Entry(parent, name) => {
-                proto::Change { inode: parent.0, name: name.clone(), contents: false }
+                proto::Change { inode: parent.0, name: name.clone(), contents: false, granted: 0 }
             }
             Changed::Attributes(id) | Changed::Contents(id) => {
-                proto::Change { inode: id.0, name: Vec::new(), contents }
+                proto::Change { inode: id.0, name: Vec::new(), contents, granted: 0 }
             }
         };
         let mut due: Vec<Due> = Vec::new();
@@ -167,6 +167,19 @@ impl Watchers {
             due.extend(others.filter_map(|watcher| watcher.push(&message)));
         }
         send(due);
+    }
+
+    /// A waiter of a session has its lock. A session that does not watch finds out when it asks again.
+    pub(crate) fn tell_grant(&self, session: SessionId, inode: InodeId, waiter: u64) {
+        let watcher = locked(&self.by_session).get(&session).cloned();
+        let message = proto::Change { inode: inode.0, granted: waiter, ..proto::Change::default() };
+        send(watcher.and_then(|watcher| watcher.push(&message)).into_iter().collect());
+    }
+
+    /// Number of the last change put down for a session; 0: it does not watch.
+    pub(crate) fn last(&self, session: SessionId) -> u64 {
+        let watcher = locked(&self.by_session).get(&session).cloned();
+        watcher.map_or(0, |watcher| locked(&watcher.queue).last())
     }
 
     /// A session waits for changes. It becomes a watcher with its first request; `boot` is the service's, so that

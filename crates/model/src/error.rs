@@ -73,7 +73,9 @@ mod errno {
     pub(super) const EROFS: i32 = 30;
     pub(super) const EMLINK: i32 = 31;
     pub(super) const ERANGE: i32 = 34;
+    pub(super) const EDEADLK: i32 = 35;
     pub(super) const ENAMETOOLONG: i32 = 36;
+    pub(super) const ENOLCK: i32 = 37;
     pub(super) const ENOTEMPTY: i32 = 39;
     pub(super) const ELOOP: i32 = 40;
     pub(super) const ENODATA: i32 = 61;
@@ -133,6 +135,12 @@ codes! {
     BadHandle = 21, EBADF, GiveUp, "bad file handle";
     /// The caller was interrupted.
     Interrupted = 22, EINTR, GiveUp, "interrupted";
+    /// Somebody else has a lock on it.
+    Locked = 23, EAGAIN, GiveUp, "locked by somebody else";
+    /// Waiting for a lock would never end.
+    Deadlock = 24, EDEADLK, GiveUp, "deadlock of locks";
+    /// No more locks can be had.
+    NoLocks = 25, ENOLCK, GiveUp, "no more locks";
 
     /// A disk or the system under a server failed.
     Io = 100, EIO, GiveUp, "input/output error";

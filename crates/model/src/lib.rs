@@ -11,6 +11,7 @@ pub mod error;
 pub mod ids;
 pub mod layout;
 pub mod limits;
+pub mod locks;
 pub mod name;
 pub mod sidecar;
 

@@ -110,6 +110,15 @@ pub const WATCH_BATCH_MAX: usize = 1024;
 /// changes; one that has heard nothing for twice this long believes no further answers.
 pub const WATCH_WAIT_MS: u32 = 5_000;
 
+/// Locks and waiters for locks of all clients: about 150 MiB.
+pub const LOCKS_MAX: usize = 1_000_000;
+
+/// Locks and waiters of one client: what it holds has to fit into one message when it takes its locks back.
+pub const LOCKS_OF_SESSION_MAX: usize = 10_000;
+
+/// A client that waits for a lock asks again this often, should it have missed being told.
+pub const LOCK_POLL_MS: u32 = 2_000;
+
 /// Areas of one node: far more than directories that somebody wants to give names to.
 pub const NODE_AREAS_MAX: usize = 256;
 

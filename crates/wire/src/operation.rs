@@ -71,8 +71,6 @@ macro_rules! operations {
 operations! {
     /// Answers at once; any node.
     Ping = 0x0001, PingRequest, PingResponse, Safe;
-    /// What a node counts of itself and its machine; any node.
-    Measure = 0x0002, MeasureRequest, MeasureResponse, Safe;
 
     /// A client's stay begins.
     OpenSession = 0x0101, OpenSessionRequest, OpenSessionResponse, Safe;
@@ -132,6 +130,14 @@ operations! {
 
     /// Changes by others of what a session remembers.
     WatchChanges = 0x0140, WatchChangesRequest, WatchChangesResponse, Safe;
+    /// Locks a range of a file, waits for it, lets go of it.
+    SetLock = 0x0141, SetLockRequest, SetLockResponse, Safe;
+    /// Who has locked a range.
+    TestLock = 0x0142, TestLockRequest, TestLockResponse, Safe;
+    /// A waiter for a lock gives up.
+    CancelLock = 0x0143, CancelLockRequest, CancelLockResponse, Safe;
+    /// All that a session has locked.
+    ReclaimLocks = 0x0144, ReclaimLocksRequest, ReclaimLocksResponse, Safe;
 
     /// Bytes of an object.
     Read = 0x0201, ReadRequest, ReadResponse, Safe;

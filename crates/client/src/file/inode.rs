@@ -24,8 +24,6 @@ pub(crate) struct OpenInode {
     pub(crate) id: InodeId,
     handles: AtomicUsize,
     unlinked: AtomicBool,
-    /// It was made without a name and has got one here.
-    named: AtomicBool,
     /// Another client has changed its contents since they were last looked at.
     changed_elsewhere: AtomicBool,
     /// Reports to the metadata service so far.
@@ -352,7 +350,6 @@ impl OpenInode {
             id: fresh.attributes.inode,
             handles: AtomicUsize::new(1),
             unlinked: AtomicBool::new(fresh.attributes.links == 0),
-            named: AtomicBool::new(false),
             changed_elsewhere: AtomicBool::new(false),
             reports: AtomicU64::new(0),
             state: Mutex::new(State::new(fresh, core.count_answer(), closed)),
@@ -390,6 +387,11 @@ impl OpenInode {
         self.reports.load(Ordering::SeqCst)
     }
 
+    /// True when this version is not the one known here.
+    pub(crate) fn is_other_version(&self, version: u64) -> bool {
+        self.lock().attributes.version != version
+    }
+
     /// Another client has changed its contents: the next read looks at them again.
     pub(crate) fn note_changed_elsewhere(&self) {
         self.changed_elsewhere.store(true, Ordering::SeqCst);
@@ -405,16 +407,6 @@ impl OpenInode {
     /// Notes that the inode has no name any more: its last close tells the metadata service.
     pub(crate) fn mark_unlinked(&self) {
         self.unlinked.store(true, Ordering::SeqCst);
-    }
-
-    /// Notes that an inode without a name has got one: its contents are to be kept.
-    pub(crate) fn mark_named(&self) {
-        self.named.store(true, Ordering::SeqCst);
-        self.unlinked.store(false, Ordering::SeqCst);
-    }
-
-    pub(crate) fn was_named(&self) -> bool {
-        self.named.load(Ordering::SeqCst)
     }
 
     pub(crate) fn is_unlinked(&self) -> bool {
@@ -445,6 +437,10 @@ impl OpenInode {
     pub(crate) fn merge(&self, attributes: Attributes, asked_at: u64) -> Attributes {
         let state = self.lock();
         let is_old = state.knows_better(&attributes, asked_at);
+        if !is_old && attributes.version != state.attributes.version {
+            // Told only while somebody here has lately asked; who asks finds out by itself.
+            self.note_changed_elsewhere();
+        }
         let mut merged = if is_old { state.attributes.clone() } else { attributes };
         if merged.size < state.unreported_end() {
             merged.size = state.unreported_end();

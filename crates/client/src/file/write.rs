@@ -15,6 +15,7 @@ use vazao_meter::Cause;
 use vazao_model::checksum::piece_checksums;
 use vazao_model::limits::{BLOCK_BYTES, FILE_BYTES_MAX, INLINE_BYTES_MAX};
 use vazao_model::{Code, Layout};
+use vazao_wire::interrupt;
 use vazao_wire::{Method, op, proto};
 
 /// A longer write is cut into segments, so that others get a turn and memory stays bounded.
@@ -276,7 +277,8 @@ impl OpenInode {
 
     /// Waits for the acknowledgement of a write; returns the start of the machine that took it.
     fn finish_write(&self, call: &mut DataCall, bytes: &[u8], deadline_ns: u64) -> Result<u64> {
-        let received = self.core.finish_data(call, bytes, deadline_ns)?;
+        // Somebody who only waits for it, and may give up, must not make it a write that failed.
+        let received = interrupt::ignored(|| self.core.finish_data(call, bytes, deadline_ns))?;
         self.core.count_written(call, bytes.len());
         Ok(crate::call::decode::<op::Write>(&received)?.boot)
     }

@@ -54,7 +54,11 @@ operations! {
     READDIR = 28, "readdir";
     RELEASEDIR = 29, "releasedir";
     FSYNCDIR = 30, "fsyncdir";
+    GETLK = 31, "getlk";
+    SETLK = 32, "setlk";
+    SETLKW = 33, "setlkw";
     CREATE = 35, "create";
+    INTERRUPT = 36, "interrupt";
     DESTROY = 38, "destroy";
     IOCTL = 39, "ioctl";
     BATCH_FORGET = 42, "batch_forget";
@@ -62,14 +66,15 @@ operations! {
     READDIRPLUS = 44, "readdirplus";
     RENAME2 = 45, "rename2";
     LSEEK = 46, "lseek";
-    TMPFILE = 51, "tmpfile";
 }
 
 /// Capabilities exchanged by INIT.
 pub(crate) mod capability {
     pub(crate) const ASYNC_READ: u64 = 1 << 0;
+    pub(crate) const POSIX_LOCKS: u64 = 1 << 1;
     pub(crate) const BIG_WRITES: u64 = 1 << 5;
     pub(crate) const DONT_MASK: u64 = 1 << 6;
+    pub(crate) const FLOCK_LOCKS: u64 = 1 << 10;
     pub(crate) const AUTO_INVAL_DATA: u64 = 1 << 12;
     pub(crate) const DO_READDIRPLUS: u64 = 1 << 13;
     pub(crate) const READDIRPLUS_AUTO: u64 = 1 << 14;
@@ -95,6 +100,8 @@ pub(crate) mod capability {
     pub(crate) const WANTED: u64 = ASYNC_READ
         | BIG_WRITES
         | DONT_MASK
+        | POSIX_LOCKS
+        | FLOCK_LOCKS
         | AUTO_INVAL_DATA
         | DO_READDIRPLUS
         | READDIRPLUS_AUTO
@@ -127,6 +134,16 @@ pub(crate) mod setattr {
 pub(crate) const GETATTR_HANDLE: u32 = 1 << 0;
 /// SETXATTR of an access control list takes the set-group-id bit away.
 pub(crate) const SETXATTR_CLEAR_SET_GROUP: u32 = 1 << 0;
+
+/// The lock is one of flock(2).
+pub(crate) const LOCK_FLOCK: u32 = 1 << 0;
+/// Types of locks, as in fcntl(2).
+pub(crate) mod lock_type {
+    pub(crate) const SHARED: u32 = 0;
+    pub(crate) const EXCLUSIVE: u32 = 1;
+    pub(crate) const NONE: u32 = 2;
+}
+
 /// WRITE must clear set-id bits.
 pub(crate) const WRITE_KILL_SET_ID: u32 = 1 << 2;
 
@@ -179,6 +196,7 @@ pub(crate) mod xattr_flag {
 /// errno values that are the protocol's own and not an outcome of a client call.
 pub(crate) mod errno {
     pub(crate) const IO: i32 = 5;
+    pub(crate) const AGAIN: i32 = 11;
     pub(crate) const NO_SUCH_ADDRESS: i32 = 6;
     pub(crate) const INVALID: i32 = 22;
     pub(crate) const NOT_A_TERMINAL: i32 = 25;

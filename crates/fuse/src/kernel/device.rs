@@ -255,6 +255,7 @@ pub(crate) fn answer(server: &Server, header: &Header, body: Body<'_>, reply: &m
     reply.start(header.unique);
     let outcome = match request::decode(header.operation, body) {
         Ok(Request::Forget) => return false,
+        Ok(Request::Interrupt { unique }) if server.interrupts.raise(unique) => return false,
         Ok(request) => guarded(server, header, request, reply),
         Err(Malformed) => Err(Failure::Errno(abi::errno::INVALID)),
     };

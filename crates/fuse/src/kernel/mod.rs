@@ -7,6 +7,7 @@
 pub(crate) mod abi;
 pub(crate) mod crew;
 pub(crate) mod device;
+pub(crate) mod locks;
 pub(crate) mod reply;
 pub(crate) mod request;
 pub(crate) mod ring;

@@ -232,6 +232,14 @@ impl Reply {
         self.put_u32(0);
     }
 
+    /// `fuse_lk_out`: the range's last byte is included.
+    pub(crate) fn put_lock_out(&mut self, first: u64, last: u64, kind: u32, process: u32) {
+        self.put_u64(first);
+        self.put_u64(last);
+        self.put_u32(kind);
+        self.put_u32(process);
+    }
+
     /// `fuse_statfs_out`.
     pub(crate) fn put_space_out(&mut self, space: VolumeSpace) {
         // df(1) takes what is not free as used; what is free and not available is the reserve.

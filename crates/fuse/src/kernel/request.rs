@@ -1,7 +1,8 @@
 //! Requests as they come from the device, decoded without copying.
 
 use super::abi::{self, setattr};
-use crate::door::{Allocation, NewMode};
+use super::locks;
+use crate::door::{Allocation, LockWish, NewMode};
 use std::ops::Range;
 use vazao_client::{Changes, RenameMode, Seek, SetTime, XattrMode};
 use vazao_model::{FileKind, Timestamp};
@@ -92,10 +93,6 @@ pub(crate) enum Request<'a> {
         flags: u32,
         mode: NewMode,
     },
-    /// Create without a name.
-    CreateUnnamed {
-        mode: NewMode,
-    },
     Read {
         handle: u64,
         offset: u64,
@@ -109,6 +106,16 @@ pub(crate) enum Request<'a> {
     },
     Flush {
         handle: u64,
+        lock_owner: u64,
+    },
+    TestLock(LockWish),
+    SetLock {
+        wish: LockWish,
+        waits: bool,
+    },
+    /// Nobody waits for this request any more. Not answered, unless it shall be said again.
+    Interrupt {
+        unique: u64,
     },
     Sync {
         handle: u64,
@@ -189,6 +196,36 @@ impl<'a> Body<'a> {
     /// True when there is no second part.
     pub(crate) fn is_without_payload(&self) -> bool {
         self.payload.is_empty()
+    }
+}
+
+impl Request<'_> {
+    /// Requests that change nothing but what a caller who is gone would not miss: a call that waits too long for a
+    /// server may end with EINTR. What is written is not given up by who wrote it.
+    pub(crate) fn can_be_given_up(&self) -> bool {
+        matches!(
+            self,
+            Request::Lookup { .. }
+                | Request::GetAttributes { .. }
+                | Request::ReadLink
+                | Request::Open { .. }
+                | Request::Read { .. }
+                | Request::OpenDirectory
+                | Request::ReadDirectory { .. }
+                | Request::Space
+                | Request::GetXattr { .. }
+                | Request::ListXattrs { .. }
+                | Request::Symlink { .. }
+                | Request::MakeNode { .. }
+                | Request::MakeDirectory { .. }
+                | Request::Create { .. }
+                | Request::Unlink { .. }
+                | Request::RemoveDirectory { .. }
+                | Request::Rename { .. }
+                | Request::Link { .. }
+                | Request::TestLock(_)
+                | Request::SetLock { .. }
+        )
     }
 }
 
@@ -393,16 +430,20 @@ fn kind_of(mode: u32) -> Decoded<FileKind> {
     })
 }
 
+fn lock(f: &mut Fields<'_>) -> Decoded<LockWish> {
+    let (handle, owner, first, last) = (f.u64()?, f.u64()?, f.u64()?, f.u64()?);
+    let (kind, process, flags) = (f.u32()?, f.u32()?, f.u32()?);
+    let range = locks::range(first, last).ok_or(Malformed)?;
+    let is_flock = flags & abi::LOCK_FLOCK != 0;
+    Ok(LockWish { handle, owner, is_flock, range, mode: locks::mode(kind)?, process })
+}
+
 fn file<'a>(operation: u32, f: &mut Fields<'a>) -> Decoded<Request<'a>> {
     Ok(match operation {
         abi::OPEN => Request::Open { flags: f.u32()? },
         abi::CREATE => {
             let (flags, mode, umask, _open_flags) = (f.u32()?, f.u32()?, f.u32()?, f.u32()?);
             Request::Create { name: f.name()?, flags, mode: new_mode(mode, umask) }
-        }
-        abi::TMPFILE => {
-            let (_flags, mode, umask) = (f.u32()?, f.u32()?, f.u32()?);
-            Request::CreateUnnamed { mode: new_mode(mode, umask) }
         }
         abi::READ => Request::Read { handle: f.u64()?, offset: f.u64()?, length: f.u32()? },
         abi::WRITE => {
@@ -411,7 +452,14 @@ fn file<'a>(operation: u32, f: &mut Fields<'a>) -> Decoded<Request<'a>> {
             let kill_set_id = flags & abi::WRITE_KILL_SET_ID != 0;
             Request::Write { handle, offset, bytes: f.bytes(length as usize)?, kill_set_id }
         }
-        abi::FLUSH => Request::Flush { handle: f.u64()? },
+        abi::FLUSH => {
+            let handle = f.u64()?;
+            f.skip(8)?;
+            Request::Flush { handle, lock_owner: f.u64()? }
+        }
+        abi::GETLK => Request::TestLock(lock(f)?),
+        abi::SETLK | abi::SETLKW => Request::SetLock { wish: lock(f)?, waits: operation == abi::SETLKW },
+        abi::INTERRUPT => Request::Interrupt { unique: f.u64()? },
         abi::FSYNC => Request::Sync { handle: f.u64()? },
         abi::RELEASE => Request::Release { handle: f.u64()? },
         abi::FALLOCATE => allocate(f)?,

@@ -1,11 +1,14 @@
 //! Answers one request: decoded request in, door called, answer encoded.
 
 use super::abi::{self, open_flag};
+use super::locks::{Helper, Waiting};
 use super::reply::{DirectoryEntry, Reply, Shown};
 use super::request::{Header, Request, SetAttributes};
 use crate::door::{Caller, Door, NewMode, Opened, Place, is_asked_by_kernel};
+use crate::interrupts::Interrupts;
+use crate::notices::Notices;
 use crate::told::Told;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use vazao_client::{Asked, Entry, Error, OpenMode};
 use vazao_model::{Attributes, Code, FileKind, InodeId};
@@ -51,7 +54,7 @@ impl Failure {
     }
 }
 
-type Outcome = Result<(), Failure>;
+pub(super) type Outcome = Result<(), Failure>;
 
 /// How long the kernel may believe what it was shown.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -89,11 +92,23 @@ pub(crate) struct Server {
     pub(crate) timeouts: Timeouts,
     pub(crate) told: Arc<Told>,
     pub(crate) notifier: Box<dyn Notifier>,
+    pub(crate) notices: Arc<Notices>,
+    pub(crate) interrupts: Interrupts,
+    pub(crate) waiting: Waiting,
+    /// Set where threads do not make up for those that wait by themselves.
+    pub(crate) helper: OnceLock<Helper>,
 }
 
 impl Server {
     /// Answers `request` into `reply`. [`Request::Forget`] must not be answered and does not come here.
     pub(crate) fn answer(&self, header: &Header, request: Request<'_>, reply: &mut Reply) -> Outcome {
+        if request.can_be_given_up() {
+            return self.interrupts.during(header.unique, || self.work(header, request, reply));
+        }
+        self.work(header, request, reply)
+    }
+
+    fn work(&self, header: &Header, request: Request<'_>, reply: &mut Reply) -> Outcome {
         reply.asked = self.door.asked();
         let inode = self.nodes.inode(header.node);
         let place = |name| Place { directory: inode, name };
@@ -118,6 +133,9 @@ impl Server {
                 reply.put_space_out(self.door.space()?);
                 Ok(())
             }
+            Request::TestLock(wish) => self.test_lock(&wish, reply),
+            Request::SetLock { wish, waits } => self.set_lock(&wish, waits),
+            Request::Interrupt { unique } => self.interrupt(unique),
             Request::Ioctl => Err(Failure::Errno(abi::errno::NOT_A_TERMINAL)),
             Request::Init(_) | Request::Destroy | Request::Forget => Ok(()),
             Request::NotImplemented => Err(Failure::Errno(abi::errno::NOT_IMPLEMENTED)),
@@ -217,12 +235,6 @@ impl Server {
                 reply.put_open_out(opened.handle, 0);
                 Ok(())
             }
-            Request::CreateUnnamed { mode } => {
-                let opened = self.door.create_unnamed(inode, caller(header), mode)?;
-                reply.put_entry_out(self.shown(None, &opened.attributes, reply.asked)?);
-                reply.put_open_out(opened.handle, 0);
-                Ok(())
-            }
             Request::Read { handle, offset, length } => {
                 let count = self.door.read(handle, reply.space(length as usize), offset)?;
                 reply.keep(count);
@@ -233,7 +245,10 @@ impl Server {
                 reply.put_length_out(bytes.len() as u32);
                 Ok(())
             }
-            Request::Flush { handle } => self.reported(header.node, self.door.flush(handle)),
+            Request::Flush { handle, lock_owner } => {
+                let flushed = self.reported(header.node, self.door.flush(handle));
+                flushed.and(self.door.unlock_closed(handle, lock_owner).map_err(Failure::from))
+            }
             Request::Sync { handle } => self.reported(header.node, self.door.sync(handle)),
             Request::Release { handle } => Ok(self.door.release(handle)?),
             Request::Seek { handle, offset, seek } => {

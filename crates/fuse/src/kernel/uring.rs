@@ -235,7 +235,8 @@ impl Queues {
             return;
         }
         // The place is counted before it is there, so that no more are made than there may be.
-        let more = |places: usize| (places < self.places_max).then_some(places + 1);
+        let places_max = self.places_max + self.server.waiting.count();
+        let more = |places: usize| (places < places_max).then_some(places + 1);
         if queue.places.fetch_update(Ordering::SeqCst, Ordering::SeqCst, more).is_err() {
             return;
         }

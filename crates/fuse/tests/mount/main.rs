@@ -8,6 +8,7 @@ mod consistency;
 mod contents;
 mod faults;
 mod holes;
+mod locks;
 mod mountpoints;
 mod names;
 mod programs;

@@ -6,24 +6,13 @@ use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
-use std::sync::Arc;
 use vazao_client::Client;
-use vazao_meter::Cause;
-use vazao_meter::machine::{DiskWatch, DiskWatches};
 
 /// A directory reached by system calls.
 #[derive(Debug)]
 pub struct Local {
     name: String,
     directory: PathBuf,
-    disks: Arc<DiskWatches>,
-}
-
-/// An open file of it.
-struct LocalFile {
-    file: File,
-    /// None where the directory is a mount that another program answers for.
-    watch: Option<Arc<DiskWatch>>,
 }
 
 impl Local {
@@ -36,9 +25,7 @@ impl Local {
         }
         let directory = path.join(directory);
         fs::create_dir(&directory).map_err(Error::at(directory.display()))?;
-        let disks = DiskWatches::new(vazao_meter::clock::system());
-        disks.of(&directory);
-        Ok(Local { name: name.to_owned(), directory, disks })
+        Ok(Local { name: name.to_owned(), directory })
     }
 }
 
@@ -48,13 +35,11 @@ impl Place for Local {
     }
 
     fn create(&self, name: &str) -> io::Result<Box<dyn OpenFile>> {
-        let file = File::create(self.directory.join(name))?;
-        Ok(Box::new(LocalFile { file, watch: self.disks.of(&self.directory) }))
+        Ok(Box::new(File::create(self.directory.join(name))?))
     }
 
     fn open(&self, name: &str) -> io::Result<Box<dyn OpenFile>> {
-        let file = File::open(self.directory.join(name))?;
-        Ok(Box::new(LocalFile { file, watch: self.disks.of(&self.directory) }))
+        Ok(Box::new(File::open(self.directory.join(name))?))
     }
 
     fn remove(&self, name: &str) -> io::Result<()> {
@@ -83,32 +68,19 @@ impl Place for Local {
     fn client(&self) -> Option<&Client> {
         None
     }
-
-    fn disks(&self) -> Option<Arc<DiskWatches>> {
-        Some(Arc::clone(&self.disks))
-    }
 }
 
-impl LocalFile {
-    fn during<T>(&self, cause: Cause, work: impl FnOnce() -> T) -> T {
-        match &self.watch {
-            Some(watch) => watch.during(cause, work).0,
-            None => work(),
-        }
-    }
-}
-
-impl OpenFile for LocalFile {
+impl OpenFile for File {
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
-        self.during(Cause::DiskRead, || self.file.read_at(buffer, offset))
+        FileExt::read_at(self, buffer, offset)
     }
 
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
-        self.during(Cause::DiskWrite, || self.file.write_all_at(bytes, offset))
+        self.write_all_at(bytes, offset)
     }
 
     fn sync(&self) -> io::Result<()> {
-        self.during(Cause::DiskSync, || self.file.sync_all())
+        self.sync_all()
     }
 
     fn close(self: Box<Self>) -> io::Result<()> {

@@ -7,6 +7,7 @@ pub(crate) mod create;
 pub(crate) mod layout;
 pub(crate) mod link;
 pub(crate) mod list;
+pub(crate) mod locks;
 pub(crate) mod lookup;
 pub(crate) mod open;
 pub(crate) mod rename;

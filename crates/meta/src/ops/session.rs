@@ -4,7 +4,7 @@
 
 use crate::fault::Outcome;
 use crate::keys;
-use crate::ops::layout;
+use crate::ops::{self, layout};
 use crate::orphans;
 use crate::records::{InodeRecord, SessionRecord, TimeRecord};
 use crate::service::MetaService;
@@ -34,7 +34,7 @@ pub(crate) fn open(
             return Err(Fault::new(Code::Conflict, format!("session {session} exists already")));
         }
         let opened = Some(TimeRecord::from(context.now));
-        let record = SessionRecord { client: client.clone(), opened };
+        let record = SessionRecord { client: client.clone(), opened, has_locks: false };
         context.write(keys::session(session), &record);
         sessions::advance_epoch(context)?;
         context.inode(ROOT)
@@ -60,10 +60,7 @@ pub(crate) fn renew(
     let orphans = orphans_to_ask(service, session, lease.asked_last)?;
     service.sessions().set_asked_last(session, orphans.last().copied().unwrap_or(0));
     let map = service.map_message();
-    let now_ns = service.clock().now_ns();
-    let report_measures = service.sessions().report(session, request.measures.as_ref(), now_ns);
-    let map = (map.epoch > request.epoch).then_some(map);
-    Ok(proto::RenewSessionResponse { map, orphans, report_measures })
+    Ok(proto::RenewSessionResponse { map: (map.epoch > request.epoch).then_some(map), orphans })
 }
 
 /// The next orphans after `asked_last`, starting over at the end.
@@ -112,6 +109,7 @@ fn release_all(service: &MetaService, session: SessionId, inodes: &[u64]) -> Out
 pub(crate) fn end(service: &MetaService, session: SessionId) -> Outcome<()> {
     service.sessions().revoke(session);
     service.watchers().leave(session);
+    ops::locks::tell(service, &service.locks().end(session));
     let ended = end_records(service, session);
     if ended.is_err() {
         service.sessions().expire_later(session);

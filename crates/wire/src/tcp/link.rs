@@ -5,9 +5,9 @@ use super::buffers::SharedPool;
 use super::inbound::{Frame, Inbound};
 use super::locked;
 use super::patience::{Asked, Patience, Watch};
-use super::watched::{Entry, Watched};
 use crate::frame::{Header, METHOD_HELLO, flags};
 use crate::hello::{self, ClientHandshake, Credits};
+use crate::interrupt;
 use crate::key::ClusterKey;
 use crate::operation::Method;
 use crate::proto;
@@ -50,8 +50,7 @@ struct Table {
 
 /// A connection that has been authenticated.
 pub(super) struct Link {
-    stream: Arc<TcpStream>,
-    _watched: Entry,
+    stream: TcpStream,
     address: String,
     credits: Credits,
     clock: Arc<dyn Clock>,
@@ -68,7 +67,6 @@ pub(super) struct LinkParts {
     pub(super) accounts: Arc<Accounts>,
     pub(super) pool: Arc<SharedPool>,
     pub(super) watch: Arc<Watch>,
-    pub(super) watched: Arc<Watched>,
 }
 
 /// A request to send.
@@ -90,9 +88,7 @@ impl Link {
         parts: LinkParts,
         deadline_ns: u64,
     ) -> Result<Link, Fault> {
-        let stream = Arc::new(stream);
         let mut link = Link {
-            _watched: parts.watched.enter(&stream, address.to_owned()),
             stream,
             address: address.to_owned(),
             credits: Credits { requests: 1, bytes: 0 },
@@ -233,7 +229,14 @@ impl Link {
                 self.abandon(id);
                 return Err(self.late());
             }
-            table = self.wait_for_progress(table, Some(id), patience.until_ns(deadline_ns));
+            if has_looked && interrupt::is_raised() {
+                pass_on_lead(&table);
+                drop(table);
+                self.abandon(id);
+                return Err(Code::Interrupted.into());
+            }
+            let until_ns = interrupt::look_by_ns(self.clock.now_ns(), patience.until_ns(deadline_ns));
+            table = self.wait_for_progress(table, Some(id), until_ns);
             has_looked = true;
         }
     }
@@ -316,8 +319,7 @@ impl Link {
             Timespec { tv_sec: (left_ns / 1_000_000_000) as i64, tv_nsec: (left_ns % 1_000_000_000) as _ };
         let mut fds = [PollFd::new(&self.stream, flags)];
         let outcome = poll(&mut fds, Some(&timeout));
-        let cause = if flags.contains(PollFlags::OUT) { Cause::Send } else { Cause::Network };
-        self.accounts.charge(cause, self.clock.now_ns().saturating_sub(started_ns));
+        self.accounts.charge(Cause::Network, self.clock.now_ns().saturating_sub(started_ns));
         match outcome {
             Ok(_) | Err(Errno::INTR) => Ok(fds[0].revents()),
             Err(errno) => Err(self.lost(&errno.to_string())),

@@ -10,7 +10,6 @@ mod patience;
 mod peer;
 mod served;
 mod server;
-mod watched;
 
 pub use peer::{TcpTransport, TransportOptions};
 pub use server::{Server, ServerOptions};

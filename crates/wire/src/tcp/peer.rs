@@ -4,7 +4,6 @@ use super::buffers::SharedPool;
 use super::link::{Link, LinkParts, Outgoing};
 use super::locked;
 use super::patience::{Asked, Watch};
-use super::watched::Watched;
 use crate::key::ClusterKey;
 use crate::local::Visit;
 use crate::operation::Method;
@@ -46,7 +45,6 @@ pub struct TcpTransport {
     accounts: Arc<Accounts>,
     pool: Arc<SharedPool>,
     watch: Arc<Watch>,
-    watched: Arc<Watched>,
     next_id: AtomicU64,
 }
 
@@ -91,7 +89,6 @@ impl TcpTransport {
             accounts: Arc::default(),
             pool: Arc::default(),
             watch: Arc::new(Watch { slow_ns: u64::from(options.slow_ms) * 1_000_000, ..Watch::default() }),
-            watched: Arc::default(),
             next_id: AtomicU64::new(random_start()),
         })
     }
@@ -150,7 +147,6 @@ impl TcpTransport {
                         accounts: Arc::clone(&self.accounts),
                         pool: Arc::clone(&self.pool),
                         watch: Arc::clone(&self.watch),
-                        watched: Arc::clone(&self.watched),
                     };
                     return Link::establish(stream, address, &self.key, parts, deadline_ns);
                 }
@@ -217,10 +213,6 @@ impl Transport for TcpTransport {
 
     fn visit(&self, door: &[u8], deadline_ns: u64) -> Result<Visit, Fault> {
         Visit::begin(door, &self.key, Arc::clone(&self.clock), deadline_ns)
-    }
-
-    fn peers(&self) -> Vec<vazao_meter::measures::Peer> {
-        self.watched.peers()
     }
 }
 

@@ -1,0 +1,354 @@
+//! Locks that other clients see: flock(2) and fcntl(2).
+//!
+//! The metadata service decides, and keeps them in memory. What this client holds it knows as well: after a restart of
+//! the service it says so, and has its locks back. Who waits stands in a queue there; that its turn has come is told
+//! like a change, and asked for from time to time. Between saying all it holds and a single lock or unlock there must
+//! be an order: the one is done by a writer, the other by a reader of one lock.
+
+use crate::core::{Core, locked, shared, sole};
+use crate::{Client, Error, Result};
+use std::collections::{HashMap, HashSet};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Condvar, Mutex, PoisonError, RwLock};
+use std::time::Duration;
+use vazao_model::limits::LOCK_POLL_MS;
+use vazao_model::locks::{LockKind, LockMode, LockRange, RangeLocks};
+use vazao_model::{Code, InodeId};
+use vazao_wire::{op, proto};
+
+/// How often a waiter looks whether it is to give up.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// Pause while locks are taken back after a restart.
+const EARLY: Duration = Duration::from_millis(50);
+
+/// After a lock was granted, changes made before are waited for this long.
+const CHANGES_NS_MAX: u64 = 1_000_000_000;
+
+/// How often is looked whether they have come.
+const CHANGES_PAUSE: Duration = Duration::from_micros(100);
+
+/// What is to be locked, and by whom.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct LockPlace {
+    /// The file.
+    pub inode: InodeId,
+    /// Which kind of lock.
+    pub kind: LockKind,
+    /// Who, among those of this client.
+    pub owner: u64,
+}
+
+/// A lock of somebody else.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Obstacle {
+    /// What it covers.
+    pub range: LockRange,
+    /// How.
+    pub mode: LockMode,
+    /// Its process, where that is one of this client's; 0 otherwise.
+    pub process: u32,
+}
+
+type File = (InodeId, LockKind);
+
+/// Locks of this client, and those it waits for.
+#[derive(Default)]
+pub(crate) struct Locks {
+    /// A lock and the process it was taken by.
+    held: Mutex<HashMap<File, RangeLocks<u64>>>,
+    /// Read by those who change one lock, written by who tells of all.
+    telling: RwLock<()>,
+    /// The service may not know what is held.
+    must_tell: AtomicBool,
+    /// There was a lock once, so that the service waits for this client after a restart.
+    has_locked: AtomicBool,
+    last_waiter: AtomicU64,
+    /// Waiters whose turn has come.
+    called: Mutex<HashSet<u64>>,
+    calling: Condvar,
+}
+
+fn lock_message(place: LockPlace, range: LockRange, mode: Option<LockMode>, process: u32) -> proto::Lock {
+    proto::Lock {
+        inode: place.inode.0,
+        kind: place.kind as u32,
+        owner: place.owner,
+        first: range.first,
+        last: range.last,
+        mode: match mode {
+            None => 0,
+            Some(LockMode::Shared) => 1,
+            Some(LockMode::Exclusive) => 2,
+        },
+        process,
+    }
+}
+
+/// What the service says to a wish.
+enum Answer {
+    Granted { version: u64, changes: u64 },
+    Waits,
+    TooEarly,
+}
+
+impl Locks {
+    /// The turn of a waiter has come.
+    pub(crate) fn call(&self, waiter: u64) {
+        locked(&self.called).insert(waiter);
+        self.calling.notify_all();
+    }
+
+    /// The service may have forgotten what is held here.
+    pub(crate) fn must_tell(&self) {
+        self.must_tell.store(true, Ordering::SeqCst);
+    }
+
+    fn note(&self, place: LockPlace, range: LockRange, mode: Option<LockMode>) {
+        let mut held = locked(&self.held);
+        let file = (place.inode, place.kind);
+        let locks = held.entry(file).or_default();
+        locks.set(place.owner, range, mode);
+        if locks.is_empty() {
+            held.remove(&file);
+        }
+    }
+
+    /// Waits until the turn of `waiter` may have come, or something else is to be looked after.
+    fn await_call(&self, waiter: u64) -> bool {
+        let mut called = locked(&self.called);
+        if !called.contains(&waiter) {
+            called = self.calling.wait_timeout(called, LOOK).unwrap_or_else(PoisonError::into_inner).0;
+        }
+        called.remove(&waiter)
+    }
+}
+
+impl Core {
+    /// One request for one lock. While it is under way nobody tells the service what all is held.
+    fn ask_lock(
+        &self,
+        place: LockPlace,
+        lock: &proto::Lock,
+        waiter: u64,
+        range: LockRange,
+    ) -> Result<Answer> {
+        let _one = shared(&self.locks.telling);
+        let mode = match lock.mode {
+            0 => None,
+            1 => Some(LockMode::Shared),
+            _ => Some(LockMode::Exclusive),
+        };
+        if mode.is_none() {
+            self.locks.note(place, range, None);
+        }
+        let session = self.session.id();
+        let request = proto::SetLockRequest { session, lock: Some(*lock), waiter };
+        let response = match self.ask::<op::SetLock>(&request) {
+            Ok(response) => response,
+            Err(error) => {
+                // It may have been done, and somebody who gave up must not hold it.
+                self.locks.must_tell();
+                return Err(error);
+            }
+        };
+        let refuse = |code: Code, what: &str| Err(Error::new(code, format!("{}: {what}", place.inode)));
+        match response.verdict {
+            0 => {
+                if mode.is_some() {
+                    self.locks.has_locked.store(true, Ordering::SeqCst);
+                    self.locks.note(place, range, mode);
+                }
+                Ok(Answer::Granted { version: response.version, changes: response.changes })
+            }
+            1 => Ok(Answer::Waits),
+            2 => refuse(Code::Locked, "somebody else has locked it"),
+            3 => refuse(Code::Deadlock, "who has locked it waits for the one who asks"),
+            4 => refuse(Code::NoLocks, "the metadata service keeps no more locks, or no more of this client"),
+            5 => Ok(Answer::TooEarly),
+            other => refuse(Code::BadRequest, &format!("verdict {other} about a lock")),
+        }
+    }
+
+    /// [`Core::ask_lock`], in a new session when the present one has ended, and again while others take theirs back.
+    fn ask_lock_until(
+        &self,
+        place: LockPlace,
+        lock: &proto::Lock,
+        waiter: u64,
+        range: LockRange,
+        deadline_ns: u64,
+    ) -> Result<Answer> {
+        loop {
+            let session = self.session.id();
+            match self.ask_lock(place, lock, waiter, range) {
+                Ok(Answer::TooEarly) if self.clock.now_ns() < deadline_ns => self.clock.sleep(EARLY),
+                Ok(Answer::TooEarly) => {
+                    let detail = "locks are being taken back after a restart of the metadata service";
+                    return Err(Error::new(Code::Locked, format!("{}: {detail}", place.inode)));
+                }
+                Err(error) if error.code == Code::SessionExpired && lock.mode != 0 => {
+                    self.open_session(session, deadline_ns)?;
+                    self.locks.must_tell();
+                }
+                // With its session the service has forgotten what it held.
+                Err(error) if error.code == Code::SessionExpired => {
+                    return Ok(Answer::Granted { version: 0, changes: 0 });
+                }
+                other => return other,
+            }
+        }
+    }
+
+    /// A lock was granted: what its last holder changed must be seen from now on.
+    fn see_changes(&self, inode: InodeId, version: u64, changes: u64) {
+        let deadline_ns = self.clock.now_ns() + CHANGES_NS_MAX;
+        while !self.has_received(changes) && self.clock.now_ns() < deadline_ns {
+            self.clock.sleep(CHANGES_PAUSE);
+        }
+        if let Some(open) = self.registry.find(inode)
+            && version != 0
+            && open.is_other_version(version)
+        {
+            open.note_changed_elsewhere();
+            self.tell_listener(inode);
+        }
+    }
+
+    /// Tells the service all that is held here, if it may have forgotten.
+    pub(crate) fn tell_locks(&self) -> Result<()> {
+        let is_due = self.locks.must_tell.load(Ordering::SeqCst);
+        if !is_due || !self.locks.has_locked.load(Ordering::SeqCst) {
+            return Ok(());
+        }
+        let _alone = sole(&self.locks.telling);
+        let places: Vec<(LockPlace, LockRange, LockMode)> = {
+            let held = locked(&self.locks.held);
+            let of_file = |(&(inode, kind), locks): (&File, &RangeLocks<u64>)| {
+                let place = move |owner| LockPlace { inode, kind, owner };
+                locks.iter().map(|l| (place(l.owner), l.range, l.mode)).collect::<Vec<_>>()
+            };
+            held.iter().flat_map(of_file).collect()
+        };
+        let locks = places.iter().map(|(place, range, mode)| lock_message(*place, *range, Some(*mode), 0));
+        let request = proto::ReclaimLocksRequest { session: self.session.id(), locks: locks.collect() };
+        let response = self.ask::<op::ReclaimLocks>(&request)?;
+        self.locks.must_tell.store(false, Ordering::SeqCst);
+        for (place, range, _) in response.lost.iter().filter_map(|&number| places.get(number as usize)) {
+            tracing::error!(
+                inode = %place.inode,
+                "a lock is lost: this client was cut off for so long that another one has it now"
+            );
+            self.locks.note(*place, *range, None);
+        }
+        Ok(())
+    }
+}
+
+impl Client {
+    /// Locks a range for `place`'s owner, in whatever way it held it before. Waits, when `give_up` is given, until the
+    /// lock is free or `give_up` says true. Errors: `Locked`, `Deadlock`, `NoLocks`, `Interrupted`.
+    pub fn lock(
+        &self,
+        place: LockPlace,
+        range: LockRange,
+        mode: LockMode,
+        process: u32,
+        give_up: Option<&dyn Fn() -> bool>,
+    ) -> Result<()> {
+        let core = &self.core;
+        let lock = lock_message(place, range, Some(mode), process);
+        let waiter = match give_up {
+            Some(_) => core.locks.last_waiter.fetch_add(1, Ordering::SeqCst) + 1,
+            None => 0,
+        };
+        let mut is_giving_up = false;
+        loop {
+            match core.ask_lock_until(place, &lock, waiter, range, core.deadline_ns()) {
+                Ok(Answer::Granted { version, changes }) => {
+                    core.see_changes(place.inode, version, changes);
+                    return Ok(());
+                }
+                Ok(_) => {}
+                // Who waits for a lock waits for the service as well.
+                Err(error) if give_up.is_some_and(|give_up| !give_up()) && is_absence(error.code) => {
+                    core.clock.sleep(LOOK);
+                    continue;
+                }
+                Err(error) => return Err(error),
+            }
+            let Some(give_up) = give_up else { return Err(Code::Locked.into()) };
+            if is_giving_up {
+                return Err(Error::new(Code::Interrupted, format!("{}: waiting for a lock", place.inode)));
+            }
+            is_giving_up = !self.await_turn(waiter, give_up) && self.cancel(lock, waiter)?;
+            if is_giving_up {
+                return Err(Error::new(Code::Interrupted, format!("{}: waiting for a lock", place.inode)));
+            }
+        }
+    }
+
+    /// True when it is time to ask again, false when the waiter gives up.
+    fn await_turn(&self, waiter: u64, give_up: &dyn Fn() -> bool) -> bool {
+        let core = &self.core;
+        let poll_ns = core.clock.now_ns() + u64::from(LOCK_POLL_MS) * 1_000_000;
+        while core.clock.now_ns() < poll_ns {
+            if core.locks.await_call(waiter) {
+                return true;
+            }
+            if give_up() {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// A waiter gives up; false when it may have its lock already.
+    fn cancel(&self, lock: proto::Lock, waiter: u64) -> Result<bool> {
+        let session = self.core.session.id();
+        let request = proto::CancelLockRequest { session, lock: Some(lock), waiter };
+        match self.core.ask::<op::CancelLock>(&request) {
+            Ok(response) => Ok(response.was_waiting),
+            Err(error) if error.code == Code::SessionExpired => Ok(true),
+            Err(error) => {
+                // Should it be granted after all, it is let go when the service hears what is held here.
+                self.core.locks.must_tell();
+                tracing::debug!(%error, "a waiter for a lock could not be taken back");
+                Ok(true)
+            }
+        }
+    }
+
+    /// Lets go of a range. What was written under the lock is to be flushed before.
+    pub fn unlock(&self, place: LockPlace, range: LockRange) -> Result<()> {
+        let lock = lock_message(place, range, None, 0);
+        self.core.ask_lock_until(place, &lock, 0, range, self.core.deadline_ns()).map(|_| ())
+    }
+
+    /// True when `place`'s owner has locked any of the file.
+    pub fn has_locks(&self, place: LockPlace) -> bool {
+        let held = locked(&self.core.locks.held);
+        let locks = held.get(&(place.inode, place.kind));
+        locks.is_some_and(|locks| locks.iter().any(|held| held.owner == place.owner))
+    }
+
+    /// Who stands against a lock.
+    pub fn test_lock(&self, place: LockPlace, range: LockRange, mode: LockMode) -> Result<Option<Obstacle>> {
+        let lock = Some(lock_message(place, range, Some(mode), 0));
+        let request = proto::TestLockRequest { session: self.core.session.id(), lock };
+        let response = self.core.ask::<op::TestLock>(&request)?;
+        Ok(response.held.map(|held| Obstacle {
+            range: LockRange { first: held.first, last: held.last },
+            mode: if held.mode == 1 { LockMode::Shared } else { LockMode::Exclusive },
+            process: held.process,
+        }))
+    }
+}
+
+/// True when a service that does not answer is the reason.
+fn is_absence(code: Code) -> bool {
+    matches!(
+        code,
+        Code::Timeout | Code::Unreachable | Code::Disconnected | Code::Unavailable | Code::Overloaded
+    )
+}

@@ -1,0 +1,77 @@
+//! Locks of the mount's processes, which other mounts see.
+//!
+//! The kernel says "the owner closes the file" with each close (fcntl(2)'s locks go then) and "the file is closed" with
+//! the last one (flock(2)'s go, and those of open file descriptions). Of the first kind only files opened for writing
+//! hear: a close that cannot have written anything is not told to the door. What was locked through such a descriptor
+//! goes with its last close.
+
+use super::{Door, OpenFile};
+use vazao_client::{LockPlace, Obstacle, Result, interrupt};
+use vazao_model::locks::{LockKind, LockMode, LockRange};
+
+/// A lock that the kernel asks for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct LockWish {
+    pub(crate) handle: u64,
+    /// Process or open file, as the kernel tells them apart.
+    pub(crate) owner: u64,
+    pub(crate) is_flock: bool,
+    pub(crate) range: LockRange,
+    /// `None` lets go.
+    pub(crate) mode: Option<LockMode>,
+    pub(crate) process: u32,
+}
+
+impl OpenFile {
+    fn place(&self, owner: u64, is_flock: bool) -> LockPlace {
+        let kind = if is_flock { LockKind::Flock } else { LockKind::Range };
+        LockPlace { inode: self.file.inode(), kind, owner }
+    }
+}
+
+impl Door {
+    /// What stands against a lock.
+    pub(crate) fn test_lock(&self, wish: &LockWish) -> Result<Option<Obstacle>> {
+        let open = self.file(wish.handle)?;
+        let Some(mode) = wish.mode else { return Ok(None) };
+        self.client.test_lock(open.place(wish.owner, wish.is_flock), wish.range, mode)
+    }
+
+    /// Locks or lets go; with `waits`, waits for the lock until the request is interrupted.
+    pub(crate) fn set_lock(&self, wish: &LockWish, waits: bool) -> Result<()> {
+        let open = self.file(wish.handle)?;
+        let place = open.place(wish.owner, wish.is_flock);
+        let Some(mode) = wish.mode else {
+            // Whoever locks next must see what was written under this lock.
+            let flushed = open.file.flush();
+            return self.client.unlock(place, wish.range).and(flushed);
+        };
+        open.locked(wish.owner, wish.is_flock);
+        let give_up = || interrupt::is_raised();
+        let give_up = waits.then_some(&give_up as &dyn Fn() -> bool);
+        self.client.lock(place, wish.range, mode, wish.process, give_up)
+    }
+
+    /// A process closes a descriptor: its fcntl(2) locks of the file go.
+    pub(crate) fn unlock_closed(&self, handle: u64, owner: u64) -> Result<()> {
+        let open = self.file(handle)?;
+        open.forget_owner(owner);
+        self.unlock_all(open.place(owner, false))
+    }
+
+    /// An open file is closed for good: locks taken through it that nobody has let go of yet.
+    pub(super) fn unlock_released(&self, open: &OpenFile) -> Result<()> {
+        let mut outcome = Ok(());
+        for (owner, is_flock) in open.take_owners() {
+            outcome = outcome.and(self.unlock_all(open.place(owner, is_flock)));
+        }
+        outcome
+    }
+
+    fn unlock_all(&self, place: LockPlace) -> Result<()> {
+        if !self.client.has_locks(place) {
+            return Ok(());
+        }
+        self.client.unlock(place, LockRange::WHOLE)
+    }
+}

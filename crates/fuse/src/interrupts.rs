@@ -1,0 +1,91 @@
+//! Which thread is at work on which request, so that the kernel can say that nobody waits for it any more.
+//!
+//! The kernel says so for any signal to the caller, also for those that it handles and goes on after. A call is
+//! therefore given up only where it has to wait for an answer, and looks after a quarter of a second: what is answered
+//! in time is never cut short. Requests that write are not given up at all.
+
+use std::cell::RefCell;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use vazao_client::interrupt::{self, Interrupt};
+
+/// Beyond this many the list is looked through for threads that have ended.
+const THREADS_KEPT: usize = 256;
+
+/// A thread's place in the list.
+#[derive(Debug, Default)]
+struct Place {
+    /// The request it is at work on; 0: none that can be given up.
+    unique: AtomicU64,
+    interrupt: Arc<Interrupt>,
+}
+
+thread_local! {
+    static OWN: RefCell<Option<Arc<Place>>> = const { RefCell::new(None) };
+}
+
+/// The threads of one mount. Each thread serves one mount only.
+#[derive(Debug, Default)]
+pub(crate) struct Interrupts {
+    places: Mutex<Vec<Weak<Place>>>,
+}
+
+impl Interrupts {
+    fn own(&self) -> Arc<Place> {
+        if let Some(own) = OWN.with(|own| own.borrow().clone()) {
+            return own;
+        }
+        let place = Arc::new(Place::default());
+        let mut places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
+        if places.len() >= THREADS_KEPT {
+            places.retain(|place| place.strong_count() > 0);
+        }
+        places.push(Arc::downgrade(&place));
+        drop(places);
+        OWN.with(|own| own.replace(Some(Arc::clone(&place))));
+        place
+    }
+
+    /// Works on a request that can be given up.
+    pub(crate) fn during<T>(&self, unique: u64, work: impl FnOnce() -> T) -> T {
+        struct Done<'a>(&'a Place);
+        impl Drop for Done<'_> {
+            fn drop(&mut self) {
+                self.0.unique.store(0, Ordering::SeqCst);
+            }
+        }
+        let place = self.own();
+        place.interrupt.clear();
+        place.unique.store(unique, Ordering::SeqCst);
+        let _done = Done(&place);
+        interrupt::during(&place.interrupt, work)
+    }
+
+    /// Nobody waits for this request any more; false when no thread is at work on it.
+    pub(crate) fn raise(&self, unique: u64) -> bool {
+        let places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
+        let found =
+            places.iter().filter_map(Weak::upgrade).find(|p| p.unique.load(Ordering::SeqCst) == unique);
+        // Should the thread have gone on to its next request just now, that one is given up at worst if it takes long.
+        found.map(|place| place.interrupt.raise()).is_some()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_thread_at_work_on_a_request_is_found_and_no_other() {
+        let interrupts = Interrupts::default();
+        assert!(!interrupts.raise(7));
+        interrupts.during(7, || {
+            assert!(!interrupts.raise(8));
+            assert!(!interrupt::is_raised());
+            assert!(interrupts.raise(7));
+            assert!(interrupt::is_raised());
+        });
+        assert!(!interrupts.raise(7), "it is done");
+        interrupts.during(8, || assert!(!interrupt::is_raised(), "the next one was not meant"));
+    }
+}

@@ -1,0 +1,149 @@
+//! The table of locks by itself: queues, circles, sessions that end, restarts.
+
+use super::*;
+
+const A: SessionId = SessionId(1);
+const B: SessionId = SessionId(2);
+const C: SessionId = SessionId(3);
+
+fn place(inode: u64) -> Place {
+    Place { inode: InodeId(inode), kind: LockKind::Range }
+}
+
+fn wish(session: SessionId, inode: u64, mode: Option<LockMode>, waiter: u64) -> Wish {
+    let owner = Owner { session, number: 7 };
+    Wish { place: place(inode), owner, range: LockRange::WHOLE, mode, process: 42, waiter }
+}
+
+fn exclusive(session: SessionId, inode: u64, waiter: u64) -> Wish {
+    wish(session, inode, Some(LockMode::Exclusive), waiter)
+}
+
+fn shared(session: SessionId, inode: u64, waiter: u64) -> Wish {
+    wish(session, inode, Some(LockMode::Shared), waiter)
+}
+
+fn free(session: SessionId, inode: u64) -> Wish {
+    wish(session, inode, None, 0)
+}
+
+fn verdict(locks: &Locks, wish: Wish) -> Verdict {
+    let (verdict, grants) = locks.set(wish, 0);
+    assert!(grants.is_empty(), "{grants:?}");
+    verdict
+}
+
+fn grant(session: SessionId, inode: u64, waiter: u64) -> Grant {
+    Grant { session, inode: InodeId(inode), waiter }
+}
+
+#[test]
+fn waiters_get_the_lock_in_the_order_in_which_they_came() {
+    let locks = Locks::default();
+    assert_eq!(verdict(&locks, exclusive(A, 1, 0)), Verdict::Granted);
+    assert_eq!(verdict(&locks, exclusive(B, 1, 0)), Verdict::Taken);
+    assert_eq!(verdict(&locks, exclusive(B, 1, 1)), Verdict::Waits);
+    assert_eq!(verdict(&locks, exclusive(C, 1, 1)), Verdict::Waits);
+    assert_eq!(verdict(&locks, exclusive(B, 1, 1)), Verdict::Waits, "asking again keeps the place");
+    assert_eq!(locks.count(), 3);
+    assert_eq!(locks.set(free(A, 1), 0), (Verdict::Granted, vec![grant(B, 1, 1)]));
+    assert_eq!(verdict(&locks, exclusive(B, 1, 1)), Verdict::Granted, "asking again confirms it");
+    assert_eq!(locks.set(free(B, 1), 0).1, [grant(C, 1, 1)]);
+    assert_eq!(verdict(&locks, free(C, 1)), Verdict::Granted);
+    assert_eq!(locks.count(), 0);
+}
+
+#[test]
+fn several_that_only_read_get_it_together_and_a_lock_made_weaker_lets_them_in() {
+    let locks = Locks::default();
+    assert_eq!(verdict(&locks, exclusive(A, 1, 0)), Verdict::Granted);
+    assert_eq!(verdict(&locks, shared(B, 1, 5)), Verdict::Waits);
+    assert_eq!(verdict(&locks, shared(C, 1, 6)), Verdict::Waits);
+    assert_eq!(locks.set(shared(A, 1, 0), 0).1, [grant(B, 1, 5), grant(C, 1, 6)]);
+}
+
+#[test]
+fn a_waiter_that_gives_up_is_not_granted_anything() {
+    let locks = Locks::default();
+    assert_eq!(verdict(&locks, exclusive(A, 1, 0)), Verdict::Granted);
+    assert_eq!(verdict(&locks, exclusive(B, 1, 1)), Verdict::Waits);
+    assert!(locks.cancel(place(1), B, 1));
+    assert!(!locks.cancel(place(1), B, 1));
+    assert_eq!(verdict(&locks, free(A, 1)), Verdict::Granted);
+}
+
+#[test]
+fn who_would_close_a_circle_is_refused_and_flock_is_left_alone() {
+    let locks = Locks::default();
+    for (session, inode) in [(A, 1), (B, 2), (C, 3)] {
+        assert_eq!(verdict(&locks, exclusive(session, inode, 0)), Verdict::Granted);
+    }
+    assert_eq!(verdict(&locks, exclusive(A, 2, 1)), Verdict::Waits);
+    assert_eq!(verdict(&locks, exclusive(B, 3, 1)), Verdict::Waits);
+    assert_eq!(verdict(&locks, exclusive(C, 1, 1)), Verdict::Deadlock);
+    assert_eq!(locks.set(free(C, 3), 0).1, [grant(B, 3, 1)], "the others go on");
+    let flock = |wish: Wish| Wish { place: Place { kind: LockKind::Flock, ..wish.place }, ..wish };
+    assert_eq!(verdict(&locks, flock(exclusive(A, 8, 0))), Verdict::Granted);
+    assert_eq!(verdict(&locks, flock(exclusive(B, 9, 0))), Verdict::Granted);
+    assert_eq!(verdict(&locks, flock(exclusive(A, 9, 2))), Verdict::Waits);
+    assert_eq!(verdict(&locks, flock(exclusive(B, 8, 2))), Verdict::Waits);
+}
+
+#[test]
+fn a_session_that_ends_leaves_its_locks_and_its_places_to_others() {
+    let locks = Locks::default();
+    assert_eq!(verdict(&locks, exclusive(A, 1, 0)), Verdict::Granted);
+    assert_eq!(verdict(&locks, exclusive(B, 1, 1)), Verdict::Waits);
+    assert_eq!(verdict(&locks, exclusive(C, 1, 1)), Verdict::Waits);
+    assert!(locks.end(B).is_empty());
+    assert_eq!(locks.end(A), [grant(C, 1, 1)]);
+    assert!(locks.end(C).is_empty());
+    assert_eq!(locks.count(), 0);
+}
+
+#[test]
+fn after_a_restart_nobody_gets_a_new_lock_before_all_have_taken_back_theirs() {
+    let locks = Locks::default();
+    locks.await_sessions(vec![A, B], 0);
+    assert_eq!(verdict(&locks, exclusive(C, 1, 0)), Verdict::TooEarly);
+    assert_eq!(verdict(&locks, free(C, 1)), Verdict::Granted, "letting go is never too early");
+    assert_eq!(locks.reclaim(A, &[exclusive(A, 1, 0)]), (vec![], vec![]));
+    assert_eq!(verdict(&locks, exclusive(C, 1, 0)), Verdict::TooEarly);
+    assert!(locks.end(B).is_empty());
+    assert_eq!(verdict(&locks, exclusive(C, 1, 0)), Verdict::Taken);
+    assert_eq!(verdict(&locks, exclusive(C, 2, 0)), Verdict::Granted);
+}
+
+#[test]
+fn who_does_not_come_back_in_time_has_lost_what_others_have_taken() {
+    let locks = Locks::default();
+    locks.await_sessions(vec![A], 0);
+    let lease_ns = u64::from(SESSION_LEASE_MS) * 1_000_000;
+    assert_eq!(locks.set(exclusive(B, 1, 0), lease_ns - 1).0, Verdict::TooEarly);
+    assert_eq!(locks.set(exclusive(B, 1, 0), lease_ns).0, Verdict::Granted);
+    assert_eq!(locks.reclaim(A, &[exclusive(A, 2, 0), exclusive(A, 1, 0)]).0, [1]);
+}
+
+#[test]
+fn what_a_session_does_not_name_it_does_not_have_any_more() {
+    let locks = Locks::default();
+    for inode in [1, 2] {
+        assert_eq!(verdict(&locks, exclusive(A, inode, 0)), Verdict::Granted);
+    }
+    assert_eq!(verdict(&locks, exclusive(B, 2, 4)), Verdict::Waits);
+    assert_eq!(locks.reclaim(A, &[exclusive(A, 1, 0)]), (vec![], vec![grant(B, 2, 4)]));
+}
+
+#[test]
+fn a_session_has_no_more_locks_than_fit_into_one_message() {
+    let locks = Locks::default();
+    let byte =
+        |number: u64| Wish { range: LockRange { first: 2 * number, last: 2 * number }, ..exclusive(A, 1, 0) };
+    for number in 0..LOCKS_OF_SESSION_MAX as u64 {
+        assert_eq!(verdict(&locks, byte(number)), Verdict::Granted);
+    }
+    assert_eq!(verdict(&locks, byte(LOCKS_OF_SESSION_MAX as u64)), Verdict::TooMany);
+    assert_eq!(verdict(&locks, exclusive(B, 2, 0)), Verdict::Granted);
+    assert_eq!(verdict(&locks, free(A, 1)), Verdict::Granted);
+    assert_eq!(locks.count(), 1);
+}
