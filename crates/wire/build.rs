@@ -1,7 +1,7 @@
 //! Compiles the .proto without an external compiler.
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    println!("cargo:rerun-if-changed=proto/vazao.proto");
+    println!("cargo:rerun-if-changed=proto");
     let descriptors = protox::compile(["proto/vazao.proto"], ["proto"])?;
     prost_build::Config::new().compile_fds(descriptors)?;
     Ok(())

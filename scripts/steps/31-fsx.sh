@@ -1,20 +1,27 @@
 #!/usr/bin/env bash
-# fsx: random reads, writes, mappings, cuts and holes in one file, each read compared with what must be there. Closing,
-# msync and fadvise drop the kernel's pages now and then, so that reads ask the servers again.
-# VAZAO_FSX_SEEDS (default 3) and VAZAO_FSX_OPERATIONS (default 4000) make it longer.
+# fsx: random reads, writes, mappings, cuts and holes in one file, each read compared with what must be there; with the
+# kernel's pages dropped now and then (fadvise, invalidating msync), so that reads ask the servers again, and without.
+# VAZAO_FSX_FULL=1 is the long run: 20 seeds of 100,000 operations. VAZAO_FSX_SEEDS (default 3) and
+# VAZAO_FSX_OPERATIONS (default 4000) set the two one by one.
 set -euo pipefail
 
 source scripts/lib/sandbox.sh
 source scripts/lib/volume.sh
 sandbox_enter
 
-seeds="${VAZAO_FSX_SEEDS:-3}"
-operations="${VAZAO_FSX_OPERATIONS:-4000}"
+if [[ "${VAZAO_FSX_FULL:-}" == 1 ]]; then
+    seeds="${VAZAO_FSX_SEEDS:-20}"
+    operations="${VAZAO_FSX_OPERATIONS:-100000}"
+else
+    seeds="${VAZAO_FSX_SEEDS:-3}"
+    operations="${VAZAO_FSX_OPERATIONS:-4000}"
+fi
 mountpoint="$TMPDIR/fsx-mount"
 fsx="$(tool fsx 0.3.2)"
 volume_start "$mountpoint" rw
 
-# configuration LENGTH OPERATION_LENGTH: a file's largest length, and that of one read or write.
+# configuration LENGTH OPERATION_LENGTH DROPS: a file's largest length, that of one read or write, and how often pages
+# are dropped.
 configuration() {
     cat <<END
 flen = $1
@@ -26,26 +33,28 @@ read = 10
 write = 10
 mapread = 10
 mapwrite = 10
-invalidate = 1
+invalidate = $3
 truncate = 5
 fsync = 0.2
 fdatasync = 0.2
 posix_fallocate = 2
 punch_hole = 3
 sendfile = 3
-posix_fadvise = 4
+posix_fadvise = $(($3 * 4))
 copy_file_range = 3
 END
 }
 
 # Around the limit of what lies in the inode record; and over stripe units and servers.
-configuration 40000 20000 >"$TMPDIR/small.toml"
-configuration 3000000 300000 >"$TMPDIR/striped.toml"
+configuration 40000 20000 1 >"$TMPDIR/small.toml"
+configuration 3000000 300000 1 >"$TMPDIR/striped.toml"
+configuration 40000 20000 0 >"$TMPDIR/small-cached.toml"
+configuration 3000000 300000 0 >"$TMPDIR/striped-cached.toml"
 
 passed=0
 failed=0
 for ((seed = 1; seed <= seeds; seed++)); do
-    for kind in small striped; do
+    for kind in small striped small-cached striped-cached; do
         log="$TMPDIR/fsx-$kind-$seed.log"
         if "$fsx" -q -f "$TMPDIR/$kind.toml" -S "$seed" -N "$operations" -P "$TMPDIR" \
             "$mountpoint/$kind-$seed" >"$log" 2>&1; then

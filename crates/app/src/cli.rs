@@ -61,6 +61,8 @@ pub(crate) enum Command {
     Serve(commands::serve::Arguments),
     /// Show the volume as a directory of this machine
     Mount(commands::mount::Arguments),
+    /// Let mount(8) and /etc/fstab mount the volume: `mount -t vazao`
+    MountHelper(commands::mount_helper::Arguments),
     /// Take a mount away
     Umount(commands::umount::Arguments),
     /// List directories

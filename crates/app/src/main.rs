@@ -25,6 +25,10 @@ use clap::Parser;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
+    let mut arguments = std::env::args_os();
+    if commands::mount_helper::is_called(arguments.next().as_deref()) {
+        return commands::mount_helper::main(arguments);
+    }
     let line = cli::Line::parse();
     match commands::run(line) {
         Ok(()) => ExitCode::SUCCESS,

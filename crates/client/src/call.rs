@@ -2,6 +2,7 @@
 
 use crate::core::Core;
 use crate::retry::{Attempts, final_error, log_failure};
+use crate::statistics::Flight;
 use crate::{Error, Result};
 use std::sync::atomic::Ordering;
 use vazao_meter::Cause;
@@ -166,11 +167,14 @@ impl Core {
         }
         let started_ns = self.clock.now_ns();
         let deadline_ns = attempts.attempt_deadline_ns(self);
+        let flight = Flight::begin(counters, &self.clock);
         let address = self.meta_address();
         let pending = self.transport.submit(address, O::METHOD, &message, &[], deadline_ns);
         attempts.request = pending.id();
-        let received = pending.wait();
+        let received = self.counters.during_wait(counters, &*self.clock, || pending.wait());
+        drop(flight);
         let waited_ns = self.clock.now_ns().saturating_sub(started_ns);
+        self.counters.latency.record(waited_ns);
         counters.waited_ns.add(waited_ns);
         self.counters.accounts.charge(Cause::Network, waited_ns);
         let received = received.inspect_err(|fault| {

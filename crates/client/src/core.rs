@@ -3,6 +3,7 @@
 use crate::budget::{Pool, ReadAheadBudget};
 use crate::local::LocalFiles;
 use crate::locks::Locks;
+use crate::measure::Description;
 use crate::registry::Registry;
 use crate::routes::{Routes, Server};
 use crate::session::Session;
@@ -40,7 +41,10 @@ pub(crate) struct Core {
     pub(crate) counters: Counters,
     pub(crate) local: LocalFiles,
     pub(crate) silences: Silences,
+    pub(crate) description: Mutex<Description>,
     pub(crate) closed: AtomicBool,
+    /// Files without a name that are being made: the metadata service may ask about them before they are known here.
+    pub(crate) unnamed_underway: AtomicUsize,
     /// Objects on this machine are read without their server.
     pub(crate) short_circuit: AtomicBool,
     /// Answers about inodes taken over so far.
@@ -97,7 +101,9 @@ impl Core {
             counters: Counters::default(),
             local: LocalFiles::default(),
             silences: Silences::default(),
+            description: Mutex::default(),
             closed: AtomicBool::new(false),
+            unnamed_underway: AtomicUsize::new(0),
             short_circuit: AtomicBool::new(options.short_circuit),
             answers: AtomicU64::new(0),
             jitter: AtomicU64::new(seed | 1),

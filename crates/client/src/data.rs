@@ -5,6 +5,7 @@
 use crate::core::Core;
 use crate::retry::{Attempts, attempt_deadline_ns, final_error, log_failure};
 use crate::routes::Server;
+use crate::statistics::Flight;
 use crate::{Error, Result};
 use std::sync::Arc;
 use vazao_meter::Cause;
@@ -21,6 +22,7 @@ pub(crate) struct DataCall {
     message: Vec<u8>,
     server: Option<Arc<Server>>,
     pending: Option<Box<dyn Pending>>,
+    flight: Option<Flight>,
     /// Its latest attempt.
     request: RequestId,
     submitted_ns: u64,
@@ -55,6 +57,7 @@ impl Core {
             message,
             server: None,
             pending: None,
+            flight: None,
             request: RequestId::default(),
             submitted_ns: self.clock.now_ns(),
         };
@@ -68,9 +71,13 @@ impl Core {
         let started_ns = self.clock.now_ns();
         let until_ns = attempt_deadline_ns(started_ns, deadline_ns);
         server.counters.requests.add(1);
+        call.flight = Some(Flight::begin(&server.counters, &self.clock));
+        server.counters.credit.enter(started_ns);
         let pending =
             self.transport.submit(&server.address, call.method, &call.message, attachment, until_ns);
-        let spent_ns = self.clock.now_ns().saturating_sub(started_ns);
+        let sent_ns = self.clock.now_ns();
+        server.counters.credit.leave(sent_ns);
+        let spent_ns = sent_ns.saturating_sub(started_ns);
         server.counters.credit_ns.add(spent_ns);
         self.counters.accounts.charge(Cause::Credit, spent_ns);
         call.pending = Some(pending);
@@ -115,8 +122,12 @@ impl Core {
         };
         let started_ns = self.clock.now_ns();
         call.request = pending.id();
-        let answer = pending.wait();
-        let waited_ns = self.clock.now_ns().saturating_sub(started_ns);
+        let answer = self.counters.during_wait(&server.counters, &*self.clock, || pending.wait());
+        let ended_ns = self.clock.now_ns();
+        let waited_ns = ended_ns.saturating_sub(started_ns);
+        if let Some(flight) = call.flight.take() {
+            self.counters.latency.record(ended_ns.saturating_sub(flight.started_ns()));
+        }
         server.counters.waited_ns.add(waited_ns);
         self.counters.accounts.charge(Cause::Network, waited_ns);
         match &answer {

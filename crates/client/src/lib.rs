@@ -13,6 +13,7 @@ pub mod error;
 mod file;
 mod local;
 mod locks;
+pub mod measure;
 mod namespace;
 mod options;
 mod probe;

@@ -5,6 +5,7 @@ use crate::{
     Changes, Client, Entry, Error, File, NewInode, OpenMode, Page, RenameMode, Result, SetTime, VolumeSpace,
     XattrMode,
 };
+use std::sync::atomic::Ordering;
 use vazao_model::{Attributes, Code, FileKind, InodeId, Layout, LayoutHint};
 use vazao_wire::{op, proto};
 
@@ -94,6 +95,27 @@ impl Client {
         Ok((self.core.registry.merge(attributes, asked_at), file))
     }
 
+    /// Creates and opens a file without a name in a directory, which [`Client::link`] may give it one in. It ends with
+    /// its last handle otherwise.
+    pub fn create_unnamed(&self, parent: InodeId, new: &NewInode) -> Result<(Attributes, File)> {
+        self.core.unnamed_underway.fetch_add(1, Ordering::SeqCst);
+        let created = self.open_unnamed(parent, new);
+        self.core.unnamed_underway.fetch_sub(1, Ordering::SeqCst);
+        created
+    }
+
+    fn open_unnamed(&self, parent: InodeId, new: &NewInode) -> Result<(Attributes, File)> {
+        let asked_at = self.core.answers();
+        let request = proto::CreateRequest { unnamed: true, ..create_request(parent, b"", new, true) };
+        let response = self.core.change::<op::Create>(request)?;
+        let fresh = FreshInode::new(response.inode, asked_at)?;
+        let attributes = fresh.attributes.clone();
+        let mode = OpenMode { read: true, write: true, truncate: false };
+        let overtaken = || Error::new(Code::Stale, format!("{} ended as it began", attributes.inode));
+        let file = File::open(&self.core, fresh, mode).ok_or_else(overtaken)?;
+        Ok((attributes, file))
+    }
+
     fn send_create(
         &self,
         parent: InodeId,
@@ -101,19 +123,7 @@ impl Client {
         new: &NewInode,
         exclusive: bool,
     ) -> Result<proto::CreateResponse> {
-        let request = proto::CreateRequest {
-            once: None,
-            parent: parent.0,
-            name: name.to_vec(),
-            kind: new.kind.number(),
-            mode: new.mode,
-            uid: new.uid,
-            gid: new.gid,
-            device: new.device,
-            contents: new.contents.clone(),
-            exclusive,
-            umask: new.umask,
-        };
+        let request = create_request(parent, name, new, exclusive);
         self.core.change::<op::Create>(request)
     }
 
@@ -151,6 +161,9 @@ impl Client {
             proto::LinkRequest { once: None, inode: inode.0, parent: parent.0, name: name.to_vec() };
         let asked_at = self.core.answers();
         let response = self.core.change::<op::Link>(request)?;
+        if let Some(open) = self.core.registry.find(inode).filter(|open| open.is_unlinked()) {
+            open.mark_named();
+        }
         self.merged(response.inode, asked_at)
     }
 
@@ -345,6 +358,23 @@ impl Client {
     /// Makes all metadata changes answered so far durable.
     pub fn sync(&self) -> Result<()> {
         self.core.ask::<op::Sync>(&proto::SyncRequest {}).map(|_| ())
+    }
+}
+
+fn create_request(parent: InodeId, name: &[u8], new: &NewInode, exclusive: bool) -> proto::CreateRequest {
+    proto::CreateRequest {
+        once: None,
+        parent: parent.0,
+        name: name.to_vec(),
+        kind: new.kind.number(),
+        mode: new.mode,
+        uid: new.uid,
+        gid: new.gid,
+        device: new.device,
+        contents: new.contents.clone(),
+        exclusive,
+        umask: new.umask,
+        unnamed: false,
     }
 }
 

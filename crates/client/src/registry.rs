@@ -150,6 +150,16 @@ impl Registry {
         found.is_some()
     }
 
+    /// The metadata service asks about an inode without a name; false when it is not open here. One that has got its
+    /// name meanwhile stays as it is.
+    pub(crate) fn hold_unlinked(&self, inode: InodeId) -> bool {
+        let found = self.find(inode);
+        if let Some(open) = found.as_ref().filter(|open| !open.was_named()) {
+            open.mark_unlinked();
+        }
+        found.is_some()
+    }
+
     /// What the server said of an inode, with what is known better here. `asked_at` is the client's count of answers
     /// from before the request was sent.
     pub(crate) fn merge(&self, attributes: Attributes, asked_at: u64) -> Attributes {

@@ -17,6 +17,13 @@ pub(crate) struct Server {
     pub(crate) door: Arc<LocalDoor>,
 }
 
+impl Server {
+    /// The node's name.
+    pub(crate) fn node_name(&self) -> &str {
+        &self.name
+    }
+}
+
 impl std::fmt::Display for Server {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "data server {} ({})", self.name, self.address)

@@ -3,6 +3,7 @@
 use crate::core::{Core, locked};
 use crate::options::own_name;
 use crate::{Error, Result};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
 use std::time::Duration;
 use vazao_model::limits::{HEARTBEAT_MS, SESSION_SLOTS_MAX};
@@ -19,6 +20,8 @@ pub(crate) struct Session {
     freed: Condvar,
     opening: Mutex<()>,
     answers: Mutex<Answers>,
+    /// Somebody wants to know what clients count.
+    is_watched: AtomicBool,
 }
 
 #[derive(Default)]
@@ -134,8 +137,14 @@ impl Core {
         let session = self.session.id();
         let answers = std::mem::take(&mut *locked(&self.session.answers));
         let epoch = self.routes().map.epoch.0;
-        let request =
-            proto::RenewSessionRequest { session, epoch, held: answers.held, not_held: answers.not_held };
+        let is_watched = self.session.is_watched.load(Ordering::Relaxed);
+        let request = proto::RenewSessionRequest {
+            session,
+            epoch,
+            held: answers.held,
+            not_held: answers.not_held,
+            measures: is_watched.then(|| (&self.measures()).into()),
+        };
         let response = match self.ask_until::<op::RenewSession>(&request, deadline_ns) {
             Ok(response) => response,
             Err(error) if error.code == Code::SessionExpired => {
@@ -144,11 +153,16 @@ impl Core {
             }
             Err(error) => return Err(error),
         };
+        self.session.is_watched.store(response.report_measures, Ordering::Relaxed);
         if let Some(map) = response.map {
             self.install_map(map);
         }
-        let (held, not_held): (Vec<u64>, Vec<u64>) =
-            response.orphans.iter().partition(|&&inode| self.registry.mark_unlinked(InodeId(inode)));
+        // Before the registry: whoever is counted here no longer is known there by now.
+        let may_be_underway = self.unnamed_underway.load(Ordering::SeqCst) > 0;
+        let (held, not_held): (Vec<u64>, Vec<u64>) = response
+            .orphans
+            .iter()
+            .partition(|&&inode| self.registry.hold_unlinked(InodeId(inode)) || may_be_underway);
         let can_let_go = !not_held.is_empty();
         *locked(&self.session.answers) = Answers { held, not_held };
         Ok(can_let_go)

@@ -1,6 +1,9 @@
 //! What a client has moved and what it has waited for, by server: from this the doors name the bottleneck.
 
-use vazao_meter::{Accounts, Cause, Counter};
+use std::sync::Arc;
+
+use vazao_meter::measures::Peer;
+use vazao_meter::{Accounts, Cause, Clock, Counter, Histogram, Occupancy};
 
 /// The counters of one server, shared by all requests to it.
 #[derive(Debug, Default)]
@@ -13,6 +16,12 @@ pub(crate) struct ServerCounters {
     pub(crate) waited_ns: Counter,
     pub(crate) credit_ns: Counter,
     pub(crate) service_ns: Counter,
+    /// Callers that stand still for an answer.
+    pub(crate) waits: Occupancy,
+    /// Callers that stand still until a request can be handed over.
+    pub(crate) credit: Occupancy,
+    /// Requests under way.
+    pub(crate) flights: Occupancy,
 }
 
 /// What one server was asked for, and how long that took.
@@ -59,10 +68,56 @@ pub(crate) struct Counters {
     pub(crate) accounts: Accounts,
     pub(crate) bytes_read: Counter,
     pub(crate) bytes_written: Counter,
-    pub(crate) metadata: ServerCounters,
+    pub(crate) metadata: Arc<ServerCounters>,
+    /// Callers that stand still for any server.
+    pub(crate) waits: Occupancy,
+    /// From sending a request to having its answer.
+    pub(crate) latency: Histogram,
+}
+
+/// A request under way; over when dropped.
+pub(crate) struct Flight {
+    counters: Arc<ServerCounters>,
+    clock: Arc<dyn Clock>,
+    started_ns: u64,
+}
+
+impl Flight {
+    /// Begins now.
+    pub(crate) fn begin(counters: &Arc<ServerCounters>, clock: &Arc<dyn Clock>) -> Flight {
+        let started_ns = clock.now_ns();
+        counters.flights.enter(started_ns);
+        Flight { counters: Arc::clone(counters), clock: Arc::clone(clock), started_ns }
+    }
+
+    /// When it began.
+    pub(crate) fn started_ns(&self) -> u64 {
+        self.started_ns
+    }
+}
+
+impl Drop for Flight {
+    fn drop(&mut self) {
+        self.counters.flights.leave(self.clock.now_ns());
+    }
 }
 
 impl ServerCounters {
+    /// What is known of the server as a peer, besides its connections.
+    pub(crate) fn peer(&self, name: &str, address: &str, now_ns: u64) -> Peer {
+        Peer {
+            name: name.to_owned(),
+            address: address.to_owned(),
+            waits: self.waits.at(now_ns),
+            credit: self.credit.at(now_ns),
+            flights: self.flights.at(now_ns),
+            service_ns: self.service_ns.get(),
+            read_bytes: self.bytes_read.get(),
+            written_bytes: self.bytes_written.get(),
+            ..Peer::default()
+        }
+    }
+
     pub(crate) fn snapshot(&self, server: String) -> ServerStatistics {
         ServerStatistics {
             server,
@@ -79,6 +134,23 @@ impl ServerCounters {
 }
 
 impl Counters {
+    /// Runs `wait`, in which a caller stands still for a server.
+    pub(crate) fn during_wait<T>(
+        &self,
+        server: &ServerCounters,
+        clock: &dyn Clock,
+        wait: impl FnOnce() -> T,
+    ) -> T {
+        let started_ns = clock.now_ns();
+        self.waits.enter(started_ns);
+        server.waits.enter(started_ns);
+        let outcome = wait();
+        let ended_ns = clock.now_ns();
+        server.waits.leave(ended_ns);
+        self.waits.leave(ended_ns);
+        outcome
+    }
+
     pub(crate) fn spent(&self) -> Vec<(Cause, u64)> {
         Cause::ALL.into_iter().map(|cause| (cause, self.accounts.nanoseconds(cause))).collect()
     }

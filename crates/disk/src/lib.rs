@@ -8,9 +8,11 @@
 mod memory;
 mod path;
 mod real;
+mod watched;
 
 pub use memory::{MemoryDisk, Operations};
 pub use real::RealDisk;
+pub use watched::WatchedDisk;
 
 use std::io;
 use std::ops::Range;

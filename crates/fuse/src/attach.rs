@@ -64,6 +64,9 @@ fn mount_flags(options: &MountOptions) -> MountFlags {
     flags.set(MountFlags::NODEV, !options.devices);
     flags.set(MountFlags::NOSUID, !options.set_id);
     flags.set(MountFlags::RDONLY, options.read_only);
+    flags.set(MountFlags::NOEXEC, options.no_programs);
+    flags.set(MountFlags::NOATIME, options.no_access_times);
+    flags.set(MountFlags::SYNCHRONOUS, options.synchronous);
     flags
 }
 
@@ -78,6 +81,12 @@ fn helper_options(source: &str, options: &MountOptions) -> String {
     let mut words = vec![format!("fsname={source}"), "subtype=vazao".to_owned()];
     words.extend(["nodev", "nosuid"].map(str::to_owned));
     words.push(if options.read_only { "ro" } else { "rw" }.to_owned());
+    let further = [
+        (options.no_programs, "noexec"),
+        (options.no_access_times, "noatime"),
+        (options.synchronous, "sync"),
+    ];
+    words.extend(further.into_iter().filter(|(on, _)| *on).map(|(_, word)| word.to_owned()));
     words.extend(access_options(options).into_iter().map(str::to_owned));
     words.join(",")
 }
@@ -151,6 +160,16 @@ fn receive_descriptor(socket: &UnixStream) -> Option<OwnedFd> {
     control.drain().find_map(|part| match part {
         RecvAncillaryMessage::ScmRights(mut descriptors) => descriptors.next(),
         _ => None,
+    })
+}
+
+/// Changes the kernel's options of a mount.
+pub(crate) fn reattach(mountpoint: &Path, options: &MountOptions) -> Result<(), MountError> {
+    let changed = rustix::mount::mount_remount(mountpoint, mount_flags(options), c"");
+    changed.map_err(|error| match error {
+        Errno::PERM | Errno::ACCESS => MountError::NotPermitted(format!("remount: {error}")),
+        Errno::BUSY => MountError::Busy(mountpoint.to_owned()),
+        other => MountError::Attach(mountpoint.to_owned(), other.to_string()),
     })
 }
 

@@ -291,6 +291,14 @@ impl Door {
         Ok(self.opened(file, attributes))
     }
 
+    /// Creates and opens a file without a name (`O_TMPFILE`).
+    pub(crate) fn create_unnamed(&self, directory: InodeId, caller: Caller, mode: NewMode) -> Result<Opened> {
+        let (NewMode { bits: mode, umask }, Caller { uid, gid }) = (mode, caller);
+        let new = NewInode { mode, umask, uid, gid, ..NewInode::default() };
+        let (attributes, file) = self.client.create_unnamed(directory, &new)?;
+        Ok(self.opened(file, attributes))
+    }
+
     pub(crate) fn read(&self, handle: u64, buffer: &mut [u8], offset: u64) -> Result<usize> {
         let open = self.file(handle)?;
         let range = offset..offset.saturating_add(buffer.len() as u64);

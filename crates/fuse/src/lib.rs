@@ -19,4 +19,4 @@ mod notices;
 mod told;
 mod transport;
 
-pub use mount::{Mount, MountError, MountOptions, Uring, mount, unmount};
+pub use mount::{Mount, MountError, MountOptions, Uring, mount, remount, unmount};

@@ -31,6 +31,14 @@ pub struct MountOptions {
     pub default_permissions: bool,
     /// Refuses every change.
     pub read_only: bool,
+    /// What `/proc/mounts` shows as its source; `None`: volume and path.
+    pub source: Option<String>,
+    /// Programs in it cannot be started.
+    pub no_programs: bool,
+    /// Shown to the kernel as mount(8)'s `noatime`; reading sets no access times in any case.
+    pub no_access_times: bool,
+    /// Every write is followed by an fsync.
+    pub synchronous: bool,
     /// Set-user-id and set-group-id bits of programs take effect. Only root may ask for it.
     pub set_id: bool,
     /// Device inodes open the devices. Only root may ask for it.
@@ -70,6 +78,10 @@ impl Default for MountOptions {
             allow_other: false,
             default_permissions: true,
             read_only: false,
+            source: None,
+            no_programs: false,
+            no_access_times: false,
+            synchronous: false,
             set_id: false,
             devices: false,
             threads: 48,
@@ -194,7 +206,8 @@ pub fn mount(client: Client, mountpoint: &Path, options: MountOptions) -> Result
         _ => Err(vazao_model::Code::NotDirectory.into()),
     });
     let root = root.map_err(|error| MountError::Root(source.clone(), error))?;
-    let descriptor = attach::attach(&mountpoint, &source, &options)?;
+    let shown = options.source.as_deref().unwrap_or(&source);
+    let descriptor = attach::attach(&mountpoint, shown, &options)?;
     let device = Arc::new(Device::new(descriptor));
     let end = Arc::new(End::default());
     // From here on dropping the mount detaches it again.
@@ -297,6 +310,19 @@ impl Drop for Mount {
         {
             tracing::warn!("{error}");
         }
+    }
+}
+
+/// Changes how the kernel treats the vazao mount at `mountpoint`: read-only or not, set-id bits, devices, programs.
+pub fn remount(mountpoint: &Path, options: &MountOptions) -> Result<(), MountError> {
+    let given = || mountpoint.to_owned();
+    let path = mountpoint::canonical(mountpoint).map_err(|error| MountError::Mountpoint(given(), error))?;
+    match mountpoint::find(&path).map_err(|error| MountError::Mountpoint(given(), error))? {
+        None => Err(MountError::NotMounted(path)),
+        Some(mounted) if mounted.file_system != FILE_SYSTEM_TYPE => {
+            Err(MountError::OtherFileSystem(path, mounted.file_system))
+        }
+        Some(_) => attach::reattach(&path, options),
     }
 }
 

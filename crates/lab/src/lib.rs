@@ -25,7 +25,6 @@ pub mod servers;
 pub mod size;
 mod snapshot;
 pub mod statistics;
-pub mod verdict;
 
 /// What a command of the laboratory needs from whoever runs it.
 pub struct Context<'a> {

@@ -171,7 +171,7 @@ mod tests {
     fn a_file_that_is_no_result_is_named() {
         let directory = tempfile::tempdir().unwrap();
         let mut output = Vec::new();
-        for text in ["not json", "{}", "{\"format\": \"vazao-lab-psplit-1\"}", "[]"] {
+        for text in ["not json", "{}", "{\"format\": \"vazao-lab-psplit-2\"}", "[]"] {
             let path = directory.path().join("result.json");
             fs::write(&path, text).unwrap();
             let connect = || Err("not needed".to_owned());

@@ -5,11 +5,16 @@
 //! is missing (a container without `/proc/diskstats`) gives an empty list, never an error: a measurement stays valid
 //! without its explanation.
 
+use crate::place::Place;
 use crate::snapshot::{DiskCounters, NetworkCounters, ProcessSnapshot, Snapshot, link_bytes_per_s};
 use serde::{Deserialize, Serialize};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
-use vazao_meter::Clock;
+use vazao_client::Client;
+use vazao_client::measure::Watch;
+use vazao_meter::bottleneck::Verdict;
+use vazao_meter::machine::DiskWatches;
+use vazao_meter::{Change, Clock};
 
 /// Distance of the samples, as sysstat's in the GridFS experiments.
 const SAMPLE_EVERY: Duration = Duration::from_secs(1);
@@ -117,12 +122,18 @@ pub struct Record {
     pub network: Vec<NetworkRecord>,
     /// Once a second.
     pub samples: Vec<Sample>,
+    /// What limited.
+    pub verdict: Verdict,
+    /// What the verdict rests on: this process first, then the servers.
+    pub changes: Vec<Change>,
 }
 
 /// Watches the machine and some of its processes.
 pub struct Recorder {
     clock: Arc<dyn Clock>,
     watched: Vec<Watched>,
+    client: Option<Client>,
+    disks: Option<Arc<DiskWatches>>,
 }
 
 impl Recorder {
@@ -130,12 +141,29 @@ impl Recorder {
     pub fn new(clock: Arc<dyn Clock>, servers: Vec<Watched>) -> Recorder {
         let own = Watched { name: "client".to_owned(), pid: None };
         let others = servers.into_iter().filter(|s| s.pid != Some(std::process::id()));
-        Recorder { clock, watched: std::iter::once(own).chain(others).collect() }
+        let watched = std::iter::once(own).chain(others).collect();
+        Recorder { clock, watched, client: None, disks: None }
+    }
+
+    /// A recorder of the same processes, for work that `client` does, or this process by itself on `disks`.
+    pub fn of(&self, client: Option<&Client>, disks: Option<Arc<DiskWatches>>) -> Recorder {
+        Recorder {
+            clock: Arc::clone(&self.clock),
+            watched: self.watched.clone(),
+            client: client.cloned(),
+            disks,
+        }
+    }
+
+    /// The same for work in a place.
+    pub fn at(&self, place: &dyn Place) -> Recorder {
+        self.of(place.client(), place.disks())
     }
 
     /// Runs `work` and records what happened meanwhile.
     pub fn during<T>(&self, work: impl FnOnce() -> T) -> (T, Record) {
         let stop = (Mutex::new(false), Condvar::new());
+        let watch = Watch::begin(self.client.as_ref(), self.disks.clone(), Arc::clone(&self.clock));
         let first = self.snapshot();
         let start_ns = first.at_ns;
         std::thread::scope(|scope| {
@@ -146,7 +174,9 @@ impl Recorder {
             stop.1.notify_all();
             let between = sampling.join().unwrap_or_default();
             let all: Vec<Snapshot> = std::iter::once(first).chain(between).chain([last]).collect();
-            (result, self.record(&all))
+            let seen = watch.seen();
+            let changes = std::iter::once(seen.observer).chain(seen.servers).collect();
+            (result, Record { verdict: seen.verdict, changes, ..self.record(&all) })
         })
     }
 
@@ -181,6 +211,8 @@ impl Recorder {
             processes: self.process_records(first, last),
             disks: disk_records(first, last),
             network: network_records(first, last),
+            verdict: Verdict::default(),
+            changes: Vec::new(),
             samples: snapshots.windows(2).map(|pair| sample(first, &pair[0], &pair[1])).collect(),
         }
     }

@@ -1,6 +1,7 @@
 //! What the service measures of itself.
 
 use std::sync::Arc;
+use vazao_meter::measures::Work;
 use vazao_meter::{Accounts, Cause, Counter, Exposition, Histogram};
 use vazao_wire::Method;
 
@@ -48,6 +49,18 @@ impl Metrics {
             figures.latency.record(nanoseconds);
             figures.failures.add(u64::from(failed));
         }
+    }
+
+    /// Operations by duration, those that belong to keeping in touch left out.
+    pub(crate) fn work(&self) -> Work {
+        let mut work = Work::default();
+        let of_others =
+            |method: &Method| !matches!(method, Method::Ping | Method::RenewSession | Method::RegisterNode);
+        let each = Method::ALL.iter().zip(&self.methods).filter(|(method, _)| of_others(method));
+        for (_, figures) in each {
+            work.add_latencies(&figures.latency.buckets());
+        }
+        work
     }
 
     /// Writes the methods that were used, and the accounts.

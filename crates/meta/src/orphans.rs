@@ -25,10 +25,25 @@ pub(crate) fn drop_link(context: &mut Context<'_>, id: InodeId, held: bool) -> O
         return Ok(0);
     }
     context.put_inode(id, &record);
-    holders.iter().for_each(|&session| context.write_raw(keys::asked(session, id), Vec::new()));
-    let sessions = holders.into_iter().map(|session| session.0).collect();
-    context.write(keys::orphan(id), &OrphanRecord { sessions });
+    hold(context, id, &holders);
     Ok(0)
+}
+
+/// Notes which sessions an inode without a name is kept for.
+pub(crate) fn hold(context: &mut Context<'_>, id: InodeId, holders: &[SessionId]) {
+    holders.iter().for_each(|&session| context.write_raw(keys::asked(session, id), Vec::new()));
+    let sessions = holders.iter().map(|session| session.0).collect();
+    context.write(keys::orphan(id), &OrphanRecord { sessions });
+}
+
+/// An inode that never had a name gets one: nobody need hold it any more.
+pub(crate) fn adopt(context: &mut Context<'_>, id: InodeId) -> Outcome<()> {
+    let key = keys::orphan(id);
+    if let Some(orphan) = context.read::<OrphanRecord>(&key, "orphan")? {
+        orphan.sessions.iter().for_each(|&session| context.delete(keys::asked(SessionId(session), id)));
+        context.delete(key);
+    }
+    Ok(())
 }
 
 fn possible_holders(context: &mut Context<'_>, held: bool) -> Outcome<Vec<SessionId>> {

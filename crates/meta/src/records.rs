@@ -115,6 +115,9 @@ pub(crate) struct InodeRecord {
     /// Storage that the objects of a file with holes take; absent: as much as its size.
     #[prost(uint64, optional, tag = "18")]
     pub(crate) allocated_bytes: Option<u64>,
+    /// It never had a name, and may get one.
+    #[prost(bool, tag = "19")]
+    pub(crate) is_unnamed: bool,
 }
 
 impl InodeRecord {

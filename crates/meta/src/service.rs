@@ -24,6 +24,7 @@ use std::cell::Cell;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use vazao_disk::Disk;
+use vazao_meter::measures::Work;
 use vazao_meter::{Accounts, Cause, Clock, Exposition};
 use vazao_model::ids::ROOT;
 use vazao_model::{Code, FileKind, InodeId, Role, SessionId, TargetId, limits};
@@ -424,6 +425,16 @@ impl MetaService {
     pub fn close(&self) -> Result<(), Fault> {
         self.write_inodes_in_use()?;
         Ok(self.engine.close()?)
+    }
+
+    /// What clients last reported of themselves. Asking makes them report with their next renewals.
+    pub fn clients(&self) -> Vec<proto::Measures> {
+        self.sessions.reports(self.clock.now_ns())
+    }
+
+    /// What was done: operations by duration.
+    pub fn work(&self) -> Work {
+        self.metrics.work()
     }
 
     /// Where this service's time went.

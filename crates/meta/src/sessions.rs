@@ -7,15 +7,27 @@ use crate::context::Context;
 use crate::fault::Outcome;
 use crate::keys;
 use crate::records::{NumberRecord, SessionRecord};
+use prost::Message;
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use vazao_model::{Code, SessionId, limits};
+use vazao_wire::proto;
 use vazao_wire::service::Fault;
 
 /// Session records read at a time.
 const PAGE: usize = 1024;
 
 const NO_PANIC: &str = "no code panics while it holds this lock";
+/// Longest report that is kept: dozens of servers and their connections.
+const REPORT_BYTES_MAX: usize = 64 << 10;
+
+/// Reports in one answer, which is below the longest message.
+const REPORTS_BYTES_MAX: usize = 512 << 10;
+
+/// A question about clients keeps them reporting for this long: longer than a few of their renewals.
+const WATCHED_NS: u64 = 10_000_000_000;
+
 const LEASE_NS: u64 = limits::SESSION_LEASE_MS as u64 * 1_000_000;
 
 /// What memory knows of a session.
@@ -37,6 +49,9 @@ struct Known {
 pub(crate) struct Sessions {
     leases: Mutex<BTreeMap<SessionId, Lease>>,
     known: Mutex<Known>,
+    reports: Mutex<BTreeMap<SessionId, proto::Measures>>,
+    /// Until when somebody wants to know what clients count.
+    watched_until_ns: AtomicU64,
 }
 
 pub(crate) fn unknown(session: SessionId) -> Fault {
@@ -67,8 +82,38 @@ impl Sessions {
         }
     }
 
+    /// Keeps what a client reported of itself. Returns whether somebody wants to know that.
+    pub(crate) fn report(&self, session: SessionId, measures: Option<&proto::Measures>, now_ns: u64) -> bool {
+        let is_watched = now_ns < self.watched_until_ns.load(Ordering::Relaxed);
+        let mut reports = self.reports.lock().expect(NO_PANIC);
+        match measures {
+            Some(measures) if is_watched && measures.encoded_len() <= REPORT_BYTES_MAX => {
+                reports.insert(session, measures.clone());
+            }
+            Some(_) | None => {
+                reports.remove(&session);
+            }
+        }
+        is_watched
+    }
+
+    /// What clients last reported, as much as fits into an answer; from now on they report for a while.
+    pub(crate) fn reports(&self, now_ns: u64) -> Vec<proto::Measures> {
+        self.watched_until_ns.store(now_ns + WATCHED_NS, Ordering::Relaxed);
+        let mut left_bytes = REPORTS_BYTES_MAX;
+        let reports = self.reports.lock().expect(NO_PANIC);
+        let fits = |report: &&proto::Measures| {
+            let bytes = report.encoded_len();
+            let fits = bytes <= left_bytes;
+            left_bytes = left_bytes.saturating_sub(bytes);
+            fits
+        };
+        reports.values().take_while(fits).cloned().collect()
+    }
+
     /// Ends a lease; false when there was none.
     pub(crate) fn revoke(&self, session: SessionId) -> bool {
+        self.reports.lock().expect(NO_PANIC).remove(&session);
         self.leases().remove(&session).is_some()
     }
 

@@ -6,7 +6,7 @@ use crate::counter::Counter;
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[repr(usize)]
 pub enum Cause {
-    /// Waiting for a disk: reads, writes and syncs of a server's files.
+    /// Waiting for a disk with other things than the ones below: names, lengths, removal.
     Disk = 0,
     /// Waiting for bytes to or from a peer's socket.
     Network = 1,
@@ -20,12 +20,34 @@ pub enum Cause {
     Commit = 5,
     /// Nothing to do.
     Idle = 6,
+    /// Waiting until a disk has read.
+    DiskRead = 7,
+    /// Waiting until a disk, or the memory in front of it, has taken a write.
+    DiskWrite = 8,
+    /// Waiting until a disk has made durable what was written.
+    DiskSync = 9,
+    /// Waiting until a socket takes more bytes.
+    Send = 10,
 }
+
+/// Number of causes.
+const CAUSES: usize = 11;
 
 impl Cause {
     /// All causes, in the order of their accounts.
-    pub const ALL: [Cause; 7] =
-        [Cause::Disk, Cause::Network, Cause::Credit, Cause::Lock, Cause::Compute, Cause::Commit, Cause::Idle];
+    pub const ALL: [Cause; CAUSES] = [
+        Cause::Disk,
+        Cause::Network,
+        Cause::Credit,
+        Cause::Lock,
+        Cause::Compute,
+        Cause::Commit,
+        Cause::Idle,
+        Cause::DiskRead,
+        Cause::DiskWrite,
+        Cause::DiskSync,
+        Cause::Send,
+    ];
 
     /// Its name in metrics and reports.
     pub fn name(self) -> &'static str {
@@ -37,6 +59,10 @@ impl Cause {
             Cause::Compute => "compute",
             Cause::Commit => "commit",
             Cause::Idle => "idle",
+            Cause::DiskRead => "disk_read",
+            Cause::DiskWrite => "disk_write",
+            Cause::DiskSync => "disk_sync",
+            Cause::Send => "send",
         }
     }
 }
@@ -44,13 +70,13 @@ impl Cause {
 /// One table of accounts; a daemon or client has one, shared by its threads.
 #[derive(Debug, Default)]
 pub struct Accounts {
-    spent: [(Counter, Counter); 7],
+    spent: [(Counter, Counter); CAUSES],
 }
 
 impl Accounts {
     /// An empty table.
     pub const fn new() -> Accounts {
-        Accounts { spent: [const { (Counter::new(), Counter::new()) }; 7] }
+        Accounts { spent: [const { (Counter::new(), Counter::new()) }; CAUSES] }
     }
 
     /// Charges `nanoseconds` and one event to `cause`.

@@ -34,7 +34,9 @@ fn upper_ns(index: usize) -> u64 {
     }
     let power = (index >> SUB_BITS) as u32 - 1;
     let sub = (index & ((1 << SUB_BITS) - 1)) as u64;
-    (((1 << SUB_BITS) + sub + 1) << power) - 1
+    // The bounds of the last buckets do not fit.
+    let bound = (((1 << SUB_BITS) + u128::from(sub) + 1) << power) - 1;
+    u64::try_from(bound).unwrap_or(u64::MAX)
 }
 
 impl Histogram {
@@ -67,16 +69,46 @@ impl Histogram {
         0
     }
 
+    /// The counts of all buckets, without the empty ones at the end.
+    pub fn buckets(&self) -> Vec<u64> {
+        let mut counts: Vec<u64> = self.buckets.iter().map(|b| b.load(Ordering::Relaxed)).collect();
+        counts.truncate(counts.iter().rposition(|count| *count > 0).map_or(0, |last| last + 1));
+        counts
+    }
+
     /// Number of durations at most `ns`, counted by whole buckets.
     pub fn count_up_to(&self, ns: u64) -> u64 {
         self.buckets[..=bucket_of(ns)].iter().map(|b| b.load(Ordering::Relaxed)).sum()
     }
 }
 
+/// The duration below which the share `q` lies of what `buckets`, as [`Histogram::buckets`] gives them, have counted.
+pub fn quantile_of(buckets: &[u64], q: f64) -> Option<u64> {
+    let count = buckets.iter().fold(0u64, |sum, n| sum.saturating_add(*n));
+    let wanted = (count as f64 * q.clamp(0.0, 1.0)).ceil().max(1.0) as u64;
+    let mut seen = 0u64;
+    for (index, bucket) in buckets.iter().take(BUCKETS).enumerate() {
+        seen = seen.saturating_add(*bucket);
+        if seen >= wanted {
+            return Some(upper_ns(index));
+        }
+    }
+    None
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    fn counts_that_went_over_the_wire_have_the_same_quantiles() {
+        let histogram = Histogram::default();
+        (1..1000).for_each(|n| histogram.record(n * 1000));
+        assert_eq!(quantile_of(&histogram.buckets(), 0.99), Some(histogram.quantile_ns(0.99)));
+        assert_eq!(quantile_of(&[], 0.5), None);
+        assert_eq!(quantile_of(&[0, 0], 0.5), None);
+    }
 
     #[test]
     fn an_empty_histogram_has_no_quantile() {

@@ -1,5 +1,6 @@
 //! What a data server counts.
 
+use vazao_meter::measures::Work;
 use vazao_meter::{Accounts, Cause, Counter, Exposition, Gauge, Histogram};
 use vazao_wire::Method;
 
@@ -45,6 +46,18 @@ impl Metrics {
             self.methods[index].latency.record(ns);
             self.methods[index].failures.add(u64::from(failed));
         }
+    }
+
+    /// Operations by duration, and bytes.
+    pub(crate) fn work(&self) -> Work {
+        let (read_bytes, written_bytes) = (self.read_bytes.get(), self.written_bytes.get());
+        let mut work = Work { read_bytes, written_bytes, ..Work::default() };
+        for (method, metrics) in METHODS.iter().zip(&self.methods) {
+            if *method != Method::Ping {
+                work.add_latencies(&metrics.latency.buckets());
+            }
+        }
+        work
     }
 
     /// Writes everything out.

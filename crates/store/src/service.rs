@@ -195,6 +195,11 @@ impl DataService {
         }
     }
 
+    /// What was done: bytes, and operations by duration.
+    pub fn work(&self) -> vazao_meter::measures::Work {
+        self.shared.metrics.work()
+    }
+
     /// Where its time went.
     pub fn accounts(&self) -> Arc<Accounts> {
         Arc::clone(&self.shared.accounts)

@@ -10,6 +10,7 @@ pub mod inline;
 pub mod interrupt;
 pub mod key;
 pub mod local;
+pub mod measures;
 pub mod operation;
 pub mod pool;
 pub mod service;

@@ -71,6 +71,8 @@ macro_rules! operations {
 operations! {
     /// Answers at once; any node.
     Ping = 0x0001, PingRequest, PingResponse, Safe;
+    /// What a node counts of itself and its machine; any node.
+    Measure = 0x0002, MeasureRequest, MeasureResponse, Safe;
 
     /// A client's stay begins.
     OpenSession = 0x0101, OpenSessionRequest, OpenSessionResponse, Safe;

@@ -123,6 +123,12 @@ pub trait Transport: Send + Sync + 'static {
     fn visit(&self, _door: &[u8], _deadline_ns: u64) -> Result<Visit, Fault> {
         Err(Fault::new(Code::Unsupported, "this transport knows no local doors"))
     }
+
+    /// Those it is connected to by their addresses, with what the kernel counts for the connections; nobody where
+    /// there are no connections.
+    fn peers(&self) -> Vec<vazao_meter::measures::Peer> {
+        Vec::new()
+    }
 }
 
 /// A typed request in flight.

@@ -17,7 +17,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use vazao_client::Client;
 use vazao_lab::sampler::{Record, Recorder};
-use vazao_lab::{servers, verdict};
+use vazao_lab::servers;
+use vazao_meter::machine::DiskWatches;
 use vazao_model::FileKind;
 
 /// Arguments of `vazao cp`.
@@ -114,15 +115,18 @@ pub(crate) fn copy(
     let Some((destination, sources)) = paths.split_last() else {
         return Err(Failure::usage("cp needs what to copy and where to"));
     };
-    let mut sides = Sides { context, local: Arc::new(LocalTree), volume: None };
+    let clock = vazao_meter::clock::system();
+    let disks = DiskWatches::new(Arc::clone(&clock));
+    let local = Arc::new(LocalTree::watched(Arc::clone(&disks)));
+    let mut sides = Sides { context, local, volume: None };
     let to = sides.side(destination)?;
     let from = sources.iter().map(|source| Ok((sides.side(source)?, source.as_os_str())));
     let from = from.collect::<Outcome<Vec<(Side, &OsStr)>>>()?;
     let target = target(to, destination, from.len())?;
-    let clock = vazao_meter::clock::system();
     let meter = Meter::new(Arc::clone(&clock), stderr().is_terminal());
     let watched = sides.volume.as_ref().map(|(client, _)| servers::find(&client.map()).watched);
-    let recorder = Recorder::new(clock, watched.unwrap_or_default());
+    let client = sides.volume.as_ref().map(|(client, _)| client);
+    let recorder = Recorder::new(clock, watched.unwrap_or_default()).of(client, Some(disks));
     let (outcome, record) = recorder.during(|| {
         [true, false].into_iter().try_for_each(|in_volume| {
             let group: Vec<&(Side, &OsStr)> =
@@ -246,7 +250,7 @@ fn lies_in(side: &Side, found: &copy::Found, to: &Side, destination: &[u8]) -> O
 
 fn summarize(arguments: &Arguments, counts: &Counts, record: &Record) -> Outcome {
     let rate = counts.bytes as f64 / counts.seconds.max(1e-9);
-    let verdict = verdict::judge(record);
+    let verdict = &record.verdict;
     let mut output = Output::new(arguments.results.json);
     if output.json {
         output.value(&json!({
@@ -255,19 +259,19 @@ fn summarize(arguments: &Arguments, counts: &Counts, record: &Record) -> Outcome
             "failed": counts.failed,
             "seconds": counts.seconds,
             "bytes_per_second": rate,
-            "bottleneck": { "side": slower_side(counts), "limit": verdict },
+            "bottleneck": { "side": slower_side(counts), "limit": verdict, "line": verdict.line() },
             "reading_seconds": counts.reading_s,
             "writing_seconds": counts.writing_s,
         }))?;
     } else if stderr().is_terminal() {
         eprintln!(
-            "{} files, {} in {}, {}; mostly {}: {}",
+            "{} files, {} in {}, {}; mostly {}\n{}",
             counts.files,
             format::size(counts.bytes),
             format::duration((counts.seconds * 1e9) as u64),
             format::rate(rate),
             slower_side(counts),
-            verdict.text
+            verdict.line()
         );
     }
     output.finish()

@@ -21,8 +21,9 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 use vazao_fuse::{Mount, MountOptions};
 use vazao_lab::sampler::{Record, Recorder};
-use vazao_lab::{probe, servers, verdict};
+use vazao_lab::{probe, servers};
 use vazao_meter::Clock;
+use vazao_meter::bottleneck::{OTHERS, Resource, Verdict};
 use vazao_model::VolumePath;
 
 /// Copies of the data that lie on the disk at the same time, at most: one generated, one in the cluster by each
@@ -78,9 +79,19 @@ impl Drop for Stage {
 /// One timed copy.
 struct Timed {
     what: &'static str,
-    in_rate: Option<f64>,
-    out_rate: Option<f64>,
-    limits: Vec<String>,
+    bytes_a_second: f64,
+    /// What limited it, where that was looked for.
+    limit: Option<Verdict>,
+}
+
+impl Timed {
+    fn new(what: &'static str, bytes_a_second: f64) -> Timed {
+        Timed { what, bytes_a_second, limit: None }
+    }
+
+    fn limited(what: &'static str, bytes_a_second: f64, record: &Record) -> Timed {
+        Timed { limit: Some(record.verdict.clone()), ..Timed::new(what, bytes_a_second) }
+    }
 }
 
 struct Demo {
@@ -101,9 +112,9 @@ pub(crate) fn run(_context: &Context, arguments: Arguments) -> Outcome {
     let library = demo.library()?;
     demo.show()?;
     let mount = demo.mount()?;
-    let rows: Vec<Timed> =
-        [Some(library), mount, Some(local), Some(loopback)].into_iter().flatten().collect();
-    table(&rows)?;
+    let tcp_rate = loopback.bytes_a_second;
+    let rows: Vec<Timed> = library.into_iter().chain(mount).chain([local, loopback]).collect();
+    table(&rows, tcp_rate)?;
     say("\nEverything that came back is what went in.")
 }
 
@@ -197,16 +208,16 @@ impl Demo {
         // What was generated is there twice now.
         let _ = fs::remove_file(self.place(GENERATED));
         self.sums = checksums(&self.files, &self.stop)?;
-        Ok(Timed { what: "local disk", in_rate: Some(rate), out_rate: Some(rate), limits: Vec::new() })
+        Ok(Timed::new("local disk to itself", rate))
     }
 
     fn loopback(&self) -> Outcome<Timed> {
         let seconds = probe::tcp_stream_seconds(&self.stage.clock, LOOPBACK_BYTES, CALL_BYTES);
         let rate = LOOPBACK_BYTES as f64 / seconds.at("measuring loopback TCP")?.max(1e-9);
-        Ok(Timed { what: "loopback TCP", in_rate: Some(rate), out_rate: Some(rate), limits: Vec::new() })
+        Ok(Timed::new("loopback TCP, one stream", rate))
     }
 
-    fn library(&mut self) -> Outcome<Timed> {
+    fn library(&mut self) -> Outcome<[Timed; 2]> {
         let volume = OsStr::new("vz:/");
         say(&format!("copying {} in, through the library", format::size(self.bytes)))?;
         let (in_rate, in_record) = self.copy(&[self.files.as_slice(), &words(&[volume])].concat())?;
@@ -215,8 +226,10 @@ impl Demo {
         let (out_rate, out_record) = self.copy(&words(&[OsStr::new("vz:/."), &back]))?;
         self.compare(&back, "the library")?;
         self.remove(&back)?;
-        let limits = vec![limit("library, in", &in_record), limit("library, out", &out_record)];
-        Ok(Timed { what: "library", in_rate: Some(in_rate), out_rate: Some(out_rate), limits })
+        Ok([
+            Timed::limited("library, in", in_rate, &in_record),
+            Timed::limited("library, out", out_rate, &out_record),
+        ])
     }
 
     /// Shows the volume, and how the largest file lies on the targets.
@@ -242,15 +255,15 @@ impl Demo {
         }
     }
 
-    /// The same through a mount, with the system's own commands. `None` where there can be no mount.
-    fn mount(&mut self) -> Outcome<Option<Timed>> {
+    /// The same through a mount, with the system's own commands. Nothing where there can be no mount.
+    fn mount(&mut self) -> Outcome<Vec<Timed>> {
         let mountpoint = PathBuf::from(self.directory("mount")?);
         let options = MountOptions { path: VolumePath::default(), ..MountOptions::default() };
         match vazao_fuse::mount(self.context.client()?, &mountpoint, options) {
             Ok(mount) => self.stage.mount = Some(mount),
             Err(error) => {
                 say(&format!("no mount: {error}"))?;
-                return Ok(None);
+                return Ok(Vec::new());
             }
         }
         say("copying it out of a mount with cp, and reading it there with sha256sum")?;
@@ -269,9 +282,10 @@ impl Demo {
         self.copy(&words(&[OsStr::new("vz:/through-the-mount/."), &back]))?;
         self.compare(&back, "what cp put into the mount")?;
         self.remove(&back)?;
-        let limits = vec![limit("mount, in", &in_record), limit("mount, out", &out_record)];
-        let (in_rate, out_rate) = (Some(self.rate(in_ns)), Some(self.rate(out_ns)));
-        Ok(Some(Timed { what: "mount, cp", in_rate, out_rate, limits }))
+        Ok(vec![
+            Timed::limited("mount with cp, in", self.rate(in_ns), &in_record),
+            Timed::limited("mount with cp, out", self.rate(out_ns), &out_record),
+        ])
     }
 
     /// Runs `cp -r` and returns how long it took.
@@ -296,10 +310,6 @@ impl Demo {
             .map_or("a file that was not there before".into(), |(name, _)| crate::location::show(name));
         Err(Failure::new(format!("{door}: {name} differs from what went in")))
     }
-}
-
-fn limit(what: &str, record: &Record) -> String {
-    format!("{what}: {}", verdict::judge(record).text)
 }
 
 fn wait(mut child: Child, what: &str, stop: &Stop) -> Outcome {
@@ -408,16 +418,22 @@ fn generate(path: &Path, bytes: u64, stop: &Stop) -> Outcome {
     writer.flush().at(path.display())
 }
 
-fn table(rows: &[Timed]) -> Outcome {
-    let head = [("", Lean::Left), ("IN", Lean::Right), ("OUT", Lean::Right)];
-    let rate = |rate: Option<f64>| rate.map_or_else(String::new, format::rate);
-    let cells: Vec<Vec<String>> =
-        rows.iter().map(|row| vec![row.what.to_owned(), rate(row.in_rate), rate(row.out_rate)]).collect();
+fn table(rows: &[Timed], tcp_rate: f64) -> Outcome {
+    let head = [("", Lean::Left), ("RATE", Lean::Right), ("OF TCP", Lean::Right), ("LIMITED BY", Lean::Left)];
+    let row = |timed: &Timed| {
+        let share = format!("{:.0}%", timed.bytes_a_second / tcp_rate.max(1.0) * 100.0);
+        let limit = timed.limit.as_ref().map_or_else(String::new, |limit| limit.text.clone());
+        vec![timed.what.to_owned(), format::rate(timed.bytes_a_second), share, limit]
+    };
     let mut output = Output::new(false);
-    output.text(&format!("\n{}", format::table(&head, &cells)))?;
-    output.line("\nwhat limited it:")?;
-    for limit in rows.iter().flat_map(|row| &row.limits) {
-        output.line(&format!("  {limit}"))?;
+    output.text(&format!("\n{}", format::table(&head, &rows.iter().map(row).collect::<Vec<_>>())))?;
+    let is_disturbed = |timed: &Timed| {
+        timed.limit.as_ref().is_some_and(|limit| limit.resource == Resource::Cpu && limit.place == OTHERS)
+    };
+    if rows.iter().any(is_disturbed) {
+        output.line(
+            "\nOther programs kept the processors busy meanwhile: on an idle machine these rates are higher.",
+        )?;
     }
     output.finish()
 }

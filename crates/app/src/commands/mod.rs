@@ -13,6 +13,7 @@ pub(crate) mod ln;
 pub(crate) mod ls;
 pub(crate) mod mkdir;
 pub(crate) mod mount;
+pub(crate) mod mount_helper;
 pub(crate) mod mv;
 pub(crate) mod rm;
 pub(crate) mod serve;
@@ -43,6 +44,7 @@ pub(crate) fn run(line: Line) -> Outcome {
         Command::Down(arguments) => down::run(&context, arguments),
         Command::Serve(arguments) => serve::run(&context, arguments),
         Command::Mount(arguments) => mount::run(&context, arguments),
+        Command::MountHelper(arguments) => mount_helper::run(&arguments),
         Command::Umount(arguments) => umount::run(&context, arguments),
         Command::Ls(arguments) => ls::run(&context, arguments),
         Command::Stat(arguments) => stat::run(&context, arguments),

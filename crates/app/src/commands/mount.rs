@@ -24,7 +24,7 @@ const READY: &str = "ready";
 /// Arguments of `vazao mount`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  vazao mount vz:/ /mnt/v\n  vazao mount vz:/data /mnt/data -o ro,allow_other\n  vazao umount /mnt/v\n\nOptions after -o:\n  ro                      refuse changes\n  allow_other             let other users in\n  suid                    set-user-id and set-group-id programs take effect (root only)\n  dev                     device nodes open devices (root only)\n  no_default_permissions  leave permission bits unchecked\n  threads=N               requests in work at once (over io_uring: on each core)\n  uring=auto|on|off       requests over io_uring: where the kernel offers it, or else fail, or never"
+    after_help = "Examples:\n  vazao mount vz:/ /mnt/v\n  vazao mount vz:/data /mnt/data -o ro,allow_other\n  vazao umount /mnt/v\n\nOptions after -o:\n  ro                      refuse changes\n  allow_other             let other users in\n  suid                    set-user-id and set-group-id programs take effect (root only)\n  dev                     device nodes open devices (root only)\n  noexec                  programs cannot be started\n  noatime, sync           as in mount(8); access times are never set by reading\n  no_default_permissions  leave permission bits unchecked\n  threads=N               requests in work at once (over io_uring: on each core)\n  uring=auto|on|off       requests over io_uring: where the kernel offers it, or else fail, or never"
 )]
 pub(crate) struct Arguments {
     /// Stay, and unmount on Ctrl-C
@@ -40,6 +40,9 @@ pub(crate) struct Arguments {
     /// Say so on standard output when it works
     #[arg(long, hide = true)]
     tell_ready: bool,
+    /// What /proc/mounts shows as its source
+    #[arg(long, hide = true, value_name = "SOURCE")]
+    shown_as: Option<OsString>,
     /// The directory of the volume that is to appear
     #[arg(value_name = "vz:/PATH")]
     volume: OsString,
@@ -56,33 +59,110 @@ pub(crate) fn run(context: &Context, arguments: Arguments) -> Outcome {
     background(context, &arguments)
 }
 
+/// Options that concern mount(8) and `/etc/fstab`, or ask for what is so anyway.
+const IGNORED: [&str; 24] = [
+    "defaults",
+    "auto",
+    "noauto",
+    "nofail",
+    "_netdev",
+    "async",
+    "exec",
+    "atime",
+    "relatime",
+    "norelatime",
+    "strictatime",
+    "nostrictatime",
+    "diratime",
+    "nodiratime",
+    "lazytime",
+    "nolazytime",
+    "user",
+    "nouser",
+    "users",
+    "nousers",
+    "owner",
+    "noowner",
+    "group",
+    "nogroup",
+];
+
 fn mount_options(arguments: &Arguments) -> Outcome<MountOptions> {
-    let mut options = MountOptions { path: volume_path(&arguments.volume)?, ..MountOptions::default() };
-    for option in arguments.options.iter().filter(|option| !option.is_empty()) {
-        let threads = option.strip_prefix("threads=").map(str::parse);
-        match (option.as_str(), threads) {
-            ("ro", _) => options.read_only = true,
-            ("rw", _) => options.read_only = false,
-            ("allow_other", _) => options.allow_other = true,
-            ("suid", _) => options.set_id = true,
-            ("nosuid", _) => options.set_id = false,
-            ("dev", _) => options.devices = true,
-            ("nodev", _) => options.devices = false,
-            ("default_permissions", _) => options.default_permissions = true,
-            ("no_default_permissions", _) => options.default_permissions = false,
-            ("uring=auto", _) => options.uring = Uring::Auto,
-            ("uring=on", _) => options.uring = Uring::On,
-            ("uring=off", _) => options.uring = Uring::Off,
-            (_, Some(Ok(threads @ 1..=1024))) => options.threads = threads,
-            _ => {
-                return Err(Failure::usage(format!(
-                    "-o {option}: unknown; there are ro, rw, allow_other, suid, nosuid, dev, nodev, \
-                     default_permissions, no_default_permissions, uring=auto|on|off and threads=1…1024"
-                )));
-            }
+    let volume = volume_path(&arguments.volume)?;
+    let mut options = MountOptions { path: volume, ..MountOptions::default() };
+    if let Some(source) = &arguments.shown_as {
+        options.source = Some(source.to_string_lossy().into_owned());
+    }
+    arguments.options.iter().try_for_each(|option| apply(&mut options, option))?;
+    Ok(options)
+}
+
+/// Refuses what is no option, and says what there is.
+pub(super) fn check_options(given: &[String]) -> Outcome {
+    let mut options = MountOptions::default();
+    given.iter().try_for_each(|option| apply(&mut options, option))
+}
+
+fn apply(options: &mut MountOptions, option: &str) -> Outcome {
+    let threads = option.strip_prefix("threads=").map(str::parse);
+    let is_comment = ["x-", "X-", "comment="].iter().any(|prefix| option.starts_with(prefix));
+    match (option, threads) {
+        ("ro", _) => options.read_only = true,
+        ("rw", _) => options.read_only = false,
+        ("allow_other", _) => options.allow_other = true,
+        ("suid", _) => options.set_id = true,
+        ("nosuid", _) => options.set_id = false,
+        ("dev", _) => options.devices = true,
+        ("nodev", _) => options.devices = false,
+        ("noexec", _) => options.no_programs = true,
+        ("noatime", _) => options.no_access_times = true,
+        ("sync", _) => options.synchronous = true,
+        ("default_permissions", _) => options.default_permissions = true,
+        ("no_default_permissions", _) => options.default_permissions = false,
+        ("uring=auto", _) => options.uring = Uring::Auto,
+        ("uring=on", _) => options.uring = Uring::On,
+        ("uring=off", _) => options.uring = Uring::Off,
+        (_, Some(Ok(threads @ 1..=1024))) => options.threads = threads,
+        ("", _) => {}
+        (known, _) if is_comment || IGNORED.contains(&known) => {}
+        _ => {
+            return Err(Failure::usage(format!(
+                "-o {option}: unknown; there are ro, rw, allow_other, suid, nosuid, dev, nodev, noexec, noatime, sync, \
+                 default_permissions, no_default_permissions, uring=auto|on|off and threads=1…1024"
+            )));
         }
     }
-    Ok(options)
+    Ok(())
+}
+
+/// Gives the mount at `mountpoint` these options of the kernel; who may use it, and its threads, stay as they are.
+pub(super) fn remount(mountpoint: &Path, given: &[String]) -> Outcome {
+    let mut options = MountOptions::default();
+    given.iter().try_for_each(|option| apply(&mut options, option))?;
+    vazao_fuse::remount(mountpoint, &options).map_err(told)
+}
+
+/// [`run`] in the background for mount(8): `source` is what it was given and will compare with `/proc/mounts`.
+pub(super) fn in_background(
+    context: &Context,
+    volume: OsString,
+    mountpoint: PathBuf,
+    options: Vec<String>,
+    log_file: PathBuf,
+    source: OsString,
+) -> Outcome {
+    let (log_file, shown_as) = (Some(log_file), Some(source));
+    let arguments =
+        Arguments { foreground: false, options, log_file, tell_ready: false, shown_as, volume, mountpoint };
+    mount_options(&arguments)?;
+    background(context, &arguments)
+}
+
+/// The name of the log of a mount.
+pub(super) fn log_name(mountpoint: &Path) -> Outcome<String> {
+    let mountpoint = std::path::absolute(mountpoint).at(mountpoint.display())?;
+    let name = mountpoint.to_string_lossy().replace(|c: char| !c.is_ascii_alphanumeric(), "-");
+    Ok(format!("mount{}.log", &name[..name.len().min(200)]))
 }
 
 fn told(error: MountError) -> Failure {
@@ -146,6 +226,9 @@ fn background(context: &Context, arguments: &Arguments) -> Outcome {
     for option in &arguments.options {
         command.arg("-o").arg(option);
     }
+    if let Some(source) = &arguments.shown_as {
+        command.arg("--shown-as").arg(source);
+    }
     command.arg("--").arg(&arguments.volume).arg(&arguments.mountpoint);
     let cluster = std::path::absolute(context.cluster_file()?).at("the cluster file")?;
     command.env(CLUSTER_VARIABLE, cluster);
@@ -185,9 +268,7 @@ impl Log {
             let path = std::path::absolute(path).at(path.display())?;
             return Log::open(&path).at(path.display());
         }
-        let mountpoint = std::path::absolute(&arguments.mountpoint).at(arguments.mountpoint.display())?;
-        let name = mountpoint.to_string_lossy().replace(|c: char| !c.is_ascii_alphanumeric(), "-");
-        let name = format!("mount{}.log", &name[..name.len().min(200)]);
+        let name = log_name(&arguments.mountpoint)?;
         let in_directory = |directory: PathBuf| {
             let directory = directory.join("vazao");
             fs::create_dir_all(&directory).and_then(|()| Log::open(&directory.join(&name)))
@@ -246,6 +327,7 @@ mod tests {
             options: options.iter().map(|&option| option.to_owned()).collect(),
             log_file: None,
             tell_ready: false,
+            shown_as: None,
             volume: OsString::from("vz:/a"),
             mountpoint: PathBuf::from("/mnt"),
         }
@@ -267,6 +349,11 @@ mod tests {
         }
         let failure = mount_options(&arguments(&["uring=yes"])).expect_err("refused");
         assert!(failure.message().is_some_and(|m| m.contains("uring=yes")));
+        let options =
+            mount_options(&arguments(&["defaults", "_netdev", "x-systemd.automount", "noatime", "noexec"]));
+        let options = options.expect("what stands in /etc/fstab is known");
+        assert!(options.no_access_times && options.no_programs && !options.synchronous);
+        assert!(check_options(&["ro".to_owned(), "cache=none".to_owned()]).is_err());
         let failure = mount_options(&arguments(&["threads=0"])).expect_err("refused");
         assert!(failure.message().is_some_and(|m| m.contains("threads=0")));
     }

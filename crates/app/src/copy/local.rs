@@ -17,14 +17,30 @@ use std::os::unix::fs::{
     DirBuilderExt, FileExt, FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt, symlink,
 };
 use std::path::Path;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
+use vazao_meter::Cause;
+use vazao_meter::machine::{DiskWatch, DiskWatches};
 use vazao_model::{FileKind, Timestamp};
 
 /// Names handed out in one batch.
 const BATCH: usize = 1024;
 
 /// This machine's files.
-pub(crate) struct LocalTree;
+#[derive(Default)]
+pub(crate) struct LocalTree {
+    disks: Option<Arc<DiskWatches>>,
+}
+
+impl LocalTree {
+    /// This machine's files, with what is waited for at their disks counted.
+    pub(crate) fn watched(disks: Arc<DiskWatches>) -> LocalTree {
+        LocalTree { disks: Some(disks) }
+    }
+
+    fn watch(&self, path: &[u8]) -> Option<Arc<DiskWatch>> {
+        self.disks.as_ref()?.of(path_of(path))
+    }
+}
 
 fn path_of(path: &[u8]) -> &Path {
     Path::new(OsStr::from_bytes(path))
@@ -95,14 +111,14 @@ impl Tree for LocalTree {
     fn open(&self, path: &[u8]) -> Outcome<Box<dyn Source>> {
         let shown = self.show(path);
         let file = File::open(path_of(path)).at(&shown)?;
-        Ok(Box::new(LocalFile { file, shown }))
+        Ok(Box::new(LocalFile { file, shown, watch: self.watch(path) }))
     }
 
     fn create(&self, path: &[u8], mode: u32) -> Outcome<Box<dyn Sink>> {
         let shown = self.show(path);
         let mut options = OpenOptions::new();
         let file = options.write(true).create_new(true).mode(mode).open(path_of(path)).at(&shown)?;
-        Ok(Box::new(LocalFile { file, shown }))
+        Ok(Box::new(LocalFile { file, shown, watch: self.watch(path) }))
     }
 
     fn open_stream(&self, path: &[u8]) -> Outcome<Box<dyn Sink>> {
@@ -190,12 +206,22 @@ impl Tree for LocalTree {
 struct LocalFile {
     file: File,
     shown: String,
+    watch: Option<Arc<DiskWatch>>,
+}
+
+impl LocalFile {
+    fn during<T>(&self, cause: Cause, work: impl FnOnce() -> T) -> T {
+        match &self.watch {
+            Some(watch) => watch.during(cause, work).0,
+            None => work(),
+        }
+    }
 }
 
 impl Source for LocalFile {
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> Outcome<usize> {
         loop {
-            match self.file.read_at(buffer, offset) {
+            match self.during(Cause::DiskRead, || self.file.read_at(buffer, offset)) {
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 other => return other.at(&self.shown),
             }
@@ -228,7 +254,7 @@ impl Source for LocalFile {
 
 impl Sink for LocalFile {
     fn write_at(&self, bytes: &[u8], offset: u64) -> Outcome {
-        self.file.write_all_at(bytes, offset).at(&self.shown)
+        self.during(Cause::DiskWrite, || self.file.write_all_at(bytes, offset)).at(&self.shown)
     }
 
     fn finish(self: Box<Self>, length: u64) -> Outcome {
@@ -282,7 +308,7 @@ mod tests {
         let file = File::create(&path).expect("created");
         file.write_all_at(&[1; 4096], 8 << 20).expect("written");
         file.set_len(16 << 20).expect("extended");
-        let source = LocalTree.open(path.as_os_str().as_bytes()).expect("opened");
+        let source = LocalTree::default().open(path.as_os_str().as_bytes()).expect("opened");
         let (start, end) = source.next_data(0).expect("works").expect("has data");
         assert!(start <= 8 << 20 && ((8 << 20) + 4096..16 << 20).contains(&end), "{start} to {end}");
         assert_eq!(source.next_data(end).expect("works"), None);

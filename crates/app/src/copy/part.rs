@@ -126,13 +126,13 @@ mod tests {
     fn a_copy_beside_a_running_one_gets_another_name_and_the_one_after_it_the_same() {
         let scratch = tempfile::tempdir().expect("a temporary directory");
         let path = scratch.path().join("file").as_os_str().as_bytes().to_vec();
-        let first = PartNames::default().name(&LocalTree, &path).expect("named");
-        let meanwhile = PartNames::default().name(&LocalTree, &path).expect("named");
+        let first = PartNames::default().name(&LocalTree::default(), &path).expect("named");
+        let meanwhile = PartNames::default().name(&LocalTree::default(), &path).expect("named");
         assert!(first.claim.is_some() && meanwhile.claim.is_none());
         assert_ne!(first.path, meanwhile.path);
         let before = first.path.clone();
         drop(first);
-        let after = PartNames::default().name(&LocalTree, &path).expect("named");
+        let after = PartNames::default().name(&LocalTree::default(), &path).expect("named");
         assert!(after.claim.is_some() && after.path == before);
     }
 }

@@ -3,6 +3,7 @@
 use super::areas::Areas;
 use super::config::{NodeConfig, RoleName};
 use super::files::{self, Lock, Notice};
+use super::measures::{Counted, MeasureService, Measuring};
 use super::membership::{Place, Refusals, Register};
 use super::metrics::{self, Observed};
 use super::router::Router;
@@ -13,19 +14,20 @@ use crate::signals::{self, Stop};
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
 use tracing::{info, warn};
 use vazao_area::AreaService;
 use vazao_disk::{Disk, RealDisk};
 use vazao_meta::{MetaOptions, MetaService};
-use vazao_meter::{Clock, Exposition};
+use vazao_meter::{Clock, Exposition, Measures};
 use vazao_model::Role;
 use vazao_model::limits::HEARTBEAT_MS;
 use vazao_store::DataService;
 use vazao_wire::key::ClusterKey;
 use vazao_wire::local::{Door, Doorkeeper};
+use vazao_wire::proto;
 use vazao_wire::service::Service;
 use vazao_wire::tcp::{Server, ServerOptions, TcpTransport, TransportOptions};
 
@@ -58,6 +60,7 @@ struct Node {
     area: Arc<AreaService>,
     areas: Areas,
     targets: AddedTargets,
+    measures: Arc<MeasureService>,
     server: Mutex<Server>,
     /// Where clients of this machine are handed descriptors.
     door: Option<Mutex<Door>>,
@@ -90,17 +93,19 @@ pub(crate) fn run(config: &NodeConfig, settings: &Settings) -> Outcome {
     let advertised = config.advertise.clone().unwrap_or_else(|| address.to_string());
     let areas = Areas::new(config.area.clone(), &settings.directory);
     let transport = TcpTransport::new(key.clone(), TransportOptions::default(), Arc::clone(&clock));
+    let measures = MeasureService::new(&config.name, &clock).at("starting a thread")?;
     let directories = target_directories(config, settings)?;
-    let data = open_data(config, &directories, &advertised, &clock)?;
+    let data = open_data(config, &directories, &advertised, &clock, &measures)?;
     let node = Arc::new(Node {
         name: config.name.clone(),
-        meta: open_meta(config, &advertised, &clock)?,
+        meta: open_meta(config, &advertised, &clock, &measures)?,
         door: data.as_ref().and_then(|data| open_door(config, data, key, &clock)).map(Mutex::new),
         failed_targets: AtomicUsize::new(data.as_ref().map_or(0, |data| data.failed_targets())),
         data,
         area: open_area(config, &areas, &clock)?,
         areas,
         targets: AddedTargets::new(&settings.directory, directories),
+        measures: Arc::clone(&measures),
         clock,
         transport,
         server: Mutex::new(server),
@@ -111,6 +116,9 @@ pub(crate) fn run(config: &NodeConfig, settings: &Settings) -> Outcome {
     });
     node.meta.iter().for_each(|meta| router.meta.fill(Arc::clone(meta) as Arc<dyn Service>));
     node.data.iter().for_each(|data| router.data.fill(Arc::clone(data) as Arc<dyn Service>));
+    let counted: Weak<dyn Counted> = Arc::downgrade(&(Arc::clone(&node) as Arc<dyn Counted>));
+    measures.fill(counted);
+    router.measures.fill(Arc::new(Measuring(measures)));
     router.area.fill(Arc::clone(&node.area) as Arc<dyn Service>);
     let metrics = config
         .metrics
@@ -166,11 +174,16 @@ fn open_meta(
     config: &NodeConfig,
     address: &str,
     clock: &Arc<dyn Clock>,
+    measures: &MeasureService,
 ) -> Outcome<Option<Arc<MetaService>>> {
     let Some(section) = config.meta.as_ref().filter(|_| config.has(RoleName::Meta)) else { return Ok(None) };
     let options =
         MetaOptions { name: config.name.clone(), address: address.to_owned(), ..MetaOptions::default() };
-    let opened = MetaService::open(disk(&section.directory)?, options, Arc::clone(clock));
+    let opened = MetaService::open(
+        measures.watch(&section.directory, disk(&section.directory)?),
+        options,
+        Arc::clone(clock),
+    );
     let shown = section.directory.display();
     opened
         .map(Some)
@@ -190,6 +203,7 @@ fn open_data(
     directories: &[PathBuf],
     address: &str,
     clock: &Arc<dyn Clock>,
+    measures: &MeasureService,
 ) -> Outcome<Option<Arc<DataService>>> {
     let Some(section) = config.data.as_ref().filter(|_| config.has(RoleName::Data)) else { return Ok(None) };
     let options = vazao_store::Options {
@@ -199,7 +213,9 @@ fn open_data(
         reserve_bytes: section.reserve.as_deref().and_then(|reserve| parse_size(reserve).ok()),
         ..vazao_store::Options::default()
     };
-    let disks = directories.iter().map(|target| Ok((disk(target)?, target.display().to_string())));
+    let watched =
+        |target: &PathBuf| Ok((measures.watch(target, disk(target)?), target.display().to_string()));
+    let disks = directories.iter().map(watched);
     let disks = disks.collect::<Outcome<Vec<_>>>()?;
     let opened = DataService::open(disks, options, Arc::clone(clock));
     opened.map(Some).map_err(|error| Failure::new(format!("node {}: {error}", config.name)))
@@ -338,7 +354,7 @@ impl Node {
                 meta.tick(&*self.transport);
             }
             if let Some(data) = &self.data {
-                self.targets.refresh(data);
+                self.targets.refresh(data, &self.measures);
                 data.tick();
                 self.guard_door(data);
             }
@@ -420,6 +436,18 @@ impl Node {
         self.data.iter().for_each(|data| data.close());
         let closed = self.meta.iter().try_for_each(|meta| meta.close());
         closed.map_err(|fault| Failure::new(format!("node {}: closing: {fault}", self.name)))
+    }
+}
+
+impl Counted for Node {
+    fn fill(&self, measures: &mut Measures) {
+        measures.peers = self.server.lock().unwrap_or_else(PoisonError::into_inner).peers();
+        let works = self.meta.iter().map(|meta| meta.work()).chain(self.data.iter().map(|data| data.work()));
+        works.for_each(|work| measures.work.add(&work));
+    }
+
+    fn clients(&self) -> Vec<proto::Measures> {
+        self.meta.as_ref().map(|meta| meta.clients()).unwrap_or_default()
     }
 }
 

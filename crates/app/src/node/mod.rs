@@ -4,6 +4,7 @@ pub(crate) mod areas;
 pub(crate) mod config;
 pub(crate) mod daemon;
 pub(crate) mod files;
+mod measures;
 mod membership;
 mod metrics;
 mod router;

@@ -40,16 +40,21 @@ pub(crate) struct Router {
     pub(crate) data: Slot,
     /// Serves methods 0x03xx; every node may export areas.
     pub(crate) area: Slot,
+    /// Serves `Measure`.
+    pub(crate) measures: Slot,
 }
 
 impl Router {
     /// A router for the roles that will come.
     pub(crate) fn new(meta: bool, data: bool) -> Router {
         let slot = |expected| Slot { expected, service: OnceLock::new() };
-        Router { meta: slot(meta), data: slot(data), area: slot(true) }
+        Router { meta: slot(meta), data: slot(data), area: slot(true), measures: slot(true) }
     }
 
     fn service(&self, method: Method) -> Result<&Arc<dyn Service>, Fault> {
+        if method == Method::Measure {
+            return self.measures.service("measuring");
+        }
         match method.number() >> 8 {
             0x01 => self.meta.service("metadata"),
             0x02 => self.data.service("data"),

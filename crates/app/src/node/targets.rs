@@ -1,6 +1,7 @@
 //! The targets of a node: those of its node.toml, and `targets.toml` beside it, which `vazao target add` writes and the
 //! running node reads again when it changes.
 
+use super::measures::MeasureService;
 use crate::failure::{At, Failure, Outcome};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
@@ -78,7 +79,7 @@ impl AddedTargets {
     }
 
     /// Adds what is new. A directory that cannot be used is logged, once; the others go on.
-    pub(crate) fn refresh(&self, service: &DataService) {
+    pub(crate) fn refresh(&self, service: &DataService, measures: &MeasureService) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let status = fs::metadata(TargetsFile::path(&self.directory)).ok();
         let version = status.map(|s| (s.ino(), s.len(), s.mtime(), s.mtime_nsec()));
@@ -99,7 +100,10 @@ impl AddedTargets {
             }
             let label = path.display().to_string();
             let problem = match super::daemon::disk(&path) {
-                Ok(disk) => service.add_target(disk, &label).err().map(|error| error.to_string()),
+                Ok(disk) => service
+                    .add_target(measures.watch(&path, disk), &label)
+                    .err()
+                    .map(|error| error.to_string()),
                 Err(failure) => failure.message().map(str::to_owned),
             };
             match problem {

@@ -24,6 +24,8 @@ pub(crate) struct OpenInode {
     pub(crate) id: InodeId,
     handles: AtomicUsize,
     unlinked: AtomicBool,
+    /// It was made without a name and has got one here.
+    named: AtomicBool,
     /// Another client has changed its contents since they were last looked at.
     changed_elsewhere: AtomicBool,
     /// Reports to the metadata service so far.
@@ -350,6 +352,7 @@ impl OpenInode {
             id: fresh.attributes.inode,
             handles: AtomicUsize::new(1),
             unlinked: AtomicBool::new(fresh.attributes.links == 0),
+            named: AtomicBool::new(false),
             changed_elsewhere: AtomicBool::new(false),
             reports: AtomicU64::new(0),
             state: Mutex::new(State::new(fresh, core.count_answer(), closed)),
@@ -407,6 +410,16 @@ impl OpenInode {
     /// Notes that the inode has no name any more: its last close tells the metadata service.
     pub(crate) fn mark_unlinked(&self) {
         self.unlinked.store(true, Ordering::SeqCst);
+    }
+
+    /// Notes that an inode without a name has got one: its contents are to be kept.
+    pub(crate) fn mark_named(&self) {
+        self.named.store(true, Ordering::SeqCst);
+        self.unlinked.store(false, Ordering::SeqCst);
+    }
+
+    pub(crate) fn was_named(&self) -> bool {
+        self.named.load(Ordering::SeqCst)
     }
 
     pub(crate) fn is_unlinked(&self) -> bool {

@@ -169,7 +169,7 @@ impl MetaState {
         self.not_held.extend(r.not_held);
         let unlinked = self.inodes.iter().filter(|(_, inode)| inode.attributes.links == 0);
         let orphans = unlinked.map(|(id, _)| *id).filter(|id| !self.not_held.contains(id)).collect();
-        Ok(proto::RenewSessionResponse { map: Some(self.map.clone()), orphans })
+        Ok(proto::RenewSessionResponse { map: Some(self.map.clone()), orphans, report_measures: false })
     }
 
     fn close_session(&mut self, r: proto::CloseSessionRequest) -> Result<proto::CloseSessionResponse, Fault> {

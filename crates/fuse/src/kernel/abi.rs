@@ -66,6 +66,7 @@ operations! {
     READDIRPLUS = 44, "readdirplus";
     RENAME2 = 45, "rename2";
     LSEEK = 46, "lseek";
+    TMPFILE = 51, "tmpfile";
 }
 
 /// Capabilities exchanged by INIT.

@@ -93,6 +93,10 @@ pub(crate) enum Request<'a> {
         flags: u32,
         mode: NewMode,
     },
+    /// Create without a name.
+    CreateUnnamed {
+        mode: NewMode,
+    },
     Read {
         handle: u64,
         offset: u64,
@@ -444,6 +448,10 @@ fn file<'a>(operation: u32, f: &mut Fields<'a>) -> Decoded<Request<'a>> {
         abi::CREATE => {
             let (flags, mode, umask, _open_flags) = (f.u32()?, f.u32()?, f.u32()?, f.u32()?);
             Request::Create { name: f.name()?, flags, mode: new_mode(mode, umask) }
+        }
+        abi::TMPFILE => {
+            let (_flags, mode, umask) = (f.u32()?, f.u32()?, f.u32()?);
+            Request::CreateUnnamed { mode: new_mode(mode, umask) }
         }
         abi::READ => Request::Read { handle: f.u64()?, offset: f.u64()?, length: f.u32()? },
         abi::WRITE => {

@@ -235,6 +235,12 @@ impl Server {
                 reply.put_open_out(opened.handle, 0);
                 Ok(())
             }
+            Request::CreateUnnamed { mode } => {
+                let opened = self.door.create_unnamed(inode, caller(header), mode)?;
+                reply.put_entry_out(self.shown(None, &opened.attributes, reply.asked)?);
+                reply.put_open_out(opened.handle, 0);
+                Ok(())
+            }
             Request::Read { handle, offset, length } => {
                 let count = self.door.read(handle, reply.space(length as usize), offset)?;
                 reply.keep(count);

@@ -5,10 +5,10 @@ use rustix::fs::{CWD, RenameFlags};
 use rustix::io::Errno;
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
-use std::fs;
+use std::fs::{self, File};
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::os::unix::fs::{FileTypeExt, MetadataExt, symlink};
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, symlink};
 use std::path::Path;
 
 fn rename_with(from: &Path, to: &Path, flags: RenameFlags) -> std::io::Result<()> {
@@ -262,5 +262,55 @@ fn a_mounted_subdirectory_is_a_root_of_its_own() {
         assert_eq!(read(&whole.path("a/b c/new/g")), "through the part");
         part.unmount();
         whole.unmount();
+    });
+}
+
+#[test]
+fn a_file_without_a_name_gets_one_by_link_and_is_gone_otherwise() {
+    use rustix::fs::{AtFlags, Mode, OFlags, linkat, open};
+    with_cluster(|cluster| {
+        let m = cluster.mount();
+        let unnamed = |flags: OFlags| {
+            let flags = OFlags::TMPFILE | OFlags::RDWR | flags;
+            File::from(open(m.root(), flags, Mode::from_raw_mode(0o640)).expect("made"))
+        };
+        let link = |file: &File, name: &str| {
+            let from = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(file));
+            linkat(CWD, from, CWD, m.path(name), AtFlags::SYMLINK_FOLLOW)
+        };
+        let bytes = vec![5; 300_000];
+        let file = unnamed(OFlags::empty());
+        file.write_all_at(&bytes, 0).expect("written");
+        assert_eq!(file.metadata().expect("there").nlink(), 0);
+        assert_eq!(fs::read_dir(m.root()).expect("readable").count(), 0);
+        link(&file, "named").expect("linked");
+        link(&file, "twice").expect("linked");
+        file.write_all_at(b"more", bytes.len() as u64).expect("written after it was named");
+        drop(file);
+        let metadata = fs::metadata(m.path("named")).expect("there");
+        assert_eq!((metadata.nlink(), metadata.mode() & 0o777, metadata.len()), (2, 0o640, 300_004));
+        let alone = unnamed(OFlags::EXCL);
+        assert_eq!(link(&alone, "never"), Err(Errno::NOENT), "O_EXCL forbids it");
+        alone.write_all_at(&bytes, 0).expect("written");
+        // Longer than the metadata service waits before it asks who holds it.
+        let clock = vazao_meter::clock::system();
+        vazao_meter::Clock::sleep(&*clock, std::time::Duration::from_millis(4500));
+        let mut back = vec![0; bytes.len()];
+        alone.read_exact_at(&mut back, 0).expect("read");
+        assert!(back == bytes);
+        drop(alone);
+        let unlinked = File::create(m.path("gone")).expect("created");
+        fs::remove_file(m.path("gone")).expect("removed");
+        assert_eq!(link(&unlinked, "back"), Err(Errno::NOENT), "what was removed does not come back");
+        drop(unlinked);
+        m.unmount();
+        let m = cluster.mount();
+        assert_eq!(fs::read(m.path("twice")).expect("readable").len(), 300_004);
+        let expected = ["named", "twice"].map(std::ffi::OsString::from);
+        let mut names: Vec<_> =
+            fs::read_dir(m.root()).expect("readable").map(|e| e.expect("readable").file_name()).collect();
+        names.sort();
+        assert_eq!(names, expected);
+        m.unmount();
     });
 }

@@ -125,7 +125,7 @@ pub fn measure(args: &Args, context: &Context<'_>) -> Result<Results, Error> {
     let directory = format!("bench-{}-{:x}", std::process::id(), context.clock.now_ns());
     let place = Library::new(client.clone(), &args.place, path, &directory)?;
     let found = servers::find(&client.map());
-    let recorder = Recorder::new(context.clock.clone(), found.watched);
+    let recorder = Recorder::new(context.clock.clone(), found.watched).of(Some(&client), None);
     let amounts = args.scale.amounts();
     let watched = Interruptible::new(Box::new(place.clone()), context.stop.clone());
     let bench = Bench {

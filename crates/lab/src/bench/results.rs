@@ -6,11 +6,11 @@ use crate::report::Table;
 use crate::sampler::Record;
 use crate::size::{MIB, format_size, significant};
 use crate::statistics::Summary;
-use crate::verdict::{self, Verdict};
 use serde::{Deserialize, Serialize};
+use vazao_meter::bottleneck::Verdict;
 
 /// Names the kind and version of a result file.
-pub const FORMAT: &str = "vazao-lab-bench-1";
+pub const FORMAT: &str = "vazao-lab-bench-2";
 
 /// What a row has to reach: its ratio to another row where it has one, its own value otherwise.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
@@ -111,7 +111,7 @@ impl Results {
             .expect("rows are declared before they are measured");
         row.values.push(value);
         if let Some(record) = record {
-            row.verdicts.push(verdict::judge(&record));
+            row.verdicts.push(record.verdict.clone());
             row.records.push(record);
         }
     }

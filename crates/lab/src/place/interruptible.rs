@@ -5,6 +5,7 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use vazao_client::Client;
+use vazao_meter::machine::DiskWatches;
 
 /// Set by a signal; measurements look at it between their steps.
 #[derive(Clone, Debug, Default)]
@@ -78,6 +79,10 @@ impl Place for Interruptible {
 
     fn client(&self) -> Option<&Client> {
         self.inner.client()
+    }
+
+    fn disks(&self) -> Option<Arc<DiskWatches>> {
+        self.inner.disks()
     }
 }
 

@@ -6,13 +6,24 @@ use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
+use std::sync::Arc;
 use vazao_client::Client;
+use vazao_meter::Cause;
+use vazao_meter::machine::{DiskWatch, DiskWatches};
 
 /// A directory reached by system calls.
 #[derive(Debug)]
 pub struct Local {
     name: String,
     directory: PathBuf,
+    disks: Arc<DiskWatches>,
+}
+
+/// An open file of it.
+struct LocalFile {
+    file: File,
+    /// None where the directory is a mount that another program answers for.
+    watch: Option<Arc<DiskWatch>>,
 }
 
 impl Local {
@@ -25,7 +36,9 @@ impl Local {
         }
         let directory = path.join(directory);
         fs::create_dir(&directory).map_err(Error::at(directory.display()))?;
-        Ok(Local { name: name.to_owned(), directory })
+        let disks = DiskWatches::new(vazao_meter::clock::system());
+        disks.of(&directory);
+        Ok(Local { name: name.to_owned(), directory, disks })
     }
 }
 
@@ -35,11 +48,13 @@ impl Place for Local {
     }
 
     fn create(&self, name: &str) -> io::Result<Box<dyn OpenFile>> {
-        Ok(Box::new(File::create(self.directory.join(name))?))
+        let file = File::create(self.directory.join(name))?;
+        Ok(Box::new(LocalFile { file, watch: self.disks.of(&self.directory) }))
     }
 
     fn open(&self, name: &str) -> io::Result<Box<dyn OpenFile>> {
-        Ok(Box::new(File::open(self.directory.join(name))?))
+        let file = File::open(self.directory.join(name))?;
+        Ok(Box::new(LocalFile { file, watch: self.disks.of(&self.directory) }))
     }
 
     fn remove(&self, name: &str) -> io::Result<()> {
@@ -68,19 +83,32 @@ impl Place for Local {
     fn client(&self) -> Option<&Client> {
         None
     }
+
+    fn disks(&self) -> Option<Arc<DiskWatches>> {
+        Some(Arc::clone(&self.disks))
+    }
 }
 
-impl OpenFile for File {
+impl LocalFile {
+    fn during<T>(&self, cause: Cause, work: impl FnOnce() -> T) -> T {
+        match &self.watch {
+            Some(watch) => watch.during(cause, work).0,
+            None => work(),
+        }
+    }
+}
+
+impl OpenFile for LocalFile {
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
-        FileExt::read_at(self, buffer, offset)
+        self.during(Cause::DiskRead, || self.file.read_at(buffer, offset))
     }
 
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
-        self.write_all_at(bytes, offset)
+        self.during(Cause::DiskWrite, || self.file.write_all_at(bytes, offset))
     }
 
     fn sync(&self) -> io::Result<()> {
-        self.sync_all()
+        self.during(Cause::DiskSync, || self.file.sync_all())
     }
 
     fn close(self: Box<Self>) -> io::Result<()> {

@@ -16,7 +16,9 @@ pub use local::Local;
 
 use crate::{Context, Error};
 use std::io;
+use std::sync::Arc;
 use vazao_client::Client;
+use vazao_meter::machine::DiskWatches;
 
 /// The prefix of paths in the volume.
 pub const VOLUME_PREFIX: &str = "vz:";
@@ -46,6 +48,11 @@ pub trait Place: Send + Sync {
 
     /// The volume behind it, where there is one: its servers are watched too.
     fn client(&self) -> Option<&Client>;
+
+    /// The disks of this machine behind it, where this process reads and writes files of its own.
+    fn disks(&self) -> Option<Arc<DiskWatches>> {
+        None
+    }
 }
 
 /// An open file of a place, used by one thread or many.

@@ -15,7 +15,7 @@ pub use results::{FORMAT, Results, Run};
 use crate::place::{self, OpenFile, Place};
 use crate::sampler::{Recorder, Watched};
 use crate::size::{MIB, format_size, parse_size};
-use crate::{Context, Error, content, machine::Machine, report, servers, verdict};
+use crate::{Context, Error, content, machine::Machine, report, servers};
 use serde::{Deserialize, Serialize};
 use std::fs;
 use vazao_client::Client;
@@ -295,7 +295,7 @@ fn measure_once(
         seconds: timed.seconds,
         bytes: timed.done,
         errors: timed.errors,
-        verdict: verdict::judge(&record),
+        verdict: record.verdict.clone(),
         record,
     }
 }

@@ -6,12 +6,12 @@ use crate::report::Table;
 use crate::sampler::{ProcessRecord, Record};
 use crate::size::{MB, format_size, mebibytes_a_second, megabytes_a_second, significant};
 use crate::statistics::Summary;
-use crate::verdict::Verdict;
 use serde::{Deserialize, Serialize};
 use std::fmt::Write;
+use vazao_meter::bottleneck::Verdict;
 
 /// Names the kind and version of a result file.
-pub const FORMAT: &str = "vazao-lab-psplit-1";
+pub const FORMAT: &str = "vazao-lab-psplit-2";
 
 /// One timed run.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
@@ -242,6 +242,7 @@ impl Results {
             "received_bytes",
             "sent_bytes",
             "limit",
+            "limit_place",
             "limit_share",
         ]);
         for run in &self.runs {
@@ -294,7 +295,8 @@ fn csv_row(run: &Run) -> Vec<String> {
         network.iter().map(|n| n.received_bytes).sum::<u64>().to_string(),
         network.iter().map(|n| n.sent_bytes).sum::<u64>().to_string(),
         plain(&run.verdict.resource),
-        format!("{:.3}", run.verdict.share),
+        run.verdict.place.clone(),
+        run.verdict.share.map_or(String::new(), |share| format!("{share:.3}")),
     ]
 }
 

@@ -107,7 +107,7 @@ impl Cell<'_> {
             };
             moved.map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", part.file)))
         };
-        crew::run(parts.len(), clock, recorder, prepare, work)
+        crew::run(parts.len(), clock, &recorder.at(place), prepare, work)
     }
 
     fn blocks(&self, length: u64) -> impl Iterator<Item = (u64, usize)> + use<> {

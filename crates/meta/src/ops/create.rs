@@ -4,6 +4,7 @@ use crate::acl;
 use crate::context::{Context, checked_name};
 use crate::fault::{Outcome, name_fault};
 use crate::ops::{layout, xattr};
+use crate::orphans;
 use crate::records::{EntryRecord, InodeRecord, TimeRecord};
 use vazao_model::{Code, FileKind, InodeId, limits};
 use vazao_wire::proto;
@@ -21,6 +22,9 @@ pub(crate) fn run(
     let kind = FileKind::from_number(request.kind)
         .ok_or_else(|| Fault::new(Code::Invalid, format!("inode kind {}", request.kind)))?;
     let directory = context.directory(parent)?;
+    if request.unnamed {
+        return unnamed(context, kind, request, &directory);
+    }
     let name = checked_name(parent, &request.name)?;
     check_contents(kind, parent, request)?;
     context.shows_entry(parent, name);
@@ -38,6 +42,29 @@ pub(crate) fn run(
         context.add_subdirectories(parent, 1)?;
         context.touch_directory(id);
     }
+    context.inodes_delta += 1;
+    Ok(proto::CreateResponse { inode: Some(context.inode_message(id, &record)?), created: true })
+}
+
+/// A file without a name (`O_TMPFILE`): an orphan from its beginning, of the session that asks.
+fn unnamed(
+    context: &mut Context<'_>,
+    kind: FileKind,
+    request: &proto::CreateRequest,
+    directory: &InodeRecord,
+) -> Outcome<proto::CreateResponse> {
+    let parent = InodeId(request.parent);
+    let Some(session) = context.caller.filter(|_| kind == FileKind::File) else {
+        return Err(Fault::new(Code::Invalid, format!("a file without a name in directory {parent}")));
+    };
+    check_contents(kind, parent, request)?;
+    context.grow()?;
+    let id = context.service.next_inode()?;
+    let mut record = new_record(context, kind, request, directory);
+    inherit_acl(context, id, &mut record, request, directory)?;
+    (record.links, record.is_unnamed) = (0, true);
+    context.put_inode(id, &record);
+    orphans::hold(context, id, &[session]);
     context.inodes_delta += 1;
     Ok(proto::CreateResponse { inode: Some(context.inode_message(id, &record)?), created: true })
 }

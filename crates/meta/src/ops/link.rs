@@ -2,6 +2,7 @@
 
 use crate::context::{Context, checked_name};
 use crate::fault::{Outcome, inode_fault, name_fault};
+use crate::orphans;
 use crate::records::EntryRecord;
 use vazao_model::{Code, InodeId, limits};
 use vazao_wire::proto;
@@ -18,13 +19,16 @@ pub(crate) fn run(context: &mut Context<'_>, request: &proto::LinkRequest) -> Ou
     if context.entry(parent, name)?.is_some() {
         return Err(name_fault(Code::Exists, parent, name));
     }
-    if record.links == 0 {
+    if record.links == 0 && !record.is_unnamed {
         return Err(inode_fault(Code::NotFound, id));
     }
     if record.links >= limits::LINKS_MAX {
         return Err(inode_fault(Code::TooManyLinks, id));
     }
     context.grow()?;
+    if std::mem::take(&mut record.is_unnamed) {
+        orphans::adopt(context, id)?;
+    }
     record.links += 1;
     context.touch(&mut record);
     context.put_inode(id, &record);

@@ -60,7 +60,10 @@ pub(crate) fn renew(
     let orphans = orphans_to_ask(service, session, lease.asked_last)?;
     service.sessions().set_asked_last(session, orphans.last().copied().unwrap_or(0));
     let map = service.map_message();
-    Ok(proto::RenewSessionResponse { map: (map.epoch > request.epoch).then_some(map), orphans })
+    let now_ns = service.clock().now_ns();
+    let report_measures = service.sessions().report(session, request.measures.as_ref(), now_ns);
+    let map = (map.epoch > request.epoch).then_some(map);
+    Ok(proto::RenewSessionResponse { map, orphans, report_measures })
 }
 
 /// The next orphans after `asked_last`, starting over at the end.

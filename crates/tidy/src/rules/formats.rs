@@ -28,6 +28,7 @@ const FORMATS: [Format; 2] = [
         sources: &[
             "crates/model/src/checksum.rs",
             "crates/model/src/error.rs",
+            "crates/wire/proto/measures.proto",
             "crates/wire/proto/vazao.proto",
             "crates/wire/src/frame.rs",
             "crates/wire/src/hello.rs",

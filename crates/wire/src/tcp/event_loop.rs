@@ -173,7 +173,7 @@ impl EventLoop {
         }
         let prepared = prepare(&stream);
         let id = self.next_id;
-        let served = Served::new(id, stream, started_ns);
+        let served = Served::new(id, stream, started_ns, &self.shared.watched);
         let added = prepared.and_then(|()| {
             Ok(epoll::add(&self.epoll, &served, epoll::EventData::new_u64(id), epoll::EventFlags::IN)?)
         });

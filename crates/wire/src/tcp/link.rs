@@ -5,6 +5,7 @@ use super::buffers::SharedPool;
 use super::inbound::{Frame, Inbound};
 use super::locked;
 use super::patience::{Asked, Patience, Watch};
+use super::watched::{Entry, Watched};
 use crate::frame::{Header, METHOD_HELLO, flags};
 use crate::hello::{self, ClientHandshake, Credits};
 use crate::interrupt;
@@ -50,7 +51,8 @@ struct Table {
 
 /// A connection that has been authenticated.
 pub(super) struct Link {
-    stream: TcpStream,
+    stream: Arc<TcpStream>,
+    _watched: Entry,
     address: String,
     credits: Credits,
     clock: Arc<dyn Clock>,
@@ -67,6 +69,7 @@ pub(super) struct LinkParts {
     pub(super) accounts: Arc<Accounts>,
     pub(super) pool: Arc<SharedPool>,
     pub(super) watch: Arc<Watch>,
+    pub(super) watched: Arc<Watched>,
 }
 
 /// A request to send.
@@ -88,7 +91,9 @@ impl Link {
         parts: LinkParts,
         deadline_ns: u64,
     ) -> Result<Link, Fault> {
+        let stream = Arc::new(stream);
         let mut link = Link {
+            _watched: parts.watched.enter(&stream, address.to_owned()),
             stream,
             address: address.to_owned(),
             credits: Credits { requests: 1, bytes: 0 },
@@ -319,7 +324,8 @@ impl Link {
             Timespec { tv_sec: (left_ns / 1_000_000_000) as i64, tv_nsec: (left_ns % 1_000_000_000) as _ };
         let mut fds = [PollFd::new(&self.stream, flags)];
         let outcome = poll(&mut fds, Some(&timeout));
-        self.accounts.charge(Cause::Network, self.clock.now_ns().saturating_sub(started_ns));
+        let cause = if flags.contains(PollFlags::OUT) { Cause::Send } else { Cause::Network };
+        self.accounts.charge(cause, self.clock.now_ns().saturating_sub(started_ns));
         match outcome {
             Ok(_) | Err(Errno::INTR) => Ok(fds[0].revents()),
             Err(errno) => Err(self.lost(&errno.to_string())),

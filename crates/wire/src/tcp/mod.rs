@@ -10,6 +10,7 @@ mod patience;
 mod peer;
 mod served;
 mod server;
+mod watched;
 
 pub use peer::{TcpTransport, TransportOptions};
 pub use server::{Server, ServerOptions};

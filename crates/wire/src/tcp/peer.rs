@@ -4,6 +4,7 @@ use super::buffers::SharedPool;
 use super::link::{Link, LinkParts, Outgoing};
 use super::locked;
 use super::patience::{Asked, Watch};
+use super::watched::Watched;
 use crate::key::ClusterKey;
 use crate::local::Visit;
 use crate::operation::Method;
@@ -45,6 +46,7 @@ pub struct TcpTransport {
     accounts: Arc<Accounts>,
     pool: Arc<SharedPool>,
     watch: Arc<Watch>,
+    watched: Arc<Watched>,
     next_id: AtomicU64,
 }
 
@@ -89,6 +91,7 @@ impl TcpTransport {
             accounts: Arc::default(),
             pool: Arc::default(),
             watch: Arc::new(Watch { slow_ns: u64::from(options.slow_ms) * 1_000_000, ..Watch::default() }),
+            watched: Arc::default(),
             next_id: AtomicU64::new(random_start()),
         })
     }
@@ -147,6 +150,7 @@ impl TcpTransport {
                         accounts: Arc::clone(&self.accounts),
                         pool: Arc::clone(&self.pool),
                         watch: Arc::clone(&self.watch),
+                        watched: Arc::clone(&self.watched),
                     };
                     return Link::establish(stream, address, &self.key, parts, deadline_ns);
                 }
@@ -213,6 +217,10 @@ impl Transport for TcpTransport {
 
     fn visit(&self, door: &[u8], deadline_ns: u64) -> Result<Visit, Fault> {
         Visit::begin(door, &self.key, Arc::clone(&self.clock), deadline_ns)
+    }
+
+    fn peers(&self) -> Vec<vazao_meter::measures::Peer> {
+        self.watched.peers()
     }
 }
 

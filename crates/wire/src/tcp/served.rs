@@ -4,6 +4,7 @@ use super::buffers::Stack;
 use super::inbox::{Inbox, Notice};
 use super::outbound::Outbound;
 use super::server::Metrics;
+use super::watched::{Entry, Watched};
 use crate::frame::{HEADER_BYTES, Header, METHOD_HELLO, flags};
 use crate::hello::{self, HELLO_BYTES_MAX, ServerHandshake};
 use crate::key::ClusterKey;
@@ -75,7 +76,8 @@ pub(super) struct Served {
     pub(super) since_ns: u64,
     /// What epoll waits for on its behalf.
     pub(super) watched: EventFlags,
-    stream: TcpStream,
+    stream: Arc<TcpStream>,
+    _watched: Entry,
     phase: Phase,
     /// When bytes last left.
     pub(super) sent_ns: u64,
@@ -89,13 +91,17 @@ pub(super) struct Served {
 }
 
 impl Served {
-    pub(super) fn new(id: u64, stream: TcpStream, now_ns: u64) -> Served {
-        let peer = stream.peer_addr().map_or_else(|_| "unknown".to_owned(), |a| a.to_string());
+    pub(super) fn new(id: u64, stream: TcpStream, now_ns: u64, watched: &Arc<Watched>) -> Served {
+        let address = stream.peer_addr().ok();
+        let peer = address.map_or_else(|| "unknown".to_owned(), |a| a.to_string());
+        let host = address.map_or_else(|| "unknown".to_owned(), |a| a.ip().to_string());
+        let stream = Arc::new(stream);
         Served {
             id,
             peer,
             since_ns: now_ns,
             watched: EventFlags::IN,
+            _watched: watched.enter(&stream, host),
             stream,
             phase: Phase::Hello,
             sent_ns: now_ns,

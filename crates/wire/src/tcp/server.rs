@@ -2,6 +2,7 @@
 
 use super::event_loop::EventLoop;
 use super::inbox::Inbox;
+use super::watched::Watched;
 use crate::key::ClusterKey;
 use crate::service::Service;
 use std::io;
@@ -9,6 +10,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
+use vazao_meter::measures::Peer;
 use vazao_meter::{Accounts, Cause, Clock, Counter, Exposition, Gauge};
 
 /// How a server runs.
@@ -40,6 +42,7 @@ pub(super) struct Shared {
     pub(super) clock: Arc<dyn Clock>,
     pub(super) inboxes: Vec<Arc<Inbox>>,
     pub(super) metrics: Metrics,
+    pub(super) watched: Arc<Watched>,
     pub(super) stopping: AtomicBool,
 }
 
@@ -75,6 +78,7 @@ impl Server {
             clock,
             inboxes,
             metrics: Metrics::default(),
+            watched: Arc::default(),
             stopping: AtomicBool::new(false),
         });
         let mut server = Server { shared: Arc::clone(&shared), address, threads: Vec::new() };
@@ -90,6 +94,11 @@ impl Server {
     /// Where it listens.
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// Those connected, by host, with what the kernel counts for their connections.
+    pub fn peers(&self) -> Vec<Peer> {
+        self.shared.watched.peers()
     }
 
     /// Stops serving: sends what sockets take at once, closes all connections, joins the threads.

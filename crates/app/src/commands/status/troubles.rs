@@ -69,7 +69,11 @@ fn node_trouble(state: &State, node: &Node, start: &str) -> Option<Trouble> {
             ),
         ),
     };
-    Some(Trouble { thing: format!("node {} ({})", node.name, node.address), what, remedy })
+    Some(Trouble {
+        thing: format!("node {}", node.name),
+        what: format!("at {} {what}", node.address),
+        remedy,
+    })
 }
 
 fn area_trouble(node: &Node, area: &AreaInfo) -> Option<Trouble> {
@@ -191,7 +195,7 @@ mod tests {
         let things: Vec<&str> = found.iter().map(|trouble| trouble.thing.as_str()).collect();
         let targets =
             ["target t2 of data1", "target t3 of data1", "target t4 of data1", "target t5 of data1"];
-        assert_eq!(things[0], "node data2 ()");
+        assert_eq!(things[0], "node data2");
         assert_eq!(things[1..5], targets);
         assert!(found[0].remedy.contains("`start`") && found[0].what.contains("refused"), "{found:?}");
         assert!(found[2].what.contains("write error"), "{found:?}");

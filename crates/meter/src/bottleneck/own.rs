@@ -1,0 +1,132 @@
+//! Candidates within one process: its processors, its disks.
+
+use super::judge::Candidate;
+use super::verdict::Resource;
+use crate::measures::{Change, Disk};
+
+/// A quota counts as used up from this share on: the kernel hands it out in slices.
+const QUOTA_USED_UP: f64 = 0.85;
+
+/// A machine counts as full from this share of its processors on.
+const MACHINE_FULL: f64 = 0.85;
+
+/// The place of a limit that other programs make: they use most of what is used up.
+pub const OTHERS: &str = "others";
+
+/// Bytes in the unit of disks and networks.
+pub(super) fn rate_text(bytes_per_s: f64) -> String {
+    match bytes_per_s {
+        rate if rate >= 999.5e6 => format!("{:.2} GB/s", rate / 1e9),
+        rate if rate >= 999.5e3 => format!("{:.1} MB/s", rate / 1e6),
+        rate => format!("{:.0} kB/s", rate / 1e3),
+    }
+}
+
+pub(super) fn percent(share: f64) -> String {
+    format!("{:.0}%", share * 100.0)
+}
+
+/// How long the process's threads were kept from running, as a share of the time, at most all of it.
+pub(super) fn starved(change: &Change) -> f64 {
+    let cpu = &change.of.cpu;
+    change.share(cpu.delayed_ns.saturating_add(cpu.throttled_ns)).min(1.0)
+}
+
+/// How much the process's threads ran or wanted to, in processors.
+pub(super) fn wanted(change: &Change) -> f64 {
+    change.share(change.of.cpu.used_ns.saturating_add(change.of.cpu.delayed_ns))
+}
+
+/// The quota of the process's control group.
+pub(super) fn quota(change: &Change) -> Option<Candidate> {
+    let cpu = &change.of.cpu;
+    let quota = cpu.quota.filter(|quota| *quota > 0.0)?;
+    let share = change.share(cpu.used_ns) / quota;
+    let used_up = cpu.throttled_periods as f64 / cpu.periods.max(1) as f64;
+    // Usage that comes in bursts uses the quota up in some periods only: those are the ones that held something up.
+    let score = (share / QUOTA_USED_UP).min(1.0) * (used_up * 2.0).min(1.0);
+    let text = format!(
+        "CPU of {}: its quota of {quota:.2} processors used up in {} of its periods",
+        change.of.name,
+        percent(used_up)
+    );
+    Some(candidate(Resource::Cpu, &change.of.name, Some(share.min(1.0)), score, text))
+}
+
+/// A thread that keeps a processor to itself, or would: more processors would not help.
+pub(super) fn busiest_thread(change: &Change) -> Option<Candidate> {
+    let of_thread = |used_ns: u64, delayed_ns: u64| (change.share(used_ns), change.share(delayed_ns));
+    let threads = change.of.cpu.threads.iter().map(|thread| of_thread(thread.used_ns, thread.delayed_ns));
+    let (used, delayed) = threads.max_by(|a, b| (a.0 + a.1).total_cmp(&(b.0 + b.1)))?;
+    let share = used + delayed;
+    let starved = if delayed > 0.05 {
+        format!(", ready but without one for {}", percent(delayed))
+    } else {
+        String::new()
+    };
+    let text =
+        format!("CPU of {}: one thread used {} of a processor{starved}", change.of.name, percent(used));
+    Some(candidate(Resource::Cpu, &change.of.name, Some(share.min(1.0)), share.min(1.0), text))
+}
+
+/// All processors of the machine that `changes` ran on, named after the one of them that wanted most.
+pub(super) fn machine(changes: &[&Change]) -> Option<Candidate> {
+    let most = changes.iter().max_by(|a, b| wanted(a).total_cmp(&wanted(b)))?;
+    let cpu = &most.of.cpu;
+    let cores = f64::from(cpu.machine_cores.max(1));
+    let busy = (most.share(cpu.machine_busy_ns) / cores).min(1.0);
+    let wanted: f64 = changes.iter().map(|change| wanted(change)).sum();
+    let used = changes.iter().map(|change| change.share(change.of.cpu.used_ns)).sum::<f64>() / cores;
+    let stolen = most.share(cpu.machine_stolen_ns) / cores;
+    let full = ((busy - MACHINE_FULL / 2.0) / (MACHINE_FULL / 2.0)).clamp(0.0, 1.0);
+    let host = if stolen > 0.05 { format!(", {} taken by its host", percent(stolen)) } else { String::new() };
+    let text = format!(
+        "CPU of {}: all {cores:.0} processors of its machine {} busy, {} with this{host}",
+        most.of.name,
+        percent(busy),
+        percent(used.min(1.0)),
+    );
+    let place = if used < busy / 2.0 { OTHERS } else { &most.of.name };
+    Some(candidate(Resource::Cpu, place, Some(busy), full * wanted.min(1.0), text))
+}
+
+pub(super) fn candidate(
+    resource: Resource,
+    place: &str,
+    share: Option<f64>,
+    score: f64,
+    text: String,
+) -> Candidate {
+    Candidate { resource, place: place.to_owned(), share, score, text }
+}
+
+/// A disk: used up as far as its device is busy or its allowed rate reached, waited for as threads were charged.
+pub(super) fn disk(change: &Change, disk: &Disk) -> Option<Candidate> {
+    let moved_bytes = disk.read_bytes.saturating_add(disk.written_bytes);
+    if moved_bytes == 0 && !disk.device.is_empty() {
+        return None;
+    }
+    let busy = change.share(disk.device_busy_ns).min(1.0);
+    let (read, written) = (change.rate(disk.read_bytes), change.rate(disk.written_bytes));
+    let of_limit = |rate: f64, limit: Option<f64>| limit.filter(|l| *l > 0.0).map(|limit| rate / limit);
+    let allowed = [(read, of_limit(read, disk.read_limit)), (written, of_limit(written, disk.write_limit))];
+    let limited = allowed.iter().filter_map(|(rate, share)| Some((*rate, (*share)?)));
+    let limited = limited.max_by(|a, b| a.1.total_cmp(&b.1));
+    let waited = change.share(disk.waits.busy_ns).min(1.0);
+    let used_up = busy.max(limited.map_or(0.0, |(_, share)| share.min(1.0)));
+    // Where no device is seen, or it says little, threads that waited while processors were free are all there is.
+    let unseen = (waited - starved(change)).max(0.0) * 0.8;
+    let is_seen = used_up >= unseen;
+    let score = waited.min(if is_seen { used_up } else { unseen });
+    let what =
+        if disk.device.is_empty() { disk.place.clone() } else { format!("{}, {}", disk.place, disk.device) };
+    let why = match limited {
+        Some((rate, share)) if share >= busy => {
+            format!("{} of the {} it may move", rate_text(rate), rate_text(rate / share.max(1e-9)))
+        }
+        _ => format!("busy {}, {}", percent(busy), rate_text(read + written)),
+    };
+    let (place, waited) = (&change.of.name, percent(waited));
+    let text = format!("disk of {place} ({what}): {why}, waited for {waited} of the time");
+    Some(candidate(Resource::Disk, place, is_seen.then_some(used_up), score, text))
+}

@@ -1,0 +1,203 @@
+//! Candidates between two processes: the links of either end, and the round trip between them.
+
+use super::judge::Candidate;
+use super::own::{candidate, percent, rate_text};
+use super::verdict::Resource;
+use crate::measures::{Change, Connection, Link, Peer};
+
+/// A round trip below this is that of one machine or one rack: what takes longer there is not the way.
+const FAR_US: f64 = 1_000.0;
+
+/// A link counts as full from this share on: headers and acknowledgements are not counted everywhere.
+const LINK_FULL: f64 = 0.85;
+
+/// One way of a path, as its sender sees it: means over its connections, weighted by what they sent.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Flow {
+    pub(super) bytes: u64,
+    /// Shares of the time.
+    busy: f64,
+    window: f64,
+    buffer: f64,
+    /// Share of the bytes whose sender had more to send than the way took.
+    backlogged: f64,
+    rtt_us: f64,
+    connections: usize,
+}
+
+/// Sums up what the connections of one peer sent.
+pub(super) fn flow(change: &Change, connections: &[Connection]) -> Flow {
+    let active = || connections.iter().filter(|c| c.sent_bytes > 0);
+    let bytes: u64 = active().map(|c| c.sent_bytes).sum();
+    if bytes == 0 {
+        return Flow::default();
+    }
+    let mean = |of: &dyn Fn(&Connection) -> f64| {
+        active().map(|c| of(c) * c.sent_bytes as f64).sum::<f64>() / bytes as f64
+    };
+    let share = |us: u64| change.share(us.saturating_mul(1000)).min(1.0);
+    Flow {
+        bytes,
+        busy: mean(&|c| share(c.busy_us)),
+        window: mean(&|c| share(c.window_us)),
+        buffer: mean(&|c| share(c.buffer_us)),
+        backlogged: mean(&|c| f64::from(u8::from(!c.is_app_limited || c.unsent_bytes > 0))),
+        rtt_us: mean(&|c| f64::from(c.rtt_us)),
+        connections: active().count(),
+    }
+}
+
+/// What is known of the path between the observer and one of those it asks.
+#[derive(Clone, Copy)]
+pub(super) struct Path<'a> {
+    pub(super) observer: &'a Change,
+    pub(super) peer: &'a Peer,
+    /// The other end, where it said anything.
+    pub(super) server: Option<&'a Change>,
+    /// Paths of the observer that hold it up alike, this one included.
+    pub(super) alike: usize,
+}
+
+impl Path<'_> {
+    fn server_name(&self) -> &str {
+        if self.peer.name.is_empty() { &self.peer.address } else { &self.peer.name }
+    }
+
+    /// The observer as the server sees it.
+    fn seen_by_server(&self) -> Option<&Peer> {
+        self.server?.of.peers.iter().find(|peer| !peer.local.is_empty() && peer.address == self.peer.local)
+    }
+
+    /// The way that carried more: its flow, its sender and its receiver.
+    fn heavier(&self) -> (Flow, &Change, Option<&Change>, bool) {
+        let out = flow(self.observer, &self.peer.connections);
+        let back = match (self.server, self.seen_by_server()) {
+            (Some(server), Some(peer)) => flow(server, &peer.connections),
+            _ => Flow::default(),
+        };
+        let received: u64 = self.peer.connections.iter().map(|c| c.received_bytes).sum();
+        match (received > out.bytes, self.server) {
+            (true, Some(server)) => (back, server, Some(self.observer), false),
+            (true, None) => (back, self.observer, None, false),
+            (false, server) => (out, self.observer, server, true),
+        }
+    }
+
+    /// The shortest round trip that either end has seen.
+    fn rtt_min_us(&self) -> f64 {
+        let ends = self.seen_by_server().into_iter().chain([self.peer]);
+        let seen = ends.flat_map(|peer| &peer.connections).map(|c| c.rtt_min_us).filter(|rtt| *rtt > 0);
+        seen.min().map_or(0.0, f64::from)
+    }
+
+    /// Mean time from a request to its answer, and what the server had of it.
+    fn latency_us(&self) -> Option<(f64, f64)> {
+        let count = self.peer.flights.events as f64;
+        (count > 0.0).then(|| {
+            let of = |ns: u64| ns as f64 / 1e3 / count;
+            (of(self.peer.flights.total_ns), of(self.peer.service_ns))
+        })
+    }
+
+    /// Round trips: an answer takes as long as the way is, whatever the link carries.
+    pub(super) fn round_trip(&self) -> Option<Candidate> {
+        let (flow, _, _, _) = self.heavier();
+        let rtt_us = self.rtt_min_us();
+        let (latency_us, _) = self.latency_us()?;
+        if rtt_us < FAR_US || latency_us <= 0.0 {
+            return None;
+        }
+        let far = (rtt_us / latency_us).min(1.0);
+        // The receiver's window or the send buffer was closed, over a way that is long and not full.
+        let is_queued = flow.rtt_us > 2.0 * rtt_us;
+        let narrow = if is_queued { 0.0 } else { flow.window + flow.buffer };
+        let score = far.max(narrow.min(1.0));
+        let rate = self.observer.rate(flow.bytes);
+        let in_flight_bytes = rate * rtt_us / 1e6 / flow.connections.max(1) as f64;
+        let streams = match flow.connections {
+            0 | 1 => "one stream".to_owned(),
+            count => format!("{count} streams, each"),
+        };
+        let text = format!(
+            "network to {}: {streams} limited by its window ({:.0} KiB / {:.1} ms)",
+            self.server_name(),
+            in_flight_bytes / 1024.0,
+            rtt_us / 1e3
+        );
+        Some(candidate(Resource::RoundTrip, self.server_name(), None, score, text))
+    }
+
+    /// The rate of a link: known ceilings at either end first, then what the sender's connections say.
+    pub(super) fn link(&self) -> Option<Candidate> {
+        let (flow, sender, receiver, is_out) = self.heavier();
+        let rate = self.observer.rate(flow.bytes.max(self.carried_bytes(is_out)));
+        let mut best = known(sender, true, "out of");
+        if let Some(other) = receiver.and_then(|receiver| known(receiver, false, "into")) {
+            best = Some(match best {
+                Some(first) if first.score >= other.score => first,
+                _ => other,
+            });
+        }
+        if let Some(known) = best.filter(|known| known.score >= LINK_FULL) {
+            return Some(known);
+        }
+        let (latency_us, service_us) = self.latency_us()?;
+        let moving = ((latency_us - service_us - self.rtt_min_us()) / latency_us.max(1e-9)).clamp(0.0, 1.0);
+        let pressed = ((flow.busy - flow.window - flow.buffer).max(0.0) * 1.25).min(1.0) * flow.backlogged;
+        let score = moving.min(pressed);
+        let (place, why) = self.narrow_end(sender, receiver, is_out);
+        let text = format!(
+            "network {why}: {}, data waited to get through {} of the time",
+            rate_text(rate),
+            percent(pressed)
+        );
+        Some(candidate(Resource::Network, &place, None, score, text))
+    }
+
+    fn carried_bytes(&self, is_out: bool) -> u64 {
+        let of = |c: &Connection| if is_out { c.sent_bytes } else { c.received_bytes };
+        self.peer.connections.iter().map(of).sum()
+    }
+
+    /// Which end of a full way is the narrow one.
+    fn narrow_end(&self, sender: &Change, receiver: Option<&Change>, is_out: bool) -> (String, String) {
+        let (observer, server) = (self.observer.of.name.as_str(), self.server_name());
+        if self.alike > 1 {
+            return (observer.to_owned(), format!("of {observer} (to {} servers alike)", self.alike));
+        }
+        // A link that is shaped one way is usually the same the other way, where its rate cannot be seen from here.
+        let is_mirrored = |change: &Change, out: bool| {
+            change.of.links.iter().any(|link| {
+                let carried = change.rate(if out { link.sent_bytes } else { link.received_bytes });
+                link.shaped.is_some_and(|rate| (0.85..1.1).contains(&(carried / rate)))
+            })
+        };
+        if receiver.is_some_and(|receiver| is_mirrored(receiver, false)) {
+            let place = if is_out { server } else { observer };
+            return (place.to_owned(), format!("into {place}"));
+        }
+        if is_mirrored(sender, true) {
+            let place = if is_out { observer } else { server };
+            return (place.to_owned(), format!("out of {place}"));
+        }
+        (server.to_owned(), format!("between {observer} and {server}"))
+    }
+}
+
+/// The fullest link of a process, one way, against a rate that is stated or set.
+pub(super) fn known(change: &Change, out: bool, way: &str) -> Option<Candidate> {
+    let full = |link: &Link| {
+        let carried = change.rate(if out { link.sent_bytes } else { link.received_bytes });
+        let ceiling = match (link.rate, link.shaped.filter(|_| out)) {
+            (Some(rate), Some(shaped)) => Some(rate.min(shaped)),
+            (rate, shaped) => rate.or(shaped),
+        };
+        let share = carried / ceiling.filter(|ceiling| *ceiling > 0.0)?;
+        let name = &change.of.name;
+        let text = format!("network {way} {name} ({}): {}", link.name, rate_text(carried));
+        // What a bucket saved up before comes on top of its rate.
+        let share = share.min(1.0);
+        Some(candidate(Resource::Network, name, Some(share), share, text))
+    };
+    change.of.links.iter().filter_map(full).max_by(|a, b| a.score.total_cmp(&b.score))
+}

@@ -1,0 +1,226 @@
+//! The rules against scenes made up by hand, and properties that hold for any scene.
+
+use super::*;
+use crate::measures::{Change, Connection, Cpu, Disk, Link, Measures, Part, Peer};
+use crate::occupancy::Occupied;
+use proptest::prelude::*;
+
+const SECOND_NS: u64 = 1_000_000_000;
+
+fn busy(share: f64) -> Occupied {
+    let ns = (share * SECOND_NS as f64) as u64;
+    Occupied { busy_ns: ns, total_ns: ns, events: 100 }
+}
+
+fn process(name: &str, part: Part) -> Change {
+    let cpu = Cpu { machine_cores: 4, used_ns: SECOND_NS / 10, ..Cpu::default() };
+    let of = Measures { name: name.to_owned(), part, machine: name.to_owned(), cpu, ..Measures::default() };
+    Change { seconds: 1.0, of }
+}
+
+/// A client that stood still for `waits` of the time for one server, each answer taking 10 ms, 9 ms of it there.
+fn client(waits: f64) -> Change {
+    let mut client = process("client", Part::Client);
+    client.of.waits = busy(waits);
+    client.of.work.read_bytes = 1 << 20;
+    let flights = Occupied { busy_ns: SECOND_NS, total_ns: SECOND_NS, events: 100 };
+    client.of.peers = vec![Peer {
+        name: "data1".to_owned(),
+        address: "10.0.0.1:7000".to_owned(),
+        local: "10.0.0.9".to_owned(),
+        waits: busy(waits),
+        flights,
+        service_ns: SECOND_NS / 10 * 9,
+        connections: vec![Connection {
+            id: 1,
+            received_bytes: 1 << 20,
+            rtt_min_us: 100,
+            ..Connection::default()
+        }],
+        ..Peer::default()
+    }];
+    client
+}
+
+fn disk(waits: f64, device: f64) -> Disk {
+    Disk {
+        place: "/srv/d1".to_owned(),
+        device: "sdb".to_owned(),
+        read_bytes: 28_000_000,
+        device_busy_ns: (device * SECOND_NS as f64) as u64,
+        waits: busy(waits),
+        ..Disk::default()
+    }
+}
+
+fn server_with_disk(waits: f64, device: f64) -> Change {
+    let mut server = process("data1", Part::Server);
+    server.of.disks = vec![disk(waits, device)];
+    server
+}
+
+fn verdict(observer: &Change, servers: &[Change]) -> Verdict {
+    judge(Scene { observer, servers })
+}
+
+#[test]
+fn a_busy_disk_that_is_waited_for_limits_and_is_named_with_its_place_and_device() {
+    let found = verdict(&client(0.95), &[server_with_disk(0.98, 0.99)]);
+    assert_eq!((found.resource, found.place.as_str()), (Resource::Disk, "data1"));
+    assert_eq!(
+        found.line(),
+        "limit: disk of data1 (/srv/d1, sdb): busy 99%, 28.0 MB/s, waited for 98% of the time (99% of its ceiling)"
+    );
+}
+
+#[test]
+fn a_disk_at_the_rate_it_may_move_limits_although_its_device_is_idle() {
+    let mut server = server_with_disk(0.99, 0.1);
+    server.of.disks[0].read_limit = Some(28e6);
+    let found = verdict(&client(0.95), &[server]);
+    assert_eq!((found.resource, found.share), (Resource::Disk, Some(1.0)));
+    assert!(found.text.contains("28.0 MB/s of the 28.0 MB/s it may move"), "{}", found.text);
+}
+
+#[test]
+fn a_disk_that_writes_back_what_nobody_waits_for_does_not_limit() {
+    let found = verdict(&client(0.95), &[server_with_disk(0.1, 1.0)]);
+    assert_ne!(found.resource, Resource::Disk, "{found:?}");
+}
+
+#[test]
+fn a_server_that_nobody_waits_for_is_not_named() {
+    let mut scene = client(0.95);
+    scene.of.peers.push(Peer { name: "data2".to_owned(), waits: busy(0.05), ..Peer::default() });
+    let mut idle = process("data2", Part::Server);
+    idle.of.disks = vec![disk(1.0, 1.0)];
+    let found = verdict(&scene, &[process("data1", Part::Server), idle]);
+    assert_ne!(found.place, "data2", "{found:?}");
+}
+
+#[test]
+fn a_quota_that_is_used_up_limits_in_the_server_and_in_the_client() {
+    let throttle = |change: &mut Change| {
+        change.of.cpu.quota = Some(0.1);
+        change.of.cpu.periods = 50;
+        change.of.cpu.throttled_periods = 45;
+    };
+    let mut server = process("data1", Part::Server);
+    throttle(&mut server);
+    let found = verdict(&client(0.9), &[server]);
+    assert_eq!((found.resource, found.place.as_str()), (Resource::Cpu, "data1"));
+    let mut observer = client(0.9);
+    throttle(&mut observer);
+    let found = verdict(&observer, &[process("data1", Part::Server)]);
+    assert_eq!((found.resource, found.place.as_str(), found.share), (Resource::Cpu, "client", Some(1.0)));
+}
+
+#[test]
+fn a_full_machine_limits_when_its_processes_want_it() {
+    let mut observer = client(0.2);
+    observer.of.cpu.used_ns = 3 * SECOND_NS;
+    observer.of.cpu.machine_busy_ns = 4 * SECOND_NS;
+    let found = verdict(&observer, &[]);
+    assert_eq!((found.resource, found.place.as_str()), (Resource::Cpu, "client"));
+    assert!(found.text.contains("all 4 processors"), "{}", found.text);
+}
+
+#[test]
+fn a_link_at_its_stated_rate_limits() {
+    let mut observer = client(0.9);
+    observer.of.links = vec![Link {
+        name: "eth0".to_owned(),
+        received_bytes: 120_000_000,
+        rate: Some(125e6),
+        ..Link::default()
+    }];
+    let found = verdict(&observer, &[process("data1", Part::Server)]);
+    assert_eq!((found.resource, found.place.as_str()), (Resource::Network, "client"));
+    assert_eq!(found.share, Some(0.96));
+}
+
+#[test]
+fn an_answer_that_takes_as_long_as_the_way_is_limited_by_round_trips() {
+    let mut observer = client(0.98);
+    let peer = &mut observer.of.peers[0];
+    peer.flights = Occupied { busy_ns: SECOND_NS, total_ns: 2 * SECOND_NS, events: 40 };
+    peer.service_ns = SECOND_NS / 100;
+    peer.connections[0].rtt_min_us = 48_000;
+    let found = verdict(&observer, &[]);
+    assert_eq!((found.resource, found.place.as_str()), (Resource::RoundTrip, "data1"));
+    assert!(found.text.starts_with("network to data1: one stream limited by its window"), "{}", found.text);
+}
+
+#[test]
+fn nothing_done_is_idle_and_a_program_that_never_waits_limits_itself() {
+    let mut idle = process("client", Part::Client);
+    idle.of.cpu.used_ns = 0;
+    assert_eq!(verdict(&idle, &[]).resource, Resource::Idle);
+    assert_eq!(verdict(&client(0.05), &[]).resource, Resource::Caller);
+    assert_eq!(verdict(&Change::default(), &[]).resource, Resource::Unknown);
+}
+
+#[test]
+fn when_nothing_is_conclusive_it_says_so() {
+    let found = verdict(&client(0.9), &[server_with_disk(0.3, 0.3)]);
+    assert_eq!(found.resource, Resource::Unknown);
+    assert!(found.text.contains("nearest"), "{}", found.text);
+}
+
+prop_compose! {
+    fn any_scene()(
+        waits in 0.0f64..1.0, disk_waits in 0.0f64..1.0, device in 0.0f64..1.0, used in 0.0f64..4.0,
+        machine in 0.0f64..4.0, quota in proptest::option::of(0.05f64..2.0), throttled in 0u64..50,
+        rtt_us in 0u32..100_000, received in 0u64..1 << 30, rate in proptest::option::of(1e6f64..1e10),
+    ) -> (Change, Change) {
+        let mut observer = client(waits);
+        observer.of.peers[0].connections[0].rtt_min_us = rtt_us;
+        observer.of.links =
+            vec![Link { name: "eth0".to_owned(), received_bytes: received, rate, ..Link::default() }];
+        let mut server = server_with_disk(disk_waits, device);
+        server.of.cpu.used_ns = (used * SECOND_NS as f64) as u64;
+        server.of.cpu.machine_busy_ns = (machine.max(used) * SECOND_NS as f64) as u64;
+        (server.of.cpu.quota, server.of.cpu.periods) = (quota, 50);
+        server.of.cpu.throttled_periods = throttled;
+        (observer, server)
+    }
+}
+
+proptest! {
+    #[test]
+    fn the_same_scene_gives_the_same_verdict_and_scores_are_shares((observer, server) in any_scene()) {
+        let servers = [server];
+        let found = verdict(&observer, &servers);
+        prop_assert_eq!(&found, &verdict(&observer, &servers));
+        prop_assert!((0.0..=1.0).contains(&found.score));
+        prop_assert!(found.share.is_none_or(|share| (0.0..=1.0).contains(&share)));
+    }
+
+    #[test]
+    fn a_disk_that_moved_nothing_is_never_named((observer, mut server) in any_scene()) {
+        server.of.disks[0].read_bytes = 0;
+        prop_assert_ne!(verdict(&observer, &[server]).resource, Resource::Disk);
+    }
+
+    #[test]
+    fn more_of_what_limits_does_not_clear_it((observer, server) in any_scene(), more in 0.0f64..1.0) {
+        let mut servers = [server];
+        if verdict(&observer, &servers).resource == Resource::Disk {
+            let disk = &mut servers[0].of.disks[0];
+            let grow = |ns: u64| ns + (more * (SECOND_NS - ns.min(SECOND_NS)) as f64) as u64;
+            disk.device_busy_ns = grow(disk.device_busy_ns);
+            disk.waits.busy_ns = grow(disk.waits.busy_ns);
+            prop_assert_eq!(verdict(&observer, &servers).resource, Resource::Disk);
+        }
+    }
+
+    #[test]
+    fn a_server_that_was_not_waited_for_is_never_named((mut observer, server) in any_scene()) {
+        observer.of.waits = Occupied::default();
+        observer.of.peers[0].waits = Occupied::default();
+        // Its machine may be the observer's own; here it is not.
+        observer.of.machine = "other".to_owned();
+        let found = verdict(&observer, &[server]);
+        prop_assert!(found.place != "data1" || found.text.contains("processors of its machine"), "{:?}", found);
+    }
+}

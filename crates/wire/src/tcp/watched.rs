@@ -1,0 +1,106 @@
+//! The connections that are open, so that what the kernel counts for them can be asked at any moment from any thread.
+
+use super::locked;
+use std::collections::{BTreeMap, HashMap};
+use std::net::TcpStream;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use vazao_meter::measures::{Connection, Peer};
+use vazao_meter::tcp_info;
+
+/// Connections of one peer that are told of one by one: those that moved most.
+const CONNECTIONS_MAX: usize = 32;
+
+/// Hosts that are told of: those that moved most.
+const PEERS_MAX: usize = 128;
+
+/// All open connections of a server or a client.
+#[derive(Debug, Default)]
+pub(super) struct Watched {
+    open: Mutex<HashMap<u64, Open>>,
+    next: AtomicU64,
+}
+
+#[derive(Debug)]
+struct Open {
+    stream: Arc<TcpStream>,
+    /// What the connections are grouped by.
+    address: String,
+}
+
+/// A connection's entry; it ends with this.
+#[derive(Debug)]
+pub(super) struct Entry {
+    watched: Arc<Watched>,
+    id: u64,
+}
+
+impl Drop for Entry {
+    fn drop(&mut self) {
+        let gone = locked(&self.watched.open).remove(&self.id);
+        // Closed outside the lock.
+        drop(gone);
+    }
+}
+
+impl Watched {
+    /// Watches a connection to or from `address`.
+    pub(super) fn enter(self: &Arc<Watched>, stream: &Arc<TcpStream>, address: String) -> Entry {
+        let id = self.next.fetch_add(1, Ordering::Relaxed) + 1;
+        locked(&self.open).insert(id, Open { stream: Arc::clone(stream), address });
+        Entry { watched: Arc::clone(self), id }
+    }
+
+    /// The kernel's counters, by peer.
+    pub(super) fn peers(&self) -> Vec<Peer> {
+        let mut peers: BTreeMap<String, Peer> = BTreeMap::new();
+        for (&id, open) in locked(&self.open).iter() {
+            let Some(connection) = tcp_info::connection(&*open.stream, id) else { continue };
+            let peer = peers.entry(open.address.clone()).or_insert_with(|| Peer {
+                address: open.address.clone(),
+                local: open.stream.local_addr().map_or(String::new(), |local| local.ip().to_string()),
+                ..Peer::default()
+            });
+            peer.connections.push(connection);
+        }
+        let mut peers: Vec<Peer> = peers.into_values().collect();
+        let moved = |c: &Connection| c.sent_bytes.saturating_add(c.received_bytes);
+        let all_moved = |p: &Peer| p.connections.iter().map(moved).fold(0u64, u64::saturating_add);
+        for peer in &mut peers {
+            peer.connections.sort_by_key(|connection| std::cmp::Reverse(moved(connection)));
+            peer.connections.truncate(CONNECTIONS_MAX);
+        }
+        peers.sort_by_key(|peer| std::cmp::Reverse(all_moved(peer)));
+        peers.truncate(PEERS_MAX);
+        peers
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{Read, Write};
+    use std::net::TcpListener;
+
+    #[test]
+    fn open_connections_are_counted_by_peer_until_they_end() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = listener.local_addr().expect("bound");
+        let watched = Arc::new(Watched::default());
+        let mut entries = Vec::new();
+        for _ in 0..2 {
+            let client = Arc::new(TcpStream::connect(address).expect("connects"));
+            let (mut served, _) = listener.accept().expect("accepted");
+            (&*client).write_all(b"hello").expect("sent");
+            served.read_exact(&mut [0; 5]).expect("received");
+            entries.push((watched.enter(&client, address.to_string()), served));
+        }
+        let peers = watched.peers();
+        assert_eq!((peers.len(), peers[0].connections.len()), (1, 2));
+        assert_eq!((peers[0].address.clone(), peers[0].local.as_str()), (address.to_string(), "127.0.0.1"));
+        drop(entries.pop());
+        assert_eq!(watched.peers()[0].connections.len(), 1);
+        drop(entries);
+        assert!(watched.peers().is_empty());
+    }
+}
