@@ -91,6 +91,8 @@ pub(crate) enum Command {
     Area(commands::area::Arguments),
     /// Give a data server another disk
     Target(commands::target::Arguments),
+    /// Compare everything on the disks with its checksums
+    Scrub(commands::scrub::Arguments),
     /// Show nodes, targets and space, and what to do about each trouble
     Status(commands::status::Arguments),
     /// Benchmarks and experiments

@@ -128,6 +128,12 @@ pub trait DiskFile: Send + Sync + 'static {
     fn next_data(&self, offset: u64) -> io::Result<Option<Range<u64>>>;
     /// Makes contents and length durable (`fdatasync(2)`).
     fn sync(&self) -> io::Result<()>;
+    /// Has the kernel forget what it has of a range in memory and could read again, so that the next read asks the disk
+    /// itself. True when some of it seemed to be in memory. The default has nothing to forget.
+    fn drop_cached(&self, _offset: u64, _length: u64) -> bool {
+        false
+    }
+
     /// A descriptor of it for another process; `None` when it is no file of the kernel's.
     fn descriptor(&self) -> Option<OwnedFd> {
         None

@@ -7,6 +7,7 @@ use rustix::fs::{self as sys, AtFlags, FallocateFlags, FileType, FlockOperation,
 use rustix::io::{Errno, ReadWriteFlags};
 use std::fs::File;
 use std::io::{self, IoSliceMut};
+use std::num::NonZeroU64;
 use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileExt, MetadataExt};
@@ -251,6 +252,13 @@ impl DiskFile for RealFile {
 
     fn sync(&self) -> io::Result<()> {
         self.file.sync_data()
+    }
+
+    fn drop_cached(&self, offset: u64, length: u64) -> bool {
+        let was_cached = matches!(self.read_without_waiting(&mut [0], offset), Ok(1));
+        // Advice: where the file system does not take it, the read comes from memory.
+        let _ = sys::fadvise(&self.file, offset, NonZeroU64::new(length), sys::Advice::DontNeed);
+        was_cached
     }
 
     fn descriptor(&self) -> Option<OwnedFd> {

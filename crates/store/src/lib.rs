@@ -21,6 +21,7 @@ mod ops;
 mod options;
 mod registration;
 mod repair;
+mod scrub;
 mod service;
 mod sidecar;
 mod space;

@@ -155,6 +155,7 @@ impl DataService {
     pub fn close(&self) {
         self.is_stopped.store(true, Ordering::Release);
         for target in self.targets.iter() {
+            target.scrub.finish();
             if let Some(pool) = &target.pool {
                 pool.stop();
             }
@@ -320,6 +321,14 @@ impl DataService {
             }
             Ok((proto::WriteResponse { object_length, boot: target.boot }.encode_to_vec(), Vec::new()))
         })
+    }
+
+    fn scrub(&self, call: Call, request: &Request<'_>, responder: &mut dyn Responder) -> Result<(), Fault> {
+        let request: proto::ScrubRequest = decode(request)?;
+        let target = self.target(request.target)?;
+        responder.reply(&ops::scrub::scrub(target, &request, self.options.inline)?.encode_to_vec());
+        self.shared.record(call, None);
+        Ok(())
     }
 
     fn read_list(
@@ -510,6 +519,7 @@ impl DataService {
             Method::ObjectRanges => self.ranges(call, request, responder),
             Method::ListObjects => self.list(call, request, responder),
             Method::ReportDamage => self.report_damage(call, request, responder),
+            Method::Scrub => self.scrub(call, request, responder),
             Method::ReadList => self.read_list(call, request, responder),
             Method::WriteList => self.write_list(call, request, responder),
             Method::LocalDoor => {

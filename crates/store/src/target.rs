@@ -8,6 +8,7 @@ use crate::failure;
 use crate::identity::{self, Identity};
 use crate::names::{BUCKETS, Bucket, FAN_OUT, OBJECTS};
 use crate::options::Options;
+use crate::scrub::Scrub;
 use crate::space::Room;
 use crate::sweep::Sweep;
 use std::io::{self, ErrorKind};
@@ -47,6 +48,7 @@ pub(crate) struct Target {
     /// None in inline mode.
     pub(crate) pool: Option<Pool>,
     pub(crate) sweep: Mutex<Sweep>,
+    pub(crate) scrub: Scrub,
     /// When the present epoch was first seen with writes; 0: it has none.
     pub(crate) dirty_since_ns: AtomicU64,
     identity: Mutex<Identity>,
@@ -104,6 +106,7 @@ impl Target {
             accounts: Arc::clone(accounts),
             pool,
             sweep,
+            scrub: Scrub::default(),
             dirty_since_ns: AtomicU64::new(0),
             id: AtomicU32::new(identity.id.0),
             identity: Mutex::new(identity),

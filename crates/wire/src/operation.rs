@@ -165,6 +165,8 @@ operations! {
     ReadList = 0x0222, ReadListRequest, ReadListResponse, Safe;
     /// Bytes into several ranges of an object.
     WriteList = 0x0223, WriteListRequest, WriteListResponse, Safe;
+    /// Starts or stops the comparison of a target with its checksums, and reports.
+    Scrub = 0x0224, ScrubRequest, ScrubResponse, Safe;
 
     /// A range of an object becomes a hole.
     PunchObject = 0x0210, PunchObjectRequest, PunchObjectResponse, Safe;

@@ -16,6 +16,7 @@ pub(crate) mod mount;
 pub(crate) mod mount_helper;
 pub(crate) mod mv;
 pub(crate) mod rm;
+pub(crate) mod scrub;
 pub(crate) mod serve;
 pub(crate) mod stat;
 pub(crate) mod status;
@@ -59,6 +60,7 @@ pub(crate) fn run(line: Line) -> Outcome {
         Command::Layout(arguments) => layout::run(&context, arguments),
         Command::Area(arguments) => area::run(&context, arguments),
         Command::Target(arguments) => target::run(&context, arguments),
+        Command::Scrub(arguments) => scrub::run(&context, arguments),
         Command::Status(arguments) => status::run(&context, arguments),
         Command::Lab(arguments) => lab::run(&context, arguments),
         Command::Version(arguments) => version::run(&context, arguments),

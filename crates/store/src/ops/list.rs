@@ -78,7 +78,7 @@ impl Target {
     }
 
     /// The leaf directories that exist, from number `first` on. Most of a small target do not.
-    fn buckets_from(&self, first: u16) -> Result<Vec<Bucket>, Fault> {
+    pub(crate) fn buckets_from(&self, first: u16) -> Result<Vec<Bucket>, Fault> {
         let names = |path: &str| -> Result<BTreeSet<String>, Fault> {
             match self.disk.list(path) {
                 Ok(entries) => Ok(entries.into_iter().map(|entry| entry.name).collect()),
@@ -100,7 +100,7 @@ impl Target {
         Ok(buckets)
     }
 
-    fn list_bucket(&self, bucket: Bucket) -> Result<Vec<ObjectId>, Fault> {
+    pub(crate) fn list_bucket(&self, bucket: Bucket) -> Result<Vec<ObjectId>, Fault> {
         let path = bucket.path();
         let entries = match self.disk.list(&path) {
             Ok(entries) => entries,

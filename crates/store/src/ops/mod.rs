@@ -7,6 +7,7 @@ pub(crate) mod punch;
 pub(crate) mod ranges;
 pub(crate) mod read;
 pub(crate) mod remove;
+pub(crate) mod scrub;
 pub(crate) mod stat;
 pub(crate) mod sync;
 pub(crate) mod truncate;

@@ -136,7 +136,7 @@ impl Target {
     }
 
     /// Reads a block into `edge`, padded with zeros, and compares it with its entry.
-    fn verify_block(
+    pub(crate) fn verify_block(
         &self,
         id: ObjectId,
         chunk: u64,

@@ -5,6 +5,7 @@ mod damage;
 mod faults;
 mod list_io;
 mod model;
+mod scrub;
 mod service;
 mod targets;
 mod threads;
