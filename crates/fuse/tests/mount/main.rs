@@ -6,6 +6,7 @@ mod attributes;
 mod cluster;
 mod consistency;
 mod contents;
+mod differential;
 mod faults;
 mod holes;
 mod locks;
