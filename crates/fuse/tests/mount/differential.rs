@@ -1,4 +1,4 @@
-//! The same random operations on two mounts of one volume and on a tmpfs: each must end the same way, and the trees must
+//! The same random operations on two mounts of one volume and on a tmpfs: each must end the same way, and trees must
 //! be equal. A sequence that differs is made as short as it can be, shown and kept.
 //!
 //! `VAZAO_DIFFERENTIAL_OPERATIONS` (default 20,000) makes it longer; the long form is 1,000,000.
