@@ -1,8 +1,8 @@
-//! Compiles the .proto without an external compiler.
+//! Compiles the .proto files without an external compiler.
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("cargo:rerun-if-changed=proto");
-    let descriptors = protox::compile(["proto/vazao.proto"], ["proto"])?;
+    let descriptors = protox::compile(["proto/vazao.proto", "proto/copies.proto"], ["proto"])?;
     prost_build::Config::new().compile_fds(descriptors)?;
     Ok(())
 }

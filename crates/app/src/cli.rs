@@ -83,8 +83,10 @@ pub(crate) enum Command {
     Df(commands::df::Arguments),
     /// Show the space that files and directories take
     Du(commands::du::Arguments),
-    /// Copy files and trees into, out of and within the volume
+    /// Copy files and trees into, out of and within the volume, and between nodes
     Cp(commands::cp::Arguments),
+    /// List copies that nodes do in the background, watch, pause, resume or cancel them
+    Jobs(commands::jobs::Arguments),
     /// Show which targets hold a file's bytes, or set how new files in a directory are striped
     Layout(commands::layout::Arguments),
     /// Export directories of a node in place, or list what is exported

@@ -11,6 +11,7 @@ mod context;
 mod copy;
 mod failure;
 mod format;
+mod jobs;
 mod location;
 mod log_file;
 mod logging;

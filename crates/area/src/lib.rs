@@ -12,6 +12,7 @@ mod descriptors;
 mod export;
 mod fault;
 mod files;
+mod inside;
 mod member;
 mod metrics;
 mod ops;
@@ -21,6 +22,7 @@ mod replies;
 mod service;
 
 pub use export::{AreaConfig, check_name};
+pub use inside::{Inside, InsideStatus};
 pub use member::Membership;
 pub use options::Options;
 pub use service::AreaService;

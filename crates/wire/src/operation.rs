@@ -211,6 +211,26 @@ operations! {
     CloseChannel = 0x0317, CloseChannelRequest, CloseChannelResponse, Safe;
     /// A client keeps its channels.
     RenewChannels = 0x0318, RenewChannelsRequest, RenewChannelsResponse, Safe;
+    /// A copy of a file to this node begins or goes on.
+    CopyBegin = 0x0320, CopyBeginRequest, CopyBeginResponse, Safe;
+    /// Bytes of a copy, by the method `rpc`.
+    CopyBlock = 0x0321, CopyBlockRequest, CopyBlockResponse, Safe;
+    /// The copy becomes durable and visible.
+    CopyEnd = 0x0322, CopyEndRequest, CopyEndResponse, Safe;
+    /// The copy is given up.
+    CopyAbort = 0x0323, CopyAbortRequest, CopyAbortResponse, Safe;
+    /// A small file in one request.
+    CopyWhole = 0x0324, CopyWholeRequest, CopyWholeResponse, Safe;
+    /// A job for this node's queue.
+    SubmitJob = 0x0328, SubmitJobRequest, SubmitJobResponse, Safe;
+    /// The jobs of this node.
+    ListJobs = 0x0329, ListJobsRequest, ListJobsResponse, Safe;
+    /// Pause, resume, cancel, forget.
+    ControlJob = 0x032A, ControlJobRequest, ControlJobResponse, Safe;
+    /// Files of a job that failed.
+    ListJobFailures = 0x032B, ListJobFailuresRequest, ListJobFailuresResponse, Safe;
+    /// Where a probe's bytes may be sent.
+    OpenProbe = 0x0331, OpenProbeRequest, OpenProbeResponse, Safe;
 }
 
 #[cfg(test)]

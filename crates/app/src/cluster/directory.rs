@@ -11,7 +11,7 @@
 //! ```
 
 use crate::failure::{At, Failure, Outcome};
-use crate::node::config::{DataSection, LogSection, MetaSection, NodeConfig, RoleName};
+use crate::node::config::{CopySection, DataSection, LogSection, MetaSection, NodeConfig, RoleName};
 use crate::node::files;
 use std::fs;
 use std::os::unix::fs::DirBuilderExt;
@@ -164,6 +164,7 @@ impl ClusterDirectory {
             descriptors_max: None,
             meta: None,
             data: None,
+            copy: CopySection::default(),
             log: LogSection::default(),
             area: Vec::new(),
         }

@@ -2,6 +2,7 @@
 
 use crate::cli::Results;
 use crate::context::Context;
+use crate::copy::remote::{self, Remote};
 use crate::copy::{self, Counts, Item, LocalTree, Meter, PartNames, Transfer, Tree, VolumeTree, join};
 use crate::failure::{At, Failure, Outcome, report};
 use crate::format;
@@ -24,7 +25,7 @@ use vazao_model::FileKind;
 /// Arguments of `vazao cp`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  vazao cp big.iso vz:/images/\n  vazao cp -r ~/data vz:/backup\n  vazao cp -rp vz:/backup/data /restore\n  vazao cp --json vz:/a vz:/b\n\nA file appears under its name only when it is whole: an interrupted copy leaves nothing, or what was there before.\nOne that is killed (SIGKILL, power) leaves .NAME.vazao-….part beside it: the next copy to the same name by the\nsame user of this machine removes it, unless the machine was started anew; rm does at any time.\nA file in the place of another takes over its permissions, and its owner where you may give it; hard links to the\nfile that was there keep the old contents. A symbolic link is followed to the file it leads to; into a fifo or\ndevice of this machine is written."
+    after_help = "Examples:\n  vazao cp big.iso vz:/images/\n  vazao cp -r ~/data vz:/backup\n  vazao cp -rp vz:/backup/data /restore\n  vazao cp --json vz:/a vz:/b\n  vazao cp -r n1:/data/run7 n9:/incoming/      bytes go straight from n1 to n9\n  vazao cp --detach --bwlimit 20M n1:/data/big n9:/incoming/\n\nA file appears under its name only when it is whole: an interrupted copy leaves nothing, or what was there before.\nOne that is killed (SIGKILL, power) leaves .NAME.vazao-….part beside it: the next copy to the same name by the\nsame user of this machine removes it, unless the machine was started anew; rm does at any time.\nA file in the place of another takes over its permissions, and its owner where you may give it; hard links to the\nfile that was there keep the old contents. A symbolic link is followed to the file it leads to; into a fifo or\ndevice of this machine is written.\n\nCopies between nodes are jobs of the node that has the source: they go on when this command is killed, and after restarts.\nCtrl-C cancels; what has arrived is used by the next copy of the same file. They keep times and permissions."
 )]
 pub(crate) struct Arguments {
     #[command(flatten)]
@@ -38,6 +39,8 @@ pub(crate) struct Arguments {
     /// Replace files that you may not write to (in a directory where you may)
     #[arg(short)]
     force: bool,
+    #[command(flatten)]
+    remote: Remote,
     /// What to copy, and last where to: a new name, or the directory it goes into
     #[arg(required = true, num_args = 2.., value_name = "PATH")]
     paths: Vec<OsString>,
@@ -65,7 +68,7 @@ impl Sides<'_> {
                 in_volume: false,
             }),
             Location::Area(reference) => Err(Failure::usage(format!(
-                "{reference} is in an area of a node, which cp does not reach; `vazao cat` reads a file of one"
+                "{reference} is in an area of a node, ; only copies between nodes reach it"
             ))),
             Location::Volume(path) => {
                 let tree = match &self.volume {
@@ -97,6 +100,11 @@ pub(crate) struct How {
 /// Copies.
 pub(crate) fn run(context: &Context, arguments: Arguments) -> Outcome {
     let stop = Stop::on_signals(signals::OF_COMMANDS)?;
+    if remote::concerns(&arguments.paths)? {
+        let json = arguments.results.json;
+        return remote::run(context, &arguments.paths, arguments.recursive, &arguments.remote, json, &stop);
+    }
+    arguments.remote.check_unused()?;
     let how = How { recursive: arguments.recursive, preserve: arguments.preserve, force: arguments.force };
     let (counts, record, outcome) = copy(context, &arguments.paths, how, &stop)?;
     summarize(&arguments, &counts, &record)?;

@@ -7,6 +7,7 @@ pub(crate) mod demo;
 pub(crate) mod df;
 pub(crate) mod down;
 pub(crate) mod du;
+pub(crate) mod jobs;
 pub(crate) mod lab;
 pub(crate) mod layout;
 pub(crate) mod ln;
@@ -57,6 +58,7 @@ pub(crate) fn run(line: Line) -> Outcome {
         Command::Df(arguments) => df::run(&context, arguments),
         Command::Du(arguments) => du::run(&context, arguments),
         Command::Cp(arguments) => cp::run(&context, arguments),
+        Command::Jobs(arguments) => jobs::run(&context, arguments),
         Command::Layout(arguments) => layout::run(&context, arguments),
         Command::Area(arguments) => area::run(&context, arguments),
         Command::Target(arguments) => target::run(&context, arguments),

@@ -6,6 +6,7 @@
 mod local;
 mod meter;
 mod part;
+pub(crate) mod remote;
 mod transfer;
 mod tree;
 mod volume;

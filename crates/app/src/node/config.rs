@@ -48,6 +48,9 @@ pub(crate) struct NodeConfig {
     /// For the role "data".
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) data: Option<DataSection>,
+    /// Copies between nodes.
+    #[serde(default, skip_serializing_if = "CopySection::is_default")]
+    pub(crate) copy: CopySection,
     /// Logs.
     #[serde(default)]
     pub(crate) log: LogSection,
@@ -106,6 +109,41 @@ fn yes() -> bool {
 
 fn is_yes(value: &bool) -> bool {
     *value
+}
+
+/// `[copy]`: how this node takes part in copies.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct CopySection {
+    /// `host:port` for data connections; by default a free port beside that of `listen`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) listen: Option<String>,
+    /// Files that arrive at once.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) copies_in_max: Option<usize>,
+    /// Files sent at once.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) copies_out_max: Option<usize>,
+    /// Of them to one other node.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) copies_pair_max: Option<usize>,
+}
+
+impl CopySection {
+    fn is_default(&self) -> bool {
+        *self == CopySection::default()
+    }
+
+    /// What the mover of a node is opened with.
+    pub(crate) fn options(&self, name: &str, listen: &str, directory: &Path) -> vazao_mover::Options {
+        let listen = self.listen.clone().unwrap_or_else(|| super::daemon::any_port(listen));
+        let mut options = vazao_mover::Options::new(name, directory.to_owned(), &listen);
+        let set = |place: &mut usize, given: Option<usize>| *place = given.unwrap_or(*place).max(1);
+        set(&mut options.copies_in_max, self.copies_in_max);
+        set(&mut options.copies_out_max, self.copies_out_max);
+        set(&mut options.copies_pair_max, self.copies_pair_max);
+        options
+    }
 }
 
 /// `[log]`.

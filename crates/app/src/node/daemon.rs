@@ -19,17 +19,20 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 use tracing::{info, warn};
 use vazao_area::AreaService;
+use vazao_client::Client;
 use vazao_disk::{Disk, RealDisk};
 use vazao_meta::{MetaOptions, MetaService};
 use vazao_meter::{Clock, Exposition, Measures};
 use vazao_model::Role;
 use vazao_model::limits::HEARTBEAT_MS;
+use vazao_mover::Mover;
 use vazao_store::DataService;
 use vazao_wire::key::ClusterKey;
 use vazao_wire::local::{Door, Doorkeeper};
 use vazao_wire::proto;
 use vazao_wire::service::Service;
 use vazao_wire::tcp::{Server, ServerOptions, TcpTransport, TransportOptions};
+use vazao_wire::transport::Transport;
 
 /// After a failed registration the next try comes this soon, and each further one twice as late.
 const RETRY_FIRST_MS: u64 = 100;
@@ -58,6 +61,7 @@ struct Node {
     meta: Option<Arc<MetaService>>,
     data: Option<Arc<DataService>>,
     area: Arc<AreaService>,
+    mover: Arc<Mover>,
     areas: Areas,
     targets: AddedTargets,
     measures: Arc<MeasureService>,
@@ -96,13 +100,16 @@ pub(crate) fn run(config: &NodeConfig, settings: &Settings) -> Outcome {
     let measures = MeasureService::new(&config.name, &clock).at("starting a thread")?;
     let directories = target_directories(config, settings)?;
     let data = open_data(config, &directories, &advertised, &clock, &measures)?;
+    let area = open_area(config, &areas, &clock)?;
+    let mover = open_mover(config, settings, &area, &transport, &advertised)?;
     let node = Arc::new(Node {
         name: config.name.clone(),
         meta: open_meta(config, &advertised, &clock, &measures)?,
         door: data.as_ref().and_then(|data| open_door(config, data, key, &clock)).map(Mutex::new),
         failed_targets: AtomicUsize::new(data.as_ref().map_or(0, |data| data.failed_targets())),
         data,
-        area: open_area(config, &areas, &clock)?,
+        area,
+        mover,
         areas,
         targets: AddedTargets::new(&settings.directory, directories),
         measures: Arc::clone(&measures),
@@ -120,6 +127,7 @@ pub(crate) fn run(config: &NodeConfig, settings: &Settings) -> Outcome {
     measures.fill(counted);
     router.measures.fill(Arc::new(Measuring(measures)));
     router.area.fill(Arc::clone(&node.area) as Arc<dyn Service>);
+    router.mover.fill(Arc::clone(&node.mover) as Arc<dyn Service>);
     let metrics = config
         .metrics
         .as_deref()
@@ -255,6 +263,28 @@ fn open_area(config: &NodeConfig, areas: &Areas, clock: &Arc<dyn Clock>) -> Outc
     opened.map_err(|error| Failure::new(format!("node {}: {error}", config.name)))
 }
 
+fn open_mover(
+    config: &NodeConfig,
+    settings: &Settings,
+    area: &Arc<AreaService>,
+    transport: &Arc<TcpTransport>,
+    advertised: &str,
+) -> Outcome<Arc<Mover>> {
+    let metadata = match config.has(RoleName::Meta) {
+        true => vec![advertised.to_owned()],
+        false => config.metadata.clone(),
+    };
+    let carrier = Arc::clone(transport);
+    let name = config.name.clone();
+    let client = move || {
+        let options = vazao_client::Options { name: name.clone(), ..vazao_client::Options::default() };
+        Client::open(Arc::clone(&carrier) as Arc<dyn Transport>, metadata.clone(), options)
+    };
+    let options = config.copy.options(&config.name, &config.listen, &settings.directory);
+    let opened = Mover::open(options, Arc::clone(area), client, transport.clock());
+    opened.map_err(|error| Failure::new(format!("node {}: copies: {error}", config.name)))
+}
+
 pub(super) fn disk(directory: &Path) -> Outcome<Arc<dyn Disk>> {
     std::fs::create_dir_all(directory).at(directory.display())?;
     Ok(Arc::new(RealDisk::open(directory).at(directory.display())?))
@@ -360,6 +390,7 @@ impl Node {
             }
             self.areas.refresh(&self.area);
             self.area.tick();
+            self.mover.tick();
             self.pause(TICK_MS);
         }
     }
@@ -423,6 +454,7 @@ impl Node {
     /// Stops serving, then lets the services write down what they have.
     fn close(&self, threads: Vec<JoinHandle<()>>) -> Outcome {
         self.stopping.store(true, Ordering::SeqCst);
+        self.mover.close();
         self.server.lock().unwrap_or_else(PoisonError::into_inner).stop();
         if let Some(door) = &self.door {
             door.lock().unwrap_or_else(PoisonError::into_inner).close();
@@ -461,6 +493,7 @@ impl Observed for Node {
             data.expose(exposition);
         }
         self.area.expose(exposition);
+        self.mover.expose(exposition);
     }
 
     fn trouble(&self) -> Option<String> {

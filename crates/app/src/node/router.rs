@@ -38,17 +38,28 @@ pub(crate) struct Router {
     pub(crate) meta: Slot,
     /// Serves methods 0x02xx.
     pub(crate) data: Slot,
-    /// Serves methods 0x03xx; every node may export areas.
+    /// Serves methods 0x0300 to 0x031F; every node may export areas.
     pub(crate) area: Slot,
     /// Serves `Measure`.
     pub(crate) measures: Slot,
+    /// Serves methods 0x0320 to 0x033F: copies and jobs.
+    pub(crate) mover: Slot,
 }
+
+/// The first method of copies.
+const MOVER_FIRST: u16 = 0x0320;
 
 impl Router {
     /// A router for the roles that will come.
     pub(crate) fn new(meta: bool, data: bool) -> Router {
         let slot = |expected| Slot { expected, service: OnceLock::new() };
-        Router { meta: slot(meta), data: slot(data), area: slot(true), measures: slot(true) }
+        Router {
+            meta: slot(meta),
+            data: slot(data),
+            area: slot(true),
+            measures: slot(true),
+            mover: slot(true),
+        }
     }
 
     fn service(&self, method: Method) -> Result<&Arc<dyn Service>, Fault> {
@@ -58,6 +69,7 @@ impl Router {
         match method.number() >> 8 {
             0x01 => self.meta.service("metadata"),
             0x02 => self.data.service("data"),
+            0x03 if method.number() >= MOVER_FIRST => self.mover.service("copy"),
             0x03 => self.area.service("area"),
             // Any role answers what belongs to none.
             _ if self.meta.expected => self.meta.service("metadata"),
@@ -76,7 +88,8 @@ impl Service for Router {
     }
 
     fn flush(&self) -> Result<(), Fault> {
-        let services = [&self.meta, &self.data, &self.area].into_iter().filter_map(|slot| slot.service.get());
+        let all = [&self.meta, &self.data, &self.area, &self.mover];
+        let services = all.into_iter().filter_map(|slot| slot.service.get());
         services.into_iter().try_for_each(|service| service.flush())
     }
 }
@@ -136,6 +149,9 @@ mod tests {
         assert_eq!(ask(&router, Method::AreaStat), Err(Code::Unavailable));
         router.area.fill(Arc::new(Named("area")));
         assert_eq!(ask(&router, Method::AreaStat), Ok(b"area".to_vec()));
+        assert_eq!(ask(&router, Method::CopyBegin), Err(Code::Unavailable));
+        router.mover.fill(Arc::new(Named("mover")));
+        assert_eq!(ask(&router, Method::ListJobs), Ok(b"mover".to_vec()));
     }
 
     #[test]

@@ -30,7 +30,7 @@ impl Core {
     }
 
     /// Where a node is. A name that the map does not have may be new: it is looked for again.
-    fn node_address(&self, node: &str, deadline_ns: u64) -> Result<String> {
+    pub(crate) fn node_address(&self, node: &str, deadline_ns: u64) -> Result<String> {
         if let Some(address) = self.known_node(node) {
             return Ok(address);
         }

@@ -93,6 +93,25 @@ impl Client {
         let response = self.core.ask_node::<op::ListAreas>(node, &proto::ListAreasRequest {})?;
         Ok(response.areas.into_iter().map(AreaInfo::from).collect())
     }
+
+    /// Where a node's daemon is: `host:port`. A name that the map does not have is looked for again.
+    pub fn node_address(&self, node: &str) -> Result<String> {
+        self.core.node_address(node, self.core.deadline_ns())
+    }
+
+    /// Asks a node for something that may be repeated, until it is answered or the deadline of calls has passed.
+    pub fn ask_node<O: vazao_wire::Operation>(
+        &self,
+        node: &str,
+        request: &O::Request,
+    ) -> Result<O::Response> {
+        self.core.ask_node::<O>(node, request)
+    }
+
+    /// What carries this client's requests.
+    pub fn transport(&self) -> Arc<dyn vazao_wire::transport::Transport> {
+        Arc::clone(&self.core.transport)
+    }
 }
 
 impl AreaClient {

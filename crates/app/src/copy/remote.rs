@@ -1,0 +1,311 @@
+//! Copies between nodes: jobs for the nodes that have the sources.
+
+use crate::context::Context;
+use crate::failure::{Failure, Outcome};
+use crate::format::{parse_size, size};
+use crate::jobs::{self, Watched};
+use crate::location::{Location, show};
+use crate::output::Output;
+use crate::signals::Stop;
+use clap::{Args, ValueEnum};
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::io::{IsTerminal, stderr};
+use std::os::unix::ffi::OsStrExt;
+use vazao_client::Client;
+use vazao_model::FileKind;
+use vazao_mover::{Destined, Method, Place, Planner};
+use vazao_wire::proto;
+use vazao_wire::service::Fault;
+
+/// When a file that is there is replaced.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, ValueEnum)]
+enum Overwrite {
+    /// In any case
+    #[default]
+    Always,
+    /// Never
+    Never,
+    /// Where the source was changed later
+    Newer,
+    /// Where size or time differ
+    Different,
+}
+
+/// Options of copies between nodes.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Copies between nodes")]
+pub(crate) struct Remote {
+    /// auto, blocking[:buffer=SIZE], streams:N, nonblocking or rpc[:block=SIZE,window=N]
+    #[arg(long, value_name = "METHOD")]
+    method: Option<Method>,
+    /// Print the job's ID and return
+    #[arg(long)]
+    detach: bool,
+    /// Go on with an earlier copy: files that are there with the same size and time are left as they are
+    #[arg(long)]
+    resume: bool,
+    /// At most this many bytes a second, over all files: 20M, 1GiB
+    #[arg(long, value_name = "RATE")]
+    bwlimit: Option<String>,
+    /// Copy files whose name fits; with a slash in the pattern, whose path fits. Goes before --exclude
+    #[arg(long, value_name = "PATTERN")]
+    include: Vec<String>,
+    /// Leave out files and directories whose name or path fits
+    #[arg(long, value_name = "PATTERN")]
+    exclude: Vec<String>,
+    /// Show what would be copied, and copy nothing
+    #[arg(long)]
+    dry_run: bool,
+    /// Read each file from the destination's disk again at its end and compare
+    #[arg(long)]
+    checksum: bool,
+    /// What becomes of files that are there
+    #[arg(long, value_name = "WHEN")]
+    overwrite: Option<Overwrite>,
+    /// The job fails when it is not done within this: 90s, 10m, 2h
+    #[arg(long, value_name = "TIME")]
+    timeout: Option<String>,
+    /// A connection stands within this
+    #[arg(long, value_name = "TIME")]
+    connect_timeout: Option<String>,
+    /// Something of each file under way moves within this
+    #[arg(long, value_name = "TIME")]
+    block_timeout: Option<String>,
+}
+
+/// Milliseconds of `90s`, `500ms`, `10m`, `2h`.
+fn milliseconds(text: &str) -> Outcome<u64> {
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let unit: u64 = match &text[digits.len()..] {
+        "ms" => 1,
+        "s" | "" => 1_000,
+        "m" => 60_000,
+        "h" => 3_600_000,
+        "d" => 86_400_000,
+        _ => 0,
+    };
+    let number = digits.parse::<u64>().ok().and_then(|number| number.checked_mul(unit));
+    number
+        .filter(|&ms| ms > 0)
+        .ok_or_else(|| Failure::usage(format!("{text}: no time; write it as 500ms, 90s, 10m or 2h")))
+}
+
+impl Remote {
+    /// Refuses options that mean nothing for the copy at hand.
+    pub(crate) fn check_unused(&self) -> Outcome {
+        let used = [
+            (self.method.is_some(), "--method"),
+            (self.detach, "--detach"),
+            (self.resume, "--resume"),
+            (self.bwlimit.is_some(), "--bwlimit"),
+            (!self.include.is_empty(), "--include"),
+            (!self.exclude.is_empty(), "--exclude"),
+            (self.dry_run, "--dry-run"),
+            (self.checksum, "--checksum"),
+            (self.overwrite.is_some(), "--overwrite"),
+            (self.timeout.is_some(), "--timeout"),
+            (self.connect_timeout.is_some(), "--connect-timeout"),
+            (self.block_timeout.is_some(), "--block-timeout"),
+        ];
+        match used.iter().find(|(is_used, _)| *is_used) {
+            Some((_, name)) => {
+                Err(Failure::usage(format!("{name} is for copies between nodes, as n1:/data/x n9:/data/")))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// The job, but for its sources.
+    fn spec(&self, destination: &OsString, recursive: bool) -> Outcome<proto::JobSpec> {
+        let small = |time: &Option<String>| -> Outcome<u32> {
+            let ms = time.as_deref().map(milliseconds).transpose()?.unwrap_or(0);
+            u32::try_from(ms).map_err(|_| Failure::usage("a time-out of more than 49 days"))
+        };
+        let rate = self.bwlimit.as_deref().map(parse_size).transpose().map_err(Failure::usage)?;
+        let sign = |sign: char| move |pattern: &String| format!("{sign}{pattern}");
+        let filters = self.include.iter().map(sign('+')).chain(self.exclude.iter().map(sign('-')));
+        Ok(proto::JobSpec {
+            sources: Vec::new(),
+            destination: destination.as_bytes().to_vec(),
+            recursive,
+            method: self.method.unwrap_or_default().to_string(),
+            filters: filters.collect(),
+            overwrite: self.overwrite.unwrap_or_default() as u32,
+            checksum: self.checksum,
+            resume: self.resume,
+            rate_bytes: rate.unwrap_or(0),
+            connect_ms: small(&self.connect_timeout)?,
+            block_ms: small(&self.block_timeout)?,
+            job_ms: self.timeout.as_deref().map(milliseconds).transpose()?.unwrap_or(0),
+            nonce: jobs::nonce()?,
+        })
+    }
+}
+
+/// True when a daemon has to do the copy: its destination is in an area, and so are its sources, or in the volume.
+pub(crate) fn concerns(paths: &[OsString]) -> Outcome<bool> {
+    let locations = paths.iter().map(|path| Location::parse(path)).collect::<Outcome<Vec<_>>>()?;
+    let Some((to, from)) = locations.split_last() else { return Ok(false) };
+    let is_local = |location: &Location| matches!(location, Location::Local(_));
+    Ok(matches!(to, Location::Area(_)) && !from.iter().any(is_local))
+}
+
+/// Copies all paths but the last to the last.
+pub(crate) fn run(
+    context: &Context,
+    paths: &[OsString],
+    recursive: bool,
+    remote: &Remote,
+    json: bool,
+    stop: &Stop,
+) -> Outcome {
+    let Some((destination, sources)) = paths.split_last() else {
+        return Err(Failure::usage("cp needs what to copy and where to"));
+    };
+    let spec = remote.spec(destination, recursive)?;
+    let client = context.client()?;
+    let outcome = match remote.dry_run {
+        true => dry_run(&client, sources, &spec, json),
+        false => copy(&client, sources, &spec, remote.detach, json, stop),
+    };
+    client.close()?;
+    outcome
+}
+
+fn failure(fault: Fault) -> Failure {
+    Failure::from(vazao_client::Error::new(fault.code, fault.detail))
+}
+
+fn place(argument: &OsString) -> Outcome<Place> {
+    Place::parse(argument.as_bytes()).map_err(failure)
+}
+
+/// Sources by the node that does the copy: theirs, or for the volume's the destination's.
+fn by_node(sources: &[OsString], destination: &[u8]) -> Outcome<BTreeMap<String, Vec<Vec<u8>>>> {
+    let Place::Area(to) = Place::parse(destination).map_err(failure)? else {
+        return Err(Failure::usage(format!("{}: not in an area of a node", show(destination))));
+    };
+    let mut groups: BTreeMap<String, Vec<Vec<u8>>> = BTreeMap::new();
+    for source in sources {
+        let node = match place(source)? {
+            Place::Area(reference) => reference.node,
+            Place::Volume(_) => to.node.clone(),
+        };
+        groups.entry(node).or_default().push(source.as_bytes().to_vec());
+    }
+    Ok(groups)
+}
+
+fn copy(
+    client: &Client,
+    sources: &[OsString],
+    spec: &proto::JobSpec,
+    detach: bool,
+    json: bool,
+    stop: &Stop,
+) -> Outcome {
+    let groups = by_node(sources, &spec.destination)?;
+    if groups.len() > 1 && !is_directory(client, &spec.destination)? {
+        let shown = show(&spec.destination);
+        return Err(Failure::new(format!("{shown}: not a directory; several sources need one to go into")));
+    }
+    let mut submitted = Vec::new();
+    for (node, sources) in groups {
+        let spec = proto::JobSpec { sources, nonce: jobs::nonce()?, ..spec.clone() };
+        submitted.push(jobs::submit(client, &node, spec)?);
+    }
+    if detach {
+        let mut output = Output::new(json);
+        submitted.iter().try_for_each(|job| match output.json {
+            true => output.value(&jobs::to_json(job)),
+            false => output.line(&job.id),
+        })?;
+        return output.finish();
+    }
+    let mut outcome = Ok(());
+    for job in &submitted {
+        let one = match jobs::watch(client, &job.id, json, stop)? {
+            Watched::Over(job) => jobs::report(client, &job),
+            Watched::Left(job) => cancel(client, &job.id),
+        };
+        outcome = outcome.and(one);
+    }
+    outcome
+}
+
+fn is_directory(client: &Client, destination: &[u8]) -> Outcome<bool> {
+    let place = Place::parse(destination).map_err(failure)?;
+    let there = vazao_mover::find(client, &place, true).map_err(failure)?;
+    Ok(there.is_some_and(|there| there.kind == FileKind::Directory))
+}
+
+fn cancel(client: &Client, id: &str) -> Outcome {
+    let request = proto::ControlJobRequest { id: id.to_owned(), action: jobs::CANCEL };
+    client.ask_node::<vazao_wire::op::ControlJob>(jobs::node_of(id)?, &request)?;
+    Err(Failure::new(format!("interrupted; job {id} is cancelled")))
+}
+
+/// Says what would be copied.
+fn dry_run(client: &Client, sources: &[OsString], spec: &proto::JobSpec, json: bool) -> Outcome {
+    let places = sources.iter().map(place).collect::<Outcome<Vec<_>>>()?;
+    let destination = Destined::parse(&spec.destination).map_err(failure)?;
+    let mut output = Output::new(json);
+    let (mut files, mut bytes) = (0u64, 0u64);
+    let planner = Planner::new(client, spec).map_err(failure)?;
+    let mut trouble = Ok(());
+    let planned = planner.run(&places, &destination, &mut |entry| {
+        let kind = FileKind::from_number(entry.kind).unwrap_or_default();
+        if kind == FileKind::Directory {
+            return Ok(());
+        }
+        (files, bytes) = (files + 1, bytes + entry.size);
+        let written = match output.json {
+            true => output.value(&serde_json::json!({
+                "source": String::from_utf8_lossy(&entry.source),
+                "destination": String::from_utf8_lossy(&entry.destination),
+                "bytes": entry.size,
+            })),
+            false => output.line(&format!("{} → {}", show(&entry.source), show(&entry.destination))),
+        };
+        written.map_err(|failure| {
+            trouble = Err(failure);
+            Fault::from(vazao_model::Code::Cancelled)
+        })
+    });
+    trouble?;
+    planned.map_err(failure)?;
+    output.finish()?;
+    if stderr().is_terminal() {
+        eprintln!("{files} files, {} would be copied", size(bytes));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_read_with_their_units() {
+        for (text, ms) in [("90s", 90_000), ("2", 2_000), ("500ms", 500), ("10m", 600_000), ("2h", 7_200_000)]
+        {
+            assert_eq!(milliseconds(text), Ok(ms), "{text}");
+        }
+        for text in ["", "0", "-1s", "3w", "s", "99999999999999999999s"] {
+            assert!(milliseconds(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn sources_are_copied_by_the_node_that_has_them() {
+        let paths = |texts: &[&str]| texts.iter().map(OsString::from).collect::<Vec<_>>();
+        let groups = by_node(&paths(&["n1:/a/x", "n2:/a/y", "vz:/z", "n1:/b/w"]), b"n9:/in").expect("valid");
+        let counts: Vec<(&str, usize)> = groups.iter().map(|(node, s)| (node.as_str(), s.len())).collect();
+        assert_eq!(counts, [("n1", 2), ("n2", 1), ("n9", 1)]);
+        assert_eq!(concerns(&paths(&["n1:/a/x", "n9:/in"])), Ok(true));
+        assert_eq!(concerns(&paths(&["vz:/x", "n9:/in"])), Ok(true));
+        assert_eq!(concerns(&paths(&["x", "n9:/in"])), Ok(false));
+        assert_eq!(concerns(&paths(&["n1:/a/x", "vz:/in"])), Ok(false));
+    }
+}

@@ -1,0 +1,287 @@
+//! Jobs of daemons as commands see them: submitted, watched, shown.
+
+use crate::failure::{Failure, Outcome};
+use crate::format;
+use crate::output::Output;
+use crate::signals::Stop;
+use serde_json::{Value, json};
+use std::io::{IsTerminal, Write, stderr};
+use std::time::Duration;
+use vazao_client::Client;
+use vazao_mover::JobState;
+use vazao_wire::{op, proto};
+
+/// Actions of `ControlJob`.
+pub(crate) const PAUSE: u32 = 1;
+pub(crate) const RESUME: u32 = 2;
+pub(crate) const CANCEL: u32 = 3;
+pub(crate) const FORGET: u32 = 4;
+
+/// How often a watched job is asked for.
+const LOOK: Duration = Duration::from_millis(250);
+
+/// The first looks come sooner: small jobs are over by then.
+const LOOK_FIRST: Duration = Duration::from_millis(20);
+
+/// Failed files that are shown at the end.
+const SHOWN_MAX: usize = 20;
+
+/// What watching led to.
+pub(crate) enum Watched {
+    /// The job is over.
+    Over(Box<proto::JobStatus>),
+    /// Somebody stopped watching.
+    Left(Box<proto::JobStatus>),
+}
+
+/// The node that a job's ID names.
+pub(crate) fn node_of(id: &str) -> Outcome<&str> {
+    let parts = id.rsplit_once('-').filter(|(_, number)| number.parse::<u64>().is_ok());
+    parts
+        .map(|(node, _)| node)
+        .ok_or_else(|| Failure::usage(format!("{id}: no job's ID, as n1-17; `vazao jobs` lists them")))
+}
+
+/// All jobs of a node.
+pub(crate) fn of_node(client: &Client, node: &str) -> Outcome<Vec<proto::JobStatus>> {
+    let mut all: Vec<proto::JobStatus> = Vec::new();
+    loop {
+        let number = |job: &proto::JobStatus| job.id.rsplit('-').next().and_then(|n| n.parse().ok());
+        let after = all.last().and_then(number).unwrap_or(0);
+        let request = proto::ListJobsRequest { id: String::new(), after };
+        let page = client.ask_node::<op::ListJobs>(node, &request)?;
+        let is_last = page.end || page.jobs.is_empty();
+        all.extend(page.jobs);
+        if is_last {
+            return Ok(all);
+        }
+    }
+}
+
+/// One job as it is now.
+pub(crate) fn status(client: &Client, id: &str) -> Outcome<proto::JobStatus> {
+    let request = proto::ListJobsRequest { id: id.to_owned(), after: 0 };
+    let answer = client.ask_node::<op::ListJobs>(node_of(id)?, &request)?;
+    let job = answer.jobs.into_iter().next();
+    job.ok_or_else(|| Failure::new(format!("{id}: an answer without the job")))
+}
+
+/// Calls `each` with every failed file of a job.
+pub(crate) fn failures(
+    client: &Client,
+    id: &str,
+    each: &mut dyn FnMut(&proto::JobFailure) -> Outcome,
+) -> Outcome {
+    let mut after = 0;
+    loop {
+        let request = proto::ListJobFailuresRequest { id: id.to_owned(), after };
+        let page = client.ask_node::<op::ListJobFailures>(node_of(id)?, &request)?;
+        page.failures.iter().try_for_each(&mut *each)?;
+        after += page.failures.len() as u64;
+        if page.end || page.failures.is_empty() {
+            return Ok(());
+        }
+    }
+}
+
+/// Shows a job until it is over: a line on a terminal, with `json` an object a line, otherwise nothing.
+pub(crate) fn watch(client: &Client, id: &str, json: bool, stop: &Stop) -> Outcome<Watched> {
+    let visible = !json && stderr().is_terminal();
+    let mut pause = LOOK_FIRST;
+    loop {
+        let job = status(client, id)?;
+        let state = JobState::from_number(job.state);
+        if json {
+            let mut output = Output::new(true);
+            output.value(&to_json(&job))?;
+            output.finish()?;
+        } else if visible {
+            // Clears what is left of a longer line.
+            let _ = write!(stderr(), "\r{}\x1b[K", line(&job));
+        }
+        if state.is_none_or(JobState::is_over) {
+            if visible {
+                let _ = write!(stderr(), "\r\x1b[K");
+            }
+            return Ok(Watched::Over(Box::new(job)));
+        }
+        if stop.wait(pause) {
+            if visible {
+                let _ = writeln!(stderr());
+            }
+            return Ok(Watched::Left(Box::new(job)));
+        }
+        pause = (pause * 2).min(LOOK);
+    }
+}
+
+/// How much of a job is done, in percent; 100 only when all is.
+pub(crate) fn percent(job: &proto::JobStatus) -> u64 {
+    let over = job.files_done + job.files_skipped + job.files_failed;
+    let of = |part: u64, whole: u64| (u128::from(part.min(whole)) * 100 / u128::from(whole.max(1))) as u64;
+    match (job.bytes, job.files) {
+        (_, 0) if JobState::from_number(job.state) == Some(JobState::Done) => 100,
+        (_, 0) => 0,
+        (0, files) => of(over, files),
+        (bytes, files) if over < files => of(job.bytes_done, bytes).min(99),
+        (bytes, _) => of(job.bytes_done, bytes),
+    }
+}
+
+/// The time left in words.
+pub(crate) fn left(job: &proto::JobStatus) -> String {
+    match job.left_ms {
+        u64::MAX => "unknown".to_owned(),
+        ms => format::duration((ms.div_ceil(1000) * 1000).saturating_mul(1_000_000)),
+    }
+}
+
+fn line(job: &proto::JobStatus) -> String {
+    let state = JobState::from_number(job.state);
+    if state != Some(JobState::Running) {
+        let trouble = if job.trouble.is_empty() { String::new() } else { format!(": {}", job.trouble) };
+        return format!("{} {}{trouble}", job.id, state.map_or("unknown", JobState::text));
+    }
+    let mut text = format!(
+        "{}%  {} of {}  {}/{} files  {}  {} left  {}",
+        percent(job),
+        format::size(job.bytes_done),
+        format::size(job.bytes),
+        job.files_done + job.files_skipped,
+        job.files,
+        format::rate(job.rate_bytes as f64),
+        left(job),
+        job.method,
+    );
+    for part in [&job.bottleneck, &job.trouble] {
+        if !part.is_empty() {
+            text.push_str("  ");
+            text.push_str(part);
+        }
+    }
+    text
+}
+
+/// A job for programs.
+pub(crate) fn to_json(job: &proto::JobStatus) -> Value {
+    let spec = job.spec.clone().unwrap_or_default();
+    let text = |bytes: &Vec<u8>| String::from_utf8_lossy(bytes).into_owned();
+    let known = |ms: u64| if ms == u64::MAX { Value::Null } else { json!(ms as f64 / 1e3) };
+    json!({
+        "id": job.id,
+        "state": JobState::from_number(job.state).map_or("unknown", JobState::text),
+        "sources": spec.sources.iter().map(text).collect::<Vec<_>>(),
+        "destination": text(&spec.destination),
+        "files": job.files,
+        "files_done": job.files_done,
+        "files_failed": job.files_failed,
+        "files_skipped": job.files_skipped,
+        "bytes": job.bytes,
+        "bytes_done": job.bytes_done,
+        "sent_bytes": job.sent_bytes,
+        "percent": percent(job),
+        "bytes_per_second": job.rate_bytes,
+        "seconds_left": known(job.left_ms),
+        "seconds": job.elapsed_ms as f64 / 1e3,
+        "copies": job.copies,
+        "method_asked": spec.method,
+        "method": job.method,
+        "why": job.why,
+        "bottleneck": job.bottleneck,
+        "trouble": job.trouble,
+        "requester": job.requester,
+        "created_ns": job.created_ns,
+        "ended_ns": job.ended_ns,
+    })
+}
+
+/// Says how a job ended, and which files failed.
+pub(crate) fn report(client: &Client, job: &proto::JobStatus) -> Outcome {
+    let mut shown = 0;
+    if job.files_failed > 0 {
+        failures(client, &job.id, &mut |failure| {
+            shown += 1;
+            if shown <= SHOWN_MAX {
+                eprintln!("vazao: {}", failure.detail);
+            }
+            Ok(())
+        })?;
+    }
+    if shown > SHOWN_MAX {
+        eprintln!("vazao: … and {} more; `vazao jobs errors {}` shows all", shown - SHOWN_MAX, job.id);
+    }
+    match JobState::from_number(job.state) {
+        Some(JobState::Done) => {
+            if stderr().is_terminal() {
+                summarize(job);
+            }
+            Ok(())
+        }
+        Some(JobState::Failed) if shown > 0 => Err(Failure::Reported),
+        state => {
+            let state = state.map_or("unknown", JobState::text);
+            let why = if job.trouble.is_empty() { String::new() } else { format!(": {}", job.trouble) };
+            Err(Failure::new(format!("job {} {state}{why}", job.id)))
+        }
+    }
+}
+
+fn summarize(job: &proto::JobStatus) {
+    let seconds = (job.elapsed_ms as f64 / 1e3).max(1e-3);
+    let mostly =
+        if job.bottleneck.is_empty() { String::new() } else { format!("; mostly {}", job.bottleneck) };
+    let why = if job.why.is_empty() { String::new() } else { format!(" — {}", job.why) };
+    eprintln!(
+        "{} files, {} in {}, {}{mostly}; {}{why}",
+        job.files_done,
+        format::size(job.bytes_done),
+        format::duration(job.elapsed_ms * 1_000_000),
+        format::rate(job.bytes_done as f64 / seconds),
+        job.method
+    );
+}
+
+/// A number that no other job has.
+pub(crate) fn nonce() -> Outcome<u64> {
+    let mut bytes = [0; 8];
+    getrandom::fill(&mut bytes).map_err(|e| Failure::new(format!("taking a random number: {e}")))?;
+    Ok(u64::from_le_bytes(bytes).max(1))
+}
+
+/// Has a node do a job.
+pub(crate) fn submit(client: &Client, node: &str, spec: proto::JobSpec) -> Outcome<proto::JobStatus> {
+    let user = std::env::var("USER").unwrap_or_default();
+    let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    let request = proto::SubmitJobRequest { spec: Some(spec), requester: format!("{user}@{host}") };
+    let answer = client.ask_node::<op::SubmitJob>(node, &request)?;
+    answer.job.ok_or_else(|| Failure::new(format!("node {node}: an answer without the job")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_node_of_a_job_is_in_its_id() {
+        assert_eq!(node_of("data-1.lab-17"), Ok("data-1.lab"));
+        assert!(node_of("n1").is_err() && node_of("n1-x").is_err());
+    }
+
+    #[test]
+    fn a_hundred_percent_is_said_only_when_all_is_done() {
+        let job = |bytes, bytes_done, files, files_done| proto::JobStatus {
+            bytes,
+            bytes_done,
+            files,
+            files_done,
+            state: JobState::Running as u32,
+            ..Default::default()
+        };
+        assert_eq!(percent(&job(1000, 999, 2, 1)), 99);
+        assert_eq!(percent(&job(1000, 1000, 2, 1)), 99);
+        assert_eq!(percent(&job(1000, 1000, 2, 2)), 100);
+        assert_eq!(percent(&job(0, 0, 4, 1)), 25);
+        assert_eq!(percent(&job(u64::MAX, u64::MAX / 2, 1, 0)), 49);
+        assert_eq!(percent(&job(0, 0, 0, 0)), 0);
+    }
+}

@@ -1,0 +1,193 @@
+//! Copies between nodes: real daemons, jobs, restarts, kill -9.
+
+mod support;
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::PathBuf;
+use support::{Cluster, noise, wait_until};
+
+/// A cluster whose node data1 exports `out` and whose node data2 exports `in`.
+struct Pair {
+    cluster: Cluster,
+}
+
+impl Pair {
+    fn start() -> Pair {
+        let cluster = Cluster::start(2);
+        for (node, area) in [("data1", "out"), ("data2", "in")] {
+            let directory = cluster.local(area);
+            fs::create_dir(&directory).expect("made");
+            let (dir, directory) = (support::text(&cluster.dir()), support::text(&directory));
+            cluster.ok(&["area", "add", area, &directory, "--dir", &dir, "--node", node]);
+        }
+        Pair { cluster }
+    }
+
+    fn put(&self, name: &str, bytes: &[u8]) {
+        let path = self.out(name);
+        fs::create_dir_all(path.parent().expect("has one")).expect("made");
+        fs::write(path, bytes).expect("written");
+    }
+
+    fn out(&self, name: &str) -> PathBuf {
+        self.cluster.local("out").join(name)
+    }
+
+    fn arrived(&self, name: &str) -> Option<Vec<u8>> {
+        fs::read(self.cluster.local("in").join(name)).ok()
+    }
+
+    fn state(&self, id: &str) -> serde_json::Value {
+        let listed = self.cluster.ok(&["jobs", "--json"]);
+        let jobs = listed.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).expect("JSON"));
+        let job = jobs.into_iter().find(|job| job["id"] == id);
+        job.unwrap_or_else(|| panic!("{id} is not in {listed}"))
+    }
+}
+
+#[test]
+fn a_tree_goes_from_one_node_to_another_by_every_method() {
+    let pair = Pair::start();
+    pair.put("run/big", &noise(5_000_000));
+    pair.put("run/deep/er/small", b"small");
+    pair.put("run/empty", b"");
+    pair.put("run/left.log", b"log");
+    symlink("big", pair.out("run/link")).expect("made");
+    for method in ["auto", "blocking", "streams:3", "nonblocking", "rpc:block=64K,window=4"] {
+        let name = method.split(':').next().expect("a name");
+        pair.cluster.ok(&["mkdir", &format!("data2:/in/{name}")]);
+        let to = format!("data2:/in/{name}/");
+        let copied = ["cp", "-r", "--method", method, "--exclude", "*.log", "data1:/out/run", &to];
+        pair.cluster.ok(&copied);
+        assert!(pair.arrived(&format!("{name}/run/big")) == Some(noise(5_000_000)), "{method}");
+        assert_eq!(pair.arrived(&format!("{name}/run/deep/er/small")), Some(b"small".to_vec()));
+        assert_eq!(pair.arrived(&format!("{name}/run/empty")), Some(Vec::new()));
+        assert_eq!(pair.arrived(&format!("{name}/run/left.log")), None);
+        let link = fs::read_link(pair.cluster.local("in").join(name).join("run/link"));
+        assert_eq!(link.expect("a link"), PathBuf::from("big"));
+    }
+    let listed = pair.cluster.ok(&["jobs"]);
+    assert!(listed.contains("data1-1") && listed.contains("done"), "{listed}");
+    pair.cluster.ok(&["jobs", "forget", "data1-1"]);
+    assert!(!pair.cluster.ok(&["jobs"]).contains("data1-1 "));
+}
+
+#[test]
+fn what_is_there_is_replaced_as_asked_and_a_dry_run_copies_nothing() {
+    let pair = Pair::start();
+    pair.put("a", b"first");
+    let planned = pair.cluster.ok(&["cp", "--dry-run", "data1:/out/a", "data2:/in/"]);
+    assert!(planned.contains("data1:/out/a → data2:/in/a") && pair.arrived("a").is_none(), "{planned}");
+    pair.cluster.ok(&["cp", "data1:/out/a", "data2:/in/"]);
+    pair.put("a", b"other");
+    pair.cluster.ok(&["cp", "--overwrite", "never", "data1:/out/a", "data2:/in/"]);
+    assert_eq!(pair.arrived("a"), Some(b"first".to_vec()));
+    pair.cluster.ok(&["cp", "--overwrite", "different", "--checksum", "data1:/out/a", "data2:/in/"]);
+    assert_eq!(pair.arrived("a"), Some(b"other".to_vec()));
+    let json = pair.cluster.ok(&["cp", "--json", "--resume", "data1:/out/a", "data2:/in/"]);
+    let last: serde_json::Value = serde_json::from_str(json.lines().last().expect("a line")).expect("JSON");
+    assert_eq!((&last["files_skipped"], &last["percent"]), (&1.into(), &100.into()), "{last}");
+}
+
+#[test]
+fn a_file_of_the_volume_goes_to_a_node() {
+    let pair = Pair::start();
+    let local = pair.cluster.local("f");
+    let local = support::noise_file(&local, 3_000_000);
+    pair.cluster.ok(&["cp", &local, "vz:/f"]);
+    pair.cluster.ok(&["cp", "vz:/f", "data2:/in/g"]);
+    assert!(pair.arrived("g") == Some(noise(3_000_000)));
+}
+
+#[test]
+fn mistakes_are_named_and_the_other_files_are_copied() {
+    let pair = Pair::start();
+    pair.put("d/good", b"good");
+    pair.put("d/bad", b"bad");
+    fs::create_dir_all(pair.cluster.local("in/d/bad")).expect("made");
+    let said = pair.cluster.fails(&["cp", "-r", "data1:/out/d", "data2:/in/"]);
+    assert!(said.contains("data1:/out/d/bad") && said.contains("directory"), "{said}");
+    assert_eq!(pair.arrived("d/good"), Some(b"good".to_vec()));
+    let id = pair.cluster.ok(&["jobs", "--json"]);
+    let job: serde_json::Value = serde_json::from_str(id.lines().next().expect("a line")).expect("JSON");
+    assert_eq!((&job["state"], &job["files_failed"]), (&"failed".into(), &1.into()));
+    let errors = pair.cluster.ok(&["jobs", "errors", job["id"].as_str().expect("an id")]);
+    assert!(errors.contains("data1:/out/d/bad"), "{errors}");
+    for (arguments, word) in [
+        (["data1:/out/none", "data2:/in/"], "none"),
+        (["data1:/out/d", "data2:/in/"], "give -r"),
+        (["data1:/out/d/good", "data9:/in/"], "data9"),
+        (["data9:/out/d/good", "data2:/in/"], "data9"),
+        (["data1:/out/d/good", "data2:/nowhere/x"], "nowhere"),
+        (["data1:/out/d/good", "data1:/out/d/good"], "same file"),
+    ] {
+        let said = pair.cluster.fails(&[&["cp"][..], &arguments].concat());
+        assert!(said.contains(word), "{arguments:?}: {said}");
+    }
+    symlink("good", pair.out("d/alias")).expect("made");
+    let said = pair.cluster.fails(&["cp", "data1:/out/d/alias", "data1:/out/d/good"]);
+    assert!(said.contains("itself") || said.contains("same file"), "{said}");
+    assert_eq!(fs::read(pair.out("d/good")).expect("unharmed"), b"good");
+}
+
+#[test]
+fn a_job_is_paused_resumed_and_cancelled_from_anywhere() {
+    let pair = Pair::start();
+    pair.put("big", &noise(8_000_000));
+    let id = pair.cluster.ok(&["cp", "--detach", "--bwlimit", "2M", "data1:/out/big", "data2:/in/"]);
+    let id = id.trim();
+    wait_until("it runs", || pair.state(id)["bytes_done"].as_u64() > Some(0));
+    pair.cluster.ok(&["jobs", "pause", id]);
+    wait_until("it is paused", || pair.state(id)["state"] == "paused");
+    pair.cluster.ok(&["jobs", "resume", id]);
+    pair.cluster.ok(&["jobs", "watch", id]);
+    assert!(pair.arrived("big") == Some(noise(8_000_000)));
+    let id = pair.cluster.ok(&["cp", "--detach", "--bwlimit", "1M", "data1:/out/big", "data2:/in/second"]);
+    let id = id.trim();
+    wait_until("it runs", || pair.state(id)["state"] == "running");
+    pair.cluster.ok(&["jobs", "cancel", id]);
+    wait_until("it is cancelled", || pair.state(id)["state"] == "cancelled");
+    assert_eq!(pair.arrived("second"), None);
+    let said = pair.cluster.fails(&["jobs", "cancel", id]);
+    assert!(said.contains("cancelled"), "{said}");
+    let said =
+        pair.cluster.fails(&["cp", "--bwlimit", "1M", "--timeout", "1s", "data1:/out/big", "data2:/in/late"]);
+    assert!(said.contains("1000 ms"), "{said}");
+}
+
+/// Kills either daemon at moments that differ from round to round, until the job is done.
+fn kills(rounds: usize) {
+    let pair = Pair::start();
+    for round in 0..rounds {
+        let method = ["streams:2", "blocking", "nonblocking", "rpc"][round % 4];
+        let name = format!("f{round}");
+        let bytes = noise(12_000_000 + round * 4099);
+        pair.put(&name, &bytes);
+        let (from, to) = (format!("data1:/out/{name}"), format!("data2:/in/{name}"));
+        let id = pair.cluster.ok(&["cp", "--detach", "--bwlimit", "12M", "--method", method, &from, &to]);
+        let pause_ms = (round as u64 * 137) % 900;
+        vazao_meter::Clock::sleep(&vazao_meter::SystemClock, std::time::Duration::from_millis(pause_ms));
+        pair.cluster.kill(if round % 2 == 0 { "data2" } else { "data1" });
+        pair.cluster.up(&[]);
+        pair.cluster.ok(&["jobs", "watch", id.trim()]);
+        assert!(pair.arrived(&name) == Some(bytes), "round {round}: {name} differs");
+        let job = pair.state(id.trim());
+        let sent = job["sent_bytes"].as_u64().expect("a number");
+        let most = job["bytes"].as_u64().expect("a number")
+            + 4 * (1 << 20)
+            + (16 << 20) * u64::from(method == "rpc");
+        assert!(sent <= most, "round {round}: {sent} bytes sent: {job}");
+    }
+}
+
+#[test]
+fn a_job_survives_the_death_of_either_daemon() {
+    kills(6);
+}
+
+#[test]
+#[ignore = "200 rounds take many minutes: cargo test --release -p vazao-app --test copies -- --ignored"]
+fn a_job_survives_two_hundred_deaths() {
+    kills(200);
+}

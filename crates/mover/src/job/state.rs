@@ -1,0 +1,268 @@
+//! One job in memory.
+
+use super::files::{JobFiles, OutcomeWriter, PlanReader};
+use super::progress::Rates;
+use crate::auto::Chosen;
+use crate::control::{Control, Counts, Timeouts};
+use crate::method::Method;
+use crate::outgoing::Outgoing;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use vazao_wire::proto;
+
+/// Where a job is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u32)]
+pub enum JobState {
+    /// Waits to be planned.
+    Queued = 1,
+    /// Its files are being listed.
+    Planning = 2,
+    /// Its files are being copied.
+    Running = 3,
+    /// Somebody asked it to wait.
+    Paused = 4,
+    /// All files are there.
+    Done = 5,
+    /// Some are not.
+    Failed = 6,
+    /// Somebody asked it to end.
+    Cancelled = 7,
+}
+
+impl JobState {
+    /// The state with this number on the wire.
+    pub fn from_number(number: u32) -> Option<JobState> {
+        Some(match number {
+            1 => JobState::Queued,
+            2 => JobState::Planning,
+            3 => JobState::Running,
+            4 => JobState::Paused,
+            5 => JobState::Done,
+            6 => JobState::Failed,
+            7 => JobState::Cancelled,
+            _ => return None,
+        })
+    }
+
+    /// Nothing more will happen.
+    pub fn is_over(self) -> bool {
+        matches!(self, JobState::Done | JobState::Failed | JobState::Cancelled)
+    }
+
+    /// For people.
+    pub fn text(self) -> &'static str {
+        match self {
+            JobState::Queued => "queued",
+            JobState::Planning => "planning",
+            JobState::Running => "running",
+            JobState::Paused => "paused",
+            JobState::Done => "done",
+            JobState::Failed => "failed",
+            JobState::Cancelled => "cancelled",
+        }
+    }
+}
+
+/// A file that is to be tried again.
+#[derive(Clone, Debug)]
+pub(super) struct Again {
+    pub(super) index: u64,
+    pub(super) entry: proto::PlanEntry,
+    pub(super) tries: Tries,
+}
+
+/// How often and since when a file is tried.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) struct Tries {
+    /// Failures of the file itself.
+    pub(super) failed: u32,
+    /// Failures of the way to the other node, in a row.
+    pub(super) cut: u32,
+}
+
+/// What changes while a job runs.
+#[derive(Debug)]
+pub(super) struct Progress {
+    pub(super) state: JobState,
+    pub(super) is_planned: bool,
+    pub(super) files: u64,
+    pub(super) bytes: u64,
+    pub(super) files_done: u64,
+    pub(super) files_failed: u64,
+    pub(super) files_skipped: u64,
+    /// Of files that are over.
+    pub(super) bytes_done: u64,
+    pub(super) trouble: String,
+    pub(super) ended_ns: u64,
+    pub(super) elapsed_ms: u64,
+    /// Since when it has been running.
+    pub(super) since_ns: Option<u64>,
+    pub(super) rates: Rates,
+    pub(super) reader: Option<PlanReader>,
+    pub(super) outcomes: Option<OutcomeWriter>,
+    /// Indices of files that were over before the daemon started.
+    pub(super) before: crate::grid::BlockSet,
+    /// Files to be tried again, by the time from which on.
+    pub(super) again: BTreeMap<(u64, u64), Again>,
+    pub(super) is_read: bool,
+    /// Files begun and not over.
+    pub(super) in_flight: usize,
+    pub(super) sending: BTreeMap<u64, Weak<Outgoing>>,
+    /// Since when the other node has not answered.
+    pub(super) cut_since_ns: Option<u64>,
+    pub(super) is_busy: bool,
+    pub(super) chosen: Option<Chosen>,
+}
+
+/// One job.
+#[derive(Debug)]
+pub(super) struct Job {
+    pub(super) number: u64,
+    pub(super) id: String,
+    pub(super) spec: proto::JobSpec,
+    pub(super) method: Method,
+    pub(super) requester: String,
+    pub(super) created_ns: u64,
+    pub(super) files: JobFiles,
+    pub(super) control: Arc<Control>,
+    pub(super) counts: Arc<Counts>,
+    pub(super) progress: Mutex<Progress>,
+}
+
+impl Job {
+    pub(super) fn new(number: u64, node: &str, files: JobFiles, status: proto::JobStatus) -> Job {
+        let spec = status.spec.unwrap_or_default();
+        let defaults = Timeouts::default();
+        let or = |given: u32, default: u32| if given == 0 { default } else { given };
+        let timeouts = Timeouts {
+            connect_ms: or(spec.connect_ms, defaults.connect_ms),
+            block_ms: or(spec.block_ms, defaults.block_ms),
+        };
+        let progress = Progress {
+            state: JobState::from_number(status.state).unwrap_or(JobState::Queued),
+            is_planned: false,
+            files: status.files,
+            bytes: status.bytes,
+            files_done: 0,
+            files_failed: 0,
+            files_skipped: 0,
+            bytes_done: 0,
+            trouble: status.trouble,
+            ended_ns: status.ended_ns,
+            elapsed_ms: status.elapsed_ms,
+            since_ns: None,
+            rates: Rates::default(),
+            reader: None,
+            outcomes: None,
+            before: crate::grid::BlockSet::default(),
+            again: BTreeMap::new(),
+            is_read: false,
+            in_flight: 0,
+            sending: BTreeMap::new(),
+            cut_since_ns: None,
+            is_busy: false,
+            chosen: None,
+        };
+        Job {
+            number,
+            id: format!("{node}-{number}"),
+            method: spec.method.parse().unwrap_or_default(),
+            requester: status.requester,
+            created_ns: status.created_ns,
+            control: Arc::new(Control::new(timeouts, spec.rate_bytes)),
+            counts: Arc::default(),
+            spec,
+            files,
+            progress: Mutex::new(progress),
+        }
+    }
+
+    pub(super) fn progress(&self) -> MutexGuard<'_, Progress> {
+        self.progress.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Bytes at the destination.
+    fn bytes_done(progress: &Progress) -> u64 {
+        let sending: u64 =
+            progress.sending.values().filter_map(Weak::upgrade).map(|copy| copy.finished_bytes()).sum();
+        progress.bytes_done + sending
+    }
+
+    /// Brings the rates up to date.
+    pub(super) fn sample(&self, now_ns: u64) {
+        let mut progress = self.progress();
+        if progress.state != JobState::Running {
+            return progress.rates.stop();
+        }
+        let bytes = Job::bytes_done(&progress);
+        let files = progress.files_done + progress.files_skipped + progress.files_failed;
+        progress.rates.note(bytes, files, now_ns);
+    }
+
+    /// What others are told.
+    pub(super) fn status(&self, now_ns: u64) -> proto::JobStatus {
+        let progress = self.progress();
+        let bytes_done = Job::bytes_done(&progress);
+        let over = progress.files_done + progress.files_skipped + progress.files_failed;
+        let running_ms = progress.since_ns.map_or(0, |since_ns| now_ns.saturating_sub(since_ns) / 1_000_000);
+        let left_ms = match progress.state {
+            JobState::Running => progress
+                .rates
+                .left_ms(progress.bytes.saturating_sub(bytes_done), progress.files.saturating_sub(over)),
+            state if state.is_over() => 0,
+            _ => u64::MAX,
+        };
+        let chosen = progress.chosen.as_ref();
+        proto::JobStatus {
+            id: self.id.clone(),
+            spec: Some(self.spec.clone()),
+            state: progress.state as u32,
+            files: progress.files,
+            files_done: progress.files_done,
+            files_failed: progress.files_failed,
+            files_skipped: progress.files_skipped,
+            bytes: progress.bytes,
+            bytes_done,
+            sent_bytes: self.counts.sent_bytes.get(),
+            rate_bytes: progress.rates.bytes_per_second(),
+            left_ms,
+            method: chosen.map_or(self.method, |chosen| chosen.method).to_string(),
+            why: chosen.map_or_else(String::new, |chosen| chosen.why.clone()),
+            bottleneck: self.bottleneck(&progress),
+            trouble: progress.trouble.clone(),
+            created_ns: self.created_ns,
+            ended_ns: progress.ended_ns,
+            elapsed_ms: progress.elapsed_ms + running_ms,
+            copies: progress.in_flight as u64,
+            requester: self.requester.clone(),
+        }
+    }
+
+    /// What most of the copies' time went into.
+    fn bottleneck(&self, progress: &Progress) -> String {
+        if progress.in_flight == 0 && !progress.state.is_over() {
+            return String::new();
+        }
+        let counts = &self.counts;
+        let confirm = counts.confirm_ns.get();
+        // What the destination's disk took was waited for by us, as far as we waited at all.
+        let waited = confirm + counts.send_ns.get();
+        let disk = counts.disk_ns.get().min(waited);
+        let causes = [
+            ("reading the source", counts.read_ns.get()),
+            ("the bandwidth limit", counts.limit_ns.get()),
+            ("the destination's disk", disk),
+            ("the network or the destination", waited - disk),
+        ];
+        let most = causes.into_iter().max_by_key(|&(_, ns)| ns).filter(|&(_, ns)| ns > 0);
+        most.map_or_else(String::new, |(cause, _)| cause.to_owned())
+    }
+
+    /// Writes it down. Errors: the daemon's own disk says no.
+    pub(super) fn save(&self, now_ns: u64) -> std::io::Result<()> {
+        let is_planned = self.progress().is_planned;
+        let status = self.status(now_ns);
+        self.files.save(&proto::JobRecord { status: Some(status), number: self.number, is_planned })
+    }
+}

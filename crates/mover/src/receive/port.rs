@@ -1,0 +1,135 @@
+//! The port for data connections: who comes in is greeted by the event loop.
+
+use super::Receiver;
+use super::conversation::Conversation;
+use crate::engine::{Engine, Machine, Step};
+use rustix::fd::{AsFd, BorrowedFd};
+use std::collections::VecDeque;
+use std::io::ErrorKind;
+use std::net::{SocketAddr, TcpListener};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use vazao_model::Code;
+use vazao_wire::service::Fault;
+
+/// Data connections at once: with 256 KiB each they would take a gibibyte if all were in the middle of a record.
+const CONNECTIONS_MAX: usize = 4096;
+
+/// Connections taken in one turn.
+const ACCEPTS: usize = 64;
+
+/// When no connection can be taken, the next try comes this much later.
+const PAUSE_NS: u64 = 100_000_000;
+
+/// Tokens of measurements that have been given out.
+const PROBES_MAX: usize = 64;
+
+/// What all data connections share.
+pub(super) struct PortShared {
+    pub(super) receiver: Arc<Receiver>,
+    connections: AtomicUsize,
+    probes: Mutex<VecDeque<[u8; 16]>>,
+}
+
+impl PortShared {
+    /// Refuses a measurement that was not asked for.
+    pub(super) fn check_probe(&self, token: &[u8; 16]) -> Result<(), Fault> {
+        let known = self.probes.lock().unwrap_or_else(PoisonError::into_inner).contains(token);
+        match known {
+            true => Ok(()),
+            false => Err(Fault::new(Code::Unauthenticated, "data connection: an unknown measurement")),
+        }
+    }
+
+    /// A connection is over.
+    pub(super) fn leave(&self) {
+        self.connections.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// The listening port.
+pub(crate) struct DataPort {
+    address: SocketAddr,
+    shared: Arc<PortShared>,
+}
+
+impl std::fmt::Debug for DataPort {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "DataPort({})", self.address)
+    }
+}
+
+impl DataPort {
+    /// Listens on `listen` and has connections served by `engine`.
+    pub(crate) fn open(listen: &str, receiver: Arc<Receiver>, engine: &Engine) -> std::io::Result<DataPort> {
+        let listener = TcpListener::bind(listen)
+            .map_err(|e| std::io::Error::new(e.kind(), format!("cannot listen for data on {listen}: {e}")))?;
+        listener.set_nonblocking(true)?;
+        let address = listener.local_addr()?;
+        let shared =
+            Arc::new(PortShared { receiver, connections: AtomicUsize::new(0), probes: Mutex::default() });
+        let engine_inbox = engine.inbox();
+        engine.add(Box::new(Listener { listener, shared: Arc::clone(&shared), engine: engine_inbox }));
+        Ok(DataPort { address, shared })
+    }
+
+    /// Its port.
+    pub(crate) fn port(&self) -> u16 {
+        self.address.port()
+    }
+
+    /// Data connections at present.
+    pub(crate) fn connections(&self) -> usize {
+        self.shared.connections.load(Ordering::Relaxed)
+    }
+
+    /// Lets a measurement in.
+    pub(crate) fn admit_probe(&self) -> Result<[u8; 16], Fault> {
+        let token = super::random()?;
+        let mut probes = self.shared.probes.lock().unwrap_or_else(PoisonError::into_inner);
+        probes.push_back(token);
+        while probes.len() > PROBES_MAX {
+            probes.pop_front();
+        }
+        Ok(token)
+    }
+}
+
+struct Listener {
+    listener: TcpListener,
+    shared: Arc<PortShared>,
+    engine: crate::engine::Inbox,
+}
+
+impl Machine for Listener {
+    fn fd(&self) -> BorrowedFd<'_> {
+        self.listener.as_fd()
+    }
+
+    fn advance(&mut self, now_ns: u64) -> Result<Step, Fault> {
+        for _ in 0..ACCEPTS {
+            match self.listener.accept() {
+                Ok((socket, peer)) => {
+                    let is_full = self.shared.connections.load(Ordering::Relaxed) >= CONNECTIONS_MAX;
+                    if is_full || socket.set_nonblocking(true).is_err() {
+                        continue;
+                    }
+                    let _ = socket.set_nodelay(true);
+                    self.shared.connections.fetch_add(1, Ordering::Relaxed);
+                    let shared = Arc::clone(&self.shared);
+                    self.engine.add(Box::new(Conversation::new(socket, peer.to_string(), shared)));
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    return Ok(Step::Wait { read: true, write: false, until_ns: u64::MAX });
+                }
+                // Out of descriptors, most likely: those that are there go on, and later there will be some.
+                Err(_) => {
+                    return Ok(Step::Wait { read: false, write: false, until_ns: now_ns + PAUSE_NS });
+                }
+            }
+        }
+        Ok(Step::Again)
+    }
+
+    fn ended(self: Box<Self>, _outcome: Result<(), Fault>) {}
+}

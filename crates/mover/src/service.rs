@@ -1,0 +1,264 @@
+//! The mover of a daemon: what it receives, what it sends, its jobs, as a [`Service`].
+
+use crate::engine::Engine;
+use crate::job::Queue;
+use crate::job::Setup;
+use crate::options::Options;
+use crate::receive::{Begun, DataPort, Receiver};
+use prost::Message;
+use std::sync::Arc;
+use vazao_area::AreaService;
+use vazao_client::Client;
+use vazao_meter::{Clock, Exposition};
+use vazao_model::Code;
+use vazao_wire::pool::Pool;
+use vazao_wire::service::{Answer, Fault, Request, Responder, Service};
+use vazao_wire::{Method, proto};
+
+/// Threads that write and sync what arrives by requests.
+const THREADS: usize = 8;
+
+/// Requests that wait for them.
+const REQUESTS_MAX: usize = 4096;
+
+/// Bytes that these requests hold.
+const REQUEST_BYTES_MAX: usize = 128 << 20;
+
+/// Ticks between two looks for what nobody came back for.
+const SWEEP_TICKS: u64 = 600;
+
+/// The mover of one node.
+pub struct Mover {
+    shared: Arc<Shared>,
+    queue: Arc<Queue>,
+    pool: Pool,
+    engine: Engine,
+    ticks: std::sync::atomic::AtomicU64,
+}
+
+struct Shared {
+    receiver: Arc<Receiver>,
+    port: DataPort,
+    options: Options,
+    clock: Arc<dyn Clock>,
+}
+
+impl std::fmt::Debug for Mover {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Mover").field("node", &self.shared.options.node).finish_non_exhaustive()
+    }
+}
+
+fn decode<M: Message + Default>(request: &Request<'_>) -> Result<M, Fault> {
+    M::decode(request.message)
+        .map_err(|e| Fault::new(Code::BadRequest, format!("{}: {e}", request.method.name())))
+}
+
+fn message(message: &impl Message) -> Answer {
+    Ok((message.encode_to_vec(), Vec::new()))
+}
+
+/// What a request has done where it may wait.
+type Work = Box<dyn FnOnce(&Shared) -> Answer + Send>;
+
+impl Mover {
+    /// Starts receiving, and goes on with the jobs that are written down. `client` opens a client of the daemon's own
+    /// cluster; it is called when there is something to copy. Errors: a port that is taken, a directory that cannot be
+    /// written.
+    pub fn open(
+        options: Options,
+        area: Arc<AreaService>,
+        client: impl Fn() -> vazao_client::Result<Client> + Send + Sync + 'static,
+        clock: Arc<dyn Clock>,
+    ) -> std::io::Result<Arc<Mover>> {
+        let engine = Engine::start(Arc::clone(&clock))?;
+        let receiver = Arc::new(Receiver::open(
+            Arc::clone(&area),
+            &options.node,
+            &options.directory,
+            options.copies_in_max,
+            Arc::clone(&clock),
+        )?);
+        let port = DataPort::open(&options.listen, Arc::clone(&receiver), &engine)?;
+        let queue = Arc::new(Queue::open(Setup {
+            node: options.node.clone(),
+            area,
+            clock: Arc::clone(&clock),
+            directory: &options.directory,
+            copies_out_max: options.copies_out_max,
+            copies_pair_max: options.copies_pair_max,
+            open_client: Box::new(client),
+            engine: engine.inbox(),
+        })?);
+        let pool = Pool::new("arriving", THREADS, REQUESTS_MAX, REQUEST_BYTES_MAX)?;
+        let shared = Arc::new(Shared { receiver, port, options, clock });
+        Ok(Arc::new(Mover { shared, queue, pool, engine, ticks: Default::default() }))
+    }
+
+    /// Background work; to be called about once a second.
+    pub fn tick(&self) {
+        self.shared.receiver.tick();
+        let ticks = self.ticks.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        if ticks.is_multiple_of(SWEEP_TICKS) {
+            self.shared.receiver.sweep();
+        }
+    }
+
+    /// Stops sending and receiving; all goes on after the next start.
+    pub fn close(&self) {
+        self.queue.stop();
+        self.engine.stop();
+        self.pool.stop();
+    }
+
+    /// Writes its metrics out.
+    pub fn expose(&self, out: &mut Exposition) {
+        let receiver = &self.shared.receiver;
+        let metrics = &receiver.metrics;
+        let (jobs, sending) = self.queue.counts();
+        out.counter(
+            "vazao_copy_received_bytes",
+            "Bytes of copies received.",
+            &[],
+            metrics.received_bytes.get() as f64,
+        );
+        out.counter("vazao_copy_received_files", "Files received whole.", &[], metrics.files.get() as f64);
+        out.counter("vazao_copy_refused", "Files told to come later.", &[], metrics.refused.get() as f64);
+        out.gauge("vazao_copy_arriving", "Files that arrive.", &[], receiver.arriving() as f64);
+        out.gauge("vazao_copy_sending", "Files being sent.", &[], sending as f64);
+        out.gauge("vazao_copy_connections", "Data connections.", &[], self.shared.port.connections() as f64);
+        out.gauge("vazao_jobs", "Jobs that are not over.", &[], jobs as f64);
+    }
+
+    fn defer(
+        &self,
+        bytes: usize,
+        deadline_ns: u64,
+        responder: &mut dyn Responder,
+        work: Work,
+    ) -> Result<(), Fault> {
+        let place = self.pool.reserve(bytes).ok_or_else(|| {
+            let why = format!("node {}: too many copies wait for its disks", self.shared.options.node);
+            Fault::new(Code::Overloaded, why)
+        })?;
+        let deferred = responder.defer();
+        let shared = Arc::clone(&self.shared);
+        place.submit(move || {
+            let answer = match shared.clock.now_ns() > deadline_ns {
+                true => Err(Fault::new(Code::Timeout, "waited too long for a thread")),
+                false => work(&shared),
+            };
+            drop(shared);
+            deferred.finish(answer);
+        });
+        Ok(())
+    }
+
+    fn dispatch(&self, request: &Request<'_>, responder: &mut dyn Responder) -> Result<(), Fault> {
+        let bytes = request.message.len() + request.attachment.len();
+        let work: Work = match request.method {
+            Method::CopyBegin => {
+                let message = decode(request)?;
+                Box::new(move |shared| begin(shared, message))
+            }
+            Method::CopyBlock => {
+                let message = decode(request)?;
+                let bytes = request.attachment.to_vec();
+                Box::new(move |shared| block(shared, &message, &bytes))
+            }
+            Method::CopyEnd => {
+                let request = decode(request)?;
+                Box::new(move |shared| message(&shared.receiver.end(&request)?))
+            }
+            Method::CopyAbort => {
+                let request = decode(request)?;
+                Box::new(move |shared| {
+                    shared.receiver.abort(&request)?;
+                    message(&proto::CopyAbortResponse {})
+                })
+            }
+            Method::CopyWhole => {
+                let message_of = decode(request)?;
+                let bytes = request.attachment.to_vec();
+                Box::new(move |shared| {
+                    let disk_ns = shared.receiver.whole(message_of, &bytes)?;
+                    message(&proto::CopyWholeResponse { disk_ns })
+                })
+            }
+            _ => self.job_work(request)?,
+        };
+        self.defer(bytes, request.deadline_ns, responder, work)
+    }
+
+    fn job_work(&self, request: &Request<'_>) -> Result<Work, Fault> {
+        let queue = Arc::clone(&self.queue);
+        Ok(match request.method {
+            Method::SubmitJob => {
+                let request: proto::SubmitJobRequest = decode(request)?;
+                Box::new(move |_| message(&proto::SubmitJobResponse { job: Some(queue.submit(request)?) }))
+            }
+            Method::ListJobs => {
+                let request = decode(request)?;
+                Box::new(move |_| message(&queue.list(&request)?))
+            }
+            Method::ControlJob => {
+                let request = decode(request)?;
+                Box::new(move |_| message(&proto::ControlJobResponse { job: Some(queue.control(&request)?) }))
+            }
+            Method::ListJobFailures => {
+                let request = decode(request)?;
+                Box::new(move |_| message(&queue.failures(&request)?))
+            }
+            Method::OpenProbe => Box::new(move |shared| {
+                let token = shared.port.admit_probe()?.to_vec();
+                message(&proto::OpenProbeResponse { token, port: u32::from(shared.port.port()) })
+            }),
+            other => {
+                return Err(Fault::new(Code::Unsupported, format!("{} on a mover", other.name())));
+            }
+        })
+    }
+}
+
+fn begin(shared: &Shared, request: proto::CopyBeginRequest) -> Answer {
+    let incoming = match shared.receiver.begin(request)? {
+        Begun::Complete => {
+            return message(&proto::CopyBeginResponse { is_complete: true, ..Default::default() });
+        }
+        Begun::Arriving(incoming) => incoming,
+    };
+    let (finished, attachment) = incoming.arrived();
+    let response = proto::CopyBeginResponse {
+        token: incoming.token().to_vec(),
+        port: u32::from(shared.port.port()),
+        finished_blocks: finished as u64,
+        is_complete: false,
+        ftp: String::new(),
+    };
+    Ok((response.encode_to_vec(), attachment))
+}
+
+fn block(shared: &Shared, request: &proto::CopyBlockRequest, bytes: &[u8]) -> Answer {
+    let held = shared.receiver.find(&request.copy, &request.token)?;
+    let started_ns = shared.clock.now_ns();
+    match request.zeros {
+        true => held.zeros(request.offset, request.length, &mut |_| {})?,
+        false if request.length != bytes.len() as u64 => {
+            let why = format!("{}: {} bytes where {} were said", held.shown(), bytes.len(), request.length);
+            return Err(Fault::new(Code::BadRequest, why));
+        }
+        false => {
+            shared.receiver.metrics.received_bytes.add(request.length);
+            held.write(request.offset, bytes, &request.checksums, &*shared.clock, &mut |_| {})?;
+        }
+    }
+    message(&proto::CopyBlockResponse { disk_ns: shared.clock.now_ns().saturating_sub(started_ns) })
+}
+
+impl Service for Mover {
+    fn handle(&self, request: Request<'_>, responder: &mut dyn Responder) {
+        if let Err(fault) = self.dispatch(&request, responder) {
+            responder.fail(&fault);
+        }
+    }
+}
