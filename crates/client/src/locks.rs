@@ -240,15 +240,20 @@ impl Core {
                 "a lock is lost: this client was cut off for so long that another one has it now"
             );
             self.locks.note(*place, *range, None);
+            if place.kind == LockKind::Append
+                && let Some(open) = self.registry.find(place.inode)
+            {
+                open.end.lose();
+            }
         }
         Ok(())
     }
 }
 
-impl Client {
+impl Core {
     /// Locks a range for `place`'s owner, in whatever way it held it before. Waits, when `give_up` is given, until the
     /// lock is free or `give_up` says true. Errors: `Locked`, `Deadlock`, `NoLocks`, `Interrupted`.
-    pub fn lock(
+    pub(crate) fn lock(
         &self,
         place: LockPlace,
         range: LockRange,
@@ -256,7 +261,7 @@ impl Client {
         process: u32,
         give_up: Option<&dyn Fn() -> bool>,
     ) -> Result<()> {
-        let core = &self.core;
+        let core = self;
         let lock = lock_message(place, range, Some(mode), process);
         let waiter = match give_up {
             Some(_) => core.locks.last_waiter.fetch_add(1, Ordering::SeqCst) + 1,
@@ -290,7 +295,7 @@ impl Client {
 
     /// True when it is time to ask again, false when the waiter gives up.
     fn await_turn(&self, waiter: u64, give_up: &dyn Fn() -> bool) -> bool {
-        let core = &self.core;
+        let core = self;
         let poll_ns = core.clock.now_ns() + u64::from(LOCK_POLL_MS) * 1_000_000;
         while core.clock.now_ns() < poll_ns {
             if core.locks.await_call(waiter) {
@@ -305,14 +310,14 @@ impl Client {
 
     /// A waiter gives up; false when it may have its lock already.
     fn cancel(&self, lock: proto::Lock, waiter: u64) -> Result<bool> {
-        let session = self.core.session.id();
+        let session = self.session.id();
         let request = proto::CancelLockRequest { session, lock: Some(lock), waiter };
-        match self.core.ask::<op::CancelLock>(&request) {
+        match self.ask::<op::CancelLock>(&request) {
             Ok(response) => Ok(response.was_waiting),
             Err(error) if error.code == Code::SessionExpired => Ok(true),
             Err(error) => {
                 // Should it be granted after all, it is let go when the service hears what is held here.
-                self.core.locks.must_tell();
+                self.locks.must_tell();
                 tracing::debug!(%error, "a waiter for a lock could not be taken back");
                 Ok(true)
             }
@@ -320,9 +325,29 @@ impl Client {
     }
 
     /// Lets go of a range. What was written under the lock is to be flushed before.
-    pub fn unlock(&self, place: LockPlace, range: LockRange) -> Result<()> {
+    pub(crate) fn unlock(&self, place: LockPlace, range: LockRange) -> Result<()> {
         let lock = lock_message(place, range, None, 0);
-        self.core.ask_lock_until(place, &lock, 0, range, self.core.deadline_ns()).map(|_| ())
+        self.ask_lock_until(place, &lock, 0, range, self.deadline_ns()).map(|_| ())
+    }
+}
+
+impl Client {
+    /// Locks a range for `place`'s owner, in whatever way it held it before. Waits, when `give_up` is given, until the
+    /// lock is free or `give_up` says true. Errors: `Locked`, `Deadlock`, `NoLocks`, `Interrupted`.
+    pub fn lock(
+        &self,
+        place: LockPlace,
+        range: LockRange,
+        mode: LockMode,
+        process: u32,
+        give_up: Option<&dyn Fn() -> bool>,
+    ) -> Result<()> {
+        self.core.lock(place, range, mode, process, give_up)
+    }
+
+    /// Lets go of a range. What was written under the lock is to be flushed before.
+    pub fn unlock(&self, place: LockPlace, range: LockRange) -> Result<()> {
+        self.core.unlock(place, range)
     }
 
     /// True when `place`'s owner has locked any of the file.

@@ -160,6 +160,9 @@ impl Core {
         if change.granted != 0 {
             return self.locks.call(change.granted);
         }
+        if change.end_wanted {
+            return self.give_end_back(inode);
+        }
         self.watch.mark(inode, &change.name);
         if change.contents
             && let Some(open) = self.registry.find(inode)
@@ -180,6 +183,11 @@ impl Core {
         if let Some(listener) = self.watch.listener.get() {
             listener.forget();
         }
+    }
+
+    /// True while changes by others arrive.
+    pub(crate) fn hears_of_changes(&self) -> bool {
+        self.watch.is_live(self.clock.now_ns())
     }
 
     /// True when all changes up to this number have been worked in. 0 is that of who does not watch.

@@ -315,13 +315,27 @@ impl Door {
     }
 
     pub(crate) fn write(&self, handle: u64, bytes: &[u8], offset: u64, clear_set_id: bool) -> Result<()> {
+        self.writing(handle, clear_set_id, |file| file.write_at(bytes, offset))
+    }
+
+    /// Writes at the end of the file; returns where that was.
+    pub(crate) fn append(&self, handle: u64, bytes: &[u8], clear_set_id: bool) -> Result<u64> {
+        self.writing(handle, clear_set_id, |file| file.append(bytes))
+    }
+
+    fn writing<T>(
+        &self,
+        handle: u64,
+        clear_set_id: bool,
+        work: impl FnOnce(&File) -> Result<T>,
+    ) -> Result<T> {
         let open = self.file(handle)?;
         if clear_set_id && open.set_id.swap(false, Ordering::Relaxed) {
             let inode = open.file.inode();
             self.clear_set_id(inode, self.client.attributes(inode)?)?;
         }
         self.drop_capability(&open)?;
-        let written = open.file.write_at(bytes, offset);
+        let written = work(&open.file);
         self.forget_failures(open.file.inode());
         written
     }

@@ -154,10 +154,10 @@ impl Watchers {
     fn tell(&self, seats: u64, asker: Asker, change: &Changed, contents: bool) {
         let message = match change {
             Changed::Entry(parent, name) => {
-                proto::Change { inode: parent.0, name: name.clone(), contents: false, granted: 0 }
+                proto::Change { inode: parent.0, name: name.clone(), contents: false, ..Default::default() }
             }
             Changed::Attributes(id) | Changed::Contents(id) => {
-                proto::Change { inode: id.0, name: Vec::new(), contents, granted: 0 }
+                proto::Change { inode: id.0, name: Vec::new(), contents, ..Default::default() }
             }
         };
         let mut due: Vec<Due> = Vec::new();
@@ -173,6 +173,13 @@ impl Watchers {
     pub(crate) fn tell_grant(&self, session: SessionId, inode: InodeId, waiter: u64) {
         let watcher = locked(&self.by_session).get(&session).cloned();
         let message = proto::Change { inode: inode.0, granted: waiter, ..proto::Change::default() };
+        send(watcher.and_then(|watcher| watcher.push(&message)).into_iter().collect());
+    }
+
+    /// Another session wants to append to what this one has the end of.
+    pub(crate) fn tell_end_wanted(&self, session: SessionId, inode: InodeId) {
+        let watcher = locked(&self.by_session).get(&session).cloned();
+        let message = proto::Change { inode: inode.0, end_wanted: true, ..proto::Change::default() };
         send(watcher.and_then(|watcher| watcher.push(&message)).into_iter().collect());
     }
 

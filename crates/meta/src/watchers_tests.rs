@@ -54,8 +54,8 @@ fn a_change_is_told_to_who_was_shown_it_and_not_to_who_made_it() {
     assert!(world.fetch(A, a_at).changes.is_empty());
     let told = world.fetch(B, b_at);
     let expected = [
-        proto::Change { inode: 9, name: Vec::new(), contents: true, granted: 0 },
-        proto::Change { inode: 5, name: b"x".to_vec(), contents: false, granted: 0 },
+        proto::Change { inode: 9, name: Vec::new(), contents: true, ..Default::default() },
+        proto::Change { inode: 5, name: b"x".to_vec(), contents: false, ..Default::default() },
     ];
     assert_eq!(told.changes, expected);
     assert_eq!(told.last, b_at + 2);

@@ -1,5 +1,6 @@
 //! What all handles of one inode share in this client: its size, its contents or layout, and what is not yet written.
 
+use super::append::End;
 use super::losses::Losses;
 use super::staging::{Flight, Run, overlap};
 use super::unsynced::{Span, Unsynced, in_file};
@@ -36,6 +37,7 @@ pub(crate) struct OpenInode {
     waiting: AtomicUsize,
     /// Shared by writers; held alone while the length is set.
     pub(crate) length_gate: RwLock<()>,
+    pub(crate) end: End,
     /// One report to the metadata service at a time.
     pub(crate) committing: Mutex<()>,
 }
@@ -360,6 +362,7 @@ impl OpenInode {
             changed: Condvar::new(),
             waiting: AtomicUsize::new(0),
             length_gate: RwLock::default(),
+            end: End::default(),
             committing: Mutex::default(),
         }
     }

@@ -4,6 +4,7 @@
 //! staging buffers ([`staging`], [`write`]), reported by [`commit`], read directly ([`read`]) or ahead
 //! ([`read_ahead`]).
 
+mod append;
 mod commit;
 mod holes;
 mod inode;
@@ -115,6 +116,19 @@ impl File {
         Ok(())
     }
 
+    /// Writes all of `bytes` at the end of the file, wherever other clients have moved it; returns where that was. Two
+    /// clients that append lose nothing of each other. Errors as in [`File::write_at`]; `Timeout` when another client
+    /// appends and cannot be reached.
+    pub fn append(&self, bytes: &[u8]) -> Result<u64> {
+        if !self.mode.write {
+            return Err(self.bad_handle("writing"));
+        }
+        self.report_failure()?;
+        let offset = self.shared.append(bytes)?;
+        self.shared.core.counters.bytes_written.add(bytes.len() as u64);
+        Ok(offset)
+    }
+
     /// Writes out everything and tells the metadata service: other clients that open the file see it. Fails as long as
     /// anything written through this client could not be stored and has not been written again or cut off.
     pub fn flush(&self) -> Result<()> {
@@ -175,6 +189,9 @@ impl File {
         } else {
             self.finish_writes(false)
         };
+        if self.shared.handle_count() == 1 {
+            self.shared.leave_end();
+        }
         let released = self.shared.leave();
         flushed.and(released)
     }

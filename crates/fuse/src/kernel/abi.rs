@@ -148,6 +148,11 @@ pub(crate) mod lock_type {
 /// WRITE must clear set-id bits.
 pub(crate) const WRITE_KILL_SET_ID: u32 = 1 << 2;
 
+/// WRITE comes from a page that was mapped: where it goes is certain.
+pub(crate) const WRITE_CACHE: u32 = 1 << 0;
+
+/// Reads and writes of this handle go past the kernel's pages.
+pub(crate) const FOPEN_DIRECT_IO: u32 = 1 << 0;
 /// The kernel may keep the pages it has of this file.
 pub(crate) const FOPEN_KEEP_CACHE: u32 = 1 << 1;
 /// No FLUSH at close: the handle cannot have written anything.
@@ -167,6 +172,7 @@ pub(crate) mod open_flag {
     pub(crate) const READ_WRITE: u32 = 0o2;
     pub(crate) const EXCLUSIVE: u32 = 0o200;
     pub(crate) const TRUNCATE: u32 = 0o1000;
+    pub(crate) const APPEND: u32 = 0o2000;
 }
 
 /// Flags of fallocate(2).

@@ -107,6 +107,8 @@ pub(crate) enum Request<'a> {
         offset: u64,
         bytes: &'a [u8],
         kill_set_id: bool,
+        /// At the end of the file, wherever the kernel thinks that is.
+        appends: bool,
     },
     Flush {
         handle: u64,
@@ -456,9 +458,12 @@ fn file<'a>(operation: u32, f: &mut Fields<'a>) -> Decoded<Request<'a>> {
         abi::READ => Request::Read { handle: f.u64()?, offset: f.u64()?, length: f.u32()? },
         abi::WRITE => {
             let (handle, offset, length, flags) = (f.u64()?, f.u64()?, f.u32()?, f.u32()?);
-            f.skip(16)?;
+            f.skip(8)?;
+            let open_flags = f.u32()?;
+            f.skip(4)?;
             let kill_set_id = flags & abi::WRITE_KILL_SET_ID != 0;
-            Request::Write { handle, offset, bytes: f.bytes(length as usize)?, kill_set_id }
+            let appends = open_flags & abi::open_flag::APPEND != 0 && flags & abi::WRITE_CACHE == 0;
+            Request::Write { handle, offset, bytes: f.bytes(length as usize)?, kill_set_id, appends }
         }
         abi::FLUSH => {
             let handle = f.u64()?;

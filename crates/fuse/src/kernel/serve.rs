@@ -10,7 +10,7 @@ use crate::notices::Notices;
 use crate::told::Told;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
-use vazao_client::{Asked, Entry, Error, OpenMode};
+use vazao_client::{Asked, Entry, Error, Listener, OpenMode};
 use vazao_model::{Attributes, Code, FileKind, InodeId};
 
 /// Sends what the kernel did not ask for. Only [`Notifier::invalidate_attributes`] never waits; the others take locks
@@ -232,7 +232,9 @@ impl Server {
                     (flags & open_flag::EXCLUSIVE != 0, flags & open_flag::TRUNCATE != 0);
                 let opened = self.door.create_file(place, caller(header), mode, exclusive, truncate)?;
                 self.entry(place, opened.attributes, reply)?;
-                reply.put_open_out(opened.handle, 0);
+                let appends =
+                    flags & open_flag::ACCESS_MASK == open_flag::WRITE_ONLY && flags & open_flag::APPEND != 0;
+                reply.put_open_out(opened.handle, if appends { abi::FOPEN_DIRECT_IO } else { 0 });
                 Ok(())
             }
             Request::CreateUnnamed { mode } => {
@@ -246,8 +248,12 @@ impl Server {
                 reply.keep(count);
                 Ok(())
             }
-            Request::Write { handle, offset, bytes, kill_set_id } => {
-                self.door.write(handle, bytes, offset, kill_set_id)?;
+            Request::Write { handle, offset, bytes, kill_set_id, appends } => {
+                if appends {
+                    self.append(inode, handle, bytes, offset, kill_set_id)?;
+                } else {
+                    self.door.write(handle, bytes, offset, kill_set_id)?;
+                }
                 reply.put_length_out(bytes.len() as u32);
                 Ok(())
             }
@@ -275,6 +281,16 @@ impl Server {
         outcome.map(drop).map_err(Failure::from)
     }
 
+    /// Writes at the end. Where that is not where the kernel took it to be, because another mount has appended, what
+    /// the kernel knows of the file is wrong.
+    fn append(&self, inode: InodeId, handle: u64, bytes: &[u8], expected: u64, kill_set_id: bool) -> Outcome {
+        let offset = self.door.append(handle, bytes, kill_set_id)?;
+        if offset != expected {
+            self.notices.inode_changed(inode, true);
+        }
+        Ok(())
+    }
+
     /// Open, with what close-to-open asks for: see [`Told`].
     fn open(&self, node: u64, inode: InodeId, flags: u32, reply: &mut Reply) -> Outcome {
         let access = flags & open_flag::ACCESS_MASK;
@@ -286,6 +302,10 @@ impl Server {
         };
         let Opened { handle, attributes } = self.door.open(inode, mode)?;
         let mut open_flags = if mode.write { 0 } else { abi::FOPEN_NOFLUSH };
+        if flags & open_flag::APPEND != 0 && access == open_flag::WRITE_ONLY {
+            // Where it goes is not known before it is written: the kernel must not keep it in the wrong place.
+            open_flags |= abi::FOPEN_DIRECT_IO;
+        }
         if self.told.is_current(inode, attributes.version) {
             open_flags |= abi::FOPEN_KEEP_CACHE;
         } else {

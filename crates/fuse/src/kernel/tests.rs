@@ -126,7 +126,8 @@ fn setattr_passes_only_what_is_marked_and_times_before_1970_exactly() {
 fn file_requests_are_decoded() {
     let body =
         Body::default().u64(&[3, 1 << 40]).u32(&[3, abi::WRITE_KILL_SET_ID]).u64(&[0, 0]).bytes(b"abc");
-    let write = Request::Write { handle: 3, offset: 1 << 40, bytes: b"abc", kill_set_id: true };
+    let write =
+        Request::Write { handle: 3, offset: 1 << 40, bytes: b"abc", kill_set_id: true, appends: false };
     assert_eq!(decode(abi::WRITE, &body.0), Ok(write));
     let body = Body::default().u64(&[3, 0]).u32(&[4, 0]).u64(&[0, 0]).bytes(b"abc");
     assert_eq!(decode(abi::WRITE, &body.0), Err(Malformed), "more bytes announced than there are");

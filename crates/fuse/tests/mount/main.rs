@@ -2,6 +2,7 @@
 //! `VAZAO_TEST_NO_FUSE=1` says that this is known.
 
 mod acls;
+mod appends;
 mod attributes;
 mod cluster;
 mod consistency;

@@ -28,6 +28,10 @@ pub(crate) fn set(service: &MetaService, request: &proto::SetLockRequest) -> Out
     }
     let (verdict, grants) = service.locks().set(wish, service.clock().now_ns());
     tell(service, &grants);
+    if verdict == Verdict::Waits && wish.place.kind == LockKind::Append {
+        let holder = service.locks().test(&wish).map(|(held, _)| held.owner.session);
+        holder.into_iter().for_each(|session| service.watchers().tell_end_wanted(session, wish.place.inode));
+    }
     let is_granted = verdict == Verdict::Granted && wish.mode.is_some();
     let version = if is_granted { version(service, wish.place.inode)? } else { 0 };
     let changes = service.watchers().last(wish.owner.session);

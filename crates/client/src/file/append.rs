@@ -1,0 +1,121 @@
+//! Appending: at the end of the file as all clients know it.
+//!
+//! Only one client appends at a time: the one that holds a lock on the file's end. It keeps it, so that appending alone
+//! costs nothing more, until another one wants it; then it reports what it has written and lets go.
+
+use super::inode::OpenInode;
+use crate::core::{Core, locked};
+use crate::locks::LockPlace;
+use crate::{Error, Result};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use vazao_model::locks::{LockKind, LockMode, LockRange};
+use vazao_model::{Code, InodeId};
+use vazao_wire::interrupt;
+
+/// The end of one file.
+#[derive(Default)]
+pub(crate) struct End {
+    /// One append of this client at a time.
+    turn: Mutex<()>,
+    is_held: AtomicBool,
+    is_wanted: AtomicBool,
+}
+
+impl End {
+    /// Another client has the lock by now.
+    pub(crate) fn lose(&self) {
+        self.is_held.store(false, Ordering::SeqCst);
+    }
+}
+
+impl OpenInode {
+    fn end_place(&self) -> LockPlace {
+        LockPlace { inode: self.id, kind: LockKind::Append, owner: 0 }
+    }
+
+    /// Takes over bytes to be written at the end; returns where that was.
+    pub(crate) fn append(&self, bytes: &[u8]) -> Result<u64> {
+        let deadline_ns = self.core.deadline_ns();
+        let _turn = locked(&self.end.turn);
+        if !self.end.is_held.load(Ordering::SeqCst) || !self.core.hears_of_changes() {
+            self.take_end(deadline_ns)?;
+        }
+        let offset = self.lock().size;
+        let written = self.write(bytes, offset);
+        // Who does not watch would not hear that others want it.
+        if self.end.is_wanted.load(Ordering::SeqCst) || !self.core.hears_of_changes() {
+            self.give_end_back();
+        }
+        written.map(|()| offset)
+    }
+
+    /// Waits for the lock, and looks where the end is.
+    fn take_end(&self, deadline_ns: u64) -> Result<()> {
+        let is_late = || interrupt::is_raised() || self.core.clock.now_ns() >= deadline_ns;
+        let locked =
+            self.core.lock(self.end_place(), LockRange::WHOLE, LockMode::Exclusive, 0, Some(&is_late));
+        if let Err(error) = locked {
+            if error.code == Code::Interrupted && !interrupt::is_raised() {
+                let detail =
+                    "another client appends to it and does not let go; is it gone? Its lock ends 60 s after";
+                return Err(Error::new(Code::Timeout, format!("{}: {detail}", self.id)));
+            }
+            return Err(error);
+        }
+        self.end.is_held.store(true, Ordering::SeqCst);
+        if !self.lock().is_clean() {
+            self.flush(false)?;
+        }
+        if self.must_look_again() {
+            self.look_again(deadline_ns)?;
+        }
+        Ok(())
+    }
+
+    /// Reports what was written, and lets go. The caller has the turn, or nobody can have it any more.
+    fn give_end_back(&self) {
+        self.end.is_wanted.store(false, Ordering::SeqCst);
+        if !self.end.is_held.swap(false, Ordering::SeqCst) {
+            return;
+        }
+        // What cannot be stored is lost to this file's writers, who hear of it; others go on behind it.
+        if let Err(error) = self.flush(false) {
+            tracing::debug!(inode = %self.id, %error, "what was appended could not be stored yet");
+        }
+        if let Err(error) = self.core.unlock(self.end_place(), LockRange::WHOLE) {
+            tracing::debug!(inode = %self.id, %error, "the lock on appending will be given back later");
+        }
+    }
+
+    /// The last handle is going.
+    pub(crate) fn leave_end(&self) {
+        if self.end.is_held.load(Ordering::SeqCst) {
+            let _turn = locked(&self.end.turn);
+            self.give_end_back();
+        }
+    }
+}
+
+impl Core {
+    /// Another client wants to append. Whoever appends here at the moment lets go when it is done; else a thread does,
+    /// for the one that has heard of it must go on hearing.
+    pub(crate) fn give_end_back(&self, inode: InodeId) {
+        let Some(open) = self.registry.find(inode) else {
+            // Let go of it was already, or the answer to that is on its way.
+            return;
+        };
+        open.end.is_wanted.store(true, Ordering::SeqCst);
+        let work = move || give_back_unless_done(&open);
+        if let Err(error) = std::thread::Builder::new().name("vazao-append".to_owned()).spawn(work) {
+            tracing::warn!(%inode, %error, "no thread to let others append");
+        }
+    }
+}
+
+fn give_back_unless_done(open: &Arc<OpenInode>) {
+    let _turn = locked(&open.end.turn);
+    if open.end.is_wanted.load(Ordering::SeqCst) {
+        open.give_end_back();
+    }
+}

@@ -1,0 +1,228 @@
+//! What two clients believe, and what they have locked, while the network loses requests and servers die.
+
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use vazao_client::{Changes, Client, Listener, LockPlace, NewInode, RenameMode};
+use vazao_meter::Clock;
+use vazao_model::ids::ROOT;
+use vazao_model::locks::{LockKind, LockMode, LockRange};
+use vazao_model::{Attributes, Code, InodeId};
+use vazao_sim::network::{End, Weather};
+use vazao_sim::{Cluster, ClusterOptions};
+
+const SEEDS: u64 = 30;
+const STEPS: usize = 150;
+const NAMES: usize = 6;
+
+/// A little less than the time after which the service takes a silent client's locks.
+const SILENT_NS_MAX: u64 = 50_000_000_000;
+
+const WEATHER: Weather = Weather { lost: 15, broken: 40, killed: 8, power_lost: 0 };
+
+/// What a client remembers: where names lead, and attributes, each until its lease is over.
+#[derive(Default)]
+struct Memory {
+    names: HashMap<Vec<u8>, (Option<InodeId>, u64)>,
+    attributes: HashMap<InodeId, (Attributes, u64)>,
+}
+
+#[derive(Default)]
+struct Remembering(Mutex<Memory>);
+
+impl Listener for Remembering {
+    fn inode_changed(&self, inode: InodeId, _contents: bool) {
+        self.0.lock().expect("not poisoned").attributes.remove(&inode);
+    }
+    fn entry_changed(&self, _parent: InodeId, name: &[u8]) {
+        self.0.lock().expect("not poisoned").names.remove(name);
+    }
+    fn forget(&self) {
+        *self.0.lock().expect("not poisoned") = Memory::default();
+    }
+}
+
+struct User {
+    client: Client,
+    memory: Arc<Remembering>,
+    /// Inodes it has locked, as it was told.
+    locked: Vec<InodeId>,
+    heard_ns: u64,
+}
+
+struct World {
+    cluster: Cluster,
+    random: StdRng,
+    users: Vec<User>,
+    /// Sees the truth and remembers nothing.
+    witness: Client,
+    file: InodeId,
+    believed: usize,
+    granted: usize,
+}
+
+fn name(number: usize) -> Vec<u8> {
+    format!("n{number}").into_bytes()
+}
+
+impl World {
+    fn new(seed: u64) -> World {
+        let cluster = Cluster::new(ClusterOptions { seed, data_servers: 1, down_ms_max: 3_000 });
+        let users = (1..=2)
+            .map(|number| {
+                let (client, memory) = (cluster.client(number), Arc::new(Remembering::default()));
+                client.watch(Arc::clone(&memory) as Arc<dyn Listener>).expect("the cluster is up");
+                User { client, memory, locked: Vec::new(), heard_ns: 0 }
+            })
+            .collect();
+        let witness = cluster.client(3);
+        let file = witness.create(ROOT, b"locked", &NewInode::default()).expect("up").inode;
+        let random = StdRng::seed_from_u64(seed);
+        World { cluster, random, users, witness, file, believed: 0, granted: 0 }
+    }
+
+    fn now_ns(&self) -> u64 {
+        self.cluster.clock().now_ns()
+    }
+
+    fn draw(&mut self, below: usize) -> usize {
+        self.random.random_range(0..below)
+    }
+
+    /// Changes something by `user`, which is not told of it and forgets by itself.
+    fn change(&mut self, user: usize) {
+        let (from, to) = (name(self.draw(NAMES)), name(self.draw(NAMES)));
+        let what = self.draw(4);
+        let mode = self.draw(0o777) as u32;
+        let User { client, memory, .. } = &self.users[user];
+        // Some of these are refused, and of some nobody knows whether they were done.
+        let _ = match what {
+            0 => client.create(ROOT, &from, &NewInode::default()).map(|_| ()),
+            1 => client.unlink(ROOT, &from),
+            2 => client.rename(ROOT, &from, ROOT, &to, RenameMode::Replace),
+            _ => client.lookup(ROOT, &from).and_then(|found| {
+                let changes = Changes { mode: Some(mode), ..Changes::default() };
+                client.set_attributes(found.inode, &changes).map(|_| ())
+            }),
+        };
+        let mut memory = memory.0.lock().expect("not poisoned");
+        memory.names.retain(|known, _| *known != from && *known != to);
+        memory.attributes.clear();
+    }
+
+    /// Looks something up by `user`, which believes the answer as long as it may.
+    fn look(&mut self, user: usize) {
+        let wanted = name(self.draw(NAMES));
+        let now_ns = self.now_ns();
+        let User { client, memory, .. } = &self.users[user];
+        let asked = client.asked();
+        let found = match client.lookup(ROOT, &wanted) {
+            Ok(attributes) => Some(attributes),
+            Err(error) if error.code == Code::NotFound => None,
+            Err(_) => return,
+        };
+        let until = |lease: Duration| (!lease.is_zero()).then(|| now_ns + lease.as_nanos() as u64);
+        let mut memory = memory.0.lock().expect("not poisoned");
+        if let Some(until_ns) = until(client.entry_lease(asked, ROOT, &wanted)) {
+            memory.names.insert(wanted, (found.as_ref().map(|found| found.inode), until_ns));
+        }
+        if let Some(attributes) = found
+            && let Some(until_ns) = until(client.attributes_lease(asked, attributes.inode))
+        {
+            memory.attributes.insert(attributes.inode, (attributes, until_ns));
+        }
+    }
+
+    /// Whatever a user believes who has just heard of all changes is true.
+    fn compare(&mut self, user: usize) {
+        let now_ns = self.now_ns();
+        let memory = self.users[user].memory.0.lock().expect("not poisoned");
+        for (name, (believed, _)) in memory.names.iter().filter(|(_, (_, until_ns))| now_ns < *until_ns) {
+            let truth = self.witness.lookup(ROOT, name).map(|found| found.inode).ok();
+            assert_eq!(*believed, truth, "user {user} about {}", String::from_utf8_lossy(name));
+            self.believed += 1;
+        }
+        for (inode, (believed, _)) in memory.attributes.iter().filter(|(_, (_, until_ns))| now_ns < *until_ns)
+        {
+            match self.witness.attributes(*inode) {
+                Ok(truth) => assert_eq!(*believed, truth, "user {user} about inode {inode}"),
+                Err(error) => panic!("user {user} believes in inode {inode}: {error}"),
+            }
+            self.believed += 1;
+        }
+    }
+
+    fn hear(&mut self, user: usize) -> bool {
+        let outcome = self.users[user].client.tick().and_then(|()| self.users[user].client.fetch_changes());
+        let now_ns = self.now_ns();
+        let user = &mut self.users[user];
+        if now_ns - user.heard_ns > SILENT_NS_MAX {
+            // The service may have ended the session; what was locked may be somebody else's.
+            user.locked.clear();
+        }
+        if outcome.is_ok() {
+            user.heard_ns = now_ns;
+        }
+        outcome.is_ok()
+    }
+
+    fn lock(&mut self, user: usize) {
+        let place = LockPlace { inode: self.file, kind: LockKind::Flock, owner: 1 };
+        let (range, has) = (LockRange::WHOLE, !self.users[user].locked.is_empty());
+        let client = &self.users[user].client;
+        if has {
+            self.users[user].locked.clear();
+            let _ = self.users[user].client.unlock(place, range);
+        } else if client.lock(place, range, LockMode::Exclusive, 0, None).is_ok() {
+            self.users[user].locked.push(self.file);
+            self.granted += 1;
+        }
+        let now_ns = self.now_ns();
+        let holds = |user: &&User| !user.locked.is_empty() && now_ns - user.heard_ns <= SILENT_NS_MAX;
+        let holders = self.users.iter().filter(holds).count();
+        assert!(holders <= 1, "both users have the lock");
+    }
+
+    fn step(&mut self) {
+        let user = self.draw(self.users.len());
+        match self.draw(20) {
+            0..6 => self.change(user),
+            6..12 => self.look(user),
+            12..15 => self.lock(user),
+            15 => {
+                let pause_ms = self.draw(4_000) as u64;
+                self.cluster.clock().sleep(Duration::from_millis(pause_ms));
+            }
+            16 => self.cluster.end(0, End::Kill),
+            _ => {
+                if self.hear(user) {
+                    self.cluster.set_weather(Weather::default());
+                    // The witness waits for a service that was just ended to be there again.
+                    self.cluster.heal();
+                    if self.hear(user) {
+                        self.compare(user);
+                    }
+                    self.cluster.set_weather(WEATHER);
+                }
+            }
+        }
+        for user in 0..self.users.len() {
+            self.hear(user);
+        }
+    }
+}
+
+#[test]
+fn what_is_believed_after_hearing_of_changes_is_true_and_a_lock_has_one_holder_under_every_seed() {
+    let (mut believed, mut granted) = (0, 0);
+    for seed in 0..SEEDS {
+        let mut world = World::new(seed);
+        world.cluster.set_weather(WEATHER);
+        (0..STEPS).for_each(|_| world.step());
+        believed += world.believed;
+        granted += world.granted;
+    }
+    assert!(believed > 100 && granted > 100, "{believed} beliefs, {granted} locks: too few to show anything");
+}
