@@ -97,6 +97,8 @@ pub(crate) enum Command {
     Scrub(commands::scrub::Arguments),
     /// Show nodes, targets and space, and what to do about each trouble
     Status(commands::status::Arguments),
+    /// Show who moves what, and what limits each, live
+    Top(commands::top::Arguments),
     /// Benchmarks and experiments
     Lab(commands::lab::Arguments),
     /// Show the version and the formats it understands

@@ -12,6 +12,7 @@ mod copy;
 mod failure;
 mod format;
 mod jobs;
+mod live;
 mod location;
 mod log_file;
 mod logging;

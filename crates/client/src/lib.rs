@@ -16,6 +16,7 @@ mod locks;
 pub mod measure;
 mod namespace;
 mod options;
+pub mod overview;
 mod probe;
 mod registry;
 mod resolve;

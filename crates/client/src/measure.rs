@@ -5,6 +5,7 @@
 
 use crate::Client;
 use crate::core::{Core, locked};
+use crate::options::own_name;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
@@ -104,6 +105,15 @@ impl Client {
 }
 
 impl Core {
+    /// Its measures under a name that tells it from the clients of other processes and hosts.
+    pub(crate) fn reported(&self) -> Measures {
+        let mut measures = self.measures();
+        if locked(&self.description).name.is_empty() {
+            measures.name = own_name();
+        }
+        measures
+    }
+
     pub(crate) fn measures(&self) -> Measures {
         let described = locked(&self.description).clone();
         let name = if described.name.is_empty() { "client" } else { &described.name };

@@ -143,7 +143,7 @@ impl Core {
             epoch,
             held: answers.held,
             not_held: answers.not_held,
-            measures: is_watched.then(|| (&self.measures()).into()),
+            measures: is_watched.then(|| (&self.reported()).into()),
         };
         let response = match self.ask_until::<op::RenewSession>(&request, deadline_ns) {
             Ok(response) => response,

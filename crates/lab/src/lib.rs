@@ -25,6 +25,7 @@ pub mod servers;
 pub mod size;
 mod snapshot;
 pub mod statistics;
+pub mod verdicts;
 
 /// What a command of the laboratory needs from whoever runs it.
 pub struct Context<'a> {
@@ -49,6 +50,8 @@ pub enum Command {
     Run(experiment::Args),
     /// List the experiments that can be run.
     List(experiment::ListArgs),
+    /// Make one resource slow on purpose, move data, and compare the verdict with what was made slow.
+    Verdicts(verdicts::Args),
     /// Print the tables of a result file again, or plots and page of a directory, without measuring anew.
     Report(report::Args),
 }
@@ -60,6 +63,7 @@ pub fn run(command: Command, context: &mut Context<'_>) -> Result<(), Error> {
         Command::Bench(args) => bench::run(args, context),
         Command::Run(args) => experiment::run(&args, context),
         Command::List(args) => experiment::list(&args, context),
+        Command::Verdicts(args) => verdicts::run(&args, context),
         Command::Report(args) => report::run(args, context),
     }
 }

@@ -22,6 +22,7 @@ pub(crate) mod serve;
 pub(crate) mod stat;
 pub(crate) mod status;
 pub(crate) mod target;
+pub(crate) mod top;
 pub(crate) mod umount;
 pub(crate) mod up;
 pub(crate) mod version;
@@ -64,6 +65,7 @@ pub(crate) fn run(line: Line) -> Outcome {
         Command::Target(arguments) => target::run(&context, arguments),
         Command::Scrub(arguments) => scrub::run(&context, arguments),
         Command::Status(arguments) => status::run(&context, arguments),
+        Command::Top(arguments) => top::run(&context, arguments),
         Command::Lab(arguments) => lab::run(&context, arguments),
         Command::Version(arguments) => version::run(&context, arguments),
         Command::Demo(arguments) => demo::run(&context, arguments),

@@ -17,6 +17,7 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use vazao_fuse::{Mount, MountError, MountOptions, Uring};
+use vazao_meter::measures::Part;
 
 /// What the process behind a mount says once it works.
 const READY: &str = "ready";
@@ -172,6 +173,7 @@ fn told(error: MountError) -> Failure {
 fn foreground(context: &Context, arguments: &Arguments, options: MountOptions) -> Outcome {
     let stop = Stop::on_signals(signals::OF_COMMANDS)?;
     let client = context.client()?;
+    client.describe(&arguments.mountpoint.display().to_string(), Part::Mount);
     let mount = vazao_fuse::mount(client, &arguments.mountpoint, options).map_err(told)?;
     if arguments.tell_ready {
         let mut output = std::io::stdout();

@@ -71,6 +71,12 @@ pub struct Lab {
 }
 
 impl Lab {
+    /// A laboratory for what is no published experiment.
+    pub fn new(clock: Arc<dyn Clock>, program: PathBuf, work: PathBuf) -> Lab {
+        let reading = Mutex::default();
+        Lab { clock, program, work, scale: Scale::Short, repeat: None, seed: 1, reading }
+    }
+
     /// Repetitions of each measurement: ten as published, three when short.
     pub fn repetitions(&self) -> u32 {
         let of_scale = match self.scale {

@@ -223,6 +223,18 @@ impl<'a> Testbed<'a> {
         &self.client_disks
     }
 
+    /// Sets the rate of a data server's disk, counted over all of them, each way.
+    pub fn set_disk_rate(&mut self, disk: usize, bytes_per_second: u64) -> Result<(), Error> {
+        let missing = || Error::Failed(format!("disk {disk}: the plan has no such disk of a chosen rate"));
+        Ok(self.disks.get_mut(disk).ok_or_else(missing)?.set_rate(bytes_per_second)?)
+    }
+
+    /// A host by its name: `meta1`, `data1`, `client1`, …
+    pub fn host_named(&self, name: &str) -> Result<&Arc<Host>, Error> {
+        let found = self.network.hosts().iter().find(|host| host.name() == name);
+        found.ok_or_else(|| Error::Failed(format!("{name}: no such host")))
+    }
+
     /// Who delays frames, in words.
     pub fn delay_by(&self) -> String {
         format!("{:?}", self.network.delay_by())

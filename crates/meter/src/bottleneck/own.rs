@@ -86,8 +86,12 @@ pub(super) fn machine(changes: &[&Change]) -> Option<Candidate> {
         percent(busy),
         percent(used.min(1.0)),
     );
+    // Threads that wake up often wait a little each time on a machine that others keep full: where little of its use is
+    // ours, that alone is a weaker reason than one of our own resources.
+    let ours = (used / busy.max(1e-9)).min(1.0);
+    let score = full * wanted.min(1.0) * (1.0 + ours) / 2.0;
     let place = if used < busy / 2.0 { OTHERS } else { &most.of.name };
-    Some(candidate(Resource::Cpu, place, Some(busy), full * wanted.min(1.0), text))
+    Some(candidate(Resource::Cpu, place, Some(busy), score, text))
 }
 
 pub(super) fn candidate(

@@ -2,15 +2,22 @@
 
 use super::{shaper, text};
 use crate::measures::Link;
+use rustix::net::netdevice::name_to_index;
+use rustix::net::{AddressFamily, SocketType};
 
 /// All interfaces of this network namespace but loopback, which is memory.
 pub fn links() -> Vec<Link> {
     let shaped = shaper::rates();
     let mut links = counters(&text("/proc/self/net/dev"));
+    let Ok(socket) = rustix::net::socket(AddressFamily::INET, SocketType::DGRAM, None) else { return links };
     for link in &mut links {
-        link.rate = rate(&text(format!("/sys/class/net/{}/speed", link.name)));
-        let index = text(format!("/sys/class/net/{}/ifindex", link.name)).trim().parse::<i32>().ok();
-        link.shaped = index.and_then(|index| shaped.get(&index).copied());
+        let Ok(index) = name_to_index(&socket, &link.name) else { continue };
+        link.shaped = i32::try_from(index).ok().and_then(|index| shaped.get(&index).copied());
+        // /sys may show the interfaces of another network namespace than this process's, by the same names.
+        let of_sys = |file: &str| text(format!("/sys/class/net/{}/{file}", link.name));
+        if of_sys("ifindex").trim().parse() == Ok(index) {
+            link.rate = rate(&of_sys("speed"));
+        }
     }
     links
 }

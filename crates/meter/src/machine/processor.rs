@@ -45,7 +45,8 @@ pub fn cpu() -> Cpu {
     threads.sort_by_key(|thread| std::cmp::Reverse(thread.used_ns + thread.delayed_ns));
     threads.truncate(THREADS_MAX);
     let group = cgroup::processor();
-    let (machine_busy_ns, machine_stolen_ns) = machine(&text("/proc/stat"));
+    let stat = text("/proc/stat");
+    let (machine_busy_ns, machine_stolen_ns) = machine(&stat);
     Cpu {
         used_ns: (spent.tv_sec as u64).saturating_mul(1_000_000_000) + spent.tv_nsec as u64,
         delayed_ns,
@@ -53,7 +54,7 @@ pub fn cpu() -> Cpu {
         throttled_ns: group.throttled_ns,
         periods: group.periods,
         throttled_periods: group.throttled_periods,
-        machine_cores: std::thread::available_parallelism().map_or(1, |n| n.get() as u32),
+        machine_cores: cores(&stat),
         machine_busy_ns,
         machine_stolen_ns,
         threads,
@@ -74,6 +75,12 @@ fn threads() -> Vec<Thread> {
 fn schedstat(text: &str) -> Option<(u64, u64)> {
     let mut numbers = text.split_ascii_whitespace().map(|v| v.parse::<u64>().ok());
     Some((numbers.next()??, numbers.next()??))
+}
+
+/// One line each; what the standard library calls available is less under a quota, which is counted by itself.
+fn cores(stat: &str) -> u32 {
+    let is_core = |line: &&str| line.starts_with("cpu") && !line.starts_with("cpu ");
+    stat.lines().filter(is_core).count().max(1) as u32
 }
 
 /// `cpu  user nice system idle iowait irq softirq steal …`: busy time, in it what the host took, and that alone.
@@ -115,6 +122,7 @@ mod tests {
     fn stolen_time_is_busy_and_idling_and_waiting_for_disks_are_not() {
         let tick = |n: u64| n * TICK_NS;
         assert_eq!(machine("cpu  1 2 4 8000 9000 16 32 64 128 0\ncpu0 1 1"), (tick(119), tick(64)));
+        assert_eq!(cores("cpu  1 2\ncpu0 1 1\ncpu1 0 1\nintr 5\n"), 2);
         assert_eq!(machine("cpu  7"), (tick(7), 0));
         assert_eq!(machine(""), (0, 0));
     }

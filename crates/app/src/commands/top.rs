@@ -1,0 +1,201 @@
+//! `vazao top`: who moves what, and what limits each, live.
+
+use crate::cli::Results;
+use crate::context::Context;
+use crate::failure::{Failure, Outcome};
+use crate::format::{self, Lean};
+use crate::live::Screen;
+use crate::output::Output;
+use crate::signals::{self, Stop};
+use clap::Args;
+use serde_json::{Value, json};
+use std::io::IsTerminal;
+use std::time::Duration;
+use vazao_client::Client;
+use vazao_client::overview::{Overview, Shown};
+use vazao_meter::measures::Part;
+
+/// Arguments of `vazao top`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  vazao top\n  vazao top -i 5\n  vazao top --json -n 10 > rates.jsonl\n\nOn a terminal the screen is drawn anew each round and q ends it; elsewhere each round is a table, with --json one\nobject a line. Servers are asked each round; clients and mounts report every two seconds while somebody looks.\nWhat the limits mean: docs/bottleneck.md."
+)]
+pub(crate) struct Arguments {
+    #[command(flatten)]
+    results: Results,
+    /// Rounds; without it, until q or Ctrl-C
+    #[arg(short = 'n', value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..))]
+    count: Option<u64>,
+    /// Seconds from one round to the next
+    #[arg(short = 'i', value_name = "SECONDS", default_value = "2", value_parser = parse_seconds)]
+    interval: f64,
+}
+
+/// Below this the questions themselves would show.
+const SECONDS_MIN: f64 = 0.2;
+/// Above this one does not look live.
+const SECONDS_MAX: f64 = 3600.0;
+
+fn parse_seconds(text: &str) -> Result<f64, String> {
+    let seconds: f64 = text.parse().map_err(|_| format!("'{text}' is no number of seconds"))?;
+    if (SECONDS_MIN..=SECONDS_MAX).contains(&seconds) {
+        return Ok(seconds);
+    }
+    Err(format!("'{text}' is not between {SECONDS_MIN} and {SECONDS_MAX} seconds"))
+}
+
+/// Shows it.
+pub(crate) fn run(context: &Context, arguments: Arguments) -> Outcome {
+    let stop = Stop::on_signals(signals::OF_COMMANDS)?;
+    let client = context.client()?;
+    client.describe("vazao top", Part::Client);
+    let shown = rounds(&client, &arguments, &stop);
+    let closed = client.close();
+    shown?;
+    Ok(closed?)
+}
+
+fn rounds(client: &Client, arguments: &Arguments, stop: &Stop) -> Outcome {
+    let mut output = Output::new(arguments.results.json);
+    let is_live = output.terminal && !output.json && std::io::stdin().is_terminal();
+    let mut screen = if is_live { Some(Screen::open()?) } else { None };
+    let mut overview = Overview::default();
+    overview.look(client);
+    let interval = Duration::from_secs_f64(arguments.interval);
+    let mut round = 0;
+    loop {
+        let ends = match &mut screen {
+            Some(screen) => screen.wait_for_end(interval, stop)?,
+            None => stop.wait(interval),
+        };
+        if ends {
+            break;
+        }
+        // Servers and clients may have come or gone; one that cannot be asked shows as missing.
+        let map = client.refresh_map();
+        let shown = overview.look(client);
+        if let (Err(error), true) = (&map, shown.is_empty()) {
+            return Err(Failure::new(error.to_string()));
+        }
+        match &mut screen {
+            Some(screen) => {
+                let (rows, columns) = screen.size();
+                screen.draw(&table(&shown, columns), rows)?;
+            }
+            None if output.json => output.value(&to_json(&shown))?,
+            None => output.line(&table(&shown, usize::MAX))?,
+        }
+        output.flush()?;
+        round += 1;
+        if arguments.count.is_some_and(|count| round >= count) {
+            break;
+        }
+    }
+    drop(screen);
+    output.finish()
+}
+
+fn kind(part: Part) -> &'static str {
+    match part {
+        Part::Client => "client",
+        Part::Server => "server",
+        Part::Mount => "mount",
+    }
+}
+
+/// A table, its lines cut to `columns`.
+fn table(shown: &[Shown], columns: usize) -> String {
+    let head = [
+        ("NAME", Lean::Left),
+        ("KIND", Lean::Left),
+        ("READ", Lean::Right),
+        ("WRITTEN", Lean::Right),
+        ("OPS/S", Lean::Right),
+        ("P50", Lean::Right),
+        ("P99", Lean::Right),
+        ("SHARE", Lean::Right),
+        ("LIMIT", Lean::Left),
+    ];
+    let row = |shown: &Shown| {
+        let (change, work) = (&shown.change, &shown.change.of.work);
+        let latency = |q| work.latency_ns(q).map_or("-".to_owned(), format::duration);
+        let share = shown.verdict.share.map_or("-".to_owned(), |share| format!("{:.0}%", share * 100.0));
+        vec![
+            change.of.name.clone(),
+            kind(change.of.part).to_owned(),
+            format::rate(change.rate(work.read_bytes)),
+            format::rate(change.rate(work.written_bytes)),
+            format!("{:.0}", change.rate(work.operations)),
+            latency(0.5),
+            latency(0.99),
+            share,
+            shown.verdict.text.clone(),
+        ]
+    };
+    let rows: Vec<Vec<String>> = shown.iter().map(row).collect();
+    let text = format::table(&head, &rows);
+    let cut = |line: &str| line.chars().take(columns).collect::<String>();
+    text.lines().map(cut).fold(String::new(), |all, line| all + &line + "\n")
+}
+
+fn to_json(shown: &[Shown]) -> Value {
+    let part = |shown: &Shown| {
+        let (change, work) = (&shown.change, &shown.change.of.work);
+        json!({
+            "name": change.of.name,
+            "kind": kind(change.of.part),
+            "seconds": change.seconds,
+            "read_bytes_per_second": change.rate(work.read_bytes),
+            "written_bytes_per_second": change.rate(work.written_bytes),
+            "operations_per_second": change.rate(work.operations),
+            "latency_p50_ns": work.latency_ns(0.5),
+            "latency_p99_ns": work.latency_ns(0.99),
+            "limit": shown.verdict,
+        })
+    };
+    json!({ "parts": shown.iter().map(part).collect::<Vec<_>>() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use vazao_meter::Change;
+    use vazao_meter::bottleneck::{Resource, Verdict};
+    use vazao_meter::measures::{Measures, Work};
+
+    fn shown() -> Shown {
+        let work = Work { read_bytes: 56_000_000, operations: 200, ..Work::default() };
+        let of = Measures { name: "data1".to_owned(), part: Part::Server, work, ..Measures::default() };
+        let verdict = Verdict {
+            resource: Resource::Disk,
+            share: Some(0.99),
+            text: "disk of data1".to_owned(),
+            ..Verdict::default()
+        };
+        Shown { change: Change { seconds: 2.0, of }, verdict }
+    }
+
+    #[test]
+    fn a_row_has_rates_share_and_limit_and_is_cut_to_the_screen() {
+        let text = table(&[shown()], 200);
+        assert!(text.contains("data1") && text.contains("99%") && text.contains("disk of data1"), "{text}");
+        assert!(text.contains("100"), "200 operations in 2 s: {text}");
+        assert!(table(&[shown()], 20).lines().all(|line| line.chars().count() <= 20));
+    }
+
+    #[test]
+    fn json_has_rates_and_the_verdict() {
+        let value = to_json(&[shown()]);
+        assert_eq!(value["parts"][0]["read_bytes_per_second"], 28_000_000.0);
+        assert_eq!(value["parts"][0]["limit"]["resource"], "disk");
+        assert_eq!(value["parts"][0]["latency_p50_ns"], Value::Null);
+    }
+
+    #[test]
+    fn intervals_that_make_no_sense_are_refused() {
+        assert_eq!(parse_seconds("0.5"), Ok(0.5));
+        for wrong in ["0", "-1", "x", "NaN", "1e9"] {
+            parse_seconds(wrong).expect_err(wrong);
+        }
+    }
+}

@@ -1,0 +1,187 @@
+//! The cases: what is throttled, what is done, and what the verdict has to name.
+
+use vazao_meter::bottleneck::{Resource, Verdict};
+
+/// Something made slow on purpose.
+#[derive(Clone, PartialEq, Debug)]
+pub(super) enum Throttle {
+    /// The disk of a data server, counted from 1, or of all of them: 28 MB/s.
+    Disk(Option<usize>),
+    /// The link of a host: 100 Mb/s each way.
+    Link(String),
+    /// The way to the client's host: 20 ms each way.
+    Delay,
+    /// The CPU of a daemon.
+    Cpu(String, f64),
+    /// The CPU of the client.
+    ClientCpu(f64),
+}
+
+/// What is done meanwhile.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Load {
+    /// One large file read by so many threads.
+    Read(u32),
+    /// One file a thread written and synced.
+    Write(u32),
+    /// Many small files made.
+    Create,
+}
+
+/// Through which door.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Door {
+    Library,
+    Mount,
+}
+
+/// What has to be named.
+#[derive(Clone, PartialEq, Debug)]
+pub(super) struct Expected {
+    pub(super) resource: Resource,
+    /// Any of these; empty for any at all.
+    pub(super) places: Vec<String>,
+}
+
+impl Expected {
+    pub(super) fn is_met_by(&self, verdict: &Verdict) -> bool {
+        self.resource == verdict.resource && (self.places.is_empty() || self.places.contains(&verdict.place))
+    }
+}
+
+impl std::fmt::Display for Expected {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let places = if self.places.is_empty() { "any".to_owned() } else { self.places.join("/") };
+        write!(f, "{} {places}", self.resource.name())
+    }
+}
+
+/// One case.
+#[derive(Clone, PartialEq, Debug)]
+pub(super) struct Case {
+    pub(super) name: String,
+    pub(super) servers: usize,
+    pub(super) throttles: Vec<Throttle>,
+    pub(super) load: Load,
+    pub(super) door: Door,
+    pub(super) expected: Expected,
+}
+
+/// The name by which the client is known in verdicts of the library.
+const CLIENT: &str = "client";
+
+fn expect(resource: Resource, places: &[&str]) -> Expected {
+    Expected { resource, places: places.iter().map(|place| (*place).to_owned()).collect() }
+}
+
+/// Both ways, one and several threads where that makes a difference.
+fn both(
+    what: &str,
+    servers: usize,
+    threads: u32,
+    door: Door,
+    throttles: &[Throttle],
+    expected: &Expected,
+) -> Vec<Case> {
+    let case = |load: Load, way: &str| Case {
+        name: format!(
+            "{servers}-{}-{way}{threads}-{what}",
+            if door == Door::Mount { "mount" } else { "library" }
+        ),
+        servers,
+        throttles: throttles.to_vec(),
+        load,
+        door,
+        expected: expected.clone(),
+    };
+    vec![case(Load::Read(threads), "read"), case(Load::Write(threads), "write")]
+}
+
+/// All cases, those with one server first.
+pub(super) fn cases() -> Vec<Case> {
+    let mut all = one_server();
+    all.extend(three_servers());
+    all
+}
+
+fn one_server() -> Vec<Case> {
+    use Door::{Library, Mount};
+    let link = |host: &str| Throttle::Link(host.to_owned());
+    let cpu = |name: &str, processors| Throttle::Cpu(name.to_owned(), processors);
+    let disk = expect(Resource::Disk, &["data1"]);
+    let network = |place: &str| expect(Resource::Network, &[place]);
+    let any_cpu = expect(Resource::Cpu, &[]);
+    let mut all = Vec::new();
+    all.extend(both("disk", 1, 1, Library, &[Throttle::Disk(Some(1))], &disk));
+    all.extend(both("disk", 1, 4, Library, &[Throttle::Disk(Some(1))], &disk));
+    all.extend(both("link-data1", 1, 1, Library, &[link("data1")], &network("data1")));
+    all.extend(both("link-data1", 1, 4, Library, &[link("data1")], &network("data1")));
+    all.extend(both("link-client", 1, 1, Library, &[link("client1")], &network(CLIENT)));
+    all.extend(both("delay", 1, 1, Library, &[Throttle::Delay], &expect(Resource::RoundTrip, &["data1"])));
+    all.extend(both("cpu-data1", 1, 1, Library, &[cpu("data1", 0.1)], &expect(Resource::Cpu, &["data1"])));
+    all.extend(both("cpu-data1", 1, 4, Library, &[cpu("data1", 0.2)], &expect(Resource::Cpu, &["data1"])));
+    let client_cpu = [Throttle::ClientCpu(0.1)];
+    all.extend(both("cpu-client", 1, 1, Library, &client_cpu, &expect(Resource::Cpu, &[CLIENT])));
+    all.extend(both("cpu-client", 1, 4, Library, &client_cpu, &expect(Resource::Cpu, &[CLIENT])));
+    all.extend(both("free", 1, 4, Library, &[], &any_cpu));
+    let mixed = [Throttle::Disk(Some(1)), Throttle::Cpu("data1".to_owned(), 1.0)];
+    all.extend(both("disk-and-mild-cpu", 1, 4, Library, &mixed, &disk));
+    all.extend(both("disk", 1, 1, Mount, &[Throttle::Disk(Some(1))], &disk));
+    all.extend(both("link-data1", 1, 1, Mount, &[link("data1")], &network("data1")));
+    all.extend(both("cpu-data1", 1, 1, Mount, &[cpu("data1", 0.1)], &expect(Resource::Cpu, &["data1"])));
+    all.extend(both("delay", 1, 1, Mount, &[Throttle::Delay], &expect(Resource::RoundTrip, &["data1"])));
+    let creates = |what: &str, throttle: Throttle, expected: Expected| Case {
+        name: format!("1-library-create-{what}"),
+        servers: 1,
+        throttles: vec![throttle],
+        load: Load::Create,
+        door: Library,
+        expected,
+    };
+    all.push(creates("cpu-meta1", cpu("meta1", 0.05), expect(Resource::Cpu, &["meta1"])));
+    all.push(creates("delay", Throttle::Delay, expect(Resource::RoundTrip, &["meta1"])));
+    all
+}
+
+fn three_servers() -> Vec<Case> {
+    use Door::Library;
+    let link = |host: &str| Throttle::Link(host.to_owned());
+    let all_data = ["data1", "data2", "data3"];
+    let mut all = Vec::new();
+    let (one, every) = ([Throttle::Disk(Some(2))], [Throttle::Disk(None)]);
+    all.extend(both("disk-data2", 3, 4, Library, &one, &expect(Resource::Disk, &["data2"])));
+    all.extend(both("disks", 3, 4, Library, &every, &expect(Resource::Disk, &all_data)));
+    all.extend(both("link-data2", 3, 4, Library, &[link("data2")], &expect(Resource::Network, &["data2"])));
+    all.extend(both("link-client", 3, 4, Library, &[link("client1")], &expect(Resource::Network, &[CLIENT])));
+    all.extend(both("delay", 3, 1, Library, &[Throttle::Delay], &expect(Resource::RoundTrip, &all_data)));
+    let server = [Throttle::Cpu("data2".to_owned(), 0.05)];
+    all.extend(both("cpu-data2", 3, 4, Library, &server, &expect(Resource::Cpu, &["data2"])));
+    let client = [Throttle::ClientCpu(0.1)];
+    all.extend(both("cpu-client", 3, 4, Library, &client, &expect(Resource::Cpu, &[CLIENT])));
+    all.extend(both("free", 3, 4, Library, &[], &expect(Resource::Cpu, &[])));
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn there_are_more_than_forty_cases_and_no_two_of_one_name() {
+        let all = cases();
+        let names: BTreeSet<&str> = all.iter().map(|case| case.name.as_str()).collect();
+        assert!(all.len() >= 40 && names.len() == all.len(), "{} cases", all.len());
+    }
+
+    #[test]
+    fn a_right_resource_in_the_wrong_place_is_a_miss() {
+        let expected = expect(Resource::Disk, &["data2"]);
+        let verdict =
+            |resource, place: &str| Verdict { resource, place: place.to_owned(), ..Verdict::default() };
+        assert!(expected.is_met_by(&verdict(Resource::Disk, "data2")));
+        assert!(!expected.is_met_by(&verdict(Resource::Disk, "data1")));
+        assert!(!expected.is_met_by(&verdict(Resource::Cpu, "data2")));
+        assert!(expect(Resource::Cpu, &[]).is_met_by(&verdict(Resource::Cpu, "others")));
+    }
+}
