@@ -1,12 +1,13 @@
 //! Calls to the metadata service, repeated until they are answered or their deadline has passed.
 
 use crate::core::Core;
+use crate::memory::{Change, Thing};
 use crate::retry::{Attempts, final_error, log_failure};
 use crate::statistics::Flight;
-use crate::{Error, Result};
+use crate::{Asked, Error, Result};
 use std::sync::atomic::Ordering;
 use vazao_meter::Cause;
-use vazao_model::Code;
+use vazao_model::{Code, InodeId, Timestamp};
 use vazao_wire::interrupt;
 use vazao_wire::operation::Operation;
 use vazao_wire::proto;
@@ -21,34 +22,42 @@ pub(crate) trait Changing {
     /// True when carrying it out twice leaves the same state and gives the same answer as once. Only such a request is
     /// repeated when its first answer was lost and the session that would have recognised it is gone.
     fn is_idempotent(&self) -> bool;
+
+    /// What it changes, as far as it can be remembered, and as far as those who send it do not say so themselves.
+    fn things(&self) -> Vec<Thing>;
 }
 
 macro_rules! changing {
-    ($($request:ident, |$it:ident| $idempotent:expr;)*) => {
+    ($($request:ident, $idempotent:expr, $inode:expr;)*) => {
         $(impl Changing for proto::$request {
             fn set_once(&mut self, once: proto::Once) {
                 self.once = Some(once);
             }
             fn is_idempotent(&self) -> bool {
-                let $it = self;
-                $idempotent
+                let is_idempotent: fn(&proto::$request) -> bool = $idempotent;
+                is_idempotent(self)
+            }
+            fn things(&self) -> Vec<Thing> {
+                let inode: fn(&proto::$request) -> Option<u64> = $inode;
+                inode(self).map(|inode| Thing::Inode(InodeId(inode))).into_iter().collect()
             }
         })*
     };
 }
 
 changing! {
-    SetAttributesRequest, |r| r.size.is_none();
-    OpenRequest, |r| !r.truncate;
-    CreateRequest, |_r| false;
-    LinkRequest, |_r| false;
-    UnlinkRequest, |_r| false;
-    RenameRequest, |_r| false;
-    AssignLayoutRequest, |_r| true;
-    CommitRequest, |_r| true;
-    SetLayoutHintRequest, |_r| true;
-    SetXattrRequest, |r| r.mode == 0;
-    RemoveXattrRequest, |_r| false;
+    SetAttributesRequest, |it| it.size.is_none(), |it| Some(it.inode);
+    OpenRequest, |it| !it.truncate, |it| Some(it.inode);
+    // Those that change names say so themselves, in `recall`.
+    CreateRequest, |_| false, |_| None;
+    LinkRequest, |_| false, |_| None;
+    UnlinkRequest, |_| false, |_| None;
+    RenameRequest, |_| false, |_| None;
+    AssignLayoutRequest, |_| true, |it| Some(it.inode);
+    CommitRequest, |_| true, |it| Some(it.inode);
+    SetLayoutHintRequest, |_| true, |it| Some(it.inode);
+    SetXattrRequest, |it| it.mode == 0, |it| Some(it.inode);
+    RemoveXattrRequest, |_| false, |it| Some(it.inode);
 }
 
 /// How long a call waits for a metadata service that has let another call's whole deadline pass.
@@ -57,6 +66,24 @@ const SILENT_NS_MAX: u64 = 1_000_000_000;
 /// Whether a request that failed like this may have been carried out.
 fn is_outcome_unknown(code: Code) -> bool {
     matches!(code, Code::Timeout | Code::Disconnected | Code::Cancelled | Code::Internal)
+}
+
+/// Tells the memory how a change went. As of when its answer may be remembered, if it may.
+pub(crate) fn settle<T>(
+    change: Change<'_>,
+    asked: Asked,
+    time: Option<Timestamp>,
+    outcome: &Result<T>,
+) -> Option<Asked> {
+    match outcome {
+        Ok(_) => change.done(asked, time),
+        Err(error) if error.code.number() < Code::Io.number() && !is_outcome_unknown(error.code) => {
+            change.refused();
+            None
+        }
+        // It may or may not have been carried out.
+        Err(_) => None,
+    }
 }
 
 impl Core {
@@ -92,6 +119,21 @@ impl Core {
 
     /// Like [`Core::change`], as part of a call that has to be done by `deadline_ns`.
     pub(crate) fn change_until<O: Operation>(
+        &self,
+        request: O::Request,
+        deadline_ns: u64,
+    ) -> Result<O::Response>
+    where
+        O::Request: Changing,
+    {
+        let (asked, change) = (self.asked(), self.memory.begin(request.things()));
+        let outcome = self.send_change::<O>(request, deadline_ns);
+        settle(change, asked, None, &outcome);
+        outcome
+    }
+
+    /// Sends a change until it is answered; what it changes has been announced to the memory.
+    pub(crate) fn send_change<O: Operation>(
         &self,
         mut request: O::Request,
         deadline_ns: u64,

@@ -4,6 +4,7 @@ use crate::budget::{Pool, ReadAheadBudget};
 use crate::local::LocalFiles;
 use crate::locks::Locks;
 use crate::measure::Description;
+use crate::memory::Memory;
 use crate::registry::Registry;
 use crate::routes::{Routes, Server};
 use crate::session::Session;
@@ -26,6 +27,7 @@ pub(crate) struct Core {
     pub(crate) watch_transport: Arc<dyn Transport>,
     pub(crate) watch: Watch,
     pub(crate) locks: Locks,
+    pub(crate) memory: Memory,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) options: Options,
     pub(crate) meta: Vec<String>,
@@ -89,6 +91,7 @@ impl Core {
             watch_transport,
             watch: Watch::default(),
             locks: Locks::default(),
+            memory: Memory::default(),
             meta,
             meta_current: AtomicUsize::new(0),
             is_meta_silent: AtomicBool::new(false),

@@ -23,16 +23,19 @@ impl Client {
     /// The inode of `name` in `parent`; `.` and `..` are understood.
     pub fn lookup(&self, parent: InodeId, name: &[u8]) -> Result<Attributes> {
         let request = proto::LookupRequest { parent: parent.0, name: name.to_vec(), seat: self.core.seat() };
-        let asked_at = self.core.answers();
-        let response = self.core.ask::<op::Lookup>(&request)?;
-        self.merged(response.inode, asked_at)
+        let (asked_at, asked) = (self.core.answers(), self.core.asked());
+        let answer = self.core.ask::<op::Lookup>(&request);
+        self.core.learn_lookup(asked, parent, name, &answer);
+        self.merged(answer?.inode, asked_at)
     }
 
     /// What `stat` shows.
     pub fn attributes(&self, inode: InodeId) -> Result<Attributes> {
         let asked_at = self.core.answers();
+        let asked = self.core.asked();
         let request = proto::GetAttributesRequest { inode: inode.0, seat: self.core.seat() };
         let response = self.core.ask::<op::GetAttributes>(&request)?;
+        self.core.learn_inode(asked, response.inode.as_ref());
         self.merged(response.inode, asked_at)
     }
 
@@ -124,7 +127,7 @@ impl Client {
         exclusive: bool,
     ) -> Result<proto::CreateResponse> {
         let request = create_request(parent, name, new, exclusive);
-        self.core.change::<op::Create>(request)
+        self.core.create_name(request)
     }
 
     /// Opens a regular file.
@@ -145,8 +148,10 @@ impl Client {
     pub(crate) fn look(&self, inode: InodeId) -> Result<FreshInode> {
         let request =
             proto::OpenRequest { once: None, inode: inode.0, truncate: false, seat: self.core.seat() };
-        let asked_at = self.core.answers();
-        let fresh = FreshInode::new(self.core.ask::<op::Open>(&request)?.inode, asked_at)?;
+        let (asked_at, asked) = (self.core.answers(), self.core.asked());
+        let inode_message = self.core.ask::<op::Open>(&request)?.inode;
+        self.core.learn_inode(asked, inode_message.as_ref());
+        let fresh = FreshInode::new(inode_message, asked_at)?;
         match fresh.attributes.kind {
             FileKind::File => Ok(fresh),
             FileKind::Directory => Err(Error::new(Code::IsDirectory, inode.to_string())),
@@ -160,7 +165,7 @@ impl Client {
         let request =
             proto::LinkRequest { once: None, inode: inode.0, parent: parent.0, name: name.to_vec() };
         let asked_at = self.core.answers();
-        let response = self.core.change::<op::Link>(request)?;
+        let response = self.core.link_name(request)?;
         if let Some(open) = self.core.registry.find(inode).filter(|open| open.is_unlinked()) {
             open.mark_named();
         }
@@ -177,7 +182,7 @@ impl Client {
             directory: false,
             held_inode,
         };
-        let response = self.core.change::<op::Unlink>(request)?;
+        let response = self.core.remove_name(request)?;
         if response.links == 0 {
             self.core.registry.mark_unlinked(InodeId(response.inode));
         }
@@ -189,7 +194,7 @@ impl Client {
         if self.core.registry.is_empty() {
             return Ok(0);
         }
-        match self.lookup(parent, name) {
+        match self.recall(parent, name).map_or_else(|| self.lookup(parent, name), |(known, _)| known) {
             Ok(found) if self.core.registry.find(found.inode).is_some() => Ok(found.inode.0),
             Ok(_) => Ok(0),
             // The operation itself will say so, in the right words.
@@ -202,7 +207,7 @@ impl Client {
     pub fn remove_directory(&self, parent: InodeId, name: &[u8]) -> Result<()> {
         let (parent, name) = (parent.0, name.to_vec());
         let request = proto::UnlinkRequest { once: None, parent, name, directory: true, held_inode: 0 };
-        self.core.change::<op::Unlink>(request).map(|_| ())
+        self.core.remove_name(request).map(|_| ())
     }
 
     /// Moves a name, in one transaction.
@@ -231,7 +236,7 @@ impl Client {
             },
             held: (held != 0).then_some(held).into_iter().collect(),
         };
-        let response = self.core.change::<op::Rename>(request)?;
+        let response = self.core.rename_name(request)?;
         if response.replaced != 0 && response.replaced_links == 0 {
             self.core.registry.mark_unlinked(InodeId(response.replaced));
         }
@@ -258,8 +263,9 @@ impl Client {
             with_attributes,
             seat: self.core.seat(),
         };
-        let asked_at = self.core.answers();
+        let (asked_at, asked) = (self.core.answers(), self.core.asked());
         let response = self.core.ask::<op::List>(&request)?;
+        self.core.learn_listing(asked, directory, &response);
         let entries: Result<Vec<Entry>> =
             response.entries.into_iter().map(|entry| self.entry(entry, asked_at)).collect();
         Ok(Page { entries: entries?, end: response.end, parent: InodeId(response.parent) })

@@ -46,8 +46,28 @@ pub trait Listener: Send + Sync {
 /// When something was asked, and how much of the changes of others had been heard until then.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Asked {
-    heard: u64,
-    at_ns: u64,
+    pub(crate) heard: u64,
+    pub(crate) at_ns: u64,
+    /// Changes of this client that had ended.
+    pub(crate) own: u64,
+}
+
+impl Asked {
+    /// True when it was earlier than `other`.
+    pub(crate) fn is_before(self, other: Asked) -> bool {
+        self.at_ns < other.at_ns
+    }
+
+    /// The same as of a later change of this client.
+    pub(crate) fn after(self, own: u64) -> Asked {
+        Asked { own, ..self }
+    }
+
+    /// The moment from which both may be believed no longer than from here.
+    pub(crate) fn older(self, other: Asked) -> Asked {
+        let (heard, at_ns) = (self.heard.min(other.heard), self.at_ns.min(other.at_ns));
+        Asked { heard, at_ns, own: self.own.min(other.own) }
+    }
 }
 
 /// What is known of changes by others.
@@ -117,11 +137,12 @@ impl Core {
         self.watch.seat.load(Ordering::SeqCst)
     }
 
-    fn asked(&self) -> Asked {
-        Asked { heard: self.watch.heard.load(Ordering::SeqCst), at_ns: self.clock.now_ns() }
+    pub(crate) fn asked(&self) -> Asked {
+        let heard = self.watch.heard.load(Ordering::SeqCst);
+        Asked { heard, at_ns: self.clock.now_ns(), own: self.memory.changes() }
     }
 
-    fn believable_for(&self, asked: Asked, inode: InodeId, name: &[u8]) -> Duration {
+    pub(crate) fn believable_for(&self, asked: Asked, inode: InodeId, name: &[u8]) -> Duration {
         let now_ns = self.clock.now_ns();
         if !self.watch.is_live(now_ns) || self.watch.has_changed(asked, inode, name) {
             return Duration::ZERO;

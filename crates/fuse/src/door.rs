@@ -155,6 +155,16 @@ impl Door {
         self.client.lookup(place.directory, place.name)
     }
 
+    /// [`Door::lookup`] without asking, and as of when; `None` when that cannot be said.
+    pub(crate) fn recall(&self, place: Place<'_>) -> Option<(Result<Attributes>, Asked)> {
+        self.client.recall(place.directory, place.name)
+    }
+
+    /// [`Door::attributes`] without asking, and as of when; `None` when that cannot be said.
+    pub(crate) fn recall_attributes(&self, inode: InodeId) -> Option<(Attributes, Asked)> {
+        self.client.recall_attributes(inode)
+    }
+
     pub(crate) fn attributes(&self, inode: InodeId, handle: Option<u64>) -> Result<Attributes> {
         match handle.and_then(|handle| self.files.get(handle)) {
             Some(open) => open.file.attributes(),

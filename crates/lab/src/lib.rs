@@ -1,4 +1,4 @@
-//! The laboratory: psplit, the benchmark of the foundation's goals, and the published experiments.
+//! The laboratory: psplit, the benchmarks of the foundation's goals and of mounts, and the published experiments.
 //!
 //! Everything here measures through the doors a user has — the client library, or a directory of this machine — and
 //! changes nothing in them. An experiment is one module over four shared parts: a [`place`] does the I/O, the
@@ -16,6 +16,7 @@ pub mod crew;
 pub mod experiment;
 pub mod hosts;
 pub mod machine;
+pub mod mounts;
 pub mod place;
 pub mod probe;
 pub mod psplit;
@@ -52,6 +53,11 @@ pub enum Command {
     List(experiment::ListArgs),
     /// Make one resource slow on purpose, move data, and compare the verdict with what was made slow.
     Verdicts(verdicts::Args),
+    /// Compare mounts and local directories in small operations and streams, in turns.
+    Mounts(mounts::Args),
+    /// Carry out what `vazao lab mounts` orders.
+    #[command(hide = true)]
+    MountsWorker(mounts::worker::Args),
     /// Print the tables of a result file again, or plots and page of a directory, without measuring anew.
     Report(report::Args),
 }
@@ -64,6 +70,8 @@ pub fn run(command: Command, context: &mut Context<'_>) -> Result<(), Error> {
         Command::Run(args) => experiment::run(&args, context),
         Command::List(args) => experiment::list(&args, context),
         Command::Verdicts(args) => verdicts::run(&args, context),
+        Command::Mounts(args) => mounts::run(&args, context),
+        Command::MountsWorker(args) => mounts::worker::run(&args, context.output),
         Command::Report(args) => report::run(args, context),
     }
 }

@@ -1,7 +1,7 @@
 //! How results are written: aligned text for people, Markdown for documents, CSV and JSON for programs; and the command
 //! that makes tables from a result file again at any time.
 
-use crate::{Context, Error, bench, experiment, psplit};
+use crate::{Context, Error, bench, experiment, mounts, psplit};
 use serde::Serialize;
 use std::fs;
 use std::path::Path;
@@ -105,7 +105,7 @@ pub(crate) fn to_json(results: &impl Serialize) -> Result<String, Error> {
     after_help = "Examples:\n  vazao lab report --markdown results.json\n  vazao lab report lab-results"
 )]
 pub struct Args {
-    /// Result file of `vazao lab psplit --json` or `vazao lab bench --json`, or a directory of `vazao lab run`
+    /// Result file of `vazao lab psplit`, `bench` or `mounts` with `--json`, or a directory of `vazao lab run`
     #[arg(value_name = "FILE")]
     pub file: String,
     /// Markdown instead of aligned text
@@ -132,8 +132,12 @@ pub fn run(args: Args, context: &mut Context<'_>) -> Result<(), Error> {
             let results: bench::Results = serde_json::from_value(value).map_err(wrong)?;
             results.report(args.markdown)
         }
+        Some(mounts::FORMAT) => {
+            let results: mounts::Results = serde_json::from_value(value).map_err(wrong)?;
+            results.report(args.markdown)
+        }
         _ => {
-            let known = format!("{} and {}", psplit::FORMAT, bench::FORMAT);
+            let known = [psplit::FORMAT, bench::FORMAT, mounts::FORMAT].join(", ");
             return Err(Error::Failed(format!("{}: no format known here ({known})", args.file)));
         }
     };

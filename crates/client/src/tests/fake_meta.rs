@@ -264,7 +264,11 @@ impl MetaState {
             if r.exclusive {
                 return Err(Code::Exists.into());
             }
-            return Ok(proto::CreateResponse { inode: self.show(there, true)?, created: false });
+            return Ok(proto::CreateResponse {
+                inode: self.show(there, true)?,
+                created: false,
+                parent_changed: None,
+            });
         }
         self.next += 1;
         let inode = self.next;
@@ -280,7 +284,7 @@ impl MetaState {
         };
         self.inodes.insert(inode, FakeInode { attributes, contents: r.contents, ..FakeInode::default() });
         self.entries.insert((r.parent, r.name), inode);
-        Ok(proto::CreateResponse { inode: self.show(inode, false)?, created: true })
+        Ok(proto::CreateResponse { inode: self.show(inode, false)?, created: true, parent_changed: None })
     }
 
     fn unlink(&mut self, r: proto::UnlinkRequest) -> Result<proto::UnlinkResponse, Fault> {
@@ -288,7 +292,7 @@ impl MetaState {
         self.last_held_inode = r.held_inode;
         let found = self.change(inode)?;
         found.attributes.links -= 1;
-        Ok(proto::UnlinkResponse { inode, links: found.attributes.links })
+        Ok(proto::UnlinkResponse { inode, links: found.attributes.links, parent_changed: None })
     }
 
     fn assign(&mut self, r: proto::AssignLayoutRequest) -> Result<proto::AssignLayoutResponse, Fault> {

@@ -114,7 +114,7 @@ impl Server {
         let place = |name| Place { directory: inode, name };
         match request {
             Request::Lookup { name } => self.lookup(place(name), reply),
-            Request::GetAttributes { handle } => self.attributes(self.door.attributes(inode, handle)?, reply),
+            Request::GetAttributes { handle } => self.get_attributes(inode, handle, reply),
             Request::SetAttributes(set) => self.set_attributes(inode, &set, reply),
             Request::ReadLink => {
                 reply.put(&self.door.read_link(inode)?);
@@ -180,7 +180,14 @@ impl Server {
     }
 
     fn lookup(&self, place: Place<'_>, reply: &mut Reply) -> Outcome {
-        match self.door.lookup(place) {
+        let found = match self.door.recall(place) {
+            Some((known, asked)) => {
+                reply.asked = asked;
+                known
+            }
+            None => self.door.lookup(place),
+        };
+        match found {
             Ok(attributes) => self.entry(place, attributes, reply),
             Err(error) if error.code == Code::NotFound => {
                 let timeout = self.entry_timeout(place, reply.asked);
@@ -202,6 +209,16 @@ impl Server {
     fn attributes(&self, attributes: Attributes, reply: &mut Reply) -> Outcome {
         reply.put_attributes_out(self.shown(None, &attributes, reply.asked)?);
         Ok(())
+    }
+
+    fn get_attributes(&self, inode: InodeId, handle: Option<u64>, reply: &mut Reply) -> Outcome {
+        match self.door.recall_attributes(inode) {
+            Some((known, asked)) => {
+                reply.asked = asked;
+                self.attributes(known, reply)
+            }
+            None => self.attributes(self.door.attributes(inode, handle)?, reply),
+        }
     }
 
     fn set_attributes(&self, inode: InodeId, set: &SetAttributes, reply: &mut Reply) -> Outcome {

@@ -43,7 +43,8 @@ pub(crate) fn run(
         context.touch_directory(id);
     }
     context.inodes_delta += 1;
-    Ok(proto::CreateResponse { inode: Some(context.inode_message(id, &record)?), created: true })
+    let inode = Some(context.inode_message(id, &record)?);
+    Ok(proto::CreateResponse { inode, created: true, parent_changed: Some(context.now.into()) })
 }
 
 /// A file without a name (`O_TMPFILE`): an orphan from its beginning, of the session that asks.
@@ -66,7 +67,11 @@ fn unnamed(
     context.put_inode(id, &record);
     orphans::hold(context, id, &[session]);
     context.inodes_delta += 1;
-    Ok(proto::CreateResponse { inode: Some(context.inode_message(id, &record)?), created: true })
+    Ok(proto::CreateResponse {
+        inode: Some(context.inode_message(id, &record)?),
+        created: true,
+        parent_changed: None,
+    })
 }
 
 /// Permissions of a new inode: those asked for, less the umask, or what the directory's default access control list
@@ -127,7 +132,7 @@ fn open_existing(
     match record.file_kind() {
         FileKind::File => {
             let inode = context.inode_with_contents(id, record)?;
-            Ok(proto::CreateResponse { inode: Some(inode), created: false })
+            Ok(proto::CreateResponse { inode: Some(inode), created: false, parent_changed: None })
         }
         FileKind::Directory => Err(name_fault(Code::IsDirectory, parent, &request.name)),
         _ => Err(name_fault(Code::Exists, parent, &request.name)),

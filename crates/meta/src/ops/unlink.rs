@@ -29,7 +29,7 @@ pub(crate) fn run(
         context.add_subdirectories(parent, -1)?;
     }
     let links = orphans::drop_link(context, id, request.held_inode == id.0)?;
-    Ok(proto::UnlinkResponse { inode: id.0, links })
+    Ok(proto::UnlinkResponse { inode: id.0, links, parent_changed: Some(context.now.into()) })
 }
 
 /// rmdir(2) has words of its own for `.` and `..`.

@@ -1,0 +1,366 @@
+//! What this client was answered and may still believe: attributes, where names lead, and which directories it knows
+//! whole because it made them.
+//!
+//! Nothing here is believed that [`crate::watch`] does not vouch for: each thing is kept with the moment it was asked
+//! about, its lease runs from then, and changes by others end it. Changes by this client itself are announced here
+//! before they are sent and reported when they are answered ([`Memory::begin`], [`Change`]). What was asked before such
+//! a change ended is not taken over, and when two of them overlapped nobody can say which came last: then the thing is
+//! forgotten.
+//!
+//! The times of a directory are an exception, as every name that comes or goes changes them: answers to such changes
+//! bring the new time, and the later one counts.
+
+use crate::core::locked;
+use crate::watch::Asked;
+use std::collections::{HashMap, HashSet};
+use std::hash::{BuildHasher, RandomState};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard};
+use vazao_model::{Attributes, InodeId, Timestamp};
+
+/// Enough that threads rarely want the same lock.
+const SHARDS: usize = 64;
+
+/// Things in one shard; a full one is emptied. With 64 shards 262,144 names and as many inodes, at most 90 MB.
+const SHARD_THINGS_MAX: usize = 4096;
+
+/// Names of directories that are known whole, all together: 8 bytes each, and their tables.
+const WHOLE_NAMES_MAX: usize = 1 << 20;
+
+/// Places for the numbers of changes. Things that share one are forgotten together.
+const SLOTS: usize = 4096;
+
+/// Something a change touches.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Thing {
+    /// Attributes, or what an inode is.
+    Inode(InodeId),
+    /// Where a name leads.
+    Name(InodeId, Vec<u8>),
+    /// The times of a directory: a name in it comes or goes.
+    Times(InodeId),
+}
+
+/// Changes of this client of the things in one place.
+#[derive(Clone, Copy, Default)]
+struct Slot {
+    under_way: u32,
+    /// Number of the last one that ended.
+    ended: u64,
+}
+
+#[derive(Clone, Debug)]
+struct Known<T> {
+    value: T,
+    asked: Asked,
+}
+
+/// A directory and a name in it.
+type Entry = (InodeId, Box<[u8]>);
+
+/// A directory of which every name is known.
+struct Whole {
+    /// Hashes of the names.
+    names: HashSet<u64>,
+    asked: Asked,
+}
+
+#[derive(Default)]
+struct Shard {
+    inodes: HashMap<InodeId, Known<Attributes>>,
+    names: HashMap<Entry, Known<Option<InodeId>>>,
+    whole: HashMap<InodeId, Whole>,
+    /// The latest times that answers to this client's changes have brought, of directories whose attributes may be
+    /// asked for right now, and the number of the last such change.
+    times: HashMap<InodeId, (Timestamp, u64)>,
+}
+
+/// The memory.
+pub(crate) struct Memory {
+    shards: Box<[Mutex<Shard>]>,
+    slots: Box<[Mutex<Slot>]>,
+    /// Numbers the changes of this client.
+    changes: AtomicU64,
+    /// Nothing asked before this many changes is taken over.
+    forgot_at: AtomicU64,
+    whole_names: AtomicUsize,
+    hasher: RandomState,
+}
+
+impl Default for Memory {
+    fn default() -> Memory {
+        Memory {
+            shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
+            slots: (0..SLOTS).map(|_| Mutex::default()).collect(),
+            changes: AtomicU64::new(0),
+            forgot_at: AtomicU64::new(0),
+            whole_names: AtomicUsize::new(0),
+            hasher: RandomState::new(),
+        }
+    }
+}
+
+/// A change under way. Dropped without [`Change::done`] it may or may not have been carried out.
+pub(crate) struct Change<'a> {
+    memory: &'a Memory,
+    things: Vec<Thing>,
+    began: u64,
+    is_over: bool,
+}
+
+impl Memory {
+    fn hash(&self, inode: InodeId, name: &[u8]) -> u64 {
+        self.hasher.hash_one((inode.0, name))
+    }
+
+    fn shard(&self, hash: u64) -> MutexGuard<'_, Shard> {
+        locked(&self.shards[(hash % SHARDS as u64) as usize])
+    }
+
+    fn inode_shard(&self, inode: InodeId) -> MutexGuard<'_, Shard> {
+        self.shard(self.hash(inode, &[]))
+    }
+
+    fn slot(&self, inode: InodeId, name: &[u8]) -> MutexGuard<'_, Slot> {
+        let hash = self.hash(inode, name);
+        locked(&self.slots[(hash >> 32) as usize % SLOTS])
+    }
+
+    fn slot_of(&self, thing: &Thing) -> MutexGuard<'_, Slot> {
+        match thing {
+            Thing::Inode(inode) | Thing::Times(inode) => self.slot(*inode, &[]),
+            Thing::Name(parent, name) => self.slot(*parent, name),
+        }
+    }
+
+    /// How many changes of this client have ended.
+    pub(crate) fn changes(&self) -> u64 {
+        self.changes.load(Ordering::SeqCst)
+    }
+
+    /// A change of `things` is about to be sent.
+    pub(crate) fn begin(&self, things: Vec<Thing>) -> Change<'_> {
+        for thing in things.iter().filter(|thing| !matches!(thing, Thing::Times(_))) {
+            self.slot_of(thing).under_way += 1;
+        }
+        Change { memory: self, things, began: self.changes(), is_over: false }
+    }
+
+    /// True when no change of this client came in between.
+    fn is_settled(&self, slot: &Slot, asked: Asked) -> bool {
+        let forgot_at = self.forgot_at.load(Ordering::SeqCst);
+        slot.under_way == 0 && slot.ended.max(forgot_at) <= asked.own
+    }
+
+    /// An answer has shown attributes.
+    pub(crate) fn learn_attributes(&self, asked: Asked, attributes: &Attributes) {
+        let slot = self.slot(attributes.inode, &[]);
+        if !self.is_settled(&slot, asked) {
+            return;
+        }
+        let mut shard = self.inode_shard(attributes.inode);
+        let mut value = attributes.clone();
+        if let Some(&(time, number)) = shard.times.get(&attributes.inode)
+            && number > asked.own
+        {
+            // The answer may be from before that change or from after it.
+            if value.modified > time {
+                return;
+            }
+            (value.modified, value.changed) = (time, value.changed.max(time));
+        }
+        shard.renew_whole(&value, asked);
+        if shard.inodes.len() >= SHARD_THINGS_MAX && !shard.inodes.contains_key(&value.inode) {
+            shard.inodes.clear();
+        }
+        let is_newer = shard.inodes.get(&value.inode).is_none_or(|known| known.asked.is_before(asked));
+        if is_newer {
+            shard.inodes.insert(value.inode, Known { value, asked });
+        }
+    }
+
+    /// An answer has shown where a name leads, or that it leads nowhere.
+    pub(crate) fn learn_name(&self, asked: Asked, parent: InodeId, name: &[u8], leads: Option<InodeId>) {
+        let slot = self.slot(parent, name);
+        if !self.is_settled(&slot, asked) {
+            return;
+        }
+        let mut shard = self.shard(self.hash(parent, name));
+        if shard.names.len() >= SHARD_THINGS_MAX {
+            shard.names.clear();
+        }
+        shard.names.insert((parent, name.into()), Known { value: leads, asked });
+    }
+
+    /// This client has just made the directory: there is nothing in it.
+    pub(crate) fn learn_empty(&self, asked: Asked, directory: InodeId) {
+        let mut shard = self.inode_shard(directory);
+        let whole = shard.whole.insert(directory, Whole { names: HashSet::new(), asked });
+        self.count_names(0, whole.map_or(0, |whole| whole.names.len()));
+    }
+
+    fn count_names(&self, more: usize, less: usize) {
+        self.whole_names.fetch_add(more, Ordering::SeqCst);
+        let minus = |names: usize| Some(names.saturating_sub(less));
+        let _ = self.whole_names.fetch_update(Ordering::SeqCst, Ordering::SeqCst, minus);
+    }
+
+    /// What is known of a name's inode, and since when.
+    pub(crate) fn recall_attributes(&self, inode: InodeId) -> Option<(Attributes, Asked)> {
+        let shard = self.inode_shard(inode);
+        shard.inodes.get(&inode).map(|known| (known.value.clone(), known.asked))
+    }
+
+    /// Where a name leads, as far as it is known on its own.
+    pub(crate) fn recall_name(&self, parent: InodeId, name: &[u8]) -> Option<(Option<InodeId>, Asked)> {
+        let shard = self.shard(self.hash(parent, name));
+        shard.names.get(&(parent, name.into())).map(|known| (known.value, known.asked))
+    }
+
+    /// Since when it is known that a whole directory does not have this name.
+    pub(crate) fn recall_absence(&self, parent: InodeId, name: &[u8]) -> Option<Asked> {
+        let shard = self.inode_shard(parent);
+        let whole = shard.whole.get(&parent)?;
+        (!whole.names.contains(&self.hash(parent, name))).then_some(whole.asked)
+    }
+
+    /// Not every name of a directory is known any more, or it is gone.
+    pub(crate) fn forget_whole(&self, directory: InodeId) {
+        let whole = self.inode_shard(directory).whole.remove(&directory);
+        self.count_names(0, whole.map_or(0, |whole| whole.names.len()));
+    }
+
+    /// A name has come to a directory, or gone from it, by this client.
+    pub(crate) fn change_whole(&self, parent: InodeId, name: &[u8], is_there: bool) {
+        let hash = self.hash(parent, name);
+        let mut shard = self.inode_shard(parent);
+        let Some(whole) = shard.whole.get_mut(&parent) else { return };
+        let is_full = self.whole_names.load(Ordering::SeqCst) >= WHOLE_NAMES_MAX;
+        let fits = match is_there {
+            true => !is_full && whole.names.insert(hash),
+            false => whole.names.remove(&hash),
+        };
+        drop(shard);
+        match fits {
+            true => self.count_names(usize::from(is_there), usize::from(!is_there)),
+            // Too many, or not as it was thought.
+            false => self.forget_whole(parent),
+        }
+    }
+
+    fn forget_thing(&self, thing: &Thing) {
+        match thing {
+            Thing::Inode(inode) | Thing::Times(inode) => {
+                let mut shard = self.inode_shard(*inode);
+                shard.inodes.remove(inode);
+                shard.times.remove(inode);
+            }
+            Thing::Name(parent, name) => {
+                self.shard(self.hash(*parent, name)).names.remove(&(*parent, name.as_slice().into()));
+            }
+        }
+    }
+
+    /// An answer to a change of the names in a directory has brought its new time.
+    fn advance(&self, directory: InodeId, time: Timestamp, began: u64, number: u64) {
+        let mut slot = self.slot(directory, &[]);
+        let mut shard = self.inode_shard(directory);
+        if slot.under_way > 0 || slot.ended > began {
+            // Its times may have been set meanwhile, before or after this.
+            slot.ended = self.changes.fetch_add(1, Ordering::SeqCst) + 1;
+            shard.inodes.remove(&directory);
+            shard.times.remove(&directory);
+            return;
+        }
+        if shard.times.len() >= SHARD_THINGS_MAX {
+            // What is being asked just now would be taken over without the times forgotten here.
+            self.forgot_at.fetch_max(self.changes.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+            shard.times.clear();
+        }
+        let (latest, last) = shard.times.entry(directory).or_insert((time, number));
+        (*latest, *last) = ((*latest).max(time), (*last).max(number));
+        let latest = *latest;
+        let Some(known) = shard.inodes.get_mut(&directory) else { return };
+        if known.asked.own <= began {
+            (known.value.modified, known.value.changed) = (latest, latest);
+        } else if known.value.modified <= latest {
+            (known.value.modified, known.value.changed) = (latest, known.value.changed.max(latest));
+        } else {
+            shard.inodes.remove(&directory);
+        }
+    }
+}
+
+impl Shard {
+    /// Attributes with the very time of this client's own last change: nobody else has changed the directory since
+    /// then, and it is as whole as it was.
+    fn renew_whole(&mut self, attributes: &Attributes, asked: Asked) {
+        if let Some(whole) = self.whole.get_mut(&attributes.inode)
+            && self.times.get(&attributes.inode).is_some_and(|(time, _)| *time == attributes.modified)
+            && whole.asked.is_before(asked)
+        {
+            whole.asked = asked;
+        }
+    }
+}
+
+impl Change<'_> {
+    /// It was answered, and brought `time` as the time of the directories it touched. The moment as of which its answer
+    /// may be remembered; `None` when it overlapped with another change of the same things.
+    pub(crate) fn done(mut self, asked: Asked, time: Option<Timestamp>) -> Option<Asked> {
+        self.end(time).map(|own| asked.after(own))
+    }
+
+    fn end(&mut self, time: Option<Timestamp>) -> Option<u64> {
+        self.is_over = true;
+        let number = self.memory.changes.fetch_add(1, Ordering::SeqCst) + 1;
+        let mut is_alone = true;
+        for thing in &self.things {
+            match (thing, time) {
+                (Thing::Times(directory), Some(time)) => {
+                    self.memory.advance(*directory, time, self.began, number);
+                }
+                (Thing::Times(_), None) => {
+                    self.memory.slot_of(thing).ended = number;
+                    self.memory.forget_thing(thing);
+                }
+                _ => {
+                    let mut slot = self.memory.slot_of(thing);
+                    is_alone &= slot.under_way == 1 && slot.ended <= self.began;
+                    slot.under_way = slot.under_way.saturating_sub(1);
+                    slot.ended = slot.ended.max(number);
+                    drop(slot);
+                    self.memory.forget_thing(thing);
+                }
+            }
+        }
+        is_alone.then_some(number)
+    }
+
+    /// It was refused: nothing has changed.
+    pub(crate) fn refused(mut self) {
+        self.is_over = true;
+        for thing in self.things.iter().filter(|thing| !matches!(thing, Thing::Times(_))) {
+            let mut slot = self.memory.slot_of(thing);
+            slot.under_way = slot.under_way.saturating_sub(1);
+        }
+    }
+}
+
+impl Drop for Change<'_> {
+    fn drop(&mut self) {
+        if self.is_over {
+            return;
+        }
+        self.end(None);
+        for thing in &self.things {
+            if let Thing::Name(parent, _) = thing {
+                self.memory.forget_whole(*parent);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "memory_tests.rs"]
+mod tests;

@@ -1,0 +1,216 @@
+//! What answers teach the memory, and what it knows instead of asking.
+
+use crate::call::settle;
+use crate::core::Core;
+use crate::memory::Thing;
+use crate::{Asked, Client, Error, Result};
+use std::time::Duration;
+use vazao_model::{Attributes, Code, FileKind, InodeId, Timestamp};
+use vazao_wire::{op, proto};
+
+/// Names that every directory has and that are not entries.
+fn is_entry(name: &[u8]) -> bool {
+    !matches!(name, b"." | b"..")
+}
+
+fn attributes_of(inode: Option<&proto::Inode>) -> Option<Attributes> {
+    inode?.attributes?.try_into().ok()
+}
+
+fn time_of(time: Option<&proto::Timestamp>) -> Option<Timestamp> {
+    time.cloned().map(Timestamp::from)
+}
+
+impl Core {
+    /// Without a seat nothing will be believed, so that it need not be kept either.
+    fn learns(&self) -> bool {
+        self.seat() != 0
+    }
+
+    /// Takes over what an answer has shown of an inode.
+    pub(crate) fn learn_inode(&self, asked: Asked, inode: Option<&proto::Inode>) -> Option<InodeId> {
+        let attributes = attributes_of(inode).filter(|_| self.learns())?;
+        self.memory.learn_attributes(asked, &attributes);
+        Some(attributes.inode)
+    }
+
+    fn learn_entry(&self, asked: Asked, parent: InodeId, name: &[u8], inode: Option<&proto::Inode>) {
+        if let Some(leads) = self.learn_inode(asked, inode) {
+            self.memory.learn_name(asked, parent, name, Some(leads));
+        }
+    }
+
+    /// Takes over what a lookup has shown.
+    pub(crate) fn learn_lookup(
+        &self,
+        asked: Asked,
+        parent: InodeId,
+        name: &[u8],
+        answer: &Result<proto::LookupResponse>,
+    ) {
+        if !self.learns() || !is_entry(name) {
+            return;
+        }
+        match answer {
+            Ok(response) => self.learn_entry(asked, parent, name, response.inode.as_ref()),
+            Err(error) if error.code == Code::NotFound => self.memory.learn_name(asked, parent, name, None),
+            Err(_) => {}
+        }
+    }
+
+    /// Takes over what a listing with attributes has shown; without them nobody keeps track of who was shown it.
+    pub(crate) fn learn_listing(&self, asked: Asked, directory: InodeId, response: &proto::ListResponse) {
+        if !self.learns() {
+            return;
+        }
+        for entry in &response.entries {
+            let attributes = entry.attributes.and_then(|shown| Attributes::try_from(shown).ok());
+            if let Some(attributes) = attributes {
+                self.memory.learn_attributes(asked, &attributes);
+                self.memory.learn_name(asked, directory, &entry.name, Some(attributes.inode));
+            }
+        }
+    }
+
+    /// Creates, and remembers what came of it.
+    pub(crate) fn create_name(&self, request: proto::CreateRequest) -> Result<proto::CreateResponse> {
+        let (parent, name) = (InodeId(request.parent), request.name.clone());
+        let is_directory = FileKind::from_number(request.kind) == Some(FileKind::Directory);
+        // A subdirectory is a link more; a file changes the directory's times only.
+        let directory = if is_directory { Thing::Inode(parent) } else { Thing::Times(parent) };
+        let (asked, change) =
+            (self.asked(), self.memory.begin(vec![Thing::Name(parent, name.clone()), directory]));
+        let outcome = self.send_change::<op::Create>(request, self.deadline_ns());
+        let answer = outcome.as_ref().ok();
+        if let Some(answer) = answer.filter(|answer| !answer.created) {
+            // It was there, and only opened.
+            change.refused();
+            self.learn_entry(asked, parent, &name, answer.inode.as_ref());
+            return outcome;
+        }
+        let time = answer.and_then(|answer| time_of(answer.parent_changed.as_ref()));
+        let settled = settle(change, asked, time, &outcome);
+        if let (Some(answer), true) = (answer, self.learns()) {
+            self.memory.change_whole(parent, &name, true);
+            if let Some(asked) = settled {
+                self.learn_entry(asked, parent, &name, answer.inode.as_ref());
+            }
+            if let Some(made) = attributes_of(answer.inode.as_ref()).filter(|_| is_directory) {
+                self.memory.learn_empty(asked, made.inode);
+            }
+        }
+        outcome
+    }
+
+    /// Unlinks, and forgets what that has changed.
+    pub(crate) fn remove_name(&self, request: proto::UnlinkRequest) -> Result<proto::UnlinkResponse> {
+        let (parent, name) = (InodeId(request.parent), request.name.clone());
+        let is_directory = request.directory;
+        let directory = if is_directory { Thing::Inode(parent) } else { Thing::Times(parent) };
+        let (asked, change) =
+            (self.asked(), self.memory.begin(vec![Thing::Name(parent, name.clone()), directory]));
+        let outcome = self.send_change::<op::Unlink>(request, self.deadline_ns());
+        let answer = outcome.as_ref().ok();
+        let time = answer.and_then(|answer| time_of(answer.parent_changed.as_ref()));
+        let settled = settle(change, asked, time, &outcome);
+        if let Some(answer) = answer {
+            self.memory.change_whole(parent, &name, false);
+            self.touched(InodeId(answer.inode));
+            if is_directory {
+                self.memory.forget_whole(InodeId(answer.inode));
+            }
+            if let (Some(asked), true) = (settled, self.learns()) {
+                self.memory.learn_name(asked, parent, &name, None);
+            }
+        }
+        outcome
+    }
+
+    /// An answer has told which inode a change touched: what was asked about it before is out of date.
+    fn touched(&self, inode: InodeId) {
+        self.memory.begin(vec![Thing::Inode(inode)]).done(self.asked(), None);
+    }
+
+    /// Links, and remembers what came of it.
+    pub(crate) fn link_name(&self, request: proto::LinkRequest) -> Result<proto::LinkResponse> {
+        let (parent, name) = (InodeId(request.parent), request.name.clone());
+        let things = vec![
+            Thing::Name(parent, name.clone()),
+            Thing::Inode(parent),
+            Thing::Inode(InodeId(request.inode)),
+        ];
+        let (asked, change) = (self.asked(), self.memory.begin(things));
+        let outcome = self.send_change::<op::Link>(request, self.deadline_ns());
+        let settled = settle(change, asked, None, &outcome);
+        if let Ok(answer) = &outcome {
+            self.memory.change_whole(parent, &name, true);
+            if let Some(asked) = settled {
+                self.learn_entry(asked, parent, &name, answer.inode.as_ref());
+            }
+        }
+        outcome
+    }
+
+    /// Renames, and forgets what that has changed.
+    pub(crate) fn rename_name(&self, request: proto::RenameRequest) -> Result<proto::RenameResponse> {
+        let (from, to) = (InodeId(request.parent), InodeId(request.new_parent));
+        let mut things = vec![
+            Thing::Name(from, request.name.clone()),
+            Thing::Name(to, request.new_name.clone()),
+            Thing::Inode(from),
+            Thing::Inode(to),
+        ];
+        // A thing named twice would overlap with itself.
+        things.dedup();
+        let (asked, change) = (self.asked(), self.memory.begin(things));
+        let outcome = self.send_change::<op::Rename>(request, self.deadline_ns());
+        settle(change, asked, None, &outcome);
+        if let Ok(answer) = &outcome {
+            [answer.inode, answer.replaced].into_iter().filter(|&id| id != 0).for_each(|id| {
+                self.touched(InodeId(id));
+            });
+            // Two names of one file stay as they were; which case it was the answer does not say.
+            [from, to, InodeId(answer.replaced)].into_iter().for_each(|id| self.memory.forget_whole(id));
+        }
+        outcome
+    }
+
+    fn is_believable(&self, asked: Asked, inode: InodeId, name: &[u8]) -> bool {
+        self.believable_for(asked, inode, name) > Duration::ZERO
+    }
+}
+
+impl Client {
+    /// Where a name leads, without asking, and as of when that is known. `None` when it is not, or may have changed.
+    pub fn recall(&self, parent: InodeId, name: &[u8]) -> Option<(Result<Attributes>, Asked)> {
+        let core = &self.core;
+        if !core.learns() || !is_entry(name) {
+            return None;
+        }
+        if let Some((leads, asked)) = core.memory.recall_name(parent, name)
+            && core.is_believable(asked, parent, name)
+        {
+            let Some(inode) = leads else { return Some((Err(absent(name)), asked)) };
+            let (attributes, shown) = self.recall_attributes(inode)?;
+            return Some((Ok(attributes), asked.older(shown)));
+        }
+        // Whoever changes a name changes the times of its directory.
+        let asked = core.memory.recall_absence(parent, name)?;
+        core.is_believable(asked, parent, &[]).then(|| (Err(absent(name)), asked))
+    }
+
+    /// What `stat` shows, without asking, and as of when.
+    pub fn recall_attributes(&self, inode: InodeId) -> Option<(Attributes, Asked)> {
+        let core = &self.core;
+        // Of an open file more is known, and it changes without being announced here.
+        if !core.learns() || core.registry.find(inode).is_some() {
+            return None;
+        }
+        let (attributes, asked) = core.memory.recall_attributes(inode)?;
+        core.is_believable(asked, inode, &[]).then_some((attributes, asked))
+    }
+}
+
+fn absent(name: &[u8]) -> Error {
+    Error::new(Code::NotFound, format!("'{}'", String::from_utf8_lossy(name)))
+}
