@@ -68,8 +68,14 @@ fn is_outcome_unknown(code: Code) -> bool {
     matches!(code, Code::Timeout | Code::Disconnected | Code::Cancelled | Code::Internal)
 }
 
+/// Whether a request that failed like this was certainly not carried out: the server has looked at it and said no.
+fn is_refusal(code: Code) -> bool {
+    code.number() < Code::Io.number() && !is_outcome_unknown(code) && code != Code::Interrupted
+}
+
 /// Tells the memory how a change went. As of when its answer may be remembered, if it may.
 pub(crate) fn settle<T>(
+    core: &Core,
     change: Change<'_>,
     asked: Asked,
     time: Option<Timestamp>,
@@ -77,12 +83,14 @@ pub(crate) fn settle<T>(
 ) -> Option<Asked> {
     match outcome {
         Ok(_) => change.done(asked, time),
-        Err(error) if error.code.number() < Code::Io.number() && !is_outcome_unknown(error.code) => {
+        Err(error) if is_refusal(error.code) => {
             change.refused();
             None
         }
-        // It may or may not have been carried out.
-        Err(_) => None,
+        Err(_) => {
+            change.lost(core.clock.now_ns());
+            None
+        }
     }
 }
 
@@ -128,7 +136,7 @@ impl Core {
     {
         let (asked, change) = (self.asked(), self.memory.begin(request.things()));
         let outcome = self.send_change::<O>(request, deadline_ns);
-        settle(change, asked, None, &outcome);
+        settle(self, change, asked, None, &outcome);
         outcome
     }
 

@@ -47,6 +47,8 @@ struct Slot {
     under_way: u32,
     /// Number of the last one that ended.
     ended: u64,
+    /// Until then one whose outcome nobody knows may still be carried out.
+    doubtful_until_ns: u64,
 }
 
 #[derive(Clone, Debug)]
@@ -100,7 +102,10 @@ impl Default for Memory {
     }
 }
 
-/// A change under way. Dropped without [`Change::done`] it may or may not have been carried out.
+/// How long after its call was given up a change may still be carried out.
+const DOUBT_NS: u64 = 60_000_000_000;
+
+/// A change under way, which ends in one of four ways; dropped without any of them it may come at any time.
 pub(crate) struct Change<'a> {
     memory: &'a Memory,
     things: Vec<Thing>,
@@ -149,7 +154,7 @@ impl Memory {
     /// True when no change of this client came in between.
     fn is_settled(&self, slot: &Slot, asked: Asked) -> bool {
         let forgot_at = self.forgot_at.load(Ordering::SeqCst);
-        slot.under_way == 0 && slot.ended.max(forgot_at) <= asked.own
+        slot.under_way == 0 && slot.ended.max(forgot_at) <= asked.own && slot.doubtful_until_ns <= asked.at_ns
     }
 
     /// An answer has shown attributes.
@@ -347,16 +352,30 @@ impl Change<'_> {
     }
 }
 
-impl Drop for Change<'_> {
-    fn drop(&mut self) {
-        if self.is_over {
-            return;
+impl Change<'_> {
+    /// Its call was given up at `now_ns`, and the server may have carried it out, or may still do so: nobody will tell.
+    pub(crate) fn lost(mut self, now_ns: u64) {
+        self.doubt(now_ns.saturating_add(DOUBT_NS));
+    }
+
+    fn doubt(&mut self, until_ns: u64) {
+        for thing in &self.things {
+            let mut slot = self.memory.slot_of(thing);
+            slot.doubtful_until_ns = slot.doubtful_until_ns.max(until_ns);
         }
         self.end(None);
         for thing in &self.things {
             if let Thing::Name(parent, _) = thing {
                 self.memory.forget_whole(*parent);
             }
+        }
+    }
+}
+
+impl Drop for Change<'_> {
+    fn drop(&mut self) {
+        if !self.is_over {
+            self.doubt(u64::MAX);
         }
     }
 }

@@ -50,8 +50,12 @@ fn of_changes_that_overlap_nobody_knows_the_last_and_a_refused_one_changes_nothi
     memory.learn_name(asked(&memory, 2), DIRECTORY, b"a", None);
     memory.begin(things()).refused();
     assert!(memory.recall_name(DIRECTORY, b"a").is_some());
-    drop(memory.begin(things()));
+    memory.begin(things()).lost(10);
     assert!(memory.recall_name(DIRECTORY, b"a").is_none(), "it may have been carried out");
+    memory.learn_name(asked(&memory, 11), DIRECTORY, b"a", None);
+    assert!(memory.recall_name(DIRECTORY, b"a").is_none(), "and may still be");
+    memory.learn_name(asked(&memory, 10 + DOUBT_NS), DIRECTORY, b"a", None);
+    assert!(memory.recall_name(DIRECTORY, b"a").is_some());
 }
 
 #[test]

@@ -89,7 +89,7 @@ impl Core {
             return outcome;
         }
         let time = answer.and_then(|answer| time_of(answer.parent_changed.as_ref()));
-        let settled = settle(change, asked, time, &outcome);
+        let settled = settle(self, change, asked, time, &outcome);
         if let (Some(answer), true) = (answer, self.learns()) {
             self.memory.change_whole(parent, &name, true);
             if let Some(asked) = settled {
@@ -112,7 +112,7 @@ impl Core {
         let outcome = self.send_change::<op::Unlink>(request, self.deadline_ns());
         let answer = outcome.as_ref().ok();
         let time = answer.and_then(|answer| time_of(answer.parent_changed.as_ref()));
-        let settled = settle(change, asked, time, &outcome);
+        let settled = settle(self, change, asked, time, &outcome);
         if let Some(answer) = answer {
             self.memory.change_whole(parent, &name, false);
             self.touched(InodeId(answer.inode));
@@ -141,7 +141,7 @@ impl Core {
         ];
         let (asked, change) = (self.asked(), self.memory.begin(things));
         let outcome = self.send_change::<op::Link>(request, self.deadline_ns());
-        let settled = settle(change, asked, None, &outcome);
+        let settled = settle(self, change, asked, None, &outcome);
         if let Ok(answer) = &outcome {
             self.memory.change_whole(parent, &name, true);
             if let Some(asked) = settled {
@@ -164,7 +164,7 @@ impl Core {
         things.dedup();
         let (asked, change) = (self.asked(), self.memory.begin(things));
         let outcome = self.send_change::<op::Rename>(request, self.deadline_ns());
-        settle(change, asked, None, &outcome);
+        settle(self, change, asked, None, &outcome);
         if let Ok(answer) = &outcome {
             [answer.inode, answer.replaced].into_iter().filter(|&id| id != 0).for_each(|id| {
                 self.touched(InodeId(id));
