@@ -101,6 +101,24 @@ fn a_file_of_the_volume_goes_to_a_node() {
 }
 
 #[test]
+fn files_of_this_machine_and_of_areas_are_copied_either_way() {
+    let pair = Pair::start();
+    let local = pair.cluster.local("tree");
+    fs::create_dir_all(local.join("deep")).expect("made");
+    let bytes = noise(3_000_000);
+    fs::write(local.join("deep/big"), &bytes).expect("written");
+    fs::write(local.join("small"), "small").expect("written");
+    pair.cluster.ok(&["cp", "-r", &support::text(&local), "data2:/in/"]);
+    assert!(pair.arrived("tree/deep/big") == Some(bytes.clone()));
+    pair.cluster.ok(&["cp", "-r", "data2:/in/tree", "vz:/"]);
+    assert!(pair.cluster.run(&["cat", "vz:/tree/deep/big"]).stdout == bytes);
+    let back = pair.cluster.local("back");
+    pair.cluster.ok(&["cp", "-r", "data2:/in/tree", &support::text(&back)]);
+    assert!(fs::read(back.join("deep/big")).expect("is there") == bytes);
+    assert_eq!(fs::read(back.join("small")).expect("is there"), b"small");
+}
+
+#[test]
 fn mistakes_are_named_and_the_other_files_are_copied() {
     let pair = Pair::start();
     pair.put("d/good", b"good");

@@ -4,6 +4,7 @@ use crate::control::{Control, Counts};
 use crate::grid::{BlockSet, Grid, Work};
 use crate::source::{Source, Version};
 use sha2::{Digest, Sha256};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use vazao_meter::Clock;
 use vazao_model::Code;
@@ -93,12 +94,13 @@ pub struct Outgoing {
     pub(crate) token: [u8; 16],
     /// `host:port` for data connections.
     pub(crate) data_address: String,
-    /// Where an FTP server takes it.
-    #[allow(dead_code, reason = "the FTP method follows in the next step")]
-    pub(crate) ftp: Option<String>,
     version: Version,
     manner: Manner,
     work: Mutex<Work>,
+    /// How long its beginning took: a round trip and the making of a file.
+    begin_ns: u64,
+    /// The shortest time in which a connection stood; all ones: none did yet.
+    connect_ns: AtomicU64,
 }
 
 impl std::fmt::Debug for Outgoing {
@@ -222,8 +224,10 @@ pub fn begin(
     let version = source.version()?;
     let request = begin_request(&*source, &around, &to, &version, manner);
     let deadline_ns = around.deadline_ns(u64::from(around.control.timeouts.connect_ms));
+    let started_ns = around.clock.now_ns();
     let pending = submit::<CopyBegin>(&*around.transport, &to.address, &request, &[], deadline_ns);
     let (answer, arrived) = pending.wait().map_err(|fault| about(fault, &to))?;
+    let begin_ns = around.clock.now_ns().saturating_sub(started_ns);
     if answer.is_complete {
         return Ok(Started::Complete);
     }
@@ -236,7 +240,6 @@ pub fn begin(
         token: answer.token.as_slice().try_into().map_err(malformed)?,
         id: id_of(&*source, &around.node, &version, &to),
         data_address: data_address(&to.address, answer.port)?,
-        ftp: Some(answer.ftp).filter(|url| !url.is_empty()),
         source,
         around,
         to,
@@ -244,6 +247,8 @@ pub fn begin(
         version,
         manner,
         work: Mutex::new(work),
+        begin_ns,
+        connect_ns: AtomicU64::new(u64::MAX),
     })))
 }
 
@@ -274,6 +279,21 @@ impl Outgoing {
     /// A block is confirmed.
     pub(crate) fn confirm(&self, block: usize, checksum: u32) {
         self.work().finish(block, checksum);
+    }
+
+    /// How long its beginning took.
+    pub(crate) fn begin_ns(&self) -> u64 {
+        self.begin_ns
+    }
+
+    /// A connection stood after this long.
+    pub(crate) fn note_connect(&self, nanoseconds: u64) {
+        self.connect_ns.fetch_min(nanoseconds, Ordering::Relaxed);
+    }
+
+    /// The round trip to the other node, as far as connections told.
+    pub(crate) fn round_trip_ns(&self) -> u64 {
+        self.connect_ns.load(Ordering::Relaxed).min(self.begin_ns)
     }
 
     /// Bytes at the receiver.

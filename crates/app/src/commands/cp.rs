@@ -3,7 +3,9 @@
 use crate::cli::Results;
 use crate::context::Context;
 use crate::copy::remote::{self, Remote};
-use crate::copy::{self, Counts, Item, LocalTree, Meter, PartNames, Transfer, Tree, VolumeTree, join};
+use crate::copy::{
+    self, AreaTree, Counts, Item, LocalTree, Meter, PartNames, Transfer, Tree, VolumeTree, join,
+};
 use crate::failure::{At, Failure, Outcome, report};
 use crate::format;
 use crate::location::{Location, last_name, show};
@@ -46,17 +48,26 @@ pub(crate) struct Arguments {
     paths: Vec<OsString>,
 }
 
+/// Which tree a path is in.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Where {
+    Local,
+    Volume,
+    Area,
+}
+
 /// A path with the tree it is in.
 struct Side {
     tree: Arc<dyn Tree>,
     path: Vec<u8>,
-    in_volume: bool,
+    at: Where,
 }
 
 struct Sides<'a> {
     context: &'a Context,
     local: Arc<dyn Tree>,
     volume: Option<(Client, Arc<dyn Tree>)>,
+    areas: Option<(Client, Arc<dyn Tree>)>,
 }
 
 impl Sides<'_> {
@@ -65,11 +76,20 @@ impl Sides<'_> {
             Location::Local(path) => Ok(Side {
                 tree: Arc::clone(&self.local),
                 path: path.into_os_string().into_vec(),
-                in_volume: false,
+                at: Where::Local,
             }),
-            Location::Area(reference) => Err(Failure::usage(format!(
-                "{reference} is in an area of a node, ; only copies between nodes reach it"
-            ))),
+            Location::Area(reference) => {
+                let tree = match &self.areas {
+                    Some((_, tree)) => Arc::clone(tree),
+                    None => {
+                        let client = self.context.client()?;
+                        let tree: Arc<dyn Tree> = Arc::new(AreaTree::new(client.clone()));
+                        self.areas = Some((client, Arc::clone(&tree)));
+                        tree
+                    }
+                };
+                Ok(Side { tree, path: reference.to_bytes(), at: Where::Area })
+            }
             Location::Volume(path) => {
                 let tree = match &self.volume {
                     Some((_, tree)) => Arc::clone(tree),
@@ -80,7 +100,7 @@ impl Sides<'_> {
                         tree
                     }
                 };
-                Ok(Side { tree, path: path.to_bytes(), in_volume: true })
+                Ok(Side { tree, path: path.to_bytes(), at: Where::Volume })
             }
         }
     }
@@ -126,7 +146,7 @@ pub(crate) fn copy(
     let clock = vazao_meter::clock::system();
     let disks = DiskWatches::new(Arc::clone(&clock));
     let local = Arc::new(LocalTree::watched(Arc::clone(&disks)));
-    let mut sides = Sides { context, local, volume: None };
+    let mut sides = Sides { context, local, volume: None, areas: None };
     let to = sides.side(destination)?;
     let from = sources.iter().map(|source| Ok((sides.side(source)?, source.as_os_str())));
     let from = from.collect::<Outcome<Vec<(Side, &OsStr)>>>()?;
@@ -136,14 +156,13 @@ pub(crate) fn copy(
     let client = sides.volume.as_ref().map(|(client, _)| client);
     let recorder = Recorder::new(clock, watched.unwrap_or_default()).of(client, Some(disks));
     let (outcome, record) = recorder.during(|| {
-        [true, false].into_iter().try_for_each(|in_volume| {
-            let group: Vec<&(Side, &OsStr)> =
-                from.iter().filter(|(side, _)| side.in_volume == in_volume).collect();
+        [Where::Volume, Where::Area, Where::Local].into_iter().try_for_each(|at| {
+            let group: Vec<&(Side, &OsStr)> = from.iter().filter(|(side, _)| side.at == at).collect();
             copy_group(&group, &target, how, &meter, stop)
         })
     });
     let counts = meter.finish();
-    if let Some((client, _)) = sides.volume {
+    for (client, _) in sides.volume.into_iter().chain(sides.areas) {
         client.close()?;
     }
     Ok((counts, record, outcome))
@@ -240,14 +259,21 @@ fn argument_path(argument: &OsStr) -> &OsStr {
 
 /// True when one of the directories above `destination` is the source itself.
 fn lies_in(side: &Side, found: &copy::Found, to: &Side, destination: &[u8]) -> Outcome<bool> {
-    if side.in_volume != to.in_volume {
+    if side.at != to.at {
         return Ok(false);
     }
     let local = || std::path::absolute(OsStr::from_bytes(destination)).map(PathBuf::into_os_string);
-    let whole = if to.in_volume { destination.to_vec() } else { local().at(show(destination))?.into_vec() };
+    let whole = match to.at {
+        Where::Local => local().at(show(destination))?.into_vec(),
+        Where::Volume | Where::Area => destination.to_vec(),
+    };
     let mut above = whole.as_slice();
     while let Some(slash) = above.iter().rposition(|&b| b == b'/') {
         above = &above[..slash];
+        // Above an area there is nothing that could be asked for.
+        if to.at == Where::Area && above.iter().filter(|&&b| b == b'/').count() < 1 {
+            break;
+        }
         let path = if above.is_empty() { b"/" } else { above };
         if to.tree.find(path, true)?.is_some_and(|there| there.identity == found.identity) {
             return Ok(true);

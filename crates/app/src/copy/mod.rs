@@ -3,6 +3,7 @@
 //! One thread walks the sources and makes the directories; the others copy files. What fails is reported and left out,
 //! the rest goes on, as with cp.
 
+mod area;
 mod local;
 mod meter;
 mod part;
@@ -11,6 +12,7 @@ mod transfer;
 mod tree;
 mod volume;
 
+pub(crate) use area::AreaTree;
 pub(crate) use local::LocalTree;
 pub(crate) use meter::{Counts, Meter};
 pub(crate) use part::PartNames;

@@ -84,6 +84,7 @@ impl PartNames {
         let (kind, inode) = match directory {
             Identity::Local(_, inode) => ("local", inode),
             Identity::Volume(inode) => ("volume", inode),
+            Identity::Area(_, _, inode) => ("area", inode),
         };
         let part = beside(path, &digest(&(origin()?, kind)));
         let name = format!("vazao-part-{}", digest(&(kind, inode, split(&part).1)));

@@ -10,6 +10,8 @@ pub(crate) enum Identity {
     Local(u64, u64),
     /// In the volume.
     Volume(u64),
+    /// On a node: a number of the node, device and inode.
+    Area(u64, u64, u64),
 }
 
 /// What a path led to.

@@ -2,9 +2,10 @@
 
 use super::queue::Inner;
 use super::state::{Again, Job, Progress, Tries};
-use super::step::{Ended, First, Means};
+use super::step::{Ended, First};
+use crate::auto::Auto;
 use crate::control::Order;
-use crate::method::build;
+use crate::method::{CopyMethod, Method, build};
 use crate::outgoing::Outgoing;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -28,13 +29,13 @@ pub(super) const FAILED: u32 = 3;
 
 impl Inner {
     pub(super) fn begin_file(self: &Arc<Inner>, job: &Arc<Job>, file: Again) {
-        let method = job.progress().chosen.as_ref().map_or(job.method, |chosen| chosen.method);
         let begun = self.client().and_then(|client| self.means.first(&client, job, &file.entry));
         match begun {
             Ok(First::Ended(ended)) => self.file_ended(job, &file, ended),
             Err(fault) => self.file_failed(job, file, fault),
             Ok(First::Send(copy)) => {
                 job.progress().sending.insert(file.index, Arc::downgrade(&copy));
+                let method = self.method(job);
                 let (inner, job, sent) = (Arc::clone(self), Arc::clone(job), Arc::clone(&copy));
                 let done = move |outcome| {
                     let again = Arc::clone(&inner);
@@ -43,8 +44,18 @@ impl Inner {
                         None => inner.put_back(&job, file, 0),
                     }
                 };
-                Means::send(&*build(method, &self.engine), copy, Box::new(done));
+                method.start(copy, Box::new(done));
             }
+        }
+    }
+
+    /// What carries out a job's method.
+    fn method(&self, job: &Job) -> Box<dyn CopyMethod> {
+        match job.method {
+            Method::Auto => {
+                Box::new(Auto { pairs: Arc::clone(&self.pairs), chosen: Arc::clone(&job.chosen) })
+            }
+            other => build(other, &self.engine),
         }
     }
 

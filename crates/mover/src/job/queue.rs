@@ -6,6 +6,7 @@ use super::plan::{Destined, Planner};
 use super::state::{Job, JobState, Progress};
 use super::step::{Means, finish_directory, make_directory};
 use super::{ENDED_MAX, Filter, JOBS_MAX};
+use crate::auto::Pairs;
 use crate::control::Order;
 use crate::engine::Inbox;
 use crate::grid::BlockSet;
@@ -64,6 +65,8 @@ pub(super) struct Inner {
     pub(super) open_client: OpenClient,
     pub(super) client: Mutex<Option<Client>>,
     pub(super) engine: Inbox,
+    /// What is known of the ways to other nodes.
+    pub(super) pairs: Arc<Pairs>,
     pub(super) pool: Pool,
     pub(super) table: Mutex<Table>,
     /// Held while a job is taken in.
@@ -125,6 +128,7 @@ impl Queue {
             open_client: setup.open_client,
             client: Mutex::default(),
             engine: setup.engine,
+            pairs: Arc::new(Pairs::load(setup.directory.join("pairs"))),
             pool,
             table: Mutex::new(table),
             submitting: Mutex::default(),

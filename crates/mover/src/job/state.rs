@@ -112,7 +112,6 @@ pub(super) struct Progress {
     /// Since when the other node has not answered.
     pub(super) cut_since_ns: Option<u64>,
     pub(super) is_busy: bool,
-    pub(super) chosen: Option<Chosen>,
 }
 
 /// One job.
@@ -128,6 +127,8 @@ pub(super) struct Job {
     pub(super) control: Arc<Control>,
     pub(super) counts: Arc<Counts>,
     pub(super) progress: Mutex<Progress>,
+    /// What `auto` has chosen.
+    pub(super) chosen: Arc<Mutex<Option<Chosen>>>,
 }
 
 impl Job {
@@ -162,7 +163,6 @@ impl Job {
             sending: BTreeMap::new(),
             cut_since_ns: None,
             is_busy: false,
-            chosen: None,
         };
         Job {
             number,
@@ -175,6 +175,7 @@ impl Job {
             spec,
             files,
             progress: Mutex::new(progress),
+            chosen: Arc::default(),
         }
     }
 
@@ -213,7 +214,8 @@ impl Job {
             state if state.is_over() => 0,
             _ => u64::MAX,
         };
-        let chosen = progress.chosen.as_ref();
+        let chosen = self.chosen.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let chosen = chosen.as_ref();
         proto::JobStatus {
             id: self.id.clone(),
             spec: Some(self.spec.clone()),

@@ -3,7 +3,6 @@
 use super::plan::find;
 use super::state::Job;
 use crate::control::{Control, Counts};
-use crate::method::CopyMethod;
 use crate::outgoing::{
     Destination, Manner, Outgoing, Started, Surroundings, WHOLE_BYTES_MAX, begin, send_whole,
 };
@@ -127,15 +126,6 @@ impl Means {
             Started::Complete => First::Ended(Ended::Done),
             Started::Ready(copy) => First::Send(copy),
         })
-    }
-
-    /// Sends the blocks of a file; `done` is called in the end.
-    pub(super) fn send(
-        method: &dyn CopyMethod,
-        copy: Arc<Outgoing>,
-        done: Box<dyn FnOnce(Result<(), Fault>) + Send>,
-    ) {
-        method.start(copy, done);
     }
 }
 

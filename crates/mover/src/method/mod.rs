@@ -9,6 +9,7 @@ mod rpc;
 mod sending;
 mod streams;
 
+use crate::auto::Auto;
 use crate::engine::Inbox;
 use crate::outgoing::Outgoing;
 use std::fmt;
@@ -148,10 +149,15 @@ impl FromStr for Method {
     }
 }
 
-/// What carries out a method; `auto` has to be replaced by its choice before.
+/// One more connection, with a thread, for a copy under way.
+pub(crate) fn add_stream(copy: Arc<Outgoing>, done: Done) {
+    blocking::spawn(copy, None, done);
+}
+
+/// What carries out a method; `auto` so made knows nothing of the pair.
 pub(crate) fn build(method: Method, engine: &Inbox) -> Box<dyn CopyMethod> {
     match method {
-        Method::Auto => Box::new(streams::Streams { count: 1 }),
+        Method::Auto => Box::new(Auto { pairs: Arc::default(), chosen: Arc::default() }),
         Method::Blocking { buffer } => Box::new(blocking::Blocking { buffer }),
         Method::Streams(count) => Box::new(streams::Streams { count }),
         Method::Nonblocking => Box::new(nonblocking::Nonblocking { engine: engine.clone() }),

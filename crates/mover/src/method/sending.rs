@@ -285,6 +285,7 @@ impl Sending {
         }
         self.is_connected = self.socket.peer_addr().is_ok();
         if self.is_connected {
+            self.copy.note_connect(now_ns.saturating_sub(self.progress_ns));
             self.progress_ns = now_ns;
         }
         Ok(self.is_connected)

@@ -27,8 +27,15 @@ use vazao_wire::tcp::{Server, ServerOptions, TcpTransport, TransportOptions};
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Every method, with the settings that change its course.
-const METHODS: &[&str] =
-    &["blocking", "blocking:buffer=262144", "streams:4", "nonblocking", "rpc", "rpc:block=16384,window=3"];
+const METHODS: &[&str] = &[
+    "auto",
+    "blocking",
+    "blocking:buffer=262144",
+    "streams:4",
+    "nonblocking",
+    "rpc",
+    "rpc:block=16384,window=3",
+];
 
 struct Roles {
     area: Arc<AreaService>,
