@@ -158,7 +158,7 @@ impl Incoming {
         })
     }
 
-    /// Verifies and writes bytes. Calls `finished` with the offset of each block that is whole now.
+    /// Verifies and writes bytes. Calls `finished` with the offset of each block that is whole and ends here.
     pub(crate) fn write(
         &self,
         offset: u64,
@@ -198,11 +198,14 @@ impl Incoming {
         finished: &mut dyn FnMut(u64),
     ) -> Result<(), Fault> {
         let mut at = offset;
-        let mut whole = Vec::new();
+        let (mut whole, mut ends) = (Vec::new(), Vec::new());
         {
             let mut state = self.state();
             for (piece, &checksum) in piece_lengths(offset, length).zip(checksums) {
                 let block = self.grid.block_of(at);
+                if at + piece as u64 == self.grid.start(block) + self.grid.length(block) {
+                    ends.push(block);
+                }
                 if !state.finished.has(block) && self.note_piece(&mut state, block, at, piece, checksum) {
                     let open = state.open.remove(&block);
                     whole.push((block, open));
@@ -216,7 +219,12 @@ impl Incoming {
                 None => self.read_checksum(block)?,
             };
             self.finish(block, checksum)?;
-            finished(self.grid.start(block));
+        }
+        // Told to whoever sends its end: another connection, cut since, may have brought the block before.
+        for block in ends {
+            if self.state().finished.has(block) {
+                finished(self.grid.start(block));
+            }
         }
         Ok(())
     }
