@@ -398,6 +398,22 @@ impl Door {
         outcome
     }
 
+    /// copy_file_range(2); returns how many bytes.
+    pub(crate) fn copy(
+        &self,
+        from: u64,
+        from_offset: u64,
+        to: u64,
+        to_offset: u64,
+        length: u64,
+    ) -> Result<u64> {
+        let (source, open) = (self.file(from)?, self.file(to)?);
+        self.drop_capability(&open)?;
+        let copied = open.file.copy_from(&source.file, from_offset, to_offset, length);
+        self.forget_failures(open.file.inode());
+        copied
+    }
+
     /// Where data or a hole begins; `None`: nowhere before the end.
     pub(crate) fn seek(&self, handle: u64, seek: Seek, offset: u64) -> Result<Option<u64>> {
         self.file(handle)?.file.seek(seek, offset)

@@ -5,7 +5,7 @@ use vazao_meter::{Accounts, Cause, Counter, Exposition, Gauge, Histogram};
 use vazao_wire::Method;
 
 /// The methods that a data server serves.
-const METHODS: [Method; 11] = [
+const METHODS: [Method; 12] = [
     Method::Ping,
     Method::Read,
     Method::Write,
@@ -17,6 +17,7 @@ const METHODS: [Method; 11] = [
     Method::ReportDamage,
     Method::PunchObject,
     Method::ObjectRanges,
+    Method::CopyObjectRange,
 ];
 
 #[derive(Default)]

@@ -391,6 +391,23 @@ impl DataService {
         })
     }
 
+    fn copy(&self, call: Call, request: &Request<'_>, responder: &mut dyn Responder) -> Result<(), Fault> {
+        let r: proto::CopyObjectRangeRequest = decode(request)?;
+        let (source, source_id) = self.target_of(r.source.as_ref())?;
+        let (target, id) = self.target_of(r.object.as_ref())?;
+        let from = ops::copy::Place { object: source_id, offset: r.source_offset };
+        let (to, length) = (ops::copy::Place { object: id, offset: r.offset }, r.length);
+        ops::copy::check(from, to, length)?;
+        let source = Arc::clone(source);
+        self.defer(call, target, length as usize, responder, move |target| {
+            let (message, bytes) = read_blocking(&source, from.object, from.offset, length)?;
+            let broken = |_| internal("an answer of our own that cannot be decoded");
+            let answer = proto::ReadResponse::decode(&*message).map_err(broken)?;
+            target.take_copy(from, to, length, &answer, &bytes)?;
+            Ok((proto::CopyObjectRangeResponse { boot: target.boot }.encode_to_vec(), Vec::new()))
+        })
+    }
+
     fn ranges(&self, call: Call, request: &Request<'_>, responder: &mut dyn Responder) -> Result<(), Fault> {
         let proto::ObjectRangesRequest { object, offset, limit } = decode(request)?;
         let (target, id) = self.target_of(object.as_ref())?;
@@ -517,6 +534,7 @@ impl DataService {
             Method::StatObject => self.stat(call, request, responder),
             Method::PunchObject => self.punch(call, request, responder),
             Method::ObjectRanges => self.ranges(call, request, responder),
+            Method::CopyObjectRange => self.copy(call, request, responder),
             Method::ListObjects => self.list(call, request, responder),
             Method::ReportDamage => self.report_damage(call, request, responder),
             Method::Scrub => self.scrub(call, request, responder),

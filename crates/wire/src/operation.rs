@@ -172,6 +172,8 @@ operations! {
     PunchObject = 0x0210, PunchObjectRequest, PunchObjectResponse, Safe;
     /// Where an object has data.
     ObjectRanges = 0x0211, ObjectRangesRequest, ObjectRangesResponse, Safe;
+    /// Bytes from one object to another of the same server.
+    CopyObjectRange = 0x0212, CopyObjectRangeRequest, CopyObjectRangeResponse, Safe;
 
     /// What a node exports.
     ListAreas = 0x0301, ListAreasRequest, ListAreasResponse, Safe;

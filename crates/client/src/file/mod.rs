@@ -6,6 +6,7 @@
 
 mod append;
 mod commit;
+mod copy;
 mod holes;
 mod inode;
 mod length;
@@ -153,6 +154,16 @@ impl File {
     /// `None` when there is no data any more, or `offset` is not before the end.
     pub fn seek(&self, seek: Seek, offset: u64) -> Result<Option<u64>> {
         self.shared.seek(seek, offset)
+    }
+
+    /// Copies up to `length` bytes at `from` of another file, or of this one where the ranges do not overlap, to `to`;
+    /// returns how many, which may be fewer: 0 at the other file's end. Data that lies on one server is copied there.
+    pub fn copy_from(&self, source: &File, from: u64, to: u64, length: u64) -> Result<u64> {
+        if !self.mode.write || !source.mode.read {
+            return Err(self.bad_handle("copying"));
+        }
+        self.report_failure()?;
+        self.shared.copy_from(&source.shared, &source.ahead, from, to, length)
     }
 
     /// Makes a range a hole, as far as it lies within the file: it reads as zeros and takes no space. The file's length

@@ -66,6 +66,7 @@ operations! {
     READDIRPLUS = 44, "readdirplus";
     RENAME2 = 45, "rename2";
     LSEEK = 46, "lseek";
+    COPY_FILE_RANGE = 47, "copy_file_range";
     TMPFILE = 51, "tmpfile";
 }
 

@@ -139,6 +139,13 @@ pub(crate) enum Request<'a> {
         offset: u64,
         seek: Seek,
     },
+    Copy {
+        from: u64,
+        from_offset: u64,
+        to: u64,
+        to_offset: u64,
+        length: u64,
+    },
     /// What the kernel must be told is not there, and not that nobody has it at all.
     Unsupported,
     OpenDirectory,
@@ -476,6 +483,11 @@ fn file<'a>(operation: u32, f: &mut Fields<'a>) -> Decoded<Request<'a>> {
         abi::FSYNC => Request::Sync { handle: f.u64()? },
         abi::RELEASE => Request::Release { handle: f.u64()? },
         abi::FALLOCATE => allocate(f)?,
+        abi::COPY_FILE_RANGE => {
+            let (from, from_offset, _node) = (f.u64()?, f.u64()?, f.u64()?);
+            let (to, to_offset, length) = (f.u64()?, f.u64()?, f.u64()?);
+            Request::Copy { from, from_offset, to, to_offset, length }
+        }
         abi::LSEEK => {
             let (handle, offset) = (f.u64()?, f.u64()?);
             let seek = match f.u32()? {

@@ -285,6 +285,11 @@ impl Server {
                 reply.put_u64(found.ok_or(Failure::Errno(abi::errno::NO_SUCH_ADDRESS))?);
                 Ok(())
             }
+            Request::Copy { from, from_offset, to, to_offset, length } => {
+                let copied = self.door.copy(from, from_offset, to, to_offset, length)?;
+                reply.put_length_out(u32::try_from(copied).unwrap_or(u32::MAX));
+                Ok(())
+            }
             Request::Allocate { handle, range, mode } => Ok(self.door.allocate(handle, range, mode)?),
             _ => Err(Failure::Errno(abi::errno::NOT_IMPLEMENTED)),
         }

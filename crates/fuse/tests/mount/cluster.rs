@@ -202,6 +202,19 @@ impl Cluster {
         looks.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum::<f64>() as u64
     }
 
+    /// Requests of one method that the data servers have finished.
+    pub(crate) fn finished(&self, method: &str) -> u64 {
+        let start = format!("vazao_data_requests_total{{method=\"{method}\"}} ");
+        let count = |service: &Arc<DataService>| {
+            let mut metrics = vazao_meter::Exposition::new();
+            service.expose(&mut metrics);
+            let line =
+                metrics.finish().lines().find_map(|line| line.strip_prefix(&start)?.parse::<u64>().ok());
+            line.unwrap_or(0)
+        };
+        self.data.iter().map(count).sum()
+    }
+
     /// A new session with the volume.
     pub(crate) fn client(&self) -> Client {
         self.client_with(Options::default())

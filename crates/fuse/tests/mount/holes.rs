@@ -171,3 +171,55 @@ fn what_lies_outside_of_data_is_zeros_whatever_was_written_and_punched() {
         }
     });
 }
+
+#[test]
+fn ranges_are_copied_within_the_volume_as_if_they_were_read_and_written() {
+    use rand::{RngExt, SeedableRng};
+    with_cluster(|cluster| {
+        let m = cluster.mount();
+        let mut random = rand::rngs::StdRng::seed_from_u64(3);
+        let files = [create(&m.path("a")), create(&m.path("b"))];
+        let mut models = [Vec::new(), Vec::new()];
+        for (file, model) in files.iter().zip(&mut models) {
+            *model = (0..2_500_000u32).map(|at| (at / 1000 % 251) as u8).collect();
+            model[700_000..1_400_000].fill(0);
+            file.write_all_at(model, 0).expect("written");
+        }
+        for step in 0..120 {
+            let (source, target) = (random.random_range(0..2usize), random.random_range(0..2usize));
+            let unit: u64 = [1, 65_536, 262_144][random.random_range(0..3)];
+            let place = |random: &mut rand::rngs::StdRng| random.random_range(0..2_000_000) / unit * unit;
+            let (from, to) = (place(&mut random), place(&mut random));
+            let length = random.random_range(1..900_000usize);
+            if source == target && from.abs_diff(to) < length as u64 {
+                continue;
+            }
+            let (mut from_offset, mut to_offset, mut left) = (from, to, length);
+            while left > 0 {
+                let (input, output) = (&files[source], &files[target]);
+                let inputs = (Some(&mut from_offset), Some(&mut to_offset));
+                let copied = rustix::fs::copy_file_range(input, inputs.0, output, inputs.1, left);
+                let copied = copied.expect("copied");
+                if copied == 0 {
+                    break;
+                }
+                left -= copied;
+            }
+            let end = (from as usize + length).min(models[source].len());
+            let bytes = models[source][(from as usize).min(end)..end].to_vec();
+            assert_eq!(length - left, bytes.len(), "step {step}");
+            let model = &mut models[target];
+            model.resize(model.len().max(to as usize + bytes.len()), 0);
+            model[to as usize..to as usize + bytes.len()].copy_from_slice(&bytes);
+            let mut back = vec![1; model.len() + 1];
+            let read = files[target].read_at(&mut back[..1], 0).expect("read");
+            assert_eq!(read, 1);
+            files[target].read_exact_at(&mut back[..model.len()], 0).expect("read");
+            assert!(back[..model.len()] == model[..], "step {step}: {from} to {to}, {length} bytes");
+            assert_eq!(files[target].metadata().expect("there").len(), model.len() as u64);
+        }
+        assert!(cluster.finished("CopyObjectRange") > 20, "servers copy what they have on both sides");
+        drop(files);
+        m.unmount();
+    });
+}

@@ -1,5 +1,6 @@
 //! One file an operation. Each has a function that does the work for one target and may be told not to wait.
 
+pub(crate) mod copy;
 pub(crate) mod list;
 pub(crate) mod list_io;
 mod open_local;

@@ -9,7 +9,7 @@ use vazao_meter::{Clock, Exposition, ManualClock};
 use vazao_model::checksum::{first_mismatch, piece_checksums};
 use vazao_model::{Code, TargetId};
 use vazao_wire::service::{Answer, Deferred, Fault, Request, Responder, Service};
-use vazao_wire::{Method, proto};
+use vazao_wire::{Method, op, proto};
 
 fn clock() -> Arc<ManualClock> {
     Arc::new(ManualClock::default())
@@ -358,4 +358,40 @@ fn a_punched_range_gives_its_space_back_and_stays_a_part_of_the_object() {
     assert_eq!(rig.ranges(1, 1).expect("tells").len(), 2);
     rig.punch(2, 0, 100).expect("what is not there has nothing to punch");
     assert!(!rig.stat(2).expect("answers").exists);
+}
+
+fn copy(rig: &Rig, from: (u64, u64), to: (u64, u64), length: u32) -> Result<(), Fault> {
+    let request = proto::CopyObjectRangeRequest {
+        source: Some(address(from.0)),
+        source_offset: from.1,
+        object: Some(address(to.0)),
+        offset: to.1,
+        length,
+    };
+    rig.call::<op::CopyObjectRange>(&request).map(drop)
+}
+
+#[test]
+fn a_copy_between_objects_brings_bytes_and_holes_and_never_rotten_bytes() {
+    let rig = Rig::new(6);
+    let mut bytes = pattern(4, CHUNK as usize * 2);
+    bytes[70_000..400_000].fill(0);
+    rig.write(1, 0, &bytes).expect("writes");
+    rig.write(2, 0, &pattern(5, 300_000)).expect("writes");
+    copy(&rig, (1, 1000), (2, 65_536 + 1000), 300_000).expect("copies");
+    let mut expected = pattern(5, 300_000);
+    expected.resize(65_536 + 301_000, 0);
+    expected[65_536 + 1000..].copy_from_slice(&bytes[1000..301_000]);
+    assert!(rig.read_all(2).expect("reads") == Some(expected));
+    copy(&rig, (1, 131_072), (3, 0), 65_536).expect("copies zeros");
+    assert_eq!(rig.read_all(3).expect("reads"), Some(Vec::new()), "an object, all of it a hole");
+    copy(&rig, (1, CHUNK * 2 - 65_536), (2, 0), 131_072).expect("copies the end and zeros behind it");
+    let back = rig.read(2, 0, 131_072).expect("reads").bytes;
+    assert!(back[..65_536] == bytes[bytes.len() - 65_536..] && back[65_536..].iter().all(|byte| *byte == 0));
+    let refused = |result: Result<(), Fault>| result.expect_err("refused").code;
+    assert_eq!(refused(copy(&rig, (1, 1), (2, 0), 100)), Code::BadRequest);
+    assert_eq!(refused(copy(&rig, (1, 0), (2, 0), u32::MAX)), Code::BadRequest);
+    assert_eq!(refused(copy(&rig, (9, 0), (2, 0), 100)), Code::NotFound);
+    rig.disk.corrupt(&super::data_path(1, 0), 500, 4).expect("is there");
+    assert_eq!(refused(copy(&rig, (1, 0), (2, 0), 65_536)), Code::Corrupt);
 }

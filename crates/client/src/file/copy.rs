@@ -1,0 +1,187 @@
+//! Copies between files of one volume: what lies on one server is copied there, the rest goes through the client.
+
+use super::inode::{Contents, OpenInode};
+use super::read_ahead::ReadAhead;
+use super::write::object_address;
+use crate::call::decode;
+use crate::core::shared;
+use crate::data::DataCall;
+use crate::{Error, Result};
+use std::ops::Range;
+use std::sync::{Arc, Mutex};
+use vazao_model::limits::{BLOCK_BYTES, FILE_BYTES_MAX, INLINE_BYTES_MAX};
+use vazao_model::{Code, Layout, TargetId};
+use vazao_wire::{Method, op, proto};
+
+/// Bytes of one call, so that it ends well within its deadline.
+const COPY_BYTES_MAX: u64 = 64 << 20;
+
+/// Bytes of one piece: the largest that one request copies or carries.
+const PIECE_BYTES_MAX: u64 = 1 << 20;
+
+/// A piece lies in one object on both sides.
+struct Piece {
+    from: u64,
+    to: Range<u64>,
+}
+
+/// What is known of the source when the copy begins.
+struct Source {
+    layout: Option<Arc<Layout>>,
+    written_slots: u64,
+}
+
+impl OpenInode {
+    /// Copies up to `length` bytes at `from` of `source` to `to` of this file; returns how many, 0 at the source's end.
+    pub(crate) fn copy_from(
+        &self,
+        source: &OpenInode,
+        ahead: &Mutex<ReadAhead>,
+        from: u64,
+        to: u64,
+        length: u64,
+    ) -> Result<u64> {
+        let deadline_ns = self.core.deadline_ns();
+        source.write_out(deadline_ns);
+        let state = source.lock();
+        let length = state.size.saturating_sub(from).min(length).min(COPY_BYTES_MAX);
+        let known = Source { layout: state.layout().cloned(), written_slots: state.written_slots };
+        drop(state);
+        let end = to.checked_add(length).filter(|end| *end <= FILE_BYTES_MAX);
+        let end = end.ok_or_else(|| Error::new(Code::TooLarge, format!("{}: copying to {to}", self.id)))?;
+        let mut done = 0;
+        while done < length {
+            let _gate = shared(&self.length_gate);
+            let layout = if end > INLINE_BYTES_MAX as u64 { Some(self.striped(deadline_ns)?) } else { None };
+            let piece = next_piece(&known, layout.as_deref(), from + done, to + done..end);
+            let copied = piece.to.end - piece.to.start;
+            let on_server = match (&known.layout, &layout) {
+                (Some(theirs), Some(ours)) => {
+                    self.copy_on_server(source.id.0, theirs, known.written_slots, ours, &piece, deadline_ns)
+                }
+                _ => false,
+            };
+            if !on_server {
+                self.copy_through_here(source, ahead, &piece, deadline_ns)?;
+            }
+            done += copied;
+        }
+        Ok(length)
+    }
+
+    /// The layout of a file that is to have objects.
+    fn striped(&self, deadline_ns: u64) -> Result<Arc<Layout>> {
+        let mut state = self.lock();
+        loop {
+            match &state.contents {
+                Contents::Moving => state = self.wait_turn(state),
+                Contents::Striped(layout) => return Ok(Arc::clone(layout)),
+                Contents::Inline { .. } => {
+                    drop(state);
+                    self.outgrow(deadline_ns)?;
+                    state = self.lock();
+                }
+            }
+        }
+    }
+
+    fn copy_through_here(
+        &self,
+        source: &OpenInode,
+        ahead: &Mutex<ReadAhead>,
+        piece: &Piece,
+        deadline_ns: u64,
+    ) -> Result<()> {
+        let mut bytes = vec![0; (piece.to.end - piece.to.start) as usize];
+        let read = source.read(ahead, &mut bytes, piece.from)?;
+        // A source that was cut meanwhile has zeros there.
+        bytes[read..].fill(0);
+        self.make_room(deadline_ns);
+        self.write_segment(&bytes, piece.to.start, deadline_ns)
+    }
+
+    /// True when the server that has both objects has copied the piece. Where it cannot, somebody else must: an older
+    /// server, a source that is gone, a full disk; the way through the client then tells what is wrong.
+    fn copy_on_server(
+        &self,
+        source: u64,
+        theirs: &Layout,
+        written_slots: u64,
+        ours: &Layout,
+        piece: &Piece,
+        deadline_ns: u64,
+    ) -> bool {
+        let Some(mut call) = self.submit_copy(source, theirs, written_slots, ours, piece, deadline_ns) else {
+            return false;
+        };
+        let answer = self.core.finish_data(&mut call, &[], deadline_ns);
+        let boot = answer.and_then(|received| Ok(decode::<op::CopyObjectRange>(&received)?.boot));
+        let mut state = self.lock();
+        state.writers -= 1;
+        match boot {
+            Ok(boot) => {
+                state.note_written(&piece.to, boot);
+                state.is_sparse = true;
+                self.note_write(&mut state, piece.to.start, piece.to.end);
+                true
+            }
+            Err(error) => {
+                tracing::debug!(inode = %self.id, %error, "copied through the client instead");
+                false
+            }
+        }
+    }
+
+    fn submit_copy(
+        &self,
+        source: u64,
+        theirs: &Layout,
+        written_slots: u64,
+        ours: &Layout,
+        piece: &Piece,
+        deadline_ns: u64,
+    ) -> Option<DataCall> {
+        let (block_bytes, length) = (BLOCK_BYTES as u64, piece.to.end - piece.to.start);
+        let (from_slot, from_offset) = theirs.distribution.locate(piece.from, theirs.width());
+        let (slot, offset) = ours.distribution.locate(piece.to.start, ours.width());
+        let is_aligned = from_offset % block_bytes == offset % block_bytes && length >= block_bytes;
+        if !is_aligned || written_slots & 1u64.checked_shl(from_slot)? == 0 {
+            return None;
+        }
+        let from = object_address(source, theirs, from_slot)?;
+        let object = object_address(self.id.0, ours, slot)?;
+        let node = |target: u32| self.core.server(TargetId(target)).map(|server| server.node);
+        if node(from.target)? != node(object.target)? {
+            return None;
+        }
+        let target = TargetId(object.target);
+        let request = proto::CopyObjectRangeRequest {
+            source: Some(from),
+            source_offset: from_offset,
+            object: Some(object),
+            offset,
+            length: length as u32,
+        };
+        // What was written to that place before must not arrive after the copy.
+        let mut state = self.settle(self.lock(), &piece.to, deadline_ns);
+        state.writers += 1;
+        drop(state);
+        let message = prost::Message::encode_to_vec(&request);
+        Some(self.core.submit_data(target, Method::CopyObjectRange, message, &[], deadline_ns))
+    }
+}
+
+/// The longest piece at `from` and at the beginning of `to` that crosses no unit of either file.
+fn next_piece(source: &Source, ours: Option<&Layout>, from: u64, to: Range<u64>) -> Piece {
+    let in_unit = |layout: Option<&Layout>, at: u64| {
+        layout.map_or(PIECE_BYTES_MAX, |layout| {
+            let unit_bytes = layout.distribution.unit_bytes();
+            unit_bytes - at % unit_bytes
+        })
+    };
+    let length = (to.end - to.start)
+        .min(PIECE_BYTES_MAX)
+        .min(in_unit(source.layout.as_deref(), from))
+        .min(in_unit(ours, to.start));
+    Piece { from, to: to.start..to.start + length }
+}
