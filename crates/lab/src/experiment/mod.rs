@@ -10,10 +10,17 @@ mod page;
 mod run;
 pub mod testbed;
 
+mod copies;
+mod g10;
 mod g11;
 mod g12;
 mod g15;
+mod g2;
 mod g4;
+mod g5;
+mod g6;
+mod g7;
+mod g9;
 mod p1;
 mod p2;
 mod p3;
@@ -146,10 +153,29 @@ pub struct Measured {
     pub gaps: Vec<String>,
 }
 
+impl Measured {
+    /// Two parts of one experiment together.
+    fn and(mut self, other: Measured) -> Measured {
+        self.setup.extend(other.setup);
+        self.figures.extend(other.figures);
+        self.gaps.extend(other.gaps);
+        self.scale = format!("{}; {}", self.scale, other.scale);
+        self
+    }
+}
+
 /// All experiments, in the order of their ids.
 pub fn registry() -> &'static [&'static dyn Experiment] {
     &[
+        &g2::G2,
+        &g2::G3,
         &g4::G4,
+        &g5::G5,
+        &g6::G6,
+        &g7::G7,
+        &g7::G8,
+        &g9::G9,
+        &g10::G10,
         &g11::G11,
         &g12::G12,
         &g15::G15,

@@ -34,6 +34,12 @@ pub struct Plan {
     pub delay: Option<Duration>,
     /// Whether the data servers export their disks as the area `disk` too.
     pub areas: bool,
+    /// Delay of every data server's link but the first, one way.
+    pub server_delay: Option<Duration>,
+    /// Files that a node sends to one other at once; its own default without it.
+    pub copies_pair_max: Option<usize>,
+    /// Files that a node receives at once; its own default without it.
+    pub copies_in_max: Option<usize>,
     /// Channels that a data server may have open; its own default without it.
     pub channels_max: Option<usize>,
     /// Files that a data server may have open (RLIMIT_NOFILE); the machine's without it.
@@ -127,6 +133,9 @@ impl<'a> Testbed<'a> {
         // Only now: what starts over a slow link takes its time.
         if let Some(rate) = plan.link {
             self.network.hosts().iter().try_for_each(|host| host.set_rate(Some(rate)))?;
+        }
+        if let Some(delay) = plan.server_delay {
+            self.servers.iter().skip(1).try_for_each(|host| host.set_delay(Delay::one_way(delay)))?;
         }
         if let Some(delay) = plan.delay {
             self.clients.iter().try_for_each(|host| host.set_delay(Delay::one_way(delay)))?;
@@ -354,6 +363,11 @@ fn data_config(plan: &Plan, meta_address: &str, disks: &[PathBuf]) -> String {
         "roles = [\"data\"]\nmetadata = [\"{meta_address}\"]\n{channels}[data]\ntargets = [{}]\nreserve = \"16MiB\"\n",
         targets.join(", ")
     );
+    if let Some(pair) = plan.copies_pair_max {
+        // What a node sends at all is not to be the limit either.
+        text += &format!("[copy]\ncopies_pair_max = {pair}\ncopies_out_max = {pair}\n");
+        text += &plan.copies_in_max.map_or(String::new(), |most| format!("copies_in_max = {most}\n"));
+    }
     if let (true, Some(disk)) = (plan.areas, disks.first()) {
         text += &format!("[[area]]\nname = \"disk\"\npath = \"{}\"\n", disk.display());
     }
