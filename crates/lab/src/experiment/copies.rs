@@ -1,7 +1,7 @@
 //! The load of the GridFS experiments: c machines, each with t copies at once into one server, all by one method.
 //!
-//! Sources are areas of nodes of their own; the copies are jobs of these nodes, so that bytes go straight to the receiver.
-//! What arrived is compared with what was sent, outside the time.
+//! Sources are areas of nodes of their own; the copies are jobs of these nodes, so that bytes go straight to the
+//! receiver. What arrived is compared with what was sent, outside the time.
 
 use super::outcome::{Figure, Form};
 use super::testbed::{DiskPlan, Plan, Testbed};
