@@ -139,8 +139,10 @@ impl Core {
             1 => Some(LockMode::Shared),
             _ => Some(LockMode::Exclusive),
         };
-        if mode.is_none() {
-            self.locks.note(place, range, None);
+        match mode {
+            None => self.locks.note(place, range, None),
+            // Also when it is refused: the service waits after a restart for everybody who has asked for a lock.
+            Some(_) => self.locks.has_locked.store(true, Ordering::SeqCst),
         }
         let session = self.session.id();
         let request = proto::SetLockRequest { session, lock: Some(*lock), waiter };
@@ -156,7 +158,6 @@ impl Core {
         match response.verdict {
             0 => {
                 if mode.is_some() {
-                    self.locks.has_locked.store(true, Ordering::SeqCst);
                     self.locks.note(place, range, mode);
                 }
                 Ok(Answer::Granted { version: response.version, changes: response.changes })
