@@ -119,8 +119,8 @@ fn one_server() -> Vec<Case> {
     all.extend(both("link-client", 1, 1, Library, &[link("client1")], &network(CLIENT)));
     all.extend(both("delay", 1, 1, Library, &[Throttle::Delay], &expect(Resource::RoundTrip, &["data1"])));
     all.extend(both("cpu-data1", 1, 1, Library, &[cpu("data1", 0.1)], &expect(Resource::Cpu, &["data1"])));
-    all.extend(both("cpu-data1", 1, 4, Library, &[cpu("data1", 0.2)], &expect(Resource::Cpu, &["data1"])));
-    let client_cpu = [Throttle::ClientCpu(0.1)];
+    all.extend(both("cpu-data1", 1, 4, Library, &[cpu("data1", 0.1)], &expect(Resource::Cpu, &["data1"])));
+    let client_cpu = [Throttle::ClientCpu(0.05)];
     all.extend(both("cpu-client", 1, 1, Library, &client_cpu, &expect(Resource::Cpu, &[CLIENT])));
     all.extend(both("cpu-client", 1, 4, Library, &client_cpu, &expect(Resource::Cpu, &[CLIENT])));
     all.extend(both("free", 1, 4, Library, &[], &any_cpu));
@@ -156,7 +156,7 @@ fn three_servers() -> Vec<Case> {
     all.extend(both("delay", 3, 1, Library, &[Throttle::Delay], &expect(Resource::RoundTrip, &all_data)));
     let server = [Throttle::Cpu("data2".to_owned(), 0.05)];
     all.extend(both("cpu-data2", 3, 4, Library, &server, &expect(Resource::Cpu, &["data2"])));
-    let client = [Throttle::ClientCpu(0.1)];
+    let client = [Throttle::ClientCpu(0.05)];
     all.extend(both("cpu-client", 3, 4, Library, &client, &expect(Resource::Cpu, &[CLIENT])));
     all.extend(both("free", 3, 4, Library, &[], &expect(Resource::Cpu, &[])));
     all

@@ -24,6 +24,10 @@ const SMALL_FILES: usize = 400;
 /// A look at the reports of clients each second, while a mount is watched.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
+/// Looks after the load has ended: the last report is up to two seconds late.
+const LOOKS_AFTER: u32 = 6;
+const SEEN_WITHIN: Duration = Duration::from_secs(20);
+
 /// The cluster.
 pub(super) struct Stage<'a> {
     bed: Testbed<'a>,
@@ -70,8 +74,11 @@ impl<'a> Stage<'a> {
                 Ok(self.bed.host_named(host)?.set_rate(rate)?)
             }
             Throttle::Delay => {
-                let one_way = if on { DELAY_ONE_WAY } else { Duration::ZERO };
-                Ok(self.bed.host_named("client1")?.set_delay(Delay::one_way(one_way))?)
+                let delay = Delay::one_way(if on { DELAY_ONE_WAY } else { Duration::ZERO });
+                // A busy machine keeps time at the second or third try.
+                let host = self.bed.host_named("client1")?;
+                let again = |_| host.set_delay(delay);
+                Ok(host.set_delay(delay).or_else(again).or_else(again)?)
             }
             Throttle::Cpu(daemon, processors) if on => {
                 let limit = CpuLimit::new(*processors)?;
@@ -170,9 +177,10 @@ impl<'a> Stage<'a> {
         let mut mount = self.bed.vazao(0)?;
         mount.arg("mount").arg("--log-file").arg(self.bed.directory().join("mount.log"));
         crate::experiment::testbed::output_of(mount.arg("vz:/").arg(&directory))?;
-        let is_over = AtomicBool::new(false);
+        let (is_over, is_seen) = (AtomicBool::new(false), AtomicBool::new(false));
         let seen = std::thread::scope(|scope| {
-            let watching = scope.spawn(|| self.watch(&name, &is_over));
+            let watching = scope.spawn(|| self.watch(&name, &is_over, &is_seen));
+            self.wait_for(&is_seen);
             let moved = self.psplit(case, &name);
             is_over.store(true, Ordering::Relaxed);
             let seen = watching.join();
@@ -185,14 +193,30 @@ impl<'a> Stage<'a> {
         seen?.ok_or_else(|| Error::Failed(format!("{}: the mount has not reported", case.name)))
     }
 
+    /// The mount reports with the renewals of its session; load begins once it does.
+    fn wait_for(&self, is_seen: &AtomicBool) {
+        let deadline_ns = self.lab.clock.now_ns() + SEEN_WITHIN.as_nanos() as u64;
+        while !is_seen.load(Ordering::Relaxed) && self.lab.clock.now_ns() < deadline_ns {
+            self.lab.clock.sleep(LOOK_EVERY);
+        }
+    }
+
     /// The verdict on the mount, the surest of those while data moved.
-    fn watch(&self, name: &str, is_over: &AtomicBool) -> Result<Option<Verdict>, Error> {
+    fn watch(
+        &self,
+        name: &str,
+        is_over: &AtomicBool,
+        is_seen: &AtomicBool,
+    ) -> Result<Option<Verdict>, Error> {
         self.bed.with_client(0, |client| {
             let mut overview = Overview::default();
             let mut best: Option<Verdict> = None;
-            while !is_over.load(Ordering::Relaxed) {
+            let mut looks_left = LOOKS_AFTER;
+            while looks_left > 0 {
+                looks_left -= u32::from(is_over.load(Ordering::Relaxed));
                 let shown = overview.look(client);
                 let found = shown.into_iter().find(|shown| shown.change.of.name == name);
+                is_seen.fetch_or(found.is_some(), Ordering::Relaxed);
                 if let Some(found) = found
                     && best.as_ref().is_none_or(|best| found.verdict.score > best.score)
                     && found.change.of.waits.busy_ns > 0

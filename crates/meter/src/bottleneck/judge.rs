@@ -61,7 +61,9 @@ pub fn judge(scene: Scene<'_>) -> Verdict {
         };
     }
     let mut candidates = own_candidates(observer);
-    let waited = observer.share(observer.of.waits.busy_ns).min(1.0);
+    // Handing a request over to a socket that takes nothing is waiting as well.
+    let credit_ns = observer.of.peers.iter().map(|peer| peer.credit.busy_ns).max().unwrap_or(0);
+    let waited = observer.share(observer.of.waits.busy_ns.saturating_add(credit_ns)).min(1.0);
     let asked = asked(&scene, (waited / HELD_UP).min(1.0));
     candidates.extend(asked_candidates(&scene, &asked));
     candidates.extend(machine_candidates(&scene, &asked));

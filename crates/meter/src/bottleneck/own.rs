@@ -37,14 +37,21 @@ pub(super) fn wanted(change: &Change) -> f64 {
     change.share(change.of.cpu.used_ns.saturating_add(change.of.cpu.delayed_ns))
 }
 
+/// In how many of its quota's periods the process was held back, as a share.
+pub(super) fn throttled(change: &Change) -> f64 {
+    let cpu = &change.of.cpu;
+    (cpu.throttled_periods as f64 / cpu.periods.max(1) as f64).min(1.0)
+}
+
 /// The quota of the process's control group.
 pub(super) fn quota(change: &Change) -> Option<Candidate> {
     let cpu = &change.of.cpu;
     let quota = cpu.quota.filter(|quota| *quota > 0.0)?;
     let share = change.share(cpu.used_ns) / quota;
-    let used_up = cpu.throttled_periods as f64 / cpu.periods.max(1) as f64;
-    // Usage that comes in bursts uses the quota up in some periods only: those are the ones that held something up.
-    let score = (share / QUOTA_USED_UP).min(1.0) * (used_up * 2.0).min(1.0);
+    let used_up = throttled(change);
+    // Whoever is held back in most periods wants more, also when a machine that others keep full grants less than the
+    // quota. Usage that comes in bursts uses it up in some periods only.
+    let score = ((share / QUOTA_USED_UP).min(1.0) * (used_up * 2.0).min(1.0)).max(used_up.min(1.0));
     let text = format!(
         "CPU of {}: its quota of {quota:.2} processors used up in {} of its periods",
         change.of.name,
@@ -89,7 +96,7 @@ pub(super) fn machine(changes: &[&Change]) -> Option<Candidate> {
     // Threads that wake up often wait a little each time on a machine that others keep full: where little of its use is
     // ours, that alone is a weaker reason than one of our own resources.
     let ours = (used / busy.max(1e-9)).min(1.0);
-    let score = full * wanted.min(1.0) * (1.0 + ours) / 2.0;
+    let score = full * wanted.min(1.0) * (1.0 + (ours * 5.0).min(1.0)) / 2.0;
     let place = if used < busy / 2.0 { OTHERS } else { &most.of.name };
     Some(candidate(Resource::Cpu, place, Some(busy), score, text))
 }

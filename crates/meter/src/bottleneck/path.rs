@@ -1,7 +1,7 @@
 //! Candidates between two processes: the links of either end, and the round trip between them.
 
 use super::judge::Candidate;
-use super::own::{candidate, percent, rate_text};
+use super::own::{candidate, percent, rate_text, throttled};
 use super::verdict::Resource;
 use crate::measures::{Change, Connection, Link, Peer};
 
@@ -65,7 +65,8 @@ impl Path<'_> {
 
     /// The observer as the server sees it.
     fn seen_by_server(&self) -> Option<&Peer> {
-        self.server?.of.peers.iter().find(|peer| !peer.local.is_empty() && peer.address == self.peer.local)
+        let own = Some(&self.peer.local).filter(|own| !own.is_empty())?;
+        self.server?.of.peers.iter().find(|peer| peer.address == *own)
     }
 
     /// The way that carried more: its flow, its sender and its receiver.
@@ -144,7 +145,9 @@ impl Path<'_> {
         let (latency_us, service_us) = self.latency_us()?;
         let moving = ((latency_us - service_us - self.rtt_min_us()) / latency_us.max(1e-9)).clamp(0.0, 1.0);
         let pressed = ((flow.busy - flow.window - flow.buffer).max(0.0) * 1.25).min(1.0) * flow.backlogged;
-        let score = moving.min(pressed);
+        // An end that its quota keeps from sending or receiving makes a way look full.
+        let held_back = throttled(sender).max(receiver.map_or(0.0, throttled));
+        let score = moving.min(pressed) * (1.0 - held_back);
         let (place, why) = self.narrow_end(sender, receiver, is_out);
         let text = format!(
             "network {why}: {}, data waited to get through {} of the time",

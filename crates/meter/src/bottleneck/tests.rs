@@ -151,6 +151,32 @@ fn an_answer_that_takes_as_long_as_the_way_is_limited_by_round_trips() {
     assert!(found.text.starts_with("network to data1: one stream limited by its window"), "{}", found.text);
 }
 
+/// Seen with four threads writing over a link of 100 Mb/s: they stood still in `send`, and the program was blamed.
+#[test]
+fn standing_still_until_a_request_can_be_handed_over_is_waiting_too() {
+    let mut observer = client(0.1);
+    observer.of.peers[0].credit = busy(0.9);
+    let found = verdict(&observer, &[server_with_disk(0.98, 0.99)]);
+    assert_eq!((found.resource, found.place.as_str()), (Resource::Disk, "data1"));
+}
+
+/// Seen with a client of a tenth of a processor: what it did not fetch stayed under way, and the network was blamed.
+#[test]
+fn a_way_that_seems_full_because_an_end_is_throttled_is_not_named() {
+    let mut observer = client(0.9);
+    observer.of.peers[0].service_ns = SECOND_NS / 100;
+    let mut server = process("data1", Part::Server);
+    let sent =
+        Connection { id: 1, sent_bytes: 1 << 20, busy_us: 990_000, rtt_us: 900, ..Connection::default() };
+    server.of.peers =
+        vec![Peer { address: "10.0.0.9".to_owned(), connections: vec![sent], ..Peer::default() }];
+    let servers = [server];
+    assert_eq!(verdict(&observer, &servers).resource, Resource::Network);
+    observer.of.cpu = Cpu { quota: Some(0.1), periods: 50, throttled_periods: 48, ..observer.of.cpu };
+    let found = verdict(&observer, &servers);
+    assert_eq!((found.resource, found.place.as_str()), (Resource::Cpu, "client"));
+}
+
 #[test]
 fn nothing_done_is_idle_and_a_program_that_never_waits_limits_itself() {
     let mut idle = process("client", Part::Client);
