@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use vazao_client::overview::Overview;
-use vazao_meter::bottleneck::Verdict;
+use vazao_meter::bottleneck::{Resource, Verdict};
 
 /// What a slow disk moves, as the disks of the published experiments.
 const SLOW_DISK: u64 = 28_000_000;
@@ -27,6 +27,11 @@ const LOOK_EVERY: Duration = Duration::from_millis(500);
 /// Looks after the load has ended: the last report is up to two seconds late.
 const LOOKS_AFTER: u32 = 6;
 const SEEN_WITHIN: Duration = Duration::from_secs(20);
+
+/// Before and after the load the program is what limits, and surely so.
+fn names_a_limit(verdict: &Verdict) -> bool {
+    !matches!(verdict.resource, Resource::Caller | Resource::Idle | Resource::Unknown)
+}
 
 /// The cluster.
 pub(super) struct Stage<'a> {
@@ -217,6 +222,7 @@ impl<'a> Stage<'a> {
                 let shown = overview.look(client);
                 let found = shown.into_iter().find(|shown| shown.change.of.name == name);
                 is_seen.fetch_or(found.is_some(), Ordering::Relaxed);
+                let found = found.filter(|found| names_a_limit(&found.verdict));
                 if let Some(found) = found
                     && best.as_ref().is_none_or(|best| found.verdict.score > best.score)
                     && found.change.of.waits.busy_ns > 0
