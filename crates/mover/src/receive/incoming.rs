@@ -198,31 +198,21 @@ impl Incoming {
         finished: &mut dyn FnMut(u64),
     ) -> Result<(), Fault> {
         let mut at = offset;
-        let (mut whole, mut ends) = (Vec::new(), Vec::new());
-        {
-            let mut state = self.state();
-            for (piece, &checksum) in piece_lengths(offset, length).zip(checksums) {
-                let block = self.grid.block_of(at);
-                if at + piece as u64 == self.grid.start(block) + self.grid.length(block) {
-                    ends.push(block);
-                }
-                if !state.finished.has(block) && self.note_piece(&mut state, block, at, piece, checksum) {
-                    let open = state.open.remove(&block);
-                    whole.push((block, open));
-                }
-                at += piece as u64;
+        // Locked to the end: another connection that brings the same block sees it open or finished, nothing between.
+        let mut state = self.state();
+        for (piece, &checksum) in piece_lengths(offset, length).zip(checksums) {
+            let block = self.grid.block_of(at);
+            if !state.finished.has(block) && self.note_piece(&mut state, block, at, piece, checksum) {
+                let open = state.open.remove(&block);
+                let checksum = match open.and_then(|open| self.checksum_of(block, &open)) {
+                    Some(checksum) => checksum,
+                    None => self.read_checksum(block)?,
+                };
+                self.finish(&mut state, block, checksum)?;
             }
-        }
-        for (block, open) in whole {
-            let checksum = match open.and_then(|open| self.checksum_of(block, &open)) {
-                Some(checksum) => checksum,
-                None => self.read_checksum(block)?,
-            };
-            self.finish(block, checksum)?;
-        }
-        // Told to whoever sends its end: another connection, cut since, may have brought the block before.
-        for block in ends {
-            if self.state().finished.has(block) {
+            at += piece as u64;
+            // Told to whoever sends its end: another connection, cut since, may have brought the block before.
+            if at == self.grid.start(block) + self.grid.length(block) && state.finished.has(block) {
                 finished(self.grid.start(block));
             }
         }
@@ -267,8 +257,7 @@ impl Incoming {
             .map_err(|error| self.target.fault_of(&error))
     }
 
-    fn finish(&self, block: usize, checksum: u32) -> Result<(), Fault> {
-        let mut state = self.state();
+    fn finish(&self, state: &mut State, block: usize, checksum: u32) -> Result<(), Fault> {
         if !state.finished.insert(block) {
             return Ok(());
         }
@@ -295,7 +284,11 @@ impl Incoming {
         while at < end {
             let block = self.grid.block_of(at);
             let bytes = self.grid.length(block);
-            self.finish(block, if bytes == block_bytes { whole } else { zero_checksum(bytes) })?;
+            self.finish(
+                &mut self.state(),
+                block,
+                if bytes == block_bytes { whole } else { zero_checksum(bytes) },
+            )?;
             finished(at);
             at += bytes;
         }
