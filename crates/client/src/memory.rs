@@ -143,6 +143,14 @@ impl Memory {
         self.changes.load(Ordering::SeqCst)
     }
 
+    /// Nothing is remembered any more: it is not known what a change has touched.
+    pub(crate) fn forget_all(&self) {
+        let number = self.changes.fetch_add(1, Ordering::SeqCst) + 1;
+        self.forgot_at.fetch_max(number, Ordering::SeqCst);
+        self.shards.iter().for_each(|shard| *locked(shard) = Shard::default());
+        self.whole_names.store(0, Ordering::SeqCst);
+    }
+
     /// A change of `things` is about to be sent.
     pub(crate) fn begin(&self, things: Vec<Thing>) -> Change<'_> {
         for thing in things.iter().filter(|thing| !matches!(thing, Thing::Times(_))) {

@@ -154,6 +154,7 @@ impl Core {
     /// Renames, and forgets what that has changed.
     pub(crate) fn rename_name(&self, request: proto::RenameRequest) -> Result<proto::RenameResponse> {
         let (from, to) = (InodeId(request.parent), InodeId(request.new_parent));
+        let is_exchange = request.mode == 2;
         let mut things = vec![
             Thing::Name(from, request.name.clone()),
             Thing::Name(to, request.new_name.clone()),
@@ -165,6 +166,10 @@ impl Core {
         let (asked, change) = (self.asked(), self.memory.begin(things));
         let outcome = self.send_change::<op::Rename>(request, self.deadline_ns());
         settle(self, change, asked, None, &outcome);
+        if is_exchange {
+            // The answer names one of the two inodes only, and a directory among them has another parent now.
+            self.memory.forget_all();
+        }
         if let Ok(answer) = &outcome {
             [answer.inode, answer.replaced].into_iter().filter(|&id| id != 0).for_each(|id| {
                 self.touched(InodeId(id));
