@@ -112,15 +112,13 @@ impl Core {
         let outcome = self.send_change::<op::Unlink>(request, self.deadline_ns());
         let answer = outcome.as_ref().ok();
         let time = answer.and_then(|answer| time_of(answer.parent_changed.as_ref()));
-        let settled = settle(self, change, asked, time, &outcome);
+        // That the name is gone is not taken over: the server keeps no note of whom it has told that by a removal.
+        settle(self, change, asked, time, &outcome);
         if let Some(answer) = answer {
             self.memory.change_whole(parent, &name, false);
             self.touched(InodeId(answer.inode));
             if is_directory {
                 self.memory.forget_whole(InodeId(answer.inode));
-            }
-            if let (Some(asked), true) = (settled, self.learns()) {
-                self.memory.learn_name(asked, parent, &name, None);
             }
         }
         outcome
