@@ -185,7 +185,9 @@ impl Core {
 
 impl Client {
     /// Where a name leads, without asking, and as of when that is known. `None` when it is not, or may have changed.
-    pub fn recall(&self, parent: InodeId, name: &[u8]) -> Option<(Result<Attributes>, Asked)> {
+    /// Without a time it must not be passed on to be believed: a directory is known whole, but nobody has asked about
+    /// this name in it, so that nobody will be told when it comes.
+    pub fn recall(&self, parent: InodeId, name: &[u8]) -> Option<(Result<Attributes>, Option<Asked>)> {
         let core = &self.core;
         if !core.learns() || !is_entry(name) {
             return None;
@@ -193,13 +195,13 @@ impl Client {
         if let Some((leads, asked)) = core.memory.recall_name(parent, name)
             && core.is_believable(asked, parent, name)
         {
-            let Some(inode) = leads else { return Some((Err(absent(name)), asked)) };
+            let Some(inode) = leads else { return Some((Err(absent(name)), Some(asked))) };
             let (attributes, shown) = self.recall_attributes(inode)?;
-            return Some((Ok(attributes), asked.older(shown)));
+            return Some((Ok(attributes), Some(asked.older(shown))));
         }
         // Whoever changes a name changes the times of its directory.
         let asked = core.memory.recall_absence(parent, name)?;
-        core.is_believable(asked, parent, &[]).then(|| (Err(absent(name)), asked))
+        core.is_believable(asked, parent, &[]).then(|| (Err(absent(name)), None))
     }
 
     /// What `stat` shows, without asking, and as of when.

@@ -156,7 +156,7 @@ impl Door {
     }
 
     /// [`Door::lookup`] without asking, and as of when; `None` when that cannot be said.
-    pub(crate) fn recall(&self, place: Place<'_>) -> Option<(Result<Attributes>, Asked)> {
+    pub(crate) fn recall(&self, place: Place<'_>) -> Option<(Result<Attributes>, Option<Asked>)> {
         self.client.recall(place.directory, place.name)
     }
 

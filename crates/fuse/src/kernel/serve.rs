@@ -181,10 +181,12 @@ impl Server {
 
     fn lookup(&self, place: Place<'_>, reply: &mut Reply) -> Outcome {
         let found = match self.door.recall(place) {
-            Some((known, asked)) => {
+            Some((known, Some(asked))) => {
                 reply.asked = asked;
                 known
             }
+            // The kernel would not hear of it when the name comes, and asks again each time.
+            Some((known, None)) => return known.map(drop).map_err(Failure::from),
             None => self.door.lookup(place),
         };
         match found {

@@ -43,6 +43,9 @@ pub(crate) fn run(
     }
     let from = place(context, request.parent, &request.name)?;
     let to = place(context, request.new_parent, &request.new_name)?;
+    // Whoever renames knows afterwards where both names lead, without having looked either of them up.
+    context.shows_entry(from.parent, from.name);
+    context.shows_entry(to.parent, to.name);
     let moved = context.entry(from.parent, from.name)?.ok_or_else(|| from.fault(Code::NotFound))?;
     let there = context.entry(to.parent, to.name)?;
     let nothing = proto::RenameResponse { inode: moved.inode, replaced: 0, replaced_links: 0 };
