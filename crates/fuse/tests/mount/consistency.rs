@@ -232,3 +232,45 @@ fn a_file_removed_by_another_mount_stays_readable_where_it_is_open() {
         b.unmount();
     });
 }
+
+/// A mount that has made a directory knows all names in it without asking, so that nobody told it when another mount
+/// made one that it had looked for in vain: it went on not seeing it for half a minute.
+#[test]
+fn a_name_that_was_looked_for_in_a_directory_of_ones_own_is_seen_when_another_makes_it() {
+    with_cluster(|cluster| {
+        let (first, second) = (cluster.mount(), cluster.mount());
+        fs::create_dir(first.path("d")).expect("created");
+        assert!(fs::metadata(first.path("d/f")).is_err());
+        assert!(fs::metadata(second.path("d/f")).is_err());
+        fs::write(second.path("d/f"), b"here").expect("written");
+        let clock = vazao_meter::clock::system();
+        let deadline_ns = clock.now_ns() + 5_000_000_000;
+        while fs::metadata(first.path("d/f")).is_err() {
+            assert!(clock.now_ns() < deadline_ns, "the other mount's file is not seen");
+            clock.sleep(std::time::Duration::from_millis(2));
+        }
+        first.unmount();
+        second.unmount();
+    });
+}
+
+/// After a rename the kernel believes the new name for as long as the old one, but the metadata service was not told
+/// that the mount knows it: what another mount did to that name was seen half a minute late.
+#[test]
+fn a_name_that_came_by_rename_is_known_to_be_gone_when_another_mount_removes_it() {
+    with_cluster(|cluster| {
+        let (first, second) = (cluster.mount(), cluster.mount());
+        fs::write(first.path("old"), b"x").expect("written");
+        assert!(fs::metadata(first.path("old")).is_ok());
+        fs::rename(first.path("old"), first.path("new")).expect("renamed");
+        fs::remove_file(second.path("new")).expect("removed");
+        let clock = vazao_meter::clock::system();
+        let deadline_ns = clock.now_ns() + 5_000_000_000;
+        while fs::metadata(first.path("new")).is_ok() {
+            assert!(clock.now_ns() < deadline_ns, "the name that was removed is still seen");
+            clock.sleep(std::time::Duration::from_millis(2));
+        }
+        first.unmount();
+        second.unmount();
+    });
+}
