@@ -89,6 +89,8 @@ pub(crate) mod capability {
     pub(crate) const SETXATTR_EXT: u64 = 1 << 29;
     /// There are more than 32 capabilities.
     pub(crate) const EXTENDED: u64 = 1 << 30;
+    /// Files that are open past the page cache may be mapped all the same (Linux 6.6).
+    pub(crate) const DIRECT_IO_ALLOW_MMAP: u64 = 1 << 36;
     /// Requests come over io_uring; only where everything is ready for that.
     pub(crate) const OVER_IO_URING: u64 = 1 << 41;
 

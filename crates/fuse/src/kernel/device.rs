@@ -168,11 +168,12 @@ pub(crate) fn negotiate(init: Init, offer: Offer) -> Result<InitAnswer, DeviceEr
 
 /// What is taken of the capabilities the kernel offers.
 fn capabilities(offered: u64, offer: Offer) -> u64 {
-    let over_io_uring = capability::EXTENDED | capability::OVER_IO_URING;
-    let extended = match offer.over_io_uring && offered & over_io_uring == over_io_uring {
-        true => over_io_uring,
-        false => 0,
+    let beyond_32 = |wanted: bool, capability: u64| {
+        let needed = capability::EXTENDED | capability;
+        if wanted && offered & needed == needed { needed } else { 0 }
     };
+    let extended = beyond_32(offer.over_io_uring, capability::OVER_IO_URING)
+        | beyond_32(true, capability::DIRECT_IO_ALLOW_MMAP);
     let refused = if offer.check_permissions { 0 } else { capability::OF_PERMISSIONS };
     offered & capability::WANTED & !refused | extended
 }

@@ -251,9 +251,7 @@ impl Server {
                     (flags & open_flag::EXCLUSIVE != 0, flags & open_flag::TRUNCATE != 0);
                 let opened = self.door.create_file(place, caller(header), mode, exclusive, truncate)?;
                 self.entry(place, opened.attributes, reply)?;
-                let appends =
-                    flags & open_flag::ACCESS_MASK == open_flag::WRITE_ONLY && flags & open_flag::APPEND != 0;
-                reply.put_open_out(opened.handle, if appends { abi::FOPEN_DIRECT_IO } else { 0 });
+                reply.put_open_out(opened.handle, if appends(flags) { abi::FOPEN_DIRECT_IO } else { 0 });
                 Ok(())
             }
             Request::CreateUnnamed { mode } => {
@@ -326,8 +324,7 @@ impl Server {
         };
         let Opened { handle, attributes } = self.door.open(inode, mode)?;
         let mut open_flags = if mode.write { 0 } else { abi::FOPEN_NOFLUSH };
-        if flags & open_flag::APPEND != 0 && access == open_flag::WRITE_ONLY {
-            // Where it goes is not known before it is written: the kernel must not keep it in the wrong place.
+        if appends(flags) {
             open_flags |= abi::FOPEN_DIRECT_IO;
         }
         if self.told.is_current(inode, attributes.version) {
@@ -407,4 +404,11 @@ impl Server {
 
 fn caller(header: &Header) -> Caller {
     Caller { uid: header.uid, gid: header.gid }
+}
+
+/// True for a file that is open for appending. Where its writes go is not known before they are made: the kernel must
+/// not keep them in its pages, where they would be in the wrong place.
+fn appends(flags: u32) -> bool {
+    let access = flags & open_flag::ACCESS_MASK;
+    flags & open_flag::APPEND != 0 && (access == open_flag::WRITE_ONLY || access == open_flag::READ_WRITE)
 }

@@ -286,17 +286,18 @@ fn init_takes_what_the_kernel_offers_and_refuses_one_that_is_too_old() {
     };
     let init = Init { major: 7, minor: 38, read_ahead_bytes: 131_072, capabilities: u64::MAX };
     let answer = negotiate(init, offer).expect("accepted");
-    assert_eq!((answer.read_ahead_bytes, answer.capabilities), (131_072, capability::WANTED));
+    let wanted = capability::WANTED | capability::EXTENDED | capability::DIRECT_IO_ALLOW_MMAP;
+    assert_eq!((answer.read_ahead_bytes, answer.capabilities), (131_072, wanted));
     assert_eq!(u32::from(answer.pages_max) * rustix::param::page_size() as u32, 1 << 20);
     let poor = negotiate(Init { capabilities: capability::ASYNC_READ, ..init }, offer).expect("accepted");
     assert_eq!(poor.capabilities, capability::ASYNC_READ);
     let with_uring = Offer { over_io_uring: true, ..offer };
-    let both = capability::EXTENDED | capability::OVER_IO_URING;
-    assert_eq!(negotiate(init, with_uring).expect("accepted").capabilities, capability::WANTED | both);
+    let with_both = wanted | capability::OVER_IO_URING;
+    assert_eq!(negotiate(init, with_uring).expect("accepted").capabilities, with_both);
     let old = Init { capabilities: capability::WANTED | capability::EXTENDED, ..init };
     assert_eq!(negotiate(old, with_uring).expect("accepted").capabilities, capability::WANTED);
     let unchecked = negotiate(init, Offer { check_permissions: false, ..offer }).expect("accepted");
-    assert_eq!(unchecked.capabilities, capability::WANTED & !capability::POSIX_ACL);
+    assert_eq!(unchecked.capabilities, wanted & !capability::POSIX_ACL);
     for (major, minor) in [(7, 27), (8, 0), (6, 40)] {
         let refused = negotiate(Init { major, minor, ..init }, offer);
         assert_eq!(refused, Err(DeviceError::Version(major, minor)));
