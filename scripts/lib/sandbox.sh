@@ -48,8 +48,9 @@ sandbox_unmount() {
     done
 }
 
+# sandbox_leave [STATUS]: removes everything and exits.
 sandbox_leave() {
-    local status=$?
+    local status="${1:-$?}"
     trap - EXIT
     trap '' INT TERM HUP
     sandbox_unmount

@@ -5,12 +5,13 @@ use crate::core::Core;
 use crate::memory::Thing;
 use crate::{Asked, Client, Error, Result};
 use std::time::Duration;
+use vazao_model::limits::NAME_BYTES_MAX;
 use vazao_model::{Attributes, Code, FileKind, InodeId, Timestamp};
 use vazao_wire::{op, proto};
 
-/// Names that every directory has and that are not entries.
+/// False for names that every directory has, and for those that none can have: these are the service's to refuse.
 fn is_entry(name: &[u8]) -> bool {
-    !matches!(name, b"." | b"..")
+    !matches!(name, b"." | b"..") && name.len() <= NAME_BYTES_MAX
 }
 
 fn attributes_of(inode: Option<&proto::Inode>) -> Option<Attributes> {
