@@ -11,6 +11,8 @@ sandbox_enter() {
     chmod 711 "$TMPDIR"
     VAZAO_TEST_RUN="run-$$-${TMPDIR##*-}"
     export TMPDIR VAZAO_TEST_RUN
+    # Not exported: a step within a run uses the run's place, and must not take it away when it ends.
+    sandbox_owner=$$
     trap sandbox_leave EXIT
     trap 'exit 130' INT
     trap 'exit 143' TERM HUP
@@ -48,10 +50,11 @@ sandbox_unmount() {
     done
 }
 
-# sandbox_leave [STATUS]: removes everything and exits.
+# sandbox_leave [STATUS]: removes everything, where this script made it, and exits.
 sandbox_leave() {
     local status="${1:-$?}"
     trap - EXIT
+    [[ "${sandbox_owner:-}" == "$$" ]] || exit "$status"
     trap '' INT TERM HUP
     sandbox_unmount
     sandbox_signal TERM

@@ -4,7 +4,6 @@
 set -euo pipefail
 
 source scripts/lib/sandbox.sh
-outer="${VAZAO_TEST_RUN:-}"
 sandbox_enter
 
 switch=/sys/module/fuse/parameters/enable_uring
@@ -18,11 +17,10 @@ if [[ ! -w "$switch" ]]; then
     exit 1
 fi
 before="$(cat "$switch")"
-# Within a run of all tests the sandbox is theirs: leaving it here would take it away from the steps that follow.
 put_back() {
     local status=$?
     echo "$before" >"$switch"
-    [[ -n "$outer" ]] || sandbox_leave "$status"
+    sandbox_leave "$status"
 }
 trap put_back EXIT
 echo Y >"$switch"
