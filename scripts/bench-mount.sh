@@ -38,7 +38,8 @@ done
 switch=/sys/module/fuse/parameters/enable_uring
 if [[ -w "$switch" ]]; then
     before="$(cat "$switch")"
-    trap 'echo "$before" >"$switch"; sandbox_leave' EXIT
+    # The status goes along: an echo that worked must not turn a failed run into a good one.
+    trap 'status=$?; echo "$before" >"$switch"; sandbox_leave "$status"' EXIT
     echo Y >"$switch"
     mounted uring uring=on
     echo "$before" >"$switch"
