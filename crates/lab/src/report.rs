@@ -93,6 +93,11 @@ pub(crate) fn print(text: &str, context: &mut Context<'_>) -> Result<(), Error> 
     context.output.write_all(text.as_bytes()).map_err(Error::at("writing the report"))
 }
 
+/// A word on how far something long has come, to people: not to where results go. Nobody may be listening.
+pub(crate) fn say(text: &str) {
+    let _ = std::io::Write::write_all(&mut std::io::stderr(), format!("{text}\n").as_bytes());
+}
+
 /// A result file's text.
 pub(crate) fn to_json(results: &impl Serialize) -> Result<String, Error> {
     let text = serde_json::to_string_pretty(results);

@@ -213,3 +213,35 @@ pub(crate) fn shown(value: Option<f64>) -> String {
 pub(crate) fn file_name(outcome: &Outcome) -> String {
     format!("{}.json", outcome.id)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    /// The ids of the README's table with whether each runs today.
+    fn promised() -> Vec<(String, bool)> {
+        let text = include_str!("../../../../README.md");
+        let rows = text.lines().filter_map(|line| line.strip_prefix("| ")).filter_map(|row| {
+            let cells: Vec<&str> = row.trim_end_matches('|').split('|').map(str::trim).collect();
+            let [ids, _, runs] = cells[..] else { return None };
+            let is_row = ids.starts_with(|first: char| first.is_ascii_uppercase());
+            is_row.then(|| (ids.to_owned(), runs.starts_with("yes")))
+        });
+        let each = |(ids, runs): (String, bool)| {
+            let ids: Vec<(String, bool)> = ids.split(", ").map(|id| (id.to_owned(), runs)).collect();
+            ids
+        };
+        rows.flat_map(each).collect()
+    }
+
+    #[test]
+    fn the_readme_promises_just_the_experiments_that_there_are() {
+        let promised = promised();
+        assert!(promised.len() > 30, "the table was not found: {promised:?}");
+        let runs: BTreeSet<&str> =
+            promised.iter().filter(|(_, runs)| *runs).map(|(id, _)| id.as_str()).collect();
+        let there_are: BTreeSet<&str> = registry().iter().map(|experiment| experiment.about().id).collect();
+        assert_eq!(runs, there_are);
+    }
+}

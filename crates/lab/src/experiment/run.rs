@@ -86,9 +86,10 @@ pub fn run(args: &Args, context: &mut Context<'_>) -> Result<(), Error> {
         reading: Default::default(),
     };
     let (mut outcomes, mut failures) = (Vec::new(), Vec::new());
-    for experiment in chosen {
-        tracing::info!(id = experiment.about().id, "experiment starts");
-        match measure(experiment, &lab) {
+    for (number, experiment) in chosen.iter().enumerate() {
+        let About { id, title, .. } = experiment.about();
+        report::say(&format!("{id} ({} of {}): {title}", number + 1, chosen.len()));
+        match measure(*experiment, &lab) {
             Ok(outcome) => {
                 keep(&outcome, &args.out)?;
                 if args.json.is_none() {
@@ -96,7 +97,7 @@ pub fn run(args: &Args, context: &mut Context<'_>) -> Result<(), Error> {
                 }
                 outcomes.push(outcome);
             }
-            Err(error) => failures.push(format!("{}: {error}", experiment.about().id)),
+            Err(error) => failures.push(format!("{id}: {error}")),
         }
     }
     page::write(&args.out)?;

@@ -24,7 +24,7 @@ const EXAMPLES: &str = "Examples:
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
-    /// Only cases whose names contain one of these words
+    /// Only cases whose names are, or contain, one of these words
     #[arg(long, value_delimiter = ',', value_name = "WORD")]
     pub only: Vec<String>,
     /// List the cases and run none
@@ -58,7 +58,9 @@ pub struct Outcome {
 
 /// Runs the cases and prints the table of hits and misses.
 pub fn run(args: &Args, context: &mut Context<'_>) -> Result<(), Error> {
-    let chosen: Vec<Case> = cases().into_iter().filter(|case| is_wanted(&case.name, &args.only)).collect();
+    let all = cases();
+    let names: Vec<String> = all.iter().map(|case| case.name.clone()).collect();
+    let chosen: Vec<Case> = all.into_iter().filter(|it| is_wanted(&it.name, &args.only, &names)).collect();
     if chosen.is_empty() {
         return Err(Error::Usage(format!("--only {}: no case has such a word", args.only.join(","))));
     }
@@ -91,8 +93,10 @@ pub fn run(args: &Args, context: &mut Context<'_>) -> Result<(), Error> {
     finish(args, &outcomes, context)
 }
 
-fn is_wanted(name: &str, only: &[String]) -> bool {
-    only.is_empty() || only.iter().any(|word| name.contains(word.as_str()))
+/// A word that is the whole name of a case means that case alone.
+fn is_wanted(name: &str, only: &[String], names: &[String]) -> bool {
+    let is_meant = |word: &String| name == word || (name.contains(word.as_str()) && !names.contains(word));
+    only.is_empty() || only.iter().any(is_meant)
 }
 
 fn judged(case: &Case, verdict: Result<Verdict, Error>) -> Outcome {
@@ -149,4 +153,21 @@ fn finish(args: &Args, outcomes: &[Outcome], context: &mut Context<'_>) -> Resul
         )));
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_whole_name_means_one_case_and_a_word_all_that_contain_it() {
+        let names: Vec<String> = cases().into_iter().map(|case| case.name).collect();
+        let wanted = |word: &str| {
+            let only = [word.to_owned()];
+            names.iter().filter(|name| is_wanted(name, &only, &names)).count()
+        };
+        assert_eq!(wanted("1-library-read4-disk"), 1);
+        assert!(wanted("read4-disk") > 1);
+        assert_eq!(wanted("no-such-thing"), 0);
+    }
 }
