@@ -136,9 +136,15 @@ pub(crate) fn instant(time: Timestamp) -> String {
     )
 }
 
-/// A duration for sentences: `850 ms`, `12.4 s`, `3 min 05 s`.
+/// A duration for sentences: `210 µs`, `8.5 ms`, `850 ms`, `12.4 s`, `3 min 05 s`.
 pub(crate) fn duration(nanoseconds: u64) -> String {
     let seconds = nanoseconds as f64 / 1e9;
+    if 0 < nanoseconds && nanoseconds < 1_000_000 {
+        return format!("{:.0} µs", (seconds * 1e6).ceil());
+    }
+    if 0 < nanoseconds && nanoseconds < 10_000_000 {
+        return format!("{:.1} ms", seconds * 1000.0);
+    }
     if seconds < 1.0 {
         return format!("{:.0} ms", seconds * 1000.0);
     }

@@ -182,6 +182,13 @@ fn nothing_done_is_idle_and_a_program_that_never_waits_limits_itself() {
     let mut idle = process("client", Part::Client);
     idle.of.cpu.used_ns = 0;
     assert_eq!(verdict(&idle, &[]).resource, Resource::Idle);
+    // `top` called a metadata service that did nothing but renew sessions limited by the program itself.
+    idle.of.work.operations = (idle.seconds * 2.0) as u64;
+    idle.of.waits.busy_ns = 1;
+    assert_eq!(verdict(&idle, &[]).resource, Resource::Idle);
+    // One answer that never comes is no idleness.
+    idle.of.waits.busy_ns = (idle.seconds * 1e9) as u64;
+    assert_ne!(verdict(&idle, &[]).resource, Resource::Idle);
     assert_eq!(verdict(&client(0.05), &[]).resource, Resource::Caller);
     assert_eq!(verdict(&Change::default(), &[]).resource, Resource::Unknown);
 }
