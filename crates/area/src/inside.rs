@@ -8,8 +8,8 @@ use crate::service::AreaService;
 use crate::{fault, files};
 use rustix::fd::OwnedFd;
 use rustix::fs::{
-    AtFlags, CWD, FileType, Mode, OFlags, Statx, Timespec, Timestamps, UTIME_OMIT, chmodat, fchmod, fsync,
-    futimens, renameat, unlinkat,
+    AtFlags, FileType, Mode, OFlags, Statx, Timespec, Timestamps, UTIME_OMIT, fchmod, fsync, futimens,
+    renameat, unlinkat,
 };
 use rustix::io::Errno;
 use std::fs::File;
@@ -154,14 +154,5 @@ impl Inside {
     pub fn fault_of(&self, error: &std::io::Error) -> Fault {
         let errno = error.raw_os_error().map_or(Errno::IO, Errno::from_raw_os_error);
         self.fault(errno)
-    }
-
-    /// Lets somebody else, as the FTP server of the area, write into it as well.
-    pub fn open_to_all(&self) -> Result<(), Fault> {
-        use rustix::fd::AsRawFd;
-        let inode = self.area.open_path(&self.path, OFlags::PATH | OFlags::NOFOLLOW)?;
-        let path = format!("/proc/self/fd/{}", inode.as_raw_fd());
-        let mode = Mode::from_raw_mode(0o666);
-        chmodat(CWD, path, mode, AtFlags::empty()).map_err(|e| self.fault(e))
     }
 }

@@ -9,6 +9,7 @@
 mod auto;
 mod control;
 mod engine;
+pub mod ftp;
 mod grid;
 mod job;
 mod method;

@@ -1,6 +1,7 @@
 //! One file on its way to another node: what every method works with.
 
 use crate::control::{Control, Counts};
+use crate::ftp::Url;
 use crate::grid::{BlockSet, Grid, Work};
 use crate::source::{Source, Version};
 use sha2::{Digest, Sha256};
@@ -49,8 +50,6 @@ pub struct Manner {
     pub no_replace: bool,
     /// The destination is read from its disk again at the end.
     pub read_back: bool,
-    /// By way of the destination's FTP server.
-    pub is_ftp: bool,
 }
 
 /// What all copies of a job have in common.
@@ -158,7 +157,7 @@ fn begin_request(
         source_identity: source.identity(),
         fresh: manner.fresh,
         no_replace: manner.no_replace,
-        is_ftp: manner.is_ftp,
+        is_ftp: false,
     }
 }
 
@@ -319,6 +318,20 @@ impl Outgoing {
         }
     }
 
+    /// Where the destination's FTP endpoint takes this file: port and name.
+    pub(crate) fn ftp(&self) -> Result<(u16, String), Fault> {
+        let request = begin_request(&*self.source, &self.around, &self.to, &self.version, self.manner);
+        let request = proto::CopyBeginRequest { is_ftp: true, fresh: false, ..request };
+        let deadline_ns = self.around.deadline_ns(u64::from(self.around.control.timeouts.connect_ms));
+        let answer = call::<CopyBegin>(&*self.around.transport, &self.to.address, &request, deadline_ns);
+        let answer = answer.map_err(|fault| about(fault, &self.to))?;
+        let url = Url::parse(answer.ftp.as_bytes()).map_err(|_| {
+            let why = "has no FTP endpoint; its daemon is of an older version";
+            Fault::new(Code::Unsupported, format!("node {}: {why}", self.to.node))
+        })?;
+        Ok((url.port, String::from_utf8_lossy(&url.path).into_owned()))
+    }
+
     /// A fault of the way to the destination.
     pub(crate) fn fault(&self, code: Code, what: impl std::fmt::Display) -> Fault {
         Fault::new(code, format!("node {} ({}): {what}", self.to.node, self.data_address))
@@ -329,7 +342,7 @@ impl Outgoing {
     pub fn end(&self) -> Result<(), Fault> {
         let checksum = {
             let work = self.work();
-            if !work.is_finished() && !self.manner.is_ftp {
+            if !work.is_finished() {
                 return Err(self.fault(Code::Disconnected, "not all blocks were confirmed"));
             }
             work.checksum()

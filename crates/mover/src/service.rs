@@ -107,6 +107,7 @@ impl Mover {
     /// Stops sending and receiving; all goes on after the next start.
     pub fn close(&self) {
         self.queue.stop();
+        self.shared.port.close();
         self.engine.stop();
         self.pool.stop();
     }
@@ -221,6 +222,7 @@ impl Mover {
 }
 
 fn begin(shared: &Shared, request: proto::CopyBeginRequest) -> Answer {
+    let is_ftp = request.is_ftp;
     let incoming = match shared.receiver.begin(request)? {
         Begun::Complete => {
             return message(&proto::CopyBeginResponse { is_complete: true, ..Default::default() });
@@ -228,12 +230,19 @@ fn begin(shared: &Shared, request: proto::CopyBeginRequest) -> Answer {
         Begun::Arriving(incoming) => incoming,
     };
     let (finished, attachment) = incoming.arrived();
+    let ftp = match is_ftp {
+        true => {
+            let name: String = incoming.begin.copy.iter().map(|byte| format!("{byte:02x}")).collect();
+            format!("ftp://{name}@{}/{name}", shared.port.ftp()?)
+        }
+        false => String::new(),
+    };
     let response = proto::CopyBeginResponse {
         token: incoming.token().to_vec(),
         port: u32::from(shared.port.port()),
         finished_blocks: finished as u64,
         is_complete: false,
-        ftp: String::new(),
+        ftp,
     };
     Ok((response.encode_to_vec(), attachment))
 }

@@ -36,7 +36,7 @@ enum Overwrite {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Copies between nodes")]
 pub(crate) struct Remote {
-    /// auto, blocking[:buffer=SIZE], streams:N, nonblocking or rpc[:block=SIZE,window=N]
+    /// auto, blocking[:buffer=SIZE], streams:N, nonblocking, rpc[:block=SIZE,window=N] or ftp
     #[arg(long, value_name = "METHOD")]
     method: Option<Method>,
     /// Print the job's ID and return

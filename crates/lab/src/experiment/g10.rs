@@ -9,7 +9,7 @@ use crate::size::MIB;
 /// Limits.
 pub(super) struct G10;
 
-const METHODS: [&str; 5] = ["blocking", "streams:4", "nonblocking", "rpc", "auto"];
+const METHODS: [&str; 6] = ["blocking", "streams:4", "nonblocking", "rpc", "ftp", "auto"];
 /// What the receiver may take, MiB.
 const MEMORY_MIB_MAX: f64 = 256.0;
 

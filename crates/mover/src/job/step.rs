@@ -114,11 +114,10 @@ impl Means {
             fresh: false,
             no_replace: overwrite(&job.spec) == Overwrite::Never,
             read_back: job.spec.checksum,
-            is_ftp: false,
         };
         let around = self.around(client, &job.control, &job.counts);
         around.control.check(around.clock.now_ns())?;
-        if file.version()?.size <= WHOLE_BYTES_MAX && !manner.is_ftp && !manner.read_back {
+        if file.version()?.size <= WHOLE_BYTES_MAX && !manner.read_back {
             send_whole(&*file, &around, &destination, manner)?;
             return Ok(First::Ended(Ended::Done));
         }

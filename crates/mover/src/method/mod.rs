@@ -4,6 +4,7 @@
 //! nothing of names, of jobs, or of how a copy begins and ends.
 
 mod blocking;
+mod ftp;
 mod nonblocking;
 mod rpc;
 mod sending;
@@ -63,6 +64,8 @@ pub enum Method {
         /// Calls in flight; `None`: as many as are good.
         window: Option<u32>,
     },
+    /// A session with the destination's FTP endpoint for each copy.
+    Ftp,
 }
 
 impl fmt::Display for Method {
@@ -73,6 +76,7 @@ impl fmt::Display for Method {
             Method::Blocking { buffer: Some(bytes) } => write!(f, "blocking:buffer={bytes}"),
             Method::Streams(count) => write!(f, "streams:{count}"),
             Method::Nonblocking => f.write_str("nonblocking"),
+            Method::Ftp => f.write_str("ftp"),
             Method::Rpc { block, window } => {
                 let part = |name: &str, value: &Option<u32>| value.map(|value| format!("{name}={value}"));
                 let parts: Vec<String> =
@@ -121,10 +125,12 @@ impl FromStr for Method {
             "streams" if settings.is_empty() => return Err(format!("{text}: say how many, as streams:4")),
             "streams" => Method::Streams(1),
             "nonblocking" => Method::Nonblocking,
+            "ftp" => Method::Ftp,
             "rpc" => Method::Rpc { block: None, window: None },
             _ => {
                 return Err(format!(
-                    "{text}: no such method; there are auto, blocking[:buffer=SIZE], streams:N, nonblocking and rpc[:block=SIZE,window=N]"
+                    "{text}: no such method; there are auto, blocking[:buffer=SIZE], streams:N, nonblocking, \
+                     rpc[:block=SIZE,window=N] and ftp"
                 ));
             }
         };
@@ -162,6 +168,7 @@ pub(crate) fn build(method: Method, engine: &Inbox) -> Box<dyn CopyMethod> {
         Method::Streams(count) => Box::new(streams::Streams { count }),
         Method::Nonblocking => Box::new(nonblocking::Nonblocking { engine: engine.clone() }),
         Method::Rpc { block, window } => Box::new(rpc::Rpc { block, window }),
+        Method::Ftp => Box::new(ftp::Ftp),
     }
 }
 
@@ -177,6 +184,7 @@ mod names {
             "blocking:buffer=4096",
             "streams:8",
             "nonblocking",
+            "ftp",
             "rpc",
             "rpc:block=65536",
             "rpc:block=4096,window=16",
@@ -197,6 +205,7 @@ mod names {
             ("rpc:block=2M", "between"),
             ("blocking:window=3", "no setting"),
             ("nonblocking:3", "no setting"),
+            ("ftp:x=1", "no setting"),
         ] {
             let error = text.parse::<Method>().expect_err(text);
             assert!(error.contains(word), "{text}: {error}");

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use vazao_area::Inside;
 use vazao_meter::Clock;
@@ -42,7 +42,7 @@ struct State {
 /// A file that arrives.
 #[derive(Debug)]
 pub(crate) struct Incoming {
-    pub(super) begin: proto::CopyBeginRequest,
+    pub(crate) begin: proto::CopyBeginRequest,
     pub(super) token: [u8; 16],
     pub(super) target: Inside,
     pub(super) part: Inside,
@@ -54,6 +54,7 @@ pub(crate) struct Incoming {
     disk_ns: AtomicU64,
     used_ns: AtomicU64,
     connections: AtomicUsize,
+    claimed: AtomicBool,
 }
 
 /// What an arrival begins with.
@@ -95,6 +96,7 @@ impl Incoming {
             disk_ns: AtomicU64::new(0),
             used_ns: AtomicU64::new(now_ns),
             connections: AtomicUsize::new(0),
+            claimed: AtomicBool::new(false),
         }
     }
 
@@ -149,6 +151,26 @@ impl Incoming {
         (state.finished.len(), bytes)
     }
 
+    /// How it is cut.
+    pub(super) fn grid(&self) -> Grid {
+        self.grid
+    }
+
+    /// Whether a block is whole.
+    pub(super) fn has(&self, block: usize) -> bool {
+        self.state().finished.has(block)
+    }
+
+    /// Takes the right to write by FTP, which one session at a time has; false where another has it.
+    pub(super) fn claim(&self) -> bool {
+        !self.claimed.swap(true, Ordering::SeqCst)
+    }
+
+    /// Gives it back.
+    pub(super) fn unclaim(&self) {
+        self.claimed.store(false, Ordering::SeqCst);
+    }
+
     fn check_range(&self, offset: u64, length: u64) -> Result<u64, Fault> {
         let end = offset.checked_add(length).filter(|&end| end <= self.grid.size);
         end.ok_or_else(|| {
@@ -167,6 +189,26 @@ impl Incoming {
         clock: &dyn Clock,
         finished: &mut dyn FnMut(u64),
     ) -> Result<(), Fault> {
+        if first_mismatch(offset, bytes, checksums).is_some() {
+            let why = format!(
+                "{}: bytes at {offset} arrived with another checksum than they were sent with",
+                self.shown()
+            );
+            return Err(Fault::new(Code::Corrupt, why));
+        }
+        self.put(offset, bytes, checksums, clock, finished)
+    }
+
+    /// Writes bytes of which `checksums` were computed here; that they are what was sent has to be known otherwise before
+    /// the last ones of a block are put.
+    pub(super) fn put(
+        &self,
+        offset: u64,
+        bytes: &[u8],
+        checksums: &[u32],
+        clock: &dyn Clock,
+        finished: &mut dyn FnMut(u64),
+    ) -> Result<(), Fault> {
         let end = self.check_range(offset, bytes.len() as u64)?;
         let is_cut =
             !offset.is_multiple_of(UNIT_BYTES) || (end != self.grid.size && !end.is_multiple_of(UNIT_BYTES));
@@ -175,13 +217,6 @@ impl Incoming {
             return Err(Fault::new(Code::BadRequest, why));
         }
         self.received_bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
-        if first_mismatch(offset, bytes, checksums).is_some() {
-            let why = format!(
-                "{}: bytes at {offset} arrived with another checksum than they were sent with",
-                self.shown()
-            );
-            return Err(Fault::new(Code::Corrupt, why));
-        }
         let started_ns = clock.now_ns();
         let written = self.file.write_all_at(bytes, offset);
         self.disk_ns.fetch_add(clock.now_ns().saturating_sub(started_ns), Ordering::Relaxed);
@@ -301,9 +336,6 @@ impl Incoming {
         if state.ended {
             return Ok(());
         }
-        if self.begin.is_ftp {
-            self.take_over(&mut state)?;
-        }
         let (have, all) = (state.finished.len(), self.grid.blocks());
         if have != all {
             let why = format!("{}: {have} of {all} blocks have arrived", self.shown());
@@ -323,21 +355,6 @@ impl Incoming {
         }
         self.part.rename(&self.target)?;
         state.ended = true;
-        Ok(())
-    }
-
-    /// What an FTP server has written, which brings no checksums, is read again.
-    fn take_over(&self, state: &mut State) -> Result<(), Fault> {
-        let length = self.file.metadata().map_err(|error| self.target.fault_of(&error))?.len();
-        if length != self.grid.size {
-            let size = self.grid.size;
-            let why = format!("{}: the FTP server has stored {length} of {size} bytes", self.shown());
-            return Err(Fault::new(Code::Corrupt, why));
-        }
-        for block in 0..self.grid.blocks() {
-            state.checksums[block] = self.read_checksum(block)?;
-            state.finished.insert(block);
-        }
         Ok(())
     }
 

@@ -5,6 +5,7 @@
 //! there. The number of files at once is bounded: who comes too many is told to come again, and waits in its own queue.
 
 mod conversation;
+mod ftp;
 mod incoming;
 mod journal;
 mod port;
@@ -88,7 +89,7 @@ fn random() -> Result<[u8; 16], Fault> {
 }
 
 /// The id of a copy in a request.
-fn id_of(bytes: &[u8]) -> Result<[u8; 16], Fault> {
+pub(super) fn id_of(bytes: &[u8]) -> Result<[u8; 16], Fault> {
     bytes
         .try_into()
         .map_err(|_| Fault::new(Code::BadRequest, format!("a copy's id of {} bytes", bytes.len())))
@@ -227,11 +228,7 @@ impl Receiver {
         }
         let (file, status) = part.create()?;
         let grid = Grid { size: begin.size, block_bytes: begin.block_bytes };
-        if begin.is_ftp {
-            part.open_to_all()?;
-        } else {
-            file.set_len(grid.size).map_err(|error| target.fault_of(&error))?;
-        }
+        file.set_len(grid.size).map_err(|error| target.fault_of(&error))?;
         let own = |error: std::io::Error| {
             let why = format!("node {}: {}: {error}", self.node, self.directory.display());
             Fault::new(Code::Io, why)
@@ -273,11 +270,11 @@ impl Receiver {
             return Ok(self.resume_ended(&found, &part, target, there));
         }
         let Ok((file, status)) = part.open(true) else { return Ok(None) };
-        let is_same = found.record.part == Some(status.identity)
-            && found.record.begin.as_ref().is_some_and(|begin| {
-                (begin.size, begin.block_bytes, begin.is_ftp)
-                    == (request.size, request.block_bytes, request.is_ftp)
-            });
+        let is_same =
+            found.record.part == Some(status.identity)
+                && found.record.begin.as_ref().is_some_and(|begin| {
+                    (begin.size, begin.block_bytes) == (request.size, request.block_bytes)
+                });
         if !is_same {
             return Ok(None);
         }

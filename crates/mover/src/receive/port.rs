@@ -2,7 +2,8 @@
 
 use super::Receiver;
 use super::conversation::Conversation;
-use crate::engine::{Engine, Machine, Step};
+use super::ftp::Endpoint;
+use crate::engine::{Engine, Inbox, Machine, Step};
 use rustix::fd::{AsFd, BorrowedFd};
 use std::collections::VecDeque;
 use std::io::ErrorKind;
@@ -51,6 +52,9 @@ impl PortShared {
 pub(crate) struct DataPort {
     address: SocketAddr,
     shared: Arc<PortShared>,
+    engine: Inbox,
+    /// Opened when it is first asked for.
+    ftp: Mutex<Option<Endpoint>>,
 }
 
 impl std::fmt::Debug for DataPort {
@@ -68,9 +72,29 @@ impl DataPort {
         let address = listener.local_addr()?;
         let shared =
             Arc::new(PortShared { receiver, connections: AtomicUsize::new(0), probes: Mutex::default() });
-        let engine_inbox = engine.inbox();
-        engine.add(Box::new(Listener { listener, shared: Arc::clone(&shared), engine: engine_inbox }));
-        Ok(DataPort { address, shared })
+        let inbox = engine.inbox();
+        engine.add(Box::new(Listener { listener, shared: Arc::clone(&shared), engine: inbox.clone() }));
+        Ok(DataPort { address, shared, engine: inbox, ftp: Mutex::default() })
+    }
+
+    /// Where the FTP endpoint listens, which is opened where it is not.
+    pub(crate) fn ftp(&self) -> Result<SocketAddr, Fault> {
+        let mut ftp = self.ftp.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(endpoint) = &*ftp {
+            return Ok(endpoint.address());
+        }
+        let opened = Endpoint::open(self.address.ip(), Arc::clone(&self.shared), &self.engine);
+        let endpoint =
+            opened.map_err(|error| Fault::new(Code::Overloaded, format!("listening for FTP: {error}")))?;
+        let address = endpoint.address();
+        *ftp = Some(endpoint);
+        Ok(address)
+    }
+
+    /// Ends the FTP sessions.
+    pub(crate) fn close(&self) {
+        let ftp = self.ftp.lock().unwrap_or_else(PoisonError::into_inner);
+        ftp.iter().for_each(Endpoint::close);
     }
 
     /// Its port.
@@ -98,7 +122,7 @@ impl DataPort {
 struct Listener {
     listener: TcpListener,
     shared: Arc<PortShared>,
-    engine: crate::engine::Inbox,
+    engine: Inbox,
 }
 
 impl Machine for Listener {

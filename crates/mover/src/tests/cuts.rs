@@ -60,6 +60,7 @@ fn again_bytes_max(method: &str) -> u64 {
     let blocks = match method {
         "streams:4" => 8,
         "rpc" => 17,
+        "ftp" => 5,
         _ => 3,
     };
     blocks * Grid::of(SIZE as u64).block_bytes

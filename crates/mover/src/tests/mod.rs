@@ -3,6 +3,8 @@
 mod bad_input;
 mod conformance;
 mod cuts;
+mod ftp_endpoint;
+mod ftp_servers;
 
 use crate::control::{Control, Counts, Timeouts};
 use crate::engine::Engine;
@@ -35,6 +37,7 @@ const METHODS: &[&str] = &[
     "nonblocking",
     "rpc",
     "rpc:block=16384,window=3",
+    "ftp",
 ];
 
 struct Roles {
