@@ -54,7 +54,7 @@ fn a_tree_goes_from_one_node_to_another_by_every_method() {
     pair.put("run/empty", b"");
     pair.put("run/left.log", b"log");
     symlink("big", pair.out("run/link")).expect("made");
-    for method in ["auto", "blocking", "streams:3", "nonblocking", "rpc:block=64K,window=4"] {
+    for method in ["auto", "blocking", "streams:3", "nonblocking", "rpc:block=64K,window=4", "ftp"] {
         let name = method.split(':').next().expect("a name");
         pair.cluster.ok(&["mkdir", &format!("data2:/in/{name}")]);
         let to = format!("data2:/in/{name}/");

@@ -1,7 +1,7 @@
 //! The FTP endpoint: what the method `ftp` sends to. It is opened when the first such copy begins.
 //!
-//! A server of RFC 959 with EPSV, REST and STOR, in which each login sees one file: the one that arrives under the copy's
-//! id, with the token of its beginning as password. FTP knows no checksums; two commands of SITE bring them:
+//! A server of RFC 959 with EPSV, REST and STOR, in which each login sees one file: the one that arrives under the
+//! copy's id, with the token of its beginning as password. FTP knows no checksums; two commands of SITE bring them:
 //!
 //! - `SITE SUM OFFSET CRC32C`, on the control connection while bytes flow, is the checksum of the block that begins
 //!   there. It is not answered. A block counts as arrived when its bytes agree with it: then a preliminary answer

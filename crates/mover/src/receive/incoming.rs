@@ -199,8 +199,8 @@ impl Incoming {
         self.put(offset, bytes, checksums, clock, finished)
     }
 
-    /// Writes bytes of which `checksums` were computed here; that they are what was sent has to be known otherwise before
-    /// the last ones of a block are put.
+    /// Writes bytes of which `checksums` were computed here; that they are what was sent has to be known otherwise
+    /// before the last ones of a block are put.
     pub(super) fn put(
         &self,
         offset: u64,
