@@ -160,6 +160,8 @@ pub struct Page {
     pub end: bool,
     /// The directory above.
     pub parent: InodeId,
+    /// As of when it shows the directory.
+    pub asked: Asked,
 }
 
 /// Space of the volume.

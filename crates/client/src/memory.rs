@@ -10,22 +10,22 @@
 //! The times of a directory are an exception, as every name that comes or goes changes them: answers to such changes
 //! bring the new time, and the later one counts.
 
+mod whole;
+
 use crate::core::locked;
 use crate::watch::Asked;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard};
 use vazao_model::{Attributes, InodeId, Timestamp};
+use whole::Whole;
 
 /// Enough that threads rarely want the same lock.
 const SHARDS: usize = 64;
 
 /// Things in one shard; a full one is emptied. With 64 shards 262,144 names and as many inodes, at most 90 MB.
 const SHARD_THINGS_MAX: usize = 4096;
-
-/// Names of directories that are known whole, all together: 8 bytes each, and their tables.
-const WHOLE_NAMES_MAX: usize = 1 << 20;
 
 /// Places for the numbers of changes. Things that share one are forgotten together.
 const SLOTS: usize = 4096;
@@ -59,13 +59,6 @@ struct Known<T> {
 
 /// A directory and a name in it.
 type Entry = (InodeId, Box<[u8]>);
-
-/// A directory of which every name is known.
-struct Whole {
-    /// Hashes of the names.
-    names: HashSet<u64>,
-    asked: Asked,
-}
 
 #[derive(Default)]
 struct Shard {
@@ -182,7 +175,6 @@ impl Memory {
             }
             (value.modified, value.changed) = (time, value.changed.max(time));
         }
-        shard.renew_whole(&value, asked);
         if shard.inodes.len() >= SHARD_THINGS_MAX && !shard.inodes.contains_key(&value.inode) {
             shard.inodes.clear();
         }
@@ -205,19 +197,6 @@ impl Memory {
         shard.names.insert((parent, name.into()), Known { value: leads, asked });
     }
 
-    /// This client has just made the directory: there is nothing in it.
-    pub(crate) fn learn_empty(&self, asked: Asked, directory: InodeId) {
-        let mut shard = self.inode_shard(directory);
-        let whole = shard.whole.insert(directory, Whole { names: HashSet::new(), asked });
-        self.count_names(0, whole.map_or(0, |whole| whole.names.len()));
-    }
-
-    fn count_names(&self, more: usize, less: usize) {
-        self.whole_names.fetch_add(more, Ordering::SeqCst);
-        let minus = |names: usize| Some(names.saturating_sub(less));
-        let _ = self.whole_names.fetch_update(Ordering::SeqCst, Ordering::SeqCst, minus);
-    }
-
     /// What is known of a name's inode, and since when.
     pub(crate) fn recall_attributes(&self, inode: InodeId) -> Option<(Attributes, Asked)> {
         let shard = self.inode_shard(inode);
@@ -228,37 +207,6 @@ impl Memory {
     pub(crate) fn recall_name(&self, parent: InodeId, name: &[u8]) -> Option<(Option<InodeId>, Asked)> {
         let shard = self.shard(self.hash(parent, name));
         shard.names.get(&(parent, name.into())).map(|known| (known.value, known.asked))
-    }
-
-    /// Since when it is known that a whole directory does not have this name.
-    pub(crate) fn recall_absence(&self, parent: InodeId, name: &[u8]) -> Option<Asked> {
-        let shard = self.inode_shard(parent);
-        let whole = shard.whole.get(&parent)?;
-        (!whole.names.contains(&self.hash(parent, name))).then_some(whole.asked)
-    }
-
-    /// Not every name of a directory is known any more, or it is gone.
-    pub(crate) fn forget_whole(&self, directory: InodeId) {
-        let whole = self.inode_shard(directory).whole.remove(&directory);
-        self.count_names(0, whole.map_or(0, |whole| whole.names.len()));
-    }
-
-    /// A name has come to a directory, or gone from it, by this client.
-    pub(crate) fn change_whole(&self, parent: InodeId, name: &[u8], is_there: bool) {
-        let hash = self.hash(parent, name);
-        let mut shard = self.inode_shard(parent);
-        let Some(whole) = shard.whole.get_mut(&parent) else { return };
-        let is_full = self.whole_names.load(Ordering::SeqCst) >= WHOLE_NAMES_MAX;
-        let fits = match is_there {
-            true => !is_full && whole.names.insert(hash),
-            false => whole.names.remove(&hash),
-        };
-        drop(shard);
-        match fits {
-            true => self.count_names(usize::from(is_there), usize::from(!is_there)),
-            // Too many, or not as it was thought.
-            false => self.forget_whole(parent),
-        }
     }
 
     fn forget_thing(&self, thing: &Thing) {
@@ -300,19 +248,6 @@ impl Memory {
             (known.value.modified, known.value.changed) = (latest, known.value.changed.max(latest));
         } else {
             shard.inodes.remove(&directory);
-        }
-    }
-}
-
-impl Shard {
-    /// Attributes with the very time of this client's own last change: nobody else has changed the directory since
-    /// then, and it is as whole as it was.
-    fn renew_whole(&mut self, attributes: &Attributes, asked: Asked) {
-        if let Some(whole) = self.whole.get_mut(&attributes.inode)
-            && self.times.get(&attributes.inode).is_some_and(|(time, _)| *time == attributes.modified)
-            && whole.asked.is_before(asked)
-        {
-            whole.asked = asked;
         }
     }
 }

@@ -87,32 +87,36 @@ fn a_new_directory_is_known_whole_until_something_does_not_fit() {
     let memory = Memory::default();
     let start = asked(&memory, 1);
     assert!(memory.recall_absence(DIRECTORY, b"a").is_none());
-    memory.learn_empty(start, DIRECTORY);
+    memory.learn_empty(start, &attributes(DIRECTORY, 1));
     assert!(memory.recall_absence(DIRECTORY, b"a").is_some());
-    memory.change_whole(DIRECTORY, b"a", true);
+    memory.change_whole(DIRECTORY, b"a", true, None);
     assert!(
         memory.recall_absence(DIRECTORY, b"a").is_none() && memory.recall_absence(DIRECTORY, b"b").is_some()
     );
-    memory.change_whole(DIRECTORY, b"a", false);
+    memory.change_whole(DIRECTORY, b"a", false, None);
     assert!(memory.recall_absence(DIRECTORY, b"a").is_some());
-    memory.change_whole(DIRECTORY, b"b", false);
+    memory.change_whole(DIRECTORY, b"b", false, None);
     assert!(memory.recall_absence(DIRECTORY, b"a").is_none(), "a name was removed that was not known");
-    memory.learn_empty(start, DIRECTORY);
+    memory.learn_empty(start, &attributes(DIRECTORY, 1));
     drop(memory.begin(vec![Thing::Name(DIRECTORY, b"a".to_vec())]));
     assert!(memory.recall_absence(DIRECTORY, b"b").is_none(), "nobody knows whether a came");
     assert_eq!(memory.whole_names.load(Ordering::SeqCst), 0);
 }
 
 #[test]
-fn a_whole_directory_with_this_clients_own_time_is_still_whole_when_its_lease_is_over() {
+fn attributes_prove_a_directory_whole_that_show_a_time_of_this_clients_own_and_nothing_later() {
     let memory = Memory::default();
-    memory.learn_empty(asked(&memory, 1), DIRECTORY);
-    memory.begin(vec![Thing::Times(DIRECTORY)]).done(asked(&memory, 2), Some(at(5)));
-    let since = |memory: &Memory| memory.recall_absence(DIRECTORY, b"x").map(|asked| asked.at_ns);
-    memory.learn_attributes(asked(&memory, 3), &attributes(DIRECTORY, 6));
-    assert_eq!(since(&memory), Some(1), "somebody else has changed it");
-    memory.learn_attributes(asked(&memory, 4), &attributes(DIRECTORY, 5));
-    assert_eq!(since(&memory), Some(4));
+    memory.learn_empty(asked(&memory, 1), &attributes(DIRECTORY, 4));
+    memory.change_whole(DIRECTORY, b"a", true, Some(at(5)));
+    let since = |shown: &Attributes| memory.whole_if_own(shown).map(|asked| asked.at_ns);
+    assert_eq!(since(&attributes(DIRECTORY, 6)), None, "somebody else has changed it");
+    assert_eq!(since(&attributes(DIRECTORY, 4)), Some(1), "as it was before the last change");
+    assert_eq!(since(&attributes(DIRECTORY, 5)), Some(1));
+    let set_back = Attributes { changed: at(7), ..attributes(DIRECTORY, 5) };
+    assert_eq!(since(&set_back), None, "somebody else has changed it and set its time back");
+    memory.renew_whole(asked(&memory, 9), DIRECTORY);
+    memory.renew_whole(asked(&memory, 8), DIRECTORY);
+    assert_eq!(memory.whole_since(DIRECTORY).map(|asked| asked.at_ns), Some(9));
 }
 
 #[test]
@@ -189,7 +193,7 @@ impl Flight<'_> {
             Flight::Change { change, outcome: Some(None) | None, .. } => change.refused(),
             Flight::Change { name, creates, asked, change, outcome: Some(Some((time, inode))) } => {
                 let settled = change.done(asked, Some(at(time)));
-                memory.change_whole(DIRECTORY, &name, creates);
+                memory.change_whole(DIRECTORY, &name, creates, None);
                 if let Some(asked) = settled {
                     memory.learn_name(asked, DIRECTORY, &name, creates.then_some(inode));
                 }
@@ -211,7 +215,7 @@ fn whatever_order_answers_come_in_nothing_wrong_is_remembered() {
     for seed in 1..=3000u64 {
         let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let (memory, mut server) = (Memory::default(), Server::default());
-        memory.learn_empty(asked(&memory, 0), DIRECTORY);
+        memory.learn_empty(asked(&memory, 0), &attributes(DIRECTORY, 0));
         let mut flights: Vec<Flight<'_>> = Vec::new();
         for step in 1..60u64 {
             let name = NAMES[random(&mut state, NAMES.len())].to_vec();

@@ -22,8 +22,9 @@ impl Client {
 
     /// The inode of `name` in `parent`; `.` and `..` are understood.
     pub fn lookup(&self, parent: InodeId, name: &[u8]) -> Result<Attributes> {
-        let request = proto::LookupRequest { parent: parent.0, name: name.to_vec(), seat: self.core.seat() };
+        // The seat comes after: what was asked before it was given out is forgotten with its arrival.
         let (asked_at, asked) = (self.core.answers(), self.core.asked());
+        let request = proto::LookupRequest { parent: parent.0, name: name.to_vec(), seat: self.core.seat() };
         let answer = self.core.ask::<op::Lookup>(&request);
         self.core.learn_lookup(asked, parent, name, &answer);
         self.merged(answer?.inode, asked_at)
@@ -256,6 +257,7 @@ impl Client {
 
     /// A page of a directory after `cookie` (0: from the start), of at most `limit` entries.
     pub fn list(&self, directory: InodeId, cookie: u64, limit: u32, with_attributes: bool) -> Result<Page> {
+        let (asked_at, asked) = (self.core.answers(), self.core.asked());
         let request = proto::ListRequest {
             directory: directory.0,
             cookie,
@@ -263,12 +265,11 @@ impl Client {
             with_attributes,
             seat: self.core.seat(),
         };
-        let (asked_at, asked) = (self.core.answers(), self.core.asked());
         let response = self.core.ask::<op::List>(&request)?;
         self.core.learn_listing(asked, directory, &response);
         let entries: Result<Vec<Entry>> =
             response.entries.into_iter().map(|entry| self.entry(entry, asked_at)).collect();
-        Ok(Page { entries: entries?, end: response.end, parent: InodeId(response.parent) })
+        Ok(Page { entries: entries?, end: response.end, parent: InodeId(response.parent), asked })
     }
 
     fn entry(&self, entry: proto::DirectoryEntry, asked_at: u64) -> Result<Entry> {

@@ -5,9 +5,12 @@ use crate::core::Core;
 use crate::memory::Thing;
 use crate::{Asked, Client, Error, Result};
 use std::time::Duration;
-use vazao_model::limits::NAME_BYTES_MAX;
+use vazao_model::limits::{CACHE_LEASE_MS, NAME_BYTES_MAX};
 use vazao_model::{Attributes, Code, FileKind, InodeId, Timestamp};
 use vazao_wire::{op, proto};
+
+/// A directory known whole is asked about when less than this is left of its lease.
+const WHOLE_RENEWED_BEFORE: Duration = Duration::from_millis(CACHE_LEASE_MS as u64 / 3);
 
 /// False for names that every directory has, and for those that none can have: these are the service's to refuse.
 fn is_entry(name: &[u8]) -> bool {
@@ -31,8 +34,37 @@ impl Core {
     /// Takes over what an answer has shown of an inode.
     pub(crate) fn learn_inode(&self, asked: Asked, inode: Option<&proto::Inode>) -> Option<InodeId> {
         let attributes = attributes_of(inode).filter(|_| self.learns())?;
-        self.memory.learn_attributes(asked, &attributes);
+        self.learn_attributes(asked, &attributes);
         Some(attributes.inode)
+    }
+
+    fn learn_attributes(&self, asked: Asked, attributes: &Attributes) {
+        self.memory.learn_attributes(asked, attributes);
+        // A change by somebody else that was heard of ends it for good: a later time of this client's own hides it.
+        if attributes.kind == FileKind::Directory
+            && let Some(since) = self.memory.whole_if_own(attributes)
+            && !self.has_changed(since, attributes.inode)
+        {
+            self.memory.renew_whole(asked, attributes.inode);
+        }
+    }
+
+    /// A name has come to a directory or gone from it by this client. Where it cannot be said that nobody else has
+    /// changed it before, it is not whole any more.
+    fn change_whole(&self, parent: InodeId, name: &[u8], is_there: bool, time: Option<Timestamp>) {
+        let Some(since) = self.memory.whole_since(parent) else { return };
+        if self.is_believable(since, parent, &[]) {
+            self.memory.change_whole(parent, name, is_there, time);
+        } else {
+            self.memory.forget_whole(parent);
+        }
+    }
+
+    /// True when a directory known whole ought to be asked about, while it still is: only an answer renews that.
+    fn is_whole_for_little_longer(&self, directory: InodeId) -> bool {
+        let Some(since) = self.memory.whole_since(directory) else { return false };
+        let left = self.believable_for(since, directory, &[]);
+        left > Duration::ZERO && left < WHOLE_RENEWED_BEFORE
     }
 
     fn learn_entry(&self, asked: Asked, parent: InodeId, name: &[u8], inode: Option<&proto::Inode>) {
@@ -67,7 +99,7 @@ impl Core {
         for entry in &response.entries {
             let attributes = entry.attributes.and_then(|shown| Attributes::try_from(shown).ok());
             if let Some(attributes) = attributes {
-                self.memory.learn_attributes(asked, &attributes);
+                self.learn_attributes(asked, &attributes);
                 self.memory.learn_name(asked, directory, &entry.name, Some(attributes.inode));
             }
         }
@@ -92,12 +124,12 @@ impl Core {
         let time = answer.and_then(|answer| time_of(answer.parent_changed.as_ref()));
         let settled = settle(self, change, asked, time, &outcome);
         if let (Some(answer), true) = (answer, self.learns()) {
-            self.memory.change_whole(parent, &name, true);
+            self.change_whole(parent, &name, true, time);
             if let Some(asked) = settled {
                 self.learn_entry(asked, parent, &name, answer.inode.as_ref());
             }
             if let Some(made) = attributes_of(answer.inode.as_ref()).filter(|_| is_directory) {
-                self.memory.learn_empty(asked, made.inode);
+                self.memory.learn_empty(asked, &made);
             }
         }
         outcome
@@ -116,7 +148,7 @@ impl Core {
         // That the name is gone is not taken over: the server keeps no note of whom it has told that by a removal.
         settle(self, change, asked, time, &outcome);
         if let Some(answer) = answer {
-            self.memory.change_whole(parent, &name, false);
+            self.change_whole(parent, &name, false, time);
             self.touched(InodeId(answer.inode));
             if is_directory {
                 self.memory.forget_whole(InodeId(answer.inode));
@@ -142,7 +174,7 @@ impl Core {
         let outcome = self.send_change::<op::Link>(request, self.deadline_ns());
         let settled = settle(self, change, asked, None, &outcome);
         if let Ok(answer) = &outcome {
-            self.memory.change_whole(parent, &name, true);
+            self.change_whole(parent, &name, true, None);
             if let Some(asked) = settled {
                 self.learn_entry(asked, parent, &name, answer.inode.as_ref());
             }
@@ -213,6 +245,9 @@ impl Client {
             return None;
         }
         let (attributes, asked) = core.memory.recall_attributes(inode)?;
+        if attributes.kind == FileKind::Directory && core.is_whole_for_little_longer(inode) {
+            return None;
+        }
         core.is_believable(asked, inode, &[]).then_some((attributes, asked))
     }
 }

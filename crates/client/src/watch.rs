@@ -151,6 +151,11 @@ impl Core {
         Duration::from_nanos(lease_ns.saturating_sub(now_ns.saturating_sub(asked.at_ns)))
     }
 
+    /// True when somebody else is known to have changed an inode since.
+    pub(crate) fn has_changed(&self, since: Asked, inode: InodeId) -> bool {
+        self.watch.has_changed(since, inode, &[])
+    }
+
     /// The request that asks for changes; 0 for `wait_ms` asks for those that are there.
     fn watch_request(&self, wait_ms: u32) -> proto::WatchChangesRequest {
         let session = self.session.id();
@@ -165,8 +170,9 @@ impl Core {
         if self.session.id() != session {
             return;
         }
-        self.watch.seat.store(response.seat, Ordering::SeqCst);
-        if response.forget {
+        let seat = self.watch.seat.swap(response.seat, Ordering::SeqCst);
+        // What was asked from another seat, or from none, was noted for nobody who would be told here.
+        if response.forget || seat != response.seat {
             self.forget_all();
         }
         for change in &response.changes {

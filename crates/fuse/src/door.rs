@@ -423,14 +423,14 @@ impl Door {
         self.directories.insert(Listing::new(inode, inode == self.root))
     }
 
-    /// Gives the entries after `cookie` to `take` until it says false.
+    /// Gives the entries after `cookie` to `take` until it says false, with the moment they are shown as of.
     pub(crate) fn read_directory(
         &self,
         inode: InodeId,
         handle: u64,
         cookie: u64,
         with_attributes: bool,
-        take: &mut dyn FnMut(&Entry) -> bool,
+        take: &mut dyn FnMut(&Entry, Asked) -> bool,
     ) -> Result<()> {
         let listing = self.directories.get(handle).ok_or(Error::from(Code::BadHandle))?;
         let fetch = |after, with| self.client.list(inode, after, PAGE_ENTRIES, with);

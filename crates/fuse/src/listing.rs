@@ -4,7 +4,7 @@
 //! start, 1 and 2 are taken by `.` and `..`, which the client does not list.
 
 use std::sync::{Mutex, PoisonError};
-use vazao_client::{Entry, Error, Page, Result};
+use vazao_client::{Asked, Entry, Error, Page, Result};
 use vazao_model::{Code, FileKind, InodeId};
 
 /// Cookie after `.`.
@@ -51,14 +51,15 @@ impl Listing {
         Listing { directory, is_mount_root, window: Mutex::new(None) }
     }
 
-    /// Gives the entries after `cookie` to `take` until it has enough and says false. `fetch` brings the page after a
+    /// Gives the entries after `cookie` to `take` until it has enough and says false, with the moment as of which they
+    /// are shown: a page may have been fetched for a request long before. `fetch` brings the page after a
     /// cookie, with attributes or without.
     pub(crate) fn read(
         &self,
         cookie: u64,
         with_attributes: bool,
         fetch: &dyn Fn(u64, bool) -> Result<Page>,
-        take: &mut dyn FnMut(&Entry) -> bool,
+        take: &mut dyn FnMut(&Entry, Asked) -> bool,
     ) -> Result<()> {
         let mut window = self.window.lock().unwrap_or_else(PoisonError::into_inner);
         if cookie == 0 {
@@ -68,11 +69,12 @@ impl Listing {
         let mut after = if cookie <= AFTER_DOT_DOT { 0 } else { cookie };
         loop {
             let (current, start) = self.at(&mut window, after, with_attributes, fetch)?;
-            if after == 0 && !self.take_dots(cookie, current.page.parent, take) {
+            let asked = current.page.asked;
+            if after == 0 && !self.take_dots(cookie, &current.page, take) {
                 return Ok(());
             }
             for entry in &current.page.entries[start..] {
-                if !take(entry) {
+                if !take(entry, asked) {
                     return Ok(());
                 }
                 after = entry.cookie;
@@ -117,12 +119,13 @@ impl Listing {
         ))
     }
 
-    fn take_dots(&self, cookie: u64, parent: InodeId, take: &mut dyn FnMut(&Entry) -> bool) -> bool {
-        let parent = if self.is_mount_root { self.directory } else { parent };
+    fn take_dots(&self, cookie: u64, page: &Page, take: &mut dyn FnMut(&Entry, Asked) -> bool) -> bool {
+        let parent = if self.is_mount_root { self.directory } else { page.parent };
         let dots = [(b".".as_slice(), self.directory, AFTER_DOT), (b"..", parent, AFTER_DOT_DOT)];
         dots.into_iter().filter(|&(_, _, after)| cookie < after).all(|(name, inode, after)| {
             let name = name.to_vec();
-            take(&Entry { name, inode, kind: FileKind::Directory, cookie: after, attributes: None })
+            let dot = Entry { name, inode, kind: FileKind::Directory, cookie: after, attributes: None };
+            take(&dot, page.asked)
         })
     }
 }

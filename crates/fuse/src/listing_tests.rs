@@ -31,13 +31,18 @@ impl Memory {
             })
             .collect();
         let end = rest.len() <= self.page_entries;
-        Ok(Page { entries: rest.into_iter().take(self.page_entries).collect(), end, parent: PARENT })
+        Ok(Page {
+            entries: rest.into_iter().take(self.page_entries).collect(),
+            end,
+            parent: PARENT,
+            asked: Asked::default(),
+        })
     }
 
     /// Reads `count` entries after `cookie`; their names and the last one's cookie.
     fn read(&self, listing: &Listing, cookie: u64, count: usize, plus: bool) -> (Vec<String>, u64) {
         let (mut names, mut last) = (Vec::new(), cookie);
-        let take = &mut |entry: &Entry| {
+        let take = &mut |entry: &Entry, _: Asked| {
             if names.len() == count {
                 return false;
             }
@@ -108,7 +113,7 @@ fn the_root_of_a_mount_is_its_own_parent() {
         let memory = Memory::new(0, 1);
         let mut inodes = Vec::new();
         Listing::new(DIRECTORY, is_mount_root)
-            .read(0, false, &|after, _| memory.fetch(after), &mut |entry| {
+            .read(0, false, &|after, _| memory.fetch(after), &mut |entry, _| {
                 inodes.push(entry.inode);
                 true
             })
@@ -128,8 +133,9 @@ fn a_page_that_would_loop_or_confuse_the_kernel_is_an_error() {
     };
     let listing = Listing::new(DIRECTORY, false);
     for (entries, end) in [(vec![], false), (vec![entry(2)], true), (vec![entry(1 << 63)], true)] {
-        let fetch = |_, _| Ok(Page { entries: entries.clone(), end, parent: PARENT });
-        let error = listing.read(0, false, &fetch, &mut |_| true).expect_err("must be refused");
+        let fetch =
+            |_, _| Ok(Page { entries: entries.clone(), end, parent: PARENT, asked: Asked::default() });
+        let error = listing.read(0, false, &fetch, &mut |_, _| true).expect_err("must be refused");
         assert_eq!(error.code, Code::Internal);
     }
 }

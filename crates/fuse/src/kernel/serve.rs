@@ -341,7 +341,10 @@ impl Server {
             Request::OpenDirectory => reply.put_open_out(self.door.open_directory(inode), 0),
             Request::ReadDirectory { handle, cookie, length, with_attributes } => {
                 let limit = length as usize;
-                let take = &mut |entry: &Entry| self.put_entry(inode, entry, with_attributes, limit, reply);
+                let take = &mut |entry: &Entry, asked: Asked| {
+                    reply.asked = asked;
+                    self.put_entry(inode, entry, with_attributes, limit, reply)
+                };
                 self.door.read_directory(inode, handle, cookie, with_attributes, take)?;
             }
             Request::SyncDirectory => self.door.sync_directory()?,
