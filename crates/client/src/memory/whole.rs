@@ -1,9 +1,9 @@
 //! Directories that this client made and knows whole: a name that is not among those it has put there is not there.
 //!
 //! That holds for as long as nobody else changes the names. While its lease lasts the client hears of that. Afterwards
-//! only the directory's time tells: when it is one that a change of this client's own gave it, *made while the directory
-//! was known whole*, nobody else has come since. The time of a later change says nothing: what somebody else did
-//! before it cannot be told from it any more.
+//! only the directory's time tells: when it is one that a change of this client's own gave it, *made while the
+//! directory was known whole*, nobody else has come since. The time of a later change says nothing: what somebody else
+//! did before it cannot be told from it any more.
 
 use super::Memory;
 use crate::watch::Asked;
