@@ -38,6 +38,8 @@ pub(crate) struct Core {
     pub(crate) routes: RwLock<Arc<Routes>>,
     pub(crate) registry: Registry,
     pub(crate) dirty_bytes: AtomicUsize,
+    /// The largest of what any server wants under way, see [`crate::pace`]: mostly too little to matter.
+    pub(crate) pace_bytes_max: AtomicU64,
     pub(crate) pool: Arc<Pool>,
     pub(crate) read_ahead: Arc<ReadAheadBudget>,
     pub(crate) counters: Counters,
@@ -99,6 +101,7 @@ impl Core {
             routes: RwLock::default(),
             registry: Registry::default(),
             dirty_bytes: AtomicUsize::new(0),
+            pace_bytes_max: AtomicU64::new(0),
             pool: Arc::new(Pool::new(options.dirty_bytes_max)),
             read_ahead: Arc::default(),
             counters: Counters::default(),

@@ -8,6 +8,7 @@ use crate::routes::Server;
 use crate::statistics::Flight;
 use crate::{Error, Result};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use vazao_meter::Cause;
 use vazao_model::{Action, Code, TargetId};
 use vazao_wire::Method;
@@ -93,7 +94,7 @@ impl Core {
     ) -> Result<Received> {
         let mut attempts = Attempts::until(self, deadline_ns);
         loop {
-            let fault = match self.await_answer(call) {
+            let fault = match self.await_answer(call, attachment.len()) {
                 Ok(received) => return Ok(received),
                 Err(_) if interrupt::is_raised() => Code::Interrupted.into(),
                 Err(fault) => fault,
@@ -116,7 +117,7 @@ impl Core {
         }
     }
 
-    fn await_answer(&self, call: &mut DataCall) -> std::result::Result<Received, Fault> {
+    fn await_answer(&self, call: &mut DataCall, sent_bytes: usize) -> std::result::Result<Received, Fault> {
         let (Some(pending), Some(server)) = (call.pending.take(), &call.server) else {
             return Err(Fault::new(Code::WrongTarget, format!("no node is known to hold {}", call.target)));
         };
@@ -126,7 +127,13 @@ impl Core {
         let ended_ns = self.clock.now_ns();
         let waited_ns = ended_ns.saturating_sub(started_ns);
         if let Some(flight) = call.flight.take() {
-            self.counters.latency.record(ended_ns.saturating_sub(flight.started_ns()));
+            let elapsed_ns = ended_ns.saturating_sub(flight.started_ns());
+            self.counters.latency.record(elapsed_ns);
+            if let Ok(received) = &answer {
+                let bytes = received.attachment.len().max(sent_bytes) as u64;
+                server.pace.note(bytes, elapsed_ns, ended_ns);
+                self.pace_bytes_max.fetch_max(server.pace.wanted_bytes(), Ordering::Relaxed);
+            }
         }
         server.counters.waited_ns.add(waited_ns);
         self.counters.accounts.charge(Cause::Network, waited_ns);

@@ -18,6 +18,7 @@ mod memory;
 mod namespace;
 mod options;
 pub mod overview;
+mod pace;
 mod probe;
 mod recall;
 mod registry;
@@ -35,7 +36,7 @@ mod tests;
 
 pub use config::Config;
 pub use error::{Error, Result};
-pub use file::{File, Seek, Strided};
+pub use file::{File, Seek, SharedBytes, Strided};
 pub use locks::{LockPlace, Obstacle};
 pub use options::Options;
 pub use probe::Probe;

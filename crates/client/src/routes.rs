@@ -1,6 +1,7 @@
 //! Which server holds which target, as the cluster map last said.
 
 use crate::local::LocalDoor;
+use crate::pace::Pace;
 use crate::statistics::ServerCounters;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -15,6 +16,8 @@ pub(crate) struct Server {
     pub(crate) counters: Arc<ServerCounters>,
     /// How its objects are read without it, where that is possible.
     pub(crate) door: Arc<LocalDoor>,
+    /// How far away it is.
+    pub(crate) pace: Arc<Pace>,
 }
 
 impl Server {
@@ -46,8 +49,8 @@ impl Routes {
             let counters = before.servers.get(&node.id).map(|s| Arc::clone(&s.counters)).unwrap_or_default();
             let (address, name) = (node.address.clone(), node.name.clone());
             let known = before.servers.get(&node.id).filter(|s| s.address == address);
-            let door = known.map(|s| Arc::clone(&s.door)).unwrap_or_default();
-            servers.insert(node.id, Arc::new(Server { node: node.id, address, name, counters, door }));
+            let (door, pace) = known.map(|s| (Arc::clone(&s.door), Arc::clone(&s.pace))).unwrap_or_default();
+            servers.insert(node.id, Arc::new(Server { node: node.id, address, name, counters, door, pace }));
         }
         let targets = map
             .targets

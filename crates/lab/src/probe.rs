@@ -1,7 +1,7 @@
-//! What the machine can do without us: one raw TCP stream over loopback, the yardstick of the library's rates.
+//! What the machine can do without us: raw TCP over loopback, the yardstick of the library's rates.
 //!
-//! Two threads, a sender and a receiver, move bytes with calls of a given size through one connection with default
-//! socket buffers. Nothing is computed and the receiver throws the bytes away, so this is a ceiling, not a rival.
+//! A sender and a receiver for each connection, two threads, move bytes with calls of a given size and default socket
+//! buffers. Nothing is computed and the receiver throws the bytes away, so this is a ceiling, not a rival.
 
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
@@ -26,6 +26,26 @@ pub fn tcp_stream_seconds(clock: &dyn Clock, total_bytes: u64, call_bytes: usize
         }
         Ok(end_ns.saturating_sub(start_ns) as f64 / 1e9)
     })
+}
+
+/// The same with `connections` at once, each carrying an equal share: from the first start to the last end.
+pub fn tcp_streams_seconds(
+    clock: &dyn Clock,
+    connections: u32,
+    total_bytes: u64,
+    call_bytes: usize,
+) -> io::Result<f64> {
+    let share = total_bytes / u64::from(connections.max(1));
+    let start_ns = clock.now_ns();
+    let outcomes: Vec<io::Result<f64>> = std::thread::scope(|scope| {
+        let streams: Vec<_> = (0..connections.max(1))
+            .map(|_| scope.spawn(|| tcp_stream_seconds(clock, share, call_bytes)))
+            .collect();
+        let panicked = || io::Error::other("a thread of a stream panicked");
+        streams.into_iter().map(|stream| stream.join().map_err(|_| panicked())?).collect()
+    });
+    outcomes.into_iter().collect::<io::Result<Vec<f64>>>()?;
+    Ok(clock.now_ns().saturating_sub(start_ns) as f64 / 1e9)
 }
 
 fn send(mut stream: &TcpStream, total_bytes: u64, call: &[u8]) -> io::Result<()> {
@@ -58,6 +78,8 @@ mod tests {
         let clock = vazao_meter::SystemClock;
         for (total, call) in [(1, 1 << 20), (1 << 20, 1000), (3_000_001, 65_536)] {
             let seconds = tcp_stream_seconds(&clock, total, call).expect("loopback works");
+            assert!(seconds > 0.0 && seconds < 60.0);
+            let seconds = tcp_streams_seconds(&clock, 3, total, call).expect("loopback works");
             assert!(seconds > 0.0 && seconds < 60.0);
         }
     }

@@ -128,12 +128,19 @@ fn damaged_data_and_a_damaged_sidecar_are_reported_as_by_the_server() {
         let cluster = Cluster::start(1);
         let client = cluster.client(true);
         let bytes = pattern(2 * MIB, 7);
-        let (_, file) = create(&client, "file", &bytes);
+        let (inode, file) = create(&client, "file", &bytes);
         assert!(read(&file, 0, MIB).is_ok());
         cluster.flip(suffix, offset);
-        let error = failure(read(&file, 2 * BLOCK, 3 * BLOCK));
+        let fresh = cluster.client(true);
+        let same = fresh.open_file(inode, READ_WRITE).expect("opens");
+        let error = failure(read(&same, 2 * BLOCK, 3 * BLOCK));
         assert_eq!(error.code, Code::Corrupt, "{suffix}: {error}");
-        assert!(read(&file, 4 * BLOCK, BLOCK).expect("the rest is whole") == bytes[4 * BLOCK..5 * BLOCK]);
+        assert!(read(&same, 4 * BLOCK, BLOCK).expect("the rest is whole") == bytes[4 * BLOCK..5 * BLOCK]);
+        // Who has seen the entry before tells right bytes from wrong ones by it.
+        match suffix {
+            "data" => assert_eq!(failure(read(&file, 2 * BLOCK, 3 * BLOCK)).code, Code::Corrupt),
+            _ => assert!(read(&file, 2 * BLOCK, 3 * BLOCK).expect("right") == bytes[2 * BLOCK..5 * BLOCK]),
+        }
     }
 }
 

@@ -279,7 +279,7 @@ impl OpenInode {
         if is_listed && self.write_listed(&parts)? {
             return Ok(());
         }
-        parts.iter().try_for_each(|(offset, bytes)| self.write(bytes, *offset))
+        parts.iter().try_for_each(|(offset, bytes)| self.write((*bytes).into(), *offset))
     }
 
     /// False when the file has no objects yet.

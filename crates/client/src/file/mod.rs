@@ -13,19 +13,24 @@ mod length;
 mod list;
 mod local;
 mod losses;
+mod payload;
 mod read;
 mod read_ahead;
 mod staging;
+mod strides;
 mod unsynced;
+mod window;
 mod write;
 mod zero;
 
 pub use holes::Seek;
 pub(crate) use inode::{FreshInode, OpenInode, Unfinished};
 pub use list::Strided;
+pub use payload::SharedBytes;
 
 use crate::core::{Core, locked};
 use crate::{Error, OpenMode, Result};
+use payload::{Payload, SharedSlice};
 use read_ahead::ReadAhead;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -108,12 +113,27 @@ impl File {
     /// Writes all of `bytes` at `offset`. An error of an earlier write that was under way may come out here, once; then
     /// nothing of `bytes` was taken.
     pub fn write_at(&self, bytes: &[u8], offset: u64) -> Result<()> {
+        self.write_payload(bytes.into(), offset)
+    }
+
+    /// [`File::write_at`] of the part `range` of bytes that the caller shares instead of lending them: transfers that
+    /// they cover wholly are sent from where they are, without a copy. They are let go when the servers have them.
+    pub fn write_shared(&self, bytes: &SharedBytes, range: Range<usize>, offset: u64) -> Result<()> {
+        if range.start > range.end || range.end > (**bytes).as_ref().len() {
+            let detail =
+                format!("{}: {range:?} of {} shared bytes", self.shared.id, (**bytes).as_ref().len());
+            return Err(Error::new(Code::Invalid, detail));
+        }
+        self.write_payload((&SharedSlice::new(Arc::clone(bytes), range)).into(), offset)
+    }
+
+    fn write_payload(&self, payload: Payload<'_>, offset: u64) -> Result<()> {
         if !self.mode.write {
             return Err(self.bad_handle("writing"));
         }
         self.report_failure()?;
-        self.shared.write(bytes, offset)?;
-        self.shared.core.counters.bytes_written.add(bytes.len() as u64);
+        self.shared.write(payload, offset)?;
+        self.shared.core.counters.bytes_written.add(payload.bytes().len() as u64);
         Ok(())
     }
 

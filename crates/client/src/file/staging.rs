@@ -3,6 +3,7 @@
 //! A *transfer* is the part of a stripe unit that goes into one request: the whole unit, or a megabyte of a larger
 //! one. A *run* is a contiguous range of bytes within one transfer.
 
+use super::payload::SharedSlice;
 use crate::budget::PooledBuffer;
 use crate::data::DataCall;
 use std::ops::Range;
@@ -25,16 +26,23 @@ pub(crate) fn transfer_at(layout: &Layout, offset: u64) -> Range<u64> {
 /// Requests on their way to each server: one it works on, and one that has arrived by the time it is done. More only
 /// pushes buffers out of the processor's cache: a window of 8 MiB over four servers read 40% slower than one of 2 MiB
 /// (docs/decisions/request-shape.md).
-const IN_FLIGHT_A_SERVER: u64 = 2;
+pub(super) const IN_FLIGHT_A_SERVER: u64 = 2;
 
 /// Smallest window, so that a file on one server is not read in steps.
 const WINDOW_BYTES_MIN: u64 = 1 << 20;
 
-/// Bytes of one file worth having in flight over `layout`, at most `limit`.
-pub(crate) fn window_bytes(layout: &Layout, limit: usize) -> u64 {
-    let transfer_bytes = layout.distribution.unit_bytes().min(TRANSFER_BYTES_MAX);
-    let busy = transfer_bytes * u64::from(layout.width()) * IN_FLIGHT_A_SERVER;
-    busy.max(WINDOW_BYTES_MIN).min(limit as u64)
+/// Largest window of servers nearby, so that the buffers of a wide file stay in the processor's cache.
+const WINDOW_BYTES_MAX: u64 = 8 << 20;
+
+/// Bytes of the requests that a layout is read and written by.
+pub(super) fn transfer_bytes(layout: &Layout) -> u64 {
+    layout.distribution.unit_bytes().min(TRANSFER_BYTES_MAX)
+}
+
+/// Bytes of one file worth having in flight over `layout` where servers are near, at most `limit`.
+pub(super) fn window_bytes(layout: &Layout, limit: usize) -> u64 {
+    let busy = transfer_bytes(layout) * u64::from(layout.width()) * IN_FLIGHT_A_SERVER;
+    busy.clamp(WINDOW_BYTES_MIN, WINDOW_BYTES_MAX).min(limit as u64)
 }
 
 /// True when the two have a byte in common.
@@ -42,10 +50,19 @@ pub(crate) fn overlap(a: &Range<u64>, b: &Range<u64>) -> bool {
     a.start < b.end && b.start < a.end
 }
 
+/// Where the bytes of a run are.
+#[derive(Debug)]
+enum Memory {
+    /// As long as the transfer.
+    Staged(PooledBuffer),
+    /// All of the transfer, where the writer has put them.
+    Shared(SharedSlice),
+}
+
 /// Bytes of one transfer that were written here.
 #[derive(Debug)]
 pub(crate) struct Run {
-    buffer: PooledBuffer,
+    memory: Memory,
     transfer_start: u64,
     /// File range that is filled.
     pub(crate) range: Range<u64>,
@@ -54,7 +71,13 @@ pub(crate) struct Run {
 impl Run {
     /// An empty run at `offset` of the transfer that starts at `transfer_start`.
     pub(crate) fn new(buffer: PooledBuffer, transfer_start: u64, offset: u64) -> Run {
-        Run { buffer, transfer_start, range: offset..offset }
+        Run { memory: Memory::Staged(buffer), transfer_start, range: offset..offset }
+    }
+
+    /// A run of all bytes from `transfer_start` on, complete.
+    pub(crate) fn complete(bytes: SharedSlice, transfer_start: u64) -> Run {
+        let range = transfer_start..transfer_start + bytes.len() as u64;
+        Run { memory: Memory::Shared(bytes), transfer_start, range }
     }
 
     /// True when `range` can be added without leaving a gap.
@@ -66,27 +89,34 @@ impl Run {
         (range.start - self.transfer_start) as usize..(range.end - self.transfer_start) as usize
     }
 
-    /// Adds bytes that touch the run and lie within its transfer.
+    /// Adds bytes that touch the run and lie within its transfer. Nothing is added to a complete one.
     pub(crate) fn put(&mut self, offset: u64, bytes: &[u8]) {
         let range = offset..offset + bytes.len() as u64;
         let place = self.place(&range);
-        self.buffer[place].copy_from_slice(bytes);
+        let Memory::Staged(buffer) = &mut self.memory else { return };
+        buffer[place].copy_from_slice(bytes);
         self.range = self.range.start.min(range.start)..self.range.end.max(range.end);
     }
 
     /// The bytes in file order.
     pub(crate) fn bytes(&self) -> &[u8] {
-        &self.buffer[self.place(&self.range)]
+        match &self.memory {
+            Memory::Staged(buffer) => &buffer[self.place(&self.range)],
+            Memory::Shared(bytes) => bytes,
+        }
     }
 
     /// True when nothing more fits.
     pub(crate) fn is_full(&self) -> bool {
-        self.range.end - self.range.start == self.buffer.len() as u64
+        self.range.end - self.range.start == self.memory_bytes() as u64
     }
 
     /// Memory in use.
     pub(crate) fn memory_bytes(&self) -> usize {
-        self.buffer.len()
+        match &self.memory {
+            Memory::Staged(buffer) => buffer.len(),
+            Memory::Shared(bytes) => bytes.len(),
+        }
     }
 }
 
@@ -120,7 +150,8 @@ mod tests {
         assert_eq!(window_bytes(&layout(1), 8 << 20), 1 << 20);
         assert_eq!(window_bytes(&layout(4), 8 << 20), 2 << 20);
         assert_eq!(window_bytes(&layout(8), 8 << 20), 4 << 20);
-        assert_eq!(window_bytes(&layout(64), 8 << 20), 8 << 20);
+        assert_eq!(window_bytes(&layout(64), 64 << 20), 8 << 20);
+        assert_eq!(window_bytes(&layout(8), 1 << 20), 1 << 20);
     }
 
     #[test]

@@ -4,7 +4,8 @@
 //! later one waits for the earlier one's acknowledgement, so that servers see them in order.
 
 use super::inode::{Contents, OpenInode, State};
-use super::staging::{Flight, Run, transfer_at, window_bytes};
+use super::payload::Payload;
+use super::staging::{Flight, Run, transfer_at};
 use crate::core::{locked, shared};
 use crate::data::DataCall;
 use crate::{Error, Result};
@@ -35,24 +36,27 @@ pub(super) fn object_address(inode: u64, layout: &Layout, slot: u32) -> Option<p
 
 impl OpenInode {
     /// Takes over bytes to be written.
-    pub(crate) fn write(&self, bytes: &[u8], offset: u64) -> Result<()> {
-        let end = offset.checked_add(bytes.len() as u64).filter(|end| *end <= FILE_BYTES_MAX);
+    pub(super) fn write(&self, payload: Payload<'_>, offset: u64) -> Result<()> {
+        let end = offset.checked_add(payload.bytes().len() as u64).filter(|end| *end <= FILE_BYTES_MAX);
         if end.is_none() {
             return Err(Error::new(Code::TooLarge, format!("{}: writing at {offset}", self.id)));
         }
         let deadline_ns = self.core.deadline_ns();
-        let mut position = offset;
-        for segment in bytes.chunks(SEGMENT_BYTES) {
+        let (mut rest, mut position) = (payload, offset);
+        while !rest.bytes().is_empty() {
+            let (segment, later) = rest.split_at(SEGMENT_BYTES);
             self.make_room(deadline_ns);
             let _gate = shared(&self.length_gate);
             self.write_segment(segment, position, deadline_ns)?;
-            position += segment.len() as u64;
+            position += segment.bytes().len() as u64;
+            rest = later;
         }
         Ok(())
     }
 
     /// One segment; the caller holds the length gate.
-    pub(super) fn write_segment(&self, bytes: &[u8], offset: u64, deadline_ns: u64) -> Result<()> {
+    pub(super) fn write_segment(&self, payload: Payload<'_>, offset: u64, deadline_ns: u64) -> Result<()> {
+        let bytes = payload.bytes();
         let end = offset + bytes.len() as u64;
         let mut state = self.lock();
         loop {
@@ -74,7 +78,7 @@ impl OpenInode {
                     let layout = Arc::clone(layout);
                     state.writers += 1;
                     self.note_write(&mut state, offset, end);
-                    let mut state = self.stage_all(state, &layout, bytes, offset, deadline_ns);
+                    let mut state = self.stage_all(state, &layout, payload, offset, deadline_ns);
                     state.writers -= 1;
                     return Ok(());
                 }
@@ -149,20 +153,35 @@ impl OpenInode {
         &'a self,
         mut state: Guard<'a>,
         layout: &Layout,
-        bytes: &[u8],
+        payload: Payload<'_>,
         offset: u64,
         deadline_ns: u64,
     ) -> Guard<'a> {
-        let (mut rest, mut position) = (bytes, offset);
-        while !rest.is_empty() {
+        let (mut rest, mut position) = (payload, offset);
+        while !rest.bytes().is_empty() {
             let transfer = transfer_at(layout, position);
-            let length = rest.len().min((transfer.end - position) as usize);
-            let (now, later) = rest.split_at(length);
-            state = self.stage(state, transfer, position, now, deadline_ns);
+            let (now, later) = rest.split_at((transfer.end - position) as usize);
+            let length = now.bytes().len() as u64;
+            let is_whole = length == transfer.end - transfer.start;
+            state = match now.shared().filter(|_| is_whole) {
+                Some(bytes) => self.stage_complete(state, Run::complete(bytes, position), deadline_ns),
+                None => self.stage(state, transfer, position, now.bytes(), deadline_ns),
+            };
             rest = later;
-            position += length as u64;
+            position += length;
         }
         state
+    }
+
+    /// Sends a whole transfer from where the writer has it.
+    fn stage_complete<'a>(&'a self, mut state: Guard<'a>, run: Run, deadline_ns: u64) -> Guard<'a> {
+        let start = run.range.start;
+        while state.staged.contains_key(&start) {
+            state = self.launch(state, start, deadline_ns);
+        }
+        self.core.dirty_bytes.fetch_add(run.memory_bytes(), Ordering::Relaxed);
+        state.staged.insert(start, run);
+        self.launch(state, start, deadline_ns)
     }
 
     /// Adds bytes of one transfer to its run.
@@ -229,7 +248,7 @@ impl OpenInode {
 
     fn keep_to_window<'a>(&'a self, mut state: Guard<'a>, deadline_ns: u64) -> Guard<'a> {
         let limit_bytes = self.core.options.dirty_bytes_per_file_max;
-        let window_bytes = state.layout().map_or(limit_bytes, |l| window_bytes(l, limit_bytes) as usize);
+        let window_bytes = state.layout().map_or(limit_bytes, |l| self.window_bytes(l, limit_bytes) as usize);
         while state.flight_bytes > window_bytes {
             // The oldest that no other thread waits for: two that wait for one would wake each other for nothing.
             let mut flights = state.flights.iter();

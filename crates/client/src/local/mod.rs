@@ -6,6 +6,7 @@
 //! answer (docs/decisions/short-circuit.md).
 
 mod door;
+mod entries;
 mod file;
 
 pub(crate) use door::LocalDoor;

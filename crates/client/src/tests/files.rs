@@ -1,10 +1,10 @@
 //! Contents: inline, striped, read ahead, cut, shared between handles.
 
 use super::*;
-use crate::{Changes, OpenMode, Seek, SetTime};
+use crate::{Changes, OpenMode, Seek, SetTime, SharedBytes};
 use proptest::prelude::*;
-use vazao_model::Timestamp;
 use vazao_model::limits::INLINE_BYTES_MAX;
+use vazao_model::{Code, Timestamp};
 use vazao_wire::Method;
 
 const READ: OpenMode = OpenMode { read: true, write: false, truncate: false };
@@ -383,7 +383,13 @@ fn check_step(client: &Client, file: &mut File, model: &mut Vec<u8>, step: &Step
     match *step {
         Step::Write { offset, length, seed } => {
             let bytes = pattern(seed, length as usize);
-            file.write_at(&bytes, offset.into()).unwrap();
+            if seed % 2 == 0 {
+                file.write_at(&bytes, offset.into()).unwrap();
+            } else {
+                // As a door does that has received them behind something else.
+                let shared: SharedBytes = Arc::new([&[0xDD; 40], &bytes[..]].concat());
+                file.write_shared(&shared, 40..shared.as_ref().as_ref().len(), offset.into()).unwrap();
+            }
             let end = (offset + length) as usize;
             model.resize(model.len().max(end), 0);
             model[offset as usize..end].copy_from_slice(&bytes);
@@ -435,6 +441,24 @@ proptest! {
         prop_assert!(read_all(&other.open_file(inode, READ).unwrap()) == model);
         prop_assert_eq!(client.core.dirty_bytes.load(std::sync::atomic::Ordering::Relaxed), 0);
     }
+}
+
+#[test]
+fn shared_bytes_are_kept_until_the_servers_have_them_and_a_range_outside_is_refused() {
+    let cluster = Cluster::with_unit(2, 256 * KIB);
+    let client = cluster.client();
+    let file = create(&client, "shared");
+    let bytes: SharedBytes = Arc::new(pattern(5, 1 << 20));
+    for range in [10..(1 << 20) + 1, 2 << 20..3 << 20] {
+        let error = file.write_shared(&bytes, range, 0).expect_err("outside");
+        assert_eq!(error.code, Code::Invalid);
+    }
+    assert_eq!(file.attributes().unwrap().size, 0);
+    file.write_shared(&bytes, 0..1 << 20, 0).unwrap();
+    file.flush().unwrap();
+    assert_eq!(Arc::strong_count(&bytes), 1);
+    assert!(read_all(&file) == (*bytes).as_ref());
+    assert_eq!(client.core.dirty_bytes.load(std::sync::atomic::Ordering::Relaxed), 0);
 }
 
 #[test]

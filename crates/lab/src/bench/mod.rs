@@ -7,6 +7,7 @@
 
 mod data;
 mod metadata;
+mod random;
 mod results;
 #[cfg(test)]
 mod tests;
