@@ -9,6 +9,7 @@ mod cluster;
 mod commands;
 mod context;
 mod copy;
+mod descriptors;
 mod failure;
 mod format;
 mod jobs;
@@ -27,6 +28,7 @@ use clap::Parser;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
+    descriptors::raise();
     let mut arguments = std::env::args_os();
     if commands::mount_helper::is_called(arguments.next().as_deref()) {
         return commands::mount_helper::main(arguments);

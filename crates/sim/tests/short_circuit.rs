@@ -99,6 +99,8 @@ fn blocks_that_are_overwritten_meanwhile_are_never_taken_for_damage() {
     let (inode, file) = create(&writer, "file", &vec![1; MIB]);
     let reader = cluster.client(true);
     let mine = reader.open_file(inode, READ_WRITE).expect("opens");
+    // Before the writer is in the way: what follows is about reads past the server.
+    assert!(read(&mine, 0, MIB).expect("reads").iter().all(|byte| *byte == 1));
     let is_over = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| {

@@ -164,7 +164,9 @@ impl Results {
                 self.listed_files,
                 self.repeat
             ),
-            "Ratio: 8 threads to 1 thread; 1 thread reading to the best raw streams, writing to one; past the server to pread; each within its repetition".to_owned(),
+            "Ratio: 8 threads to 1 thread; 1 thread reading to the best raw streams, writing to one; \
+             past the server to pread; each within its repetition"
+                .to_owned(),
         ];
         // Lines that follow each other directly are one paragraph in Markdown.
         let introduction = introduction.join(if markdown { "\n\n" } else { "\n" });
