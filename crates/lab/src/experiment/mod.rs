@@ -34,6 +34,7 @@ mod psplits;
 mod r1;
 mod raid;
 mod reading;
+mod w1;
 
 pub use page::report;
 pub use run::{Args, ListArgs, list, run};
@@ -191,6 +192,7 @@ pub fn registry() -> &'static [&'static dyn Experiment] {
         &r1::R1,
         &raid::R2,
         &raid::R3,
+        &w1::W1,
     ]
 }
 
