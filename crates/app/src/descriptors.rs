@@ -2,8 +2,8 @@
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Raises the soft limit to the hard one. Systems set the soft one to 1,024 for the sake of programs that use select(2),
-/// which none of ours does; a data server has a descriptor for each connection and for each open object.
+/// Raises the soft limit to the hard one. Systems set the soft one to 1,024 for the sake of programs that use
+/// select(2), which none of ours does; a data server has a descriptor for each connection and for each open object.
 pub(crate) fn raise() {
     let limit = getrlimit(Resource::Nofile);
     // Without it there are fewer connections; who meets the limit is told so.

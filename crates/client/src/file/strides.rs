@@ -24,8 +24,8 @@ pub(super) struct Stride {
 const STEPS_MIN: u32 = 2;
 
 impl Strides {
-    /// Takes note of a read. The pattern, when this one and the two before it make one: equally long, equally far apart,
-    /// and without common bytes. Reads in order are one, too.
+    /// Takes note of a read. The pattern, when this one and the two before it make one: equally long, equally far
+    /// apart, and without common bytes. Reads in order are one, too.
     pub(super) fn note(&mut self, range: &Range<u64>) -> Option<Stride> {
         let length = range.end.saturating_sub(range.start);
         let before = self.last.replace(range.clone());

@@ -1,4 +1,5 @@
-//! Reading and writing: raw streams, one thread with large calls, eight threads with small ones, random reads, in turns.
+//! Reading and writing: raw streams, one thread with large calls, eight threads with small ones, random reads, in
+//! turns.
 
 use super::{Bench, Goal, Results, random};
 use crate::content::stream;

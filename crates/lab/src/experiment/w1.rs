@@ -67,9 +67,12 @@ impl Experiment for W1 {
         Ok(Measured {
             scale: format!("{} a run, {} repetitions", format_size(total_bytes), lab.repetitions()),
             setup: vec![
-                format!("4 data servers, 1 metadata service and 1 client behind links of {rate} Mb/s; the servers' caches are warm."),
+                format!(
+                    "4 data servers, a metadata service and a client, each behind {rate} Mb/s; caches are warm."
+                ),
                 format!("The client's link is delayed by: {delayed_by}."),
-                "Writing counts until the servers have everything; opening, creating and closing are in the time.".to_owned(),
+                "Writing counts until the servers have everything; creating and closing are in the time."
+                    .to_owned(),
             ],
             figures: figures.to_vec(),
             gaps: Vec::new(),
