@@ -8,6 +8,8 @@ use rustix::io::Errno;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use vazao_meter::Cause;
+use vazao_meter::machine::{DiskWatch, DiskWatches};
 use vazao_model::Code;
 use vazao_model::limits::{AREA_NAME_BYTES_MAX, NODE_AREAS_MAX};
 use vazao_wire::proto;
@@ -60,17 +62,28 @@ pub(crate) struct Area {
     pub(crate) name: String,
     pub(crate) read_only: bool,
     root: OwnedFd,
+    /// `None` where no disk of this machine is behind it.
+    disk: Option<Arc<DiskWatch>>,
     /// Taken out of the configuration, or changed there.
     closed: AtomicBool,
 }
 
 impl Area {
-    fn open(config: &AreaConfig) -> Result<Area, String> {
+    fn open(config: &AreaConfig, disks: &DiskWatches) -> Result<Area, String> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let root = openat(CWD, &config.path, flags, Mode::empty())
             .map_err(|e| format!("{}: {}", config.path.display(), std::io::Error::from(e)))?;
         let closed = AtomicBool::new(false);
-        Ok(Area { name: config.name.clone(), read_only: config.read_only, root, closed })
+        let disk = disks.of(&config.path);
+        Ok(Area { name: config.name.clone(), read_only: config.read_only, root, disk, closed })
+    }
+
+    /// Runs `work`, which may wait for the area's disk, and counts that. Returns its result.
+    pub(crate) fn during<T>(&self, cause: Cause, work: impl FnOnce() -> T) -> T {
+        match &self.disk {
+            Some(disk) => disk.during(cause, work).0,
+            None => work(),
+        }
     }
 
     /// False once the area is not exported any more.
@@ -133,11 +146,11 @@ pub(crate) struct Exports {
 
 impl Exports {
     /// The areas of a new configuration. Those that stay as they were stay open; the others' channels are lost.
-    pub(crate) fn of(configs: Vec<AreaConfig>, before: &Exports) -> Exports {
+    pub(crate) fn of(configs: Vec<AreaConfig>, before: &Exports, disks: &DiskWatches) -> Exports {
         let same = |config: &AreaConfig| before.all.iter().find(|export| export.config == *config);
         let open = |config: AreaConfig| match same(&config) {
             Some(Export { opened: Ok(area), .. }) => Export { config, opened: Ok(Arc::clone(area)) },
-            _ => Export { opened: Area::open(&config).map(Arc::new), config },
+            _ => Export { opened: Area::open(&config, disks).map(Arc::new), config },
         };
         let all: Vec<Export> = configs.into_iter().map(open).collect();
         for gone in before.all.iter().filter_map(|export| export.opened.as_ref().ok()) {
@@ -156,8 +169,8 @@ impl Exports {
     }
 
     /// The same, with another try at those that cannot be used.
-    pub(crate) fn tried_again(&self) -> Exports {
-        Exports::of(self.all.iter().map(|export| export.config.clone()).collect(), self)
+    pub(crate) fn tried_again(&self, disks: &DiskWatches) -> Exports {
+        Exports::of(self.all.iter().map(|export| export.config.clone()).collect(), self, disks)
     }
 
     /// The area with this name.

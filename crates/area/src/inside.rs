@@ -14,6 +14,7 @@ use rustix::fs::{
 use rustix::io::Errno;
 use std::fs::File;
 use std::sync::Arc;
+use vazao_meter::Cause;
 use vazao_model::Code;
 use vazao_model::limits::NAME_BYTES_MAX;
 use vazao_wire::proto;
@@ -64,6 +65,11 @@ impl Inside {
     /// As messages show it.
     pub fn shown(&self) -> String {
         self.path.show(&self.area.name)
+    }
+
+    /// Runs `work`, which reads, writes or syncs a file there, and counts what it waits for the disk.
+    pub fn during<T>(&self, cause: Cause, work: impl FnOnce() -> T) -> T {
+        self.area.during(cause, work)
     }
 
     fn fault(&self, error: Errno) -> Fault {
@@ -127,7 +133,7 @@ impl Inside {
         let parent = self.path.split().map_or(&b"."[..], |(parent, _)| parent);
         let flags = OFlags::RDONLY | OFlags::DIRECTORY;
         let directory = self.area.open_beneath(parent, flags, Mode::empty());
-        directory.and_then(fsync).map_err(|e| self.fault(e))
+        self.during(Cause::DiskSync, || directory.and_then(fsync)).map_err(|e| self.fault(e))
     }
 
     /// Removes the file.

@@ -1,6 +1,7 @@
 //! What the service counts.
 
 use std::collections::BTreeMap;
+use vazao_meter::measures::Work;
 use vazao_meter::{Accounts, Cause, Counter, Exposition, Histogram};
 use vazao_wire::Method;
 
@@ -44,6 +45,14 @@ impl Metrics {
             metrics.latency.record(ns);
             metrics.failures.add(u64::from(failed));
         }
+    }
+
+    /// What was done, for verdicts.
+    pub(crate) fn work(&self) -> Work {
+        let (read_bytes, written_bytes) = (self.read_bytes.get(), self.written_bytes.get());
+        let mut work = Work { read_bytes, written_bytes, ..Work::default() };
+        self.methods.values().for_each(|(_, metrics)| work.add_latencies(&metrics.latency.buckets()));
+        work
     }
 
     /// Writes everything out.

@@ -11,6 +11,8 @@ use crate::replies::Replies;
 use prost::Message;
 use std::cell::RefCell;
 use std::sync::{Arc, PoisonError, RwLock};
+use vazao_meter::machine::DiskWatches;
+use vazao_meter::measures::Measures;
 use vazao_meter::{Accounts, Clock, Exposition};
 use vazao_model::Code;
 use vazao_wire::pool::Pool;
@@ -25,6 +27,7 @@ pub(crate) struct Shared {
     pub(crate) replies: Replies,
     pub(crate) metrics: Metrics,
     pub(crate) accounts: Arc<Accounts>,
+    disks: Arc<DiskWatches>,
     pub(crate) clock: Arc<dyn Clock>,
     /// Another one after the machine lost power; 0: not known.
     pub(crate) boot: u64,
@@ -138,15 +141,18 @@ impl AreaService {
                 Some(pool.map_err(|e| format!("starting threads: {e}"))?)
             }
         };
+        let disks = DiskWatches::new(Arc::clone(&clock));
+        let exports = Exports::of(areas, &Exports::default(), &disks);
         let shared = Arc::new(Shared {
             channels: Channels::new(options.channels_max, options.lease_ms),
             descriptors: Descriptors::new(options.descriptors_max),
             replies: Replies::default(),
             metrics: Metrics::new(),
             accounts: Arc::default(),
+            disks,
             clock,
             boot: boot_id(),
-            exports: RwLock::new(Arc::new(Exports::of(areas, &Exports::default()))),
+            exports: RwLock::new(Arc::new(exports)),
             options,
         });
         Ok(Arc::new(AreaService { shared, pool }))
@@ -157,7 +163,7 @@ impl AreaService {
     pub fn set_areas(&self, areas: Vec<AreaConfig>) -> Result<(), String> {
         export::check(&areas)?;
         let mut exports = self.shared.exports.write().unwrap_or_else(PoisonError::into_inner);
-        *exports = Arc::new(Exports::of(areas, &exports));
+        *exports = Arc::new(Exports::of(areas, &exports, &self.shared.disks));
         Ok(())
     }
 
@@ -169,7 +175,7 @@ impl AreaService {
         self.shared.metrics.expired.add(expired.len() as u64);
         if self.exports().has_trouble() {
             let mut exports = self.shared.exports.write().unwrap_or_else(PoisonError::into_inner);
-            *exports = Arc::new(exports.tried_again());
+            *exports = Arc::new(exports.tried_again(&self.shared.disks));
         }
     }
 
@@ -178,6 +184,12 @@ impl AreaService {
         if let Some(pool) = &self.pool {
             pool.stop();
         }
+    }
+
+    /// Adds its disks and its work to what the node counts.
+    pub fn fill(&self, measures: &mut Measures) {
+        measures.disks.extend(self.shared.disks.measures());
+        measures.work.add(&self.shared.metrics.work());
     }
 
     /// Writes its metrics out.

@@ -5,6 +5,8 @@ use rustix::io::Errno;
 use std::fs::File;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::sync::Arc;
+use vazao_area::Inside;
+use vazao_meter::Cause;
 use vazao_model::{Code, Timestamp};
 use vazao_wire::proto;
 use vazao_wire::service::Fault;
@@ -52,6 +54,7 @@ pub struct FileSource {
     shown: String,
     mode: u32,
     identity: Option<proto::FileIdentity>,
+    place: Option<Inside>,
 }
 
 impl FileSource {
@@ -62,7 +65,19 @@ impl FileSource {
         identity: Option<proto::FileIdentity>,
     ) -> Result<FileSource, Fault> {
         let mode = file.metadata().map_err(|e| fault_of(&e, &shown))?.mode() & 0o777;
-        Ok(FileSource { file, shown, mode, identity })
+        Ok(FileSource { file, shown, mode, identity, place: None })
+    }
+
+    /// The file of an area, where waiting for its disk is counted.
+    pub fn inside(self, place: Inside) -> FileSource {
+        FileSource { place: Some(place), ..self }
+    }
+
+    fn read_some_at(&self, buffer: &mut [u8], offset: u64) -> std::io::Result<usize> {
+        match &self.place {
+            Some(place) => place.during(Cause::DiskRead, || self.file.read_at(buffer, offset)),
+            None => self.file.read_at(buffer, offset),
+        }
     }
 }
 
@@ -81,7 +96,7 @@ impl Source for FileSource {
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize, Fault> {
         let mut done = 0;
         while done < buffer.len() {
-            match self.file.read_at(&mut buffer[done..], offset + done as u64) {
+            match self.read_some_at(&mut buffer[done..], offset + done as u64) {
                 Ok(0) => break,
                 Ok(count) => done += count,
                 Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}

@@ -476,6 +476,7 @@ impl Counted for Node {
         measures.peers = self.server.lock().unwrap_or_else(PoisonError::into_inner).peers();
         let works = self.meta.iter().map(|meta| meta.work()).chain(self.data.iter().map(|data| data.work()));
         works.for_each(|work| measures.work.add(&work));
+        self.area.fill(measures);
     }
 
     fn clients(&self) -> Vec<proto::Measures> {

@@ -99,7 +99,8 @@ pub(crate) fn blocking(
         }
         Ok(Some(done))
     };
-    read_all(shared, channel, &file, ranges, &mut reading, read)?;
+    let all = || read_all(shared, channel, &file, ranges, &mut reading, read);
+    channel.area.during(Cause::DiskRead, all)?;
     Ok(reading)
 }
 

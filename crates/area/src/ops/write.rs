@@ -54,7 +54,7 @@ pub(crate) fn write(
     }
     let file = writable(shared, channel)?;
     let started_ns = shared.clock.now_ns();
-    let written = write_all(&file, bytes, request.offset);
+    let written = channel.area.during(Cause::DiskWrite, || write_all(&file, bytes, request.offset));
     shared.accounts.charge(Cause::Disk, shared.clock.now_ns().saturating_sub(started_ns));
     written.map_err(|error| fault::of(error, &shown(channel)))?;
     shared.metrics.written_bytes.add(bytes.len() as u64);
@@ -105,7 +105,7 @@ fn sync_file(shared: &Shared, channel: &Channel, file: &OwnedFd) -> Result<(), F
         return Err(Fault::new(Code::Io, why));
     }
     let started_ns = shared.clock.now_ns();
-    let synced = rustix::fs::fsync(file);
+    let synced = channel.area.during(Cause::DiskSync, || rustix::fs::fsync(file));
     shared.accounts.charge(Cause::Disk, shared.clock.now_ns().saturating_sub(started_ns));
     synced.map_err(|error| {
         channel.sync_failed.store(true, Ordering::Release);

@@ -3,8 +3,11 @@
 use super::World;
 use crate::Options;
 use proptest::prelude::*;
+use std::sync::Arc;
 use std::time::Duration;
 use vazao_client::area::{Channel, ChannelOptions};
+use vazao_meter::machine::DiskWatches;
+use vazao_meter::measures::Measures;
 use vazao_model::Code;
 
 const READ: ChannelOptions = ChannelOptions {
@@ -225,4 +228,21 @@ fn several_reads_of_one_thread_are_in_flight() {
     }
     let past = channel.start_read(2_000_000, 10).expect("sent").wait(&mut buffer);
     assert_eq!(past, Ok(0));
+}
+
+#[test]
+fn what_channels_wait_for_the_disk_is_counted_for_verdicts() {
+    let world = World::new();
+    let channel = world.area.open(b"f", &CREATE).expect("opens");
+    channel.write_at(b"twelve bytes", 0).expect("written");
+    channel.sync().expect("synced");
+    let mut counted = Measures::default();
+    world.service.fill(&mut counted);
+    assert_eq!(counted.work.written_bytes, 12);
+    assert!(counted.work.operations >= 3, "{:?}", counted.work);
+    // Where temporary files lie in memory there is no disk to wait for.
+    let has_disk = DiskWatches::new(Arc::clone(&world.clock) as _).of(&world.path("data")).is_some();
+    let waits: Vec<(u64, u64)> =
+        counted.disks.iter().map(|disk| (disk.writes.events, disk.syncs.events)).collect();
+    assert_eq!(waits, if has_disk { vec![(1, 1)] } else { vec![] });
 }

@@ -67,7 +67,7 @@ impl Means {
             Place::Area(reference) if reference.node == self.node => {
                 let inside = self.area.inside(&reference.area, &reference.path, false)?;
                 let (file, status) = inside.open(false)?;
-                Ok(Arc::new(FileSource::new(file, shown, Some(status.identity))?))
+                Ok(Arc::new(FileSource::new(file, shown, Some(status.identity))?.inside(inside)))
             }
             Place::Area(reference) => {
                 let why = format!("{shown}: node {} cannot read files of node {}", self.node, reference.node);

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use vazao_area::Inside;
-use vazao_meter::Clock;
+use vazao_meter::{Cause, Clock};
 use vazao_model::Code;
 use vazao_model::checksum::{combine, crc32c, first_mismatch, piece_lengths};
 use vazao_model::limits::BLOCK_BYTES;
@@ -218,7 +218,7 @@ impl Incoming {
         }
         self.received_bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
         let started_ns = clock.now_ns();
-        let written = self.file.write_all_at(bytes, offset);
+        let written = self.target.during(Cause::DiskWrite, || self.file.write_all_at(bytes, offset));
         self.disk_ns.fetch_add(clock.now_ns().saturating_sub(started_ns), Ordering::Relaxed);
         written.map_err(|error| self.target.fault_of(&error))?;
         self.note(offset, bytes.len(), checksums, finished)
@@ -349,7 +349,8 @@ impl Incoming {
             self.read_back(&state)?;
         }
         self.part.finish(&self.file, self.begin.mode, self.begin.modified)?;
-        self.file.sync_all().map_err(|error| self.target.fault_of(&error))?;
+        let synced = self.target.during(Cause::DiskSync, || self.file.sync_all());
+        synced.map_err(|error| self.target.fault_of(&error))?;
         if let Some(journal) = &mut state.journal {
             journal.end().map_err(|error| self.target.fault_of(&error))?;
         }

@@ -21,7 +21,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use vazao_area::{AreaService, Inside, InsideStatus};
-use vazao_meter::{Clock, Counter};
+use vazao_meter::{Cause, Clock, Counter};
 use vazao_model::{Code, FileKind};
 use vazao_wire::proto;
 use vazao_wire::service::Fault;
@@ -435,7 +435,7 @@ fn write_whole(
     bytes: &[u8],
 ) -> Result<(), Fault> {
     use std::os::unix::fs::FileExt;
-    file.write_all_at(bytes, 0).map_err(|error| part.fault_of(&error))?;
+    part.during(Cause::DiskWrite, || file.write_all_at(bytes, 0)).map_err(|error| part.fault_of(&error))?;
     part.finish(file, begin.mode, begin.modified)?;
-    file.sync_all().map_err(|error| part.fault_of(&error))
+    part.during(Cause::DiskSync, || file.sync_all()).map_err(|error| part.fault_of(&error))
 }
