@@ -134,10 +134,22 @@ impl Core {
     where
         O::Request: Changing,
     {
+        self.change_as_of::<O>(request, deadline_ns).map(|(response, _)| response)
+    }
+
+    /// Like [`Core::change_until`], with the moment as of which the answer may be remembered, if it may.
+    pub(crate) fn change_as_of<O: Operation>(
+        &self,
+        request: O::Request,
+        deadline_ns: u64,
+    ) -> Result<(O::Response, Option<Asked>)>
+    where
+        O::Request: Changing,
+    {
         let (asked, change) = (self.asked(), self.memory.begin(request.things()));
         let outcome = self.send_change::<O>(request, deadline_ns);
-        settle(self, change, asked, None, &outcome);
-        outcome
+        let settled = settle(self, change, asked, None, &outcome);
+        outcome.map(|response| (response, settled))
     }
 
     /// Sends a change until it is answered; what it changes has been announced to the memory.

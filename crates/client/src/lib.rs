@@ -224,8 +224,8 @@ impl Client {
             Some(path) => ClusterKey::load(path).map_err(|e| Error::new(Code::Io, e.to_string()))?,
             None => ClusterKey::insecure(),
         };
-        let connections_max = options.connections_max;
-        let wire_options = TransportOptions { connections_max, ..TransportOptions::default() };
+        let (connections_max, local) = (options.connections_max, options.short_circuit);
+        let wire_options = TransportOptions { connections_max, local, ..TransportOptions::default() };
         let watch_options = TransportOptions { connections_max: 1, ..wire_options };
         let clock = vazao_meter::clock::system();
         let watch_transport = TcpTransport::new(key.clone(), watch_options, Arc::clone(&clock));

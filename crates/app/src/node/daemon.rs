@@ -309,9 +309,15 @@ fn listen(
         }
         other => other,
     };
-    server.map_err(|error| {
+    let mut server = server.map_err(|error| {
         Failure::new(format!("node {}: {error}; choose another `listen` in its configuration", config.name))
-    })
+    })?;
+    if config.has(RoleName::Meta)
+        && let Err(error) = server.open_entrances()
+    {
+        warn!(%error, "clients on this machine come over TCP, too");
+    }
+    Ok(server)
 }
 
 fn start_threads(

@@ -145,8 +145,12 @@ impl OpenInode {
         state.was_reported = true;
         drop(state);
         let (generation, asked_at) = (request.generation, self.core.answers());
-        let answer = self.core.change_until::<op::Commit>(request, deadline_ns);
-        let fresh = answer.and_then(|response| Ok(FreshInode::new(response.inode, asked_at)?));
+        let answer = self.core.change_as_of::<op::Commit>(request, deadline_ns);
+        let fresh = answer.and_then(|(response, asked)| {
+            // Whoever looks at the file once it is closed need not ask what its size is now.
+            asked.and_then(|asked| self.core.learn_inode(asked, response.inode.as_ref()));
+            Ok(FreshInode::new(response.inode, asked_at)?)
+        });
         self.count_report();
         let mut state = self.lock();
         let report = state.reporting.take().unwrap_or_default();

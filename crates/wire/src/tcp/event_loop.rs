@@ -4,15 +4,17 @@ use super::buffers::Stack;
 use super::inbox::{Inbox, Notice};
 use super::served::{Close, Served, Surroundings, encode_failure};
 use super::server::Shared;
+use super::socket::{Socket, bind_to};
 use crate::frame::{HEADER_BYTES, Header, METHOD_HELLO, flags};
 use crate::service::Fault;
 use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
-use rustix::net::sockopt;
+use rustix::net::{SendFlags, SocketFlags, accept_with, send, sockopt};
 use std::collections::HashMap;
-use std::io::{self, Write};
+use std::io;
 use std::net::{TcpListener, TcpStream};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -34,12 +36,41 @@ const LISTENER: u64 = 0;
 const INBOX: u64 = 1;
 const FIRST_CONNECTION: u64 = 2;
 
+/// Where connections come in.
+pub(super) enum Listener {
+    /// Connections are shared out among all loops.
+    Tcp(TcpListener),
+    /// The entrance of a core of this machine, whose loop serves all that come by it.
+    Entrance { socket: OwnedFd, core: usize },
+}
+
+impl AsFd for Listener {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Listener::Tcp(listener) => listener.as_fd(),
+            Listener::Entrance { socket, .. } => socket.as_fd(),
+        }
+    }
+}
+
+impl Listener {
+    fn accept(&self) -> io::Result<Socket> {
+        match self {
+            Listener::Tcp(listener) => listener.accept().map(|(stream, _)| Socket::Tcp(stream)),
+            Listener::Entrance { socket, .. } => {
+                let stream = accept_with(socket, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK)?;
+                Ok(Socket::Local(UnixStream::from(stream)))
+            }
+        }
+    }
+}
+
 /// The state of one loop thread.
 pub(super) struct EventLoop {
     shared: Arc<Shared>,
     inbox: Arc<Inbox>,
     epoll: OwnedFd,
-    listener: Option<TcpListener>,
+    listener: Option<Listener>,
     connections: HashMap<u64, Served>,
     next_id: u64,
     next_loop: usize,
@@ -53,14 +84,15 @@ pub(super) struct EventLoop {
 impl EventLoop {
     pub(super) fn new(
         shared: Arc<Shared>,
-        index: usize,
-        listener: Option<TcpListener>,
+        inbox: Arc<Inbox>,
+        listener: Option<Listener>,
     ) -> io::Result<EventLoop> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        let inbox = Arc::clone(&shared.inboxes[index]);
         epoll::add(&epoll, &*inbox, epoll::EventData::new_u64(INBOX), epoll::EventFlags::IN)?;
         if let Some(listener) = &listener {
-            listener.set_nonblocking(true)?;
+            if let Listener::Tcp(listener) = listener {
+                listener.set_nonblocking(true)?;
+            }
             epoll::add(&epoll, listener, epoll::EventData::new_u64(LISTENER), epoll::EventFlags::IN)?;
         }
         Ok(EventLoop {
@@ -80,6 +112,9 @@ impl EventLoop {
 
     /// Serves until the server stops.
     pub(super) fn run(mut self) {
+        if let Some(Listener::Entrance { core, .. }) = &self.listener {
+            bind_to(*core);
+        }
         let mut events = Vec::with_capacity(256);
         let second = Timespec { tv_sec: 1, tv_nsec: 0 };
         let mut round_ended_ns = self.shared.clock.now_ns();
@@ -108,7 +143,7 @@ impl EventLoop {
         for event in events {
             let (id, happened) = (event.data.u64(), event.flags);
             match id {
-                LISTENER => self.accept(),
+                LISTENER => self.accept(started_ns),
                 INBOX => self.read_inbox(started_ns),
                 _ => self.serve(id, happened, started_ns, &mut requests),
             }
@@ -125,11 +160,12 @@ impl EventLoop {
         }
     }
 
-    fn accept(&mut self) {
+    fn accept(&mut self, started_ns: u64) {
         loop {
             let Some(listener) = &self.listener else { return };
             match listener.accept() {
-                Ok((stream, _)) => {
+                Ok(stream @ Socket::Local(_)) => self.adopt(stream, started_ns),
+                Ok(stream) => {
                     let count = self.shared.inboxes.len();
                     self.next_loop = (self.next_loop + 1) % count;
                     self.shared.inboxes[self.next_loop].push(Notice::Accepted(stream));
@@ -166,12 +202,12 @@ impl EventLoop {
         }
     }
 
-    fn adopt(&mut self, stream: TcpStream, started_ns: u64) {
+    fn adopt(&mut self, stream: Socket, started_ns: u64) {
         if self.shared.metrics.connections.get() >= CONNECTIONS_MAX as i64 {
             refuse_overloaded(&stream);
             return;
         }
-        let prepared = prepare(&stream);
+        let prepared = stream.tcp().map_or(Ok(()), prepare);
         let id = self.next_id;
         let served = Served::new(id, stream, started_ns, &self.shared.watched);
         let added = prepared.and_then(|()| {
@@ -319,7 +355,7 @@ fn prepare(stream: &TcpStream) -> io::Result<()> {
     Ok(sockopt::set_tcp_keepcnt(stream, 6)?)
 }
 
-fn refuse_overloaded(mut stream: &TcpStream) {
+fn refuse_overloaded(stream: &Socket) {
     let detail = format!("{CONNECTIONS_MAX} connections are open already");
     let message = encode_failure(&Fault::new(Code::Overloaded, detail));
     let header = Header {
@@ -332,5 +368,5 @@ fn refuse_overloaded(mut stream: &TcpStream) {
     frame.extend_from_slice(&header.encode());
     frame.extend_from_slice(&message);
     // The peer is told if its socket takes it; it is closed either way.
-    let _ = stream.set_nonblocking(true).and_then(|()| stream.write_all(&frame));
+    let _ = send(stream, &frame, SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
 }

@@ -39,6 +39,11 @@ impl Inbound {
         Inbound { scratch: vec![0; SCRATCH_BYTES].into_boxed_slice(), start: 0, end: 0, body: None, pool }
     }
 
+    /// A header has arrived, and not all that it announces.
+    pub(super) fn is_within_frame(&self) -> bool {
+        self.body.is_some()
+    }
+
     /// Where the next received bytes belong. Call only after [`Inbound::next_frame`] has returned `None`.
     pub(super) fn space(&mut self) -> &mut [u8] {
         if let Some(body) = &mut self.body {

@@ -1,10 +1,10 @@
 //! How other threads reach an event loop: a queue and an eventfd that wakes it.
 
 use super::locked;
+use super::socket::Socket;
 use crate::service::Answer;
 use rustix::event::{EventfdFlags, eventfd};
 use std::io;
-use std::net::TcpStream;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// What other threads tell a loop.
 pub(super) enum Notice {
     /// Serve this connection.
-    Accepted(TcpStream),
+    Accepted(Socket),
     /// The answer to a deferred request.
     Answered {
         /// The connection it came on.

@@ -5,6 +5,7 @@ use super::buffers::SharedPool;
 use super::inbound::{Frame, Inbound};
 use super::locked;
 use super::patience::{Asked, Patience, Watch};
+use super::socket::Socket;
 use super::watched::{Entry, Watched};
 use crate::frame::{Header, METHOD_HELLO, flags};
 use crate::hello::{self, ClientHandshake, Credits};
@@ -20,7 +21,6 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags};
 use std::collections::HashMap;
 use std::io::IoSlice;
-use std::net::TcpStream;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::Thread;
 use std::time::Duration;
@@ -51,7 +51,7 @@ struct Table {
 
 /// A connection that has been authenticated.
 pub(super) struct Link {
-    stream: Arc<TcpStream>,
+    stream: Arc<Socket>,
     _watched: Entry,
     address: String,
     credits: Credits,
@@ -85,12 +85,14 @@ pub(super) struct Outgoing<'a> {
 impl Link {
     /// Shakes hands over a fresh connection.
     pub(super) fn establish(
-        stream: TcpStream,
+        stream: Socket,
         address: &str,
         key: &ClusterKey,
         parts: LinkParts,
         deadline_ns: u64,
     ) -> Result<Link, Fault> {
+        let limited = stream.limit_receives(Duration::from_nanos(WAIT_IN_RECEIVE_NS));
+        limited.map_err(|error| Fault::new(Code::Unreachable, format!("{address}: {error}")))?;
         let stream = Arc::new(stream);
         let mut link = Link {
             _watched: parts.watched.enter(&stream, address.to_owned()),
@@ -304,9 +306,13 @@ impl Link {
 
     /// Receives what is there, waiting for it until the deadline. False when nothing came.
     fn receive_some(&self, inbound: &mut Inbound, deadline_ns: u64) -> Result<bool, Fault> {
-        match rustix::net::recv(&self.stream, inbound.space(), RecvFlags::DONTWAIT) {
-            Ok((_, 0)) => return Err(self.lost("closed by the server")),
-            Ok((_, count)) => {
+        // Most answers are short and come soon: one call that waits for them is cheaper than one that finds nothing, one
+        // that waits, and one that receives.
+        let waits = !inbound.is_within_frame() && self.left_ns(deadline_ns) > WAIT_IN_RECEIVE_NS;
+        let received = if waits { self.receive_waiting(inbound) } else { self.receive_now(inbound) };
+        match received {
+            Ok(0) => return Err(self.lost("closed by the server")),
+            Ok(count) => {
                 inbound.received(count);
                 return Ok(true);
             }
@@ -317,12 +323,24 @@ impl Link {
         Ok(false)
     }
 
+    fn receive_now(&self, inbound: &mut Inbound) -> Result<usize, Errno> {
+        rustix::net::recv(&*self.stream, inbound.space(), RecvFlags::DONTWAIT).map(|(_, count)| count)
+    }
+
+    /// Waits for [`WAIT_IN_RECEIVE_NS`] at most.
+    fn receive_waiting(&self, inbound: &mut Inbound) -> Result<usize, Errno> {
+        let started_ns = self.clock.now_ns();
+        let received = rustix::net::recv(&*self.stream, inbound.space(), RecvFlags::empty());
+        self.accounts.charge(Cause::Network, self.clock.now_ns().saturating_sub(started_ns));
+        received.map(|(_, count)| count)
+    }
+
     fn poll(&self, flags: PollFlags, deadline_ns: u64) -> Result<PollFlags, Fault> {
         let started_ns = self.clock.now_ns();
         let left_ns = deadline_ns.saturating_sub(started_ns);
         let timeout =
             Timespec { tv_sec: (left_ns / 1_000_000_000) as i64, tv_nsec: (left_ns % 1_000_000_000) as _ };
-        let mut fds = [PollFd::new(&self.stream, flags)];
+        let mut fds = [PollFd::new(&*self.stream, flags)];
         let outcome = poll(&mut fds, Some(&timeout));
         let cause = if flags.contains(PollFlags::OUT) { Cause::Send } else { Cause::Network };
         self.accounts.charge(cause, self.clock.now_ns().saturating_sub(started_ns));
@@ -409,7 +427,7 @@ impl Link {
         while sent < total {
             let slices = rest_of(parts, sent);
             let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-            match rustix::net::sendmsg(&self.stream, &slices, &mut SendAncillaryBuffer::default(), flags) {
+            match rustix::net::sendmsg(&*self.stream, &slices, &mut SendAncillaryBuffer::default(), flags) {
                 Ok(count) => sent += count,
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => {
@@ -462,9 +480,13 @@ impl Link {
         table.hungry.drain(..).for_each(|thread| thread.unpark());
         drop(table);
         // The descriptor stays open until the last user lets go; the peer learns of the end now.
-        let _ = self.stream.shutdown(std::net::Shutdown::Both);
+        self.stream.shut_down();
     }
 }
+
+/// A receive waits this long by itself before a poll takes over, which knows its deadline. Shorter than the time after
+/// which a call that can be interrupted looks whether it was.
+const WAIT_IN_RECEIVE_NS: u64 = 200_000_000;
 
 /// After its deadline a leader still takes what has arrived, but not what keeps arriving for others.
 const LATE_RECEIVES_MAX: u32 = 64;

@@ -10,6 +10,7 @@ mod patience;
 mod peer;
 mod served;
 mod server;
+mod socket;
 mod watched;
 
 pub use peer::{TcpTransport, TransportOptions};
@@ -22,5 +23,7 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+#[cfg(test)]
+mod entrance_tests;
 #[cfg(test)]
 mod tests;

@@ -4,6 +4,7 @@ use super::buffers::SharedPool;
 use super::link::{Link, LinkParts, Outgoing};
 use super::locked;
 use super::patience::{Asked, Watch};
+use super::socket::{self, Socket};
 use super::watched::Watched;
 use crate::key::ClusterKey;
 use crate::local::Visit;
@@ -13,7 +14,7 @@ use crate::transport::{OnSlow, Pending, Received, Transport};
 use std::cell::Cell;
 use std::collections::HashMap;
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 use vazao_meter::{Accounts, Clock};
@@ -27,13 +28,15 @@ pub struct TransportOptions {
     pub connections_max: usize,
     /// A server that has not accepted within this time is unreachable.
     pub connect_ms_max: u32,
+    /// Go in by the entrance of a server on this machine, where it has some.
+    pub local: bool,
     /// A request that has waited this long is told of, see [`Transport::watch`].
     pub slow_ms: u32,
 }
 
 impl Default for TransportOptions {
     fn default() -> TransportOptions {
-        TransportOptions { connections_max: 8, connect_ms_max: 3_000, slow_ms: SLOW_MS }
+        TransportOptions { connections_max: 8, connect_ms_max: 3_000, local: true, slow_ms: SLOW_MS }
     }
 }
 
@@ -60,6 +63,38 @@ impl std::fmt::Debug for TcpTransport {
 struct Peer {
     address: String,
     links: Vec<Mutex<Place>>,
+    /// Those by the entrances on this machine: as many for each core, one core after the other.
+    local: Vec<Mutex<Place>>,
+    cores: usize,
+    /// It has been entered that way.
+    is_local: AtomicBool,
+}
+
+/// Connections by the entrances of one server, all cores together, unless there are more cores.
+const LOCAL_LINKS: usize = 16;
+
+impl Peer {
+    fn new(address: &str, connections: usize) -> Peer {
+        let cores = socket::entrances();
+        let local = cores * (LOCAL_LINKS / cores).max(1);
+        let places = |count: usize| (0..count).map(|_| Mutex::default()).collect();
+        Peer {
+            address: address.to_owned(),
+            links: places(connections.max(1)),
+            local: places(local),
+            cores,
+            is_local: AtomicBool::new(false),
+        }
+    }
+
+    /// The calling thread's place. On this machine that depends on the core it is on.
+    fn place(&self) -> &Mutex<Place> {
+        if !self.is_local.load(Ordering::Relaxed) {
+            return &self.links[thread_number() % self.links.len()];
+        }
+        let of_core = self.local.len() / self.cores;
+        &self.local[socket::current_core() % self.cores * of_core + thread_number() % of_core]
+    }
 }
 
 /// One connection of a peer, or how the last attempt at it ended.
@@ -106,16 +141,15 @@ impl TcpTransport {
             return Arc::clone(peer);
         }
         let mut peers = self.peers.write().unwrap_or_else(PoisonError::into_inner);
-        let peer = peers.entry(address.to_owned()).or_insert_with(|| {
-            let links = (0..self.options.connections_max.max(1)).map(|_| Mutex::default()).collect();
-            Arc::new(Peer { address: address.to_owned(), links })
-        });
+        let peer = peers
+            .entry(address.to_owned())
+            .or_insert_with(|| Arc::new(Peer::new(address, self.options.connections_max)));
         Arc::clone(peer)
     }
 
     fn link(&self, peer: &Peer, deadline_ns: u64) -> Result<Arc<Link>, Fault> {
         let asked_ns = self.clock.now_ns();
-        let mut place = locked(&peer.links[thread_number() % peer.links.len()]);
+        let mut place = locked(peer.place());
         if let Some(link) = place.link.as_ref().filter(|link| link.is_usable()) {
             return Ok(Arc::clone(link));
         }
@@ -125,7 +159,7 @@ impl TcpTransport {
             return Err(fault.clone());
         }
         place.link = None;
-        match self.connect(&peer.address, deadline_ns) {
+        match self.connect(peer, deadline_ns) {
             Ok(link) => Ok(Arc::clone(place.link.insert(Arc::new(link)))),
             Err(fault) => {
                 place.failed = Some((self.clock.now_ns(), fault.clone()));
@@ -134,7 +168,8 @@ impl TcpTransport {
         }
     }
 
-    fn connect(&self, address: &str, deadline_ns: u64) -> Result<Link, Fault> {
+    fn connect(&self, peer: &Peer, deadline_ns: u64) -> Result<Link, Fault> {
+        let address = peer.address.as_str();
         let unreachable =
             |why: String| Fault::new(Code::Unreachable, format!("cannot connect to {address}: {why}"));
         let now_ns = self.clock.now_ns();
@@ -145,19 +180,46 @@ impl TcpTransport {
         for place in resolved {
             match self.dial(place, deadline_ns) {
                 Ok(stream) => {
-                    let parts = LinkParts {
-                        clock: Arc::clone(&self.clock),
-                        accounts: Arc::clone(&self.accounts),
-                        pool: Arc::clone(&self.pool),
-                        watch: Arc::clone(&self.watch),
-                        watched: Arc::clone(&self.watched),
-                    };
-                    return Link::establish(stream, address, &self.key, parts, deadline_ns);
+                    if let Some(link) = self.enter(peer, &stream, deadline_ns) {
+                        return Ok(link);
+                    }
+                    let socket = Socket::Tcp(stream);
+                    return Link::establish(socket, address, &self.key, self.parts(), deadline_ns);
                 }
                 Err(error) => failure = unreachable(error.to_string()),
             }
         }
         Err(failure)
+    }
+
+    fn parts(&self) -> LinkParts {
+        LinkParts {
+            clock: Arc::clone(&self.clock),
+            accounts: Arc::clone(&self.accounts),
+            pool: Arc::clone(&self.pool),
+            watch: Arc::clone(&self.watch),
+            watched: Arc::clone(&self.watched),
+        }
+    }
+
+    /// Goes in by the entrance of the caller's core of the server at the other end of `stream`; `None` where there is
+    /// none, or not the right server behind it.
+    fn enter(&self, peer: &Peer, stream: &TcpStream, deadline_ns: u64) -> Option<Link> {
+        let core = socket::current_core() % peer.cores;
+        let entered = self.options.local.then(|| socket::enter(stream, core)).flatten();
+        let link = entered.and_then(|stream| {
+            let deadline_ns = deadline_ns.min(self.clock.now_ns() + ENTER_NS_MAX);
+            let socket = Socket::Local(stream);
+            match Link::establish(socket, &peer.address, &self.key, self.parts(), deadline_ns) {
+                Ok(link) => Some(link),
+                Err(fault) => {
+                    tracing::debug!(%fault, "the way within this machine is not taken");
+                    None
+                }
+            }
+        });
+        peer.is_local.store(link.is_some(), Ordering::Relaxed);
+        link
     }
 
     fn dial(&self, place: SocketAddr, deadline_ns: u64) -> std::io::Result<TcpStream> {
@@ -174,6 +236,9 @@ impl TcpTransport {
         Ok(link)
     }
 }
+
+/// A server of this machine answers at once; whoever does not is another.
+const ENTER_NS_MAX: u64 = 1_000_000_000;
 
 /// Ids start at a random place, so that those of two clients differ in the logs.
 fn random_start() -> u64 {

@@ -4,6 +4,7 @@ use super::buffers::Stack;
 use super::inbox::{Inbox, Notice};
 use super::outbound::Outbound;
 use super::server::Metrics;
+use super::socket::Socket;
 use super::watched::{Entry, Watched};
 use crate::frame::{HEADER_BYTES, Header, METHOD_HELLO, flags};
 use crate::hello::{self, HELLO_BYTES_MAX, ServerHandshake};
@@ -16,7 +17,6 @@ use rustix::event::epoll::EventFlags;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags};
 use std::collections::HashMap;
-use std::net::TcpStream;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use vazao_meter::Clock;
@@ -76,7 +76,7 @@ pub(super) struct Served {
     pub(super) since_ns: u64,
     /// What epoll waits for on its behalf.
     pub(super) watched: EventFlags,
-    stream: Arc<TcpStream>,
+    stream: Arc<Socket>,
     _watched: Entry,
     phase: Phase,
     /// When bytes last left.
@@ -91,10 +91,10 @@ pub(super) struct Served {
 }
 
 impl Served {
-    pub(super) fn new(id: u64, stream: TcpStream, now_ns: u64, watched: &Arc<Watched>) -> Served {
-        let address = stream.peer_addr().ok();
-        let peer = address.map_or_else(|| "unknown".to_owned(), |a| a.to_string());
-        let host = address.map_or_else(|| "unknown".to_owned(), |a| a.ip().to_string());
+    pub(super) fn new(id: u64, stream: Socket, now_ns: u64, watched: &Arc<Watched>) -> Served {
+        let address = stream.peer();
+        let peer = address.map_or_else(|| "this machine".to_owned(), |a| a.to_string());
+        let host = address.map_or_else(|| "this machine".to_owned(), |a| a.ip().to_string());
         let stream = Arc::new(stream);
         Served {
             id,
@@ -388,7 +388,7 @@ impl Served {
     pub(super) fn send(&mut self, stack: &mut Stack, metrics: &Metrics, now_ns: u64) -> Result<(), Close> {
         while self.outbound.len() > 0 {
             match rustix::net::send(
-                &self.stream,
+                &*self.stream,
                 self.outbound.unsent(),
                 SendFlags::NOSIGNAL | SendFlags::DONTWAIT,
             ) {
@@ -424,7 +424,7 @@ fn refuse(error: crate::frame::FrameError) -> Close {
     Close::Refused(Fault::new(code, error.to_string()))
 }
 
-fn receive_into(stream: &TcpStream, buffer: &mut [u8]) -> Result<usize, Close> {
+fn receive_into(stream: &Socket, buffer: &mut [u8]) -> Result<usize, Close> {
     match rustix::net::recv(stream, buffer, RecvFlags::DONTWAIT) {
         Ok((_, 0)) => Err(Close::Gone),
         Ok((_, received)) => Ok(received),

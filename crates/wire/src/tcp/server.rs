@@ -1,7 +1,8 @@
 //! A listening server: its threads, its metrics, its end.
 
-use super::event_loop::EventLoop;
+use super::event_loop::{EventLoop, Listener};
 use super::inbox::Inbox;
+use super::socket;
 use super::watched::Watched;
 use crate::key::ClusterKey;
 use crate::service::Service;
@@ -50,7 +51,10 @@ pub(super) struct Shared {
 pub struct Server {
     shared: Arc<Shared>,
     address: SocketAddr,
+    name: String,
     threads: Vec<JoinHandle<()>>,
+    /// Those of the threads at entrances of this machine.
+    entrances: Vec<Arc<Inbox>>,
 }
 
 impl std::fmt::Debug for Server {
@@ -81,14 +85,33 @@ impl Server {
             watched: Arc::default(),
             stopping: AtomicBool::new(false),
         });
-        let mut server = Server { shared: Arc::clone(&shared), address, threads: Vec::new() };
-        let mut listener = Some(listener);
+        let (threads, entrances) = (Vec::with_capacity(count), Vec::new());
+        let mut server = Server { shared, address, name: options.name, threads, entrances };
+        let mut listener = Some(Listener::Tcp(listener));
         for index in 0..count {
-            let event_loop = EventLoop::new(Arc::clone(&shared), index, listener.take())?;
-            let builder = std::thread::Builder::new().name(format!("{}-{index}", options.name));
-            server.threads.push(builder.spawn(move || event_loop.run())?);
+            let inbox = Arc::clone(&server.shared.inboxes[index]);
+            server.spawn(index.to_string(), inbox, listener.take())?;
         }
         Ok(server)
+    }
+
+    fn spawn(&mut self, number: String, inbox: Arc<Inbox>, listener: Option<Listener>) -> io::Result<()> {
+        let event_loop = EventLoop::new(Arc::clone(&self.shared), inbox, listener)?;
+        let builder = std::thread::Builder::new().name(format!("{}-{number}", self.name));
+        self.threads.push(builder.spawn(move || event_loop.run())?);
+        Ok(())
+    }
+
+    /// Lets clients of this machine in by Unix sockets, with a thread for each core: for services whose requests are so
+    /// short that waking another core takes longer than all the rest. Errors: somebody else has the names.
+    pub fn open_entrances(&mut self) -> io::Result<()> {
+        for core in 0..socket::entrances() {
+            let inbox = Arc::new(Inbox::new()?);
+            let entrance = socket::open_entrance(self.address, core)?;
+            self.entrances.push(Arc::clone(&inbox));
+            self.spawn(format!("c{core}"), inbox, Some(Listener::Entrance { socket: entrance, core }))?;
+        }
+        Ok(())
     }
 
     /// Where it listens.
@@ -104,7 +127,7 @@ impl Server {
     /// Stops serving: sends what sockets take at once, closes all connections, joins the threads.
     pub fn stop(&mut self) {
         self.shared.stopping.store(true, Ordering::Release);
-        self.shared.inboxes.iter().for_each(|inbox| inbox.wake());
+        self.shared.inboxes.iter().chain(&self.entrances).for_each(|inbox| inbox.wake());
         for thread in self.threads.drain(..) {
             // A thread that panicked has been reported by the panic itself.
             let _ = thread.join();

@@ -66,13 +66,20 @@ impl Service for Echo {
     }
 }
 
-fn serve(key: &ClusterKey) -> Server {
+pub(super) fn serve(key: &ClusterKey) -> Server {
     serve_echo(key, Arc::new(Echo::default()))
 }
 
 fn serve_echo(key: &ClusterKey, echo: Arc<Echo>) -> Server {
     let options = ServerOptions { threads: 2, key: key.clone(), name: "echo".to_owned() };
     Server::start("127.0.0.1:0", echo, options, Arc::new(SystemClock)).expect("loopback")
+}
+
+/// A server where another one has been.
+pub(super) fn serve_at(address: &str, key: &ClusterKey) -> Server {
+    let options = ServerOptions { threads: 1, key: key.clone(), name: "again".to_owned() };
+    Server::start(address, Arc::new(Echo::default()), options, Arc::new(SystemClock))
+        .expect("it is free again")
 }
 
 /// Reads one frame from a blocking stream.

@@ -1,8 +1,8 @@
 //! The connections that are open, so that what the kernel counts for them can be asked at any moment from any thread.
 
 use super::locked;
+use super::socket::Socket;
 use std::collections::{BTreeMap, HashMap};
-use std::net::TcpStream;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use vazao_meter::measures::{Connection, Peer};
@@ -23,7 +23,7 @@ pub(super) struct Watched {
 
 #[derive(Debug)]
 struct Open {
-    stream: Arc<TcpStream>,
+    stream: Arc<Socket>,
     /// What the connections are grouped by.
     address: String,
 }
@@ -45,7 +45,7 @@ impl Drop for Entry {
 
 impl Watched {
     /// Watches a connection to or from `address`.
-    pub(super) fn enter(self: &Arc<Watched>, stream: &Arc<TcpStream>, address: String) -> Entry {
+    pub(super) fn enter(self: &Arc<Watched>, stream: &Arc<Socket>, address: String) -> Entry {
         let id = self.next.fetch_add(1, Ordering::Relaxed) + 1;
         locked(&self.open).insert(id, Open { stream: Arc::clone(stream), address });
         Entry { watched: Arc::clone(self), id }
@@ -55,10 +55,12 @@ impl Watched {
     pub(super) fn peers(&self) -> Vec<Peer> {
         let mut peers: BTreeMap<String, Peer> = BTreeMap::new();
         for (&id, open) in locked(&self.open).iter() {
-            let Some(connection) = tcp_info::connection(&*open.stream, id) else { continue };
+            // Of a connection within the machine the kernel counts nothing.
+            let Some(stream) = open.stream.tcp() else { continue };
+            let Some(connection) = tcp_info::connection(stream, id) else { continue };
             let peer = peers.entry(open.address.clone()).or_insert_with(|| Peer {
                 address: open.address.clone(),
-                local: open.stream.local_addr().map_or(String::new(), |local| local.ip().to_string()),
+                local: stream.local_addr().map_or(String::new(), |local| local.ip().to_string()),
                 ..Peer::default()
             });
             peer.connections.push(connection);
@@ -80,7 +82,7 @@ impl Watched {
 mod tests {
     use super::*;
     use std::io::{Read, Write};
-    use std::net::TcpListener;
+    use std::net::{TcpListener, TcpStream};
 
     #[test]
     fn open_connections_are_counted_by_peer_until_they_end() {
@@ -89,9 +91,10 @@ mod tests {
         let watched = Arc::new(Watched::default());
         let mut entries = Vec::new();
         for _ in 0..2 {
-            let client = Arc::new(TcpStream::connect(address).expect("connects"));
+            let mut client = TcpStream::connect(address).expect("connects");
             let (mut served, _) = listener.accept().expect("accepted");
-            (&*client).write_all(b"hello").expect("sent");
+            client.write_all(b"hello").expect("sent");
+            let client = Arc::new(Socket::Tcp(client));
             served.read_exact(&mut [0; 5]).expect("received");
             entries.push((watched.enter(&client, address.to_string()), served));
         }
