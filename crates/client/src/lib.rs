@@ -38,6 +38,7 @@ pub use config::Config;
 pub use error::{Error, Result};
 pub use file::{File, Seek, SharedBytes, Strided};
 pub use locks::{LockPlace, Obstacle};
+pub use namespace::PendingPage;
 pub use options::Options;
 pub use probe::Probe;
 pub use scrub::{ScrubFinding, ScrubOrder, ScrubReport, ScrubState};

@@ -2,11 +2,12 @@
 
 use crate::file::FreshInode;
 use crate::{
-    Changes, Client, Entry, Error, File, NewInode, OpenMode, Page, RenameMode, Result, SetTime, VolumeSpace,
-    XattrMode,
+    Asked, Changes, Client, Entry, Error, File, NewInode, OpenMode, Page, RenameMode, Result, SetTime,
+    VolumeSpace, XattrMode,
 };
 use std::sync::atomic::Ordering;
 use vazao_model::{Attributes, Code, FileKind, InodeId, Layout, LayoutHint};
+use vazao_wire::transport::{PendingCall, submit};
 use vazao_wire::{op, proto};
 
 /// A name as errors show it.
@@ -267,6 +268,20 @@ impl Client {
         };
         let response = self.core.ask::<op::List>(&request)?;
         self.core.learn_listing(asked, directory, &response);
+        self.page(response, asked_at, asked)
+    }
+
+    /// Asks for a page of names, as [`Client::list`] does, and does not wait for it.
+    pub fn begin_list(&self, directory: InodeId, cookie: u64, limit: u32) -> PendingPage {
+        let request =
+            proto::ListRequest { directory: directory.0, cookie, limit, with_attributes: false, seat: 0 };
+        let (core, asked, deadline_ns) = (&self.core, self.core.asked(), self.core.deadline_ns());
+        core.counters.metadata.requests.add(1);
+        let call = submit::<op::List>(&*core.transport, core.meta_address(), &request, &[], deadline_ns);
+        PendingPage { client: self.clone(), call, asked, directory, cookie, limit }
+    }
+
+    fn page(&self, response: proto::ListResponse, asked_at: u64, asked: Asked) -> Result<Page> {
         let entries: Result<Vec<Entry>> =
             response.entries.into_iter().map(|entry| self.entry(entry, asked_at)).collect();
         Ok(Page { entries: entries?, end: response.end, parent: InodeId(response.parent), asked })
@@ -365,6 +380,32 @@ impl Client {
     /// Makes all metadata changes answered so far durable.
     pub fn sync(&self) -> Result<()> {
         self.core.ask::<op::Sync>(&proto::SyncRequest {}).map(|_| ())
+    }
+}
+
+/// A page of names on its way.
+pub struct PendingPage {
+    client: Client,
+    call: PendingCall<op::List>,
+    asked: Asked,
+    directory: InodeId,
+    cookie: u64,
+    limit: u32,
+}
+
+impl std::fmt::Debug for PendingPage {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "PendingPage({} after {})", self.directory, self.cookie)
+    }
+}
+
+impl PendingPage {
+    /// Waits for it. Where the request failed it is made again, as often as any other.
+    pub fn wait(self) -> Result<Page> {
+        match self.call.wait() {
+            Ok((response, _)) => self.client.page(response, 0, self.asked),
+            Err(_) => self.client.list(self.directory, self.cookie, self.limit, false),
+        }
     }
 }
 

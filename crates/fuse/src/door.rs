@@ -8,7 +8,7 @@ pub(crate) use xattrs::is_asked_by_kernel;
 
 use crate::failures::{Failures, REMEMBERED_NS};
 use crate::handles::Handles;
-use crate::listing::{Listing, PAGE_ENTRIES};
+use crate::listing::{Ahead, Listing, PAGE_ENTRIES, Source};
 mod locks;
 
 pub(crate) use locks::LockWish;
@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use vazao_client::{
-    Asked, Changes, Client, Entry, Error, File, NewInode, OpenMode, RenameMode, Result, Seek, SetTime,
+    Asked, Changes, Client, Entry, Error, File, NewInode, OpenMode, Page, RenameMode, Result, Seek, SetTime,
     VolumeSpace,
 };
 use vazao_meter::Clock;
@@ -433,8 +433,7 @@ impl Door {
         take: &mut dyn FnMut(&Entry, Asked) -> bool,
     ) -> Result<()> {
         let listing = self.directories.get(handle).ok_or(Error::from(Code::BadHandle))?;
-        let fetch = |after, with| self.client.list(inode, after, PAGE_ENTRIES, with);
-        listing.read(cookie, with_attributes, &fetch, take)
+        listing.read(cookie, with_attributes, &Pages { client: &self.client, directory: inode }, take)
     }
 
     pub(crate) fn release_directory(&self, handle: u64) {
@@ -455,6 +454,23 @@ impl Door {
         self.directories.drain();
         let closed: Vec<Result<()>> = self.files.drain().into_iter().map(close).collect();
         closed.into_iter().collect::<Result<()>>().and(self.client.clone().close())
+    }
+}
+
+/// The pages of a directory.
+struct Pages<'a> {
+    client: &'a Client,
+    directory: InodeId,
+}
+
+impl Source for Pages<'_> {
+    fn fetch(&self, after: u64, with_attributes: bool) -> Result<Page> {
+        self.client.list(self.directory, after, PAGE_ENTRIES, with_attributes)
+    }
+
+    fn ahead(&self, after: u64) -> Ahead {
+        let pending = self.client.begin_list(self.directory, after, PAGE_ENTRIES);
+        Box::new(move || pending.wait())
     }
 }
 

@@ -17,6 +17,22 @@ const COOKIE_MAX: u64 = i64::MAX as u64;
 /// Entries asked for at once: several of the kernel's buffers, a few hundred kilobytes.
 pub(crate) const PAGE_ENTRIES: u32 = 1024;
 
+/// The same for the first answer with attributes, which the kernel asks for before it knows whether anybody wants them:
+/// it takes 6,000 at once from who only wants the names, and each costs ten times as much as a name.
+pub(crate) const FIRST_ATTRIBUTES: usize = PAGE_ENTRIES as usize;
+
+/// A page that was asked for ahead.
+pub(crate) type Ahead = Box<dyn FnOnce() -> Result<Page> + Send>;
+
+/// Where pages come from.
+pub(crate) trait Source {
+    /// The page after a cookie, with attributes or without.
+    fn fetch(&self, after: u64, with_attributes: bool) -> Result<Page>;
+
+    /// Asks for the page of names after a cookie without waiting for it.
+    fn ahead(&self, after: u64) -> Ahead;
+}
+
 /// An open directory.
 #[derive(Debug)]
 pub(crate) struct Listing {
@@ -26,15 +42,27 @@ pub(crate) struct Listing {
 }
 
 /// The page read last.
-#[derive(Debug)]
 struct Window {
     /// The cookie it was asked for with.
     after: u64,
     page: Page,
     with_attributes: bool,
+    /// The page after it, on its way while this one is handed out.
+    next: Option<Ahead>,
+}
+
+impl std::fmt::Debug for Window {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Window(after {}, {} entries)", self.after, self.page.entries.len())
+    }
 }
 
 impl Window {
+    /// True when `cookie` is that of its last entry.
+    fn ends_at(&self, cookie: u64) -> bool {
+        self.page.entries.last().is_some_and(|last| last.cookie == cookie)
+    }
+
     /// Index of the entry that follows `cookie`, when this page knows.
     fn position(&self, cookie: u64) -> Option<usize> {
         if cookie == self.after {
@@ -52,13 +80,12 @@ impl Listing {
     }
 
     /// Gives the entries after `cookie` to `take` until it has enough and says false, with the moment as of which they
-    /// are shown: a page may have been fetched for a request long before. `fetch` brings the page after a
-    /// cookie, with attributes or without.
+    /// are shown: a page may have been fetched for a request long before.
     pub(crate) fn read(
         &self,
         cookie: u64,
         with_attributes: bool,
-        fetch: &dyn Fn(u64, bool) -> Result<Page>,
+        source: &dyn Source,
         take: &mut dyn FnMut(&Entry, Asked) -> bool,
     ) -> Result<()> {
         let mut window = self.window.lock().unwrap_or_else(PoisonError::into_inner);
@@ -68,7 +95,7 @@ impl Listing {
         }
         let mut after = if cookie <= AFTER_DOT_DOT { 0 } else { cookie };
         loop {
-            let (current, start) = self.at(&mut window, after, with_attributes, fetch)?;
+            let (current, start) = self.at(&mut window, after, with_attributes, source)?;
             let asked = current.page.asked;
             if after == 0 && !self.take_dots(cookie, &current.page, take) {
                 return Ok(());
@@ -91,19 +118,25 @@ impl Listing {
         window: &'w mut Option<Window>,
         after: u64,
         with_attributes: bool,
-        fetch: &dyn Fn(u64, bool) -> Result<Page>,
+        source: &dyn Source,
     ) -> Result<(&'w Window, usize)> {
-        let usable = window.take().filter(|w| w.with_attributes || !with_attributes);
-        let found = usable.and_then(|w| w.position(after).map(|start| (w, start)));
-        let (current, start) = match found {
-            Some(found) => found,
-            None => {
-                let page = fetch(after, with_attributes)?;
-                self.check(&page, after)?;
-                (Window { after, page, with_attributes }, 0)
-            }
+        let mut usable = window.take().filter(|w| w.with_attributes || !with_attributes);
+        if let Some(start) = usable.as_ref().and_then(|w| w.position(after))
+            && let Some(current) = usable
+        {
+            return Ok((window.insert(current), start));
+        }
+        let ahead = usable.as_mut().filter(|w| w.ends_at(after)).and_then(|w| w.next.take());
+        let page = match ahead.filter(|_| !with_attributes) {
+            Some(ahead) => ahead()?,
+            None => source.fetch(after, with_attributes)?,
         };
-        Ok((window.insert(current), start))
+        self.check(&page, after)?;
+        let last = page.entries.last().map(|entry| entry.cookie);
+        // Only for who goes on reading: one page is enough of most directories.
+        let goes_on = after != 0 && !with_attributes && !page.end;
+        let next = last.filter(|_| goes_on).map(|last| source.ahead(last));
+        Ok((window.insert(Window { after, page, with_attributes, next }), 0))
     }
 
     /// Refuses a page that the kernel could not be shown, or that would never end.

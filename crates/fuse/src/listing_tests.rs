@@ -1,7 +1,7 @@
 //! Listings over a directory in memory.
 
 use super::*;
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 
 const DIRECTORY: InodeId = InodeId(5);
 const PARENT: InodeId = InodeId(3);
@@ -11,15 +11,29 @@ struct Memory {
     entries: u64,
     page_entries: usize,
     fetched: Cell<u32>,
+    /// The pages that were asked for ahead.
+    ahead: RefCell<Vec<u64>>,
+}
+
+impl Source for Memory {
+    fn fetch(&self, after: u64, _: bool) -> Result<Page> {
+        self.fetched.set(self.fetched.get() + 1);
+        self.page(after)
+    }
+
+    fn ahead(&self, after: u64) -> Ahead {
+        self.ahead.borrow_mut().push(after);
+        let page = self.page(after);
+        Box::new(move || page)
+    }
 }
 
 impl Memory {
     fn new(entries: u64, page_entries: usize) -> Memory {
-        Memory { entries, page_entries, fetched: Cell::new(0) }
+        Memory { entries, page_entries, fetched: Cell::new(0), ahead: RefCell::default() }
     }
 
-    fn fetch(&self, after: u64) -> Result<Page> {
-        self.fetched.set(self.fetched.get() + 1);
+    fn page(&self, after: u64) -> Result<Page> {
         let rest: Vec<Entry> = (1..=self.entries)
             .filter(|n| n * 10 > after)
             .map(|n| Entry {
@@ -50,7 +64,7 @@ impl Memory {
             last = entry.cookie;
             true
         };
-        listing.read(cookie, plus, &|after, _| self.fetch(after), take).expect("memory does not fail");
+        listing.read(cookie, plus, self, take).expect("memory does not fail");
         (names, last)
     }
 }
@@ -113,13 +127,42 @@ fn the_root_of_a_mount_is_its_own_parent() {
         let memory = Memory::new(0, 1);
         let mut inodes = Vec::new();
         Listing::new(DIRECTORY, is_mount_root)
-            .read(0, false, &|after, _| memory.fetch(after), &mut |entry, _| {
+            .read(0, false, &memory, &mut |entry, _| {
                 inodes.push(entry.inode);
                 true
             })
             .expect("memory does not fail");
         assert_eq!(inodes, [DIRECTORY, parent]);
     }
+}
+
+/// A source that always brings the same page.
+struct Nonsense(Page);
+
+impl Source for Nonsense {
+    fn fetch(&self, _: u64, _: bool) -> Result<Page> {
+        Ok(self.0.clone())
+    }
+
+    fn ahead(&self, _: u64) -> Ahead {
+        let page = self.0.clone();
+        Box::new(move || Ok(page))
+    }
+}
+
+#[test]
+fn who_reads_on_is_brought_the_next_page_of_names_while_this_one_is_handed_out() {
+    let memory = Memory::new(9, 3);
+    let listing = Listing::new(DIRECTORY, false);
+    memory.read(&listing, 0, 4, false);
+    assert!(memory.ahead.borrow().is_empty(), "most directories are one page");
+    assert_eq!(memory.read(&listing, 30, 2, false).0, ["f4", "f5"]);
+    assert_eq!((memory.fetched.get(), memory.ahead.borrow().clone()), (2, vec![60]));
+    assert_eq!(memory.read(&listing, 50, 3, false).0, ["f6", "f7", "f8"]);
+    assert_eq!(memory.fetched.get(), 2, "the third page was on its way");
+    memory.read(&listing, 20, 2, false);
+    assert_eq!(memory.read(&listing, 60, 1, true).0, ["f7"], "one without attributes does not serve");
+    assert_eq!(memory.fetched.get(), 4);
 }
 
 #[test]
@@ -133,9 +176,8 @@ fn a_page_that_would_loop_or_confuse_the_kernel_is_an_error() {
     };
     let listing = Listing::new(DIRECTORY, false);
     for (entries, end) in [(vec![], false), (vec![entry(2)], true), (vec![entry(1 << 63)], true)] {
-        let fetch =
-            |_, _| Ok(Page { entries: entries.clone(), end, parent: PARENT, asked: Asked::default() });
-        let error = listing.read(0, false, &fetch, &mut |_, _| true).expect_err("must be refused");
+        let source = Nonsense(Page { entries, end, parent: PARENT, asked: Asked::default() });
+        let error = listing.read(0, false, &source, &mut |_, _| true).expect_err("must be refused");
         assert_eq!(error.code, Code::Internal);
     }
 }

@@ -6,6 +6,7 @@ use super::reply::{DirectoryEntry, Reply, Shown};
 use super::request::{Header, Request, SetAttributes};
 use crate::door::{Caller, Door, NewMode, Opened, Place, is_asked_by_kernel};
 use crate::interrupts::Interrupts;
+use crate::listing::FIRST_ATTRIBUTES;
 use crate::notices::Notices;
 use crate::told::Told;
 use std::sync::{Arc, OnceLock};
@@ -341,9 +342,13 @@ impl Server {
             Request::OpenDirectory => reply.put_open_out(self.door.open_directory(inode), 0),
             Request::ReadDirectory { handle, cookie, length, with_attributes } => {
                 let limit = length as usize;
+                let is_first = with_attributes && cookie == 0;
+                let mut left = if is_first { FIRST_ATTRIBUTES } else { usize::MAX };
                 let take = &mut |entry: &Entry, asked: Asked| {
                     reply.asked = asked;
-                    self.put_entry(inode, entry, with_attributes, limit, reply)
+                    let fits = left > 0 && self.put_entry(inode, entry, with_attributes, limit, reply);
+                    left -= usize::from(fits);
+                    fits
                 };
                 self.door.read_directory(inode, handle, cookie, with_attributes, take)?;
             }
