@@ -18,8 +18,8 @@ pub struct Options {
     pub read_ahead_total_bytes_max: usize,
     /// Connections to each server: as many threads use it at once without sharing one.
     pub connections_max: usize,
-    /// Read objects on data servers of this machine from their files, without the server, and reach its metadata service
-    /// by a Unix socket.
+    /// Read objects on data servers of this machine from their files, without the server, and reach its metadata
+    /// service by a Unix socket.
     pub short_circuit: bool,
     /// Renew the session from a thread of the client's own. Without it somebody has to call
     /// [`crate::Client::tick`] every [`vazao_model::limits::HEARTBEAT_MS`].

@@ -306,8 +306,8 @@ impl Link {
 
     /// Receives what is there, waiting for it until the deadline. False when nothing came.
     fn receive_some(&self, inbound: &mut Inbound, deadline_ns: u64) -> Result<bool, Fault> {
-        // Most answers are short and come soon: one call that waits for them is cheaper than one that finds nothing, one
-        // that waits, and one that receives.
+        // Most answers are short and come soon: one call that waits for them is cheaper than one that finds nothing,
+        // one that waits, and one that receives.
         let waits = !inbound.is_within_frame() && self.left_ns(deadline_ns) > WAIT_IN_RECEIVE_NS;
         let received = if waits { self.receive_waiting(inbound) } else { self.receive_now(inbound) };
         match received {
