@@ -178,3 +178,50 @@ fn layout_shows_where_bytes_lie_and_sets_how_new_files_are_striped() {
     assert!(cluster.ok(&["layout", "vz:/small"]).contains("kept with its metadata"));
     failed(cluster.run(&["layout", "vz:/narrow", "--stripe-unit", "1000"]), 2);
 }
+
+#[test]
+fn every_distribution_is_set_shown_inherited_and_reads_back() {
+    let cluster = Cluster::start(3);
+    let file = noise_file(&cluster.local("file"), 3_000_001);
+    let json = |arguments: &[&str]| -> serde_json::Value {
+        serde_json::from_str(&cluster.ok(&[&["layout", "--json"], arguments].concat())).expect("JSON")
+    };
+    let strips = ["--distribution", "strips", "--strips", "64K,256K,128K"];
+    let groups = ["--distribution", "groups", "--groups", "3", "--factor", "2"];
+    let chosen: [(&str, &[&str], usize); 4] = [
+        ("strips", &strips, 3),
+        ("groups", &groups, 3),
+        ("local", &["--distribution", "local"], 1),
+        ("stripe", &["--distribution", "stripe"], 3),
+    ];
+    for (kind, options, width) in chosen {
+        let directory = format!("vz:/{kind}");
+        cluster.ok(&["mkdir", &directory]);
+        let set = json(&[&[&directory[..]], options].concat());
+        assert_eq!(set["effective"]["distribution"]["kind"], kind, "{set}");
+        let below = format!("{directory}/below");
+        let path = format!("{below}/file");
+        cluster.ok(&["mkdir", &below]);
+        cluster.ok(&["cp", &file, &path]);
+        let layout = json(&[&path]);
+        assert_eq!(
+            (&layout["distribution"]["kind"], &layout["away"]),
+            (&kind.into(), &false.into()),
+            "{layout}"
+        );
+        let slots = layout["slots"].as_array().expect("slots");
+        assert_eq!(slots.len(), width);
+        assert_eq!(slots.iter().map(|slot| slot["bytes"].as_u64().expect("bytes")).sum::<u64>(), 3_000_001);
+        let back = cluster.local(&format!("back-{kind}"));
+        cluster.ok(&["cp", &path, back.to_str().expect("a path")]);
+        assert!(std::fs::read(&back).expect("copied") == std::fs::read(&file).expect("written"), "{kind}");
+    }
+    failed(cluster.run(&["layout", "vz:/strips", "--strips", "64K"]), 2);
+    failed(cluster.run(&["layout", "vz:/strips", "--distribution", "strips", "--strips", "65K"]), 2);
+    failed(cluster.run(&["layout", "vz:/strips", "--distribution", "strips", "--strips", "1:64K"]), 2);
+    failed(cluster.run(&["layout", "vz:/strips", "--distribution", "groups", "--factor", "0"]), 2);
+    assert_eq!(
+        json(&["vz:/strips/below", "--distribution", "inherit"])["set"]["distribution"],
+        serde_json::Value::Null
+    );
+}

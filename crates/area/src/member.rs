@@ -41,6 +41,7 @@ impl AreaService {
             roles: roles.iter().map(|role| *role as u32).collect(),
             targets: Vec::new(),
             areas: self.areas(),
+            host: vazao_wire::local::host(),
         };
         let response = call::<RegisterNode>(transport, meta_address, &request, deadline_ns)?;
         Ok(Membership { cluster_id: response.cluster_id, node: response.node })

@@ -357,10 +357,11 @@ impl Client {
     pub fn layout_hint(&self, inode: InodeId) -> Result<(LayoutHint, LayoutHint)> {
         let request = proto::GetLayoutHintRequest { inode: inode.0 };
         let response = self.core.ask::<op::GetLayoutHint>(&request)?;
-        Ok((response.hint.unwrap_or_default().into(), response.effective.unwrap_or_default().into()))
+        let own = response.hint.unwrap_or_default().try_into()?;
+        Ok((own, response.effective.unwrap_or_default().try_into()?))
     }
 
-    /// Sets stripe unit and width for files created below a directory, or for a file without data.
+    /// Sets distribution, stripe unit and width for files created below a directory, or for a file without data.
     pub fn set_layout_hint(&self, inode: InodeId, hint: LayoutHint) -> Result<()> {
         let request = proto::SetLayoutHintRequest { once: None, inode: inode.0, hint: Some(hint.into()) };
         self.core.change::<op::SetLayoutHint>(request).map(|_| ())

@@ -26,6 +26,8 @@ pub struct Options {
     pub background: bool,
     /// Decides the jitter of retries; 0 takes a random one.
     pub seed: u64,
+    /// The machine since its start: files of the distribution `local` go to a data server that names the same one.
+    pub host: u64,
     /// Host and process, for people who look at sessions. Empty: found out.
     pub name: String,
 }
@@ -42,6 +44,7 @@ impl Default for Options {
             short_circuit: true,
             background: true,
             seed: 0,
+            host: vazao_wire::local::host(),
             name: String::new(),
         }
     }

@@ -41,6 +41,8 @@ struct Member {
     heard_ns: u64,
     /// What it exports, as its last heartbeat said.
     areas: Vec<AreaInfo>,
+    /// Its machine since that was started, as its last heartbeat said; 0: not known.
+    host: u64,
 }
 
 /// Sums over targets.
@@ -84,7 +86,7 @@ impl Cluster {
         let membership = context.read(keys::MEMBERSHIP, "membership")?.unwrap_or_default();
         let mut cluster = Cluster { cluster_id, membership, ..Cluster::default() };
         for (id, record) in load_records::<NodeRecord>(context, keys::nodes())? {
-            cluster.nodes.insert(NodeId(id), Member { record, heard_ns: now_ns, areas: Vec::new() });
+            cluster.nodes.insert(NodeId(id), Member { record, heard_ns: now_ns, areas: Vec::new(), host: 0 });
         }
         for (id, record) in load_records::<TargetRecord>(context, keys::targets())? {
             let id = TargetId(id);
@@ -198,7 +200,7 @@ impl Cluster {
             joined.nodes.push(id);
         }
         let areas = request.areas.iter().cloned().map(AreaInfo::from).collect();
-        self.nodes.insert(id, Member { record, heard_ns: now_ns, areas });
+        self.nodes.insert(id, Member { record, heard_ns: now_ns, areas, host: request.host });
         Ok(id)
     }
 
@@ -296,28 +298,42 @@ impl Cluster {
     /// Targets for a file's stripes: `width` of them, or with 0 all, as far as they serve. Neighbouring slots lie on
     /// different nodes, each file begins elsewhere, and targets that are nearly full come last.
     pub(crate) fn choose(&self, inode: InodeId, width: u32, now_ns: u64) -> Outcome<Vec<TargetId>> {
-        let mut of_node: BTreeMap<NodeId, usize> = BTreeMap::new();
-        let mut usable: Vec<(usize, NodeId, TargetId)> = Vec::new();
-        for (&id, held) in &self.targets {
-            if held.state == TargetState::Serving && self.is_up(held.node, now_ns) {
-                let turn = of_node.entry(held.node).or_default();
-                usable.push((*turn, held.node, id));
-                *turn += 1;
-            }
-        }
+        let mut usable = self.usable(inode, now_ns, |_| true);
         if usable.is_empty() {
             // A silent node may only be late: after a start of this service all of them are, until they report.
             let may_come = self.targets.values().any(|held| !self.is_up(held.node, now_ns));
             let code = if may_come { Code::Unavailable } else { Code::NoSpace };
             return Err(Fault::new(code, self.why_none_serves(now_ns)));
         }
-        usable.sort_unstable();
-        let first = (inode.0 % usable.len() as u64) as usize;
-        usable.rotate_left(first);
-        usable.sort_by_key(|(_, _, id)| is_tight(&self.targets[id]));
         let wanted = if width == 0 { limits::STRIPE_WIDTH_MAX } else { width as usize };
         usable.truncate(wanted.min(limits::STRIPE_WIDTH_MAX));
-        Ok(usable.into_iter().map(|(_, _, id)| id).collect())
+        Ok(usable)
+    }
+
+    /// A target on the machine `host` for all of a file; `None` where none serves there.
+    pub(crate) fn choose_near(&self, inode: InodeId, host: u64, now_ns: u64) -> Outcome<Option<TargetId>> {
+        let is_near = |member: &Member| host != 0 && member.host == host;
+        Ok(self.usable(inode, now_ns, is_near).first().copied())
+    }
+
+    /// Targets that serve, on nodes of which `is_wanted` is true, in the order in which a file takes them.
+    fn usable(&self, inode: InodeId, now_ns: u64, is_wanted: impl Fn(&Member) -> bool) -> Vec<TargetId> {
+        let mut of_node: BTreeMap<NodeId, usize> = BTreeMap::new();
+        let mut usable: Vec<(usize, NodeId, TargetId)> = Vec::new();
+        for (&id, held) in &self.targets {
+            let is_wanted = self.nodes.get(&held.node).is_some_and(&is_wanted);
+            if held.state == TargetState::Serving && self.is_up(held.node, now_ns) && is_wanted {
+                let turn = of_node.entry(held.node).or_default();
+                usable.push((*turn, held.node, id));
+                *turn += 1;
+            }
+        }
+        usable.sort_unstable();
+        if let Some(first) = inode.0.checked_rem(usable.len() as u64) {
+            usable.rotate_left(first as usize);
+        }
+        usable.sort_by_key(|(_, _, id)| is_tight(&self.targets[id]));
+        usable.into_iter().map(|(_, _, id)| id).collect()
     }
 
     fn why_none_serves(&self, now_ns: u64) -> String {

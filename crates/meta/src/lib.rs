@@ -23,6 +23,7 @@ mod numbers;
 mod once;
 mod ops;
 mod orphans;
+mod placement;
 mod random;
 mod reclaim;
 mod records;

@@ -41,6 +41,70 @@ pub(crate) struct LayoutRecord {
     pub(crate) written_slots: u64,
     #[prost(uint32, tag = "6")]
     pub(crate) version: u32,
+    /// Absent: a simple stripe.
+    #[prost(message, optional, tag = "7")]
+    pub(crate) pattern: Option<PatternRecord>,
+    /// Generation of the first layout of this life; 0: this one is.
+    #[prost(uint32, tag = "8")]
+    pub(crate) life: u32,
+}
+
+impl LayoutRecord {
+    /// Whether a layout of this generation is one of the same life, converted since or not.
+    pub(crate) fn is_of_life(&self, generation: u32) -> bool {
+        let first = if self.life == 0 { self.generation } else { self.life };
+        (first..=self.generation).contains(&generation)
+    }
+}
+
+/// How slots take turns.
+#[derive(Clone, PartialEq, Eq, Message)]
+pub(crate) struct PatternRecord {
+    #[prost(uint32, tag = "1")]
+    pub(crate) distribution: u32,
+    #[prost(message, repeated, tag = "2")]
+    pub(crate) strips: Vec<StripRecord>,
+    #[prost(uint32, tag = "3")]
+    pub(crate) groups: u32,
+    #[prost(uint32, tag = "4")]
+    pub(crate) factor: u32,
+    #[prost(bool, tag = "5")]
+    pub(crate) away: bool,
+}
+
+/// One turn of one slot.
+#[derive(Clone, Copy, PartialEq, Eq, Message)]
+pub(crate) struct StripRecord {
+    #[prost(uint32, tag = "1")]
+    pub(crate) slot: u32,
+    #[prost(uint64, tag = "2")]
+    pub(crate) bytes: u64,
+}
+
+impl From<&PatternRecord> for proto::Pattern {
+    fn from(p: &PatternRecord) -> proto::Pattern {
+        let strip = |strip: &StripRecord| proto::Strip { slot: strip.slot, bytes: strip.bytes };
+        proto::Pattern {
+            distribution: p.distribution,
+            strips: p.strips.iter().map(strip).collect(),
+            groups: p.groups,
+            factor: p.factor,
+            away: p.away,
+        }
+    }
+}
+
+impl From<proto::Pattern> for PatternRecord {
+    fn from(p: proto::Pattern) -> PatternRecord {
+        let strip = |strip: proto::Strip| StripRecord { slot: strip.slot, bytes: strip.bytes };
+        PatternRecord {
+            distribution: p.distribution,
+            strips: p.strips.into_iter().map(strip).collect(),
+            groups: p.groups,
+            factor: p.factor,
+            away: p.away,
+        }
+    }
 }
 
 impl From<&LayoutRecord> for proto::Layout {
@@ -52,6 +116,8 @@ impl From<&LayoutRecord> for proto::Layout {
             targets: l.targets.clone(),
             written_slots: l.written_slots,
             version: l.version,
+            pattern: l.pattern.as_ref().map(Into::into),
+            life: l.life,
         }
     }
 }
@@ -65,6 +131,8 @@ impl From<proto::Layout> for LayoutRecord {
             targets: l.targets,
             written_slots: l.written_slots,
             version: l.version,
+            pattern: l.pattern.map(Into::into),
+            life: l.life,
         }
     }
 }
@@ -136,7 +204,7 @@ impl InodeRecord {
 }
 
 /// Layout hints: what was set on the inode, and what its parent's were in effect when it was created.
-#[derive(Clone, Copy, PartialEq, Eq, Message)]
+#[derive(Clone, PartialEq, Eq, Message)]
 pub(crate) struct HintRecord {
     #[prost(uint64, tag = "1")]
     pub(crate) own_unit_bytes: u64,
@@ -146,6 +214,10 @@ pub(crate) struct HintRecord {
     pub(crate) inherited_unit_bytes: u64,
     #[prost(uint32, tag = "4")]
     pub(crate) inherited_width: u32,
+    #[prost(message, optional, tag = "5")]
+    pub(crate) own_pattern: Option<PatternRecord>,
+    #[prost(message, optional, tag = "6")]
+    pub(crate) inherited_pattern: Option<PatternRecord>,
 }
 
 /// An entry of a directory.

@@ -261,6 +261,10 @@ impl MetaService {
         self.cluster().choose(inode, width, self.clock.now_ns())
     }
 
+    pub(crate) fn choose_target_near(&self, inode: InodeId, host: u64) -> Outcome<Option<TargetId>> {
+        self.cluster().choose_near(inode, host, self.clock.now_ns())
+    }
+
     pub(crate) fn next_inode(&self) -> Outcome<InodeId> {
         self.numbers.next(&*self.engine)
     }

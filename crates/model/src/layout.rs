@@ -1,6 +1,6 @@
 //! Where a file's bytes lie: written down in full with each file, never derived.
 
-use crate::distribution::Distribution;
+use crate::distribution::{Distribution, Pattern};
 use crate::ids::TargetId;
 use crate::limits;
 
@@ -15,18 +15,23 @@ pub struct Layout {
     pub targets: Vec<TargetId>,
     /// Bit `n` is set once slot `n` has an object: a missing object there is then loss, not a hole.
     pub written_slots: u64,
+    /// The generation of the first layout of this life of the file: a converted file has a new generation with the same
+    /// bytes, one that was cut to nothing a new life.
+    pub life: u32,
 }
 
 /// What a directory asks of the layouts of files created in it. Zero means "as the parent or the volume has it".
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct LayoutHint {
     /// Bytes that go to one target before the next one's turn.
     pub stripe_unit_bytes: u64,
     /// Number of targets; capped at those that are there.
     pub width: u32,
+    /// How they take turns; `None` inherits.
+    pub pattern: Option<Pattern>,
 }
 
-/// Why a stripe unit or a width was refused.
+/// Why a layout was refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum LayoutError {
     /// Checksum blocks must not straddle targets.
@@ -38,17 +43,39 @@ pub enum LayoutError {
     /// A distribution written by a newer version.
     #[error("unknown distribution {0}")]
     Distribution(u32),
+    /// No strips, or more than are looked through for each request.
+    #[error("{0} strips are not between 1 and {max}", max = limits::STRIPS_MAX)]
+    StripCount(usize),
+    /// It would never get any bytes.
+    #[error("slot {0} has no strip: name every slot from 0 to the last one")]
+    SlotWithoutStrip(usize),
+    /// Beyond what offsets can be computed with.
+    #[error("{groups} groups with factor {factor}: between 1 and 64 groups, and a factor from 1 to {max}",
+        max = limits::GROUP_FACTOR_MAX)]
+    Groups {
+        /// Number of groups.
+        groups: u32,
+        /// Units a slot in one turn.
+        factor: u32,
+    },
+    /// Strips name other slots, groups are not of one size, or a local file has several targets.
+    #[error("the distribution does not fit a width of {0}")]
+    OtherWidth(usize),
 }
 
 impl Layout {
     /// A simple stripe over `targets`.
     pub fn striped(generation: u32, unit_bytes: u64, targets: Vec<TargetId>) -> Result<Layout, LayoutError> {
-        let layout = Layout {
-            generation,
-            distribution: Distribution::SimpleStripe { unit_bytes },
-            targets,
-            written_slots: 0,
-        };
+        Layout::new(generation, Distribution::SimpleStripe { unit_bytes }, targets)
+    }
+
+    /// A layout that nothing has been written under yet.
+    pub fn new(
+        generation: u32,
+        distribution: Distribution,
+        targets: Vec<TargetId>,
+    ) -> Result<Layout, LayoutError> {
+        let layout = Layout { generation, distribution, targets, written_slots: 0, life: generation };
         layout.check()?;
         Ok(layout)
     }
@@ -58,7 +85,12 @@ impl Layout {
         if self.targets.is_empty() || self.targets.len() > limits::STRIPE_WIDTH_MAX {
             return Err(LayoutError::Width(self.targets.len()));
         }
-        self.distribution.check()
+        self.distribution.check(self.targets.len())
+    }
+
+    /// True when both hold the same bytes, one of them converted from the other.
+    pub fn is_same_life(&self, other: &Layout) -> bool {
+        self.life == other.life
     }
 
     /// Number of slots.

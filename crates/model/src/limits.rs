@@ -62,6 +62,12 @@ pub const DEADLINE_MS_MAX: u32 = 600_000;
 /// Servers a file can be striped over: the written-slots mask is 64 bits wide.
 pub const STRIPE_WIDTH_MAX: usize = 64;
 
+/// Strips of one round of a file with varying strips: four turns for each slot; every request looks through them.
+pub const STRIPS_MAX: usize = 256;
+
+/// Units for each slot in one turn of its group: with the largest unit and width a round still fits into 56 bits.
+pub const GROUP_FACTOR_MAX: u32 = 1 << 20;
+
 /// Default stripe unit: the request size at which loopback and 10 Gb/s networks are fastest (docs/decisions).
 pub const STRIPE_UNIT_BYTES_DEFAULT: u64 = 256 * 1024;
 

@@ -26,7 +26,7 @@ fn what_an_fsync_could_not_make_durable_fails_every_later_one_until_it_is_writte
     for seed in 0..20 {
         let cluster = Cluster::new(ClusterOptions { seed, data_servers: 2, down_ms_max: 500 });
         let client = cluster.client(0);
-        let hint = LayoutHint { stripe_unit_bytes: 64 << 10, width: 0 };
+        let hint = LayoutHint { stripe_unit_bytes: 64 << 10, width: 0, ..LayoutHint::default() };
         client.set_layout_hint(ROOT, hint).expect("fair weather");
         let new = vazao_client::NewInode { mode: 0o600, ..Default::default() };
         let inode = client.create(ROOT, b"f", &new).expect("fair weather").inode;

@@ -28,6 +28,8 @@ pub struct Options {
     pub queued_requests_max: usize,
     /// Bytes that these requests may hold, a target.
     pub queued_bytes_max: usize,
+    /// The machine since its start, as writers name theirs when they ask for a server on it.
+    pub host: u64,
     /// Largest chunk file. Only tests use another than the default.
     pub chunk_bytes: u64,
 }
@@ -48,6 +50,7 @@ impl Default for Options {
             queued_requests_max: 256,
             // One connection alone is never refused.
             queued_bytes_max: BYTES_IN_FLIGHT_MAX as usize,
+            host: vazao_wire::local::host(),
             chunk_bytes: CHUNK_BYTES,
         }
     }

@@ -84,6 +84,7 @@ impl DataService {
             roles: self.options.roles.iter().map(|r| *r as u32).collect(),
             targets: self.targets.iter().map(target).collect(),
             areas: Vec::new(),
+            host: self.options.host,
         }
     }
 

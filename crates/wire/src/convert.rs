@@ -2,13 +2,18 @@
 
 use crate::proto;
 use crate::service::Fault;
-use vazao_model::distribution::Distribution;
+use vazao_model::distribution::{Distribution, Pattern, Strip, Strips};
+use vazao_model::layout::LayoutError;
 use vazao_model::{
     AreaInfo, Attributes, ClusterMap, Code, Epoch, FileKind, InodeId, Layout, LayoutHint, Node, NodeId,
     NodeState, ObjectId, Role, Target, TargetId, TargetState, Timestamp,
 };
 
-const LAYOUT_VERSION: u32 = 1;
+/// Of a layout that those who know simple stripes only can read.
+const LAYOUT_VERSION_STRIPE: u32 = 1;
+
+/// Of one that they would misread.
+const LAYOUT_VERSION: u32 = 2;
 
 impl From<Timestamp> for proto::Timestamp {
     fn from(t: Timestamp) -> Self {
@@ -71,13 +76,18 @@ impl TryFrom<proto::Attributes> for Attributes {
 
 impl From<&Layout> for proto::Layout {
     fn from(l: &Layout) -> Self {
+        let pattern = l.distribution.pattern();
+        let is_stripe = pattern == Pattern::Stripe;
+        let is_away = l.distribution == Distribution::Local { is_away: true };
         Self {
             generation: l.generation,
-            distribution: l.distribution.number(),
+            distribution: pattern.number(),
             unit_bytes: l.distribution.unit_bytes(),
             targets: l.targets.iter().map(|t| t.0).collect(),
             written_slots: l.written_slots,
-            version: LAYOUT_VERSION,
+            version: if is_stripe { LAYOUT_VERSION_STRIPE } else { LAYOUT_VERSION },
+            pattern: (!is_stripe).then(|| proto::Pattern { away: is_away, ..(&pattern).into() }),
+            life: if l.life == l.generation { 0 } else { l.life },
         }
     }
 }
@@ -86,30 +96,97 @@ impl TryFrom<proto::Layout> for Layout {
     type Error = Fault;
 
     fn try_from(l: proto::Layout) -> Result<Self, Fault> {
-        if l.version != LAYOUT_VERSION {
-            return Err(Fault::new(Code::VersionMismatch, format!("layout of version {}", l.version)));
+        if l.version != LAYOUT_VERSION && l.version != LAYOUT_VERSION_STRIPE {
+            let detail = format!(
+                "layout of version {}; this program knows {LAYOUT_VERSION_STRIPE} to {LAYOUT_VERSION}: \
+                 use the version of Vazão that wrote it, or a newer one",
+                l.version
+            );
+            return Err(Fault::new(Code::VersionMismatch, detail));
         }
-        let refuse = |e: vazao_model::layout::LayoutError| Fault::new(Code::BadRequest, e.to_string());
         let layout = Layout {
             generation: l.generation,
-            distribution: Distribution::from_number(l.distribution, l.unit_bytes).map_err(refuse)?,
+            distribution: distribution(l.distribution, l.unit_bytes, l.pattern)?,
             targets: l.targets.into_iter().map(TargetId).collect(),
             written_slots: l.written_slots,
+            life: if l.life == 0 { l.generation } else { l.life },
         };
-        layout.check().map_err(refuse)?;
+        layout.check().map_err(refused)?;
         Ok(layout)
+    }
+}
+
+/// A distribution of a newer version is not damage: whoever wrote it can read it.
+fn refused(error: LayoutError) -> Fault {
+    let code = match error {
+        LayoutError::Distribution(_) => Code::VersionMismatch,
+        _ => Code::BadRequest,
+    };
+    Fault::new(code, error.to_string())
+}
+
+fn distribution(
+    number: u32,
+    unit_bytes: u64,
+    pattern: Option<proto::Pattern>,
+) -> Result<Distribution, Fault> {
+    let pattern = pattern.unwrap_or_default();
+    match number {
+        1 => Ok(Distribution::SimpleStripe { unit_bytes }),
+        2 => Strips::new(strips(&pattern)).map(Distribution::VaryingStrips).map_err(refused),
+        3 => Ok(Distribution::Groups { unit_bytes, groups: pattern.groups, factor: pattern.factor }),
+        4 => Ok(Distribution::Local { is_away: pattern.away }),
+        other => Err(refused(LayoutError::Distribution(other))),
+    }
+}
+
+fn strips(pattern: &proto::Pattern) -> Vec<Strip> {
+    pattern.strips.iter().map(|strip| Strip { slot: strip.slot, bytes: strip.bytes }).collect()
+}
+
+impl From<&Pattern> for proto::Pattern {
+    fn from(pattern: &Pattern) -> Self {
+        let message = Self { distribution: pattern.number(), ..Self::default() };
+        match pattern {
+            Pattern::Stripe | Pattern::Local => message,
+            Pattern::Strips(strips) => {
+                let strip = |strip: &Strip| proto::Strip { slot: strip.slot, bytes: strip.bytes };
+                Self { strips: strips.iter().map(strip).collect(), ..message }
+            }
+            Pattern::Groups { groups, factor } => Self { groups: *groups, factor: *factor, ..message },
+        }
+    }
+}
+
+impl TryFrom<&proto::Pattern> for Pattern {
+    type Error = Fault;
+
+    fn try_from(message: &proto::Pattern) -> Result<Self, Fault> {
+        let pattern = match message.distribution {
+            1 => Pattern::Stripe,
+            2 => Pattern::Strips(strips(message)),
+            3 => Pattern::Groups { groups: message.groups, factor: message.factor },
+            4 => Pattern::Local,
+            other => return Err(refused(LayoutError::Distribution(other))),
+        };
+        pattern.check().map_err(refused)?;
+        Ok(pattern)
     }
 }
 
 impl From<LayoutHint> for proto::LayoutHint {
     fn from(h: LayoutHint) -> Self {
-        Self { stripe_unit_bytes: h.stripe_unit_bytes, width: h.width }
+        let pattern = h.pattern.as_ref().map(Into::into);
+        Self { stripe_unit_bytes: h.stripe_unit_bytes, width: h.width, pattern }
     }
 }
 
-impl From<proto::LayoutHint> for LayoutHint {
-    fn from(h: proto::LayoutHint) -> Self {
-        Self { stripe_unit_bytes: h.stripe_unit_bytes, width: h.width }
+impl TryFrom<proto::LayoutHint> for LayoutHint {
+    type Error = Fault;
+
+    fn try_from(h: proto::LayoutHint) -> Result<Self, Fault> {
+        let pattern = h.pattern.as_ref().map(Pattern::try_from).transpose()?;
+        Ok(Self { stripe_unit_bytes: h.stripe_unit_bytes, width: h.width, pattern })
     }
 }
 
@@ -226,8 +303,32 @@ mod tests {
         let layout = Layout::striped(3, 65536, vec![TargetId(1), TargetId(2)]).expect("valid");
         let message = proto::Layout::from(&layout);
         assert_eq!(Layout::try_from(message.clone()).expect("valid"), layout);
-        assert!(Layout::try_from(proto::Layout { version: 2, ..message.clone() }).is_err());
+        let future = Layout::try_from(proto::Layout { version: 3, ..message.clone() }).expect_err("refused");
+        assert_eq!(future.code, Code::VersionMismatch);
+        let unknown = Layout::try_from(proto::Layout { distribution: 5, ..message.clone() });
+        assert_eq!(unknown.expect_err("refused").code, Code::VersionMismatch);
         assert!(Layout::try_from(proto::Layout { targets: vec![], ..message.clone() }).is_err());
         assert!(Layout::try_from(proto::Layout { unit_bytes: 1000, ..message }).is_err());
+    }
+
+    #[test]
+    fn layouts_and_hints_of_every_distribution_survive_the_wire() {
+        let strips = vec![Strip { slot: 1, bytes: 65536 }, Strip { slot: 0, bytes: 131_072 }];
+        let all = [
+            (2, Distribution::SimpleStripe { unit_bytes: 65536 }, 1),
+            (2, Distribution::VaryingStrips(Strips::new(strips).expect("valid")), 2),
+            (4, Distribution::Groups { unit_bytes: 65536, groups: 2, factor: 3 }, 2),
+            (1, Distribution::Local { is_away: true }, 2),
+        ];
+        for (width, distribution, version) in all {
+            let pattern = distribution.pattern();
+            let targets = (1..=width).map(TargetId).collect();
+            let layout = Layout { life: 5, ..Layout::new(7, distribution, targets).expect("valid") };
+            let message = proto::Layout::from(&layout);
+            assert_eq!(message.version, version, "programs that know stripes only must not misread others");
+            assert_eq!(Layout::try_from(message).expect("valid"), layout);
+            let hint = LayoutHint { stripe_unit_bytes: 65536, width: 0, pattern: Some(pattern) };
+            assert_eq!(LayoutHint::try_from(proto::LayoutHint::from(hint.clone())).expect("valid"), hint);
+        }
     }
 }

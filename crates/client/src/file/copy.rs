@@ -175,8 +175,7 @@ impl OpenInode {
 fn next_piece(source: &Source, ours: Option<&Layout>, from: u64, to: Range<u64>) -> Piece {
     let in_unit = |layout: Option<&Layout>, at: u64| {
         layout.map_or(PIECE_BYTES_MAX, |layout| {
-            let unit_bytes = layout.distribution.unit_bytes();
-            unit_bytes - at % unit_bytes
+            layout.distribution.piece_at(at, layout.width()).file_end() - at
         })
     };
     let length = (to.end - to.start)

@@ -1,7 +1,6 @@
 //! Bytes on their way out: runs being filled, and those in flight.
 //!
-//! A *transfer* is the part of a stripe unit that goes into one request: the whole unit, or a megabyte of a larger
-//! one. A *run* is a contiguous range of bytes within one transfer.
+//! A *transfer* is the part of a strip that goes into one request: the whole strip, or a megabyte of a larger one. A *run* is a contiguous range of bytes within one transfer.
 
 use super::payload::SharedSlice;
 use crate::budget::PooledBuffer;
@@ -15,12 +14,10 @@ const TRANSFER_BYTES_MAX: u64 = 1 << 20;
 
 /// The file range of the transfer that holds byte `offset`.
 pub(crate) fn transfer_at(layout: &Layout, offset: u64) -> Range<u64> {
-    let unit_bytes = layout.distribution.unit_bytes();
-    let transfer_bytes = unit_bytes.min(TRANSFER_BYTES_MAX);
-    let in_unit = offset % unit_bytes;
-    let unit_start = offset - in_unit;
-    let start = unit_start + in_unit / transfer_bytes * transfer_bytes;
-    start..start.saturating_add(transfer_bytes).min(unit_start.saturating_add(unit_bytes))
+    let strip = layout.distribution.piece_at(offset, layout.width());
+    let transfer_bytes = strip.length.min(TRANSFER_BYTES_MAX);
+    let start = strip.file_offset + (offset - strip.file_offset) / transfer_bytes * transfer_bytes;
+    start..start.saturating_add(transfer_bytes).min(strip.file_end())
 }
 
 /// Requests on their way to each server: one it works on, and one that has arrived by the time it is done. More only
@@ -36,7 +33,7 @@ const WINDOW_BYTES_MAX: u64 = 8 << 20;
 
 /// Bytes of the requests that a layout is read and written by.
 pub(super) fn transfer_bytes(layout: &Layout) -> u64 {
-    layout.distribution.unit_bytes().min(TRANSFER_BYTES_MAX)
+    layout.distribution.strip_bytes_max().min(TRANSFER_BYTES_MAX)
 }
 
 /// Bytes of one file worth having in flight over `layout` where servers are near, at most `limit`.

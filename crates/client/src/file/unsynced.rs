@@ -151,23 +151,12 @@ fn without(spans: Vec<Span>, taken: &[Span]) -> Vec<Span> {
 /// The ranges of the file that a range of the object of `slot` stands for; when they are very many, the one that holds
 /// them all.
 pub(crate) fn in_file(layout: &Layout, slot: u32, object: &Range<u64>) -> Vec<Range<u64>> {
-    let (unit, width) = (layout.distribution.unit_bytes(), layout.width());
-    let place = |at: u64| layout.distribution.file_offset(slot, at, width).unwrap_or(u64::MAX);
     if object.is_empty() {
         return Vec::new();
     }
-    let units = (object.end - 1) / unit - object.start / unit + 1;
-    if width == 1 || units > SPANS_MAX as u64 {
-        let all = place(object.start)..place(object.end - 1).saturating_add(1);
-        return Vec::from([all]);
-    }
-    let first = object.start / unit;
-    let piece = |index: u64| {
-        let start = object.start.max(index * unit);
-        let end = object.end.min((index + 1).saturating_mul(unit));
-        place(start)..place(start).saturating_add(end - start)
-    };
-    (first..first + units).map(piece).collect()
+    let place = |at: u64| layout.distribution.file_offset(slot, at, layout.width()).unwrap_or(u64::MAX);
+    let ranges = layout.distribution.file_ranges(slot, object, layout.width(), SPANS_MAX);
+    ranges.unwrap_or_else(|| Vec::from([place(object.start)..place(object.end - 1).saturating_add(1)]))
 }
 
 #[cfg(test)]

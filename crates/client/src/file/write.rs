@@ -137,7 +137,8 @@ impl OpenInode {
         is_stored: bool,
         deadline_ns: u64,
     ) -> Result<(Arc<Layout>, Option<u64>)> {
-        let request = proto::AssignLayoutRequest { once: None, inode: self.id.0 };
+        let request =
+            proto::AssignLayoutRequest { once: None, inode: self.id.0, host: self.core.options.host };
         let response = self.core.change_until::<op::AssignLayout>(request, deadline_ns)?;
         let layout = Arc::new(Layout::try_from(response.layout.unwrap_or_default())?);
         if contents.is_empty() {

@@ -3,6 +3,7 @@
 use prost::Message;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Mutex;
+use vazao_model::distribution::Distribution;
 use vazao_model::{Code, Layout, TargetId};
 use vazao_wire::service::{Fault, Request, Responder, Service};
 use vazao_wire::{Method, proto};
@@ -17,7 +18,6 @@ pub(super) struct FakeInode {
     generation: u32,
 }
 
-#[derive(Default)]
 pub(super) struct MetaState {
     pub(super) inodes: HashMap<u64, FakeInode>,
     entries: BTreeMap<(u64, Vec<u8>), u64>,
@@ -29,7 +29,7 @@ pub(super) struct MetaState {
     /// Requests executed, repetitions not counted.
     pub(super) executed: HashMap<Method, usize>,
     pub(super) map: proto::ClusterMap,
-    pub(super) unit_bytes: u64,
+    pub(super) distribution: Distribution,
     pub(super) held: BTreeSet<u64>,
     pub(super) not_held: BTreeSet<u64>,
     pub(super) released: BTreeSet<u64>,
@@ -37,7 +37,6 @@ pub(super) struct MetaState {
     pub(super) synced_commits: usize,
 }
 
-#[derive(Default)]
 pub(super) struct FakeMeta {
     pub(super) state: Mutex<MetaState>,
     /// What happens once, right before the next commit is carried out.
@@ -51,8 +50,23 @@ fn not_found(what: impl ToString) -> Fault {
 }
 
 impl FakeMeta {
-    pub(super) fn new(map: proto::ClusterMap, unit_bytes: u64) -> FakeMeta {
-        let mut state = MetaState { map, unit_bytes, next: 100, ..MetaState::default() };
+    pub(super) fn new(map: proto::ClusterMap, distribution: Distribution) -> FakeMeta {
+        let mut state = MetaState {
+            map,
+            distribution,
+            next: 100,
+            inodes: HashMap::new(),
+            entries: BTreeMap::new(),
+            replies: HashMap::new(),
+            sessions: HashSet::new(),
+            counts: HashMap::new(),
+            executed: HashMap::new(),
+            held: BTreeSet::new(),
+            not_held: BTreeSet::new(),
+            released: BTreeSet::new(),
+            last_held_inode: 0,
+            synced_commits: 0,
+        };
         let attributes = proto::Attributes { inode: 1, kind: 2, links: 2, ..Default::default() };
         state.inodes.insert(1, FakeInode { attributes, ..FakeInode::default() });
         FakeMeta { state: Mutex::new(state), before_commit: Mutex::default() }
@@ -296,12 +310,17 @@ impl MetaState {
     }
 
     fn assign(&mut self, r: proto::AssignLayoutRequest) -> Result<proto::AssignLayoutResponse, Fault> {
-        let targets = self.map.targets.iter().map(|t| TargetId(t.id)).collect();
-        let unit_bytes = self.unit_bytes;
+        let distribution = self.distribution.clone();
+        let width = match &distribution {
+            Distribution::VaryingStrips(strips) => strips.width() as usize,
+            Distribution::Local { .. } => 1,
+            _ => self.map.targets.len(),
+        };
+        let targets = self.map.targets.iter().map(|t| TargetId(t.id)).cycle().take(width).collect();
         let found = self.change(r.inode)?;
         if found.layout.is_none() {
             found.generation += 1;
-            let layout = Layout::striped(found.generation, unit_bytes, targets).unwrap();
+            let layout = Layout::new(found.generation, distribution, targets).unwrap();
             found.layout = Some(proto::Layout::from(&layout));
         }
         Ok(proto::AssignLayoutResponse { layout: found.layout.clone() })

@@ -7,7 +7,7 @@ use vazao_model::limits::INLINE_BYTES_MAX;
 use vazao_model::{Code, Timestamp};
 use vazao_wire::Method;
 
-const READ: OpenMode = OpenMode { read: true, write: false, truncate: false };
+pub(super) const READ: OpenMode = OpenMode { read: true, write: false, truncate: false };
 const BOTH: OpenMode = OpenMode { read: true, write: true, truncate: false };
 
 #[test]
@@ -352,7 +352,7 @@ fn an_open_sees_what_another_client_has_closed() {
 }
 
 #[derive(Clone, Debug)]
-enum Step {
+pub(super) enum Step {
     Write { offset: u32, length: u32, seed: u64 },
     Read { offset: u32, length: u32 },
     Zero { offset: u32, length: u32 },
@@ -363,7 +363,7 @@ enum Step {
     Compare,
 }
 
-fn any_step() -> impl Strategy<Value = Step> {
+pub(super) fn any_step() -> impl Strategy<Value = Step> {
     let offset = prop_oneof![0u32..20_000, 0u32..700_000];
     let length = prop_oneof![1u32..5_000, 1u32..200_000];
     prop_oneof![
@@ -379,7 +379,7 @@ fn any_step() -> impl Strategy<Value = Step> {
     ]
 }
 
-fn check_step(client: &Client, file: &mut File, model: &mut Vec<u8>, step: &Step) {
+pub(super) fn check_step(client: &Client, file: &mut File, model: &mut Vec<u8>, step: &Step) {
     match *step {
         Step::Write { offset, length, seed } => {
             let bytes = pattern(seed, length as usize);

@@ -104,6 +104,32 @@ fn bytes_hit_on_their_way_are_read_again_and_a_server_that_refuses_is_an_error()
     file.flush().expect("nothing is lost any more");
 }
 
+/// Reads or writes ranges, and compares with a vector.
+pub(super) fn check_list(
+    file: &File,
+    model: &mut Vec<u8>,
+    is_write: bool,
+    ranges: &[(u64, usize)],
+    seed: u64,
+) {
+    if is_write {
+        let contents: Vec<Vec<u8>> = ranges.iter().map(|(at, length)| pattern(*at + seed, *length)).collect();
+        let parts: Vec<(u64, &[u8])> =
+            ranges.iter().zip(&contents).map(|((at, _), bytes)| (*at, &bytes[..])).collect();
+        file.write_list(&parts).expect("writes");
+        for (at, bytes) in parts {
+            let end = at as usize + bytes.len();
+            model.resize(model.len().max(end), 0);
+            model[at as usize..end].copy_from_slice(bytes);
+        }
+    } else {
+        for ((at, length), read) in ranges.iter().zip(read_list(file, ranges).expect("reads")) {
+            let start = (*at as usize).min(model.len());
+            assert!(read == model[start..(start + length).min(model.len())]);
+        }
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 60, ..ProptestConfig::default() })]
 
@@ -117,23 +143,7 @@ proptest! {
         let client = cluster.client();
         let (file, mut model) = striped(&cluster, &client);
         for (step, (is_write, ranges)) in steps.into_iter().enumerate() {
-            if is_write {
-                let contents: Vec<Vec<u8>> =
-                    ranges.iter().map(|(at, length)| pattern(*at + step as u64, *length)).collect();
-                let parts: Vec<(u64, &[u8])> =
-                    ranges.iter().zip(&contents).map(|((at, _), bytes)| (*at, &bytes[..])).collect();
-                file.write_list(&parts).expect("writes");
-                for (at, bytes) in parts {
-                    let end = at as usize + bytes.len();
-                    model.resize(model.len().max(end), 0);
-                    model[at as usize..end].copy_from_slice(bytes);
-                }
-            } else {
-                for ((at, length), read) in ranges.iter().zip(read_list(&file, &ranges).expect("reads")) {
-                    let start = (*at as usize).min(model.len());
-                    prop_assert!(read == model[start..(start + length).min(model.len())]);
-                }
-            }
+            check_list(&file, &mut model, is_write, &ranges, step as u64);
         }
     }
 }

@@ -1,5 +1,6 @@
 //! The client against small fake servers in the same thread.
 
+mod distributions;
 mod fake_data;
 mod fake_meta;
 mod faults;
@@ -13,6 +14,7 @@ use fake_data::FakeData;
 use fake_meta::{FakeMeta, META};
 use std::sync::Arc;
 use vazao_meter::{Clock, ManualClock};
+use vazao_model::distribution::Distribution;
 use vazao_model::ids::ROOT;
 use vazao_wire::inline::InlineTransport;
 use vazao_wire::proto;
@@ -35,6 +37,11 @@ impl Cluster {
     }
 
     fn with_unit(count: u32, unit_bytes: u64) -> Cluster {
+        Cluster::with_distribution(count, Distribution::SimpleStripe { unit_bytes })
+    }
+
+    /// Files are laid out so, over as many targets as that takes.
+    fn with_distribution(count: u32, distribution: Distribution) -> Cluster {
         let clock = Arc::new(ManualClock::default());
         let transport = InlineTransport::new(Arc::clone(&clock) as Arc<dyn Clock>);
         let node = |id: u32| proto::Node {
@@ -52,7 +59,7 @@ impl Cluster {
             nodes: (1..=count).map(node).collect(),
             targets: (1..=count).map(target).collect(),
         };
-        let meta = Arc::new(FakeMeta::new(map, unit_bytes));
+        let meta = Arc::new(FakeMeta::new(map, distribution));
         transport.serve(META, Arc::clone(&meta) as Arc<dyn Service>);
         let data: Vec<Arc<FakeData>> = (1..=count).map(|_| Arc::default()).collect();
         for (index, server) in data.iter().enumerate() {

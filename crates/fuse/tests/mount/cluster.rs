@@ -166,7 +166,7 @@ impl Cluster {
         let layout = client.layout(inode).expect("the cluster runs").expect("the file is striped");
         let length = client.attributes(inode).expect("the cluster runs").size;
         let targets = self.data[number - 1].target_ids();
-        let unit_bytes = layout.distribution.unit_bytes();
+        let unit_bytes = layout.distribution.strip_bytes_max();
         let is_there =
             |unit: &u64| targets.contains(&layout.targets[(unit % layout.targets.len() as u64) as usize]);
         (0..length / unit_bytes).filter(is_there).map(|unit| unit * unit_bytes).collect()

@@ -22,9 +22,12 @@ pub(crate) fn run(
     if request.contents.as_ref().is_some_and(|contents| contents.len() > record.contents.len()) {
         context.grow()?;
     }
-    let generation = record.layout.as_ref().map_or(0, |layout| layout.generation);
+    let is_of_life = match &record.layout {
+        Some(layout) => layout.is_of_life(request.generation),
+        None => request.generation == 0,
+    };
     // A report about an earlier life of the file is answered with the present one and changes nothing.
-    if request.generation == generation && apply(&mut record, request) {
+    if is_of_life && apply(&mut record, request) {
         let modified = request.modified.map(Timestamp::from).unwrap_or(context.now);
         record.modified = Some(TimeRecord::from(modified));
         context.touch(&mut record);
@@ -56,7 +59,10 @@ fn apply(record: &mut InodeRecord, request: &proto::CommitRequest) -> bool {
     count_storage(record, before.0, request);
     if let Some(layout) = &mut record.layout {
         let slots = u64::MAX >> (64 - layout.targets.len().clamp(1, 64));
-        layout.written_slots |= request.written_slots & slots;
+        // What was written under a layout that this one was converted from has been copied.
+        if request.generation == layout.generation {
+            layout.written_slots |= request.written_slots & slots;
+        }
         if request.drop_contents {
             record.contents = Vec::new();
         }

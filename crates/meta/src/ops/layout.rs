@@ -6,8 +6,10 @@
 use crate::context::Context;
 use crate::fault::{Outcome, inode_fault};
 use crate::numbers;
+use crate::placement;
 use crate::records::{HintRecord, InodeRecord, LayoutRecord};
-use vazao_model::layout::{Layout, check_stripe_unit};
+use vazao_model::distribution::Pattern;
+use vazao_model::layout::check_stripe_unit;
 use vazao_model::{Code, InodeId, LayoutHint, limits};
 use vazao_wire::proto;
 use vazao_wire::service::Fault;
@@ -26,11 +28,9 @@ pub(crate) fn assign(
         return Ok(proto::AssignLayoutResponse { layout: Some(layout.into()) });
     }
     context.grow()?;
-    let hint = effective(record.hint.as_ref());
-    let targets = context.service.choose_targets(id, hint.width)?;
+    let hint = effective(record.hint.as_ref())?;
     let (generation, wait) = numbers::next_generation(context.service.boot(), record.generation)?;
-    let layout = Layout::striped(generation, hint.stripe_unit_bytes, targets)
-        .map_err(|e| Fault::new(Code::Corrupt, format!("layout hint of inode {id}: {e}")))?;
+    let layout = placement::layout(context.service, id, generation, &hint, request.host)?;
     let message = proto::Layout::from(&layout);
     let inline = record.contents.len() as u64;
     record.allocated_bytes = (inline < record.size).then_some(inline);
@@ -47,26 +47,19 @@ pub(crate) fn set_hint(
     request: &proto::SetLayoutHintRequest,
 ) -> Outcome<proto::SetLayoutHintResponse> {
     let id = InodeId(request.inode);
-    let hint = request.hint.unwrap_or_default();
-    if hint.stripe_unit_bytes != 0 {
-        let refuse = |e| Fault::new(Code::Invalid, format!("inode {id}: {e}"));
-        check_stripe_unit(hint.stripe_unit_bytes).map_err(refuse)?;
-    }
-    if hint.width as usize > limits::STRIPE_WIDTH_MAX {
-        let text = format!("inode {id}: stripe width {} is above {}", hint.width, limits::STRIPE_WIDTH_MAX);
-        return Err(Fault::new(Code::Invalid, text));
-    }
+    let hint = checked_hint(id, request.hint.clone().unwrap_or_default())?;
     let mut record = context.inode(id)?;
     if !record.is_directory() && !record.is_file() {
         return Err(inode_fault(Code::Invalid, id));
     }
     if record.layout.is_some() {
-        let text = format!("inode {id}: its data is striped already, copy it to a new file");
+        let text = format!("inode {id}: its data is striped already; vazao layout --convert rewrites it");
         return Err(Fault::new(Code::InUse, text));
     }
     context.grow()?;
-    let mut stored = record.hint.unwrap_or_default();
+    let mut stored = record.hint.take().unwrap_or_default();
     (stored.own_unit_bytes, stored.own_width) = (hint.stripe_unit_bytes, hint.width);
+    stored.own_pattern = hint.pattern.as_ref().map(|pattern| proto::Pattern::from(pattern).into());
     record.hint = Some(stored);
     context.touch(&mut record);
     context.put_inode(id, &record);
@@ -78,24 +71,44 @@ pub(crate) fn get_hint(
     request: &proto::GetLayoutHintRequest,
 ) -> Outcome<proto::GetLayoutHintResponse> {
     let record = context.inode(InodeId(request.inode))?;
+    let effective = effective(record.hint.as_ref())?;
     let own = record.hint.unwrap_or_default();
-    let hint = proto::LayoutHint { stripe_unit_bytes: own.own_unit_bytes, width: own.own_width };
-    let effective = effective(record.hint.as_ref());
+    let hint = proto::LayoutHint {
+        stripe_unit_bytes: own.own_unit_bytes,
+        width: own.own_width,
+        pattern: own.own_pattern.as_ref().map(Into::into),
+    };
     Ok(proto::GetLayoutHintResponse { hint: Some(hint), effective: Some(effective.into()) })
 }
 
+/// Refuses a hint that no layout could be made from.
+pub(crate) fn checked_hint(id: InodeId, hint: proto::LayoutHint) -> Outcome<LayoutHint> {
+    let refuse = |why: String| Fault::new(Code::Invalid, format!("inode {id}: {why}"));
+    let hint = LayoutHint::try_from(hint).map_err(|fault| refuse(fault.detail))?;
+    if hint.stripe_unit_bytes != 0 {
+        check_stripe_unit(hint.stripe_unit_bytes).map_err(|e| refuse(e.to_string()))?;
+    }
+    if hint.width as usize > limits::STRIPE_WIDTH_MAX {
+        return Err(refuse(format!("stripe width {} is above {}", hint.width, limits::STRIPE_WIDTH_MAX)));
+    }
+    Ok(hint)
+}
+
 /// What is in effect under these hints; a width of 0 means all targets.
-pub(crate) fn effective(hint: Option<&HintRecord>) -> LayoutHint {
-    let hint = hint.copied().unwrap_or_default();
+pub(crate) fn effective(hint: Option<&HintRecord>) -> Outcome<LayoutHint> {
+    let hint = hint.cloned().unwrap_or_default();
     let first = |a: u64, b: u64, c: u64| [a, b, c].into_iter().find(|&n| n != 0).unwrap_or(0);
-    LayoutHint {
+    let pattern = hint.own_pattern.or(hint.inherited_pattern);
+    let pattern = pattern.map(|record| Pattern::try_from(&proto::Pattern::from(&record))).transpose()?;
+    Ok(LayoutHint {
         stripe_unit_bytes: first(
             hint.own_unit_bytes,
             hint.inherited_unit_bytes,
             limits::STRIPE_UNIT_BYTES_DEFAULT,
         ),
         width: if hint.own_width != 0 { hint.own_width } else { hint.inherited_width },
-    }
+        pattern: Some(pattern.unwrap_or(Pattern::Stripe)),
+    })
 }
 
 /// The hints of an inode created in `directory`.
@@ -107,6 +120,8 @@ pub(crate) fn inherited(directory: &InodeRecord) -> Option<HintRecord> {
             own_width: 0,
             inherited_unit_bytes: inherit(hint.own_unit_bytes, hint.inherited_unit_bytes),
             inherited_width: inherit(hint.own_width.into(), hint.inherited_width.into()) as u32,
+            own_pattern: None,
+            inherited_pattern: hint.own_pattern.clone().or_else(|| hint.inherited_pattern.clone()),
         }
     })
 }

@@ -46,7 +46,7 @@ pub(crate) fn open(
         lease_ms: limits::SESSION_LEASE_MS,
         slots: limits::SESSION_SLOTS_MAX,
         map: Some(service.map_message()),
-        volume_layout: Some(layout::effective(root.hint.as_ref()).into()),
+        volume_layout: Some(layout::effective(root.hint.as_ref())?.into()),
     })
 }
 

@@ -180,7 +180,7 @@ fn hints_are_inherited_by_what_is_created_later() {
     let d = world.directory(TOP, "d");
     let before = world.file(d, "before");
     let set = |inode: InodeId, stripe_unit_bytes, width| {
-        let hint = Some(proto::LayoutHint { stripe_unit_bytes, width });
+        let hint = Some(proto::LayoutHint { stripe_unit_bytes, width, pattern: None });
         let request = proto::SetLayoutHintRequest { once: world.once(), inode: inode.0, hint };
         world.call::<op::SetLayoutHint>(&request).map(|_| ())
     };
@@ -197,7 +197,14 @@ fn hints_are_inherited_by_what_is_created_later() {
     let get = proto::GetLayoutHintRequest { inode: below.0 };
     let hints = world.call::<op::GetLayoutHint>(&get).unwrap();
     assert_eq!(hints.hint.unwrap(), proto::LayoutHint::default());
-    assert_eq!(hints.effective.unwrap(), proto::LayoutHint { stripe_unit_bytes: 65536, width: 2 });
+    assert_eq!(
+        hints.effective.unwrap(),
+        proto::LayoutHint {
+            stripe_unit_bytes: 65536,
+            width: 2,
+            pattern: Some(proto::Pattern { distribution: 1, ..Default::default() }),
+        }
+    );
     let own = world.file(below, "own");
     assert_eq!(set(own, 0, 1), Ok(()));
     let layout = world.assign_layout(own).unwrap();

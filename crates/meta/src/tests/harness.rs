@@ -263,7 +263,7 @@ impl World {
     }
 
     pub(crate) fn assign_layout(&self, inode: InodeId) -> Result<proto::Layout, Fault> {
-        let request = proto::AssignLayoutRequest { once: self.once(), inode: inode.0 };
+        let request = proto::AssignLayoutRequest { once: self.once(), inode: inode.0, host: 0 };
         self.try_call::<op::AssignLayout>(&request).map(|response| response.layout.unwrap())
     }
 

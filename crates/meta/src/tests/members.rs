@@ -184,3 +184,55 @@ fn metrics_are_exposed_by_method() {
     assert!(text.contains("vazao_meta_failures_total{method=\"Lookup\"} 1\n"));
     assert!(text.contains("vazao_meta_inodes 2\n"));
 }
+
+#[test]
+fn layouts_follow_the_distribution_of_their_hint() {
+    let world = World::new();
+    for (host, name) in [(11, "a"), (12, "b"), (12, "c"), (13, "d"), (13, "e")] {
+        register(&world, &proto::RegisterNodeRequest { host, ..node(name, &[0]) }).unwrap();
+    }
+    let strip = |slot| proto::Strip { slot, bytes: 65536 };
+    let strips = (0..7).map(strip).collect();
+    let pattern = |distribution| proto::Pattern { distribution, ..Default::default() };
+    let set = |name: &str, pattern| {
+        let id = world.file(TOP, name);
+        let hint = Some(proto::LayoutHint { pattern: Some(pattern), ..Default::default() });
+        let request = proto::SetLayoutHintRequest { once: world.once(), inode: id.0, hint };
+        world.call::<op::SetLayoutHint>(&request).map(|_| id)
+    };
+    let assign = |id: vazao_model::InodeId, host| {
+        let request = proto::AssignLayoutRequest { once: world.once(), inode: id.0, host };
+        world.call::<op::AssignLayout>(&request).unwrap().layout.unwrap()
+    };
+    let layout = assign(set("strips", proto::Pattern { strips, ..pattern(2) }).unwrap(), 0);
+    assert_eq!((layout.distribution, layout.targets.len(), layout.version), (2, 7, 2));
+    assert_eq!(layout.targets[..2], layout.targets[5..], "seven slots share five targets");
+    let groups = proto::Pattern { groups: 2, factor: 3, ..pattern(3) };
+    let layout = assign(set("groups", groups).unwrap(), 0);
+    assert_eq!((layout.distribution, layout.targets.len()), (3, 4), "the fifth fills no row");
+    for (host, near, away) in [(11, &[1][..], false), (13, &[4, 5], false), (99, &[1, 2, 3, 4, 5], true)] {
+        let layout = assign(set(&format!("local{host}"), pattern(4)).unwrap(), host);
+        assert_eq!((layout.targets.len(), layout.pattern.as_ref().unwrap().away), (1, away));
+        assert!(near.contains(&layout.targets[0]), "{host}: {layout:?}");
+    }
+    assert_eq!(set("unknown", pattern(9)).map(|_| ()), Err(Code::Invalid));
+    let empty = proto::Pattern { strips: vec![], ..pattern(2) };
+    assert_eq!(set("empty", empty).map(|_| ()), Err(Code::Invalid));
+}
+
+#[test]
+fn the_distribution_of_a_directory_is_inherited_by_what_is_created_in_it() {
+    let world = World::new();
+    world.data_server("a");
+    let d = world.directory(TOP, "d");
+    let pattern = proto::Pattern { distribution: 4, ..Default::default() };
+    let hint = Some(proto::LayoutHint { pattern: Some(pattern.clone()), ..Default::default() });
+    let request = proto::SetLayoutHintRequest { once: world.once(), inode: d.0, hint };
+    world.call::<op::SetLayoutHint>(&request).unwrap();
+    let below = world.directory(d, "below");
+    let layout = world.assign_layout(world.file(below, "file")).unwrap();
+    assert_eq!(layout.distribution, 4);
+    let hints = world.call::<op::GetLayoutHint>(&proto::GetLayoutHintRequest { inode: below.0 }).unwrap();
+    assert_eq!(hints.hint.unwrap().pattern, None);
+    assert_eq!(hints.effective.unwrap().pattern, Some(pattern));
+}
