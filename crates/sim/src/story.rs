@@ -108,7 +108,7 @@ fn random_bytes(random: &mut StdRng, length: usize) -> Vec<u8> {
 
 /// Each distribution in turn.
 fn pattern_of(seed: u64) -> Pattern {
-    let strip = |slot, units| Strip { slot, bytes: units * (64 << 10) };
+    let strip = |slot, units: u64| Strip { slot, bytes: units * (64 << 10) };
     match seed % 4 {
         0 => Pattern::Strips(vec![strip(0, 1), strip(1, 3), strip(0, 1)]),
         1 => Pattern::Groups { groups: 2, factor: 2 },
