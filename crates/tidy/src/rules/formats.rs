@@ -29,6 +29,7 @@ const FORMATS: [Format; 2] = [
             "crates/model/src/checksum.rs",
             "crates/model/src/error.rs",
             "crates/wire/proto/copies.proto",
+            "crates/wire/proto/layouts.proto",
             "crates/wire/proto/measures.proto",
             "crates/wire/proto/vazao.proto",
             "crates/mover/src/record.rs",
