@@ -156,7 +156,8 @@ pub(crate) fn in_file(layout: &Layout, slot: u32, object: &Range<u64>) -> Vec<Ra
     }
     let place = |at: u64| layout.distribution.file_offset(slot, at, layout.width()).unwrap_or(u64::MAX);
     let ranges = layout.distribution.file_ranges(slot, object, layout.width(), SPANS_MAX);
-    ranges.unwrap_or_else(|| Vec::from([place(object.start)..place(object.end - 1).saturating_add(1)]))
+    let all = place(object.start)..place(object.end - 1).saturating_add(1);
+    ranges.unwrap_or_else(|| Vec::from([all]))
 }
 
 #[cfg(test)]
