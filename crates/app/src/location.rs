@@ -48,6 +48,11 @@ pub(crate) fn volume_path(argument: &OsStr) -> Outcome<VolumePath> {
             "{} is in an area of a node; this command works in the volume: vz:/PATH",
             show(argument.as_bytes())
         ))),
+        None if argument.as_bytes().windows(4).any(|part| part == b":vz:") => Err(Failure::usage(format!(
+            "{}: a path in the volume begins with vz: and names no host; which cluster it is in is said by \
+             VAZAO_CLUSTER=FILE, the cluster's client.toml",
+            show(argument.as_bytes())
+        ))),
         None => {
             let shown = show(argument.as_bytes());
             let slash = if argument.as_bytes().starts_with(b"/") { "" } else { "/" };

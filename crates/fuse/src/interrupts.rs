@@ -2,10 +2,11 @@
 //!
 //! The kernel says so for any signal to the caller, also for those that it handles and goes on after. A call is
 //! therefore given up only where it has to wait for an answer, and looks after a quarter of a second: what is answered
-//! in time is never cut short. Requests that write are not given up at all.
+//! in time is never cut short. Requests that write are not given up at all; of them it is known who waits for them,
+//! for [`crate::dying`].
 
 use std::cell::RefCell;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use vazao_client::interrupt::{self, Interrupt};
 
@@ -18,6 +19,16 @@ struct Place {
     /// The request it is at work on; 0: none that can be given up.
     unique: AtomicU64,
     interrupt: Arc<Interrupt>,
+    /// The request it is at work on that cannot be given up; 0: none.
+    writes: AtomicU64,
+    caller: AtomicU32,
+}
+
+/// A request that cannot be given up, and the thread that waits for it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Writer {
+    pub(crate) unique: u64,
+    pub(crate) caller: u32,
 }
 
 thread_local! {
@@ -61,6 +72,34 @@ impl Interrupts {
         interrupt::during(&place.interrupt, work)
     }
 
+    /// Works on a request that cannot be given up.
+    pub(crate) fn writing<T>(&self, writer: Writer, work: impl FnOnce() -> T) -> T {
+        struct Done<'a>(&'a Place);
+        impl Drop for Done<'_> {
+            fn drop(&mut self) {
+                self.0.writes.store(0, Ordering::SeqCst);
+            }
+        }
+        let place = self.own();
+        place.caller.store(writer.caller, Ordering::SeqCst);
+        place.writes.store(writer.unique, Ordering::SeqCst);
+        let _done = Done(&place);
+        work()
+    }
+
+    /// The requests at work that cannot be given up.
+    pub(crate) fn writers(&self) -> Vec<Writer> {
+        let places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
+        let at_work = places.iter().filter_map(Weak::upgrade).filter_map(|place| {
+            let unique = place.writes.load(Ordering::SeqCst);
+            let caller = place.caller.load(Ordering::SeqCst);
+            // Read again: the thread may have gone on in between, and the caller be another request's.
+            let is_same = unique != 0 && place.writes.load(Ordering::SeqCst) == unique;
+            is_same.then_some(Writer { unique, caller })
+        });
+        at_work.collect()
+    }
+
     /// Nobody waits for this request any more; false when no thread is at work on it.
     pub(crate) fn raise(&self, unique: u64) -> bool {
         let places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
@@ -87,5 +126,11 @@ mod tests {
         });
         assert!(!interrupts.raise(7), "it is done");
         interrupts.during(8, || assert!(!interrupt::is_raised(), "the next one was not meant"));
+        let writer = Writer { unique: 9, caller: 3 };
+        interrupts.writing(writer, || {
+            assert_eq!(interrupts.writers(), [writer]);
+            assert!(!interrupts.raise(9), "it cannot be given up");
+        });
+        assert!(interrupts.writers().is_empty());
     }
 }

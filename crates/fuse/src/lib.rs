@@ -8,6 +8,7 @@
 
 mod attach;
 mod door;
+mod dying;
 mod failures;
 mod handles;
 mod interrupts;

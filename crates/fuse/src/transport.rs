@@ -1,5 +1,6 @@
 //! Which way the kernel's requests come, and the threads that wait for them.
 
+use crate::dying::{self, Dying};
 use crate::kernel::crew::Crew;
 use crate::kernel::device::{self, Device, DeviceError, Offer};
 use crate::kernel::serve::Server;
@@ -8,7 +9,7 @@ use crate::mount::{End, MountError, MountOptions, Uring};
 use crate::notices::Notices;
 use rustix::io::Errno;
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 
 /// With requests over io_uring only forgotten inodes and interrupts come over the device.
@@ -110,6 +111,20 @@ fn begin(
     }
 }
 
+/// Answers calls of killed processes for as long as the mount lives.
+fn release_the_dying(device: &Weak<Device>, server: &Weak<Server>) {
+    let clock = vazao_meter::clock::system();
+    let mut dying = Dying::default();
+    loop {
+        clock.sleep(dying::LOOK_EVERY);
+        let (Some(device), Some(server)) = (device.upgrade(), server.upgrade()) else { return };
+        for unique in dying.look(&server.interrupts.writers(), dying::is_killed) {
+            tracing::debug!(kernel = unique, "the caller was killed; its call goes on without it");
+            device.answer_interrupted(unique);
+        }
+    }
+}
+
 fn spawn(
     device: Arc<Device>,
     server: Arc<Server>,
@@ -139,6 +154,9 @@ fn spawn(
     if queues.is_none() {
         // Set once: a mount is started once.
         let _ = server.helper.set(Box::new(help));
+        let (device, server) = (Arc::downgrade(&device), Arc::downgrade(&server));
+        let thread = std::thread::Builder::new().name("fuse-dying".to_owned());
+        thread.spawn(move || release_the_dying(&device, &server))?;
     }
     drop(device);
     std::thread::Builder::new().name("fuse-end".to_owned()).spawn(move || {

@@ -5,7 +5,7 @@
 
 use super::abi::{self, capability};
 use super::crew::Crew;
-use super::reply::{InitAnswer, Reply};
+use super::reply::{self, InitAnswer, Reply};
 use super::request::{self, Body, Header, Init, Malformed, Request};
 use super::serve::{Failure, Notifier, Server};
 use crate::failures::is_trouble;
@@ -82,6 +82,11 @@ impl Device {
 }
 
 impl Device {
+    /// Answers a request with `EINTR` while another thread is at work on it: that one's answer comes too late then.
+    pub(crate) fn answer_interrupted(&self, unique: u64) {
+        self.send(&reply::header(-Errno::INTR.raw_os_error(), unique, 0));
+    }
+
     /// Sends what was not asked for; false when the kernel does not know the inode or the name.
     fn notify(&self, message: &mut Reply) -> bool {
         let sent = rustix::io::write(&self.descriptor, message.finish());

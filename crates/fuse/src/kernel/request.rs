@@ -16,6 +16,8 @@ pub(crate) struct Header {
     pub(crate) node: u64,
     pub(crate) uid: u32,
     pub(crate) gid: u32,
+    /// The thread that waits for the answer; 0 where none does, or where it cannot be seen from here.
+    pub(crate) thread: u32,
 }
 
 /// A request that the protocol does not allow; answered with EINVAL.
@@ -301,6 +303,7 @@ fn header_fields(bytes: &[u8]) -> Decoded<(Header, usize)> {
         node: fields.u64()?,
         uid: fields.u32()?,
         gid: fields.u32()?,
+        thread: fields.u32()?,
     };
     Ok((header, length))
 }

@@ -5,7 +5,7 @@ use super::locks::{Helper, Waiting};
 use super::reply::{DirectoryEntry, Reply, Shown};
 use super::request::{Header, Request, SetAttributes};
 use crate::door::{Caller, Door, NewMode, Opened, Place, is_asked_by_kernel};
-use crate::interrupts::Interrupts;
+use crate::interrupts::{Interrupts, Writer};
 use crate::listing::FIRST_ATTRIBUTES;
 use crate::notices::Notices;
 use crate::told::Told;
@@ -106,7 +106,12 @@ impl Server {
         if request.can_be_given_up() {
             return self.interrupts.during(header.unique, || self.work(header, request, reply));
         }
-        self.work(header, request, reply)
+        if matches!(request, Request::Release { .. } | Request::ReleaseDirectory { .. }) {
+            // Nobody waits for these.
+            return self.work(header, request, reply);
+        }
+        let writer = Writer { unique: header.unique, caller: header.thread };
+        self.interrupts.writing(writer, || self.work(header, request, reply))
     }
 
     fn work(&self, header: &Header, request: Request<'_>, reply: &mut Reply) -> Outcome {

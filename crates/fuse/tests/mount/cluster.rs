@@ -1,5 +1,6 @@
 //! A cluster within the test's process, over TCP on loopback, and mounts of its volume that never outlive a test.
 
+use crate::watcher::Watcher;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -250,7 +251,8 @@ impl Cluster {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let options = MountOptions { uring: wanted_transport(), ..options };
         let mount = vazao_fuse::mount(client, directory.path(), options).expect("mountable");
-        Mounted { mount, directory: Some(directory) }
+        let _watcher = Watcher::start(directory.path());
+        Mounted { mount, directory: Some(directory), _watcher }
     }
 
     /// Space outside of any mount, on the same disk as the cluster.
@@ -277,6 +279,7 @@ impl Drop for Cluster {
 pub(crate) struct Mounted {
     pub(crate) mount: Mount,
     directory: Option<TempDir>,
+    _watcher: Watcher,
 }
 
 impl Mounted {

@@ -353,7 +353,8 @@ fn compare(cluster: &Cluster, seed: u64, count: usize) {
         fs::write(&kept, &text).expect("writable");
         panic!("seed {seed}: {difference}\nshortest sequence, kept in {}:\n{text}", kept.display());
     }
-    assert!(succeeded > count / 3, "only {succeeded} of {count} operations did something");
+    // By draw between a third and a half.
+    assert!(succeeded > count / 4, "only {succeeded} of {count} operations did something");
     let [first, second] = mounts;
     first.unmount();
     second.unmount();

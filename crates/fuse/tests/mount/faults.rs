@@ -190,3 +190,36 @@ fn a_server_that_was_gone_during_a_large_write_and_is_back_before_fsync_never_le
         m.unmount();
     });
 }
+
+/// Far longer than a killed process may take, and than the test.
+const SILENT_MS: u32 = 120_000;
+
+#[test]
+fn a_killed_process_ends_while_a_server_that_it_writes_to_is_silent() {
+    with_cluster(|cluster| {
+        let mounted = cluster.mount_with_deadline(SILENT_MS);
+        let clock = vazao_meter::clock::system();
+        cluster.stop_server(2);
+        let output = format!("of={}", mounted.path("file").display());
+        let writing = std::process::Command::new("dd")
+            .args(["if=/dev/zero", &output, "bs=1M", "count=512", "conv=fsync", "status=none"])
+            .spawn();
+        let mut writing = writing.expect("dd is there");
+        // It has written what the client keeps for the silent server, and waits.
+        clock.sleep(Duration::from_secs(2));
+        assert!(writing.try_wait().expect("ours").is_none(), "a write to a server that is gone waits");
+        writing.kill().expect("it runs");
+        let deadline_ns = clock.now_ns() + u64::from(SILENT_MS / 4) * 1_000_000;
+        while writing.try_wait().expect("ours").is_none() {
+            assert!(clock.now_ns() < deadline_ns, "it does not end");
+            clock.sleep(Duration::from_millis(50));
+        }
+        std::fs::write(mounted.path("small"), b"the mount serves on").expect("written");
+        cluster.start_server(2);
+        let wait_until_ns = clock.now_ns() + u64::from(SILENT_MS) * 1_000_000;
+        while std::fs::read(mounted.path("file")).is_err() {
+            assert!(clock.now_ns() < wait_until_ns, "the file cannot be read");
+            clock.sleep(Duration::from_millis(100));
+        }
+    });
+}

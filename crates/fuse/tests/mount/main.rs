@@ -14,3 +14,4 @@ mod locks;
 mod mountpoints;
 mod names;
 mod programs;
+mod watcher;
