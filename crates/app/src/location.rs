@@ -131,6 +131,8 @@ mod tests {
         let failure = volume_path(OsStr::new("a/b")).expect_err("no prefix");
         assert!(failure.message().is_some_and(|m| m.contains("vz:/a/b")), "{failure:?}");
         assert_eq!(failure.exit_code(), 2);
+        let failure = volume_path(OsStr::new("host:vz:/a")).expect_err("a host");
+        assert!(failure.message().is_some_and(|m| m.contains("VAZAO_CLUSTER")), "{failure:?}");
     }
 
     #[test]
