@@ -53,7 +53,7 @@ pub(crate) fn set_hint(
         return Err(inode_fault(Code::Invalid, id));
     }
     if record.layout.is_some() {
-        let text = format!("inode {id}: its data is striped already; vazao layout --convert rewrites it");
+        let text = format!("inode {id}: its data is striped already, copy it to a new file");
         return Err(Fault::new(Code::InUse, text));
     }
     context.grow()?;
