@@ -364,6 +364,35 @@ fn half_a_frame_then_silence_disturbs_nobody() {
     call::<op::Ping>(&*transport, &address, &Default::default(), within_ms(5_000)).expect("served");
 }
 
+/// Fifty peers that send their requests byte by byte, and one that does not.
+#[test]
+fn peers_that_send_byte_by_byte_keep_nobody_waiting_and_are_served_in_the_end() {
+    let (key, _server, transport, address) = pair();
+    let mut slow: Vec<TcpStream> = (0..50).map(|_| shake_hands(&address, &key)).collect();
+    let bytes = pattern(1000, 3);
+    let request = proto::WriteRequest::default().encode_to_vec();
+    let header = Header {
+        method: Method::Write.number(),
+        request_id: 1,
+        message_bytes: request.len() as u32,
+        attachment_bytes: bytes.len() as u32,
+        time: 60_000,
+        ..Header::default()
+    };
+    let frame = [header.encode().as_slice(), &request, &bytes].concat();
+    for (at, byte) in frame.iter().enumerate() {
+        slow.iter_mut().for_each(|stream| stream.write_all(&[*byte]).expect("sent"));
+        if at % 50 == 0 {
+            call::<op::Ping>(&*transport, &address, &Default::default(), within_ms(5_000)).expect("served");
+        }
+    }
+    for stream in &mut slow {
+        let (header, body) = next_frame(stream);
+        let answer = proto::WriteResponse::decode(&body[..header.message_bytes as usize]).expect("an answer");
+        assert_eq!(answer.object_length, 1000);
+    }
+}
+
 #[test]
 fn random_bytes_never_break_the_server() {
     use rand::{RngExt, SeedableRng};
