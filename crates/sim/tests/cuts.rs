@@ -1,5 +1,4 @@
-//! A connection that is cut in every phase of a write: nothing is lost, nothing is written twice into another place, and
-//! the writer does not notice.
+//! A connection that is cut in every phase of a write: nothing is lost, and the writer does not notice.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};

@@ -1,5 +1,5 @@
-//! Disks that are full, fail or lie, under one of the servers that a file is striped over: the error names it, comes out
-//! at the latest with the fsync, and everything is right again afterwards.
+//! Disks that are full, fail or lie, under one of the servers that a file is striped over: the error names the disk,
+//! comes out at the latest with the fsync, and everything is right again afterwards.
 
 use std::io::ErrorKind;
 use vazao_client::{Client, File, NewInode, OpenMode};
