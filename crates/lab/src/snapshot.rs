@@ -68,6 +68,11 @@ impl Snapshot {
     }
 }
 
+/// CPU seconds of all cores together since the machine started.
+pub(crate) fn machine_busy_s() -> f64 {
+    machine_cpu(&fs::read_to_string("/proc/stat").unwrap_or_default()).busy_s
+}
+
 /// Bytes a second that interface `name` can carry each way, where it says so.
 pub(crate) fn link_bytes_per_s(name: &str) -> Option<f64> {
     let text = fs::read_to_string(format!("/sys/class/net/{name}/speed")).ok()?;

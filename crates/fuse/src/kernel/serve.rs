@@ -257,7 +257,7 @@ impl Server {
                     (flags & open_flag::EXCLUSIVE != 0, flags & open_flag::TRUNCATE != 0);
                 let opened = self.door.create_file(place, caller(header), mode, exclusive, truncate)?;
                 self.entry(place, opened.attributes, reply)?;
-                reply.put_open_out(opened.handle, if appends(flags) { abi::FOPEN_DIRECT_IO } else { 0 });
+                reply.put_open_out(opened.handle, if passes_pages(flags) { abi::FOPEN_DIRECT_IO } else { 0 });
                 Ok(())
             }
             Request::CreateUnnamed { mode } => {
@@ -330,7 +330,7 @@ impl Server {
         };
         let Opened { handle, attributes } = self.door.open(inode, mode)?;
         let mut open_flags = if mode.write { 0 } else { abi::FOPEN_NOFLUSH };
-        if appends(flags) {
+        if passes_pages(flags) {
             open_flags |= abi::FOPEN_DIRECT_IO;
         }
         if self.told.is_current(inode, attributes.version) {
@@ -419,9 +419,12 @@ fn caller(header: &Header) -> Caller {
     Caller { uid: header.uid, gid: header.gid }
 }
 
-/// True for a file that is open for appending. Where its writes go is not known before they are made: the kernel must
-/// not keep them in its pages, where they would be in the wrong place.
-fn appends(flags: u32) -> bool {
+/// True for a file whose reads and writes shall pass the kernel's pages.
+///
+/// One that is open for appending: where its writes go is not known before they are made, and pages would keep them in
+/// the wrong place. And one that is open for writing only: the kernel would fill pages that this file cannot read, which
+/// costs more than all the rest of a write's way to the mount (docs/decisions/writes-past-pages.md).
+fn passes_pages(flags: u32) -> bool {
     let access = flags & open_flag::ACCESS_MASK;
-    flags & open_flag::APPEND != 0 && (access == open_flag::WRITE_ONLY || access == open_flag::READ_WRITE)
+    access == open_flag::WRITE_ONLY || (flags & open_flag::APPEND != 0 && access == open_flag::READ_WRITE)
 }

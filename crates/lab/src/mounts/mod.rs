@@ -2,6 +2,7 @@
 //! can be compared with the local disk and with a file system that does nothing (`vazao lab nullfs`), which is the
 //! ceiling of the kernel's interface.
 
+mod cpu;
 mod results;
 pub mod worker;
 
@@ -18,6 +19,9 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 /// Dropping what the kernel remembers: names and attributes, or pages too.
 const DROP_CACHES: &str = "/proc/sys/vm/drop_caches";
+
+/// No more memory than this is touched before data are written.
+const TOUCHED_BYTES_MAX: u64 = 4 << 30;
 
 macro_rules! operations {
     ($($variant:ident = $name:literal, $about:literal;)*) => {
@@ -52,22 +56,46 @@ operations! {
     WriteSmall = "write-4k", "Making files of 4 KiB: create, write, close.";
     ReadSmall = "read-4k", "Reading them when the kernel has forgotten them: open, read, close.";
     UnlinkSmall = "unlink-4k", "Removing them.";
-    WriteSequential = "write-seq", "Writing a file in calls of 1 MiB, with an fsync at the end.";
-    ReadSequential = "read-seq", "Reading it, the kernel having forgotten it, in calls of 1 MiB.";
-    ReadRandom = "read-random", "Reading blocks of 32 KiB of it here and there, the kernel having forgotten it.";
+    WriteLarge = "write-1m", "Writing a file in calls of 1 MiB, with an fsync at the end.";
+    ReadLarge = "read-1m", "Reading it in calls of 1 MiB, the mount having forgotten it.";
+    WriteSmallCalls = "write-64k", "Writing it in calls of 64 KiB, with an fsync at the end.";
+    ReadSmallCalls = "read-64k", "Reading it in calls of 64 KiB, the mount having forgotten it.";
+    ReadRandom = "random-32k", "Reading each block of 32 KiB once, here and there, the mount having forgotten them.";
+    ReadRandomLarge = "random-512k", "The same with blocks of 512 KiB.";
+    ForgetData = "forget-data", "Having a mount's kernel forget the data; not measured.";
     RemoveData = "remove-data", "Removing it; not measured.";
 }
 
 impl Operation {
     fn is_in_bytes(self) -> bool {
-        matches!(self, Operation::WriteSequential | Operation::ReadSequential)
+        self.call_bytes().is_some() && !self.is_random()
     }
 
-    /// What the kernel shall forget first, in the terms of [`DROP_CACHES`].
+    fn is_random(self) -> bool {
+        matches!(self, Operation::ReadRandom | Operation::ReadRandomLarge)
+    }
+
+    fn writes_data(self) -> bool {
+        matches!(self, Operation::WriteLarge | Operation::WriteSmallCalls)
+    }
+
+    /// Of operations on data: bytes of each call.
+    fn call_bytes(self) -> Option<u64> {
+        match self {
+            Operation::WriteLarge | Operation::ReadLarge => Some(MIB),
+            Operation::WriteSmallCalls | Operation::ReadSmallCalls => Some(MIB / 16),
+            Operation::ReadRandom => Some(MIB / 32),
+            Operation::ReadRandomLarge => Some(MIB / 2),
+            _ => None,
+        }
+    }
+
+    /// What the kernel shall forget first, in the terms of [`DROP_CACHES`]. Not before data are read: servers on the same
+    /// machine would forget them too.
     fn forget(self) -> Option<&'static str> {
         match self {
             Operation::StatCold | Operation::ReadDirectory => Some("2"),
-            Operation::ReadSmall | Operation::ReadSequential | Operation::ReadRandom => Some("3"),
+            Operation::ReadSmall => Some("3"),
             _ => None,
         }
     }
@@ -85,16 +113,26 @@ const SMALL: &[Operation] = &[
     Operation::UnlinkSmall,
 ];
 
-const DATA: &[Operation] =
-    &[Operation::WriteSequential, Operation::ReadSequential, Operation::ReadRandom, Operation::RemoveData];
+const DATA: &[Operation] = &[
+    Operation::WriteLarge,
+    Operation::ReadLarge,
+    Operation::WriteSmallCalls,
+    Operation::ReadSmallCalls,
+    Operation::ReadRandom,
+    Operation::ReadRandomLarge,
+    Operation::RemoveData,
+];
 
 const EXAMPLES: &str = "Examples:
   vazao lab mounts null=/mnt/null vazao=/mnt/v local=/var/tmp
   vazao lab mounts vazao=/mnt/v --files 2000 --processes 1 --data 0 --json -
+  vazao lab mounts null=/mnt/null vazao=/mnt/v --files 0     # data only
   ./x bench-mount          # makes the mounts too
 
 It works in a directory lab-mounts-… of each and removes it at the end. Ratios are to the first.
-As root it drops the kernel's caches before what is cold; servers' caches stay.";
+As root it drops the machine's caches before small operations that are called cold. Before data are read a FUSE file
+system's pages of them are forgotten, while servers keep what was written; a local file system keeps its pages, too.
+Before data are written, memory is touched: a virtual machine may have to find it first.";
 
 /// `vazao lab mounts`.
 #[derive(Clone, Debug, clap::Args)]
@@ -103,11 +141,11 @@ pub struct Args {
     /// Directories to compare
     #[arg(value_name = "NAME=DIRECTORY", required = true)]
     pub places: Vec<String>,
-    /// Files of all processes together
-    #[arg(long, default_value = "20000", value_parser = clap::value_parser!(u64).range(1..=10_000_000))]
+    /// Files of all processes together; 0 leaves small operations away
+    #[arg(long, default_value = "20000", value_parser = clap::value_parser!(u64).range(0..=10_000_000))]
     pub files: u64,
     /// Data of all processes together; 0 leaves streams away
-    #[arg(long, default_value = "512M", value_parser = size_or_none)]
+    #[arg(long, default_value = "1G", value_parser = size_or_none)]
     pub data: u64,
     /// Numbers of processes at once, each in a directory of its own
     #[arg(long, value_delimiter = ',', default_value = "1,8", value_parser = clap::value_parser!(u32).range(1..=256))]
@@ -201,6 +239,11 @@ fn measure_all(
     Ok(())
 }
 
+/// Makes memory be there that the host has taken back from this virtual machine: finding it takes longer than writing it.
+fn touch_memory(bytes: u64) {
+    std::hint::black_box(vec![1u8; usize::try_from(bytes).unwrap_or(usize::MAX)]);
+}
+
 /// Makes the kernel forget; only root may.
 fn forget(what: &str) -> std::io::Result<()> {
     std::fs::write(DROP_CACHES, what)
@@ -252,29 +295,62 @@ impl Crew {
         place: &str,
         results: &mut Results,
     ) -> Result<(), Error> {
-        let processes = self.workers.len() as u64;
-        let data = if args.data == 0 { &[] } else { DATA };
         // Until each process has made its directory.
         self.carry_out(Operation::Create, 0)?;
-        for &operation in SMALL.iter().chain(data) {
+        let small = if args.files == 0 { &[] } else { SMALL };
+        let data = if args.data == 0 { &[] } else { DATA };
+        for &operation in small.iter().chain(data) {
             context.stop.check().map_err(Error::at("measuring mounts"))?;
-            let each = match DATA.contains(&operation) {
-                true => (args.data / processes).max(MIB),
-                false => (args.files / processes).max(1),
-            };
-            if let Some(what) = operation.forget().filter(|_| results.dropped_caches) {
-                forget(what).map_err(Error::at(DROP_CACHES))?;
-            }
-            let started_ns = context.clock.now_ns();
-            self.carry_out(operation, each)?;
-            let seconds = (context.clock.now_ns() - started_ns).max(1) as f64 / 1e9;
-            let done = match operation {
-                Operation::ReadRandom => worker::random_reads(each) * processes,
-                _ => each * processes,
-            };
-            if operation != Operation::RemoveData {
-                results.push(place, operation, processes as u32, done as f64 / seconds);
-            }
+            self.prepare(operation, args, results.dropped_caches)?;
+            self.measure_one(operation, args, context, place, results)?;
+        }
+        Ok(())
+    }
+
+    /// What has to be forgotten or at hand before it is measured.
+    fn prepare(&mut self, operation: Operation, args: &Args, can_drop: bool) -> Result<(), Error> {
+        if let Some(what) = operation.forget().filter(|_| can_drop) {
+            forget(what).map_err(Error::at(DROP_CACHES))?;
+        }
+        if operation.writes_data() {
+            // What others have written is not to be waited for, either.
+            rustix::fs::sync();
+            touch_memory(args.data.saturating_mul(2).saturating_add(256 * MIB).min(TOUCHED_BYTES_MAX));
+        } else if operation.call_bytes().is_some() {
+            self.carry_out(Operation::ForgetData, 0)?;
+        }
+        Ok(())
+    }
+
+    fn measure_one(
+        &mut self,
+        operation: Operation,
+        args: &Args,
+        context: &Context<'_>,
+        place: &str,
+        results: &mut Results,
+    ) -> Result<(), Error> {
+        let processes = self.workers.len() as u64;
+        let each = match operation.call_bytes() {
+            Some(_) => (args.data / processes).max(MIB),
+            None => (args.files / processes).max(1),
+        };
+        let (used, started_ns) = (cpu::Used::now(), context.clock.now_ns());
+        self.carry_out(operation, each)?;
+        let seconds = (context.clock.now_ns() - started_ns).max(1) as f64 / 1e9;
+        let bytes = match operation.call_bytes() {
+            Some(call_bytes) if operation.is_random() => worker::random_reads(each, call_bytes) * call_bytes,
+            Some(_) => each,
+            None => 0,
+        };
+        let done = match operation.call_bytes() {
+            Some(call_bytes) if operation.is_random() => bytes / call_bytes,
+            _ => each,
+        };
+        if operation != Operation::RemoveData {
+            let processor = (bytes > 0).then(|| used.since().a_gibibyte(bytes * processes));
+            let rate = (done * processes) as f64 / seconds;
+            results.push((place, operation, processes as u32), rate, processor);
         }
         Ok(())
     }

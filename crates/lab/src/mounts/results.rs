@@ -2,6 +2,7 @@
 //! first place's in the same repetition.
 
 use super::Operation;
+use super::cpu::Seconds;
 use crate::machine::Machine;
 use crate::report::Table;
 use crate::size::{MIB, significant};
@@ -9,7 +10,7 @@ use crate::statistics::Summary;
 use serde::{Deserialize, Serialize};
 
 /// Names the kind and version of a result file.
-pub const FORMAT: &str = "vazao-lab-mounts-1";
+pub const FORMAT: &str = "vazao-lab-mounts-2";
 
 /// One place's rates of one operation.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
@@ -22,6 +23,9 @@ pub struct Row {
     pub processes: u32,
     /// Operations a second, or bytes a second, one value a repetition.
     pub rates: Vec<f64>,
+    /// Processor seconds for 1 GiB of data, one value a repetition; empty where no data are moved.
+    #[serde(default)]
+    pub processor: Vec<Seconds>,
 }
 
 /// All that one run measured.
@@ -46,12 +50,18 @@ pub struct Results {
 }
 
 impl Results {
-    /// Adds a repetition.
-    pub(super) fn push(&mut self, place: &str, operation: Operation, processes: u32, rate: f64) {
+    /// Adds a repetition: place, operation and number of processes, rate, and processor seconds where they are told.
+    pub(super) fn push(&mut self, key: (&str, Operation, u32), rate: f64, processor: Option<Seconds>) {
+        let (place, operation, processes) = key;
         let same = |row: &Row| row.place == place && row.operation == operation && row.processes == processes;
-        match self.rows.iter_mut().find(|row| same(row)) {
-            Some(row) => row.rates.push(rate),
-            None => self.rows.push(Row { place: place.to_owned(), operation, processes, rates: vec![rate] }),
+        let at = self.rows.iter().position(same).unwrap_or_else(|| {
+            let (rates, processor) = (Vec::new(), Vec::new());
+            self.rows.push(Row { place: place.to_owned(), operation, processes, rates, processor });
+            self.rows.len() - 1
+        });
+        if let Some(row) = self.rows.get_mut(at) {
+            row.rates.push(rate);
+            row.processor.extend(processor);
         }
     }
 
@@ -82,26 +92,53 @@ impl Results {
         }
     }
 
-    /// The table, as Markdown or as aligned text.
-    pub fn report(&self, markdown: bool) -> String {
+    /// Medians of processor seconds for 1 GiB: of the mounts, of the servers, of the whole machine.
+    fn processor_cell(&self, place: &str, operation: Operation, processes: u32) -> String {
+        let Some(row) = self.row(place, operation, processes) else { return String::new() };
+        let median = |part: fn(&Seconds) -> f64| {
+            let values: Vec<f64> = row.processor.iter().map(part).collect();
+            Summary::of(&values).map_or(String::new(), |summary| format!("{:.2}", summary.median))
+        };
+        format!("{} + {}, {}", median(|s| s.mounts), median(|s| s.servers), median(|s| s.machine))
+    }
+
+    /// A table with a row for each operation and number of processes.
+    fn table(
+        &self,
+        is_in: impl Fn(&Row) -> bool,
+        unit: impl Fn(Operation) -> &'static str,
+        cell: impl Fn(&str, Operation, u32) -> String,
+    ) -> Table {
         let mut headers = vec!["operation", "processes", "unit"];
         headers.extend(self.places.iter().map(String::as_str));
         let mut table = Table::new(&headers);
         let mut done: Vec<(Operation, u32)> = Vec::new();
-        for row in &self.rows {
-            let kind = (row.operation, row.processes);
-            if done.contains(&kind) {
+        for row in self.rows.iter().filter(|row| is_in(row)) {
+            let (operation, processes) = (row.operation, row.processes);
+            if done.contains(&(operation, processes)) {
                 continue;
             }
-            done.push(kind);
-            let unit = if row.operation.is_in_bytes() { "MiB/s" } else { "1/s" };
-            let mut cells = vec![row.operation.name().to_owned(), row.processes.to_string(), unit.to_owned()];
-            cells.extend(self.places.iter().map(|place| self.cell(place, row.operation, row.processes)));
+            done.push((operation, processes));
+            let mut cells =
+                vec![operation.name().to_owned(), processes.to_string(), unit(operation).to_owned()];
+            cells.extend(self.places.iter().map(|place| cell(place, operation, processes)));
             table.row(cells);
         }
+        table
+    }
+
+    /// The tables, as Markdown or as aligned text.
+    pub fn report(&self, markdown: bool) -> String {
+        let unit = |operation: Operation| if operation.is_in_bytes() { "MiB/s" } else { "1/s" };
+        let rates = self.table(|_| true, unit, |place, operation, n| self.cell(place, operation, n));
+        let processor = self.table(
+            |row| !row.processor.is_empty(),
+            |_| "s/GiB",
+            |place, operation, n| self.processor_cell(place, operation, n),
+        );
         let repetitions = self.rows.iter().map(|row| row.rates.len()).max().unwrap_or(0);
         let first = self.places.first().map_or("", String::as_str);
-        let cold = if self.dropped_caches { "" } else { "; nothing was cold: only root can drop caches" };
+        let cold = if self.dropped_caches { "" } else { "; no names were cold: only root can drop caches" };
         let introduction = format!(
             "Machine: {}\n\nMedians of {repetitions} repetitions in turns, in brackets the ratio to {first}; \
              {} files, {} MiB{cold}\n",
@@ -109,8 +146,13 @@ impl Results {
             self.files,
             self.data_bytes / MIB
         );
-        let table = if markdown { table.to_markdown() } else { table.to_text() };
-        format!("{introduction}\n{table}")
+        let text = |table: &Table| if markdown { table.to_markdown() } else { table.to_text() };
+        let mut report = format!("{introduction}\n{}", text(&rates));
+        if self.rows.iter().any(|row| !row.processor.is_empty()) {
+            report += "\nProcessor seconds: the mounts' + the servers', the whole machine's\n\n";
+            report += &text(&processor);
+        }
+        report
     }
 }
 
@@ -131,13 +173,15 @@ mod tests {
             rows: Vec::new(),
         };
         for (null, vazao) in [(100.0, 50.0), (1000.0, 500.0), (10.0, 1.0)] {
-            results.push("null", Operation::Create, 8, null);
-            results.push("vazao", Operation::Create, 8, vazao);
+            results.push(("null", Operation::Create, 8), null, None);
+            results.push(("vazao", Operation::Create, 8), vazao, None);
         }
-        results.push("vazao", Operation::ReadSequential, 1, 3.0 * MIB as f64);
+        let seconds = Seconds { mounts: 0.25, servers: 0.5, machine: 1.0 };
+        results.push(("vazao", Operation::ReadLarge, 1), 3.0 * MIB as f64, Some(seconds));
         let text = results.report(false);
         assert!(text.contains("50.0 (0.50x)"), "{text}");
-        assert!(text.contains("read-seq") && text.contains(" 3.0"), "{text}");
+        assert!(text.contains("read-1m") && text.contains(" 3.0"), "{text}");
+        assert!(text.contains("0.25 + 0.50, 1.00"), "{text}");
         let again: Results = serde_json::from_str(&serde_json::to_string(&results).unwrap()).unwrap();
         assert_eq!(again, results);
     }

@@ -5,7 +5,6 @@
 
 use super::Operation;
 use crate::Error;
-use crate::size::MIB;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufRead, Write};
 use std::os::unix::fs::FileExt;
@@ -13,10 +12,9 @@ use std::path::{Path, PathBuf};
 
 /// Bytes of a small file.
 const SMALL_BYTES: usize = 4096;
-/// Bytes of each call that reads or writes one after the other.
-const SEQUENTIAL_BYTES: usize = MIB as usize;
-/// Bytes of each call that reads here and there.
-const RANDOM_BYTES: usize = 32 * 1024;
+
+/// `f_type` of every FUSE file system (statfs(2)).
+const FUSE_MAGIC: u64 = 0x6573_5546;
 
 /// `vazao lab mounts` starts these; not for people.
 #[derive(Clone, Debug, clap::Args)]
@@ -46,12 +44,33 @@ fn carry_out(directory: &Path, line: &str) -> io::Result<()> {
     let count: u64 = count.parse().map_err(|_| unknown())?;
     match operation {
         Operation::ReadDirectory => list(directory, count),
-        Operation::WriteSequential => write_sequential(&directory.join("data"), count),
-        Operation::ReadSequential => read_sequential(&directory.join("data"), count),
-        Operation::ReadRandom => read_random(&directory.join("data"), count),
+        Operation::ForgetData => forget(&directory.join("data")),
         Operation::RemoveData => fs::remove_file(directory.join("data")),
-        small => (0..count).try_for_each(|number| on_file(small, directory, number)),
+        other => match other.call_bytes() {
+            Some(call_bytes) => on_data(other, &directory.join("data"), count, call_bytes),
+            None => (0..count).try_for_each(|number| on_file(other, directory, number)),
+        },
     }
+}
+
+fn on_data(operation: Operation, path: &Path, bytes: u64, call_bytes: u64) -> io::Result<()> {
+    if operation.writes_data() {
+        write_sequential(path, bytes, call_bytes)
+    } else if operation.is_random() {
+        read_random(path, bytes, call_bytes)
+    } else {
+        read_sequential(path, bytes, call_bytes)
+    }
+}
+
+/// Has the kernel drop what it keeps of a file of a FUSE file system. The pages of a local file system are also those
+/// of the servers that keep their objects there, and stay.
+fn forget(path: &Path) -> io::Result<()> {
+    let file = File::open(path)?;
+    if rustix::fs::fstatfs(&file)?.f_type as u64 == FUSE_MAGIC {
+        rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed)?;
+    }
+    Ok(())
 }
 
 /// A file's name says its number; small files have names of their own.
@@ -88,34 +107,33 @@ fn list(directory: &Path, count: u64) -> io::Result<()> {
     Ok(())
 }
 
-fn write_sequential(path: &Path, bytes: u64) -> io::Result<()> {
-    let (mut file, block) = (File::create(path)?, vec![0x5a; SEQUENTIAL_BYTES]);
-    for _ in 0..bytes / SEQUENTIAL_BYTES as u64 {
+fn write_sequential(path: &Path, bytes: u64, call_bytes: u64) -> io::Result<()> {
+    let (mut file, block) = (File::create(path)?, vec![0x5a; call_bytes as usize]);
+    for _ in 0..bytes / call_bytes {
         file.write_all(&block)?;
     }
     file.sync_all()
 }
 
-fn read_sequential(path: &Path, bytes: u64) -> io::Result<()> {
-    let (file, mut block) = (File::open(path)?, vec![0; SEQUENTIAL_BYTES]);
-    let blocks = bytes / SEQUENTIAL_BYTES as u64;
-    (0..blocks).try_for_each(|number| file.read_exact_at(&mut block, number * SEQUENTIAL_BYTES as u64))
+fn read_sequential(path: &Path, bytes: u64, call_bytes: u64) -> io::Result<()> {
+    let (file, mut block) = (File::open(path)?, vec![0; call_bytes as usize]);
+    (0..bytes / call_bytes).try_for_each(|number| file.read_exact_at(&mut block, number * call_bytes))
 }
 
 /// Each block once, in an order that no read-ahead helps: steps of an odd number modulo their count.
-fn read_random(path: &Path, bytes: u64) -> io::Result<()> {
-    let (file, mut block) = (File::open(path)?, vec![0; RANDOM_BYTES]);
-    let blocks = (bytes / RANDOM_BYTES as u64).max(1).next_power_of_two() / 2;
-    for number in 0..blocks {
+fn read_random(path: &Path, bytes: u64, call_bytes: u64) -> io::Result<()> {
+    let (file, mut block) = (File::open(path)?, vec![0; call_bytes as usize]);
+    let blocks = random_reads(bytes, call_bytes);
+    (0..blocks).try_for_each(|number| {
         let at = number.wrapping_mul(0x9e37_79b9) % blocks.max(1);
-        file.read_exact_at(&mut block, at * RANDOM_BYTES as u64)?;
-    }
-    Ok(())
+        file.read_exact_at(&mut block, at * call_bytes)
+    })
 }
 
-/// How many calls [`Operation::ReadRandom`] makes of a file of `bytes` bytes.
-pub(super) fn random_reads(bytes: u64) -> u64 {
-    (bytes / RANDOM_BYTES as u64).max(1).next_power_of_two() / 2
+/// How many blocks of a file of `bytes` bytes are read here and there: all, if their number is a power of two, and else
+/// as many of the first ones as are.
+pub(super) fn random_reads(bytes: u64, call_bytes: u64) -> u64 {
+    (bytes / call_bytes).checked_ilog2().map_or(0, |power| 1 << power)
 }
 
 #[cfg(test)]
@@ -138,10 +156,15 @@ mod tests {
         run("read-4k 2").expect("readable");
         run("unlink 3").expect("removed");
         run("unlink-4k 2").expect("removed");
-        run("write-seq 2097152").expect("written");
-        run("read-seq 2097152").expect("readable");
-        run("read-random 2097152").expect("readable");
-        assert!(run("read-seq 3145728").is_err(), "the file is shorter");
+        for call in ["1m", "64k"] {
+            run(&format!("write-{call} 2097152")).expect("written");
+            assert_eq!(fs::metadata(path.join("data")).expect("there").len(), 2 << 20);
+            run("forget-data 0").expect("forgotten, or kept");
+            run(&format!("read-{call} 2097152")).expect("readable");
+            assert!(run(&format!("read-{call} 3145728")).is_err(), "the file is shorter");
+        }
+        run("random-32k 2097152").expect("readable");
+        run("random-512k 2097152").expect("readable");
         run("remove-data 0").expect("removed");
         assert_eq!(fs::read_dir(path).expect("readable").count(), 0);
         assert!(run("stat-hot 1").is_err() && run("dance 1").is_err() && run("create").is_err());
@@ -149,8 +172,8 @@ mod tests {
 
     #[test]
     fn random_reads_meet_each_block_once() {
-        let blocks = random_reads(4 << 20);
-        assert_eq!(blocks, 64);
+        let blocks = random_reads(4 << 20, 32 << 10);
+        assert_eq!((blocks, random_reads(3 << 20, 512 << 10)), (128, 4));
         let mut seen: Vec<u64> = (0..blocks).map(|n| n.wrapping_mul(0x9e37_79b9) % blocks).collect();
         seen.sort_unstable();
         assert_eq!(seen, (0..blocks).collect::<Vec<_>>());
