@@ -422,8 +422,8 @@ fn caller(header: &Header) -> Caller {
 /// True for a file whose reads and writes shall pass the kernel's pages.
 ///
 /// One that is open for appending: where its writes go is not known before they are made, and pages would keep them in
-/// the wrong place. And one that is open for writing only: the kernel would fill pages that this file cannot read, which
-/// costs more than all the rest of a write's way to the mount (docs/decisions/writes-past-pages.md).
+/// the wrong place. And one that is open for writing only: the kernel would fill pages that this file cannot read,
+/// which costs more than all the rest of a write's way to the mount (docs/decisions/writes-past-pages.md).
 fn passes_pages(flags: u32) -> bool {
     let access = flags & open_flag::ACCESS_MASK;
     access == open_flag::WRITE_ONLY || (flags & open_flag::APPEND != 0 && access == open_flag::READ_WRITE)

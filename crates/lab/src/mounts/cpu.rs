@@ -1,7 +1,7 @@
 //! Processor time of the mounts, of the servers, and of the whole machine while something is measured.
 //!
-//! Mounts and servers are the other processes of this very program, told apart by their command lines: what does nothing
-//! meanwhile counts nothing, so that it does not matter which of them serve the place that is measured.
+//! Mounts and servers are the other processes of this very program, told apart by their command lines: what does
+//! nothing meanwhile counts nothing, so that it does not matter which of them serve the place that is measured.
 
 use crate::snapshot::machine_busy_s;
 use serde::{Deserialize, Serialize};

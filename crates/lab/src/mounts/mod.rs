@@ -90,8 +90,8 @@ impl Operation {
         }
     }
 
-    /// What the kernel shall forget first, in the terms of [`DROP_CACHES`]. Not before data are read: servers on the same
-    /// machine would forget them too.
+    /// What the kernel shall forget first, in the terms of [`DROP_CACHES`]. Not before data are read: servers on the
+    /// same machine would forget them too.
     fn forget(self) -> Option<&'static str> {
         match self {
             Operation::StatCold | Operation::ReadDirectory => Some("2"),
@@ -239,7 +239,8 @@ fn measure_all(
     Ok(())
 }
 
-/// Makes memory be there that the host has taken back from this virtual machine: finding it takes longer than writing it.
+/// Makes memory be there that the host has taken back from this virtual machine: finding it takes longer than
+/// writing it.
 fn touch_memory(bytes: u64) {
     std::hint::black_box(vec![1u8; usize::try_from(bytes).unwrap_or(usize::MAX)]);
 }
