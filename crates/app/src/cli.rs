@@ -5,7 +5,8 @@ use clap::{ArgAction, Args, Parser, Subcommand};
 use std::path::PathBuf;
 
 const AFTER_HELP: &str = "\
-Paths: vz:/a/b is in the volume, n1:/data/b in the area data of node n1, anything else on this machine.
+Paths: vz:/a/b is in the volume, n1:/data/b in the area data of node n1, ftp://user@host/b (for
+`cp`) on an FTP server, anything else on this machine.
 Exit codes: 0 done, 1 failed, 2 wrong usage.
 
 Examples:

@@ -1,5 +1,5 @@
-//! Where a path given on the command line points: into the volume (`vz:/a/b`), into an area of a node (`n1:/data/a`) or
-//! to this machine. Bytes, never UTF-8.
+//! Where a path given on the command line points: into the volume (`vz:/a/b`), into an area of a node (`n1:/data/a`),
+//! to an FTP server (`ftp://host/a`) or to this machine. Bytes, never UTF-8.
 
 use crate::failure::{Failure, Outcome};
 use std::ffi::{OsStr, OsString};
@@ -7,6 +7,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 use vazao_client::area::Reference;
 use vazao_model::{Code, VolumePath};
+use vazao_mover::ftp::Url;
 
 /// The prefix of a path in the volume.
 const VOLUME_PREFIX: &[u8] = b"vz:";
@@ -21,6 +22,8 @@ pub(crate) enum Location {
     Volume(VolumePath),
     /// In an area of a node.
     Area(Reference),
+    /// On an FTP server.
+    Ftp(Url),
     /// On this machine.
     Local(PathBuf),
 }
@@ -31,6 +34,10 @@ impl Location {
         match argument.as_bytes().strip_prefix(VOLUME_PREFIX) {
             Some(path) => parse_volume(path, argument).map(Location::Volume),
             None if argument.is_empty() => Err(Failure::usage("an empty path names nothing")),
+            None if Url::looks_like(argument.as_bytes()) => {
+                let url = Url::parse(argument.as_bytes());
+                url.map(Location::Ftp).map_err(|fault| Failure::usage(fault.detail))
+            }
             None if Reference::looks_like(argument.as_bytes()) => {
                 let reference = Reference::parse(argument.as_bytes());
                 reference.map(Location::Area).map_err(|error| Failure::usage(error.to_string()))
@@ -44,6 +51,9 @@ impl Location {
 pub(crate) fn volume_path(argument: &OsStr) -> Outcome<VolumePath> {
     match argument.as_bytes().strip_prefix(VOLUME_PREFIX) {
         Some(path) => parse_volume(path, argument),
+        None if Url::looks_like(argument.as_bytes()) => {
+            Err(Failure::usage("a path on an FTP server; only `vazao cp` reaches those"))
+        }
         None if Reference::looks_like(argument.as_bytes()) => Err(Failure::usage(format!(
             "{} is in an area of a node; this command works in the volume: vz:/PATH",
             show(argument.as_bytes())

@@ -9,6 +9,7 @@ mod cluster;
 mod commands;
 mod context;
 mod copy;
+mod credentials;
 mod descriptors;
 mod failure;
 mod format;
@@ -32,6 +33,11 @@ fn main() -> ExitCode {
     let mut arguments = std::env::args_os();
     if commands::mount_helper::is_called(arguments.next().as_deref()) {
         return commands::mount_helper::main(arguments);
+    }
+    let whole: Vec<_> = std::env::args_os().collect();
+    if let Err(failure) = credentials::hide(&whole) {
+        failure::report(&failure);
+        return ExitCode::from(failure.exit_code());
     }
     let line = cli::Line::parse();
     match commands::run(line) {

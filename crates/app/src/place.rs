@@ -23,7 +23,7 @@ pub(crate) fn place(argument: &OsStr) -> Outcome<Place> {
         Location::Volume(path) => Ok(Place::Volume(path)),
         Location::Area(reference) => Ok(Place::Area(reference)),
         // Says how a path in the volume looks.
-        Location::Local(_) => crate::location::volume_path(argument).map(Place::Volume),
+        Location::Local(_) | Location::Ftp(_) => crate::location::volume_path(argument).map(Place::Volume),
     }
 }
 

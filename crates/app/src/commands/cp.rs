@@ -4,7 +4,8 @@ use crate::cli::Results;
 use crate::context::Context;
 use crate::copy::remote::{self, Remote};
 use crate::copy::{
-    self, AreaTree, Counts, Item, LocalTree, Meter, PartNames, Transfer, Tree, VolumeTree, join,
+    self, AreaTree, Counts, FtpTree, Item, LocalTree, Meter, PartNames, Patience, Transfer, Tree, VolumeTree,
+    ftp_path, join,
 };
 use crate::failure::{At, Failure, Outcome, report};
 use crate::format;
@@ -23,11 +24,12 @@ use vazao_lab::sampler::{Record, Recorder};
 use vazao_lab::servers;
 use vazao_meter::machine::DiskWatches;
 use vazao_model::FileKind;
+use vazao_mover::ftp::Url;
 
 /// Arguments of `vazao cp`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  vazao cp big.iso vz:/images/\n  vazao cp -r ~/data vz:/backup\n  vazao cp -rp vz:/backup/data /restore\n  vazao cp --json vz:/a vz:/b\n  vazao cp -r n1:/data/run7 n9:/incoming/      bytes go straight from n1 to n9\n  vazao cp --detach --bwlimit 20M n1:/data/big n9:/incoming/\n\nA file appears under its name only when it is whole: an interrupted copy leaves nothing, or what was there before.\nOne that is killed (SIGKILL, power) leaves .NAME.vazao-….part beside it: the next copy to the same name by the\nsame user of this machine removes it, unless the machine was started anew; rm does at any time.\nA file in the place of another takes over its permissions, and its owner where you may give it; hard links to the\nfile that was there keep the old contents. A symbolic link is followed to the file it leads to; into a fifo or\ndevice of this machine is written.\n\nCopies between nodes are jobs of the node that has the source: they go on when this command is killed, and after restarts.\nCtrl-C cancels; what has arrived is used by the next copy of the same file. They keep times and permissions."
+    after_help = "Examples:\n  vazao cp big.iso vz:/images/\n  vazao cp -r ~/data vz:/backup\n  vazao cp -rp vz:/backup/data /restore\n  vazao cp --json vz:/a vz:/b\n  vazao cp -r n1:/data/run7 n9:/incoming/      bytes go straight from n1 to n9\n  vazao cp --detach --bwlimit 20M n1:/data/big n9:/incoming/\n  vazao cp -r ftp://me@host/data ~/data          also to FTP servers; --resume goes on with what has arrived\n\nA file appears under its name only when it is whole: an interrupted copy leaves nothing, or what was there before.\nOne that is killed (SIGKILL, power) leaves .NAME.vazao-….part beside it: the next copy to the same name by the\nsame user of this machine removes it, unless the machine was started anew; rm does at any time.\nA file in the place of another takes over its permissions, and its owner where you may give it; hard links to the\nfile that was there keep the old contents. A symbolic link is followed to the file it leads to; into a fifo or\ndevice of this machine is written.\n\nCopies between nodes are jobs of the node that has the source: they go on when this command is killed, and after restarts.\nCtrl-C cancels; what has arrived is used by the next copy of the same file. They keep times and permissions.\n\nPasswords of FTP servers come from ~/.netrc (readable by you only), VAZAO_FTP_PASSWORD, the address, or are asked for; one in an\naddress is taken off the command line at once. FTP sends them as they are: who reads the network, reads them. Between this\nmachine and an FTP server, what has arrived stays as .NAME.vazao-….part when a copy ends early, for --resume."
 )]
 pub(crate) struct Arguments {
     #[command(flatten)]
@@ -54,6 +56,7 @@ enum Where {
     Local,
     Volume,
     Area,
+    Ftp,
 }
 
 /// A path with the tree it is in.
@@ -68,6 +71,7 @@ struct Sides<'a> {
     local: Arc<dyn Tree>,
     volume: Option<(Client, Arc<dyn Tree>)>,
     areas: Option<(Client, Arc<dyn Tree>)>,
+    ftp: Arc<FtpTree>,
 }
 
 impl Sides<'_> {
@@ -78,6 +82,10 @@ impl Sides<'_> {
                 path: path.into_os_string().into_vec(),
                 at: Where::Local,
             }),
+            Location::Ftp(url) => {
+                let tree = Arc::clone(&self.ftp) as Arc<dyn Tree>;
+                Ok(Side { tree, path: ftp_path(&url), at: Where::Ftp })
+            }
             Location::Area(reference) => {
                 let tree = match &self.areas {
                     Some((_, tree)) => Arc::clone(tree),
@@ -115,6 +123,10 @@ pub(crate) struct How {
     pub(crate) preserve: bool,
     /// Files that this user may not write to are replaced too.
     pub(crate) force: bool,
+    /// What an earlier copy to or from an FTP server has left is gone on with.
+    pub(crate) resume: bool,
+    /// Time-outs towards FTP servers.
+    pub(crate) patience: Patience,
 }
 
 /// Copies.
@@ -124,8 +136,15 @@ pub(crate) fn run(context: &Context, arguments: Arguments) -> Outcome {
         let json = arguments.results.json;
         return remote::run(context, &arguments.paths, arguments.recursive, &arguments.remote, json, &stop);
     }
-    arguments.remote.check_unused()?;
-    let how = How { recursive: arguments.recursive, preserve: arguments.preserve, force: arguments.force };
+    let is_ftp = arguments.paths.iter().any(|path| Url::looks_like(path.as_bytes()));
+    arguments.remote.check_unused(is_ftp)?;
+    let how = How {
+        recursive: arguments.recursive,
+        preserve: arguments.preserve,
+        force: arguments.force,
+        resume: arguments.remote.resume(),
+        patience: arguments.remote.patience()?,
+    };
     let (counts, record, outcome) = copy(context, &arguments.paths, how, &stop)?;
     summarize(&arguments, &counts, &record)?;
     outcome?;
@@ -146,7 +165,8 @@ pub(crate) fn copy(
     let clock = vazao_meter::clock::system();
     let disks = DiskWatches::new(Arc::clone(&clock));
     let local = Arc::new(LocalTree::watched(Arc::clone(&disks)));
-    let mut sides = Sides { context, local, volume: None, areas: None };
+    let ftp = Arc::new(FtpTree::new(Arc::clone(&clock), stop.clone(), how.patience));
+    let mut sides = Sides { context, local, volume: None, areas: None, ftp };
     let to = sides.side(destination)?;
     let from = sources.iter().map(|source| Ok((sides.side(source)?, source.as_os_str())));
     let from = from.collect::<Outcome<Vec<(Side, &OsStr)>>>()?;
@@ -156,12 +176,13 @@ pub(crate) fn copy(
     let client = sides.volume.as_ref().map(|(client, _)| client);
     let recorder = Recorder::new(clock, watched.unwrap_or_default()).of(client, Some(disks));
     let (outcome, record) = recorder.during(|| {
-        [Where::Volume, Where::Area, Where::Local].into_iter().try_for_each(|at| {
+        [Where::Volume, Where::Area, Where::Ftp, Where::Local].into_iter().try_for_each(|at| {
             let group: Vec<&(Side, &OsStr)> = from.iter().filter(|(side, _)| side.at == at).collect();
             copy_group(&group, &target, how, &meter, stop)
         })
     });
     let counts = meter.finish();
+    sides.ftp.close();
     for (client, _) in sides.volume.into_iter().chain(sides.areas) {
         client.close()?;
     }
@@ -173,8 +194,18 @@ fn copy_group(group: &[&(Side, &OsStr)], target: &Target, how: How, meter: &Mete
     let Some((first, _)) = group.first() else { return Ok(()) };
     let parts = PartNames::default();
     let (from, to) = (&*first.tree, &*target.side.tree);
-    let transfer =
-        Transfer { from, to, preserve: how.preserve, force: how.force, parts: &parts, meter, stop };
+    let keeps = target.side.at == Where::Ftp || first.at == Where::Ftp && target.side.at == Where::Local;
+    let transfer = Transfer {
+        from,
+        to,
+        preserve: how.preserve,
+        force: how.force,
+        keeps,
+        resume: how.resume,
+        parts: &parts,
+        meter,
+        stop,
+    };
     let mut items = Vec::new();
     for (side, argument) in group {
         match item(side, argument, target, how.recursive) {
@@ -227,7 +258,11 @@ fn item(side: &Side, argument: &OsStr, target: &Target, recursive: bool) -> Outc
         let shown = to.tree.show(&to.path);
         return Err(Failure::new(format!("{shown}/: no such directory; make it with mkdir first")));
     }
-    let destination = match (target.into, last_name(argument_path(argument))) {
+    let name = match side.at {
+        Where::Ftp => last_name(OsStr::from_bytes(ftp_name(&side.path))),
+        _ => last_name(argument_path(argument)),
+    };
+    let destination = match (target.into, name) {
         (true, Some(name)) => join(&to.path, name.as_bytes()),
         _ => to.path.clone(),
     };
@@ -257,6 +292,11 @@ fn argument_path(argument: &OsStr) -> &OsStr {
     OsStr::from_bytes(argument.as_bytes().strip_prefix(b"vz:").unwrap_or(argument.as_bytes()))
 }
 
+/// The part of a path on an FTP server that the server gets.
+fn ftp_name(path: &[u8]) -> &[u8] {
+    path.splitn(4, |&byte| byte == b'/').nth(3).unwrap_or_default()
+}
+
 /// True when one of the directories above `destination` is the source itself.
 fn lies_in(side: &Side, found: &copy::Found, to: &Side, destination: &[u8]) -> Outcome<bool> {
     if side.at != to.at {
@@ -265,13 +305,14 @@ fn lies_in(side: &Side, found: &copy::Found, to: &Side, destination: &[u8]) -> O
     let local = || std::path::absolute(OsStr::from_bytes(destination)).map(PathBuf::into_os_string);
     let whole = match to.at {
         Where::Local => local().at(show(destination))?.into_vec(),
-        Where::Volume | Where::Area => destination.to_vec(),
+        Where::Volume | Where::Area | Where::Ftp => destination.to_vec(),
     };
     let mut above = whole.as_slice();
     while let Some(slash) = above.iter().rposition(|&b| b == b'/') {
         above = &above[..slash];
-        // Above an area there is nothing that could be asked for.
-        if to.at == Where::Area && above.iter().filter(|&&b| b == b'/').count() < 1 {
+        // Above an area or a server there is nothing that could be asked for.
+        let slashes = above.iter().filter(|&&b| b == b'/').count();
+        if to.at == Where::Area && slashes < 1 || to.at == Where::Ftp && slashes < 3 {
             break;
         }
         let path = if above.is_empty() { b"/" } else { above };

@@ -170,7 +170,13 @@ impl Demo {
 
     /// Copies with this program; returns the rate and what limited it.
     fn copy(&self, paths: &[OsString]) -> Outcome<(f64, Record)> {
-        let how = cp::How { recursive: true, preserve: true, force: false };
+        let how = cp::How {
+            recursive: true,
+            preserve: true,
+            force: false,
+            resume: false,
+            patience: crate::copy::Patience::default(),
+        };
         let (counts, record, outcome) = cp::copy(&self.context, paths, how, &self.stop)?;
         outcome?;
         if counts.failed > 0 {

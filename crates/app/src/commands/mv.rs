@@ -31,6 +31,9 @@ pub(crate) fn run(context: &Context, arguments: Arguments) -> Outcome {
         match Location::parse(argument)? {
             Location::Volume(path) => paths.push(path),
             Location::Area(reference) => references.push(reference),
+            Location::Ftp(_) => {
+                return Err(Failure::usage("mv works in the volume and in areas, not on FTP servers"));
+            }
             Location::Local(path) => {
                 return Err(Failure::usage(format!(
                     "{} is on this machine; mv works within the volume: copy with `vazao cp`, then remove",

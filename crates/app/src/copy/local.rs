@@ -121,6 +121,16 @@ impl Tree for LocalTree {
         Ok(Box::new(LocalFile { file, shown, watch: self.watch(path) }))
     }
 
+    fn reopen(&self, path: &[u8]) -> Outcome<Option<(Box<dyn Sink>, u64)>> {
+        let shown = self.show(path);
+        let file = match OpenOptions::new().write(true).open(path_of(path)) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+            other => other.at(&shown)?,
+        };
+        let have = file.metadata().at(&shown)?.len();
+        Ok(Some((Box::new(LocalFile { file, shown, watch: self.watch(path) }), have)))
+    }
+
     fn open_stream(&self, path: &[u8]) -> Outcome<Box<dyn Sink>> {
         let shown = self.show(path);
         // Opening a fifo would wait for its reader, deaf to Ctrl-C; so it is not waited for.

@@ -79,6 +79,11 @@ impl Meter {
         self.bar.inc(bytes);
     }
 
+    /// `bytes` were there already.
+    pub(crate) fn was_there(&self, bytes: u64) {
+        self.bar.inc(bytes);
+    }
+
     /// One file, link or directory is done.
     pub(crate) fn done(&self) {
         self.files.add(1);

@@ -4,6 +4,7 @@
 //! the rest goes on, as with cp.
 
 mod area;
+mod ftp;
 mod local;
 mod meter;
 mod part;
@@ -13,6 +14,7 @@ mod tree;
 mod volume;
 
 pub(crate) use area::AreaTree;
+pub(crate) use ftp::{FtpTree, Patience, path_of as ftp_path};
 pub(crate) use local::LocalTree;
 pub(crate) use meter::{Counts, Meter};
 pub(crate) use part::PartNames;

@@ -5,7 +5,7 @@
 //! knows: as long as a process writes a part it holds a socket with a name made of the part's (unix(7), abstract
 //! namespace), which ends with the process. While another copy holds it, the part gets a random name.
 
-use super::tree::{Identity, Tree, join, split};
+use super::tree::{Found, Identity, Tree, join, split};
 use crate::failure::{At, Outcome};
 use std::collections::HashMap;
 use std::fs;
@@ -52,6 +52,13 @@ fn digest(of: &impl Hash) -> String {
     format!("{:012x}", hasher.finish() >> 16)
 }
 
+/// What tells one version of a source from another.
+pub(crate) fn version_of(shown: &str, found: &Found) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    (shown, found.size, found.modified.seconds, found.modified.nanoseconds).hash(&mut hasher);
+    hasher.finish()
+}
+
 /// `.NAME.vazao-TAG.part` beside `path`, cut to fit the limit of names.
 fn beside(path: &[u8], tag: &str) -> Vec<u8> {
     let tail = format!(".vazao-{tag}{SUFFIX}");
@@ -69,15 +76,16 @@ fn random_tag() -> Outcome<String> {
 }
 
 impl PartNames {
-    /// A name for the part of the file at `path` of `tree`.
-    pub(crate) fn name(&self, tree: &dyn Tree, path: &[u8]) -> Outcome<PartName> {
-        if let Some(claimed) = self.claimed(tree, path) {
+    /// A name for the part of the file at `path` of `tree`. Where parts are gone on with, `version` tells those of one
+    /// version of the source from others; elsewhere it is 0.
+    pub(crate) fn name(&self, tree: &dyn Tree, path: &[u8], version: u64) -> Outcome<PartName> {
+        if let Some(claimed) = self.claimed(tree, path, version) {
             return Ok(claimed);
         }
         Ok(PartName { path: beside(path, &random_tag()?), claim: None })
     }
 
-    fn claimed(&self, tree: &dyn Tree, path: &[u8]) -> Option<PartName> {
+    fn claimed(&self, tree: &dyn Tree, path: &[u8], version: u64) -> Option<PartName> {
         let directory = self.directory(tree, split(path).0)?;
         // A mount of the volume and the volume itself have different names, for they have different directories. Of a
         // local directory only the inode: it may be mounted twice.
@@ -85,8 +93,9 @@ impl PartNames {
             Identity::Local(_, inode) => ("local", inode),
             Identity::Volume(inode) => ("volume", inode),
             Identity::Area(_, _, inode) => ("area", inode),
+            Identity::Ftp(number) => ("ftp", number),
         };
-        let part = beside(path, &digest(&(origin()?, kind)));
+        let part = beside(path, &digest(&(origin()?, kind, version)));
         let name = format!("vazao-part-{}", digest(&(kind, inode, split(&part).1)));
         let address = SocketAddr::from_abstract_name(name).ok()?;
         Some(PartName { path: part, claim: Some(UnixDatagram::bind_addr(&address).ok()?) })
@@ -127,13 +136,13 @@ mod tests {
     fn a_copy_beside_a_running_one_gets_another_name_and_the_one_after_it_the_same() {
         let scratch = tempfile::tempdir().expect("a temporary directory");
         let path = scratch.path().join("file").as_os_str().as_bytes().to_vec();
-        let first = PartNames::default().name(&LocalTree::default(), &path).expect("named");
-        let meanwhile = PartNames::default().name(&LocalTree::default(), &path).expect("named");
+        let first = PartNames::default().name(&LocalTree::default(), &path, 0).expect("named");
+        let meanwhile = PartNames::default().name(&LocalTree::default(), &path, 0).expect("named");
         assert!(first.claim.is_some() && meanwhile.claim.is_none());
         assert_ne!(first.path, meanwhile.path);
         let before = first.path.clone();
         drop(first);
-        let after = PartNames::default().name(&LocalTree::default(), &path).expect("named");
+        let after = PartNames::default().name(&LocalTree::default(), &path, 0).expect("named");
         assert!(after.claim.is_some() && after.path == before);
     }
 }

@@ -1,5 +1,6 @@
 //! Copies between nodes: jobs for the nodes that have the sources.
 
+use super::ftp::Patience;
 use crate::context::Context;
 use crate::failure::{Failure, Outcome};
 use crate::format::{parse_size, size};
@@ -42,7 +43,8 @@ pub(crate) struct Remote {
     /// Print the job's ID and return
     #[arg(long)]
     detach: bool,
-    /// Go on with an earlier copy: files that are there with the same size and time are left as they are
+    /// Go on with an earlier copy: files that are there with the same size and time are left as they are (to and from
+    /// FTP servers: with the same size and not older), and what has arrived of the others is not sent again
     #[arg(long)]
     resume: bool,
     /// At most this many bytes a second, over all files: 20M, 1GiB
@@ -92,12 +94,30 @@ fn milliseconds(text: &str) -> Outcome<u64> {
 }
 
 impl Remote {
-    /// Refuses options that mean nothing for the copy at hand.
-    pub(crate) fn check_unused(&self) -> Outcome {
+    /// Whether what is there already is to be gone on with.
+    pub(crate) fn resume(&self) -> bool {
+        self.resume
+    }
+
+    /// Time-outs towards FTP servers.
+    pub(crate) fn patience(&self) -> Outcome<Patience> {
+        let of = |time: &Option<String>, default: u32| match time.as_deref().map(milliseconds).transpose()? {
+            None => Ok(default),
+            Some(ms) => u32::try_from(ms).map_err(|_| Failure::usage("a time-out of more than 49 days")),
+        };
+        let defaults = Patience::default();
+        Ok(Patience {
+            connect_ms: of(&self.connect_timeout, defaults.connect_ms)?,
+            silent_ms: of(&self.block_timeout, defaults.silent_ms)?,
+        })
+    }
+
+    /// Refuses options that mean nothing for the copy at hand; some mean something where an FTP server is a side.
+    pub(crate) fn check_unused(&self, is_ftp: bool) -> Outcome {
         let used = [
             (self.method.is_some(), "--method"),
             (self.detach, "--detach"),
-            (self.resume, "--resume"),
+            (self.resume && !is_ftp, "--resume"),
             (self.bwlimit.is_some(), "--bwlimit"),
             (!self.include.is_empty(), "--include"),
             (!self.exclude.is_empty(), "--exclude"),
@@ -105,8 +125,8 @@ impl Remote {
             (self.checksum, "--checksum"),
             (self.overwrite.is_some(), "--overwrite"),
             (self.timeout.is_some(), "--timeout"),
-            (self.connect_timeout.is_some(), "--connect-timeout"),
-            (self.block_timeout.is_some(), "--block-timeout"),
+            (self.connect_timeout.is_some() && !is_ftp, "--connect-timeout"),
+            (self.block_timeout.is_some() && !is_ftp, "--block-timeout"),
         ];
         match used.iter().find(|(is_used, _)| *is_used) {
             Some((_, name)) => {
@@ -147,7 +167,7 @@ impl Remote {
 pub(crate) fn concerns(paths: &[OsString]) -> Outcome<bool> {
     let locations = paths.iter().map(|path| Location::parse(path)).collect::<Outcome<Vec<_>>>()?;
     let Some((to, from)) = locations.split_last() else { return Ok(false) };
-    let is_local = |location: &Location| matches!(location, Location::Local(_));
+    let is_local = |location: &Location| matches!(location, Location::Local(_) | Location::Ftp(_));
     Ok(matches!(to, Location::Area(_)) && !from.iter().any(is_local))
 }
 

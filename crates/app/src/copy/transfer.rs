@@ -1,7 +1,7 @@
 //! The bytes of one file: read by one thread while another writes, under a name that is not the final one.
 
 use super::meter::Meter;
-use super::part::{PartName, PartNames};
+use super::part::{PartName, PartNames, version_of};
 use super::tree::{Found, Owner, Sink, Source, Tree};
 use crate::failure::{Failure, Outcome};
 use crate::signals::Stop;
@@ -24,13 +24,15 @@ struct Part<'a> {
     tree: &'a dyn Tree,
     path: Vec<u8>,
     placed: bool,
+    /// What has arrived stays for the next try.
+    kept: bool,
     /// Dropped last of all: until then the name is ours.
     _claim: Option<UnixDatagram>,
 }
 
 impl Drop for Part<'_> {
     fn drop(&mut self) {
-        if !self.placed && self.tree.remove(&self.path).is_err() {
+        if !self.placed && !self.kept && self.tree.remove(&self.path).is_err() {
             eprintln!(
                 "vazao: {}: could not be removed; it is the unfinished part of a copy",
                 self.tree.show(&self.path)
@@ -50,6 +52,10 @@ pub(crate) struct Transfer<'a> {
     pub(crate) preserve: bool,
     /// Files that this user may not write to are replaced too.
     pub(crate) force: bool,
+    /// Between this machine and an FTP server: what has arrived of a file stays when its copy ends early.
+    pub(crate) keeps: bool,
+    /// What is there already is gone on with.
+    pub(crate) resume: bool,
     /// Names for what is not whole yet.
     pub(crate) parts: &'a PartNames,
     /// What is counted.
@@ -88,8 +94,13 @@ impl Transfer<'_> {
     /// Copies a regular file to a path that will then be whole, or as it was before.
     pub(crate) fn file(&self, source: &[u8], found: &Found, destination: &[u8]) -> Outcome {
         match self.destination(found, destination)? {
+            Destination::File { replaced: Some(there), .. } if self.is_there(found, &there) => {
+                self.meter.was_there(found.size);
+                Ok(())
+            }
             Destination::File { path, replaced } => {
-                let part = self.parts.name(self.to, &path)?;
+                let version = if self.keeps { version_of(&self.from.show(source), found) } else { 0 };
+                let part = self.parts.name(self.to, &path, version)?;
                 // Users are told of the names they gave, not of ours.
                 let (ours, theirs) = (self.to.show(&part.path), self.to.show(&path));
                 let copied = self.file_part(source, found, part, &path, replaced.as_ref());
@@ -98,10 +109,15 @@ impl Transfer<'_> {
             Destination::Stream => {
                 let reader = self.from.open(source)?;
                 let sink = self.to.open_stream(destination)?;
-                let end = self.bytes(&*reader, &*sink, found.size)?;
+                let end = self.bytes(&*reader, &*sink, 0, found.size)?;
                 sink.finish(end)
             }
         }
+    }
+
+    /// An earlier copy has brought it.
+    fn is_there(&self, found: &Found, there: &Found) -> bool {
+        self.resume && self.keeps && there.size == found.size && there.modified >= found.modified
     }
 
     /// What a copy to `path` is to write to: what a link leads to is replaced, not the link; devices never.
@@ -140,7 +156,24 @@ impl Transfer<'_> {
             Err(_) if part.claim.is_some() && self.to.remove(&part.path).is_ok() => make(&part.path),
             outcome => outcome,
         };
-        Ok((made?, Part { tree: self.to, path: part.path, placed: false, _claim: part.claim }))
+        Ok((made?, self.part(part)))
+    }
+
+    fn part(&self, part: PartName) -> Part<'_> {
+        Part { tree: self.to, path: part.path, placed: false, kept: false, _claim: part.claim }
+    }
+
+    /// Goes on with what an earlier copy of the same version of the source has left, or begins.
+    fn begin_file(&self, part: PartName, mode: u32, size: u64) -> Outcome<(Box<dyn Sink>, u64, Part<'_>)> {
+        if self.resume && self.keeps && part.claim.is_some() {
+            let there = self.to.reopen(&part.path)?;
+            if let Some((sink, have)) = there.filter(|(_, have)| *have <= size) {
+                self.meter.was_there(have);
+                return Ok((sink, have, self.part(part)));
+            }
+        }
+        let (sink, part) = self.begin(part, |path| self.to.create(path, mode))?;
+        Ok((sink, 0, part))
     }
 
     fn file_part(
@@ -155,10 +188,12 @@ impl Transfer<'_> {
         // Nobody else gets to see the data before the file has the owner that its permissions are meant for.
         let is_final = replaced.is_none() && !self.preserve;
         let mode = if is_final { found.mode & 0o777 } else { 0o600 };
-        let (sink, mut part) = self.begin(part, |path| self.to.create(path, mode))?;
-        let end = self.bytes(&*reader, &*sink, found.size)?;
+        let (sink, have, mut part) = self.begin_file(part, mode, found.size)?;
+        part.kept = self.keeps;
+        let end = self.bytes(&*reader, &*sink, have, found.size)?;
         let started_ns = self.meter.now_ns();
         sink.finish(end)?;
+        part.kept = false;
         if self.preserve {
             self.preserve(&part.path, found)?;
         } else if let Some(replaced) = replaced {
@@ -186,7 +221,7 @@ impl Transfer<'_> {
         if let Some(kind) = kind.filter(|kind| !matches!(kind, FileKind::File | FileKind::Symlink)) {
             return Err(not_replaced(&self.to.show(destination), kind));
         }
-        let part = self.parts.name(self.to, destination)?;
+        let part = self.parts.name(self.to, destination, 0)?;
         let (ours, theirs) = (self.to.show(&part.path), self.to.show(destination));
         let made = self.link_part(source, found, part, destination);
         made.map_err(|failure| failure.renamed(&ours, &theirs))
@@ -204,8 +239,12 @@ impl Transfer<'_> {
         Ok(())
     }
 
-    fn bytes(&self, source: &dyn Source, sink: &dyn Sink, size: u64) -> Outcome<u64> {
-        if size > ALONE_BYTES_MAX { self.two_threads(source, sink) } else { self.one_thread(source, sink) }
+    /// Copies the bytes from `start` on; returns the file's length.
+    fn bytes(&self, source: &dyn Source, sink: &dyn Sink, start: u64, size: u64) -> Outcome<u64> {
+        match size > ALONE_BYTES_MAX {
+            true => self.two_threads(source, sink, start),
+            false => self.one_thread(source, sink, start),
+        }
     }
 
     fn check_stop(&self) -> Outcome {
@@ -216,10 +255,11 @@ impl Transfer<'_> {
     fn read_all(
         &self,
         source: &dyn Source,
+        start: u64,
         take: &mut dyn FnMut() -> Outcome<Vec<u8>>,
         give: &mut dyn FnMut(Vec<u8>, usize, u64) -> Outcome,
     ) -> Outcome<u64> {
-        let mut offset = 0;
+        let mut offset = start;
         while let Some((start, end)) = source.next_data(offset)? {
             offset = start;
             while offset < end {
@@ -257,7 +297,7 @@ impl Transfer<'_> {
         Ok(())
     }
 
-    fn one_thread(&self, source: &dyn Source, sink: &dyn Sink) -> Outcome<u64> {
+    fn one_thread(&self, source: &dyn Source, sink: &dyn Sink, start: u64) -> Outcome<u64> {
         let skip_zeros = source.may_hide_holes();
         let spare = std::cell::RefCell::new(Vec::new());
         let mut take = || {
@@ -270,10 +310,10 @@ impl Transfer<'_> {
             spare.replace(buffer);
             Ok(())
         };
-        self.read_all(source, &mut take, &mut give)
+        self.read_all(source, start, &mut take, &mut give)
     }
 
-    fn two_threads(&self, source: &dyn Source, sink: &dyn Sink) -> Outcome<u64> {
+    fn two_threads(&self, source: &dyn Source, sink: &dyn Sink, start: u64) -> Outcome<u64> {
         let (full_sender, full) = sync_channel::<(Vec<u8>, usize, u64)>(CHUNKS);
         let (empty_sender, empty) = channel::<Vec<u8>>();
         for _ in 0..CHUNKS {
@@ -281,7 +321,7 @@ impl Transfer<'_> {
         }
         let skip_zeros = source.may_hide_holes();
         std::thread::scope(|scope| {
-            let reading = scope.spawn(move || self.reading(source, &empty, &full_sender));
+            let reading = scope.spawn(move || self.reading(source, start, &empty, &full_sender));
             let written = self.writing(sink, full, empty_sender, skip_zeros);
             let read = reading.join().map_err(|_| Failure::new("the reading thread panicked"))?;
             // When writing failed, the reader only noticed that nobody takes its chunks.
@@ -292,13 +332,14 @@ impl Transfer<'_> {
     fn reading(
         &self,
         source: &dyn Source,
+        start: u64,
         empty: &Receiver<Vec<u8>>,
         full: &SyncSender<(Vec<u8>, usize, u64)>,
     ) -> Outcome<u64> {
         let ended = || Failure::new("the writing side ended");
         let mut take = || empty.recv().map_err(|_| ended());
         let mut give = |buffer, count, offset| full.send((buffer, count, offset)).map_err(|_| ended());
-        self.read_all(source, &mut take, &mut give)
+        self.read_all(source, start, &mut take, &mut give)
     }
 
     fn writing(

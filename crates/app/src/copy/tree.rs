@@ -12,6 +12,8 @@ pub(crate) enum Identity {
     Volume(u64),
     /// On a node: a number of the node, device and inode.
     Area(u64, u64, u64),
+    /// On an FTP server: a number of its path.
+    Ftp(u64),
 }
 
 /// What a path led to.
@@ -60,6 +62,11 @@ pub(crate) trait Tree: Send + Sync {
     fn open(&self, path: &[u8]) -> Outcome<Box<dyn Source>>;
     /// A new file to write; the name must not exist.
     fn create(&self, path: &[u8], mode: u32) -> Outcome<Box<dyn Sink>>;
+    /// What is there of a file, to be gone on with behind its last byte, and where that is; `None` where nothing is
+    /// there or the tree does not go on with files.
+    fn reopen(&self, _path: &[u8]) -> Outcome<Option<(Box<dyn Sink>, u64)>> {
+        Ok(None)
+    }
     /// A fifo or character device that is there, to write into; nothing is made or replaced.
     fn open_stream(&self, path: &[u8]) -> Outcome<Box<dyn Sink>>;
     /// A new directory; an existing one is fine.
