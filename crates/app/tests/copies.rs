@@ -205,6 +205,37 @@ fn a_job_survives_the_death_of_either_daemon() {
 }
 
 #[test]
+fn a_job_of_many_small_files_goes_on_behind_those_that_were_there() {
+    let pair = Pair::start();
+    let bytes = |i: usize| noise(16_384 + i);
+    (0..900).for_each(|i| pair.put(&format!("set/{}/f{i}", i % 7), &bytes(i)));
+    for (round, node) in ["data1", "data2"].into_iter().enumerate() {
+        let to = format!("data2:/in/to{round}");
+        let id = pair.cluster.ok(&["cp", "-r", "--detach", "--bwlimit", "9M", "data1:/out/set", &to]);
+        let id = id.trim();
+        wait_until("some are there", || pair.state(id)["bytes_done"].as_u64() > Some(6_000_000));
+        let before = pair.state(id)["bytes_done"].as_u64().expect("a number");
+        pair.cluster.kill(node);
+        pair.cluster.up(&[]);
+        pair.cluster.ok(&["jobs", "watch", id]);
+        let job = pair.state(id);
+        // What a daemon has sent is counted since its start. Four requests of a mebibyte were on their way.
+        let behind = if node == "data1" { before } else { 0 };
+        let most = job["bytes"].as_u64().expect("a number") - behind + (4 << 20);
+        assert!(job["sent_bytes"].as_u64().is_some_and(|sent| sent <= most), "{most}: {job}");
+        for i in 0..900 {
+            let name = format!("to{round}/{}/f{i}", i % 7);
+            assert!(pair.arrived(&name) == Some(bytes(i)), "{name} differs");
+        }
+        for directory in (0..7).map(|i| pair.cluster.local("in").join(format!("to{round}/{i}"))) {
+            let mut names =
+                fs::read_dir(directory).expect("listed").map(|e| e.expect("an entry").file_name());
+            assert!(names.all(|name| !name.to_string_lossy().ends_with(".part")));
+        }
+    }
+}
+
+#[test]
 #[ignore = "200 rounds take many minutes: cargo test --release -p vazao-app --test copies -- --ignored"]
 fn a_job_survives_two_hundred_deaths() {
     kills(200);

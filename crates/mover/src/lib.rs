@@ -7,6 +7,7 @@
 //! It knows nothing of the command line, and nothing of how an area checks its paths.
 
 mod auto;
+mod batch;
 mod control;
 mod engine;
 pub mod ftp;
@@ -24,6 +25,7 @@ mod source;
 #[cfg(test)]
 mod tests;
 
+pub use batch::{BatchFile, Sent, send_batch};
 pub use control::{Control, Counts, Order, Timeouts};
 pub use grid::Grid;
 pub use job::plan::{Destined, Planner, find};

@@ -74,7 +74,7 @@ impl std::fmt::Debug for Surroundings {
 }
 
 impl Surroundings {
-    fn deadline_ns(&self, milliseconds: u64) -> u64 {
+    pub(crate) fn deadline_ns(&self, milliseconds: u64) -> u64 {
         self.clock.now_ns() + milliseconds * 1_000_000
     }
 }
@@ -137,7 +137,7 @@ fn id_of(source: &dyn Source, node: &str, version: &Version, to: &Destination) -
     id
 }
 
-fn begin_request(
+pub(crate) fn begin_request(
     source: &dyn Source,
     around: &Surroundings,
     to: &Destination,
@@ -171,7 +171,7 @@ fn data_address(address: &str, port: u32) -> Result<String, Fault> {
 }
 
 /// Names the other node in a fault that is about the way to it.
-fn about(fault: Fault, to: &Destination) -> Fault {
+pub(crate) fn about(fault: Fault, to: &Destination) -> Fault {
     match fault.code {
         Code::Unreachable | Code::Disconnected | Code::Timeout => {
             Fault::new(fault.code, format!("node {}: {}", to.node, fault.detail))

@@ -186,6 +186,11 @@ impl Mover {
                     message(&proto::CopyWholeResponse { disk_ns })
                 })
             }
+            Method::CopyBatch => {
+                let files = decode(request)?;
+                let bytes = request.attachment.to_vec();
+                Box::new(move |shared| message(&shared.receiver.batch(files, &bytes)?))
+            }
             _ => self.job_work(request)?,
         };
         self.defer(bytes, request.deadline_ns, responder, work)

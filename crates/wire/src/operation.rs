@@ -233,6 +233,8 @@ operations! {
     ListJobFailures = 0x032B, ListJobFailuresRequest, ListJobFailuresResponse, Safe;
     /// Where a probe's bytes may be sent.
     OpenProbe = 0x0331, OpenProbeRequest, OpenProbeResponse, Safe;
+    /// Many small files of a job in one request, synced together.
+    CopyBatch = 0x0350, CopyBatchRequest, CopyBatchResponse, Safe;
 }
 
 #[cfg(test)]

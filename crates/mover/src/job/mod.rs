@@ -5,6 +5,7 @@
 //! the copy's method. A file that fails for a reason that may pass is tried again, any other is noted and the rest goes
 //! on. All that is needed to go on after a restart is written down before it is answered.
 
+mod batch;
 mod files;
 mod filter;
 mod moving;

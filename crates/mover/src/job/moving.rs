@@ -75,9 +75,14 @@ impl Inner {
 
     /// A file is not out any more.
     pub(super) fn leave(&self, job: &Job, index: u64) {
+        job.progress().sending.remove(&index);
+        self.leave_many(job, 1);
+    }
+
+    /// Files that were out in one place of the queue are not any more.
+    pub(super) fn leave_many(&self, job: &Job, files: usize) {
         let mut progress = job.progress();
-        progress.in_flight -= 1;
-        progress.sending.remove(&index);
+        progress.in_flight -= files;
         let mut table = self.table();
         table.out -= 1;
         let pair = Inner::pair(job);
@@ -91,12 +96,23 @@ impl Inner {
         self.changed.notify_all();
     }
 
+    fn again(&self, job: &Job, file: Again, not_before_ns: u64) {
+        job.progress().again.insert((not_before_ns, file.index), file);
+    }
+
     pub(super) fn put_back(&self, job: &Job, file: Again, not_before_ns: u64) {
-        job.progress().again.insert((not_before_ns, file.index), file.clone());
-        self.leave(job, file.index);
+        let index = file.index;
+        self.again(job, file, not_before_ns);
+        self.leave(job, index);
     }
 
     pub(super) fn file_ended(&self, job: &Job, file: &Again, ended: Ended) {
+        self.settle(job, file, ended);
+        self.leave(job, file.index);
+    }
+
+    /// A file is over, as well as it can be.
+    pub(super) fn settle(&self, job: &Job, file: &Again, ended: Ended) {
         let outcome = if ended == Ended::Done { DONE } else { SKIPPED };
         self.note(job, file.index, outcome, String::new());
         let mut progress = job.progress();
@@ -107,8 +123,6 @@ impl Inner {
         }
         progress.cut_since_ns = None;
         progress.trouble.clear();
-        drop(progress);
-        self.leave(job, file.index);
     }
 
     pub(super) fn note(&self, job: &Job, index: u64, outcome: u32, detail: String) {
@@ -120,12 +134,19 @@ impl Inner {
         }
     }
 
-    pub(super) fn file_failed(&self, job: &Job, mut file: Again, fault: Fault) {
+    pub(super) fn file_failed(&self, job: &Job, file: Again, fault: Fault) {
+        let index = file.index;
+        self.fail(job, file, fault);
+        self.leave(job, index);
+    }
+
+    /// A file is tried again later, or noted as failed.
+    pub(super) fn fail(&self, job: &Job, mut file: Again, fault: Fault) {
         let now_ns = self.means.clock.now_ns();
         // The job's time being over is no fault of the file.
         let is_over = now_ns >= job.control.deadline_ns.load(Ordering::Relaxed);
         if is_over || job.control.order() != Order::Run {
-            return self.put_back(job, file, now_ns);
+            return self.again(job, file, now_ns);
         }
         let mut progress = job.progress();
         let pause_ns = match fault.code {
@@ -150,7 +171,7 @@ impl Inner {
             Some(pause_ns) => {
                 progress.trouble = format!("trying again: {fault}");
                 drop(progress);
-                self.put_back(job, file, now_ns + pause_ns);
+                self.again(job, file, now_ns + pause_ns);
             }
             None => {
                 progress.files_failed += 1;
@@ -164,7 +185,6 @@ impl Inner {
                 };
                 tracing::warn!(job = job.id, detail, "a file failed");
                 self.note(job, file.index, FAILED, detail);
-                self.leave(job, file.index);
             }
         }
     }

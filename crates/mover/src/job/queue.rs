@@ -1,9 +1,10 @@
 //! The queue of a daemon: which job's which file is begun next, and what becomes of those that fail.
 
+use super::batch::{BATCHES_MAX, gather, is_small};
 use super::files::JobFiles;
 use super::moving::{CUT_NS_MAX, DONE, FAILED, PAUSE_MS, SKIPPED, may_pass, next_file};
 use super::plan::{Destined, Planner};
-use super::state::{Job, JobState, Progress};
+use super::state::{Again, Job, JobState, Progress};
 use super::step::{Means, finish_directory, make_directory};
 use super::{ENDED_MAX, Filter, JOBS_MAX};
 use crate::auto::Pairs;
@@ -594,18 +595,35 @@ impl Inner {
                 }
                 return false;
             };
+            let mut batch = Vec::new();
+            if is_small(&next.entry) {
+                if progress.batches >= BATCHES_MAX {
+                    progress.again.insert((0, next.index), next);
+                    return false;
+                }
+                progress.batches += 1;
+                batch = gather(&mut progress, next.clone(), now_ns);
+            }
             table.out += 1;
             *table.pairs.entry(pair).or_insert(0) += 1;
-            progress.in_flight += 1;
+            progress.in_flight += batch.len().max(1);
             drop(table);
             drop(progress);
-            let (inner, job) = (Arc::clone(self), Arc::clone(job));
-            match self.pool.reserve(0) {
-                Some(place) => place.submit(move || inner.begin_file(&job, next)),
-                None => inner.put_back(&job, next, now_ns),
-            }
+            self.begin(job, next, batch, now_ns);
         }
         true
+    }
+
+    /// Has a file begun, or the batch that it is the first of.
+    fn begin(self: &Arc<Inner>, job: &Arc<Job>, next: Again, batch: Vec<Again>, now_ns: u64) {
+        let (inner, job) = (Arc::clone(self), Arc::clone(job));
+        match self.pool.reserve(0) {
+            Some(place) if batch.is_empty() => place.submit(move || inner.begin_file(&job, next)),
+            Some(place) => place.submit(move || inner.begin_batch(&job, batch)),
+            // Stopping: the job is as it was when it is opened again.
+            None if batch.is_empty() => inner.put_back(&job, next, now_ns),
+            None => inner.leave_many(&job, batch.len()),
+        }
     }
 
     /// All files are over.

@@ -108,6 +108,8 @@ pub(super) struct Progress {
     pub(super) is_read: bool,
     /// Files begun and not over.
     pub(super) in_flight: usize,
+    /// Requests with many small files, of which each is one place in the queue.
+    pub(super) batches: usize,
     pub(super) sending: BTreeMap<u64, Weak<Outgoing>>,
     /// Since when the other node has not answered.
     pub(super) cut_since_ns: Option<u64>,
@@ -160,6 +162,7 @@ impl Job {
             again: BTreeMap::new(),
             is_read: false,
             in_flight: 0,
+            batches: 0,
             sending: BTreeMap::new(),
             cut_since_ns: None,
             is_busy: false,

@@ -59,9 +59,19 @@ fn overwrite(spec: &proto::JobSpec) -> Overwrite {
     }
 }
 
+/// As [`overwrite`], in the numbers of a job's specification.
+pub(super) fn overwrite_number(spec: &proto::JobSpec) -> u32 {
+    match overwrite(spec) {
+        Overwrite::Always => 0,
+        Overwrite::Never => 1,
+        Overwrite::Newer => 2,
+        Overwrite::Different => 3,
+    }
+}
+
 impl Means {
     /// Opens the file that is to be read.
-    fn open(&self, client: &Client, source: &Place) -> Result<Arc<dyn Source>, Fault> {
+    pub(super) fn open(&self, client: &Client, source: &Place) -> Result<Arc<dyn Source>, Fault> {
         let shown = source.to_string();
         match source {
             Place::Area(reference) if reference.node == self.node => {
@@ -83,7 +93,12 @@ impl Means {
         }
     }
 
-    fn around(&self, client: &Client, control: &Arc<Control>, counts: &Arc<Counts>) -> Surroundings {
+    pub(super) fn around(
+        &self,
+        client: &Client,
+        control: &Arc<Control>,
+        counts: &Arc<Counts>,
+    ) -> Surroundings {
         Surroundings {
             transport: client.transport(),
             clock: Arc::clone(&self.clock),
@@ -91,6 +106,20 @@ impl Means {
             counts: Arc::clone(counts),
             node: self.node.clone(),
         }
+    }
+
+    /// Where a file of a plan goes.
+    pub(super) fn destination(
+        &self,
+        client: &Client,
+        entry: &proto::PlanEntry,
+    ) -> Result<Destination, Fault> {
+        let target = Place::parse(&entry.destination)?;
+        let Place::Area(to) = target else {
+            return Err(Fault::new(Code::Unsupported, format!("{target}: not a place for a job's files")));
+        };
+        let address = client.node_address(&to.node).map_err(|error| of_client(error, &to.node))?;
+        Ok(Destination { node: to.node, address, area: to.area, path: to.path })
     }
 
     /// Decides about a file and begins it.
@@ -107,9 +136,7 @@ impl Means {
             return Ok(First::Ended(Ended::Done));
         }
         let file = self.open(client, &source)?;
-        let address = client.node_address(&to.node).map_err(|error| of_client(error, &to.node))?;
-        let destination =
-            Destination { node: to.node.clone(), address, area: to.area.clone(), path: to.path.clone() };
+        let destination = self.destination(client, entry)?;
         let manner = Manner {
             fresh: false,
             no_replace: overwrite(&job.spec) == Overwrite::Never,

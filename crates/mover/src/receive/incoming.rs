@@ -345,12 +345,13 @@ impl Incoming {
             let why = format!("{}: the whole file has another checksum than was sent", self.shown());
             return Err(Fault::new(Code::Corrupt, why));
         }
-        if request.read_back {
-            self.read_back(&state)?;
-        }
         self.part.finish(&self.file, self.begin.mode, self.begin.modified)?;
         let synced = self.target.during(Cause::DiskSync, || self.file.sync_all());
         synced.map_err(|error| self.target.fault_of(&error))?;
+        if request.read_back {
+            self.part.forget_cached(&self.file);
+            self.read_back(&state)?;
+        }
         if let Some(journal) = &mut state.journal {
             journal.end().map_err(|error| self.target.fault_of(&error))?;
         }

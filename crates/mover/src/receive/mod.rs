@@ -4,6 +4,7 @@
 //! bytes go to a temporary name beside the final one; a journal in the daemon's own directory says which blocks are
 //! there. The number of files at once is bounded: who comes too many is told to come again, and waits in its own queue.
 
+mod batch;
 mod conversation;
 mod ftp;
 mod incoming;

@@ -1,6 +1,7 @@
 //! Methods and receiver against one another over real sockets, in one process.
 
 mod bad_input;
+mod batch;
 mod conformance;
 mod cuts;
 mod ftp_endpoint;
