@@ -219,9 +219,10 @@ fn a_job_of_many_small_files_goes_on_behind_those_that_were_there() {
         pair.cluster.up(&[]);
         pair.cluster.ok(&["jobs", "watch", id]);
         let job = pair.state(id);
-        // What a daemon has sent is counted since its start. Four requests of a mebibyte were on their way.
+        // What a daemon has sent is counted since its start. Four requests of a mebibyte were on their way, and as
+        // many may be given to connections of which it is not known yet that they are dead.
         let behind = if node == "data1" { before } else { 0 };
-        let most = job["bytes"].as_u64().expect("a number") - behind + (4 << 20);
+        let most = job["bytes"].as_u64().expect("a number") - behind + (8 << 20);
         assert!(job["sent_bytes"].as_u64().is_some_and(|sent| sent <= most), "{most}: {job}");
         for i in 0..900 {
             let name = format!("to{round}/{}/f{i}", i % 7);

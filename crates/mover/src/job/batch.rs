@@ -15,7 +15,7 @@ use vazao_wire::service::Fault;
 
 /// Batches of a job at once: one is read, one is on its way, and others are with the destination's disk. More would
 /// only wait longer, and be more to send again.
-pub(super) const BATCHES_MAX: usize = 4;
+const BATCHES_MAX: usize = 4;
 
 /// Files of a batch that are read from the volume: each has to be asked for by itself, one after the other.
 const VOLUME_FILES_MAX: usize = 32;
@@ -25,11 +25,21 @@ pub(super) fn is_small(entry: &proto::PlanEntry) -> bool {
     FileKind::from_number(entry.kind) == Some(FileKind::File) && entry.size <= WHOLE_BYTES_MAX
 }
 
+/// How many batches of a job may be out now.
+pub(super) fn batches_max(progress: &Progress) -> usize {
+    if progress.is_cut { 1 } else { BATCHES_MAX }
+}
+
 /// The small files that come next in the plan, `first` and those behind it.
 pub(super) fn gather(progress: &mut Progress, first: Again, now_ns: u64) -> Vec<Again> {
     let weight = |file: &Again| file.entry.source.len() + file.entry.destination.len();
     let is_remote = first.entry.source.starts_with(b"vz:");
-    let files_max = if is_remote { VOLUME_FILES_MAX } else { FILES_MAX };
+    let files_max = match progress.is_cut {
+        // One finds out whether the other node is back; many would be sent in vain.
+        true => 1,
+        false if is_remote => VOLUME_FILES_MAX,
+        false => FILES_MAX,
+    };
     let (mut bytes, mut paths) = (first.entry.size, weight(&first));
     let mut batch = vec![first];
     while batch.len() < files_max {

@@ -121,7 +121,7 @@ impl Inner {
             Ended::Done => progress.files_done += 1,
             Ended::Skipped => progress.files_skipped += 1,
         }
-        progress.cut_since_ns = None;
+        (progress.cut_since_ns, progress.is_cut) = (None, false);
         progress.trouble.clear();
     }
 
@@ -149,6 +149,7 @@ impl Inner {
             return self.again(job, file, now_ns);
         }
         let mut progress = job.progress();
+        progress.is_cut |= may_pass(fault.code);
         let pause_ns = match fault.code {
             // Its place in the other node's queue comes.
             Code::Overloaded | Code::Unavailable => {

@@ -1,6 +1,6 @@
 //! The queue of a daemon: which job's which file is begun next, and what becomes of those that fail.
 
-use super::batch::{BATCHES_MAX, gather, is_small};
+use super::batch::{batches_max, gather, is_small};
 use super::files::JobFiles;
 use super::moving::{CUT_NS_MAX, DONE, FAILED, PAUSE_MS, SKIPPED, may_pass, next_file};
 use super::plan::{Destined, Planner};
@@ -597,7 +597,7 @@ impl Inner {
             };
             let mut batch = Vec::new();
             if is_small(&next.entry) {
-                if progress.batches >= BATCHES_MAX {
+                if progress.batches >= batches_max(&progress) {
                     progress.again.insert((0, next.index), next);
                     return false;
                 }

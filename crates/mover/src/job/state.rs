@@ -113,6 +113,8 @@ pub(super) struct Progress {
     pub(super) sending: BTreeMap<u64, Weak<Outgoing>>,
     /// Since when the other node has not answered.
     pub(super) cut_since_ns: Option<u64>,
+    /// The last that was heard of the other node was that it cannot now.
+    pub(super) is_cut: bool,
     pub(super) is_busy: bool,
 }
 
@@ -165,6 +167,7 @@ impl Job {
             batches: 0,
             sending: BTreeMap::new(),
             cut_since_ns: None,
+            is_cut: false,
             is_busy: false,
         };
         Job {
