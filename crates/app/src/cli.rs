@@ -88,6 +88,8 @@ pub(crate) enum Command {
     Cp(commands::cp::Arguments),
     /// List copies that nodes do in the background, watch, pause, resume or cancel them
     Jobs(commands::jobs::Arguments),
+    /// Measure what a pair of nodes can do for copies, and name what limits it
+    Probe(commands::probe::Arguments),
     /// Show which targets hold a file's bytes, or set how new files in a directory are striped
     Layout(commands::layout::Arguments),
     /// Export directories of a node in place, or list what is exported

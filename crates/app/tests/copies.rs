@@ -174,6 +174,31 @@ fn a_job_is_paused_resumed_and_cancelled_from_anywhere() {
     assert!(said.contains("1000 ms"), "{said}");
 }
 
+#[test]
+fn a_pair_of_nodes_is_measured_and_its_limit_named() {
+    let pair = Pair::start();
+    let course = ["--seconds", "0.2", "--bytes", "16M", "--streams", "1,3"];
+    let shown = pair.cluster.ok(&[&["probe", "data1:/out", "data2:/in"][..], &course].concat());
+    for word in ["memory to memory", "disk to memory", "memory to disk", "round trip", "limit: "] {
+        assert!(shown.contains(word), "{word}: {shown}");
+    }
+    let json = pair.cluster.ok(&[&["probe", "data1", "data2", "--json"][..], &course].concat());
+    let lines: Vec<serde_json::Value> =
+        json.lines().map(|l| serde_json::from_str(l).expect("JSON")).collect();
+    assert_eq!(lines.len(), 5, "{json}");
+    assert!(lines[..4].iter().all(|line| line["bytes_per_second"].as_u64() > Some(0)), "{json}");
+    assert!(lines[4]["limit"].as_str().is_some_and(|limit| limit.contains("data1")), "{json}");
+    assert_eq!(fs::read_dir(pair.cluster.local("in")).expect("listed").count(), 0);
+    for (arguments, word) in [
+        (["data1", "data9"], "data9"),
+        (["data1:/none", "data2"], "none"),
+        (["data1:/out/x", "data2"], "an area"),
+    ] {
+        let said = pair.cluster.fails(&[&["probe"][..], &arguments, &course].concat());
+        assert!(said.contains(word), "{arguments:?}: {said}");
+    }
+}
+
 /// Kills either daemon at moments that differ from round to round, until the job is done.
 fn kills(rounds: usize) {
     let pair = Pair::start();

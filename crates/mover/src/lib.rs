@@ -17,6 +17,7 @@ mod method;
 mod options;
 mod outgoing;
 mod place;
+pub mod probing;
 mod receive;
 mod record;
 mod service;

@@ -162,7 +162,7 @@ pub(crate) fn begin_request(
 }
 
 /// The port of data connections at the host of a daemon's address.
-fn data_address(address: &str, port: u32) -> Result<String, Fault> {
+pub(crate) fn data_address(address: &str, port: u32) -> Result<String, Fault> {
     let host = address.rsplit_once(':').map(|(host, _)| host);
     match (host, u16::try_from(port)) {
         (Some(host), Ok(port)) if port > 0 => Ok(format!("{host}:{port}")),

@@ -215,10 +215,17 @@ impl Mover {
                 let request = decode(request)?;
                 Box::new(move |_| message(&queue.failures(&request)?))
             }
-            Method::OpenProbe => Box::new(move |shared| {
-                let token = shared.port.admit_probe()?.to_vec();
-                message(&proto::OpenProbeResponse { token, port: u32::from(shared.port.port()) })
-            }),
+            Method::OpenProbe => {
+                let request: proto::OpenProbeRequest = decode(request)?;
+                Box::new(move |shared| {
+                    let token = shared.port.admit_probe(request.to_disk.then_some(request.area))?.to_vec();
+                    message(&proto::OpenProbeResponse { token, port: u32::from(shared.port.port()) })
+                })
+            }
+            Method::RunProbe => {
+                let request = decode(request)?;
+                Box::new(move |shared| message(&crate::probing::run(&shared.receiver, &request)?))
+            }
             other => {
                 return Err(Fault::new(Code::Unsupported, format!("{} on a mover", other.name())));
             }

@@ -235,6 +235,8 @@ operations! {
     OpenProbe = 0x0331, OpenProbeRequest, OpenProbeResponse, Safe;
     /// Many small files of a job in one request, synced together.
     CopyBatch = 0x0350, CopyBatchRequest, CopyBatchResponse, Safe;
+    /// A node sends to where a probe was opened, and says how fast that went.
+    RunProbe = 0x0351, RunProbeRequest, RunProbeResponse, Safe;
 }
 
 #[cfg(test)]

@@ -16,6 +16,7 @@ pub(crate) mod mkdir;
 pub(crate) mod mount;
 pub(crate) mod mount_helper;
 pub(crate) mod mv;
+pub(crate) mod probe;
 pub(crate) mod rm;
 pub(crate) mod scrub;
 pub(crate) mod serve;
@@ -60,6 +61,7 @@ pub(crate) fn run(line: Line) -> Outcome {
         Command::Du(arguments) => du::run(&context, arguments),
         Command::Cp(arguments) => cp::run(&context, arguments),
         Command::Jobs(arguments) => jobs::run(&context, arguments),
+        Command::Probe(arguments) => probe::run(&context, arguments),
         Command::Layout(arguments) => layout::run(&context, arguments),
         Command::Area(arguments) => area::run(&context, arguments),
         Command::Target(arguments) => target::run(&context, arguments),

@@ -3,13 +3,16 @@
 use super::Held;
 use super::port::PortShared;
 use crate::engine::{Machine, Step, drive};
+use crate::probing::{BYTES_MAX, SCRATCH_BYTES_MAX};
 use crate::record::{
     DATA_BYTES_MAX, GREETING_BYTES, Greeting, HEADER_BYTES, Header, Kind, checksums, fault_record,
 };
 use rustix::fd::{AsFd, BorrowedFd};
 use rustix::net::sockopt;
+use std::fs::File;
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
+use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use vazao_model::Code;
 use vazao_model::checksum::piece_count;
@@ -30,9 +33,10 @@ enum Phase {
     Greeting,
     Header,
     Body(Header),
-    /// Bytes are counted and thrown away.
+    /// Bytes are counted and thrown away, or written first.
     Probe {
         bytes: u64,
+        sink: Option<File>,
     },
     /// The last answer is on its way.
     Closing,
@@ -134,8 +138,9 @@ impl Conversation {
             let _ = sockopt::set_socket_recv_buffer_size(&self.socket, greeting.buffer_bytes as usize);
         }
         if greeting.kind == Kind::Probe {
-            self.shared.check_probe(&greeting.token)?;
-            self.expect(Phase::Probe { bytes: 0 }, DATA_BYTES_MAX);
+            let area = self.shared.probe(&greeting.token)?;
+            let sink = area.map(|area| self.shared.receiver.scratch(&area)).transpose()?;
+            self.expect(Phase::Probe { bytes: 0, sink }, DATA_BYTES_MAX);
         } else {
             self.copy = Some(self.shared.receiver.find(&greeting.copy, &greeting.token)?);
             self.expect(Phase::Header, HEADER_BYTES);
@@ -160,17 +165,26 @@ impl Conversation {
 
     /// Counts bytes of a measurement until they end, and says how many there were.
     fn probe(&mut self, now_ns: u64) -> Result<bool, Fault> {
-        let Phase::Probe { bytes } = &mut self.phase else { return Ok(true) };
+        let Phase::Probe { bytes, sink } = &mut self.phase else { return Ok(true) };
+        let failed = |error: std::io::Error| self.shared.receiver.scratch_fault("", &error);
+        let most = if sink.is_some() { SCRATCH_BYTES_MAX } else { BYTES_MAX };
         let mut turn = 0;
         while turn < TURN_BYTES {
             match self.socket.read(&mut self.buffer) {
                 Ok(0) => {
+                    sink.as_ref().map_or(Ok(()), File::sync_all).map_err(failed)?;
                     let offset = *bytes;
                     self.answers.extend(Header::Finished { offset }.to_bytes());
                     self.phase = Phase::Closing;
                     return Ok(true);
                 }
+                Ok(count) if *bytes + count as u64 > most => {
+                    let why = format!("{}: a probe of more than {most} bytes on one connection", self.peer);
+                    return Err(Fault::new(Code::TooLarge, why));
+                }
                 Ok(count) => {
+                    let written = sink.as_ref().map(|file| file.write_all_at(&self.buffer[..count], *bytes));
+                    written.unwrap_or(Ok(())).map_err(failed)?;
                     *bytes += count as u64;
                     turn += count;
                     self.heard_ns = now_ns;

@@ -18,6 +18,7 @@ use crate::grid::Grid;
 use incoming::Start;
 use journal::{Found, Journal, hex};
 use std::collections::HashMap;
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -129,6 +130,37 @@ impl Receiver {
 
     fn table(&self) -> MutexGuard<'_, Table> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The node's name.
+    pub(crate) fn node(&self) -> &str {
+        &self.node
+    }
+
+    /// A file without a name, on the disk of an area or, where that is empty, of the daemon's own directory.
+    pub(crate) fn scratch(&self, area: &str) -> Result<File, Fault> {
+        let name = format!(".vazao-probe-{}.part", hex(&random()?[..8]));
+        if !area.is_empty() {
+            let inside = self.area.inside(area, name.as_bytes(), true)?;
+            let (file, _) = inside.create()?;
+            inside.remove()?;
+            return Ok(file);
+        }
+        let path = self.directory.join(name);
+        let mut options = File::options();
+        let made = options.read(true).write(true).create_new(true).open(&path);
+        let unnamed = made.and_then(|file| std::fs::remove_file(&path).map(|()| file));
+        unnamed.map_err(|error| self.scratch_fault(area, &error))
+    }
+
+    /// A fault of such a file.
+    pub(crate) fn scratch_fault(&self, area: &str, error: &std::io::Error) -> Fault {
+        let code = match error.kind() {
+            std::io::ErrorKind::StorageFull => Code::NoSpace,
+            _ => Code::Io,
+        };
+        let place = if area.is_empty() { String::new() } else { format!(", area {area:.64}") };
+        Fault::new(code, format!("node {}{place}: a file to measure the disk with: {error}", self.node))
     }
 
     /// Files that arrive at present.

@@ -29,17 +29,17 @@ const PROBES_MAX: usize = 64;
 pub(super) struct PortShared {
     pub(super) receiver: Arc<Receiver>,
     connections: AtomicUsize,
-    probes: Mutex<VecDeque<[u8; 16]>>,
+    /// Their tokens; where the bytes are written, if they are.
+    probes: Mutex<VecDeque<([u8; 16], Option<String>)>>,
 }
 
 impl PortShared {
-    /// Refuses a measurement that was not asked for.
-    pub(super) fn check_probe(&self, token: &[u8; 16]) -> Result<(), Fault> {
-        let known = self.probes.lock().unwrap_or_else(PoisonError::into_inner).contains(token);
-        match known {
-            true => Ok(()),
-            false => Err(Fault::new(Code::Unauthenticated, "data connection: an unknown measurement")),
-        }
+    /// Where the bytes of a measurement are written, if they are. Refuses one that was not asked for.
+    pub(super) fn probe(&self, token: &[u8; 16]) -> Result<Option<String>, Fault> {
+        let probes = self.probes.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = probes.iter().find(|(other, _)| other == token);
+        let unknown = || Fault::new(Code::Unauthenticated, "data connection: an unknown measurement");
+        known.map(|(_, area)| area.clone()).ok_or_else(unknown)
     }
 
     /// A connection is over.
@@ -107,11 +107,11 @@ impl DataPort {
         self.shared.connections.load(Ordering::Relaxed)
     }
 
-    /// Lets a measurement in.
-    pub(crate) fn admit_probe(&self) -> Result<[u8; 16], Fault> {
+    /// Lets a measurement in, whose bytes are written to an area if one is given.
+    pub(crate) fn admit_probe(&self, to_disk: Option<String>) -> Result<[u8; 16], Fault> {
         let token = super::random()?;
         let mut probes = self.shared.probes.lock().unwrap_or_else(PoisonError::into_inner);
-        probes.push_back(token);
+        probes.push_back((token, to_disk));
         while probes.len() > PROBES_MAX {
             probes.pop_front();
         }

@@ -6,6 +6,7 @@ mod conformance;
 mod cuts;
 mod ftp_endpoint;
 mod ftp_servers;
+mod probes;
 
 use crate::control::{Control, Counts, Timeouts};
 use crate::engine::Engine;
