@@ -175,6 +175,31 @@ fn a_job_is_paused_resumed_and_cancelled_from_anywhere() {
 }
 
 #[test]
+fn files_that_change_between_plan_and_copy_arrive_as_they_are_then() {
+    let pair = Pair::start();
+    (0..1500).for_each(|i| pair.put(&format!("d/f{i}"), &noise(4096)));
+    let id = pair.cluster.ok(&["cp", "-r", "--detach", "--bwlimit", "1M", "data1:/out/d", "data2:/in/"]);
+    let id = id.trim();
+    wait_until("some are there", || pair.state(id)["files_done"].as_u64() > Some(100));
+    pair.cluster.ok(&["jobs", "pause", id]);
+    wait_until("it is paused", || pair.state(id)["state"] == "paused");
+    let names = (0..1500).map(|i| format!("d/f{i}")).filter(|name| pair.arrived(name).is_none());
+    let left: Vec<String> = names.collect();
+    let [.., grown, cut, gone] = &left[..] else { panic!("all were there before the pause") };
+    pair.put(grown, &noise(700_000));
+    pair.put(cut, b"cut");
+    fs::remove_file(pair.out(gone)).expect("removed");
+    pair.cluster.ok(&["jobs", "resume", id]);
+    let said = pair.cluster.fails(&["jobs", "watch", id]);
+    assert!(said.contains(&format!("data1:/out/{gone}")), "{said}");
+    let job = pair.state(id);
+    assert_eq!((&job["files_failed"], &job["files_done"]), (&1.into(), &1499.into()), "{job}");
+    assert!(pair.arrived(grown) == Some(noise(700_000)), "{job}");
+    assert_eq!(pair.arrived(cut), Some(b"cut".to_vec()));
+    assert!(left.iter().all(|name| [grown, cut, gone].contains(&name) || pair.arrived(name).is_some()));
+}
+
+#[test]
 fn a_pair_of_nodes_is_measured_and_its_limit_named() {
     let pair = Pair::start();
     let course = ["--seconds", "0.2", "--bytes", "16M", "--streams", "1,3"];

@@ -11,6 +11,7 @@ mod run;
 pub mod testbed;
 
 mod copies;
+mod g1;
 mod g10;
 mod g11;
 mod g12;
@@ -168,6 +169,7 @@ impl Measured {
 /// All experiments, in the order of their ids.
 pub fn registry() -> &'static [&'static dyn Experiment] {
     &[
+        &g1::G1,
         &g2::G2,
         &g2::G3,
         &g4::G4,

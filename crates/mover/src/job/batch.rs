@@ -1,6 +1,7 @@
 //! Small files of a job, taken from its plan and sent together.
 
 use super::moving::next_file;
+use super::plan::find;
 use super::queue::Inner;
 use super::state::{Again, Job, Progress};
 use super::step::{Ended, First, overwrite_number};
@@ -69,13 +70,28 @@ impl Inner {
                     match outcome {
                         Ok(Sent::Done) => self.settle(job, &file, Ended::Done),
                         Ok(Sent::Skipped) => self.settle(job, &file, Ended::Skipped),
-                        Err(fault) => self.fail(job, file, fault),
+                        Err(fault) => self.fail_small(job, file, fault),
                     }
                 }
             }
         }
         job.progress().batches -= 1;
         self.leave_many(job, count);
+    }
+
+    /// A small file failed. One that has grown too large meanwhile goes by itself from now on.
+    fn fail_small(&self, job: &Job, mut file: Again, fault: Fault) {
+        let stat = |client| find(&client, &Place::parse(&file.entry.source)?, true);
+        let now = match fault.code {
+            Code::Stale => self.client().and_then(stat).ok().flatten().map(|there| there.size),
+            _ => None,
+        };
+        if let Some(size) = now {
+            let mut progress = job.progress();
+            progress.bytes = progress.bytes.saturating_sub(file.entry.size).saturating_add(size);
+            file.entry.size = size;
+        }
+        self.fail(job, file, fault);
     }
 
     /// Opens the files and sends them. Errors: what is the fault of none of them.

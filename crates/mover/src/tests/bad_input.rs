@@ -167,3 +167,22 @@ fn a_directory_in_the_way_and_a_place_outside_are_refused() {
     assert_eq!(world.arrived("there"), Some(b"old".to_vec()));
     wait_until("no part is left", || world.names().iter().all(|name| !name.ends_with(".part")));
 }
+
+#[test]
+fn a_peer_with_another_key_is_refused_by_name_and_gets_nothing() {
+    use vazao_wire::key::ClusterKey;
+    use vazao_wire::tcp::{TcpTransport, TransportOptions};
+    let world = World::new();
+    let other = ClusterKey::generate().expect("a key");
+    let transport = TcpTransport::new(other, TransportOptions::default(), Arc::clone(&world.clock));
+    let around = crate::Surroundings { transport, ..world.around() };
+    let source = world.put("x", &noise(5 << 20));
+    let begun = begin(Arc::clone(&source), around.clone(), world.to("x"), Manner::default());
+    let files = [crate::BatchFile { source, to: world.to("x"), overwrite: 0 }];
+    let (sent, _) = crate::send_batch(&files, &around, false);
+    for fault in [begun.map(drop).expect_err("refused"), sent[0].clone().map(drop).expect_err("refused")] {
+        assert_eq!(fault.code, Code::Unauthenticated, "{fault}");
+        assert!(fault.detail.contains("n9"), "{fault}");
+    }
+    assert_eq!(world.names(), Vec::<String>::new());
+}
