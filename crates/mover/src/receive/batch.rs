@@ -4,7 +4,7 @@
 //! which is cheap for all but the first, for they share the file system's transaction; then each gets its name; then
 //! the directories are synced, each once. So a name never shows a file that is not whole and durable.
 
-use super::{Receiver, id_of};
+use super::{Receiver, SmallHeld, id_of};
 use crate::batch::{BYTES_MAX, FILES_MAX};
 use crate::outgoing::WHOLE_BYTES_MAX;
 use std::collections::BTreeMap;
@@ -17,7 +17,9 @@ use vazao_wire::proto;
 use vazao_wire::service::Fault;
 
 /// A file that is written and has no name yet.
-struct Written {
+struct Written<'a> {
+    /// Until it has its name.
+    _held: SmallHeld<'a>,
     target: Inside,
     part: Inside,
     file: File,
@@ -25,7 +27,7 @@ struct Written {
 }
 
 /// One file of the batch between its steps: `None` where what is there is kept.
-type Step = Result<Option<Written>, Fault>;
+type Step<'a> = Result<Option<Written<'a>>, Fault>;
 
 impl Receiver {
     /// Takes them in. Errors: a request that makes no sense; what is wrong with single files is in the answer.
@@ -37,7 +39,7 @@ impl Receiver {
         let sizes: u64 = check(&request, bytes.len() as u64)?;
         let started_ns = self.clock.now_ns();
         let mut rest = bytes;
-        let mut steps: Vec<Step> = Vec::with_capacity(request.files.len());
+        let mut steps: Vec<Step<'_>> = Vec::with_capacity(request.files.len());
         for file in &request.files {
             let size = file.begin.as_ref().map_or(0, |begin| begin.size);
             // The sizes add up to what there is.
@@ -69,7 +71,7 @@ impl Receiver {
         Ok(proto::CopyBatchResponse { outcomes: outcomes.collect(), disk_ns })
     }
 
-    fn write_one(&self, file: &proto::CopyBatchFile, bytes: &[u8]) -> Step {
+    fn write_one(&self, file: &proto::CopyBatchFile, bytes: &[u8]) -> Step<'_> {
         let begin = file.begin.clone().unwrap_or_default();
         let id = id_of(&begin.copy)?;
         let target = self.target(&begin)?;
@@ -77,6 +79,7 @@ impl Receiver {
             let why = format!("{}: arrived with another checksum than it was sent with", target.shown());
             return Err(Fault::new(Code::Corrupt, why));
         }
+        let held = self.hold_small(id)?;
         let found = target.status()?;
         self.check_replaceable(&begin, &target, found.as_ref())?;
         if found.is_some_and(|found| is_kept(file.overwrite, &begin, &found)) {
@@ -95,7 +98,7 @@ impl Receiver {
             let _ = part.remove();
             return Err(fault);
         }
-        Ok(Some(Written { target, part, file: opened, checksum: file.checksum }))
+        Ok(Some(Written { _held: held, target, part, file: opened, checksum: file.checksum }))
     }
 }
 
@@ -127,7 +130,7 @@ fn is_kept(overwrite: u32, begin: &proto::CopyBeginRequest, found: &InsideStatus
 }
 
 /// Does a step for each file that got so far; one that fails loses its temporary name.
-fn each(steps: &mut [Step], mut act: impl FnMut(&Written) -> Result<(), Fault>) {
+fn each(steps: &mut [Step<'_>], mut act: impl FnMut(&Written<'_>) -> Result<(), Fault>) {
     for step in steps {
         let Ok(Some(written)) = step else { continue };
         if let Err(fault) = act(written) {
@@ -137,7 +140,7 @@ fn each(steps: &mut [Step], mut act: impl FnMut(&Written) -> Result<(), Fault>) 
     }
 }
 
-fn read_back(written: &Written) -> Result<(), Fault> {
+fn read_back(written: &Written<'_>) -> Result<(), Fault> {
     let length = written.file.metadata().map_err(|e| written.part.fault_of(&e))?.len();
     written.part.forget_cached(&written.file);
     let sum = super::incoming::read_checksum(&written.file, 0, length);
@@ -151,7 +154,7 @@ fn read_back(written: &Written) -> Result<(), Fault> {
 }
 
 /// Makes the new names durable, each directory once. Where that fails none of its files is called done.
-fn sync_directories(steps: &mut [Step]) {
+fn sync_directories(steps: &mut [Step<'_>]) {
     let mut synced: BTreeMap<Vec<u8>, Result<(), Fault>> = BTreeMap::new();
     for step in steps {
         let Ok(Some(written)) = step else { continue };

@@ -51,6 +51,9 @@ pub(crate) struct Metrics {
 #[derive(Default)]
 struct Table {
     arriving: HashMap<[u8; 16], Arc<Incoming>>,
+    /// Small files that are written just now: one sent again, because its sender died and is back, would take the
+    /// temporary name from under the first.
+    small: std::collections::HashSet<[u8; 16]>,
     /// Ended ones, the latest last.
     ended: std::collections::VecDeque<[u8; 16]>,
 }
@@ -386,6 +389,17 @@ impl Receiver {
         Ok(())
     }
 
+    /// Keeps a small file from being written twice at once.
+    fn hold_small(&self, id: [u8; 16]) -> Result<SmallHeld<'_>, Fault> {
+        match self.table().small.insert(id) {
+            true => Ok(SmallHeld { receiver: self, id }),
+            false => {
+                let why = format!("node {}: this file arrives already; come again", self.node);
+                Err(Fault::new(Code::Overloaded, why))
+            }
+        }
+    }
+
     /// A small file at once.
     pub(crate) fn whole(&self, request: proto::CopyWholeRequest, bytes: &[u8]) -> Result<u64, Fault> {
         let begin = request.begin.unwrap_or_default();
@@ -395,6 +409,7 @@ impl Receiver {
             let why = format!("{}: arrived with another checksum than it was sent with", target.shown());
             return Err(Fault::new(Code::Corrupt, why));
         }
+        let _held = self.hold_small(id)?;
         let found = target.status()?;
         self.check_replaceable(&begin, &target, found.as_ref())?;
         let part = self.part(&id, &target)?;
@@ -458,6 +473,18 @@ impl Receiver {
             }
         }
         let _ = std::fs::remove_file(path);
+    }
+}
+
+/// A small file that is being written.
+struct SmallHeld<'a> {
+    receiver: &'a Receiver,
+    id: [u8; 16],
+}
+
+impl Drop for SmallHeld<'_> {
+    fn drop(&mut self) {
+        self.receiver.table().small.remove(&self.id);
     }
 }
 

@@ -177,8 +177,9 @@ fn a_peer_with_another_key_is_refused_by_name_and_gets_nothing() {
     let transport = TcpTransport::new(other, TransportOptions::default(), Arc::clone(&world.clock));
     let around = crate::Surroundings { transport, ..world.around() };
     let source = world.put("x", &noise(5 << 20));
-    let begun = begin(Arc::clone(&source), around.clone(), world.to("x"), Manner::default());
-    let files = [crate::BatchFile { source, to: world.to("x"), overwrite: 0 }];
+    let begun = begin(source, around.clone(), world.to("x"), Manner::default());
+    let small = world.put("small", b"small");
+    let files = [crate::BatchFile { source: small, to: world.to("small"), overwrite: 0 }];
     let (sent, _) = crate::send_batch(&files, &around, false);
     for fault in [begun.map(drop).expect_err("refused"), sent[0].clone().map(drop).expect_err("refused")] {
         assert_eq!(fault.code, Code::Unauthenticated, "{fault}");

@@ -147,3 +147,30 @@ fn a_limit_of_bandwidth_holds_for_batches_and_an_order_to_stop_is_heard() {
     let (sent, _) = send_batch(&files, &around, false);
     assert_eq!(sent[0].as_ref().expect_err("stops").code, Code::Cancelled);
 }
+
+/// A sender died while its request was in work, came back and sent it again: both wrote under one temporary name, and
+/// the first took the name from under the second, which failed with "no such file".
+#[test]
+fn the_same_files_sent_twice_at_once_arrive_and_none_fails_for_good() {
+    let world = World::new();
+    let files: Vec<BatchFile> = (0..40)
+        .map(|i| file(&world, world.put(&format!("f{i}"), &noise(2_000 + i)), &format!("f{i}")))
+        .collect();
+    for _ in 0..5 {
+        let send = || send_batch(&files, &world.around(), false).0;
+        let (first, second) = std::thread::scope(|scope| {
+            let other = scope.spawn(send);
+            (send(), other.join().expect("ended"))
+        });
+        for (i, (first, second)) in first.iter().zip(&second).enumerate() {
+            let is_fine = |sent: &Result<Sent, _>| match sent {
+                Ok(sent) => *sent == Sent::Done,
+                Err(vazao_wire::service::Fault { code, .. }) => *code == Code::Overloaded,
+            };
+            assert!(is_fine(first) && is_fine(second), "{i}: {first:?} {second:?}");
+            assert!(first.is_ok() || second.is_ok());
+            assert!(world.arrived(&format!("f{i}")) == Some(noise(2_000 + i)));
+        }
+    }
+    assert!(world.names().iter().all(|name| !name.ends_with(".part")), "{:?}", world.names());
+}
