@@ -11,6 +11,7 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use vazao_area::{Inside, InsideStatus};
+use vazao_meter::Cause;
 use vazao_model::checksum::crc32c;
 use vazao_model::{Code, Timestamp};
 use vazao_wire::proto;
@@ -51,7 +52,10 @@ impl Receiver {
             written.part.begin_writing(&written.file);
             Ok(())
         });
-        each(&mut steps, |written| written.file.sync_all().map_err(|e| written.part.fault_of(&e)));
+        each(&mut steps, |written| {
+            let synced = written.part.during(Cause::DiskSync, || written.file.sync_all());
+            synced.map_err(|error| written.part.fault_of(&error))
+        });
         if request.read_back {
             each(&mut steps, read_back);
         }
@@ -93,7 +97,8 @@ impl Receiver {
             }
             other => other?,
         };
-        let written = opened.write_all_at(bytes, 0).map_err(|error| part.fault_of(&error));
+        let written = part.during(Cause::Disk, || opened.write_all_at(bytes, 0));
+        let written = written.map_err(|error| part.fault_of(&error));
         if let Err(fault) = written.and_then(|()| part.finish(&opened, begin.mode, begin.modified)) {
             let _ = part.remove();
             return Err(fault);
