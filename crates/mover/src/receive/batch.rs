@@ -97,7 +97,7 @@ impl Receiver {
             }
             other => other?,
         };
-        let written = part.during(Cause::Disk, || opened.write_all_at(bytes, 0));
+        let written = part.during(Cause::DiskWrite, || opened.write_all_at(bytes, 0));
         let written = written.map_err(|error| part.fault_of(&error));
         if let Err(fault) = written.and_then(|()| part.finish(&opened, begin.mode, begin.modified)) {
             let _ = part.remove();
