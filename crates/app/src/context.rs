@@ -3,7 +3,7 @@
 use crate::cli::Common;
 use crate::failure::{Failure, Outcome};
 use std::path::PathBuf;
-use vazao_client::{Client, Config};
+use vazao_client::{Client, Config, Options};
 
 /// The environment variable that names the cluster.
 pub(crate) const CLUSTER_VARIABLE: &str = "VAZAO_CLUSTER";
@@ -36,8 +36,15 @@ impl Context {
 
     /// Connects to the cluster.
     pub(crate) fn client(&self) -> Outcome<Client> {
+        self.client_with(|_| ())
+    }
+
+    /// Connects with other options than the configuration asks for.
+    pub(crate) fn client_with(&self, change: impl FnOnce(&mut Options)) -> Outcome<Client> {
         let file = self.cluster_file()?;
         let config = Config::load(&file)?;
-        Ok(Client::connect(&config)?)
+        let mut options = config.options();
+        change(&mut options);
+        Ok(Client::connect_with(&config, options)?)
     }
 }

@@ -3,13 +3,16 @@
 //! Three layers, each knowing only the one below. [`mount()`] attaches a mountpoint and starts threads. `kernel`
 //! reads requests of the FUSE protocol from the device, and writes answers. `door` answers them with client calls, in
 //! the client's own types, and knows neither the protocol nor the device: another transport of the same requests
-//! reuses it unchanged. Why the protocol is spoken here and not by a crate is in `docs/decisions/fuse-protocol.md`;
-//! what users are promised is in `docs/semantics.md`.
+//! reuses it unchanged. `areas` stands beside it, behind the same trait (`filesystem`): the tree of all nodes' areas.
+//! Why the protocol is spoken here and not by a crate is in `docs/decisions/fuse-protocol.md`; what users are promised
+//! is in `docs/semantics.md`.
 
+mod areas;
 mod attach;
 mod door;
 mod dying;
 mod failures;
+mod filesystem;
 mod handles;
 mod interrupts;
 mod kernel;
@@ -20,4 +23,4 @@ mod notices;
 mod told;
 mod transport;
 
-pub use mount::{Mount, MountError, MountOptions, Uring, mount, remount, unmount};
+pub use mount::{Mount, MountError, MountOptions, Uring, mount, mount_areas, remount, unmount};

@@ -1,8 +1,11 @@
 //! A mount: attached, served by its threads, detached.
 
+use crate::areas::Areas;
 use crate::attach;
 use crate::door::Door;
+use crate::filesystem::FileSystem;
 use crate::interrupts::Interrupts;
+use crate::kernel::abi::ROOT_NODE;
 use crate::kernel::device::{Device, DeviceError};
 use crate::kernel::locks::Waiting;
 use crate::kernel::serve::{Nodes, Server, Timeouts};
@@ -16,7 +19,7 @@ use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 use vazao_client::{Client, Listener};
 use vazao_model::limits::CACHE_LEASE_MS;
-use vazao_model::{FileKind, VolumePath};
+use vazao_model::{FileKind, InodeId, VolumePath};
 
 /// How a mount behaves.
 #[derive(Clone, Debug)]
@@ -206,7 +209,29 @@ pub fn mount(client: Client, mountpoint: &Path, options: MountOptions) -> Result
         _ => Err(vazao_model::Code::NotDirectory.into()),
     });
     let root = root.map_err(|error| MountError::Root(source.clone(), error))?;
-    let shown = options.source.as_deref().unwrap_or(&source);
+    let door = Box::new(Door::new(client.clone(), root));
+    serve(Some(client), mountpoint, &source, root, door, options)
+}
+
+/// Mounts the areas of all nodes of `client`'s cluster as one tree. The client's session ends with the mount.
+pub fn mount_areas(client: Client, mountpoint: &Path, options: MountOptions) -> Result<Mount, MountError> {
+    let mountpoint = check(mountpoint)?;
+    let root = InodeId(ROOT_NODE);
+    let areas = Box::new(Areas::new(client, root));
+    // Nobody tells of what local programs change: what the kernel may believe ends by its time.
+    serve(None, mountpoint, "vazao:areas", root, areas, options)
+}
+
+/// Attaches and starts to answer. `watched` tells of changes that others make.
+fn serve(
+    watched: Option<Client>,
+    mountpoint: PathBuf,
+    source: &str,
+    root: InodeId,
+    door: Box<dyn FileSystem>,
+    options: MountOptions,
+) -> Result<Mount, MountError> {
+    let shown = options.source.as_deref().unwrap_or(source);
     let descriptor = attach::attach(&mountpoint, shown, &options)?;
     let device = Arc::new(Device::new(descriptor));
     let end = Arc::new(End::default());
@@ -215,11 +240,12 @@ pub fn mount(client: Client, mountpoint: &Path, options: MountOptions) -> Result
     let timeouts = Timeouts { attributes: options.attribute_timeout, entries: options.entry_timeout };
     let (nodes, told) = (Nodes { root }, Arc::new(Told::new()));
     let notices = Arc::new(Notices::new(nodes, Arc::clone(&told), Box::new(Arc::clone(&device))));
-    client
-        .watch(Arc::clone(&notices) as Arc<dyn Listener>)
-        .map_err(|error| MountError::Device(io::Error::other(error)))?;
+    if let Some(client) = watched {
+        let listener = Arc::clone(&notices) as Arc<dyn Listener>;
+        client.watch(listener).map_err(|error| MountError::Device(io::Error::other(error)))?;
+    }
     let server = Arc::new(Server {
-        door: Door::new(client, root),
+        door,
         nodes,
         timeouts,
         told,

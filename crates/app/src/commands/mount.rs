@@ -22,10 +22,13 @@ use vazao_meter::measures::Part;
 /// What the process behind a mount says once it works.
 const READY: &str = "ready";
 
+/// A node that says nothing holds up who looks at its areas no longer than this; others are not held up.
+const AREAS_DEADLINE_MS: u32 = 8_000;
+
 /// Arguments of `vazao mount`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  vazao mount vz:/ /mnt/v\n  vazao mount vz:/data /mnt/data -o ro,allow_other\n  vazao umount /mnt/v\n\nOptions after -o:\n  ro                      refuse changes\n  allow_other             let other users in\n  suid                    set-user-id and set-group-id programs take effect (root only)\n  dev                     device nodes open devices (root only)\n  noexec                  programs cannot be started\n  noatime, sync           as in mount(8); access times are never set by reading\n  no_default_permissions  leave permission bits unchecked\n  threads=N               requests in work at once (over io_uring: on each core)\n  uring=auto|on|off       requests over io_uring: where the kernel offers it, or else fail, or never"
+    after_help = "Examples:\n  vazao mount vz:/ /mnt/v\n  vazao mount vz:/data /mnt/data -o ro,allow_other\n  vazao mount --areas /mnt/grid    the areas of all nodes: /mnt/grid/NODE/AREA/path\n  vazao umount /mnt/v\n\nOptions after -o:\n  ro                      refuse changes\n  allow_other             let other users in\n  suid                    set-user-id and set-group-id programs take effect (root only)\n  dev                     device nodes open devices (root only)\n  noexec                  programs cannot be started\n  noatime, sync           as in mount(8); access times are never set by reading\n  no_default_permissions  leave permission bits unchecked\n  threads=N               requests in work at once (over io_uring: on each core)\n  uring=auto|on|off       requests over io_uring: where the kernel offers it, or else fail, or never"
 )]
 pub(crate) struct Arguments {
     /// Stay, and unmount on Ctrl-C
@@ -44,11 +47,22 @@ pub(crate) struct Arguments {
     /// What /proc/mounts shows as its source
     #[arg(long, hide = true, value_name = "SOURCE")]
     shown_as: Option<OsString>,
+    /// Show the areas of all nodes there instead, as NODE/AREA/path
+    #[arg(long, value_name = "MOUNTPOINT", conflicts_with_all = ["volume", "mountpoint"])]
+    areas: Option<PathBuf>,
     /// The directory of the volume that is to appear
-    #[arg(value_name = "vz:/PATH")]
-    volume: OsString,
+    #[arg(value_name = "vz:/PATH", required_unless_present = "areas")]
+    volume: Option<OsString>,
     /// Where: an empty directory of this machine
-    mountpoint: PathBuf,
+    #[arg(required_unless_present = "areas")]
+    mountpoint: Option<PathBuf>,
+}
+
+impl Arguments {
+    /// Where it is mounted; one of both is required.
+    fn mountpoint(&self) -> &Path {
+        self.areas.as_deref().or(self.mountpoint.as_deref()).unwrap_or(Path::new(""))
+    }
 }
 
 /// Mounts.
@@ -89,8 +103,8 @@ const IGNORED: [&str; 24] = [
 ];
 
 fn mount_options(arguments: &Arguments) -> Outcome<MountOptions> {
-    let volume = volume_path(&arguments.volume)?;
-    let mut options = MountOptions { path: volume, ..MountOptions::default() };
+    let volume = arguments.volume.as_deref().map(volume_path).transpose()?;
+    let mut options = MountOptions { path: volume.unwrap_or_default(), ..MountOptions::default() };
     if let Some(source) = &arguments.shown_as {
         options.source = Some(source.to_string_lossy().into_owned());
     }
@@ -153,8 +167,10 @@ pub(super) fn in_background(
     source: OsString,
 ) -> Outcome {
     let (log_file, shown_as) = (Some(log_file), Some(source));
+    let (volume, mountpoint) = (Some(volume), Some(mountpoint));
+    let (foreground, tell_ready, areas) = (false, false, None);
     let arguments =
-        Arguments { foreground: false, options, log_file, tell_ready: false, shown_as, volume, mountpoint };
+        Arguments { foreground, options, log_file, tell_ready, shown_as, areas, volume, mountpoint };
     mount_options(&arguments)?;
     background(context, &arguments)
 }
@@ -172,9 +188,17 @@ fn told(error: MountError) -> Failure {
 
 fn foreground(context: &Context, arguments: &Arguments, options: MountOptions) -> Outcome {
     let stop = Stop::on_signals(signals::OF_COMMANDS)?;
-    let client = context.client()?;
-    client.describe(&arguments.mountpoint.display().to_string(), Part::Mount);
-    let mount = vazao_fuse::mount(client, &arguments.mountpoint, options).map_err(told)?;
+    let mountpoint = arguments.mountpoint();
+    let client = match arguments.areas {
+        Some(_) => context.client_with(|options| options.deadline_ms = AREAS_DEADLINE_MS)?,
+        None => context.client()?,
+    };
+    client.describe(&mountpoint.display().to_string(), Part::Mount);
+    let mount = match arguments.areas {
+        Some(_) => vazao_fuse::mount_areas(client, mountpoint, options),
+        None => vazao_fuse::mount(client, mountpoint, options),
+    };
+    let mount = mount.map_err(told)?;
     if arguments.tell_ready {
         let mut output = std::io::stdout();
         writeln!(output, "{READY}").and_then(|()| output.flush()).at("standard output")?;
@@ -231,7 +255,10 @@ fn background(context: &Context, arguments: &Arguments) -> Outcome {
     if let Some(source) = &arguments.shown_as {
         command.arg("--shown-as").arg(source);
     }
-    command.arg("--").arg(&arguments.volume).arg(&arguments.mountpoint);
+    match &arguments.volume {
+        Some(volume) => command.arg("--").arg(volume).arg(arguments.mountpoint()),
+        None => command.arg("--areas").arg(arguments.mountpoint()),
+    };
     let cluster = std::path::absolute(context.cluster_file()?).at("the cluster file")?;
     command.env(CLUSTER_VARIABLE, cluster);
     let errors = log.file.try_clone().at("the mount's log")?;
@@ -252,7 +279,7 @@ fn background(context: &Context, arguments: &Arguments) -> Outcome {
         );
     }
     // The first look: it returns when the mount answers.
-    fs::metadata(&arguments.mountpoint).at(arguments.mountpoint.display()).map(drop)
+    fs::metadata(arguments.mountpoint()).at(arguments.mountpoint().display()).map(drop)
 }
 
 /// The log of a mount in the background, before its process runs.
@@ -270,7 +297,7 @@ impl Log {
             let path = std::path::absolute(path).at(path.display())?;
             return Log::open(&path).at(path.display());
         }
-        let name = log_name(&arguments.mountpoint)?;
+        let name = log_name(arguments.mountpoint())?;
         let in_directory = |directory: PathBuf| {
             let directory = directory.join("vazao");
             fs::create_dir_all(&directory).and_then(|()| Log::open(&directory.join(&name)))
@@ -330,8 +357,9 @@ mod tests {
             log_file: None,
             tell_ready: false,
             shown_as: None,
-            volume: OsString::from("vz:/a"),
-            mountpoint: PathBuf::from("/mnt"),
+            areas: None,
+            volume: Some(OsString::from("vz:/a")),
+            mountpoint: Some(PathBuf::from("/mnt")),
         }
     }
 

@@ -4,7 +4,8 @@ use super::abi::{self, open_flag};
 use super::locks::{Helper, Waiting};
 use super::reply::{DirectoryEntry, Reply, Shown};
 use super::request::{Header, Request, SetAttributes};
-use crate::door::{Caller, Door, NewMode, Opened, Place, is_asked_by_kernel};
+use crate::door::{Caller, NewMode, Opened, Place, is_asked_by_kernel};
+use crate::filesystem::FileSystem;
 use crate::interrupts::{Interrupts, Writer};
 use crate::listing::FIRST_ATTRIBUTES;
 use crate::notices::Notices;
@@ -88,7 +89,7 @@ impl Nodes {
 
 /// Answers the requests of one mount.
 pub(crate) struct Server {
-    pub(crate) door: Door,
+    pub(crate) door: Box<dyn FileSystem>,
     pub(crate) nodes: Nodes,
     pub(crate) timeouts: Timeouts,
     pub(crate) told: Arc<Told>,

@@ -1,0 +1,266 @@
+//! What the kernel may ask of a file system, whichever it is: the volume, or the areas of all nodes.
+//!
+//! The kernel's requests come through one `Server` over either transport; what answers them is behind this trait. Its
+//! functions are those of [`Door`], where each is described; what not every file system has is refused unless said
+//! otherwise.
+
+use crate::door::{Allocation, Caller, Door, LockWish, NewMode, Opened, Place};
+use std::ops::Range;
+use std::time::Duration;
+use vazao_client::{
+    Asked, Changes, Entry, Error, Obstacle, OpenMode, RenameMode, Result, Seek, VolumeSpace, XattrMode,
+};
+use vazao_model::{Attributes, Code, FileKind, InodeId};
+
+/// A file system that the kernel's requests are put to.
+pub(crate) trait FileSystem: Send + Sync {
+    fn asked(&self) -> Asked;
+    fn attributes_lease(&self, asked: Asked, inode: InodeId) -> Duration;
+    fn entry_lease(&self, asked: Asked, place: Place<'_>) -> Duration;
+    fn now_ns(&self) -> u64;
+    fn lookup(&self, place: Place<'_>) -> Result<Attributes>;
+    fn attributes(&self, inode: InodeId, handle: Option<u64>) -> Result<Attributes>;
+    fn set_attributes(&self, inode: InodeId, changes: &Changes, clear_set_id: bool) -> Result<Attributes>;
+    fn read_link(&self, inode: InodeId) -> Result<Vec<u8>>;
+    fn create(
+        &self,
+        place: Place<'_>,
+        caller: Caller,
+        kind: FileKind,
+        mode: NewMode,
+        device: u32,
+        contents: &[u8],
+    ) -> Result<Attributes>;
+    fn unlink(&self, place: Place<'_>) -> Result<()>;
+    fn remove_directory(&self, place: Place<'_>) -> Result<()>;
+    fn rename(&self, from: Place<'_>, to: Place<'_>, mode: RenameMode) -> Result<()>;
+    fn open(&self, inode: InodeId, mode: OpenMode) -> Result<Opened>;
+    fn create_file(
+        &self,
+        place: Place<'_>,
+        caller: Caller,
+        mode: NewMode,
+        exclusive: bool,
+        truncate: bool,
+    ) -> Result<Opened>;
+    fn read(&self, handle: u64, buffer: &mut [u8], offset: u64) -> Result<usize>;
+    fn write(&self, handle: u64, bytes: &[u8], offset: u64, clear_set_id: bool) -> Result<()>;
+    fn append(&self, handle: u64, bytes: &[u8], clear_set_id: bool) -> Result<u64>;
+    fn flush(&self, handle: u64) -> Result<bool>;
+    fn sync(&self, handle: u64) -> Result<bool>;
+    fn release(&self, handle: u64) -> Result<()>;
+    fn allocate(&self, handle: u64, range: Range<u64>, mode: Allocation) -> Result<()>;
+    fn seek(&self, handle: u64, seek: Seek, offset: u64) -> Result<Option<u64>>;
+    fn open_directory(&self, inode: InodeId) -> u64;
+    fn read_directory(
+        &self,
+        inode: InodeId,
+        handle: u64,
+        cookie: u64,
+        with_attributes: bool,
+        take: &mut dyn FnMut(&Entry, Asked) -> bool,
+    ) -> Result<()>;
+    fn release_directory(&self, handle: u64);
+    fn sync_directory(&self) -> Result<()>;
+    fn space(&self) -> Result<VolumeSpace>;
+    fn finish(&self) -> Result<()>;
+    fn recall(&self, _place: Place<'_>) -> Option<(Result<Attributes>, Option<Asked>)> {
+        None
+    }
+    fn recall_attributes(&self, _inode: InodeId) -> Option<(Attributes, Asked)> {
+        None
+    }
+    fn link(&self, _inode: InodeId, _place: Place<'_>) -> Result<Attributes> {
+        unsupported("a further name for a file")
+    }
+    fn create_unnamed(&self, _directory: InodeId, _caller: Caller, _mode: NewMode) -> Result<Opened> {
+        unsupported("a file without a name")
+    }
+    fn copy(&self, _from: u64, _from_offset: u64, _to: u64, _to_offset: u64, _length: u64) -> Result<u64> {
+        unsupported("copying within the file system")
+    }
+    fn get_xattr(&self, _inode: InodeId, _name: &[u8]) -> Result<Vec<u8>> {
+        unsupported("extended attributes")
+    }
+    fn set_xattr(
+        &self,
+        _inode: InodeId,
+        _name: &[u8],
+        _value: &[u8],
+        _mode: XattrMode,
+        _clear_set_group: bool,
+    ) -> Result<()> {
+        unsupported("extended attributes")
+    }
+    fn list_xattrs(&self, _inode: InodeId, _caller: Caller) -> Result<Vec<u8>> {
+        unsupported("extended attributes")
+    }
+    fn remove_xattr(&self, _inode: InodeId, _name: &[u8]) -> Result<()> {
+        unsupported("extended attributes")
+    }
+    fn test_lock(&self, _wish: &LockWish) -> Result<Option<Obstacle>> {
+        unsupported("locks")
+    }
+    fn set_lock(&self, _wish: &LockWish, _waits: bool) -> Result<()> {
+        unsupported("locks")
+    }
+    fn unlock_closed(&self, _handle: u64, _owner: u64) -> Result<()> {
+        Ok(())
+    }
+}
+
+fn unsupported<T>(what: &str) -> Result<T> {
+    Err(Error::new(Code::Unsupported, format!("{what}: not in this mount")))
+}
+
+impl FileSystem for Door {
+    fn asked(&self) -> Asked {
+        Door::asked(self)
+    }
+    fn attributes_lease(&self, asked: Asked, inode: InodeId) -> Duration {
+        Door::attributes_lease(self, asked, inode)
+    }
+    fn entry_lease(&self, asked: Asked, place: Place<'_>) -> Duration {
+        Door::entry_lease(self, asked, place)
+    }
+    fn now_ns(&self) -> u64 {
+        Door::now_ns(self)
+    }
+    fn lookup(&self, place: Place<'_>) -> Result<Attributes> {
+        Door::lookup(self, place)
+    }
+    fn attributes(&self, inode: InodeId, handle: Option<u64>) -> Result<Attributes> {
+        Door::attributes(self, inode, handle)
+    }
+    fn set_attributes(&self, inode: InodeId, changes: &Changes, clear_set_id: bool) -> Result<Attributes> {
+        Door::set_attributes(self, inode, changes, clear_set_id)
+    }
+    fn read_link(&self, inode: InodeId) -> Result<Vec<u8>> {
+        Door::read_link(self, inode)
+    }
+    fn create(
+        &self,
+        place: Place<'_>,
+        caller: Caller,
+        kind: FileKind,
+        mode: NewMode,
+        device: u32,
+        contents: &[u8],
+    ) -> Result<Attributes> {
+        Door::create(self, place, caller, kind, mode, device, contents)
+    }
+    fn unlink(&self, place: Place<'_>) -> Result<()> {
+        Door::unlink(self, place)
+    }
+    fn remove_directory(&self, place: Place<'_>) -> Result<()> {
+        Door::remove_directory(self, place)
+    }
+    fn rename(&self, from: Place<'_>, to: Place<'_>, mode: RenameMode) -> Result<()> {
+        Door::rename(self, from, to, mode)
+    }
+    fn open(&self, inode: InodeId, mode: OpenMode) -> Result<Opened> {
+        Door::open(self, inode, mode)
+    }
+    fn create_file(
+        &self,
+        place: Place<'_>,
+        caller: Caller,
+        mode: NewMode,
+        exclusive: bool,
+        truncate: bool,
+    ) -> Result<Opened> {
+        Door::create_file(self, place, caller, mode, exclusive, truncate)
+    }
+    fn read(&self, handle: u64, buffer: &mut [u8], offset: u64) -> Result<usize> {
+        Door::read(self, handle, buffer, offset)
+    }
+    fn write(&self, handle: u64, bytes: &[u8], offset: u64, clear_set_id: bool) -> Result<()> {
+        Door::write(self, handle, bytes, offset, clear_set_id)
+    }
+    fn append(&self, handle: u64, bytes: &[u8], clear_set_id: bool) -> Result<u64> {
+        Door::append(self, handle, bytes, clear_set_id)
+    }
+    fn flush(&self, handle: u64) -> Result<bool> {
+        Door::flush(self, handle)
+    }
+    fn sync(&self, handle: u64) -> Result<bool> {
+        Door::sync(self, handle)
+    }
+    fn release(&self, handle: u64) -> Result<()> {
+        Door::release(self, handle)
+    }
+    fn allocate(&self, handle: u64, range: Range<u64>, mode: Allocation) -> Result<()> {
+        Door::allocate(self, handle, range, mode)
+    }
+    fn seek(&self, handle: u64, seek: Seek, offset: u64) -> Result<Option<u64>> {
+        Door::seek(self, handle, seek, offset)
+    }
+    fn open_directory(&self, inode: InodeId) -> u64 {
+        Door::open_directory(self, inode)
+    }
+    fn read_directory(
+        &self,
+        inode: InodeId,
+        handle: u64,
+        cookie: u64,
+        with_attributes: bool,
+        take: &mut dyn FnMut(&Entry, Asked) -> bool,
+    ) -> Result<()> {
+        Door::read_directory(self, inode, handle, cookie, with_attributes, take)
+    }
+    fn release_directory(&self, handle: u64) {
+        Door::release_directory(self, handle)
+    }
+    fn sync_directory(&self) -> Result<()> {
+        Door::sync_directory(self)
+    }
+    fn space(&self) -> Result<VolumeSpace> {
+        Door::space(self)
+    }
+    fn finish(&self) -> Result<()> {
+        Door::finish(self)
+    }
+    fn recall(&self, place: Place<'_>) -> Option<(Result<Attributes>, Option<Asked>)> {
+        Door::recall(self, place)
+    }
+    fn recall_attributes(&self, inode: InodeId) -> Option<(Attributes, Asked)> {
+        Door::recall_attributes(self, inode)
+    }
+    fn link(&self, inode: InodeId, place: Place<'_>) -> Result<Attributes> {
+        Door::link(self, inode, place)
+    }
+    fn create_unnamed(&self, directory: InodeId, caller: Caller, mode: NewMode) -> Result<Opened> {
+        Door::create_unnamed(self, directory, caller, mode)
+    }
+    fn copy(&self, from: u64, from_offset: u64, to: u64, to_offset: u64, length: u64) -> Result<u64> {
+        Door::copy(self, from, from_offset, to, to_offset, length)
+    }
+    fn get_xattr(&self, inode: InodeId, name: &[u8]) -> Result<Vec<u8>> {
+        Door::get_xattr(self, inode, name)
+    }
+    fn set_xattr(
+        &self,
+        inode: InodeId,
+        name: &[u8],
+        value: &[u8],
+        mode: XattrMode,
+        clear_set_group: bool,
+    ) -> Result<()> {
+        Door::set_xattr(self, inode, name, value, mode, clear_set_group)
+    }
+    fn list_xattrs(&self, inode: InodeId, caller: Caller) -> Result<Vec<u8>> {
+        Door::list_xattrs(self, inode, caller)
+    }
+    fn remove_xattr(&self, inode: InodeId, name: &[u8]) -> Result<()> {
+        Door::remove_xattr(self, inode, name)
+    }
+    fn test_lock(&self, wish: &LockWish) -> Result<Option<Obstacle>> {
+        Door::test_lock(self, wish)
+    }
+    fn set_lock(&self, wish: &LockWish, waits: bool) -> Result<()> {
+        Door::set_lock(self, wish, waits)
+    }
+    fn unlock_closed(&self, handle: u64, owner: u64) -> Result<()> {
+        Door::unlock_closed(self, handle, owner)
+    }
+}
