@@ -154,10 +154,20 @@ impl Cluster {
             0 => Arc::clone(&self.meta) as _,
             _ => Arc::clone(&self.data[number - 1]) as _,
         };
-        let options = ServerOptions { threads: 1, key: self.key.clone(), name: format!("again{number}") };
         let clock = vazao_meter::clock::system();
-        self.servers()[number] =
-            Server::start(&address, service, options, clock).expect("the port is still free");
+        let deadline_ns = clock.now_ns() + 10_000_000_000;
+        // Any connection of the machine may have been given the port meanwhile.
+        let started = loop {
+            let options = ServerOptions { threads: 1, key: self.key.clone(), name: format!("again{number}") };
+            match Server::start(&address, Arc::clone(&service), options, Arc::clone(&clock)) {
+                Err(error) if clock.now_ns() < deadline_ns => {
+                    eprintln!("{error}; again");
+                    clock.sleep(Duration::from_millis(50));
+                }
+                other => break other.expect("the port is free again"),
+            }
+        };
+        self.servers()[number] = started;
     }
 
     /// Where in a file the stripe units of data server `number` begin.

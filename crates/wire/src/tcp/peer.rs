@@ -225,6 +225,7 @@ impl TcpTransport {
     fn dial(&self, place: SocketAddr, deadline_ns: u64) -> std::io::Result<TcpStream> {
         let left_ns = deadline_ns.saturating_sub(self.clock.now_ns()).max(1_000_000);
         let stream = TcpStream::connect_timeout(&place, Duration::from_nanos(left_ns))?;
+        refuse_itself(&stream)?;
         stream.set_nodelay(true)?;
         Ok(stream)
     }
@@ -234,6 +235,15 @@ impl TcpTransport {
         let link = self.link(&peer, request.deadline_ns)?;
         link.submit(request)?;
         Ok(link)
+    }
+}
+
+/// Where nobody listens on a port of this machine, the system may give a client that very port as its own, and TCP then
+/// connects it to itself: nobody answers, and the server that comes back finds its port taken.
+pub(super) fn refuse_itself(stream: &TcpStream) -> std::io::Result<()> {
+    match stream.local_addr()? == stream.peer_addr()? {
+        true => Err(std::io::ErrorKind::ConnectionRefused.into()),
+        false => Ok(()),
     }
 }
 

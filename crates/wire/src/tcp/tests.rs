@@ -460,3 +460,17 @@ mod reassembly {
         }
     }
 }
+
+#[test]
+fn a_connection_to_itself_is_nobody_listening() {
+    use rustix::net::{AddressFamily, SocketType, bind, connect, getsockname, socket};
+    use std::net::{Ipv4Addr, SocketAddrV4};
+    let own = socket(AddressFamily::INET, SocketType::STREAM, None).expect("a socket");
+    bind(&own, &SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0)).expect("a port");
+    connect(&own, &getsockname(&own).expect("its address")).expect("TCP connects it to itself");
+    let refused = super::peer::refuse_itself(&TcpStream::from(own)).expect_err("refused");
+    assert_eq!(refused.kind(), std::io::ErrorKind::ConnectionRefused);
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let other = TcpStream::connect(listener.local_addr().expect("its address")).expect("connects");
+    super::peer::refuse_itself(&other).expect("somebody else is there");
+}
