@@ -30,7 +30,7 @@ const NO_FUSE: &str = "VAZAO_TEST_NO_FUSE";
 const TRANSPORT: &str = "VAZAO_TEST_URING";
 
 /// Which way the requests of the mounts under test come: the same on every machine unless told otherwise.
-fn wanted_transport() -> Uring {
+pub(crate) fn wanted_transport() -> Uring {
     match std::env::var_os(TRANSPORT).is_some_and(|value| value == "on") {
         true => Uring::On,
         false => Uring::Off,
