@@ -8,6 +8,12 @@ use crate::measures::{Change, Connection, Link, Peer};
 /// A round trip below this is that of one machine or one rack: what takes longer there is not the way.
 const FAR_US: f64 = 1_000.0;
 
+/// Round trips up to so many times the shortest mean that nothing queues on the way.
+const FREE_WAY: f64 = 1.25;
+
+/// What waits to be sent over a free way waits for the sender's own window, unless an end of the way is known to be full.
+const SENDERS_WINDOW: f64 = 0.8;
+
 /// A link counts as full from this share on: headers and acknowledgements are not counted everywhere.
 const LINK_FULL: f64 = 0.85;
 
@@ -23,6 +29,11 @@ pub(super) struct Flow {
     backlogged: f64,
     rtt_us: f64,
     connections: usize,
+}
+
+/// How much of the time a quota kept one of the ends from sending or receiving.
+fn held_back(sender: &Change, receiver: Option<&Change>) -> f64 {
+    throttled(sender).max(receiver.map_or(0.0, throttled))
 }
 
 /// Sums up what the connections of one peer sent.
@@ -102,17 +113,21 @@ impl Path<'_> {
 
     /// Round trips: an answer takes as long as the way is, whatever the link carries.
     pub(super) fn round_trip(&self) -> Option<Candidate> {
-        let (flow, _, _, _) = self.heavier();
+        let (flow, sender, receiver, _) = self.heavier();
+        let held_back = held_back(sender, receiver);
         let rtt_us = self.rtt_min_us();
-        let (latency_us, _) = self.latency_us()?;
+        let (latency_us, service_us) = self.latency_us()?;
         if rtt_us < FAR_US || latency_us <= 0.0 {
             return None;
         }
         let far = (rtt_us / latency_us).min(1.0);
         // The receiver's window or the send buffer was closed, over a way that is long and not full.
         let is_queued = flow.rtt_us > 2.0 * rtt_us;
+        let is_free = flow.rtt_us < FREE_WAY * rtt_us;
+        let outside = (latency_us - service_us).max(0.0) / latency_us;
+        let sending = if is_free { SENDERS_WINDOW * outside * (1.0 - held_back) } else { 0.0 };
         let narrow = if is_queued { 0.0 } else { flow.window + flow.buffer };
-        let score = far.max(narrow.min(1.0));
+        let score = far.max(narrow.min(1.0)).max(sending);
         let rate = self.observer.rate(flow.bytes);
         let in_flight_bytes = rate * rtt_us / 1e6 / flow.connections.max(1) as f64;
         let streams = match flow.connections {
@@ -146,8 +161,7 @@ impl Path<'_> {
         let moving = ((latency_us - service_us - self.rtt_min_us()) / latency_us.max(1e-9)).clamp(0.0, 1.0);
         let pressed = ((flow.busy - flow.window - flow.buffer).max(0.0) * 1.25).min(1.0) * flow.backlogged;
         // An end that its quota keeps from sending or receiving makes a way look full.
-        let held_back = throttled(sender).max(receiver.map_or(0.0, throttled));
-        let score = moving.min(pressed) * (1.0 - held_back);
+        let score = moving.min(pressed) * (1.0 - held_back(sender, receiver));
         let (place, why) = self.narrow_end(sender, receiver, is_out);
         let text = format!(
             "network {why}: {}, data waited to get through {} of the time",

@@ -151,6 +151,26 @@ fn an_answer_that_takes_as_long_as_the_way_is_limited_by_round_trips() {
     assert!(found.text.starts_with("network to data1: one stream limited by its window"), "{}", found.text);
 }
 
+/// Seen when a client began to ask for more at once over long links: answers waited behind one another for the sender's
+/// window, took three times the round trip, and nothing was conclusive.
+#[test]
+fn answers_that_wait_for_the_window_of_a_free_way_are_limited_by_round_trips() {
+    let mut observer = client(0.98);
+    let peer = &mut observer.of.peers[0];
+    peer.flights = Occupied { busy_ns: SECOND_NS, total_ns: 58 * SECOND_NS / 10, events: 50 };
+    peer.service_ns = SECOND_NS / 100;
+    peer.connections[0].rtt_min_us = 40_000;
+    let named = |rtt_us| {
+        let sent = Connection { id: 1, sent_bytes: 1 << 20, rtt_us, ..Connection::default() };
+        let mut server = process("data1", Part::Server);
+        server.of.peers =
+            vec![Peer { address: "10.0.0.9".to_owned(), connections: vec![sent], ..Peer::default() }];
+        verdict(&observer, &[server]).resource
+    };
+    assert_eq!(named(41_000), Resource::RoundTrip);
+    assert_ne!(named(100_000), Resource::RoundTrip, "what queues on the way waits for the way");
+}
+
 /// Seen with four threads writing over a link of 100 Mb/s: they stood still in `send`, and the program was blamed.
 #[test]
 fn standing_still_until_a_request_can_be_handed_over_is_waiting_too() {
