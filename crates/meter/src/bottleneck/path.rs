@@ -11,7 +11,7 @@ const FAR_US: f64 = 1_000.0;
 /// Round trips up to so many times the shortest mean that nothing queues on the way.
 const FREE_WAY: f64 = 1.25;
 
-/// What waits to be sent over a free way waits for the sender's own window, unless an end of the way is known to be full.
+/// What waits to be sent over a free way waits for the sender's own window, unless an end of the way is known full.
 const SENDERS_WINDOW: f64 = 0.8;
 
 /// A link counts as full from this share on: headers and acknowledgements are not counted everywhere.
