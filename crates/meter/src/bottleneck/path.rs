@@ -143,8 +143,17 @@ impl Path<'_> {
         Some(candidate(Resource::RoundTrip, self.server_name(), None, score, text))
     }
 
+    /// Both ends have one address: what lies between them is memory and processor time, no link.
+    fn is_within_one_host(&self) -> bool {
+        let host = self.peer.address.rsplit_once(':').map_or("", |(host, _)| host);
+        !host.is_empty() && host == self.peer.local
+    }
+
     /// The rate of a link: known ceilings at either end first, then what the sender's connections say.
     pub(super) fn link(&self) -> Option<Candidate> {
+        if self.is_within_one_host() {
+            return None;
+        }
         let (flow, sender, receiver, is_out) = self.heavier();
         let rate = self.observer.rate(flow.bytes.max(self.carried_bytes(is_out)));
         let mut best = known(sender, true, "out of");

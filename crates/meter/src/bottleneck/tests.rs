@@ -192,6 +192,10 @@ fn a_way_that_seems_full_because_an_end_is_throttled_is_not_named() {
         vec![Peer { address: "10.0.0.9".to_owned(), connections: vec![sent], ..Peer::default() }];
     let servers = [server];
     assert_eq!(verdict(&observer, &servers).resource, Resource::Network);
+    // Seen with random reads over loopback: what waited for a processor seemed to wait to get through.
+    let mut within = observer.clone();
+    within.of.peers[0].local = "10.0.0.1".to_owned();
+    assert_ne!(verdict(&within, &servers).resource, Resource::Network);
     observer.of.cpu = Cpu { quota: Some(0.1), periods: 50, throttled_periods: 48, ..observer.of.cpu };
     let found = verdict(&observer, &servers);
     assert_eq!((found.resource, found.place.as_str()), (Resource::Cpu, "client"));
