@@ -81,15 +81,18 @@ impl FileSource {
     }
 }
 
+/// An error of the system in words, without its number.
+pub(crate) fn plain(error: &std::io::Error) -> String {
+    error.to_string().split(" (os error").next().unwrap_or_default().to_owned()
+}
+
 fn fault_of(error: &std::io::Error, shown: &str) -> Fault {
     let code = match error.kind() {
         std::io::ErrorKind::NotFound => Code::NotFound,
         std::io::ErrorKind::PermissionDenied => Code::AccessDenied,
         _ => Code::Io,
     };
-    let text = error.to_string();
-    let text = text.split(" (os error").next().unwrap_or_default();
-    Fault::new(code, format!("{shown}: reading: {text}"))
+    Fault::new(code, format!("{shown}: reading: {}", plain(error)))
 }
 
 impl Source for FileSource {

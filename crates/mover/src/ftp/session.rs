@@ -3,6 +3,7 @@
 use super::control::{Control, Waits};
 use super::listing::{self, Facts, Kind};
 use super::reply::{Assembly, Reply, extended_port, passive_port};
+use crate::source::plain;
 use rustix::event::PollFlags;
 use rustix::fd::OwnedFd;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, connect, socket_with, sockopt};
@@ -94,7 +95,7 @@ fn begin_connect(address: &SocketAddr) -> std::io::Result<TcpStream> {
 }
 
 fn connected(address: &SocketAddr, waits: &Waits) -> Result<TcpStream, Fault> {
-    let unreachable = |error: std::io::Error| Fault::new(Code::Unreachable, error.to_string());
+    let unreachable = |error: std::io::Error| Fault::new(Code::Unreachable, plain(&error));
     let socket = begin_connect(address).map_err(unreachable)?;
     waits.ready(&socket, PollFlags::OUT, waits.until_ns(waits.connect_ms)).map_err(|fault| {
         match fault.code {
@@ -115,7 +116,7 @@ impl Session {
     pub fn connect(server: &str, host: &str, port: u16, waits: Waits) -> Result<Session, Fault> {
         let phase = "connecting";
         let named = |fault| about(server, phase, fault);
-        let unknown = |error: std::io::Error| Fault::new(Code::Unreachable, error.to_string());
+        let unknown = |error: std::io::Error| Fault::new(Code::Unreachable, plain(&error));
         let addresses = (host, port).to_socket_addrs().map_err(|error| named(unknown(error)))?;
         let started_ns = waits.clock.now_ns();
         let mut outcome = Err(Fault::new(Code::Unreachable, "no such host"));
