@@ -90,6 +90,31 @@ fn what_is_there_is_replaced_as_asked_and_a_dry_run_copies_nothing() {
     assert_eq!((&last["files_skipped"], &last["percent"]), (&1.into(), &100.into()), "{last}");
 }
 
+/// The second copy was answered from the journal of the first, and what a program had written since stayed.
+#[test]
+fn a_file_that_was_written_to_after_its_copy_is_replaced_by_the_next_one() {
+    let pair = Pair::start();
+    let bytes = noise(3_000_000);
+    pair.put("f", &bytes);
+    for (to, path) in [("data2:/in/f", pair.cluster.local("in").join("f")), ("vz:/f", PathBuf::new())] {
+        pair.cluster.ok(&["cp", "data1:/out/f", to]);
+        match to.starts_with("vz:") {
+            true => {
+                let local = pair.cluster.local("f");
+                fs::write(&local, noise(10)).expect("written");
+                pair.cluster.ok(&["cp", &support::text(&local), to]);
+            }
+            false => fs::OpenOptions::new()
+                .append(true)
+                .open(&path)
+                .and_then(|mut f| std::io::Write::write_all(&mut f, b"more"))
+                .expect("written"),
+        }
+        pair.cluster.ok(&["cp", "data1:/out/f", to]);
+        assert!(pair.cluster.run(&["cat", to]).stdout == bytes, "{to}");
+    }
+}
+
 #[test]
 fn a_file_of_the_volume_goes_to_a_node() {
     let pair = Pair::start();
@@ -98,6 +123,88 @@ fn a_file_of_the_volume_goes_to_a_node() {
     pair.cluster.ok(&["cp", &local, "vz:/f"]);
     pair.cluster.ok(&["cp", "vz:/f", "data2:/in/g"]);
     assert!(pair.arrived("g") == Some(noise(3_000_000)));
+}
+
+#[test]
+fn a_tree_of_a_node_goes_into_the_volume_as_a_job() {
+    let pair = Pair::start();
+    let bytes = noise(9_000_000);
+    pair.put("run/big", &bytes);
+    pair.put("run/deep/er/small", b"small");
+    pair.put("run/deep/middle", &noise(100_000));
+    pair.put("run/empty", b"");
+    pair.put("run/left.log", b"log");
+    symlink("big", pair.out("run/link")).expect("made");
+    let sparse = fs::File::create(pair.out("run/sparse")).expect("made");
+    sparse.set_len(20 << 20).expect("extended");
+    let id = pair.cluster.ok(&[
+        "cp",
+        "-r",
+        "--detach",
+        "--checksum",
+        "--exclude",
+        "*.log",
+        "data1:/out/run",
+        "vz:/",
+    ]);
+    assert!(id.starts_with("data1-"), "{id}");
+    pair.cluster.ok(&["jobs", "watch", id.trim()]);
+    assert!(pair.cluster.run(&["cat", "vz:/run/big"]).stdout == bytes);
+    assert!(pair.cluster.run(&["cat", "vz:/run/deep/middle"]).stdout == noise(100_000));
+    assert_eq!(pair.cluster.ok(&["cat", "vz:/run/deep/er/small"]), "small");
+    assert_eq!(pair.cluster.ok(&["cat", "vz:/run/empty"]), "");
+    let listed = pair.cluster.ok(&["ls", "-la", "vz:/run"]);
+    assert!(
+        listed.contains("link -> big") && !listed.contains("left.log") && !listed.contains(".part"),
+        "{listed}"
+    );
+    let sparse: serde_json::Value =
+        serde_json::from_str(&pair.cluster.ok(&["stat", "--json", "vz:/run/sparse"])).expect("JSON");
+    assert_eq!(sparse["size"], 20 << 20, "{sparse}");
+    // Replaced as a whole, times kept: what is the same is left as it is.
+    pair.put("run/deep/er/small", b"other");
+    let json = pair.cluster.ok(&["cp", "-r", "--json", "--resume", "data1:/out/run", "vz:/"]);
+    let last: serde_json::Value = serde_json::from_str(json.lines().last().expect("a line")).expect("JSON");
+    assert_eq!((&last["files_skipped"], &last["files_done"]), (&4.into(), &3.into()), "{last}");
+    assert_eq!(pair.cluster.ok(&["cat", "vz:/run/deep/er/small"]), "other");
+    pair.put("d", b"a file");
+    pair.cluster.ok(&["mkdir", "vz:/d"]);
+    pair.cluster.ok(&["mkdir", "vz:/d/d"]);
+    for (arguments, word) in [
+        (["data1:/out/none", "vz:/x"], "none"),
+        (["data1:/out/d", "vz:/none/x"], "none"),
+        (["data1:/out/d", "vz:/d/"], "directory"),
+        (["data1:/out/run", "vz:/x"], "give -r"),
+    ] {
+        let said = pair.cluster.fails(&[&["cp"][..], &arguments].concat());
+        assert!(said.contains(word), "{arguments:?}: {said}");
+    }
+}
+
+/// Kills the node that writes, or a data server, at moments that differ, until the job is done.
+#[test]
+fn a_job_into_the_volume_survives_the_death_of_its_node_and_sends_no_noted_block_again() {
+    let pair = Pair::start();
+    let bytes = noise(40_000_000);
+    pair.put("big", &bytes);
+    for (round, node) in ["data1", "data2", "data1", "meta1"].into_iter().enumerate() {
+        let to = format!("vz:/f{round}");
+        let id = pair.cluster.ok(&["cp", "--detach", "--bwlimit", "20M", "data1:/out/big", &to]);
+        let id = id.trim();
+        wait_until("some of it is there", || pair.state(id)["bytes_done"].as_u64() > Some(12_000_000));
+        let before = pair.state(id)["bytes_done"].as_u64().expect("a number");
+        pair.cluster.kill(node);
+        pair.cluster.up(&[]);
+        pair.cluster.ok(&["jobs", "watch", id]);
+        assert!(pair.cluster.run(&["cat", &to]).stdout == bytes, "round {round}: {to} differs");
+        let job = pair.state(id);
+        // What a daemon has sent is counted since its start.
+        let behind = if node == "data1" { before } else { 0 };
+        let sent = job["sent_bytes"].as_u64().expect("a number");
+        assert!(sent <= 40_000_000 - behind + (18 << 20), "round {round}, {before} before: {job}");
+        let listed = pair.cluster.ok(&["ls", "-la", "vz:/"]);
+        assert!(!listed.contains(".part"), "{listed}");
+    }
 }
 
 #[test]

@@ -73,7 +73,7 @@ fn read(file: &BatchFile, around: &Surroundings, bytes: &mut Vec<u8>) -> Result<
 }
 
 /// Waits until the job's limit lets `bytes` through.
-fn wait_for_limit(around: &Surroundings, bytes: u64) -> Result<(), Fault> {
+pub(crate) fn wait_for_limit(around: &Surroundings, bytes: u64) -> Result<(), Fault> {
     let started_ns = around.clock.now_ns();
     let waited = loop {
         let now_ns = around.clock.now_ns();

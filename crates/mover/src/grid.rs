@@ -217,6 +217,11 @@ impl Work {
         self.finished.len() == self.grid.blocks()
     }
 
+    /// The checksum of a block at the receiver.
+    pub(crate) fn checksum_of(&self, block: usize) -> u32 {
+        self.checksums.get(block).copied().unwrap_or(0)
+    }
+
     /// The checksum over all blocks.
     pub(crate) fn checksum(&self) -> u32 {
         whole_checksum(&self.checksums)

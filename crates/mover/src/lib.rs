@@ -22,6 +22,7 @@ mod receive;
 mod record;
 mod service;
 mod source;
+mod volume;
 
 #[cfg(test)]
 mod tests;

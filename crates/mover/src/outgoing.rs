@@ -118,7 +118,7 @@ pub enum Started {
 }
 
 /// The id of a copy: another one for every version of the source and every destination.
-fn id_of(source: &dyn Source, node: &str, version: &Version, to: &Destination) -> [u8; 16] {
+pub(crate) fn id_of(source: &dyn Source, node: &str, version: &Version, to: &Destination) -> [u8; 16] {
     let mut hash = Sha256::new();
     let parts: [&[u8]; 5] =
         [node.as_bytes(), source.shown().as_bytes(), to.node.as_bytes(), to.area.as_bytes(), &to.path];
@@ -268,6 +268,12 @@ fn work_of(grid: Grid, answer: &proto::CopyBeginResponse, arrived: &[u8]) -> Opt
         checksums[block] = sums.next()?;
     }
     Some(Work::new(grid, finished, checksums))
+}
+
+impl crate::job::Underway for Outgoing {
+    fn finished_bytes(&self) -> u64 {
+        Outgoing::finished_bytes(self)
+    }
 }
 
 impl Outgoing {

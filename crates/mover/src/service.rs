@@ -101,6 +101,7 @@ impl Mover {
         let ticks = self.ticks.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         if ticks.is_multiple_of(SWEEP_TICKS) {
             self.shared.receiver.sweep();
+            self.queue.sweep();
         }
     }
 

@@ -134,7 +134,8 @@ pub(crate) fn run(context: &Context, arguments: Arguments) -> Outcome {
     let stop = Stop::on_signals(signals::OF_COMMANDS)?;
     if remote::concerns(&arguments.paths)? {
         let json = arguments.results.json;
-        return remote::run(context, &arguments.paths, arguments.recursive, &arguments.remote, json, &stop);
+        let trees = (arguments.recursive, arguments.preserve);
+        return remote::run(context, &arguments.paths, trees, &arguments.remote, json, &stop);
     }
     let is_ftp = arguments.paths.iter().any(|path| Url::looks_like(path.as_bytes()));
     arguments.remote.check_unused(is_ftp)?;

@@ -137,7 +137,7 @@ impl Remote {
     }
 
     /// The job, but for its sources.
-    fn spec(&self, destination: &OsString, recursive: bool) -> Outcome<proto::JobSpec> {
+    fn spec(&self, destination: &OsString, recursive: bool, preserve: bool) -> Outcome<proto::JobSpec> {
         let small = |time: &Option<String>| -> Outcome<u32> {
             let ms = time.as_deref().map(milliseconds).transpose()?.unwrap_or(0);
             u32::try_from(ms).map_err(|_| Failure::usage("a time-out of more than 49 days"))
@@ -159,23 +159,31 @@ impl Remote {
             block_ms: small(&self.block_timeout)?,
             job_ms: self.timeout.as_deref().map(milliseconds).transpose()?.unwrap_or(0),
             nonce: jobs::nonce()?,
+            uid: rustix::process::geteuid().as_raw(),
+            gid: rustix::process::getegid().as_raw(),
+            preserve,
         })
     }
 }
 
-/// True when a daemon has to do the copy: its destination is in an area, and so are its sources, or in the volume.
+/// True when a daemon does the copy: from areas to areas or into the volume, and from the volume to an area.
 pub(crate) fn concerns(paths: &[OsString]) -> Outcome<bool> {
     let locations = paths.iter().map(|path| Location::parse(path)).collect::<Outcome<Vec<_>>>()?;
     let Some((to, from)) = locations.split_last() else { return Ok(false) };
-    let is_local = |location: &Location| matches!(location, Location::Local(_) | Location::Ftp(_));
-    Ok(matches!(to, Location::Area(_)) && !from.iter().any(is_local))
+    let is_area = |location: &Location| matches!(location, Location::Area(_));
+    let is_volume = |location: &Location| matches!(location, Location::Volume(_));
+    Ok(match to {
+        Location::Area(_) => from.iter().all(|location| is_area(location) || is_volume(location)),
+        Location::Volume(_) => from.iter().all(is_area),
+        Location::Local(_) | Location::Ftp(_) => false,
+    })
 }
 
 /// Copies all paths but the last to the last.
 pub(crate) fn run(
     context: &Context,
     paths: &[OsString],
-    recursive: bool,
+    (recursive, preserve): (bool, bool),
     remote: &Remote,
     json: bool,
     stop: &Stop,
@@ -183,7 +191,7 @@ pub(crate) fn run(
     let Some((destination, sources)) = paths.split_last() else {
         return Err(Failure::usage("cp needs what to copy and where to"));
     };
-    let spec = remote.spec(destination, recursive)?;
+    let spec = remote.spec(destination, recursive, preserve)?;
     let client = context.client()?;
     let outcome = match remote.dry_run {
         true => dry_run(&client, sources, &spec, json),
@@ -203,14 +211,18 @@ fn place(argument: &OsString) -> Outcome<Place> {
 
 /// Sources by the node that does the copy: theirs, or for the volume's the destination's.
 fn by_node(sources: &[OsString], destination: &[u8]) -> Outcome<BTreeMap<String, Vec<Vec<u8>>>> {
-    let Place::Area(to) = Place::parse(destination).map_err(failure)? else {
-        return Err(Failure::usage(format!("{}: not in an area of a node", show(destination))));
-    };
+    let to = Place::parse(destination).map_err(failure)?;
     let mut groups: BTreeMap<String, Vec<Vec<u8>>> = BTreeMap::new();
     for source in sources {
-        let node = match place(source)? {
-            Place::Area(reference) => reference.node,
-            Place::Volume(_) => to.node.clone(),
+        let node = match (place(source)?, &to) {
+            (Place::Area(reference), _) => reference.node,
+            (Place::Volume(_), Place::Area(to)) => to.node.clone(),
+            (Place::Volume(_), Place::Volume(_)) => {
+                return Err(Failure::usage(format!(
+                    "{}: no node has a part in this",
+                    show(source.as_bytes())
+                )));
+            }
         };
         groups.entry(node).or_default().push(source.as_bytes().to_vec());
     }
@@ -326,6 +338,7 @@ mod tests {
         assert_eq!(concerns(&paths(&["n1:/a/x", "n9:/in"])), Ok(true));
         assert_eq!(concerns(&paths(&["vz:/x", "n9:/in"])), Ok(true));
         assert_eq!(concerns(&paths(&["x", "n9:/in"])), Ok(false));
-        assert_eq!(concerns(&paths(&["n1:/a/x", "vz:/in"])), Ok(false));
+        assert_eq!(concerns(&paths(&["n1:/a/x", "vz:/in"])), Ok(true));
+        assert_eq!(concerns(&paths(&["n1:/a/x", "vz:/y", "vz:/in"])), Ok(false));
     }
 }

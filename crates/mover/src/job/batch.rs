@@ -21,9 +21,11 @@ const BATCHES_MAX: usize = 4;
 /// Files of a batch that are read from the volume: each has to be asked for by itself, one after the other.
 const VOLUME_FILES_MAX: usize = 32;
 
-/// Whether a file of a plan goes together with others.
+/// Whether a file of a plan goes together with others. Into the volume each goes by itself, many at once.
 pub(super) fn is_small(entry: &proto::PlanEntry) -> bool {
-    FileKind::from_number(entry.kind) == Some(FileKind::File) && entry.size <= WHOLE_BYTES_MAX
+    FileKind::from_number(entry.kind) == Some(FileKind::File)
+        && entry.size <= WHOLE_BYTES_MAX
+        && !entry.destination.starts_with(b"vz:")
 }
 
 /// How many batches of a job may be out now.
@@ -119,7 +121,7 @@ impl Inner {
                     match self.means.first(&client, job, &file.entry)? {
                         First::Ended(Ended::Done) => Ok(Sent::Done),
                         First::Ended(Ended::Skipped) => Ok(Sent::Skipped),
-                        First::Send(_) => Err(fault),
+                        First::Send(_) | First::Write(_) => Err(fault),
                     }
                 }
                 other => other,

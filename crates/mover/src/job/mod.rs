@@ -18,6 +18,7 @@ mod step;
 pub use filter::Filter;
 pub(crate) use queue::{Queue, Setup};
 pub use state::JobState;
+pub(crate) use state::Underway;
 
 /// Jobs of one daemon that are not over; the next one is refused.
 pub(crate) const JOBS_MAX: usize = 20_000;

@@ -1,14 +1,15 @@
 //! The files of a job under way: begun, ended, tried again, or noted as failed.
 
 use super::queue::Inner;
-use super::state::{Again, Job, Progress, Tries};
+use super::state::{Again, Job, Progress, Tries, Underway};
 use super::step::{Ended, First};
-use crate::auto::Auto;
+use crate::auto::{Auto, Chosen};
 use crate::control::Order;
 use crate::method::{CopyMethod, Method, build};
-use crate::outgoing::Outgoing;
-use std::sync::Arc;
+use crate::outgoing::{Outgoing, WHOLE_BYTES_MAX};
+use crate::volume::VolumeCopy;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError, Weak};
 use vazao_model::{Code, FileKind};
 use vazao_wire::proto;
 use vazao_wire::service::Fault;
@@ -34,7 +35,8 @@ impl Inner {
             Ok(First::Ended(ended)) => self.file_ended(job, &file, ended),
             Err(fault) => self.file_failed(job, file, fault),
             Ok(First::Send(copy)) => {
-                job.progress().sending.insert(file.index, Arc::downgrade(&copy));
+                let underway: Weak<dyn Underway> = Arc::downgrade(&copy) as _;
+                job.progress().sending.insert(file.index, underway);
                 let method = self.method(job);
                 let (inner, job, sent) = (Arc::clone(self), Arc::clone(job), Arc::clone(&copy));
                 let done = move |outcome| {
@@ -46,6 +48,48 @@ impl Inner {
                 };
                 method.start(copy, Box::new(done));
             }
+            Ok(First::Write(copy)) => self.write_file(job, file, copy),
+        }
+    }
+
+    /// Writes a file into the volume: a small one at once, a large one by threads of its own.
+    fn write_file(self: &Arc<Inner>, job: &Arc<Job>, file: Again, copy: Arc<VolumeCopy>) {
+        self.say_volume(job);
+        if file.entry.size <= WHOLE_BYTES_MAX {
+            return self.end_written(job, file, &copy, copy.run());
+        }
+        job.progress().sending.insert(file.index, Arc::downgrade(&copy) as Weak<dyn Underway>);
+        let (inner, ours, its) = (Arc::clone(self), Arc::clone(job), file.clone());
+        let work = move || {
+            let outcome = copy.run();
+            inner.end_written(&ours, its, &copy, outcome);
+        };
+        let spawned = std::thread::Builder::new().name("into-volume".to_owned()).spawn(work);
+        if let Err(error) = spawned {
+            let why = format!("node {}: no thread for a copy: {error}", self.means.node);
+            self.file_failed(job, file, Fault::new(Code::Overloaded, why));
+        }
+    }
+
+    fn end_written(&self, job: &Job, file: Again, copy: &VolumeCopy, outcome: Result<(), Fault>) {
+        match outcome.and_then(|()| copy.end()) {
+            Ok(()) => self.file_ended(job, &file, Ended::Done),
+            Err(fault) => {
+                let is_of_no_use = matches!(fault.code, Code::Stale | Code::Corrupt);
+                if is_of_no_use || job.control.order() == Order::Cancel {
+                    copy.forget();
+                }
+                self.file_failed(job, file, fault);
+            }
+        }
+    }
+
+    /// Says why no method is at work.
+    fn say_volume(&self, job: &Job) {
+        let mut chosen = job.chosen.lock().unwrap_or_else(PoisonError::into_inner);
+        if chosen.is_none() {
+            let why = "into the volume: the client stripes over the data servers".to_owned();
+            *chosen = Some(Chosen { method: job.method, why });
         }
     }
 

@@ -59,6 +59,8 @@ fn entry(kind: FileKind, source: &Place, destination: &Place, attributes: &Attri
         size: if kind == FileKind::File { attributes.size } else { 0 },
         mode: attributes.mode,
         modified: Some(attributes.modified.into()),
+        uid: attributes.uid,
+        gid: attributes.gid,
     }
 }
 

@@ -14,6 +14,7 @@ use crate::grid::BlockSet;
 use crate::method::Method;
 use crate::place::Place;
 use crate::source::of_client;
+use crate::volume::Arrivals;
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -107,7 +108,8 @@ pub(crate) struct Setup<'a> {
 impl Queue {
     /// Opens the queue with the jobs that are written down, and goes on with them.
     pub(crate) fn open(setup: Setup<'_>) -> std::io::Result<Queue> {
-        let means = Means { node: setup.node, area: setup.area, clock: setup.clock };
+        let arrivals = Arrivals::open(setup.directory)?;
+        let means = Means { node: setup.node, area: setup.area, clock: setup.clock, arrivals };
         let directory = setup.directory.join("jobs");
         std::fs::create_dir_all(&directory)?;
         // Every file that is out has at most one step, every job two.
@@ -259,6 +261,12 @@ impl Queue {
         (open, self.inner.table().out)
     }
 
+    /// Removes what nobody went on with in the volume.
+    pub(crate) fn sweep(&self) {
+        let inner = &self.inner;
+        inner.means.arrivals.sweep(&*inner.means.clock, || inner.client());
+    }
+
     /// Stops; jobs go on when the queue is opened again.
     pub(crate) fn stop(&self) {
         let inner = &self.inner;
@@ -361,15 +369,22 @@ impl Inner {
         spec.method.parse::<Method>().map_err(invalid)?;
         Filter::parse(&spec.filters).map_err(invalid)?;
         Destined::parse(&spec.destination)?;
+        let into_volume = matches!(Place::parse(&spec.destination)?, Place::Volume(_));
         if spec.sources.is_empty() {
             return Err(invalid("a job needs something to copy".to_owned()));
         }
         for source in &spec.sources {
-            if let Place::Area(reference) = Place::parse(source)?
-                && reference.node != self.means.node
-            {
-                let node = &self.means.node;
-                return Err(invalid(format!("{reference}: node {node} takes jobs for its own files only")));
+            match Place::parse(source)? {
+                Place::Area(reference) if reference.node != self.means.node => {
+                    let node = &self.means.node;
+                    let why = format!("{reference}: node {node} takes jobs for its own files only");
+                    return Err(invalid(why));
+                }
+                Place::Volume(_) if into_volume => {
+                    let why = "within the volume no node has a part in a copy: `vazao cp` does it itself";
+                    return Err(invalid(why.to_owned()));
+                }
+                _ => {}
             }
         }
         Ok(())
@@ -536,7 +551,7 @@ impl Inner {
             writer.add(&entry).map_err(|error| self.own(&error))
         })?;
         writer.finish().map_err(|error| self.own(&error))?;
-        self.directories(job, |entry| make_directory(&client, entry))?;
+        self.directories(job, |entry| make_directory(&client, &job.spec, entry))?;
         let outcomes = job.files.outcomes(|_| {}).map_err(|error| self.own(&error))?;
         let reader = job.files.plan().map_err(|error| self.own(&error))?;
         let mut progress = job.progress();

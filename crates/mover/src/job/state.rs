@@ -5,7 +5,6 @@ use super::progress::Rates;
 use crate::auto::Chosen;
 use crate::control::{Control, Counts, Timeouts};
 use crate::method::Method;
-use crate::outgoing::Outgoing;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use vazao_wire::proto;
@@ -64,6 +63,12 @@ impl JobState {
     }
 }
 
+/// A file on its way, whatever takes it there.
+pub(crate) trait Underway: Send + Sync + std::fmt::Debug {
+    /// Bytes at the destination.
+    fn finished_bytes(&self) -> u64;
+}
+
 /// A file that is to be tried again.
 #[derive(Clone, Debug)]
 pub(super) struct Again {
@@ -110,7 +115,7 @@ pub(super) struct Progress {
     pub(super) in_flight: usize,
     /// Requests with many small files, of which each is one place in the queue.
     pub(super) batches: usize,
-    pub(super) sending: BTreeMap<u64, Weak<Outgoing>>,
+    pub(super) sending: BTreeMap<u64, Weak<dyn Underway>>,
     /// Since when the other node has not answered.
     pub(super) cut_since_ns: Option<u64>,
     /// The last that was heard of the other node was that it cannot now.

@@ -8,6 +8,7 @@ use crate::outgoing::{
 };
 use crate::place::Place;
 use crate::source::{FileSource, Source, VolumeSource, of_client};
+use crate::volume::{self, Arrivals, Begun, VolumeCopy};
 use std::sync::Arc;
 use vazao_area::AreaService;
 use vazao_client::area::{AreaChanges, Reference};
@@ -22,6 +23,8 @@ pub(super) struct Means {
     pub(super) node: String,
     pub(super) area: Arc<AreaService>,
     pub(super) clock: Arc<dyn Clock>,
+    /// Files on their way into the volume.
+    pub(super) arrivals: Arc<Arrivals>,
 }
 
 /// How a file ended.
@@ -39,6 +42,8 @@ pub(super) enum First {
     Ended(Ended),
     /// Its blocks are to be sent.
     Send(Arc<Outgoing>),
+    /// Its blocks are to be written into the volume.
+    Write(Arc<VolumeCopy>),
 }
 
 /// When a file that is there is replaced.
@@ -125,18 +130,14 @@ impl Means {
     /// Decides about a file and begins it.
     pub(super) fn first(&self, client: &Client, job: &Job, entry: &proto::PlanEntry) -> Result<First, Fault> {
         let (source, target) = (Place::parse(&entry.source)?, Place::parse(&entry.destination)?);
-        let Place::Area(to) = &target else {
-            return Err(Fault::new(Code::Unsupported, format!("{target}: not a place for a job's files")));
-        };
         if !is_wanted(client, &job.spec, &source, &target, entry)? {
             return Ok(First::Ended(Ended::Skipped));
         }
         if FileKind::from_number(entry.kind) == Some(FileKind::Symlink) {
-            copy_link(client, &source, to)?;
+            copy_link(client, &job.spec, entry, &source, &target)?;
             return Ok(First::Ended(Ended::Done));
         }
         let file = self.open(client, &source)?;
-        let destination = self.destination(client, entry)?;
         let manner = Manner {
             fresh: false,
             no_replace: overwrite(&job.spec) == Overwrite::Never,
@@ -144,6 +145,15 @@ impl Means {
         };
         let around = self.around(client, &job.control, &job.counts);
         around.control.check(around.clock.now_ns())?;
+        if let Place::Volume(to) = &target {
+            let (uid, gid) = volume::owner_of(&job.spec, entry);
+            let owner = volume::Owner { uid, gid };
+            return Ok(match volume::begin(&self.arrivals, client, file, around, to, manner, owner)? {
+                Begun::Complete => First::Ended(Ended::Done),
+                Begun::Ready(copy) => First::Write(copy),
+            });
+        }
+        let destination = self.destination(client, entry)?;
         if file.version()?.size <= WHOLE_BYTES_MAX && !manner.read_back {
             send_whole(&*file, &around, &destination, manner)?;
             return Ok(First::Ended(Ended::Done));
@@ -180,7 +190,13 @@ fn is_wanted(
     })
 }
 
-fn copy_link(client: &Client, source: &Place, to: &Reference) -> Result<(), Fault> {
+fn copy_link(
+    client: &Client,
+    spec: &proto::JobSpec,
+    entry: &proto::PlanEntry,
+    source: &Place,
+    to: &Place,
+) -> Result<(), Fault> {
     let shown = source.to_string();
     let target = match source {
         Place::Area(r) => client.area(&r.node, &r.area).read_link(&r.path),
@@ -190,9 +206,16 @@ fn copy_link(client: &Client, source: &Place, to: &Reference) -> Result<(), Faul
         }
     };
     let target = target.map_err(|error| of_client(error, &shown))?;
+    match to {
+        Place::Area(to) => area_link(client, to, &target),
+        Place::Volume(path) => volume::make_link(client, spec, entry, path, target),
+    }
+}
+
+fn area_link(client: &Client, to: &Reference, target: &[u8]) -> Result<(), Fault> {
     let area = client.area(&to.node, &to.area);
     let about = |error| of_client(error, &to.to_string());
-    match area.symlink(&to.path, &target) {
+    match area.symlink(&to.path, target) {
         Err(error) if error.code == Code::Exists => {}
         other => return other.map(drop).map_err(about),
     }
@@ -201,15 +224,19 @@ fn copy_link(client: &Client, source: &Place, to: &Reference) -> Result<(), Faul
     }
     let suffix = [&to.path[..], b".vazao-link.part"].concat();
     let _ = area.remove(&suffix);
-    area.symlink(&suffix, &target).map_err(about)?;
+    area.symlink(&suffix, target).map_err(about)?;
     area.rename(&suffix, &to.path, RenameMode::Replace).map_err(about)
 }
 
 /// Makes a directory of the plan, or finds that it is there.
-pub(super) fn make_directory(client: &Client, entry: &proto::PlanEntry) -> Result<(), Fault> {
-    let target = Place::parse(&entry.destination)?;
-    let Place::Area(to) = &target else {
-        return Err(Fault::new(Code::Unsupported, format!("{target}: not a place for a job's files")));
+pub(super) fn make_directory(
+    client: &Client,
+    spec: &proto::JobSpec,
+    entry: &proto::PlanEntry,
+) -> Result<(), Fault> {
+    let to = match &Place::parse(&entry.destination)? {
+        Place::Area(to) => to.clone(),
+        Place::Volume(path) => return volume::make_directory(client, spec, entry, path),
     };
     let area = client.area(&to.node, &to.area);
     let about = |error| of_client(error, &to.to_string());
@@ -231,7 +258,10 @@ pub(super) fn make_directory(client: &Client, entry: &proto::PlanEntry) -> Resul
 
 /// Gives a directory of the plan its permissions, once it is filled.
 pub(super) fn finish_directory(client: &Client, entry: &proto::PlanEntry) -> Result<(), Fault> {
-    let Place::Area(to) = Place::parse(&entry.destination)? else { return Ok(()) };
+    let to = match Place::parse(&entry.destination)? {
+        Place::Area(to) => to,
+        Place::Volume(path) => return volume::finish_directory(client, entry, &path),
+    };
     if to.path.is_empty() || entry.mode & 0o700 == 0o700 {
         return Ok(());
     }

@@ -24,33 +24,33 @@ const RECORD_BYTES_MAX: usize = 64 * 1024;
 
 /// An open journal.
 #[derive(Debug)]
-pub(super) struct Journal {
+pub(crate) struct Journal {
     file: File,
 }
 
 /// What a journal says.
 #[derive(Debug)]
-pub(super) struct Found {
-    pub(super) record: proto::ArrivalRecord,
-    pub(super) blocks: Vec<(usize, u32)>,
-    pub(super) ended: bool,
+pub(crate) struct Found {
+    pub(crate) record: proto::ArrivalRecord,
+    pub(crate) blocks: Vec<(usize, u32)>,
+    pub(crate) ended: bool,
     /// Length of what makes sense.
-    pub(super) whole_bytes: u64,
+    pub(crate) whole_bytes: u64,
 }
 
 /// Where the journal of a copy is.
-pub(super) fn path_of(directory: &Path, copy: &[u8]) -> PathBuf {
+pub(crate) fn path_of(directory: &Path, copy: &[u8]) -> PathBuf {
     directory.join(hex(copy))
 }
 
 /// Bytes as hexadecimal digits.
-pub(super) fn hex(bytes: &[u8]) -> String {
+pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|b| format!("{b:02x}")).collect()
 }
 
 impl Journal {
     /// Begins one in the place of any that was there.
-    pub(super) fn create(path: &Path, record: &proto::ArrivalRecord) -> std::io::Result<Journal> {
+    pub(crate) fn create(path: &Path, record: &proto::ArrivalRecord) -> std::io::Result<Journal> {
         let body = record.encode_to_vec();
         let head = [&MAGIC[..], &(body.len() as u32).to_le_bytes(), &crc32c(&body).to_le_bytes(), &body];
         let mut options = OpenOptions::new();
@@ -60,19 +60,19 @@ impl Journal {
     }
 
     /// Goes on with one behind its `whole_bytes`: a torn entry would put all later ones out of step.
-    pub(super) fn reopen(path: &Path, whole_bytes: u64) -> std::io::Result<Journal> {
+    pub(crate) fn reopen(path: &Path, whole_bytes: u64) -> std::io::Result<Journal> {
         let file = OpenOptions::new().append(true).open(path)?;
         file.set_len(whole_bytes)?;
         Ok(Journal { file })
     }
 
     /// A block is there.
-    pub(super) fn append(&mut self, block: usize, checksum: u32) -> std::io::Result<()> {
+    pub(crate) fn append(&mut self, block: usize, checksum: u32) -> std::io::Result<()> {
         self.entry(block as u64, checksum)
     }
 
     /// The file is whole and is given its name next.
-    pub(super) fn end(&mut self) -> std::io::Result<()> {
+    pub(crate) fn end(&mut self) -> std::io::Result<()> {
         self.entry(ENDED, 0)?;
         self.file.sync_all()
     }
@@ -88,7 +88,7 @@ impl Journal {
 }
 
 /// Reads a journal up to where it makes sense; `None` when there is none that does.
-pub(super) fn load(path: &Path) -> Option<Found> {
+pub(crate) fn load(path: &Path) -> Option<Found> {
     let mut bytes = Vec::new();
     File::open(path).ok()?.read_to_end(&mut bytes).ok()?;
     let rest = bytes.strip_prefix(MAGIC)?;

@@ -8,7 +8,7 @@ mod batch;
 mod conversation;
 mod ftp;
 mod incoming;
-mod journal;
+pub(crate) mod journal;
 mod port;
 
 pub(crate) use incoming::{Held, Incoming};
@@ -339,7 +339,12 @@ impl Receiver {
         target: &Inside,
         there: Option<&InsideStatus>,
     ) -> Option<Begun> {
-        let is_it = |status: &InsideStatus| Some(status.identity) == found.record.part;
+        let begin = found.record.begin.as_ref()?;
+        // Somebody may have written to it since.
+        let is_it = |status: &InsideStatus| {
+            let (size, modified) = (status.attributes.size, status.attributes.modified);
+            Some(status.identity) == found.record.part && (size, modified) == (begin.size, begin.modified)
+        };
         if there.is_some_and(is_it) {
             return Some(Begun::Complete);
         }
