@@ -392,7 +392,8 @@ impl VolumeCopy {
             let mut written = locked(&self.written);
             let is_over = written.writers == 0;
             let is_late = clock.now_ns().saturating_sub(noted_ns) >= NOTED_AFTER.as_nanos() as u64;
-            if !is_over && written.blocks.len() < NOTED_BLOCKS && !(is_late && !written.blocks.is_empty()) {
+            let enough = if is_late { 1 } else { NOTED_BLOCKS };
+            if !is_over && written.blocks.len() < enough {
                 drop(self.changed.wait_timeout(written, LOOK));
                 continue;
             }
