@@ -21,11 +21,13 @@ fsx="$(tool fsx 0.3.2)"
 volume_start "$mountpoint" rw
 
 # configuration LENGTH OPERATION_LENGTH DROPS: a file's largest length, that of one read or write, and how often pages
-# are dropped.
+# are dropped. An operation has at least one byte: fsx would draw allocations of none as well, which no file system
+# takes, and end there.
 configuration() {
     cat <<END
 flen = $1
 [opsize]
+min = 1
 max = $2
 [weights]
 close_open = 1

@@ -5,6 +5,12 @@
 //! the stamps are written for each block. They do not compress within a MiB; a system that finds repetitions over
 //! larger distances would be measured wrongly, and none of the compared ones does.
 
+use crate::Error;
+use crate::size::MIB;
+use std::fs::File;
+use std::io::Write;
+use std::path::Path;
+
 /// After so many bytes the random part repeats.
 const PERIOD_BYTES: usize = 1 << 20;
 
@@ -100,6 +106,18 @@ impl Generator {
 
 fn first_difference(left: &[u8], right: &[u8]) -> Option<usize> {
     left.iter().zip(right).position(|(l, r)| l != r)
+}
+
+/// Makes a file of so many bytes of a stream, on the disk when this returns.
+pub(crate) fn write_file(path: &Path, stream: u64, bytes: u64) -> Result<(), Error> {
+    let failed = || Error::at(path.display());
+    let mut file = File::create(path).map_err(failed())?;
+    let mut generator = Generator::new(stream, MIB as usize);
+    for offset in (0..bytes).step_by(MIB as usize) {
+        let length = MIB.min(bytes - offset) as usize;
+        file.write_all(generator.window(offset, length)).map_err(failed())?;
+    }
+    file.sync_all().map_err(failed())
 }
 
 #[cfg(test)]

@@ -17,6 +17,7 @@ pub mod experiment;
 pub mod hosts;
 pub mod machine;
 pub mod mounts;
+mod nfs;
 pub mod place;
 pub mod probe;
 pub mod psplit;

@@ -1,5 +1,7 @@
 //! Sizes and rates in text: `64K` and `1 MiB` are powers of two, rates are given in MB/s and MiB/s both.
 
+/// Bytes of a KiB.
+pub const KIB: u64 = 1024;
 /// Bytes of a MiB.
 pub const MIB: u64 = 1 << 20;
 

@@ -11,8 +11,7 @@ use crate::content::{self, Generator};
 use crate::hosts::BitsPerSecond;
 use crate::sampler::{Record, Recorder};
 use crate::size::{MB, MIB, format_size};
-use std::fs::{self, File};
-use std::io::Write;
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -214,15 +213,9 @@ fn prepare(lab: &Lab, bed: &Testbed<'_>, load: Load, bytes: u64) -> Result<(), E
         fs::create_dir(&directory).map_err(Error::at(directory.display()))?;
         for number in 0..load.each {
             let path = directory.join(number.to_string());
-            let mut file = File::create(&path).map_err(Error::at(path.display()))?;
-            let mut generator = Generator::new(file_stream(lab, machine, number), MIB as usize);
-            for offset in (0..bytes).step_by(MIB as usize) {
-                let length = MIB.min(bytes - offset) as usize;
-                file.write_all(generator.window(offset, length)).map_err(Error::at(path.display()))?;
-            }
+            content::write_file(&path, file_stream(lab, machine, number), bytes)?;
         }
     }
-    rustix::fs::sync();
     Ok(())
 }
 

@@ -3,12 +3,12 @@
 use super::outcome::{Figure, Finding, Form};
 use super::{About, Experiment, Lab, Measured, figure, shown};
 use crate::Error;
-use crate::content::{self, Generator};
+use crate::content;
 use crate::hosts::SlowDisk;
 use crate::psplit::drop_caches;
 use crate::size::{MB, MIB, format_size};
 use std::fs::File;
-use std::io::{Read, Write};
+use std::io::Read;
 use std::path::PathBuf;
 
 /// Reading files at once and in turn.
@@ -37,7 +37,7 @@ impl Experiment for G4 {
         let files: Vec<PathBuf> =
             (0..FILES).map(|number| disk.path().join(format!("file{number}"))).collect();
         for (number, file) in files.iter().enumerate() {
-            write(file, content::stream(lab.seed, &[number as u64]), bytes)?;
+            content::write_file(file, content::stream(lab.seed, &[number as u64]), bytes)?;
         }
         let x = vec!["at once".to_owned(), "one after the other".to_owned()];
         let title = format!("{FILES} files of {} each, read from one disk", format_size(bytes));
@@ -76,17 +76,6 @@ impl Experiment for G4 {
         let text = format!("at once {} MB/s, in turn {}", shown(at_once), shown(in_turn));
         vec![Finding::new("On a disk without seeks the gap closes", gap.map(|gap| gap >= 0.95), text)]
     }
-}
-
-fn write(path: &PathBuf, stream: u64, bytes: u64) -> Result<(), Error> {
-    let at = || Error::at(path.display());
-    let mut file = File::create(path).map_err(at())?;
-    let mut generator = Generator::new(stream, MIB as usize);
-    for offset in (0..bytes).step_by(MIB as usize) {
-        let length = MIB.min(bytes - offset) as usize;
-        file.write_all(generator.window(offset, length)).map_err(at())?;
-    }
-    file.sync_all().map_err(at())
 }
 
 fn read_at_once(files: &[PathBuf]) -> Result<(), Error> {

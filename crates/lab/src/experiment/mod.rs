@@ -15,6 +15,8 @@ mod g1;
 mod g10;
 mod g11;
 mod g12;
+mod g13;
+mod g14;
 mod g15;
 mod g2;
 mod g4;
@@ -181,6 +183,8 @@ pub fn registry() -> &'static [&'static dyn Experiment] {
         &g10::G10,
         &g11::G11,
         &g12::G12,
+        &g13::G13,
+        &g14::G14,
         &g15::G15,
         &p1::P1,
         &p2::P2,
