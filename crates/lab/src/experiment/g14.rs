@@ -17,7 +17,7 @@ pub(super) struct G14;
 const LINKS: [(&str, Option<u64>, &str); 2] =
     [("gigabit", Some(1_000_000_000), "links of 1 Gb/s"), ("unshaped", None, "links without a rate")];
 const BLOCKS: [u64; 2] = [512 * KIB, 32 * KIB];
-#[allow(clippy::approx_constant)] // A rate, and by chance 3.14.
+#[allow(clippy::approx_constant, reason = "a rate that happens to be 3.14")]
 const PUBLISHED_NFS: [f64; 2] = [20.33, 3.14];
 const PUBLISHED_GRIDFS: [f64; 2] = [15.14, 2.43];
 /// Of what a link carries; more is a full link.

@@ -38,6 +38,7 @@ mod r1;
 mod raid;
 mod reading;
 mod w1;
+mod w2;
 
 pub use page::report;
 pub use run::{Args, ListArgs, list, run};
@@ -199,6 +200,7 @@ pub fn registry() -> &'static [&'static dyn Experiment] {
         &raid::R2,
         &raid::R3,
         &w1::W1,
+        &w2::W2,
     ]
 }
 

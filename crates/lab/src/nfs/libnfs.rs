@@ -1,5 +1,5 @@
 //! The part of libnfs 4 (`libnfs.so.13`) that reads and writes open files, loaded at run time.
-#![allow(unsafe_code)] // A library of another language, through the functions that its header declares.
+#![allow(unsafe_code, reason = "a library of another language, through the functions of its header")]
 
 use crate::Error;
 use libloading::Library;

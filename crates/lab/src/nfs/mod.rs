@@ -1,4 +1,4 @@
-//! An NFS server in user space (NFS-Ganesha) on a host of the laboratory, and a client for it (libnfs), to compare with.
+//! An NFS server in user space (NFS-Ganesha) on a host of the laboratory, and a client (libnfs), to compare with.
 //!
 //! Both are Debian packages: `nfs-ganesha-vfs`, `rpcbind` and `libnfs13`. The client's library is loaded when it is
 //! needed, so that the program itself does not ask for it. The client makes one call at a time and has no cache, as
