@@ -109,7 +109,7 @@ impl Control {
     }
 
     /// When `bytes` may be sent under the job's bandwidth limit; `now_ns` or before for at once.
-    pub(crate) fn ready_ns(&self, bytes: u64, now_ns: u64) -> u64 {
+    pub fn ready_ns(&self, bytes: u64, now_ns: u64) -> u64 {
         self.limiter.ready_ns(bytes, now_ns)
     }
 }

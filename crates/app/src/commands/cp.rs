@@ -4,8 +4,8 @@ use crate::cli::Results;
 use crate::context::Context;
 use crate::copy::remote::{self, Remote};
 use crate::copy::{
-    self, AreaTree, Counts, FtpTree, Item, LocalTree, Meter, PartNames, Patience, Transfer, Tree, VolumeTree,
-    ftp_path, join,
+    self, AreaTree, Counts, FtpTree, Item, LocalTree, Meter, PartNames, Patience, Rules, Transfer, Tree,
+    VolumeTree, ftp_path, join,
 };
 use crate::failure::{At, Failure, Outcome, report};
 use crate::format;
@@ -29,7 +29,7 @@ use vazao_mover::ftp::Url;
 /// Arguments of `vazao cp`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  vazao cp big.iso vz:/images/\n  vazao cp -r ~/data vz:/backup\n  vazao cp -rp vz:/backup/data /restore\n  vazao cp --json vz:/a vz:/b\n  vazao cp -r n1:/data/run7 n9:/incoming/      bytes go straight from n1 to n9\n  vazao cp --detach --bwlimit 20M n1:/data/big n9:/incoming/\n  vazao cp -r ftp://me@host/data ~/data          also to FTP servers; --resume goes on with what has arrived\n\nA file appears under its name only when it is whole: an interrupted copy leaves nothing, or what was there before.\nOne that is killed (SIGKILL, power) leaves .NAME.vazao-….part beside it: the next copy to the same name by the\nsame user of this machine removes it, unless the machine was started anew; rm does at any time.\nA file in the place of another takes over its permissions, and its owner where you may give it; hard links to the\nfile that was there keep the old contents. A symbolic link is followed to the file it leads to; into a fifo or\ndevice of this machine is written.\n\nCopies between nodes are jobs of the node that has the source: they go on when this command is killed, and after restarts.\nCtrl-C cancels; what has arrived is used by the next copy of the same file. They keep times and permissions.\n\nPasswords of FTP servers come from ~/.netrc (readable by you only), VAZAO_FTP_PASSWORD, the address, or are asked for; one in an\naddress is taken off the command line at once. FTP sends them as they are: who reads the network, reads them. Between this\nmachine and an FTP server, what has arrived stays as .NAME.vazao-….part when a copy ends early, for --resume."
+    after_help = "Examples:\n  vazao cp big.iso vz:/images/\n  vazao cp -r ~/data vz:/backup\n  vazao cp -rp vz:/backup/data /restore\n  vazao cp --json vz:/a vz:/b\n  vazao cp -r n1:/data/run7 n9:/incoming/      bytes go straight from n1 to n9\n  vazao cp --detach --bwlimit 20M n1:/data/big n9:/incoming/\n  vazao cp -r ftp://me@host/data ~/data          also to FTP servers; --resume goes on with what has arrived\n\nA file appears under its name only when it is whole: an interrupted copy leaves nothing, or what was there before.\nOne that is killed (SIGKILL, power) leaves .NAME.vazao-….part beside it: the next copy to the same name by the\nsame user of this machine removes it, unless the machine was started anew; rm does at any time.\nA file in the place of another takes over its permissions, and its owner where you may give it; hard links to the\nfile that was there keep the old contents. A symbolic link is followed to the file it leads to; into a fifo or\ndevice of this machine is written.\n\nCopies between nodes are jobs of the node that has the source: they go on when this command is killed, and after restarts.\nCtrl-C cancels; files that have arrived stay, and --resume leaves them. They keep times and permissions.\n\nBetween paths of this machine, areas and the volume this command moves the bytes itself: with --resume from the start, what\nhas arrived of a file stays when it ends early, and the next --resume goes on behind it.\n\nPasswords of FTP servers come from ~/.netrc (readable by you only), VAZAO_FTP_PASSWORD, the address, or are asked for; one in an\naddress is taken off the command line at once. FTP sends them as they are: who reads the network, reads them. Between this\nmachine and an FTP server, what has arrived stays as .NAME.vazao-….part when a copy ends early, for --resume."
 )]
 pub(crate) struct Arguments {
     #[command(flatten)]
@@ -123,7 +123,7 @@ pub(crate) struct How {
     pub(crate) preserve: bool,
     /// Files that this user may not write to are replaced too.
     pub(crate) force: bool,
-    /// What an earlier copy to or from an FTP server has left is gone on with.
+    /// What an earlier copy has left is gone on with.
     pub(crate) resume: bool,
     /// Time-outs towards FTP servers.
     pub(crate) patience: Patience,
@@ -146,7 +146,11 @@ pub(crate) fn run(context: &Context, arguments: Arguments) -> Outcome {
         resume: arguments.remote.resume(),
         patience: arguments.remote.patience()?,
     };
-    let (counts, record, outcome) = copy(context, &arguments.paths, how, &stop)?;
+    let rules = arguments.remote.rules(arguments.results.json)?;
+    let (counts, record, outcome) = copy(context, &arguments.paths, how, &rules, &stop)?;
+    if rules.is_dry() {
+        return outcome;
+    }
     summarize(&arguments, &counts, &record)?;
     outcome?;
     if counts.failed > 0 { Err(Failure::Reported) } else { Ok(()) }
@@ -158,6 +162,7 @@ pub(crate) fn copy(
     context: &Context,
     paths: &[OsString],
     how: How,
+    rules: &Rules,
     stop: &Stop,
 ) -> Outcome<(Counts, Record, Outcome)> {
     let Some((destination, sources)) = paths.split_last() else {
@@ -172,14 +177,15 @@ pub(crate) fn copy(
     let from = sources.iter().map(|source| Ok((sides.side(source)?, source.as_os_str())));
     let from = from.collect::<Outcome<Vec<(Side, &OsStr)>>>()?;
     let target = target(to, destination, from.len())?;
-    let meter = Meter::new(Arc::clone(&clock), stderr().is_terminal());
+    let meter = Meter::new(Arc::clone(&clock), stderr().is_terminal() && !rules.is_dry());
+    rules.start(clock.now_ns());
     let watched = sides.volume.as_ref().map(|(client, _)| servers::find(&client.map()).watched);
     let client = sides.volume.as_ref().map(|(client, _)| client);
     let recorder = Recorder::new(clock, watched.unwrap_or_default()).of(client, Some(disks));
     let (outcome, record) = recorder.during(|| {
         [Where::Volume, Where::Area, Where::Ftp, Where::Local].into_iter().try_for_each(|at| {
             let group: Vec<&(Side, &OsStr)> = from.iter().filter(|(side, _)| side.at == at).collect();
-            copy_group(&group, &target, how, &meter, stop)
+            copy_group(&group, &target, (how, rules), &meter, stop)
         })
     });
     let counts = meter.finish();
@@ -191,11 +197,18 @@ pub(crate) fn copy(
 }
 
 /// Copies sources that are all on one side.
-fn copy_group(group: &[&(Side, &OsStr)], target: &Target, how: How, meter: &Meter, stop: &Stop) -> Outcome {
+fn copy_group(
+    group: &[&(Side, &OsStr)],
+    target: &Target,
+    (how, rules): (How, &Rules),
+    meter: &Meter,
+    stop: &Stop,
+) -> Outcome {
     let Some((first, _)) = group.first() else { return Ok(()) };
     let parts = PartNames::default();
     let (from, to) = (&*first.tree, &*target.side.tree);
-    let keeps = target.side.at == Where::Ftp || first.at == Where::Ftp && target.side.at == Where::Local;
+    let is_download = first.at == Where::Ftp && target.side.at == Where::Local;
+    let keeps = how.resume || is_download || target.side.at == Where::Ftp;
     let transfer = Transfer {
         from,
         to,
@@ -203,6 +216,7 @@ fn copy_group(group: &[&(Side, &OsStr)], target: &Target, how: How, meter: &Mete
         force: how.force,
         keeps,
         resume: how.resume,
+        rules,
         parts: &parts,
         meter,
         stop,
@@ -273,7 +287,7 @@ fn item(side: &Side, argument: &OsStr, target: &Target, recursive: bool) -> Outc
     if is_directory && lies_in(side, &found, to, &destination)? {
         return Err(Failure::new(format!("{shown}: cannot be copied into itself")));
     }
-    Ok(Item { source: side.path.clone(), found, destination })
+    Ok(Item { source: side.path.clone(), found, destination, below: Vec::new() })
 }
 
 /// Whether what is at the destination may be replaced or filled.

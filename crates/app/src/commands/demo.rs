@@ -177,7 +177,8 @@ impl Demo {
             resume: false,
             patience: crate::copy::Patience::default(),
         };
-        let (counts, record, outcome) = cp::copy(&self.context, paths, how, &self.stop)?;
+        let (counts, record, outcome) =
+            cp::copy(&self.context, paths, how, &crate::copy::Rules::default(), &self.stop)?;
         outcome?;
         if counts.failed > 0 {
             return Err(Failure::new(format!("{} files could not be copied", counts.failed)));

@@ -10,6 +10,9 @@ use vazao_client::{Client, RenameMode};
 use vazao_model::limits::LIST_ENTRIES_MAX;
 use vazao_model::{Code, FileKind};
 
+/// A write goes in several requests at once: before the end of what has arrived so much may be missing.
+const UNSURE_BYTES: u64 = 1 << 20;
+
 /// Files of areas.
 pub(crate) struct AreaTree {
     client: Client,
@@ -97,6 +100,14 @@ impl Tree for AreaTree {
         let channel = self.on(path, |area, path| area.open(path, &options))?;
         let (_, reference) = self.named(path)?;
         Ok(Box::new(AreaFile { channel, reference }))
+    }
+
+    fn reopen(&self, path: &[u8]) -> Outcome<Option<(Box<dyn Sink>, u64)>> {
+        let Some(found) = self.find(path, false)? else { return Ok(None) };
+        let options = ChannelOptions { write: true, ..ChannelOptions::default() };
+        let channel = self.on(path, |area, path| area.open(path, &options))?;
+        let (_, reference) = self.named(path)?;
+        Ok(Some((Box::new(AreaFile { channel, reference }), found.size.saturating_sub(UNSURE_BYTES))))
     }
 
     fn open_stream(&self, path: &[u8]) -> Outcome<Box<dyn Sink>> {

@@ -9,6 +9,7 @@ mod local;
 mod meter;
 mod part;
 pub(crate) mod remote;
+mod rules;
 mod transfer;
 mod tree;
 mod volume;
@@ -18,6 +19,7 @@ pub(crate) use ftp::{FtpTree, Patience, path_of as ftp_path};
 pub(crate) use local::LocalTree;
 pub(crate) use meter::{Counts, Meter};
 pub(crate) use part::PartNames;
+pub(crate) use rules::Rules;
 pub(crate) use transfer::Transfer;
 pub(crate) use tree::{Found, Tree, join};
 pub(crate) use volume::{VolumeTree, umask};
@@ -40,6 +42,8 @@ pub(crate) struct Item {
     pub(crate) found: Found,
     /// Its path at the destination.
     pub(crate) destination: Vec<u8>,
+    /// Its path below what is copied.
+    pub(crate) below: Vec<u8>,
 }
 
 /// Copies `items`, directories with all that is in them, and counts what failed.
@@ -53,7 +57,8 @@ pub(crate) fn run(transfer: Transfer<'_>, items: Vec<Item>) -> Outcome {
         walk(transfer, items, sender)
     });
     // From the deepest up: their times change no more, and a directory that may not be written is filled by then.
-    for item in directories.iter().rev() {
+    let filled = if transfer.rules.is_dry() { &[][..] } else { &directories };
+    for item in filled.iter().rev() {
         if let Err(failure) = settle(transfer, item) {
             transfer.meter.failed(|| report(&failure));
         }
@@ -61,7 +66,7 @@ pub(crate) fn run(transfer: Transfer<'_>, items: Vec<Item>) -> Outcome {
     if transfer.stop.is_asked() {
         Err(Failure::new("interrupted; what was copied whole stays"))
     } else {
-        Ok(())
+        transfer.rules.check(transfer.meter.now_ns())
     }
 }
 
@@ -69,7 +74,7 @@ fn work(transfer: Transfer<'_>, receiver: &Mutex<Receiver<Item>>) {
     loop {
         let next = receiver.lock().unwrap_or_else(PoisonError::into_inner).recv();
         let Ok(item) = next else { return };
-        if transfer.stop.is_asked() {
+        if is_over(transfer) {
             continue;
         }
         let copied = match item.found.kind {
@@ -78,10 +83,15 @@ fn work(transfer: Transfer<'_>, receiver: &Mutex<Receiver<Item>>) {
         };
         match copied {
             Ok(()) => transfer.meter.done(),
-            Err(_) if transfer.stop.is_asked() => transfer.meter.failed(|| ()),
+            Err(_) if is_over(transfer) => transfer.meter.failed(|| ()),
             Err(failure) => transfer.meter.failed(|| report(&failure)),
         }
     }
+}
+
+/// Nothing more is to be begun.
+fn is_over(transfer: Transfer<'_>) -> bool {
+    transfer.stop.is_asked() || transfer.rules.check(transfer.meter.now_ns()).is_err()
 }
 
 /// Makes directories and hands files out; returns the directories in the order they were made in.
@@ -89,7 +99,7 @@ fn walk(transfer: Transfer<'_>, items: Vec<Item>, files: SyncSender<Item>) -> Ve
     let mut waiting: Vec<Item> = items.into_iter().rev().collect();
     let mut directories = Vec::new();
     while let Some(item) = waiting.pop() {
-        if transfer.stop.is_asked() {
+        if is_over(transfer) {
             break;
         }
         let stepped = match item.found.kind {
@@ -97,6 +107,7 @@ fn walk(transfer: Transfer<'_>, items: Vec<Item>, files: SyncSender<Item>) -> Ve
                 directories.push(item.clone());
                 enter(transfer, &item, &mut waiting)
             }
+            FileKind::File | FileKind::Symlink if transfer.rules.is_dry() => would_copy(transfer, &item),
             FileKind::File | FileKind::Symlink => {
                 transfer.meter.announce(if item.found.kind == FileKind::File { item.found.size } else { 0 });
                 files.send(item).map_err(|_| Failure::new("the copying threads have ended"))
@@ -116,14 +127,25 @@ fn walk(transfer: Transfer<'_>, items: Vec<Item>, files: SyncSender<Item>) -> Ve
 fn enter(transfer: Transfer<'_>, item: &Item, waiting: &mut Vec<Item>) -> Outcome {
     // With -p, open to others only once it is theirs.
     let mode = if transfer.preserve { 0o700 } else { item.found.mode & 0o777 | 0o700 };
-    transfer.to.make_directory(&item.destination, mode)?;
-    transfer.meter.done();
+    if !transfer.rules.is_dry() {
+        transfer.to.make_directory(&item.destination, mode)?;
+        transfer.meter.done();
+    }
     transfer.from.list(&item.source, &mut |names| {
         for name in names {
             let source = join(&item.source, &name);
             let destination = join(&item.destination, &name);
+            let below = join(&item.below, &name);
             match transfer.from.find(&source, false) {
-                Ok(Some(found)) => waiting.push(Item { source, found, destination }),
+                Ok(Some(found)) => {
+                    let is_wanted = match found.kind {
+                        FileKind::Directory => transfer.rules.enters(&below),
+                        _ => transfer.rules.takes(&below),
+                    };
+                    if is_wanted {
+                        waiting.push(Item { source, found, destination, below });
+                    }
+                }
                 // Removed since it was listed.
                 Ok(None) => {}
                 Err(failure) => transfer.meter.failed(|| report(&failure)),
@@ -131,6 +153,17 @@ fn enter(transfer: Transfer<'_>, item: &Item, waiting: &mut Vec<Item>) -> Outcom
         }
         Ok(())
     })
+}
+
+/// Says that a file would be copied, where it would.
+fn would_copy(transfer: Transfer<'_>, item: &Item) -> Outcome {
+    let there = transfer.to.find(&item.destination, false)?;
+    if there.is_some_and(|there| transfer.keeps_there(&item.found, &there)) {
+        return Ok(());
+    }
+    transfer.meter.done();
+    let (from, to) = (transfer.from.show(&item.source), transfer.to.show(&item.destination));
+    transfer.rules.show(&from, &to, item.found.size)
 }
 
 /// Gives a directory what it could not have while it was being filled.

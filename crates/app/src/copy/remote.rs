@@ -1,6 +1,7 @@
 //! Copies between nodes: jobs for the nodes that have the sources.
 
 use super::ftp::Patience;
+use super::rules::{Overwrite, Rules};
 use crate::context::Context;
 use crate::failure::{Failure, Outcome};
 use crate::format::{parse_size, size};
@@ -8,43 +9,29 @@ use crate::jobs::{self, Watched};
 use crate::location::{Location, show};
 use crate::output::Output;
 use crate::signals::Stop;
-use clap::{Args, ValueEnum};
+use clap::Args;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io::{IsTerminal, stderr};
 use std::os::unix::ffi::OsStrExt;
 use vazao_client::Client;
 use vazao_model::FileKind;
-use vazao_mover::{Destined, Method, Place, Planner};
+use vazao_mover::{Destined, Filter, Method, Place, Planner};
 use vazao_wire::proto;
 use vazao_wire::service::Fault;
 
-/// When a file that is there is replaced.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, ValueEnum)]
-enum Overwrite {
-    /// In any case
-    #[default]
-    Always,
-    /// Never
-    Never,
-    /// Where the source was changed later
-    Newer,
-    /// Where size or time differ
-    Different,
-}
-
 /// Options of copies between nodes.
 #[derive(Debug, Args)]
-#[command(next_help_heading = "Copies between nodes")]
+#[command(next_help_heading = "Large copies, and copies between nodes")]
 pub(crate) struct Remote {
-    /// auto, blocking[:buffer=SIZE], streams:N, nonblocking, rpc[:block=SIZE,window=N] or ftp
+    /// Between nodes: auto, blocking[:buffer=SIZE], streams:N, nonblocking, rpc[:block=SIZE,window=N] or ftp
     #[arg(long, value_name = "METHOD")]
     method: Option<Method>,
-    /// Print the job's ID and return
+    /// Between nodes, or a node and the volume: print the job's ID and return
     #[arg(long)]
     detach: bool,
-    /// Go on with an earlier copy: files that are there with the same size and time are left as they are (to and from
-    /// FTP servers: with the same size and not older), and what has arrived of the others is not sent again
+    /// Go on with an earlier copy: files that are there with the same size and time (where no node does the copy: and not
+    /// older) are left as they are, and what has arrived of the others is not sent again
     #[arg(long)]
     resume: bool,
     /// At most this many bytes a second, over all files: 20M, 1GiB
@@ -112,19 +99,16 @@ impl Remote {
         })
     }
 
-    /// Refuses options that mean nothing for the copy at hand; some mean something where an FTP server is a side.
+    /// Refuses options that mean nothing where this process moves the bytes; some do where an FTP server is a side.
     pub(crate) fn check_unused(&self, is_ftp: bool) -> Outcome {
+        if self.detach {
+            return Err(Failure::usage(
+                "--detach: a job is done by a node, and paths of this machine, FTP servers and copies within the volume are \
+                 none's; export the directory (`vazao area add`) and name it NODE:/AREA/…, or leave the command running",
+            ));
+        }
         let used = [
             (self.method.is_some(), "--method"),
-            (self.detach, "--detach"),
-            (self.resume && !is_ftp, "--resume"),
-            (self.bwlimit.is_some(), "--bwlimit"),
-            (!self.include.is_empty(), "--include"),
-            (!self.exclude.is_empty(), "--exclude"),
-            (self.dry_run, "--dry-run"),
-            (self.checksum, "--checksum"),
-            (self.overwrite.is_some(), "--overwrite"),
-            (self.timeout.is_some(), "--timeout"),
             (self.connect_timeout.is_some() && !is_ftp, "--connect-timeout"),
             (self.block_timeout.is_some() && !is_ftp, "--block-timeout"),
         ];
@@ -136,28 +120,48 @@ impl Remote {
         }
     }
 
+    /// What this process is to keep to where it moves the bytes.
+    pub(crate) fn rules(&self, json: bool) -> Outcome<Rules> {
+        let filter = Filter::parse(&self.filters()).map_err(Failure::usage)?;
+        let rules =
+            Rules::new(filter, self.overwrite.unwrap_or_default(), self.rate_bytes()?, self.job_ms()?);
+        let rules = rules.comparing(self.checksum);
+        Ok(if self.dry_run { rules.dry(json) } else { rules })
+    }
+
+    fn filters(&self) -> Vec<String> {
+        let sign = |sign: char| move |pattern: &String| format!("{sign}{pattern}");
+        self.include.iter().map(sign('+')).chain(self.exclude.iter().map(sign('-'))).collect()
+    }
+
+    fn rate_bytes(&self) -> Outcome<u64> {
+        let rate = self.bwlimit.as_deref().map(parse_size).transpose().map_err(Failure::usage)?;
+        Ok(rate.unwrap_or(0))
+    }
+
+    fn job_ms(&self) -> Outcome<u64> {
+        Ok(self.timeout.as_deref().map(milliseconds).transpose()?.unwrap_or(0))
+    }
+
     /// The job, but for its sources.
     fn spec(&self, destination: &OsString, recursive: bool, preserve: bool) -> Outcome<proto::JobSpec> {
         let small = |time: &Option<String>| -> Outcome<u32> {
             let ms = time.as_deref().map(milliseconds).transpose()?.unwrap_or(0);
             u32::try_from(ms).map_err(|_| Failure::usage("a time-out of more than 49 days"))
         };
-        let rate = self.bwlimit.as_deref().map(parse_size).transpose().map_err(Failure::usage)?;
-        let sign = |sign: char| move |pattern: &String| format!("{sign}{pattern}");
-        let filters = self.include.iter().map(sign('+')).chain(self.exclude.iter().map(sign('-')));
         Ok(proto::JobSpec {
             sources: Vec::new(),
             destination: destination.as_bytes().to_vec(),
             recursive,
             method: self.method.unwrap_or_default().to_string(),
-            filters: filters.collect(),
+            filters: self.filters(),
             overwrite: self.overwrite.unwrap_or_default() as u32,
             checksum: self.checksum,
             resume: self.resume,
-            rate_bytes: rate.unwrap_or(0),
+            rate_bytes: self.rate_bytes()?,
             connect_ms: small(&self.connect_timeout)?,
             block_ms: small(&self.block_timeout)?,
-            job_ms: self.timeout.as_deref().map(milliseconds).transpose()?.unwrap_or(0),
+            job_ms: self.job_ms()?,
             nonce: jobs::nonce()?,
             uid: rustix::process::geteuid().as_raw(),
             gid: rustix::process::getegid().as_raw(),

@@ -2,6 +2,7 @@
 
 use super::meter::Meter;
 use super::part::{PartName, PartNames, version_of};
+use super::rules::Rules;
 use super::tree::{Found, Owner, Sink, Source, Tree};
 use crate::failure::{Failure, Outcome};
 use crate::signals::Stop;
@@ -15,6 +16,10 @@ const CHUNK_BYTES: usize = 1 << 20;
 
 /// Files up to this size are copied by the thread at hand: starting another one costs more than it saves.
 const ALONE_BYTES_MAX: u64 = 4 << 20;
+
+/// Where what has arrived is to be gone on with, a tree that keeps some of it in memory is told to let go of it after
+/// so many bytes.
+const KEPT_BYTES: u64 = 64 << 20;
 
 /// Chunks between reader and writer.
 const CHUNKS: usize = 4;
@@ -52,10 +57,12 @@ pub(crate) struct Transfer<'a> {
     pub(crate) preserve: bool,
     /// Files that this user may not write to are replaced too.
     pub(crate) force: bool,
-    /// Between this machine and an FTP server: what has arrived of a file stays when its copy ends early.
+    /// What has arrived of a file stays when its copy ends early.
     pub(crate) keeps: bool,
     /// What is there already is gone on with.
     pub(crate) resume: bool,
+    /// Which files, how fast, until when.
+    pub(crate) rules: &'a Rules,
     /// Names for what is not whole yet.
     pub(crate) parts: &'a PartNames,
     /// What is counted.
@@ -70,6 +77,8 @@ enum Destination {
     File { path: Vec<u8>, replaced: Option<Found> },
     /// What is there: a fifo or a device.
     Stream,
+    /// Nothing: what is there stays.
+    Kept,
 }
 
 fn not_replaced(shown: &str, kind: FileKind) -> Failure {
@@ -94,7 +103,7 @@ impl Transfer<'_> {
     /// Copies a regular file to a path that will then be whole, or as it was before.
     pub(crate) fn file(&self, source: &[u8], found: &Found, destination: &[u8]) -> Outcome {
         match self.destination(found, destination)? {
-            Destination::File { replaced: Some(there), .. } if self.is_there(found, &there) => {
+            Destination::Kept => {
                 self.meter.was_there(found.size);
                 Ok(())
             }
@@ -115,9 +124,11 @@ impl Transfer<'_> {
         }
     }
 
-    /// An earlier copy has brought it.
-    fn is_there(&self, found: &Found, there: &Found) -> bool {
-        self.resume && self.keeps && there.size == found.size && there.modified >= found.modified
+    /// What is there stays: an earlier copy has brought it, or it is not to be replaced.
+    pub(crate) fn keeps_there(&self, found: &Found, there: &Found) -> bool {
+        let is_same = there.kind == found.kind && there.size == found.size;
+        let is_brought = self.resume && is_same && there.modified >= found.modified;
+        is_brought || !self.rules.replaces(found, there)
     }
 
     /// What a copy to `path` is to write to: what a link leads to is replaced, not the link; devices never.
@@ -137,6 +148,7 @@ impl Transfer<'_> {
             return Err(Failure::new(format!("{shown}: is the file to be copied itself")));
         }
         match there.kind {
+            FileKind::File if self.keeps_there(found, &there) => Ok(Destination::Kept),
             FileKind::File if !self.force && !self.to.may_write(path, &there) => Err(Failure::new(format!(
                 "{shown}: is read-only for you (mode {:04o}); give -f to replace it",
                 there.mode
@@ -194,6 +206,9 @@ impl Transfer<'_> {
         let started_ns = self.meter.now_ns();
         sink.finish(end)?;
         part.kept = false;
+        if self.rules.checksum {
+            self.compare(source, &part.path, end)?;
+        }
         if self.preserve {
             self.preserve(&part.path, found)?;
         } else if let Some(replaced) = replaced {
@@ -217,7 +232,11 @@ impl Transfer<'_> {
 
     /// Copies a symbolic link as such.
     pub(crate) fn link(&self, source: &[u8], found: &Found, destination: &[u8]) -> Outcome {
-        let kind = self.to.find(destination, false)?.map(|there| there.kind);
+        let there = self.to.find(destination, false)?;
+        if there.as_ref().is_some_and(|there| self.keeps_there(found, there)) {
+            return Ok(());
+        }
+        let kind = there.map(|there| there.kind);
         if let Some(kind) = kind.filter(|kind| !matches!(kind, FileKind::File | FileKind::Symlink)) {
             return Err(not_replaced(&self.to.show(destination), kind));
         }
@@ -247,8 +266,30 @@ impl Transfer<'_> {
         }
     }
 
+    /// Reads both files again and compares them.
+    fn compare(&self, source: &[u8], part: &[u8], length: u64) -> Outcome {
+        let (from, to) = (self.from.open(source)?, self.to.open_again(part)?);
+        let (mut expected, mut found) = (vec![0; CHUNK_BYTES], vec![0; CHUNK_BYTES]);
+        let mut offset = 0;
+        while offset < length {
+            self.check_stop()?;
+            let wanted = (length - offset).min(CHUNK_BYTES as u64) as usize;
+            fill(&*from, &mut expected[..wanted], offset)?;
+            fill(&*to, &mut found[..wanted], offset)?;
+            if expected[..wanted] != found[..wanted] {
+                let shown = self.to.show(part);
+                return Err(Failure::new(format!("{shown}: read back otherwise than the source is now")));
+            }
+            offset += wanted as u64;
+        }
+        Ok(())
+    }
+
     fn check_stop(&self) -> Outcome {
-        if self.stop.is_asked() { Err(Failure::new("interrupted")) } else { Ok(()) }
+        if self.stop.is_asked() {
+            return Err(Failure::new("interrupted"));
+        }
+        self.rules.check(self.meter.now_ns())
     }
 
     /// Hands out every chunk of data with its offset; returns the file's length.
@@ -266,6 +307,7 @@ impl Transfer<'_> {
                 self.check_stop()?;
                 let mut buffer = take()?;
                 let wanted = (end - offset).min(CHUNK_BYTES as u64) as usize;
+                self.rules.wait(wanted as u64, || self.meter.now_ns(), self.stop)?;
                 let started_ns = self.meter.now_ns();
                 let count = source.read_at(&mut buffer[..wanted], offset)?;
                 self.meter.read(started_ns);
@@ -291,6 +333,9 @@ impl Transfer<'_> {
             }
         } else {
             sink.write_at(bytes, offset)?;
+        }
+        if self.keeps && offset / KEPT_BYTES != (offset + bytes.len() as u64) / KEPT_BYTES {
+            sink.flush()?;
         }
         self.meter.wrote(started_ns);
         self.meter.moved(bytes.len() as u64);
@@ -356,6 +401,19 @@ impl Transfer<'_> {
         }
         Ok(())
     }
+}
+
+/// Reads all of `buffer`; behind the end there are zeros.
+fn fill(source: &dyn Source, buffer: &mut [u8], offset: u64) -> Outcome {
+    let mut done = 0;
+    while done < buffer.len() {
+        match source.read_at(&mut buffer[done..], offset + done as u64)? {
+            0 => break,
+            count => done += count,
+        }
+    }
+    buffer[done..].fill(0);
+    Ok(())
 }
 
 #[cfg(test)]

@@ -60,6 +60,10 @@ pub(crate) trait Tree: Send + Sync {
     fn read_link(&self, path: &[u8]) -> Outcome<Vec<u8>>;
     /// A file to read.
     fn open(&self, path: &[u8]) -> Outcome<Box<dyn Source>>;
+    /// A file that was just written, to be compared: read from the disk, as far as the tree can have that.
+    fn open_again(&self, path: &[u8]) -> Outcome<Box<dyn Source>> {
+        self.open(path)
+    }
     /// A new file to write; the name must not exist.
     fn create(&self, path: &[u8], mode: u32) -> Outcome<Box<dyn Sink>>;
     /// What is there of a file, to be gone on with behind its last byte, and where that is; `None` where nothing is
@@ -106,6 +110,10 @@ pub(crate) trait Source: Send + Sync {
 pub(crate) trait Sink: Send + Sync {
     /// Writes all of `bytes` at `offset`.
     fn write_at(&self, bytes: &[u8], offset: u64) -> Outcome;
+    /// Lets go of what is in memory, so that it is there if this process dies.
+    fn flush(&self) -> Outcome {
+        Ok(())
+    }
     /// Makes it `length` long, longer than what was written where the source ends in a hole, and closes it: errors of
     /// writes still under way come out here.
     fn finish(self: Box<Self>, length: u64) -> Outcome;

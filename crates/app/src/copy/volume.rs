@@ -156,6 +156,15 @@ impl Tree for VolumeTree {
         Ok(Box::new(VolumeFile { file, shown, sparse: false }))
     }
 
+    fn reopen(&self, path: &[u8]) -> Outcome<Option<(Box<dyn Sink>, u64)>> {
+        let Some(found) = self.find(path, false)? else { return Ok(None) };
+        let shown = self.show(path);
+        let mode = OpenMode { read: true, write: true, truncate: false };
+        let file = self.client.open_file(self.inode(path)?, mode).at(&shown)?;
+        // A size is reported only when all before it is with the data servers.
+        Ok(Some((Box::new(VolumeFile { file, shown, sparse: false }), found.size)))
+    }
+
     fn open_stream(&self, path: &[u8]) -> Outcome<Box<dyn Sink>> {
         let shown = self.show(path);
         Err(Failure::new(format!(
@@ -259,6 +268,10 @@ impl Source for VolumeFile {
 impl Sink for VolumeFile {
     fn write_at(&self, bytes: &[u8], offset: u64) -> Outcome {
         self.file.write_at(bytes, offset).at(&self.shown)
+    }
+
+    fn flush(&self) -> Outcome {
+        self.file.flush().at(&self.shown)
     }
 
     fn finish(self: Box<Self>, length: u64) -> Outcome {
