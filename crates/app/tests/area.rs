@@ -70,6 +70,37 @@ fn nothing_outside_an_area_is_reached_and_errors_say_what_to_do() {
 }
 
 #[test]
+fn what_is_made_in_an_area_with_an_owner_is_the_owners() {
+    use std::os::unix::fs::MetadataExt;
+    let cluster = cluster();
+    let dir = cluster.dir();
+    let mine = cluster.local("owned");
+    fs::create_dir(&mine).expect("made");
+    let owned = ["area", "add", "owned", mine.to_str().expect("text"), "--dir", dir.to_str().expect("text")];
+    let bad = failed(cluster.run(&[&owned[..], &["--owner", "no such user"]].concat()), 2);
+    assert!(bad.contains("/etc/passwd"), "{bad}");
+    if !rustix::process::geteuid().is_root() {
+        let said = cluster.fails(&[&owned[..], &["--owner", "1:1"]].concat());
+        assert!(said.contains("may not give files to 1:1"), "{said}");
+        assert!(!cluster.ok(&["area", "list"]).contains("owned"));
+        return;
+    }
+    cluster.ok(&[&owned[..], &["--owner", "12345:54321"]].concat());
+    cluster.ok(&["mkdir", "-p", "data1:/owned/a/b"]);
+    let here = cluster.local("exported");
+    fs::write(here.join("small"), "small").expect("written");
+    fs::write(here.join("large"), support::noise(3_000_000)).expect("written");
+    symlink("small", here.join("link")).expect("made");
+    cluster.ok(&["cp", "-r", "data1:/data", "data1:/owned/job"]);
+    let local = cluster.local("exported/small");
+    cluster.ok(&["cp", local.to_str().expect("text"), "data1:/owned/a/channel"]);
+    for name in ["a", "a/b", "a/channel", "job", "job/small", "job/large", "job/link"] {
+        let status = fs::symlink_metadata(mine.join(name)).expect("is there");
+        assert_eq!((status.uid(), status.gid()), (12345, 54321), "{name}");
+    }
+}
+
+#[test]
 fn areas_are_shown_outlive_a_restart_and_go() {
     let cluster = cluster();
     let second = cluster.local("second");

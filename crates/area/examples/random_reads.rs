@@ -118,7 +118,8 @@ fn main() {
     let size = (size_mib * MIB) as u64;
 
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
-    let config = AreaConfig { name: "data".into(), path: directory.path().into(), read_only: true };
+    let config =
+        AreaConfig { name: "data".into(), path: directory.path().into(), read_only: true, owner: None };
     let options = Options { name: "n1".into(), ..Options::default() };
     let area = AreaService::open(vec![config], options, Arc::clone(&clock)).expect("opens");
     let node = Arc::new(Node { area, address: Default::default() });

@@ -1,9 +1,10 @@
 //! The areas of this node: which directories, under which names, and how a path in one of them is opened.
 
 use crate::fault;
+use crate::owner::Owner;
 use crate::path::AreaPath;
 use rustix::fd::OwnedFd;
-use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat, openat2};
+use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags, openat, openat2};
 use rustix::io::Errno;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -28,6 +29,8 @@ pub struct AreaConfig {
     pub path: PathBuf,
     /// Nothing in it can be changed.
     pub read_only: bool,
+    /// Whose files are that are made in it; `None`: the daemon's user's.
+    pub owner: Option<Owner>,
 }
 
 /// Refuses a name that a reference could not carry. The error says what a name may look like.
@@ -61,6 +64,7 @@ pub(crate) fn check(configs: &[AreaConfig]) -> Result<(), String> {
 pub(crate) struct Area {
     pub(crate) name: String,
     pub(crate) read_only: bool,
+    owner: Option<Owner>,
     root: OwnedFd,
     /// `None` where no disk of this machine is behind it.
     disk: Option<Arc<DiskWatch>>,
@@ -70,12 +74,16 @@ pub(crate) struct Area {
 
 impl Area {
     fn open(config: &AreaConfig, disks: &DiskWatches) -> Result<Area, String> {
+        if let (Some(owner), false) = (config.owner, config.read_only) {
+            owner.check()?;
+        }
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let root = openat(CWD, &config.path, flags, Mode::empty())
             .map_err(|e| format!("{}: {}", config.path.display(), std::io::Error::from(e)))?;
         let closed = AtomicBool::new(false);
         let disk = disks.of(&config.path);
-        Ok(Area { name: config.name.clone(), read_only: config.read_only, root, disk, closed })
+        let (name, read_only, owner) = (config.name.clone(), config.read_only, config.owner);
+        Ok(Area { name, read_only, owner, root, disk, closed })
     }
 
     /// Runs `work`, which may wait for the area's disk, and counts that. Returns its result.
@@ -97,6 +105,18 @@ impl Area {
             return Ok(());
         }
         Err(Fault::new(Code::ReadOnly, format!("{}: the area is exported read-only", path.show(&self.name))))
+    }
+
+    /// A file was made: it becomes its owner's.
+    pub(crate) fn made_file(&self, file: &OwnedFd) -> Result<(), Errno> {
+        self.owner.map_or(Ok(()), |owner| owner.give_file(file))
+    }
+
+    /// A directory or a link was made under a path: it becomes its owner's.
+    pub(crate) fn made(&self, path: &AreaPath, kind: FileType) -> Result<(), Errno> {
+        let Some(owner) = self.owner else { return Ok(()) };
+        let inode = self.open_beneath(path.relative(), OFlags::PATH | OFlags::NOFOLLOW, Mode::empty())?;
+        owner.give_made(&inode, kind)
     }
 
     /// Opens what lies at `relative` beneath the root. No link, however it is swapped meanwhile, leads out.

@@ -107,7 +107,12 @@ impl Inside {
         let flags = flags_of(true) | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
         let mode = Mode::RUSR | Mode::WUSR;
         let file = self.area.open_beneath(self.path.relative(), flags, mode);
-        self.opened(file.map_err(|error| fault::of_path(error, &self.shown()))?)
+        let file = file.map_err(|error| fault::of_path(error, &self.shown()))?;
+        if let Err(error) = self.area.made_file(&file) {
+            let _ = self.remove();
+            return Err(self.fault(error));
+        }
+        self.opened(file)
     }
 
     /// The path beside it that has `suffix` behind its name and a dot before it, cut to fit. Errors: it is the root.

@@ -17,6 +17,7 @@ mod member;
 mod metrics;
 mod ops;
 mod options;
+mod owner;
 mod path;
 mod replies;
 mod service;
@@ -25,6 +26,7 @@ pub use export::{AreaConfig, check_name};
 pub use inside::{Inside, InsideStatus};
 pub use member::Membership;
 pub use options::Options;
+pub use owner::Owner;
 pub use service::AreaService;
 
 #[cfg(test)]

@@ -9,6 +9,7 @@ use crate::failure::{At, Failure, Outcome};
 use crate::node::areas::{AreaSection, AreasFile};
 use crate::node::config::NodeConfig;
 use crate::node::files::Lock;
+use crate::node::owners;
 use crate::output::Output;
 use clap::{Args, Subcommand};
 use serde_json::json;
@@ -34,7 +35,7 @@ pub(crate) struct Arguments {
 enum What {
     /// Export a directory of this machine under a name
     #[command(
-        after_help = "Examples:\n  vazao area add data /srv/data --node-config /etc/vazao/node.toml\n  vazao area add data ~/data --read-only --dir /tmp/v\n\nFrom then on NODE:/data/… names what is in it. A running node notices within a second."
+        after_help = "Examples:\n  vazao area add data /srv/data --node-config /etc/vazao/node.toml\n  vazao area add data ~/data --read-only --dir /tmp/v\n  vazao area add in /srv/in --owner ana:lab --node-config /etc/vazao/node.toml\n\nFrom then on NODE:/data/… names what is in it. A running node notices within a second."
     )]
     Add {
         /// Its name in NODE:/NAME/path
@@ -44,6 +45,9 @@ enum What {
         /// Nothing in it can be changed through the node
         #[arg(long)]
         read_only: bool,
+        /// Whose the files are that are made in it, names or numbers; the node has to run as that user or as root
+        #[arg(long, value_name = "USER[:GROUP]")]
+        owner: Option<String>,
         #[command(flatten)]
         node: OfNode,
     },
@@ -89,7 +93,11 @@ pub(super) struct NodeFiles {
 /// Does it.
 pub(crate) fn run(context: &Context, arguments: Arguments) -> Outcome {
     match arguments.what {
-        What::Add { name, directory, read_only, node } => add(&node.find()?, name, &directory, read_only),
+        What::Add { name, directory, read_only, owner, node } => {
+            owner.as_deref().map(owners::find).transpose()?;
+            let section = AreaSection { name, path: directory, read_only, owner };
+            add(&node.find()?, section)
+        }
         What::Remove { name, node } => remove(&node.find()?, &name),
         What::List { results } => list(context, results),
     }
@@ -147,17 +155,19 @@ impl NodeFiles {
         file.save(&self.directory)
     }
 
-    /// Waits until the running node exports the area, or does no more.
-    fn wait(&self, name: &str, is_exported: bool) -> Outcome {
-        let Some(file) = &self.client_file else { return Ok(()) };
+    /// Waits until the running node exports the area, or does no more. Returns why it cannot be used, if so.
+    fn wait(&self, name: &str, is_exported: bool) -> Outcome<Option<String>> {
+        let Some(file) = &self.client_file else { return Ok(None) };
         let client = Client::connect(&Config::load(file)?)?;
         let clock = vazao_meter::SystemClock;
         let deadline_ns = clock.now_ns() + EFFECT_MS_MAX * 1_000_000;
         loop {
             let areas = client.areas(&self.name)?;
-            if areas.iter().any(|area| area.name == name) == is_exported {
+            let found = areas.iter().find(|area| area.name == name);
+            if found.is_some() == is_exported {
+                let trouble = found.map(|area| area.trouble.clone()).filter(|trouble| !trouble.is_empty());
                 client.close()?;
-                return Ok(());
+                return Ok(trouble);
             }
             if clock.now_ns() > deadline_ns {
                 return Err(Failure::new(format!(
@@ -171,14 +181,16 @@ impl NodeFiles {
     }
 }
 
-fn add(node: &NodeFiles, name: String, directory: &Path, read_only: bool) -> Outcome {
-    vazao_area::check_name(&name).map_err(Failure::usage)?;
-    let path = std::fs::canonicalize(directory).at(directory.display())?;
+fn add(node: &NodeFiles, asked: AreaSection) -> Outcome {
+    vazao_area::check_name(&asked.name).map_err(Failure::usage)?;
+    let (name, read_only) = (asked.name.clone(), asked.read_only);
+    let path = std::fs::canonicalize(&asked.path).at(asked.path.display())?;
     if !path.is_dir() {
         return Err(Failure::new(format!("{}: not a directory; an area is one", path.display())));
     }
     let fixed = node.config.area.iter().any(|area| area.name == name);
-    let section = AreaSection { name: name.clone(), path: path.clone(), read_only };
+    let whose = asked.owner.as_ref().map(|owner| format!(", its new files {owner}'s")).unwrap_or_default();
+    let section = AreaSection { path: path.clone(), ..asked };
     node.change(|areas| {
         if fixed || areas.iter().any(|area| area.name == name) {
             return Err(Failure::new(format!(
@@ -189,9 +201,16 @@ fn add(node: &NodeFiles, name: String, directory: &Path, read_only: bool) -> Out
         areas.push(section);
         Ok(())
     })?;
-    node.wait(&name, true)?;
+    if let Some(trouble) = node.wait(&name, true)? {
+        // An area that nobody can use is none.
+        node.change(|areas| {
+            areas.retain(|area| area.name != name);
+            Ok(())
+        })?;
+        return Err(Failure::new(format!("{}:/{name}: {trouble}", node.name)));
+    }
     let access = if read_only { ", read-only" } else { "" };
-    println!("{}:/{name} is {}{access}", node.name, path.display());
+    println!("{}:/{name} is {}{access}{whose}", node.name, path.display());
     Ok(())
 }
 

@@ -30,8 +30,8 @@ pub(crate) struct Remote {
     /// Between nodes, or a node and the volume: print the job's ID and return
     #[arg(long)]
     detach: bool,
-    /// Go on with an earlier copy: files that are there with the same size and time (where no node does the copy: and not
-    /// older) are left as they are, and what has arrived of the others is not sent again
+    /// Go on with an earlier copy: files that are there with the same size and time (where no node does the copy: and
+    /// not older) are left as they are, and what has arrived of the others is not sent again
     #[arg(long)]
     resume: bool,
     /// At most this many bytes a second, over all files: 20M, 1GiB

@@ -1,6 +1,7 @@
 //! The areas of a node: `[[area]]` in its node.toml, and `areas.toml` beside it, which `vazao area` writes and the
 //! running node reads again when it changes.
 
+use super::owners;
 use crate::failure::{At, Failure, Outcome};
 use serde::{Deserialize, Serialize};
 use std::fs;
@@ -21,6 +22,9 @@ pub(crate) struct AreaSection {
     /// Nothing in it can be changed through the node.
     #[serde(default)]
     pub(crate) read_only: bool,
+    /// `USER[:GROUP]`, whose files are that are made in it; names of this machine's /etc/passwd, or numbers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) owner: Option<String>,
 }
 
 /// `areas.toml`.
@@ -82,12 +86,15 @@ impl Areas {
         *self.seen.lock().unwrap_or_else(PoisonError::into_inner) = self.version();
         let mut sections = self.fixed.clone();
         sections.extend(AreasFile::load(&self.directory)?.area);
-        let config = |section: AreaSection| AreaConfig {
-            path: self.directory.join(section.path),
-            name: section.name,
-            read_only: section.read_only,
+        let config = |section: AreaSection| {
+            Ok(AreaConfig {
+                path: self.directory.join(section.path),
+                name: section.name,
+                read_only: section.read_only,
+                owner: section.owner.as_deref().map(owners::find).transpose()?,
+            })
         };
-        Ok(sections.into_iter().map(config).collect())
+        sections.into_iter().map(config).collect()
     }
 
     /// Gives the service what changed. What makes no sense is logged and changes nothing.
@@ -111,7 +118,12 @@ mod tests {
     fn what_is_written_is_read_again_and_a_missing_file_is_empty() {
         let directory = tempfile::tempdir().expect("a temporary directory");
         assert_eq!(AreasFile::load(directory.path()), Ok(AreasFile::default()));
-        let section = |name: &str| AreaSection { name: name.into(), path: "/srv/é".into(), read_only: true };
+        let section = |name: &str| AreaSection {
+            name: name.into(),
+            path: "/srv/é".into(),
+            read_only: true,
+            owner: None,
+        };
         let file = AreasFile { area: vec![section("a"), section("b")] };
         file.save(directory.path()).expect("saved");
         assert_eq!(AreasFile::load(directory.path()), Ok(file));
@@ -123,7 +135,7 @@ mod tests {
     #[test]
     fn relative_paths_start_at_the_file() {
         let areas = Areas::new(
-            vec![AreaSection { name: "a".into(), path: "sub".into(), read_only: false }],
+            vec![AreaSection { name: "a".into(), path: "sub".into(), read_only: false, owner: None }],
             Path::new("/etc/vazao"),
         );
         assert_eq!(areas.load().expect("read")[0].path, PathBuf::from("/etc/vazao/sub"));

@@ -7,5 +7,6 @@ pub(crate) mod files;
 mod measures;
 mod membership;
 mod metrics;
+pub(crate) mod owners;
 mod router;
 pub(crate) mod targets;

@@ -107,7 +107,10 @@ fn open_file(named: &Named, request: &proto::OpenChannelRequest) -> Result<(Owne
     for _ in 0..CREATE_ATTEMPTS_MAX {
         match open(flags | OFlags::CREATE | OFlags::EXCL, mode) {
             Err(Errno::EXIST) if !request.exclusive => {}
-            made => return made.map(|file| (file, true)).or_else(fail),
+            made => {
+                let owned = made.and_then(|file| named.area.made_file(&file).map(|()| (file, true)));
+                return owned.or_else(fail);
+            }
         }
         match open(flags, Mode::empty()) {
             Err(Errno::NOENT) => {}

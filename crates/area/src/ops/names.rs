@@ -7,8 +7,8 @@ use crate::service::Shared;
 use crate::{fault, files};
 use rustix::fd::OwnedFd;
 use rustix::fs::{
-    AtFlags, CWD, Mode, OFlags, RenameFlags, StatVfs, Timespec, Timestamps, UTIME_OMIT, chmodat, fstatvfs,
-    ftruncate, mkdirat, readlinkat, renameat_with, symlinkat, unlinkat, utimensat,
+    AtFlags, CWD, FileType, Mode, OFlags, RenameFlags, StatVfs, Timespec, Timestamps, UTIME_OMIT, chmodat,
+    fstatvfs, ftruncate, mkdirat, readlinkat, renameat_with, symlinkat, unlinkat, utimensat,
 };
 use rustix::io::Errno;
 use vazao_model::limits::{FILE_BYTES_MAX, PATH_BYTES_MAX};
@@ -73,6 +73,7 @@ pub(crate) fn make_directory(shared: &Shared, request: &proto::AreaMakeDirectory
     }
     let (parent, name) = named.area.open_parent(&named.path)?;
     mkdirat(&parent, name, mode).map_err(|e| named.fault(e))?;
+    named.area.made(&named.path, FileType::Directory).map_err(|e| named.fault(e))?;
     message(&proto::AreaMakeDirectoryResponse { attributes: Some(named.attributes()?) })
 }
 
@@ -118,6 +119,7 @@ pub(crate) fn symlink(shared: &Shared, request: &proto::AreaSymlinkRequest) -> A
     }
     let (parent, name) = named.area.open_parent(&named.path)?;
     symlinkat(&*request.target, &parent, name).map_err(|e| named.fault(e))?;
+    named.area.made(&named.path, FileType::Symlink).map_err(|e| named.fault(e))?;
     message(&proto::AreaSymlinkResponse { attributes: Some(named.attributes()?) })
 }
 

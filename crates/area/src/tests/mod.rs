@@ -73,7 +73,7 @@ struct World {
 }
 
 fn config(name: &str, path: &Path, read_only: bool) -> AreaConfig {
-    AreaConfig { name: name.to_owned(), path: path.to_owned(), read_only }
+    AreaConfig { name: name.to_owned(), path: path.to_owned(), read_only, owner: None }
 }
 
 impl World {

@@ -89,7 +89,8 @@ impl World {
     }
 
     fn start(&self) {
-        let areas = vec![AreaConfig { name: "in".to_owned(), path: self.path("in"), read_only: false }];
+        let areas =
+            vec![AreaConfig { name: "in".to_owned(), path: self.path("in"), read_only: false, owner: None }];
         let options = vazao_area::Options { name: "n9".to_owned(), ..Default::default() };
         let area = AreaService::open(areas, options, Arc::clone(&self.clock)).expect("opens");
         let no_client = || Err(vazao_client::Error::new(Code::Unreachable, "no cluster"));
