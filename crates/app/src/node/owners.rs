@@ -1,6 +1,6 @@
 //! Users and groups of this machine by name, as `/etc/passwd` and `/etc/group` have them (passwd(5), group(5)).
 //!
-//! Names that only a directory service knows are not found: that would need the C library's resolver. Numbers always do.
+//! Names that only a directory service knows are not found: that would need the C library. Numbers always do.
 
 use crate::failure::{Failure, Outcome};
 use vazao_area::Owner;
