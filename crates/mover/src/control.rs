@@ -108,6 +108,11 @@ impl Control {
         }
     }
 
+    /// True when its rate says nothing of the way.
+    pub(crate) fn is_limited(&self) -> bool {
+        self.limiter.rate_bytes.load(Ordering::Relaxed) > 0
+    }
+
     /// When `bytes` may be sent under the job's bandwidth limit; `now_ns` or before for at once.
     pub fn ready_ns(&self, bytes: u64, now_ns: u64) -> u64 {
         self.limiter.ready_ns(bytes, now_ns)

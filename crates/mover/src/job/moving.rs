@@ -97,7 +97,8 @@ impl Inner {
     fn method(&self, job: &Job) -> Box<dyn CopyMethod> {
         match job.method {
             Method::Auto => {
-                Box::new(Auto { pairs: Arc::clone(&self.pairs), chosen: Arc::clone(&job.chosen) })
+                let (pairs, chosen) = (Arc::clone(&self.pairs), Arc::clone(&job.chosen));
+                Box::new(Auto { pairs, chosen, engine: self.engine.clone() })
             }
             other => build(other, &self.engine),
         }

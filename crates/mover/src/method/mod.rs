@@ -163,7 +163,9 @@ pub(crate) fn add_stream(copy: Arc<Outgoing>, done: Done) {
 /// What carries out a method; `auto` so made knows nothing of the pair.
 pub(crate) fn build(method: Method, engine: &Inbox) -> Box<dyn CopyMethod> {
     match method {
-        Method::Auto => Box::new(Auto { pairs: Arc::default(), chosen: Arc::default() }),
+        Method::Auto => {
+            Box::new(Auto { pairs: Arc::default(), chosen: Arc::default(), engine: engine.clone() })
+        }
         Method::Blocking { buffer } => Box::new(blocking::Blocking { buffer }),
         Method::Streams(count) => Box::new(streams::Streams { count }),
         Method::Nonblocking => Box::new(nonblocking::Nonblocking { engine: engine.clone() }),

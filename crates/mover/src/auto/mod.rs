@@ -1,14 +1,20 @@
-//! `auto`: begins with what is known of the pair of nodes, measures, and adds streams as long as that pays.
+//! `auto`: begins with what is known of the pair of nodes and of files of such a size, measures, and changes streams or
+//! method where that pays.
 //!
-//! Blocks are taken by whoever is free, so that a connection can be added to a copy at any moment. What turned out best
-//! is remembered for the pair, over restarts.
+//! Of a large file, blocks are taken by whoever is free, so that a connection can be added to its copy at any moment.
+//! Of shorter ones each is a trial of a method ([`trials`]). What turned out best is remembered for the pair, over
+//! restarts.
 
-use crate::method::{CopyMethod, Done, Method, add_stream};
+mod trials;
+
+use crate::engine::Inbox;
+use crate::method::{CopyMethod, Done, Method, add_stream, build};
 use crate::outgoing::Outgoing;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+use trials::{Class, Trial, Trials};
 use vazao_wire::service::Fault;
 
 /// More streams than this have never been seen to help.
@@ -58,7 +64,18 @@ struct Known {
 #[derive(Debug, Default)]
 pub(crate) struct Pairs {
     known: Mutex<BTreeMap<String, Known>>,
+    trials: Mutex<BTreeMap<(String, Class), Trials>>,
     file: Option<PathBuf>,
+}
+
+/// A line `NODE CLASS METHOD RATE FILES PREFERRED`.
+fn parse_trial(line: &str) -> Option<((String, Class), Trial, bool)> {
+    let mut words = line.split_ascii_whitespace();
+    let key = (words.next()?.to_owned(), Class::parse(words.next()?)?);
+    let method = words.next()?.parse().ok()?;
+    let rate: u64 = words.next()?.parse().ok()?;
+    let trial = Trial { method, rate: rate as f64, files: words.next()?.parse().ok()? };
+    Some((key, trial, words.next()? == "1"))
 }
 
 fn parse(line: &str) -> Option<(String, Known)> {
@@ -74,7 +91,58 @@ impl Pairs {
     pub(crate) fn load(file: PathBuf) -> Pairs {
         let text = std::fs::read_to_string(&file).unwrap_or_default();
         let known = text.lines().filter_map(parse).take(PAIRS_MAX).collect();
-        Pairs { known: Mutex::new(known), file: Some(file) }
+        let mut trials: BTreeMap<(String, Class), Trials> = BTreeMap::new();
+        for (key, trial, is_preferred) in text.lines().filter_map(parse_trial).take(PAIRS_MAX) {
+            let of = trials.entry(key).or_default();
+            if is_preferred {
+                of.preferred = Some(trial.method);
+            }
+            of.tried.push(trial);
+        }
+        Pairs { known: Mutex::new(known), trials: Mutex::new(trials), file: Some(file) }
+    }
+
+    fn trials(&self) -> MutexGuard<'_, BTreeMap<(String, Class), Trials>> {
+        self.trials.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The method for a file of a class, and why.
+    fn choose(&self, node: &str, class: Class, round_trip_ns: u64) -> (Method, String) {
+        let mut trials = self.trials();
+        if trials.len() >= PAIRS_MAX {
+            trials.clear();
+        }
+        let of = trials.entry((node.to_owned(), class)).or_default();
+        let (method, is_trial) = of.choose(class.candidates(round_trip_ns > LONG_NS));
+        let rate = |method| of.trial(method).map(|trial| megabytes(trial.rate));
+        let trip = milliseconds(round_trip_ns);
+        let size = class.name();
+        let why = match (rate(method), is_trial) {
+            (_, true) => format!("round trip {trip}, a {size} file to compare {method} with others"),
+            (Some(rate), false) => {
+                format!("round trip {trip}, {size} files went at {rate} by {method} before")
+            }
+            (None, false) if class == Class::Short => {
+                format!("round trip {trip}, a {size} file: over the connection that stands")
+            }
+            (None, false) => format!("round trip {trip}, the first {size} file to {node}"),
+        };
+        (method, why)
+    }
+
+    /// A file by `method` went at `rate`.
+    fn tried(&self, node: &str, class: Class, method: Method, rate: f64, is_far: bool) {
+        let first = class.candidates(is_far).first().copied().unwrap_or_default();
+        let is_news = {
+            let mut trials = self.trials();
+            let of = trials.entry((node.to_owned(), class)).or_default();
+            let is_changed = of.note(method, rate, first);
+            // Written down when it says something new: at first often, later seldom.
+            is_changed || of.trial(method).is_some_and(|trial| trial.files.is_power_of_two())
+        };
+        if is_news {
+            self.save(&self.known());
+        }
     }
 
     fn known(&self) -> MutexGuard<'_, BTreeMap<String, Known>> {
@@ -87,10 +155,21 @@ impl Pairs {
             known.clear();
         }
         known.insert(node.to_owned(), now);
+        self.save(&known);
+    }
+
+    /// Writes all of it down; who holds `known` is alone in this.
+    fn save(&self, known: &BTreeMap<String, Known>) {
         let Some(file) = &self.file else { return };
         let line =
             |(node, k): (&String, &Known)| format!("{node} {} {} {}\n", k.streams, k.rate, k.round_trip_ns);
-        let text: String = known.iter().map(line).collect();
+        let mut text: String = known.iter().map(line).collect();
+        for ((node, class), of) in self.trials().iter() {
+            for Trial { method, rate, files } in &of.tried {
+                let preferred = u8::from(of.preferred == Some(*method));
+                text += &format!("{node} {} {method} {} {files} {preferred}\n", class.name(), *rate as u64);
+            }
+        }
         let new = file.with_extension("new");
         let written = std::fs::write(&new, text).and_then(|()| std::fs::rename(&new, file));
         if let Err(error) = written {
@@ -144,6 +223,8 @@ pub(crate) struct Auto {
     pub(crate) pairs: Arc<Pairs>,
     /// Where it says what it does.
     pub(crate) chosen: Arc<Mutex<Option<Chosen>>>,
+    /// For methods that have no thread of their own.
+    pub(crate) engine: Inbox,
 }
 
 /// One copy under way.
@@ -229,8 +310,32 @@ impl Auto {
     }
 
     fn say(&self, streams: u32, why: String) {
-        let chosen = Chosen { method: Method::Streams(streams), why };
+        self.say_method(Method::Streams(streams), why);
+    }
+
+    fn say_method(&self, method: Method, why: String) {
+        let chosen = Chosen { method, why };
         *self.chosen.lock().unwrap_or_else(PoisonError::into_inner) = Some(chosen);
+    }
+
+    /// Sends a file that is too short to learn from while it runs, and notes how fast it went.
+    fn start_trial(&self, copy: Arc<Outgoing>, done: Done) {
+        let (class, node) = (Class::of(copy.grid.size), copy.to.node.clone());
+        let round_trip_ns = copy.begin_ns();
+        let (method, why) = self.pairs.choose(&node, class, round_trip_ns);
+        self.say_method(method, why);
+        let (clock, pairs) = (Arc::clone(&copy.around.clock), Arc::clone(&self.pairs));
+        let (started_ns, bytes) = (clock.now_ns(), copy.grid.size.saturating_sub(copy.finished_bytes()));
+        // A rate that was asked for tells nothing of methods.
+        let is_limited = copy.around.control.is_limited();
+        let noted = move |outcome: Result<(), Fault>| {
+            if outcome.is_ok() && bytes > 0 && !is_limited {
+                let seconds = clock.now_ns().saturating_sub(started_ns).max(1) as f64 / 1e9;
+                pairs.tried(&node, class, method, bytes as f64 / seconds, round_trip_ns > LONG_NS);
+            }
+            done(outcome);
+        };
+        build(method, &self.engine).start(copy, Box::new(noted));
     }
 
     /// Measures a copy and adds streams, until it is over.
@@ -280,22 +385,24 @@ impl CopyMethod for Auto {
     }
 
     fn start(&self, copy: Arc<Outgoing>, done: Done) {
+        if copy.grid.size <= LARGE_BYTES {
+            return self.start_trial(copy, done);
+        }
         let (streams, why) = self.first(&copy.to.node, copy.begin_ns());
         let blocks = u32::try_from(copy.grid.blocks()).unwrap_or(u32::MAX);
         // More connections than blocks would only be opened and closed.
         let streams = streams.min(blocks).max(1);
         self.say(streams, why);
-        let is_large = copy.grid.size > LARGE_BYTES;
         let state = State { left: 1, outcome: Ok(()), done: Some(done) };
         let running = Arc::new(Running { copy, state: Mutex::new(state) });
         running.add(streams);
-        if is_large {
-            let method = Auto { pairs: Arc::clone(&self.pairs), chosen: Arc::clone(&self.chosen) };
-            let steered = Arc::clone(&running);
-            let work = move || method.steer(&steered, Climb::new(streams));
-            // Without a thread it stays as it is.
-            let _ = std::thread::Builder::new().name("auto".to_owned()).stack_size(STACK_BYTES).spawn(work);
-        }
+        let (pairs, chosen, engine) =
+            (Arc::clone(&self.pairs), Arc::clone(&self.chosen), self.engine.clone());
+        let method = Auto { pairs, chosen, engine };
+        let steered = Arc::clone(&running);
+        let work = move || method.steer(&steered, Climb::new(streams));
+        // Without a thread it stays as it is.
+        let _ = std::thread::Builder::new().name("auto".to_owned()).stack_size(STACK_BYTES).spawn(work);
         // The one that held the copy open until all streams were there.
         running.ended(Ok(()));
     }
@@ -351,9 +458,27 @@ mod tests {
         std::fs::write(&file, "n9 0 1 1\nn8 x\n\nn7 99999 1 1\nn6 4 100 200\n").expect("written");
         let pairs = Pairs::load(file);
         assert_eq!(pairs.known().keys().collect::<Vec<_>>(), ["n6"]);
-        let auto = Auto { pairs: Arc::new(pairs), chosen: Arc::default() };
+        let engine = crate::engine::Engine::start(vazao_meter::clock::system()).expect("starts");
+        let auto = Auto { pairs: Arc::new(pairs), chosen: Arc::default(), engine: engine.inbox() };
         assert_eq!(auto.first("n6", 0).0, 4);
         assert_eq!(auto.first("n5", 100_000_000).0, LONG_STREAMS);
         assert_eq!(auto.first("n5", 100_000).0, 1);
+    }
+
+    #[test]
+    fn trials_of_methods_are_read_again_too() {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let file = directory.path().join("pairs");
+        let pairs = Pairs::load(file.clone());
+        let rpc = pairs.choose("n9", Class::Short, 0).0;
+        assert_eq!(rpc.to_string(), "rpc");
+        (0..4).for_each(|_| pairs.tried("n9", Class::Short, rpc, 1e6, false));
+        (0..4).for_each(|_| pairs.tried("n9", Class::Short, Method::Nonblocking, 3e6, false));
+        pairs.learn("n9", Known { streams: 2, rate: 5, round_trip_ns: 1 });
+        let again = Pairs::load(file);
+        let (method, why) = again.choose("n9", Class::Short, 0);
+        assert_eq!(method, Method::Nonblocking, "{why}");
+        assert!(why.contains("3.0 MB/s"), "{why}");
+        assert_eq!(again.known().get("n9").map(|known| known.streams), Some(2));
     }
 }
