@@ -225,3 +225,39 @@ fn every_distribution_is_set_shown_inherited_and_reads_back() {
         serde_json::Value::Null
     );
 }
+
+#[test]
+fn files_are_converted_one_by_one_and_by_directory() {
+    let cluster = Cluster::start(3);
+    let file = noise_file(&cluster.local("file"), 3_000_001);
+    cluster.ok(&["mkdir", "vz:/d", "vz:/d/below"]);
+    for path in ["vz:/d/a", "vz:/d/below/b"] {
+        cluster.ok(&["cp", &file, path]);
+    }
+    let kind = |path: &str| -> (serde_json::Value, serde_json::Value) {
+        let layout: serde_json::Value =
+            serde_json::from_str(&cluster.ok(&["layout", "--json", path])).expect("JSON");
+        (layout["distribution"]["kind"].clone(), layout["width"].clone())
+    };
+    let is_same = |path: &str| {
+        assert!(cluster.run(&["cat", path]).stdout == std::fs::read(&file).expect("written"), "{path}");
+    };
+    let dry = ["layout", "--convert", "vz:/d/a", "--distribution", "local", "--dry-run"];
+    assert!(cluster.ok(&dry).contains("1 file to convert"), "{}", cluster.ok(&dry));
+    assert_eq!(kind("vz:/d/a"), ("stripe".into(), 3.into()));
+    let said = cluster.ok(&dry[..5]);
+    assert!(said.contains("stripe over 3 → local over 1") && said.contains("1 file converted"), "{said}");
+    assert_eq!(kind("vz:/d/a"), ("local".into(), 1.into()));
+    is_same("vz:/d/a");
+    assert!(cluster.fails(&["layout", "--convert", "vz:/d"]).contains("-r"));
+    cluster.ok(&["layout", "vz:/d/below", "--distribution", "groups", "--groups", "3"]);
+    // Each file gets what new files of its own directory get.
+    let said = cluster.ok(&["layout", "--convert", "-r", "vz:/d", "--rate", "1G"]);
+    assert!(said.contains("2 files converted") && said.contains("0 failed"), "{said}");
+    assert_eq!(kind("vz:/d/a"), ("stripe".into(), 3.into()));
+    assert_eq!(kind("vz:/d/below/b"), ("groups".into(), 3.into()));
+    is_same("vz:/d/a");
+    is_same("vz:/d/below/b");
+    assert!(cluster.ok(&["layout", "--convert", "-r", "vz:/d"]).contains("2 left as they are"));
+    assert!(cluster.ok(&["scrub", "--rate", "0"]).contains("done"));
+}

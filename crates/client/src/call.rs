@@ -56,6 +56,9 @@ changing! {
     AssignLayoutRequest, |_| true, |it| Some(it.inode);
     CommitRequest, |_| true, |it| Some(it.inode);
     SetLayoutHintRequest, |_| true, |it| Some(it.inode);
+    BeginConversionRequest, |_| true, |it| Some(it.inode);
+    SwitchLayoutRequest, |_| false, |it| Some(it.inode);
+    EndConversionRequest, |_| true, |it| Some(it.inode);
     SetXattrRequest, |it| it.mode == 0, |it| Some(it.inode);
     RemoveXattrRequest, |_| false, |it| Some(it.inode);
 }

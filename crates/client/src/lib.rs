@@ -36,7 +36,7 @@ mod tests;
 
 pub use config::Config;
 pub use error::{Error, Result};
-pub use file::{File, Seek, SharedBytes, Strided};
+pub use file::{Convert, Converted, File, Seek, SharedBytes, Strided};
 pub use locks::{LockPlace, Obstacle};
 pub use namespace::PendingPage;
 pub use options::Options;

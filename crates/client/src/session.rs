@@ -108,7 +108,7 @@ impl Core {
             return Ok(());
         }
         let client = if self.options.name.is_empty() { own_name() } else { self.options.name.clone() };
-        let request = proto::OpenSessionRequest { client };
+        let request = proto::OpenSessionRequest { client, follows_conversions: true };
         let response = self.ask_until::<op::OpenSession>(&request, deadline_ns)?;
         if let Some(map) = response.map {
             self.install_map(map);

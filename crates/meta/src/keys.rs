@@ -27,6 +27,7 @@ const XATTR: u8 = b'X';
 const ORPHAN: u8 = b'O';
 const ASKED: u8 = b'Q';
 const RECLAIM: u8 = b'R';
+const CONVERSION: u8 = b'W';
 const SESSION: u8 = b'S';
 const REPLY: u8 = b'A';
 const NODE: u8 = b'N';
@@ -147,6 +148,15 @@ pub(crate) fn reclaim(id: InodeId, generation: u32) -> Vec<u8> {
 
 pub(crate) fn reclaims() -> Range<Vec<u8>> {
     under(vec![RECLAIM])
+}
+
+/// Another layout that a file is about to get.
+pub(crate) fn conversion(id: InodeId) -> Vec<u8> {
+    key(CONVERSION, &[id.0], &[])
+}
+
+pub(crate) fn conversions() -> Range<Vec<u8>> {
+    under(vec![CONVERSION])
 }
 
 pub(crate) fn session(id: SessionId) -> Vec<u8> {

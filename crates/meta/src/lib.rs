@@ -11,6 +11,7 @@ mod answer;
 mod check;
 mod cluster;
 mod context;
+mod conversions;
 mod dispatch;
 mod engine;
 mod fault;

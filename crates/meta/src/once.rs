@@ -30,6 +30,7 @@ macro_rules! repeatable {
 repeatable! {
     SetAttributesRequest OpenRequest CreateRequest LinkRequest UnlinkRequest RenameRequest AssignLayoutRequest
     CommitRequest SetLayoutHintRequest SetXattrRequest RemoveXattrRequest
+    BeginConversionRequest SwitchLayoutRequest EndConversionRequest
 }
 
 /// The first answer, when this request was answered before. Errors: the session is gone, the slot has moved on.

@@ -277,6 +277,22 @@ pub(crate) struct ReclaimObject {
     pub(crate) target: u32,
 }
 
+/// Another layout that a file is about to get.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct ConversionRecord {
+    /// Whose conversion it is.
+    #[prost(fixed64, tag = "1")]
+    pub(crate) session: u64,
+    #[prost(message, optional, tag = "2")]
+    pub(crate) layout: Option<LayoutRecord>,
+    /// What the file had when it began.
+    #[prost(message, optional, tag = "3")]
+    pub(crate) from: Option<LayoutRecord>,
+    /// It was given up: fences are being lifted.
+    #[prost(bool, tag = "4")]
+    pub(crate) is_ending: bool,
+}
+
 /// A client's stay.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct SessionRecord {
@@ -287,6 +303,9 @@ pub(crate) struct SessionRecord {
     /// It has, or has had, locks: after a restart it is waited for.
     #[prost(bool, tag = "3")]
     pub(crate) has_locks: bool,
+    /// It finds its files again when they get other layouts.
+    #[prost(bool, tag = "4")]
+    pub(crate) follows_conversions: bool,
 }
 
 /// The last answer of a slot.

@@ -400,6 +400,7 @@ impl MetaService {
         }
         self.watchers.tick(now_ns, |session| self.sessions.is_known(session));
         self.logged("count of inodes", self.write_inodes_in_use());
+        self.logged("clean-up of conversions", crate::conversions::run(self, transport));
         self.logged("removal of objects", crate::reclaim::run(self, transport));
         self.logged("search for objects without a file", crate::strays::run(self, transport));
         self.logged("log", self.engine.flush().map_err(Fault::from));

@@ -174,6 +174,18 @@ pub(crate) fn with_locks(context: &mut Context<'_>, sessions: &[SessionId]) -> O
     Ok(found)
 }
 
+/// The name of a client, where there is one, that does not find its files again when they get other layouts.
+pub(crate) fn left_behind(context: &mut Context<'_>) -> Outcome<Option<String>> {
+    let service = context.service;
+    for &session in &*service.sessions().all(context)? {
+        let record = context.read::<SessionRecord>(&keys::session(session), "session")?;
+        if let Some(record) = record.filter(|record| !record.follows_conversions) {
+            return Ok(Some(record.client));
+        }
+    }
+    Ok(None)
+}
+
 /// The ids of all session records.
 pub(crate) fn load(context: &mut Context<'_>) -> Outcome<Vec<SessionId>> {
     let mut range = keys::sessions();

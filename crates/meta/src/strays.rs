@@ -12,6 +12,7 @@
 //! says that the metadata is older than the data, as after a backup was put in its place.
 
 use crate::context::Context;
+use crate::conversions;
 use crate::fault::Outcome;
 use crate::keys;
 use crate::service::MetaService;
@@ -155,6 +156,10 @@ fn standing(context: &mut Context<'_>, object: ObjectId) -> Outcome<Standing> {
         return Ok(Standing::Known);
     }
     if context.exists(&keys::reclaim(object.inode, object.generation))? {
+        return Ok(Standing::Known);
+    }
+    let conversion = conversions::find(context, object.inode)?.and_then(|conversion| conversion.layout);
+    if conversion.is_some_and(|layout| layout.generation == object.generation) {
         return Ok(Standing::Known);
     }
     let last = record.map_or(0, |record| record.generation);

@@ -174,6 +174,8 @@ codes! {
     Cancelled = 114, ECANCELED, GiveUp, "cancelled";
     /// The server is stopping or has not finished starting.
     Unavailable = 115, EAGAIN, Retry, "server not ready";
+    /// The object's file gets another layout at this moment.
+    Converting = 117, EAGAIN, GiveUp, "the file's layout is being exchanged";
     /// A defect of ours.
     Internal = 116, EIO, GiveUp, "internal error";
 }

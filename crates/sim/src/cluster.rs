@@ -124,6 +124,15 @@ impl Cluster {
 
     /// A client of this cluster; `number` tells several apart.
     pub fn client(&self, number: u64) -> Client {
+        self.client_through(number, |transport| transport)
+    }
+
+    /// The same with its requests going through what `wrap` makes of the transport.
+    pub fn client_through(
+        &self,
+        number: u64,
+        wrap: impl FnOnce(Arc<dyn Transport>) -> Arc<dyn Transport>,
+    ) -> Client {
         let options = Options {
             background: false,
             seed: self.shared.options.seed.wrapping_add(number) | 1,
@@ -132,7 +141,7 @@ impl Cluster {
             read_ahead_bytes_max: 512 << 10,
             ..Options::default()
         };
-        let transport = Arc::clone(&self.shared.transport) as Arc<dyn Transport>;
+        let transport = wrap(Arc::clone(&self.shared.transport) as Arc<dyn Transport>);
         Client::open(transport, vec![META.to_owned()], options).expect("a cluster that is up takes a client")
     }
 

@@ -3,6 +3,8 @@
 //! What must hold: an answered operation has happened, once; one that failed for a fault has happened or not; what was
 //! synced survives every loss of power; bytes are never wrong; errors only where a fault explains them.
 
+mod convert;
+
 use crate::cluster::{Cluster, ClusterOptions};
 use crate::contents::{Contents, VERSIONS_MAX};
 use crate::model::{Change, LINK_TARGET, Place, Tree, UNKNOWN, observe, perform};
@@ -13,7 +15,6 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 use vazao_client::{Client, Error, File, OpenMode, RenameMode, XattrMode};
 use vazao_meter::Clock;
-use vazao_model::distribution::{Pattern, Strip};
 use vazao_model::ids::ROOT;
 use vazao_model::{Code, FileKind, InodeId, LayoutHint};
 
@@ -106,24 +107,14 @@ fn random_bytes(random: &mut StdRng, length: usize) -> Vec<u8> {
     (0..length).map(|_| random.random_range(1..=255u8)).collect()
 }
 
-/// Each distribution in turn.
-fn pattern_of(seed: u64) -> Pattern {
-    let strip = |slot, units: u64| Strip { slot, bytes: units * (64 << 10) };
-    match seed % 4 {
-        0 => Pattern::Strips(vec![strip(0, 1), strip(1, 3), strip(0, 1)]),
-        1 => Pattern::Groups { groups: 2, factor: 2 },
-        2 => Pattern::Local,
-        _ => Pattern::Stripe,
-    }
-}
-
 impl Story {
     /// A fresh cluster for `seed`.
     pub fn new(seed: u64, profile: Profile) -> Story {
         let options = ClusterOptions { seed, data_servers: profile.data_servers, down_ms_max: 4_000 };
         let cluster = Cluster::new(options);
         let clients: Vec<Client> = (0..profile.clients as u64).map(|number| cluster.client(number)).collect();
-        let hint = LayoutHint { stripe_unit_bytes: 64 << 10, width: 0, pattern: Some(pattern_of(seed)) };
+        let hint =
+            LayoutHint { stripe_unit_bytes: 64 << 10, width: 0, pattern: Some(convert::pattern_of(seed)) };
         clients[0].set_layout_hint(ROOT, hint).expect("fair weather");
         clients[0].sync().expect("fair weather");
         let tree = observe(&clients[0]).expect("fair weather");
@@ -187,7 +178,8 @@ impl Story {
             86 => self.punch(),
             87..91 => self.flush_or_sync(),
             91..95 => self.close_one(),
-            95..97 => self.sync_all(),
+            95 => self.sync_all(),
+            96 => self.convert(),
             _ => self.let_time_pass(),
         }
     }

@@ -100,7 +100,8 @@ impl Server<'_> {
         sync: bool,
     ) -> Outcome<()> {
         let object = Some(address(inode));
-        let request = proto::WriteRequest { object, offset, checksums: checksums.to_vec(), sync };
+        let request =
+            proto::WriteRequest { object, offset, checksums: checksums.to_vec(), sync, must_exist: false };
         self.send::<op::Write>(&request, bytes)
     }
 }

@@ -13,6 +13,7 @@ mod damage;
 mod epochs;
 mod error;
 mod failure;
+mod fences;
 mod identity;
 mod metrics;
 mod names;

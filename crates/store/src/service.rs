@@ -295,13 +295,13 @@ impl DataService {
     }
 
     fn write(&self, call: Call, request: &Request<'_>, responder: &mut dyn Responder) -> Result<(), Fault> {
-        let proto::WriteRequest { object, offset, checksums, sync } = decode(request)?;
+        let proto::WriteRequest { object, offset, checksums, sync, must_exist } = decode(request)?;
         let (target, id) = self.target_of(object.as_ref())?;
         let bytes = request.attachment;
         ops::write::check(target, id, offset, &checksums, bytes)?;
         self.shared.metrics.written_bytes.add(bytes.len() as u64);
         if !sync && target.pool.is_some() {
-            match target.write(id, offset, &checksums, bytes, Mode::Fast) {
+            match target.write(id, offset, &checksums, bytes, Mode::Fast, must_exist) {
                 Ok(object_length) => {
                     let answer = proto::WriteResponse { object_length, boot: target.boot };
                     responder.reply(&answer.encode_to_vec());
@@ -315,7 +315,7 @@ impl DataService {
         let bytes = bytes.to_vec();
         self.defer(call, target, bytes.len(), responder, move |target| {
             let object_length =
-                target.write(id, offset, &checksums, &bytes, Mode::Blocking).map_err(fault)?;
+                target.write(id, offset, &checksums, &bytes, Mode::Blocking, must_exist).map_err(fault)?;
             if sync {
                 target.sync(id).map_err(fault)?;
             }
@@ -354,13 +354,14 @@ impl DataService {
         request: &Request<'_>,
         responder: &mut dyn Responder,
     ) -> Result<(), Fault> {
-        let proto::WriteListRequest { object, ranges, checksums } = decode(request)?;
+        let proto::WriteListRequest { object, ranges, checksums, must_exist } = decode(request)?;
         let (target, id) = self.target_of(object.as_ref())?;
         target.check_list(id, &ranges, &checksums, request.attachment)?;
         self.shared.metrics.written_bytes.add(request.attachment.len() as u64);
         let bytes = request.attachment.to_vec();
         self.defer(call, target, bytes.len(), responder, move |target| {
-            let object_length = target.write_list(id, &ranges, &checksums, &bytes).map_err(fault)?;
+            let written = target.write_list(id, &ranges, &checksums, &bytes, must_exist);
+            let object_length = written.map_err(fault)?;
             let answer = proto::WriteListResponse { object_length, boot: target.boot };
             Ok((answer.encode_to_vec(), Vec::new()))
         })
@@ -372,21 +373,21 @@ impl DataService {
         request: &Request<'_>,
         responder: &mut dyn Responder,
     ) -> Result<(), Fault> {
-        let proto::TruncateObjectRequest { object, length } = decode(request)?;
+        let proto::TruncateObjectRequest { object, length, must_exist } = decode(request)?;
         let (target, id) = self.target_of(object.as_ref())?;
         ops::check_range(id, length, 0)?;
         self.defer(call, target, 0, responder, move |target| {
-            target.truncate(id, length).map_err(fault)?;
+            target.truncate(id, length, must_exist).map_err(fault)?;
             Ok((proto::TruncateObjectResponse { boot: target.boot }.encode_to_vec(), Vec::new()))
         })
     }
 
     fn punch(&self, call: Call, request: &Request<'_>, responder: &mut dyn Responder) -> Result<(), Fault> {
-        let proto::PunchObjectRequest { object, offset, length } = decode(request)?;
+        let proto::PunchObjectRequest { object, offset, length, must_exist } = decode(request)?;
         let (target, id) = self.target_of(object.as_ref())?;
         ops::check_range(id, offset, length)?;
         self.defer(call, target, 0, responder, move |target| {
-            target.punch(id, offset, length).map_err(fault)?;
+            target.punch(id, offset, length, must_exist).map_err(fault)?;
             Ok((proto::PunchObjectResponse { boot: target.boot }.encode_to_vec(), Vec::new()))
         })
     }
@@ -397,14 +398,36 @@ impl DataService {
         let (target, id) = self.target_of(r.object.as_ref())?;
         let from = ops::copy::Place { object: source_id, offset: r.source_offset };
         let (to, length) = (ops::copy::Place { object: id, offset: r.offset }, r.length);
+        let must_exist = r.must_exist;
         ops::copy::check(from, to, length)?;
         let source = Arc::clone(source);
         self.defer(call, target, length as usize, responder, move |target| {
             let (message, bytes) = read_blocking(&source, from.object, from.offset, length)?;
             let broken = |_| internal("an answer of our own that cannot be decoded");
             let answer = proto::ReadResponse::decode(&*message).map_err(broken)?;
-            target.take_copy(from, to, length, &answer, &bytes)?;
+            target.take_copy(from, to, length, &answer, &bytes, must_exist)?;
             Ok((proto::CopyObjectRangeResponse { boot: target.boot }.encode_to_vec(), Vec::new()))
+        })
+    }
+
+    fn fence(&self, call: Call, request: &Request<'_>, responder: &mut dyn Responder) -> Result<(), Fault> {
+        let proto::FenceObjectsRequest { objects, token, step } = decode(request)?;
+        let (target, _) = self.target_of(objects.first())?;
+        let of_one = |address: &proto::ObjectAddress| {
+            let (other, id) = self.target_of(Some(address))?;
+            let is_one = Arc::ptr_eq(other, target);
+            is_one.then_some(id).ok_or_else(|| Fault::new(Code::BadRequest, "a fence around two targets"))
+        };
+        let ids = objects.iter().map(of_one).collect::<Result<Vec<ObjectId>, Fault>>()?;
+        self.defer(call, target, 0, responder, move |target| {
+            let done = match step {
+                1 => target.watch(&ids, token).map(|()| true),
+                2 => target.seal(&ids, token),
+                3 => target.lift(&ids, token).map(|()| true),
+                other => Err(Fault::new(Code::BadRequest, format!("step {other} of a fence")).into()),
+            };
+            let changed = !done.map_err(fault)?;
+            Ok((proto::FenceObjectsResponse { changed }.encode_to_vec(), Vec::new()))
         })
     }
 
@@ -535,6 +558,7 @@ impl DataService {
             Method::PunchObject => self.punch(call, request, responder),
             Method::ObjectRanges => self.ranges(call, request, responder),
             Method::CopyObjectRange => self.copy(call, request, responder),
+            Method::FenceObjects => self.fence(call, request, responder),
             Method::ListObjects => self.list(call, request, responder),
             Method::ReportDamage => self.report_damage(call, request, responder),
             Method::Scrub => self.scrub(call, request, responder),

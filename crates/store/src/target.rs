@@ -5,6 +5,7 @@ use crate::damage::Damage;
 use crate::epochs::{Epochs, Pass};
 use crate::error::OpenError;
 use crate::failure;
+use crate::fences::Fences;
 use crate::identity::{self, Identity};
 use crate::names::{BUCKETS, Bucket, FAN_OUT, OBJECTS};
 use crate::options::Options;
@@ -43,6 +44,7 @@ pub(crate) struct Target {
     pub(crate) chunk_bytes: u64,
     pub(crate) room: Room,
     pub(crate) damage: Damage,
+    pub(crate) fences: Fences,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) accounts: Arc<Accounts>,
     /// None in inline mode.
@@ -84,6 +86,7 @@ impl Target {
                     .map_err(place)?,
             )
         };
+        let fences = Fences::load(&*disk).map_err(place)?;
         let failure = OnceLock::new();
         if let Some(reason) = failure::read(&*disk).map_err(place)? {
             tracing::error!(directory = %label, %reason, "target failed earlier and stays out of service");
@@ -102,6 +105,7 @@ impl Target {
             chunk_bytes: options.chunk_bytes,
             room,
             damage: Damage::default(),
+            fences,
             clock: Arc::clone(clock),
             accounts: Arc::clone(accounts),
             pool,

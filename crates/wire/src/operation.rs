@@ -114,6 +114,12 @@ operations! {
     SetLayoutHint = 0x0122, SetLayoutHintRequest, SetLayoutHintResponse, Once;
     /// The same, asked.
     GetLayoutHint = 0x0123, GetLayoutHintRequest, GetLayoutHintResponse, Safe;
+    /// Another layout for a file's bytes: what it will be.
+    BeginConversion = 0x0170, BeginConversionRequest, BeginConversionResponse, Once;
+    /// The file has it from now on.
+    SwitchLayout = 0x0171, SwitchLayoutRequest, SwitchLayoutResponse, Once;
+    /// The conversion is given up.
+    EndConversion = 0x0172, EndConversionRequest, EndConversionResponse, Once;
     /// Unlinked inodes are no longer open.
     Release = 0x0124, ReleaseRequest, ReleaseResponse, Safe;
     /// Durability of all before.
@@ -167,6 +173,9 @@ operations! {
     WriteList = 0x0223, WriteListRequest, WriteListResponse, Safe;
     /// Starts or stops the comparison of a target with its checksums, and reports.
     Scrub = 0x0224, ScrubRequest, ScrubResponse, Safe;
+
+    /// Notes or refuses changes of objects whose file is converted.
+    FenceObjects = 0x0238, FenceObjectsRequest, FenceObjectsResponse, Safe;
 
     /// A range of an object becomes a hole.
     PunchObject = 0x0210, PunchObjectRequest, PunchObjectResponse, Safe;

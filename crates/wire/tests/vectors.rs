@@ -125,6 +125,7 @@ fn messages_encode_as_written_down() {
         offset: 262_144,
         checksums: vec![0xE306_9283, 1],
         sync: false,
+        must_exist: false,
     };
     let once = proto::Once { session: 0x0123_4567_89AB_CDEF, slot: 5, sequence: 77, seat: 0 };
     let create = proto::CreateRequest {

@@ -1,5 +1,6 @@
 //! `vazao layout`: which targets hold which bytes, and how new files are to be laid out.
 
+mod convert;
 mod options;
 mod show;
 
@@ -11,7 +12,7 @@ use crate::location::{show_volume, volume_path};
 use crate::output::Output;
 use clap::Args;
 use options::HintOptions;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use vazao_client::Client;
 use vazao_model::{Attributes, FileKind, VolumePath};
 
@@ -21,7 +22,9 @@ const EXAMPLES: &str = "Examples:
   vazao layout vz:/data --distribution strips --strips 1M,4M,1M     more for the second target, which is faster
   vazao layout vz:/data --distribution groups --groups 2 --factor 8 8 units a target in one half, then in the other
   vazao layout vz:/scratch --distribution local                     each file whole, on its writer's own machine
-  vazao layout vz:/data --distribution inherit                      as the directory above has it";
+  vazao layout vz:/data --distribution inherit                      as the directory above has it
+  vazao layout --convert vz:/data/file --width 4                    rewrites a file that is in use
+  vazao layout --convert -r vz:/data --dry-run                      what it takes to give all what new files get";
 
 /// Arguments of `vazao layout`.
 #[derive(Debug, Args)]
@@ -31,32 +34,52 @@ pub(crate) struct Arguments {
     results: Results,
     #[command(flatten)]
     hint: HintOptions,
-    /// A file or directory
-    #[arg(value_name = "vz:/PATH")]
-    path: OsString,
+    /// Rewrite files that have data, online, into what the options say; without options into what new files of their
+    /// directory get. Readers and writers go on meanwhile
+    #[arg(long)]
+    convert: bool,
+    /// Convert all files below directories
+    #[arg(short, long, requires = "convert")]
+    recursive: bool,
+    /// Only say what would be converted, and how many bytes that is
+    #[arg(long, requires = "convert")]
+    dry_run: bool,
+    /// Bytes a second that are copied at most, as 50M; 0: as fast as it goes
+    #[arg(long, value_name = "SIZE", value_parser = format::parse_size, default_value = "0", requires = "convert")]
+    rate: u64,
+    /// Files or directories
+    #[arg(value_name = "vz:/PATH", required = true)]
+    paths: Vec<OsString>,
 }
 
 /// Shows or sets.
 pub(crate) fn run(context: &Context, arguments: Arguments) -> Outcome {
-    let path = volume_path(&arguments.path)?;
     arguments.hint.check()?;
     let client = context.client()?;
-    let attributes = client.resolve(&path, true).at(show_volume(&path))?;
-    if arguments.hint.is_any() {
-        set(&client, &arguments, &path, &attributes)?;
-    }
     let mut output = Output::new(arguments.results.json);
-    match attributes.kind {
-        FileKind::Directory => show::directory(&client, &mut output, &path, &attributes)?,
-        FileKind::File => show::file(&client, &mut output, &path, &attributes)?,
-        other => {
-            let shown = show_volume(&path);
-            return Err(Failure::new(format!("{shown}: is a {} and has no layout", format::kind(other))));
-        }
-    }
+    let outcome = match arguments.convert {
+        true => convert::run(&client, &mut output, &arguments),
+        false => arguments.paths.iter().try_for_each(|path| one(&client, &mut output, &arguments, path)),
+    };
     output.finish()?;
     client.close()?;
-    Ok(())
+    outcome
+}
+
+fn one(client: &Client, output: &mut Output, arguments: &Arguments, path: &OsStr) -> Outcome {
+    let path = volume_path(path)?;
+    let attributes = client.resolve(&path, true).at(show_volume(&path))?;
+    if arguments.hint.is_any() {
+        set(client, arguments, &path, &attributes)?;
+    }
+    match attributes.kind {
+        FileKind::Directory => show::directory(client, output, &path, &attributes),
+        FileKind::File => show::file(client, output, &path, &attributes),
+        other => {
+            let shown = show_volume(&path);
+            Err(Failure::new(format!("{shown}: is a {} and has no layout", format::kind(other))))
+        }
+    }
 }
 
 fn set(client: &Client, arguments: &Arguments, path: &VolumePath, attributes: &Attributes) -> Outcome {
@@ -64,7 +87,8 @@ fn set(client: &Client, arguments: &Arguments, path: &VolumePath, attributes: &A
     let hint = arguments.hint.over(present)?;
     client.set_layout_hint(attributes.inode, hint.clone()).map_err(|error| {
         let has_data = attributes.kind == FileKind::File && attributes.size > 0;
-        let why = if has_data { " (a file with data keeps its layout; copy it to get another)" } else { "" };
+        let why =
+            if has_data { " (a file with data keeps its layout; --convert gives it another)" } else { "" };
         Failure::from(error.about(format!("{}{why}", show_volume(path))))
     })?;
     let (stored, _) = client.layout_hint(attributes.inode).at(show_volume(path))?;

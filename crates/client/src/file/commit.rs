@@ -1,7 +1,7 @@
 //! Reports to the metadata service: at flush, fsync and close, and only when something has changed.
 
 use super::inode::{Contents, FreshInode, OpenInode, State, Uncommitted};
-use super::unsynced::Unsynced;
+use super::unsynced::{Former, Unsynced};
 use super::write::object_address;
 use crate::core::locked;
 use crate::data::DataCall;
@@ -19,12 +19,16 @@ struct Syncing {
     changes: Unsynced,
     /// What each server was asked for, and for which slots.
     calls: Vec<(DataCall, Vec<u32>)>,
+    /// The same for single slots of layouts that the file has no more.
+    former: Vec<(DataCall, Former, u32)>,
 }
 
 impl OpenInode {
     /// Writes out everything and reports it; with `sync` all of it survives power loss.
     pub(crate) fn flush(&self, sync: bool) -> Result<()> {
         let deadline_ns = self.core.deadline_ns();
+        self.write_out(deadline_ns);
+        self.adopt_layout(deadline_ns);
         let _one = locked(&self.committing);
         self.write_out(deadline_ns);
         if !sync {
@@ -59,10 +63,17 @@ impl OpenInode {
     fn begin_sync(&self, deadline_ns: u64) -> Syncing {
         let mut state = self.lock();
         let slots = std::mem::take(&mut state.unsynced_slots) & state.written_slots;
-        let changes = std::mem::take(&mut state.unsynced);
+        let mut changes = std::mem::take(&mut state.unsynced);
         let layout = state.layout().cloned();
         drop(state);
-        let mut syncing = Syncing { slots, layout, changes, calls: Vec::new() };
+        let mut former = Vec::new();
+        for layout in changes.take_former() {
+            for (boot, slot) in layout.by_boot() {
+                let call = self.submit_sync(&layout.layout, &[slot], boot, deadline_ns);
+                former.push((call, layout.only(slot), slot));
+            }
+        }
+        let mut syncing = Syncing { slots, layout, changes, calls: Vec::new(), former };
         let Some(layout) = syncing.layout.clone().filter(|_| slots != 0) else { return syncing };
         for slots in self.slots_by_server(&layout, slots) {
             // A server that started anew while it was written to is asked about each of its starts.
@@ -75,7 +86,7 @@ impl OpenInode {
     }
 
     fn finish_sync(&self, begun: Syncing, deadline_ns: u64) -> Result<()> {
-        let mut outcome = Ok(());
+        let mut outcome = self.finish_former(begun.former, deadline_ns);
         // All are awaited even when one fails, so that none is left running behind the caller's back.
         for (mut call, slots) in begun.calls {
             let answer = self.core.finish_data(&mut call, &[], deadline_ns).map(|_| ());
@@ -100,8 +111,31 @@ impl OpenInode {
         outcome
     }
 
+    fn finish_former(&self, calls: Vec<(DataCall, Former, u32)>, deadline_ns: u64) -> Result<()> {
+        let mut outcome = Ok(());
+        for (mut call, former, slot) in calls {
+            let answer = self.core.finish_data(&mut call, &[], deadline_ns).map(|_| ());
+            let answer = answer.map_err(|error| error.about(self.id));
+            if let Err(error) = &answer {
+                let mut state = self.lock();
+                match error.code {
+                    Code::Io => state.lose(&former.layout, &former.spans(slot), error),
+                    _ => state.unsynced.restore_former(former),
+                }
+            }
+            outcome = outcome.and(answer);
+        }
+        outcome
+    }
+
     /// Asks for the objects of slots on one server to be made durable, which were changed during its start `boot`.
-    fn submit_sync(&self, layout: &Layout, slots: &[u32], boot: u64, deadline_ns: u64) -> DataCall {
+    pub(super) fn submit_sync(
+        &self,
+        layout: &Layout,
+        slots: &[u32],
+        boot: u64,
+        deadline_ns: u64,
+    ) -> DataCall {
         let target_of = |slot: &u32| layout.targets.get(*slot as usize).copied().unwrap_or_default();
         let target = slots.first().map(target_of).unwrap_or_default();
         let objects = slots.iter().filter_map(|slot| object_address(self.id.0, layout, *slot)).collect();
@@ -155,7 +189,7 @@ impl OpenInode {
         let mut state = self.lock();
         let report = state.reporting.take().unwrap_or_default();
         match fresh {
-            Ok(fresh) if fresh.layout.as_ref().map_or(0, |layout| layout.generation) == generation => {
+            Ok(fresh) if is_taken(&state, &report, &fresh, generation) => {
                 state.absorb(fresh, self.core.count_answer());
                 return Ok(());
             }
@@ -194,6 +228,15 @@ impl OpenInode {
         self.absorb_open(FreshInode::new(response.inode, asked_at)?);
         Ok(())
     }
+}
+
+/// Whether the metadata service has taken a report about the layout of `generation`.
+fn is_taken(state: &State, report: &Uncommitted, fresh: &FreshInode, generation: u32) -> bool {
+    let theirs = fresh.layout.as_ref();
+    let is_same = theirs.map_or(0, |layout| layout.generation) == generation;
+    // Of a file that was converted meanwhile, unless it tells of objects that nobody has copied.
+    let is_converted = state.layout().zip(theirs).is_some_and(|(mine, theirs)| mine.is_same_life(theirs));
+    is_same || (is_converted && report.slots == 0)
 }
 
 fn commit_request(inode: u64, state: &mut State, report: &Uncommitted, sync: bool) -> proto::CommitRequest {

@@ -42,10 +42,14 @@ impl OpenInode {
         length: u64,
     ) -> Result<u64> {
         let deadline_ns = self.core.deadline_ns();
+        self.adopt_layout(deadline_ns);
         source.write_out(deadline_ns);
         let state = source.lock();
         let length = state.size.saturating_sub(from).min(length).min(COPY_BYTES_MAX);
-        let known = Source { layout: state.layout().cloned(), written_slots: state.written_slots };
+        let known = match state.read_layout() {
+            Some((layout, written_slots)) => Source { layout: Some(Arc::clone(layout)), written_slots },
+            None => Source { layout: None, written_slots: 0 },
+        };
         drop(state);
         let end = to.checked_add(length).filter(|end| *end <= FILE_BYTES_MAX);
         let end = end.ok_or_else(|| Error::new(Code::TooLarge, format!("{}: copying to {to}", self.id)))?;
@@ -111,7 +115,9 @@ impl OpenInode {
         piece: &Piece,
         deadline_ns: u64,
     ) -> bool {
-        let Some(mut call) = self.submit_copy(source, theirs, written_slots, ours, piece, deadline_ns) else {
+        let Some((mut call, must_exist)) =
+            self.submit_copy(source, theirs, written_slots, ours, piece, deadline_ns)
+        else {
             return false;
         };
         let answer = self.core.finish_data(&mut call, &[], deadline_ns);
@@ -120,7 +126,7 @@ impl OpenInode {
         state.writers -= 1;
         match boot {
             Ok(boot) => {
-                state.note_written(&piece.to, boot);
+                state.note_written(&piece.to, boot, must_exist);
                 state.is_sparse = true;
                 self.note_write(&mut state, piece.to.start, piece.to.end);
                 true
@@ -140,7 +146,7 @@ impl OpenInode {
         ours: &Layout,
         piece: &Piece,
         deadline_ns: u64,
-    ) -> Option<DataCall> {
+    ) -> Option<(DataCall, bool)> {
         let (block_bytes, length) = (BLOCK_BYTES as u64, piece.to.end - piece.to.start);
         let (from_slot, from_offset) = theirs.distribution.locate(piece.from, theirs.width());
         let (slot, offset) = ours.distribution.locate(piece.to.start, ours.width());
@@ -155,19 +161,22 @@ impl OpenInode {
             return None;
         }
         let target = TargetId(object.target);
+        let must_exist = self.lock().has_object(slot);
         let request = proto::CopyObjectRangeRequest {
             source: Some(from),
             source_offset: from_offset,
             object: Some(object),
             offset,
             length: length as u32,
+            must_exist,
         };
         // What was written to that place before must not arrive after the copy.
         let mut state = self.settle(self.lock(), &piece.to, deadline_ns);
         state.writers += 1;
         drop(state);
         let message = prost::Message::encode_to_vec(&request);
-        Some(self.core.submit_data(target, Method::CopyObjectRange, message, &[], deadline_ns))
+        let call = self.core.submit_data(target, Method::CopyObjectRange, message, &[], deadline_ns);
+        Some((call, must_exist))
     }
 }
 

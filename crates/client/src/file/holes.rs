@@ -36,7 +36,7 @@ impl OpenInode {
         let deadline_ns = self.core.deadline_ns();
         self.write_out(deadline_ns);
         let mut state = self.lock();
-        let layout = loop {
+        let (layout, slots) = loop {
             let size = state.size;
             if offset >= size {
                 return Ok(None);
@@ -50,12 +50,29 @@ impl OpenInode {
                         Seek::Hole => Some(data_end.max(offset)),
                     });
                 }
-                Contents::Striped(layout) => break Arc::clone(layout),
+                Contents::Striped(layout) => {
+                    let mine = (layout, state.written_slots);
+                    let (layout, slots) = state.read_layout().unwrap_or(mine);
+                    break (Arc::clone(layout), slots);
+                }
             }
         };
-        let (size, slots) = (state.size, state.written_slots);
+        let size = state.size;
         drop(state);
-        let firsts = self.first_ranges(&layout, slots, offset, deadline_ns)?;
+        self.seek_objects(seek, &layout, slots, offset, size, deadline_ns)
+    }
+
+    /// The same in the objects of `slots`, of a file of `size` bytes.
+    pub(super) fn seek_objects(
+        &self,
+        seek: Seek,
+        layout: &Layout,
+        slots: u64,
+        offset: u64,
+        size: u64,
+        deadline_ns: u64,
+    ) -> Result<Option<u64>> {
+        let firsts = self.first_ranges(layout, slots, offset, deadline_ns)?;
         let width = layout.width();
         let in_file = |slot, at| layout.distribution.file_offset(slot, at, width);
         let nearest = match seek {

@@ -2,6 +2,7 @@
 
 use super::append::End;
 use super::losses::Losses;
+use super::moved::Next;
 use super::staging::{Flight, Run, overlap};
 use super::unsynced::{Span, Unsynced, in_file};
 use crate::Error;
@@ -112,6 +113,8 @@ pub(crate) struct State {
     /// Length, unreported writes included.
     pub(crate) size: u64,
     pub(crate) contents: Contents,
+    /// The layout that they get once no write is under way.
+    pub(crate) next: Option<Next>,
     /// Slots known to have objects.
     pub(crate) written_slots: u64,
     /// Slots changed since the last fsync.
@@ -184,7 +187,7 @@ impl State {
             written_slots: fresh.layout.as_ref().map_or(0, |layout| layout.written_slots),
             // Others may have written to it and not made that durable.
             unsynced_slots: u64::MAX,
-            unsynced: closed.unsynced.in_life(fresh.layout.as_ref().map(|layout| layout.generation)),
+            unsynced: closed.unsynced.under(fresh.layout.as_ref()),
             staged: BTreeMap::new(),
             flights: BTreeMap::new(),
             next_flight: 0,
@@ -195,8 +198,9 @@ impl State {
             was_reported: false,
             write_count: 0,
             absorbed_at: fresh_at,
-            losses: closed.losses.in_life(fresh.layout.as_ref().map(|layout| layout.generation)),
+            losses: closed.losses.in_life(fresh.layout.as_ref().map(|layout| layout.life)),
             is_sparse: false,
+            next: None,
             contents: fresh.into_contents(),
         }
     }
@@ -249,12 +253,19 @@ impl State {
         }
     }
 
+    /// True when a slot is known to have an object.
+    pub(crate) fn has_object(&self, slot: u32) -> bool {
+        self.written_slots & 1u64.checked_shl(slot).unwrap_or(0) != 0
+    }
+
     /// Notes that `range` of the file, which lies in one unit, was written by a machine during its start `boot`.
-    pub(crate) fn note_written(&mut self, range: &Range<u64>, boot: u64) {
+    /// `must_exist`: only to an object that was there. What may have made one is reported also when the metadata service
+    /// knows of the slot: the file may have got another layout, and its object may have been removed, before.
+    pub(crate) fn note_written(&mut self, range: &Range<u64>, boot: u64, must_exist: bool) {
         let Some(layout) = self.layout().cloned() else { return };
         let (slot, start) = layout.distribution.locate(range.start, layout.width());
         let bit = 1u64.checked_shl(slot).unwrap_or(0);
-        self.uncommitted.slots |= bit & !self.written_slots;
+        self.uncommitted.slots |= if must_exist { bit & !self.written_slots } else { bit };
         self.written_slots |= bit;
         self.unsynced_slots |= bit;
         let span = Span { range: start..start + (range.end - range.start), is_cut: false };
@@ -275,7 +286,7 @@ impl State {
         for (slot, span) in spans {
             for range in in_file(layout, *slot, &span.range) {
                 told = true;
-                self.losses.add_span(Span { range, ..*span }, layout.generation, error.clone());
+                self.losses.add_span(Span { range, ..*span }, layout.life, error.clone());
             }
         }
         if told {
@@ -316,9 +327,10 @@ impl State {
         self.size = fresh.attributes.size;
         self.attributes = fresh.attributes.clone();
         self.written_slots = fresh.layout.as_ref().map_or(0, |layout| layout.written_slots);
-        let generation = fresh.layout.as_ref().map(|layout| layout.generation);
-        self.losses = std::mem::take(&mut self.losses).in_life(generation);
-        self.unsynced = std::mem::take(&mut self.unsynced).in_life(generation);
+        let life = fresh.layout.as_ref().map(|layout| layout.life);
+        self.losses = std::mem::take(&mut self.losses).in_life(life);
+        self.unsynced = std::mem::take(&mut self.unsynced).under(fresh.layout.as_ref());
+        self.next = None;
         self.contents = fresh.into_contents();
         self.write_count += 1;
     }
@@ -330,6 +342,12 @@ impl State {
         }
         self.absorbed_at = now_at;
         self.attributes = fresh.attributes;
+        if let Some(theirs) = &fresh.layout {
+            self.note_layout(theirs);
+            if self.next.as_ref().is_some_and(|next| next.layout.generation == theirs.generation) {
+                self.size = self.attributes.size.max(self.unreported_end());
+            }
+        }
         if let (Contents::Striped(mine), Some(theirs)) = (&self.contents, &fresh.layout)
             && mine.generation == theirs.generation
         {

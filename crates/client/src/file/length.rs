@@ -22,7 +22,10 @@ impl OpenInode {
         let deadline_ns = self.core.deadline_ns();
         let _alone = sole(&self.length_gate);
         let _one = locked(&self.committing);
-        if length == 0 { self.empty(deadline_ns) } else { self.resize(length, deadline_ns) }
+        if length == 0 {
+            return self.empty(deadline_ns);
+        }
+        self.until_converted(deadline_ns, |lost| self.resize(length, lost, deadline_ns))
     }
 
     /// A new life with nothing in it; what was unwritten need not be written any more.
@@ -44,11 +47,13 @@ impl OpenInode {
         Ok(())
     }
 
-    fn resize(&self, length: u64, deadline_ns: u64) -> Result<()> {
+    /// `lost`: see [`OpenInode::until_converted`].
+    fn resize(&self, length: u64, lost: Option<u32>, deadline_ns: u64) -> Result<()> {
         self.write_out(deadline_ns);
         self.commit(false, deadline_ns)?;
         // The server's size counts: another client may have made the file longer than is known here.
         self.look_again(deadline_ns)?;
+        self.adopt_alone(deadline_ns);
         let mut state = self.lock();
         let (size, slots, layout) = (state.size, state.written_slots, state.layout().cloned());
         if let (true, Some(_)) = (length < size, &layout) {
@@ -57,7 +62,7 @@ impl OpenInode {
         drop(state);
         if let (true, Some(layout)) = (length < size, layout) {
             // Before the size: should this fail half way, the file has zeros at its end, and never old bytes behind it.
-            self.cut_objects(&layout, slots, &(length..size), deadline_ns)?;
+            self.cut_objects(&layout, slots, &(length..size), lost, deadline_ns)?;
         }
         self.set_size(length, deadline_ns)
     }
@@ -90,11 +95,13 @@ impl OpenInode {
         layout: &Arc<Layout>,
         slots: u64,
         range: &Range<u64>,
+        lost: Option<u32>,
         deadline_ns: u64,
     ) -> Result<()> {
+        let must_exist = lost != Some(layout.generation);
         let cut = |slot, object| {
             let length = layout.distribution.object_length(slot, range.start, layout.width());
-            Some(proto::TruncateObjectRequest { object: Some(object), length })
+            Some(proto::TruncateObjectRequest { object: Some(object), length, must_exist })
         };
         let boot = |response: proto::TruncateObjectResponse| response.boot;
         self.change_objects::<op::TruncateObject>(layout, (slots, range), &cut, &boot, deadline_ns)

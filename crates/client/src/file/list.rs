@@ -4,6 +4,7 @@
 //! 1999): the bytes between cost less than the ranges apart.
 
 use super::inode::{Contents, OpenInode, State};
+use super::moved::is_moved;
 use super::read::View;
 use super::write::object_address;
 use crate::core::shared;
@@ -179,10 +180,10 @@ impl OpenInode {
                 return Err(error.clone());
             }
         }
-        let Some(layout) = state.layout().cloned() else { return Ok(None) };
+        let Some((layout, written_slots)) = state.read_layout() else { return Ok(None) };
         Ok(Some(View {
-            layout,
-            written_slots: state.written_slots,
+            layout: Arc::clone(layout),
+            written_slots,
             size: state.size,
             write_count: state.write_count,
             has_unwritten: state.has_unwritten(),
@@ -286,6 +287,7 @@ impl OpenInode {
     fn write_listed(&self, parts: &[(u64, &[u8])]) -> Result<bool> {
         let deadline_ns = self.core.deadline_ns();
         self.make_room(deadline_ns);
+        self.adopt_layout(deadline_ns);
         let _gate = shared(&self.length_gate);
         let mut state = self.lock();
         let Contents::Striped(layout) = &state.contents else { return Ok(false) };
@@ -296,8 +298,9 @@ impl OpenInode {
             state = self.settle(state, &range, deadline_ns);
             self.note_write(&mut state, range.start, range.end);
         }
+        let written_slots = state.written_slots;
         drop(state);
-        let sent = self.send_listed(&layout, parts, deadline_ns);
+        let sent = self.send_listed(&layout, written_slots, parts, deadline_ns);
         let mut state = self.lock();
         state.writers -= 1;
         drop(state);
@@ -305,7 +308,13 @@ impl OpenInode {
         sent.map(|()| true)
     }
 
-    fn send_listed(&self, layout: &Layout, parts: &[(u64, &[u8])], deadline_ns: u64) -> Result<()> {
+    fn send_listed(
+        &self,
+        layout: &Layout,
+        written_slots: u64,
+        parts: &[(u64, &[u8])],
+        deadline_ns: u64,
+    ) -> Result<()> {
         let mut by_slot = BTreeMap::new();
         for (index, (offset, bytes)) in parts.iter().enumerate() {
             spots(layout, index, *offset, bytes.len(), &mut by_slot);
@@ -322,19 +331,42 @@ impl OpenInode {
             let object = self.listed_object(layout, request.slot)?;
             let target = TargetId(object.target);
             let ranges = request.ranges();
-            let message = proto::WriteListRequest { object: Some(object), ranges, checksums };
+            let must_exist = written_slots & 1u64.checked_shl(request.slot).unwrap_or(0) != 0;
+            let message = proto::WriteListRequest { object: Some(object), ranges, checksums, must_exist };
             let message = prost::Message::encode_to_vec(&message);
             let call = self.core.submit_data(target, Method::WriteList, message, &bytes, deadline_ns);
-            calls.push((request, call, bytes));
+            calls.push((request, must_exist, call, bytes));
         }
-        for (request, mut call, bytes) in calls {
+        for (request, must_exist, mut call, bytes) in calls {
             let outcome = self.core.finish_data(&mut call, &bytes, deadline_ns).and_then(|received| {
                 self.core.count_written(&call, bytes.len());
                 Ok(crate::call::decode::<op::WriteList>(&received)?.boot)
             });
+            let outcome = self.follow_list(outcome, &request, parts, deadline_ns);
+            let outcome = outcome.map(|boot| boot.map(|boot| (boot, must_exist)));
             self.land_listed(&mut self.lock(), layout, &request, parts, outcome);
         }
         Ok(())
+    }
+
+    /// As [`OpenInode::follow_write`], for each run of a list.
+    fn follow_list(
+        &self,
+        written: Result<u64>,
+        request: &Listed,
+        parts: &[(u64, &[u8])],
+        deadline_ns: u64,
+    ) -> Result<Option<u64>> {
+        let error = match written {
+            Err(error) if is_moved(&error) => error,
+            other => return other.map(Some),
+        };
+        for spot in request.joints.iter().flat_map(|joint| &joint.spots) {
+            let part = &parts[spot.part].1[spot.at..spot.at + spot.length];
+            let start = parts[spot.part].0 + spot.at as u64;
+            self.follow_write(Err(error.clone()), part, start, deadline_ns)?;
+        }
+        Ok(None)
     }
 
     fn land_listed(
@@ -343,16 +375,17 @@ impl OpenInode {
         layout: &Layout,
         request: &Listed,
         parts: &[(u64, &[u8])],
-        outcome: Result<u64>,
+        outcome: Result<Option<(u64, bool)>>,
     ) {
         for spot in request.joints.iter().flat_map(|joint| &joint.spots) {
             let start = parts[spot.part].0 + spot.at as u64;
             let range = start..start + spot.length as u64;
             match &outcome {
-                Ok(boot) => state.note_written(&range, *boot),
+                Ok(Some((boot, must_exist))) => state.note_written(&range, *boot, *must_exist),
+                Ok(None) => state.losses.forgive(&range),
                 Err(error) => {
                     let place = format!("{}, bytes {}-{}", self.id, range.start, range.end);
-                    state.losses.add(range, layout.generation, error.clone().about(place));
+                    state.losses.add(range, layout.life, error.clone().about(place));
                 }
             }
         }

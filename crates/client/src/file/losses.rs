@@ -18,15 +18,15 @@ pub(crate) struct Losses {
     /// The first failure since nothing was lost: it tells the cause, those after it are often its consequences.
     failure: Option<Error>,
     failure_count: u64,
-    /// The life of the file that they belong to: its layout's generation.
-    generation: u32,
+    /// The life of the file that they belong to, as its layout names it.
+    life: u32,
 }
 
 impl Losses {
-    /// What is left of them when the file is in the life `generation`, `None` for one without objects: of an earlier
+    /// What is left of them when the file is in the life `life`, `None` for one without objects: of an earlier
     /// life no byte is there any more.
-    pub(crate) fn in_life(mut self, generation: Option<u32>) -> Losses {
-        if generation != Some(self.generation) {
+    pub(crate) fn in_life(mut self, life: Option<u32>) -> Losses {
+        if life != Some(self.life) {
             self.spans.clear();
         }
         self
@@ -38,14 +38,14 @@ impl Losses {
     }
 
     /// The write of `range`, which nobody was waiting for, has failed.
-    pub(crate) fn add(&mut self, range: Range<u64>, generation: u32, error: Error) {
-        self.add_span(Span { range, is_cut: false }, generation, error);
+    pub(crate) fn add(&mut self, range: Range<u64>, life: u32, error: Error) {
+        self.add_span(Span { range, is_cut: false }, life, error);
     }
 
     /// The same for a range that was written or made to read as zeros.
-    pub(crate) fn add_span(&mut self, span: Span, generation: u32, error: Error) {
+    pub(crate) fn add_span(&mut self, span: Span, life: u32, error: Error) {
         self.tell(error);
-        self.generation = generation;
+        self.life = life;
         self.forgive(&span.range);
         self.spans.push(span);
         if self.spans.len() > LOST_RANGES_MAX {

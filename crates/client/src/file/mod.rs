@@ -6,6 +6,7 @@
 
 mod append;
 mod commit;
+mod convert;
 mod copy;
 mod holes;
 mod inode;
@@ -13,6 +14,7 @@ mod length;
 mod list;
 mod local;
 mod losses;
+mod moved;
 mod payload;
 mod read;
 mod read_ahead;
@@ -23,6 +25,7 @@ mod window;
 mod write;
 mod zero;
 
+pub use convert::{Convert, Converted};
 pub use holes::Seek;
 pub(crate) use inode::{FreshInode, OpenInode, Unfinished};
 pub use list::Strided;

@@ -136,15 +136,16 @@ impl OpenInode {
                 return Ok(0);
             }
             let state = self.settle(state, &(offset..end), deadline_ns);
-            if state.layout().is_none_or(|now| now.generation != layout.generation) || state.size < end {
+            let now = state.read_layout().filter(|(now, _)| now.generation == layout.generation);
+            let Some(written_slots) = now.map(|(_, slots)| slots).filter(|_| state.size >= end) else {
                 continue;
-            }
+            };
             if let Some(error) = state.losses.within(&(offset..end)) {
                 return Err(error.clone());
             }
             let view = View {
                 layout,
-                written_slots: state.written_slots,
+                written_slots,
                 size: state.size,
                 write_count: state.write_count,
                 has_unwritten: state.has_unwritten(),
@@ -173,14 +174,14 @@ impl OpenInode {
                     return Look::Inline(copy_inline(bytes, state.size, buffer, offset));
                 }
                 Contents::Striped(layout) => {
-                    let layout = Arc::clone(layout);
+                    let layout = Arc::clone(state.read_layout().map_or(layout, |(layout, _)| layout));
                     return Look::Objects(state, layout);
                 }
             }
         }
     }
 
-    fn read_objects(
+    pub(super) fn read_objects(
         &self,
         ahead: &Mutex<ReadAhead>,
         view: &View,
@@ -354,7 +355,7 @@ impl OpenInode {
             Trouble::Missing(call, slot) => (call, slot),
         };
         self.look_again(view.deadline_ns)?;
-        let generation = self.lock().layout().map(|layout| layout.generation);
+        let generation = self.lock().read_layout().map(|(layout, _)| layout.generation);
         if generation != Some(view.layout.generation) {
             return Ok(());
         }

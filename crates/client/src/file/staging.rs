@@ -121,6 +121,8 @@ impl Run {
 /// A run that left the staging area.
 pub(crate) struct Flight {
     pub(crate) run: Arc<Run>,
+    /// It makes no object: where the file's has been removed it is refused.
+    pub(crate) must_exist: bool,
     /// Taken while a thread submits it or waits for it.
     pub(crate) call: Option<DataCall>,
 }

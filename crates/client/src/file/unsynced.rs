@@ -29,26 +29,83 @@ struct Changes {
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
 pub(crate) struct Unsynced {
     slots: BTreeMap<u32, Changes>,
-    /// The life of the file that they belong to.
-    generation: u32,
+    /// The layout that they were made under.
+    layout: Option<Layout>,
+    /// Those made under layouts of the same life that this one was converted from: what power took of them before it
+    /// was copied is lost.
+    former: Vec<Former>,
+}
+
+/// Changes under a layout that the file has no more.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Former {
+    pub(crate) layout: Layout,
+    slots: BTreeMap<u32, Changes>,
+}
+
+impl Former {
+    /// Its slots on each start of a machine, one by one.
+    pub(crate) fn by_boot(&self) -> Vec<(u64, u32)> {
+        self.slots.iter().map(|(&slot, changes)| (changes.boot, slot)).collect()
+    }
+
+    /// What was changed in one of them.
+    pub(crate) fn spans(&self, slot: u32) -> Vec<(u32, Span)> {
+        let spans = self.slots.get(&slot).map_or(&[][..], |changes| &changes.spans);
+        spans.iter().map(|span| (slot, span.clone())).collect()
+    }
+
+    /// That slot alone.
+    pub(crate) fn only(&self, slot: u32) -> Former {
+        let changes = self.slots.get(&slot).cloned();
+        Former {
+            layout: self.layout.clone(),
+            slots: changes.map(|changes| (slot, changes)).into_iter().collect(),
+        }
+    }
 }
 
 impl Unsynced {
     /// True when nothing is known.
     pub(crate) fn is_empty(&self) -> bool {
-        self.slots.is_empty()
+        self.slots.is_empty() && self.former.is_empty()
     }
 
-    /// What is left of them when the file is in the life `generation`, `None` for one without objects.
-    pub(crate) fn in_life(self, generation: Option<u32>) -> Unsynced {
-        if generation == Some(self.generation) { self } else { Unsynced::default() }
+    /// What is left of them when the file has this layout, `None` for one without objects.
+    pub(crate) fn under(mut self, layout: Option<&Layout>) -> Unsynced {
+        let (Some(mine), Some(now)) = (&self.layout, layout) else { return Unsynced::default() };
+        if mine.generation == now.generation {
+            return self;
+        }
+        if !mine.is_same_life(now) {
+            return Unsynced::default();
+        }
+        let former = Former { layout: mine.clone(), slots: std::mem::take(&mut self.slots) };
+        if !former.slots.is_empty() {
+            self.former.push(former);
+        }
+        Unsynced { slots: BTreeMap::new(), layout: Some(now.clone()), former: self.former }
+    }
+
+    /// Takes the changes under former layouts away.
+    pub(crate) fn take_former(&mut self) -> Vec<Former> {
+        std::mem::take(&mut self.former)
+    }
+
+    /// Takes back what an fsync has not come to know of.
+    pub(crate) fn restore_former(&mut self, former: Former) {
+        if self.layout.is_none() {
+            self.layout = Some(former.layout.clone());
+        }
+        self.former.push(former);
     }
 
     /// Notes a change of an object, answered by its machine during its start `boot`; 0 is that of a server that does
     /// not know. Returns what was changed under another start, and not again now: it may be lost.
     pub(crate) fn note(&mut self, layout: &Layout, slot: u32, span: Span, boot: u64) -> Vec<Span> {
-        if layout.generation != self.generation {
-            *self = Unsynced { generation: layout.generation, ..Unsynced::default() };
+        if self.layout.as_ref().is_none_or(|mine| mine.generation != layout.generation) {
+            *self = std::mem::take(self).under(Some(layout));
+            self.layout = Some(layout.clone());
         }
         if boot == 0 {
             return Vec::new();
@@ -208,7 +265,13 @@ mod tests {
         }
         let lost = unsynced.clone().note(&layout(1), 0, written(5000..5001), 8);
         assert_eq!(lost, [written(0..10 * SPANS_MAX as u64 + 1)]);
-        assert!(unsynced.in_life(Some(2)).is_empty());
+        let other = Layout::striped(2, UNIT, vec![TargetId(1)]).expect("valid");
+        assert!(unsynced.clone().under(Some(&other)).is_empty());
+        let mut converted = unsynced.under(Some(&Layout { life: 1, ..other }));
+        let former = converted.take_former();
+        assert!(converted.is_empty() && former.len() == 1);
+        assert_eq!(former[0].by_boot(), [(7, 0)]);
+        assert_eq!(former[0].spans(0), [(0, written(0..10 * SPANS_MAX as u64 + 1))]);
     }
 
     #[test]

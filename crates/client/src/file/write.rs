@@ -25,6 +25,15 @@ const SEGMENT_BYTES: usize = 4 << 20;
 /// Runs of one file that may wait for neighbours: several sequential writers, or one whose requests arrive jumbled.
 const STAGED_RUNS_MAX: usize = 8;
 
+/// How a write is carried out.
+#[derive(Clone, Copy, Default)]
+pub(super) struct How {
+    /// Answered once durable.
+    pub(super) sync: bool,
+    /// Refused where there is no such object.
+    pub(super) must_exist: bool,
+}
+
 type Guard<'a> = MutexGuard<'a, State>;
 
 /// The address of one object of a file.
@@ -42,6 +51,7 @@ impl OpenInode {
             return Err(Error::new(Code::TooLarge, format!("{}: writing at {offset}", self.id)));
         }
         let deadline_ns = self.core.deadline_ns();
+        self.adopt_layout(deadline_ns);
         let (mut rest, mut position) = (payload, offset);
         while !rest.bytes().is_empty() {
             let (segment, later) = rest.split_at(SEGMENT_BYTES);
@@ -126,7 +136,7 @@ impl OpenInode {
         state.uncommitted.contents = false;
         state.uncommitted.drop_contents |= was_stored;
         if let Some((length, boot)) = moved {
-            state.note_written(&(0..length), boot);
+            state.note_written(&(0..length), boot, false);
         }
         state.write_count += 1;
     }
@@ -145,7 +155,8 @@ impl OpenInode {
             return Ok((layout, None));
         }
         // What was durable in the inode record must be so in its new place before the record lets go of it.
-        let mut call = self.submit_write(&layout, 0, contents, is_stored, deadline_ns)?;
+        let mut call =
+            self.submit_write(&layout, 0, contents, How { sync: is_stored, must_exist: false }, deadline_ns)?;
         let boot = self.finish_write(&mut call, contents, deadline_ns).map_err(|e| e.about(self.id))?;
         Ok((layout, Some(boot)))
     }
@@ -227,16 +238,20 @@ impl OpenInode {
         let id = state.next_flight;
         state.next_flight += 1;
         state.flight_bytes += run.memory_bytes();
-        state.flights.insert(id, Flight { run: Arc::clone(&run), call: None });
+        state.flights.insert(id, Flight { run: Arc::clone(&run), must_exist: false, call: None });
         while let Some(earlier) = state.flight_within(&run.range, id) {
             state = self.await_flight(state, earlier, deadline_ns);
         }
+        let (slot, _) = layout.distribution.locate(run.range.start, layout.width());
+        let must_exist = state.has_object(slot);
         drop(state);
-        let call = self.submit_write(&layout, run.range.start, run.bytes(), false, deadline_ns);
+        let how = How { sync: false, must_exist };
+        let call = self.submit_write(&layout, run.range.start, run.bytes(), how, deadline_ns);
         let mut state = self.lock();
         match call {
             Ok(call) => {
                 if let Some(flight) = state.flights.get_mut(&id) {
+                    flight.must_exist = must_exist;
                     flight.call = Some(call);
                 }
             }
@@ -260,12 +275,12 @@ impl OpenInode {
         state
     }
 
-    fn submit_write(
+    pub(super) fn submit_write(
         &self,
         layout: &Layout,
         offset: u64,
         bytes: &[u8],
-        sync: bool,
+        how: How,
         deadline_ns: u64,
     ) -> Result<DataCall> {
         let (slot, object_offset) = layout.distribution.locate(offset, layout.width());
@@ -275,7 +290,8 @@ impl OpenInode {
         let object = object_address(self.id.0, layout, slot);
         let target = object.as_ref().map(|object| vazao_model::TargetId(object.target));
         let no_slot = || Error::new(Code::Internal, format!("{}: no slot {slot} in its layout", self.id));
-        let request = proto::WriteRequest { object, offset: object_offset, checksums, sync };
+        let How { sync, must_exist } = how;
+        let request = proto::WriteRequest { object, offset: object_offset, checksums, sync, must_exist };
         let message = prost::Message::encode_to_vec(&request);
         let target = target.ok_or_else(no_slot)?;
         Ok(self.core.submit_data(target, Method::Write, message, bytes, deadline_ns))
@@ -287,7 +303,8 @@ impl OpenInode {
         let Some(mut call) = flight.call.take() else { return self.wait_turn(state) };
         let run = Arc::clone(&flight.run);
         drop(state);
-        let outcome = self.finish_write(&mut call, run.bytes(), deadline_ns);
+        let written = self.finish_write(&mut call, run.bytes(), deadline_ns);
+        let outcome = self.follow_write(written, run.bytes(), run.range.start, deadline_ns);
         let mut state = self.lock();
         self.land(&mut state, id, outcome);
         drop(run);
@@ -296,24 +313,25 @@ impl OpenInode {
     }
 
     /// Waits for the acknowledgement of a write; returns the start of the machine that took it.
-    fn finish_write(&self, call: &mut DataCall, bytes: &[u8], deadline_ns: u64) -> Result<u64> {
+    pub(super) fn finish_write(&self, call: &mut DataCall, bytes: &[u8], deadline_ns: u64) -> Result<u64> {
         // Somebody who only waits for it, and may give up, must not make it a write that failed.
         let received = interrupt::ignored(|| self.core.finish_data(call, bytes, deadline_ns))?;
         self.core.count_written(call, bytes.len());
         Ok(crate::call::decode::<op::Write>(&received)?.boot)
     }
 
-    fn land(&self, state: &mut State, id: u64, outcome: Result<u64>) {
+    fn land(&self, state: &mut State, id: u64, outcome: Result<Option<u64>>) {
         let Some(flight) = state.flights.remove(&id) else { return };
         state.flight_bytes -= flight.run.memory_bytes();
         self.core.dirty_bytes.fetch_sub(flight.run.memory_bytes(), Ordering::Relaxed);
         let range = flight.run.range.clone();
         match outcome {
-            Ok(boot) => state.note_written(&range, boot),
+            Ok(Some(boot)) => state.note_written(&range, boot, flight.must_exist),
+            Ok(None) => state.losses.forgive(&range),
             Err(error) => {
                 let place = format!("{}, bytes {}-{}", self.id, range.start, range.end);
-                let generation = state.layout().map_or(0, |layout| layout.generation);
-                state.losses.add(range, generation, error.about(place));
+                let life = state.layout().map_or(0, |layout| layout.life);
+                state.losses.add(range, life, error.about(place));
             }
         }
     }

@@ -13,8 +13,14 @@ impl OpenInode {
     pub(crate) fn zero(&self, range: Range<u64>) -> Result<()> {
         let deadline_ns = self.core.deadline_ns();
         let _alone = sole(&self.length_gate);
+        self.until_converted(deadline_ns, |lost| self.zero_alone(&range, lost, deadline_ns))
+    }
+
+    /// The caller keeps all writers out. `lost`: see [`OpenInode::until_converted`].
+    fn zero_alone(&self, range: &Range<u64>, lost: Option<u32>, deadline_ns: u64) -> Result<()> {
         // The server's size counts: another client may have made the file longer than is known here.
         self.look_again(deadline_ns)?;
+        self.adopt_alone(deadline_ns);
         let mut state = self.lock();
         let range = range.start..range.end.min(state.size);
         if range.is_empty() {
@@ -35,7 +41,7 @@ impl OpenInode {
                 Contents::Striped(layout) => {
                     let layout = Arc::clone(layout);
                     drop(state);
-                    return self.zero_objects(&layout, &range, deadline_ns);
+                    return self.zero_objects(&layout, &range, lost, deadline_ns);
                 }
             }
         }
@@ -55,7 +61,13 @@ impl OpenInode {
         self.note_zeroed(&mut state);
     }
 
-    fn zero_objects(&self, layout: &Arc<Layout>, range: &Range<u64>, deadline_ns: u64) -> Result<()> {
+    fn zero_objects(
+        &self,
+        layout: &Arc<Layout>,
+        range: &Range<u64>,
+        lost: Option<u32>,
+        deadline_ns: u64,
+    ) -> Result<()> {
         let _one = locked(&self.committing);
         self.write_out(deadline_ns);
         let mut state = self.lock();
@@ -64,9 +76,9 @@ impl OpenInode {
         drop(state);
         if range.end >= size {
             // The objects may be cut: beyond their ends everything reads as zeros.
-            self.cut_objects(layout, slots, range, deadline_ns)?;
+            self.cut_objects(layout, slots, range, lost, deadline_ns)?;
         } else {
-            self.punch_objects(layout, slots, range, deadline_ns)?;
+            self.punch_objects(layout, slots, range, lost, deadline_ns)?;
         }
         let mut state = self.lock();
         state.losses.forgive(range);
@@ -86,14 +98,18 @@ impl OpenInode {
         layout: &Arc<Layout>,
         slots: u64,
         range: &Range<u64>,
+        lost: Option<u32>,
         deadline_ns: u64,
     ) -> Result<()> {
         let width = layout.width();
+        let must_exist = lost != Some(layout.generation);
         let punch = |slot, object| {
             let start = layout.distribution.object_length(slot, range.start, width);
             let end = layout.distribution.object_length(slot, range.end, width);
             let length = end.saturating_sub(start);
-            (length > 0).then_some(proto::PunchObjectRequest { object: Some(object), offset: start, length })
+            let request =
+                proto::PunchObjectRequest { object: Some(object), offset: start, length, must_exist };
+            (length > 0).then_some(request)
         };
         let boot = |response: proto::PunchObjectResponse| response.boot;
         self.change_objects::<op::PunchObject>(layout, (slots, range), &punch, &boot, deadline_ns)

@@ -23,7 +23,12 @@ pub(crate) fn run(
         context.grow()?;
     }
     let is_of_life = match &record.layout {
-        Some(layout) => layout.is_of_life(request.generation),
+        // What was written under a layout that this one was converted from has been copied, but not what was first
+        // written to a slot then: a conversion waits for such slots to be reported, so this came too late for it.
+        Some(layout) if layout.generation != request.generation => {
+            layout.is_of_life(request.generation) && request.written_slots == 0
+        }
+        Some(_) => true,
         None => request.generation == 0,
     };
     // A report about an earlier life of the file is answered with the present one and changes nothing.
@@ -59,10 +64,7 @@ fn apply(record: &mut InodeRecord, request: &proto::CommitRequest) -> bool {
     count_storage(record, before.0, request);
     if let Some(layout) = &mut record.layout {
         let slots = u64::MAX >> (64 - layout.targets.len().clamp(1, 64));
-        // What was written under a layout that this one was converted from has been copied.
-        if request.generation == layout.generation {
-            layout.written_slots |= request.written_slots & slots;
-        }
+        layout.written_slots |= request.written_slots & slots;
         if request.drop_contents {
             record.contents = Vec::new();
         }
@@ -76,9 +78,11 @@ fn apply(record: &mut InodeRecord, request: &proto::CommitRequest) -> bool {
 
 /// What is known of the storage of a file with holes; what is written behind its end is new storage.
 fn count_storage(record: &mut InodeRecord, size_before: u64, request: &proto::CommitRequest) {
+    // Those of another layout count objects that are gone.
+    let is_present = record.layout.as_ref().is_some_and(|layout| layout.generation == request.generation);
     if record.layout.is_none() {
         record.allocated_bytes = None;
-    } else if let Some(allocated) = request.allocated_bytes {
+    } else if let Some(allocated) = request.allocated_bytes.filter(|_| is_present) {
         record.allocated_bytes = (allocated < record.size).then_some(allocated);
     } else if let Some(allocated) = &mut record.allocated_bytes {
         *allocated = allocated.saturating_add(record.size.saturating_sub(size_before));

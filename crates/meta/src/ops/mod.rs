@@ -3,6 +3,7 @@
 pub(crate) mod attributes;
 pub(crate) mod cluster;
 pub(crate) mod commit;
+pub(crate) mod convert;
 pub(crate) mod create;
 pub(crate) mod layout;
 pub(crate) mod link;

@@ -34,7 +34,8 @@ pub(crate) fn open(
             return Err(Fault::new(Code::Conflict, format!("session {session} exists already")));
         }
         let opened = Some(TimeRecord::from(context.now));
-        let record = SessionRecord { client: client.clone(), opened, has_locks: false };
+        let follows_conversions = request.follows_conversions;
+        let record = SessionRecord { client: client.clone(), opened, has_locks: false, follows_conversions };
         context.write(keys::session(session), &record);
         sessions::advance_epoch(context)?;
         context.inode(ROOT)

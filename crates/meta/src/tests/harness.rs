@@ -122,6 +122,12 @@ impl World {
         World::over(Arc::clone(&self.service), Arc::clone(&self.clock))
     }
 
+    /// The client that has opened `session`.
+    pub(crate) fn as_session(&self, session: u64) -> World {
+        let (service, clock) = (Arc::clone(&self.service), Arc::clone(&self.clock));
+        World { service, clock, session, sequence: Mutex::new(0) }
+    }
+
     pub(crate) fn once(&self) -> Option<proto::Once> {
         let mut sequence = self.sequence.lock().unwrap();
         *sequence += 1;

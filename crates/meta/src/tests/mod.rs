@@ -1,6 +1,7 @@
 //! Tests of the service: what every operation promises, over both engines.
 
 mod contents;
+mod conversions;
 mod crash;
 mod directories;
 mod full;

@@ -39,6 +39,7 @@ impl Target {
         length: u32,
         answer: &proto::ReadResponse,
         bytes: &[u8],
+        must_exist: bool,
     ) -> Result<(), Fault> {
         if answer.missing {
             return Err(Fault::new(Code::NotFound, format!("object {}", from.object)));
@@ -50,13 +51,13 @@ impl Target {
         }
         let (copied, mode) = (bytes.len() as u64, Mode::Blocking);
         // Also a copy of zeros makes the object: whoever reads it expects one.
-        self.write(to.object, 0, &[], &[], mode).map_err(fault)?;
+        self.write(to.object, 0, &[], &[], mode, must_exist).map_err(fault)?;
         if bytes.iter().any(|byte| *byte != 0) {
-            self.write(to.object, to.offset, &answer.checksums, bytes, mode).map_err(fault)?;
+            self.write(to.object, to.offset, &answer.checksums, bytes, mode, false).map_err(fault)?;
         } else {
-            self.punch(to.object, to.offset, copied).map_err(fault)?;
+            self.punch(to.object, to.offset, copied, false).map_err(fault)?;
         }
         let rest = u64::from(length).saturating_sub(copied);
-        self.punch(to.object, to.offset.saturating_add(copied), rest).map_err(fault)
+        self.punch(to.object, to.offset.saturating_add(copied), rest, false).map_err(fault)
     }
 }

@@ -63,6 +63,7 @@ impl Target {
         ranges: &[ByteRange],
         checksums: &[u32],
         bytes: &[u8],
+        must_exist: bool,
     ) -> Result<u64, Stop> {
         let (mut checksums, mut bytes) = (checksums, bytes);
         let mut length = 0;
@@ -71,7 +72,7 @@ impl Target {
             let (now, later) = bytes.split_at_checked(range.length as usize).ok_or_else(short)?;
             let count = piece_count(range.offset, now.len());
             let (sums_now, sums_later) = checksums.split_at_checked(count).ok_or_else(short)?;
-            length = self.write(id, range.offset, sums_now, now, Mode::Blocking)?;
+            length = self.write(id, range.offset, sums_now, now, Mode::Blocking, must_exist)?;
             (bytes, checksums) = (later, sums_later);
         }
         Ok(length)

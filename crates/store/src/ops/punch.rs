@@ -22,12 +22,15 @@ struct NewEntries {
 }
 
 impl Target {
-    /// Makes `length` bytes at `offset` zeros, as far as the object reaches; one that is missing stays so.
-    pub(crate) fn punch(&self, id: ObjectId, offset: u64, length: u64) -> Result<(), Stop> {
+    /// Makes `length` bytes at `offset` zeros, as far as the object reaches; one that is missing stays so, unless it
+    /// must exist.
+    pub(crate) fn punch(&self, id: ObjectId, offset: u64, length: u64, must_exist: bool) -> Result<(), Stop> {
         let object = self.cache.get(id);
         let _blocking = object.begin(Mode::Blocking)?;
         let mut body = object.write(self);
+        self.fences.pass(id)?;
         self.open_chunks(id, &mut body, 0..=0)?;
+        self.demand(id, &body, must_exist)?;
         let end = offset.saturating_add(length).min(body.length);
         if offset >= end {
             return Ok(());

@@ -13,7 +13,7 @@ use vazao_wire::service::Fault;
 impl Target {
     /// Removes objects and makes that durable. Returns how many there were.
     pub(crate) fn remove(&self, objects: &[ObjectId]) -> Result<u64, Stop> {
-        let mut removed = 0;
+        let (mut removed, mut lifted) = (0, false);
         let mut buckets = BTreeSet::new();
         for &id in objects {
             self.check()?;
@@ -21,10 +21,14 @@ impl Target {
                 removed += 1;
                 buckets.insert(Bucket::of(id));
             }
+            lifted |= self.fences.lift(id, None);
         }
         // Only now may the requester forget about them.
         for bucket in buckets {
             self.sync_directory(bucket)?;
+        }
+        if lifted {
+            self.store_fences()?;
         }
         Ok(removed)
     }
@@ -33,11 +37,15 @@ impl Target {
         let object = self.cache.get(id);
         let blocking = object.begin(Mode::Blocking)?;
         let mut body = object.write(self);
-        let chunks = match body.known {
+        let is_again = self.fences.is_going(id);
+        let chunks: Vec<u64> = match body.known && !is_again {
             true => body.chunks.keys().copied().collect(),
             false => self.chunks_to_remove(id)?,
         };
         let mut existed = false;
+        if chunks.len() > 1 {
+            self.hide(id)?;
+        }
         if !chunks.is_empty() {
             let _pass = self.enter()?;
             body.forget();

@@ -16,14 +16,16 @@ use vazao_wire::service::Fault;
 const BLOCK: u64 = BLOCK_BYTES as u64;
 
 impl Target {
-    /// Cuts an object to `length`; one that is shorter or missing stays as it is.
-    pub(crate) fn truncate(&self, id: ObjectId, length: u64) -> Result<(), Stop> {
+    /// Cuts an object to `length`; one that is shorter stays as it is, and so does a missing one unless it must exist.
+    pub(crate) fn truncate(&self, id: ObjectId, length: u64, must_exist: bool) -> Result<(), Stop> {
         let object = self.cache.get(id);
         let _blocking = object.begin(Mode::Blocking)?;
         let mut body = object.write(self);
+        self.fences.pass(id)?;
         let last = length.saturating_sub(1) / self.chunk_bytes;
         let tail = length - last * self.chunk_bytes;
         self.open_chunks(id, &mut body, last..=last)?;
+        self.demand(id, &body, must_exist)?;
         if !body.exists() || length >= body.length {
             return Ok(());
         }

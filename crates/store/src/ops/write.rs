@@ -54,7 +54,7 @@ pub(crate) fn check(
 }
 
 impl Target {
-    /// Writes checked bytes. Returns the length of the object.
+    /// Writes checked bytes. Returns the length of the object. `must_exist`: `NotFound` instead of a new object.
     pub(crate) fn write(
         &self,
         id: ObjectId,
@@ -62,10 +62,12 @@ impl Target {
         checksums: &[u32],
         bytes: &[u8],
         mode: Mode,
+        must_exist: bool,
     ) -> Result<u64, Stop> {
         let object = self.cache.get(id);
         let _blocking = object.begin(mode)?;
         let mut body = object.write(self);
+        self.fences.pass(id)?;
         let end = offset + bytes.len() as u64;
         let range = offset / self.chunk_bytes..=end.saturating_sub(1) / self.chunk_bytes;
         if mode == Mode::Blocking {
@@ -76,6 +78,7 @@ impl Target {
         } else if range.start() != range.end() || body.files(*range.start()).is_none() {
             return Err(Stop::Wait);
         }
+        self.demand(id, &body, must_exist)?;
         if bytes.is_empty() && body.exists() {
             return Ok(body.length);
         }

@@ -300,7 +300,13 @@ fn the_last_byte_of_the_largest_object_can_be_written() {
 fn a_sync_of_what_was_written_before_a_loss_of_power_is_refused_and_one_after_a_kill_is_not() {
     let (mut rig, _) = clean_rig(16);
     let checksums = piece_checksums(0, &[7; 100]);
-    let request = proto::WriteRequest { object: Some(address(1)), offset: 0, checksums, sync: false };
+    let request = proto::WriteRequest {
+        object: Some(address(1)),
+        offset: 0,
+        checksums,
+        sync: false,
+        must_exist: false,
+    };
     let boot = rig.write_response(&request, &[7; 100]).expect("writes").boot;
     rig.restart();
     rig.sync_since(1, boot).expect("nothing was lost");

@@ -29,7 +29,12 @@ fn read(rig: &Rig, ranges: &[ByteRange]) -> Result<Vec<Vec<u8>>, Fault> {
 }
 
 fn write(rig: &Rig, ranges: &[ByteRange], checksums: Vec<u32>, bytes: &[u8]) -> Result<u64, Fault> {
-    let request = proto::WriteListRequest { object: Some(address(1)), ranges: ranges.to_vec(), checksums };
+    let request = proto::WriteListRequest {
+        object: Some(address(1)),
+        ranges: ranges.to_vec(),
+        checksums,
+        must_exist: false,
+    };
     rig.ask::<op::WriteList>(&request, bytes).map(|(answer, _)| answer.object_length)
 }
 

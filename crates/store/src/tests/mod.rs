@@ -3,6 +3,7 @@
 mod crash;
 mod damage;
 mod faults;
+mod fences;
 mod list_io;
 mod model;
 mod scrub;
@@ -118,7 +119,8 @@ impl Rig {
         checksums: Vec<u32>,
         sync: bool,
     ) -> Result<u64, Fault> {
-        let request = proto::WriteRequest { object: Some(address(inode)), offset, checksums, sync };
+        let request =
+            proto::WriteRequest { object: Some(address(inode)), offset, checksums, sync, must_exist: false };
         self.write_response(&request, bytes).map(|response| response.object_length)
     }
 
@@ -182,12 +184,14 @@ impl Rig {
     }
 
     pub(crate) fn truncate(&self, inode: u64, length: u64) -> Result<(), Fault> {
-        let request = proto::TruncateObjectRequest { object: Some(address(inode)), length };
+        let request =
+            proto::TruncateObjectRequest { object: Some(address(inode)), length, must_exist: false };
         self.call::<op::TruncateObject>(&request).map(drop)
     }
 
     pub(crate) fn punch(&self, inode: u64, offset: u64, length: u64) -> Result<(), Fault> {
-        let request = proto::PunchObjectRequest { object: Some(address(inode)), offset, length };
+        let object = Some(address(inode));
+        let request = proto::PunchObjectRequest { object, offset, length, must_exist: false };
         self.call::<op::PunchObject>(&request).map(drop)
     }
 

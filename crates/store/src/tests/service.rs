@@ -82,7 +82,7 @@ fn send(
 
 fn write_request(inode: u64, bytes: &[u8], sync: bool) -> proto::WriteRequest {
     let checksums = piece_checksums(0, bytes);
-    proto::WriteRequest { object: Some(address(inode)), offset: 0, checksums, sync }
+    proto::WriteRequest { object: Some(address(inode)), offset: 0, checksums, sync, must_exist: false }
 }
 
 fn pooled() -> (MemoryDisk, Arc<DataService>) {
@@ -367,6 +367,7 @@ fn copy(rig: &Rig, from: (u64, u64), to: (u64, u64), length: u32) -> Result<(), 
         object: Some(address(to.0)),
         offset: to.1,
         length,
+        must_exist: false,
     };
     rig.call::<op::CopyObjectRange>(&request).map(drop)
 }

@@ -1,0 +1,164 @@
+//! BeginConversion, SwitchLayout, EndConversion: another layout for the bytes that a file has.
+//!
+//! A conversion is a record beside the inode, with the layout that the file is to get. While it stands the new objects
+//! belong to it; the file keeps its old ones. The switch is one transaction: it takes place only when the record still
+//! stands and the file has the layout and the length that were copied. That no write to the old objects is missed is
+//! the data servers' part: they are sealed before (`store::fences`).
+
+use crate::context::Context;
+use crate::conversions;
+use crate::fault::{Outcome, inode_fault};
+use crate::keys;
+use crate::numbers;
+use crate::ops::layout::checked_hint;
+use crate::orphans;
+use crate::placement;
+use crate::records::{ConversionRecord, InodeRecord, LayoutRecord};
+use crate::sessions;
+use vazao_model::{Code, InodeId, Layout, SessionId, limits};
+use vazao_wire::proto;
+use vazao_wire::service::Fault;
+
+pub(crate) fn begin(
+    context: &mut Context<'_>,
+    request: &proto::BeginConversionRequest,
+) -> Outcome<proto::BeginConversionResponse> {
+    let id = InodeId(request.inode);
+    let record = file(context, id)?;
+    let mut hint = checked_hint(id, request.hint.clone().unwrap_or_default())?;
+    if hint.stripe_unit_bytes == 0 {
+        hint.stripe_unit_bytes = limits::STRIPE_UNIT_BYTES_DEFAULT;
+    }
+    let Some(present) = record.layout.clone() else {
+        return Ok(proto::BeginConversionResponse { size: record.size, ..Default::default() });
+    };
+    if !record.contents.is_empty() {
+        return Err(busy(id, "its contents are just moving to data servers"));
+    }
+    let (generation, _) = numbers::next_generation(context.service.boot(), record.generation)?;
+    let new = placement::layout(context.service, id, generation, &hint, request.host)?;
+    let from = proto::Layout::from(&present);
+    let old = Layout::try_from(from.clone())?;
+    let new = Layout { life: old.life, ..new };
+    let unchanged = old.distribution == new.distribution && is_same_place(&old, &new);
+    let to = proto::Layout::from(&new);
+    let response = proto::BeginConversionResponse {
+        from: Some(from),
+        to: Some(to.clone()),
+        size: record.size,
+        unchanged,
+    };
+    if request.dry_run || unchanged {
+        return Ok(response);
+    }
+    context.grow()?;
+    all_follow(context, id)?;
+    let session = conversions::owner(request.once.as_ref())?;
+    if let Some(other) = conversions::find(context, id)? {
+        if other.session != session.0 || other.is_ending {
+            return Err(busy(id, "somebody else converts it right now"));
+        }
+        conversions::end(context, id, other);
+        return Err(busy(id, "an earlier conversion of it is not cleaned up yet; try again"));
+    }
+    let conversion = ConversionRecord {
+        session: session.0,
+        layout: Some(LayoutRecord::from(to)),
+        from: Some(present),
+        is_ending: false,
+    };
+    context.write(keys::conversion(id), &conversion);
+    context.put_inode(id, &InodeRecord { generation, ..record });
+    // Were the record forgotten, nobody would lift the seals.
+    context.answer_when_durable = true;
+    Ok(response)
+}
+
+/// Stripes over the same number of targets are as good as others; a local file has to be where its writer is.
+fn is_same_place(old: &Layout, new: &Layout) -> bool {
+    let is_local = old.targets.len() == 1;
+    old.targets.len() == new.targets.len() && (!is_local || old.targets == new.targets)
+}
+
+pub(crate) fn switch(
+    context: &mut Context<'_>,
+    request: &proto::SwitchLayoutRequest,
+) -> Outcome<proto::SwitchLayoutResponse> {
+    let id = InodeId(request.inode);
+    let mut record = file(context, id)?;
+    let session = conversions::owner(request.once.as_ref())?;
+    let conversion = conversions::find(context, id)?.filter(|c| c.is_of(session, request.generation));
+    let Some(conversion) = conversion else {
+        return Err(Fault::new(Code::Stale, format!("inode {id}: the conversion was given up")));
+    };
+    let present = record.layout.as_ref().map(|layout| (layout.generation, layout.life));
+    let copied = conversion.from.as_ref().map(|layout| (layout.generation, layout.life));
+    if present != copied || record.size != request.size || !record.contents.is_empty() {
+        return Err(busy(id, "it was cut, or changed its length, while it was converted"));
+    }
+    all_follow(context, id)?;
+    let (Some(old), Some(mut new)) = (record.layout.take(), conversion.layout) else {
+        return Err(Fault::new(Code::Corrupt, format!("conversion of inode {id}")));
+    };
+    let slots = u64::MAX >> (64 - new.targets.len().clamp(1, 64));
+    new.written_slots = request.written_slots & slots;
+    orphans::reclaim_objects(context, id, &old);
+    record.layout = Some(new);
+    record.allocated_bytes = request.allocated_bytes.filter(|bytes| *bytes < record.size);
+    record.version += 1;
+    context.put_inode(id, &record);
+    context.contents_changed(id);
+    context.delete(keys::conversion(id));
+    context.answer_when_durable = true;
+    Ok(proto::SwitchLayoutResponse {})
+}
+
+pub(crate) fn end(
+    context: &mut Context<'_>,
+    request: &proto::EndConversionRequest,
+) -> Outcome<proto::EndConversionResponse> {
+    let id = InodeId(request.inode);
+    let session = conversions::owner(request.once.as_ref())?;
+    let conversion = conversions::find(context, id)?.filter(|conversion| {
+        let is_stalled = request.stalled && !conversion.is_ending;
+        is_stalled || conversion.is_of(session, request.generation)
+    });
+    let ended = conversion.is_some();
+    if let Some(conversion) = conversion {
+        conversions::end(context, id, conversion);
+    }
+    Ok(proto::EndConversionResponse { ended })
+}
+
+impl ConversionRecord {
+    fn is_of(&self, session: SessionId, generation: u32) -> bool {
+        let new = self.layout.as_ref().map(|layout| layout.generation);
+        self.session == session.0 && new == Some(generation) && !self.is_ending
+    }
+}
+
+fn file(context: &mut Context<'_>, id: InodeId) -> Outcome<InodeRecord> {
+    let record = context.inode(id)?;
+    if !record.is_file() {
+        let code = if record.is_directory() { Code::IsDirectory } else { Code::Invalid };
+        return Err(inode_fault(code, id));
+    }
+    Ok(record)
+}
+
+/// A client that knows nothing of conversions would write to objects that are gone, and make them anew.
+fn all_follow(context: &mut Context<'_>, id: InodeId) -> Outcome<()> {
+    match sessions::left_behind(context)? {
+        None => Ok(()),
+        Some(client) => Err(Fault::new(
+            Code::VersionMismatch,
+            format!(
+                "inode {id}: the client {client} is of a version that knows no conversions; end it first"
+            ),
+        )),
+    }
+}
+
+fn busy(id: InodeId, why: &str) -> Fault {
+    Fault::new(Code::InUse, format!("inode {id}: {why}"))
+}

@@ -1,0 +1,347 @@
+//! Fences around objects whose file is being converted to another layout.
+//!
+//! Whoever converts a file has its objects *watched* before it copies them, and *sealed* when it is done: a seal is set
+//! only when nothing has changed since the watch began. A sealed object is read as ever and refuses every change, until
+//! it is removed with the file's old layout or the seal is lifted. Seals survive restarts and loss of power (`SEALED`
+//! in the target's directory): a write that slipped in after one would be lost with the object. Watches do not, and
+//! whoever asks for a seal then hears that something may have changed.
+
+use crate::object::{Body, Mode, Stop};
+use crate::target::Target;
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use vazao_disk::{Disk, Open};
+use vazao_model::checksum::crc32c;
+use vazao_model::{Code, InodeId, ObjectId};
+use vazao_wire::service::Fault;
+
+/// The seals, in the target's directory.
+pub(crate) const SEALED: &str = "SEALED";
+const SEALED_NEW: &str = "SEALED.new";
+
+/// Fences of one target: a conversion sets at most 64, and is over within its files' copying.
+const FENCES_MAX: usize = 16_384;
+
+/// Longest file of seals.
+const FILE_BYTES_MAX: usize = FENCES_MAX * 96;
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum State {
+    Watched {
+        changed: bool,
+    },
+    Sealed,
+    /// Its file has another layout, and some of its chunks may be gone already: nobody may read the others as all.
+    Going,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Fence {
+    token: u64,
+    state: State,
+}
+
+/// The fences of one target.
+#[derive(Default, Debug)]
+pub(crate) struct Fences {
+    fences: Mutex<BTreeMap<ObjectId, Fence>>,
+    /// Their number, so that writes to targets without any take no lock.
+    count: AtomicUsize,
+}
+
+impl Fences {
+    /// Those that a target's directory names.
+    pub(crate) fn load(disk: &dyn Disk) -> io::Result<Fences> {
+        let file = match disk.open(SEALED, Open::ReadOnly) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Fences::default()),
+            Err(error) => return Err(error),
+        };
+        let mut bytes = vec![0; FILE_BYTES_MAX];
+        let length = file.read_at(&mut bytes, 0)?;
+        bytes.truncate(length);
+        let fences = decode(&bytes).ok_or_else(|| {
+            let text = format!("{SEALED} is damaged: if no file is being converted, remove it");
+            io::Error::new(io::ErrorKind::InvalidData, text)
+        })?;
+        let count = AtomicUsize::new(fences.len());
+        Ok(Fences { fences: Mutex::new(fences), count })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<ObjectId, Fence>> {
+        self.fences.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes note that an object is about to be changed. The caller holds its lock. `Converting` when it is sealed.
+    pub(crate) fn pass(&self, id: ObjectId) -> Result<(), Fault> {
+        if self.count.load(Ordering::Relaxed) == 0 {
+            return Ok(());
+        }
+        match self.lock().get_mut(&id).map(|fence| &mut fence.state) {
+            None => Ok(()),
+            Some(State::Watched { changed }) => {
+                *changed = true;
+                Ok(())
+            }
+            Some(State::Sealed) => {
+                let text = format!("object {id}: its file gets another layout right now");
+                Err(Fault::new(Code::Converting, text))
+            }
+            Some(State::Going) => Err(removed(id)),
+        }
+    }
+
+    fn watch(&self, id: ObjectId, token: u64) -> Result<(), Fault> {
+        let mut fences = self.lock();
+        let is_taken = |fence: &Fence| match fence.state {
+            State::Watched { .. } => false,
+            State::Sealed => fence.token != token,
+            State::Going => true,
+        };
+        if fences.get(&id).is_some_and(is_taken) {
+            return Err(Fault::new(Code::InUse, format!("object {id}: its file is being converted already")));
+        }
+        if fences.len() >= FENCES_MAX {
+            // Those whose owners died are the oldest; none of them keeps anybody from writing.
+            fences.retain(|_, fence| !matches!(fence.state, State::Watched { .. }));
+        }
+        if fences.len() >= FENCES_MAX {
+            return Err(Fault::new(Code::InUse, "too many files are being converted at once"));
+        }
+        fences.insert(id, Fence { token, state: State::Watched { changed: false } });
+        self.count.store(fences.len(), Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// True when the object is sealed now: it was watched under this token and not changed since.
+    fn seal(&self, id: ObjectId, token: u64) -> bool {
+        match self.lock().get_mut(&id) {
+            Some(fence) if fence.token == token && fence.state == (State::Watched { changed: false }) => {
+                fence.state = State::Sealed;
+                true
+            }
+            Some(fence) => fence.token == token && fence.state == State::Sealed,
+            None => false,
+        }
+    }
+
+    /// A sealed object is being removed. True when that has to be written down before.
+    fn go(&self, id: ObjectId) -> bool {
+        if self.count.load(Ordering::Relaxed) == 0 {
+            return false;
+        }
+        match self.lock().get_mut(&id) {
+            Some(fence) if fence.state == State::Sealed => {
+                fence.state = State::Going;
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Whether the removal of a sealed object has begun.
+    pub(crate) fn is_going(&self, id: ObjectId) -> bool {
+        self.count.load(Ordering::Relaxed) > 0
+            && self.lock().get(&id).is_some_and(|fence| fence.state == State::Going)
+    }
+
+    /// Forgets a fence with this token, or with `None` any. True when it was written down.
+    pub(crate) fn lift(&self, id: ObjectId, token: Option<u64>) -> bool {
+        if self.count.load(Ordering::Relaxed) == 0 {
+            return false;
+        }
+        let mut fences = self.lock();
+        let is_it = |fence: &&Fence| token.is_none_or(|token| fence.token == token);
+        let Some(fence) = fences.get(&id).filter(is_it).copied() else { return false };
+        if token.is_some() && fence.state == State::Going {
+            return false;
+        }
+        fences.remove(&id);
+        self.count.store(fences.len(), Ordering::Relaxed);
+        !matches!(fence.state, State::Watched { .. })
+    }
+
+    /// Writes down which objects are sealed. After power loss the file is the old or the new one.
+    fn store(&self, disk: &dyn Disk) -> io::Result<()> {
+        // One at a time, so that an older state never replaces a newer one.
+        let fences = self.lock();
+        let file = disk.open(SEALED_NEW, Open::Create)?;
+        file.set_length(0)?;
+        file.write_at(encode(&fences).as_bytes(), 0)?;
+        file.sync()?;
+        disk.rename(SEALED_NEW, SEALED)?;
+        disk.sync_directory("")
+    }
+}
+
+fn removed(id: ObjectId) -> Fault {
+    Fault::new(Code::NotFound, format!("object {id}: it was removed"))
+}
+
+fn encode(fences: &BTreeMap<ObjectId, Fence>) -> String {
+    let mut text = String::from("vazao seals\n");
+    for (id, fence) in fences {
+        let state = match fence.state {
+            State::Watched { .. } => continue,
+            State::Sealed => "",
+            State::Going => " going",
+        };
+        let ObjectId { inode, generation, slot } = id;
+        text.push_str(&format!("{} {generation} {slot} {:016x}{state}\n", inode.0, fence.token));
+    }
+    let checksum = crc32c(text.as_bytes());
+    text.push_str(&format!("checksum {checksum:08x}\n"));
+    text
+}
+
+fn decode(bytes: &[u8]) -> Option<BTreeMap<ObjectId, Fence>> {
+    let text = std::str::from_utf8(bytes).ok()?;
+    let (body, tail) = text.split_at(text.rfind("checksum ")?);
+    if tail != format!("checksum {:08x}\n", crc32c(body.as_bytes())) {
+        return None;
+    }
+    let mut lines = body.lines();
+    if lines.next() != Some("vazao seals") {
+        return None;
+    }
+    let parse = |line: &str| {
+        let mut words = line.split(' ');
+        let id = ObjectId {
+            inode: InodeId(words.next()?.parse().ok()?),
+            generation: words.next()?.parse().ok()?,
+            slot: words.next()?.parse().ok()?,
+        };
+        let token = u64::from_str_radix(words.next()?, 16).ok()?;
+        let state = match words.next() {
+            None => State::Sealed,
+            Some("going") => State::Going,
+            Some(_) => return None,
+        };
+        Some((id, Fence { token, state }))
+    };
+    lines.map(parse).collect()
+}
+
+impl Target {
+    /// Has changes of objects noted from now on.
+    pub(crate) fn watch(&self, objects: &[ObjectId], token: u64) -> Result<(), Stop> {
+        self.check()?;
+        objects.iter().try_for_each(|&id| Ok(self.alone(id, || self.fences.watch(id, token))??))
+    }
+
+    /// Refuses changes of objects from now on, also after a restart. False when one of them may have been changed since
+    /// it was watched; the others are sealed nevertheless, until they are lifted.
+    pub(crate) fn seal(&self, objects: &[ObjectId], token: u64) -> Result<bool, Stop> {
+        self.check()?;
+        let mut all = true;
+        for &id in objects {
+            all &= self.alone(id, || self.fences.seal(id, token))?;
+        }
+        self.store_fences()?;
+        Ok(all)
+    }
+
+    /// Takes fences away.
+    pub(crate) fn lift(&self, objects: &[ObjectId], token: u64) -> Result<(), Stop> {
+        self.check()?;
+        let lifted = objects.iter().filter(|id| self.fences.lift(**id, Some(token))).count();
+        if lifted > 0 {
+            self.store_fences()?;
+        }
+        Ok(())
+    }
+
+    /// Has nobody see a sealed object any more whose chunks are about to be removed one after the other, also when that
+    /// is interrupted: a client that still has the file's old layout would take those that are gone for holes.
+    pub(crate) fn hide(&self, id: ObjectId) -> Result<(), Fault> {
+        if self.fences.go(id) { self.store_fences() } else { Ok(()) }
+    }
+
+    /// `NotFound` for an object that must exist and does not.
+    pub(crate) fn demand(&self, id: ObjectId, body: &Body, must_exist: bool) -> Result<(), Fault> {
+        if must_exist && !body.exists() { Err(removed(id)) } else { Ok(()) }
+    }
+
+    pub(crate) fn store_fences(&self) -> Result<(), Fault> {
+        self.fences.store(&*self.disk).map_err(|e| self.write_fault(SEALED, &e))
+    }
+
+    /// Runs `work` while no change of the object is under way.
+    fn alone<T>(&self, id: ObjectId, work: impl FnOnce() -> T) -> Result<T, Stop> {
+        let object = self.cache.get(id);
+        let _blocking = object.begin(Mode::Blocking)?;
+        let _body = object.write(self);
+        Ok(work())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use vazao_disk::MemoryDisk;
+
+    fn object(slot: u32) -> ObjectId {
+        ObjectId { inode: InodeId(7), generation: 3, slot }
+    }
+
+    #[test]
+    fn a_seal_is_set_only_when_nothing_has_changed_since_the_watch() {
+        let fences = Fences::default();
+        assert!(!fences.seal(object(0), 1), "nobody watches");
+        fences.watch(object(0), 1).expect("free");
+        fences.watch(object(1), 1).expect("free");
+        fences.pass(object(1)).expect("watched objects may be changed");
+        assert!(fences.seal(object(0), 1) && !fences.seal(object(1), 1));
+        assert_eq!(fences.pass(object(0)).map_err(|fault| fault.code), Err(Code::Converting));
+        assert!(fences.pass(object(2)).is_ok() && fences.watch(object(0), 2).is_err());
+        assert!(!fences.lift(object(0), Some(2)), "somebody else's");
+        assert!(fences.lift(object(0), Some(1)) && fences.pass(object(0)).is_ok());
+        assert!(!fences.seal(object(0), 1), "a seal that comes late seals nothing");
+    }
+
+    #[test]
+    fn seals_survive_power_loss_and_watches_do_not() {
+        let disk = MemoryDisk::new(1);
+        let fences = Fences::load(&disk).expect("empty");
+        fences.watch(object(0), 9).expect("free");
+        fences.watch(object(1), 9).expect("free");
+        assert!(fences.seal(object(0), 9));
+        fences.store(&disk).expect("stores");
+        let again = Fences::load(&disk).expect("loads");
+        assert!(again.pass(object(0)).is_err() && !again.seal(object(1), 9));
+        assert!(again.lift(object(0), Some(9)));
+        again.store(&disk).expect("stores");
+        assert_eq!(Fences::load(&disk).expect("loads").lock().len(), 0);
+    }
+
+    #[test]
+    fn an_object_on_its_way_out_stays_hidden_over_a_restart_until_it_is_gone() {
+        let disk = MemoryDisk::new(1);
+        let fences = Fences::load(&disk).expect("empty");
+        fences.watch(object(0), 9).expect("free");
+        assert!(!fences.go(object(0)) && !fences.is_going(object(0)), "only watched");
+        assert!(fences.seal(object(0), 9) && fences.go(object(0)) && !fences.go(object(0)));
+        fences.store(&disk).expect("stores");
+        let again = Fences::load(&disk).expect("loads");
+        assert!(again.is_going(object(0)) && !again.seal(object(0), 9));
+        assert_eq!(again.pass(object(0)).map_err(|fault| fault.code), Err(Code::NotFound));
+        assert!(!again.lift(object(0), Some(9)) && again.is_going(object(0)), "a late request to lift");
+        assert!(again.lift(object(0), None) && !again.is_going(object(0)));
+    }
+
+    #[test]
+    fn a_changed_byte_of_the_file_is_refused() {
+        let fences = Fences::default();
+        fences.watch(object(0), 9).expect("free");
+        assert!(fences.seal(object(0), 9));
+        let bytes = encode(&fences.lock()).into_bytes();
+        assert_eq!(decode(&bytes), Some(fences.lock().clone()));
+        for at in 0..bytes.len() {
+            let mut bytes = bytes.clone();
+            bytes[at] ^= 1;
+            assert_eq!(decode(&bytes), None, "byte {at}");
+        }
+    }
+}
