@@ -214,10 +214,9 @@ fn what_is_said_of_a_conversion() {
         failed(cluster.run(&line), 2);
     }
     cluster.ok(&["mkdir", "vz:/d"]);
-    for (line, why) in [
-        (vec!["layout", "--convert", "vz:/none"], "vz:/none"),
-        (vec!["layout", "--convert", "vz:/d"], "-r"),
-    ] {
+    for (line, why) in
+        [(vec!["layout", "--convert", "vz:/none"], "vz:/none"), (vec!["layout", "--convert", "vz:/d"], "-r")]
+    {
         let said = cluster.fails(&line);
         assert!(said.contains(why), "{line:?}: {said}");
     }
