@@ -1,8 +1,8 @@
 //! Conversions that did not come to their end: their fences are lifted and their new objects removed.
 //!
 //! A conversion that is given up, by its client or because its client's session is over, first becomes *ending*: from
-//! then on no switch is accepted. Only then are the seals of the old objects lifted, so that no write can come between a
-//! lifted seal and a switch. The record goes when every server has answered.
+//! then on no switch is accepted. Only then are the seals of the old objects lifted, so that no write can come between
+//! a lifted seal and a switch. The record goes when every server has answered.
 
 use crate::context::Context;
 use crate::fault::Outcome;

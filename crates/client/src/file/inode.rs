@@ -259,7 +259,7 @@ impl State {
     }
 
     /// Notes that `range` of the file, which lies in one unit, was written by a machine during its start `boot`.
-    /// `must_exist`: only to an object that was there. What may have made one is reported also when the metadata service
+    /// `must_exist`: only to an object that was there. What may have made one is reported also if the metadata service
     /// knows of the slot: the file may have got another layout, and its object may have been removed, before.
     pub(crate) fn note_written(&mut self, range: &Range<u64>, boot: u64, must_exist: bool) {
         let Some(layout) = self.layout().cloned() else { return };

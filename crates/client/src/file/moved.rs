@@ -202,8 +202,8 @@ impl OpenInode {
         }
     }
 
-    /// Lets time pass before a refused change is tried again. A seal is there for as long as one request to the metadata
-    /// service takes: where it stays, its owner was killed or is stuck, and has to try again.
+    /// Lets time pass before a refused change is tried again. A seal is there while one request to the metadata
+    /// service lasts: where it stays, its owner was killed or is stuck, and has to try again.
     fn pause(&self, error: Error, patience: &mut Patience, deadline_ns: u64) -> Result<()> {
         let now_ns = self.core.clock.now_ns();
         if now_ns >= deadline_ns {

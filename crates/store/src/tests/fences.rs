@@ -50,8 +50,8 @@ fn what_must_exist_is_not_made_and_not_passed_over() {
     assert!(rig.read(1, 0, 1).expect("reads").missing);
 }
 
-/// Chunks are removed one after the other, the first one last. A server that was ended in between showed those that were
-/// left as an object with holes, to clients that still had the file's old layout.
+/// Chunks are removed one after the other, the first one last. A server that was ended in between showed those that
+/// were left as an object with holes, to clients that still had the file's old layout.
 #[test]
 fn a_sealed_object_whose_removal_was_interrupted_is_whole_or_missing() {
     let whole = pattern(3, 4 * CHUNK as usize - 5);
