@@ -189,6 +189,11 @@ pub(crate) fn to_json(job: &proto::JobStatus) -> Value {
         "method": job.method,
         "why": job.why,
         "bottleneck": job.bottleneck,
+        "limit": json!({
+            "resource": job.limit_resource,
+            "node": job.limit_node,
+            "percent": job.limit_percent,
+        }),
         "trouble": job.trouble,
         "requester": job.requester,
         "created_ns": job.created_ns,

@@ -263,6 +263,9 @@ fn a_job_is_paused_resumed_and_cancelled_from_anywhere() {
     let id = pair.cluster.ok(&["cp", "--detach", "--bwlimit", "2M", "data1:/out/big", "data2:/in/"]);
     let id = id.trim();
     wait_until("it runs", || pair.state(id)["bytes_done"].as_u64() > Some(0));
+    wait_until("its limit is seen", || pair.state(id)["limit"]["resource"] == "bandwidth_limit");
+    let said = pair.state(id)["bottleneck"].to_string();
+    assert!(said.contains("bandwidth limit"), "{said}");
     pair.cluster.ok(&["jobs", "pause", id]);
     wait_until("it is paused", || pair.state(id)["state"] == "paused");
     pair.cluster.ok(&["jobs", "resume", id]);

@@ -134,6 +134,14 @@ pub struct Counts {
     pub limit_ns: Counter,
     /// Nanoseconds of the destination's disk, as its answers tell.
     pub disk_ns: Counter,
+    /// Nanoseconds in which streams were there, all together; only of methods that have streams.
+    pub stream_ns: Counter,
+    /// Nanoseconds of which the receivers of these streams gave account with their confirmations.
+    pub receiver_ns: Counter,
+    /// Of them, nanoseconds in which a receiver waited for bytes.
+    pub starved_ns: Counter,
+    /// The shortest round trip in nanoseconds, as far as connections told; 0: none did.
+    pub round_trip_ns: std::sync::atomic::AtomicU64,
 }
 
 #[cfg(test)]

@@ -100,6 +100,8 @@ pub struct Outgoing {
     begin_ns: u64,
     /// The shortest time in which a connection stood; all ones: none did yet.
     connect_ns: AtomicU64,
+    /// What confirmations have told of the destination's disk.
+    disk_ns: AtomicU64,
 }
 
 impl std::fmt::Debug for Outgoing {
@@ -248,6 +250,7 @@ pub fn begin(
         work: Mutex::new(work),
         begin_ns,
         connect_ns: AtomicU64::new(u64::MAX),
+        disk_ns: AtomicU64::new(0),
     })))
 }
 
@@ -294,6 +297,13 @@ impl Outgoing {
     /// A connection stood after this long.
     pub(crate) fn note_connect(&self, nanoseconds: u64) {
         self.connect_ns.fetch_min(nanoseconds, Ordering::Relaxed);
+        self.around.counts.round_trip_ns.store(self.round_trip_ns(), Ordering::Relaxed);
+    }
+
+    /// The destination waited so long for its disk.
+    pub(crate) fn note_disk(&self, nanoseconds: u64) {
+        self.disk_ns.fetch_add(nanoseconds, Ordering::Relaxed);
+        self.around.counts.disk_ns.add(nanoseconds);
     }
 
     /// The round trip to the other node, as far as connections told.
@@ -366,7 +376,9 @@ impl Outgoing {
         let deadline_ns = self.around.deadline_ns(END_MS_MAX);
         let answer = call::<CopyEnd>(&*self.around.transport, &self.to.address, &request, deadline_ns);
         let answer = answer.map_err(|fault| about(fault, &self.to))?;
-        self.around.counts.disk_ns.add(answer.disk_ns);
+        // Of all of it, confirmations have told a part.
+        let told_ns = self.disk_ns.load(Ordering::Relaxed);
+        self.around.counts.disk_ns.add(answer.disk_ns.saturating_sub(told_ns));
         Ok(())
     }
 

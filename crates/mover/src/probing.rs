@@ -248,7 +248,7 @@ impl Sending<'_> {
         self.send(&socket, number)?;
         socket.shutdown(Shutdown::Write).map_err(|error| self.fault(&error))?;
         match self.hear(&socket)? {
-            Header::Finished { offset } => Ok(offset),
+            Header::Finished { offset, .. } => Ok(offset),
             other => Err(Fault::new(Code::BadRequest, format!("{}: {other:?} at the end", self.address))),
         }
     }

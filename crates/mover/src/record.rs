@@ -116,7 +116,13 @@ pub(crate) enum Header {
     /// Backwards: the greeting was understood.
     Welcome,
     /// Backwards: a whole block has arrived.
-    Finished { offset: u64 },
+    Finished {
+        offset: u64,
+        /// Nanoseconds since the one before that this connection's receiver waited for its disk; 0: it does not say.
+        disk_ns: u64,
+        /// Microseconds that it waited for bytes.
+        starved_us: u32,
+    },
     /// Backwards: it cannot go on; the text follows.
     Fault { code: Code, length: u32 },
 }
@@ -127,7 +133,7 @@ impl Header {
             Header::Data { offset, length } => (1, offset, u64::from(length), 0),
             Header::Zeros { offset, length } => (2, offset, length, 0),
             Header::Welcome => (3, 0, 0, 0),
-            Header::Finished { offset } => (4, offset, 0, 0),
+            Header::Finished { offset, disk_ns, starved_us } => (4, offset, disk_ns, starved_us),
             Header::Fault { code, length } => (5, 0, u64::from(length), code.number()),
         };
         let mut bytes = [0; HEADER_BYTES];
@@ -157,7 +163,7 @@ impl Header {
             1 => Header::Data { offset, length: bounded(DATA_BYTES_MAX)? },
             2 => Header::Zeros { offset, length },
             3 => Header::Welcome,
-            4 => Header::Finished { offset },
+            4 => Header::Finished { offset, disk_ns: length, starved_us: u32_at(bytes, 24) },
             5 => {
                 Header::Fault { code: Code::from_number(u32_at(bytes, 24)), length: bounded(TEXT_BYTES_MAX)? }
             }
@@ -201,7 +207,7 @@ mod tests {
             Header::Data { offset: 5 << 40, length: DATA_BYTES_MAX as u32 },
             Header::Zeros { offset: 1, length: u64::MAX },
             Header::Welcome,
-            Header::Finished { offset: 7 },
+            Header::Finished { offset: 7, disk_ns: 1 << 40, starved_us: 9 },
             Header::Fault { code: Code::NoSpace, length: 3 },
         ];
         for header in headers {

@@ -8,6 +8,7 @@
 mod batch;
 mod files;
 mod filter;
+mod limit;
 mod moving;
 pub(crate) mod plan;
 mod progress;

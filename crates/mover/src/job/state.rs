@@ -1,10 +1,12 @@
 //! One job in memory.
 
 use super::files::{JobFiles, OutcomeWriter, PlanReader};
+use super::limit::{Limit, Present, Spent};
 use super::progress::Rates;
 use crate::auto::Chosen;
 use crate::control::{Control, Counts, Timeouts};
 use crate::method::Method;
+use crate::place::Place;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use vazao_wire::proto;
@@ -104,6 +106,8 @@ pub(super) struct Progress {
     /// Since when it has been running.
     pub(super) since_ns: Option<u64>,
     pub(super) rates: Rates,
+    /// What holds it up.
+    pub(super) limit: Present,
     pub(super) reader: Option<PlanReader>,
     pub(super) outcomes: Option<OutcomeWriter>,
     /// Indices of files that were over before the daemon started.
@@ -163,6 +167,7 @@ impl Job {
             elapsed_ms: status.elapsed_ms,
             since_ns: None,
             rates: Rates::default(),
+            limit: Present::default(),
             reader: None,
             outcomes: None,
             before: crate::grid::BlockSet::default(),
@@ -210,6 +215,8 @@ impl Job {
         let bytes = Job::bytes_done(&progress);
         let files = progress.files_done + progress.files_skipped + progress.files_failed;
         progress.rates.note(bytes, files, now_ns);
+        let round_trip_ns = self.counts.round_trip_ns.load(std::sync::atomic::Ordering::Relaxed);
+        progress.limit.note(Spent::of(&self.counts), round_trip_ns, now_ns);
     }
 
     /// What others are told.
@@ -227,6 +234,8 @@ impl Job {
         };
         let chosen = self.chosen.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let chosen = chosen.as_ref();
+        let limit = self.limit(&progress);
+        let (source, destination) = self.ends();
         proto::JobStatus {
             id: self.id.clone(),
             spec: Some(self.spec.clone()),
@@ -242,7 +251,10 @@ impl Job {
             left_ms,
             method: chosen.map_or(self.method, |chosen| chosen.method).to_string(),
             why: chosen.map_or_else(String::new, |chosen| chosen.why.clone()),
-            bottleneck: self.bottleneck(&progress),
+            bottleneck: limit.map_or_else(String::new, |limit| limit.text(&source, &destination)),
+            limit_resource: limit.map_or_else(String::new, |limit| limit.resource.name().to_owned()),
+            limit_node: limit.map_or_else(String::new, |limit| limit.node(&source, &destination).to_owned()),
+            limit_percent: limit.map_or(0, |limit| (limit.share * 100.0) as u32),
             trouble: progress.trouble.clone(),
             created_ns: self.created_ns,
             ended_ns: progress.ended_ns,
@@ -252,24 +264,25 @@ impl Job {
         }
     }
 
-    /// What most of the copies' time went into.
-    fn bottleneck(&self, progress: &Progress) -> String {
-        if progress.in_flight == 0 && !progress.state.is_over() {
-            return String::new();
+    /// What holds its copies up at present; of one that is over, what did.
+    fn limit(&self, progress: &Progress) -> Option<Limit> {
+        let round_trip_ns = self.counts.round_trip_ns.load(std::sync::atomic::Ordering::Relaxed);
+        let whole = || Spent::of(&self.counts).judge(round_trip_ns);
+        match progress.state {
+            state if state.is_over() => whole(),
+            _ if progress.in_flight == 0 => None,
+            _ => progress.limit.limit().or_else(whole),
         }
-        let counts = &self.counts;
-        let confirm = counts.confirm_ns.get();
-        // What the destination's disk took was waited for by us, as far as we waited at all.
-        let waited = confirm + counts.send_ns.get();
-        let disk = counts.disk_ns.get().min(waited);
-        let causes = [
-            ("reading the source", counts.read_ns.get()),
-            ("the bandwidth limit", counts.limit_ns.get()),
-            ("the destination's disk", disk),
-            ("the network or the destination", waited - disk),
-        ];
-        let most = causes.into_iter().max_by_key(|&(_, ns)| ns).filter(|&(_, ns)| ns > 0);
-        most.map_or_else(String::new, |(cause, _)| cause.to_owned())
+    }
+
+    /// What messages call the two ends: nodes, or the volume.
+    fn ends(&self) -> (String, String) {
+        let end = |place: &[u8]| match Place::parse(place) {
+            Ok(Place::Area(reference)) => reference.node,
+            _ => "the volume".to_owned(),
+        };
+        let source = self.spec.sources.first().map_or_else(String::new, |source| end(source));
+        (source, end(&self.spec.destination))
     }
 
     /// Writes it down. Errors: the daemon's own disk says no.

@@ -176,7 +176,7 @@ impl<'a> Calls<'a> {
             let now_ns = clock.now_ns();
             let counts = &self.copy.around.counts;
             counts.confirm_ns.add(now_ns.saturating_sub(started_ns));
-            counts.disk_ns.add(answer.0.disk_ns);
+            self.copy.note_disk(answer.0.disk_ns);
             self.adapted.note(flying.bytes, now_ns);
             self.answered(flying.block);
         }

@@ -48,6 +48,10 @@ pub(super) struct Sending {
     unconfirmed: VecDeque<(usize, u32)>,
     heard: Vec<u8>,
     progress_ns: u64,
+    /// Until when its time is counted.
+    counted_ns: u64,
+    /// Until when the receiver has given account.
+    told_ns: u64,
     waiting: Option<(Waits, u64)>,
     done: Option<Done>,
 }
@@ -104,6 +108,8 @@ impl Sending {
             unconfirmed: VecDeque::new(),
             heard: Vec::new(),
             progress_ns,
+            counted_ns: progress_ns,
+            told_ns: progress_ns,
             waiting: None,
             done: Some(done),
         })
@@ -174,7 +180,10 @@ impl Sending {
             let whole = HEADER_BYTES + header.body_bytes();
             match header {
                 Header::Welcome => self.is_welcome = true,
-                Header::Finished { offset } => self.confirmed(offset)?,
+                Header::Finished { offset, disk_ns, starved_us } => {
+                    self.confirmed(offset)?;
+                    self.told(disk_ns, starved_us);
+                }
                 Header::Fault { code, .. } => {
                     let Some(text) = self.heard.get(HEADER_BYTES..whole) else { return Ok(()) };
                     let text = String::from_utf8_lossy(text);
@@ -188,6 +197,19 @@ impl Sending {
             self.heard.drain(..whole);
         }
         Ok(())
+    }
+
+    /// What the receiver has waited for since its last account. One of before such accounts says nothing.
+    fn told(&mut self, disk_ns: u64, starved_us: u32) {
+        let now_ns = self.copy.around.clock.now_ns();
+        let since_ns = now_ns.saturating_sub(std::mem::replace(&mut self.told_ns, now_ns));
+        if disk_ns == 0 && starved_us == 0 {
+            return;
+        }
+        self.copy.note_disk(disk_ns);
+        let counts = &self.copy.around.counts;
+        counts.starved_ns.add(u64::from(starved_us) * 1000);
+        counts.receiver_ns.add(since_ns);
     }
 
     fn confirmed(&mut self, offset: u64) -> Result<(), Fault> {
@@ -302,6 +324,8 @@ impl Machine for Sending {
 
     fn advance(&mut self, now_ns: u64) -> Result<Step, Fault> {
         self.settle(now_ns);
+        let counts = &self.copy.around.counts;
+        counts.stream_ns.add(now_ns.saturating_sub(std::mem::replace(&mut self.counted_ns, now_ns)));
         self.check_time(now_ns)?;
         if !self.connected(now_ns)? {
             return Ok(self.wait(Waits::Send, now_ns, u64::MAX));

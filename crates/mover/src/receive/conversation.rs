@@ -56,6 +56,26 @@ pub(super) struct Conversation {
     kind: Option<Kind>,
     is_in_thread: bool,
     heard_ns: u64,
+    /// Since when nothing is there to be read.
+    starving_ns: Option<u64>,
+    /// What is told with the next block.
+    told: Told,
+}
+
+/// What a receiver has waited for since it confirmed a block.
+#[derive(Default)]
+struct Told {
+    disk_ns: u64,
+    starved_ns: u64,
+}
+
+impl Told {
+    /// The record that confirms a block.
+    fn finished(&mut self, offset: u64) -> [u8; HEADER_BYTES] {
+        let Told { disk_ns, starved_ns } = std::mem::take(self);
+        let starved_us = u32::try_from(starved_ns / 1000).unwrap_or(u32::MAX);
+        Header::Finished { offset, disk_ns, starved_us }.to_bytes()
+    }
 }
 
 impl Conversation {
@@ -74,6 +94,8 @@ impl Conversation {
             kind: None,
             is_in_thread: false,
             heard_ns,
+            starving_ns: None,
+            told: Told::default(),
         }
     }
 
@@ -110,8 +132,8 @@ impl Conversation {
                 match header {
                     Header::Data { .. } => self.expect(Phase::Body(header), header.body_bytes()),
                     Header::Zeros { offset, length } => {
-                        let answers = &mut self.answers;
-                        let mut finished = |offset| answers.extend(Header::Finished { offset }.to_bytes());
+                        let (answers, told) = (&mut self.answers, &mut self.told);
+                        let mut finished = |offset| answers.extend(told.finished(offset));
                         copy(self.copy.as_ref())?.zeros(offset, length, &mut finished)?;
                         self.expect(Phase::Header, HEADER_BYTES);
                     }
@@ -153,10 +175,12 @@ impl Conversation {
         let sums = 4 * piece_count(offset, length);
         let checksums = checksums(&self.buffer[..sums]);
         let clock = &*self.shared.receiver.clock;
-        let answers = &mut self.answers;
-        let mut finished = |offset| answers.extend(Header::Finished { offset }.to_bytes());
+        let (answers, told) = (&mut self.answers, &mut self.told);
+        let mut blocks = Vec::new();
         let copy = copy(self.copy.as_ref())?;
-        copy.write(offset, &self.buffer[sums..sums + length], &checksums, clock, &mut finished)?;
+        let bytes = &self.buffer[sums..sums + length];
+        told.disk_ns += copy.write(offset, bytes, &checksums, clock, &mut |offset| blocks.push(offset))?;
+        blocks.into_iter().for_each(|offset| answers.extend(told.finished(offset)));
         copy.touch(self.heard_ns);
         self.shared.receiver.metrics.received_bytes.add(length as u64);
         self.expect(Phase::Header, HEADER_BYTES);
@@ -174,7 +198,7 @@ impl Conversation {
                 Ok(0) => {
                     sink.as_ref().map_or(Ok(()), File::sync_all).map_err(failed)?;
                     let offset = *bytes;
-                    self.answers.extend(Header::Finished { offset }.to_bytes());
+                    self.answers.extend(self.told.finished(offset));
                     self.phase = Phase::Closing;
                     return Ok(true);
                 }
@@ -223,6 +247,9 @@ impl Conversation {
         if now_ns > self.until_ns() {
             return Err(Fault::new(Code::Timeout, format!("{}: silent", self.peer)));
         }
+        if let Some(since_ns) = self.starving_ns.take() {
+            self.told.starved_ns += now_ns.saturating_sub(since_ns);
+        }
         let mut taken = 0;
         loop {
             let is_sent = self.send()?;
@@ -243,6 +270,7 @@ impl Conversation {
                 return Ok(Step::Again);
             }
             if !self.fill(now_ns)? {
+                self.starving_ns = Some(self.shared.receiver.clock.now_ns());
                 return Ok(wait);
             }
             taken += self.need;

@@ -447,7 +447,7 @@ impl Session {
             return Ok(());
         }
         copy.touch(receiver.clock.now_ns());
-        copy.put(offset, bytes, sums, &*receiver.clock, &mut |_| {})
+        copy.put(offset, bytes, sums, &*receiver.clock, &mut |_| {}).map(drop)
     }
 
     /// Reads until `bytes` are full; false where the connection ended before.

@@ -188,7 +188,7 @@ impl Incoming {
         checksums: &[u32],
         clock: &dyn Clock,
         finished: &mut dyn FnMut(u64),
-    ) -> Result<(), Fault> {
+    ) -> Result<u64, Fault> {
         if first_mismatch(offset, bytes, checksums).is_some() {
             let why = format!(
                 "{}: bytes at {offset} arrived with another checksum than they were sent with",
@@ -208,7 +208,7 @@ impl Incoming {
         checksums: &[u32],
         clock: &dyn Clock,
         finished: &mut dyn FnMut(u64),
-    ) -> Result<(), Fault> {
+    ) -> Result<u64, Fault> {
         let end = self.check_range(offset, bytes.len() as u64)?;
         let is_cut =
             !offset.is_multiple_of(UNIT_BYTES) || (end != self.grid.size && !end.is_multiple_of(UNIT_BYTES));
@@ -217,11 +217,15 @@ impl Incoming {
             return Err(Fault::new(Code::BadRequest, why));
         }
         self.received_bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
-        let started_ns = clock.now_ns();
+        let (started_ns, cpu_ns) = (clock.now_ns(), thread_cpu_ns());
         let written = self.target.during(Cause::DiskWrite, || self.file.write_all_at(bytes, offset));
-        self.disk_ns.fetch_add(clock.now_ns().saturating_sub(started_ns), Ordering::Relaxed);
+        // What went into copying to the page cache is the processor's.
+        let copied_ns = thread_cpu_ns().saturating_sub(cpu_ns);
+        let disk_ns = clock.now_ns().saturating_sub(started_ns).saturating_sub(copied_ns);
+        self.disk_ns.fetch_add(disk_ns, Ordering::Relaxed);
         written.map_err(|error| self.target.fault_of(&error))?;
-        self.note(offset, bytes.len(), checksums, finished)
+        self.note(offset, bytes.len(), checksums, finished)?;
+        Ok(disk_ns)
     }
 
     /// Marks what was written, block by block.
@@ -381,6 +385,12 @@ impl Incoming {
             let _ = std::fs::remove_file(path);
         }
     }
+}
+
+/// What this thread has used of a processor.
+fn thread_cpu_ns() -> u64 {
+    let spent = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    (spent.tv_sec as u64).saturating_mul(1_000_000_000).saturating_add(spent.tv_nsec as u64)
 }
 
 /// The checksum of a range of a file, with zeros where it ends too early.
