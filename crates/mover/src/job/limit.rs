@@ -1,5 +1,5 @@
-//! What holds the copies of a job up at present: from what its streams waited for, and what the receiver says of its own
-//! time with each block.
+//! What holds the copies of a job up at present: from what its streams waited for, and what the receiver says of its
+//! own time with each block.
 
 use crate::control::Counts;
 
