@@ -3,6 +3,7 @@
 use crate::core::Core;
 use crate::memory::{Change, Thing};
 use crate::retry::{Attempts, final_error, log_failure};
+use crate::session::Slot;
 use crate::statistics::Flight;
 use crate::{Asked, Error, Result};
 use std::sync::atomic::Ordering;
@@ -12,7 +13,7 @@ use vazao_wire::interrupt;
 use vazao_wire::operation::Operation;
 use vazao_wire::proto;
 use vazao_wire::service::Fault;
-use vazao_wire::transport::Received;
+use vazao_wire::transport::{Pending, Received};
 
 /// A request that changes something and carries `Once`.
 pub(crate) trait Changing {
@@ -79,7 +80,7 @@ fn is_refusal(code: Code) -> bool {
 /// Tells the memory how a change went. As of when its answer may be remembered, if it may.
 pub(crate) fn settle<T>(
     core: &Core,
-    change: Change<'_>,
+    change: Change,
     asked: Asked,
     time: Option<Timestamp>,
     outcome: &Result<T>,
@@ -165,11 +166,26 @@ impl Core {
         O::Request: Changing,
     {
         let mut attempts = Attempts::until(self, self.meta_deadline_ns(deadline_ns));
-        let mut slot = self.take_slot(deadline_ns)?;
-        let mut is_perhaps_done = false;
+        let slot = self.take_slot(deadline_ns)?;
         request.set_once(slot.once(self.seat()));
+        let outcome = self.attempt::<O>(&request, &mut attempts);
+        self.persist::<O>(Sent { request, slot, attempts, deadline_ns }, outcome)
+    }
+
+    /// Goes on after the first attempt at a change, until it is answered.
+    pub(crate) fn persist<O: Operation>(
+        &self,
+        sent: Sent<O::Request>,
+        outcome: std::result::Result<O::Response, Fault>,
+    ) -> Result<O::Response>
+    where
+        O::Request: Changing,
+    {
+        let Sent { mut request, mut slot, mut attempts, deadline_ns } = sent;
+        let mut is_perhaps_done = false;
+        let mut outcome = outcome;
         loop {
-            let fault = match self.attempt::<O>(&request, &mut attempts) {
+            let fault = match outcome {
                 Ok(response) => return Ok(response),
                 Err(fault) => fault,
             };
@@ -186,13 +202,14 @@ impl Core {
                 is_perhaps_done |= is_outcome_unknown(fault.code);
             }
             self.next_attempt(&mut attempts, fault)?;
+            outcome = self.attempt::<O>(&request, &mut attempts);
         }
     }
 
     /// Until when a call to the metadata service is tried: once one has waited in vain for its whole deadline, those
     /// after it find out sooner. Programs make one call after the other, and a kernel looks names of one directory up
     /// one at a time: each waiting for the whole deadline would add up without bound.
-    fn meta_deadline_ns(&self, deadline_ns: u64) -> u64 {
+    pub(crate) fn meta_deadline_ns(&self, deadline_ns: u64) -> u64 {
         if !self.is_meta_silent.load(Ordering::Relaxed) {
             return deadline_ns;
         }
@@ -225,25 +242,43 @@ impl Core {
         attempts: &mut Attempts,
     ) -> std::result::Result<O::Response, Fault> {
         let message = prost::Message::encode_to_vec(request);
+        let (attempt, deadline_ns) = self.begin_attempt(attempts);
+        let address = self.meta_address_at(attempt.meta);
+        let pending = self.transport.submit(address, O::METHOD, &message, &[], deadline_ns);
+        attempts.request = pending.id();
+        self.end_attempt::<O>(attempt, pending)
+    }
+
+    /// Counts an attempt that is about to be sent; until when it is waited for.
+    pub(crate) fn begin_attempt(&self, attempts: &Attempts) -> (Attempt, u64) {
         let counters = &self.counters.metadata;
         counters.requests.add(1);
         if !attempts.is_first() {
             counters.retries.add(1);
         }
-        let started_ns = self.clock.now_ns();
         let deadline_ns = attempts.attempt_deadline_ns(self);
-        let flight = Flight::begin(counters, &self.clock);
-        let address = self.meta_address();
-        let pending = self.transport.submit(address, O::METHOD, &message, &[], deadline_ns);
-        attempts.request = pending.id();
+        let meta = self.meta_current.load(Ordering::Relaxed);
+        (Attempt { flight: Flight::begin(counters, &self.clock), meta }, deadline_ns)
+    }
+
+    /// Waits for the answer to an attempt.
+    pub(crate) fn end_attempt<O: Operation>(
+        &self,
+        attempt: Attempt,
+        pending: Box<dyn Pending>,
+    ) -> std::result::Result<O::Response, Fault> {
+        let Attempt { flight, meta } = attempt;
+        let (started_ns, request) = (flight.started_ns(), pending.id());
+        let counters = &self.counters.metadata;
         let received = self.counters.during_wait(counters, &*self.clock, || pending.wait());
         drop(flight);
         let waited_ns = self.clock.now_ns().saturating_sub(started_ns);
         self.counters.latency.record(waited_ns);
         counters.waited_ns.add(waited_ns);
         self.counters.accounts.charge(Cause::Network, waited_ns);
+        let address = self.meta_address_at(meta);
         let received = received.inspect_err(|fault| {
-            log_failure(attempts.request, O::METHOD, &self.meta_name(), fault);
+            log_failure(request, O::METHOD, &self.meta_name(), fault);
             self.attempt_failed(address, fault);
         })?;
         self.answered(address);
@@ -251,6 +286,21 @@ impl Core {
         counters.service_ns.add(u64::from(received.service_us) * 1000);
         decode::<O>(&received)
     }
+}
+
+/// A change that has been sent once.
+pub(crate) struct Sent<R> {
+    pub(crate) request: R,
+    pub(crate) slot: Slot,
+    pub(crate) attempts: Attempts,
+    pub(crate) deadline_ns: u64,
+}
+
+/// An attempt under way.
+pub(crate) struct Attempt {
+    flight: Flight,
+    /// Which metadata service it went to.
+    meta: usize,
 }
 
 /// Decodes an answer's message.

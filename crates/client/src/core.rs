@@ -27,14 +27,14 @@ pub(crate) struct Core {
     pub(crate) watch_transport: Arc<dyn Transport>,
     pub(crate) watch: Watch,
     pub(crate) locks: Locks,
-    pub(crate) memory: Memory,
+    pub(crate) memory: Arc<Memory>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) options: Options,
     pub(crate) meta: Vec<String>,
     pub(crate) meta_current: AtomicUsize,
     /// The last call to the metadata service used up its deadline.
     pub(crate) is_meta_silent: AtomicBool,
-    pub(crate) session: Session,
+    pub(crate) session: Arc<Session>,
     pub(crate) routes: RwLock<Arc<Routes>>,
     pub(crate) registry: Registry,
     pub(crate) dirty_bytes: AtomicUsize,
@@ -93,11 +93,11 @@ impl Core {
             watch_transport,
             watch: Watch::default(),
             locks: Locks::default(),
-            memory: Memory::default(),
+            memory: Arc::default(),
             meta,
             meta_current: AtomicUsize::new(0),
             is_meta_silent: AtomicBool::new(false),
-            session: Session::default(),
+            session: Arc::default(),
             routes: RwLock::default(),
             registry: Registry::default(),
             dirty_bytes: AtomicUsize::new(0),
@@ -197,7 +197,11 @@ impl Core {
     }
 
     pub(crate) fn meta_address(&self) -> &str {
-        let current = self.meta_current.load(Ordering::Relaxed);
+        self.meta_address_at(self.meta_current.load(Ordering::Relaxed))
+    }
+
+    /// The metadata service's address that was the present one when `current` was the count of changes.
+    pub(crate) fn meta_address_at(&self, current: usize) -> &str {
         self.meta.get(current % self.meta.len().max(1)).map_or("", String::as_str)
     }
 }

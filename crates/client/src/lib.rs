@@ -4,6 +4,7 @@
 //! caller's thread and end by their deadline. The library knows nothing of FUSE or of the command line.
 
 pub mod area;
+mod begun;
 mod budget;
 mod call;
 pub mod config;
@@ -34,6 +35,7 @@ mod watch;
 #[cfg(test)]
 mod tests;
 
+pub use begun::{Early, Then};
 pub use config::Config;
 pub use error::{Error, Result};
 pub use file::{Convert, Converted, File, Seek, SharedBytes, Strided};

@@ -64,6 +64,9 @@ pub(crate) struct Locks {
     /// There was a lock once, so that the service waits for this client after a restart.
     has_locked: AtomicBool,
     last_waiter: AtomicU64,
+    /// Locks that others have got, until who had them lets go of them.
+    lost: Mutex<HashSet<LockPlace>>,
+    has_lost: AtomicBool,
     /// Waiters whose turn has come.
     called: Mutex<HashSet<u64>>,
     calling: Condvar,
@@ -111,6 +114,14 @@ impl Locks {
         locks.set(place.owner, range, mode);
         if locks.is_empty() {
             held.remove(&file);
+        }
+    }
+
+    fn forget_lost(&self, place: LockPlace) {
+        if self.has_lost.load(Ordering::SeqCst) {
+            let mut lost = locked(&self.lost);
+            lost.remove(&place);
+            self.has_lost.store(!lost.is_empty(), Ordering::SeqCst);
         }
     }
 
@@ -241,17 +252,24 @@ impl Core {
                 "a lock is lost: this client was cut off for so long that another one has it now"
             );
             self.locks.note(*place, *range, None);
-            if place.kind == LockKind::Append
-                && let Some(open) = self.registry.find(place.inode)
-            {
-                open.end.lose();
-            }
+            self.lock_lost(*place);
         }
         Ok(())
     }
 }
 
 impl Core {
+    fn lock_lost(&self, place: LockPlace) {
+        if place.kind != LockKind::Append {
+            locked(&self.locks.lost).insert(place);
+            self.locks.has_lost.store(true, Ordering::SeqCst);
+            // What the kernel has of it must be asked for, to be refused.
+            self.tell_listener(place.inode);
+        } else if let Some(open) = self.registry.find(place.inode) {
+            open.end.lose();
+        }
+    }
+
     /// Locks a range for `place`'s owner, in whatever way it held it before. Waits, when `give_up` is given, until the
     /// lock is free or `give_up` says true. Errors: `Locked`, `Deadlock`, `NoLocks`, `Interrupted`.
     pub(crate) fn lock(
@@ -327,6 +345,7 @@ impl Core {
 
     /// Lets go of a range. What was written under the lock is to be flushed before.
     pub(crate) fn unlock(&self, place: LockPlace, range: LockRange) -> Result<()> {
+        self.locks.forget_lost(place);
         let lock = lock_message(place, range, None, 0);
         self.ask_lock_until(place, &lock, 0, range, self.deadline_ns()).map(|_| ())
     }
@@ -356,6 +375,34 @@ impl Client {
         let held = locked(&self.core.locks.held);
         let locks = held.get(&(place.inode, place.kind));
         locks.is_some_and(|locks| locks.iter().any(|held| held.owner == place.owner))
+    }
+
+    /// Fails with `Io` when a lock of one of these is lost: somebody else has had it since, and may have changed what
+    /// it protected. That ends when its owner lets go of it, also by closing the file.
+    pub fn check_locks(&self, places: impl IntoIterator<Item = LockPlace>) -> Result<()> {
+        let locks = &self.core.locks;
+        if !locks.has_lost.load(Ordering::SeqCst) {
+            return Ok(());
+        }
+        let lost = locked(&locks.lost);
+        match places.into_iter().find(|place| lost.contains(place)) {
+            None => Ok(()),
+            Some(place) => {
+                let detail = "a lock on it is lost, as this client was cut off for too long; close the file";
+                Err(Error::new(Code::Io, format!("{}: {detail}", place.inode)))
+            }
+        }
+    }
+
+    /// The owner of a lock that may be lost has closed the file.
+    pub fn forget_lost_lock(&self, place: LockPlace) {
+        self.core.locks.forget_lost(place);
+    }
+
+    /// True when anybody of this client has locked any of the file, by either call.
+    pub fn is_locked(&self, inode: InodeId) -> bool {
+        let held = locked(&self.core.locks.held);
+        [LockKind::Flock, LockKind::Range].iter().any(|kind| held.contains_key(&(inode, *kind)))
     }
 
     /// Who stands against a lock.

@@ -17,7 +17,7 @@ use crate::watch::Asked;
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard};
 use vazao_model::{Attributes, InodeId, Timestamp};
 use whole::Whole;
 
@@ -99,8 +99,8 @@ impl Default for Memory {
 const DOUBT_NS: u64 = 60_000_000_000;
 
 /// A change under way, which ends in one of four ways; dropped without any of them it may come at any time.
-pub(crate) struct Change<'a> {
-    memory: &'a Memory,
+pub(crate) struct Change {
+    memory: Arc<Memory>,
     things: Vec<Thing>,
     began: u64,
     is_over: bool,
@@ -145,11 +145,11 @@ impl Memory {
     }
 
     /// A change of `things` is about to be sent.
-    pub(crate) fn begin(&self, things: Vec<Thing>) -> Change<'_> {
+    pub(crate) fn begin(self: &Arc<Memory>, things: Vec<Thing>) -> Change {
         for thing in things.iter().filter(|thing| !matches!(thing, Thing::Times(_))) {
             self.slot_of(thing).under_way += 1;
         }
-        Change { memory: self, things, began: self.changes(), is_over: false }
+        Change { memory: Arc::clone(self), things, began: self.changes(), is_over: false }
     }
 
     /// True when no change of this client came in between.
@@ -252,7 +252,7 @@ impl Memory {
     }
 }
 
-impl Change<'_> {
+impl Change {
     /// It was answered, and brought `time` as the time of the directories it touched. The moment as of which its answer
     /// may be remembered; `None` when it overlapped with another change of the same things.
     pub(crate) fn done(mut self, asked: Asked, time: Option<Timestamp>) -> Option<Asked> {
@@ -295,7 +295,7 @@ impl Change<'_> {
     }
 }
 
-impl Change<'_> {
+impl Change {
     /// Its call was given up at `now_ns`, and the server may have carried it out, or may still do so: nobody will tell.
     pub(crate) fn lost(mut self, now_ns: u64) {
         self.doubt(now_ns.saturating_add(DOUBT_NS));
@@ -315,7 +315,7 @@ impl Change<'_> {
     }
 }
 
-impl Drop for Change<'_> {
+impl Drop for Change {
     fn drop(&mut self) {
         if !self.is_over {
             self.doubt(u64::MAX);

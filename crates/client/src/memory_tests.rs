@@ -22,7 +22,7 @@ fn asked(memory: &Memory, at_ns: u64) -> Asked {
 
 #[test]
 fn an_answer_from_before_a_change_of_this_client_is_not_taken_over() {
-    let memory = Memory::default();
+    let memory = Arc::new(Memory::default());
     let early = asked(&memory, 1);
     let change = memory.begin(vec![Thing::Name(DIRECTORY, b"a".to_vec()), Thing::Inode(InodeId(9))]);
     memory.learn_name(asked(&memory, 2), DIRECTORY, b"a", None);
@@ -38,7 +38,7 @@ fn an_answer_from_before_a_change_of_this_client_is_not_taken_over() {
 
 #[test]
 fn of_changes_that_overlap_nobody_knows_the_last_and_a_refused_one_changes_nothing() {
-    let memory = Memory::default();
+    let memory = Arc::new(Memory::default());
     let things = || vec![Thing::Name(DIRECTORY, b"a".to_vec())];
     let start = asked(&memory, 1);
     let (first, second) = (memory.begin(things()), memory.begin(things()));
@@ -60,7 +60,7 @@ fn of_changes_that_overlap_nobody_knows_the_last_and_a_refused_one_changes_nothi
 
 #[test]
 fn a_directory_shows_the_later_time_of_its_names_whichever_answer_comes_last() {
-    let memory = Memory::default();
+    let memory = Arc::new(Memory::default());
     let modified = |memory: &Memory| memory.recall_attributes(DIRECTORY).map(|(known, _)| known.modified);
     let early = asked(&memory, 1);
     memory.learn_attributes(early, &attributes(DIRECTORY, 10));
@@ -84,7 +84,7 @@ fn a_directory_shows_the_later_time_of_its_names_whichever_answer_comes_last() {
 
 #[test]
 fn a_new_directory_is_known_whole_until_something_does_not_fit() {
-    let memory = Memory::default();
+    let memory = Arc::new(Memory::default());
     let start = asked(&memory, 1);
     assert!(memory.recall_absence(DIRECTORY, b"a").is_none());
     memory.learn_empty(start, &attributes(DIRECTORY, 1));
@@ -105,7 +105,7 @@ fn a_new_directory_is_known_whole_until_something_does_not_fit() {
 
 #[test]
 fn attributes_prove_a_directory_whole_that_show_a_time_of_this_clients_own_and_nothing_later() {
-    let memory = Memory::default();
+    let memory = Arc::new(Memory::default());
     memory.learn_empty(asked(&memory, 1), &attributes(DIRECTORY, 4));
     memory.change_whole(DIRECTORY, b"a", true, Some(at(5)));
     let since = |shown: &Attributes| memory.whole_if_own(shown).map(|asked| asked.at_ns);
@@ -121,7 +121,7 @@ fn attributes_prove_a_directory_whole_that_show_a_time_of_this_clients_own_and_n
 
 #[test]
 fn memory_is_bounded() {
-    let memory = Memory::default();
+    let memory = Arc::new(Memory::default());
     let start = asked(&memory, 1);
     for number in 0..(2 * SHARDS * SHARD_THINGS_MAX) as u64 {
         memory.learn_attributes(start, &attributes(InodeId(number), 1));
@@ -142,16 +142,16 @@ struct Server {
 }
 
 /// A request on its way: sent, carried out by the server at some moment, answered later.
-enum Flight<'a> {
+enum Flight {
     Lookup { name: Vec<u8>, asked: Asked, found: Option<Option<InodeId>> },
     Stat { asked: Asked, time: Option<i64> },
-    Change { name: Vec<u8>, creates: bool, asked: Asked, change: Change<'a>, outcome: Option<Outcome> },
+    Change { name: Vec<u8>, creates: bool, asked: Asked, change: Change, outcome: Option<Outcome> },
 }
 
 /// Time and inode, when it was not refused.
 type Outcome = Option<(i64, InodeId)>;
 
-impl Flight<'_> {
+impl Flight {
     fn carry_out(&mut self, server: &mut Server) {
         match self {
             Flight::Lookup { name, found, .. } => {
@@ -214,9 +214,9 @@ fn random(state: &mut u64, below: usize) -> usize {
 fn whatever_order_answers_come_in_nothing_wrong_is_remembered() {
     for seed in 1..=3000u64 {
         let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        let (memory, mut server) = (Memory::default(), Server::default());
+        let (memory, mut server) = (Arc::new(Memory::default()), Server::default());
         memory.learn_empty(asked(&memory, 0), &attributes(DIRECTORY, 0));
-        let mut flights: Vec<Flight<'_>> = Vec::new();
+        let mut flights: Vec<Flight> = Vec::new();
         for step in 1..60u64 {
             let name = NAMES[random(&mut state, NAMES.len())].to_vec();
             let now = asked(&memory, step);

@@ -88,6 +88,15 @@ impl Client {
     ) -> Result<(Attributes, File)> {
         let asked_at = self.core.answers();
         let response = self.send_create(parent, name, new, exclusive)?;
+        self.open_created(response, asked_at)
+    }
+
+    /// Opens what an answer says was created, or was there.
+    pub(crate) fn open_created(
+        &self,
+        response: proto::CreateResponse,
+        asked_at: u64,
+    ) -> Result<(Attributes, File)> {
         let fresh = FreshInode::new(response.inode, asked_at)?;
         let mode = OpenMode { read: true, write: true, truncate: false };
         let attributes = fresh.attributes.clone();
@@ -177,14 +186,12 @@ impl Client {
     /// Removes a name that is not a directory's. A file that is open somewhere lives on until its last close.
     pub fn unlink(&self, parent: InodeId, name: &[u8]) -> Result<()> {
         let held_inode = self.held(parent, name)?;
-        let request = proto::UnlinkRequest {
-            once: None,
-            parent: parent.0,
-            name: name.to_vec(),
-            directory: false,
-            held_inode,
-        };
-        let response = self.core.remove_name(request)?;
+        self.unlinked(self.core.remove_name(unlink_request(parent, name, held_inode)))
+    }
+
+    /// Takes over what a removal has answered.
+    pub(crate) fn unlinked(&self, outcome: Result<proto::UnlinkResponse>) -> Result<()> {
+        let response = outcome?;
         if response.links == 0 {
             self.core.registry.mark_unlinked(InodeId(response.inode));
         }
@@ -196,7 +203,20 @@ impl Client {
         if self.core.registry.is_empty() {
             return Ok(0);
         }
-        match self.recall(parent, name).map_or_else(|| self.lookup(parent, name), |(known, _)| known) {
+        self.held_of(self.recall(parent, name).map_or_else(|| self.lookup(parent, name), |(known, _)| known))
+    }
+
+    /// [`Client::held`] without asking; `None` where that cannot be said.
+    pub(crate) fn recall_held(&self, parent: InodeId, name: &[u8]) -> Option<u64> {
+        if self.core.registry.is_empty() {
+            return Some(0);
+        }
+        let (known, _) = self.recall(parent, name)?;
+        self.held_of(known).ok()
+    }
+
+    fn held_of(&self, known: Result<Attributes>) -> Result<u64> {
+        match known {
             Ok(found) if self.core.registry.find(found.inode).is_some() => Ok(found.inode.0),
             Ok(_) => Ok(0),
             // The operation itself will say so, in the right words.
@@ -410,7 +430,16 @@ impl PendingPage {
     }
 }
 
-fn create_request(parent: InodeId, name: &[u8], new: &NewInode, exclusive: bool) -> proto::CreateRequest {
+pub(crate) fn unlink_request(parent: InodeId, name: &[u8], held_inode: u64) -> proto::UnlinkRequest {
+    proto::UnlinkRequest { once: None, parent: parent.0, name: name.to_vec(), directory: false, held_inode }
+}
+
+pub(crate) fn create_request(
+    parent: InodeId,
+    name: &[u8],
+    new: &NewInode,
+    exclusive: bool,
+) -> proto::CreateRequest {
     proto::CreateRequest {
         once: None,
         parent: parent.0,

@@ -2,7 +2,7 @@
 
 use crate::call::settle;
 use crate::core::Core;
-use crate::memory::Thing;
+use crate::memory::{Change, Thing};
 use crate::{Asked, Client, Error, Result};
 use std::time::Duration;
 use vazao_model::limits::{CACHE_LEASE_MS, NAME_BYTES_MAX};
@@ -15,6 +15,15 @@ const WHOLE_RENEWED_BEFORE: Duration = Duration::from_millis(CACHE_LEASE_MS as u
 /// False for names that every directory has, and for those that none can have: these are the service's to refuse.
 fn is_entry(name: &[u8]) -> bool {
     !matches!(name, b"." | b"..") && name.len() <= NAME_BYTES_MAX
+}
+
+/// A name that is being created or removed.
+pub(crate) struct Naming {
+    parent: InodeId,
+    name: Vec<u8>,
+    is_directory: bool,
+    asked: Asked,
+    change: Change,
 }
 
 fn attributes_of(inode: Option<&proto::Inode>) -> Option<Attributes> {
@@ -107,13 +116,33 @@ impl Core {
 
     /// Creates, and remembers what came of it.
     pub(crate) fn create_name(&self, request: proto::CreateRequest) -> Result<proto::CreateResponse> {
-        let (parent, name) = (InodeId(request.parent), request.name.clone());
-        let is_directory = FileKind::from_number(request.kind) == Some(FileKind::Directory);
-        // A subdirectory is a link more; a file changes the directory's times only.
-        let directory = if is_directory { Thing::Inode(parent) } else { Thing::Times(parent) };
-        let (asked, change) =
-            (self.asked(), self.memory.begin(vec![Thing::Name(parent, name.clone()), directory]));
+        let naming = self.begin_create_name(&request);
         let outcome = self.send_change::<op::Create>(request, self.deadline_ns());
+        self.end_create_name(naming, outcome)
+    }
+
+    /// Announces that a name is about to be created.
+    pub(crate) fn begin_create_name(&self, request: &proto::CreateRequest) -> Naming {
+        let is_directory = FileKind::from_number(request.kind) == Some(FileKind::Directory);
+        self.begin_naming(request.parent, &request.name, is_directory)
+    }
+
+    fn begin_naming(&self, parent: u64, name: &[u8], is_directory: bool) -> Naming {
+        let (parent, name) = (InodeId(parent), name.to_vec());
+        // A subdirectory is a link more or less; a file changes the directory's times only.
+        let directory = if is_directory { Thing::Inode(parent) } else { Thing::Times(parent) };
+        let asked = self.asked();
+        let change = self.memory.begin(vec![Thing::Name(parent, name.clone()), directory]);
+        Naming { parent, name, is_directory, asked, change }
+    }
+
+    /// Remembers what came of a creation.
+    pub(crate) fn end_create_name(
+        &self,
+        naming: Naming,
+        outcome: Result<proto::CreateResponse>,
+    ) -> Result<proto::CreateResponse> {
+        let Naming { parent, name, is_directory, asked, change } = naming;
         let answer = outcome.as_ref().ok();
         if let Some(answer) = answer.filter(|answer| !answer.created) {
             // It was there, and only opened.
@@ -137,12 +166,23 @@ impl Core {
 
     /// Unlinks, and forgets what that has changed.
     pub(crate) fn remove_name(&self, request: proto::UnlinkRequest) -> Result<proto::UnlinkResponse> {
-        let (parent, name) = (InodeId(request.parent), request.name.clone());
-        let is_directory = request.directory;
-        let directory = if is_directory { Thing::Inode(parent) } else { Thing::Times(parent) };
-        let (asked, change) =
-            (self.asked(), self.memory.begin(vec![Thing::Name(parent, name.clone()), directory]));
+        let naming = self.begin_remove_name(&request);
         let outcome = self.send_change::<op::Unlink>(request, self.deadline_ns());
+        self.end_remove_name(naming, outcome)
+    }
+
+    /// Announces that a name is about to be removed.
+    pub(crate) fn begin_remove_name(&self, request: &proto::UnlinkRequest) -> Naming {
+        self.begin_naming(request.parent, &request.name, request.directory)
+    }
+
+    /// Forgets what a removal has changed.
+    pub(crate) fn end_remove_name(
+        &self,
+        naming: Naming,
+        outcome: Result<proto::UnlinkResponse>,
+    ) -> Result<proto::UnlinkResponse> {
+        let Naming { parent, name, is_directory, asked, change } = naming;
         let answer = outcome.as_ref().ok();
         let time = answer.and_then(|answer| time_of(answer.parent_changed.as_ref()));
         // That the name is gone is not taken over: the server keeps no note of whom it has told that by a removal.

@@ -29,6 +29,8 @@ struct Slots {
     session: u64,
     free: Vec<u32>,
     sequences: Vec<u64>,
+    /// Threads that wait for a free one: waking where nobody waits is a system call for nothing.
+    waiting: usize,
 }
 
 /// Inodes that the metadata service asked about, to be answered with the next renewal.
@@ -39,26 +41,31 @@ struct Answers {
 }
 
 /// A slot in use by one request; free again when dropped.
-pub(crate) struct Slot<'a> {
-    session: &'a Session,
+pub(crate) struct Slot {
+    session: Arc<Session>,
     pub(crate) id: u64,
     slot: u32,
     sequence: u64,
 }
 
-impl Slot<'_> {
+impl Slot {
     /// The mark of the request in this slot; `seat` is [`Core::seat`].
     pub(crate) fn once(&self, seat: u32) -> proto::Once {
         proto::Once { session: self.id, slot: self.slot, sequence: self.sequence, seat }
     }
 }
 
-impl Drop for Slot<'_> {
+impl Drop for Slot {
     fn drop(&mut self) {
         let mut slots = locked(&self.session.slots);
         if slots.session == self.id {
             slots.free.push(self.slot);
-            self.session.freed.notify_one();
+            let is_awaited = slots.waiting > 0;
+            // Woken while the lock is held it would only wait for that.
+            drop(slots);
+            if is_awaited {
+                self.session.freed.notify_one();
+            }
         }
     }
 }
@@ -71,22 +78,24 @@ impl Session {
 
     fn install(&self, session: u64, slots: u32) {
         let count = slots.clamp(1, SESSION_SLOTS_MAX);
-        *locked(&self.slots) =
-            Slots { session, free: (0..count).rev().collect(), sequences: vec![0; count as usize] };
+        let mut slots = locked(&self.slots);
+        slots.session = session;
+        (slots.free, slots.sequences) = ((0..count).rev().collect(), vec![0; count as usize]);
+        drop(slots);
         self.freed.notify_all();
     }
 
-    fn try_take(&self, slots: &mut Slots) -> Option<Slot<'_>> {
+    fn try_take(self: &Arc<Session>, slots: &mut Slots) -> Option<Slot> {
         let slot = slots.free.pop()?;
         let sequence = slots.sequences.get_mut(slot as usize)?;
         *sequence += 1;
-        Some(Slot { session: self, id: slots.session, slot, sequence: *sequence })
+        Some(Slot { session: Arc::clone(self), id: slots.session, slot, sequence: *sequence })
     }
 }
 
 impl Core {
     /// A slot for a changing request; waits while all are in use.
-    pub(crate) fn take_slot(&self, deadline_ns: u64) -> Result<Slot<'_>> {
+    pub(crate) fn take_slot(&self, deadline_ns: u64) -> Result<Slot> {
         let mut slots = locked(&self.session.slots);
         loop {
             if let Some(slot) = self.session.try_take(&mut slots) {
@@ -96,9 +105,16 @@ impl Core {
                 let detail = format!("{}: all request slots of this client are waiting", self.meta_name());
                 return Err(Error::new(Code::Timeout, detail));
             }
+            slots.waiting += 1;
             let waited = self.session.freed.wait_timeout(slots, SLOT_WAIT);
             slots = waited.unwrap_or_else(PoisonError::into_inner).0;
+            slots.waiting -= 1;
         }
+    }
+
+    /// A slot, if one is free.
+    pub(crate) fn free_slot(&self) -> Option<Slot> {
+        self.session.try_take(&mut locked(&self.session.slots))
     }
 
     /// Opens a session in place of `expired` (0 for the first), unless another thread has done so.

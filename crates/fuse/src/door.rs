@@ -19,7 +19,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use vazao_client::{
     Asked, Changes, Client, Entry, Error, File, NewInode, OpenMode, Page, RenameMode, Result, Seek, SetTime,
-    VolumeSpace,
+    Then, VolumeSpace,
 };
 use vazao_meter::Clock;
 use vazao_model::{Attributes, Code, FileKind, InodeId, limits};
@@ -119,6 +119,11 @@ fn mode_without_set_id(attributes: &Attributes) -> Option<u32> {
     let group = if attributes.mode & GROUP_EXECUTE != 0 { SET_GROUP_ID } else { 0 };
     let mode = attributes.mode & !(SET_USER_ID | group);
     (mode != attributes.mode).then_some(mode)
+}
+
+fn new_file(caller: Caller, mode: NewMode) -> NewInode {
+    let (NewMode { bits: mode, umask }, Caller { uid, gid }) = (mode, caller);
+    NewInode { mode, umask, uid, gid, ..NewInode::default() }
 }
 
 impl Door {
@@ -252,6 +257,16 @@ impl Door {
         self.client.unlink(place.directory, place.name)
     }
 
+    /// Whether calls can be begun without waiting.
+    pub(crate) fn can_begin(&self) -> bool {
+        self.client.can_begin()
+    }
+
+    /// [`Door::unlink`] without standing still for the answer.
+    pub(crate) fn begin_unlink(&self, place: Place<'_>, then: Then<()>) {
+        self.client.begin_unlink(place.directory, place.name, then);
+    }
+
     pub(crate) fn remove_directory(&self, place: Place<'_>) -> Result<()> {
         self.client.remove_directory(place.directory, place.name)
     }
@@ -290,9 +305,27 @@ impl Door {
         exclusive: bool,
         truncate: bool,
     ) -> Result<Opened> {
-        let (NewMode { bits: mode, umask }, Caller { uid, gid }) = (mode, caller);
-        let new = NewInode { mode, umask, uid, gid, ..NewInode::default() };
-        let (mut attributes, file) = self.client.create_file(place.directory, place.name, &new, exclusive)?;
+        let created =
+            self.client.create_file(place.directory, place.name, &new_file(caller, mode), exclusive)?;
+        self.end_create_file(created, truncate)
+    }
+
+    /// [`Door::create_file`] as far as a file is there and open, without standing still for the answer.
+    pub(crate) fn begin_create_file(
+        &self,
+        place: Place<'_>,
+        caller: Caller,
+        mode: NewMode,
+        exclusive: bool,
+        then: Then<(Attributes, File)>,
+    ) {
+        let new = new_file(caller, mode);
+        self.client.begin_create_file(place.directory, place.name, &new, exclusive, then);
+    }
+
+    /// The rest of [`Door::create_file`]. It waits for nothing where the file is new.
+    pub(crate) fn end_create_file(&self, created: (Attributes, File), truncate: bool) -> Result<Opened> {
+        let (mut attributes, file) = created;
         if truncate && attributes.size > 0 {
             file.set_length(0)?;
             self.forget_failures(file.inode());
@@ -303,14 +336,12 @@ impl Door {
 
     /// Creates and opens a file without a name (`O_TMPFILE`).
     pub(crate) fn create_unnamed(&self, directory: InodeId, caller: Caller, mode: NewMode) -> Result<Opened> {
-        let (NewMode { bits: mode, umask }, Caller { uid, gid }) = (mode, caller);
-        let new = NewInode { mode, umask, uid, gid, ..NewInode::default() };
-        let (attributes, file) = self.client.create_unnamed(directory, &new)?;
+        let (attributes, file) = self.client.create_unnamed(directory, &new_file(caller, mode))?;
         Ok(self.opened(file, attributes))
     }
 
     pub(crate) fn read(&self, handle: u64, buffer: &mut [u8], offset: u64) -> Result<usize> {
-        let open = self.file(handle)?;
+        let open = self.locked_file(handle)?;
         let range = offset..offset.saturating_add(buffer.len() as u64);
         if let Some(error) = open.failures.repeated(&range, self.clock.now_ns()) {
             return Err(error);
@@ -339,7 +370,7 @@ impl Door {
         clear_set_id: bool,
         work: impl FnOnce(&File) -> Result<T>,
     ) -> Result<T> {
-        let open = self.file(handle)?;
+        let open = self.locked_file(handle)?;
         if clear_set_id && open.set_id.swap(false, Ordering::Relaxed) {
             let inode = open.file.inode();
             self.clear_set_id(inode, self.client.attributes(inode)?)?;
@@ -354,6 +385,16 @@ impl Door {
     /// True when that changed attributes.
     pub(crate) fn flush(&self, handle: u64) -> Result<bool> {
         self.reporting(handle, File::flush)
+    }
+
+    /// True when closing a file has nothing to wait for: not for what was written, not for locks.
+    pub(crate) fn is_idle(&self, handle: u64) -> bool {
+        let is_idle = |open: Arc<OpenFile>| {
+            // fcntl(2)'s locks of a file go with any of its descriptors that their process closes.
+            let is_locked = !open.owners().is_empty() || self.client.is_locked(open.file.inode());
+            !is_locked && open.file.is_idle()
+        };
+        self.files.get(handle).is_some_and(is_idle)
     }
 
     /// [`Door::flush`], durable.
@@ -381,7 +422,7 @@ impl Door {
 
     /// fallocate(2). Space is not reserved, only asked about: a plain call fails when there is too little of it.
     pub(crate) fn allocate(&self, handle: u64, range: Range<u64>, mode: Allocation) -> Result<()> {
-        let open = self.file(handle)?;
+        let open = self.locked_file(handle)?;
         if range.end > limits::FILE_BYTES_MAX {
             return Err(Code::TooLarge.into());
         }

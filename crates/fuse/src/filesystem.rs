@@ -8,7 +8,8 @@ use crate::door::{Allocation, Caller, Door, LockWish, NewMode, Opened, Place};
 use std::ops::Range;
 use std::time::Duration;
 use vazao_client::{
-    Asked, Changes, Entry, Error, Obstacle, OpenMode, RenameMode, Result, Seek, VolumeSpace, XattrMode,
+    Asked, Changes, Early, Entry, Error, File, Obstacle, OpenMode, RenameMode, Result, Seek, Then,
+    VolumeSpace, XattrMode,
 };
 use vazao_model::{Attributes, Code, FileKind, InodeId};
 
@@ -64,6 +65,33 @@ pub(crate) trait FileSystem: Send + Sync {
     fn sync_directory(&self) -> Result<()>;
     fn space(&self) -> Result<VolumeSpace>;
     fn finish(&self) -> Result<()>;
+    /// True when [`FileSystem::flush`] and [`FileSystem::release`] have nothing to do that takes time.
+    fn is_idle(&self, _handle: u64) -> bool {
+        false
+    }
+    /// Whether calls can be begun: what follows is there, and does not wait.
+    fn can_begin(&self) -> bool {
+        false
+    }
+    /// What [`FileSystem::create_file`] begins with, without standing still for the answer.
+    fn begin_create_file(
+        &self,
+        _place: Place<'_>,
+        _caller: Caller,
+        _mode: NewMode,
+        _exclusive: bool,
+        then: Then<(Attributes, File)>,
+    ) {
+        then(Early::Done(unsupported("a creation in two steps")));
+    }
+    /// What [`FileSystem::create_file`] ends with.
+    fn end_create_file(&self, _created: (Attributes, File), _truncate: bool) -> Result<Opened> {
+        unsupported("a creation in two steps")
+    }
+    /// [`FileSystem::unlink`] without standing still for the answer.
+    fn begin_unlink(&self, _place: Place<'_>, then: Then<()>) {
+        then(Early::Done(unsupported("a removal in two steps")));
+    }
     fn recall(&self, _place: Place<'_>) -> Option<(Result<Attributes>, Option<Asked>)> {
         None
     }
@@ -219,6 +247,28 @@ impl FileSystem for Door {
     }
     fn finish(&self) -> Result<()> {
         Door::finish(self)
+    }
+    fn is_idle(&self, handle: u64) -> bool {
+        Door::is_idle(self, handle)
+    }
+    fn can_begin(&self) -> bool {
+        Door::can_begin(self)
+    }
+    fn begin_create_file(
+        &self,
+        place: Place<'_>,
+        caller: Caller,
+        mode: NewMode,
+        exclusive: bool,
+        then: Then<(Attributes, File)>,
+    ) {
+        Door::begin_create_file(self, place, caller, mode, exclusive, then)
+    }
+    fn end_create_file(&self, created: (Attributes, File), truncate: bool) -> Result<Opened> {
+        Door::end_create_file(self, created, truncate)
+    }
+    fn begin_unlink(&self, place: Place<'_>, then: Then<()>) {
+        Door::begin_unlink(self, place, then)
     }
     fn recall(&self, place: Place<'_>) -> Option<(Result<Attributes>, Option<Asked>)> {
         Door::recall(self, place)

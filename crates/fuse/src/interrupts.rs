@@ -6,6 +6,7 @@
 //! for [`crate::dying`].
 
 use std::cell::RefCell;
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use vazao_client::interrupt::{self, Interrupt};
@@ -39,6 +40,8 @@ thread_local! {
 #[derive(Debug, Default)]
 pub(crate) struct Interrupts {
     places: Mutex<Vec<Weak<Place>>>,
+    /// Requests that no thread is at work on while their answers are on the way, and whether they were given up.
+    begun: Mutex<HashMap<u64, bool>>,
 }
 
 impl Interrupts {
@@ -100,8 +103,23 @@ impl Interrupts {
         at_work.collect()
     }
 
-    /// Nobody waits for this request any more; false when no thread is at work on it.
+    /// The answer to a request that can be given up is on the way, and no thread waits for it.
+    pub(crate) fn begin(&self, unique: u64) {
+        self.begun.lock().unwrap_or_else(PoisonError::into_inner).insert(unique, false);
+    }
+
+    /// A thread takes over a request that was begun; true when it was given up before.
+    pub(crate) fn take_over(&self, unique: u64) -> bool {
+        self.begun.lock().unwrap_or_else(PoisonError::into_inner).remove(&unique).unwrap_or(false)
+    }
+
+    /// Nobody waits for this request any more; false when it is not known here.
     pub(crate) fn raise(&self, unique: u64) -> bool {
+        if let Some(is_given_up) = self.begun.lock().unwrap_or_else(PoisonError::into_inner).get_mut(&unique)
+        {
+            *is_given_up = true;
+            return true;
+        }
         let places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
         let found =
             places.iter().filter_map(Weak::upgrade).find(|p| p.unique.load(Ordering::SeqCst) == unique);
@@ -132,5 +150,15 @@ mod tests {
             assert!(!interrupts.raise(9), "it cannot be given up");
         });
         assert!(interrupts.writers().is_empty());
+    }
+
+    #[test]
+    fn a_request_without_a_thread_is_known_to_be_given_up_when_one_takes_it_over() {
+        let interrupts = Interrupts::default();
+        interrupts.begin(5);
+        interrupts.begin(6);
+        assert!(interrupts.raise(5));
+        assert!(interrupts.take_over(5) && !interrupts.take_over(6));
+        assert!(!interrupts.raise(5) && !interrupts.raise(6), "nobody is at work on them yet");
     }
 }

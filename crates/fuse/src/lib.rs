@@ -20,7 +20,9 @@ mod listing;
 mod mount;
 mod mountpoint;
 mod notices;
+mod null;
 mod told;
 mod transport;
 
-pub use mount::{Mount, MountError, MountOptions, Uring, mount, mount_areas, remount, unmount};
+pub use kernel::device::Trial;
+pub use mount::{Mount, MountError, MountOptions, Uring, mount, mount_areas, mount_null, remount, unmount};

@@ -6,11 +6,13 @@ use crate::door::Door;
 use crate::filesystem::FileSystem;
 use crate::interrupts::Interrupts;
 use crate::kernel::abi::ROOT_NODE;
-use crate::kernel::device::{Device, DeviceError};
+use crate::kernel::begun::Begun;
+use crate::kernel::device::{Device, DeviceError, Trial};
 use crate::kernel::locks::Waiting;
 use crate::kernel::serve::{Nodes, Server, Timeouts};
 use crate::mountpoint::{self, FILE_SYSTEM_TYPE, State};
 use crate::notices::Notices;
+use crate::null::Null;
 use crate::told::Told;
 use crate::transport;
 use std::io;
@@ -58,6 +60,8 @@ pub struct MountOptions {
     pub read_ahead_bytes: u32,
     /// Whether requests come over io_uring.
     pub uring: Uring,
+    /// What is different for a measurement.
+    pub trial: Trial,
 }
 
 /// Whether requests come over io_uring, which Linux offers from 6.14 on where the `fuse` module's parameter
@@ -93,6 +97,7 @@ impl Default for MountOptions {
             request_bytes_max: 1024 * 1024,
             read_ahead_bytes: 1024 * 1024,
             uring: Uring::Auto,
+            trial: Trial::default(),
         }
     }
 }
@@ -222,6 +227,13 @@ pub fn mount_areas(client: Client, mountpoint: &Path, options: MountOptions) -> 
     serve(None, mountpoint, "vazao:areas", root, areas, options)
 }
 
+/// Mounts a file system that keeps names in memory and throws data away, to be measured.
+pub fn mount_null(mountpoint: &Path, options: MountOptions) -> Result<Mount, MountError> {
+    let mountpoint = check(mountpoint)?;
+    let root = InodeId(ROOT_NODE);
+    serve(None, mountpoint, "vazao:null", root, Box::new(Null::new(root)), options)
+}
+
 /// Attaches and starts to answer. `watched` tells of changes that others make.
 fn serve(
     watched: Option<Client>,
@@ -253,6 +265,7 @@ fn serve(
         notices: Arc::clone(&notices),
         interrupts: Interrupts::default(),
         waiting: Waiting::default(),
+        begun: Begun::new(options.threads.max(1)),
         helper: OnceLock::new(),
     });
     transport::start(device, server, notices, &options, end)?;

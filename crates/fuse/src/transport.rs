@@ -32,6 +32,7 @@ pub(crate) fn start(
         read_ahead_bytes: options.read_ahead_bytes,
         over_io_uring: prepared.is_some(),
         check_permissions: options.default_permissions,
+        trial: options.trial,
     };
     let agreed = device::handshake(&device, offer)?;
     let prepared = prepared.filter(|_| agreed.over_io_uring);

@@ -94,6 +94,10 @@ pub struct Slow<'a> {
 /// Is told of requests that wait long, while they wait. It must not call the transport.
 pub type OnSlow = Box<dyn Fn(&Slow<'_>) + Send + Sync>;
 
+/// Is given a request whose answer nobody stands still for: once the answer is there, or after a while without one.
+/// It must not wait itself unless [`Pending::is_done`]: it may run in the thread that receives for everybody.
+pub type Then = Box<dyn FnOnce(Box<dyn Pending>) + Send>;
+
 /// Carries requests to servers.
 pub trait Transport: Send + Sync + 'static {
     /// Sends a request to `address` (`host:port`) and returns without waiting for the answer; the bytes may be reused
@@ -106,6 +110,26 @@ pub trait Transport: Send + Sync + 'static {
         attachment: &[u8],
         deadline_ns: u64,
     ) -> Box<dyn Pending>;
+
+    /// Whether [`Transport::submit_then`] to `address` would neither connect nor wait at the moment. Where it would,
+    /// and the transport has somebody to receive for such callers, the connection is made in the background.
+    fn is_tended(&self, _address: &str) -> bool {
+        false
+    }
+
+    /// [`Transport::submit`] for a caller who goes on with something else. Where [`Transport::is_tended`] is false,
+    /// `then` is called at once.
+    fn submit_then(
+        &self,
+        address: &str,
+        method: Method,
+        message: &[u8],
+        attachment: &[u8],
+        deadline_ns: u64,
+        then: Then,
+    ) {
+        then(self.submit(address, method, message, attachment, deadline_ns));
+    }
 
     /// Has `on_slow` told of requests that wait long; the first call counts. A transport whose waits are not real ones
     /// tells nobody.

@@ -102,6 +102,13 @@ const IGNORED: [&str; 24] = [
     "nogroup",
 ];
 
+/// What options mean, those of mount(8) included.
+pub(super) fn parse_options(given: &[String]) -> Outcome<MountOptions> {
+    let mut options = MountOptions::default();
+    given.iter().try_for_each(|option| apply(&mut options, option))?;
+    Ok(options)
+}
+
 fn mount_options(arguments: &Arguments) -> Outcome<MountOptions> {
     let volume = arguments.volume.as_deref().map(volume_path).transpose()?;
     let mut options = MountOptions { path: volume.unwrap_or_default(), ..MountOptions::default() };
@@ -114,8 +121,7 @@ fn mount_options(arguments: &Arguments) -> Outcome<MountOptions> {
 
 /// Refuses what is no option, and says what there is.
 pub(super) fn check_options(given: &[String]) -> Outcome {
-    let mut options = MountOptions::default();
-    given.iter().try_for_each(|option| apply(&mut options, option))
+    parse_options(given).map(drop)
 }
 
 fn apply(options: &mut MountOptions, option: &str) -> Outcome {
@@ -138,6 +144,9 @@ fn apply(options: &mut MountOptions, option: &str) -> Outcome {
         ("uring=on", _) => options.uring = Uring::On,
         ("uring=off", _) => options.uring = Uring::Off,
         (_, Some(Ok(threads @ 1..=1024))) => options.threads = threads,
+        // Of the kernel, one by one, for docs/performance.md; what a mount promises does not hold with them.
+        (trial, _) if trial.strip_prefix("trial.").is_some_and(|setting| options.trial.set(setting)) => {}
+        (sized, _) if set_size(options, sized) => {}
         ("", _) => {}
         (known, _) if is_comment || IGNORED.contains(&known) => {}
         _ => {
@@ -150,11 +159,20 @@ fn apply(options: &mut MountOptions, option: &str) -> Outcome {
     Ok(())
 }
 
+/// The sizes of requests and read-ahead, in bytes; false for anything else.
+fn set_size(options: &mut MountOptions, option: &str) -> bool {
+    let sized = option.strip_prefix("trial.").and_then(|sized| sized.split_once('='));
+    match sized.and_then(|(what, bytes)| Some((what, bytes.parse::<u32>().ok()?))) {
+        Some(("request", bytes @ 4096..=16_777_216)) => options.request_bytes_max = bytes,
+        Some(("read_ahead", bytes @ 0..=67_108_864)) => options.read_ahead_bytes = bytes,
+        _ => return false,
+    }
+    true
+}
+
 /// Gives the mount at `mountpoint` these options of the kernel; who may use it, and its threads, stay as they are.
 pub(super) fn remount(mountpoint: &Path, given: &[String]) -> Outcome {
-    let mut options = MountOptions::default();
-    given.iter().try_for_each(|option| apply(&mut options, option))?;
-    vazao_fuse::remount(mountpoint, &options).map_err(told)
+    vazao_fuse::remount(mountpoint, &parse_options(given)?).map_err(told)
 }
 
 /// [`run`] in the background for mount(8): `source` is what it was given and will compare with `/proc/mounts`.
@@ -182,7 +200,7 @@ pub(super) fn log_name(mountpoint: &Path) -> Outcome<String> {
     Ok(format!("mount{}.log", &name[..name.len().min(200)]))
 }
 
-fn told(error: MountError) -> Failure {
+pub(super) fn told(error: MountError) -> Failure {
     Failure::new(error.to_string())
 }
 
@@ -198,14 +216,18 @@ fn foreground(context: &Context, arguments: &Arguments, options: MountOptions) -
         Some(_) => vazao_fuse::mount_areas(client, mountpoint, options),
         None => vazao_fuse::mount(client, mountpoint, options),
     };
-    let mount = mount.map_err(told)?;
-    if arguments.tell_ready {
+    stay(&mount.map_err(told)?, &stop, arguments.tell_ready)
+}
+
+/// Serves a mount until it is unmounted, or asked to stop.
+pub(super) fn stay(mount: &Mount, stop: &Stop, tell_ready: bool) -> Outcome {
+    if tell_ready {
         let mut output = std::io::stdout();
         writeln!(output, "{READY}").and_then(|()| output.flush()).at("standard output")?;
     }
     let ended = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        scope.spawn(|| unmount_on_signal(&mount, &stop, &ended));
+        scope.spawn(|| unmount_on_signal(mount, stop, &ended));
         let outcome = mount.wait().map_err(told);
         ended.store(true, Ordering::SeqCst);
         outcome

@@ -88,6 +88,11 @@ impl OpenInode {
         }
     }
 
+    /// Whether this client has the end of the file to itself.
+    pub(crate) fn holds_end(&self) -> bool {
+        self.end.is_held.load(Ordering::SeqCst)
+    }
+
     /// The last handle is going.
     pub(crate) fn leave_end(&self) {
         if self.end.is_held.load(Ordering::SeqCst) {

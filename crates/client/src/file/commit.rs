@@ -44,6 +44,14 @@ impl OpenInode {
         self.commit(true, deadline_ns)
     }
 
+    /// True when everything is written out and reported, no failure but the first `reported` of them is to be told of,
+    /// and the last close will have nothing to let go of.
+    pub(super) fn is_idle(&self, reported: u64) -> bool {
+        let state = self.lock();
+        let has_failed = !state.losses.is_empty() || state.losses.count().0 != reported;
+        state.is_clean() && !has_failed && !self.is_unlinked() && !self.holds_end()
+    }
+
     /// True when the file was only written over where the metadata service knows that there are bytes: a report that is
     /// durable without them is true nevertheless.
     fn only_times_change(&self) -> bool {

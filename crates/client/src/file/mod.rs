@@ -164,6 +164,11 @@ impl File {
         self.finish_writes(true)
     }
 
+    /// True when there is nothing that [`File::flush`] or [`File::close`] would have to wait for, or to report.
+    pub fn is_idle(&self) -> bool {
+        self.shared.is_idle(self.failures_reported.load(Ordering::SeqCst))
+    }
+
     /// Cuts or extends with zeros.
     pub fn set_length(&self, length: u64) -> Result<()> {
         if !self.mode.write {

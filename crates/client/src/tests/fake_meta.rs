@@ -160,7 +160,20 @@ impl MetaState {
             GetClusterMap => get_map, Lookup => lookup, Resolve => resolve, GetAttributes => get_attributes,
             Open => open, SetAttributes => set_attributes, Create => create, Unlink => unlink,
             AssignLayout => assign, Commit => commit, Release => release, List => list,
+            SetLock => set_lock, ReclaimLocks => reclaim_locks,
         )
+    }
+
+    fn set_lock(&mut self, r: proto::SetLockRequest) -> Result<proto::SetLockResponse, Fault> {
+        if !self.sessions.contains(&r.session) {
+            return Err(Code::SessionExpired.into());
+        }
+        Ok(proto::SetLockResponse::default())
+    }
+
+    /// Somebody else has got all of them.
+    fn reclaim_locks(&mut self, r: proto::ReclaimLocksRequest) -> Result<proto::ReclaimLocksResponse, Fault> {
+        Ok(proto::ReclaimLocksResponse { lost: (0..r.locks.len() as u32).collect() })
     }
 
     fn open_session(&mut self, _: proto::OpenSessionRequest) -> Result<proto::OpenSessionResponse, Fault> {

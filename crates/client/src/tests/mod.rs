@@ -6,6 +6,7 @@ mod fake_meta;
 mod faults;
 mod files;
 mod lists;
+mod locks;
 mod names;
 mod silence;
 

@@ -6,6 +6,7 @@
 //! goes with its last close.
 
 use super::{Door, OpenFile};
+use std::sync::Arc;
 use vazao_client::{LockPlace, Obstacle, Result, interrupt};
 use vazao_model::locks::{LockKind, LockMode, LockRange};
 
@@ -52,6 +53,14 @@ impl Door {
         self.client.lock(place, wish.range, mode, wish.process, give_up)
     }
 
+    /// An open file whose contents are wanted. Errors: a lock taken through it is lost (`EIO`, as on NFS).
+    pub(super) fn locked_file(&self, handle: u64) -> Result<Arc<OpenFile>> {
+        let open = self.file(handle)?;
+        let owners = open.owners().clone();
+        self.client.check_locks(owners.into_iter().map(|(owner, is_flock)| open.place(owner, is_flock)))?;
+        Ok(open)
+    }
+
     /// A process closes a descriptor: its fcntl(2) locks of the file go.
     pub(crate) fn unlock_closed(&self, handle: u64, owner: u64) -> Result<()> {
         let open = self.file(handle)?;
@@ -69,6 +78,7 @@ impl Door {
     }
 
     fn unlock_all(&self, place: LockPlace) -> Result<()> {
+        self.client.forget_lost_lock(place);
         if !self.client.has_locks(place) {
             return Ok(());
         }

@@ -81,6 +81,8 @@ pub(crate) mod capability {
     pub(crate) const DO_READDIRPLUS: u64 = 1 << 13;
     pub(crate) const READDIRPLUS_AUTO: u64 = 1 << 14;
     pub(crate) const ASYNC_DIO: u64 = 1 << 15;
+    /// Writes stay in the kernel's pages for a while.
+    pub(crate) const WRITEBACK_CACHE: u64 = 1 << 16;
     pub(crate) const PARALLEL_DIROPS: u64 = 1 << 18;
     pub(crate) const POSIX_ACL: u64 = 1 << 20;
     pub(crate) const MAX_PAGES: u64 = 1 << 22;
@@ -116,6 +118,18 @@ pub(crate) mod capability {
         | POSIX_ACL
         | SETXATTR_EXT
         | HANDLE_KILLPRIV_V2;
+
+    /// What can be left away, or asked for beside it, to see what it does.
+    pub(crate) const NAMES: [(&str, u64); 8] = [
+        ("async_read", ASYNC_READ),
+        ("auto_inval_data", AUTO_INVAL_DATA),
+        ("readdirplus", DO_READDIRPLUS),
+        ("readdirplus_auto", READDIRPLUS_AUTO),
+        ("async_dio", ASYNC_DIO),
+        ("writeback_cache", WRITEBACK_CACHE),
+        ("parallel_dirops", PARALLEL_DIROPS),
+        ("handle_killpriv_v2", HANDLE_KILLPRIV_V2),
+    ];
 
     /// What must not be asked for where the kernel shall not check permissions: with access control lists it does.
     pub(crate) const OF_PERMISSIONS: u64 = POSIX_ACL;

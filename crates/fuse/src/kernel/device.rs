@@ -4,6 +4,7 @@
 //! the same descriptor; giving each its own (`clone_fd`) made no clear difference when it was measured.
 
 use super::abi::{self, capability};
+use super::begun::{self, Begin};
 use super::crew::Crew;
 use super::reply::{self, InitAnswer, Reply};
 use super::request::{self, Body, Header, Init, Malformed, Request};
@@ -72,7 +73,7 @@ impl Device {
         }
     }
 
-    fn send(&self, answer: &[u8]) {
+    pub(super) fn send(&self, answer: &[u8]) {
         match rustix::io::write(&self.descriptor, answer) {
             // NOENT: nobody waits for it any more. NODEV: unmounted meanwhile.
             Ok(_) | Err(Errno::NOENT | Errno::NODEV | Errno::CONNABORTED) => {}
@@ -146,6 +147,34 @@ pub(crate) struct Offer {
     pub(crate) over_io_uring: bool,
     /// The kernel checks permissions.
     pub(crate) check_permissions: bool,
+    /// What is different for a measurement.
+    pub(crate) trial: Trial,
+}
+
+/// The kernel's settings that a measurement changes. Not for use: what a mount promises holds without.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Trial {
+    /// Capabilities not asked for.
+    without: u64,
+    /// Capabilities asked for that the door does not want.
+    with: u64,
+    /// Read-ahead and direct requests the kernel keeps in flight; `None` for the mount's own choice.
+    background_max: Option<u16>,
+}
+
+impl Trial {
+    /// Takes one setting, `without=CAPABILITY`, `with=CAPABILITY` or `background=N`; false for anything else.
+    pub fn set(&mut self, setting: &str) -> bool {
+        let Some((what, value)) = setting.split_once('=') else { return false };
+        let capability = || capability::NAMES.iter().find(|(name, _)| *name == value).map(|(_, bit)| *bit);
+        match (what, capability(), value.parse()) {
+            ("without", Some(bit), _) => self.without |= bit,
+            ("with", Some(bit), _) => self.with |= bit,
+            ("background", _, Ok(max @ 1..)) => self.background_max = Some(max),
+            _ => return false,
+        }
+        true
+    }
 }
 
 /// What the kernel and the door have agreed on.
@@ -165,7 +194,7 @@ pub(crate) fn negotiate(init: Init, offer: Offer) -> Result<InitAnswer, DeviceEr
         // The kernel takes no more than it offered; mount() raises the limit afterwards where it may.
         read_ahead_bytes: offer.read_ahead_bytes.min(init.read_ahead_bytes),
         capabilities: capabilities(init.capabilities, offer),
-        background_max: BACKGROUND_MAX,
+        background_max: offer.trial.background_max.unwrap_or(BACKGROUND_MAX),
         write_bytes_max: offer.request_bytes_max,
         pages_max: u16::try_from(pages).unwrap_or(u16::MAX),
     })
@@ -180,7 +209,8 @@ fn capabilities(offered: u64, offer: Offer) -> u64 {
     let extended = beyond_32(offer.over_io_uring, capability::OVER_IO_URING)
         | beyond_32(true, capability::DIRECT_IO_ALLOW_MMAP);
     let refused = if offer.check_permissions { 0 } else { capability::OF_PERMISSIONS };
-    offered & capability::WANTED & !refused | extended
+    let wanted = (capability::WANTED | offer.trial.with) & !offer.trial.without;
+    offered & wanted & !refused | extended
 }
 
 /// Bytes of the longest data a request or its answer can have.
@@ -229,8 +259,8 @@ impl Buffers {
 
 /// Serves requests until the file system is unmounted.
 pub(crate) fn serve(
-    device: &Device,
-    server: &Server,
+    device: &Arc<Device>,
+    server: &Arc<Server>,
     crew: &Crew<Buffers>,
     request_bytes_max: u32,
 ) -> Result<(), DeviceError> {
@@ -239,45 +269,95 @@ pub(crate) fn serve(
         let Buffers { request, start, reply } =
             buffers.get_or_insert_with(|| Buffers::new(request_bytes_max));
         let request = &mut request[*start..];
-        let received = device.receive(request);
-        crew.leave();
-        let Ok(Some(length)) = received else {
-            crew.dismiss();
-            return received.map(|_| ());
-        };
-        let Ok((header, body)) = request::header(&request[..length]) else {
-            tracing::error!("a request of {length} bytes without a whole header");
-            continue;
-        };
-        if answer(server, &header, body, reply) {
-            device.send(reply.finish());
+        let mut is_reading = true;
+        while is_reading {
+            let received = device.receive(request);
+            let Ok(Some(length)) = received else {
+                crew.leave();
+                crew.dismiss();
+                return received.map(|_| ());
+            };
+            let Ok((header, body)) = request::header(&request[..length]) else {
+                tracing::error!("a request of {length} bytes without a whole header");
+                continue;
+            };
+            let leave = || {
+                is_reading = false;
+                crew.leave();
+            };
+            serve_one(device, server, &header, body, reply, leave);
         }
     }
     Ok(())
 }
 
-/// Answers one request into `reply`; false when it must not be answered.
-pub(crate) fn answer(server: &Server, header: &Header, body: Body<'_>, reply: &mut Reply) -> bool {
+/// Serves one request. `leave` is called before anything that may take time: then somebody else has to read the device.
+fn serve_one(
+    device: &Arc<Device>,
+    server: &Arc<Server>,
+    header: &Header,
+    body: Body<'_>,
+    reply: &mut Reply,
+    leave: impl FnOnce(),
+) {
+    let mut leave = Some(leave);
+    let mut leave = || leave.take().into_iter().for_each(|leave| leave());
+    let _alone = match begun::begin(device, server, header, body) {
+        Begin::Begun => return,
+        Begin::Alone(alone) => Some(alone),
+        Begin::Not => None,
+    };
+    if !server.begun.is_busy() {
+        leave();
+    }
+    if answer(server, header, body, reply, leave) {
+        device.send(reply.finish());
+    }
+}
+
+/// Answers one request into `reply`; false when it must not be answered. `leave` is called before anything that may
+/// take time.
+pub(crate) fn answer(
+    server: &Server,
+    header: &Header,
+    body: Body<'_>,
+    reply: &mut Reply,
+    leave: impl FnOnce(),
+) -> bool {
     reply.start(header.unique);
-    let outcome = match request::decode(header.operation, body) {
+    let work = match request::decode(header.operation, body) {
         Ok(Request::Forget) => return false,
         Ok(Request::Interrupt { unique }) if server.interrupts.raise(unique) => return false,
-        Ok(request) => guarded(server, header, request, reply),
-        Err(Malformed) => Err(Failure::Errno(abi::errno::INVALID)),
+        decoded => AssertUnwindSafe(|| match decoded {
+            Ok(request) => match server.answer_quickly(header, &request, reply) {
+                Some(outcome) => outcome,
+                None => {
+                    leave();
+                    server.answer(header, request, reply)
+                }
+            },
+            Err(Malformed) => Err(Failure::Errno(abi::errno::INVALID)),
+        }),
     };
+    let outcome = catch_unwind(work);
+    conclude(header, outcome, reply);
+    true
+}
+
+/// Makes an error of what failed. A defect in one request must not take the thread, and in the end the mount, with it.
+pub(super) fn conclude(
+    header: &Header,
+    outcome: std::thread::Result<Result<(), Failure>>,
+    reply: &mut Reply,
+) {
+    let outcome = outcome.unwrap_or_else(|_| {
+        tracing::error!("a defect in {}, see the panic above", abi::operation_name(header.operation));
+        Err(Failure::Errno(abi::errno::IO))
+    });
     if let Err(failure) = outcome {
         log(header, &failure);
         reply.fail(failure.errno());
     }
-    true
-}
-
-/// A defect in one request must not take the thread, and in the end the mount, with it.
-fn guarded(server: &Server, header: &Header, request: Request<'_>, reply: &mut Reply) -> Result<(), Failure> {
-    catch_unwind(AssertUnwindSafe(|| server.answer(header, request, reply))).unwrap_or_else(|_| {
-        tracing::error!("a defect in {}, see the panic above", abi::operation_name(header.operation));
-        Err(Failure::Errno(abi::errno::IO))
-    })
 }
 
 /// Ordinary outcomes are for who debugs an application; trouble is for who runs the mount.

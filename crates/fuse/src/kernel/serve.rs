@@ -1,6 +1,7 @@
 //! Answers one request: decoded request in, door called, answer encoded.
 
 use super::abi::{self, open_flag};
+use super::begun::Begun;
 use super::locks::{Helper, Waiting};
 use super::reply::{DirectoryEntry, Reply, Shown};
 use super::request::{Header, Request, SetAttributes};
@@ -97,11 +98,35 @@ pub(crate) struct Server {
     pub(crate) notices: Arc<Notices>,
     pub(crate) interrupts: Interrupts,
     pub(crate) waiting: Waiting,
+    /// How many requests have been begun and not answered yet, and how many may be.
+    pub(crate) begun: Begun,
     /// Set where threads do not make up for those that wait by themselves.
     pub(crate) helper: OnceLock<Helper>,
 }
 
 impl Server {
+    /// Answers what can be answered from memory, at once; `None` for everything else.
+    pub(crate) fn answer_quickly(
+        &self,
+        header: &Header,
+        request: &Request<'_>,
+        reply: &mut Reply,
+    ) -> Option<Outcome> {
+        let inode = self.nodes.inode(header.node);
+        match *request {
+            Request::Lookup { name } => self.recall(Place { directory: inode, name }, reply),
+            Request::GetAttributes { .. } => self.recall_attributes(inode, reply),
+            Request::Flush { handle, .. } => self.door.is_idle(handle).then_some(Ok(())),
+            Request::Release { handle } if self.door.is_idle(handle) => {
+                Some(self.door.release(handle).map_err(Failure::from))
+            }
+            Request::GetXattr { name, .. } if is_asked_by_kernel(name) && self.has_no_xattrs(inode) => {
+                Some(Err(Error::from(Code::NoAttribute).into()))
+            }
+            _ => None,
+        }
+    }
+
     /// Answers `request` into `reply`. [`Request::Forget`] must not be answered and does not come here.
     pub(crate) fn answer(&self, header: &Header, request: Request<'_>, reply: &mut Reply) -> Outcome {
         if request.can_be_given_up() {
@@ -186,16 +211,27 @@ impl Server {
         self.door.entry_lease(asked, place).min(self.timeouts.entries)
     }
 
-    fn lookup(&self, place: Place<'_>, reply: &mut Reply) -> Outcome {
-        let found = match self.door.recall(place) {
-            Some((known, Some(asked))) => {
+    /// What is known of a name without asking.
+    fn recall(&self, place: Place<'_>, reply: &mut Reply) -> Option<Outcome> {
+        let (known, asked) = self.door.recall(place)?;
+        Some(match asked {
+            Some(asked) => {
                 reply.asked = asked;
-                known
+                self.found(place, known, reply)
             }
             // The kernel would not hear of it when the name comes, and asks again each time.
-            Some((known, None)) => return known.map(drop).map_err(Failure::from),
-            None => self.door.lookup(place),
-        };
+            None => known.map(drop).map_err(Failure::from),
+        })
+    }
+
+    fn lookup(&self, place: Place<'_>, reply: &mut Reply) -> Outcome {
+        match self.recall(place, reply) {
+            Some(outcome) => outcome,
+            None => self.found(place, self.door.lookup(place), reply),
+        }
+    }
+
+    fn found(&self, place: Place<'_>, found: Result<Attributes, Error>, reply: &mut Reply) -> Outcome {
         match found {
             Ok(attributes) => self.entry(place, attributes, reply),
             Err(error) if error.code == Code::NotFound => {
@@ -220,12 +256,15 @@ impl Server {
         Ok(())
     }
 
+    fn recall_attributes(&self, inode: InodeId, reply: &mut Reply) -> Option<Outcome> {
+        let (known, asked) = self.door.recall_attributes(inode)?;
+        reply.asked = asked;
+        Some(self.attributes(known, reply))
+    }
+
     fn get_attributes(&self, inode: InodeId, handle: Option<u64>, reply: &mut Reply) -> Outcome {
-        match self.door.recall_attributes(inode) {
-            Some((known, asked)) => {
-                reply.asked = asked;
-                self.attributes(known, reply)
-            }
+        match self.recall_attributes(inode, reply) {
+            Some(outcome) => outcome,
             None => self.attributes(self.door.attributes(inode, handle)?, reply),
         }
     }
@@ -257,9 +296,7 @@ impl Server {
                 let (exclusive, truncate) =
                     (flags & open_flag::EXCLUSIVE != 0, flags & open_flag::TRUNCATE != 0);
                 let opened = self.door.create_file(place, caller(header), mode, exclusive, truncate)?;
-                self.entry(place, opened.attributes, reply)?;
-                reply.put_open_out(opened.handle, if passes_pages(flags) { abi::FOPEN_DIRECT_IO } else { 0 });
-                Ok(())
+                self.created(place, opened, flags, reply)
             }
             Request::CreateUnnamed { mode } => {
                 let opened = self.door.create_unnamed(inode, caller(header), mode)?;
@@ -300,6 +337,12 @@ impl Server {
             Request::Allocate { handle, range, mode } => Ok(self.door.allocate(handle, range, mode)?),
             _ => Err(Failure::Errno(abi::errno::NOT_IMPLEMENTED)),
         }
+    }
+
+    pub(super) fn created(&self, place: Place<'_>, opened: Opened, flags: u32, reply: &mut Reply) -> Outcome {
+        self.entry(place, opened.attributes, reply)?;
+        reply.put_open_out(opened.handle, if passes_pages(flags) { abi::FOPEN_DIRECT_IO } else { 0 });
+        Ok(())
     }
 
     /// After a report of what was written, time of change and space in use are others than the kernel was shown.
@@ -416,7 +459,7 @@ impl Server {
     }
 }
 
-fn caller(header: &Header) -> Caller {
+pub(super) fn caller(header: &Header) -> Caller {
     Caller { uid: header.uid, gid: header.gid }
 }
 

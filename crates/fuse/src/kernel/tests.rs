@@ -1,7 +1,7 @@
 //! The protocol's bytes: requests laid out by hand as linux/fuse.h does, answers taken apart.
 
 use super::abi::{self, capability, setattr};
-use super::device::{DeviceError, Offer, negotiate};
+use super::device::{DeviceError, Offer, Trial, negotiate};
 use super::reply::{DirectoryEntry, InitAnswer, Reply, Shown};
 use super::request::{self, Body as Parts, Header, Init, Malformed, Request, SetAttributes};
 use super::serve::Nodes;
@@ -283,6 +283,7 @@ fn init_takes_what_the_kernel_offers_and_refuses_one_that_is_too_old() {
         read_ahead_bytes: 1 << 20,
         over_io_uring: false,
         check_permissions: true,
+        trial: Trial::default(),
     };
     let init = Init { major: 7, minor: 38, read_ahead_bytes: 131_072, capabilities: u64::MAX };
     let answer = negotiate(init, offer).expect("accepted");
@@ -298,6 +299,15 @@ fn init_takes_what_the_kernel_offers_and_refuses_one_that_is_too_old() {
     assert_eq!(negotiate(old, with_uring).expect("accepted").capabilities, capability::WANTED);
     let unchecked = negotiate(init, Offer { check_permissions: false, ..offer }).expect("accepted");
     assert_eq!(unchecked.capabilities, wanted & !capability::POSIX_ACL);
+    let mut trial = Trial::default();
+    assert!(trial.set("without=parallel_dirops") && trial.set("with=writeback_cache"));
+    assert!(trial.set("background=3"));
+    let tried = negotiate(init, Offer { trial, ..offer }).expect("accepted");
+    let changed = wanted & !capability::PARALLEL_DIROPS | capability::WRITEBACK_CACHE;
+    assert_eq!((tried.capabilities, tried.background_max), (changed, 3));
+    for unknown in ["without=bread", "background=0", "background=x", "parallel_dirops", "x=async_dio"] {
+        assert!(!trial.set(unknown), "{unknown}");
+    }
     for (major, minor) in [(7, 27), (8, 0), (6, 40)] {
         let refused = negotiate(Init { major, minor, ..init }, offer);
         assert_eq!(refused, Err(DeviceError::Version(major, minor)));

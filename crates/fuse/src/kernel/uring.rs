@@ -292,7 +292,7 @@ fn answer(server: &Server, exchange: &mut Exchange, spare: &mut Reply) {
 }
 
 fn finish(server: &Server, header: &request::Header, body: Body<'_>, reply: &mut Reply) {
-    if !device::answer(server, header, body, reply) {
+    if !device::answer(server, header, body, reply, || ()) {
         // What needs no answer comes over the device; here every request holds a place until it has one.
         reply.fail(super::abi::errno::INVALID);
     }

@@ -4,6 +4,7 @@
 mod acls;
 mod appends;
 mod attributes;
+mod begun;
 mod cluster;
 mod consistency;
 mod contents;

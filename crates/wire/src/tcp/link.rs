@@ -2,6 +2,7 @@
 //! sleep until their answer is there or they are told to lead.
 
 use super::buffers::SharedPool;
+use super::in_flight::InFlight;
 use super::inbound::{Frame, Inbound};
 use super::locked;
 use super::patience::{Asked, Patience, Watch};
@@ -14,7 +15,7 @@ use crate::key::ClusterKey;
 use crate::operation::Method;
 use crate::proto;
 use crate::service::Fault;
-use crate::transport::Received;
+use crate::transport::{Received, Then};
 use prost::Message;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -29,12 +30,18 @@ use vazao_model::Code;
 
 /// One request's place.
 enum Slot {
-    /// No answer yet; the thread that sleeps for it, if one does.
-    Waiting { thread: Option<Thread>, bytes: u64 },
+    /// No answer yet; the thread that sleeps for it, if one does, or what is to be called when it comes.
+    Waiting { thread: Option<Thread>, bytes: u64, then: Option<Called> },
     /// Answered, not yet taken.
     Done(Result<Received, Fault>),
     /// Nobody wants the answer; it still returns its credits.
     Abandoned { bytes: u64 },
+}
+
+/// Whom to call, and about which request.
+pub(super) struct Called {
+    asked: Asked,
+    then: Then,
 }
 
 #[derive(Default)]
@@ -47,6 +54,10 @@ struct Table {
     bytes: u64,
     /// Threads that wait for credits.
     hungry: Vec<Thread>,
+    /// Those to be called about answers that have just come.
+    called: Vec<Called>,
+    /// The thread that receives for those who do not stand still, while it sleeps because nothing is under way.
+    tender: Option<Thread>,
 }
 
 /// A connection that has been authenticated.
@@ -158,9 +169,13 @@ impl Link {
         locked(&self.table).broken.is_none()
     }
 
-    /// Sends a request; its answer will be found under its id.
-    pub(super) fn submit(&self, request: &Outgoing<'_>) -> Result<(), Fault> {
-        self.take_credits(request)?;
+    /// Sends a request; its answer will be found under its id, and `then`, which is taken, is called about it.
+    pub(super) fn submit(
+        self: &Arc<Link>,
+        request: &Outgoing<'_>,
+        then: &mut Option<Then>,
+    ) -> Result<(), Fault> {
+        self.take_credits(request, then)?;
         let header = Header {
             flags: 0,
             method: request.method.number(),
@@ -183,7 +198,7 @@ impl Link {
     }
 
     /// Waits until the server's limits allow one more request, and enters it.
-    fn take_credits(&self, request: &Outgoing<'_>) -> Result<(), Fault> {
+    fn take_credits(self: &Arc<Link>, request: &Outgoing<'_>, then: &mut Option<Then>) -> Result<(), Fault> {
         let bytes = request.attachment.len() as u64;
         let mut patience = self.patience(&Asked::of(request));
         let mut started_ns = None;
@@ -204,8 +219,13 @@ impl Link {
         }
         table.requests += 1;
         table.bytes += bytes;
-        table.slots.insert(request.id, Slot::Waiting { thread: None, bytes });
+        let then = then.take().map(|then| Called { asked: Asked::of(request), then });
+        table.slots.insert(request.id, Slot::Waiting { thread: None, bytes, then });
+        let tender = table.tender.take();
         drop(table);
+        if let Some(tender) = tender {
+            tender.unpark();
+        }
         if let Some(started_ns) = started_ns {
             self.accounts.charge(Cause::Credit, self.clock.now_ns().saturating_sub(started_ns));
         }
@@ -217,7 +237,7 @@ impl Link {
     }
 
     /// Waits for the answer to a request.
-    pub(super) fn wait(&self, asked: Asked) -> Result<Received, Fault> {
+    pub(super) fn wait(self: &Arc<Link>, asked: Asked) -> Result<Received, Fault> {
         let Asked { id, deadline_ns, .. } = asked;
         let mut patience = self.patience(&asked);
         let mut table = locked(&self.table);
@@ -250,7 +270,7 @@ impl Link {
 
     /// Receives as the leader, or sleeps while somebody else does. `id` is the request waited for, `None` for credits.
     fn wait_for_progress<'a>(
-        &'a self,
+        self: &'a Arc<Link>,
         mut table: MutexGuard<'a, Table>,
         id: Option<u64>,
         deadline_ns: u64,
@@ -262,6 +282,7 @@ impl Link {
             if let Err(fault) = outcome {
                 self.break_off(&fault);
             }
+            self.call();
             let mut table = locked(&self.table);
             table.led = false;
             return table;
@@ -357,7 +378,8 @@ impl Link {
         }
         let mut table = locked(&self.table);
         let bytes = match table.slots.remove(&id) {
-            Some(Slot::Waiting { thread, bytes }) => {
+            Some(Slot::Waiting { thread, bytes, then }) => {
+                table.called.extend(then);
                 let result = match frame.header.has(flags::ERROR) {
                     true => Err(decode_failure(&frame)),
                     false => Ok(Received {
@@ -385,7 +407,7 @@ impl Link {
     }
 
     /// True once the answer to `id` is there; receives what the socket holds to find out.
-    pub(super) fn is_done(&self, id: u64) -> bool {
+    pub(super) fn is_done(self: &Arc<Link>, id: u64) -> bool {
         let waiting = |table: &Table| matches!(table.slots.get(&id), Some(Slot::Waiting { .. }));
         let mut table = locked(&self.table);
         if waiting(&table) && !table.led {
@@ -396,7 +418,7 @@ impl Link {
     }
 
     /// The answer to `id` is no longer wanted.
-    pub(super) fn abandon(&self, id: u64) {
+    pub(super) fn abandon(self: &Arc<Link>, id: u64) {
         let mut table = locked(&self.table);
         match table.slots.remove(&id) {
             Some(Slot::Waiting { bytes, .. }) => {
@@ -463,24 +485,63 @@ impl Link {
     }
 
     /// Ends the connection: every request in flight fails with `fault`.
-    pub(super) fn break_off(&self, fault: &Fault) {
-        let mut table = locked(&self.table);
+    pub(super) fn break_off(self: &Arc<Link>, fault: &Fault) {
+        let mut guard = locked(&self.table);
+        let table = &mut *guard;
         if table.broken.is_some() {
             return;
         }
         table.broken = Some(fault.clone());
         for slot in table.slots.values_mut() {
-            if let Slot::Waiting { thread, .. } = slot {
+            if let Slot::Waiting { thread, then, .. } = slot {
                 if let Some(thread) = thread.take() {
                     thread.unpark();
                 }
+                table.called.extend(then.take());
                 *slot = Slot::Done(Err(fault.clone()));
             }
         }
-        table.hungry.drain(..).for_each(|thread| thread.unpark());
-        drop(table);
+        table.hungry.drain(..).chain(table.tender.take()).for_each(|thread| thread.unpark());
+        drop(guard);
         // The descriptor stays open until the last user lets go; the peer learns of the end now.
         self.stream.shut_down();
+        self.call();
+    }
+
+    /// Calls those whose answers have come.
+    fn call(self: &Arc<Link>) {
+        let called = std::mem::take(&mut locked(&self.table).called);
+        for Called { asked, then } in called {
+            then(Box::new(InFlight::new(Arc::clone(self), asked)));
+        }
+    }
+
+    /// Receives for those who do not stand still, until the connection has failed. A request that has waited for
+    /// [`TENDED_NS_MAX`] is handed over unanswered: somebody has to watch over its deadline.
+    pub(super) fn tend(self: &Arc<Link>) {
+        let mut handed_over_ns = self.clock.now_ns();
+        loop {
+            let table = locked(&self.table);
+            if table.broken.is_some() {
+                return;
+            }
+            let started_ns = self.clock.now_ns();
+            let mut table = self.wait_for_progress(table, None, started_ns + TENDED_WAIT_NS);
+            let now_ns = self.clock.now_ns();
+            if now_ns.saturating_sub(handed_over_ns) >= TENDED_NS_MAX {
+                handed_over_ns = now_ns;
+                hand_over(&mut table, now_ns);
+            }
+            let is_idle = table.requests == 0 && table.broken.is_none() && table.called.is_empty();
+            if is_idle && now_ns.saturating_sub(started_ns) >= TENDED_NS_MAX {
+                table.tender = Some(std::thread::current());
+                drop(table);
+                std::thread::park();
+            } else {
+                drop(table);
+                self.call();
+            }
+        }
     }
 }
 
@@ -488,11 +549,29 @@ impl Link {
 /// which a call that can be interrupted looks whether it was.
 const WAIT_IN_RECEIVE_NS: u64 = 200_000_000;
 
+/// An answer that nobody stands still for is waited for at least this long, and at most twice as long, before a thread
+/// has to.
+const TENDED_NS_MAX: u64 = WAIT_IN_RECEIVE_NS;
+
+/// Longer than a receive waits by itself, which it would not do otherwise.
+const TENDED_WAIT_NS: u64 = WAIT_IN_RECEIVE_NS + WAIT_IN_RECEIVE_NS / 4;
+
 /// After its deadline a leader still takes what has arrived, but not what keeps arriving for others.
 const LATE_RECEIVES_MAX: u32 = 64;
 
 /// A cancel that cannot be sent within this time means that the connection is stuck.
 const CANCEL_NS_MAX: u64 = 1_000_000_000;
+
+/// Those who have waited for long are to be called.
+fn hand_over(table: &mut Table, now_ns: u64) {
+    let Table { slots, called, .. } = table;
+    let is_late = |then: &mut Called| now_ns.saturating_sub(then.asked.submitted_ns) >= TENDED_NS_MAX;
+    for slot in slots.values_mut() {
+        if let Slot::Waiting { then, .. } = slot {
+            called.extend(then.take_if(is_late));
+        }
+    }
+}
 
 /// Wakes one sleeper so that somebody receives after the leader has gone.
 fn pass_on_lead(table: &Table) {

@@ -2,6 +2,7 @@
 
 mod buffers;
 mod event_loop;
+mod in_flight;
 mod inbound;
 mod inbox;
 mod link;
@@ -11,6 +12,7 @@ mod peer;
 mod served;
 mod server;
 mod socket;
+mod tender;
 mod watched;
 
 pub use peer::{TcpTransport, TransportOptions};
@@ -25,5 +27,7 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 #[cfg(test)]
 mod entrance_tests;
+#[cfg(test)]
+mod tended_tests;
 #[cfg(test)]
 mod tests;

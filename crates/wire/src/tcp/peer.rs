@@ -1,21 +1,23 @@
 //! The TCP transport: for each server a few connections, one for each calling thread as far as they go.
 
 use super::buffers::SharedPool;
+use super::in_flight::{Failed, InFlight};
 use super::link::{Link, LinkParts, Outgoing};
 use super::locked;
 use super::patience::{Asked, Watch};
 use super::socket::{self, Socket};
+use super::tender;
 use super::watched::Watched;
 use crate::key::ClusterKey;
 use crate::local::Visit;
 use crate::operation::Method;
 use crate::service::{Fault, RequestId};
-use crate::transport::{OnSlow, Pending, Received, Transport};
+use crate::transport::{OnSlow, Pending, Then, Transport};
 use std::cell::Cell;
 use std::collections::HashMap;
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
 use std::time::Duration;
 use vazao_meter::{Accounts, Clock};
 use vazao_model::Code;
@@ -42,6 +44,7 @@ impl Default for TransportOptions {
 
 /// Carries requests over TCP.
 pub struct TcpTransport {
+    own: Weak<TcpTransport>,
     peers: RwLock<HashMap<String, Arc<Peer>>>,
     key: ClusterKey,
     options: TransportOptions,
@@ -66,6 +69,10 @@ struct Peer {
     /// Those by the entrances on this machine: as many for each core, one core after the other.
     local: Vec<Mutex<Place>>,
     cores: usize,
+    /// Those for requests that nobody stands still for: one for each core by the entrances, otherwise only the first.
+    tended: Vec<Mutex<Place>>,
+    /// Somebody connects one of these.
+    is_connecting: AtomicBool,
     /// It has been entered that way.
     is_local: AtomicBool,
 }
@@ -83,6 +90,8 @@ impl Peer {
             links: places(connections.max(1)),
             local: places(local),
             cores,
+            tended: places(cores.min(LOCAL_LINKS)),
+            is_connecting: AtomicBool::new(false),
             is_local: AtomicBool::new(false),
         }
     }
@@ -95,7 +104,20 @@ impl Peer {
         let of_core = self.local.len() / self.cores;
         &self.local[socket::current_core() % self.cores * of_core + thread_number() % of_core]
     }
+
+    /// Which of the connections a request takes that the calling thread does not stand still for.
+    fn tended_number(&self) -> usize {
+        let core = if self.is_local.load(Ordering::Relaxed) { socket::current_core() } else { 0 };
+        core % self.tended.len()
+    }
+
+    fn tended_link(&self, number: usize) -> Option<Arc<Link>> {
+        locked(&self.tended[number]).link.as_ref().filter(|link| link.is_usable()).map(Arc::clone)
+    }
 }
+
+/// Until a connection for requests that nobody stands still for is tried again.
+const CONNECT_AGAIN: Duration = Duration::from_secs(1);
 
 /// One connection of a peer, or how the last attempt at it ended.
 #[derive(Default)]
@@ -118,7 +140,8 @@ fn thread_number() -> usize {
 impl TcpTransport {
     /// A transport that proves `key` to every server.
     pub fn new(key: ClusterKey, options: TransportOptions, clock: Arc<dyn Clock>) -> Arc<TcpTransport> {
-        Arc::new(TcpTransport {
+        Arc::new_cyclic(|own| TcpTransport {
+            own: Weak::clone(own),
             peers: RwLock::default(),
             key,
             options,
@@ -159,7 +182,7 @@ impl TcpTransport {
             return Err(fault.clone());
         }
         place.link = None;
-        match self.connect(peer, deadline_ns) {
+        match self.connect(peer, socket::current_core(), deadline_ns) {
             Ok(link) => Ok(Arc::clone(place.link.insert(Arc::new(link)))),
             Err(fault) => {
                 place.failed = Some((self.clock.now_ns(), fault.clone()));
@@ -168,7 +191,8 @@ impl TcpTransport {
         }
     }
 
-    fn connect(&self, peer: &Peer, deadline_ns: u64) -> Result<Link, Fault> {
+    /// Connects; on this machine by the entrance of `core`.
+    fn connect(&self, peer: &Peer, core: usize, deadline_ns: u64) -> Result<Link, Fault> {
         let address = peer.address.as_str();
         let unreachable =
             |why: String| Fault::new(Code::Unreachable, format!("cannot connect to {address}: {why}"));
@@ -180,7 +204,7 @@ impl TcpTransport {
         for place in resolved {
             match self.dial(place, deadline_ns) {
                 Ok(stream) => {
-                    if let Some(link) = self.enter(peer, &stream, deadline_ns) {
+                    if let Some(link) = self.enter(peer, &stream, core % peer.cores, deadline_ns) {
                         return Ok(link);
                     }
                     let socket = Socket::Tcp(stream);
@@ -202,10 +226,9 @@ impl TcpTransport {
         }
     }
 
-    /// Goes in by the entrance of the caller's core of the server at the other end of `stream`; `None` where there is
-    /// none, or not the right server behind it.
-    fn enter(&self, peer: &Peer, stream: &TcpStream, deadline_ns: u64) -> Option<Link> {
-        let core = socket::current_core() % peer.cores;
+    /// Goes in by the entrance of `core` of the server at the other end of `stream`; `None` where there is none, or not
+    /// the right server behind it.
+    fn enter(&self, peer: &Peer, stream: &TcpStream, core: usize, deadline_ns: u64) -> Option<Link> {
         let entered = self.options.local.then(|| socket::enter(stream, core)).flatten();
         let link = entered.and_then(|stream| {
             let deadline_ns = deadline_ns.min(self.clock.now_ns() + ENTER_NS_MAX);
@@ -233,8 +256,53 @@ impl TcpTransport {
     fn try_submit(&self, address: &str, request: &Outgoing<'_>) -> Result<Arc<Link>, Fault> {
         let peer = self.peer(address);
         let link = self.link(&peer, request.deadline_ns)?;
-        link.submit(request)?;
+        link.submit(request, &mut None)?;
         Ok(link)
+    }
+
+    /// Gets the connection ready that is for requests nobody stands still for from `number`, unless somebody is at it.
+    fn get_tended(&self, peer: &Arc<Peer>, number: usize) {
+        if peer.is_connecting.swap(true, Ordering::SeqCst) {
+            return;
+        }
+        let (own, peer_too) = (self.own.clone(), Arc::clone(peer));
+        let thread = std::thread::Builder::new().name("vazao-connect".to_owned());
+        let spawned = thread.spawn(move || {
+            if let Some(transport) = own.upgrade() {
+                let deadline_ns = u64::from(transport.options.connect_ms_max) * 1_000_000;
+                let deadline_ns = transport.clock.now_ns() + deadline_ns;
+                let connected = transport.connect(&peer_too, number, deadline_ns).map(Arc::new);
+                match connected.and_then(tender::spawn) {
+                    Ok(link) => locked(&peer_too.tended[number]).link = Some(link),
+                    Err(fault) => {
+                        tracing::debug!(%fault, "requests are waited for");
+                        transport.clock.sleep(CONNECT_AGAIN);
+                    }
+                }
+            }
+            peer_too.is_connecting.store(false, Ordering::SeqCst);
+        });
+        if spawned.is_err() {
+            peer.is_connecting.store(false, Ordering::SeqCst);
+        }
+    }
+
+    fn new_id(&self, method: Method, address: &str) -> u64 {
+        let id = self.next_id.fetch_add(1, Ordering::Relaxed);
+        tracing::trace!(request = %RequestId(id), method = method.name(), address, "request");
+        id
+    }
+}
+
+impl Drop for TcpTransport {
+    fn drop(&mut self) {
+        // Their threads keep the connections.
+        let peers = self.peers.get_mut().unwrap_or_else(PoisonError::into_inner);
+        for place in peers.values().flat_map(|peer| &peer.tended) {
+            if let Some(link) = locked(place).link.take() {
+                link.break_off(&Fault::new(Code::Disconnected, "the client was closed"));
+            }
+        }
     }
 }
 
@@ -267,13 +335,43 @@ impl Transport for TcpTransport {
         attachment: &[u8],
         deadline_ns: u64,
     ) -> Box<dyn Pending> {
-        let id = self.next_id.fetch_add(1, Ordering::Relaxed);
-        tracing::trace!(request = %RequestId(id), method = method.name(), address, "request");
-        let submitted_ns = self.clock.now_ns();
+        let (id, submitted_ns) = (self.new_id(method, address), self.clock.now_ns());
         let request = Outgoing { id, method, message, attachment, submitted_ns, deadline_ns };
         match self.try_submit(address, &request) {
-            Ok(link) => Box::new(InFlight { link: Some(link), asked: Asked::of(&request) }),
+            Ok(link) => Box::new(InFlight::new(link, Asked::of(&request))),
             Err(fault) => Box::new(Failed { id, fault }),
+        }
+    }
+
+    fn is_tended(&self, address: &str) -> bool {
+        let peer = self.peer(address);
+        let number = peer.tended_number();
+        let is_ready = peer.tended_link(number).is_some();
+        if !is_ready {
+            self.get_tended(&peer, number);
+        }
+        is_ready
+    }
+
+    fn submit_then(
+        &self,
+        address: &str,
+        method: Method,
+        message: &[u8],
+        attachment: &[u8],
+        deadline_ns: u64,
+        then: Then,
+    ) {
+        let peer = self.peer(address);
+        let Some(link) = peer.tended_link(peer.tended_number()) else {
+            return then(self.submit(address, method, message, attachment, deadline_ns));
+        };
+        let (id, submitted_ns) = (self.new_id(method, address), self.clock.now_ns());
+        let request = Outgoing { id, method, message, attachment, submitted_ns, deadline_ns };
+        let mut then = Some(then);
+        let outcome = link.submit(&request, &mut then);
+        if let (Err(fault), Some(then)) = (outcome, then) {
+            then(Box::new(Failed { id, fault }));
         }
     }
 
@@ -296,54 +394,5 @@ impl Transport for TcpTransport {
 
     fn peers(&self) -> Vec<vazao_meter::measures::Peer> {
         self.watched.peers()
-    }
-}
-
-/// A request that could not be sent.
-struct Failed {
-    id: u64,
-    fault: Fault,
-}
-
-impl Pending for Failed {
-    fn wait(self: Box<Self>) -> Result<Received, Fault> {
-        Err(self.fault)
-    }
-
-    fn is_done(&self) -> bool {
-        true
-    }
-
-    fn id(&self) -> RequestId {
-        RequestId(self.id)
-    }
-}
-
-/// A request that was sent.
-struct InFlight {
-    link: Option<Arc<Link>>,
-    asked: Asked,
-}
-
-impl Pending for InFlight {
-    fn wait(mut self: Box<Self>) -> Result<Received, Fault> {
-        let link = self.link.take().ok_or(Code::Internal)?;
-        link.wait(self.asked)
-    }
-
-    fn is_done(&self) -> bool {
-        self.link.as_ref().is_none_or(|link| link.is_done(self.asked.id))
-    }
-
-    fn id(&self) -> RequestId {
-        RequestId(self.asked.id)
-    }
-}
-
-impl Drop for InFlight {
-    fn drop(&mut self) {
-        if let Some(link) = self.link.take() {
-            link.abandon(self.asked.id);
-        }
     }
 }

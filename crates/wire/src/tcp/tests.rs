@@ -148,7 +148,7 @@ fn within_ms(ms: u64) -> u64 {
     SystemClock.now_ns() + ms * 1_000_000
 }
 
-fn read(offset: u64, length: u32) -> proto::ReadRequest {
+pub(super) fn read(offset: u64, length: u32) -> proto::ReadRequest {
     proto::ReadRequest { object: None, offset, length }
 }
 

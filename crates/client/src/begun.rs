@@ -1,0 +1,161 @@
+//! Calls whose callers go on with something else: the answer comes to a function of theirs, in the thread that receives
+//! for all of them.
+//!
+//! That thread must not wait. What an answer that came in time leaves to do is done in it; whatever else there is to do
+//! (another attempt, an answer that takes long, a second request) is handed to the caller, who has threads that may.
+
+use crate::call::{Changing, Sent};
+use crate::core::Core;
+use crate::namespace::{create_request, unlink_request};
+use crate::retry::Attempts;
+use crate::{Client, File, NewInode, Result};
+use std::sync::Arc;
+use vazao_model::{Action, Attributes, Code, InodeId};
+use vazao_wire::operation::Operation;
+use vazao_wire::transport::Pending;
+use vazao_wire::{op, proto};
+
+/// What has become of a call.
+pub enum Early<T> {
+    /// It is over.
+    Done(Result<T>),
+    /// The rest of it takes a thread that may wait.
+    Slow(Box<dyn FnOnce() -> Result<T> + Send>),
+}
+
+/// Is told what became of a call. It must not wait.
+pub type Then<T> = Box<dyn FnOnce(Early<T>) + Send>;
+
+impl<T> std::fmt::Debug for Early<T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(if matches!(self, Early::Done(_)) { "Done" } else { "Slow" })
+    }
+}
+
+impl<T: 'static> Early<T> {
+    /// A call of which everything is still to do.
+    fn slow(work: impl FnOnce() -> Result<T> + Send + 'static) -> Early<T> {
+        Early::Slow(Box::new(work))
+    }
+
+    /// Has `next` take the outcome, also that of the rest. `next` does not wait.
+    pub fn map<U: 'static>(self, next: impl FnOnce(Result<T>) -> Result<U> + Send + 'static) -> Early<U> {
+        match self {
+            Early::Done(outcome) => Early::Done(next(outcome)),
+            Early::Slow(rest) => Early::slow(move || next(rest())),
+        }
+    }
+
+    /// The same, for a `next` that may have to wait unless `is_quick` with that outcome.
+    pub fn and_then<U: 'static>(
+        self,
+        is_quick: impl FnOnce(&Result<T>) -> bool,
+        next: impl FnOnce(Result<T>) -> Result<U> + Send + 'static,
+    ) -> Early<U>
+    where
+        T: Send,
+    {
+        match self {
+            Early::Done(outcome) if is_quick(&outcome) => Early::Done(next(outcome)),
+            Early::Done(outcome) => Early::slow(move || next(outcome)),
+            Early::Slow(rest) => Early::slow(move || next(rest())),
+        }
+    }
+}
+
+/// True for what no further attempt is made after, so that passing it on does not wait.
+fn is_final(code: Code) -> bool {
+    code.action() == Action::GiveUp && !matches!(code, Code::Timeout | Code::SessionExpired)
+}
+
+/// Carries out a change once, without standing still for its answer; what it changes has been announced to the memory.
+fn begin_change<O: Operation>(
+    core: &Arc<Core>,
+    mut request: O::Request,
+    then: impl FnOnce(Early<O::Response>) + Send + 'static,
+) where
+    O::Request: Changing + Send + 'static,
+    O::Response: 'static,
+{
+    let deadline_ns = core.deadline_ns();
+    let Some(slot) = core.free_slot() else {
+        let core = Arc::clone(core);
+        return then(Early::slow(move || core.send_change::<O>(request, deadline_ns)));
+    };
+    let attempts = Attempts::until(core, core.meta_deadline_ns(deadline_ns));
+    request.set_once(slot.once(core.seat()));
+    let message = prost::Message::encode_to_vec(&request);
+    let (attempt, attempt_deadline_ns) = core.begin_attempt(&attempts);
+    let answered = Arc::clone(core);
+    let answer = move |pending: Box<dyn Pending>| {
+        let mut sent = Sent { request, slot, attempts, deadline_ns };
+        sent.attempts.request = pending.id();
+        if !pending.is_done() {
+            return then(Early::slow(move || {
+                let outcome = answered.end_attempt::<O>(attempt, pending);
+                answered.persist::<O>(sent, outcome)
+            }));
+        }
+        match answered.end_attempt::<O>(attempt, pending) {
+            Ok(response) => {
+                // Before the caller hears of it: its next change finds the slot free.
+                drop(sent);
+                then(Early::Done(Ok(response)));
+            }
+            Err(fault) if is_final(fault.code) => {
+                then(Early::Done(answered.persist::<O>(sent, Err(fault))));
+            }
+            Err(fault) => then(Early::slow(move || answered.persist::<O>(sent, Err(fault)))),
+        }
+    };
+    let address = core.meta_address();
+    core.transport.submit_then(address, O::METHOD, &message, &[], attempt_deadline_ns, Box::new(answer));
+}
+
+impl Client {
+    /// Whether the calls that follow would not even wait to be sent.
+    pub fn can_begin(&self) -> bool {
+        self.core.transport.is_tended(self.core.meta_address())
+    }
+
+    /// [`Client::create_file`] without standing still for the answer.
+    pub fn begin_create_file(
+        &self,
+        parent: InodeId,
+        name: &[u8],
+        new: &NewInode,
+        exclusive: bool,
+        then: Then<(Attributes, File)>,
+    ) {
+        let asked_at = self.core.answers();
+        let request = create_request(parent, name, new, exclusive);
+        let naming = self.core.begin_create_name(&request);
+        let client = self.clone();
+        begin_change::<op::Create>(&self.core, request, move |early| {
+            let core = Arc::clone(&client.core);
+            let early = early.map(move |outcome| core.end_create_name(naming, outcome));
+            // What was there before may be in use, and has to be asked about.
+            let is_quick = |outcome: &Result<proto::CreateResponse>| {
+                outcome.as_ref().map_or(true, |answer| answer.created)
+            };
+            let open = move |outcome: Result<_>| client.open_created(outcome?, asked_at);
+            then(early.and_then(is_quick, open));
+        });
+    }
+
+    /// [`Client::unlink`] without standing still for the answer.
+    pub fn begin_unlink(&self, parent: InodeId, name: &[u8], then: Then<()>) {
+        let client = self.clone();
+        let Some(held_inode) = self.recall_held(parent, name) else {
+            let name = name.to_vec();
+            return then(Early::slow(move || client.unlink(parent, &name)));
+        };
+        let request = unlink_request(parent, name, held_inode);
+        let naming = self.core.begin_remove_name(&request);
+        begin_change::<op::Unlink>(&self.core, request, move |early| {
+            let core = Arc::clone(&client.core);
+            let early = early.map(move |outcome| core.end_remove_name(naming, outcome));
+            then(early.map(move |outcome| client.unlinked(outcome)));
+        });
+    }
+}

@@ -1,0 +1,171 @@
+//! Requests that are sent on and not waited for: the thread that has read one goes on reading, and the answer goes to
+//! the kernel from the thread that receives for the whole mount.
+//!
+//! Over the device only: there every thread that waits for a server has to be replaced by another one, which costs as
+//! much as all the rest of a short request. Over io_uring a request's place has its own thread anyhow.
+
+use super::abi::{self, open_flag};
+use super::device::{self, Device};
+use super::reply::Reply;
+use super::request::{self, Body, Header, Request};
+use super::serve::{Failure, Outcome, Server, caller};
+use crate::door::Place;
+use std::cell::RefCell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use vazao_client::{Asked, Early};
+use vazao_model::InodeId;
+
+/// Answers to these requests are short.
+const REPLY_BYTES: usize = 512;
+
+/// Several: see [`Begun::is_busy`].
+const BUSY: usize = 2;
+
+thread_local! {
+    static REPLY: RefCell<Option<Reply>> = const { RefCell::new(None) };
+}
+
+/// How many of the requests that can be begun are under way.
+#[derive(Debug)]
+pub(crate) struct Begun {
+    count: AtomicUsize,
+    /// Each may come to need a thread.
+    max: usize,
+}
+
+impl Begun {
+    pub(crate) fn new(max: usize) -> Begun {
+        Begun { count: AtomicUsize::new(0), max }
+    }
+
+    /// True when several are under way, so that callers will keep those busy who read the device. With a single caller
+    /// it is faster to have another thread there at each request.
+    pub(super) fn is_busy(&self) -> bool {
+        self.count.load(Ordering::Relaxed) >= BUSY
+    }
+
+    /// How many were there before; `None` when there are as many as there may be.
+    fn enter(&self) -> Option<usize> {
+        let more = |count: usize| (count < self.max).then_some(count + 1);
+        self.count.fetch_update(Ordering::SeqCst, Ordering::SeqCst, more).ok()
+    }
+}
+
+/// What has become of a request.
+pub(super) enum Begin {
+    /// It is under way and will be answered.
+    Begun,
+    /// It is the only one: waiting for its answer is the shorter way, as no other thread has to be woken by that.
+    Alone(Alone),
+    /// It cannot be begun.
+    Not,
+}
+
+/// Keeps a request that is waited for among those under way.
+pub(super) struct Alone(Arc<Server>);
+
+impl Drop for Alone {
+    fn drop(&mut self) {
+        self.0.begun.count.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// A request that was begun.
+struct Work {
+    device: Arc<Device>,
+    server: Arc<Server>,
+    header: Header,
+    asked: Asked,
+}
+
+/// Begins a request, if it is one of those that can be.
+pub(super) fn begin(device: &Arc<Device>, server: &Arc<Server>, header: &Header, body: Body<'_>) -> Begin {
+    if !matches!(header.operation, abi::CREATE | abi::UNLINK) {
+        return Begin::Not;
+    }
+    let Ok(request @ (Request::Create { .. } | Request::Unlink { .. })) =
+        request::decode(header.operation, body)
+    else {
+        return Begin::Not;
+    };
+    let Some(before) = server.begun.enter() else { return Begin::Not };
+    if before == 0 || !server.door.can_begin() {
+        return Begin::Alone(Alone(Arc::clone(server)));
+    }
+    server.interrupts.begin(header.unique);
+    let (device, server) = (Arc::clone(device), Arc::clone(server));
+    let asked = server.door.asked();
+    let directory = server.nodes.inode(header.node);
+    Work { device, server, header: *header, asked }.begin(directory, request);
+    Begin::Begun
+}
+
+impl Work {
+    fn begin(self, directory: InodeId, request: Request<'_>) {
+        let server = Arc::clone(&self.server);
+        match request {
+            Request::Create { name, flags, mode } => {
+                let (exclusive, truncate) =
+                    (flags & open_flag::EXCLUSIVE != 0, flags & open_flag::TRUNCATE != 0);
+                let (place, caller, name) = (Place { directory, name }, caller(&self.header), name.to_vec());
+                let show = move |server: &Server, created, reply: &mut Reply| {
+                    let opened = server.door.end_create_file(created, truncate)?;
+                    server.created(Place { directory, name: &name }, opened, flags, reply)
+                };
+                let then = Box::new(move |early| self.go_on(early, show));
+                server.door.begin_create_file(place, caller, mode, exclusive, then);
+            }
+            Request::Unlink { name } => {
+                let then = Box::new(move |early| self.go_on(early, |_, (), _| Ok(())));
+                server.door.begin_unlink(Place { directory, name }, then);
+            }
+            _ => self.answer(|_, _| Err(Failure::Errno(abi::errno::NOT_IMPLEMENTED))),
+        }
+    }
+
+    /// The answer is there, or it takes a thread to wait for it.
+    fn go_on<T: Send + 'static>(
+        self,
+        early: Early<T>,
+        show: impl FnOnce(&Server, T, &mut Reply) -> Outcome + Send + 'static,
+    ) {
+        let unique = self.header.unique;
+        let rest = match early {
+            Early::Done(outcome) => {
+                self.server.interrupts.take_over(unique);
+                return self.answer(|server, reply| show(server, outcome?, reply));
+            }
+            Early::Slow(rest) => rest,
+        };
+        let wait = move || {
+            self.answer(|server, reply| {
+                let interrupts = &server.interrupts;
+                let is_given_up = interrupts.take_over(unique);
+                interrupts.during(unique, || {
+                    if is_given_up {
+                        interrupts.raise(unique);
+                    }
+                    show(server, rest()?, reply)
+                })
+            });
+        };
+        // Without a thread the kernel gets no answer to this one: the call ends with its process or with the mount.
+        if let Err(error) = std::thread::Builder::new().name("fuse-slow".to_owned()).spawn(wait) {
+            tracing::error!("no thread to wait for an answer: {error}");
+        }
+    }
+
+    fn answer(self, work: impl FnOnce(&Server, &mut Reply) -> Outcome) {
+        let Work { device, server, header, asked } = self;
+        let mut reply = REPLY.with(|reply| reply.take()).unwrap_or_else(|| Reply::with_capacity(REPLY_BYTES));
+        reply.start(header.unique);
+        reply.asked = asked;
+        let outcome = catch_unwind(AssertUnwindSafe(|| work(&server, &mut reply)));
+        device::conclude(&header, outcome, &mut reply);
+        server.begun.count.fetch_sub(1, Ordering::SeqCst);
+        device.send(reply.finish());
+        REPLY.with(|place| place.replace(Some(reply)));
+    }
+}

@@ -1,0 +1,20 @@
+//! The thread that receives answers for callers who do not stand still for them: one for each connection used so.
+
+use super::link::Link;
+use crate::service::Fault;
+use std::sync::Arc;
+use vazao_model::Code;
+
+/// Has a thread receive over `link` until the connection fails or is broken off.
+pub(super) fn spawn(link: Arc<Link>) -> Result<Arc<Link>, Fault> {
+    let tended = Arc::clone(&link);
+    let thread = std::thread::Builder::new().name("vazao-answers".to_owned());
+    match thread.spawn(move || tended.tend()) {
+        Ok(_) => Ok(link),
+        Err(error) => {
+            let fault = Fault::new(Code::Overloaded, format!("no thread to receive answers: {error}"));
+            link.break_off(&fault);
+            Err(fault)
+        }
+    }
+}
