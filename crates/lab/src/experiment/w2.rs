@@ -23,6 +23,8 @@ struct Way {
     one_way: Option<Duration>,
     /// The largest buffer that TCP may have; the machine's own without it.
     window_bytes: Option<u64>,
+    /// The file that `auto` copies is what the link carries in so many seconds: starting and ending a job takes round trips.
+    seconds: u64,
     /// Percent of the link that `auto` has to fill with one file, and with small ones.
     goals: [Option<f64>; 2],
 }
@@ -34,6 +36,7 @@ const WAYS: [Way; 4] = [
         rate: BitsPerSecond(100_000_000),
         one_way: None,
         window_bytes: None,
+        seconds: 10,
         goals: [Some(95.0), Some(80.0)],
     },
     Way {
@@ -41,6 +44,7 @@ const WAYS: [Way; 4] = [
         rate: BitsPerSecond(1_000_000_000),
         one_way: None,
         window_bytes: None,
+        seconds: 10,
         goals: [Some(95.0), Some(80.0)],
     },
     Way {
@@ -48,6 +52,7 @@ const WAYS: [Way; 4] = [
         rate: BitsPerSecond(200_000_000),
         one_way: FAR,
         window_bytes: None,
+        seconds: 40,
         goals: [Some(90.0), None],
     },
     // As systems had them that did not tune their windows: one stream cannot fill this.
@@ -56,6 +61,7 @@ const WAYS: [Way; 4] = [
         rate: BitsPerSecond(200_000_000),
         one_way: FAR,
         window_bytes: Some(512 * KIB),
+        seconds: 40,
         goals: [Some(90.0), None],
     },
 ];
@@ -65,11 +71,12 @@ const STREAM: &str = "one file, one stream";
 const SMALL: &str = "small files, auto";
 const SMALL_BYTES: u64 = 16 * KIB;
 const SMALL_FILES: u64 = 10_000;
-/// One file is what the link carries in so many seconds.
-const SECONDS: u64 = 10;
-/// Where the sources and the copies lie in the areas.
+/// The file of one stream, which may fill little of the link.
+const STREAM_SECONDS: u64 = 10;
+/// Where the sources lie in the area.
 const SMALL_FROM: &str = "small";
 const LARGE_FROM: &str = "large";
+const STREAM_FROM: &str = "stream";
 
 impl Experiment for W2 {
     fn about(&self) -> About {
@@ -102,12 +109,13 @@ impl Experiment for W2 {
             if let Some(bytes) = way.window_bytes {
                 bed.servers().iter().try_for_each(|host| bound_windows(host, bytes))?;
             }
-            let bytes = lab.bytes(way.rate.0 / 8 * SECONDS, way.rate.0 / 8 * SECONDS);
-            prepare(lab, &bed, bytes, small_files)?;
+            let of_seconds = |seconds: u64| lab.bytes(way.rate.0 / 8 * seconds, way.rate.0 / 8 * seconds);
+            let (bytes, stream_bytes) = (of_seconds(way.seconds), of_seconds(STREAM_SECONDS));
+            prepare(lab, &bed, [(LARGE_FROM, bytes), (STREAM_FROM, stream_bytes)], small_files)?;
             for repetition in 0..lab.repetitions() {
                 for (series, from, method, payload) in [
                     (LARGE, LARGE_FROM, "auto", bytes),
-                    (STREAM, LARGE_FROM, "blocking", bytes),
+                    (STREAM, STREAM_FROM, "blocking", stream_bytes),
                     (SMALL, SMALL_FROM, "auto", small_files * SMALL_BYTES),
                 ] {
                     let seconds = copy(lab, &bed, from, method, repetition)?;
@@ -118,7 +126,8 @@ impl Experiment for W2 {
         }
         Ok(Measured {
             scale: format!(
-                "one file of {SECONDS} s of the link (tiny: a part of that), {small_files} files of {}, {} repetitions",
+                "one file of 10 s of the near links and of 40 s of the far ones (one stream: of {STREAM_SECONDS} s; tiny: a \
+                 part of that), {small_files} files of {}, {} repetitions",
                 format_size(SMALL_BYTES),
                 lab.repetitions()
             ),
@@ -164,13 +173,15 @@ fn source<'a>(bed: &'a Testbed<'_>) -> &'a Path {
     &bed.server_disks()[1]
 }
 
-fn prepare(lab: &Lab, bed: &Testbed<'_>, bytes: u64, small_files: u64) -> Result<(), Error> {
-    let large = source(bed).join(LARGE_FROM);
-    let small = source(bed).join(SMALL_FROM);
-    for directory in [&large, &small] {
-        fs::create_dir(directory).map_err(Error::at(directory.display()))?;
+fn prepare(lab: &Lab, bed: &Testbed<'_>, large: [(&str, u64); 2], small_files: u64) -> Result<(), Error> {
+    let made = |name: &str| {
+        let directory = source(bed).join(name);
+        fs::create_dir(&directory).map_err(Error::at(directory.display())).map(|()| directory)
+    };
+    for (name, bytes) in large {
+        content::write_file(&made(name)?.join("file"), content::stream(lab.seed, &[bytes]), bytes)?;
     }
-    content::write_file(&large.join("file"), content::stream(lab.seed, &[]), bytes)?;
+    let small = made(SMALL_FROM)?;
     let mut generator = Generator::new(lab.seed, MIB as usize);
     for number in 0..small_files {
         let file = small.join(number.to_string());
