@@ -23,7 +23,8 @@ struct Way {
     one_way: Option<Duration>,
     /// The largest buffer that TCP may have; the machine's own without it.
     window_bytes: Option<u64>,
-    /// The file that `auto` copies is what the link carries in so many seconds: starting and ending a job takes round trips.
+    /// The file that `auto` copies is what the link carries in so many seconds: starting and ending a job takes round
+    /// trips.
     seconds: u64,
     /// Percent of the link that `auto` has to fill with one file, and with small ones.
     goals: [Option<f64>; 2],
