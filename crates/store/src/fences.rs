@@ -2,7 +2,8 @@
 //!
 //! Whoever converts a file has its objects *watched* before it copies them, and *sealed* when it is done: a seal is set
 //! only when nothing has changed since the watch began. A sealed object is read as ever and refuses every change, until
-//! it is removed with the file's old layout or the seal is lifted. Seals survive restarts and loss of power (`SEALED`
+//! it is removed with the file's old layout or the seal is lifted. Of those removed it is remembered for a while, so
+//! that no late write makes them anew. Seals survive restarts and loss of power (`SEALED`
 //! in the target's directory): a write that slipped in after one would be lost with the object. Watches do not, and
 //! whoever asks for a seal then hears that something may have changed.
 
@@ -24,6 +25,9 @@ const SEALED_NEW: &str = "SEALED.new";
 /// Fences of one target: a conversion sets at most 64, and is over within its files' copying.
 const FENCES_MAX: usize = 16_384;
 
+/// Removed objects that are remembered, the newest: longer than requests to them can be on their way.
+const GONE_MAX: usize = 4096;
+
 /// Longest file of seals.
 const FILE_BYTES_MAX: usize = FENCES_MAX * 96;
 
@@ -35,6 +39,8 @@ enum State {
     Sealed,
     /// Its file has another layout, and some of its chunks may be gone already: nobody may read the others as all.
     Going,
+    /// It is gone. A write that was on its way for long would make it anew, where nobody reads it.
+    Gone,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -89,7 +95,7 @@ impl Fences {
                 let text = format!("object {id}: its file gets another layout right now");
                 Err(Fault::new(Code::Converting, text))
             }
-            Some(State::Going) => Err(removed(id)),
+            Some(State::Going | State::Gone) => Err(removed(id)),
         }
     }
 
@@ -98,7 +104,7 @@ impl Fences {
         let is_taken = |fence: &Fence| match fence.state {
             State::Watched { .. } => false,
             State::Sealed => fence.token != token,
-            State::Going => true,
+            State::Going | State::Gone => true,
         };
         if fences.get(&id).is_some_and(is_taken) {
             return Err(Fault::new(Code::InUse, format!("object {id}: its file is being converted already")));
@@ -141,26 +147,48 @@ impl Fences {
         }
     }
 
+    /// Notes that an object is removed. True when that has to be written down.
+    fn end(&self, id: ObjectId) -> bool {
+        if self.count.load(Ordering::Relaxed) == 0 {
+            return false;
+        }
+        let mut fences = self.lock();
+        match fences.get_mut(&id) {
+            Some(fence) if matches!(fence.state, State::Sealed | State::Going) => fence.state = State::Gone,
+            _ => return false,
+        }
+        let gone = fences.iter().filter(|(_, fence)| fence.state == State::Gone);
+        let mut gone: Vec<(u64, ObjectId)> = gone.map(|(id, fence)| (fence.token, *id)).collect();
+        if gone.len() > GONE_MAX {
+            // Tokens are generations of layouts, which grow with the starts of the metadata service.
+            gone.sort_unstable();
+            for (_, oldest) in &gone[..GONE_MAX / 2] {
+                fences.remove(oldest);
+            }
+            self.count.store(fences.len(), Ordering::Relaxed);
+        }
+        true
+    }
+
     /// Whether the removal of a sealed object has begun.
     pub(crate) fn is_going(&self, id: ObjectId) -> bool {
         self.count.load(Ordering::Relaxed) > 0
             && self.lock().get(&id).is_some_and(|fence| fence.state == State::Going)
     }
 
-    /// Forgets a fence with this token, or with `None` any. True when it was written down.
-    pub(crate) fn lift(&self, id: ObjectId, token: Option<u64>) -> bool {
+    /// Forgets a watch or a seal with this token. True when that was a seal.
+    fn lift(&self, id: ObjectId, token: u64) -> bool {
         if self.count.load(Ordering::Relaxed) == 0 {
             return false;
         }
         let mut fences = self.lock();
-        let is_it = |fence: &&Fence| token.is_none_or(|token| fence.token == token);
+        let is_it = |fence: &&Fence| {
+            fence.token == token && matches!(fence.state, State::Watched { .. } | State::Sealed)
+        };
         let Some(fence) = fences.get(&id).filter(is_it).copied() else { return false };
-        if token.is_some() && fence.state == State::Going {
-            return false;
-        }
         fences.remove(&id);
         self.count.store(fences.len(), Ordering::Relaxed);
-        !matches!(fence.state, State::Watched { .. })
+        fence.state == State::Sealed
     }
 
     /// Writes down which objects are sealed. After power loss the file is the old or the new one.
@@ -187,6 +215,7 @@ fn encode(fences: &BTreeMap<ObjectId, Fence>) -> String {
             State::Watched { .. } => continue,
             State::Sealed => "",
             State::Going => " going",
+            State::Gone => " gone",
         };
         let ObjectId { inode, generation, slot } = id;
         text.push_str(&format!("{} {generation} {slot} {:016x}{state}\n", inode.0, fence.token));
@@ -217,6 +246,7 @@ fn decode(bytes: &[u8]) -> Option<BTreeMap<ObjectId, Fence>> {
         let state = match words.next() {
             None => State::Sealed,
             Some("going") => State::Going,
+            Some("gone") => State::Gone,
             Some(_) => return None,
         };
         Some((id, Fence { token, state }))
@@ -246,7 +276,7 @@ impl Target {
     /// Takes fences away.
     pub(crate) fn lift(&self, objects: &[ObjectId], token: u64) -> Result<(), Stop> {
         self.check()?;
-        let lifted = objects.iter().filter(|id| self.fences.lift(**id, Some(token))).count();
+        let lifted = objects.iter().filter(|id| self.fences.lift(**id, token)).count();
         if lifted > 0 {
             self.store_fences()?;
         }
@@ -257,6 +287,11 @@ impl Target {
     /// is interrupted: a client that still has the file's old layout would take those that are gone for holes.
     pub(crate) fn hide(&self, id: ObjectId) -> Result<(), Fault> {
         if self.fences.go(id) { self.store_fences() } else { Ok(()) }
+    }
+
+    /// Remembers of a sealed object that it was removed. True when that has to be written down.
+    pub(crate) fn bury(&self, id: ObjectId) -> bool {
+        self.fences.end(id)
     }
 
     /// `NotFound` for an object that must exist and does not.
@@ -296,8 +331,8 @@ mod tests {
         assert!(fences.seal(object(0), 1) && !fences.seal(object(1), 1));
         assert_eq!(fences.pass(object(0)).map_err(|fault| fault.code), Err(Code::Converting));
         assert!(fences.pass(object(2)).is_ok() && fences.watch(object(0), 2).is_err());
-        assert!(!fences.lift(object(0), Some(2)), "somebody else's");
-        assert!(fences.lift(object(0), Some(1)) && fences.pass(object(0)).is_ok());
+        assert!(!fences.lift(object(0), 2), "somebody else's");
+        assert!(fences.lift(object(0), 1) && fences.pass(object(0)).is_ok());
         assert!(!fences.seal(object(0), 1), "a seal that comes late seals nothing");
     }
 
@@ -311,7 +346,7 @@ mod tests {
         fences.store(&disk).expect("stores");
         let again = Fences::load(&disk).expect("loads");
         assert!(again.pass(object(0)).is_err() && !again.seal(object(1), 9));
-        assert!(again.lift(object(0), Some(9)));
+        assert!(again.lift(object(0), 9));
         again.store(&disk).expect("stores");
         assert_eq!(Fences::load(&disk).expect("loads").lock().len(), 0);
     }
@@ -327,8 +362,21 @@ mod tests {
         let again = Fences::load(&disk).expect("loads");
         assert!(again.is_going(object(0)) && !again.seal(object(0), 9));
         assert_eq!(again.pass(object(0)).map_err(|fault| fault.code), Err(Code::NotFound));
-        assert!(!again.lift(object(0), Some(9)) && again.is_going(object(0)), "a late request to lift");
-        assert!(again.lift(object(0), None) && !again.is_going(object(0)));
+        assert!(!again.lift(object(0), 9) && again.is_going(object(0)), "a late request to lift");
+        assert!(again.end(object(0)) && !again.end(object(0)) && !again.is_going(object(0)));
+        again.store(&disk).expect("stores");
+        let late = Fences::load(&disk).expect("loads").pass(object(0));
+        assert_eq!(late.map_err(|fault| fault.code), Err(Code::NotFound));
+    }
+
+    #[test]
+    fn of_removed_objects_the_newest_are_remembered() {
+        let fences = Fences::default();
+        for slot in 0..=GONE_MAX as u32 {
+            fences.watch(object(slot), u64::from(slot)).expect("free");
+            assert!(fences.seal(object(slot), u64::from(slot)) && fences.end(object(slot)));
+        }
+        assert!(fences.pass(object(0)).is_ok() && fences.pass(object(GONE_MAX as u32)).is_err());
     }
 
     #[test]

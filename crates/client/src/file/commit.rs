@@ -27,10 +27,16 @@ impl OpenInode {
     /// Writes out everything and reports it; with `sync` all of it survives power loss.
     pub(crate) fn flush(&self, sync: bool) -> Result<()> {
         let deadline_ns = self.core.deadline_ns();
-        self.write_out(deadline_ns);
-        self.adopt_layout(deadline_ns);
-        let _one = locked(&self.committing);
-        self.write_out(deadline_ns);
+        let _one = loop {
+            self.write_out(deadline_ns);
+            self.adopt_layout(deadline_ns);
+            let one = locked(&self.committing);
+            self.write_out(deadline_ns);
+            // What was refused just now is under another layout: it is to be reported, too.
+            if !self.lock().has_moved() {
+                break one;
+            }
+        };
         if !sync {
             return self.commit(false, deadline_ns);
         }
@@ -64,7 +70,9 @@ impl OpenInode {
     /// Throws away everything unwritten and unreported: nobody will read it.
     pub(crate) fn discard(&self) {
         self.discard_staged();
-        self.lock().uncommitted = Uncommitted::default();
+        let mut state = self.lock();
+        state.uncommitted = Uncommitted::default();
+        state.next = None;
     }
 
     /// Asks for the objects changed since the last time to be made durable, on all servers at once.
@@ -198,8 +206,13 @@ impl OpenInode {
         let report = state.reporting.take().unwrap_or_default();
         match fresh {
             Ok(fresh) if is_taken(&state, &report, &fresh, generation) => {
+                let forgotten = state.remember(&fresh);
                 state.absorb(fresh, self.core.count_answer());
-                return Ok(());
+                drop(state);
+                return match forgotten.filter(|_| sync) {
+                    Some(size) => self.commit_again(size, deadline_ns),
+                    None => Ok(()),
+                };
             }
             Ok(_) => drop(state),
             Err(error) if matches!(error.code, Code::Stale | Code::NotFound) => {
@@ -217,6 +230,14 @@ impl OpenInode {
         let detail =
             format!("{}: another client cut or replaced its contents while they were written", self.id);
         Err(Error::new(Code::Stale, detail))
+    }
+
+    /// Reports everything anew: the metadata service has lost power since it was told of it. `size`: the length.
+    fn commit_again(&self, size: u64, deadline_ns: u64) -> Result<()> {
+        if self.lock().size > size {
+            self.set_size(size, deadline_ns)?;
+        }
+        self.commit(true, deadline_ns)
     }
 
     /// What was written here belonged to contents that are gone: goes on with those that are there now.

@@ -214,7 +214,12 @@ impl State {
     pub(crate) fn is_clean(&self) -> bool {
         let is_moving = matches!(self.contents, Contents::Moving);
         let is_reported = self.uncommitted.is_empty() && self.reporting.is_none();
-        !self.has_unwritten() && is_reported && self.writers == 0 && !is_moving
+        !self.has_unwritten() && is_reported && self.writers == 0 && !is_moving && !self.has_moved()
+    }
+
+    /// True when something was written under a layout that is not the file's here yet: the next report tells of it.
+    pub(crate) fn has_moved(&self) -> bool {
+        self.next.as_ref().is_some_and(|next| next.slots != 0)
     }
 
     /// End of the furthest write that the metadata service may not know of; 0 for none.
@@ -308,6 +313,20 @@ impl State {
     /// version. After a metadata service lost power the newest answer may have a lower one.
     fn knows_better(&self, attributes: &Attributes, asked_at: u64) -> bool {
         attributes.version < self.attributes.version && asked_at < self.absorbed_at
+    }
+
+    /// When an answer shows that the metadata service has lost power, and with it what it had answered: has all that is
+    /// known here reported again, and returns the length.
+    pub(super) fn remember(&mut self, fresh: &FreshInode) -> Option<u64> {
+        let (known, asked_at) = (self.attributes.version, fresh.asked_at);
+        if fresh.attributes.version >= known || asked_at < self.absorbed_at || self.layout().is_none() {
+            return None;
+        }
+        let size = self.size;
+        self.uncommitted.end = size;
+        self.uncommitted.slots |= self.written_slots;
+        self.uncommitted.modified = Some(self.unreported_modified().unwrap_or(self.attributes.modified));
+        Some(size)
     }
 
     /// Takes over what an open has shown, unless something newer is known. What is dirty here stays.

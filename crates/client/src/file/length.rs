@@ -39,6 +39,7 @@ impl OpenInode {
         let fresh = FreshInode::new(response.inode, asked_at)?;
         let mut state = self.lock();
         state.uncommitted = Uncommitted::default();
+        state.next = None;
         state.was_reported = true;
         state.unsynced = Unsynced::default();
         state.losses.forgive(&(0..u64::MAX));
@@ -67,7 +68,7 @@ impl OpenInode {
         self.set_size(length, deadline_ns)
     }
 
-    fn set_size(&self, length: u64, deadline_ns: u64) -> Result<()> {
+    pub(super) fn set_size(&self, length: u64, deadline_ns: u64) -> Result<()> {
         let request = proto::SetAttributesRequest {
             inode: self.id.0,
             size: Some(length),

@@ -13,7 +13,7 @@ use vazao_wire::service::Fault;
 impl Target {
     /// Removes objects and makes that durable. Returns how many there were.
     pub(crate) fn remove(&self, objects: &[ObjectId]) -> Result<u64, Stop> {
-        let (mut removed, mut lifted) = (0, false);
+        let (mut removed, mut buried) = (0, false);
         let mut buckets = BTreeSet::new();
         for &id in objects {
             self.check()?;
@@ -21,13 +21,13 @@ impl Target {
                 removed += 1;
                 buckets.insert(Bucket::of(id));
             }
-            lifted |= self.fences.lift(id, None);
+            buried |= self.bury(id);
         }
         // Only now may the requester forget about them.
         for bucket in buckets {
             self.sync_directory(bucket)?;
         }
-        if lifted {
+        if buried {
             self.store_fences()?;
         }
         Ok(removed)

@@ -75,7 +75,8 @@ fn a_sealed_object_whose_removal_was_interrupted_is_whole_or_missing() {
         }
         if rig.remove(1).is_ok() {
             assert!(rig.read(1, 0, 1).expect("reads").missing && rig.list(10).expect("lists").is_empty());
-            rig.write(1, 0, &[1]).expect("nothing is left of the seal");
+            let late = rig.write(1, 0, &[1]).map_err(|fault| fault.code);
+            assert_eq!(late, Err(Code::NotFound), "nobody would read it");
         }
     }
 }
