@@ -5,11 +5,13 @@
 //! others change is seen after that, and at each open. A node that does not answer is not asked again for a moment, so
 //! that it gives errors for its own subtree and holds up nobody else. `docs/semantics.md` says what users are promised.
 
+mod patience;
 mod table;
 
 use crate::door::{Allocation, Caller, NewMode, Opened, Place};
 use crate::filesystem::FileSystem;
 use crate::handles::Handles;
+use patience::Patience;
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -26,9 +28,6 @@ use vazao_model::{Attributes, Code, FileKind, InodeId, Timestamp, limits};
 
 /// How long the kernel may believe names and attributes: local programs of the nodes change them without a word.
 const LEASE: Duration = Duration::from_secs(1);
-
-/// A node that did not answer is not asked again before this.
-const SILENT_NS: u64 = 3_000_000_000;
 
 /// Cookies of entries begin behind those of `.` and `..`.
 const DOTS: u64 = 2;
@@ -53,8 +52,7 @@ pub(crate) struct Areas {
     root: InodeId,
     table: Mutex<Table>,
     clients: Mutex<HashMap<(String, String), AreaClient>>,
-    /// Nodes that did not answer: until when, and what became of the last question.
-    silent: Mutex<HashMap<String, (u64, Error)>>,
+    patience: Patience,
     files: Handles<OpenFile>,
     directories: Handles<Snapshot>,
     born: Timestamp,
@@ -66,10 +64,6 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 fn fixed(what: &str) -> Error {
     Error::new(Code::NotPermitted, format!("{what}: nodes and areas of the tree are not made here"))
-}
-
-fn is_silence(code: Code) -> bool {
-    matches!(code, Code::Unreachable | Code::Disconnected | Code::Timeout)
 }
 
 impl Areas {
@@ -84,7 +78,7 @@ impl Areas {
             root,
             table: Mutex::new(Table::new(root)),
             clients: Mutex::default(),
-            silent: Mutex::default(),
+            patience: Patience::default(),
             files: Handles::new(),
             directories: Handles::new(),
             born: Timestamp { seconds, nanoseconds },
@@ -110,23 +104,9 @@ impl Areas {
         clients.entry(key).or_insert_with(|| self.client.area(&spot.node, &spot.area)).clone()
     }
 
-    /// Asks a node, unless it was silent just now.
+    /// Asks a node, unless it is silent.
     fn ask<T>(&self, node: &str, question: impl FnOnce() -> Result<T>) -> Result<T> {
-        let now_ns = self.clock.now_ns();
-        if let Some((until_ns, error)) = locked(&self.silent).get(node)
-            && now_ns < *until_ns
-        {
-            return Err(error.clone());
-        }
-        let answer = question();
-        match &answer {
-            Err(error) if is_silence(error.code) => {
-                let until_ns = self.clock.now_ns() + SILENT_NS;
-                locked(&self.silent).insert(node.to_owned(), (until_ns, error.clone()));
-            }
-            _ => drop(locked(&self.silent).remove(node)),
-        }
-        answer
+        self.patience.ask(&*self.clock, node, question)
     }
 
     fn ask_area<T>(&self, spot: &Spot, question: impl FnOnce(&AreaClient) -> Result<T>) -> Result<T> {
