@@ -1,40 +1,43 @@
 //! Memory: reused staging buffers, and how much may be read ahead over all readers.
 
 use crate::core::locked;
+use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use vazao_wire::transport::{self, Buffer};
 
-/// Staging buffers that were used before: fresh ones would cost a page fault for every 4 KiB written.
+/// Buffers that were used before: fresh ones would cost a page fault for every 4 KiB.
 #[derive(Debug)]
-pub(crate) struct Pool {
-    kept: Mutex<Kept>,
+pub(crate) struct Pool<B = Vec<u8>> {
+    kept: Mutex<Kept<B>>,
     bytes_max: usize,
 }
 
-#[derive(Debug, Default)]
-struct Kept {
-    buffers: Vec<Vec<u8>>,
+#[derive(Debug)]
+struct Kept<B> {
+    buffers: Vec<B>,
     bytes: usize,
 }
 
-impl Pool {
+impl<B: DerefMut<Target = [u8]>> Pool<B> {
     /// A pool that keeps at most `bytes_max` for later.
-    pub(crate) fn new(bytes_max: usize) -> Pool {
-        Pool { kept: Mutex::default(), bytes_max }
+    pub(crate) fn new(bytes_max: usize) -> Pool<B> {
+        Pool { kept: Mutex::new(Kept { buffers: Vec::new(), bytes: 0 }), bytes_max }
     }
 
-    /// A buffer of exactly `length` bytes, with unspecified contents; the one used last, which is still in the cache.
-    pub(crate) fn take(self: &Arc<Pool>, length: usize) -> PooledBuffer {
+    /// A buffer of exactly `length` bytes, with unspecified contents; the one used last, which is still in the cache,
+    /// or what `new` makes.
+    pub(crate) fn take_or(self: &Arc<Self>, length: usize, new: impl FnOnce(usize) -> B) -> PooledBuffer<B> {
         let mut kept = locked(&self.kept);
         let fitting = kept.buffers.iter().rposition(|b| b.len() == length);
         let bytes = fitting.map(|index| kept.buffers.remove(index));
-        kept.bytes -= bytes.as_ref().map_or(0, Vec::len);
+        kept.bytes -= bytes.as_ref().map_or(0, |bytes| bytes.len());
         drop(kept);
-        PooledBuffer { bytes: bytes.unwrap_or_else(|| vec![0; length]), pool: Arc::clone(self) }
+        let bytes = Some(bytes.unwrap_or_else(|| new(length)));
+        PooledBuffer { bytes, pool: Arc::clone(self) }
     }
 
-    fn keep(&self, bytes: Vec<u8>) {
+    fn keep(&self, bytes: B) {
         let mut kept = locked(&self.kept);
         if kept.bytes + bytes.len() <= self.bytes_max {
             kept.bytes += bytes.len();
@@ -43,17 +46,25 @@ impl Pool {
     }
 }
 
+impl Pool {
+    /// [`Pool::take_or`] of ordinary memory.
+    pub(crate) fn take(self: &Arc<Pool>, length: usize) -> PooledBuffer {
+        self.take_or(length, |length| vec![0; length])
+    }
+}
+
 /// A buffer that goes back to its pool.
 #[derive(Debug)]
-pub(crate) struct PooledBuffer {
-    bytes: Vec<u8>,
-    pool: Arc<Pool>,
+pub(crate) struct PooledBuffer<B: DerefMut<Target = [u8]> = Vec<u8>> {
+    /// Until it is dropped.
+    bytes: Option<B>,
+    pool: Arc<Pool<B>>,
 }
 
 impl PooledBuffer {
     /// The same as answers of servers have it.
     pub(crate) fn into_buffer(mut self) -> Buffer {
-        let bytes = std::mem::take(&mut self.bytes);
+        let bytes = self.bytes.take().unwrap_or_default();
         let length = bytes.len();
         Buffer::new(bytes, length, Some(Arc::clone(&self.pool) as Arc<dyn transport::Pool>))
     }
@@ -65,23 +76,22 @@ impl transport::Pool for Pool {
     }
 }
 
-impl std::ops::Deref for PooledBuffer {
+impl<B: DerefMut<Target = [u8]>> Deref for PooledBuffer<B> {
     type Target = [u8];
     fn deref(&self) -> &[u8] {
-        &self.bytes
+        self.bytes.as_deref().unwrap_or_default()
     }
 }
 
-impl std::ops::DerefMut for PooledBuffer {
+impl<B: DerefMut<Target = [u8]>> DerefMut for PooledBuffer<B> {
     fn deref_mut(&mut self) -> &mut [u8] {
-        &mut self.bytes
+        self.bytes.as_deref_mut().unwrap_or_default()
     }
 }
 
-impl Drop for PooledBuffer {
+impl<B: DerefMut<Target = [u8]>> Drop for PooledBuffer<B> {
     fn drop(&mut self) {
-        let bytes = std::mem::take(&mut self.bytes);
-        if !bytes.is_empty() {
+        if let Some(bytes) = self.bytes.take() {
             self.pool.keep(bytes);
         }
     }

@@ -1,7 +1,7 @@
 //! What all handles of one client share: the transport, the session, the cluster map, open inodes, buffers, counters.
 
 use crate::budget::{Pool, ReadAheadBudget};
-use crate::local::LocalFiles;
+use crate::local::{Lending, LocalFiles, SendBuffer};
 use crate::locks::Locks;
 use crate::measure::Description;
 use crate::memory::Memory;
@@ -40,10 +40,14 @@ pub(crate) struct Core {
     pub(crate) dirty_bytes: AtomicUsize,
     /// The largest of what any server wants under way, see [`crate::pace`]: mostly too little to matter.
     pub(crate) pace_bytes_max: AtomicU64,
+    /// For what is read.
     pub(crate) pool: Arc<Pool>,
+    /// For what is written.
+    pub(crate) staging: Arc<Pool<SendBuffer>>,
     pub(crate) read_ahead: Arc<ReadAheadBudget>,
     pub(crate) counters: Counters,
     pub(crate) local: LocalFiles,
+    pub(crate) lending: Lending,
     pub(crate) silences: Silences,
     pub(crate) description: Mutex<Description>,
     pub(crate) closed: AtomicBool,
@@ -103,9 +107,11 @@ impl Core {
             dirty_bytes: AtomicUsize::new(0),
             pace_bytes_max: AtomicU64::new(0),
             pool: Arc::new(Pool::new(options.dirty_bytes_max)),
+            staging: Arc::new(Pool::new(options.dirty_bytes_max)),
             read_ahead: Arc::default(),
             counters: Counters::default(),
             local: LocalFiles::default(),
+            lending: Lending::default(),
             silences: Silences::default(),
             description: Mutex::default(),
             closed: AtomicBool::new(false),

@@ -24,6 +24,7 @@ pub(crate) struct DataCall {
     server: Option<Arc<Server>>,
     pending: Option<Box<dyn Pending>>,
     flight: Option<Flight>,
+    is_repeated: bool,
     /// Its latest attempt.
     request: RequestId,
     submitted_ns: u64,
@@ -59,6 +60,7 @@ impl Core {
             server: None,
             pending: None,
             flight: None,
+            is_repeated: false,
             request: RequestId::default(),
             submitted_ns: self.clock.now_ns(),
         };
@@ -74,8 +76,14 @@ impl Core {
         server.counters.requests.add(1);
         call.flight = Some(Flight::begin(&server.counters, &self.clock));
         server.counters.credit.enter(started_ns);
-        let pending =
-            self.transport.submit(&server.address, call.method, &call.message, attachment, until_ns);
+        // Once: if that was in vain, it is sent along.
+        let may_lend = call.method == Method::Write && !std::mem::replace(&mut call.is_repeated, true);
+        let lent = if may_lend { self.lend(server, &call.message, attachment) } else { None };
+        let (message, attachment) = match &lent {
+            Some(message) => (message, &[][..]),
+            None => (&call.message, attachment),
+        };
+        let pending = self.transport.submit(&server.address, call.method, message, attachment, until_ns);
         let sent_ns = self.clock.now_ns();
         server.counters.credit.leave(sent_ns);
         let spent_ns = sent_ns.saturating_sub(started_ns);

@@ -38,7 +38,8 @@ mod tests;
 pub use begun::{Early, Then};
 pub use config::Config;
 pub use error::{Error, Result};
-pub use file::{Convert, Converted, File, Seek, SharedBytes, Strided};
+pub use file::{Convert, Converted, File, Seek, SharedBytes, Strided, Unsent};
+pub use local::SendBuffer;
 pub use locks::{LockPlace, Obstacle};
 pub use namespace::PendingPage;
 pub use options::Options;
@@ -244,6 +245,12 @@ impl Client {
     /// The cluster as the metadata service knows it now.
     pub fn refresh_map(&self) -> Result<Arc<ClusterMap>> {
         self.core.refresh_map(self.core.deadline_ns())
+    }
+
+    /// Memory for bytes that will be given to [`File::write_shared`]: data servers of this machine find them there.
+    /// Its contents are unspecified.
+    pub fn send_buffer(&self, length: usize) -> SendBuffer {
+        self.core.send_buffer(length)
     }
 
     /// Turns the short circuit on or off from the next read on: for measuring one against the other.

@@ -12,6 +12,8 @@ pub(crate) struct ServerCounters {
     pub(crate) retries: Counter,
     pub(crate) bytes_read: Counter,
     pub(crate) bytes_local: Counter,
+    /// Written from lent memory.
+    pub(crate) bytes_lent: Counter,
     pub(crate) bytes_written: Counter,
     pub(crate) waited_ns: Counter,
     pub(crate) credit_ns: Counter,
@@ -37,6 +39,8 @@ pub struct ServerStatistics {
     pub bytes_read: u64,
     /// Bytes of file data read from the files of its objects, past the server.
     pub bytes_local: u64,
+    /// Bytes of write requests that took them from memory lent to the server, repetitions included.
+    pub bytes_lent: u64,
     /// Bytes of file data acknowledged.
     pub bytes_written: u64,
     /// Nanoseconds that callers stood still until an answer was there.
@@ -125,6 +129,7 @@ impl ServerCounters {
             retries: self.retries.get(),
             bytes_read: self.bytes_read.get(),
             bytes_local: self.bytes_local.get(),
+            bytes_lent: self.bytes_lent.get(),
             bytes_written: self.bytes_written.get(),
             waited_ns: self.waited_ns.get(),
             credit_ns: self.credit_ns.get(),

@@ -9,6 +9,7 @@ mod memory;
 mod path;
 mod real;
 mod watched;
+mod write_back;
 
 pub use memory::{MemoryDisk, Operations};
 pub use real::RealDisk;
@@ -128,6 +129,10 @@ pub trait DiskFile: Send + Sync + 'static {
     fn next_data(&self, offset: u64) -> io::Result<Option<Range<u64>>>;
     /// Makes contents and length durable (`fdatasync(2)`).
     fn sync(&self) -> io::Result<()>;
+    /// Has the disk begin to write `length` bytes at `offset` that are in memory only, without waiting until it has.
+    /// What fails is told by the next [`DiskFile::sync`]. The default leaves them to that.
+    fn start_write_back(&self, _offset: u64, _length: u64) {}
+
     /// Has the kernel forget what it has of a range in memory and could read again, so that the next read asks the disk
     /// itself. True when some of it seemed to be in memory. The default has nothing to forget.
     fn drop_cached(&self, _offset: u64, _length: u64) -> bool {

@@ -2,7 +2,7 @@
 //!
 //! All paths are resolved from a descriptor of the root directory, which stays the same directory when it is renamed.
 
-use crate::{Disk, DiskEntry, DiskFile, Open, Space, path};
+use crate::{Disk, DiskEntry, DiskFile, Open, Space, path, write_back};
 use rustix::fs::{self as sys, AtFlags, FallocateFlags, FileType, FlockOperation, Mode, OFlags, SeekFrom};
 use rustix::io::{Errno, ReadWriteFlags};
 use std::fs::File;
@@ -252,6 +252,10 @@ impl DiskFile for RealFile {
 
     fn sync(&self) -> io::Result<()> {
         self.file.sync_data()
+    }
+
+    fn start_write_back(&self, offset: u64, length: u64) {
+        write_back::start(&self.file, offset, length);
     }
 
     fn drop_cached(&self, offset: u64, length: u64) -> bool {

@@ -105,6 +105,10 @@ impl DiskFile for WatchedFile {
         self.watch.during(Cause::DiskSync, || self.below.sync()).0
     }
 
+    fn start_write_back(&self, offset: u64, length: u64) {
+        self.watch.during(Cause::DiskWrite, || self.below.start_write_back(offset, length));
+    }
+
     fn descriptor(&self) -> Option<OwnedFd> {
         self.below.descriptor()
     }

@@ -18,8 +18,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use vazao_client::{
-    Asked, Changes, Client, Entry, Error, File, NewInode, OpenMode, Page, RenameMode, Result, Seek, SetTime,
-    Then, VolumeSpace,
+    Asked, Changes, Client, Entry, Error, File, NewInode, OpenMode, Page, RenameMode, Result, Seek,
+    SendBuffer, SetTime, SharedBytes, Then, Unsent, VolumeSpace,
 };
 use vazao_meter::Clock;
 use vazao_model::{Attributes, Code, FileKind, InodeId, limits};
@@ -357,6 +357,26 @@ impl Door {
 
     pub(crate) fn write(&self, handle: u64, bytes: &[u8], offset: u64, clear_set_id: bool) -> Result<()> {
         self.writing(handle, clear_set_id, |file| file.write_at(bytes, offset))
+    }
+
+    /// Memory to receive writes in, where data servers of this machine find their bytes.
+    pub(crate) fn send_buffer(&self, length: usize) -> SendBuffer {
+        self.client.send_buffer(length)
+    }
+
+    /// [`Door::write`] that leaves the sending to the caller; `memory` is what the bytes lie in, where it can be kept.
+    pub(crate) fn write_later(
+        &self,
+        handle: u64,
+        bytes: &[u8],
+        memory: Option<(SharedBytes, Range<usize>)>,
+        offset: u64,
+        clear_set_id: bool,
+    ) -> Result<Option<Unsent>> {
+        self.writing(handle, clear_set_id, |file| match memory {
+            Some((memory, range)) => file.write_shared_later(&memory, range, offset),
+            None => file.write_later(bytes, offset),
+        })
     }
 
     /// Writes at the end of the file; returns where that was.

@@ -8,8 +8,8 @@ use crate::door::{Allocation, Caller, Door, LockWish, NewMode, Opened, Place};
 use std::ops::Range;
 use std::time::Duration;
 use vazao_client::{
-    Asked, Changes, Early, Entry, Error, File, Obstacle, OpenMode, RenameMode, Result, Seek, Then,
-    VolumeSpace, XattrMode,
+    Asked, Changes, Early, Entry, Error, File, Obstacle, OpenMode, RenameMode, Result, Seek, SendBuffer,
+    SharedBytes, Then, Unsent, VolumeSpace, XattrMode,
 };
 use vazao_model::{Attributes, Code, FileKind, InodeId};
 
@@ -46,6 +46,22 @@ pub(crate) trait FileSystem: Send + Sync {
     ) -> Result<Opened>;
     fn read(&self, handle: u64, buffer: &mut [u8], offset: u64) -> Result<usize>;
     fn write(&self, handle: u64, bytes: &[u8], offset: u64, clear_set_id: bool) -> Result<()>;
+    /// Memory to receive writes in.
+    fn send_buffer(&self, length: usize) -> SendBuffer {
+        vec![0; length].into()
+    }
+    /// A write of which a part may be left to be done after the answer, by dropping what is returned. `memory`: where
+    /// the bytes lie, when they may be kept there.
+    fn write_later(
+        &self,
+        handle: u64,
+        bytes: &[u8],
+        _memory: Option<(SharedBytes, Range<usize>)>,
+        offset: u64,
+        clear_set_id: bool,
+    ) -> Result<Option<Unsent>> {
+        self.write(handle, bytes, offset, clear_set_id).map(|()| None)
+    }
     fn append(&self, handle: u64, bytes: &[u8], clear_set_id: bool) -> Result<u64>;
     fn flush(&self, handle: u64) -> Result<bool>;
     fn sync(&self, handle: u64) -> Result<bool>;
@@ -204,6 +220,19 @@ impl FileSystem for Door {
     }
     fn write(&self, handle: u64, bytes: &[u8], offset: u64, clear_set_id: bool) -> Result<()> {
         Door::write(self, handle, bytes, offset, clear_set_id)
+    }
+    fn send_buffer(&self, length: usize) -> SendBuffer {
+        Door::send_buffer(self, length)
+    }
+    fn write_later(
+        &self,
+        handle: u64,
+        bytes: &[u8],
+        memory: Option<(SharedBytes, Range<usize>)>,
+        offset: u64,
+        clear_set_id: bool,
+    ) -> Result<Option<Unsent>> {
+        Door::write_later(self, handle, bytes, memory, offset, clear_set_id)
     }
     fn append(&self, handle: u64, bytes: &[u8], clear_set_id: bool) -> Result<u64> {
         Door::append(self, handle, bytes, clear_set_id)

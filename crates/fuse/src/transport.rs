@@ -2,7 +2,7 @@
 
 use crate::dying::{self, Dying};
 use crate::kernel::crew::Crew;
-use crate::kernel::device::{self, Device, DeviceError, Offer};
+use crate::kernel::device::{self, Device, DeviceError, Memory, Offer};
 use crate::kernel::serve::Server;
 use crate::kernel::uring::{self, Prepared, Queues};
 use crate::mount::{End, MountError, MountOptions, Uring};
@@ -134,20 +134,21 @@ fn spawn(
     queues: Option<Arc<Queues>>,
     finish: impl FnOnce(&Server, Result<(), DeviceError>) + Send + 'static,
 ) -> io::Result<()> {
-    let crew = Arc::new(Crew::new());
+    let (crew, memory) = (Arc::new(Crew::new()), Arc::new(Memory::new(request_bytes_max)));
     let mut threads: Vec<Thread> = Vec::new();
     for number in 0..device_threads {
         let (device, server, crew) = (Arc::clone(&device), Arc::clone(&server), Arc::clone(&crew));
+        let memory = Arc::clone(&memory);
         let thread = std::thread::Builder::new().name(format!("fuse-device-{number}"));
-        threads.push(thread.spawn(move || device::serve(&device, &server, &crew, request_bytes_max))?);
+        threads.push(thread.spawn(move || device::serve(&device, &server, &crew, &memory))?);
     }
     let (devices, helped) = (Arc::downgrade(&device), Arc::downgrade(&server));
     let helpers = Arc::clone(&crew);
     let help = move || {
         let (Some(device), Some(server)) = (devices.upgrade(), helped.upgrade()) else { return };
-        let crew = Arc::clone(&helpers);
+        let (crew, memory) = (Arc::clone(&helpers), Arc::clone(&memory));
         let thread = std::thread::Builder::new().name("fuse-helper".to_owned());
-        let work = move || device::serve(&device, &server, &crew, request_bytes_max);
+        let work = move || device::serve(&device, &server, &crew, &memory);
         if let Err(error) = thread.spawn(work) {
             tracing::warn!("no thread to stand in for one that waits for a lock: {error}");
         }

@@ -2,6 +2,8 @@
 
 #[path = "local/cluster.rs"]
 mod cluster;
+#[path = "local/lent.rs"]
+mod lent;
 
 use cluster::{Cluster, READ_WRITE, bytes_by_way, create};
 use rand::rngs::StdRng;

@@ -68,8 +68,14 @@ fn fill(address: &str) -> Outcome<()> {
     let bytes: Vec<u8> = (0..1usize << 20).map(|i| ((i * 2_654_435_761) >> 7) as u8).collect();
     for offset in (0..OBJECT_BYTES as u64).step_by(bytes.len()) {
         let checksums = piece_checksums(offset, &bytes);
-        let request =
-            proto::WriteRequest { object: object(), offset, checksums, sync: false, must_exist: false };
+        let request = proto::WriteRequest {
+            object: object(),
+            offset,
+            checksums,
+            sync: false,
+            must_exist: false,
+            lent: None,
+        };
         submit::<op::Write>(&*transport, address, &request, &bytes, deadline_ns()).wait()?;
     }
     Ok(())

@@ -100,8 +100,14 @@ impl Server<'_> {
         sync: bool,
     ) -> Outcome<()> {
         let object = Some(address(inode));
-        let request =
-            proto::WriteRequest { object, offset, checksums: checksums.to_vec(), sync, must_exist: false };
+        let request = proto::WriteRequest {
+            object,
+            offset,
+            checksums: checksums.to_vec(),
+            sync,
+            must_exist: false,
+            lent: None,
+        };
         self.send::<op::Write>(&request, bytes)
     }
 }

@@ -8,6 +8,7 @@
 //! thread; the others go to a pool a target.
 
 mod background;
+mod behind;
 mod cache;
 mod damage;
 mod epochs;
@@ -15,6 +16,7 @@ mod error;
 mod failure;
 mod fences;
 mod identity;
+mod lent;
 mod metrics;
 mod names;
 mod object;

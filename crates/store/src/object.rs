@@ -1,5 +1,6 @@
 //! An object in memory: which chunks it has, which of their files are open, and how they are opened and created.
 
+use crate::behind::Behind;
 use crate::cache::OpenChunk;
 use crate::epochs::Pass;
 use crate::names::{self, Bucket, Part};
@@ -52,6 +53,7 @@ pub(crate) struct Files {
     pub(crate) length: u64,
     /// As in the sidecar.
     pub(crate) marks: Marks,
+    pub(crate) behind: Behind,
     _count: OpenChunk,
 }
 
@@ -303,7 +305,8 @@ impl Target {
         let sums = self.open_sums(id, chunk, &suspects)?;
         let header = self.read_header(id, chunk, &*sums, &suspects)?;
         let marks = header.map_or([0; REGIONS], |h| h.marks);
-        let mut files = Files { data, sums, length, marks, _count: count };
+        let behind = Behind::default();
+        let mut files = Files { data, sums, length, marks, behind, _count: count };
         self.check_and_repair(id, chunk, &mut files, header, &suspects)?;
         Ok(Some((files, header)))
     }
@@ -399,7 +402,7 @@ impl Target {
             }
             _ => self.write_fault(&path, &error),
         })?;
-        Ok(Files { data, sums, length: 0, marks, _count: count })
+        Ok(Files { data, sums, length: 0, marks, behind: Behind::default(), _count: count })
     }
 
     /// A new sidecar. What a removal that was cut short has left is emptied, durably: its marks may call

@@ -2,6 +2,7 @@
 
 use crate::damage::Place;
 use crate::error::OpenError;
+use crate::lent::Lent;
 use crate::metrics::Metrics;
 use crate::object::{Mode, Stop, internal};
 use crate::ops;
@@ -9,6 +10,7 @@ use crate::options::Options;
 use crate::target::Target;
 use crate::targets::Targets;
 use prost::Message;
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
@@ -18,6 +20,11 @@ use vazao_model::limits::BLOCK_BYTES;
 use vazao_model::{Code, ObjectId};
 use vazao_wire::service::{Answer, Deferred, Fault, Request, Responder, Service};
 use vazao_wire::{Method, proto};
+
+thread_local! {
+    /// Bytes of a write that were lent.
+    static FETCHED: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
 
 /// What outlives a single request and is used by the threads of the pools too.
 pub(crate) struct Shared {
@@ -33,6 +40,7 @@ pub struct DataService {
     pub(crate) address: RwLock<String>,
     /// What clients of this machine are told; empty without a door.
     door: RwLock<proto::LocalDoorResponse>,
+    pub(crate) lent: Lent,
     shared: Arc<Shared>,
     is_stopped: AtomicBool,
 }
@@ -114,8 +122,8 @@ impl DataService {
         let address = RwLock::new(options.address.clone());
         let shared = Arc::new(Shared { metrics: Metrics::default(), accounts, clock });
         let targets = Targets::new(targets)?;
-        let (door, is_stopped) = (RwLock::default(), AtomicBool::new(false));
-        Ok(Arc::new(DataService { targets, options, address, door, shared, is_stopped }))
+        let (door, lent, is_stopped) = (RwLock::default(), Lent::default(), AtomicBool::new(false));
+        Ok(Arc::new(DataService { targets, options, address, door, lent, shared, is_stopped }))
     }
 
     /// Opens or formats one more target while the server runs; it is announced with the next heartbeat. Errors: as in
@@ -295,9 +303,25 @@ impl DataService {
     }
 
     fn write(&self, call: Call, request: &Request<'_>, responder: &mut dyn Responder) -> Result<(), Fault> {
-        let proto::WriteRequest { object, offset, checksums, sync, must_exist } = decode(request)?;
+        let write: proto::WriteRequest = decode(request)?;
+        match write.lent {
+            None => self.write_bytes(call, write, request.attachment, responder),
+            Some(lent) => FETCHED.with_borrow_mut(|fetched| {
+                let bytes = self.lent.fetch(&lent, fetched)?;
+                self.write_bytes(call, write, bytes, responder)
+            }),
+        }
+    }
+
+    fn write_bytes(
+        &self,
+        call: Call,
+        write: proto::WriteRequest,
+        bytes: &[u8],
+        responder: &mut dyn Responder,
+    ) -> Result<(), Fault> {
+        let proto::WriteRequest { object, offset, checksums, sync, must_exist, .. } = write;
         let (target, id) = self.target_of(object.as_ref())?;
-        let bytes = request.attachment;
         ops::write::check(target, id, offset, &checksums, bytes)?;
         self.shared.metrics.written_bytes.add(bytes.len() as u64);
         if !sync && target.pool.is_some() {

@@ -13,7 +13,7 @@ use crate::scrub::Scrub;
 use crate::space::Room;
 use crate::sweep::Sweep;
 use std::io::{self, ErrorKind};
-use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use vazao_disk::{Disk, DiskFile};
 use vazao_meter::{Accounts, Cause, Clock};
@@ -47,6 +47,8 @@ pub(crate) struct Target {
     pub(crate) fences: Fences,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) accounts: Arc<Accounts>,
+    /// A write-back is being started.
+    pub(crate) is_writing_back: Arc<AtomicBool>,
     /// None in inline mode.
     pub(crate) pool: Option<Pool>,
     pub(crate) sweep: Mutex<Sweep>,
@@ -108,6 +110,7 @@ impl Target {
             fences,
             clock: Arc::clone(clock),
             accounts: Arc::clone(accounts),
+            is_writing_back: Arc::default(),
             pool,
             sweep,
             scrub: Scrub::default(),

@@ -167,6 +167,8 @@ operations! {
     LocalDoor = 0x0220, LocalDoorRequest, LocalDoorResponse, Safe;
     /// The files of a chunk; through that door only.
     OpenLocal = 0x0221, OpenLocalRequest, OpenLocalResponse, Safe;
+    /// A client lends memory that it writes from; through that door only.
+    LendMemory = 0x0225, LendMemoryRequest, LendMemoryResponse, Safe;
     /// Several ranges of an object.
     ReadList = 0x0222, ReadListRequest, ReadListResponse, Safe;
     /// Bytes into several ranges of an object.

@@ -127,6 +127,7 @@ fn messages_encode_as_written_down() {
         checksums: vec![0xE306_9283, 1],
         sync: false,
         must_exist: false,
+        lent: None,
     };
     let once = proto::Once { session: 0x0123_4567_89AB_CDEF, slot: 5, sequence: 77, seat: 0 };
     let create = proto::CreateRequest {

@@ -101,7 +101,7 @@ impl OpenInode {
         // A source that was cut meanwhile has zeros there.
         bytes[read..].fill(0);
         self.make_room(deadline_ns);
-        self.write_segment(bytes[..].into(), piece.to.start, deadline_ns)
+        self.write_segment(bytes[..].into(), piece.to.start, deadline_ns, &mut None)
     }
 
     /// True when the server that has both objects has copied the piece. Where it cannot, somebody else must: an older

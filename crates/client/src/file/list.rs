@@ -280,7 +280,7 @@ impl OpenInode {
         if is_listed && self.write_listed(&parts)? {
             return Ok(());
         }
-        parts.iter().try_for_each(|(offset, bytes)| self.write((*bytes).into(), *offset))
+        parts.iter().try_for_each(|(offset, bytes)| self.write((*bytes).into(), *offset, &mut None))
     }
 
     /// False when the file has no objects yet.

@@ -20,6 +20,7 @@ mod read;
 mod read_ahead;
 mod staging;
 mod strides;
+mod unsent;
 mod unsynced;
 mod window;
 mod write;
@@ -30,6 +31,7 @@ pub use holes::Seek;
 pub(crate) use inode::{FreshInode, OpenInode, Unfinished};
 pub use list::Strided;
 pub use payload::SharedBytes;
+pub use unsent::Unsent;
 
 use crate::core::{Core, locked};
 use crate::{Error, OpenMode, Result};
@@ -38,6 +40,7 @@ use read_ahead::ReadAhead;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
+use unsent::Later;
 use vazao_model::{Attributes, Code, InodeId};
 use vazao_wire::{op, proto};
 
@@ -116,26 +119,54 @@ impl File {
     /// Writes all of `bytes` at `offset`. An error of an earlier write that was under way may come out here, once; then
     /// nothing of `bytes` was taken.
     pub fn write_at(&self, bytes: &[u8], offset: u64) -> Result<()> {
-        self.write_payload(bytes.into(), offset)
+        self.write_payload(bytes.into(), offset, &mut None)
+    }
+
+    /// [`File::write_at`] that leaves the sending to the caller, who can answer whoever waits for the write before:
+    /// `Some` sends when it is dropped, which must be soon. Reads, flush and close of this client wait for it.
+    pub fn write_later(&self, bytes: &[u8], offset: u64) -> Result<Option<Unsent>> {
+        self.payload_later(bytes.into(), offset)
     }
 
     /// [`File::write_at`] of the part `range` of bytes that the caller shares instead of lending them: transfers that
     /// they cover wholly are sent from where they are, without a copy. They are let go when the servers have them.
     pub fn write_shared(&self, bytes: &SharedBytes, range: Range<usize>, offset: u64) -> Result<()> {
-        if range.start > range.end || range.end > (**bytes).as_ref().len() {
-            let detail =
-                format!("{}: {range:?} of {} shared bytes", self.shared.id, (**bytes).as_ref().len());
-            return Err(Error::new(Code::Invalid, detail));
-        }
-        self.write_payload((&SharedSlice::new(Arc::clone(bytes), range)).into(), offset)
+        self.write_payload((&self.shared_slice(bytes, range)?).into(), offset, &mut None)
     }
 
-    fn write_payload(&self, payload: Payload<'_>, offset: u64) -> Result<()> {
+    /// [`File::write_later`] of shared bytes.
+    pub fn write_shared_later(
+        &self,
+        bytes: &SharedBytes,
+        range: Range<usize>,
+        offset: u64,
+    ) -> Result<Option<Unsent>> {
+        self.payload_later((&self.shared_slice(bytes, range)?).into(), offset)
+    }
+
+    fn shared_slice(&self, bytes: &SharedBytes, range: Range<usize>) -> Result<SharedSlice> {
+        let length = (**bytes).as_ref().len();
+        if range.start > range.end || range.end > length {
+            let detail = format!("{}: {range:?} of {length} shared bytes", self.shared.id);
+            return Err(Error::new(Code::Invalid, detail));
+        }
+        Ok(SharedSlice::new(Arc::clone(bytes), range))
+    }
+
+    fn payload_later(&self, payload: Payload<'_>, offset: u64) -> Result<Option<Unsent>> {
+        let mut flights = Vec::new();
+        let written = self.write_payload(payload, offset, &mut Some(&mut flights));
+        // Also after an error: what has been taken over by then is sent.
+        let unsent = Unsent::new(&self.shared, flights);
+        written.map(|()| unsent)
+    }
+
+    fn write_payload(&self, payload: Payload<'_>, offset: u64, later: &mut Later<'_>) -> Result<()> {
         if !self.mode.write {
             return Err(self.bad_handle("writing"));
         }
         self.report_failure()?;
-        self.shared.write(payload, offset)?;
+        self.shared.write(payload, offset, later)?;
         self.shared.core.counters.bytes_written.add(payload.bytes().len() as u64);
         Ok(())
     }

@@ -6,6 +6,7 @@
 use super::payload::SharedSlice;
 use crate::budget::PooledBuffer;
 use crate::data::DataCall;
+use crate::local::SendBuffer;
 use std::ops::Range;
 use std::sync::Arc;
 use vazao_model::Layout;
@@ -52,7 +53,7 @@ pub(crate) fn overlap(a: &Range<u64>, b: &Range<u64>) -> bool {
 #[derive(Debug)]
 enum Memory {
     /// As long as the transfer.
-    Staged(PooledBuffer),
+    Staged(PooledBuffer<SendBuffer>),
     /// All of the transfer, where the writer has put them.
     Shared(SharedSlice),
 }
@@ -68,7 +69,7 @@ pub(crate) struct Run {
 
 impl Run {
     /// An empty run at `offset` of the transfer that starts at `transfer_start`.
-    pub(crate) fn new(buffer: PooledBuffer, transfer_start: u64, offset: u64) -> Run {
+    pub(crate) fn new(buffer: PooledBuffer<SendBuffer>, transfer_start: u64, offset: u64) -> Run {
         Run { memory: Memory::Staged(buffer), transfer_start, range: offset..offset }
     }
 
@@ -156,8 +157,8 @@ mod tests {
 
     #[test]
     fn a_run_grows_at_both_ends_and_takes_the_newer_bytes() {
-        let pool = Arc::new(Pool::new(0));
-        let mut run = Run::new(pool.take(100), 1000, 1010);
+        let pool = Arc::new(Pool::<SendBuffer>::new(0));
+        let mut run = Run::new(pool.take_or(100, |length| vec![0; length].into()), 1000, 1010);
         run.put(1010, b"bbbb");
         assert!(run.touches(&(1005..1010)) && run.touches(&(1014..1020)) && !run.touches(&(1015..1020)));
         run.put(1008, b"aaa");

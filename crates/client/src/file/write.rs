@@ -6,6 +6,7 @@
 use super::inode::{Contents, OpenInode, State};
 use super::payload::Payload;
 use super::staging::{Flight, Run, transfer_at};
+use super::unsent::Later;
 use crate::core::{locked, shared};
 use crate::data::DataCall;
 use crate::{Error, Result};
@@ -44,8 +45,9 @@ pub(super) fn object_address(inode: u64, layout: &Layout, slot: u32) -> Option<p
 }
 
 impl OpenInode {
-    /// Takes over bytes to be written.
-    pub(super) fn write(&self, payload: Payload<'_>, offset: u64) -> Result<()> {
+    /// Takes over bytes to be written. What has to be sent of them is sent by the caller, where it has room for that in
+    /// `later`.
+    pub(super) fn write(&self, payload: Payload<'_>, offset: u64, later: &mut Later<'_>) -> Result<()> {
         let end = offset.checked_add(payload.bytes().len() as u64).filter(|end| *end <= FILE_BYTES_MAX);
         if end.is_none() {
             return Err(Error::new(Code::TooLarge, format!("{}: writing at {offset}", self.id)));
@@ -54,18 +56,28 @@ impl OpenInode {
         self.adopt_layout(deadline_ns);
         let (mut rest, mut position) = (payload, offset);
         while !rest.bytes().is_empty() {
-            let (segment, later) = rest.split_at(SEGMENT_BYTES);
+            let (segment, tail) = rest.split_at(SEGMENT_BYTES);
+            if later.is_some() {
+                let state = self.send_later(self.lock(), later, deadline_ns);
+                drop(self.keep_to_window(state, deadline_ns));
+            }
             self.make_room(deadline_ns);
             let _gate = shared(&self.length_gate);
-            self.write_segment(segment, position, deadline_ns)?;
+            self.write_segment(segment, position, deadline_ns, later)?;
             position += segment.bytes().len() as u64;
-            rest = later;
+            rest = tail;
         }
         Ok(())
     }
 
     /// One segment; the caller holds the length gate.
-    pub(super) fn write_segment(&self, payload: Payload<'_>, offset: u64, deadline_ns: u64) -> Result<()> {
+    pub(super) fn write_segment(
+        &self,
+        payload: Payload<'_>,
+        offset: u64,
+        deadline_ns: u64,
+        later: &mut Later<'_>,
+    ) -> Result<()> {
         let bytes = payload.bytes();
         let end = offset + bytes.len() as u64;
         let mut state = self.lock();
@@ -88,7 +100,7 @@ impl OpenInode {
                     let layout = Arc::clone(layout);
                     state.writers += 1;
                     self.note_write(&mut state, offset, end);
-                    let mut state = self.stage_all(state, &layout, payload, offset, deadline_ns);
+                    let mut state = self.stage_all(state, &layout, payload, offset, deadline_ns, later);
                     state.writers -= 1;
                     return Ok(());
                 }
@@ -168,50 +180,47 @@ impl OpenInode {
         payload: Payload<'_>,
         offset: u64,
         deadline_ns: u64,
+        later: &mut Later<'_>,
     ) -> Guard<'a> {
         let (mut rest, mut position) = (payload, offset);
         while !rest.bytes().is_empty() {
             let transfer = transfer_at(layout, position);
-            let (now, later) = rest.split_at((transfer.end - position) as usize);
+            let (now, tail) = rest.split_at((transfer.end - position) as usize);
             let length = now.bytes().len() as u64;
-            let is_whole = length == transfer.end - transfer.start;
-            state = match now.shared().filter(|_| is_whole) {
-                Some(bytes) => self.stage_complete(state, Run::complete(bytes, position), deadline_ns),
-                None => self.stage(state, transfer, position, now.bytes(), deadline_ns),
+            let range = position..position + length;
+            let shared = now.shared().filter(|_| range == transfer);
+            let is_in_the_way = |run: &Run| shared.is_some() || !run.touches(&range);
+            while state.staged.get(&transfer.start).is_some_and(is_in_the_way) {
+                state = self.send_later(state, later, deadline_ns);
+                state = self.launch(state, transfer.start, deadline_ns);
+            }
+            let due = match shared {
+                Some(bytes) => self.stage_complete(&mut state, Run::complete(bytes, position)),
+                None => self.stage(&mut state, transfer, position, now.bytes()),
             };
-            rest = later;
+            if let Some(start) = due {
+                state = self.depart(state, start, deadline_ns, later);
+            }
+            rest = tail;
             position += length;
         }
         state
     }
 
-    /// Sends a whole transfer from where the writer has it.
-    fn stage_complete<'a>(&'a self, mut state: Guard<'a>, run: Run, deadline_ns: u64) -> Guard<'a> {
+    /// A whole transfer, where the writer has it; returns what is to be sent.
+    fn stage_complete(&self, state: &mut State, run: Run) -> Option<u64> {
         let start = run.range.start;
-        while state.staged.contains_key(&start) {
-            state = self.launch(state, start, deadline_ns);
-        }
         self.core.dirty_bytes.fetch_add(run.memory_bytes(), Ordering::Relaxed);
         state.staged.insert(start, run);
-        self.launch(state, start, deadline_ns)
+        Some(start)
     }
 
-    /// Adds bytes of one transfer to its run.
-    fn stage<'a>(
-        &'a self,
-        mut state: Guard<'a>,
-        transfer: Range<u64>,
-        offset: u64,
-        bytes: &[u8],
-        deadline_ns: u64,
-    ) -> Guard<'a> {
-        let range = offset..offset + bytes.len() as u64;
+    /// Adds bytes of one transfer to its run, which they touch; returns what is to be sent: the start of a transfer.
+    fn stage(&self, state: &mut State, transfer: Range<u64>, offset: u64, bytes: &[u8]) -> Option<u64> {
         let started_ns = self.core.clock.now_ns();
-        while state.staged.get(&transfer.start).is_some_and(|run| !run.touches(&range)) {
-            state = self.launch(state, transfer.start, deadline_ns);
-        }
         let run = state.staged.entry(transfer.start).or_insert_with(|| {
-            let buffer = self.core.pool.take((transfer.end - transfer.start) as usize);
+            let length = (transfer.end - transfer.start) as usize;
+            let buffer = self.core.staging.take_or(length, |length| self.core.send_buffer(length));
             self.core.dirty_bytes.fetch_add(buffer.len(), Ordering::Relaxed);
             Run::new(buffer, transfer.start, offset)
         });
@@ -219,26 +228,43 @@ impl OpenInode {
         let is_full = run.is_full();
         self.core.counters.accounts.charge(Cause::Compute, self.core.clock.now_ns() - started_ns);
         if is_full {
-            state = self.launch(state, transfer.start, deadline_ns);
-        } else if state.staged.len() > STAGED_RUNS_MAX {
-            let other = state.staged.keys().copied().find(|start| *start != transfer.start);
-            if let Some(start) = other {
-                state = self.launch(state, start, deadline_ns);
-            }
+            return Some(transfer.start);
         }
-        state
+        let mut others = state.staged.keys().copied().filter(|start| *start != transfer.start);
+        if state.staged.len() > STAGED_RUNS_MAX { others.next() } else { None }
     }
 
     /// Sends the staged run of a transfer.
     pub(super) fn launch<'a>(&'a self, mut state: Guard<'a>, start: u64, deadline_ns: u64) -> Guard<'a> {
-        let (Some(layout), Some(run)) = (state.layout().cloned(), state.staged.remove(&start)) else {
-            return state;
-        };
-        let run = Arc::new(run);
+        match self.take_off(&mut state, start) {
+            Some((layout, id)) => {
+                let state = self.fly(state, &layout, id, deadline_ns);
+                self.keep_to_window(state, deadline_ns)
+            }
+            None => state,
+        }
+    }
+
+    /// Counts the staged run of a transfer among those in flight; it is to be sent by [`OpenInode::fly`].
+    pub(super) fn take_off(&self, state: &mut State, start: u64) -> Option<(Arc<Layout>, u64)> {
+        let layout = state.layout().cloned()?;
+        let run = Arc::new(state.staged.remove(&start)?);
         let id = state.next_flight;
         state.next_flight += 1;
         state.flight_bytes += run.memory_bytes();
-        state.flights.insert(id, Flight { run: Arc::clone(&run), must_exist: false, call: None });
+        state.flights.insert(id, Flight { run, must_exist: false, call: None });
+        Some((layout, id))
+    }
+
+    /// Sends a run that has taken off, after those before it that it overlaps.
+    pub(super) fn fly<'a>(
+        &'a self,
+        mut state: Guard<'a>,
+        layout: &Layout,
+        id: u64,
+        deadline_ns: u64,
+    ) -> Guard<'a> {
+        let Some(run) = state.flights.get(&id).map(|flight| Arc::clone(&flight.run)) else { return state };
         while let Some(earlier) = state.flight_within(&run.range, id) {
             state = self.await_flight(state, earlier, deadline_ns);
         }
@@ -246,7 +272,7 @@ impl OpenInode {
         let must_exist = state.has_object(slot);
         drop(state);
         let how = How { sync: false, must_exist };
-        let call = self.submit_write(&layout, run.range.start, run.bytes(), how, deadline_ns);
+        let call = self.submit_write(layout, run.range.start, run.bytes(), how, deadline_ns);
         let mut state = self.lock();
         match call {
             Ok(call) => {
@@ -258,11 +284,10 @@ impl OpenInode {
             Err(error) => self.land(&mut state, id, Err(error)),
         }
         self.wake();
-        let state = self.land_finished(state, deadline_ns);
-        self.keep_to_window(state, deadline_ns)
+        self.land_finished(state, deadline_ns)
     }
 
-    fn keep_to_window<'a>(&'a self, mut state: Guard<'a>, deadline_ns: u64) -> Guard<'a> {
+    pub(super) fn keep_to_window<'a>(&'a self, mut state: Guard<'a>, deadline_ns: u64) -> Guard<'a> {
         let limit_bytes = self.core.options.dirty_bytes_per_file_max;
         let window_bytes = state.layout().map_or(limit_bytes, |l| self.window_bytes(l, limit_bytes) as usize);
         while state.flight_bytes > window_bytes {
@@ -291,7 +316,9 @@ impl OpenInode {
         let target = object.as_ref().map(|object| vazao_model::TargetId(object.target));
         let no_slot = || Error::new(Code::Internal, format!("{}: no slot {slot} in its layout", self.id));
         let How { sync, must_exist } = how;
-        let request = proto::WriteRequest { object, offset: object_offset, checksums, sync, must_exist };
+        let lent = None;
+        let request =
+            proto::WriteRequest { object, offset: object_offset, checksums, sync, must_exist, lent };
         let message = prost::Message::encode_to_vec(&request);
         let target = target.ok_or_else(no_slot)?;
         Ok(self.core.submit_data(target, Method::Write, message, bytes, deadline_ns))

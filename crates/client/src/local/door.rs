@@ -4,7 +4,7 @@ use super::ASK_NS_MAX;
 use crate::core::Core;
 use prost::Message;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, TryLockError};
+use std::sync::{Arc, PoisonError, RwLock, TryLockError, TryLockResult};
 use vazao_wire::local::Visit;
 use vazao_wire::{Method, local, proto};
 
@@ -17,7 +17,7 @@ const CLOSED_NS: u64 = 5_000_000_000;
 /// What is known of one server's door.
 #[derive(Debug, Default)]
 pub(crate) struct LocalDoor {
-    state: Mutex<State>,
+    state: RwLock<State>,
     /// Of its objects; 0 while that is not known.
     chunk_bytes: AtomicU64,
 }
@@ -45,16 +45,17 @@ impl LocalDoor {
     /// The connection through the door of the server at `address`. `None` when there is none, or while another thread
     /// finds that out.
     pub(crate) fn visit(&self, core: &Core, address: &str) -> Option<Arc<Visit>> {
-        let mut state = match self.state.try_lock() {
-            Ok(state) => state,
-            Err(TryLockError::Poisoned(error)) => PoisonError::into_inner(error),
-            Err(TryLockError::WouldBlock) => return None,
-        };
         let now_ns = core.clock.now_ns();
-        match &*state {
+        match &*taken(self.state.try_read())? {
             State::Open(visit) if visit.is_alive() => return Some(Arc::clone(visit)),
             State::Closed(until_ns) if now_ns < *until_ns => return None,
             _ => {}
+        }
+        let mut state = taken(self.state.try_write())?;
+        if let State::Open(visit) = &*state
+            && visit.is_alive()
+        {
+            return Some(Arc::clone(visit));
         }
         let (new, visit) = match enter(core, address, now_ns) {
             Ok(visit) => (State::Open(Arc::clone(&visit)), Some(visit)),
@@ -62,6 +63,15 @@ impl LocalDoor {
         };
         *state = new;
         visit
+    }
+}
+
+/// What a lock guards, unless another thread has it.
+fn taken<T>(outcome: TryLockResult<T>) -> Option<T> {
+    match outcome {
+        Ok(state) => Some(state),
+        Err(TryLockError::Poisoned(error)) => Some(PoisonError::into_inner(error)),
+        Err(TryLockError::WouldBlock) => None,
     }
 }
 

@@ -8,9 +8,12 @@
 mod door;
 mod entries;
 mod file;
+mod lent;
 
 pub(crate) use door::LocalDoor;
 pub(crate) use file::LocalFile;
+pub(crate) use lent::Lending;
+pub use lent::SendBuffer;
 
 use crate::core::{Core, locked};
 use std::collections::HashMap;

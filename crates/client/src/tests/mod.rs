@@ -9,6 +9,7 @@ mod lists;
 mod locks;
 mod names;
 mod silence;
+mod unsent;
 
 use crate::{Client, File, NewInode, Options};
 use fake_data::FakeData;

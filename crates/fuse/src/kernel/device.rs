@@ -6,6 +6,7 @@
 use super::abi::{self, capability};
 use super::begun::{self, Begin};
 use super::crew::Crew;
+use super::lent::{Afterwards, Received, Spare};
 use super::reply::{self, InitAnswer, Reply};
 use super::request::{self, Body, Header, Init, Malformed, Request};
 use super::serve::{Failure, Notifier, Server};
@@ -14,6 +15,7 @@ use rustix::fd::OwnedFd;
 use rustix::io::Errno;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use vazao_client::SharedBytes;
 
 /// Bytes of a request besides the data of a write.
 const REQUEST_EXTRA_BYTES: usize = 4096;
@@ -237,23 +239,32 @@ pub(crate) fn handshake(device: &Device, offer: Offer) -> Result<Agreed, DeviceE
     answer.map(|answer| Agreed { over_io_uring: answer.capabilities & capability::OVER_IO_URING != 0 })
 }
 
+/// A write of fewer bytes is copied when it is answered: sending it from where it is would need a receive buffer more.
+const KEPT_BYTES_MIN: usize = 256 * 1024;
+
 /// What a thread works with.
 #[derive(Debug)]
 pub(crate) struct Buffers {
-    request: Vec<u8>,
-    /// Where in it requests begin.
-    start: usize,
+    request: Received,
     reply: Reply,
 }
 
-impl Buffers {
-    fn new(request_bytes_max: u32) -> Buffers {
-        let page = rustix::param::page_size();
-        let data_bytes = request_bytes_max as usize;
-        let request = vec![0; page + (data_bytes + REQUEST_EXTRA_BYTES).max(REQUEST_BYTES_MIN)];
-        let data = request.as_ptr() as usize + WRITE_FIELDS_BYTES;
-        let start = data.next_multiple_of(page) - data;
-        Buffers { request, start, reply: Reply::with_capacity(data_bytes) }
+/// How long receive buffers are, and the ones that are not in use.
+#[derive(Debug)]
+pub(crate) struct Memory {
+    data_bytes: usize,
+    spare: Arc<Spare>,
+}
+
+impl Memory {
+    /// For requests and answers with data of at most `request_bytes_max` bytes.
+    pub(crate) fn new(request_bytes_max: u32) -> Memory {
+        Memory { data_bytes: request_bytes_max as usize, spare: Arc::default() }
+    }
+
+    fn receive(&self, server: &Server) -> Received {
+        let length = (self.data_bytes + REQUEST_EXTRA_BYTES).max(REQUEST_BYTES_MIN);
+        self.spare.take(length, WRITE_FIELDS_BYTES, |length| server.send_buffer(length))
     }
 }
 
@@ -262,47 +273,54 @@ pub(crate) fn serve(
     device: &Arc<Device>,
     server: &Arc<Server>,
     crew: &Crew<Buffers>,
-    request_bytes_max: u32,
+    memory: &Memory,
 ) -> Result<(), DeviceError> {
     let mut buffers = None;
     while crew.take_turn(&mut buffers) {
-        let Buffers { request, start, reply } =
-            buffers.get_or_insert_with(|| Buffers::new(request_bytes_max));
-        let request = &mut request[*start..];
         let mut is_reading = true;
         while is_reading {
-            let received = device.receive(request);
+            let Buffers { request, reply } = buffers.get_or_insert_with(|| Buffers {
+                request: memory.receive(server),
+                reply: Reply::with_capacity(memory.data_bytes),
+            });
+            let received = device.receive(request.as_mut());
             let Ok(Some(length)) = received else {
                 crew.leave();
                 crew.dismiss();
                 return received.map(|_| ());
             };
-            let Ok((header, body)) = request::header(&request[..length]) else {
-                tracing::error!("a request of {length} bytes without a whole header");
-                continue;
-            };
             let leave = || {
                 is_reading = false;
                 crew.leave();
             };
-            serve_one(device, server, &header, body, reply, leave);
+            if length < KEPT_BYTES_MIN {
+                reply.afterwards = Afterwards::possible(None);
+                serve_one(device, server, request.as_ref().get(..length).unwrap_or_default(), reply, leave);
+            } else {
+                let kept: SharedBytes = Arc::new(std::mem::replace(request, memory.receive(server)));
+                reply.afterwards = Afterwards::possible(Some(Arc::clone(&kept)));
+                serve_one(device, server, (*kept).as_ref().get(..length).unwrap_or_default(), reply, leave);
+            }
         }
     }
     Ok(())
 }
 
-/// Serves one request. `leave` is called before anything that may take time: then somebody else has to read the device.
+/// Serves one request, and then does what was left of it. `leave` is called before anything that may take time: then
+/// somebody else has to read the device.
 fn serve_one(
     device: &Arc<Device>,
     server: &Arc<Server>,
-    header: &Header,
-    body: Body<'_>,
+    request: &[u8],
     reply: &mut Reply,
     leave: impl FnOnce(),
 ) {
+    let Ok((header, body)) = request::header(request) else {
+        return tracing::error!("a request of {} bytes without a whole header", request.len());
+    };
     let mut leave = Some(leave);
     let mut leave = || leave.take().into_iter().for_each(|leave| leave());
-    let _alone = match begun::begin(device, server, header, body) {
+    let _alone = match begun::begin(device, server, &header, body) {
         Begin::Begun => return,
         Begin::Alone(alone) => Some(alone),
         Begin::Not => None,
@@ -310,9 +328,10 @@ fn serve_one(
     if !server.begun.is_busy() {
         leave();
     }
-    if answer(server, header, body, reply, leave) {
+    if answer(server, &header, body, reply, leave) {
         device.send(reply.finish());
     }
+    drop(std::mem::take(&mut reply.afterwards));
 }
 
 /// Answers one request into `reply`; false when it must not be answered. `leave` is called before anything that may

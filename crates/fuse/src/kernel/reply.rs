@@ -1,6 +1,7 @@
 //! Answers as the device takes them: one run of bytes, in a buffer that each thread reuses.
 
 use super::abi::{self, OUT_HEADER_BYTES};
+use super::lent::Afterwards;
 use std::time::Duration;
 use vazao_client::{Asked, VolumeSpace};
 use vazao_model::{Attributes, FileKind, limits};
@@ -47,6 +48,8 @@ pub(crate) struct Reply {
     overflow: Vec<u8>,
     /// When what it shows was asked for.
     pub(crate) asked: Asked,
+    /// What may be left until it has been sent.
+    pub(crate) afterwards: Afterwards,
 }
 
 /// `fuse_out_header` of an answer with `length` bytes after it.
@@ -84,6 +87,7 @@ impl Reply {
             is_lent,
             overflow: Vec::new(),
             asked: Asked::default(),
+            afterwards: Afterwards::default(),
         }
     }
 

@@ -13,7 +13,7 @@ use crate::notices::Notices;
 use crate::told::Told;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
-use vazao_client::{Asked, Entry, Error, Listener, OpenMode};
+use vazao_client::{Asked, Entry, Error, Listener, OpenMode, SendBuffer};
 use vazao_model::{Attributes, Code, FileKind, InodeId};
 
 /// Sends what the kernel did not ask for. Only [`Notifier::invalidate_attributes`] never waits; the others take locks
@@ -105,6 +105,11 @@ pub(crate) struct Server {
 }
 
 impl Server {
+    /// Memory to receive writes in.
+    pub(crate) fn send_buffer(&self, length: usize) -> SendBuffer {
+        self.door.send_buffer(length)
+    }
+
     /// Answers what can be answered from memory, at once; `None` for everything else.
     pub(crate) fn answer_quickly(
         &self,
@@ -312,6 +317,10 @@ impl Server {
             Request::Write { handle, offset, bytes, kill_set_id, appends } => {
                 if appends {
                     self.append(inode, handle, bytes, offset, kill_set_id)?;
+                } else if reply.afterwards.is_possible() {
+                    let memory = reply.afterwards.memory_of(bytes);
+                    let unsent = self.door.write_later(handle, bytes, memory, offset, kill_set_id)?;
+                    reply.afterwards.leave(unsent);
                 } else {
                     self.door.write(handle, bytes, offset, kill_set_id)?;
                 }

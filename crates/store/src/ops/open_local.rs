@@ -48,4 +48,13 @@ impl Doorkeeper for DataService {
         let response = proto::OpenLocalResponse { missing: files.is_none(), chunk_bytes: target.chunk_bytes };
         Ok((response, files))
     }
+
+    fn borrow(&self, number: u64, memory: OwnedFd) -> Result<(), Fault> {
+        self.lent.borrow(number, memory);
+        Ok(())
+    }
+
+    fn give_back(&self, number: u64) {
+        self.lent.give_back(number);
+    }
 }

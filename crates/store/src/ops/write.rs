@@ -166,6 +166,8 @@ impl Target {
             return Err(fault.into());
         }
         files.length = files.length.max(end);
+        files.behind.note(offset..end);
+        self.write_back(id, chunk, &files.data, &mut files.behind);
         Ok(())
     }
 

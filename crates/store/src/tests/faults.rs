@@ -306,6 +306,7 @@ fn a_sync_of_what_was_written_before_a_loss_of_power_is_refused_and_one_after_a_
         checksums,
         sync: false,
         must_exist: false,
+        lent: None,
     };
     let boot = rig.write_response(&request, &[7; 100]).expect("writes").boot;
     rig.restart();

@@ -119,8 +119,14 @@ impl Rig {
         checksums: Vec<u32>,
         sync: bool,
     ) -> Result<u64, Fault> {
-        let request =
-            proto::WriteRequest { object: Some(address(inode)), offset, checksums, sync, must_exist: false };
+        let request = proto::WriteRequest {
+            object: Some(address(inode)),
+            offset,
+            checksums,
+            sync,
+            must_exist: false,
+            lent: None,
+        };
         self.write_response(&request, bytes).map(|response| response.object_length)
     }
 

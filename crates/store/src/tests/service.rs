@@ -8,6 +8,7 @@ use vazao_disk::{Disk, MemoryDisk, Open};
 use vazao_meter::{Clock, Exposition, ManualClock};
 use vazao_model::checksum::{first_mismatch, piece_checksums};
 use vazao_model::{Code, TargetId};
+use vazao_wire::local::{Doorkeeper, LentMemory};
 use vazao_wire::service::{Answer, Deferred, Fault, Request, Responder, Service};
 use vazao_wire::{Method, op, proto};
 
@@ -82,7 +83,14 @@ fn send(
 
 fn write_request(inode: u64, bytes: &[u8], sync: bool) -> proto::WriteRequest {
     let checksums = piece_checksums(0, bytes);
-    proto::WriteRequest { object: Some(address(inode)), offset: 0, checksums, sync, must_exist: false }
+    proto::WriteRequest {
+        object: Some(address(inode)),
+        offset: 0,
+        checksums,
+        sync,
+        must_exist: false,
+        lent: None,
+    }
 }
 
 fn pooled() -> (MemoryDisk, Arc<DataService>) {
@@ -113,6 +121,47 @@ fn a_cached_read_and_a_plain_overwrite_are_answered_at_once_and_the_rest_later()
     assert!(answer.is_ok() && deferred, "a part of a block needs the old bytes");
     let (answer, deferred) = send(&service, Method::Write, &write_request(1, &bytes, true), &bytes);
     assert!(answer.is_ok() && deferred);
+}
+
+/// Lends memory that holds `bytes` under the number 7; the write request is for bytes at their place.
+fn lend(service: &DataService, bytes: &[u8], request: proto::WriteRequest) -> proto::WriteRequest {
+    let memory = LentMemory::new(1 << 20).expect("a descriptor");
+    let mut buffer = memory.take(bytes.len()).expect("is empty");
+    buffer.copy_from_slice(bytes);
+    let descriptor = memory.descriptor().try_clone_to_owned().expect("a descriptor");
+    service.borrow(7, descriptor).expect("taken");
+    let offset = memory.place_of(&buffer).expect("lies within");
+    let lent = Some(proto::LentBytes { memory: 7, offset, length: bytes.len() as u32 });
+    proto::WriteRequest { lent, ..request }
+}
+
+#[test]
+fn a_write_from_lent_memory_is_as_one_from_the_attachment_until_the_memory_is_given_back() {
+    let (_, service) = pooled();
+    let bytes = pattern(3, 200_000);
+    let request = lend(&service, &bytes, write_request(1, &bytes, false));
+    for is_deferred in [true, false] {
+        let (answer, deferred) = send(&service, Method::Write, &request, &[]);
+        assert!(answer.is_ok() && deferred == is_deferred);
+    }
+    let read = proto::ReadRequest { object: Some(address(1)), offset: 0, length: 200_000 };
+    assert!(send(&service, Method::Read, &read, &[]).0.expect("reads").1 == bytes);
+    service.give_back(7);
+    let refused = send(&service, Method::Write, &request, &[]).0.expect_err("not lent any more");
+    assert_eq!(refused.code, Code::Disconnected);
+}
+
+#[test]
+fn lent_bytes_that_are_not_what_their_checksums_say_are_not_written() {
+    let (_, service) = pooled();
+    let bytes = pattern(4, 100_000);
+    let mut other = bytes.clone();
+    other[99_999] ^= 1;
+    let request = lend(&service, &other, write_request(1, &bytes, false));
+    let refused = send(&service, Method::Write, &request, &[]).0.expect_err("damaged");
+    assert_eq!(refused.code, Code::Disconnected);
+    let read = proto::ReadRequest { object: Some(address(1)), offset: 0, length: 10 };
+    assert!(send(&service, Method::Read, &read, &[]).0.expect("reads").1.is_empty());
 }
 
 #[test]

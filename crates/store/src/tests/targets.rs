@@ -34,8 +34,14 @@ fn register(rig: &Rig, targets: &[u32]) -> Result<(), Fault> {
 fn write(rig: &Rig, target: u32, bytes: &[u8]) -> Result<(), Fault> {
     let object = proto::ObjectAddress { target, ..address(1) };
     let checksums = piece_checksums(0, bytes);
-    let request =
-        proto::WriteRequest { object: Some(object), offset: 0, checksums, sync: false, must_exist: false };
+    let request = proto::WriteRequest {
+        object: Some(object),
+        offset: 0,
+        checksums,
+        sync: false,
+        must_exist: false,
+        lent: None,
+    };
     rig.write_response(&request, bytes).map(|_| ())
 }
 

@@ -38,8 +38,14 @@ impl Client {
 
     fn write(&self, inode: u64, offset: u64, bytes: &[u8], sync: bool) {
         let checksums = piece_checksums(offset, bytes);
-        let request =
-            proto::WriteRequest { object: Some(address(inode)), offset, checksums, sync, must_exist: false };
+        let request = proto::WriteRequest {
+            object: Some(address(inode)),
+            offset,
+            checksums,
+            sync,
+            must_exist: false,
+            lent: None,
+        };
         submit::<op::Write>(&*self.transport, "data", &request, bytes, self.deadline())
             .wait()
             .expect("writes");

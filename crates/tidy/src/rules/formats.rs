@@ -31,6 +31,7 @@ const FORMATS: [Format; 2] = [
             "crates/wire/proto/conversions.proto",
             "crates/wire/proto/copies.proto",
             "crates/wire/proto/layouts.proto",
+            "crates/wire/proto/lent.proto",
             "crates/wire/proto/measures.proto",
             "crates/wire/proto/vazao.proto",
             "crates/mover/src/record.rs",

@@ -44,6 +44,14 @@ pub trait Doorkeeper: Send + Sync + 'static {
         &self,
         request: &proto::OpenLocalRequest,
     ) -> Result<(proto::OpenLocalResponse, Option<[OwnedFd; DESCRIPTORS]>), Fault>;
+
+    /// A visitor lends memory, which requests will call `number`.
+    fn borrow(&self, _number: u64, _memory: OwnedFd) -> Result<(), Fault> {
+        Err(Fault::new(Code::Unsupported, "lent memory"))
+    }
+
+    /// The visitor who lent it has left.
+    fn give_back(&self, _number: u64) {}
 }
 
 struct Shared {
@@ -190,16 +198,40 @@ fn attend(shared: &Shared, talk: &Talk) {
         info!(%fault, "local client refused");
         return;
     }
+    let mut lent = None;
     while !shared.stopping.load(Ordering::SeqCst) {
         let rest_ns = u64::from(DEADLINE_MS_DEFAULT) * 1_000_000;
         let served = talk
             .hear(REQUEST_BYTES_MAX, None, rest_ns)
-            .and_then(|said| answer(shared, talk, &said, shared.clock.now_ns() + rest_ns));
+            .and_then(|said| answer(shared, talk, said, &mut lent, shared.clock.now_ns() + rest_ns));
         if let Err(fault) = served {
             debug!(%fault, "local client gone");
-            return;
+            break;
         }
     }
+    if let Some(number) = lent {
+        shared.keeper.give_back(number);
+    }
+}
+
+/// Takes over the memory that a visitor lends, which it does once.
+fn borrow(
+    shared: &Shared,
+    said: &mut Said,
+    lent: &mut Option<u64>,
+) -> Result<proto::LendMemoryResponse, Fault> {
+    let (Some(memory), None) = (said.descriptors.pop(), said.descriptors.first()) else {
+        return Err(Fault::new(Code::BadRequest, "memory is lent by one descriptor"));
+    };
+    if lent.is_some() {
+        return Err(Fault::new(Code::BadRequest, "memory has been lent already"));
+    }
+    // At random: nobody may mean another's memory after the server was started anew.
+    let nonce = hello::nonce()?;
+    let number = nonce.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
+    shared.keeper.borrow(number, memory)?;
+    *lent = Some(number);
+    Ok(proto::LendMemoryResponse { memory: number })
 }
 
 fn shake_hands(shared: &Shared, talk: &Talk, deadline_ns: u64) -> Result<(), Fault> {
@@ -224,7 +256,18 @@ fn shake_hands(shared: &Shared, talk: &Talk, deadline_ns: u64) -> Result<(), Fau
     reply(talk, &said, Ok(&[]), &[], deadline_ns)
 }
 
-fn answer(shared: &Shared, talk: &Talk, said: &Said, deadline_ns: u64) -> Result<(), Fault> {
+fn answer(
+    shared: &Shared,
+    talk: &Talk,
+    mut said: Said,
+    lent: &mut Option<u64>,
+    deadline_ns: u64,
+) -> Result<(), Fault> {
+    if said.header.method == Method::LendMemory.number() {
+        let taken = borrow(shared, &mut said, lent).map(|response| response.encode_to_vec());
+        return reply(talk, &said, taken.as_deref(), &[], deadline_ns);
+    }
+    let said = &said;
     let handed = if said.header.method == Method::OpenLocal.number() {
         proto::OpenLocalRequest::decode(said.message.as_slice())
             .map_err(|e| Fault::new(Code::BadRequest, e.to_string()))

@@ -1,16 +1,19 @@
 //! The local door: a Unix socket by which a data server hands the descriptors of an object's files to a client on the
-//! same machine, which then reads them without the server (docs/decisions/short-circuit.md).
+//! same machine, which then reads them without the server (docs/decisions/short-circuit.md), and by which a client
+//! lends a server the memory that it writes from (docs/decisions/lent-memory.md).
 //!
 //! The frames and the mutual proof of the cluster key are those of TCP, one request at a time. A descriptor is good
 //! for as long as the connection it came over lives: its end is how a client learns that the server is gone.
 
 mod door;
+mod memory;
 mod talk;
 #[cfg(test)]
 mod tests;
 mod visit;
 
 pub use door::{Door, Doorkeeper};
+pub use memory::{LentBuffer, LentMemory};
 pub use visit::{Handed, Visit};
 
 /// Longest message of a request through the door: an object's address and a number.

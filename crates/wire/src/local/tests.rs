@@ -1,6 +1,6 @@
 //! The door over real sockets: who is let in, what is handed out, how it ends.
 
-use super::{Door, Doorkeeper, Visit};
+use super::{Door, Doorkeeper, LentMemory, Visit};
 use crate::key::ClusterKey;
 use crate::proto::{OpenLocalRequest, OpenLocalResponse};
 use crate::service::Fault;
@@ -9,20 +9,20 @@ use std::io::Read;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixStream;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use vazao_meter::{Clock, SystemClock};
 use vazao_model::Code;
 use vazao_model::limits::LOCAL_VISITORS_MAX;
 
-/// Chunk 0 is there, chunk 1 is not, anything else fails.
-struct Keeper(tempfile::TempDir);
+/// Chunk 0 is there, chunk 1 is not, anything else fails. What is lent at present is noted.
+struct Keeper(tempfile::TempDir, Mutex<Vec<(u64, OwnedFd)>>);
 
 impl Keeper {
     fn new() -> Arc<Keeper> {
         let directory = tempfile::tempdir().expect("a directory");
         std::fs::write(directory.path().join("data"), "bytes").expect("written");
         std::fs::write(directory.path().join("sums"), "sums!").expect("written");
-        Arc::new(Keeper(directory))
+        Arc::new(Keeper(directory, Mutex::default()))
     }
 }
 
@@ -39,6 +39,15 @@ impl Doorkeeper for Keeper {
             1 => Ok((OpenLocalResponse { missing: true, chunk_bytes: 7 }, None)),
             _ => Err(Fault::new(Code::TargetFailed, "on fire")),
         }
+    }
+
+    fn borrow(&self, number: u64, memory: OwnedFd) -> Result<(), Fault> {
+        self.1.lock().expect("not poisoned").push((number, memory));
+        Ok(())
+    }
+
+    fn give_back(&self, number: u64) {
+        self.1.lock().expect("not poisoned").retain(|(other, _)| *other != number);
     }
 }
 
@@ -90,6 +99,54 @@ fn whoever_has_the_key_is_handed_both_files_of_a_chunk() {
     assert!(ask(&visit, 1).expect("answered").files.is_none());
     assert_eq!(ask(&visit, 2).expect_err("refused").code, Code::TargetFailed);
     assert!(visit.is_alive(), "a refusal is no end");
+}
+
+#[test]
+fn memory_is_lent_once_for_as_long_as_the_visit_lasts() {
+    let (key, keeper) = (ClusterKey::insecure(), Keeper::new());
+    let door = Door::open(Arc::clone(&keeper) as _, key.clone(), clock()).expect("abstract sockets");
+    let memory = LentMemory::new(8192).expect("a descriptor");
+    memory.take(5).expect("is empty").copy_from_slice(b"lent!");
+    let [first, second] = [0, 1].map(|_| visit(&door, &key).expect("let in"));
+    let numbers = [&first, &second].map(|visit| visit.lend(&memory, soon()).expect("taken"));
+    assert_eq!(first.lend(&memory, soon()), Some(numbers[0]), "not again");
+    assert_ne!(numbers[0], numbers[1]);
+    let lent =
+        || keeper.1.lock().expect("not poisoned").iter().map(|(number, _)| *number).collect::<Vec<_>>();
+    assert_eq!(lent(), numbers);
+    let descriptor = keeper.1.lock().expect("not poisoned").remove(0).1;
+    assert_eq!(contents(descriptor), b"lent!");
+    assert!(ask(&second, 0).is_ok(), "files are handed out as before");
+    drop((first, second));
+    let until_ns = soon();
+    while !lent().is_empty() {
+        assert!(SystemClock.now_ns() < until_ns, "it is given back");
+        std::thread::yield_now();
+    }
+}
+
+/// A server from before memory could be lent.
+struct Old;
+
+impl Doorkeeper for Old {
+    fn hand_out(
+        &self,
+        _request: &OpenLocalRequest,
+    ) -> Result<(OpenLocalResponse, Option<[OwnedFd; 2]>), Fault> {
+        Ok((OpenLocalResponse { missing: true, chunk_bytes: 7 }, None))
+    }
+}
+
+#[test]
+fn a_server_that_takes_no_memory_is_asked_once_and_serves_on() {
+    let key = ClusterKey::insecure();
+    let door = Door::open(Arc::new(Old), key.clone(), clock()).expect("abstract sockets");
+    let visit = visit(&door, &key).expect("let in");
+    let memory = LentMemory::new(4096).expect("a descriptor");
+    for _ in 0..2 {
+        assert_eq!(visit.lend(&memory, soon()), None);
+    }
+    assert!(ask(&visit, 0).expect("answered").files.is_none() && visit.is_alive());
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! The client's side of the door.
 
+use super::memory::LentMemory;
 use super::talk::{Said, Talk};
 use super::{ANSWER_BYTES_MAX, DESCRIPTORS};
 use crate::frame::{Header, METHOD_HELLO, flags};
@@ -11,9 +12,9 @@ use crate::service::Fault;
 use prost::Message;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
-use std::os::fd::OwnedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use vazao_meter::Clock;
 use vazao_model::Code;
 
@@ -31,6 +32,8 @@ pub struct Visit {
     talk: Talk,
     /// Held from a request to its answer.
     turn: Mutex<()>,
+    /// What the server calls the memory that it was lent; `None` within: it does not take any.
+    lent: OnceLock<Option<u64>>,
     is_over: AtomicBool,
 }
 
@@ -57,18 +60,19 @@ impl Visit {
             socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None).map_err(unreachable)?;
         connect(&stream, &address).map_err(unreachable)?;
         let talk = Talk::new(stream, peer.clone(), clock);
-        let visit = Visit { talk, turn: Mutex::default(), is_over: AtomicBool::new(false) };
+        let visit =
+            Visit { talk, turn: Mutex::default(), lent: OnceLock::new(), is_over: AtomicBool::new(false) };
         let (handshake, hello) = ClientHandshake::begin(hello::nonce()?);
-        let answer = visit.exchange(METHOD_HELLO, &hello, deadline_ns)?;
+        let answer = visit.exchange(METHOD_HELLO, &hello, &[], deadline_ns)?;
         let (_, proof) = handshake.finish(key, &answer.message)?;
-        visit.exchange(METHOD_HELLO, &proof, deadline_ns)?;
+        visit.exchange(METHOD_HELLO, &proof, &[], deadline_ns)?;
         Ok(visit)
     }
 
     /// Asks for the files of a chunk. Errors: the server's fault; or the connection's, which is over then.
     pub fn open(&self, request: &proto::OpenLocalRequest, deadline_ns: u64) -> Result<Handed, Fault> {
         let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
-        let said = self.exchange(Method::OpenLocal.number(), &request.encode_to_vec(), deadline_ns)?;
+        let said = self.exchange(Method::OpenLocal.number(), &request.encode_to_vec(), &[], deadline_ns)?;
         let response = proto::OpenLocalResponse::decode(said.message.as_slice())
             .map_err(|e| self.talk.fault(Code::BadRequest, e))?;
         let files: Option<[OwnedFd; DESCRIPTORS]> = match said.descriptors.len() {
@@ -81,6 +85,20 @@ impl Visit {
             return Err(self.talk.fault(Code::BadRequest, "an answer without what it speaks of"));
         }
         Ok(Handed { response, files })
+    }
+
+    /// Lends the server memory, always the same; returns what it calls it. `None` when it takes none, for instance
+    /// because it is older, or while another thread asks it.
+    pub fn lend(&self, memory: &LentMemory, deadline_ns: u64) -> Option<u64> {
+        if let Some(lent) = self.lent.get() {
+            return *lent;
+        }
+        let _turn = self.turn.try_lock().ok()?;
+        let message = proto::LendMemoryRequest {}.encode_to_vec();
+        let method = Method::LendMemory.number();
+        let answer = self.exchange(method, &message, &[memory.descriptor()], deadline_ns);
+        let response = answer.ok().and_then(|said| proto::LendMemoryResponse::decode(&*said.message).ok());
+        *self.lent.get_or_init(|| response.map(|response| response.memory))
     }
 
     /// False once the server is gone or has asked its visitors to leave: what it handed out is void then.
@@ -96,7 +114,13 @@ impl Visit {
     }
 
     /// One request and its answer. After a fault of the connection itself nobody knows where in the stream it is.
-    fn exchange(&self, method: u16, message: &[u8], deadline_ns: u64) -> Result<Said, Fault> {
+    fn exchange(
+        &self,
+        method: u16,
+        message: &[u8],
+        descriptors: &[BorrowedFd<'_>],
+        deadline_ns: u64,
+    ) -> Result<Said, Fault> {
         if self.is_over.load(Ordering::Relaxed) {
             return Err(self.talk.fault(Code::Disconnected, "the connection is over"));
         }
@@ -105,7 +129,7 @@ impl Visit {
         let header = Header { method, message_bytes: message.len() as u32, time, ..Header::default() };
         let heard = self
             .talk
-            .say(&header, message, &[], deadline_ns)
+            .say(&header, message, descriptors, deadline_ns)
             .and_then(|()| self.talk.hear(ANSWER_BYTES_MAX, Some(deadline_ns), left_ns));
         let said = heard.inspect_err(|_| {
             self.end();
