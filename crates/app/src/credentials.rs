@@ -6,6 +6,7 @@
 //! may read (proc(5)).
 
 use crate::failure::{At, Failure, Outcome};
+use crate::signals::Stop;
 use console::Term;
 use std::ffi::OsString;
 use std::io::{IsTerminal, stderr};
@@ -13,6 +14,8 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::time::Duration;
 use vazao_mover::ftp::Url;
 
 /// What was taken out of the command line: a line for each, server, blank, password.
@@ -23,6 +26,9 @@ const PASSWORD_VARIABLE: &str = "VAZAO_FTP_PASSWORD";
 
 /// Where the netrc file is, if not in the home directory; as for other programs.
 const NETRC_VARIABLE: &str = "NETRC";
+
+/// How often one who waits for a password looks whether Ctrl-C was pressed.
+const LOOK: Duration = Duration::from_millis(50);
 
 /// What servers that let everybody in are told (RFC 1635).
 const ANONYMOUS: (&str, &str) = ("anonymous", "vazao@");
@@ -57,7 +63,7 @@ pub(crate) fn hide(arguments: &[OsString]) -> Outcome {
 }
 
 /// User and password for a server.
-pub(crate) fn login(url: &Url) -> Outcome<(String, String)> {
+pub(crate) fn login(url: &Url, stop: &Stop) -> Outcome<(String, String)> {
     let taken = std::env::var(TAKEN_VARIABLE).unwrap_or_default();
     let server = url.server();
     let in_address = taken.lines().find_map(|line| line.strip_prefix(&server)?.strip_prefix(' '));
@@ -73,11 +79,11 @@ pub(crate) fn login(url: &Url) -> Outcome<(String, String)> {
     }
     match &url.user {
         None => Ok((ANONYMOUS.0.to_owned(), ANONYMOUS.1.to_owned())),
-        Some(user) => Ok((user.clone(), ask(&server)?)),
+        Some(user) => Ok((user.clone(), ask(&server, stop)?)),
     }
 }
 
-fn ask(server: &str) -> Outcome<String> {
+fn ask(server: &str, stop: &Stop) -> Outcome<String> {
     let terminal = Term::stderr();
     if !stderr().is_terminal() {
         return Err(Failure::new(format!(
@@ -85,7 +91,29 @@ fn ask(server: &str) -> Outcome<String> {
         )));
     }
     terminal.write_str(&format!("Password for {server}: ")).at("the terminal")?;
-    terminal.read_secure_line().at("reading the password")
+    // The read goes on after a signal, which is only noted: somebody else has to see that.
+    let (sender, receiver) = channel();
+    let read = move || drop(sender.send(terminal.read_secure_line()));
+    std::thread::Builder::new().name("password".to_owned()).spawn(read).at("starting a thread")?;
+    loop {
+        match receiver.recv_timeout(LOOK) {
+            Ok(line) => return line.at("reading the password"),
+            Err(RecvTimeoutError::Disconnected) => return Err(Failure::new("reading the password failed")),
+            Err(RecvTimeoutError::Timeout) if stop.is_asked() => {
+                show_letters_again();
+                return Err(Failure::new("interrupted"));
+            }
+            Err(RecvTimeoutError::Timeout) => {}
+        }
+    }
+}
+
+/// The thread that reads has switched the terminal's echo off and does not come back. Without stty(1) the user has to
+/// type `reset`: nothing is lost by that.
+fn show_letters_again() {
+    let Ok(terminal) = std::fs::File::open("/dev/tty") else { return };
+    let _ = std::process::Command::new("stty").arg("echo").stdin(terminal).status();
+    eprintln!();
 }
 
 fn from_netrc(url: &Url) -> Outcome<Option<(String, String)>> {

@@ -130,7 +130,7 @@ impl Shared {
         if let Some(login) = known {
             return Ok(login);
         }
-        let login = credentials::login(&url_of(server)?)?;
+        let login = credentials::login(&url_of(server)?, &self.stop)?;
         self.servers().entry(server.to_owned()).or_default().login = Some(login.clone());
         Ok(login)
     }

@@ -1,7 +1,7 @@
 //! What a copy counts while it runs: bytes, files, and which side was waited for; and the bar that shows it.
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use std::sync::Arc;
+use std::sync::{Arc, Once};
 use std::time::Duration;
 use vazao_meter::{Clock, Counter};
 
@@ -13,6 +13,7 @@ pub(crate) struct Meter {
     clock: Arc<dyn Clock>,
     started_ns: u64,
     bar: ProgressBar,
+    moving: Once,
     bytes: Counter,
     files: Counter,
     failed: Counter,
@@ -46,12 +47,9 @@ impl Meter {
         if let Ok(style) = ProgressStyle::with_template(template) {
             bar.set_style(style.progress_chars("=> "));
         }
-        if visible {
-            bar.enable_steady_tick(REDRAW);
-        }
         let started_ns = clock.now_ns();
         let [bytes, files, failed, read_ns, write_ns] = std::array::from_fn(|_| Counter::new());
-        Meter { clock, started_ns, bar, bytes, files, failed, read_ns, write_ns }
+        Meter { clock, started_ns, bar, moving: Once::new(), bytes, files, failed, read_ns, write_ns }
     }
 
     pub(crate) fn now_ns(&self) -> u64 {
@@ -61,6 +59,8 @@ impl Meter {
     /// A file of `bytes` will be copied.
     pub(crate) fn announce(&self, bytes: u64) {
         self.bar.inc_length(bytes);
+        // Not before: passwords are asked for at the beginning, and the bar would be drawn over the question.
+        self.moving.call_once(|| self.bar.enable_steady_tick(REDRAW));
     }
 
     /// A read that began at `started_ns` is over.

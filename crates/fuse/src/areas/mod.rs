@@ -284,7 +284,8 @@ impl FileSystem for Areas {
         let keeps_owner =
             changes.uid.is_none_or(|uid| uid == now.uid) && changes.gid.is_none_or(|gid| gid == now.gid);
         if !keeps_owner {
-            let why = "owners of an area's files stay: they belong to its daemon's user";
+            let why =
+                "owners of an area's files stay: they belong to its daemon's user, or to the area's owner";
             return Err(Error::new(Code::NotPermitted, why));
         }
         let modified = match changes.size {
