@@ -222,3 +222,57 @@ fn what_is_said_of_a_conversion() {
     }
     is_whole(&cluster);
 }
+
+/// Written, cut and read in pieces through a mount, read past the servers by `cat`, and gone through by `scrub`.
+#[test]
+fn files_of_every_distribution_are_the_same_through_a_mount_past_the_servers_and_for_scrub() {
+    if !can_mount() {
+        return;
+    }
+    let cluster = Cluster::start(3);
+    let place = cluster.local("place");
+    fs::create_dir(&place).expect("made");
+    let distributions = [
+        ("stripe", vec![]),
+        ("strips", vec!["--strips", "64K,192K,64K"]),
+        ("groups", vec!["--groups", "3", "--factor", "2"]),
+        ("local", vec![]),
+    ];
+    for (name, more) in &distributions {
+        cluster.ok(&["mkdir", &format!("vz:/{name}")]);
+        let path = format!("vz:/{name}");
+        cluster.ok(&[&["layout", &path, "--distribution", name], &more[..]].concat());
+    }
+    cluster.ok(&["mount", "vz:/", &text(&place)]);
+    let checked = std::panic::catch_unwind(|| {
+        for (name, _) in &distributions {
+            let path = place.join(name).join("f");
+            let mut model = noise(5_000_000);
+            let file = OpenOptions::new().read(true).write(true).create_new(true).open(&path).expect("made");
+            for (number, part) in model.chunks(777_777).enumerate() {
+                file.write_all_at(part, number as u64 * 777_777).expect("writes");
+            }
+            file.set_len(3_333_333).expect("cuts");
+            file.set_len(4_000_000).expect("makes it longer");
+            model.truncate(4_000_000);
+            model[3_333_333..].fill(0);
+            file.write_all_at(&[7; 300_000], 1_900_001).expect("writes over it");
+            model[1_900_001..2_200_001].fill(7);
+            file.sync_all().expect("syncs");
+            assert!(fs::read(&path).expect("reads") == model, "{name}: through the mount");
+            let mut part = vec![0; 100_000];
+            for at in [0u64, 65_530, 262_100, 1_850_000, 3_300_000] {
+                file.read_exact_at(&mut part, at).expect("reads");
+                assert!(part == model[at as usize..at as usize + 100_000], "{name}: at {at}");
+            }
+            let volume = format!("vz:/{name}/f");
+            assert!(cluster.run(&["cat", &volume]).stdout == model, "{name}: past the servers");
+            let layout = cluster.ok(&["layout", "--json", &volume]);
+            let layout: serde_json::Value = serde_json::from_str(&layout).expect("JSON");
+            assert_eq!(layout["distribution"]["kind"], **name);
+        }
+    });
+    cluster.ok(&["umount", &text(&place)]);
+    checked.expect("checked above");
+    assert!(cluster.ok(&["scrub", "--rate", "0"]).contains("done"));
+}
