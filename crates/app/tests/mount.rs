@@ -196,3 +196,28 @@ fn a_mount_works_without_a_place_for_its_log_and_one_that_fails_leaves_none() {
     assert!(output.status.success() && is_mounted && said.contains("--log-file"), "{said}");
     assert!(unmounted.status.success());
 }
+
+#[test]
+fn a_file_system_of_nothing_keeps_names_until_it_is_unmounted_and_bytes_never() {
+    if !can_mount() {
+        return;
+    }
+    // Unlike a mount it needs no cluster.
+    let cluster = Cluster::unstarted();
+    let mountpoint = cluster.local("null");
+    fs::create_dir(&mountpoint).expect("made");
+    let command = cluster.command(&["lab", "nullfs", &text(&mountpoint), "-o", "uring=off"]);
+    let mut nullfs = support::spawn(command);
+    wait_until("it is mounted", || mounts().contains(&text(&mountpoint)));
+    let checked = std::panic::catch_unwind(|| {
+        fs::create_dir(mountpoint.join("d")).expect("made");
+        fs::write(mountpoint.join("d/f"), noise(10_000)).expect("written");
+        assert_eq!(fs::read(mountpoint.join("d/f")).expect("read"), [0; 10_000]);
+        assert_eq!(fs::read_dir(mountpoint.join("d")).expect("listed").count(), 1);
+        fs::remove_file(mountpoint.join("d/f")).expect("removed");
+        fs::remove_dir(mountpoint.join("d")).expect("removed");
+    });
+    cluster.ok(&["umount", &text(&mountpoint)]);
+    assert!(nullfs.wait().expect("it ends").success());
+    checked.expect("it works");
+}
