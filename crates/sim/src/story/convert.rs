@@ -33,7 +33,7 @@ impl Story {
         let how = Convert { hint, is_dry_run: false, rate_bytes_max: 0 };
         match self.clients[client].convert(InodeId(inode), &how, &|_| true) {
             Ok(done) => self.note(format!("  {} bytes, changed: {}", done.bytes, done.is_changed)),
-            Err(error) if error.code == Code::InUse => self.note(format!("  {error}")),
+            Err(error) if matches!(error.code, Code::InUse | Code::Stale) => self.note(format!("  {error}")),
             Err(error) => self.explain(inode, &error),
         }
     }
