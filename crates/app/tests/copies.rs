@@ -54,6 +54,8 @@ fn a_tree_goes_from_one_node_to_another_by_every_method() {
     pair.put("run/empty", b"");
     pair.put("run/left.log", b"log");
     symlink("big", pair.out("run/link")).expect("made");
+    let hole = fs::File::create(pair.out("run/hole")).expect("made");
+    hole.set_len(100_000).expect("extended");
     for method in ["auto", "blocking", "streams:3", "nonblocking", "rpc:block=64K,window=4", "ftp"] {
         let name = method.split(':').next().expect("a name");
         pair.cluster.ok(&["mkdir", &format!("data2:/in/{name}")]);
@@ -161,6 +163,8 @@ fn a_tree_of_a_node_goes_into_the_volume_as_a_job() {
     let sparse: serde_json::Value =
         serde_json::from_str(&pair.cluster.ok(&["stat", "--json", "vz:/run/sparse"])).expect("JSON");
     assert_eq!(sparse["size"], 20 << 20, "{sparse}");
+    // One block, and nothing in it: it arrived without a length, and the job was said to be done.
+    assert!(pair.cluster.run(&["cat", "vz:/run/hole"]).stdout == vec![0; 100_000]);
     // Replaced as a whole, times kept: what is the same is left as it is.
     pair.put("run/deep/er/small", b"other");
     let json = pair.cluster.ok(&["cp", "-r", "--json", "--resume", "data1:/out/run", "vz:/"]);

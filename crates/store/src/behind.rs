@@ -38,7 +38,10 @@ impl Behind {
 
     /// The range to be written back, once there is enough of it.
     fn take_due(&mut self) -> Option<Range<u64>> {
-        (self.bytes >= WRITE_BACK_BYTES).then(|| std::mem::take(self).range)
+        let is_due = self.bytes >= WRITE_BACK_BYTES;
+        // The same few bytes over and over are left to the kernel, too.
+        let taken = if is_due { std::mem::take(self).range } else { 0..0 };
+        (taken.end - taken.start >= WRITE_BACK_BYTES / 2).then_some(taken)
     }
 }
 

@@ -303,6 +303,8 @@ impl OpenInode {
         let sent = self.send_listed(&layout, written_slots, parts, deadline_ns);
         let mut state = self.lock();
         state.writers -= 1;
+        // What was read ahead while the bytes were on their way may be older than they are.
+        state.write_count += 1;
         drop(state);
         self.wake();
         sent.map(|()| true)

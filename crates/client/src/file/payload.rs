@@ -7,6 +7,12 @@ use std::sync::Arc;
 /// the last user drops it. They must not change meanwhile.
 pub type SharedBytes = Arc<dyn AsRef<[u8]> + Send + Sync>;
 
+/// What a door receives at once, at most.
+const RECEIVED_BYTES: usize = 1 << 20;
+
+/// Shared bytes are kept in parts of no less than this share of them.
+const PARTS_MAX: usize = 4;
+
 /// A part of shared bytes.
 #[derive(Clone)]
 pub(crate) struct SharedSlice {
@@ -72,9 +78,13 @@ impl<'a> Payload<'a> {
         (Payload { bytes: now, owner: self.owner }, Payload { bytes: later, owner: owner_of_rest })
     }
 
-    /// The same bytes to keep, without copying; `None` where they are only borrowed.
+    /// The same bytes to keep, without copying; `None` where they are only borrowed, and where a small part would keep
+    /// a whole receive buffer from being used again: that memory is counted by nobody.
     pub(super) fn shared(&self) -> Option<SharedSlice> {
-        self.owner.map(|(slice, start)| slice.part(start..start + self.bytes.len()))
+        let is_large = |(slice, _): &(&SharedSlice, usize)| {
+            self.bytes.len() >= slice.len().min(RECEIVED_BYTES) / PARTS_MAX
+        };
+        self.owner.filter(is_large).map(|(slice, start)| slice.part(start..start + self.bytes.len()))
     }
 }
 
@@ -94,6 +104,15 @@ mod tests {
         drop((slice, bytes));
         assert_eq!((kept[0], kept[49], kept.len()), (40, 89, 50));
         assert!(Payload::from(&kept[..]).shared().is_none());
+    }
+
+    // With units of 64 KiB a write of 1 MiB that one of 16 servers had not taken kept 1 MiB, and was counted as 64 KiB.
+    #[test]
+    fn a_small_part_does_not_keep_all_that_it_came_with() {
+        let bytes: SharedBytes = Arc::new(vec![1u8; 1 << 20]);
+        let slice = SharedSlice::new(bytes, 0..1 << 20);
+        let part = |length| Payload::from(&slice).split_at(length).0.shared().is_some();
+        assert!(part(256 << 10) && !part(64 << 10));
     }
 
     #[test]

@@ -102,6 +102,8 @@ impl OpenInode {
                     self.note_write(&mut state, offset, end);
                     let mut state = self.stage_all(state, &layout, payload, offset, deadline_ns, later);
                     state.writers -= 1;
+                    // What was read ahead meanwhile may be older than what has landed already.
+                    state.write_count += 1;
                     return Ok(());
                 }
             }

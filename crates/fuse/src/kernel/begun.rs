@@ -12,8 +12,8 @@ use super::serve::{Failure, Outcome, Server, caller};
 use crate::door::Place;
 use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use vazao_client::{Asked, Early};
 use vazao_model::InodeId;
 
@@ -151,9 +151,20 @@ impl Work {
                 })
             });
         };
-        // Without a thread the kernel gets no answer to this one: the call ends with its process or with the mount.
-        if let Err(error) = std::thread::Builder::new().name("fuse-slow".to_owned()).spawn(wait) {
+        let place = Arc::new(Mutex::new(Some(wait)));
+        let handed = Arc::clone(&place);
+        let take = |place: &Mutex<Option<_>>| place.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let run = move || {
+            if let Some(wait) = take(&handed) {
+                wait();
+            }
+        };
+        // The kernel has to get its answer: without a thread of its own it holds up those behind it.
+        if let Err(error) = std::thread::Builder::new().name("fuse-slow".to_owned()).spawn(run) {
             tracing::error!("no thread to wait for an answer: {error}");
+            if let Some(wait) = take(&place) {
+                wait();
+            }
         }
     }
 

@@ -125,8 +125,16 @@ pub(crate) fn begin(
     let part = part_name(&id, &name);
     let request = begin_request(&*source, &around, &destination, &version, manner);
     let journal_path = arrivals.journal(&id);
-    let place =
-        PartPlace { client, parent, name: &name, part: &part, shown: &shown, journal_path: &journal_path };
+    let no_replace = manner.no_replace;
+    let place = PartPlace {
+        client,
+        parent,
+        name: &name,
+        part: &part,
+        shown: &shown,
+        journal_path: &journal_path,
+        no_replace,
+    };
     let opened = match place.resume(&request, there.as_ref())? {
         Some(Found::Complete) => return Ok(Begun::Complete),
         Some(Found::Part(opened)) => *opened,
@@ -171,6 +179,8 @@ struct PartPlace<'a> {
     part: &'a [u8],
     shown: &'a str,
     journal_path: &'a std::path::Path,
+    /// What has the name by then stays.
+    no_replace: bool,
 }
 
 /// A part that is open.
@@ -247,8 +257,8 @@ impl PartPlace<'_> {
                 return Ok(Some(Found::Complete));
             }
             if part.as_ref().is_some_and(is_whole) {
-                let renamed =
-                    self.client.rename(self.parent, self.part, self.parent, self.name, RenameMode::Replace);
+                let mode = if self.no_replace { RenameMode::NoReplace } else { RenameMode::Replace };
+                let renamed = self.client.rename(self.parent, self.part, self.parent, self.name, mode);
                 return renamed.map(|()| Some(Found::Complete)).map_err(|error| self.about(error));
             }
             return Ok(None);
@@ -362,6 +372,10 @@ impl VolumeCopy {
     fn write_block(&self, block: usize, buffer: &mut [u8]) -> Result<u32, Fault> {
         let (start, length) = (self.grid.start(block), self.grid.length(block));
         if self.source.next_data(start)?.is_none_or(|data| data >= start + length) {
+            // The length of a part of several blocks was set when it was begun.
+            if self.grid.blocks() == 1 {
+                self.file.set_length(length).map_err(|error| self.about(error))?;
+            }
             return Ok(zero_checksum(length));
         }
         let (clock, counts) = (&self.around.clock, &self.around.counts);

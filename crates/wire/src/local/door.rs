@@ -13,6 +13,7 @@ use crate::proto;
 use crate::service::Fault;
 use prost::Message;
 use rustix::event::{PollFd, PollFlags, poll};
+use rustix::fs::{SealFlags, fcntl_get_seals};
 use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, Shutdown, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, listen, shutdown,
@@ -225,6 +226,11 @@ fn borrow(
     };
     if lent.is_some() {
         return Err(Fault::new(Code::BadRequest, "memory has been lent already"));
+    }
+    // Only such memory has seals: reading anything else may take as long as whoever is behind it likes.
+    let seals = fcntl_get_seals(&memory).unwrap_or(SealFlags::empty());
+    if !seals.contains(SealFlags::SHRINK) {
+        return Err(Fault::new(Code::BadRequest, "what is lent must be memory sealed against shrinking"));
     }
     // At random: nobody may mean another's memory after the server was started anew.
     let nonce = hello::nonce()?;

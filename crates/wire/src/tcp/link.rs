@@ -197,6 +197,12 @@ impl Link {
         Patience::new(&self.watch, &self.clock, &self.address, asked)
     }
 
+    /// The server's limits allow as many more requests as there are.
+    pub(super) fn has_room(&self) -> bool {
+        let table = locked(&self.table);
+        table.requests < self.credits.requests / 2 && table.bytes < self.credits.bytes / 2
+    }
+
     /// Waits until the server's limits allow one more request, and enters it.
     fn take_credits(self: &Arc<Link>, request: &Outgoing<'_>, then: &mut Option<Then>) -> Result<(), Fault> {
         let bytes = request.attachment.len() as u64;
@@ -524,6 +530,12 @@ impl Link {
             let table = locked(&self.table);
             if table.broken.is_some() {
                 return;
+            }
+            // Another thread may have received these while this one called others.
+            if !table.called.is_empty() {
+                drop(table);
+                self.call();
+                continue;
             }
             let started_ns = self.clock.now_ns();
             let mut table = self.wait_for_progress(table, None, started_ns + TENDED_WAIT_NS);

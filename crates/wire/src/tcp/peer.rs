@@ -346,11 +346,14 @@ impl Transport for TcpTransport {
     fn is_tended(&self, address: &str) -> bool {
         let peer = self.peer(address);
         let number = peer.tended_number();
-        let is_ready = peer.tended_link(number).is_some();
-        if !is_ready {
-            self.get_tended(&peer, number);
+        match peer.tended_link(number) {
+            // Who does not stand still must not wait for his turn to send either.
+            Some(link) => link.has_room(),
+            None => {
+                self.get_tended(&peer, number);
+                false
+            }
         }
-        is_ready
     }
 
     fn submit_then(

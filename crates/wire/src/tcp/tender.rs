@@ -2,6 +2,7 @@
 
 use super::link::Link;
 use crate::service::Fault;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use vazao_model::Code;
 
@@ -9,7 +10,13 @@ use vazao_model::Code;
 pub(super) fn spawn(link: Arc<Link>) -> Result<Arc<Link>, Fault> {
     let tended = Arc::clone(&link);
     let thread = std::thread::Builder::new().name("vazao-answers".to_owned());
-    match thread.spawn(move || tended.tend()) {
+    let tend = move || {
+        // Without its thread nobody would hear of an answer: everything under way has to fail instead.
+        if catch_unwind(AssertUnwindSafe(|| tended.tend())).is_err() {
+            tended.break_off(&Fault::new(Code::Internal, "the thread that receives answers panicked"));
+        }
+    };
+    match thread.spawn(tend) {
         Ok(_) => Ok(link),
         Err(error) => {
             let fault = Fault::new(Code::Overloaded, format!("no thread to receive answers: {error}"));
