@@ -65,9 +65,10 @@ impl Routes {
         self.targets.get(&target)
     }
 
-    /// All servers that were sent something, in the order of their ids.
+    /// All servers that were sent something or read past, in the order of their ids.
     pub(crate) fn used_servers(&self) -> Vec<&Arc<Server>> {
-        let mut used: Vec<_> = self.servers.values().filter(|s| s.counters.requests.get() > 0).collect();
+        let is_used = |s: &&Arc<Server>| s.counters.requests.get() > 0 || s.counters.bytes_local.get() > 0;
+        let mut used: Vec<_> = self.servers.values().filter(is_used).collect();
         used.sort_by_key(|s| s.node);
         used
     }

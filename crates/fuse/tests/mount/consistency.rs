@@ -68,7 +68,7 @@ fn an_fsync_is_enough_without_a_close() {
 /// change that was never told would not pass for a late one.
 const TOLD_MS_MAX: u64 = 10_000;
 
-fn soon(what: &str, mut so: impl FnMut() -> bool) {
+pub(crate) fn soon(what: &str, mut so: impl FnMut() -> bool) {
     let clock = vazao_meter::clock::system();
     let start_ns = clock.now_ns();
     while !so() {
