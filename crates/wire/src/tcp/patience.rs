@@ -14,6 +14,9 @@ pub(super) struct Watch {
     pub(super) on_slow: OnceLock<OnSlow>,
 }
 
+/// A wait that begins late has at least this part of the time to see what has come.
+const LOOKS: u64 = 16;
+
 /// The patience with one request.
 pub(super) struct Patience<'a> {
     watch: &'a Watch,
@@ -21,6 +24,9 @@ pub(super) struct Patience<'a> {
     address: &'a str,
     method: Method,
     id: u64,
+    /// When there is something to tell. Whoever asked several servers and waits for one after the other looks late at the
+    /// last answer, which may have come long ago: it is given a moment to be received.
+    tells_ns: u64,
     submitted_ns: u64,
     /// Told already, or there is nobody to tell.
     is_over: bool,
@@ -51,7 +57,9 @@ impl<'a> Patience<'a> {
     ) -> Patience<'a> {
         let Asked { id, method, submitted_ns, .. } = *asked;
         let is_over = watch.on_slow.get().is_none();
-        Patience { watch, clock, address, method, id, submitted_ns, is_over }
+        let looked_ns = clock.now_ns().saturating_add(watch.slow_ns / LOOKS);
+        let tells_ns = submitted_ns.saturating_add(watch.slow_ns).max(looked_ns);
+        Patience { watch, clock, address, method, id, tells_ns, submitted_ns, is_over }
     }
 
     /// Until when to wait before this is called again: the deadline, or the end of patience before it. Once patience
@@ -60,10 +68,9 @@ impl<'a> Patience<'a> {
         if self.is_over {
             return deadline_ns;
         }
-        let ends_ns = self.submitted_ns.saturating_add(self.watch.slow_ns);
         let now_ns = self.clock.now_ns();
-        if now_ns < ends_ns {
-            return deadline_ns.min(ends_ns);
+        if now_ns < self.tells_ns {
+            return deadline_ns.min(self.tells_ns);
         }
         self.is_over = true;
         if let Some(on_slow) = self.watch.on_slow.get() {
@@ -72,5 +79,32 @@ impl<'a> Patience<'a> {
             on_slow(&Slow { address, method, id, waited_ns });
         }
         deadline_ns
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicU64, Ordering};
+    use vazao_meter::SystemClock;
+
+    // A command that had asked the metadata service and a data server, and waited for the silent one first, said of the
+    // other, too, that it had not answered for 18 s: its answer lay in the socket.
+    #[test]
+    fn an_answer_that_is_looked_for_late_is_received_before_anybody_is_told() {
+        static TOLD: AtomicU64 = AtomicU64::new(0);
+        let watch = Watch { slow_ns: 16_000_000, ..Watch::default() };
+        let told: OnSlow = Box::new(|_| {
+            TOLD.fetch_add(1, Ordering::SeqCst);
+        });
+        assert!(watch.on_slow.set(told).is_ok());
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+        let submitted_ns = clock.now_ns();
+        clock.sleep(std::time::Duration::from_millis(20));
+        let asked = Asked { id: 1, method: Method::Ping, submitted_ns, deadline_ns: u64::MAX };
+        let mut patience = Patience::new(&watch, &clock, "here", &asked);
+        assert!(patience.until_ns(u64::MAX) < u64::MAX && TOLD.load(Ordering::SeqCst) == 0);
+        clock.sleep(std::time::Duration::from_millis(2));
+        assert_eq!((patience.until_ns(u64::MAX), TOLD.load(Ordering::SeqCst)), (u64::MAX, 1));
     }
 }
