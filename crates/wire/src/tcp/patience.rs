@@ -24,8 +24,8 @@ pub(super) struct Patience<'a> {
     address: &'a str,
     method: Method,
     id: u64,
-    /// When there is something to tell. Whoever asked several servers and waits for one after the other looks late at the
-    /// last answer, which may have come long ago: it is given a moment to be received.
+    /// When there is something to tell. Whoever asked several servers and waits for one after the other looks late at
+    /// the last answer, which may have come long ago: it is given a moment to be received.
     tells_ns: u64,
     submitted_ns: u64,
     /// Told already, or there is nobody to tell.
