@@ -1,7 +1,8 @@
 # A place of its own for a test run, and the certainty that nothing of it stays behind. To be sourced.
 #
 # Every process started from here inherits VAZAO_TEST_RUN, also a daemon that detached itself: that is how they are
-# found again. Every temporary file and mount point lies under TMPDIR.
+# found again; and children that write over their own environment, as sshd does for its title, by being children. Every
+# temporary file and mount point lies under TMPDIR.
 
 sandbox_enter() {
     [[ -z "${VAZAO_TEST_RUN:-}" ]] || return 0
@@ -24,7 +25,8 @@ sandbox_processes() {
     for directory in /proc/[0-9]*; do
         process="${directory#/proc/}"
         [[ "$process" != "$$" && "$process" != "$BASHPID" ]] || continue
-        if tr '\0' '\n' 2>/dev/null <"$directory/environ" | grep -qx "VAZAO_TEST_RUN=$VAZAO_TEST_RUN"; then
+        if tr '\0' '\n' 2>/dev/null <"$directory/environ" | grep -qx "VAZAO_TEST_RUN=$VAZAO_TEST_RUN" ||
+            grep -qx "PPid:[[:space:]]*$$" "$directory/status" 2>/dev/null; then
             echo "$process"
         fi
     done 2>/dev/null

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Copies into a destination whose disk is full, by large and small files: each failure is named, what fits arrives, and
-# once there is room the same command copies the rest. Must run as root, to mount a small file system.
+# Copies into a destination whose disk is full, an area and the volume, by large and small files: each failure is named,
+# what fits arrives, and once there is room the same command copies the rest. Must run as root, to mount small file
+# systems.
 set -euo pipefail
 
 source scripts/lib/sandbox.sh
@@ -78,5 +79,78 @@ expect "with room the large one is copied" "$vazao" cp data1:/out/large data2:/i
 expect "and equal" cmp "$out/large" "$small/large"
 
 volume_stop "$mountpoint"
+
+# The same into a volume on small disks, which beside 64 MiB of reserve have room for 32 MiB together.
+tight="$TMPDIR/tight"
+"$vazao" up --dir "$tight" --data-servers 2 --detach
+"$vazao" down --dir "$tight"
+for node in data1 data2; do
+    target="$tight/nodes/$node/target1"
+    mv "$target" "$TMPDIR/$node-target"
+    mkdir "$target"
+    mount -t tmpfs -o size=80m "vazao-full-$node" "$target"
+    cp -a "$TMPDIR/$node-target/." "$target"
+done
+"$vazao" up --dir "$tight" --detach
+export VAZAO_CLUSTER="$tight/client.toml"
+"$vazao" area add out "$out" --dir "$tight" --node data1
+mkdir "$out/third"
+for number in $(seq 1 160); do
+    head -c 262144 /dev/urandom >"$out/third/$number"
+done
+head -c 67108864 /dev/urandom >"$out/large"
+expect "a large file that does not fit into the volume is named" \
+    refuses 'No space\|no space\|full' "$vazao" cp data1:/out/large vz:/
+without_large() { ! "$vazao" stat vz:/large; }
+expect "it left no name behind in the volume" without_large
+"$vazao" ls -a vz:/ | grep 'large.*part' | while read -r part; do "$vazao" rm "vz:/$part"; done
+has_room() {
+    local try
+    # The servers look at their disks from time to time.
+    for try in $(seq 60); do
+        "$vazao" status | grep -q "is full" || return 0
+        sleep 0.5
+    done
+    "$vazao" status
+    return 1
+}
+# Objects go after their names: a copy that begins before finds the disks as full as they were.
+is_given_back() {
+    local try
+    for try in $(seq 60); do
+        [[ "$(df --output=used --block-size=1M "$tight"/nodes/*/target1 | tail -n +2 | sort -n | tail -1)" -lt 10 ]] && return 0
+        sleep 0.5
+    done
+    df "$tight"/nodes/*/target1
+    return 1
+}
+expect "the room of the part is given back" is_given_back
+expect "without the part there is room again" has_room
+expect "files that do not fit into the volume are named" \
+    refuses 'No space\|no space\|full' "$vazao" cp -r data1:/out/third vz:/
+names() { "$vazao" ls -a vz:/third; }
+some_arrived() { names | grep -c '^[0-9]*$' | grep -qv '^0$'; }
+expect "some of them arrived in the volume" some_arrived
+whole_arrived() {
+    local name
+    for name in $(names | grep '^[0-9]*$'); do
+        "$vazao" cat "vz:/third/$name" | cmp - "$out/third/$name" || return 1
+    done
+}
+expect "those that arrived in the volume are whole" whole_arrived
+no_parts() { ! names | grep part; }
+expect "no part is left in the volume of those that did not" no_parts
+for node in data1 data2; do
+    mount -o remount,size=256m "$tight/nodes/$node/target1"
+done
+expect "larger disks are seen" has_room
+expect "with room the rest is copied into the volume" "$vazao" cp -r --resume data1:/out/third vz:/
+all_arrived() { [[ "$(names | grep -c '^[0-9]*$')" -eq 160 ]] && whole_arrived; }
+expect "all are there in the volume" all_arrived
+expect "with room the large one is copied into the volume" "$vazao" cp data1:/out/large vz:/
+large_is_equal() { "$vazao" cat vz:/large | cmp - "$out/large"; }
+expect "and equal in the volume" large_is_equal
+"$vazao" down --dir "$tight"
+
 echo "$passed passed, $failed failed"
 [[ "$failed" -eq 0 ]]

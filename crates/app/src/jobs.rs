@@ -105,7 +105,7 @@ pub(crate) fn watch(client: &Client, id: &str, json: bool, stop: &Stop) -> Outco
             }
             return Ok(Watched::Over(Box::new(job)));
         }
-        if stop.wait(pause) {
+        if stop.wait(pause.min(until_end(&job))) {
             if visible {
                 let _ = writeln!(stderr());
             }
@@ -116,9 +116,15 @@ pub(crate) fn watch(client: &Client, id: &str, json: bool, stop: &Stop) -> Outco
     }
 }
 
+/// How long to let a job alone that may soon be over: the end is not to be seen a whole look too late.
+fn until_end(job: &proto::JobStatus) -> Duration {
+    Duration::from_millis(job.left_ms / 2).max(LOOK_FIRST)
+}
+
 /// How much of a job is done, in percent; 100 only when all is.
 pub(crate) fn percent(job: &proto::JobStatus) -> u64 {
-    let over = job.files_done + job.files_skipped + job.files_failed;
+    // Files that failed are not to come any more, but nor are they there.
+    let over = job.files_done + job.files_skipped;
     let of = |part: u64, whole: u64| (u128::from(part.min(whole)) * 100 / u128::from(whole.max(1))) as u64;
     match (job.bytes, job.files) {
         (_, 0) if JobState::from_number(job.state) == Some(JobState::Done) => 100,
@@ -289,5 +295,12 @@ mod tests {
         assert_eq!(percent(&job(0, 0, 4, 1)), 25);
         assert_eq!(percent(&job(u64::MAX, u64::MAX / 2, 1, 0)), 49);
         assert_eq!(percent(&job(0, 0, 0, 0)), 0);
+        let failed =
+            |files_done| proto::JobStatus { files_failed: 4 - files_done, ..job(0, 0, 4, files_done) };
+        assert_eq!(
+            (percent(&failed(0)), percent(&failed(3))),
+            (0, 75),
+            "bytes of files that failed are not counted"
+        );
     }
 }

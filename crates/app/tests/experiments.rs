@@ -4,10 +4,13 @@
 //!
 //! Needs root. On a machine without, `VAZAO_TEST_NO_ROOT=1` says so and skips this; without it, this fails there.
 
+mod support;
+
 use serde_json::Value;
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use support::{failed, signal, wait_until};
 
 fn may_run() -> bool {
     if std::env::var_os("VAZAO_TEST_NO_ROOT").is_some_and(|it| it == "1") {
@@ -86,4 +89,39 @@ fn an_unknown_experiment_is_a_usage_error_that_lists_those_that_are_there() {
     let said = String::from_utf8_lossy(&run.stderr);
     assert_eq!(run.status.code(), Some(2), "{said}");
     assert!(said.contains("Z9") && said.contains("P4"), "{said}");
+}
+
+/// Ctrl-C was heard only between two experiments, and each may take an hour; a second one left hosts and daemons.
+#[test]
+fn an_experiment_that_is_interrupted_ends_its_copies_and_leaves_nothing() {
+    if !may_run() {
+        return;
+    }
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = |name: &str| directory.path().join(name);
+    fs::create_dir(path("work")).expect("made");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_vazao"));
+    command.args(["lab", "run", "G10", "W2"]).arg("--out").arg(path("out"));
+    command.arg("--work").arg(path("work")).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let child = command.spawn().expect("vazao starts");
+    let process = child.id();
+    let work = path("work").to_string_lossy().into_owned();
+    // The longest wait there is: for the copies of a measurement.
+    wait_until("copies are under way", || {
+        command_lines().any(|line| line.contains(&work) && line.contains("\0cp\0"))
+    });
+    signal(process, rustix::process::Signal::INT);
+    let said = failed(child.wait_with_output().expect("it ends"), 1);
+    assert!(said.contains("G10: interrupted") && !said.contains("W2"), "{said}");
+    assert!(!path("out").join("G10.json").exists(), "half an outcome was kept");
+    assert_eq!(fs::read_dir(path("work")).expect("listed").count(), 0, "files are left");
+    assert!(!command_lines().any(|line| line.contains(&work)), "processes are left");
+    let ours = format!("vazao-lab-{process}-");
+    assert!(ledgers().iter().all(|name| !name.starts_with(&ours)), "{:?}", ledgers());
+}
+
+fn command_lines() -> impl Iterator<Item = String> {
+    let processes = fs::read_dir("/proc").expect("listed").flatten();
+    let line = |entry: fs::DirEntry| fs::read(entry.path().join("cmdline")).ok();
+    processes.filter_map(line).map(|line| String::from_utf8_lossy(&line).into_owned())
 }

@@ -24,6 +24,8 @@ fn code(error: Errno) -> Code {
         Errno::ROFS => Code::ReadOnly,
         Errno::BUSY | Errno::TXTBSY => Code::InUse,
         Errno::STALE => Code::Stale,
+        Errno::NODATA => Code::NoAttribute,
+        Errno::RANGE => Code::Range,
         Errno::OPNOTSUPP | Errno::NOSYS => Code::Unsupported,
         Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::AGAIN => Code::Overloaded,
         _ => Code::Io,

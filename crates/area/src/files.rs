@@ -76,7 +76,8 @@ pub(crate) fn kind_of(status: &Statx) -> FileKind {
     kind(FileType::from_raw_mode(u32::from(status.stx_mode))).unwrap_or_default()
 }
 
-pub(crate) fn attributes(status: &Statx) -> proto::Attributes {
+/// `without_xattrs`: it is known to have no extended attributes.
+pub(crate) fn attributes(status: &Statx, without_xattrs: bool) -> proto::Attributes {
     let special = makedev(status.stx_rdev_major, status.stx_rdev_minor);
     proto::Attributes {
         inode: status.stx_ino,
@@ -92,7 +93,6 @@ pub(crate) fn attributes(status: &Statx) -> proto::Attributes {
         modified: Some(timestamp(status.stx_mtime)),
         changed: Some(timestamp(status.stx_ctime)),
         version: nanoseconds(status.stx_ctime),
-        // Areas do not serve them.
-        without_xattrs: false,
+        without_xattrs,
     }
 }

@@ -39,7 +39,7 @@ pub struct InsideStatus {
 impl InsideStatus {
     fn of(status: &Statx) -> InsideStatus {
         let identity = files::identity(status).into();
-        InsideStatus { attributes: files::attributes(status), identity }
+        InsideStatus { attributes: files::attributes(status, false), identity }
     }
 }
 
@@ -146,8 +146,13 @@ impl Inside {
 
     /// Has the disk begin with what was written, without waiting for it.
     pub fn begin_writing(&self, file: &File) {
+        self.begin_writing_range(file, 0, 0);
+    }
+
+    /// As [`Inside::begin_writing`] for `length` bytes at `offset`; 0 for all behind it.
+    pub fn begin_writing_range(&self, file: &File, offset: u64, length: u64) {
         // Dirty pages are not dropped by it but begun to be written (mm/fadvise.c). Without it a sync takes longer.
-        let _ = fadvise(file, 0, None, Advice::DontNeed);
+        let _ = fadvise(file, offset, std::num::NonZeroU64::new(length), Advice::DontNeed);
     }
 
     /// Has what was written and synced forgotten by the page cache, so that reading asks the disk.

@@ -5,7 +5,7 @@ use crate::descriptors::Descriptors;
 use crate::export::{self, Area, AreaConfig, Exports};
 use crate::metrics::Metrics;
 use crate::ops::read::Reading;
-use crate::ops::{self, channel, list, names, read, write};
+use crate::ops::{self, channel, list, names, read, write, xattrs};
 use crate::options::Options;
 use crate::replies::Replies;
 use prost::Message;
@@ -360,6 +360,11 @@ impl AreaService {
             }
             Method::AreaRemove => self.change(call, request, responder, |r| r.nonce, names::remove),
             Method::AreaRename => self.change(call, request, responder, |r| r.nonce, names::rename),
+            Method::AreaLink => self.change(call, request, responder, |r| r.nonce, names::link),
+            Method::AreaGetXattr => self.name(call, request, responder, xattrs::get),
+            Method::AreaListXattrs => self.name(call, request, responder, xattrs::list),
+            Method::AreaSetXattr => self.change(call, request, responder, |r| r.nonce, xattrs::set),
+            Method::AreaRemoveXattr => self.change(call, request, responder, |r| r.nonce, xattrs::remove),
             Method::AreaSymlink => self.change(call, request, responder, |r| r.nonce, names::symlink),
             Method::OpenChannel => self.name(call, request, responder, channel::open),
             other => self.dispatch_channel(other, call, request, responder),

@@ -4,11 +4,11 @@
 //! That thread must not wait. What an answer that came in time leaves to do is done in it; whatever else there is to do
 //! (another attempt, an answer that takes long, a second request) is handed to the caller, who has threads that may.
 
-use crate::call::{Changing, Sent};
+use crate::call::{Changing, Sent, settle};
 use crate::core::Core;
 use crate::namespace::{create_request, unlink_request};
 use crate::retry::Attempts;
-use crate::{Client, File, NewInode, Result};
+use crate::{Asked, Client, File, NewInode, OpenMode, Result};
 use std::sync::Arc;
 use vazao_model::{Action, Attributes, Code, InodeId};
 use vazao_wire::operation::Operation;
@@ -34,7 +34,7 @@ impl<T> std::fmt::Debug for Early<T> {
 
 impl<T: 'static> Early<T> {
     /// A call of which everything is still to do.
-    fn slow(work: impl FnOnce() -> Result<T> + Send + 'static) -> Early<T> {
+    pub(crate) fn slow(work: impl FnOnce() -> Result<T> + Send + 'static) -> Early<T> {
         Early::Slow(Box::new(work))
     }
 
@@ -112,10 +112,106 @@ fn begin_change<O: Operation>(
     core.transport.submit_then(address, O::METHOD, &message, &[], attempt_deadline_ns, Box::new(answer));
 }
 
+/// [`begin_change`] of something that says itself what it changes, with the moment as of which the answer may be
+/// remembered, if it may.
+pub(crate) fn begin_change_as_of<O: Operation>(
+    core: &Arc<Core>,
+    request: O::Request,
+    then: impl FnOnce(Early<(O::Response, Option<Asked>)>) + Send + 'static,
+) where
+    O::Request: Changing + Send + 'static,
+    O::Response: 'static,
+{
+    let (asked, change) = (core.asked(), core.memory.begin(request.things()));
+    let settled = Arc::clone(core);
+    begin_change::<O>(core, request, move |early| {
+        then(early.map(move |outcome| {
+            let as_of = settle(&settled, change, asked, None, &outcome);
+            outcome.map(|response| (response, as_of))
+        }));
+    });
+}
+
+/// Asks for something that changes nothing, without standing still for the answer.
+fn begin_ask<O: Operation>(
+    core: &Arc<Core>,
+    request: O::Request,
+    then: impl FnOnce(Early<O::Response>) + Send + 'static,
+) where
+    O::Request: Send + 'static,
+    O::Response: 'static,
+{
+    let deadline_ns = core.deadline_ns();
+    let mut attempts = Attempts::until(core, core.meta_deadline_ns(deadline_ns));
+    let message = prost::Message::encode_to_vec(&request);
+    let (attempt, attempt_deadline_ns) = core.begin_attempt(&attempts);
+    let answered = Arc::clone(core);
+    let answer = move |pending: Box<dyn Pending>| {
+        attempts.request = pending.id();
+        if !pending.is_done() {
+            return then(Early::slow(move || {
+                let outcome = answered.end_attempt::<O>(attempt, pending);
+                answered.keep_asking::<O>(&request, attempts, outcome)
+            }));
+        }
+        match answered.end_attempt::<O>(attempt, pending) {
+            Ok(response) => then(Early::Done(Ok(response))),
+            Err(fault) if is_final(fault.code) => {
+                then(Early::Done(answered.keep_asking::<O>(&request, attempts, Err(fault))));
+            }
+            Err(fault) => {
+                then(Early::slow(move || answered.keep_asking::<O>(&request, attempts, Err(fault))));
+            }
+        }
+    };
+    let address = core.meta_address();
+    core.transport.submit_then(address, O::METHOD, &message, &[], attempt_deadline_ns, Box::new(answer));
+}
+
 impl Client {
     /// Whether the calls that follow would not even wait to be sent.
     pub fn can_begin(&self) -> bool {
         self.core.transport.is_tended(self.core.meta_address())
+    }
+
+    /// [`Client::lookup`] without standing still for the answer.
+    pub fn begin_lookup(&self, parent: InodeId, name: &[u8], then: Then<Attributes>) {
+        let as_of = (self.core.answers(), self.core.asked());
+        let request = proto::LookupRequest { parent: parent.0, name: name.to_vec(), seat: self.core.seat() };
+        let (client, name) = (self.clone(), name.to_vec());
+        begin_ask::<op::Lookup>(&self.core, request, move |early| {
+            then(early.map(move |answer| client.looked_up(parent, &name, as_of, answer)));
+        });
+    }
+
+    /// [`Client::open_file`] without standing still for the answer.
+    pub fn begin_open_file(&self, inode: InodeId, mode: OpenMode, then: Then<File>) {
+        let client = self.clone();
+        if mode.truncate {
+            return then(Early::slow(move || client.open_file(inode, mode)));
+        }
+        let opening = self.core.opens.begin();
+        let as_of = (self.core.answers(), self.core.asked());
+        let request = self.open_request(inode);
+        begin_ask::<op::Open>(&self.core, request, move |early| {
+            let seen = client.clone();
+            let early = early.map(move |answer| seen.seen_to_open(inode, as_of, answer));
+            then(match early {
+                Early::Done(Err(error)) => Early::Done(Err(error)),
+                Early::Done(Ok(fresh)) => match File::open(&client.core, fresh, mode) {
+                    Some(file) => Early::Done(Ok(file)),
+                    None => Early::slow(move || client.open_file(inode, mode)),
+                },
+                Early::Slow(rest) => Early::slow(move || {
+                    // Until then it is under way.
+                    let _opening = opening;
+                    match File::open(&client.core, rest()?, mode) {
+                        Some(file) => Ok(file),
+                        None => client.open_file(inode, mode),
+                    }
+                }),
+            });
+        });
     }
 
     /// [`Client::create_file`] without standing still for the answer.
@@ -127,6 +223,7 @@ impl Client {
         exclusive: bool,
         then: Then<(Attributes, File)>,
     ) {
+        let opening = self.core.opens.begin();
         let asked_at = self.core.answers();
         let request = create_request(parent, name, new, exclusive);
         let naming = self.core.begin_create_name(&request);
@@ -138,7 +235,11 @@ impl Client {
             let is_quick = |outcome: &Result<proto::CreateResponse>| {
                 outcome.as_ref().map_or(true, |answer| answer.created)
             };
-            let open = move |outcome: Result<_>| client.open_created(outcome?, asked_at);
+            let open = move |outcome: Result<_>| {
+                // Until then it is under way.
+                let _opening = opening;
+                client.open_created(outcome?, asked_at)
+            };
             then(early.and_then(is_quick, open));
         });
     }

@@ -111,13 +111,25 @@ impl Core {
         deadline_ns: u64,
     ) -> Result<O::Response> {
         let mut attempts = Attempts::until(self, self.meta_deadline_ns(deadline_ns));
+        let outcome = self.attempt::<O>(request, &mut attempts);
+        self.keep_asking::<O>(request, attempts, outcome)
+    }
+
+    /// Goes on after the first attempt at a question, until it is answered.
+    pub(crate) fn keep_asking<O: Operation>(
+        &self,
+        request: &O::Request,
+        mut attempts: Attempts,
+        mut outcome: std::result::Result<O::Response, Fault>,
+    ) -> Result<O::Response> {
         loop {
-            match self.attempt::<O>(request, &mut attempts) {
+            match outcome {
                 Ok(response) => return Ok(response),
                 // A session is replaced by those who know what it stood for.
                 Err(fault) if fault.code == Code::SessionExpired => return Err(fault.into()),
                 Err(fault) => self.next_attempt(&mut attempts, fault)?,
             }
+            outcome = self.attempt::<O>(request, &mut attempts);
         }
     }
 

@@ -5,6 +5,7 @@ use crate::local::{Lending, LocalFiles, SendBuffer};
 use crate::locks::Locks;
 use crate::measure::Description;
 use crate::memory::Memory;
+use crate::opens::Opens;
 use crate::registry::Registry;
 use crate::routes::{Routes, Server};
 use crate::session::Session;
@@ -51,8 +52,7 @@ pub(crate) struct Core {
     pub(crate) silences: Silences,
     pub(crate) description: Mutex<Description>,
     pub(crate) closed: AtomicBool,
-    /// Files without a name that are being made: the metadata service may ask about them before they are known here.
-    pub(crate) unnamed_underway: AtomicUsize,
+    pub(crate) opens: Arc<Opens>,
     /// Objects on this machine are read without their server.
     pub(crate) short_circuit: AtomicBool,
     /// Answers about inodes taken over so far.
@@ -115,7 +115,7 @@ impl Core {
             silences: Silences::default(),
             description: Mutex::default(),
             closed: AtomicBool::new(false),
-            unnamed_underway: AtomicUsize::new(0),
+            opens: Arc::default(),
             short_circuit: AtomicBool::new(options.short_circuit),
             answers: AtomicU64::new(0),
             jitter: AtomicU64::new(seed | 1),

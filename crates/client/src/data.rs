@@ -10,11 +10,14 @@ use crate::{Error, Result};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use vazao_meter::Cause;
-use vazao_model::{Action, Code, TargetId};
+use vazao_model::{Action, Code, Layout, TargetId};
 use vazao_wire::Method;
 use vazao_wire::interrupt;
 use vazao_wire::service::{Fault, RequestId};
 use vazao_wire::transport::{Pending, Received};
+
+/// Servers that are connected to at the same time: of a wide file those that its next megabytes are on.
+const AHEAD_MAX: usize = 16;
 
 /// A request in flight to a data server.
 pub(crate) struct DataCall {
@@ -43,6 +46,29 @@ impl DataCall {
 }
 
 impl Core {
+    /// A request to the object of `slot` is about to be sent, and others after it as a rule. Where that needs a
+    /// connection, those to the servers of the slots that follow are made at the same time.
+    pub(crate) fn connect_ahead(&self, layout: &Layout, slot: u32, deadline_ns: u64) {
+        let Some(first) = layout.targets.get(slot as usize).and_then(|target| self.server(*target)) else {
+            return;
+        };
+        if layout.targets.len() < 2 || self.transport.is_connected(&first.address) {
+            return;
+        }
+        let following = layout.targets.iter().cycle().skip(slot as usize + 1);
+        let following = following.take(layout.targets.len() - 1).filter_map(|target| self.server(*target));
+        let mut servers: Vec<Arc<Server>> = Vec::new();
+        for server in following {
+            let is_known = server.node == first.node || servers.iter().any(|known| known.node == server.node);
+            if !is_known && servers.len() < AHEAD_MAX {
+                servers.push(server);
+            }
+        }
+        let addresses: Vec<&str> = servers.iter().map(|server| server.address.as_str()).collect();
+        let until_ns = attempt_deadline_ns(self.clock.now_ns(), deadline_ns);
+        self.transport.connect_ahead(&addresses, until_ns);
+    }
+
     /// Sends a request to the server that holds `target`, without waiting. What goes wrong comes out of
     /// [`Core::finish_data`].
     pub(crate) fn submit_data(

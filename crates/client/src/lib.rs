@@ -16,7 +16,9 @@ mod local;
 mod locks;
 pub mod measure;
 mod memory;
+mod names;
 mod namespace;
+mod opens;
 mod options;
 pub mod overview;
 mod pace;
@@ -30,6 +32,7 @@ mod scrub;
 mod session;
 mod silence;
 pub mod statistics;
+mod turn;
 mod watch;
 
 #[cfg(test)]
@@ -41,6 +44,7 @@ pub use error::{Error, Result};
 pub use file::{Convert, Converted, File, Seek, SharedBytes, Strided, Unsent};
 pub use local::SendBuffer;
 pub use locks::{LockPlace, Obstacle};
+pub use names::{Listed, NamePage};
 pub use namespace::PendingPage;
 pub use options::Options;
 pub use probe::Probe;
@@ -154,6 +158,19 @@ pub struct Entry {
     pub cookie: u64,
     /// Its attributes, where asked for.
     pub attributes: Option<Attributes>,
+}
+
+impl Entry {
+    /// The same as it is listed.
+    pub fn listed(&self) -> Listed<'_> {
+        Listed {
+            name: &self.name,
+            inode: self.inode,
+            kind: self.kind,
+            cookie: self.cookie,
+            attributes: self.attributes.as_ref(),
+        }
+    }
 }
 
 /// A page of a directory listing, without `.` and `..`.

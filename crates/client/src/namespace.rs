@@ -1,14 +1,17 @@
 //! Namespace calls: one request each, with what this client knows better added to the answers.
 
 use crate::file::FreshInode;
+use crate::names::{ListNames, NamePage};
 use crate::{
     Asked, Changes, Client, Entry, Error, File, NewInode, OpenMode, Page, RenameMode, Result, SetTime,
     VolumeSpace, XattrMode,
 };
-use std::sync::atomic::Ordering;
-use vazao_model::{Attributes, Code, FileKind, InodeId, Layout, LayoutHint};
+use vazao_model::{Attributes, Code, FileKind, InodeId, Layout, LayoutHint, VolumePath};
 use vazao_wire::transport::{PendingCall, submit};
 use vazao_wire::{op, proto};
+
+/// How often a file is looked for again that others replace meanwhile.
+const REPLACED_MAX: usize = 8;
 
 /// A name as errors show it.
 fn shown(name: &[u8]) -> String {
@@ -26,7 +29,17 @@ impl Client {
         // The seat comes after: what was asked before it was given out is forgotten with its arrival.
         let (asked_at, asked) = (self.core.answers(), self.core.asked());
         let request = proto::LookupRequest { parent: parent.0, name: name.to_vec(), seat: self.core.seat() };
-        let answer = self.core.ask::<op::Lookup>(&request);
+        self.looked_up(parent, name, (asked_at, asked), self.core.ask::<op::Lookup>(&request))
+    }
+
+    /// Takes over what a lookup has shown. `as_of`: when it was sent, counted in answers and for the memory.
+    pub(crate) fn looked_up(
+        &self,
+        parent: InodeId,
+        name: &[u8],
+        (asked_at, asked): (u64, Asked),
+        answer: Result<proto::LookupResponse>,
+    ) -> Result<Attributes> {
         self.core.learn_lookup(asked, parent, name, &answer);
         self.merged(answer?.inode, asked_at)
     }
@@ -86,6 +99,7 @@ impl Client {
         new: &NewInode,
         exclusive: bool,
     ) -> Result<(Attributes, File)> {
+        let _opening = self.core.opens.begin();
         let asked_at = self.core.answers();
         let response = self.send_create(parent, name, new, exclusive)?;
         self.open_created(response, asked_at)
@@ -112,13 +126,7 @@ impl Client {
     /// Creates and opens a file without a name in a directory, which [`Client::link`] may give it one in. It ends with
     /// its last handle otherwise.
     pub fn create_unnamed(&self, parent: InodeId, new: &NewInode) -> Result<(Attributes, File)> {
-        self.core.unnamed_underway.fetch_add(1, Ordering::SeqCst);
-        let created = self.open_unnamed(parent, new);
-        self.core.unnamed_underway.fetch_sub(1, Ordering::SeqCst);
-        created
-    }
-
-    fn open_unnamed(&self, parent: InodeId, new: &NewInode) -> Result<(Attributes, File)> {
+        let _opening = self.core.opens.begin();
         let asked_at = self.core.answers();
         let request = proto::CreateRequest { unnamed: true, ..create_request(parent, b"", new, true) };
         let response = self.core.change::<op::Create>(request)?;
@@ -149,18 +157,50 @@ impl Client {
             return Ok(file);
         }
         loop {
+            let _opening = self.core.opens.begin();
             if let Some(file) = File::open(&self.core, self.look(inode)?, mode) {
                 return Ok(file);
             }
         }
     }
 
+    /// Opens the regular file at a path, and shows what it is. One that somebody else replaces between the look at the
+    /// name and the opening is looked for again.
+    pub fn open_path(&self, path: &VolumePath, mode: OpenMode) -> Result<(Attributes, File)> {
+        let mut tries = 1;
+        loop {
+            let attributes = self.resolve(path, true)?;
+            match self.open_file(attributes.inode, mode) {
+                Err(error) if error.code == Code::Stale && tries < REPLACED_MAX => tries += 1,
+                outcome => return outcome.map(|file| (attributes, file)),
+            }
+        }
+    }
+
     /// A regular file as an open shows it.
     pub(crate) fn look(&self, inode: InodeId) -> Result<FreshInode> {
-        let request =
-            proto::OpenRequest { once: None, inode: inode.0, truncate: false, seat: self.core.seat() };
-        let (asked_at, asked) = (self.core.answers(), self.core.asked());
-        let inode_message = self.core.ask::<op::Open>(&request)?.inode;
+        let as_of = (self.core.answers(), self.core.asked());
+        let request = self.open_request(inode);
+        self.seen_to_open(inode, as_of, self.core.ask::<op::Open>(&request))
+    }
+
+    pub(crate) fn open_request(&self, inode: InodeId) -> proto::OpenRequest {
+        let (seat, session) = (self.core.seat(), self.core.session.id());
+        proto::OpenRequest { once: None, inode: inode.0, truncate: false, seat, session }
+    }
+
+    /// Takes over what an open has shown. `as_of`: when it was sent, counted in answers and for the memory.
+    pub(crate) fn seen_to_open(
+        &self,
+        inode: InodeId,
+        (asked_at, asked): (u64, Asked),
+        answer: Result<proto::OpenResponse>,
+    ) -> Result<FreshInode> {
+        if answer.as_ref().is_err_and(|error| error.code == Code::Stale) {
+            // Somebody else has replaced it, and the news is on its way: names that lead to it are not to be believed.
+            self.core.memory.forget_all();
+        }
+        let inode_message = answer?.inode;
         self.core.learn_inode(asked, inode_message.as_ref());
         let fresh = FreshInode::new(inode_message, asked_at)?;
         match fresh.attributes.kind {
@@ -267,8 +307,7 @@ impl Client {
 
     /// The target of a symbolic link.
     pub fn read_link(&self, inode: InodeId) -> Result<Vec<u8>> {
-        let request =
-            proto::OpenRequest { once: None, inode: inode.0, truncate: false, seat: self.core.seat() };
+        let request = proto::OpenRequest { inode: inode.0, seat: self.core.seat(), ..Default::default() };
         let fresh = FreshInode::new(self.core.ask::<op::Open>(&request)?.inode, 0)?;
         if fresh.attributes.kind != FileKind::Symlink {
             return Err(Error::new(Code::Invalid, format!("{inode} is not a symbolic link")));
@@ -291,13 +330,18 @@ impl Client {
         self.page(response, asked_at, asked)
     }
 
-    /// Asks for a page of names, as [`Client::list`] does, and does not wait for it.
-    pub fn begin_list(&self, directory: InodeId, cookie: u64, limit: u32) -> PendingPage {
-        let request =
-            proto::ListRequest { directory: directory.0, cookie, limit, with_attributes: false, seat: 0 };
+    /// A page of names, as [`Client::list`] has them, in one piece.
+    pub fn list_names(&self, directory: InodeId, cookie: u64, limit: u32) -> Result<NamePage> {
+        let asked = self.core.asked();
+        NamePage::new(self.core.ask::<ListNames>(&names_request(directory, cookie, limit))?, asked)
+    }
+
+    /// [`Client::list_names`] that does not wait for it.
+    pub fn begin_list_names(&self, directory: InodeId, cookie: u64, limit: u32) -> PendingPage {
+        let request = names_request(directory, cookie, limit);
         let (core, asked, deadline_ns) = (&self.core, self.core.asked(), self.core.deadline_ns());
         core.counters.metadata.requests.add(1);
-        let call = submit::<op::List>(&*core.transport, core.meta_address(), &request, &[], deadline_ns);
+        let call = submit::<ListNames>(&*core.transport, core.meta_address(), &request, &[], deadline_ns);
         PendingPage { client: self.clone(), call, asked, directory, cookie, limit }
     }
 
@@ -407,7 +451,7 @@ impl Client {
 /// A page of names on its way.
 pub struct PendingPage {
     client: Client,
-    call: PendingCall<op::List>,
+    call: PendingCall<ListNames>,
     asked: Asked,
     directory: InodeId,
     cookie: u64,
@@ -422,12 +466,16 @@ impl std::fmt::Debug for PendingPage {
 
 impl PendingPage {
     /// Waits for it. Where the request failed it is made again, as often as any other.
-    pub fn wait(self) -> Result<Page> {
+    pub fn wait(self) -> Result<NamePage> {
         match self.call.wait() {
-            Ok((response, _)) => self.client.page(response, 0, self.asked),
-            Err(_) => self.client.list(self.directory, self.cookie, self.limit, false),
+            Ok((names, _)) => NamePage::new(names, self.asked),
+            Err(_) => self.client.list_names(self.directory, self.cookie, self.limit),
         }
     }
+}
+
+fn names_request(directory: InodeId, cookie: u64, limit: u32) -> proto::ListRequest {
+    proto::ListRequest { directory: directory.0, cookie, limit, with_attributes: false, seat: 0 }
 }
 
 pub(crate) fn unlink_request(parent: InodeId, name: &[u8], held_inode: u64) -> proto::UnlinkRequest {

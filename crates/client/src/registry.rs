@@ -46,6 +46,11 @@ impl Registry {
         locked(&self.inodes).get(&inode).and_then(Weak::upgrade)
     }
 
+    /// The numbers of all of them.
+    pub(crate) fn ids(&self) -> Vec<u64> {
+        locked(&self.inodes).keys().map(|inode| inode.0).collect()
+    }
+
     /// All of them.
     pub(crate) fn all(&self) -> Vec<Arc<OpenInode>> {
         locked(&self.inodes).values().filter_map(Weak::upgrade).collect()

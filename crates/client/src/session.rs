@@ -1,8 +1,10 @@
 //! The client's stay with the metadata service: request slots, the lease, answers about unlinked files still open.
 
 use crate::core::{Core, locked};
+use crate::opens::TOLD_MAX;
 use crate::options::own_name;
 use crate::{Error, Result};
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
 use std::time::Duration;
@@ -13,6 +15,9 @@ use vazao_wire::{op, proto};
 /// How long a thread that waits for a slot sleeps before it looks at the clock.
 const SLOT_WAIT: Duration = Duration::from_millis(50);
 
+/// Inodes noted as on their way. With more it begins anew, so that some are let go a few renewals later.
+const ASKED_MAX: usize = 65_536;
+
 /// The slot table.
 #[derive(Default)]
 pub(crate) struct Session {
@@ -20,6 +25,8 @@ pub(crate) struct Session {
     freed: Condvar,
     opening: Mutex<()>,
     answers: Mutex<Answers>,
+    /// Inodes asked about that are not open here but may be on their way, and the period in which that was first.
+    asked: Mutex<HashMap<u64, usize>>,
     /// Somebody wants to know what clients count.
     is_watched: AtomicBool,
 }
@@ -148,18 +155,28 @@ impl Core {
         Ok(())
     }
 
+    /// What a renewal says of the files that are open: of which round, and which ones.
+    fn told_open(&self) -> (u64, Vec<u64>) {
+        let covers_round = self.opens.next_period();
+        let open = self.registry.ids();
+        if open.len() > TOLD_MAX { (0, Vec::new()) } else { (covers_round, open) }
+    }
+
     /// True when the metadata service waits for an answer: it keeps asking about what is held.
     fn renew_once(&self, deadline_ns: u64) -> Result<bool> {
         let session = self.session.id();
         let answers = std::mem::take(&mut *locked(&self.session.answers));
         let epoch = self.routes().map.epoch.0;
         let is_watched = self.session.is_watched.load(Ordering::Relaxed);
+        let (covers_round, open) = self.told_open();
         let request = proto::RenewSessionRequest {
             session,
             epoch,
             held: answers.held,
             not_held: answers.not_held,
             measures: is_watched.then(|| (&self.reported()).into()),
+            covers_round: Some(covers_round),
+            open,
         };
         let response = match self.ask_until::<op::RenewSession>(&request, deadline_ns) {
             Ok(response) => response,
@@ -169,19 +186,34 @@ impl Core {
             }
             Err(error) => return Err(error),
         };
+        self.opens.arrived(response.round);
         self.session.is_watched.store(response.report_measures, Ordering::Relaxed);
         if let Some(map) = response.map {
             self.install_map(map);
         }
-        // Before the registry: whoever is counted here no longer is known there by now.
-        let may_be_underway = self.unnamed_underway.load(Ordering::SeqCst) > 0;
-        let (held, not_held): (Vec<u64>, Vec<u64>) = response
-            .orphans
-            .iter()
-            .partition(|&&inode| self.registry.hold_unlinked(InodeId(inode)) || may_be_underway);
+        let (held, not_held): (Vec<u64>, Vec<u64>) =
+            response.orphans.iter().partition(|&&inode| self.may_hold_unlinked(inode));
         let can_let_go = !not_held.is_empty();
         *locked(&self.session.answers) = Answers { held, not_held };
         Ok(can_let_go)
+    }
+
+    /// The metadata service asks about an inode without a name: false when it is not open here, and no open of it can
+    /// be under way that began before it asked.
+    fn may_hold_unlinked(&self, inode: u64) -> bool {
+        let mut asked = locked(&self.session.asked);
+        let period = asked.get(&inode).copied().unwrap_or_else(|| self.opens.period());
+        // Before the registry: whoever is over by now is known there.
+        let is_over = self.opens.are_over(period);
+        let is_open = self.registry.hold_unlinked(InodeId(inode));
+        asked.remove(&inode);
+        if !is_open && !is_over {
+            if asked.len() >= ASKED_MAX {
+                asked.clear();
+            }
+            asked.insert(inode, period);
+        }
+        is_open || !is_over
     }
 }
 

@@ -8,18 +8,19 @@ pub(crate) use xattrs::is_asked_by_kernel;
 
 use crate::failures::{Failures, REMEMBERED_NS};
 use crate::handles::Handles;
-use crate::listing::{Ahead, Listing, PAGE_ENTRIES, Source};
+use crate::listing::{Ahead, Listing, Source, Wanted};
 mod locks;
 
 pub(crate) use locks::LockWish;
+use locks::unlock_all;
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use vazao_client::{
-    Asked, Changes, Client, Entry, Error, File, NewInode, OpenMode, Page, RenameMode, Result, Seek,
-    SendBuffer, SetTime, SharedBytes, Then, Unsent, VolumeSpace,
+    Asked, Changes, Client, Early, Error, File, Listed, NamePage, NewInode, OpenMode, Page, RenameMode,
+    Result, Seek, SendBuffer, SetTime, SharedBytes, Then, Unsent, VolumeSpace,
 };
 use vazao_meter::Clock;
 use vazao_model::{Attributes, Code, FileKind, InodeId, limits};
@@ -112,7 +113,7 @@ pub(crate) struct Door {
 
 /// The mode that writing or a change of owner leaves, when it is another one: without set-user-id, and without
 /// set-group-id unless that bit without group execution means mandatory locking (chown(2), write(2)).
-fn mode_without_set_id(attributes: &Attributes) -> Option<u32> {
+pub(crate) fn mode_without_set_id(attributes: &Attributes) -> Option<u32> {
     if attributes.kind == FileKind::Directory {
         return None;
     }
@@ -267,6 +268,22 @@ impl Door {
         self.client.begin_unlink(place.directory, place.name, then);
     }
 
+    /// [`Door::lookup`] without standing still for the answer.
+    pub(crate) fn begin_lookup(&self, place: Place<'_>, then: Then<Attributes>) {
+        self.client.begin_lookup(place.directory, place.name, then);
+    }
+
+    /// [`Door::open`] as far as the file is open, without standing still for the answer.
+    pub(crate) fn begin_open(&self, inode: InodeId, mode: OpenMode, then: Then<File>) {
+        self.client.begin_open_file(inode, mode, then);
+    }
+
+    /// The rest of [`Door::open`], which waits for nothing.
+    pub(crate) fn end_open(&self, file: File) -> Opened {
+        let attributes = file.known_attributes();
+        self.opened(file, attributes)
+    }
+
     pub(crate) fn remove_directory(&self, place: Place<'_>) -> Result<()> {
         self.client.remove_directory(place.directory, place.name)
     }
@@ -276,9 +293,7 @@ impl Door {
     }
 
     pub(crate) fn open(&self, inode: InodeId, mode: OpenMode) -> Result<Opened> {
-        let file = self.client.open_file(inode, mode)?;
-        let attributes = file.known_attributes();
-        Ok(self.opened(file, attributes))
+        Ok(self.end_open(self.client.open_file(inode, mode)?))
     }
 
     fn opened(&self, file: File, attributes: Attributes) -> Opened {
@@ -409,12 +424,50 @@ impl Door {
 
     /// True when closing a file has nothing to wait for: not for what was written, not for locks.
     pub(crate) fn is_idle(&self, handle: u64) -> bool {
-        let is_idle = |open: Arc<OpenFile>| {
-            // fcntl(2)'s locks of a file go with any of its descriptors that their process closes.
-            let is_locked = !open.owners().is_empty() || self.client.is_locked(open.file.inode());
-            !is_locked && open.file.is_idle()
+        self.files.get(handle).is_some_and(|open| !self.is_locked(&open) && open.file.is_idle())
+    }
+
+    /// fcntl(2)'s locks of a file go with any of its descriptors that their process closes.
+    fn is_locked(&self, open: &OpenFile) -> bool {
+        !open.owners().is_empty() || self.client.is_locked(open.file.inode())
+    }
+
+    /// True when [`Door::begin_flush`] needs no thread, unless the metadata service is slow.
+    pub(crate) fn can_begin_flush(&self, handle: u64) -> bool {
+        self.files.get(handle).is_some_and(|open| !self.is_locked(&open) && open.file.can_begin_flush())
+    }
+
+    /// [`Door::flush`] and [`Door::unlock_closed`] without standing still for the answer.
+    pub(crate) fn begin_flush(&self, handle: u64, owner: u64, then: Then<bool>) {
+        let open = match self.file(handle) {
+            Ok(open) => open,
+            Err(error) => return then(Early::Done(Err(error))),
         };
-        self.files.get(handle).is_some_and(is_idle)
+        open.forget_owner(owner);
+        let (place, before) = (open.place(owner, false), open.file.reports());
+        let (client, looking, flushed) = (self.client.clone(), self.client.clone(), Arc::clone(&open));
+        open.file.begin_flush(Box::new(move |early| {
+            // Its process may have locked it meanwhile.
+            let is_quick = move |_: &Result<()>| !looking.has_locks(place);
+            let end = move |written| {
+                let stored = flushed.file.end_flush(written);
+                stored.and(unlock_all(&client, place)).map(|()| flushed.file.reports() != before)
+            };
+            then(early.and_then(is_quick, end));
+        }));
+    }
+
+    /// True when [`Door::read`] takes no time.
+    pub(crate) fn is_at_hand(&self, handle: u64) -> bool {
+        self.files.get(handle).is_some_and(|open| open.file.is_at_hand())
+    }
+
+    /// True when [`Door::write`] up to `end` takes no time.
+    pub(crate) fn takes_at_once(&self, handle: u64, end: u64) -> bool {
+        let is_plain = |open: &OpenFile| {
+            !open.set_id.load(Ordering::Relaxed) && !open.has_xattrs.load(Ordering::Relaxed)
+        };
+        self.files.get(handle).is_some_and(|open| is_plain(&open) && open.file.takes_at_once(end))
     }
 
     /// [`Door::flush`], durable.
@@ -490,11 +543,11 @@ impl Door {
         inode: InodeId,
         handle: u64,
         cookie: u64,
-        with_attributes: bool,
-        take: &mut dyn FnMut(&Entry, Asked) -> bool,
+        wanted: Wanted,
+        take: &mut dyn FnMut(&Listed<'_>, Asked) -> bool,
     ) -> Result<()> {
         let listing = self.directories.get(handle).ok_or(Error::from(Code::BadHandle))?;
-        listing.read(cookie, with_attributes, &Pages { client: &self.client, directory: inode }, take)
+        listing.read(cookie, wanted, &Pages { client: &self.client, directory: inode }, take)
     }
 
     pub(crate) fn release_directory(&self, handle: u64) {
@@ -525,12 +578,16 @@ struct Pages<'a> {
 }
 
 impl Source for Pages<'_> {
-    fn fetch(&self, after: u64, with_attributes: bool) -> Result<Page> {
-        self.client.list(self.directory, after, PAGE_ENTRIES, with_attributes)
+    fn fetch(&self, after: u64, limit: u32) -> Result<Page> {
+        self.client.list(self.directory, after, limit, true)
     }
 
-    fn ahead(&self, after: u64) -> Ahead {
-        let pending = self.client.begin_list(self.directory, after, PAGE_ENTRIES);
+    fn fetch_names(&self, after: u64, limit: u32) -> Result<NamePage> {
+        self.client.list_names(self.directory, after, limit)
+    }
+
+    fn ahead(&self, after: u64, limit: u32) -> Ahead {
+        let pending = self.client.begin_list_names(self.directory, after, limit);
         Box::new(move || pending.wait())
     }
 }

@@ -5,13 +5,24 @@
 //! otherwise.
 
 use crate::door::{Allocation, Caller, Door, LockWish, NewMode, Opened, Place};
+use crate::listing::Wanted;
 use std::ops::Range;
 use std::time::Duration;
 use vazao_client::{
-    Asked, Changes, Early, Entry, Error, File, Obstacle, OpenMode, RenameMode, Result, Seek, SendBuffer,
-    SharedBytes, Then, Unsent, VolumeSpace, XattrMode,
+    Asked, Changes, Early, Error, File, Listed, Obstacle, OpenMode, RenameMode, Result, Seek, SendBuffer,
+    SharedBytes, Then, VolumeSpace, XattrMode,
 };
 use vazao_model::{Attributes, Code, FileKind, InodeId};
+
+/// What is still to be sent of a write that has been answered. Dropping it sends it.
+#[derive(Debug)]
+#[expect(dead_code, reason = "they work when they are dropped")]
+pub(crate) enum Unsent {
+    /// To data servers.
+    Striped(vazao_client::Unsent),
+    /// To a node.
+    Area(vazao_client::area::Unsent),
+}
 
 /// A file system that the kernel's requests are put to.
 pub(crate) trait FileSystem: Send + Sync {
@@ -74,15 +85,31 @@ pub(crate) trait FileSystem: Send + Sync {
         inode: InodeId,
         handle: u64,
         cookie: u64,
-        with_attributes: bool,
-        take: &mut dyn FnMut(&Entry, Asked) -> bool,
+        wanted: Wanted,
+        take: &mut dyn FnMut(&Listed<'_>, Asked) -> bool,
     ) -> Result<()>;
     fn release_directory(&self, handle: u64);
     fn sync_directory(&self) -> Result<()>;
     fn space(&self) -> Result<VolumeSpace>;
     fn finish(&self) -> Result<()>;
+    /// Whether inode numbers are kept for as long as the kernel knows them. Then each that is returned for a name, by a
+    /// lookup, a creation, a link, or in a listing with attributes, counts as shown once, until the kernel's word, or
+    /// that of whoever could not show it, that it is forgotten.
+    fn counts_names(&self) -> bool {
+        false
+    }
+    /// Numbers that were shown, and how often, are forgotten.
+    fn forget(&self, _forgotten: &mut dyn Iterator<Item = (InodeId, u64)>) {}
     /// True when [`FileSystem::flush`] and [`FileSystem::release`] have nothing to do that takes time.
     fn is_idle(&self, _handle: u64) -> bool {
+        false
+    }
+    /// True when [`FileSystem::read`] takes no time.
+    fn is_at_hand(&self, _handle: u64) -> bool {
+        false
+    }
+    /// True when [`FileSystem::write`] up to `end` takes no time.
+    fn takes_at_once(&self, _handle: u64, _end: u64) -> bool {
         false
     }
     /// Whether calls can be begun: what follows is there, and does not wait.
@@ -107,6 +134,26 @@ pub(crate) trait FileSystem: Send + Sync {
     /// [`FileSystem::unlink`] without standing still for the answer.
     fn begin_unlink(&self, _place: Place<'_>, then: Then<()>) {
         then(Early::Done(unsupported("a removal in two steps")));
+    }
+    /// [`FileSystem::lookup`] without standing still for the answer.
+    fn begin_lookup(&self, _place: Place<'_>, then: Then<Attributes>) {
+        then(Early::Done(unsupported("a lookup in two steps")));
+    }
+    /// What [`FileSystem::open`] begins with, without standing still for the answer.
+    fn begin_open(&self, _inode: InodeId, _mode: OpenMode, then: Then<File>) {
+        then(Early::Done(unsupported("an open in two steps")));
+    }
+    /// What [`FileSystem::open`] ends with.
+    fn end_open(&self, _file: File) -> Result<Opened> {
+        unsupported("an open in two steps")
+    }
+    /// Whether [`FileSystem::begin_flush`] is there for this handle as it is, and does not wait.
+    fn can_begin_flush(&self, _handle: u64) -> bool {
+        false
+    }
+    /// [`FileSystem::flush`] and [`FileSystem::unlock_closed`] without standing still for the answer.
+    fn begin_flush(&self, _handle: u64, _owner: u64, then: Then<bool>) {
+        then(Early::Done(unsupported("a flush in two steps")));
     }
     fn recall(&self, _place: Place<'_>) -> Option<(Result<Attributes>, Option<Asked>)> {
         None
@@ -232,7 +279,8 @@ impl FileSystem for Door {
         offset: u64,
         clear_set_id: bool,
     ) -> Result<Option<Unsent>> {
-        Door::write_later(self, handle, bytes, memory, offset, clear_set_id)
+        let unsent = Door::write_later(self, handle, bytes, memory, offset, clear_set_id)?;
+        Ok(unsent.map(Unsent::Striped))
     }
     fn append(&self, handle: u64, bytes: &[u8], clear_set_id: bool) -> Result<u64> {
         Door::append(self, handle, bytes, clear_set_id)
@@ -260,10 +308,10 @@ impl FileSystem for Door {
         inode: InodeId,
         handle: u64,
         cookie: u64,
-        with_attributes: bool,
-        take: &mut dyn FnMut(&Entry, Asked) -> bool,
+        wanted: Wanted,
+        take: &mut dyn FnMut(&Listed<'_>, Asked) -> bool,
     ) -> Result<()> {
-        Door::read_directory(self, inode, handle, cookie, with_attributes, take)
+        Door::read_directory(self, inode, handle, cookie, wanted, take)
     }
     fn release_directory(&self, handle: u64) {
         Door::release_directory(self, handle)
@@ -298,6 +346,27 @@ impl FileSystem for Door {
     }
     fn begin_unlink(&self, place: Place<'_>, then: Then<()>) {
         Door::begin_unlink(self, place, then)
+    }
+    fn is_at_hand(&self, handle: u64) -> bool {
+        Door::is_at_hand(self, handle)
+    }
+    fn takes_at_once(&self, handle: u64, end: u64) -> bool {
+        Door::takes_at_once(self, handle, end)
+    }
+    fn begin_lookup(&self, place: Place<'_>, then: Then<Attributes>) {
+        Door::begin_lookup(self, place, then)
+    }
+    fn begin_open(&self, inode: InodeId, mode: OpenMode, then: Then<File>) {
+        Door::begin_open(self, inode, mode, then)
+    }
+    fn end_open(&self, file: File) -> Result<Opened> {
+        Ok(Door::end_open(self, file))
+    }
+    fn can_begin_flush(&self, handle: u64) -> bool {
+        Door::can_begin_flush(self, handle)
+    }
+    fn begin_flush(&self, handle: u64, owner: u64, then: Then<bool>) {
+        Door::begin_flush(self, handle, owner, then)
     }
     fn recall(&self, place: Place<'_>) -> Option<(Result<Attributes>, Option<Asked>)> {
         Door::recall(self, place)

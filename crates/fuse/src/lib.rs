@@ -7,6 +7,7 @@
 //! Why the protocol is spoken here and not by a crate is in `docs/decisions/fuse-protocol.md`; what users are promised
 //! is in `docs/semantics.md`.
 
+mod appetite;
 mod areas;
 mod attach;
 mod door;

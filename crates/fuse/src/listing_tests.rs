@@ -2,6 +2,7 @@
 
 use super::*;
 use std::cell::{Cell, RefCell};
+use vazao_client::Entry;
 
 const DIRECTORY: InodeId = InodeId(5);
 const PARENT: InodeId = InodeId(3);
@@ -11,26 +12,34 @@ struct Memory {
     entries: u64,
     page_entries: usize,
     fetched: Cell<u32>,
+    /// How many entries were asked for each time.
+    limits: RefCell<Vec<u32>>,
     /// The pages that were asked for ahead.
     ahead: RefCell<Vec<u64>>,
 }
 
 impl Source for Memory {
-    fn fetch(&self, after: u64, _: bool) -> Result<Page> {
+    fn fetch(&self, after: u64, limit: u32) -> Result<Page> {
         self.fetched.set(self.fetched.get() + 1);
+        self.limits.borrow_mut().push(limit);
         self.page(after)
     }
 
-    fn ahead(&self, after: u64) -> Ahead {
+    fn fetch_names(&self, after: u64, limit: u32) -> Result<NamePage> {
+        self.fetch(after, limit).map(NamePage::of)
+    }
+
+    fn ahead(&self, after: u64, _: u32) -> Ahead {
         self.ahead.borrow_mut().push(after);
-        let page = self.page(after);
+        let page = self.page(after).map(NamePage::of);
         Box::new(move || page)
     }
 }
 
 impl Memory {
     fn new(entries: u64, page_entries: usize) -> Memory {
-        Memory { entries, page_entries, fetched: Cell::new(0), ahead: RefCell::default() }
+        let (limits, ahead) = (RefCell::default(), RefCell::default());
+        Memory { entries, page_entries, fetched: Cell::new(0), limits, ahead }
     }
 
     fn page(&self, after: u64) -> Result<Page> {
@@ -56,15 +65,16 @@ impl Memory {
     /// Reads `count` entries after `cookie`; their names and the last one's cookie.
     fn read(&self, listing: &Listing, cookie: u64, count: usize, plus: bool) -> (Vec<String>, u64) {
         let (mut names, mut last) = (Vec::new(), cookie);
-        let take = &mut |entry: &Entry, _: Asked| {
+        let take = &mut |entry: &Listed<'_>, _: Asked| {
             if names.len() == count {
                 return false;
             }
-            names.push(String::from_utf8_lossy(&entry.name).into_owned());
+            names.push(String::from_utf8_lossy(entry.name).into_owned());
             last = entry.cookie;
             true
         };
-        listing.read(cookie, plus, self, take).expect("memory does not fail");
+        let wanted = if plus { Wanted::Attributes(count) } else { Wanted::Names };
+        listing.read(cookie, wanted, self, take).expect("memory does not fail");
         (names, last)
     }
 }
@@ -127,7 +137,7 @@ fn the_root_of_a_mount_is_its_own_parent() {
         let memory = Memory::new(0, 1);
         let mut inodes = Vec::new();
         Listing::new(DIRECTORY, is_mount_root)
-            .read(0, false, &memory, &mut |entry, _| {
+            .read(0, Wanted::Names, &memory, &mut |entry, _| {
                 inodes.push(entry.inode);
                 true
             })
@@ -140,12 +150,16 @@ fn the_root_of_a_mount_is_its_own_parent() {
 struct Nonsense(Page);
 
 impl Source for Nonsense {
-    fn fetch(&self, _: u64, _: bool) -> Result<Page> {
+    fn fetch(&self, _: u64, _: u32) -> Result<Page> {
         Ok(self.0.clone())
     }
 
-    fn ahead(&self, _: u64) -> Ahead {
-        let page = self.0.clone();
+    fn fetch_names(&self, _: u64, _: u32) -> Result<NamePage> {
+        Ok(NamePage::of(self.0.clone()))
+    }
+
+    fn ahead(&self, _: u64, _: u32) -> Ahead {
+        let page = NamePage::of(self.0.clone());
         Box::new(move || Ok(page))
     }
 }
@@ -177,7 +191,20 @@ fn a_page_that_would_loop_or_confuse_the_kernel_is_an_error() {
     let listing = Listing::new(DIRECTORY, false);
     for (entries, end) in [(vec![], false), (vec![entry(2)], true), (vec![entry(1 << 63)], true)] {
         let source = Nonsense(Page { entries, end, parent: PARENT, asked: Asked::default() });
-        let error = listing.read(0, false, &source, &mut |_, _| true).expect_err("must be refused");
+        let error = listing.read(0, Wanted::Names, &source, &mut |_, _| true).expect_err("must be refused");
         assert_eq!(error.code, Code::Internal);
     }
+}
+
+#[test]
+fn a_few_entries_with_attributes_are_asked_for_with_one_more_that_the_names_go_on_with() {
+    let memory = Memory::new(9, 4);
+    let listing = Listing::new(DIRECTORY, false);
+    assert_eq!(memory.read(&listing, 0, 5, true).0, [".", "..", "f1", "f2", "f3"]);
+    assert_eq!(memory.limits.borrow().as_slice(), [6], "not a whole page of attributes");
+    assert_eq!(memory.read(&listing, 30, 3, false).0, ["f4", "f5", "f6"]);
+    assert_eq!(memory.limits.borrow().as_slice(), [6, LONG_PAGE_ENTRIES]);
+    let small = Memory::new(3, 4);
+    assert_eq!(small.read(&Listing::new(DIRECTORY, false), 0, 5, true).1, 30);
+    assert_eq!(small.fetched.get(), 1, "a directory that fits is asked for once");
 }

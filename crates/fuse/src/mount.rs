@@ -1,5 +1,6 @@
 //! A mount: attached, served by its threads, detached.
 
+use crate::appetite::Appetites;
 use crate::areas::Areas;
 use crate::attach;
 use crate::door::Door;
@@ -218,11 +219,17 @@ pub fn mount(client: Client, mountpoint: &Path, options: MountOptions) -> Result
     serve(Some(client), mountpoint, &source, root, door, options)
 }
 
+/// How far the kernel reads ahead in the areas of nodes: each of its requests goes to one node, and several of them
+/// have to be on their way to keep that node and the way to it busy.
+const AREAS_READ_AHEAD_BYTES: u32 = 4 << 20;
+
 /// Mounts the areas of all nodes of `client`'s cluster as one tree. The client's session ends with the mount.
 pub fn mount_areas(client: Client, mountpoint: &Path, options: MountOptions) -> Result<Mount, MountError> {
     let mountpoint = check(mountpoint)?;
     let root = InodeId(ROOT_NODE);
     let areas = Box::new(Areas::new(client, root));
+    let read_ahead_bytes = options.read_ahead_bytes.max(AREAS_READ_AHEAD_BYTES);
+    let options = MountOptions { read_ahead_bytes, ..options };
     // Nobody tells of what local programs change: what the kernel may believe ends by its time.
     serve(None, mountpoint, "vazao:areas", root, areas, options)
 }
@@ -265,6 +272,7 @@ fn serve(
         notices: Arc::clone(&notices),
         interrupts: Interrupts::default(),
         waiting: Waiting::default(),
+        appetites: Appetites::default(),
         begun: Begun::new(options.threads.max(1)),
         helper: OnceLock::new(),
     });

@@ -7,12 +7,13 @@
 use crate::door::{Allocation, Caller, NewMode, Opened, Place};
 use crate::filesystem::FileSystem;
 use crate::handles::Handles;
+use crate::listing::Wanted;
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use vazao_client::{Asked, Changes, Entry, Error, OpenMode, RenameMode, Result, Seek, SetTime, VolumeSpace};
+use vazao_client::{Asked, Changes, Error, Listed, OpenMode, RenameMode, Result, Seek, SetTime, VolumeSpace};
 use vazao_meter::Clock;
 use vazao_model::{Attributes, Code, FileKind, InodeId, Timestamp};
 
@@ -130,23 +131,18 @@ impl Null {
     }
 
     /// Entries after `cookie`, as many as `take` takes.
-    fn list(&self, inode: InodeId, cookie: u64, take: &mut dyn FnMut(&Entry) -> bool) -> Result<()> {
+    fn list(&self, inode: InodeId, cookie: u64, take: &mut dyn FnMut(&Listed<'_>) -> bool) -> Result<()> {
         let tree = self.tree();
         let directory = tree.directories.get(&inode).ok_or(Code::NotDirectory)?;
-        let dot = |number: u64, name: &[u8], inode: InodeId| Entry {
-            kind: FileKind::Directory,
-            name: name.to_vec(),
-            inode,
-            cookie: number,
-            attributes: None,
-        };
-        let dots = [dot(1, b".", inode), dot(DOTS, b"..", directory.parent)];
+        let kind = FileKind::Directory;
+        let dot = |cookie, name, inode| Listed { kind, name, inode, cookie, attributes: None };
+        let dots = [dot(1, &b"."[..], inode), dot(DOTS, b"..", directory.parent)];
         if !dots.iter().filter(|entry| entry.cookie > cookie).all(&mut *take) {
             return Ok(());
         }
         for (number, (name, inode)) in directory.by_cookie.range(cookie.max(DOTS) + 1..) {
             let kind = tree.nodes.get(inode).map_or(FileKind::File, |node| node.kind);
-            let entry = Entry { kind, name: name.to_vec(), inode: *inode, cookie: *number, attributes: None };
+            let entry = Listed { kind, name, inode: *inode, cookie: *number, attributes: None };
             if !take(&entry) {
                 break;
             }
@@ -284,8 +280,8 @@ impl FileSystem for Null {
         inode: InodeId,
         _handle: u64,
         cookie: u64,
-        _with_attributes: bool,
-        take: &mut dyn FnMut(&Entry, Asked) -> bool,
+        _wanted: Wanted,
+        take: &mut dyn FnMut(&Listed<'_>, Asked) -> bool,
     ) -> Result<()> {
         // Names alone, also for a kernel that would take attributes: it asks for those by themselves.
         self.list(inode, cookie, &mut |entry| take(entry, Asked::default()))
@@ -326,12 +322,12 @@ mod tests {
         assert_eq!(null.read(opened.handle, &mut buffer, 0), Ok(8));
         assert_eq!(buffer[..8], [0; 8]);
         let mut names = Vec::new();
-        let mut take = |entry: &Entry, _: Asked| {
-            names.push(entry.name.clone());
+        let mut take = |entry: &Listed<'_>, _: Asked| {
+            names.push(entry.name.to_vec());
             true
         };
         // The kernel's first request for names is one with attributes.
-        null.read_directory(InodeId(1), 0, 0, true, &mut take).expect("a directory");
+        null.read_directory(InodeId(1), 0, 0, Wanted::Attributes(10), &mut take).expect("a directory");
         assert_eq!(names, [&b"."[..], b"..", b"a"]);
         null.unlink(place).expect("it is there");
         assert_eq!(null.lookup(place).map_err(|e| e.code), Err(Code::NotFound));

@@ -11,6 +11,7 @@ use vazao_client::Client;
 use vazao_meter::Clock;
 
 pub mod bench;
+mod child;
 pub mod content;
 pub mod crew;
 pub mod experiment;

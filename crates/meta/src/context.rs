@@ -3,6 +3,7 @@
 use crate::engine::{Commit, EngineResult, Pair, Transaction};
 use crate::fault::{Outcome, inode_fault, name_fault};
 use crate::keys;
+use crate::opens::Turn;
 use crate::records::{DirectoryTimes, EntryRecord, InodeRecord, NumberRecord, TimeRecord};
 use crate::service::MetaService;
 use crate::watchers::{Asker, Changed};
@@ -18,6 +19,8 @@ const ALLOCATION_BYTES: u64 = 512;
 /// One run of one operation.
 pub(crate) struct Context<'a> {
     transaction: Box<dyn Transaction + 'a>,
+    /// Held until the transaction is over.
+    turn: Option<Turn<'a>>,
     /// The service it runs in.
     pub(crate) service: &'a MetaService,
     /// Time of all changes of this operation.
@@ -48,6 +51,7 @@ impl<'a> Context<'a> {
         let transaction = service.engine().begin();
         Context {
             transaction,
+            turn: None,
             service,
             now,
             now_ns,
@@ -101,6 +105,16 @@ impl<'a> Context<'a> {
         Ok(self.transaction.scan(&range.start, &range.end, limit)?)
     }
 
+    /// [`Context::scan`] without copies; returns how many pairs there were.
+    pub(crate) fn visit(
+        &mut self,
+        range: &Range<Vec<u8>>,
+        limit: usize,
+        take: &mut dyn FnMut(&[u8], &[u8]),
+    ) -> Outcome<usize> {
+        Ok(self.transaction.visit(&range.start, &range.end, limit, take)?)
+    }
+
     /// Forgets the writes but not what was read.
     pub(crate) fn discard_writes(&mut self) {
         self.transaction.discard_writes();
@@ -118,6 +132,23 @@ impl<'a> Context<'a> {
             service.watchers().publish(asker, service.names(), self.changed);
         }
         Ok(outcome)
+    }
+
+    // ---- what others have open ----
+
+    /// The answer lets a session open a file: who ends it has to ask that session first. One operation opens or ends
+    /// one inode.
+    pub(crate) fn opens(&mut self, session: SessionId, id: InodeId) {
+        let service = self.service;
+        self.turn = Some(service.opens().opens(session, id));
+    }
+
+    /// Which sessions may have an inode open that is about to lose its last name.
+    pub(crate) fn may_hold(&mut self, id: InodeId, sessions: &[SessionId]) -> Vec<SessionId> {
+        let service = self.service;
+        let (turn, holders) = service.opens().ends(id, sessions);
+        self.turn = Some(turn);
+        holders
     }
 
     // ---- what others remember ----

@@ -15,7 +15,7 @@ pub(crate) fn run(service: &MetaService, method: Method, message: &[u8]) -> Outc
         Method::Lookup => service.view::<op::Lookup>(message, ops::lookup::run),
         Method::Resolve => service.view::<op::Resolve>(message, ops::resolve::run),
         Method::GetAttributes => service.view::<op::GetAttributes>(message, ops::attributes::get),
-        Method::List => service.view::<op::List>(message, ops::list::run),
+        Method::List => service.view_encoded::<op::List>(message, ops::list::run),
         Method::GetLayoutHint => service.view::<op::GetLayoutHint>(message, ops::layout::get_hint),
         Method::GetXattr => service.view::<op::GetXattr>(message, ops::xattr::get),
         Method::ListXattrs => service.view::<op::ListXattrs>(message, ops::xattr::list),

@@ -22,6 +22,7 @@ mod metrics;
 mod names;
 mod numbers;
 mod once;
+mod opens;
 mod ops;
 mod orphans;
 mod placement;

@@ -1,7 +1,7 @@
 //! The end of inodes: unlinked ones that somebody may have open, and the objects that files leave behind.
 //!
-//! The service does not follow opens. When an inode loses its last name, every session but the caller may have it open;
-//! each is asked with its next renewal, and the last one to let go ends the inode.
+//! When an inode loses its last name, every session but the caller may have it open that is not known to have it not
+//! ([`crate::opens`]); each of them is asked with its next renewal, and the last one to let go ends the inode.
 
 use crate::context::Context;
 use crate::fault::Outcome;
@@ -19,7 +19,7 @@ pub(crate) fn drop_link(context: &mut Context<'_>, id: InodeId, held: bool) -> O
         context.put_inode(id, &record);
         return Ok(record.links);
     }
-    let holders = possible_holders(context, held)?;
+    let holders = possible_holders(context, id, &record, held)?;
     if holders.is_empty() {
         end_inode(context, id, &record)?;
         return Ok(0);
@@ -36,6 +36,20 @@ pub(crate) fn hold(context: &mut Context<'_>, id: InodeId, holders: &[SessionId]
     context.write(keys::orphan(id), &OrphanRecord { sessions });
 }
 
+/// A session opens an inode that has lost its last name since it was looked up: it is kept for that one, too.
+pub(crate) fn join(context: &mut Context<'_>, session: SessionId, id: InodeId) -> Outcome<()> {
+    let key = keys::orphan(id);
+    let Some(mut orphan) = context.read::<OrphanRecord>(&key, "orphan")? else { return Ok(()) };
+    // A session that has ended would never let go of it.
+    if orphan.sessions.contains(&session.0) || !context.exists(&keys::session(session))? {
+        return Ok(());
+    }
+    orphan.sessions.push(session.0);
+    context.write_raw(keys::asked(session, id), Vec::new());
+    context.write(key, &orphan);
+    Ok(())
+}
+
 /// An inode that never had a name gets one: nobody need hold it any more.
 pub(crate) fn adopt(context: &mut Context<'_>, id: InodeId) -> Outcome<()> {
     let key = keys::orphan(id);
@@ -46,11 +60,20 @@ pub(crate) fn adopt(context: &mut Context<'_>, id: InodeId) -> Outcome<()> {
     Ok(())
 }
 
-fn possible_holders(context: &mut Context<'_>, held: bool) -> Outcome<Vec<SessionId>> {
+fn possible_holders(
+    context: &mut Context<'_>,
+    id: InodeId,
+    record: &InodeRecord,
+    held: bool,
+) -> Outcome<Vec<SessionId>> {
     let service = context.service;
     let all = service.sessions().all(context)?;
     let caller = context.caller;
-    Ok(all.iter().copied().filter(|&session| held || Some(session) != caller).collect())
+    let others: Vec<SessionId> = all.iter().copied().filter(|&session| Some(session) != caller).collect();
+    let own = caller.filter(|caller| held && all.contains(caller));
+    // Of directories nobody tells that they are in use.
+    let others = if record.is_directory() { others } else { context.may_hold(id, &others) };
+    Ok(others.into_iter().chain(own).collect())
 }
 
 /// A session does not, or no longer, have an unlinked inode open.

@@ -12,6 +12,7 @@ use crate::metrics::Metrics;
 use crate::names::NameHash;
 use crate::numbers::{self, InodeNumbers};
 use crate::once::{self, Repeatable};
+use crate::opens::Opens;
 use crate::ops;
 use crate::random::Random;
 use crate::reclaim::Reclaimer;
@@ -99,6 +100,7 @@ pub struct MetaService {
     inodes_written: AtomicI64,
     cluster: Mutex<Cluster>,
     sessions: Sessions,
+    opens: Opens,
     watchers: Watchers,
     locks: Locks,
     metrics: Metrics,
@@ -150,6 +152,7 @@ impl MetaService {
             inodes_written: AtomicI64::new(0),
             cluster: Mutex::new(Cluster::default()),
             sessions: Sessions::default(),
+            opens: Opens::new(boot),
             watchers: Watchers::default(),
             locks: Locks::default(),
             metrics,
@@ -209,6 +212,10 @@ impl MetaService {
 
     pub(crate) fn sessions(&self) -> &Sessions {
         &self.sessions
+    }
+
+    pub(crate) fn opens(&self) -> &Opens {
+        &self.opens
     }
 
     pub(crate) fn locks(&self) -> &Locks {
@@ -322,6 +329,16 @@ impl MetaService {
         let request = decode::<O>(message)?;
         let (outcome, _) = self.transact(None, |context| run(context, &request))?;
         outcome.map(|response| response.encode_to_vec())
+    }
+
+    /// [`MetaService::view`] by an operation that makes its message itself.
+    pub(crate) fn view_encoded<O: Operation>(
+        &self,
+        message: &[u8],
+        run: fn(&mut Context<'_>, &O::Request) -> Outcome<Vec<u8>>,
+    ) -> Outcome<Vec<u8>> {
+        let request = decode::<O>(message)?;
+        self.transact(None, |context| run(context, &request))?.0
     }
 
     /// Answers a request that may have been answered before.

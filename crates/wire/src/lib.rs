@@ -17,7 +17,7 @@ pub mod service;
 pub mod tcp;
 pub mod transport;
 
-/// The messages of `proto/vazao.proto`, generated.
+/// The messages of `proto/`, generated.
 #[allow(
     missing_docs,
     unreachable_pub,

@@ -248,6 +248,16 @@ operations! {
     CopyBatch = 0x0350, CopyBatchRequest, CopyBatchResponse, Safe;
     /// A node sends to where a probe was opened, and says how fast that went.
     RunProbe = 0x0351, RunProbeRequest, RunProbeResponse, Safe;
+    /// A further name in an area.
+    AreaLink = 0x0352, AreaLinkRequest, AreaLinkResponse, Safe;
+    /// One extended attribute of a path in an area.
+    AreaGetXattr = 0x0353, AreaGetXattrRequest, AreaGetXattrResponse, Safe;
+    /// Sets one.
+    AreaSetXattr = 0x0354, AreaSetXattrRequest, AreaSetXattrResponse, Safe;
+    /// All names.
+    AreaListXattrs = 0x0355, AreaListXattrsRequest, AreaListXattrsResponse, Safe;
+    /// Removes one.
+    AreaRemoveXattr = 0x0356, AreaRemoveXattrRequest, AreaRemoveXattrResponse, Safe;
 }
 
 #[cfg(test)]

@@ -111,6 +111,21 @@ pub trait Transport: Send + Sync + 'static {
         deadline_ns: u64,
     ) -> Box<dyn Pending>;
 
+    /// Whether the calling thread's next request to `address` needs no connection to be made first.
+    fn is_connected(&self, _address: &str) -> bool {
+        true
+    }
+
+    /// Has the connections that the calling thread's next requests to `addresses` need made, all at the same time, and
+    /// does not wait for them: whoever submits does. One that cannot be made keeps none of the others, and fails the
+    /// request as if that had tried. By `deadline_ns` they stand, or have failed.
+    fn connect_ahead(&self, _addresses: &[&str], _deadline_ns: u64) {}
+
+    /// How long a round trip to `address` took when the latest connection to it was made; 0 where that is not known.
+    fn round_trip_ns(&self, _address: &str) -> u64 {
+        0
+    }
+
     /// Whether [`Transport::submit_then`] to `address` would neither connect nor wait at the moment. Where it would,
     /// and the transport has somebody to receive for such callers, the connection is made in the background.
     fn is_tended(&self, _address: &str) -> bool {

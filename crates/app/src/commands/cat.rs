@@ -62,7 +62,7 @@ fn one(client: &Client, output: &mut Output, path: &VolumePath) -> Outcome {
         }
     }
     let mode = OpenMode { read: true, ..OpenMode::default() };
-    let file = client.open_file(attributes.inode, mode).at(&shown)?;
+    let (_, file) = client.open_path(path, mode).at(&shown)?;
     let mut buffer = vec![0; READ_BYTES];
     let mut offset = 0;
     loop {

@@ -140,9 +140,8 @@ impl Tree for VolumeTree {
 
     fn open(&self, path: &[u8]) -> Outcome<Box<dyn Source>> {
         let shown = self.show(path);
-        let attributes = self.client.resolve(&self.volume_path(path)?, true).at(&shown)?;
         let mode = OpenMode { read: true, ..OpenMode::default() };
-        let file = self.client.open_file(attributes.inode, mode).at(&shown)?;
+        let (attributes, file) = self.client.open_path(&self.volume_path(path)?, mode).at(&shown)?;
         let sparse = attributes.allocated_bytes < attributes.size;
         Ok(Box::new(VolumeFile { file, shown, sparse }))
     }

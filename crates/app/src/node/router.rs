@@ -49,6 +49,9 @@ pub(crate) struct Router {
 /// The first method of copies.
 const MOVER_FIRST: u16 = 0x0320;
 
+/// Methods of areas that came when those below were given away.
+const AREA_AGAIN: std::ops::RangeInclusive<u16> = 0x0352..=0x035F;
+
 impl Router {
     /// A router for the roles that will come.
     pub(crate) fn new(meta: bool, data: bool) -> Router {
@@ -69,6 +72,7 @@ impl Router {
         match method.number() >> 8 {
             0x01 => self.meta.service("metadata"),
             0x02 => self.data.service("data"),
+            0x03 if AREA_AGAIN.contains(&method.number()) => self.area.service("area"),
             0x03 if method.number() >= MOVER_FIRST => self.mover.service("copy"),
             0x03 => self.area.service("area"),
             // Any role answers what belongs to none.

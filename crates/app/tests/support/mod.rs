@@ -1,6 +1,8 @@
 //! Clusters for tests: each in a temporary directory of its own, stopped when the test ends, however it ends.
 #![allow(dead_code, reason = "each test file uses its part")]
 
+pub(crate) mod areas;
+
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,7 +1,7 @@
 //! Channels begin and end; files are opened again for them.
 
-use super::message;
 use super::names::Named;
+use super::{message, xattrs};
 use crate::channels::Channel;
 use crate::files::{self, Identity};
 use crate::service::Shared;
@@ -61,8 +61,9 @@ pub(crate) fn open(shared: &Shared, request: &proto::OpenChannelRequest) -> Answ
         lease,
     };
     let channel = shared.channels.insert(channel, node, now_ns)?;
-    shared.descriptors.put(channel.id, Arc::new(file));
-    answer(shared, &channel, &status)
+    let file = Arc::new(file);
+    shared.descriptors.put(channel.id, Arc::clone(&file));
+    answer(shared, &channel, &file, &status)
 }
 
 fn check(request: &proto::OpenChannelRequest) -> Result<(), Fault> {
@@ -82,12 +83,12 @@ fn again(shared: &Shared, channel: &Channel, named: &Named) -> Answer {
     }
     let file = file_of(shared, channel)?;
     let status = files::status(&file).map_err(|e| named.fault(e))?;
-    answer(shared, channel, &status)
+    answer(shared, channel, &file, &status)
 }
 
-fn answer(shared: &Shared, channel: &Channel, status: &Statx) -> Answer {
+fn answer(shared: &Shared, channel: &Channel, file: &OwnedFd, status: &Statx) -> Answer {
     message(&proto::OpenChannelResponse {
-        attributes: Some(files::attributes(status)),
+        attributes: Some(files::attributes(status, xattrs::file_has_none(file))),
         identity: Some(channel.identity.into()),
         lease_ms: shared.options.lease_ms,
         created: channel.created,
@@ -186,5 +187,6 @@ pub(crate) fn stat(shared: &Shared, channel: &Channel) -> Answer {
     let shown = || path::show(&channel.area.name, &channel.path);
     let status = files::status(&file).map_err(|error| fault::of(error, &shown()))?;
     check_linked(channel, u64::from(status.stx_nlink))?;
-    message(&proto::ChannelStatResponse { attributes: Some(files::attributes(&status)) })
+    let attributes = files::attributes(&status, xattrs::file_has_none(&file));
+    message(&proto::ChannelStatResponse { attributes: Some(attributes) })
 }

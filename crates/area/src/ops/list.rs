@@ -1,7 +1,7 @@
 //! A page of a directory. The cookies are the file system's own: they stay valid while entries come and go.
 
-use super::message;
 use super::names::Named;
+use super::{message, xattrs};
 use crate::files;
 use crate::service::Shared;
 use rustix::fd::OwnedFd;
@@ -57,13 +57,17 @@ fn page(
             },
         };
         let kind = status.as_ref().map_or(known.unwrap_or_default(), files::kind_of);
+        let attributes = status
+            .as_ref()
+            .filter(|_| with_attributes)
+            .map(|status| files::attributes(status, xattrs::name_has_none(directory, name)));
         room = room.saturating_sub(ENTRY_BYTES + name.to_bytes().len());
         entries.push(proto::DirectoryEntry {
             name: name.to_bytes().to_vec(),
             inode: entry.ino(),
             kind: kind.number(),
             cookie: entry.next_entry_cookie(),
-            attributes: status.as_ref().filter(|_| with_attributes).map(files::attributes),
+            attributes,
         });
     }
     Ok((entries, false))

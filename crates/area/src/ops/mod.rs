@@ -5,6 +5,7 @@ pub(crate) mod list;
 pub(crate) mod names;
 pub(crate) mod read;
 pub(crate) mod write;
+pub(crate) mod xattrs;
 
 use prost::Message;
 use vazao_wire::service::{Answer, Fault};

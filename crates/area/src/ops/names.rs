@@ -1,6 +1,6 @@
 //! Names of an area: stat, mkdir, remove, rename, links, attributes, space.
 
-use super::{done, message};
+use super::{done, message, xattrs};
 use crate::export::Area;
 use crate::path::AreaPath;
 use crate::service::Shared;
@@ -8,7 +8,7 @@ use crate::{fault, files};
 use rustix::fd::OwnedFd;
 use rustix::fs::{
     AtFlags, CWD, FileType, Mode, OFlags, RenameFlags, StatVfs, Timespec, Timestamps, UTIME_OMIT, chmodat,
-    fstatvfs, ftruncate, mkdirat, readlinkat, renameat_with, symlinkat, unlinkat, utimensat,
+    fstatvfs, ftruncate, linkat, mkdirat, readlinkat, renameat_with, symlinkat, unlinkat, utimensat,
 };
 use rustix::io::Errno;
 use vazao_model::limits::{FILE_BYTES_MAX, PATH_BYTES_MAX};
@@ -29,7 +29,7 @@ impl Named {
         Ok(Named { area, path })
     }
 
-    fn writable(shared: &Shared, area: &str, path: &[u8]) -> Result<Named, Fault> {
+    pub(super) fn writable(shared: &Shared, area: &str, path: &[u8]) -> Result<Named, Fault> {
         let named = Named::find(shared, area, path)?;
         named.area.check_writable(&named.path)?;
         Ok(named)
@@ -44,25 +44,28 @@ impl Named {
     }
 
     /// The inode itself, without opening it; a link at the end only where `follow` says so.
-    fn inode(&self, follow: bool) -> Result<OwnedFd, Fault> {
+    pub(super) fn inode(&self, follow: bool) -> Result<OwnedFd, Fault> {
         let flags = if follow { OFlags::PATH } else { OFlags::PATH | OFlags::NOFOLLOW };
         self.area.open_path(&self.path, flags)
     }
 
     fn attributes(&self) -> Result<proto::Attributes, Fault> {
-        let inode = self.inode(false)?;
-        files::status(&inode).map(|status| files::attributes(&status)).map_err(|e| self.fault(e))
+        self.look(false).map(|(attributes, _)| attributes)
+    }
+
+    /// The attributes, and what tells the file from others.
+    fn look(&self, follow: bool) -> Result<(proto::Attributes, proto::FileIdentity), Fault> {
+        let inode = self.inode(follow)?;
+        let status = files::status(&inode).map_err(|e| self.fault(e))?;
+        let attributes = files::attributes(&status, xattrs::has_none(&inode));
+        Ok((attributes, files::identity(&status).into()))
     }
 }
 
 pub(crate) fn stat(shared: &Shared, request: &proto::AreaStatRequest) -> Answer {
     let named = Named::find(shared, &request.area, &request.path)?;
-    let inode = named.inode(request.follow)?;
-    let status = files::status(&inode).map_err(|e| named.fault(e))?;
-    message(&proto::AreaStatResponse {
-        attributes: Some(files::attributes(&status)),
-        identity: Some(files::identity(&status).into()),
-    })
+    let (attributes, identity) = named.look(request.follow)?;
+    message(&proto::AreaStatResponse { attributes: Some(attributes), identity: Some(identity) })
 }
 
 pub(crate) fn make_directory(shared: &Shared, request: &proto::AreaMakeDirectoryRequest) -> Answer {
@@ -99,6 +102,18 @@ pub(crate) fn rename(shared: &Shared, request: &proto::AreaRenameRequest) -> Ans
     let renamed = renameat_with(&parent, name, &new_parent, new_name, flags)
         .map_err(|error| fault::of(error, &format!("{} to {}", from.shown(), to.shown())));
     done(renamed, &proto::AreaRenameResponse {})
+}
+
+/// A further name. What is linked to is the inode itself, also where it is a symbolic link.
+pub(crate) fn link(shared: &Shared, request: &proto::AreaLinkRequest) -> Answer {
+    let from = Named::writable(shared, &request.area, &request.path)?;
+    let to = Named { area: from.area.clone(), path: AreaPath::parse(&from.area.name, &request.new_path)? };
+    let (parent, name) = from.area.open_parent(&from.path)?;
+    let (new_parent, new_name) = to.area.open_parent(&to.path)?;
+    linkat(&parent, name, &new_parent, new_name, AtFlags::empty())
+        .map_err(|error| fault::of(error, &format!("{} to {}", from.shown(), to.shown())))?;
+    let (attributes, identity) = to.look(false)?;
+    message(&proto::AreaLinkResponse { attributes: Some(attributes), identity: Some(identity) })
 }
 
 pub(crate) fn read_link(shared: &Shared, request: &proto::AreaReadLinkRequest) -> Answer {

@@ -3,8 +3,8 @@
 use super::{World, config};
 use std::os::unix::fs::symlink;
 use std::sync::atomic::{AtomicBool, Ordering};
-use vazao_client::RenameMode;
 use vazao_client::area::{AreaChanges, ChannelOptions};
+use vazao_client::{RenameMode, XattrMode};
 use vazao_model::{Code, FileKind};
 
 const WRITE: ChannelOptions = ChannelOptions {
@@ -34,6 +34,12 @@ fn all_refused(world: &World, path: &[u8], expected: Code) {
         ("rename to", area.rename(b"own", &below, RenameMode::Replace)),
         ("read link", area.read_link(&below).map(drop)),
         ("symlink", area.symlink(&[path, b"/l"].concat(), b"x").map(drop)),
+        ("link from", area.link(&below, b"stolen").map(drop)),
+        ("link to", area.link(b"own", &below).map(drop)),
+        ("get attribute", area.get_xattr(&below, b"user.a").map(drop)),
+        ("set attribute", area.set_xattr(&below, b"user.a", b"x", XattrMode::Either)),
+        ("list attributes", area.list_xattrs(&below).map(drop)),
+        ("remove attribute", area.remove_xattr(&below, b"user.a")),
         ("set", area.set_attributes(&below, &changes).map(drop)),
         ("open", area.open(&below, &ChannelOptions::default()).map(drop)),
         ("create", area.open(&[path, b"/made"].concat(), &WRITE).map(drop)),
@@ -89,6 +95,10 @@ fn a_link_at_the_end_is_an_entry_and_never_a_way_out() {
     let changes = AreaChanges { mode: Some(0o777), ..AreaChanges::default() };
     assert!(area.set_attributes(b"link", &changes).is_err());
     assert!(area.set_attributes(b"link", &AreaChanges { size: Some(0), ..AreaChanges::default() }).is_err());
+    // Names and attributes are of the link itself; the kernel refuses links attributes of users.
+    assert_eq!(area.get_xattr(b"link", b"user.a").expect_err("the link has none").code, Code::NoAttribute);
+    assert!(area.set_xattr(b"link", b"user.a", b"x", XattrMode::Either).is_err());
+    assert_eq!(area.link(b"link", b"link too").expect("the link itself").0.kind, FileKind::Symlink);
     area.remove(b"link").expect("the link, not what it points to");
     assert_eq!(std::fs::read(world.path("outside/secret")).expect("is there"), b"secret");
 }
@@ -186,6 +196,9 @@ fn a_read_only_area_changes_in_no_way() {
         area.remove_directory(b"own"),
         area.rename(b"own", b"other", RenameMode::Replace),
         area.symlink(b"l", b"own").map(drop),
+        area.link(b"own", b"other").map(drop),
+        area.set_xattr(b"own", b"user.a", b"x", XattrMode::Either),
+        area.remove_xattr(b"own", b"user.a"),
         area.set_attributes(b"own", &changes).map(drop),
         area.open(b"own", &WRITE).map(drop),
         area.open(b"new", &WRITE).map(drop),

@@ -9,6 +9,8 @@ use vazao_client::area::{Channel, ChannelOptions};
 use vazao_meter::machine::DiskWatches;
 use vazao_meter::measures::Measures;
 use vazao_model::Code;
+use vazao_wire::Method;
+use vazao_wire::inline::Fate;
 
 const READ: ChannelOptions = ChannelOptions {
     read: true,
@@ -153,6 +155,29 @@ fn channels_of_a_silent_client_are_closed_and_those_of_one_that_renews_are_not()
         world.service.tick();
     }
     assert_eq!(world.service.shared.channels.len(), 1);
+}
+
+/// A mount that goes on with other files kept each alive that it could not close while the network was away, up to
+/// the node's limit.
+#[test]
+fn a_channel_whose_end_the_node_was_not_told_of_ends_although_others_are_renewed() {
+    let world = World::new();
+    world.put("data/f", b"x");
+    let open = || world.area.open(b"f", &READ).expect("opens");
+    let (kept, dropped, closed) = (open(), open(), open());
+    world.transport.set_fates(Some(Box::new(|_, _| Fate::BreakBefore)));
+    drop(dropped);
+    closed.close().expect_err("the network is away");
+    world.transport.set_fates(Some(Box::new(|_, method| match method {
+        Method::CloseChannel => Fate::BreakBefore,
+        _ => Fate::Deliver,
+    })));
+    world.area.tick().expect_err("it is not there yet for all");
+    assert_eq!(world.service.shared.channels.len(), 3);
+    world.transport.set_fates(None);
+    world.area.tick().expect("renewed");
+    assert_eq!(world.service.shared.channels.len(), 1);
+    assert_eq!(text(&kept).expect("is open"), b"x");
 }
 
 #[test]

@@ -1,6 +1,8 @@
 //! The service and the client against one another, in one process.
 
 mod attacks;
+mod attributes;
+mod behind;
 mod channels;
 mod messages;
 mod names;

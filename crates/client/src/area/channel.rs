@@ -20,7 +20,7 @@ use vazao_wire::transport::{Pending, Received};
 use vazao_wire::{op, proto};
 
 /// Bytes of one request: several of them in flight keep a link busy, and none holds others up for long.
-const REQUEST_BYTES: usize = 512 * 1024;
+pub(super) const REQUEST_BYTES: usize = 512 * 1024;
 
 /// Requests of one call in flight.
 const WINDOW: usize = 8;
@@ -97,6 +97,12 @@ impl std::fmt::Debug for PendingRead<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "PendingRead({} bytes at {})", self.length, self.offset)
     }
+}
+
+/// A write under way.
+pub(super) struct PendingWrite {
+    first: Box<dyn Pending>,
+    request: proto::ChannelWriteRequest,
 }
 
 fn read_message(channel: u64, offset: u64, length: usize) -> Vec<u8> {
@@ -256,27 +262,38 @@ impl Channel {
 
     /// Writes all of `bytes` at `offset`.
     pub fn write_at(&self, bytes: &[u8], offset: u64) -> Result<()> {
-        let core = &self.area.core;
-        let deadline_ns = core.deadline_ns();
-        let id = self.id();
+        let deadline_ns = self.area.core.deadline_ns();
         let mut flying = VecDeque::new();
         let mut parts = bytes.chunks(REQUEST_BYTES).enumerate();
         loop {
             while flying.len() < WINDOW {
                 let Some((index, part)) = parts.next() else { break };
                 let at = offset.saturating_add((index * REQUEST_BYTES) as u64);
-                let checksums = piece_checksums(at, part);
-                let request = proto::ChannelWriteRequest { channel: id, offset: at, checksums, sync: false };
-                let message = request.encode_to_vec();
-                let node = &self.area.node;
-                let first = core.submit_to_node(node, Method::ChannelWrite, &message, part, deadline_ns)?;
-                flying.push_back((first, request, part));
+                flying.push_back((self.start_write(part, at)?, part));
             }
-            let Some((first, request, part)) = flying.pop_front() else { return Ok(()) };
-            let make = |channel| proto::ChannelWriteRequest { channel, ..request.clone() }.encode_to_vec();
-            let received = self.ask(Method::ChannelWrite, id, &make, part, deadline_ns, Some(first))?;
-            self.note_boot(decode::<op::ChannelWrite>(&received)?.boot);
+            let Some((pending, part)) = flying.pop_front() else { return Ok(()) };
+            self.finish_write(pending, part, deadline_ns)?;
         }
+    }
+
+    /// Sends a write that fits into one request, without waiting for it.
+    pub(super) fn start_write(&self, bytes: &[u8], offset: u64) -> Result<PendingWrite> {
+        let (id, core) = (self.id(), &self.area.core);
+        let checksums = piece_checksums(offset, bytes);
+        let request = proto::ChannelWriteRequest { channel: id, offset, checksums, sync: false };
+        let (node, message) = (&self.area.node, request.encode_to_vec());
+        let first = core.submit_to_node(node, Method::ChannelWrite, &message, bytes, core.deadline_ns())?;
+        Ok(PendingWrite { first, request })
+    }
+
+    /// Waits for a write of `bytes`, and sends it again until `deadline_ns` where that can help.
+    pub(super) fn finish_write(&self, pending: PendingWrite, bytes: &[u8], deadline_ns: u64) -> Result<()> {
+        let PendingWrite { first, request } = pending;
+        let make = |channel| proto::ChannelWriteRequest { channel, ..request.clone() }.encode_to_vec();
+        let sent_to = request.channel;
+        let received = self.ask(Method::ChannelWrite, sent_to, &make, bytes, deadline_ns, Some(first))?;
+        self.note_boot(decode::<op::ChannelWrite>(&received)?.boot);
+        Ok(())
     }
 
     /// The first since the last sync counts: a sync under another one would find nothing to write.
@@ -318,9 +335,11 @@ impl Channel {
     fn end(&mut self, deadline_ns: u64) -> Result<()> {
         self.is_closed = true;
         self.area.lease.open.fetch_sub(1, Ordering::Relaxed);
-        let message = proto::CloseChannelRequest { channel: self.id() }.encode_to_vec();
+        let channel = self.id();
+        let message = proto::CloseChannelRequest { channel }.encode_to_vec();
         let (core, node) = (&self.area.core, &self.area.node);
-        core.ask_node_raw(node, Method::CloseChannel, &message, &[], deadline_ns, None).map(drop)
+        let ended = core.ask_node_raw(node, Method::CloseChannel, &message, &[], deadline_ns, None);
+        ended.map(drop).inspect_err(|_| self.area.lease.leave(channel))
     }
 
     fn ask_now(&self, method: Method, make: &dyn Fn(u64) -> Vec<u8>) -> Result<Received> {
@@ -384,7 +403,7 @@ impl Drop for Channel {
     fn drop(&mut self) {
         if !self.is_closed {
             let deadline_ns = self.area.core.clock.now_ns() + CLOSE_MS_MAX * 1_000_000;
-            // Nobody is left to be told; the lease closes what could not be closed here.
+            // Nobody is left to be told; the lease's next renewal, or its end, closes what could not be closed here.
             let _ = self.end(deadline_ns);
         }
     }

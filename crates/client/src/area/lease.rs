@@ -1,9 +1,9 @@
 //! The lease of the channels that were opened through one [`super::AreaClient`].
 
-use crate::core::Core;
+use crate::core::{Core, locked};
 use crate::{Error, Result};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 use vazao_model::Code;
 use vazao_model::limits::{CHANNEL_LEASE_MS, HEARTBEAT_MS};
@@ -15,6 +15,8 @@ pub(super) struct Lease {
     node: String,
     pub(super) client: u64,
     pub(super) open: AtomicUsize,
+    /// Channels that the node could not be told the end of.
+    left: Mutex<Vec<u64>>,
     is_kept: AtomicBool,
 }
 
@@ -22,16 +24,30 @@ impl Lease {
     pub(super) fn new(core: Arc<Core>, node: &str) -> Lease {
         let client = core.nonce();
         let (open, is_kept) = (AtomicUsize::new(0), AtomicBool::new(false));
-        Lease { core, node: node.to_owned(), client, open, is_kept }
+        Lease { core, node: node.to_owned(), client, open, left: Mutex::default(), is_kept }
     }
 
     /// Tells the node that we are there.
     pub(super) fn renew(&self) -> Result<()> {
         if self.open.load(Ordering::Relaxed) == 0 {
+            // Those go with the lease.
+            locked(&self.left).clear();
             return Ok(());
         }
         let request = proto::RenewChannelsRequest { client: self.client };
-        self.core.ask_node::<op::RenewChannels>(&self.node, &request).map(drop)
+        self.core.ask_node::<op::RenewChannels>(&self.node, &request)?;
+        loop {
+            let left = locked(&self.left).pop();
+            let Some(channel) = left else { return Ok(()) };
+            let request = proto::CloseChannelRequest { channel };
+            let ended = self.core.ask_node::<op::CloseChannel>(&self.node, &request);
+            ended.map(drop).inspect_err(|_| self.leave(channel))?;
+        }
+    }
+
+    /// The node could not be told that a channel has ended. The lease, which others need, would keep it open.
+    pub(super) fn leave(&self, channel: u64) {
+        locked(&self.left).push(channel);
     }
 
     /// Has the lease renewed by a thread from now on, where the client may have threads.

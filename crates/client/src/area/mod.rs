@@ -4,16 +4,18 @@
 //! where the node is. A [`Reference`] is a value of the client: the server knows nothing of it and nothing is sent when
 //! one is made. A [`Channel`] is an open remote file.
 
+mod behind;
 mod call;
 mod channel;
 mod lease;
 mod reference;
 
+pub use behind::{Behind, Behinds, Unsent, Writer};
 pub use channel::{Channel, ChannelOptions, PendingRead};
 pub use reference::{FileIdentity, Reference};
 
 use crate::core::Core;
-use crate::{Client, RenameMode, Result};
+use crate::{Client, RenameMode, Result, XattrMode};
 use lease::Lease;
 use std::sync::Arc;
 use vazao_model::{AreaInfo, Attributes, FileKind, Timestamp};
@@ -86,6 +88,11 @@ impl Client {
         let core = Arc::clone(&self.core);
         let lease = Arc::new(Lease::new(Arc::clone(&core), node));
         AreaClient { core, node: node.into(), area: area.into(), lease }
+    }
+
+    /// Writes to files of areas that are answered before their nodes have them: none so far.
+    pub fn writes_behind(&self) -> Arc<Behinds> {
+        Arc::new(Behinds::new(Arc::clone(&self.core)))
     }
 
     /// What a node exports.
@@ -180,6 +187,52 @@ impl AreaClient {
             nonce: self.core.nonce(),
         };
         self.ask::<op::AreaRename>(&request).map(drop)
+    }
+
+    /// Gives what lies at a path a further name within the area. Returns its attributes, and what tells it from others.
+    pub fn link(&self, path: &[u8], new_path: &[u8]) -> Result<(Attributes, FileIdentity)> {
+        let (area, path, new_path) = (self.area.to_string(), path.to_vec(), new_path.to_vec());
+        let request = proto::AreaLinkRequest { area, path, new_path, nonce: self.core.nonce() };
+        let response = self.ask::<op::AreaLink>(&request)?;
+        let identity = response.identity.unwrap_or_default().into();
+        Ok((attributes(response.attributes)?, identity))
+    }
+
+    /// An extended attribute, of a symbolic link itself where the path ends in one.
+    pub fn get_xattr(&self, path: &[u8], name: &[u8]) -> Result<Vec<u8>> {
+        let (area, path, name) = (self.area.to_string(), path.to_vec(), name.to_vec());
+        Ok(self.ask::<op::AreaGetXattr>(&proto::AreaGetXattrRequest { area, path, name })?.value)
+    }
+
+    /// Sets an extended attribute, if the daemon's user may.
+    pub fn set_xattr(&self, path: &[u8], name: &[u8], value: &[u8], mode: XattrMode) -> Result<()> {
+        let request = proto::AreaSetXattrRequest {
+            area: self.area.to_string(),
+            path: path.to_vec(),
+            name: name.to_vec(),
+            value: value.to_vec(),
+            mode: match mode {
+                XattrMode::Either => 0,
+                XattrMode::Create => 1,
+                XattrMode::Replace => 2,
+            },
+            nonce: self.core.nonce(),
+        };
+        self.ask::<op::AreaSetXattr>(&request).map(drop)
+    }
+
+    /// The names of all extended attributes that the daemon's user sees.
+    pub fn list_xattrs(&self, path: &[u8]) -> Result<Vec<Vec<u8>>> {
+        let request = proto::AreaListXattrsRequest { area: self.area.to_string(), path: path.to_vec() };
+        Ok(self.ask::<op::AreaListXattrs>(&request)?.names)
+    }
+
+    /// Removes an extended attribute.
+    pub fn remove_xattr(&self, path: &[u8], name: &[u8]) -> Result<()> {
+        let (area, path, name) = (self.area.to_string(), path.to_vec(), name.to_vec());
+        let nonce = self.core.nonce();
+        let request = proto::AreaRemoveXattrRequest { area, path, name, nonce };
+        self.ask::<op::AreaRemoveXattr>(&request).map(drop)
     }
 
     /// Where a symbolic link points.

@@ -3,8 +3,9 @@
 use super::inode::{Contents, FreshInode, OpenInode, State, Uncommitted};
 use super::unsynced::{Former, Unsynced};
 use super::write::object_address;
-use crate::core::locked;
+use crate::begun::{Early, Then, begin_change_as_of};
 use crate::data::DataCall;
+use crate::watch::Asked;
 use crate::{Error, Result};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -30,7 +31,7 @@ impl OpenInode {
         let _one = loop {
             self.write_out(deadline_ns);
             self.adopt_layout(deadline_ns);
-            let one = locked(&self.committing);
+            let one = self.committing.take();
             self.write_out(deadline_ns);
             // What was refused just now is under another layout: it is to be reported, too.
             if !self.lock().has_moved() {
@@ -156,6 +157,7 @@ impl OpenInode {
         let target = slots.first().map(target_of).unwrap_or_default();
         let objects = slots.iter().filter_map(|slot| object_address(self.id.0, layout, *slot)).collect();
         let message = prost::Message::encode_to_vec(&proto::SyncObjectsRequest { objects, boot });
+        self.core.connect_ahead(layout, slots.first().copied().unwrap_or_default(), deadline_ns);
         self.core.submit_data(target, Method::SyncObjects, message, &[], deadline_ns)
     }
 
@@ -188,14 +190,17 @@ impl OpenInode {
             None => None,
         };
         state.is_sparse &= allocated_bytes.is_none();
-        let report = std::mem::take(&mut state.uncommitted);
-        let mut request = commit_request(self.id.0, &mut state, &report, sync);
+        let mut request = take_report(self.id.0, &mut state, sync);
         request.allocated_bytes = allocated_bytes;
-        state.reporting = Some(report);
-        state.was_reported = true;
         drop(state);
         let (generation, asked_at) = (request.generation, self.core.answers());
         let answer = self.core.change_as_of::<op::Commit>(request, deadline_ns);
+        self.end_report(answer, Reported { generation, asked_at, sync }, deadline_ns)
+    }
+
+    /// Works in what has become of a report.
+    fn end_report(&self, answer: Answer, reported: Reported, deadline_ns: u64) -> Result<()> {
+        let Reported { generation, asked_at, sync } = reported;
         let fresh = answer.and_then(|(response, asked)| {
             // Whoever looks at the file once it is closed need not ask what its size is now.
             asked.and_then(|asked| self.core.learn_inode(asked, response.inode.as_ref()));
@@ -232,6 +237,53 @@ impl OpenInode {
         Err(Error::new(Code::Stale, detail))
     }
 
+    /// True when [`OpenInode::begin_flush`] will not need a thread, unless the metadata service is slow.
+    pub(super) fn can_begin_flush(&self) -> bool {
+        self.lock().is_reported_at_once()
+    }
+
+    /// [`OpenInode::flush`] without standing still for the answer, and without making anything durable.
+    pub(super) fn begin_flush(self: &Arc<OpenInode>, then: Then<()>) {
+        let open = Arc::clone(self);
+        if !self.committing.try_take() {
+            return then(Early::slow(move || open.flush(false)));
+        }
+        let turn = Committing(open);
+        let mut state = self.lock();
+        if !state.is_reported_at_once() {
+            drop(state);
+            return then(Early::slow(move || {
+                let open = Arc::clone(&turn.0);
+                drop(turn);
+                open.flush(false)
+            }));
+        }
+        if state.uncommitted.is_empty() {
+            drop((state, turn));
+            return then(Early::Done(Ok(())));
+        }
+        let request = take_report(self.id.0, &mut state, false);
+        drop(state);
+        let (generation, asked_at, deadline_ns) =
+            (request.generation, self.core.answers(), self.core.deadline_ns());
+        let reported = Reported { generation, asked_at, sync: false };
+        begin_change_as_of::<op::Commit>(&self.core, request, move |early| {
+            // One that was not taken, as another client has cut the file, is followed by a look at what is there.
+            let is_quick = move |answer: &Answer| {
+                let of = |response: &proto::CommitResponse| {
+                    response
+                        .inode
+                        .as_ref()
+                        .and_then(|inode| inode.layout.as_ref())
+                        .map_or(0, |l| l.generation)
+                };
+                answer.as_ref().map_or(true, |(response, _)| of(response) == generation)
+            };
+            let end = move |answer| turn.0.end_report(answer, reported, deadline_ns);
+            then(early.and_then(is_quick, end));
+        });
+    }
+
     /// Reports everything anew: the metadata service has lost power since it was told of it. `size`: the length.
     fn commit_again(&self, size: u64, deadline_ns: u64) -> Result<()> {
         if self.lock().size > size {
@@ -250,13 +302,42 @@ impl OpenInode {
 
     /// Asks the metadata service for layout and contents as they are now.
     pub(super) fn look_again(&self, deadline_ns: u64) -> Result<()> {
-        let request =
-            proto::OpenRequest { once: None, inode: self.id.0, truncate: false, seat: self.core.seat() };
+        let request = proto::OpenRequest { inode: self.id.0, seat: self.core.seat(), ..Default::default() };
         let asked_at = self.core.answers();
         let response = self.core.ask_until::<op::Open>(&request, deadline_ns)?;
         self.absorb_open(FreshInode::new(response.inode, asked_at)?);
         Ok(())
     }
+}
+
+/// What a report is answered with, and the moment as of which that may be remembered.
+type Answer = Result<(proto::CommitResponse, Option<Asked>)>;
+
+/// A report under way.
+#[derive(Clone, Copy)]
+struct Reported {
+    generation: u32,
+    /// The client's count of answers when it was sent.
+    asked_at: u64,
+    sync: bool,
+}
+
+/// The turn at reporting, which ends with the report whichever thread that is in.
+struct Committing(Arc<OpenInode>);
+
+impl Drop for Committing {
+    fn drop(&mut self) {
+        self.0.committing.end();
+    }
+}
+
+/// Takes what has not been reported, and makes it what is being reported.
+fn take_report(inode: u64, state: &mut State, sync: bool) -> proto::CommitRequest {
+    let report = std::mem::take(&mut state.uncommitted);
+    let request = commit_request(inode, state, &report, sync);
+    state.reporting = Some(report);
+    state.was_reported = true;
+    request
 }
 
 /// Whether the metadata service has taken a report about the layout of `generation`.

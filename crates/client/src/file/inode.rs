@@ -3,16 +3,18 @@
 use super::append::End;
 use super::losses::Losses;
 use super::moved::Next;
+use super::readers::Readers;
 use super::staging::{Flight, Run, overlap};
 use super::unsynced::{Span, Unsynced, in_file};
 use crate::Error;
 use crate::core::{Core, locked};
+use crate::turn::Turn;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
-use vazao_model::limits::BLOCK_BYTES;
+use vazao_model::limits::{BLOCK_BYTES, INLINE_BYTES_MAX};
 use vazao_model::{Attributes, Code, InodeId, Layout, Timestamp};
 use vazao_wire::proto;
 use vazao_wire::service::Fault;
@@ -40,7 +42,8 @@ pub(crate) struct OpenInode {
     pub(crate) length_gate: RwLock<()>,
     pub(crate) end: End,
     /// One report to the metadata service at a time.
-    pub(crate) committing: Mutex<()>,
+    pub(crate) committing: Turn,
+    pub(super) readers: Arc<Readers>,
 }
 
 /// Where the contents are.
@@ -215,6 +218,12 @@ impl State {
         let is_moving = matches!(self.contents, Contents::Moving);
         let is_reported = self.uncommitted.is_empty() && self.reporting.is_none();
         !self.has_unwritten() && is_reported && self.writers == 0 && !is_moving && !self.has_moved()
+    }
+
+    /// True when a report needs nothing but to be sent: what was written lies in the inode record.
+    pub(super) fn is_reported_at_once(&self) -> bool {
+        let is_inline = matches!(self.contents, Contents::Inline { .. });
+        is_inline && !self.has_unwritten() && self.writers == 0 && self.next.is_none()
     }
 
     /// True when something was written under a layout that is not the file's here yet: the next report tells of it.
@@ -400,7 +409,8 @@ impl OpenInode {
             waiting: AtomicUsize::new(0),
             length_gate: RwLock::default(),
             end: End::default(),
-            committing: Mutex::default(),
+            committing: Turn::default(),
+            readers: Arc::default(),
         }
     }
 
@@ -445,6 +455,24 @@ impl OpenInode {
         self.changed_elsewhere.load(Ordering::SeqCst)
             && self.lock().is_clean()
             && self.changed_elsewhere.swap(false, Ordering::SeqCst)
+    }
+
+    /// True when a read needs no server.
+    pub(super) fn is_at_hand(&self) -> bool {
+        !self.changed_elsewhere.load(Ordering::SeqCst)
+            && matches!(self.lock().contents, Contents::Inline { .. })
+    }
+
+    /// True when a write up to `end` needs no server, and waits for nobody who needs one.
+    pub(super) fn takes_at_once(&self, end: u64) -> bool {
+        let is_inline = |state: &State| {
+            matches!(state.contents, Contents::Inline { must_move: false, .. }) && state.next.is_none()
+        };
+        let dirty_bytes = self.core.dirty_bytes.load(Ordering::Relaxed);
+        end <= INLINE_BYTES_MAX as u64
+            && dirty_bytes <= self.core.options.dirty_bytes_max
+            && self.length_gate.try_read().is_ok()
+            && is_inline(&self.lock())
     }
 
     /// Notes that the inode has no name any more: its last close tells the metadata service.

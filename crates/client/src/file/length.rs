@@ -4,7 +4,7 @@ use super::inode::{Contents, FreshInode, OpenInode, Uncommitted};
 use super::unsynced::{Span, Unsynced};
 use super::write::object_address;
 use crate::call::decode;
-use crate::core::{locked, sole};
+use crate::core::sole;
 use crate::data::DataCall;
 use crate::{Error, Result};
 use std::ops::Range;
@@ -21,7 +21,7 @@ impl OpenInode {
         }
         let deadline_ns = self.core.deadline_ns();
         let _alone = sole(&self.length_gate);
-        let _one = locked(&self.committing);
+        let _one = self.committing.take();
         if length == 0 {
             return self.empty(deadline_ns);
         }
@@ -32,8 +32,12 @@ impl OpenInode {
     fn empty(&self, deadline_ns: u64) -> Result<()> {
         self.discard_staged();
         self.write_out(deadline_ns);
-        let request =
-            proto::OpenRequest { once: None, inode: self.id.0, truncate: true, seat: self.core.seat() };
+        let request = proto::OpenRequest {
+            inode: self.id.0,
+            truncate: true,
+            seat: self.core.seat(),
+            ..Default::default()
+        };
         let asked_at = self.core.answers();
         let response = self.core.change_until::<op::Open>(request, deadline_ns)?;
         let fresh = FreshInode::new(response.inode, asked_at)?;
@@ -124,6 +128,7 @@ impl OpenInode {
                 let object = object_address(self.id.0, layout, slot)?;
                 let target = TargetId(object.target);
                 let message = prost::Message::encode_to_vec(&request(slot, object)?);
+                self.core.connect_ahead(layout, slot, deadline_ns);
                 Some((slot, self.core.submit_data(target, O::METHOD, message, &[], deadline_ns)))
             })
             .collect();

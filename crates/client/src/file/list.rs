@@ -258,6 +258,7 @@ impl OpenInode {
         let target = TargetId(object.target);
         let message = proto::ReadListRequest { object: Some(object), ranges: request.ranges() };
         let message = prost::Message::encode_to_vec(&message);
+        self.core.connect_ahead(&view.layout, request.slot, view.deadline_ns);
         Ok(self.core.submit_data(target, Method::ReadList, message, &[], view.deadline_ns))
     }
 
@@ -336,6 +337,7 @@ impl OpenInode {
             let must_exist = written_slots & 1u64.checked_shl(request.slot).unwrap_or(0) != 0;
             let message = proto::WriteListRequest { object: Some(object), ranges, checksums, must_exist };
             let message = prost::Message::encode_to_vec(&message);
+            self.core.connect_ahead(layout, request.slot, deadline_ns);
             let call = self.core.submit_data(target, Method::WriteList, message, &bytes, deadline_ns);
             calls.push((request, must_exist, call, bytes));
         }

@@ -18,6 +18,7 @@ mod moved;
 mod payload;
 mod read;
 mod read_ahead;
+mod readers;
 mod staging;
 mod strides;
 mod unsent;
@@ -31,11 +32,13 @@ pub use holes::Seek;
 pub(crate) use inode::{FreshInode, OpenInode, Unfinished};
 pub use list::Strided;
 pub use payload::SharedBytes;
+pub(crate) use payload::SharedSlice;
 pub use unsent::Unsent;
 
+use crate::begun::Then;
 use crate::core::{Core, locked};
 use crate::{Error, OpenMode, Result};
-use payload::{Payload, SharedSlice};
+use payload::Payload;
 use read_ahead::ReadAhead;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -190,6 +193,33 @@ impl File {
         self.finish_writes(false)
     }
 
+    /// True when [`File::begin_flush`] needs no thread, unless the metadata service is slow.
+    pub fn can_begin_flush(&self) -> bool {
+        self.shared.can_begin_flush()
+    }
+
+    /// The first half of [`File::flush`], without standing still for the answer; [`File::end_flush`] is the other one.
+    pub fn begin_flush(&self, then: Then<()>) {
+        self.shared.begin_flush(then);
+    }
+
+    /// Whether everything written so far is stored; `written`: what has become of the first half.
+    pub fn end_flush(&self, written: Result<()>) -> Result<()> {
+        // An earlier failure explains more than what followed from it.
+        self.report_failure()?;
+        self.shared.check_losses().and(written)
+    }
+
+    /// True when a read needs no server: the contents are here, and as far as known what they are.
+    pub fn is_at_hand(&self) -> bool {
+        self.shared.is_at_hand()
+    }
+
+    /// True when a write up to `end` needs no server: it goes into the contents that are here.
+    pub fn takes_at_once(&self, end: u64) -> bool {
+        self.shared.takes_at_once(end)
+    }
+
     /// [`File::flush`], and all of it survives power loss.
     pub fn sync(&self) -> Result<()> {
         self.finish_writes(true)
@@ -241,10 +271,7 @@ impl File {
     }
 
     fn finish_writes(&self, sync: bool) -> Result<()> {
-        let written = self.shared.flush(sync);
-        // An earlier failure explains more than what followed from it.
-        self.report_failure()?;
-        self.shared.check_losses().and(written)
+        self.end_flush(self.shared.flush(sync))
     }
 
     fn finish(&mut self) -> Result<()> {

@@ -26,7 +26,8 @@ impl SharedSlice {
         SharedSlice { bytes, range }
     }
 
-    fn part(&self, range: Range<usize>) -> SharedSlice {
+    /// A part of it.
+    pub(crate) fn part(&self, range: Range<usize>) -> SharedSlice {
         let start = self.range.start;
         SharedSlice { bytes: Arc::clone(&self.bytes), range: start + range.start..start + range.end }
     }

@@ -249,6 +249,7 @@ impl OpenInode {
         let length = (range.end - range.start) as u32;
         let request = proto::ReadRequest { object: Some(object), offset: object_offset, length };
         let message = prost::Message::encode_to_vec(&request);
+        self.core.connect_ahead(layout, slot, view.deadline_ns);
         let call = self.core.submit_data(target, Method::Read, message, &[], view.deadline_ns);
         Ok(Fetch { range, slot, object_offset, call })
     }

@@ -3,6 +3,7 @@
 
 use super::inode::OpenInode;
 use super::read::{Source, Trouble, View};
+use super::readers::Reader;
 use super::staging::{overlap, transfer_at};
 use super::strides::{Stride, Strides};
 use crate::budget::ReadAheadShare;
@@ -28,8 +29,11 @@ const RECORDS_MAX: u32 = 64;
 /// The stream of one handle.
 #[derive(Default)]
 pub(crate) struct ReadAhead {
-    /// Where the next read starts if it is sequential.
+    /// Where the next read starts if it is sequential, and where this sequence began.
     expected: u64,
+    began: u64,
+    /// While it reads in order.
+    reader: Option<Reader>,
     window_bytes: u64,
     chunks: VecDeque<Arc<Chunk>>,
     strides: Strides,
@@ -77,6 +81,7 @@ impl ReadAhead {
         self.chunks.clear();
         self.window_bytes = 0;
         self.is_strided = false;
+        self.reader = None;
     }
 
     /// Takes note of a read of `range`, asks for what should follow it, and returns the chunks it can be served
@@ -90,6 +95,9 @@ impl ReadAhead {
         }
         let stride = self.strides.note(range);
         let is_sequential = self.continues(range);
+        if !is_sequential {
+            (self.began, self.reader) = (range.start, None);
+        }
         self.expected = range.end;
         if view.has_unwritten {
             self.cancel();
@@ -179,10 +187,12 @@ impl ReadAhead {
         let mut front = self.chunks.back().map_or(start, |last| last.range.end);
         let options = &inode.core.options;
         let has_room = inode.core.read_ahead.used() < options.read_ahead_total_bytes_max;
+        let reader = self.reader.get_or_insert_with(|| inode.readers.enter(self.began));
         let limit_bytes = inode.window_bytes(&view.layout, options.read_ahead_bytes_max);
+        let limit_bytes = reader.share_of(limit_bytes, WINDOW_BYTES_MIN);
         let wanted_bytes = if has_room { self.window_bytes.max(WINDOW_BYTES_MIN) } else { WINDOW_BYTES_MIN };
         let window_bytes = wanted_bytes.min(limit_bytes);
-        let until = view.size.min(range.end.saturating_add(window_bytes));
+        let until = range.end.saturating_add(window_bytes).min(reader.limit(range)).min(view.size);
         if front >= until {
             return;
         }

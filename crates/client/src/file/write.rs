@@ -7,7 +7,7 @@ use super::inode::{Contents, OpenInode, State};
 use super::payload::Payload;
 use super::staging::{Flight, Run, transfer_at};
 use super::unsent::Later;
-use crate::core::{locked, shared};
+use crate::core::shared;
 use crate::data::DataCall;
 use crate::{Error, Result};
 use std::ops::Range;
@@ -122,7 +122,7 @@ impl OpenInode {
     /// Gives the file a layout and moves what was inline to its object.
     pub(super) fn outgrow(&self, deadline_ns: u64) -> Result<()> {
         // No report with the old contents may be under way.
-        let _one = locked(&self.committing);
+        let _one = self.committing.take();
         let Some((bytes, is_stored, must_move)) = self.lock().begin_move() else { return Ok(()) };
         let moved = self.move_to_object(&bytes, is_stored, deadline_ns);
         let mut state = self.lock();
@@ -323,6 +323,7 @@ impl OpenInode {
             proto::WriteRequest { object, offset: object_offset, checksums, sync, must_exist, lent };
         let message = prost::Message::encode_to_vec(&request);
         let target = target.ok_or_else(no_slot)?;
+        self.core.connect_ahead(layout, slot, deadline_ns);
         Ok(self.core.submit_data(target, Method::Write, message, bytes, deadline_ns))
     }
 

@@ -2,7 +2,7 @@
 
 use super::inode::{Contents, OpenInode, State};
 use crate::Result;
-use crate::core::{locked, sole};
+use crate::core::sole;
 use std::ops::Range;
 use std::sync::{Arc, MutexGuard};
 use vazao_model::Layout;
@@ -68,7 +68,7 @@ impl OpenInode {
         lost: Option<u32>,
         deadline_ns: u64,
     ) -> Result<()> {
-        let _one = locked(&self.committing);
+        let _one = self.committing.take();
         self.write_out(deadline_ns);
         let mut state = self.lock();
         let (slots, size) = (state.written_slots, state.size);

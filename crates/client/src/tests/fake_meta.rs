@@ -35,6 +35,8 @@ pub(super) struct MetaState {
     pub(super) released: BTreeSet<u64>,
     pub(super) last_held_inode: u64,
     pub(super) synced_commits: usize,
+    /// So many opens come just after somebody else replaced the file.
+    pub(super) replaced_before_open: usize,
 }
 
 pub(super) struct FakeMeta {
@@ -66,6 +68,7 @@ impl FakeMeta {
             released: BTreeSet::new(),
             last_held_inode: 0,
             synced_commits: 0,
+            replaced_before_open: 0,
         };
         let attributes = proto::Attributes { inode: 1, kind: 2, links: 2, ..Default::default() };
         state.inodes.insert(1, FakeInode { attributes, ..FakeInode::default() });
@@ -196,7 +199,8 @@ impl MetaState {
         self.not_held.extend(r.not_held);
         let unlinked = self.inodes.iter().filter(|(_, inode)| inode.attributes.links == 0);
         let orphans = unlinked.map(|(id, _)| *id).filter(|id| !self.not_held.contains(id)).collect();
-        Ok(proto::RenewSessionResponse { map: Some(self.map.clone()), orphans, report_measures: false })
+        let map = Some(self.map.clone());
+        Ok(proto::RenewSessionResponse { map, orphans, ..Default::default() })
     }
 
     fn close_session(&mut self, r: proto::CloseSessionRequest) -> Result<proto::CloseSessionResponse, Fault> {
@@ -263,6 +267,15 @@ impl MetaState {
     }
 
     fn open(&mut self, r: proto::OpenRequest) -> Result<proto::OpenResponse, Fault> {
+        if self.replaced_before_open > 0 {
+            self.replaced_before_open -= 1;
+            let mut other = self.inodes.remove(&r.inode).ok_or_else(|| not_found(r.inode))?;
+            self.next += 1;
+            other.attributes.inode = self.next;
+            self.entries.values_mut().filter(|inode| **inode == r.inode).for_each(|inode| *inode = self.next);
+            self.inodes.insert(self.next, other);
+            return Err(Code::Stale.into());
+        }
         if r.truncate {
             let found = self.change(r.inode)?;
             (found.layout, found.attributes.size) = (None, 0);

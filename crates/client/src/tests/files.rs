@@ -175,6 +175,30 @@ fn a_sequential_reader_keeps_all_servers_busy_and_asks_for_nothing_twice() {
     assert_eq!(client.statistics().bytes_read, 32 << 20);
 }
 
+/// Sixteen readers each read ahead four MiB beyond their part of two: eight servers sent three times what the file had.
+#[test]
+fn many_readers_of_parts_ask_for_the_file_once() {
+    let cluster = Cluster::with_unit(8, 64 * KIB);
+    let client = cluster.client();
+    let file = create(&client, "parts");
+    let bytes = pattern(6, 32 << 20);
+    file.write_at(&bytes, 0).unwrap();
+    file.flush().unwrap();
+    let (part_bytes, block) = (2 << 20, 64 * KIB as usize);
+    let readers: Vec<File> = (0..16).map(|_| client.open_file(file.inode(), READ).unwrap()).collect();
+    let mut buffer = vec![0; block];
+    for at in (0..part_bytes).step_by(block) {
+        for (part, reader) in readers.iter().enumerate() {
+            let offset = part * part_bytes + at;
+            assert_eq!(reader.read_at(&mut buffer, offset as u64).unwrap(), block);
+            assert!(buffer == bytes[offset..offset + block]);
+        }
+    }
+    let asked: u64 =
+        cluster.data.iter().flat_map(|d| d.state.lock().unwrap().reads.clone()).map(|r| u64::from(r.1)).sum();
+    assert_eq!(asked, 32 << 20);
+}
+
 #[test]
 fn random_reads_ask_for_what_they_need_only() {
     let cluster = Cluster::with_unit(2, 256 * KIB);

@@ -1,5 +1,6 @@
 //! The client against small fake servers in the same thread.
 
+mod ahead;
 mod distributions;
 mod fake_data;
 mod fake_meta;

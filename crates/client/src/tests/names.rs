@@ -101,6 +101,31 @@ fn an_inode_unlinked_elsewhere_and_not_open_here_is_let_go_at_once() {
     assert!(cluster.meta.state.lock().unwrap().not_held.contains(&inode));
 }
 
+/// A client said that it did not have a file open whose open had been answered, while that answer was still on its way.
+/// The file ended, and the one who had opened it found nothing.
+#[test]
+fn an_inode_unlinked_elsewhere_is_kept_while_an_answer_to_its_open_may_be_on_its_way() {
+    let cluster = Cluster::new(1);
+    let (one, two) = (cluster.client(), cluster.client());
+    let file = create(&one, "gone");
+    let inode = file.inode().0;
+    file.close().unwrap();
+    let is_let_go = || cluster.meta.state.lock().unwrap().not_held.contains(&inode);
+    let opening = one.core.opens.begin();
+    two.unlink(ROOT, b"gone").unwrap();
+    (0..3).for_each(|_| one.tick().unwrap());
+    assert!(!is_let_go());
+    let mut later = one.core.opens.begin();
+    drop(opening);
+    for _ in 0..5 {
+        one.tick().unwrap();
+        // There is always one under way.
+        let next = one.core.opens.begin();
+        drop(std::mem::replace(&mut later, next));
+    }
+    assert!(is_let_go(), "those that began later are not waited for");
+}
+
 #[test]
 fn creating_what_exists_opens_it_unless_it_must_be_new() {
     let cluster = Cluster::new(1);
@@ -126,4 +151,22 @@ fn closing_a_client_flushes_what_is_open_and_ends_its_session() {
     client.close().unwrap();
     assert_eq!(cluster.meta.inode(file.inode().0).contents, b"kept");
     assert_eq!(cluster.meta.count(Method::CloseSession), 1);
+}
+
+/// Only who has a file open is asked before it ends: a reader that had looked at a name, and opened what another client
+/// replaced in between, was told that it was stale.
+#[test]
+fn a_file_that_is_replaced_while_it_is_opened_by_its_path_is_looked_for_again() {
+    let cluster = Cluster::new(1);
+    let client = cluster.client();
+    let file = create(&client, "f");
+    file.write_at(b"there", 0).unwrap();
+    file.close().unwrap();
+    let (path, mode) = (VolumePath::parse(b"f").unwrap(), OpenMode { read: true, ..OpenMode::default() });
+    cluster.meta.state.lock().unwrap().replaced_before_open = 3;
+    let (_, file) = client.open_path(&path, mode).unwrap();
+    assert_eq!(read_all(&file), b"there");
+    cluster.meta.state.lock().unwrap().replaced_before_open = 1000;
+    let endless = client.open_path(&path, mode).map(|_| ()).unwrap_err();
+    assert_eq!(endless.code, Code::Stale, "whoever replaces it for ever is not waited for");
 }

@@ -5,45 +5,40 @@
 //! others change is seen after that, and at each open. A node that does not answer is not asked again for a moment, so
 //! that it gives errors for its own subtree and holds up nobody else. `docs/semantics.md` says what users are promised.
 
+mod files;
+mod listing;
 mod patience;
 mod table;
+#[cfg(test)]
+mod tests;
+mod upper;
+mod xattrs;
 
-use crate::door::{Allocation, Caller, NewMode, Opened, Place};
-use crate::filesystem::FileSystem;
+use crate::door::{Allocation, Caller, NewMode, Opened, Place, mode_without_set_id};
+use crate::filesystem::{FileSystem, Unsent};
 use crate::handles::Handles;
+use crate::listing::Wanted;
+use files::{OpenFile, Shared};
+use listing::Listing;
 use patience::Patience;
 use std::collections::HashMap;
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use table::{Spot, Table};
-use vazao_client::area::{AreaChanges, AreaClient, Channel, ChannelOptions};
+use table::{Seen, Spot, Table};
+use vazao_client::area::{AreaChanges, AreaClient, Behinds, Channel, ChannelOptions, FileIdentity};
 use vazao_client::{
-    Asked, Changes, Client, Entry, Error, OpenMode, RenameMode, Result, Seek, SetTime, VolumeSpace,
+    Asked, Changes, Client, Error, Listed, OpenMode, RenameMode, Result, Seek, SetTime, SharedBytes,
+    VolumeSpace, XattrMode,
 };
 use vazao_meter::Clock;
-use vazao_model::limits::LIST_ENTRIES_MAX;
 use vazao_model::{Attributes, Code, FileKind, InodeId, Timestamp, limits};
 
 /// How long the kernel may believe names and attributes: local programs of the nodes change them without a word.
 const LEASE: Duration = Duration::from_secs(1);
 
-/// Cookies of entries begin behind those of `.` and `..`.
-const DOTS: u64 = 2;
-
-struct OpenFile {
-    node: String,
-    channel: Channel,
-    /// Something was written since the last flush.
-    is_changed: AtomicBool,
-}
-
-/// A directory as it was when it was begun to be read.
-#[derive(Default)]
-struct Snapshot {
-    entries: Mutex<Option<Vec<Entry>>>,
-}
+/// An area by the names of its node and its own.
+type Export = (Arc<str>, Arc<str>);
 
 /// All areas as a file system.
 pub(crate) struct Areas {
@@ -51,10 +46,13 @@ pub(crate) struct Areas {
     clock: Arc<dyn Clock>,
     root: InodeId,
     table: Mutex<Table>,
-    clients: Mutex<HashMap<(String, String), AreaClient>>,
+    clients: Mutex<HashMap<Export, AreaClient>>,
     patience: Patience,
     files: Handles<OpenFile>,
-    directories: Handles<Snapshot>,
+    /// What all open files of an inode share.
+    shared: Mutex<HashMap<InodeId, Arc<Shared>>>,
+    behinds: Arc<Behinds>,
+    directories: Handles<Listing>,
     born: Timestamp,
 }
 
@@ -73,6 +71,7 @@ impl Areas {
         let wall_ns = clock.wall_ns();
         let (seconds, nanoseconds) = ((wall_ns / 1_000_000_000) as i64, (wall_ns % 1_000_000_000) as u32);
         Areas {
+            behinds: client.writes_behind(),
             client,
             clock,
             root,
@@ -80,12 +79,13 @@ impl Areas {
             clients: Mutex::default(),
             patience: Patience::default(),
             files: Handles::new(),
+            shared: Mutex::default(),
             directories: Handles::new(),
             born: Timestamp { seconds, nanoseconds },
         }
     }
 
-    fn spot(&self, inode: InodeId) -> Result<Spot> {
+    fn spot(&self, inode: InodeId) -> Result<Arc<Spot>> {
         locked(&self.table).spot(inode).ok_or_else(|| Code::NotFound.into())
     }
 
@@ -114,112 +114,34 @@ impl Areas {
         self.ask(&spot.node, || question(&area))
     }
 
-    /// What a place is shown as: with the tree's own number.
-    fn shown(&self, spot: &Spot, attributes: Attributes) -> Attributes {
-        let inode = locked(&self.table).number(spot);
-        Attributes { inode, without_xattrs: true, ..attributes }
+    /// What the kernel is about to be shown under a name: with the tree's own number, which counts.
+    fn entered(&self, spot: &Spot, attributes: Attributes, identity: Option<FileIdentity>) -> Attributes {
+        let is_linked = attributes.kind == FileKind::File && attributes.links > 1;
+        let seen = identity.map(|identity| Seen { identity, is_linked });
+        let inode = locked(&self.table).enter(spot, seen);
+        Attributes { inode, ..attributes }
     }
 
-    /// The root or a node.
-    fn upper(&self, spot: &Spot) -> Attributes {
-        let inode = locked(&self.table).number(spot);
-        let uid = rustix::process::getuid().as_raw();
-        Attributes {
-            inode,
-            kind: FileKind::Directory,
-            mode: 0o555,
-            uid,
-            gid: rustix::process::getgid().as_raw(),
-            links: 2,
-            accessed: self.born,
-            modified: self.born,
-            changed: self.born,
-            without_xattrs: true,
-            ..Attributes::default()
+    /// What the kernel is to be shown under a name.
+    fn look_up(&self, spot: &Spot) -> Result<Attributes> {
+        let known = locked(&self.table).number(spot);
+        let (attributes, identity) = self.stat_settled(spot)?;
+        let shown = self.entered(spot, attributes, Some(identity));
+        if known == Some(shown.inode) || !locked(&self.shared).contains_key(&shown.inode) {
+            return Ok(shown);
         }
-    }
-
-    fn stat(&self, spot: &Spot) -> Result<Attributes> {
-        if spot.area.is_empty() {
-            return Ok(self.upper(spot));
-        }
-        let attributes = self.ask_area(spot, |area| area.stat(&spot.path, false))?;
-        Ok(self.shown(spot, attributes))
-    }
-
-    /// The places in the root or in a node, by the cluster's map.
-    fn upper_names(&self, spot: &Spot) -> Vec<Spot> {
-        // An older map has to do where the metadata service does not answer.
-        let map = self.client.refresh_map().unwrap_or_else(|_| self.client.map());
-        let of_node = |node: &vazao_model::Node| match spot.node.is_empty() {
-            true => vec![Spot { node: node.name.clone(), ..Spot::default() }],
-            false => {
-                let place = |area: &str| Spot { area: area.to_owned(), ..spot.clone() };
-                node.areas.iter().map(|area| place(&area.name)).collect()
-            }
-        };
-        let wanted = |node: &&vazao_model::Node| match spot.node.is_empty() {
-            true => !node.areas.is_empty(),
-            false => node.name == spot.node,
-        };
-        map.nodes.iter().filter(wanted).flat_map(of_node).collect()
-    }
-
-    fn upper_lookup(&self, directory: &Spot, name: &[u8]) -> Result<Attributes> {
-        let last = |spot: &Spot| if spot.area.is_empty() { spot.node.clone() } else { spot.area.clone() };
-        let found = self.upper_names(directory).into_iter().find(|spot| last(spot).as_bytes() == name);
-        self.stat(&found.ok_or(Error::from(Code::NotFound))?)
-    }
-
-    /// All entries of a directory.
-    fn entries(&self, spot: &Spot) -> Result<Vec<Entry>> {
-        if spot.area.is_empty() {
-            let listed = self.upper_names(spot).into_iter().map(|below| {
-                let name = if below.area.is_empty() { &below.node } else { &below.area };
-                // An area's own attributes are asked for when it is looked at: its node may be silent.
-                let attributes = below.area.is_empty().then(|| self.upper(&below));
-                let inode = locked(&self.table).number(&below);
-                let name = name.clone().into_bytes();
-                Entry { name, inode, kind: FileKind::Directory, cookie: 0, attributes }
-            });
-            return Ok(listed.collect());
-        }
-        let (mut entries, mut cookie) = (Vec::new(), 0);
-        loop {
-            let page = self.ask_area(spot, |area| area.list(&spot.path, cookie, LIST_ENTRIES_MAX, true))?;
-            let last = page.entries.last().map(|entry| entry.cookie);
-            for listed in page.entries {
-                let below = spot.below(&listed.name);
-                let inode = locked(&self.table).number(&below);
-                let attributes = listed.attributes.map(|attributes| self.shown(&below, attributes));
-                entries.push(Entry { name: listed.name, inode, kind: listed.kind, cookie: 0, attributes });
-            }
-            match last {
-                Some(last) if !page.end && last != cookie => cookie = last,
-                _ => return Ok(entries),
+        // A further name of a file that is open by another one: what is in flight to that was not waited for.
+        match self.stat_settled(spot) {
+            Ok((attributes, _)) => Ok(Attributes { inode: shown.inode, ..attributes }),
+            Err(error) => {
+                locked(&self.table).forget(shown.inode, 1);
+                Err(error)
             }
         }
     }
 
-    fn file(&self, handle: u64) -> Result<Arc<OpenFile>> {
-        self.files.get(handle).ok_or_else(|| Code::BadHandle.into())
-    }
-
-    fn with_file<T>(&self, handle: u64, work: impl FnOnce(&Channel) -> Result<T>) -> Result<T> {
-        let open = self.file(handle)?;
-        self.ask(&open.node, || work(&open.channel))
-    }
-
-    fn changing<T>(&self, handle: u64, work: impl FnOnce(&Channel) -> Result<T>) -> Result<T> {
-        self.file(handle)?.is_changed.store(true, Ordering::Relaxed);
-        self.with_file(handle, work)
-    }
-
-    fn open_channel(&self, spot: &Spot, options: &ChannelOptions) -> Result<Opened> {
-        let channel = self.ask_area(spot, |area| area.open(&spot.path, options))?;
-        let attributes = self.ask(&spot.node, || channel.stat())?;
-        let open = OpenFile { node: spot.node.clone(), channel, is_changed: AtomicBool::new(false) };
-        Ok(Opened { handle: self.files.insert(open), attributes: self.shown(spot, attributes) })
+    fn stat(&self, spot: &Spot) -> Result<(Attributes, FileIdentity)> {
+        self.ask_area(spot, |area| area.stat_identified(&spot.path, false))
     }
 }
 
@@ -258,29 +180,36 @@ impl FileSystem for Areas {
             return self.upper_lookup(&directory, place.name);
         }
         let spot = directory.below(place.name);
-        let found = self.stat(&spot);
-        if found.as_ref().is_err_and(|error| error.code == Code::NotFound) {
-            locked(&self.table).removed(&spot);
-        }
-        found
+        self.look_up(&spot).inspect_err(|error| {
+            if error.code == Code::NotFound {
+                locked(&self.table).removed(&spot);
+            }
+        })
     }
 
     fn attributes(&self, inode: InodeId, handle: Option<u64>) -> Result<Attributes> {
         match handle.filter(|&handle| self.files.get(handle).is_some()) {
             Some(handle) => {
-                let attributes = self.with_file(handle, Channel::stat)?;
-                Ok(Attributes { inode, without_xattrs: true, ..attributes })
+                let attributes = self.with_settled(handle, Channel::stat)?;
+                Ok(Attributes { inode, ..attributes })
             }
-            None => self.stat(&self.spot(inode)?),
+            None => {
+                let spot = self.spot(inode)?;
+                if spot.area.is_empty() {
+                    return Ok(self.upper(inode));
+                }
+                let (attributes, _) = self.stat_settled(&spot)?;
+                Ok(Attributes { inode, ..attributes })
+            }
         }
     }
 
-    fn set_attributes(&self, inode: InodeId, changes: &Changes, _clear: bool) -> Result<Attributes> {
+    fn set_attributes(&self, inode: InodeId, changes: &Changes, clear_set_id: bool) -> Result<Attributes> {
         let spot = self.spot(inode)?;
         if spot.area.is_empty() {
             return Err(fixed("changing attributes"));
         }
-        let now = self.stat(&spot)?;
+        let (now, _) = self.stat(&spot)?;
         let keeps_owner =
             changes.uid.is_none_or(|uid| uid == now.uid) && changes.gid.is_none_or(|gid| gid == now.gid);
         if !keeps_owner {
@@ -299,8 +228,19 @@ impl FileSystem for Areas {
             accessed: time(changes.accessed, &*self.clock),
             modified: time(modified, &*self.clock),
         };
-        let attributes = self.ask_area(&spot, |area| area.set_attributes(&spot.path, &changes))?;
-        Ok(self.shown(&spot, attributes))
+        let attributes = self.ask_area(&spot, |area| {
+            // A write that arrives later would be cut off in vain, or change the times that were set.
+            self.settle(inode);
+            area.set_attributes(&spot.path, &changes)
+        });
+        self.changed(inode);
+        let mut attributes = attributes?;
+        if clear_set_id {
+            attributes = self.without_set_id(&spot, attributes)?;
+        } else if mode_without_set_id(&attributes).is_some() {
+            self.remember_set_id(inode);
+        }
+        Ok(Attributes { inode, ..attributes })
     }
 
     fn read_link(&self, inode: InodeId) -> Result<Vec<u8>> {
@@ -325,16 +265,21 @@ impl FileSystem for Areas {
             FileKind::File => {
                 let Opened { handle, attributes } = self.create_file(place, caller, mode, true, false)?;
                 self.release(handle)?;
-                attributes
+                return Ok(attributes);
             }
             _ => return Err(Error::new(Code::Unsupported, "devices, pipes and sockets: not in areas")),
         };
-        Ok(self.shown(&spot, attributes))
+        // What was known under this name is gone, or it could not have been made.
+        locked(&self.table).removed(&spot);
+        Ok(self.entered(&spot, attributes, None))
     }
 
     fn unlink(&self, place: Place<'_>) -> Result<()> {
         let spot = self.within(place)?;
-        self.ask_area(&spot, |area| area.remove(&spot.path))?;
+        self.ask_area(&spot, |area| {
+            self.settle_place(&spot);
+            area.remove(&spot.path)
+        })?;
         locked(&self.table).removed(&spot);
         Ok(())
     }
@@ -351,7 +296,11 @@ impl FileSystem for Areas {
         if (&from.node, &from.area) != (&to.node, &to.area) {
             return Err(Error::new(Code::CrossDevice, "from one area to another: copy and remove"));
         }
-        self.ask_area(&from, |area| area.rename(&from.path, &to.path, mode))?;
+        self.ask_area(&from, |area| {
+            self.settle_place(&from);
+            self.settle_place(&to);
+            area.rename(&from.path, &to.path, mode)
+        })?;
         locked(&self.table).renamed(&from, &to, mode == RenameMode::Exchange);
         Ok(())
     }
@@ -360,12 +309,14 @@ impl FileSystem for Areas {
         let spot = self.spot(inode)?;
         // The kernel reads the rest of a page that is written in part.
         let both = ChannelOptions { read: true, write: mode.write, ..ChannelOptions::default() };
-        match self.open_channel(&spot, &both) {
+        let (channel, attributes) = match self.open_channel(&spot, Some(inode), &both) {
             Err(error) if error.code == Code::AccessDenied && mode.write && !mode.read => {
-                self.open_channel(&spot, &ChannelOptions { read: false, ..both })
+                self.open_channel(&spot, Some(inode), &ChannelOptions { read: false, ..both })?
             }
-            other => other,
-        }
+            other => other?,
+        };
+        let attributes = Attributes { inode, ..attributes };
+        Ok(self.opened(&spot, channel, attributes))
     }
 
     fn create_file(
@@ -387,39 +338,74 @@ impl FileSystem for Areas {
             mode,
             identity: None,
         };
-        self.open_channel(&spot, &options)
+        let (channel, attributes) = self.open_channel(&spot, None, &options)?;
+        let attributes = self.entered(&spot, attributes, Some(channel.identity()));
+        Ok(self.opened(&spot, channel, attributes))
     }
 
     fn read(&self, handle: u64, buffer: &mut [u8], offset: u64) -> Result<usize> {
-        self.with_file(handle, |channel| channel.read_at(buffer, offset))
-    }
-
-    fn write(&self, handle: u64, bytes: &[u8], offset: u64, _clear_set_id: bool) -> Result<()> {
-        self.changing(handle, |channel| channel.write_at(bytes, offset))
-    }
-
-    fn append(&self, handle: u64, bytes: &[u8], _clear_set_id: bool) -> Result<u64> {
-        self.changing(handle, |channel| {
-            let end = channel.stat()?.size;
-            channel.write_at(bytes, end).map(|()| end)
+        let open = self.file(handle)?;
+        let range = offset..offset.saturating_add(buffer.len() as u64);
+        self.ask(&open.node, || {
+            open.shared.behind.settle_range(&range);
+            open.writer.channel().read_at(buffer, offset)
         })
     }
 
+    fn write(&self, handle: u64, bytes: &[u8], offset: u64, clear_set_id: bool) -> Result<()> {
+        self.write_later(handle, bytes, None, offset, clear_set_id).map(drop)
+    }
+
+    fn write_later(
+        &self,
+        handle: u64,
+        bytes: &[u8],
+        memory: Option<(SharedBytes, Range<usize>)>,
+        offset: u64,
+        clear_set_id: bool,
+    ) -> Result<Option<Unsent>> {
+        let open = self.writing(handle, clear_set_id)?;
+        let taken = self.tell_writer(&open, || match memory {
+            Some((memory, range)) => open.writer.write_shared_later(memory, range, offset),
+            None => open.writer.write_later(bytes, offset),
+        });
+        Ok(taken?.map(Unsent::Area))
+    }
+
+    fn append(&self, handle: u64, bytes: &[u8], clear_set_id: bool) -> Result<u64> {
+        let open = self.writing(handle, clear_set_id)?;
+        let appended = self.ask_writer(&open, || {
+            open.writer.settle_file()?;
+            let channel = open.writer.channel();
+            let end = channel.stat()?.size;
+            channel.write_at(bytes, end).map(|()| end)
+        });
+        self.changed(open.inode);
+        appended
+    }
+
     fn flush(&self, handle: u64) -> Result<bool> {
-        // What was written is with the node already.
-        Ok(self.file(handle)?.is_changed.swap(false, Ordering::Relaxed))
+        let open = self.file(handle)?;
+        // Nothing is asked of a node for a file that has nothing in flight: closing it cannot fail.
+        if !open.writer.is_idle() {
+            self.ask_writer(&open, || open.writer.settle_closed())?;
+        }
+        Ok(open.take_changed())
     }
 
     fn sync(&self, handle: u64) -> Result<bool> {
-        self.with_file(handle, Channel::sync)?;
-        self.flush(handle)
+        let open = self.file(handle)?;
+        self.ask_writer(&open, || {
+            open.writer.settle_file()?;
+            open.writer.channel().sync()
+        })?;
+        Ok(open.take_changed())
     }
 
     fn release(&self, handle: u64) -> Result<()> {
         let open = self.files.remove(handle).ok_or(Error::from(Code::BadHandle))?;
         // A call under way keeps it; its end closes it. A node that is silent closes it by its lease.
-        drop(open);
-        Ok(())
+        self.released(&open)
     }
 
     fn allocate(&self, handle: u64, range: Range<u64>, mode: Allocation) -> Result<()> {
@@ -429,21 +415,28 @@ impl FileSystem for Areas {
         if range.end > limits::FILE_BYTES_MAX {
             return Err(Code::TooLarge.into());
         }
-        self.changing(handle, |channel| match channel.stat()?.size < range.end && !mode.keep_size {
-            true => channel.set_length(range.end),
-            false => Ok(()),
-        })
+        let open = self.changing(handle)?;
+        let allocated = self.ask_writer(&open, || {
+            open.writer.settle_file()?;
+            let channel = open.writer.channel();
+            match channel.stat()?.size < range.end && !mode.keep_size {
+                true => channel.set_length(range.end),
+                false => Ok(()),
+            }
+        });
+        self.changed(open.inode);
+        allocated
     }
 
     fn seek(&self, handle: u64, seek: Seek, offset: u64) -> Result<Option<u64>> {
         // All is data, with the one hole that every file ends in (lseek(2)).
-        let size = self.with_file(handle, Channel::stat)?.size;
+        let size = self.with_settled(handle, Channel::stat)?.size;
         let found = if seek == Seek::Data { offset } else { size };
         Ok((offset < size).then_some(found))
     }
 
     fn open_directory(&self, _inode: InodeId) -> u64 {
-        self.directories.insert(Snapshot::default())
+        self.directories.insert(Listing::default())
     }
 
     fn read_directory(
@@ -451,22 +444,11 @@ impl FileSystem for Areas {
         inode: InodeId,
         handle: u64,
         cookie: u64,
-        _with_attributes: bool,
-        take: &mut dyn FnMut(&Entry, Asked) -> bool,
+        wanted: Wanted,
+        take: &mut dyn FnMut(&Listed<'_>, Asked) -> bool,
     ) -> Result<()> {
-        let snapshot = self.directories.get(handle).ok_or(Error::from(Code::BadHandle))?;
-        let asked = self.client.asked();
-        let mut entries = locked(&snapshot.entries);
-        if cookie == 0 || entries.is_none() {
-            *entries = Some(self.with_dots(inode)?);
-        }
-        let listed = entries.iter().flatten().enumerate();
-        for (at, entry) in listed.skip(usize::try_from(cookie).unwrap_or(usize::MAX)) {
-            if !take(&Entry { cookie: at as u64 + 1, ..entry.clone() }, asked) {
-                break;
-            }
-        }
-        Ok(())
+        let listing = self.directories.get(handle).ok_or(Error::from(Code::BadHandle))?;
+        self.list(&listing, inode, cookie, wanted.with_attributes(), take)
     }
 
     fn release_directory(&self, handle: u64) {
@@ -479,39 +461,64 @@ impl FileSystem for Areas {
     }
 
     fn space(&self) -> Result<VolumeSpace> {
-        // Each area lies on a file system of its own; a sum of them would be nobody's space.
-        Ok(VolumeSpace::default())
+        // Each area lies on a file system of its own; a sum of them would be nobody's space. The inodes in use are
+        // those that the kernel knows at the moment.
+        let inodes = locked(&self.table).len() as u64;
+        Ok(VolumeSpace { inodes, ..VolumeSpace::default() })
+    }
+
+    fn link(&self, inode: InodeId, place: Place<'_>) -> Result<Attributes> {
+        let (from, to) = (self.spot(inode)?, self.within(place)?);
+        if (&from.node, &from.area) != (&to.node, &to.area) {
+            return Err(Error::new(Code::CrossDevice, "a name in another area: copy instead"));
+        }
+        let (attributes, identity) = self.ask_area(&to, |area| {
+            // The kernel takes the size that comes back for the file's.
+            self.settle(inode);
+            area.link(&from.path, &to.path)
+        })?;
+        let same = locked(&self.table).link(inode, &to, identity);
+        Ok(match same {
+            Some(inode) => Attributes { inode, ..attributes },
+            None => self.entered(&to, attributes, Some(identity)),
+        })
+    }
+
+    fn get_xattr(&self, inode: InodeId, name: &[u8]) -> Result<Vec<u8>> {
+        Areas::get_xattr(self, inode, name)
+    }
+
+    fn set_xattr(
+        &self,
+        inode: InodeId,
+        name: &[u8],
+        value: &[u8],
+        mode: XattrMode,
+        _clear_set_group: bool,
+    ) -> Result<()> {
+        self.change_xattrs(inode, |area, path| area.set_xattr(path, name, value, mode))
+    }
+
+    fn list_xattrs(&self, inode: InodeId, caller: Caller) -> Result<Vec<u8>> {
+        Areas::list_xattrs(self, inode, caller)
+    }
+
+    fn remove_xattr(&self, inode: InodeId, name: &[u8]) -> Result<()> {
+        self.change_xattrs(inode, |area, path| area.remove_xattr(path, name))
+    }
+
+    fn counts_names(&self) -> bool {
+        true
+    }
+
+    fn forget(&self, forgotten: &mut dyn Iterator<Item = (InodeId, u64)>) {
+        let mut table = locked(&self.table);
+        forgotten.for_each(|(inode, count)| table.forget(inode, count));
     }
 
     fn finish(&self) -> Result<()> {
         self.directories.drain();
-        self.files.drain();
-        self.client.clone().close()
-    }
-}
-
-impl Areas {
-    /// The entries of a directory with `.` and `..` before them.
-    fn with_dots(&self, inode: InodeId) -> Result<Vec<Entry>> {
-        let spot = self.spot(inode)?;
-        let mut parent = spot.clone();
-        match (parent.path.iter().rposition(|&byte| byte == b'/'), parent.path.is_empty()) {
-            (Some(slash), _) => parent.path.truncate(slash),
-            (None, false) => parent.path.clear(),
-            (None, true) if !parent.area.is_empty() => parent.area.clear(),
-            (None, true) => parent.node.clear(),
-        }
-        let above = if inode == self.root { self.root } else { locked(&self.table).number(&parent) };
-        let dot = |name: &[u8], inode| Entry {
-            name: name.to_vec(),
-            inode,
-            kind: FileKind::Directory,
-            cookie: 0,
-            attributes: None,
-        };
-        let mut entries = Vec::with_capacity(DOTS as usize);
-        entries.extend([dot(b".", inode), dot(b"..", above)]);
-        entries.extend(self.entries(&spot)?);
-        Ok(entries)
+        let closed: Vec<Result<()>> = self.files.drain().iter().map(|open| self.released(open)).collect();
+        closed.into_iter().collect::<Result<()>>().and(self.client.clone().close())
     }
 }

@@ -58,8 +58,31 @@ impl Patience {
         name: &str,
         question: impl FnOnce() -> Result<T>,
     ) -> Result<T> {
+        self.put(clock, name, question, || true)
+    }
+
+    /// The same for what the node need not have answered when it is over: `has_answered` says whether it has answered
+    /// something meanwhile. That it went well says nothing of the node.
+    pub(super) fn tell<T>(
+        &self,
+        clock: &dyn Clock,
+        name: &str,
+        message: impl FnOnce() -> Result<T>,
+        has_answered: impl FnOnce() -> bool,
+    ) -> Result<T> {
+        self.put(clock, name, message, has_answered)
+    }
+
+    fn put<T>(
+        &self,
+        clock: &dyn Clock,
+        name: &str,
+        question: impl FnOnce() -> Result<T>,
+        has_answered: impl FnOnce() -> bool,
+    ) -> Result<T> {
         self.enter(clock, name)?;
         let answer = question();
+        let is_answered = has_answered();
         let now_ns = clock.now_ns();
         let mut nodes = self.nodes();
         if let Some(node) = nodes.get_mut(name) {
@@ -68,7 +91,8 @@ impl Patience {
                 Err(error) if is_silence(error.code) => {
                     node.silent = Some((now_ns + SILENT_NS, error.clone()))
                 }
-                _ => (node.silent, node.alive_ns) = (None, now_ns),
+                _ if is_answered => (node.silent, node.alive_ns) = (None, now_ns),
+                _ => {}
             }
         }
         drop(nodes);
@@ -175,5 +199,23 @@ mod tests {
             .collect();
         threads.into_iter().for_each(|thread| thread.join().expect("ends"));
         assert!(most.load(Ordering::SeqCst) <= NODE_REQUESTS_MAX);
+    }
+
+    /// Forty-eight programs that wrote to one node over a slow line were told that it does not answer.
+    #[test]
+    fn a_node_that_answers_writes_is_not_taken_for_silent_by_who_waits_for_a_place() {
+        let patience = Patience::default();
+        let told = |_| {
+            let write = || {
+                SystemClock.sleep(Duration::from_millis(700));
+                Ok(())
+            };
+            patience.tell(&SystemClock, "slow", write, || true)
+        };
+        let told = &told;
+        std::thread::scope(|scope| {
+            let writers: Vec<_> = (0..3 * NODE_REQUESTS_MAX).map(|i| scope.spawn(move || told(i))).collect();
+            writers.into_iter().for_each(|writer| writer.join().expect("no panic").expect("its turn came"));
+        });
     }
 }

@@ -7,7 +7,7 @@
 
 use super::{Door, OpenFile};
 use std::sync::Arc;
-use vazao_client::{LockPlace, Obstacle, Result, interrupt};
+use vazao_client::{Client, LockPlace, Obstacle, Result, interrupt};
 use vazao_model::locks::{LockKind, LockMode, LockRange};
 
 /// A lock that the kernel asks for.
@@ -24,7 +24,7 @@ pub(crate) struct LockWish {
 }
 
 impl OpenFile {
-    fn place(&self, owner: u64, is_flock: bool) -> LockPlace {
+    pub(super) fn place(&self, owner: u64, is_flock: bool) -> LockPlace {
         let kind = if is_flock { LockKind::Flock } else { LockKind::Range };
         LockPlace { inode: self.file.inode(), kind, owner }
     }
@@ -65,23 +65,24 @@ impl Door {
     pub(crate) fn unlock_closed(&self, handle: u64, owner: u64) -> Result<()> {
         let open = self.file(handle)?;
         open.forget_owner(owner);
-        self.unlock_all(open.place(owner, false))
+        unlock_all(&self.client, open.place(owner, false))
     }
 
     /// An open file is closed for good: locks taken through it that nobody has let go of yet.
     pub(super) fn unlock_released(&self, open: &OpenFile) -> Result<()> {
         let mut outcome = Ok(());
         for (owner, is_flock) in open.take_owners() {
-            outcome = outcome.and(self.unlock_all(open.place(owner, is_flock)));
+            outcome = outcome.and(unlock_all(&self.client, open.place(owner, is_flock)));
         }
         outcome
     }
+}
 
-    fn unlock_all(&self, place: LockPlace) -> Result<()> {
-        self.client.forget_lost_lock(place);
-        if !self.client.has_locks(place) {
-            return Ok(());
-        }
-        self.client.unlock(place, LockRange::WHOLE)
+/// Lets go of all that an owner has locked of a file. Waits for nothing where that is nothing.
+pub(super) fn unlock_all(client: &Client, place: LockPlace) -> Result<()> {
+    client.forget_lost_lock(place);
+    if !client.has_locks(place) {
+        return Ok(());
     }
+    client.unlock(place, LockRange::WHOLE)
 }

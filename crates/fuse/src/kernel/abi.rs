@@ -70,6 +70,11 @@ operations! {
     TMPFILE = 51, "tmpfile";
 }
 
+/// The kernel waits for no answer to these.
+pub(crate) fn needs_no_answer(operation: u32) -> bool {
+    matches!(operation, FORGET | BATCH_FORGET)
+}
+
 /// Capabilities exchanged by INIT.
 pub(crate) mod capability {
     pub(crate) const ASYNC_READ: u64 = 1 << 0;

@@ -8,13 +8,14 @@ use super::abi::{self, open_flag};
 use super::device::{self, Device};
 use super::reply::Reply;
 use super::request::{self, Body, Header, Request};
-use super::serve::{Failure, Outcome, Server, caller};
+use super::serve::{Failure, Outcome, Server, caller, open_mode};
 use crate::door::Place;
+use crate::interrupts::Writer;
 use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use vazao_client::{Asked, Early};
+use vazao_client::{Asked, Early, Error, File};
 use vazao_model::InodeId;
 
 /// Answers to these requests are short.
@@ -78,48 +79,96 @@ struct Work {
     server: Arc<Server>,
     header: Header,
     asked: Asked,
+    can_be_given_up: bool,
 }
 
-/// Begins a request, if it is one of those that can be.
+/// Begins a request, if it is one that can be and is never answered from memory.
 pub(super) fn begin(device: &Arc<Device>, server: &Arc<Server>, header: &Header, body: Body<'_>) -> Begin {
     if !matches!(header.operation, abi::CREATE | abi::UNLINK) {
         return Begin::Not;
     }
-    let Ok(request @ (Request::Create { .. } | Request::Unlink { .. })) =
-        request::decode(header.operation, body)
-    else {
-        return Begin::Not;
+    match request::decode(header.operation, body) {
+        Ok(request) => begin_decoded(device, server, header, &request),
+        Err(_) => Begin::Not,
+    }
+}
+
+/// Begins a request that could not be answered from memory, if it is one that can be begun.
+pub(super) fn begin_decoded(
+    device: &Arc<Device>,
+    server: &Arc<Server>,
+    header: &Header,
+    request: &Request<'_>,
+) -> Begin {
+    let can_be = match *request {
+        Request::Create { .. } | Request::Unlink { .. } | Request::Lookup { .. } | Request::Open { .. } => {
+            true
+        }
+        Request::Flush { handle, .. } => server.door.can_begin_flush(handle),
+        _ => false,
     };
+    if !can_be {
+        return Begin::Not;
+    }
     let Some(before) = server.begun.enter() else { return Begin::Not };
     if before == 0 || !server.door.can_begin() {
         return Begin::Alone(Alone(Arc::clone(server)));
     }
-    server.interrupts.begin(header.unique);
+    let can_be_given_up = request.can_be_given_up();
+    if can_be_given_up {
+        server.interrupts.begin(header.unique);
+    }
     let (device, server) = (Arc::clone(device), Arc::clone(server));
     let asked = server.door.asked();
     let directory = server.nodes.inode(header.node);
-    Work { device, server, header: *header, asked }.begin(directory, request);
+    Work { device, server, header: *header, asked, can_be_given_up }.begin(directory, request);
     Begin::Begun
 }
 
 impl Work {
-    fn begin(self, directory: InodeId, request: Request<'_>) {
+    /// `inode`: the one that the request is about, which of a name is the directory's.
+    fn begin(self, inode: InodeId, request: &Request<'_>) {
         let server = Arc::clone(&self.server);
-        match request {
+        let directory = inode;
+        match *request {
             Request::Create { name, flags, mode } => {
                 let (exclusive, truncate) =
                     (flags & open_flag::EXCLUSIVE != 0, flags & open_flag::TRUNCATE != 0);
                 let (place, caller, name) = (Place { directory, name }, caller(&self.header), name.to_vec());
-                let show = move |server: &Server, created, reply: &mut Reply| {
-                    let opened = server.door.end_create_file(created, truncate)?;
+                let show = move |server: &Server, created: Result<_, Error>, reply: &mut Reply| {
+                    let opened = server.door.end_create_file(created?, truncate)?;
                     server.created(Place { directory, name: &name }, opened, flags, reply)
                 };
                 let then = Box::new(move |early| self.go_on(early, show));
                 server.door.begin_create_file(place, caller, mode, exclusive, then);
             }
             Request::Unlink { name } => {
-                let then = Box::new(move |early| self.go_on(early, |_, (), _| Ok(())));
+                let show = |_: &Server, removed: Result<(), Error>, _: &mut Reply| Ok(removed?);
+                let then = Box::new(move |early| self.go_on(early, show));
                 server.door.begin_unlink(Place { directory, name }, then);
+            }
+            Request::Lookup { name } => {
+                let owned = name.to_vec();
+                let show = move |server: &Server, found, reply: &mut Reply| {
+                    server.found(Place { directory, name: &owned }, found, reply)
+                };
+                let then = Box::new(move |early| self.go_on(early, show));
+                server.door.begin_lookup(Place { directory, name }, then);
+            }
+            Request::Open { flags } => {
+                let node = self.header.node;
+                let show = move |server: &Server, file: Result<File, Error>, reply: &mut Reply| {
+                    server.opened(node, server.door.end_open(file?)?, flags, reply);
+                    Ok(())
+                };
+                let then = Box::new(move |early| self.go_on(early, show));
+                server.door.begin_open(inode, open_mode(flags), then);
+            }
+            Request::Flush { handle, lock_owner } => {
+                let node = self.header.node;
+                let show = move |server: &Server, flushed, _: &mut Reply| server.reported(node, flushed);
+                let then = Box::new(move |early| self.go_on(early, show));
+                server.door.begin_flush(handle, lock_owner, then);
             }
             _ => self.answer(|_, _| Err(Failure::Errno(abi::errno::NOT_IMPLEMENTED))),
         }
@@ -129,25 +178,31 @@ impl Work {
     fn go_on<T: Send + 'static>(
         self,
         early: Early<T>,
-        show: impl FnOnce(&Server, T, &mut Reply) -> Outcome + Send + 'static,
+        show: impl FnOnce(&Server, Result<T, Error>, &mut Reply) -> Outcome + Send + 'static,
     ) {
         let unique = self.header.unique;
         let rest = match early {
             Early::Done(outcome) => {
-                self.server.interrupts.take_over(unique);
-                return self.answer(|server, reply| show(server, outcome?, reply));
+                if self.can_be_given_up {
+                    self.server.interrupts.take_over(unique);
+                }
+                return self.answer(|server, reply| show(server, outcome, reply));
             }
             Early::Slow(rest) => rest,
         };
         let wait = move || {
+            let (can_be_given_up, caller) = (self.can_be_given_up, self.header.thread);
             self.answer(|server, reply| {
                 let interrupts = &server.interrupts;
+                if !can_be_given_up {
+                    return interrupts.writing(Writer { unique, caller }, || show(server, rest(), reply));
+                }
                 let is_given_up = interrupts.take_over(unique);
                 interrupts.during(unique, || {
                     if is_given_up {
                         interrupts.raise(unique);
                     }
-                    show(server, rest()?, reply)
+                    show(server, rest(), reply)
                 })
             });
         };
@@ -169,14 +224,16 @@ impl Work {
     }
 
     fn answer(self, work: impl FnOnce(&Server, &mut Reply) -> Outcome) {
-        let Work { device, server, header, asked } = self;
+        let Work { device, server, header, asked, .. } = self;
         let mut reply = REPLY.with(|reply| reply.take()).unwrap_or_else(|| Reply::with_capacity(REPLY_BYTES));
         reply.start(header.unique);
         reply.asked = asked;
         let outcome = catch_unwind(AssertUnwindSafe(|| work(&server, &mut reply)));
-        device::conclude(&header, outcome, &mut reply);
+        device::conclude(&server, &header, outcome, &mut reply);
         server.begun.count.fetch_sub(1, Ordering::SeqCst);
-        device.send(reply.finish());
+        if !device.send(reply.finish()) {
+            server.take_back(&mut reply);
+        }
         REPLY.with(|place| place.replace(Some(reply)));
     }
 }

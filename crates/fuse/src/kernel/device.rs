@@ -75,12 +75,15 @@ impl Device {
         }
     }
 
-    pub(super) fn send(&self, answer: &[u8]) {
-        match rustix::io::write(&self.descriptor, answer) {
+    /// False when the answer has not reached the kernel.
+    pub(super) fn send(&self, answer: &[u8]) -> bool {
+        let sent = rustix::io::write(&self.descriptor, answer);
+        match sent {
             // NOENT: nobody waits for it any more. NODEV: unmounted meanwhile.
             Ok(_) | Err(Errno::NOENT | Errno::NODEV | Errno::CONNABORTED) => {}
             Err(error) => tracing::error!("the kernel refused an answer of {} bytes: {error}", answer.len()),
         }
+        sent.is_ok()
     }
 }
 
@@ -320,7 +323,7 @@ fn serve_one(
     };
     let mut leave = Some(leave);
     let mut leave = || leave.take().into_iter().for_each(|leave| leave());
-    let _alone = match begun::begin(device, server, &header, body) {
+    let mut alone = match begun::begin(device, server, &header, body) {
         Begin::Begun => return,
         Begin::Alone(alone) => Some(alone),
         Begin::Not => None,
@@ -328,43 +331,61 @@ fn serve_one(
     if !server.begun.is_busy() {
         leave();
     }
-    if answer(server, &header, body, reply, leave) {
-        device.send(reply.finish());
+    let begin = |request: &Request<'_>| {
+        if alone.is_none() {
+            match begun::begin_decoded(device, server, &header, request) {
+                Begin::Begun => return true,
+                Begin::Alone(entered) => alone = Some(entered),
+                Begin::Not => {}
+            }
+        }
+        leave();
+        false
+    };
+    if answer(server, &header, body, reply, begin) && !device.send(reply.finish()) {
+        server.take_back(reply);
     }
     drop(std::mem::take(&mut reply.afterwards));
 }
 
-/// Answers one request into `reply`; false when it must not be answered. `leave` is called before anything that may
-/// take time.
+/// Answers one request into `reply`; false when it must not be answered. `begin` is called before anything that may
+/// take time, and may have somebody else answer: then it is true.
 pub(crate) fn answer(
     server: &Server,
     header: &Header,
     body: Body<'_>,
     reply: &mut Reply,
-    leave: impl FnOnce(),
+    begin: impl FnOnce(&Request<'_>) -> bool,
 ) -> bool {
     reply.start(header.unique);
     let work = match request::decode(header.operation, body) {
-        Ok(Request::Forget) => return false,
+        Ok(Request::Forget(forgotten)) => {
+            server.forget(header, &forgotten);
+            return false;
+        }
+        Err(Malformed) if abi::needs_no_answer(header.operation) => return false,
         Ok(Request::Interrupt { unique }) if server.interrupts.raise(unique) => return false,
         decoded => AssertUnwindSafe(|| match decoded {
             Ok(request) => match server.answer_quickly(header, &request, reply) {
-                Some(outcome) => outcome,
-                None => {
-                    leave();
-                    server.answer(header, request, reply)
-                }
+                Some(outcome) => Some(outcome),
+                None if begin(&request) => None,
+                None => Some(server.answer(header, request, reply)),
             },
-            Err(Malformed) => Err(Failure::Errno(abi::errno::INVALID)),
+            Err(Malformed) => Some(Err(Failure::Errno(abi::errno::INVALID))),
         }),
     };
-    let outcome = catch_unwind(work);
-    conclude(header, outcome, reply);
+    let outcome = match catch_unwind(work) {
+        Ok(None) => return false,
+        Ok(Some(outcome)) => Ok(outcome),
+        Err(panic) => Err(panic),
+    };
+    conclude(server, header, outcome, reply);
     true
 }
 
 /// Makes an error of what failed. A defect in one request must not take the thread, and in the end the mount, with it.
 pub(super) fn conclude(
+    server: &Server,
     header: &Header,
     outcome: std::thread::Result<Result<(), Failure>>,
     reply: &mut Reply,
@@ -375,6 +396,7 @@ pub(super) fn conclude(
     });
     if let Err(failure) = outcome {
         log(header, &failure);
+        server.take_back(reply);
         reply.fail(failure.errno());
     }
 }

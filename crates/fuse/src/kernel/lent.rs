@@ -1,8 +1,9 @@
 //! Receive buffers that writes keep until servers have their bytes, and what is done of a request after its answer.
 
+use crate::filesystem::Unsent;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
-use vazao_client::{SendBuffer, SharedBytes, Unsent};
+use vazao_client::{SendBuffer, SharedBytes};
 
 /// Buffers kept for later; a mount that writes uses a few more than its window has megabytes.
 const SPARE_MAX: usize = 8;

@@ -4,7 +4,7 @@ use super::abi::{self, OUT_HEADER_BYTES};
 use super::lent::Afterwards;
 use std::time::Duration;
 use vazao_client::{Asked, VolumeSpace};
-use vazao_model::{Attributes, FileKind, limits};
+use vazao_model::{Attributes, FileKind, InodeId, limits};
 
 /// What `stat` shows as the size for efficient I/O; `cp`, `cat` and `tar` take it as their buffer's size, and it is the
 /// largest request the kernel sends.
@@ -48,6 +48,8 @@ pub(crate) struct Reply {
     overflow: Vec<u8>,
     /// When what it shows was asked for.
     pub(crate) asked: Asked,
+    /// Inodes that the kernel is shown by it, where that is counted.
+    pub(crate) entered: Vec<InodeId>,
     /// What may be left until it has been sent.
     pub(crate) afterwards: Afterwards,
 }
@@ -87,6 +89,7 @@ impl Reply {
             is_lent,
             overflow: Vec::new(),
             asked: Asked::default(),
+            entered: Vec::new(),
             afterwards: Afterwards::default(),
         }
     }
@@ -100,6 +103,7 @@ impl Reply {
     pub(crate) fn start(&mut self, unique: u64) {
         (self.end, self.unique, self.errno) = (self.start, unique, 0);
         self.overflow.clear();
+        self.entered.clear();
     }
 
     /// Makes it an error, dropping what was there.

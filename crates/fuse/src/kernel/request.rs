@@ -26,6 +26,9 @@ pub(crate) struct Malformed;
 
 type Decoded<T> = Result<T, Malformed>;
 
+/// `fuse_forget_one`: a node and a count.
+const FORGET_BYTES: usize = 16;
+
 /// INIT as the kernel sends it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Init {
@@ -42,13 +45,37 @@ pub(crate) struct SetAttributes {
     pub(crate) kill_set_id: bool,
 }
 
+/// Which nodes the kernel has forgotten, and how many of the times that it was shown each.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Forgotten<'a> {
+    /// The one that the request is about, so many times.
+    Own(u64),
+    /// Others: pairs of node and count.
+    Others(&'a [u8]),
+}
+
+impl Forgotten<'_> {
+    /// Node and count of each; `node` is the one that the request is about.
+    pub(crate) fn iter(&self, node: u64) -> impl Iterator<Item = (u64, u64)> {
+        let (own, others) = match *self {
+            Forgotten::Own(count) => (Some((node, count)), &[][..]),
+            Forgotten::Others(pairs) => (None, pairs),
+        };
+        let numbers = |pair: &[u8]| {
+            let (node, count) = pair.split_first_chunk::<8>()?;
+            Some((u64::from_ne_bytes(*node), u64::from_ne_bytes(*count.first_chunk::<8>()?)))
+        };
+        own.into_iter().chain(others.chunks_exact(FORGET_BYTES).filter_map(numbers))
+    }
+}
+
 /// A request; `'a` is the receive buffer.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Request<'a> {
     Init(Init),
     Destroy,
-    /// Needs no answer: inode ids are never reused, so nothing is kept for the kernel's references.
-    Forget,
+    /// Needs no answer.
+    Forget(Forgotten<'a>),
     Lookup {
         name: &'a [u8],
     },
@@ -336,7 +363,12 @@ pub(crate) fn decode(operation: u32, body: Body<'_>) -> Decoded<Request<'_>> {
     Ok(match operation {
         abi::INIT => Request::Init(init(&mut f)?),
         abi::DESTROY => Request::Destroy,
-        abi::FORGET | abi::BATCH_FORGET => Request::Forget,
+        abi::FORGET => Request::Forget(Forgotten::Own(f.u64()?)),
+        abi::BATCH_FORGET => {
+            let (count, _) = (f.u32()?, f.u32()?);
+            let length = (count as usize).checked_mul(FORGET_BYTES).ok_or(Malformed)?;
+            Request::Forget(Forgotten::Others(f.bytes(length)?))
+        }
         abi::GETATTR | abi::SETATTR | abi::STATFS => attributes(operation, &mut f)?,
         abi::LOOKUP..=abi::LINK | abi::RENAME2 => namespace(operation, &mut f)?,
         abi::SETXATTR..=abi::REMOVEXATTR => xattr(operation, &mut f)?,

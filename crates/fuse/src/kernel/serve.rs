@@ -4,16 +4,17 @@ use super::abi::{self, open_flag};
 use super::begun::Begun;
 use super::locks::{Helper, Waiting};
 use super::reply::{DirectoryEntry, Reply, Shown};
-use super::request::{Header, Request, SetAttributes};
+use super::request::{Forgotten, Header, Request, SetAttributes};
+use crate::appetite::Appetites;
 use crate::door::{Caller, NewMode, Opened, Place, is_asked_by_kernel};
 use crate::filesystem::FileSystem;
 use crate::interrupts::{Interrupts, Writer};
-use crate::listing::FIRST_ATTRIBUTES;
+use crate::listing::Wanted;
 use crate::notices::Notices;
 use crate::told::Told;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
-use vazao_client::{Asked, Entry, Error, Listener, OpenMode, SendBuffer};
+use vazao_client::{Asked, Error, Listed, Listener, OpenMode, SendBuffer};
 use vazao_model::{Attributes, Code, FileKind, InodeId};
 
 /// Sends what the kernel did not ask for. Only [`Notifier::invalidate_attributes`] never waits; the others take locks
@@ -98,6 +99,7 @@ pub(crate) struct Server {
     pub(crate) notices: Arc<Notices>,
     pub(crate) interrupts: Interrupts,
     pub(crate) waiting: Waiting,
+    pub(crate) appetites: Appetites,
     /// How many requests have been begun and not answered yet, and how many may be.
     pub(crate) begun: Begun,
     /// Set where threads do not make up for those that wait by themselves.
@@ -119,8 +121,29 @@ impl Server {
     ) -> Option<Outcome> {
         let inode = self.nodes.inode(header.node);
         match *request {
-            Request::Lookup { name } => self.recall(Place { directory: inode, name }, reply),
+            Request::Lookup { name } => {
+                self.appetites.looked_up(inode, header.thread);
+                self.recall(Place { directory: inode, name }, reply)
+            }
             Request::GetAttributes { .. } => self.recall_attributes(inode, reply),
+            Request::OpenDirectory => {
+                reply.put_open_out(self.door.open_directory(inode), 0);
+                Some(Ok(()))
+            }
+            Request::ReleaseDirectory { handle } => {
+                self.door.release_directory(handle);
+                Some(Ok(()))
+            }
+            Request::Read { handle, offset, length } if self.door.is_at_hand(handle) => {
+                Some(self.read(handle, offset, length, reply))
+            }
+            Request::Write { handle, offset, bytes, kill_set_id, appends: false }
+                if self.door.takes_at_once(handle, offset.saturating_add(bytes.len() as u64)) =>
+            {
+                let written = self.door.write(handle, bytes, offset, kill_set_id);
+                reply.put_length_out(bytes.len() as u32);
+                Some(written.map_err(Failure::from))
+            }
             Request::Flush { handle, .. } => self.door.is_idle(handle).then_some(Ok(())),
             Request::Release { handle } if self.door.is_idle(handle) => {
                 Some(self.door.release(handle).map_err(Failure::from))
@@ -129,6 +152,23 @@ impl Server {
                 Some(Err(Error::from(Code::NoAttribute).into()))
             }
             _ => None,
+        }
+    }
+
+    /// The kernel has forgotten nodes.
+    pub(crate) fn forget(&self, header: &Header, forgotten: &Forgotten<'_>) {
+        let numbers = forgotten.iter(header.node).map(|(node, count)| (self.nodes.inode(node), count));
+        self.door.forget(&mut { numbers });
+    }
+
+    /// What an answer shows does not reach the kernel.
+    pub(crate) fn take_back(&self, reply: &mut Reply) {
+        self.door.forget(&mut reply.entered.drain(..).map(|inode| (inode, 1)));
+    }
+
+    fn note_entered(&self, inode: InodeId, reply: &mut Reply) {
+        if self.door.counts_names() {
+            reply.entered.push(inode);
         }
     }
 
@@ -174,7 +214,7 @@ impl Server {
             Request::SetLock { wish, waits } => self.set_lock(&wish, waits),
             Request::Interrupt { unique } => self.interrupt(unique),
             Request::Ioctl => Err(Failure::Errno(abi::errno::NOT_A_TERMINAL)),
-            Request::Init(_) | Request::Destroy | Request::Forget => Ok(()),
+            Request::Init(_) | Request::Destroy | Request::Forget(_) => Ok(()),
             Request::NotImplemented => Err(Failure::Errno(abi::errno::NOT_IMPLEMENTED)),
             Request::Unsupported => Err(Error::from(Code::Unsupported).into()),
             creating @ (Request::Symlink { .. }
@@ -187,7 +227,7 @@ impl Server {
             directory @ (Request::OpenDirectory
             | Request::ReadDirectory { .. }
             | Request::SyncDirectory
-            | Request::ReleaseDirectory { .. }) => self.directory(inode, directory, reply),
+            | Request::ReleaseDirectory { .. }) => self.directory(header, directory, reply),
             file => self.file(header, inode, file, reply),
         }
     }
@@ -236,7 +276,12 @@ impl Server {
         }
     }
 
-    fn found(&self, place: Place<'_>, found: Result<Attributes, Error>, reply: &mut Reply) -> Outcome {
+    pub(super) fn found(
+        &self,
+        place: Place<'_>,
+        found: Result<Attributes, Error>,
+        reply: &mut Reply,
+    ) -> Outcome {
         match found {
             Ok(attributes) => self.entry(place, attributes, reply),
             Err(error) if error.code == Code::NotFound => {
@@ -252,6 +297,7 @@ impl Server {
     }
 
     fn entry(&self, place: Place<'_>, attributes: Attributes, reply: &mut Reply) -> Outcome {
+        self.note_entered(attributes.inode, reply);
         reply.put_entry_out(self.shown(Some(place), &attributes, reply.asked)?);
         Ok(())
     }
@@ -309,11 +355,7 @@ impl Server {
                 reply.put_open_out(opened.handle, 0);
                 Ok(())
             }
-            Request::Read { handle, offset, length } => {
-                let count = self.door.read(handle, reply.space(length as usize), offset)?;
-                reply.keep(count);
-                Ok(())
-            }
+            Request::Read { handle, offset, length } => self.read(handle, offset, length, reply),
             Request::Write { handle, offset, bytes, kill_set_id, appends } => {
                 if appends {
                     self.append(inode, handle, bytes, offset, kill_set_id)?;
@@ -348,6 +390,12 @@ impl Server {
         }
     }
 
+    fn read(&self, handle: u64, offset: u64, length: u32, reply: &mut Reply) -> Outcome {
+        let count = self.door.read(handle, reply.space(length as usize), offset)?;
+        reply.keep(count);
+        Ok(())
+    }
+
     pub(super) fn created(&self, place: Place<'_>, opened: Opened, flags: u32, reply: &mut Reply) -> Outcome {
         self.entry(place, opened.attributes, reply)?;
         reply.put_open_out(opened.handle, if passes_pages(flags) { abi::FOPEN_DIRECT_IO } else { 0 });
@@ -355,7 +403,7 @@ impl Server {
     }
 
     /// After a report of what was written, time of change and space in use are others than the kernel was shown.
-    fn reported(&self, node: u64, outcome: Result<bool, Error>) -> Outcome {
+    pub(super) fn reported(&self, node: u64, outcome: Result<bool, Error>) -> Outcome {
         if !matches!(outcome, Ok(false)) {
             self.notifier.invalidate_attributes(node);
         }
@@ -374,15 +422,15 @@ impl Server {
 
     /// Open, with what close-to-open asks for: see [`Told`].
     fn open(&self, node: u64, inode: InodeId, flags: u32, reply: &mut Reply) -> Outcome {
-        let access = flags & open_flag::ACCESS_MASK;
-        let mode = OpenMode {
-            read: access != open_flag::WRITE_ONLY,
-            write: access == open_flag::WRITE_ONLY || access == open_flag::READ_WRITE,
-            // The kernel asks for that by itself, once it has checked that it may be.
-            truncate: false,
-        };
-        let Opened { handle, attributes } = self.door.open(inode, mode)?;
-        let mut open_flags = if mode.write { 0 } else { abi::FOPEN_NOFLUSH };
+        let opened = self.door.open(inode, open_mode(flags))?;
+        self.opened(node, opened, flags, reply);
+        Ok(())
+    }
+
+    pub(super) fn opened(&self, node: u64, opened: Opened, flags: u32, reply: &mut Reply) {
+        let Opened { handle, attributes } = opened;
+        let inode = self.nodes.inode(node);
+        let mut open_flags = if open_mode(flags).write { 0 } else { abi::FOPEN_NOFLUSH };
         if passes_pages(flags) {
             open_flags |= abi::FOPEN_DIRECT_IO;
         }
@@ -392,23 +440,27 @@ impl Server {
             self.notifier.invalidate_attributes(node);
         }
         reply.put_open_out(handle, open_flags);
-        Ok(())
     }
 
-    fn directory(&self, inode: InodeId, request: Request<'_>, reply: &mut Reply) -> Outcome {
+    fn directory(&self, header: &Header, request: Request<'_>, reply: &mut Reply) -> Outcome {
+        let inode = self.nodes.inode(header.node);
         match request {
             Request::OpenDirectory => reply.put_open_out(self.door.open_directory(inode), 0),
             Request::ReadDirectory { handle, cookie, length, with_attributes } => {
                 let limit = length as usize;
-                let is_first = with_attributes && cookie == 0;
-                let mut left = if is_first { FIRST_ATTRIBUTES } else { usize::MAX };
-                let take = &mut |entry: &Entry, asked: Asked| {
+                let wanted = self.wanted(header, cookie, with_attributes);
+                let mut left = wanted.entries_max();
+                let take = &mut |entry: &Listed<'_>, asked: Asked| {
                     reply.asked = asked;
                     let fits = left > 0 && self.put_entry(inode, entry, with_attributes, limit, reply);
                     left -= usize::from(fits);
                     fits
                 };
-                self.door.read_directory(inode, handle, cookie, with_attributes, take)?;
+                self.door.read_directory(inode, handle, cookie, wanted, take)?;
+                // Not the request that only finds the end.
+                if !with_attributes && reply.length() > 0 {
+                    self.appetites.goes_on_without(inode, header.thread);
+                }
             }
             Request::SyncDirectory => self.door.sync_directory()?,
             Request::ReleaseDirectory { handle } => self.door.release_directory(handle),
@@ -417,24 +469,38 @@ impl Server {
         Ok(())
     }
 
+    /// What a request for entries is given: attributes where the kernel wants them, of as many entries as the one who
+    /// lists is likely to look at.
+    fn wanted(&self, header: &Header, cookie: u64, with_attributes: bool) -> Wanted {
+        match (with_attributes, cookie) {
+            (true, 0) => Wanted::Attributes(self.appetites.first_entries(header.thread)),
+            (true, _) => {
+                self.appetites.goes_on_with_attributes(header.thread);
+                Wanted::Attributes(usize::MAX)
+            }
+            (false, _) => Wanted::Names,
+        }
+    }
+
     fn put_entry(
         &self,
         directory: InodeId,
-        entry: &Entry,
+        entry: &Listed<'_>,
         with_attributes: bool,
         limit: usize,
         reply: &mut Reply,
     ) -> bool {
-        let listed = DirectoryEntry {
-            inode: entry.inode.0,
-            cookie: entry.cookie,
-            kind: entry.kind,
-            name: &entry.name,
-        };
+        let listed =
+            DirectoryEntry { inode: entry.inode.0, cookie: entry.cookie, kind: entry.kind, name: entry.name };
         // An entry whose inode is gone, or cannot be shown, is listed without attributes: looking it up says why.
-        let place = Place { directory, name: &entry.name };
-        let shown = entry.attributes.as_ref().and_then(|a| self.shown(Some(place), a, reply.asked).ok());
-        reply.put_directory_entry(listed, with_attributes.then_some(shown), limit)
+        let place = Place { directory, name: entry.name };
+        let shown = entry.attributes.and_then(|a| self.shown(Some(place), a, reply.asked).ok());
+        let is_shown = shown.is_some() && with_attributes;
+        let fits = reply.put_directory_entry(listed, with_attributes.then_some(shown), limit);
+        if fits && is_shown {
+            self.note_entered(entry.inode, reply);
+        }
+        fits
     }
 
     /// True for as long as the kernel may believe so as well.
@@ -470,6 +536,17 @@ impl Server {
 
 pub(super) fn caller(header: &Header) -> Caller {
     Caller { uid: header.uid, gid: header.gid }
+}
+
+/// What a file is opened for.
+pub(super) fn open_mode(flags: u32) -> OpenMode {
+    let access = flags & open_flag::ACCESS_MASK;
+    OpenMode {
+        read: access != open_flag::WRITE_ONLY,
+        write: access == open_flag::WRITE_ONLY || access == open_flag::READ_WRITE,
+        // The kernel asks for that by itself, once it has checked that it may be.
+        truncate: false,
+    }
 }
 
 /// True for a file whose reads and writes shall pass the kernel's pages.

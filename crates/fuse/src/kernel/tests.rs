@@ -59,6 +59,20 @@ fn a_header_is_taken_apart_and_a_length_beyond_the_bytes_is_refused() {
 }
 
 #[test]
+fn forgotten_nodes_come_one_by_one_or_many_at_once_with_their_counts() {
+    let forgotten = |operation: u32, body: &Body| match decode(operation, &body.0) {
+        Ok(Request::Forget(forgotten)) => Some(forgotten.iter(5).collect::<Vec<_>>()),
+        _ => None,
+    };
+    assert_eq!(forgotten(abi::FORGET, &Body::default().u64(&[3])), Some(vec![(5, 3)]));
+    let two = Body::default().u32(&[2, 0]).u64(&[7, 1, 8, 4]);
+    assert_eq!(forgotten(abi::BATCH_FORGET, &two), Some(vec![(7, 1), (8, 4)]));
+    let more_announced = Body::default().u32(&[u32::MAX, 0]).u64(&[7, 1]);
+    assert_eq!(forgotten(abi::BATCH_FORGET, &more_announced), None);
+    assert_eq!(forgotten(abi::FORGET, &Body::default().u32(&[3])), None);
+}
+
+#[test]
 fn namespace_requests_carry_names_that_are_not_utf_8() {
     let body = Body::default().bytes(b"\xff\xfe\0");
     assert_eq!(decode(abi::LOOKUP, &body.0), Ok(Request::Lookup { name: b"\xff\xfe" }));
@@ -162,7 +176,7 @@ fn what_nobody_serves_is_told_so_that_the_kernel_does_it_itself() {
     for operation in [statx, access, 9999] {
         assert_eq!(decode(operation, &[0; 64]), Ok(Request::NotImplemented), "{operation}");
     }
-    assert_eq!(decode(abi::BATCH_FORGET, &[]), Ok(Request::Forget));
+    assert_eq!(decode(abi::BATCH_FORGET, &[]), Err(Malformed));
 }
 
 proptest! {

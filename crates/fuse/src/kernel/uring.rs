@@ -32,8 +32,9 @@ const POSSIBLE_CORES: &str = "/sys/devices/system/cpu/possible";
 /// Answers to requests with names or data in them are short and grow only with the longest attributes.
 const SPARE_REPLY_BYTES: usize = 4096;
 
-/// Free places that a queue in use has ready: enough for all read-ahead at once, and a few calls beside it.
-const FREE_MIN: usize = device::BACKGROUND_MAX as usize + 4;
+/// Free places that a queue in use has ready: enough for all read-ahead at once, and a burst of calls beside it, which
+/// all wait when their server is gone.
+const FREE_MIN: usize = device::BACKGROUND_MAX as usize + 24;
 
 type Ended = Result<(), DeviceError>;
 
@@ -292,7 +293,7 @@ fn answer(server: &Server, exchange: &mut Exchange, spare: &mut Reply) {
 }
 
 fn finish(server: &Server, header: &request::Header, body: Body<'_>, reply: &mut Reply) {
-    if !device::answer(server, header, body, reply, || ()) {
+    if !device::answer(server, header, body, reply, |_| false) {
         // What needs no answer comes over the device; here every request holds a place until it has one.
         reply.fail(super::abi::errno::INVALID);
     }

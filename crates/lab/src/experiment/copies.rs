@@ -6,11 +6,11 @@
 use super::outcome::{Figure, Form};
 use super::testbed::{DiskPlan, Plan, Testbed};
 use super::{Lab, Measured};
-use crate::Error;
 use crate::content::{self, Generator};
 use crate::hosts::BitsPerSecond;
 use crate::sampler::{Record, Recorder};
 use crate::size::{MB, MIB, format_size};
+use crate::{Error, child};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
@@ -107,6 +107,7 @@ impl Sweep {
                         Ok(run) => record(&mut figures, at, method, load, &run),
                         Err(error) => gaps.push(format!("{} {method}: {error}", load.name())),
                     }
+                    lab.check()?;
                 }
             }
             clear(&bed, load)?;
@@ -248,7 +249,8 @@ fn copy(
         while_counting(lab, &counted, || {
             let commands = (0..load.machines).map(|machine| start(bed, machine, &into, method));
             let commands: Vec<Child> = commands.collect::<Result<_, Error>>()?;
-            commands.into_iter().try_for_each(wait)
+            // All are waited for, whatever becomes of one: none goes on beside the next measurement.
+            commands.into_iter().map(|child| wait(lab, child)).fold(Ok(()), Result::and)
         })
     });
     let seconds = lab.clock.now_ns().saturating_sub(start_ns) as f64 / 1e9;
@@ -268,12 +270,17 @@ fn start(bed: &Testbed<'_>, machine: usize, into: &str, method: &str) -> Result<
     child.map_err(Error::at("vazao cp"))
 }
 
-fn wait(child: Child) -> Result<(), Error> {
-    let output = child.wait_with_output().map_err(Error::at("vazao cp"))?;
+fn wait(lab: &Lab, child: Child) -> Result<(), Error> {
+    let output = child::output(child, "vazao cp", &lab.stop)?;
     let said = String::from_utf8_lossy(&output.stderr);
     match output.status.success() {
         true => Ok(()),
-        false => Err(Error::Failed(format!("vazao cp: {}", said.lines().last().unwrap_or("failed")))),
+        // Where many files failed, the last line only counts them.
+        false => {
+            let lines: Vec<&str> = said.lines().collect();
+            let (first, last) = (lines.first().unwrap_or(&"failed"), lines.last().unwrap_or(&""));
+            Err(Error::Failed(format!("vazao cp: {first} {}", if lines.len() > 1 { last } else { "" })))
+        }
     }
 }
 

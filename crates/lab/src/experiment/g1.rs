@@ -1,7 +1,7 @@
 //! G1: what the link and the disk carry by themselves, near and far (table 4.4 of GridFS).
 
 use super::outcome::{Figure, Finding, Form, Series};
-use super::testbed::{DiskPlan, Plan, Testbed, output_of};
+use super::testbed::{DiskPlan, Plan, Testbed};
 use super::{About, Experiment, Lab, Measured, figure, shown};
 use crate::Error;
 use crate::hosts::BitsPerSecond;
@@ -110,7 +110,7 @@ fn measure(lab: &Lab, bed: &Testbed<'_>, streams: &str) -> Result<Vec<Value>, Er
     let bytes = lab.bytes(32 * MIB, 128 * MIB).to_string();
     let mut disk = bed.vazao(0)?;
     disk.args(["probe", "data1:/disk", "data2:/disk", "--json", "--streams", streams, "--seconds", seconds]);
-    let printed = output_of(disk.args(["--bytes", &bytes]))?;
+    let printed = lab.text_of(disk.args(["--bytes", &bytes]))?;
     let lines = printed.lines().map(serde_json::from_str).collect::<Result<Vec<Value>, _>>();
     lines.map_err(|error| Error::Failed(format!("vazao probe printed what is no JSON: {error}")))
 }

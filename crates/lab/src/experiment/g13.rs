@@ -1,7 +1,7 @@
 //! G13: a local file copied into a remote directory by `dd`: through mounts, and by NFS (section 4.3 of GridFS).
 
 use super::outcome::{Figure, Finding, Form, Series};
-use super::testbed::{Plan, Testbed, output_of};
+use super::testbed::{Plan, Testbed};
 use super::{About, Experiment, Lab, Measured, figure, shown};
 use crate::Error;
 use crate::content::{self, Generator};
@@ -139,7 +139,7 @@ impl Copies<'_> {
         fs::create_dir(&mountpoint).map_err(Error::at(mountpoint.display()))?;
         let mut command = self.bed.vazao(0)?;
         command.arg("mount").arg("--log-file").arg(mountpoint.with_extension("log"));
-        output_of(command.args(arguments).arg(&mountpoint)).map(drop)
+        self.lab.text_of(command.args(arguments).arg(&mountpoint)).map(drop)
     }
 
     fn measure(&self, figure: &mut Figure) -> Result<(), Error> {
@@ -168,7 +168,7 @@ impl Copies<'_> {
         command.arg(format!("if={}", self.source.display())).arg(format!("of={}", target.display()));
         command.arg(format!("bs={block}")).args(["conv=fsync", "status=none"]);
         let start_ns = self.lab.clock.now_ns();
-        output_of(&mut command)?;
+        self.lab.text_of(&mut command)?;
         let seconds = self.seconds_since(start_ns);
         self.check_and_remove(target)?;
         Ok(seconds)
@@ -225,10 +225,7 @@ impl Copies<'_> {
 impl Drop for Copies<'_> {
     fn drop(&mut self) {
         for mount in [VOLUME, AREAS] {
-            let unmounted = self.bed.vazao(0).and_then(|mut command| {
-                output_of(command.arg("umount").arg(self.mountpoint(mount))).map(drop)
-            });
-            if let Err(error) = unmounted {
+            if let Err(error) = self.bed.unmount(0, &self.mountpoint(mount)) {
                 tracing::warn!("{mount}: {error}");
             }
         }

@@ -43,10 +43,12 @@ mod w2;
 pub use page::report;
 pub use run::{Args, ListArgs, list, run};
 
-use crate::Error;
+use crate::place::Stop;
+use crate::{Error, child};
 use outcome::{Figure, Finding, Outcome};
 use reading::Reading;
 use std::path::PathBuf;
+use std::process::Command;
 use std::sync::{Arc, Mutex, PoisonError};
 use vazao_meter::Clock;
 
@@ -78,15 +80,27 @@ pub struct Lab {
     pub repeat: Option<u32>,
     /// Seed of all random data.
     pub seed: u64,
+    /// Ends a measurement early; what it has made is then removed.
+    pub stop: Stop,
     // P4, P5, P7 and P8 are views of one measurement; it is made once in one call.
     reading: Mutex<Option<Reading>>,
 }
 
 impl Lab {
     /// A laboratory for what is no published experiment.
-    pub fn new(clock: Arc<dyn Clock>, program: PathBuf, work: PathBuf) -> Lab {
+    pub fn new(clock: Arc<dyn Clock>, program: PathBuf, work: PathBuf, stop: Stop) -> Lab {
         let reading = Mutex::default();
-        Lab { clock, program, work, scale: Scale::Short, repeat: None, seed: 1, reading }
+        Lab { clock, program, work, scale: Scale::Short, repeat: None, seed: 1, stop, reading }
+    }
+
+    /// Fails once somebody has asked to stop.
+    pub fn check(&self) -> Result<(), Error> {
+        self.stop.check().map_err(|error| Error::Failed(error.to_string()))
+    }
+
+    /// Runs a command to its end and returns what it printed; a failure carries what it said.
+    pub(crate) fn text_of(&self, command: &mut Command) -> Result<String, Error> {
+        child::text(command, &self.stop)
     }
 
     /// Repetitions of each measurement: ten as published, three when short.

@@ -30,7 +30,7 @@ impl Experiment for P2 {
         let totals: Vec<u64> = (0..=lab.scaled(6, 10)).map(|shift| MIB << shift).collect();
         let threads = lab.scaled(vec![1, 8, 32], vec![1, 2, 4, 8, 16, 32]);
         let bed = Testbed::new(lab, &reading::plan(totals.last().copied().unwrap_or(MIB)))?;
-        let places = directories(&bed, &[1, 2])?;
+        let places = directories(lab, &bed, &[1, 2])?;
         let call = Call {
             mode: "read",
             places: &places,

@@ -26,7 +26,7 @@ impl Experiment for P6 {
         let widths = lab.scaled(vec![1, 2, 8], vec![1, 2, 3, 4, 8]);
         let total_bytes = lab.bytes(64 * MIB, 1024 * MIB);
         let bed = Testbed::new(lab, &reading::plan(total_bytes))?;
-        let mut places = directories(&bed, &widths)?;
+        let mut places = directories(lab, &bed, &widths)?;
         places.extend(bed.client_disks().iter().map(|path| path.display().to_string()));
         let call = Call {
             mode: "generate",

@@ -25,7 +25,7 @@ impl Experiment for P9 {
         let blocks: Vec<u64> = (0..6).map(|step| 1024 << (2 * step)).collect();
         let total_bytes = lab.bytes(32 * MIB, 1024 * MIB);
         let bed = Testbed::new(lab, &reading::plan(total_bytes))?;
-        let mut places = directories(&bed, &[1, 4])?;
+        let mut places = directories(lab, &bed, &[1, 4])?;
         places.extend(bed.client_disks().iter().map(|path| path.display().to_string()));
         let call = Call {
             mode: "read",

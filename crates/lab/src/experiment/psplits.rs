@@ -2,7 +2,7 @@
 
 use super::Lab;
 use super::outcome::{Figure, Form};
-use super::testbed::{Testbed, output_of};
+use super::testbed::Testbed;
 use crate::Error;
 use crate::psplit::{Results, Run};
 use crate::size::{MB, format_size};
@@ -41,7 +41,7 @@ impl Call<'_> {
                 command.args(["--watch", &format!("{}={pid}", watched.name)]);
             }
         }
-        let text = output_of(&mut command)?;
+        let text = lab.text_of(&mut command)?;
         serde_json::from_str(&text).map_err(|error| Error::Failed(format!("psplit's results: {error}")))
     }
 }

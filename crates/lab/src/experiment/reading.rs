@@ -2,7 +2,7 @@
 //! beside a slow disk of the client's own; caches dropped before each run, and left warm.
 
 use super::psplits::Call;
-use super::testbed::{DiskPlan, Plan, Testbed, output_of};
+use super::testbed::{DiskPlan, Plan, Testbed};
 use super::{Lab, Measured};
 use crate::Error;
 use crate::hosts::{BitsPerSecond, TCP_PAYLOAD_SHARE};
@@ -58,12 +58,12 @@ pub(super) fn series_of(run: &Run) -> Option<String> {
 pub(super) const LOCAL: &str = "local file system";
 
 /// Directories of a volume whose files are spread over so many servers each.
-pub(super) fn directories(bed: &Testbed<'_>, widths: &[usize]) -> Result<Vec<String>, Error> {
+pub(super) fn directories(lab: &Lab, bed: &Testbed<'_>, widths: &[usize]) -> Result<Vec<String>, Error> {
     let mut places = Vec::new();
     for width in widths {
         let place = format!("vz:/w{width}");
-        output_of(bed.vazao(0)?.args(["mkdir", &place]))?;
-        output_of(bed.vazao(0)?.args(["layout", &place, "--width", &width.to_string()]))?;
+        lab.text_of(bed.vazao(0)?.args(["mkdir", &place]))?;
+        lab.text_of(bed.vazao(0)?.args(["layout", &place, "--width", &width.to_string()]))?;
         places.push(place);
     }
     Ok(places)
@@ -84,7 +84,7 @@ fn measure_now(lab: &Lab) -> Result<Reading, Error> {
     let widths = lab.scaled(vec![1, 2, 4, 8], vec![1, 2, 3, 4, 5, 6, 7, 8]);
     let total_bytes = lab.bytes(64 * MIB, 1024 * MIB);
     let bed = Testbed::new(lab, &plan(total_bytes))?;
-    let mut places = directories(&bed, &widths)?;
+    let mut places = directories(lab, &bed, &widths)?;
     places.extend(bed.client_disks().iter().map(|path| path.display().to_string()));
     let call = Call {
         mode: "read",

@@ -83,6 +83,7 @@ pub fn run(args: &Args, context: &mut Context<'_>) -> Result<(), Error> {
         scale: args.scale,
         repeat: args.repeat,
         seed: args.seed,
+        stop: context.stop.clone(),
         reading: Default::default(),
     };
     let (mut outcomes, mut failures) = (Vec::new(), Vec::new());
@@ -98,6 +99,9 @@ pub fn run(args: &Args, context: &mut Context<'_>) -> Result<(), Error> {
                 outcomes.push(outcome);
             }
             Err(error) => failures.push(format!("{id}: {error}")),
+        }
+        if lab.check().is_err() {
+            break;
         }
     }
     page::write(&args.out)?;
@@ -124,7 +128,10 @@ fn choose(ids: &[String]) -> Result<Vec<&'static dyn Experiment>, Error> {
 fn measure(experiment: &dyn Experiment, lab: &Lab) -> Result<Outcome, Error> {
     let (started_ns, start_ns) = (lab.clock.wall_ns(), lab.clock.now_ns());
     let About { id, title, source, .. } = experiment.about();
-    let Measured { scale, setup, figures, gaps } = experiment.measure(lab)?;
+    let measured = experiment.measure(lab);
+    // Of what was asked to end nothing is kept: the gaps would look like failures.
+    lab.check()?;
+    let Measured { scale, setup, figures, gaps } = measured?;
     Ok(Outcome {
         format: FORMAT.to_owned(),
         id: id.to_owned(),

@@ -5,10 +5,11 @@
 //! the links like anybody's. Everything ends with the value: daemons by SIGTERM, hosts and disks by their ledger;
 //! daemons end by themselves when this process is killed.
 
-use crate::Error;
 use crate::experiment::Lab;
 use crate::hosts::{BitsPerSecond, Delay, Host, Network, SlowDisk};
+use crate::place::Stop;
 use crate::sampler::Watched;
+use crate::{Error, child};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -283,6 +284,7 @@ impl<'a> Testbed<'a> {
         client: usize,
         work: impl FnOnce(&Client) -> vazao_client::Result<T> + Send,
     ) -> Result<T, Error> {
+        self.lab.check()?;
         let file = self.client_file();
         let connected = || -> vazao_client::Result<T> {
             let client = Client::connect(&Config::load(&file)?)?;
@@ -301,6 +303,7 @@ impl<'a> Testbed<'a> {
         count: usize,
         work: impl Fn(usize, &Client) -> vazao_client::Result<()> + Sync,
     ) -> Result<f64, Error> {
+        self.lab.check()?;
         let failed = |error: vazao_client::Error| Error::Failed(error.to_string());
         let config = Config::load(&self.client_file()).map_err(failed)?;
         let (host, clock) = (self.host(host)?, &self.lab.clock);
@@ -327,11 +330,21 @@ impl<'a> Testbed<'a> {
         })
     }
 
-    /// A command of this program on a client's host, for the cluster.
+    /// A command of this program on a client's host, for the cluster; an error once somebody has asked to stop.
     pub fn vazao(&self, client: usize) -> Result<Command, Error> {
+        self.lab.check()?;
+        self.program(client)
+    }
+
+    fn program(&self, client: usize) -> Result<Command, Error> {
         let mut command = self.host(client)?.command(&self.lab.program);
         command.arg("--cluster").arg(self.client_file()).stdin(Stdio::null());
         Ok(command)
+    }
+
+    /// Takes a mount of a client's host away, whether or not somebody has asked to stop.
+    pub fn unmount(&self, client: usize, directory: &Path) -> Result<(), Error> {
+        child::text(self.program(client)?.arg("umount").arg(directory), &Stop::default()).map(drop)
     }
 }
 
@@ -372,17 +385,4 @@ fn data_config(plan: &Plan, meta_address: &str, disks: &[PathBuf]) -> String {
         text += &format!("[[area]]\nname = \"disk\"\npath = \"{}\"\n", disk.display());
     }
     text
-}
-
-/// Runs a command to its end and returns what it printed; a failure carries what it said.
-pub fn output_of(command: &mut Command) -> Result<String, Error> {
-    let shown = format!("{:?}", command.get_args().collect::<Vec<_>>());
-    let output = command.output().map_err(Error::at(&shown))?;
-    if !output.status.success() {
-        let said = String::from_utf8_lossy(&output.stderr);
-        let printed = String::from_utf8_lossy(&output.stdout);
-        let last = said.lines().chain(printed.lines()).last().unwrap_or("nothing").to_owned();
-        return Err(Error::Failed(format!("{shown}: {}: {last}", output.status)));
-    }
-    String::from_utf8(output.stdout).map_err(|_| Error::Failed(format!("{shown}: printed no text")))
 }

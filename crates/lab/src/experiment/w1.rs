@@ -45,7 +45,7 @@ impl Experiment for W1 {
             let plan = Plan { data_servers: 4, clients: 1, link: Some(LINK), delay, ..Plan::default() };
             let bed = Testbed::new(lab, &plan)?;
             delayed_by = bed.delay_by();
-            let places = directories(&bed, &[1, 4])?;
+            let places = directories(lab, &bed, &[1, 4])?;
             for ((mode, _), figure) in MODES.iter().zip(&mut figures) {
                 let call = Call {
                     mode,

@@ -3,7 +3,7 @@
 //! Not of any paper: it holds `auto` to what docs/grid.md promises.
 
 use super::outcome::{Figure, Finding, Form};
-use super::testbed::{Plan, Testbed, output_of};
+use super::testbed::{Plan, Testbed};
 use super::{About, Experiment, Lab, Measured, figure, shown};
 use crate::Error;
 use crate::content::{self, Generator};
@@ -108,7 +108,7 @@ impl Experiment for W2 {
             let bed = Testbed::new(lab, &plan)?;
             delayed_by = bed.delay_by();
             if let Some(bytes) = way.window_bytes {
-                bed.servers().iter().try_for_each(|host| bound_windows(host, bytes))?;
+                bed.servers().iter().try_for_each(|host| bound_windows(lab, host, bytes))?;
             }
             let of_seconds = |seconds: u64| lab.bytes(way.rate.0 / 8 * seconds, way.rate.0 / 8 * seconds);
             let (bytes, stream_bytes) = (of_seconds(way.seconds), of_seconds(STREAM_SECONDS));
@@ -162,10 +162,10 @@ impl Experiment for W2 {
 }
 
 /// Lets TCP on a host have buffers of at most so many bytes.
-fn bound_windows(host: &Host, bytes: u64) -> Result<(), Error> {
+fn bound_windows(lab: &Lab, host: &Host, bytes: u64) -> Result<(), Error> {
     for setting in ["tcp_rmem", "tcp_wmem"] {
         let value = format!("net.ipv4.{setting}=4096 {} {bytes}", bytes.min(128 * KIB));
-        output_of(host.command("sysctl").args(["-q", "-w"]).arg(value))?;
+        lab.text_of(host.command("sysctl").args(["-q", "-w"]).arg(value))?;
     }
     Ok(())
 }
@@ -201,10 +201,10 @@ fn copy(lab: &Lab, bed: &Testbed<'_>, from: &str, method: &str, repetition: u32)
     command.args(["cp", "-r", "--method", method]);
     command.args([format!("data2:/disk/{from}"), format!("data1:/disk/{into}")]);
     let start_ns = lab.clock.now_ns();
-    output_of(&mut command)?;
+    lab.text_of(&mut command)?;
     let seconds = lab.clock.now_ns().saturating_sub(start_ns) as f64 / 1e9;
     let mut compare = std::process::Command::new("diff");
-    output_of(compare.args(["-rq"]).args([&source(bed).join(from), &arrived]))?;
+    lab.text_of(compare.args(["-rq"]).args([&source(bed).join(from), &arrived]))?;
     fs::remove_dir_all(&arrived).map_err(Error::at(arrived.display()))?;
     rustix::fs::sync();
     Ok(seconds)

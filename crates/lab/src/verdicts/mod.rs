@@ -69,7 +69,7 @@ pub fn run(args: &Args, context: &mut Context<'_>) -> Result<(), Error> {
         return report::print(&names.concat(), context);
     }
     let program = std::env::current_exe().map_err(Error::at("this program's own file"))?;
-    let lab = Lab::new(context.clock.clone(), program, args.work.clone());
+    let lab = Lab::new(context.clock.clone(), program, args.work.clone(), context.stop.clone());
     let mut outcomes = Vec::new();
     let mut stage: Option<Stage<'_>> = None;
     for case in &chosen {

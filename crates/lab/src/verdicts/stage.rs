@@ -1,10 +1,10 @@
 //! A cluster on hosts of its own, one thing of it made slow, data moved through it, and what was said about that.
 
 use super::cases::{Case, Door, Load, Throttle};
-use crate::Error;
 use crate::experiment::Lab;
 use crate::experiment::testbed::{DiskPlan, Plan, Testbed};
 use crate::hosts::{BitsPerSecond, CpuLimit, Delay};
+use crate::{Error, child};
 use std::fs;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -147,7 +147,7 @@ impl<'a> Stage<'a> {
             limit.attach(child.id())?;
             limits.push(limit);
         }
-        let output = child.wait_with_output().map_err(Error::at(&case.name))?;
+        let output = child::output(child, &case.name, &self.lab.stop)?;
         if !output.status.success() {
             let said = String::from_utf8_lossy(&output.stderr);
             let last = said.lines().last().unwrap_or("nothing");
@@ -167,7 +167,7 @@ impl<'a> Stage<'a> {
         let to = format!("vz:/small-{:x}", self.lab.clock.now_ns());
         let mut command = self.bed.vazao(0)?;
         command.args(["cp", "-r", "--json"]).arg(&from).arg(&to);
-        let text = crate::experiment::testbed::output_of(&mut command)?;
+        let text = self.lab.text_of(&mut command)?;
         let parsed: serde_json::Value =
             serde_json::from_str(&text).map_err(|error| Error::Failed(format!("cp: {error}")))?;
         serde_json::from_value(parsed["bottleneck"]["limit"].clone())
@@ -181,7 +181,7 @@ impl<'a> Stage<'a> {
         let name = directory.display().to_string();
         let mut mount = self.bed.vazao(0)?;
         mount.arg("mount").arg("--log-file").arg(self.bed.directory().join("mount.log"));
-        crate::experiment::testbed::output_of(mount.arg("vz:/").arg(&directory))?;
+        self.lab.text_of(mount.arg("vz:/").arg(&directory))?;
         let (is_over, is_seen) = (AtomicBool::new(false), AtomicBool::new(false));
         let seen = std::thread::scope(|scope| {
             let watching = scope.spawn(|| self.watch(&name, &is_over, &is_seen));
@@ -191,8 +191,7 @@ impl<'a> Stage<'a> {
             let seen = watching.join();
             moved.map(|_| seen)
         });
-        let mut umount = self.bed.vazao(0)?;
-        let unmounted = crate::experiment::testbed::output_of(umount.arg("umount").arg(&directory));
+        let unmounted = self.bed.unmount(0, &directory);
         let seen = seen?.map_err(|_| Error::Failed(format!("{}: the watcher panicked", case.name)))?;
         unmounted?;
         seen?.ok_or_else(|| Error::Failed(format!("{}: the mount has not reported", case.name)))

@@ -4,7 +4,7 @@
 //! transaction that began before those is refused.
 
 use super::transaction::{Optimistic, ReadSet, Store, Writes};
-use super::{Commit, Engine, EngineResult, Figures, Notice, Pair, Position, Transaction};
+use super::{Commit, Engine, EngineResult, Figures, Notice, Position, Transaction};
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound;
 use std::sync::{RwLock, RwLockReadGuard};
@@ -64,10 +64,17 @@ impl Store for MemoryEngine {
         Ok(self.state().map.get(key).cloned())
     }
 
-    fn read_range(&self, start: &[u8], end: &[u8], limit: usize) -> EngineResult<Vec<Pair>> {
+    fn read_range(
+        &self,
+        start: &[u8],
+        end: &[u8],
+        take: &mut dyn FnMut(&[u8], &[u8]) -> bool,
+    ) -> EngineResult<()> {
         let state = self.state();
-        let range = state.map.range::<[u8], _>((Bound::Included(start), Bound::Excluded(end)));
-        Ok(range.take(limit).map(|(k, v)| (k.clone(), v.clone())).collect())
+        let mut range = state.map.range::<[u8], _>((Bound::Included(start), Bound::Excluded(end)));
+        // Until one is enough.
+        range.all(|(key, value)| take(key, value));
+        Ok(())
     }
 
     fn apply(&self, reads: &ReadSet, writes: Writes) -> EngineResult<Commit> {

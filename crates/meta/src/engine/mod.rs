@@ -91,6 +91,15 @@ pub(crate) trait Transaction {
     /// Up to `limit` pairs of `start <= key < end` in key order, own writes included.
     fn scan(&mut self, start: &[u8], end: &[u8], limit: usize) -> EngineResult<Vec<Pair>>;
 
+    /// The same without copies: gives each pair to `take`, and returns how many there were.
+    fn visit(
+        &mut self,
+        start: &[u8],
+        end: &[u8],
+        limit: usize,
+        take: &mut dyn FnMut(&[u8], &[u8]),
+    ) -> EngineResult<usize>;
+
     /// Sets a value. Does not read: two transactions that only put the same key do not conflict.
     fn put(&mut self, key: Vec<u8>, value: Vec<u8>);
 

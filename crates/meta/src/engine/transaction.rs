@@ -16,8 +16,13 @@ pub(crate) trait Store {
     fn position(&self) -> Position;
     /// The present value of a key.
     fn read(&self, key: &[u8]) -> EngineResult<Option<Vec<u8>>>;
-    /// Up to `limit` present pairs in `[start, end)`.
-    fn read_range(&self, start: &[u8], end: &[u8], limit: usize) -> EngineResult<Vec<Pair>>;
+    /// Gives the present pairs in `[start, end)` to `take`, in key order, until it says false.
+    fn read_range(
+        &self,
+        start: &[u8],
+        end: &[u8],
+        take: &mut dyn FnMut(&[u8], &[u8]) -> bool,
+    ) -> EngineResult<()>;
     /// Applies the writes unless a commit after `reads.started` wrote what `reads` holds.
     fn apply(&self, reads: &ReadSet, writes: Writes) -> EngineResult<Commit>;
 }
@@ -73,6 +78,30 @@ impl<'a, S: Store> Optimistic<'a, S> {
         Optimistic { store, reads, writes: Writes::new() }
     }
 
+    /// Gives up to `limit` pairs of the store to `take`, and notes what was read; returns how many they were.
+    fn read_store(
+        &mut self,
+        start: &[u8],
+        end: &[u8],
+        limit: usize,
+        take: &mut dyn FnMut(&[u8], &[u8]),
+    ) -> EngineResult<usize> {
+        let (mut count, mut last) = (0, Vec::new());
+        self.store.read_range(start, end, &mut |key, value| {
+            take(key, value);
+            last.clear();
+            last.extend_from_slice(key);
+            count += 1;
+            count < limit
+        })?;
+        let seen_to = match count == limit {
+            true => [last.as_slice(), &[0]].concat(),
+            false => end.to_vec(),
+        };
+        self.reads.ranges.push((start.to_vec(), seen_to));
+        Ok(count)
+    }
+
     /// The transaction's own writes within `[start, end)`.
     fn own(&self, start: &[u8], end: &[u8]) -> Vec<(&[u8], Option<&[u8]>)> {
         if start >= end || self.writes.is_empty() {
@@ -114,17 +143,29 @@ impl<S: Store> Transaction for Optimistic<'_, S> {
         if start >= end || limit == 0 {
             return Ok(Vec::new());
         }
-        let own = self.own(start, end);
         // Each own write can hide at most one pair of the store.
-        let wanted = limit.saturating_add(own.len());
-        let base = self.store.read_range(start, end, wanted)?;
-        let seen_to = match base.last() {
-            Some((last, _)) if base.len() == wanted => [last.as_slice(), &[0]].concat(),
-            _ => end.to_vec(),
-        };
-        let merged = merge(base, &own, limit);
-        self.reads.ranges.push((start.to_vec(), seen_to));
-        Ok(merged)
+        let wanted = limit.saturating_add(self.own(start, end).len());
+        let mut base = Vec::new();
+        self.read_store(start, end, wanted, &mut |key, value| base.push((key.to_vec(), value.to_vec())))?;
+        Ok(merge(base, &self.own(start, end), limit))
+    }
+
+    fn visit(
+        &mut self,
+        start: &[u8],
+        end: &[u8],
+        limit: usize,
+        take: &mut dyn FnMut(&[u8], &[u8]),
+    ) -> EngineResult<usize> {
+        if start >= end || limit == 0 {
+            return Ok(0);
+        }
+        if self.own(start, end).is_empty() {
+            return self.read_store(start, end, limit, take);
+        }
+        let pairs = self.scan(start, end, limit)?;
+        pairs.iter().for_each(|(key, value)| take(key, value));
+        Ok(pairs.len())
     }
 
     fn put(&mut self, key: Vec<u8>, value: Vec<u8>) {

@@ -33,6 +33,7 @@ pub(crate) fn run(
     }
     context.grow()?;
     let id = context.service.next_inode()?;
+    note_open(context, kind, id);
     let mut record = new_record(context, kind, request, &directory);
     inherit_acl(context, id, &mut record, request, &directory)?;
     context.put_inode(id, &record);
@@ -64,6 +65,8 @@ fn unnamed(
     let mut record = new_record(context, kind, request, directory);
     inherit_acl(context, id, &mut record, request, directory)?;
     (record.links, record.is_unnamed) = (0, true);
+    // Once it has got a name it is held no more, and still open.
+    note_open(context, kind, id);
     context.put_inode(id, &record);
     orphans::hold(context, id, &[session]);
     context.inodes_delta += 1;
@@ -72,6 +75,13 @@ fn unnamed(
         created: true,
         parent_changed: None,
     })
+}
+
+/// Whoever creates a file, or finds it there, opens it with that.
+fn note_open(context: &mut Context<'_>, kind: FileKind, id: InodeId) {
+    if let Some(session) = context.caller.filter(|_| kind == FileKind::File) {
+        context.opens(session, id);
+    }
 }
 
 /// Permissions of a new inode: those asked for, less the umask, or what the directory's default access control list
@@ -128,6 +138,7 @@ fn open_existing(
         return Err(name_fault(Code::Exists, parent, &request.name));
     }
     let id = InodeId(existing.inode);
+    note_open(context, kind, id);
     let record = context.named_inode(id)?;
     match record.file_kind() {
         FileKind::File => {

@@ -4,13 +4,18 @@ use crate::context::Context;
 use crate::fault::Outcome;
 use crate::ops::attributes::set_size;
 use crate::ops::xattr;
-use vazao_model::InodeId;
+use crate::orphans;
+use vazao_model::{InodeId, SessionId};
 use vazao_wire::proto;
 
 pub(crate) fn run(context: &mut Context<'_>, request: &proto::OpenRequest) -> Outcome<proto::OpenResponse> {
     let id = InodeId(request.inode);
     context.seat = context.seat.max(request.seat);
+    context.opens(SessionId(request.session), id);
     let mut record = context.inode(id)?;
+    if record.links == 0 {
+        orphans::join(context, SessionId(request.session), id)?;
+    }
     if request.truncate {
         set_size(context, id, &mut record, 0)?;
         xattr::erase(context, id, &mut record, xattr::CAPABILITY)?;

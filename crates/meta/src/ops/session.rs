@@ -64,7 +64,9 @@ pub(crate) fn renew(
     let now_ns = service.clock().now_ns();
     let report_measures = service.sessions().report(session, request.measures.as_ref(), now_ns);
     let map = (map.epoch > request.epoch).then_some(map);
-    Ok(proto::RenewSessionResponse { map, orphans, report_measures })
+    let tells = request.covers_round.map(|covers| service.opens().renewed(session, covers, &request.open));
+    let round = tells.unwrap_or_default();
+    Ok(proto::RenewSessionResponse { map, orphans, report_measures, round })
 }
 
 /// The next orphans after `asked_last`, starting over at the end.
@@ -113,6 +115,7 @@ fn release_all(service: &MetaService, session: SessionId, inodes: &[u64]) -> Out
 pub(crate) fn end(service: &MetaService, session: SessionId) -> Outcome<()> {
     service.sessions().revoke(session);
     service.watchers().leave(session);
+    service.opens().leave(session);
     ops::locks::tell(service, &service.locks().end(session));
     let ended = end_records(service, session);
     if ended.is_err() {

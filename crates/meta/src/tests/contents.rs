@@ -164,10 +164,11 @@ fn open_with_truncation_is_one_operation() {
     let world = World::new();
     let f = world.file(TOP, "f");
     commit(&world, inline(f, b"old")).unwrap();
-    let request = proto::OpenRequest { once: world.once(), inode: f.0, truncate: true, seat: 0 };
+    let request = proto::OpenRequest { once: world.once(), inode: f.0, truncate: true, ..Default::default() };
     let opened = world.call::<op::Open>(&request).unwrap().inode.unwrap();
     assert_eq!((size(&opened), opened.contents), (0, Some(Vec::new())));
-    let directory = proto::OpenRequest { once: world.once(), inode: TOP.0, truncate: true, seat: 0 };
+    let directory =
+        proto::OpenRequest { once: world.once(), inode: TOP.0, truncate: true, ..Default::default() };
     assert_eq!(world.call::<op::Open>(&directory).map(|_| ()), Err(Code::IsDirectory));
 }
 

@@ -218,7 +218,8 @@ fn a_layout_generation_is_never_used_twice_not_even_after_power_loss() {
         let second = world.assign_layout(f).unwrap();
         let survived = first == second;
         assert!(survived || second.generation > first.generation, "seed {seed}");
-        let request = proto::OpenRequest { once: world.once(), inode: f.0, truncate: true, seat: 0 };
+        let request =
+            proto::OpenRequest { once: world.once(), inode: f.0, truncate: true, ..Default::default() };
         world.call::<wire::Open>(&request).unwrap();
         assert!(world.assign_layout(f).unwrap().generation > second.generation);
     }

@@ -1,7 +1,9 @@
 //! Unlinked but open, sessions that end, objects to be removed.
 
-use super::harness::{Servers, TOP, World};
+use super::harness::{Servers, TOP, World, options};
+use std::sync::Arc;
 use std::time::Duration;
+use vazao_disk::MemoryDisk;
 use vazao_model::{Code, InodeId};
 use vazao_wire::{op, proto};
 
@@ -135,7 +137,8 @@ fn objects_of_deleted_and_truncated_files_are_removed_when_their_server_answers(
     world.service.tick(&servers);
     assert!(servers.removed().is_empty());
 
-    let truncate = proto::OpenRequest { once: world.once(), inode: g.0, truncate: true, seat: 0 };
+    let truncate =
+        proto::OpenRequest { once: world.once(), inode: g.0, truncate: true, ..Default::default() };
     world.call::<op::Open>(&truncate).unwrap();
     world.remove(TOP, "f", false).unwrap();
     servers.set_down("b:1", true);
@@ -178,4 +181,138 @@ fn silent_servers_are_not_asked_and_do_not_hold_up_the_others() {
     (0..2).for_each(|_| world.service.tick(&servers));
     assert_eq!(servers.removed().iter().map(|object| object.1).collect::<Vec<_>>(), [f.0]);
     assert_eq!(servers.calls(), 1);
+}
+
+/// A renewal that tells what is open of what was shown before `covers`; the round it is answered with.
+fn tell(world: &World, covers: u64, open: &[u64]) -> u64 {
+    let request = proto::RenewSessionRequest {
+        session: world.session,
+        covers_round: Some(covers),
+        open: open.to_vec(),
+        ..Default::default()
+    };
+    world.call::<op::RenewSession>(&request).unwrap().round
+}
+
+/// A client of which it is known that it has nothing open, and the last round it was answered with.
+fn idle_client(world: &World) -> (World, u64) {
+    let client = world.another_client();
+    let round = tell(&client, 0, &[]);
+    let round = tell(&client, round, &[]);
+    (client, round)
+}
+
+fn open(world: &World, inode: InodeId) -> Result<(), Code> {
+    let request = proto::OpenRequest { inode: inode.0, session: world.session, ..Default::default() };
+    world.call::<op::Open>(&request).map(drop)
+}
+
+#[test]
+fn a_client_that_is_known_not_to_have_a_file_open_is_not_asked_about_it() {
+    let world = World::new();
+    let (second, round) = idle_client(&world);
+    let (f, g, h) = (world.file(TOP, "f"), world.file(TOP, "g"), world.file(TOP, "h"));
+    open(&second, g).unwrap();
+    open(&second, h).unwrap();
+    for name in ["f", "g"] {
+        world.remove(TOP, name, false).unwrap();
+    }
+    assert_eq!(world.stat(f), Err(Code::Stale), "nobody has it open");
+    assert_eq!(world.stat(g).unwrap().links, 0);
+    assert_eq!(renew(&second, &[], &[]), Ok(vec![g.0]));
+    release(&second, g);
+    assert_eq!(world.stat(g), Err(Code::Stale));
+    let round = tell(&second, round, &[]);
+    tell(&second, round, &[h.0]);
+    world.remove(TOP, "h", false).unwrap();
+    assert_eq!(world.stat(h).unwrap().links, 0, "it has said that it has it still");
+    world.assert_consistent();
+}
+
+/// Only those were asked that had the file open when it lost its name. Another mount that had looked the name up just
+/// before, and opened the file just after, lost it when the first one closed it.
+#[test]
+fn a_file_that_is_opened_after_its_last_name_is_gone_is_kept_for_who_opens_it_too() {
+    let world = World::new();
+    let (second, round) = idle_client(&world);
+    let f = world.file(TOP, "f");
+    world.remove_held(TOP, "f", false, f).unwrap();
+    open(&second, f).unwrap();
+    release(&world, f);
+    assert_eq!(world.stat(f).map(|a| a.links), Ok(0), "the second one has it open");
+    let round = tell(&second, round, &[f.0]);
+    tell(&second, round, &[f.0]);
+    assert_eq!(renew(&second, &[f.0], &[]), Ok(vec![f.0]));
+    release(&second, f);
+    assert_eq!(world.stat(f), Err(Code::Stale));
+    world.assert_consistent();
+}
+
+#[test]
+fn what_a_client_has_created_it_has_open_until_it_says_otherwise() {
+    let world = World::new();
+    let (second, round) = idle_client(&world);
+    let f = second.file(TOP, "f");
+    let unnamed = proto::CreateRequest { parent: TOP.0, kind: 1, unnamed: true, ..Default::default() };
+    let g = InodeId(second.create_as(unnamed).unwrap().attributes.unwrap().inode);
+    second.link(g, TOP, "g").unwrap();
+    let h = second.file(TOP, "h");
+    for (inode, name) in [(f, "f"), (g, "g")] {
+        world.remove(TOP, name, false).unwrap();
+        assert_eq!(world.stat(inode).map(|a| a.links), Ok(0), "{name}");
+    }
+    let round = tell(&second, round, &[f.0, g.0]);
+    tell(&second, round, &[f.0, g.0]);
+    world.remove(TOP, "h", false).unwrap();
+    assert_eq!(world.stat(h), Err(Code::Stale), "it was closed again");
+    world.assert_consistent();
+}
+
+#[test]
+fn after_a_restart_every_client_may_have_anything_open_until_it_has_told() {
+    let disk = MemoryDisk::new(1);
+    let first = World::on(Arc::new(disk.boot()), options("embedded"));
+    let (second, round) = idle_client(&first);
+    let (f, g) = (first.file(TOP, "f"), first.file(TOP, "g"));
+    open(&second, f).unwrap();
+    disk.kill();
+    let world = first.started_again(&disk, options("embedded"));
+    let second = world.as_session(second.session);
+    world.remove(TOP, "f", false).unwrap();
+    assert_eq!(world.stat(f).unwrap().links, 0);
+    let round = tell(&second, round, &[]);
+    let round = tell(&second, round, &[f.0]);
+    tell(&second, round, &[f.0]);
+    world.remove(TOP, "g", false).unwrap();
+    assert_eq!(world.stat(g), Err(Code::Stale));
+    assert_eq!(world.stat(f).unwrap().links, 0);
+    world.assert_consistent();
+}
+
+/// An open that was answered between a removal's look at who has the file open and its commit would be lost.
+#[test]
+fn a_file_that_was_opened_is_there_however_close_its_removal_came() {
+    const FILES: usize = 2000;
+    let world = World::new();
+    let (second, _) = idle_client(&world);
+    let files: Vec<InodeId> = (0..FILES).map(|n| world.file(TOP, &format!("f{n}"))).collect();
+    let turn = std::sync::Barrier::new(2);
+    let opened: Vec<bool> = std::thread::scope(|scope| {
+        let removing = scope.spawn(|| {
+            for n in 0..FILES {
+                turn.wait();
+                world.remove(TOP, &format!("f{n}"), false).unwrap();
+            }
+        });
+        let open_next = |&file: &InodeId| {
+            turn.wait();
+            open(&second, file).is_ok()
+        };
+        let opened = files.iter().map(open_next).collect();
+        removing.join().unwrap();
+        opened
+    });
+    for (file, opened) in files.iter().zip(opened) {
+        assert_eq!(world.stat(*file).is_ok(), opened, "{file}");
+    }
 }

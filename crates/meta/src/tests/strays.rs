@@ -191,7 +191,12 @@ impl Volume {
     }
 
     fn truncate(&self, inode: InodeId) {
-        let request = proto::OpenRequest { once: self.world.once(), inode: inode.0, truncate: true, seat: 0 };
+        let request = proto::OpenRequest {
+            once: self.world.once(),
+            inode: inode.0,
+            truncate: true,
+            ..Default::default()
+        };
         self.world.call::<op::Open>(&request).unwrap();
     }
 

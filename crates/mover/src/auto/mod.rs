@@ -33,8 +33,9 @@ const WINDOW_NS: (u64, u64) = (300_000_000, 3_000_000_000);
 /// Where the round trip is longer than this, one stream hardly fills a line: the first copy begins with several.
 const LONG_NS: u64 = 10_000_000;
 
-/// Streams that the first copy over a long line begins with.
-const LONG_STREAMS: u32 = 4;
+/// Streams that the first copy over a long line begins with: each begins slowly, and where windows are bounded to half
+/// a megabyte so many fill 200 Mb/s over 100 ms.
+const LONG_STREAMS: u32 = 8;
 
 /// The controller looks this often whether the copy is over.
 const LOOK: Duration = Duration::from_millis(50);
@@ -113,7 +114,7 @@ impl Pairs {
             trials.clear();
         }
         let of = trials.entry((node.to_owned(), class)).or_default();
-        let (method, is_trial) = of.choose(class.candidates(round_trip_ns > LONG_NS));
+        let (method, is_trial) = of.choose(class, round_trip_ns > LONG_NS);
         let rate = |method| of.trial(method).map(|trial| megabytes(trial.rate));
         let trip = milliseconds(round_trip_ns);
         let size = class.name();

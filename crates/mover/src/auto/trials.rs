@@ -11,14 +11,15 @@ const SHORT_BYTES_MAX: u64 = 4 << 20;
 /// Files by each method before they are compared: one says little.
 const FILES_MIN: u32 = 3;
 
-/// Until then every fourth file tries another method.
-const TRY_FIRST: u64 = 4;
+/// Until then one file of so many tries another method: less often where beginning costs most, for on a busy long link
+/// one that begins anew is the last to end, and a job of a few short files waits for it.
+const TRY_FIRST: [(Class, u64); 2] = [(Class::Short, 16), (Class::Middle, 4)];
 
 /// Later, what is known may have changed: one file of so many.
 const TRY_AGAIN: u64 = 64;
 
 /// Another method takes over when it is faster by this factor: less is noise.
-const FASTER: f64 = 1.15;
+const FASTER: f64 = 1.08;
 
 /// What the latest file counts in the mean.
 const WEIGHT: f64 = 0.3;
@@ -46,6 +47,11 @@ impl Class {
 
     pub(super) fn parse(text: &str) -> Option<Class> {
         [Class::Short, Class::Middle].into_iter().find(|class| class.name() == text)
+    }
+
+    /// One file of how many tries another method at first.
+    fn try_first(self) -> u64 {
+        TRY_FIRST.iter().find(|(class, _)| *class == self).map_or(1, |(_, files)| *files)
     }
 
     /// The methods that may suit, the most likely one first.
@@ -90,14 +96,15 @@ impl Trials {
     }
 
     /// The method for the next file; true when it is one to compare with.
-    pub(super) fn choose(&mut self, candidates: &[Method]) -> (Method, bool) {
+    pub(super) fn choose(&mut self, class: Class, is_far: bool) -> (Method, bool) {
+        let candidates = class.candidates(is_far);
         let first = candidates.first().copied().unwrap_or(Method::Streams(1));
         let preferred = self.preferred.unwrap_or(first);
         self.begun += 1;
         let others = || candidates.iter().copied().filter(|&method| method != preferred);
         let other = match others().min_by_key(|&method| self.files(method)) {
             Some(unknown) if self.files(unknown) < FILES_MIN => {
-                self.begun.is_multiple_of(TRY_FIRST).then_some(unknown)
+                self.begun.is_multiple_of(class.try_first()).then_some(unknown)
             }
             Some(_) if self.begun.is_multiple_of(TRY_AGAIN) => {
                 let turn = (self.begun / TRY_AGAIN) as usize % others().count().max(1);
@@ -139,7 +146,7 @@ mod tests {
         let candidates = Class::Short.candidates(true);
         let mut by: Vec<(Method, usize)> = candidates.iter().map(|&method| (method, 0)).collect();
         for _ in 0..files {
-            let (method, _) = trials.choose(candidates);
+            let (method, _) = trials.choose(Class::Short, true);
             by.iter_mut().filter(|(of, _)| *of == method).for_each(|(_, count)| *count += 1);
             trials.note(method, rate(method), candidates[0]);
         }
@@ -152,16 +159,16 @@ mod tests {
         let by = run(&mut trials, 1000, |method| if method == Method::Streams(1) { 2e6 } else { 1e6 });
         assert_eq!(trials.preferred, Some(Method::Streams(1)));
         let most = by.iter().find(|(method, _)| *method == Method::Streams(1)).map_or(0, |(_, count)| *count);
-        assert!(most > 950, "{by:?}");
+        assert!(most > 850, "{by:?}");
     }
 
     #[test]
     fn a_little_more_changes_nothing_and_what_becomes_slow_is_left() {
         let mut trials = Trials::default();
         let first = Class::Short.candidates(true)[0];
-        run(&mut trials, 1000, |method| if method == first { 1e6 } else { 1.1e6 });
+        run(&mut trials, 1000, |method| if method == first { 1e6 } else { 1.05e6 });
         assert_eq!(trials.preferred, None);
-        run(&mut trials, 100, |method| if method == first { 1e5 } else { 1.1e6 });
+        run(&mut trials, 200, |method| if method == first { 1e5 } else { 1.1e6 });
         assert!(trials.preferred.is_some_and(|method| method != first));
     }
 

@@ -18,6 +18,13 @@ use vazao_wire::service::Fault;
 /// only wait longer, and be more to send again.
 const BATCHES_MAX: usize = 4;
 
+/// As many where the destination is far away: most of them are on their way there, or their answers are on the way
+/// back. They leave threads of the queue to others.
+const BATCHES_FAR_MAX: usize = 10;
+
+/// A round trip beyond this is longer than a batch takes at its destination.
+const FAR_NS: u64 = 10_000_000;
+
 /// Files of a batch that are read from the volume: each has to be asked for by itself, one after the other.
 const VOLUME_FILES_MAX: usize = 32;
 
@@ -30,7 +37,11 @@ pub(super) fn is_small(entry: &proto::PlanEntry) -> bool {
 
 /// How many batches of a job may be out now.
 pub(super) fn batches_max(progress: &Progress) -> usize {
-    if progress.is_cut { 1 } else { BATCHES_MAX }
+    match (progress.is_cut, progress.is_far) {
+        (true, _) => 1,
+        (false, false) => BATCHES_MAX,
+        (false, true) => BATCHES_FAR_MAX,
+    }
 }
 
 /// The small files that come next in the plan, `first` and those behind it.
@@ -109,6 +120,9 @@ impl Inner {
                 files.push(BatchFile { source, to, overwrite: overwrite_number(&job.spec) });
                 Ok(())
             }));
+        }
+        if let Some(file) = files.first() {
+            job.progress().is_far = around.transport.round_trip_ns(&file.to.address) > FAR_NS;
         }
         let (sent, _) = send_batch(&files, &around, job.spec.checksum);
         let mut sent = sent.into_iter();

@@ -74,6 +74,19 @@ impl JobFiles {
         Ok(PlanReader { reader: BufReader::new(File::open(self.path("plan"))?), index: 0 })
     }
 
+    /// Calls `each` with all outcomes so far, while others may be written.
+    pub(super) fn read_outcomes(&self, each: impl FnMut(proto::FileOutcome)) -> io::Result<()> {
+        match File::open(self.path("outcomes")) {
+            Ok(file) => {
+                let mut reader = BufReader::new(file);
+                std::iter::from_fn(|| read_record(&mut reader)).for_each(each);
+                Ok(())
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
     /// Calls `each` with all outcomes so far, and returns where further ones are written.
     pub(super) fn outcomes(&self, mut each: impl FnMut(proto::FileOutcome)) -> io::Result<OutcomeWriter> {
         let mut options = OpenOptions::new();
@@ -182,5 +195,24 @@ mod tests {
         files.outcomes(|o| seen.push(o.index)).expect("opened");
         assert_eq!(seen, [2, 2, 0]);
         assert_eq!(JobFiles::all(directory.path()).expect("listed").len(), 1);
+    }
+
+    /// Who asked for the failures of a running job took the outcome away that was being written.
+    #[test]
+    fn an_outcome_that_is_being_written_while_others_are_read_is_not_lost() {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let files = JobFiles::new(directory.path().to_owned());
+        let mut read = 0;
+        files.read_outcomes(|_| read += 1).expect("none yet");
+        let mut writer = files.outcomes(|_| panic!("none yet")).expect("opened");
+        let outcome = |index| proto::FileOutcome { index, outcome: 3, detail: "lost".into() };
+        writer.add(&outcome(0)).expect("written");
+        let record = framed(&outcome(1));
+        let (begun, rest) = record.split_at(9);
+        writer.file.write_all(begun).expect("written");
+        files.read_outcomes(|_| read += 1).expect("read");
+        writer.file.write_all(rest).expect("written");
+        files.read_outcomes(|_| read += 1).expect("read");
+        assert_eq!(read, 3);
     }
 }

@@ -6,6 +6,7 @@
 //! on. All that is needed to go on after a restart is written down before it is answered.
 
 mod batch;
+mod directories;
 mod files;
 mod filter;
 mod limit;

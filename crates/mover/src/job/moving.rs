@@ -75,7 +75,8 @@ impl Inner {
         match outcome.and_then(|()| copy.end()) {
             Ok(()) => self.file_ended(job, &file, Ended::Done),
             Err(fault) => {
-                let is_of_no_use = matches!(fault.code, Code::Stale | Code::Corrupt);
+                let is_of_no_use = matches!(fault.code, Code::Stale | Code::Corrupt)
+                    || (copy.finished_bytes() == 0 && !is_away(&fault));
                 if is_of_no_use || job.control.order() == Order::Cancel {
                     copy.forget();
                 }
@@ -110,7 +111,7 @@ impl Inner {
             Ok(()) => self.file_ended(job, &file, Ended::Done),
             Err(fault) => {
                 // The receiver keeps what it has, and its place in the queue is free for another.
-                if !matches!(fault.code, Code::Unreachable | Code::Disconnected | Code::Timeout) {
+                if !is_away(&fault) {
                     copy.give_up(job.control.order() == Order::Cancel);
                 }
                 self.file_failed(job, file, fault);
@@ -270,4 +271,9 @@ pub(super) fn next_file(progress: &mut Progress, now_ns: u64) -> Option<Again> {
         .and_then(|reader| reader.find(|(i, entry)| entry.kind != directory && !before.has(*i as usize)));
     *is_read = next.is_none();
     next.map(|(index, entry)| Again { index, entry, tries: Tries::default() })
+}
+
+/// Whoever failed was not there: what has arrived stays for when it is again.
+fn is_away(fault: &Fault) -> bool {
+    matches!(fault.code, Code::Unreachable | Code::Disconnected | Code::Timeout)
 }

@@ -219,7 +219,7 @@ impl Queue {
                 }
             }
         };
-        job.files.outcomes(collect).map_err(|error| self.inner.own(&error))?;
+        job.files.read_outcomes(collect).map_err(|error| self.inner.own(&error))?;
         let end = failures.len() < PAGE;
         Ok(proto::ListJobFailuresResponse { failures, end })
     }
@@ -551,27 +551,13 @@ impl Inner {
             writer.add(&entry).map_err(|error| self.own(&error))
         })?;
         writer.finish().map_err(|error| self.own(&error))?;
-        self.directories(job, |entry| make_directory(&client, &job.spec, entry))?;
+        self.directories(job, &|entry| make_directory(&client, &job.spec, entry))?;
         let outcomes = job.files.outcomes(|_| {}).map_err(|error| self.own(&error))?;
         let reader = job.files.plan().map_err(|error| self.own(&error))?;
         let mut progress = job.progress();
         (progress.files, progress.bytes, progress.is_planned) = (files, bytes, true);
         (progress.outcomes, progress.reader) = (Some(outcomes), Some(reader));
         progress.cut_since_ns = None;
-        Ok(())
-    }
-
-    fn directories(
-        &self,
-        job: &Job,
-        mut each: impl FnMut(&proto::PlanEntry) -> Result<(), Fault>,
-    ) -> Result<(), Fault> {
-        for (_, entry) in job.files.plan().map_err(|error| self.own(&error))? {
-            if FileKind::from_number(entry.kind) == Some(FileKind::Directory) {
-                job.control.check(self.means.clock.now_ns())?;
-                each(&entry)?;
-            }
-        }
         Ok(())
     }
 
@@ -644,10 +630,29 @@ impl Inner {
     /// All files are over.
     fn finish(&self, job: &Job) {
         let finished =
-            self.client().and_then(|client| self.directories(job, |entry| finish_directory(&client, entry)));
-        let failed = job.progress().files_failed;
+            self.client().and_then(|client| self.directories(job, &|entry| finish_directory(&client, entry)));
+        let (failed, missing) = {
+            let progress = job.progress();
+            let over = progress.files_done + progress.files_skipped + progress.files_failed;
+            (progress.files_failed, progress.files.saturating_sub(over))
+        };
         match finished {
+            Err(fault) if job.control.order() != Order::Run => {
+                // It goes on from here, if it does.
+                tracing::debug!(job = job.id, %fault, "finishing was stopped");
+                job.progress().is_busy = false;
+            }
             Err(fault) => self.set_state(job, JobState::Failed, &fault.to_string()),
+            // A plan is read up to where it makes sense.
+            Ok(()) if missing > 0 => {
+                let why = format!(
+                    "node {}: {}: the plan cannot be read to its end, {missing} files are missing; submit the job \
+                     again",
+                    self.means.node,
+                    self.directory.display()
+                );
+                self.set_state(job, JobState::Failed, &why);
+            }
             Ok(()) if failed > 0 => {
                 self.set_state(job, JobState::Failed, &format!("{failed} files could not be copied"));
             }
@@ -660,3 +665,7 @@ impl Inner {
 fn is_due(progress: &Progress, now_ns: u64) -> bool {
     progress.cut_since_ns.is_none_or(|since_ns| now_ns.saturating_sub(since_ns) > PAUSE_MS.0 * 1_000_000)
 }
+
+#[cfg(test)]
+#[path = "queue_tests.rs"]
+mod tests;

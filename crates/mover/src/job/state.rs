@@ -124,6 +124,8 @@ pub(super) struct Progress {
     pub(super) cut_since_ns: Option<u64>,
     /// The last that was heard of the other node was that it cannot now.
     pub(super) is_cut: bool,
+    /// A round trip to the other node takes long.
+    pub(super) is_far: bool,
     pub(super) is_busy: bool,
 }
 
@@ -178,6 +180,7 @@ impl Job {
             sending: BTreeMap::new(),
             cut_since_ns: None,
             is_cut: false,
+            is_far: false,
             is_busy: false,
         };
         Job {

@@ -90,9 +90,8 @@ impl Means {
             }
             Place::Volume(path) => {
                 let about = |error| of_client(error, &shown);
-                let inode = client.resolve(path, true).map_err(about)?.inode;
                 let mode = OpenMode { read: true, ..OpenMode::default() };
-                let file = client.open_file(inode, mode).map_err(about)?;
+                let (_, file) = client.open_path(path, mode).map_err(about)?;
                 Ok(Arc::new(VolumeSource::new(file, shown)))
             }
         }

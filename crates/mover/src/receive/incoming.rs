@@ -19,6 +19,9 @@ use vazao_wire::service::Fault;
 /// Parts of a block that arrive by themselves are whole numbers of these, but for the end of the file.
 const UNIT_BYTES: u64 = 4096;
 
+/// What arrives in order is given to the disk in pieces of this: long enough for a disk that moves its heads.
+const WRITE_OUT_BYTES: u64 = 4 << 20;
+
 /// Bytes read at once when a block or file is read back.
 const READ_BYTES: usize = 1 << 20;
 
@@ -218,14 +221,28 @@ impl Incoming {
         }
         self.received_bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
         let (started_ns, cpu_ns) = (clock.now_ns(), thread_cpu_ns());
-        let written = self.target.during(Cause::DiskWrite, || self.file.write_all_at(bytes, offset));
+        let written = self.target.during(Cause::DiskWrite, || {
+            self.file.write_all_at(bytes, offset)?;
+            self.write_out(offset, end);
+            Ok(())
+        });
         // What went into copying to the page cache is the processor's.
         let copied_ns = thread_cpu_ns().saturating_sub(cpu_ns);
         let disk_ns = clock.now_ns().saturating_sub(started_ns).saturating_sub(copied_ns);
         self.disk_ns.fetch_add(disk_ns, Ordering::Relaxed);
-        written.map_err(|error| self.target.fault_of(&error))?;
+        written.map_err(|error: std::io::Error| self.target.fault_of(&error))?;
         self.note(offset, bytes.len(), checksums, finished)?;
         Ok(disk_ns)
+    }
+
+    /// Has the disk begin with what has come together up to `end`: the sync at the end of the copy would find all of
+    /// the file still to be written, while nothing arrives any more.
+    fn write_out(&self, offset: u64, end: u64) {
+        let (first, last) = (offset / WRITE_OUT_BYTES, end / WRITE_OUT_BYTES);
+        if first < last {
+            let start = first * WRITE_OUT_BYTES;
+            self.part.begin_writing_range(&self.file, start, last * WRITE_OUT_BYTES - start);
+        }
     }
 
     /// Marks what was written, block by block.

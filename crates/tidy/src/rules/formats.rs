@@ -28,6 +28,7 @@ const FORMATS: [Format; 2] = [
         sources: &[
             "crates/model/src/checksum.rs",
             "crates/model/src/error.rs",
+            "crates/wire/proto/areas.proto",
             "crates/wire/proto/conversions.proto",
             "crates/wire/proto/copies.proto",
             "crates/wire/proto/layouts.proto",

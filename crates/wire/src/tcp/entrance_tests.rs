@@ -7,6 +7,7 @@ use crate::key::ClusterKey;
 use crate::operation::op;
 use crate::transport::{Transport, call};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use vazao_meter::{Clock, SystemClock};
 
 fn transport(key: &ClusterKey, local: bool) -> Arc<TcpTransport> {
@@ -95,4 +96,50 @@ fn a_server_that_starts_again_is_found_by_clients_that_came_by_its_entrances() {
     // The connection that is known to have ended may be found out about by the first call only.
     ask().or_else(|_| ask()).expect("it is back");
     drop(server);
+}
+
+/// Looking at it takes ten milliseconds, so that every server seems to be far away.
+#[derive(Default)]
+struct Slow(AtomicU64);
+
+impl Clock for Slow {
+    fn now_ns(&self) -> u64 {
+        SystemClock.now_ns() + self.0.fetch_add(10_000_000, Ordering::Relaxed)
+    }
+
+    fn wall_ns(&self) -> u64 {
+        SystemClock.wall_ns()
+    }
+
+    fn sleep(&self, time: std::time::Duration) {
+        SystemClock.sleep(time);
+    }
+}
+
+/// A busy machine's own server took longer to greet than one far away: the thread that then received from it stayed
+/// with its connection for good.
+#[test]
+fn a_way_in_that_took_long_is_let_go_of_when_the_client_is_closed() {
+    let key = key();
+    let mut server = serve(&key);
+    server.open_entrances().expect("nobody else has this port's names");
+    let options = TransportOptions { connect_ms_max: 20_000, ..TransportOptions::default() };
+    let transport = TcpTransport::new(key, options, Arc::new(Slow::default()));
+    let peer = transport.peer(&server.address().to_string());
+    let wait_until = |so: &dyn Fn() -> bool| {
+        let deadline_ns = SystemClock.now_ns() + 10_000_000_000;
+        while !so() && SystemClock.now_ns() < deadline_ns {
+            SystemClock.sleep(std::time::Duration::from_millis(10));
+        }
+        so()
+    };
+    // The first says that there is a way in, the second has it taken.
+    ping(&transport, &server);
+    ping(&transport, &server);
+    assert!(wait_until(&|| peer.local_links().next().is_some()));
+    let strong = peer.local_links().next().expect("it went in");
+    assert!(strong.round_trip_ns() > super::ahead::FAR_NS);
+    let link = Arc::downgrade(&strong);
+    drop((transport, peer, strong));
+    assert!(wait_until(&|| link.upgrade().is_none()), "the connection stays");
 }

@@ -22,6 +22,7 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags};
 use std::collections::HashMap;
 use std::io::IoSlice;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::Thread;
 use std::time::Duration;
@@ -66,6 +67,10 @@ pub(super) struct Link {
     _watched: Entry,
     address: String,
     credits: Credits,
+    /// How long the first answer took.
+    round_trip_ns: u64,
+    /// The server has said that it takes requests.
+    is_admitted: AtomicBool,
     clock: Arc<dyn Clock>,
     accounts: Arc<Accounts>,
     watch: Arc<Watch>,
@@ -110,6 +115,8 @@ impl Link {
             stream,
             address: address.to_owned(),
             credits: Credits { requests: 1, bytes: 0 },
+            round_trip_ns: 0,
+            is_admitted: AtomicBool::new(false),
             clock: parts.clock,
             accounts: parts.accounts,
             watch: parts.watch,
@@ -118,22 +125,34 @@ impl Link {
             table: Mutex::default(),
         };
         let (handshake, hello) = ClientHandshake::begin(hello::nonce()?);
-        let answer = link.exchange(&hello, deadline_ns)?;
+        let asked_ns = link.clock.now_ns();
+        link.say_hello(&hello, deadline_ns)?;
+        let answer = link.hear_hello(deadline_ns)?;
+        link.round_trip_ns = link.clock.now_ns().saturating_sub(asked_ns);
         let (credits, proof) = handshake.finish(key, &answer).map_err(|fault| link.named(fault))?;
-        link.exchange(&proof, deadline_ns)?;
+        // Its answer is not waited for, that would be one more round trip: the server has proved the key, and handles
+        // nothing that follows before this has convinced it.
+        link.say_hello(&proof, deadline_ns)?;
         link.credits = credits;
         Ok(link)
+    }
+
+    /// How far away the server is, as far as the handshake told.
+    pub(super) fn round_trip_ns(&self) -> u64 {
+        self.round_trip_ns
     }
 
     fn named(&self, fault: Fault) -> Fault {
         Fault::new(fault.code, format!("{}: {}", self.address, fault.detail))
     }
 
-    /// One handshake message and its answer.
-    fn exchange(&self, message: &[u8], deadline_ns: u64) -> Result<Vec<u8>, Fault> {
+    fn say_hello(&self, message: &[u8], deadline_ns: u64) -> Result<(), Fault> {
         let header =
             Header { method: METHOD_HELLO, message_bytes: message.len() as u32, ..Header::default() };
-        self.send_parts([&header.encode(), message, &[]], deadline_ns, None)?;
+        self.send_parts([&header.encode(), message, &[]], deadline_ns, None)
+    }
+
+    fn hear_hello(&self, deadline_ns: u64) -> Result<Vec<u8>, Fault> {
         let mut inbound = locked(&self.inbound);
         loop {
             if let Some(frame) = inbound.next_frame().map_err(|e| self.garbage(&e))? {
@@ -201,6 +220,17 @@ impl Link {
     pub(super) fn has_room(&self) -> bool {
         let table = locked(&self.table);
         table.requests < self.credits.requests / 2 && table.bytes < self.credits.bytes / 2
+    }
+
+    /// A request with an attachment would leave at once: the limits allow it, nobody else is sending, and the socket
+    /// takes more.
+    pub(super) fn is_free_to_send(&self) -> bool {
+        if !self.has_room() || self.sending.try_lock().is_err() {
+            return false;
+        }
+        let mut fds = [PollFd::new(&*self.stream, PollFlags::OUT)];
+        let looked = poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }));
+        looked.is_ok() && fds[0].revents().contains(PollFlags::OUT)
     }
 
     /// Waits until the server's limits allow one more request, and enters it.
@@ -314,6 +344,10 @@ impl Link {
             let mut delivered = false;
             let mut own = false;
             while let Some(frame) = inbound.next_frame().map_err(|e| self.garbage(&e))? {
+                if frame.header.method == METHOD_HELLO {
+                    self.admit(&frame)?;
+                    continue;
+                }
                 own |= Some(frame.header.request_id) == id;
                 delivered = true;
                 self.deliver(frame);
@@ -375,6 +409,15 @@ impl Link {
             Ok(_) | Err(Errno::INTR) => Ok(fds[0].revents()),
             Err(errno) => Err(self.lost(&errno.to_string())),
         }
+    }
+
+    /// What the server makes of the proof. Later it says no more than why it closes the connection.
+    fn admit(&self, frame: &Frame) -> Result<(), Fault> {
+        let was_admitted = self.is_admitted.swap(true, Ordering::Relaxed);
+        if frame.header.has(flags::ERROR) && !was_admitted {
+            return Err(self.named(decode_failure(frame)));
+        }
+        Ok(())
     }
 
     fn deliver(&self, frame: Frame) {

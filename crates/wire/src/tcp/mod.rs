@@ -1,5 +1,6 @@
 //! The protocol over TCP: a server of few event-loop threads, and a client whose callers drive their own connections.
 
+mod ahead;
 mod buffers;
 mod event_loop;
 mod in_flight;
@@ -25,6 +26,8 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+#[cfg(test)]
+mod ahead_tests;
 #[cfg(test)]
 mod entrance_tests;
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! The TCP transport: for each server a few connections, one for each calling thread as far as they go.
 
+use super::ahead::FAR_NS;
 use super::buffers::SharedPool;
 use super::in_flight::{Failed, InFlight};
 use super::link::{Link, LinkParts, Outgoing};
@@ -44,11 +45,11 @@ impl Default for TransportOptions {
 
 /// Carries requests over TCP.
 pub struct TcpTransport {
-    own: Weak<TcpTransport>,
+    pub(super) own: Weak<TcpTransport>,
     peers: RwLock<HashMap<String, Arc<Peer>>>,
     key: ClusterKey,
-    options: TransportOptions,
-    clock: Arc<dyn Clock>,
+    pub(super) options: TransportOptions,
+    pub(super) clock: Arc<dyn Clock>,
     accounts: Arc<Accounts>,
     pool: Arc<SharedPool>,
     watch: Arc<Watch>,
@@ -63,9 +64,9 @@ impl std::fmt::Debug for TcpTransport {
 }
 
 /// The connections to one server.
-struct Peer {
+pub(super) struct Peer {
     address: String,
-    links: Vec<Mutex<Place>>,
+    pub(super) links: Vec<Mutex<Place>>,
     /// Those by the entrances on this machine: as many for each core, one core after the other.
     local: Vec<Mutex<Place>>,
     cores: usize,
@@ -75,6 +76,17 @@ struct Peer {
     is_connecting: AtomicBool,
     /// It has been entered that way.
     is_local: AtomicBool,
+    /// How far away it is, as the latest handshake told; see [`ahead`](super::ahead).
+    pub(super) round_trip_ns: AtomicU64,
+}
+
+/// Where one of the connections to a server is.
+#[derive(Clone, Copy)]
+pub(super) enum At {
+    /// Among those by TCP.
+    Remote(usize),
+    /// Among those by the entrances.
+    Local(usize),
 }
 
 /// Connections by the entrances of one server, all cores together, unless there are more cores.
@@ -93,16 +105,30 @@ impl Peer {
             tended: places(cores.min(LOCAL_LINKS)),
             is_connecting: AtomicBool::new(false),
             is_local: AtomicBool::new(false),
+            round_trip_ns: AtomicU64::new(0),
         }
     }
 
     /// The calling thread's place. On this machine that depends on the core it is on.
-    fn place(&self) -> &Mutex<Place> {
+    pub(super) fn at(&self) -> At {
         if !self.is_local.load(Ordering::Relaxed) {
-            return &self.links[thread_number() % self.links.len()];
+            return At::Remote(thread_number() % self.links.len());
         }
         let of_core = self.local.len() / self.cores;
-        &self.local[socket::current_core() % self.cores * of_core + thread_number() % of_core]
+        At::Local(socket::current_core() % self.cores * of_core + thread_number() % of_core)
+    }
+
+    pub(super) fn place(&self, at: At) -> &Mutex<Place> {
+        match at {
+            At::Remote(number) => &self.links[number],
+            At::Local(number) => &self.local[number],
+        }
+    }
+
+    /// Those by the entrances that stand.
+    #[cfg(test)]
+    pub(super) fn local_links(&self) -> impl Iterator<Item = Arc<Link>> {
+        self.local.iter().filter_map(|place| locked(place).usable())
     }
 
     /// Which of the connections a request takes that the calling thread does not stand still for.
@@ -112,18 +138,26 @@ impl Peer {
     }
 
     fn tended_link(&self, number: usize) -> Option<Arc<Link>> {
-        locked(&self.tended[number]).link.as_ref().filter(|link| link.is_usable()).map(Arc::clone)
+        locked(&self.tended[number]).usable()
     }
 }
 
-/// Until a connection for requests that nobody stands still for is tried again.
-const CONNECT_AGAIN: Duration = Duration::from_secs(1);
+/// Until a connection that nobody waits for is tried again.
+pub(super) const CONNECT_AGAIN: Duration = Duration::from_secs(1);
 
 /// One connection of a peer, or how the last attempt at it ended.
 #[derive(Default)]
-struct Place {
+pub(super) struct Place {
     link: Option<Arc<Link>>,
-    failed: Option<(u64, Fault)>,
+    pub(super) failed: Option<(u64, Fault)>,
+    /// A thread has been sent to make it.
+    pub(super) is_expected: bool,
+}
+
+impl Place {
+    pub(super) fn usable(&self) -> Option<Arc<Link>> {
+        self.link.as_ref().filter(|link| link.is_usable()).map(Arc::clone)
+    }
 }
 
 /// A small number for each thread, so that it keeps to one connection of each server.
@@ -159,9 +193,13 @@ impl TcpTransport {
         &self.accounts
     }
 
-    fn peer(&self, address: &str) -> Arc<Peer> {
-        if let Some(peer) = self.peers.read().unwrap_or_else(PoisonError::into_inner).get(address) {
-            return Arc::clone(peer);
+    pub(super) fn known_peer(&self, address: &str) -> Option<Arc<Peer>> {
+        self.peers.read().unwrap_or_else(PoisonError::into_inner).get(address).map(Arc::clone)
+    }
+
+    pub(super) fn peer(&self, address: &str) -> Arc<Peer> {
+        if let Some(peer) = self.known_peer(address) {
+            return peer;
         }
         let mut peers = self.peers.write().unwrap_or_else(PoisonError::into_inner);
         let peer = peers
@@ -170,11 +208,28 @@ impl TcpTransport {
         Arc::clone(peer)
     }
 
-    fn link(&self, peer: &Peer, deadline_ns: u64) -> Result<Arc<Link>, Fault> {
+    fn link(&self, peer: &Arc<Peer>, request: &Outgoing<'_>) -> Result<Arc<Link>, Fault> {
+        let at = peer.at();
+        if peer.round_trip_ns.load(Ordering::Relaxed) > FAR_NS
+            && let Some(link) = self.far_link(peer, at, request.attachment.len())
+        {
+            return Ok(link);
+        }
+        self.link_at(peer, at, socket::current_core(), request.deadline_ns)
+    }
+
+    /// The connection at a place, which is made where there is none.
+    pub(super) fn link_at(
+        &self,
+        peer: &Peer,
+        at: At,
+        core: usize,
+        deadline_ns: u64,
+    ) -> Result<Arc<Link>, Fault> {
         let asked_ns = self.clock.now_ns();
-        let mut place = locked(peer.place());
-        if let Some(link) = place.link.as_ref().filter(|link| link.is_usable()) {
-            return Ok(Arc::clone(link));
+        let mut place = locked(peer.place(at));
+        if let Some(link) = place.usable() {
+            return Ok(link);
         }
         // An attempt that failed while this thread waited for its turn stands for its own: else the threads of a crowd
         // would wait for one time-out after the other, far beyond their deadlines.
@@ -182,8 +237,15 @@ impl TcpTransport {
             return Err(fault.clone());
         }
         place.link = None;
-        match self.connect(peer, socket::current_core(), deadline_ns) {
-            Ok(link) => Ok(Arc::clone(place.link.insert(Arc::new(link)))),
+        match self.connect(peer, core, deadline_ns) {
+            Ok(link) => {
+                peer.round_trip_ns.store(link.round_trip_ns(), Ordering::Relaxed);
+                let link = Arc::new(link);
+                if link.round_trip_ns() > FAR_NS {
+                    tender::assist(&link);
+                }
+                Ok(Arc::clone(place.link.insert(link)))
+            }
             Err(fault) => {
                 place.failed = Some((self.clock.now_ns(), fault.clone()));
                 Err(fault)
@@ -255,7 +317,7 @@ impl TcpTransport {
 
     fn try_submit(&self, address: &str, request: &Outgoing<'_>) -> Result<Arc<Link>, Fault> {
         let peer = self.peer(address);
-        let link = self.link(&peer, request.deadline_ns)?;
+        let link = self.link(&peer, request)?;
         link.submit(request, &mut None)?;
         Ok(link)
     }
@@ -298,8 +360,12 @@ impl Drop for TcpTransport {
     fn drop(&mut self) {
         // Their threads keep the connections.
         let peers = self.peers.get_mut().unwrap_or_else(PoisonError::into_inner);
-        for place in peers.values().flat_map(|peer| &peer.tended) {
-            if let Some(link) = locked(place).link.take() {
+        let tended = peers.values().flat_map(|peer| &peer.tended).map(|place| (place, 0));
+        // A busy machine's own server may have been slow to greet, too.
+        let far = peers.values().flat_map(|peer| peer.links.iter().chain(&peer.local));
+        let far = far.map(|place| (place, FAR_NS));
+        for (place, beyond_ns) in tended.chain(far) {
+            if let Some(link) = locked(place).link.take_if(|link| link.round_trip_ns() >= beyond_ns) {
                 link.break_off(&Fault::new(Code::Disconnected, "the client was closed"));
             }
         }
@@ -327,6 +393,18 @@ fn random_start() -> u64 {
 }
 
 impl Transport for TcpTransport {
+    fn is_connected(&self, address: &str) -> bool {
+        self.has_link(address)
+    }
+
+    fn connect_ahead(&self, addresses: &[&str], deadline_ns: u64) {
+        self.make_links(addresses, deadline_ns);
+    }
+
+    fn round_trip_ns(&self, address: &str) -> u64 {
+        self.known_peer(address).map_or(0, |peer| peer.round_trip_ns.load(Ordering::Relaxed))
+    }
+
     fn submit(
         &self,
         address: &str,

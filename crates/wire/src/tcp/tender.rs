@@ -1,4 +1,5 @@
-//! The thread that receives answers for callers who do not stand still for them: one for each connection used so.
+//! The thread that receives answers for callers who do not stand still for them, one for each connection used so; and
+//! for those who stand still for another server.
 
 use super::link::Link;
 use crate::service::Fault;
@@ -6,22 +7,38 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use vazao_model::Code;
 
-/// Has a thread receive over `link` until the connection fails or is broken off.
-pub(super) fn spawn(link: Arc<Link>) -> Result<Arc<Link>, Fault> {
-    let tended = Arc::clone(&link);
-    let thread = std::thread::Builder::new().name("vazao-answers".to_owned());
+/// It nests a few calls; what is called about answers may nest more.
+const STACK_BYTES: usize = 512 * 1024;
+
+fn begin(link: &Arc<Link>) -> std::io::Result<()> {
+    let tended = Arc::clone(link);
     let tend = move || {
         // Without its thread nobody would hear of an answer: everything under way has to fail instead.
         if catch_unwind(AssertUnwindSafe(|| tended.tend())).is_err() {
             tended.break_off(&Fault::new(Code::Internal, "the thread that receives answers panicked"));
         }
     };
-    match thread.spawn(tend) {
-        Ok(_) => Ok(link),
+    let thread = std::thread::Builder::new().name("vazao-answers".to_owned()).stack_size(STACK_BYTES);
+    thread.spawn(tend).map(drop)
+}
+
+/// Has a thread receive over `link` until the connection fails or is broken off.
+pub(super) fn spawn(link: Arc<Link>) -> Result<Arc<Link>, Fault> {
+    match begin(&link) {
+        Ok(()) => Ok(link),
         Err(error) => {
             let fault = Fault::new(Code::Overloaded, format!("no thread to receive answers: {error}"));
             link.break_off(&fault);
             Err(fault)
         }
+    }
+}
+
+/// The same for a connection whose callers receive for themselves, to a server far away. A caller who asks several
+/// servers and waits for the first receives from that one only: the others send what the receive buffer takes, which
+/// grows only while somebody receives, and would begin one after the other.
+pub(super) fn assist(link: &Arc<Link>) {
+    if let Err(error) = begin(link) {
+        tracing::debug!(%error, "answers from far away are received by those who wait for them");
     }
 }

@@ -83,7 +83,7 @@ pub(super) fn serve_at(address: &str, key: &ClusterKey) -> Server {
 }
 
 /// Reads one frame from a blocking stream.
-fn next_frame(stream: &mut TcpStream) -> (Header, Vec<u8>) {
+pub(super) fn next_frame(stream: &mut TcpStream) -> (Header, Vec<u8>) {
     let mut head = [0; 32];
     stream.read_exact(&mut head).expect("a header");
     let header = Header::decode(&head).expect("a good header");
@@ -144,7 +144,7 @@ fn transport(key: &ClusterKey) -> Arc<TcpTransport> {
     TcpTransport::new(key.clone(), TransportOptions::default(), Arc::new(SystemClock))
 }
 
-fn within_ms(ms: u64) -> u64 {
+pub(super) fn within_ms(ms: u64) -> u64 {
     SystemClock.now_ns() + ms * 1_000_000
 }
 

@@ -1,11 +1,12 @@
 //! The checkpoint: a redb database over a [`Disk`] file, so that it can live on a disk in memory as well.
 
 use super::super::transaction::Writes;
-use super::super::{EngineError, EngineResult, Pair, Position};
-use super::overlay::Overlay;
+use super::super::{EngineError, EngineResult, Position};
+use super::overlay::{Older, Overlay};
 use super::rewrite;
 use redb::{
-    Database, Durability, ReadOnlyTable, ReadableDatabase, ReadableTable, StorageBackend, TableDefinition,
+    AccessGuard, CompactionError, Database, Durability, ReadOnlyTable, ReadableDatabase, ReadableTable,
+    ReadableTableMetadata, StorageBackend, TableDefinition,
 };
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -75,7 +76,8 @@ pub(super) type Pending<'a> = (&'a [u8], Option<&'a [u8]>);
 
 /// One state of the checkpoint, which stays readable while the next one is written.
 pub(super) struct View {
-    records: ReadOnlyTable<&'static [u8], &'static [u8]>,
+    /// `None` while the file is being compacted, when nobody reads.
+    records: Option<ReadOnlyTable<&'static [u8], &'static [u8]>>,
     /// The last commit in it.
     pub(super) applied: Position,
 }
@@ -122,6 +124,37 @@ impl Base {
         self.file.allocated_bytes().unwrap_or(u64::MAX)
     }
 
+    /// How much of its file takes no storage.
+    pub(super) fn hole_bytes(&self) -> u64 {
+        self.file.length().map_or(u64::MAX, |length| length.saturating_sub(self.allocated_bytes()))
+    }
+
+    /// Bytes of its file that hold something. Finding out reads all inner pages and leaves.
+    pub(super) fn used_bytes(&self) -> EngineResult<u64> {
+        let database = self.database.lock().expect(NO_PANIC);
+        let database = database.as_ref().ok_or_else(closed)?;
+        guarded("measuring", || {
+            let transaction = database.begin_write()?;
+            let stats = transaction.stats()?;
+            transaction.abort()?;
+            Ok(stats.allocated_pages() * stats.page_size() as u64)
+        })
+    }
+
+    /// Moves what is in use to the front of the file and cuts off the rest; false when somebody still reads an older
+    /// state.
+    pub(super) fn compact(&self) -> EngineResult<bool> {
+        let mut database = self.database.lock().expect(NO_PANIC);
+        let database = database.as_mut().ok_or_else(closed)?;
+        rewrite::set_unsure(&*self.disk)?;
+        let is_done = guarded("compaction", || match database.compact() {
+            Err(CompactionError::TransactionInProgress) => Ok(false),
+            other => Ok(other.map(|_| true)?),
+        })?;
+        self.settle()?;
+        Ok(is_done)
+    }
+
     /// The present state.
     pub(super) fn view(&self) -> EngineResult<View> {
         let database = self.database.lock().expect(NO_PANIC);
@@ -129,7 +162,7 @@ impl Base {
         guarded("reading", || {
             let transaction = database.begin_read()?;
             let applied = transaction.open_table(PROGRESS)?.get(APPLIED)?.map_or(0, |guard| guard.value());
-            Ok(View { records: transaction.open_table(RECORDS)?, applied })
+            Ok(View { records: Some(transaction.open_table(RECORDS)?), applied })
         })
     }
 
@@ -198,9 +231,41 @@ fn write(database: &Database, changes: &[Pending<'_>], applied: Option<Position>
     Ok(())
 }
 
+/// A pair in the checkpoint, where it lies.
+pub(super) struct Record {
+    key: AccessGuard<'static, &'static [u8]>,
+    value: AccessGuard<'static, &'static [u8]>,
+}
+
+impl Older for Record {
+    fn key(&self) -> &[u8] {
+        self.key.value()
+    }
+
+    fn value(&self) -> &[u8] {
+        self.value.value()
+    }
+}
+
 impl View {
+    /// What stands in for the state of a file that nobody may read.
+    pub(super) fn closed(applied: Position) -> View {
+        View { records: None, applied }
+    }
+
+    fn records(&self) -> EngineResult<&ReadOnlyTable<&'static [u8], &'static [u8]>> {
+        self.records.as_ref().ok_or_else(closed)
+    }
+
+    /// Number of records.
+    pub(super) fn records_count(&self) -> EngineResult<u64> {
+        let records = self.records()?;
+        guarded("reading", || Ok(records.len()?))
+    }
+
     pub(super) fn get(&self, key: &[u8]) -> EngineResult<Option<Vec<u8>>> {
-        guarded("reading", || Ok(self.records.get(key)?.map(|guard| guard.value().to_vec())))
+        let records = self.records()?;
+        guarded("reading", || Ok(records.get(key)?.map(|guard| guard.value().to_vec())))
     }
 
     /// Pairs of `start <= key < end` in key order.
@@ -208,12 +273,18 @@ impl View {
         &self,
         start: &[u8],
         end: &[u8],
-    ) -> EngineResult<impl Iterator<Item = EngineResult<Pair>> + use<>> {
-        let mut range = guarded("reading", || Ok(self.records.range::<&[u8]>(start..end)?))?;
+    ) -> EngineResult<impl Iterator<Item = EngineResult<Record>> + use<>> {
+        let records = self.records()?;
+        let mut range = guarded("reading", || Ok(records.range::<&[u8]>(start..end)?))?;
         Ok(std::iter::from_fn(move || {
             let next = guarded("reading", || {
                 let pair = range.next().transpose()?;
-                Ok(pair.map(|(key, value)| (key.value().to_vec(), value.value().to_vec())))
+                let record = pair.map(|(key, value)| Record { key, value });
+                // In a damaged page these panic: here, where that is caught, and not where they are looked at next.
+                if let Some(record) = &record {
+                    let _ = (record.key(), record.value());
+                }
+                Ok(record)
             });
             next.transpose()
         }))

@@ -10,6 +10,7 @@
 
 mod background;
 mod base;
+mod compact;
 mod format;
 mod log;
 mod overlay;
@@ -22,17 +23,19 @@ mod tests;
 
 use super::transaction::{Optimistic, ReadSet, Store, Writes};
 use super::{
-    Background, Commit, Engine, EngineError, EngineOptions, EngineResult, Figures, Notice, Pair, Position,
+    Background, Commit, Engine, EngineError, EngineOptions, EngineResult, Figures, Notice, Position,
     Transaction,
 };
 use background::Threads;
 use base::{Base, View};
+use compact::Looked;
 use log::Log;
 use overlay::{Layer, Overlay};
-use space::Watch;
+use space::{Pace, Watch};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak};
+use std::time::Duration;
 use vazao_disk::{Disk, DiskFile, Open};
 use vazao_meter::{Accounts, Cause, Clock};
 
@@ -49,6 +52,12 @@ const OVERLAY_PRESSURE: usize = 2;
 /// and being woken by it is a tenth of a whole fsync. A slower disk would hold up the other requests of the loop.
 const SYNC_AT_ONCE_NS_MAX: u64 = 300_000;
 
+/// Reads take microseconds. When one is not over after so many pauses, it is not waited for: by requests, which all
+/// stand still meanwhile, and by a checkpoint, which others need.
+const READERS_PAUSES: u32 = 1_000;
+const SLICE_READERS_PAUSES: u32 = 50_000;
+const READERS_PAUSE: Duration = Duration::from_micros(100);
+
 const NO_PANIC: &str = "no code panics while it holds this lock";
 
 /// What transactions see.
@@ -59,6 +68,8 @@ struct State {
     base: Arc<View>,
     /// Records of commits that are not in the log's hands yet.
     batch: Vec<u8>,
+    /// Bytes of log that the active overlay has taken.
+    logged_bytes: u64,
 }
 
 /// The engine, shared with its threads.
@@ -77,12 +88,15 @@ pub(super) struct Core {
     written: AtomicU64,
     durable: AtomicU64,
     checkpoint_turn: Mutex<()>,
+    /// Former states of the checkpoint that somebody may still be reading.
+    former: Mutex<Vec<Weak<View>>>,
     waiting: Mutex<BTreeMap<(Position, u64), Notice>>,
     notices: AtomicU64,
     /// The log could not be written: commits are refused until it can.
     log_failing: AtomicBool,
     /// Free space, as seen last.
     watch: Watch,
+    looked: Looked,
     failed: RwLock<Option<EngineError>>,
     synced_ns: AtomicU64,
     /// How long the last sync took.
@@ -103,8 +117,8 @@ impl EmbeddedEngine {
     /// Opens the directory, or creates the files in an empty one.
     pub(crate) fn open(options: EngineOptions) -> EngineResult<Arc<dyn Engine>> {
         let core = Arc::new(Core::open(options)?);
-        core.sync_log()?;
         core.look_at_space();
+        core.sync_log()?;
         if !core.manual {
             background::start(&core)?;
         }
@@ -167,6 +181,7 @@ impl Core {
             frozen: None,
             base: Arc::new(view),
             batch: Vec::new(),
+            logged_bytes: 0,
         };
         Ok(Core {
             synced_ns: AtomicU64::new(options.clock.now_ns()),
@@ -183,10 +198,12 @@ impl Core {
             written: AtomicU64::new(position),
             durable: AtomicU64::new(0),
             checkpoint_turn: Mutex::new(()),
+            former: Mutex::default(),
             waiting: Mutex::new(BTreeMap::new()),
             notices: AtomicU64::new(0),
             log_failing: AtomicBool::new(false),
             watch: Watch::default(),
+            looked: Looked::default(),
             failed: RwLock::new(None),
             sync_took_ns: AtomicU64::new(u64::MAX),
             log_bytes: AtomicU64::new(0),
@@ -257,7 +274,7 @@ impl Core {
         }
         let started_ns = self.clock.now_ns();
         let mut log = self.log();
-        log.spacious = !self.watch.is_low();
+        log.spacious = !self.watch.is_tight();
         self.write_batch(&mut log)?;
         if self.must_rotate(&log)
             && let Err(error) = self.rotate(&mut log)
@@ -296,6 +313,14 @@ impl Core {
         full && state.frozen.is_none() && !state.active.is_empty()
     }
 
+    /// True when there is enough room to write the changes that are in the log alone into the checkpoint, and it is for
+    /// them that there is no more; or `at_any_size`.
+    fn would_help(&self, at_any_size: bool) -> bool {
+        let state = self.state();
+        let is_wanted = at_any_size || self.watch.is_short();
+        is_wanted && self.watch.would_help() && state.frozen.is_none() && !state.active.is_empty()
+    }
+
     /// Freezes the overlay and continues the log in a new file.
     fn rotate(&self, log: &mut Log) -> EngineResult<()> {
         log.prepare(self.identity)?;
@@ -306,6 +331,7 @@ impl Core {
             if state.batch.is_empty() {
                 log.rotate()?;
                 state.frozen = Some(Arc::new(std::mem::take(&mut state.active)));
+                state.logged_bytes = 0;
                 break;
             }
         }
@@ -325,7 +351,10 @@ impl Core {
             return Err(error);
         }
         self.durable.fetch_max(written, Ordering::AcqRel);
-        self.log().synced(&unsynced, written, self.identity);
+        let mut log = self.log();
+        log.spacious = !self.watch.is_tight();
+        log.synced(&unsynced, written, self.identity);
+        drop(log);
         self.syncs.fetch_add(1, Ordering::Relaxed);
         let now_ns = self.clock.now_ns();
         self.synced_ns.store(now_ns, Ordering::Relaxed);
@@ -380,7 +409,7 @@ impl Core {
         let last = frozen.last();
         let old = {
             let mut state = self.state_to_change();
-            state.base = Arc::new(applied);
+            self.replace_base(&mut state, applied);
             state.frozen.take()
         };
         self.threads.report_progress();
@@ -394,22 +423,35 @@ impl Core {
         if let Err(error) = named.and_then(|()| self.log().remove_up_to(last)) {
             tracing::warn!(%error, "a log file stays until the next start");
         }
+        if self.watch.is_tight() {
+            self.look_at_space();
+        }
         Ok(())
     }
 
     /// Writes the changes into the checkpoint: in one transaction, or where there is no room for that in several, each
-    /// of which makes room for the next. `None`: there is too little even for one.
+    /// of which makes room for the next. `None`: there is too little even for one, or a reader keeps what came free;
+    /// the next attempt begins again.
     fn write_base(&self, frozen: &Overlay) -> EngineResult<Option<View>> {
-        let mut rest = frozen.iter().peekable();
-        let in_one = self.room_for_changes(frozen).is_none();
+        let in_one = self.fits_at_once(frozen);
+        let mut changes: Vec<_> = frozen.iter().collect();
+        if !in_one {
+            // Removals first: they make room for values. The overlay hides that some of a commit is there already.
+            changes.sort_by_key(|(_, value)| value.is_some());
+        }
+        let (mut rest, mut pace) = (changes.into_iter().peekable(), Pace::default());
         loop {
-            let slice = if in_one { rest.by_ref().collect() } else { self.next_slice(&mut rest) };
+            if !in_one && !self.wait_for_readers(SLICE_READERS_PAUSES, || self.is_former_read()) {
+                // It would take new pages, and in the end those that the first slice needs the next time.
+                return Ok(None);
+            }
+            let slice = if in_one { rest.by_ref().collect() } else { self.next_slice(&mut rest, &mut pace) };
             if slice.is_empty() && rest.peek().is_some() {
                 self.look_at_space();
                 return Ok(None);
             }
             let is_last = rest.peek().is_none();
-            if !is_last {
+            if !is_last && self.durable.load(Ordering::Acquire) < frozen.last() {
                 // A part of these commits must not be durable in the checkpoint before all of them are in the log.
                 self.sync_log()?;
             }
@@ -419,15 +461,40 @@ impl Core {
                 return Ok(Some(view));
             }
             // The overlay hides what has changed. The older state has to go: its pages are room for later slices.
-            self.state_to_change().base = Arc::new(view);
+            self.replace_base(&mut self.state_to_change(), view);
         }
     }
 
-    /// Frees what the log takes, as far as a checkpoint fits.
-    fn free_log(&self) -> EngineResult<()> {
+    fn replace_base(&self, state: &mut State, view: View) {
+        let replaced = std::mem::replace(&mut state.base, Arc::new(view));
+        let mut former = self.former.lock().expect(NO_PANIC);
+        former.retain(|view| view.strong_count() > 0);
+        former.push(Arc::downgrade(&replaced));
+    }
+
+    /// True while somebody reads a former state of the checkpoint: no page that came free since is used again.
+    fn is_former_read(&self) -> bool {
+        let mut former = self.former.lock().expect(NO_PANIC);
+        former.retain(|view| view.strong_count() > 0);
+        !former.is_empty()
+    }
+
+    /// Waits while somebody `is_reading`, but not for more than so many pauses. False: somebody still does.
+    fn wait_for_readers(&self, pauses: u32, is_reading: impl Fn() -> bool) -> bool {
+        (0..pauses).any(|pause| {
+            if pause > 0 {
+                self.clock.sleep(READERS_PAUSE);
+            }
+            !is_reading()
+        })
+    }
+
+    /// Frees what the log takes, as far as a checkpoint fits. `at_any_size`: also when that is little, for its removals
+    /// may free much in the checkpoint.
+    fn free_log(&self, at_any_size: bool) -> EngineResult<()> {
         self.write_log()?;
         let mut log = self.log();
-        if self.must_rotate(&log)
+        if (self.must_rotate(&log) || self.would_help(at_any_size))
             && let Err(error) = self.rotate(&mut log)
         {
             tracing::warn!(%error, "the log goes on in its present file");
@@ -440,11 +507,15 @@ impl Core {
     /// stay so few that the next checkpoint fits.
     fn wait_for_checkpoint(&self) -> EngineResult<()> {
         let too_far = |state: &State| {
-            let limit = match self.watch.is_low() {
-                true => space::LOW_OVERLAY_BYTES_MAX.min(self.overlay_bytes_max * OVERLAY_PRESSURE),
-                false => self.overlay_bytes_max * OVERLAY_PRESSURE,
+            let limit = self.overlay_bytes_max * OVERLAY_PRESSURE;
+            let is_much = match self.watch.is_low() {
+                true => {
+                    state.active.bytes() > space::LOW_OVERLAY_BYTES_MAX.min(limit)
+                        || state.logged_bytes > space::LOW_LOG_BYTES_MAX
+                }
+                false => state.active.bytes() > limit,
             };
-            state.active.bytes() > limit && state.frozen.as_ref().is_some_and(|frozen| self.fits(frozen))
+            is_much && state.frozen.as_ref().is_some_and(|frozen| self.fits(frozen))
         };
         if !too_far(&self.state()) {
             return Ok(());
@@ -495,7 +566,12 @@ impl Store for Core {
         base.get(key).map_err(|error| self.check().err().unwrap_or(error))
     }
 
-    fn read_range(&self, start: &[u8], end: &[u8], limit: usize) -> EngineResult<Vec<Pair>> {
+    fn read_range(
+        &self,
+        start: &[u8],
+        end: &[u8],
+        take: &mut dyn FnMut(&[u8], &[u8]) -> bool,
+    ) -> EngineResult<()> {
         let state = self.state();
         let layers = [Some(&state.active), state.frozen.as_deref()];
         let changes = layers
@@ -503,7 +579,7 @@ impl Store for Core {
             .flatten()
             .map(|layer| Box::new(layer.range(start, end)) as Layer<'_>)
             .collect();
-        overlay::merge(changes, state.base.range(start, end)?, limit)
+        overlay::merge(changes, state.base.range(start, end)?, take)
     }
 
     fn apply(&self, reads: &ReadSet, writes: Writes) -> EngineResult<Commit> {
@@ -522,7 +598,9 @@ impl Store for Core {
         }
         state.position += 1;
         let position = state.position;
+        let before = state.batch.len();
         record::append(&mut state.batch, self.identity, position, durable, &writes);
+        state.logged_bytes += (state.batch.len() - before) as u64;
         state.active.apply(position, writes);
         Ok(Commit::Done(position))
     }
@@ -585,7 +663,10 @@ impl Engine for EmbeddedEngine {
     fn maintain(&self) -> EngineResult<()> {
         self.core.look_at_space();
         self.core.write_log()?;
-        if self.core.manual { self.do_background_work(true) } else { Ok(()) }
+        if self.core.manual {
+            self.do_background_work(true)?;
+        }
+        self.core.make_room()
     }
 
     fn close(&self) -> EngineResult<()> {

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
+use super::super::Position;
 use super::super::transaction::Writes;
-use super::super::{Pair, Position};
 
 /// What an entry costs besides its bytes: its slot in a tree node that is three quarters full, and two allocations.
 const ENTRY_COST_BYTES: usize = 100;
@@ -79,29 +79,32 @@ impl Overlay {
 /// Changes of one layer in key order.
 pub(super) type Layer<'a> = Box<dyn Iterator<Item = (&'a [u8], &'a Change)> + 'a>;
 
-/// Merges changes over older pairs, both in key order: up to `limit` pairs that are there. `changes` are the layers,
-/// newest first; of equal keys the newest layer's counts.
-pub(super) fn merge<'a, E>(
+/// A pair of an older layer.
+pub(super) trait Older {
+    fn key(&self) -> &[u8];
+    fn value(&self) -> &[u8];
+}
+
+/// Merges changes over older pairs, both in key order, and gives those that are there to `take` until it says false.
+/// `changes` are the layers, newest first; of equal keys the newest layer's counts.
+pub(super) fn merge<'a, P: Older, E>(
     mut changes: Vec<Layer<'a>>,
-    mut base: impl Iterator<Item = Result<Pair, E>>,
-    limit: usize,
-) -> Result<Vec<Pair>, E> {
-    let mut merged = Vec::new();
+    mut base: impl Iterator<Item = Result<P, E>>,
+    take: &mut dyn FnMut(&[u8], &[u8]) -> bool,
+) -> Result<(), E> {
     let mut heads: Vec<Option<(&[u8], &Change)>> = changes.iter_mut().map(Iterator::next).collect();
     let mut base_head = base.next().transpose()?;
-    while merged.len() < limit {
+    loop {
         let newest = heads.iter().flatten().map(|(key, _)| *key).min();
-        let from_base = match (newest, &base_head) {
-            (None, None) => break,
-            (Some(newest), Some((base_key, _))) => base_key.as_slice() < newest,
-            (newest, _) => newest.is_none(),
-        };
-        if from_base {
-            merged.extend(base_head.take());
+        let older = base_head.as_ref().filter(|older| newest.is_none_or(|newest| older.key() < newest));
+        if let Some(older) = older {
+            if !take(older.key(), older.value()) {
+                return Ok(());
+            }
             base_head = base.next().transpose()?;
             continue;
         }
-        let key = newest.unwrap_or_default();
+        let Some(key) = newest else { return Ok(()) };
         let mut winner = None;
         for (head, layer) in heads.iter_mut().zip(&mut changes) {
             if head.is_some_and(|(head_key, _)| head_key == key) {
@@ -109,12 +112,13 @@ pub(super) fn merge<'a, E>(
                 *head = layer.next();
             }
         }
-        if base_head.as_ref().is_some_and(|(base_key, _)| base_key == key) {
+        if base_head.as_ref().is_some_and(|older| older.key() == key) {
             base_head = base.next().transpose()?;
         }
-        if let Some(value) = winner.and_then(|change| change.value.as_deref()) {
-            merged.push((key.to_vec(), value.to_vec()));
+        if let Some(value) = winner.and_then(|change| change.value.as_deref())
+            && !take(key, value)
+        {
+            return Ok(());
         }
     }
-    Ok(merged)
 }

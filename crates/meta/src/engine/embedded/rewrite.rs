@@ -7,14 +7,21 @@ use super::super::{EngineError, EngineResult};
 use std::io;
 use vazao_disk::{Disk, DiskFile, Open};
 
-/// Bytes at a time.
-const CHUNK_BYTES: u64 = 1 << 20;
+/// Bytes at a time: holes of at least this length stay holes.
+const CHUNK_BYTES: u64 = 64 << 10;
 
 /// Present while the checkpoint is being changed. It need not survive power loss, which leaves no page cache to
 /// mistrust.
 const UNSURE_FILE: &str = "UNSURE";
 
-/// Reads and writes back the bytes from `start` to `end`.
+/// True for bytes that need no storage: zeros, where the disk has a hole. (In place of a hole may also be shown what
+/// was lost on its way there.)
+fn is_hole(file: &dyn DiskFile, bytes: &[u8], at: u64) -> io::Result<bool> {
+    let end = at + bytes.len() as u64;
+    Ok(bytes.iter().all(|&byte| byte == 0) && file.next_data(at)?.is_none_or(|data| data.start >= end))
+}
+
+/// Reads and writes back the bytes from `start` to `end`. What is a hole takes no room afterwards either.
 pub(super) fn rewrite(file: &dyn DiskFile, start: u64, end: u64) -> io::Result<()> {
     let mut chunk = vec![0; CHUNK_BYTES.min(end.saturating_sub(start)) as usize];
     let mut at = start;
@@ -24,7 +31,9 @@ pub(super) fn rewrite(file: &dyn DiskFile, start: u64, end: u64) -> io::Result<(
         if read == 0 {
             return Ok(());
         }
-        file.write_at(&chunk[..read], at)?;
+        if !is_hole(file, &chunk[..read], at)? {
+            file.write_at(&chunk[..read], at)?;
+        }
         at += read as u64;
     }
     Ok(())

@@ -1,6 +1,20 @@
 //! Room on the metadata disk: a reserve that only removals may use, and checkpoints that are known to fit.
 //!
 //! A log that cannot be written stops every change, those that would make room included. So growth is refused before.
+//!
+//! Why removals always get through, as long as nobody else takes the room:
+//!
+//! - The log is freed by checkpoints, so a checkpoint must always get on. One slice of it needs [`SLICE_BYTES_MIN`]. It
+//!   takes new pages only while free ones are lacking, and after three slices there are as many as one takes.
+//!   So [`SLICES_BYTES`] are taken once, and not again and again.
+//! - Slices do not need more room in the end than they began with, except for new values. Growth is accepted only while
+//!   there is room beyond the reserve for all values that are in the log alone. Removals come first, and values use the
+//!   pages that they gave back.
+//! - In the reserve the log grows by twice [`LOW_LOG_BYTES_MAX`] at most: to that size while one checkpoint is written,
+//!   and again during the next, which frees the first. Then commits wait.
+//! - A checkpoint in one transaction leaves [`KEPT_BYTES`], which is all this.
+//! - Between two looks at the disk there may be accepted [`LOOK_EVERY_BYTES`] of log, and four times that in the
+//!   checkpoint. With them it is the least reserve.
 
 use super::super::{EngineError, EngineResult};
 use super::base::Pending;
@@ -14,7 +28,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 /// checkpoint that does not fit as a whole is written in slices.
 const RESERVE_BYTES_MAX: u64 = 64 << 20;
 
-/// The least reserve: some logs of [`WORTHWHILE_BYTES`], and slices of a few changes beside them.
+/// The least reserve.
 const RESERVE_BYTES_MIN: u64 = 1 << 20;
 
 /// Of a small disk the reserve is this part.
@@ -30,11 +44,29 @@ pub(super) const WORTHWHILE_BYTES: u64 = 64 * 1024;
 /// With little room, commits wait for a checkpoint that is under way when this much has changed since it began.
 pub(super) const LOW_OVERLAY_BYTES_MAX: usize = 256 * 1024;
 
-/// Of the room that is left a slice of a checkpoint takes this part.
-const SLICE_PART: u64 = 4;
+/// And when the log has grown to this since.
+pub(super) const LOW_LOG_BYTES_MAX: u64 = 128 * 1024;
 
-/// What a checkpoint leaves to the log that grows meanwhile.
-const LOG_SHARE_BYTES: u64 = 192 * 1024;
+/// Of the room that is left a slice takes this part at most, by an estimate that is several times too high.
+const SLICE_PART: u64 = 8;
+
+/// The same when slices take less than this part of the estimate, because they use pages that are free.
+const SLICE_PART_MIN: u64 = 2;
+const SLICE_TAKES_PART: u64 = 8;
+
+/// No slice of a checkpoint is begun with less room.
+const SLICE_BYTES_MIN: u64 = 256 * 1024;
+
+/// What the first slices of a few changes take, until the pages that they free are used again.
+const SLICES_BYTES: u64 = 192 * 1024;
+
+/// What a checkpoint in one transaction leaves.
+const KEPT_BYTES: u64 = SLICE_BYTES_MIN + SLICES_BYTES + 2 * LOW_LOG_BYTES_MAX;
+
+/// A value takes this many times its bytes at most: in pages that are half full, of a number that is a power of two.
+const GROWTH: u64 = 4;
+
+const _: () = assert!(KEPT_BYTES + (1 + GROWTH) * LOOK_EVERY_BYTES <= RESERVE_BYTES_MIN);
 
 /// A changed key costs the checkpoint at most two pages, and a checkpoint at least a few.
 const PAGES_BYTES: u64 = 2 * 4096;
@@ -44,7 +76,9 @@ const CHECKPOINT_BYTES_MIN: u64 = 256 * 1024;
 #[derive(Debug, Default)]
 pub(super) struct Watch {
     low: AtomicBool,
+    tight: AtomicBool,
     would_help: AtomicBool,
+    short: AtomicBool,
     looked_ns: AtomicU64,
     looked_bytes: AtomicU64,
     /// The message of a refusal.
@@ -56,6 +90,16 @@ impl Watch {
         self.low.load(Ordering::Relaxed)
     }
 
+    /// It will soon be low: nothing may take room that is not needed.
+    pub(super) fn is_tight(&self) -> bool {
+        self.tight.load(Ordering::Relaxed)
+    }
+
+    /// Only the changes since the last checkpoint want the room that there is beyond the reserve.
+    pub(super) fn is_short(&self) -> bool {
+        self.short.load(Ordering::Relaxed)
+    }
+
     /// Room is getting short and a checkpoint would fit.
     pub(super) fn would_help(&self) -> bool {
         self.would_help.load(Ordering::Relaxed)
@@ -64,21 +108,57 @@ impl Watch {
 
 /// Bytes that the change of one key may need in the checkpoint: the pages it touches and its value, twice.
 fn change_bytes((key, value): &Pending<'_>) -> u64 {
-    2 * PAGES_BYTES + 4 * (key.len() + value.map_or(0, <[u8]>::len)) as u64
+    2 * PAGES_BYTES + GROWTH * (key.len() + value.map_or(0, <[u8]>::len)) as u64
+}
+
+/// Bytes by which these changes may make the checkpoint larger for good.
+fn growth_bytes(changes: &Overlay) -> u64 {
+    GROWTH * changes.bytes() as u64
+}
+
+/// How large the slices of a checkpoint may be, by what the last one took.
+#[derive(Debug)]
+pub(super) struct Pace {
+    part: u64,
+    estimate: u64,
+    available: u64,
+}
+
+impl Default for Pace {
+    fn default() -> Pace {
+        Pace { part: SLICE_PART, estimate: 0, available: 0 }
+    }
+}
+
+impl Pace {
+    /// The part of the room for the next slice.
+    fn next_part(&mut self, available: u64) -> u64 {
+        let took = self.available.saturating_sub(available);
+        self.part = match self.estimate > 0 && took <= self.estimate / SLICE_TAKES_PART {
+            true => (self.part / 2).max(SLICE_PART_MIN),
+            false => SLICE_PART,
+        };
+        self.available = available;
+        self.part
+    }
 }
 
 impl Core {
-    /// True when a checkpoint of these changes cannot meet a full disk, be it slice by slice.
-    pub(super) fn fits(&self, changes: &Overlay) -> bool {
-        let Some(room) = self.room_for_changes(changes) else { return true };
-        changes.iter().map(|change| change_bytes(&change)).max().is_none_or(|most| most <= room)
+    /// Room on the disk; one that cannot tell is taken for spacious.
+    pub(super) fn available_bytes(&self) -> u64 {
+        self.disk.space().map_or(u64::MAX, |space| space.available_bytes)
     }
 
-    /// Room for the changes of one transaction of the checkpoint; `None` when it is enough for all of `changes`, or the
-    /// disk cannot tell.
-    pub(super) fn room_for_changes(&self, changes: &Overlay) -> Option<u64> {
-        let available = self.disk.space().ok()?.available_bytes;
-        (available < self.checkpoint_bytes(changes)).then(|| self.room_for_slice())
+    /// True when a checkpoint of these changes cannot meet a full disk, be it slice by slice.
+    pub(super) fn fits(&self, changes: &Overlay) -> bool {
+        let room = self.available_bytes().saturating_sub(SLICE_BYTES_MIN);
+        self.fits_at_once(changes)
+            || changes.iter().map(|change| change_bytes(&change)).max().is_none_or(|most| most <= room)
+    }
+
+    /// True when there is room for a checkpoint of all these changes in one transaction.
+    pub(super) fn fits_at_once(&self, changes: &Overlay) -> bool {
+        self.available_bytes() >= self.checkpoint_bytes(changes).saturating_add(KEPT_BYTES)
     }
 
     /// The next changes of a checkpoint in several transactions; none when there is too little room for one. A slice
@@ -86,28 +166,27 @@ impl Core {
     pub(super) fn next_slice<'a>(
         &self,
         changes: &mut Peekable<impl Iterator<Item = Pending<'a>>>,
+        pace: &mut Pace,
     ) -> Vec<Pending<'a>> {
-        let room = self.room_for_slice();
-        let first = changes.next_if(|next| change_bytes(next) <= room);
-        let mut left = (room / SLICE_PART).saturating_sub(first.as_ref().map_or(room, change_bytes));
-        let mut taken: Vec<Pending<'a>> = first.into_iter().collect();
-        while let Some(next) = changes.next_if(|next| change_bytes(next) <= left) {
-            left -= change_bytes(&next);
+        let available = self.available_bytes();
+        let room = available.saturating_sub(SLICE_BYTES_MIN);
+        let limit = room / pace.next_part(available);
+        let mut taken = Vec::new();
+        pace.estimate = 0;
+        while let Some(next) = changes.next_if(|next| {
+            let bytes = change_bytes(next);
+            pace.estimate + bytes <= limit || pace.estimate == 0 && bytes <= room
+        }) {
+            pace.estimate += change_bytes(&next);
             taken.push(next);
         }
         taken
     }
 
-    /// Room for all that a checkpoint in several transactions adds.
-    fn room_for_slice(&self) -> u64 {
-        let available = self.disk.space().map_or(u64::MAX, |space| space.available_bytes);
-        available.saturating_sub(CHECKPOINT_BYTES_MIN + LOG_SHARE_BYTES)
-    }
-
     /// More than a checkpoint of these changes writes: each page they touch and each value, twice.
     fn checkpoint_bytes(&self, changes: &Overlay) -> u64 {
         let pages = (changes.count() as u64 * PAGES_BYTES).min(self.base.allocated_bytes());
-        2 * pages + 4 * changes.bytes() as u64 + CHECKPOINT_BYTES_MIN
+        2 * pages + growth_bytes(changes) + CHECKPOINT_BYTES_MIN
     }
 
     /// Looks when enough time has passed or enough has been written since the last time.
@@ -130,10 +209,13 @@ impl Core {
         let reserve_bytes = (space.capacity_bytes / RESERVE_PART).clamp(RESERVE_BYTES_MIN, RESERVE_BYTES_MAX);
         let frozen = self.state().frozen.clone();
         let is_stuck = frozen.as_ref().is_some_and(|frozen| !self.fits(frozen));
-        let needed = self.checkpoint_bytes(&self.state().active);
         // What is in the log alone must always find room in the checkpoint, or the log could never be freed.
-        let is_short = frozen.is_none() && space.available_bytes < needed.saturating_add(LOG_SHARE_BYTES);
-        let low = space.available_bytes < reserve_bytes || is_stuck || is_short;
+        let growth =
+            frozen.as_ref().map_or(0, |frozen| growth_bytes(frozen)) + growth_bytes(&self.state().active);
+        let is_full = space.available_bytes < reserve_bytes;
+        let is_short = !is_full && space.available_bytes < reserve_bytes + growth;
+        watch.short.store(is_short, Ordering::Relaxed);
+        let low = is_full || is_short || is_stuck;
         if low {
             *watch.refusal.lock().expect(NO_PANIC) = format!(
                 "the metadata disk has {} KiB left, {} KiB are kept for removals and checkpoints: remove files, or make \
@@ -143,7 +225,9 @@ impl Core {
             );
         }
         // In good time, so that nothing has to be refused while there is room once the log is freed.
+        let needed = growth + self.checkpoint_bytes(&self.state().active);
         let tight = low || space.available_bytes < reserve_bytes.saturating_add(2 * needed);
+        watch.tight.store(tight, Ordering::Relaxed);
         let would_help = tight && frozen.is_none() && self.fits(&self.state().active);
         watch.would_help.store(would_help, Ordering::Relaxed);
         if watch.low.swap(low, Ordering::Relaxed) != low {
@@ -169,13 +253,23 @@ impl Core {
         }
         if self.watch.is_low() {
             // The log may hold what a checkpoint frees: only when that does not help there is no room.
-            self.free_log()?;
+            self.free_log(false)?;
             self.look_at_space();
         }
         if !self.watch.is_low() {
             return Ok(());
         }
         Err(EngineError::Full(self.watch.refusal.lock().expect(NO_PANIC).clone()))
+    }
+
+    /// Where room is short: gives back what log and checkpoint do not need. Once a second at most, for a checkpoint of
+    /// few changes costs as much as one of many.
+    pub(super) fn make_room(&self) -> EngineResult<()> {
+        if !self.watch.is_low() {
+            return Ok(());
+        }
+        self.free_log(true)?;
+        self.compact_if_short()
     }
 
     /// Fails while the log cannot be written, after another attempt.

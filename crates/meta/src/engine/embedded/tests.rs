@@ -598,3 +598,72 @@ proptest! {
         let _ = open(&disk, 1 << 20);
     }
 }
+
+/// Readers go on, and find everything, while the checkpoint is compacted under them again and again.
+#[test]
+fn reads_go_on_while_the_checkpoint_gives_back_what_it_does_not_use() {
+    let disk = MemoryDisk::new(9);
+    disk.set_capacity(4 << 20);
+    let clock = vazao_meter::clock::system();
+    let options = EngineOptions {
+        clock,
+        background: Background::Threads,
+        ..options(&disk, &Arc::new(ManualClock::default()), 64 << 10)
+    };
+    let engine = EmbeddedEngine::open(options).unwrap();
+    let write = |key: String, value: Option<Vec<u8>>| {
+        let mut transaction = engine.begin();
+        match value {
+            Some(value) => transaction.put(key.into_bytes(), value),
+            None => transaction.delete(key.into_bytes()),
+        }
+        assert!(matches!(transaction.commit(), Ok(Commit::Done(_))));
+        engine.flush().unwrap();
+    };
+    (0..50).for_each(|n| write(format!("kept {n:02}"), Some(vec![n; 300])));
+    let ended = std::sync::atomic::AtomicBool::new(false);
+    // As once a second in a service. Checkpoints are another thread's work and come when that thread does.
+    let has_room_after = |rounds: u32| {
+        (0..rounds).any(|_| {
+            engine.maintain().unwrap();
+            vazao_meter::clock::system().sleep(Duration::from_millis(5));
+            engine.room().is_ok()
+        })
+    };
+    let rounds = || {
+        let taken = || disk.open("base.redb", Open::ReadOnly).unwrap().allocated_bytes().unwrap();
+        let mut shrunk = 0;
+        for _ in 0..3 {
+            let mut filled = 0;
+            while engine.room().is_ok() || has_room_after(40) {
+                write(format!("filling {filled:06}"), Some(vec![1; 2000]));
+                filled += 1;
+            }
+            let before = taken();
+            (0..filled).for_each(|n| write(format!("filling {n:06}"), None));
+            // How much of it depends on where in the file the last pages lie; that there is some must not.
+            assert!(has_room_after(12_000), "no room a minute after all was removed");
+            shrunk += u32::from(taken() < before);
+        }
+        shrunk
+    };
+    let shrunk = std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                while !ended.load(std::sync::atomic::Ordering::Relaxed) {
+                    let kept = engine.begin().scan(b"kept", b"keqt", 100).unwrap();
+                    assert_eq!(kept.len(), 50);
+                    let one = engine.begin().get(b"kept 07").unwrap();
+                    assert_eq!(one, Some(vec![7; 300]));
+                }
+            });
+        }
+        // The readers must end whatever becomes of the rounds: the scope waits for them.
+        let shrunk = std::panic::catch_unwind(std::panic::AssertUnwindSafe(rounds));
+        ended.store(true, std::sync::atomic::Ordering::Relaxed);
+        shrunk
+    });
+    let shrunk = shrunk.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+    assert!(shrunk > 0, "the file was never made smaller");
+    engine.close().unwrap();
+}

@@ -1,0 +1,80 @@
+//! A turn that one thread takes and another one may end: of work whose answer comes to whoever receives it.
+
+use crate::core::locked;
+use std::sync::{Condvar, Mutex, PoisonError};
+
+/// One at a time.
+#[derive(Debug, Default)]
+pub(crate) struct Turn {
+    state: Mutex<State>,
+    freed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    is_taken: bool,
+    /// Waking where nobody waits is a system call for nothing.
+    waiting: usize,
+}
+
+/// Ends the turn of the thread that has taken it.
+#[derive(Debug)]
+pub(crate) struct Held<'a>(&'a Turn);
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        self.0.end();
+    }
+}
+
+impl Turn {
+    /// Waits for the turn. Whoever has it works under a deadline of its own.
+    pub(crate) fn take(&self) -> Held<'_> {
+        let mut state = locked(&self.state);
+        state.waiting += 1;
+        while state.is_taken {
+            state = self.freed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        state.waiting -= 1;
+        state.is_taken = true;
+        Held(self)
+    }
+
+    /// Takes the turn if it is free; [`Turn::end`] ends it.
+    pub(crate) fn try_take(&self) -> bool {
+        !std::mem::replace(&mut locked(&self.state).is_taken, true)
+    }
+
+    /// The turn is over, whichever thread has taken it.
+    pub(crate) fn end(&self) {
+        let mut state = locked(&self.state);
+        state.is_taken = false;
+        let is_awaited = state.waiting > 0;
+        drop(state);
+        if is_awaited {
+            self.freed.notify_one();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_turn_taken_by_one_thread_is_ended_by_another_and_goes_to_whoever_waits() {
+        let turn = Turn::default();
+        assert!(turn.try_take());
+        assert!(!turn.try_take());
+        std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| drop(turn.take()));
+            while locked(&turn.state).waiting == 0 {
+                std::thread::yield_now();
+            }
+            assert!(!waiting.is_finished());
+            scope.spawn(|| turn.end());
+            waiting.join().expect("no panic");
+        });
+        assert!(turn.try_take(), "it is free again");
+    }
+}

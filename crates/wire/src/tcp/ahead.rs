@@ -1,0 +1,87 @@
+//! Connections that are made before somebody waits for them, each by a thread that ends with it.
+//!
+//! A connection takes two round trips before its first request. Over a long way that is much: whoever is about to talk
+//! to several servers has all of these connections made at the same time, and a thread that has none of its own to a
+//! server yet uses one of another thread until its own stands.
+
+use super::link::Link;
+use super::locked;
+use super::peer::{At, CONNECT_AGAIN, Peer, TcpTransport};
+use super::socket;
+use std::sync::Arc;
+
+/// Round trips longer than this are worth not waiting for: on the same network they are ten times shorter, and the
+/// thread that connects costs more.
+pub(super) const FAR_NS: u64 = 5_000_000;
+
+/// So many bytes of one request fill more than what TCP sends at once over a connection that has rested: one that has
+/// just sent sends them sooner. Threads that take turns, each on its own, would begin slowly each time.
+const MANY_BYTES: usize = 64 * 1024;
+
+/// A thread that connects nests a few calls.
+const STACK_BYTES: usize = 256 * 1024;
+
+impl TcpTransport {
+    /// The calling thread's connection to a server far away or, until that stands, another one to it. Who sends
+    /// `bytes` that are many gets the first one that takes them at once.
+    pub(super) fn far_link(&self, peer: &Arc<Peer>, at: At, bytes: usize) -> Option<Arc<Link>> {
+        let mut usable = peer.links.iter().filter_map(|place| place.try_lock().ok()?.usable());
+        if bytes >= MANY_BYTES
+            && let Some(free) = usable.find(|link| link.is_free_to_send())
+        {
+            return Some(free);
+        }
+        // Where the place is locked somebody is connecting it.
+        if let Ok(place) = peer.place(at).try_lock()
+            && let Some(link) = place.usable()
+        {
+            return Some(link);
+        }
+        let other = peer.links.iter().filter_map(|place| place.try_lock().ok()?.usable()).next()?;
+        let connect_ns = u64::from(self.options.connect_ms_max) * 1_000_000;
+        self.make_link(peer, at, self.clock.now_ns() + connect_ns);
+        Some(other)
+    }
+
+    /// Whether the calling thread's next request to `address` is sent without connecting first.
+    pub(super) fn has_link(&self, address: &str) -> bool {
+        let Some(peer) = self.known_peer(address) else { return false };
+        match peer.place(peer.at()).try_lock() {
+            Ok(place) => place.usable().is_some(),
+            // For a moment, or until somebody has connected it.
+            Err(_) => true,
+        }
+    }
+
+    /// Has the calling thread's connections made.
+    pub(super) fn make_links(&self, addresses: &[&str], deadline_ns: u64) {
+        for address in addresses {
+            let peer = self.peer(address);
+            self.make_link(&peer, peer.at(), deadline_ns);
+        }
+    }
+
+    /// Has the connection at a place made, unless it is there or somebody is at it.
+    fn make_link(&self, peer: &Arc<Peer>, at: At, deadline_ns: u64) {
+        let Ok(mut place) = peer.place(at).try_lock() else { return };
+        let now_ns = self.clock.now_ns();
+        let again_ns = u64::try_from(CONNECT_AGAIN.as_nanos()).unwrap_or(u64::MAX);
+        let has_failed =
+            place.failed.as_ref().is_some_and(|(failed_ns, _)| now_ns.saturating_sub(*failed_ns) < again_ns);
+        if place.is_expected || has_failed || place.usable().is_some() {
+            return;
+        }
+        let (own, core) = (self.own.clone(), socket::current_core());
+        let theirs = Arc::clone(peer);
+        let thread = std::thread::Builder::new().name("vazao-connect".to_owned()).stack_size(STACK_BYTES);
+        let spawned = thread.spawn(move || {
+            let connected = own.upgrade().map(|own| own.link_at(&theirs, at, core, deadline_ns));
+            if let Some(Err(fault)) = connected {
+                tracing::debug!(%fault, "a connection that would have been needed");
+            }
+            locked(theirs.place(at)).is_expected = false;
+        });
+        // Without a thread whoever needs it connects.
+        place.is_expected = spawned.is_ok();
+    }
+}
