@@ -312,11 +312,23 @@ impl Mounted {
         loop {
             match self.mount.unmount() {
                 Err(MountError::Busy(_)) if clock.now_ns() < deadline_ns => clock.sleep(TICK),
-                outcome => break outcome.expect("nothing is open in it"),
+                Err(error) => panic!("{error}; open in it: {:?}", open_beneath(self.root())),
+                Ok(()) => break,
             }
         }
         self.mount.wait().expect("everything could be stored");
     }
+}
+
+/// The descriptors of all processes, as `/proc` names them, that lead beneath `root`, each with where to.
+fn open_beneath(root: &Path) -> Vec<(PathBuf, PathBuf)> {
+    let entries = |directory: PathBuf| std::fs::read_dir(directory).into_iter().flatten().flatten();
+    let descriptors = entries("/proc".into()).flat_map(|process| entries(process.path().join("fd")));
+    let opened = descriptors.filter_map(|descriptor| {
+        let target = std::fs::read_link(descriptor.path()).ok()?;
+        target.starts_with(root).then(|| (descriptor.path(), target))
+    });
+    opened.collect()
 }
 
 impl Drop for Mounted {

@@ -155,7 +155,7 @@ fn fingerprint(bytes: &[u8]) -> String {
 }
 
 fn unnamed(directory: &Path, name: &Path, byte: u8) -> Outcome {
-    let flags = OFlags::TMPFILE | OFlags::RDWR;
+    let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
     let file = File::from(rustix::fs::open(directory, flags, Mode::from_raw_mode(0o600))?);
     file.write_all_at(&[byte; 30_000], 0).map_err(errno)?;
     let own = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&file));
@@ -170,7 +170,7 @@ fn perform(root: &Path, operation: &Operation) -> Outcome {
     let done = |outcome: rustix::io::Result<()>| outcome.map(|()| String::new());
     match operation {
         Operation::Create(path, bits) => {
-            let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY;
+            let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC;
             rustix::fs::open(at(path), flags, mode(bits)).map(|_| String::new())
         }
         Operation::MakeDirectory(path, bits) => done(rustix::fs::mkdir(at(path), mode(bits))),

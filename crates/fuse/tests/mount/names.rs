@@ -274,7 +274,7 @@ fn a_file_without_a_name_gets_one_by_link_and_is_gone_otherwise() {
     with_cluster(|cluster| {
         let m = cluster.mount();
         let unnamed = |flags: OFlags| {
-            let flags = OFlags::TMPFILE | OFlags::RDWR | flags;
+            let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC | flags;
             File::from(open(m.root(), flags, Mode::from_raw_mode(0o640)).expect("made"))
         };
         let link = |file: &File, name: &str| {
