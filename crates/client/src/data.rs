@@ -70,7 +70,7 @@ impl Core {
     }
 
     /// Sends a request to the server that holds `target`, without waiting. What goes wrong comes out of
-    /// [`Core::finish_data`].
+    /// [`Core::finish_data`], which also sends what was given up before it was sent.
     pub(crate) fn submit_data(
         &self,
         target: TargetId,
@@ -90,7 +90,10 @@ impl Core {
             request: RequestId::default(),
             submitted_ns: self.clock.now_ns(),
         };
-        self.send(&mut call, attachment, deadline_ns);
+        match interrupt::is_killed() {
+            true => call.server = self.server(target),
+            false => self.send(&mut call, attachment, deadline_ns),
+        }
         call
     }
 
@@ -119,7 +122,7 @@ impl Core {
     }
 
     /// Waits for the answer, repeating the request as long as that can help and `deadline_ns` has not passed.
-    /// `attachment` is what was submitted.
+    /// `attachment` is what was submitted. Given up (`Interrupted`), it can be called again.
     pub(crate) fn finish_data(
         &self,
         call: &mut DataCall,
@@ -127,10 +130,18 @@ impl Core {
         deadline_ns: u64,
     ) -> Result<Received> {
         let mut attempts = Attempts::until(self, deadline_ns);
+        if call.pending.is_none() && call.server.is_some() {
+            self.send(call, attachment, deadline_ns);
+        }
         loop {
             let fault = match self.await_answer(call, attachment.len()) {
                 Ok(received) => return Ok(received),
                 Err(_) if interrupt::is_raised() => Code::Interrupted.into(),
+                Err(fault) if fault.code == Code::Interrupted => {
+                    // Not by whoever waits now.
+                    self.send(call, attachment, deadline_ns);
+                    continue;
+                }
                 Err(fault) => fault,
             };
             let is_map_old = fault.code.action() == Action::Refresh;

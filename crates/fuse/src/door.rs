@@ -20,7 +20,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use vazao_client::{
     Asked, Changes, Client, Early, Error, File, Listed, NamePage, NewInode, OpenMode, Page, RenameMode,
-    Result, Seek, SendBuffer, SetTime, SharedBytes, Then, Unsent, VolumeSpace,
+    Result, Seek, SendBuffer, SetTime, SharedBytes, Then, Unsent, VolumeSpace, interrupt,
 };
 use vazao_meter::Clock;
 use vazao_model::{Attributes, Code, FileKind, InodeId, limits};
@@ -419,7 +419,12 @@ impl Door {
     /// A descriptor of the file is being closed: what it wrote goes out, and errors of it come back.
     /// True when that changed attributes.
     pub(crate) fn flush(&self, handle: u64) -> Result<bool> {
-        self.reporting(handle, File::flush)
+        let is_locked = self.files.get(handle).is_some_and(|open| self.is_locked(&open));
+        match is_locked {
+            // Whoever locks next must see what was written under the locks, also by one who was killed.
+            true => interrupt::ignored(|| self.reporting(handle, File::flush)),
+            false => self.reporting(handle, File::flush),
+        }
     }
 
     /// True when closing a file has nothing to wait for: not for what was written, not for locks.

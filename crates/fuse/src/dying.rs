@@ -1,10 +1,11 @@
-//! Calls of processes that are being killed are answered: nobody will see what became of them.
+//! Calls of processes that are being killed end: nobody will see what became of them.
 //!
 //! What is written is not given up for a signal, as it would be lost, or done twice. But a killed process does not end
 //! while one of its calls waits for a silent server. So calls that go on for a while are looked at: when the caller is
-//! being killed, the kernel gets an answer, `EINTR`, and the work goes on until it is done or its deadline has passed;
-//! its own answer is then one that nobody waits for any more. A process that ends by itself does wait: whoever sees it
-//! end may rely on what it has closed.
+//! being killed, the thread at work is told so, which then leaves what waits for servers to the file's release. Over
+//! the device the kernel also gets an answer at once, `EINTR`, and the work may go on until it is done or its deadline
+//! has passed; its own answer is then one that nobody waits for any more. A process that ends by itself does wait:
+//! whoever sees it end may rely on what it has closed.
 
 use crate::interrupts::Writer;
 use std::collections::HashSet;

@@ -2,8 +2,8 @@
 //!
 //! The kernel says so for any signal to the caller, also for those that it handles and goes on after. A call is
 //! therefore given up only where it has to wait for an answer, and looks after a quarter of a second: what is answered
-//! in time is never cut short. Requests that write are not given up at all; of them it is known who waits for them,
-//! for [`crate::dying`].
+//! in time is never cut short. Requests that write are not given up for a signal; of them it is known who waits for
+//! them, for [`crate::dying`].
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -84,10 +84,11 @@ impl Interrupts {
             }
         }
         let place = self.own();
+        place.interrupt.clear();
         place.caller.store(writer.caller, Ordering::SeqCst);
         place.writes.store(writer.unique, Ordering::SeqCst);
         let _done = Done(&place);
-        work()
+        interrupt::until_killed(&place.interrupt, work)
     }
 
     /// The requests at work that cannot be given up.
@@ -101,6 +102,21 @@ impl Interrupts {
             is_same.then_some(Writer { unique, caller })
         });
         at_work.collect()
+    }
+
+    /// The caller of a request that cannot be given up is being killed: what it waits for without need it need not.
+    pub(crate) fn kill(&self, unique: u64) {
+        let places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
+        for place in places.iter().filter_map(Weak::upgrade) {
+            let is_it = || place.writes.load(Ordering::SeqCst) == unique;
+            // Looked at before and after: the call is the request's then.
+            if is_it() {
+                let call = place.interrupt.call();
+                if is_it() {
+                    place.interrupt.kill(call);
+                }
+            }
+        }
     }
 
     /// The answer to a request that can be given up is on the way, and no thread waits for it.
@@ -148,6 +164,10 @@ mod tests {
         interrupts.writing(writer, || {
             assert_eq!(interrupts.writers(), [writer]);
             assert!(!interrupts.raise(9), "it cannot be given up");
+            interrupts.kill(8);
+            assert!(!interrupt::unless_killed(interrupt::is_raised));
+            interrupts.kill(9);
+            assert!(interrupt::unless_killed(interrupt::is_raised) && !interrupt::is_raised());
         });
         assert!(interrupts.writers().is_empty());
     }

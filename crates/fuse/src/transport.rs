@@ -112,16 +112,20 @@ fn begin(
     }
 }
 
-/// Answers calls of killed processes for as long as the mount lives.
-fn release_the_dying(device: &Weak<Device>, server: &Weak<Server>) {
+/// Ends calls of killed processes for as long as the mount lives. `answers`: over the device, where any thread may
+/// answer any request; a request over io_uring has its answer from the thread that holds its place.
+fn release_the_dying(device: &Weak<Device>, server: &Weak<Server>, answers: bool) {
     let clock = vazao_meter::clock::system();
     let mut dying = Dying::default();
     loop {
         clock.sleep(dying::LOOK_EVERY);
         let (Some(device), Some(server)) = (device.upgrade(), server.upgrade()) else { return };
         for unique in dying.look(&server.interrupts.writers(), dying::is_killed) {
-            tracing::debug!(kernel = unique, "the caller was killed; its call goes on without it");
-            device.answer_interrupted(unique);
+            tracing::debug!(kernel = unique, "the caller was killed; what its call waits for is left");
+            server.interrupts.kill(unique);
+            if answers {
+                device.answer_interrupted(unique);
+            }
         }
     }
 }
@@ -153,13 +157,14 @@ fn spawn(
             tracing::warn!("no thread to stand in for one that waits for a lock: {error}");
         }
     };
-    if queues.is_none() {
+    let is_device_only = queues.is_none();
+    if is_device_only {
         // Set once: a mount is started once.
         let _ = server.helper.set(Box::new(help));
-        let (device, server) = (Arc::downgrade(&device), Arc::downgrade(&server));
-        let thread = std::thread::Builder::new().name("fuse-dying".to_owned());
-        thread.spawn(move || release_the_dying(&device, &server))?;
     }
+    let (dying_device, dying_server) = (Arc::downgrade(&device), Arc::downgrade(&server));
+    let thread = std::thread::Builder::new().name("fuse-dying".to_owned());
+    thread.spawn(move || release_the_dying(&dying_device, &dying_server, is_device_only))?;
     drop(device);
     std::thread::Builder::new().name("fuse-end".to_owned()).spawn(move || {
         let panicked = || Err(DeviceError::Device(Errno::IO));

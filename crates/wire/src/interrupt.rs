@@ -3,74 +3,142 @@
 //! A thread that serves a caller who can be interrupted sets a flag for the length of the call ([`during`]). Waits for
 //! answers look at it several times a second, so that neither an answer that comes in time nor its requester pays
 //! for that.
+//!
+//! What must not be cut short by a signal may still be left by a caller who is being killed: such calls are made
+//! [`until_killed`], and name the waits that can be left ([`unless_killed`]).
 
 use std::cell::RefCell;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// How long a wait goes on before it looks.
 const LOOK_NS: u64 = 250_000_000;
 
+/// Levels: what has been said of the present call.
+const RAISED: u64 = 1;
+const KILLED: u64 = 2;
+/// Levels are below it, the number of the call above.
+const CALL: u64 = 4;
+
 /// Set by one thread, looked at by the one that waits.
 #[derive(Debug, Default)]
 pub struct Interrupt {
-    is_raised: AtomicBool,
+    state: AtomicU64,
 }
 
+/// Which of the calls of one thread is meant.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Call(u64);
+
+/// What the present waits end for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Heeded {
+    Signals,
+    Kills,
+    Nothing,
+}
+
+type Current = Option<(Arc<Interrupt>, Heeded)>;
+
 thread_local! {
-    static CURRENT: RefCell<Option<Arc<Interrupt>>> = const { RefCell::new(None) };
+    static CURRENT: RefCell<Current> = const { RefCell::new(None) };
 }
 
 impl Interrupt {
+    /// The present call.
+    pub fn call(&self) -> Call {
+        Call(self.state.load(Ordering::SeqCst) / CALL)
+    }
+
     /// Whoever waits shall give up.
     pub fn raise(&self) {
-        self.is_raised.store(true, Ordering::SeqCst);
+        self.reach(self.call(), RAISED);
+    }
+
+    /// The caller of `call` is being killed: nobody will see what becomes of it. The calls after it are others'.
+    pub fn kill(&self, call: Call) {
+        self.reach(call, KILLED);
     }
 
     /// The next call begins.
     pub fn clear(&self) {
-        self.is_raised.store(false, Ordering::SeqCst);
+        let next = |state: u64| Some((state / CALL).wrapping_add(1).wrapping_mul(CALL));
+        let _ = self.state.fetch_update(Ordering::SeqCst, Ordering::SeqCst, next);
     }
 
-    /// True once it was raised.
-    pub fn is_raised(&self) -> bool {
-        self.is_raised.load(Ordering::SeqCst)
+    fn reach(&self, call: Call, level: u64) {
+        let reached = |state: u64| {
+            (state / CALL == call.0 && state % CALL < level).then_some(call.0.wrapping_mul(CALL) + level)
+        };
+        // Of a call that is over nothing is to be said.
+        let _ = self.state.fetch_update(Ordering::SeqCst, Ordering::SeqCst, reached);
+    }
+
+    fn reaches(&self, level: u64) -> bool {
+        self.state.load(Ordering::SeqCst) % CALL >= level
     }
 }
 
-/// Runs `work`, whose waits end when `interrupt` is raised.
-pub fn during<T>(interrupt: &Arc<Interrupt>, work: impl FnOnce() -> T) -> T {
-    struct Reset;
-    impl Drop for Reset {
-        fn drop(&mut self) {
-            CURRENT.with(|current| current.take());
-        }
-    }
-    CURRENT.with(|current| current.replace(Some(Arc::clone(interrupt))));
-    let _reset = Reset;
-    work()
-}
-
-/// Runs `work`, whose waits go on whatever is raised: giving them up would lose something.
-pub fn ignored<T>(work: impl FnOnce() -> T) -> T {
-    struct Restore(Option<Arc<Interrupt>>);
+fn with<T>(current: Current, work: impl FnOnce() -> T) -> T {
+    struct Restore(Current);
     impl Drop for Restore {
         fn drop(&mut self) {
             CURRENT.with(|current| current.replace(self.0.take()));
         }
     }
-    let _restore = Restore(CURRENT.with(|current| current.take()));
+    let _restore = Restore(CURRENT.with(|place| place.replace(current)));
     work()
+}
+
+/// Runs `work`, whose waits end when `interrupt` is raised.
+pub fn during<T>(interrupt: &Arc<Interrupt>, work: impl FnOnce() -> T) -> T {
+    with(Some((Arc::clone(interrupt), Heeded::Signals)), work)
+}
+
+/// Runs `work`, of which the waits within [`unless_killed`] end when its caller is killed, and no others.
+pub fn until_killed<T>(interrupt: &Arc<Interrupt>, work: impl FnOnce() -> T) -> T {
+    with(Some((Arc::clone(interrupt), Heeded::Nothing)), work)
+}
+
+/// Runs `work`, whose waits end when the caller is being killed, and for no other signal. What it leaves undone
+/// somebody else must find.
+pub fn unless_killed<T>(work: impl FnOnce() -> T) -> T {
+    let current = CURRENT.with(|current| current.borrow().clone());
+    with(current.map(|(interrupt, _)| (interrupt, Heeded::Kills)), work)
+}
+
+/// Runs `work`, whose waits go on whatever is raised: giving them up would lose something.
+pub fn ignored<T>(work: impl FnOnce() -> T) -> T {
+    with(None, work)
+}
+
+fn is_current(so: impl FnOnce(&Interrupt, Heeded) -> bool) -> bool {
+    CURRENT
+        .with(|current| current.borrow().as_ref().is_some_and(|(interrupt, heeded)| so(interrupt, *heeded)))
 }
 
 /// True when the call that this thread is in shall be given up.
 pub fn is_raised() -> bool {
-    CURRENT.with(|current| current.borrow().as_ref().is_some_and(|interrupt| interrupt.is_raised()))
+    is_current(|interrupt, heeded| match heeded {
+        Heeded::Signals => interrupt.reaches(RAISED),
+        Heeded::Kills => interrupt.reaches(KILLED),
+        Heeded::Nothing => false,
+    })
+}
+
+/// True when the call that this thread is in may be left, because its caller is being killed.
+pub fn is_killed() -> bool {
+    is_current(|interrupt, heeded| heeded == Heeded::Kills && interrupt.reaches(KILLED))
+}
+
+/// True when a wait that began at `started_ns` shall end: what is answered in time is not cut short by a signal.
+pub(crate) fn is_due(started_ns: u64, now_ns: u64) -> bool {
+    is_killed() || (now_ns.saturating_sub(started_ns) >= LOOK_NS && is_raised())
 }
 
 /// Until when to wait before looking at the flag again, at the latest until `deadline_ns`.
 pub(crate) fn look_by_ns(now_ns: u64, deadline_ns: u64) -> u64 {
-    let can_be = CURRENT.with(|current| current.borrow().is_some());
+    let can_be = is_current(|_, heeded| heeded != Heeded::Nothing);
     if can_be { deadline_ns.min(now_ns.saturating_add(LOOK_NS)) } else { deadline_ns }
 }
 
@@ -88,10 +156,36 @@ mod tests {
             assert_eq!(look_by_ns(5, u64::MAX), 5 + LOOK_NS);
             assert_eq!(look_by_ns(5, 7), 7);
             interrupt.raise();
-            assert!(is_raised());
+            assert!(is_raised() && !is_killed());
+            assert!(!is_due(5, 5 + LOOK_NS - 1) && is_due(5, 5 + LOOK_NS));
             ignored(|| assert!(!is_raised()));
             assert!(is_raised());
         });
         assert!(!is_raised(), "the thread has gone on to something else");
+    }
+
+    #[test]
+    fn a_call_that_is_not_cut_short_is_left_where_it_says_so_once_its_caller_is_killed() {
+        let interrupt = Arc::new(Interrupt::default());
+        until_killed(&interrupt, || {
+            interrupt.raise();
+            assert!(!is_raised());
+            assert_eq!(look_by_ns(5, u64::MAX), u64::MAX);
+            unless_killed(|| {
+                assert!(!is_raised(), "a signal is none");
+                assert_eq!(look_by_ns(5, u64::MAX), 5 + LOOK_NS);
+                interrupt.kill(interrupt.call());
+                interrupt.raise();
+                assert!(is_raised() && is_killed() && is_due(5, 5));
+                ignored(|| unless_killed(|| assert!(!is_raised())));
+            });
+            assert!(!is_raised(), "what follows is carried out");
+        });
+        let former = interrupt.call();
+        interrupt.clear();
+        interrupt.kill(former);
+        until_killed(&interrupt, || unless_killed(|| assert!(!is_raised(), "another call was meant")));
+        interrupt.raise();
+        during(&interrupt, || unless_killed(|| assert!(!is_raised())));
     }
 }

@@ -10,7 +10,7 @@ use crate::{Error, Result};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use vazao_model::{Code, Layout};
-use vazao_wire::{Method, op, proto};
+use vazao_wire::{Method, interrupt, op, proto};
 
 /// Objects on their way to being durable.
 struct Syncing {
@@ -27,12 +27,22 @@ struct Syncing {
 impl OpenInode {
     /// Writes out everything and reports it; with `sync` all of it survives power loss.
     pub(crate) fn flush(&self, sync: bool) -> Result<()> {
+        interrupt::ignored(|| self.flush_or_leave(sync))
+    }
+
+    /// [`OpenInode::flush`] for those who need not know what becomes of it: `Interrupted` when the caller was killed.
+    pub(super) fn flush_or_leave(&self, sync: bool) -> Result<()> {
         let deadline_ns = self.core.deadline_ns();
+        let left = || Error::new(Code::Interrupted, format!("{}: its writer was killed", self.id));
         let _one = loop {
-            self.write_out(deadline_ns);
+            if !self.write_out_or_leave(deadline_ns) {
+                return Err(left());
+            }
             self.adopt_layout(deadline_ns);
             let one = self.committing.take();
-            self.write_out(deadline_ns);
+            if !self.write_out_or_leave(deadline_ns) {
+                return Err(left());
+            }
             // What was refused just now is under another layout: it is to be reported, too.
             if !self.lock().has_moved() {
                 break one;
@@ -123,7 +133,10 @@ impl OpenInode {
         if let Err(error) = &outcome {
             let mut state = self.lock();
             state.unsynced_slots |= begun.slots;
-            state.losses.tell(error.clone());
+            // Left by a killed caller it is nobody's failure: whoever makes the file durable next asks again.
+            if error.code != Code::Interrupted {
+                state.losses.tell(error.clone());
+            }
         }
         outcome
     }
@@ -215,7 +228,7 @@ impl OpenInode {
                 state.absorb(fresh, self.core.count_answer());
                 drop(state);
                 return match forgotten.filter(|_| sync) {
-                    Some(size) => self.commit_again(size, deadline_ns),
+                    Some(size) => interrupt::ignored(|| self.commit_again(size, deadline_ns)),
                     None => Ok(()),
                 };
             }
@@ -231,7 +244,7 @@ impl OpenInode {
             }
         }
         // The report was about an earlier life of the file, and has changed nothing.
-        self.start_over(deadline_ns);
+        interrupt::ignored(|| self.start_over(deadline_ns));
         let detail =
             format!("{}: another client cut or replaced its contents while they were written", self.id);
         Err(Error::new(Code::Stale, detail))

@@ -45,7 +45,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use unsent::Later;
 use vazao_model::{Attributes, Code, InodeId};
-use vazao_wire::{op, proto};
+use vazao_wire::{interrupt, op, proto};
 
 /// An open file: striped reads and writes at explicit offsets, from any number of threads.
 ///
@@ -271,7 +271,7 @@ impl File {
     }
 
     fn finish_writes(&self, sync: bool) -> Result<()> {
-        self.end_flush(self.shared.flush(sync))
+        self.end_flush(interrupt::unless_killed(|| self.shared.flush_or_leave(sync)))
     }
 
     fn finish(&mut self) -> Result<()> {

@@ -274,7 +274,8 @@ impl OpenInode {
         let must_exist = state.has_object(slot);
         drop(state);
         let how = How { sync: false, must_exist };
-        let call = self.submit_write(layout, run.range.start, run.bytes(), how, deadline_ns);
+        let submit = || self.submit_write(layout, run.range.start, run.bytes(), how, deadline_ns);
+        let call = interrupt::unless_killed(submit);
         let mut state = self.lock();
         match call {
             Ok(call) => {
@@ -297,7 +298,11 @@ impl OpenInode {
             let mut flights = state.flights.iter();
             let free = flights.find(|(_, flight)| flight.call.is_some()).map(|(id, _)| *id);
             let Some(id) = free.or_else(|| state.flights.keys().next().copied()) else { break };
-            state = self.await_flight(state, id, deadline_ns);
+            let is_awaited;
+            (state, is_awaited) = self.await_or_leave(state, id, deadline_ns);
+            if !is_awaited {
+                break;
+            }
         }
         state
     }
@@ -328,24 +333,47 @@ impl OpenInode {
     }
 
     /// Waits for the acknowledgement of a flight, or, when another thread does so, for a short while.
-    pub(super) fn await_flight<'a>(&'a self, mut state: Guard<'a>, id: u64, deadline_ns: u64) -> Guard<'a> {
-        let Some(flight) = state.flights.get_mut(&id) else { return state };
-        let Some(mut call) = flight.call.take() else { return self.wait_turn(state) };
+    pub(super) fn await_flight<'a>(&'a self, state: Guard<'a>, id: u64, deadline_ns: u64) -> Guard<'a> {
+        // Somebody who only waits for it, and may give up, must not make it a write that failed.
+        interrupt::ignored(|| self.await_or_leave(state, id, deadline_ns).0)
+    }
+
+    /// [`OpenInode::await_flight`] for those who need not know what becomes of it: false once the caller is killed. The
+    /// flight then stays for whoever comes next; the release of the file at the latest.
+    fn await_or_leave<'a>(&'a self, mut state: Guard<'a>, id: u64, deadline_ns: u64) -> (Guard<'a>, bool) {
+        if is_left() {
+            return (state, false);
+        }
+        let Some(flight) = state.flights.get_mut(&id) else { return (state, true) };
+        let Some(mut call) = flight.call.take() else { return (self.wait_turn(state), true) };
         let run = Arc::clone(&flight.run);
         drop(state);
-        let written = self.finish_write(&mut call, run.bytes(), deadline_ns);
+        let written =
+            interrupt::unless_killed(|| self.finish_write_or_leave(&mut call, run.bytes(), deadline_ns));
+        if written.as_ref().is_err_and(|error| error.code == Code::Interrupted) {
+            let mut state = self.lock();
+            if let Some(flight) = state.flights.get_mut(&id) {
+                flight.call = Some(call);
+            }
+            self.wake();
+            return (state, false);
+        }
         let outcome = self.follow_write(written, run.bytes(), run.range.start, deadline_ns);
         let mut state = self.lock();
         self.land(&mut state, id, outcome);
         drop(run);
         self.wake();
-        state
+        (state, true)
     }
 
     /// Waits for the acknowledgement of a write; returns the start of the machine that took it.
     pub(super) fn finish_write(&self, call: &mut DataCall, bytes: &[u8], deadline_ns: u64) -> Result<u64> {
-        // Somebody who only waits for it, and may give up, must not make it a write that failed.
-        let received = interrupt::ignored(|| self.core.finish_data(call, bytes, deadline_ns))?;
+        interrupt::ignored(|| self.finish_write_or_leave(call, bytes, deadline_ns))
+    }
+
+    /// `Interrupted`: not yet known, and `call` can be waited for again.
+    fn finish_write_or_leave(&self, call: &mut DataCall, bytes: &[u8], deadline_ns: u64) -> Result<u64> {
+        let received = self.core.finish_data(call, bytes, deadline_ns)?;
         self.core.count_written(call, bytes.len());
         Ok(crate::call::decode::<op::Write>(&received)?.boot)
     }
@@ -373,14 +401,19 @@ impl OpenInode {
             && flight.call.as_ref().is_some_and(DataCall::is_done)
         {
             let id = *id;
-            state = self.await_flight(state, id, deadline_ns);
+            let is_awaited;
+            (state, is_awaited) = self.await_or_leave(state, id, deadline_ns);
+            if !is_awaited {
+                break;
+            }
         }
         state
     }
 
     /// Waits until fewer bytes are dirty over all files than may be.
     pub(super) fn make_room(&self, deadline_ns: u64) {
-        while self.core.dirty_bytes.load(Ordering::Relaxed) > self.core.options.dirty_bytes_max {
+        while self.core.dirty_bytes.load(Ordering::Relaxed) > self.core.options.dirty_bytes_max && !is_left()
+        {
             if self.write_out_oldest(deadline_ns) {
                 continue;
             }
@@ -395,7 +428,7 @@ impl OpenInode {
     fn write_out_oldest(&self, deadline_ns: u64) -> bool {
         let state = self.lock();
         if let Some(id) = state.flights.keys().next().copied() {
-            drop(self.await_flight(state, id, deadline_ns));
+            drop(self.await_or_leave(state, id, deadline_ns));
             return true;
         }
         if let Some(start) = state.staged.keys().next().copied() {
@@ -407,14 +440,24 @@ impl OpenInode {
 
     /// Sends everything that is staged and waits until everything that was in flight then is acknowledged.
     pub(super) fn write_out(&self, deadline_ns: u64) {
+        interrupt::ignored(|| self.write_out_or_leave(deadline_ns));
+    }
+
+    /// [`OpenInode::write_out`] for those who need not know what becomes of it: false when the caller was killed first.
+    pub(super) fn write_out_or_leave(&self, deadline_ns: u64) -> bool {
         let mut state = self.lock();
         for start in state.staged.keys().copied().collect::<Vec<_>>() {
             state = self.launch(state, start, deadline_ns);
         }
         let before = state.next_flight;
         while let Some(id) = state.flights.range(..before).next().map(|(id, _)| *id) {
-            state = self.await_flight(state, id, deadline_ns);
+            let is_awaited;
+            (state, is_awaited) = self.await_or_leave(state, id, deadline_ns);
+            if !is_awaited {
+                return false;
+            }
         }
+        true
     }
 
     /// Waits until what was written to `range` here is at the servers.
@@ -441,6 +484,11 @@ impl OpenInode {
         let bytes: usize = staged.values().map(Run::memory_bytes).sum();
         self.core.dirty_bytes.fetch_sub(bytes, Ordering::Relaxed);
     }
+}
+
+/// True when this thread's caller is being killed, and need not know what becomes of its writes.
+fn is_left() -> bool {
+    interrupt::unless_killed(interrupt::is_killed)
 }
 
 impl Drop for OpenInode {

@@ -2,7 +2,10 @@
 
 use super::*;
 use crate::SharedBytes;
+use std::sync::atomic::Ordering;
+use vazao_model::Code;
 use vazao_wire::Method;
+use vazao_wire::interrupt::{self, Interrupt};
 
 /// A file on two servers, big enough to be striped, with nothing under way.
 fn striped(client: &Client) -> File {
@@ -30,7 +33,7 @@ fn a_write_for_later_is_sent_when_it_is_dropped_and_waited_for_by_who_reads_and_
     });
     assert_eq!(cluster.data_requests(Method::Write), before + 2);
     assert_eq!(Arc::strong_count(&bytes), 1);
-    assert_eq!(client.core.dirty_bytes.load(std::sync::atomic::Ordering::Relaxed), 0);
+    assert_eq!(client.core.dirty_bytes.load(Ordering::Relaxed), 0);
 }
 
 #[test]
@@ -67,7 +70,29 @@ fn a_failure_of_a_write_for_later_is_told_by_the_flush_that_follows() {
     let cluster = Cluster::with_unit(1, 256 * KIB);
     let client = cluster.client();
     let file = striped(&client);
-    cluster.data[0].fail_next(Method::Write, vazao_model::Code::NoSpace, 1);
+    cluster.data[0].fail_next(Method::Write, Code::NoSpace, 1);
     drop(file.write_later(&pattern(6, 256 << 10), 0).unwrap());
-    assert_eq!(file.flush().expect_err("it was refused").code, vazao_model::Code::NoSpace);
+    assert_eq!(file.flush().expect_err("it was refused").code, Code::NoSpace);
+}
+
+#[test]
+fn what_a_killed_writer_leaves_is_stored_by_whoever_flushes_next() {
+    let cluster = Cluster::with_unit(2, 256 * KIB);
+    let client = cluster.client();
+    let file = striped(&client);
+    let bytes = pattern(7, 512 << 10);
+    let interrupt = Arc::new(Interrupt::default());
+    cluster.data.iter().for_each(|server| server.fail_next(Method::Write, Code::Unavailable, 1));
+    let started_ns = cluster.clock.now_ns();
+    interrupt::until_killed(&interrupt, || {
+        interrupt.kill(interrupt.call());
+        file.write_at(&bytes, 0).expect("taken over");
+        assert_eq!(file.flush().expect_err("left").code, Code::Interrupted);
+        assert_eq!(file.sync().expect_err("left").code, Code::Interrupted);
+    });
+    assert_eq!(cluster.clock.now_ns(), started_ns, "nothing was waited for");
+    assert_eq!(client.core.dirty_bytes.load(Ordering::Relaxed), bytes.len());
+    assert!(read_all(&file)[..512 << 10] == bytes);
+    file.sync().expect("nothing was lost, and nothing is to be told");
+    assert_eq!(client.core.dirty_bytes.load(Ordering::Relaxed), 0);
 }

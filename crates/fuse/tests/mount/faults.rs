@@ -1,11 +1,10 @@
 //! Servers that go away under a running mount.
 
-use crate::cluster::{wanted_transport, with_cluster};
+use crate::cluster::{Cluster, Mounted, with_cluster};
 use rustix::io::Errno;
 use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::time::Duration;
-use vazao_fuse::Uring;
 
 const MIB: usize = 1 << 20;
 
@@ -195,40 +194,47 @@ fn a_server_that_was_gone_during_a_large_write_and_is_back_before_fsync_never_le
 /// Far longer than a killed process may take, and than the test.
 const SILENT_MS: u32 = 120_000;
 
-/// Over io_uring only the deadline ends a write, which the next test waits for.
-const SHORT_MS: u32 = 4_000;
+/// A process that writes so much, and then waits for the servers, is killed while one of them is gone.
+fn kill_a_writer(cluster: &Cluster, mounted: &Mounted, name: &str, mib: usize) {
+    let clock = vazao_meter::clock::system();
+    cluster.stop_server(2);
+    let output = format!("of={}", mounted.path(name).display());
+    let writing = std::process::Command::new("dd")
+        .args(["if=/dev/zero", &output, "bs=1M", &format!("count={mib}"), "conv=fsync", "status=none"])
+        .spawn();
+    let mut writing = writing.expect("dd is there");
+    clock.sleep(Duration::from_secs(2));
+    assert!(writing.try_wait().expect("ours").is_none(), "a writer to a server that is gone waits");
+    writing.kill().expect("it runs");
+    let deadline_ns = clock.now_ns() + u64::from(SILENT_MS / 4) * 1_000_000;
+    while writing.try_wait().expect("ours").is_none() {
+        assert!(clock.now_ns() < deadline_ns, "it does not end");
+        clock.sleep(Duration::from_millis(50));
+    }
+    fs::write(mounted.path("other"), b"the mount serves on").expect("written");
+    cluster.start_server(2);
+}
+
+fn wait_until(what: &str, mut so: impl FnMut() -> bool) {
+    let clock = vazao_meter::clock::system();
+    let deadline_ns = clock.now_ns() + u64::from(SILENT_MS) * 1_000_000;
+    while !so() {
+        assert!(clock.now_ns() < deadline_ns, "waited in vain: {what}");
+        clock.sleep(Duration::from_millis(100));
+    }
+}
 
 #[test]
-fn a_killed_process_ends_while_a_server_that_it_writes_to_is_silent() {
+fn a_killed_process_ends_while_a_server_is_silent_and_what_it_has_written_is_stored_later() {
     with_cluster(|cluster| {
-        let is_answered = wanted_transport() == Uring::Off;
-        let deadline_ms = if is_answered { SILENT_MS } else { SHORT_MS };
-        let mounted = cluster.mount_with_deadline(deadline_ms);
-        let clock = vazao_meter::clock::system();
-        cluster.stop_server(2);
-        let output = format!("of={}", mounted.path("file").display());
-        let writing = std::process::Command::new("dd")
-            .args(["if=/dev/zero", &output, "bs=1M", "count=512", "conv=fsync", "status=none"])
-            .spawn();
-        let mut writing = writing.expect("dd is there");
-        // It has written what the client keeps for the silent server, and waits.
-        clock.sleep(Duration::from_secs(2));
-        assert!(writing.try_wait().expect("ours").is_none(), "a write to a server that is gone waits");
-        writing.kill().expect("it runs");
-        let deadline_ns = clock.now_ns() + u64::from(SILENT_MS / 4) * 1_000_000;
-        while writing.try_wait().expect("ours").is_none() {
-            assert!(clock.now_ns() < deadline_ns, "it does not end");
-            clock.sleep(Duration::from_millis(50));
-        }
-        std::fs::write(mounted.path("small"), b"the mount serves on").expect("written");
-        cluster.start_server(2);
-        if !is_answered {
-            return;
-        }
-        let wait_until_ns = clock.now_ns() + u64::from(SILENT_MS) * 1_000_000;
-        while std::fs::read(mounted.path("file")).is_err() {
-            assert!(clock.now_ns() < wait_until_ns, "the file cannot be read");
-            clock.sleep(Duration::from_millis(100));
+        let (mounted, elsewhere) = (cluster.mount_with_deadline(SILENT_MS), cluster.mount());
+        // More than the client keeps for the silent server, and so little that some of it is never waited for.
+        for (name, mib) in [("large", 512), ("small", 2)] {
+            kill_a_writer(cluster, &mounted, name, mib);
+            let length = fs::metadata(mounted.path(name)).expect("there").len() as usize;
+            assert!(length >= MIB, "{length} bytes were taken over");
+            let is_stored = || fs::read(elsewhere.path(name)).is_ok_and(|bytes| bytes == vec![0; length]);
+            wait_until("all that was taken over is there elsewhere", is_stored);
         }
     });
 }

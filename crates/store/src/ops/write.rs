@@ -5,6 +5,7 @@ use crate::names::{self, Part};
 use crate::object::{Body, Files, Mode, Stop, blocks, internal};
 use crate::ops::{Segment, check_range, segments};
 use crate::sidecar::{ENTRY_BYTES, entry_at};
+use crate::space::Taken;
 use crate::sums;
 use crate::target::Target;
 use std::cell::RefCell;
@@ -82,7 +83,7 @@ impl Target {
         if bytes.is_empty() && body.exists() {
             return Ok(body.length);
         }
-        self.check_room(&body, end, bytes.len() as u64)?;
+        let _room = self.take_room(&body, end, bytes.len() as u64)?;
         let pass = match mode {
             Mode::Fast => self.epochs.try_enter().ok_or(Stop::Wait)?,
             Mode::Blocking => self.enter()?,
@@ -96,14 +97,14 @@ impl Target {
     }
 
     /// Growth stops before the disk is full. What an object already has room for goes on to the disk.
-    fn check_room(&self, body: &Body, end: u64, length: u64) -> Result<(), Fault> {
+    fn take_room(&self, body: &Body, end: u64, length: u64) -> Result<Option<Taken<'_>>, Fault> {
         if end <= body.length && body.exists() {
-            return Ok(());
+            return Ok(None);
         }
         let wanted = length + if body.exists() { 0 } else { NEW_OBJECT_BYTES };
         match self.room.take(&*self.disk, wanted) {
-            Ok(true) => Ok(()),
-            Ok(false) => Err(self.no_space()),
+            Ok(None) => Err(self.no_space()),
+            Ok(taken) => Ok(taken),
             Err(error) => Err(self.read_fault("", &error)),
         }
     }

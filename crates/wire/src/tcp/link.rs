@@ -247,11 +247,16 @@ impl Link {
             if fits && table.requests < self.credits.requests {
                 break;
             }
-            started_ns = started_ns.or_else(|| Some(self.clock.now_ns()));
             if self.left_ns(request.deadline_ns) == 0 {
                 return Err(self.late());
             }
-            table = self.wait_for_progress(table, None, patience.until_ns(request.deadline_ns));
+            if started_ns.is_some() && interrupt::is_killed() {
+                return Err(Code::Interrupted.into());
+            }
+            started_ns = started_ns.or_else(|| Some(self.clock.now_ns()));
+            let until_ns = patience.until_ns(request.deadline_ns);
+            let until_ns = interrupt::look_by_ns(self.clock.now_ns(), until_ns);
+            table = self.wait_for_progress(table, None, until_ns);
         }
         table.requests += 1;
         table.bytes += bytes;
@@ -277,8 +282,8 @@ impl Link {
         let Asked { id, deadline_ns, .. } = asked;
         let mut patience = self.patience(&asked);
         let mut table = locked(&self.table);
-        // Once also after the deadline: an answer may be there that nobody has received yet.
-        let mut has_looked = false;
+        // Looks once also after the deadline: an answer may be there that nobody has received yet.
+        let mut looked_at_ns = None;
         loop {
             if matches!(table.slots.get(&id), Some(Slot::Done(_)) | None) {
                 let slot = table.slots.remove(&id);
@@ -286,21 +291,21 @@ impl Link {
                 let Some(Slot::Done(result)) = slot else { return Err(Code::Internal.into()) };
                 return result;
             }
-            if has_looked && self.left_ns(deadline_ns) == 0 {
+            let now_ns = self.clock.now_ns();
+            let fault = looked_at_ns.and_then(|first_ns| match now_ns {
+                _ if now_ns >= deadline_ns => Some(self.late()),
+                _ if interrupt::is_due(first_ns, now_ns) => Some(Code::Interrupted.into()),
+                _ => None,
+            });
+            if let Some(fault) = fault {
                 pass_on_lead(&table);
                 drop(table);
                 self.abandon(id);
-                return Err(self.late());
+                return Err(fault);
             }
-            if has_looked && interrupt::is_raised() {
-                pass_on_lead(&table);
-                drop(table);
-                self.abandon(id);
-                return Err(Code::Interrupted.into());
-            }
-            let until_ns = interrupt::look_by_ns(self.clock.now_ns(), patience.until_ns(deadline_ns));
+            looked_at_ns = looked_at_ns.or(Some(now_ns));
+            let until_ns = interrupt::look_by_ns(now_ns, patience.until_ns(deadline_ns));
             table = self.wait_for_progress(table, Some(id), until_ns);
-            has_looked = true;
         }
     }
 
@@ -502,7 +507,12 @@ impl Link {
                 Ok(count) => sent += count,
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => {
+                    if interrupt::is_killed() {
+                        // Half a request is of no use: the others go on over a new connection.
+                        return Err(self.lost("the sender was killed while the server took nothing"));
+                    }
                     let until_ns = patience.as_mut().map_or(deadline_ns, |p| p.until_ns(deadline_ns));
+                    let until_ns = interrupt::look_by_ns(self.clock.now_ns(), until_ns);
                     self.wait_for_room(deadline_ns, until_ns)?;
                 }
                 Err(errno) => return Err(self.lost(&errno.to_string())),
