@@ -20,6 +20,7 @@ mod kernel;
 mod listing;
 mod mount;
 mod mountpoint;
+mod moves;
 mod notices;
 mod null;
 mod told;

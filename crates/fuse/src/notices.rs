@@ -6,6 +6,7 @@
 //! but what is behind it.
 
 use crate::kernel::serve::{Nodes, Notifier};
+use crate::moves::{Moves, Name};
 use crate::told::Told;
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -54,6 +55,7 @@ pub(crate) struct Notices {
     told: Arc<Told>,
     notifier: Box<dyn Notifier>,
     clock: Arc<dyn Clock>,
+    moves: Moves,
     queue: Mutex<Queue>,
     added: Condvar,
     progress: Condvar,
@@ -66,6 +68,7 @@ impl Notices {
             nodes,
             told,
             notifier,
+            moves: Moves::new(Arc::clone(&clock)),
             clock,
             queue: Mutex::default(),
             added: Condvar::new(),
@@ -87,6 +90,16 @@ impl Notices {
         queue.added += 1;
         drop(queue);
         self.added.notify_one();
+    }
+
+    /// Renames `from` to `to` by `work`.
+    pub(crate) fn renaming<T>(&self, from: Name, to: Name, work: impl FnOnce() -> T) -> T {
+        let moving = self.moves.begin(from, to);
+        let outcome = work();
+        for (parent, name) in self.moves.end(moving) {
+            self.add(Notice::Entry(parent, name));
+        }
+        outcome
     }
 
     /// Tells the kernel, until [`Notices::end`].
@@ -196,7 +209,11 @@ impl Listener for Notices {
     }
 
     fn entry_changed(&self, parent: InodeId, name: &[u8]) {
-        self.add(Notice::Entry(parent, name.to_vec()));
+        let name = (parent, name.to_vec());
+        let others = self.moves.hear(&name);
+        for (parent, name) in std::iter::once(name).chain(others) {
+            self.add(Notice::Entry(parent, name));
+        }
     }
 
     fn forget(&self) {

@@ -93,7 +93,8 @@ impl OpenInode {
                 }
                 Contents::Inline { .. } => {
                     drop(state);
-                    self.outgrow(deadline_ns)?;
+                    // Whatever becomes of it, the contents stay here until they have moved.
+                    interrupt::unless_killed(|| self.outgrow(deadline_ns))?;
                     state = self.lock();
                 }
                 Contents::Striped(layout) => {
@@ -171,7 +172,9 @@ impl OpenInode {
         // What was durable in the inode record must be so in its new place before the record lets go of it.
         let mut call =
             self.submit_write(&layout, 0, contents, How { sync: is_stored, must_exist: false }, deadline_ns)?;
-        let boot = self.finish_write(&mut call, contents, deadline_ns).map_err(|e| e.about(self.id))?;
+        let stored =
+            interrupt::unless_killed(|| self.finish_write_or_leave(&mut call, contents, deadline_ns));
+        let boot = stored.map_err(|e| e.about(self.id))?;
         Ok((layout, Some(boot)))
     }
 

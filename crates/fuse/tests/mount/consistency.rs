@@ -1,10 +1,13 @@
 //! What two mounts see of each other: docs/semantics.md, "Consistency".
 
-use crate::cluster::{errno, with_cluster};
+use crate::cluster::{Mounted, errno, with_cluster};
 use rustix::io::Errno;
 use std::fs;
 use std::io::{Read, Write};
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+use std::sync::Barrier;
+use std::time::Duration;
 
 fn length(path: &Path) -> u64 {
     fs::metadata(path).expect("there").len()
@@ -272,5 +275,43 @@ fn a_name_that_came_by_rename_is_known_to_be_gone_when_another_mount_removes_it(
         }
         first.unmount();
         second.unmount();
+    });
+}
+
+/// A kernel moves what it believes a name to lead to. What another mount has put there an instant before then had the
+/// new name on the servers, and the file of before had it in the mount that renamed, for up to 30 seconds.
+#[test]
+fn renames_that_cross_those_of_another_mount_leave_the_same_names_in_both() {
+    const ROUNDS: usize = 300;
+    const PATIENCE_NS: u64 = 3_000_000_000;
+    with_cluster(|cluster| {
+        let (a, b) = (cluster.mount(), cluster.mount());
+        let clock = vazao_meter::clock::system();
+        for round in 0..ROUNDS {
+            let path = |m: &Mounted, name: &str| m.path(format!("{name}-{round}"));
+            fs::write(path(&a, "from"), b"one").expect("written");
+            fs::write(path(&a, "other"), b"two").expect("written");
+            let inode = |m: &Mounted, name: &str| fs::symlink_metadata(path(m, name)).ok().map(|it| it.ino());
+            let names = |m: &Mounted| ["from", "to", "other"].map(|name| inode(m, name));
+            assert_eq!(names(&a), names(&b), "round {round}, before");
+            let start = Barrier::new(2);
+            let rename = |m: &Mounted, from: &str, to: &str| {
+                start.wait();
+                fs::rename(path(m, from), path(m, to)).expect("both are there, whoever comes first");
+            };
+            std::thread::scope(|scope| {
+                scope.spawn(|| rename(&a, "from", "to"));
+                rename(&b, "other", "from");
+            });
+            let deadline_ns = clock.now_ns() + PATIENCE_NS;
+            while names(&a) != names(&b) {
+                assert!(clock.now_ns() < deadline_ns, "round {round}: {:?} {:?}", names(&a), names(&b));
+                clock.sleep(Duration::from_millis(1));
+            }
+            let contents = |m: &Mounted| fs::read(path(m, "to")).expect("readable");
+            assert_eq!(contents(&a), contents(&b), "round {round}");
+        }
+        a.unmount();
+        b.unmount();
     });
 }

@@ -123,7 +123,7 @@ impl Pairs {
             (Some(rate), false) => {
                 format!("round trip {trip}, {size} files went at {rate} by {method} before")
             }
-            (None, false) if class == Class::Short => {
+            (None, false) if matches!(method, Method::Rpc { .. }) => {
                 format!("round trip {trip}, a {size} file: over the connection that stands")
             }
             (None, false) => format!("round trip {trip}, the first {size} file to {node}"),
@@ -471,13 +471,13 @@ mod tests {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let file = directory.path().join("pairs");
         let pairs = Pairs::load(file.clone());
-        let rpc = pairs.choose("n9", Class::Short, 0).0;
+        let rpc = pairs.choose("n9", Class::Tiny, 0).0;
         assert_eq!(rpc.to_string(), "rpc");
-        (0..4).for_each(|_| pairs.tried("n9", Class::Short, rpc, 1e6, false));
-        (0..4).for_each(|_| pairs.tried("n9", Class::Short, Method::Nonblocking, 3e6, false));
+        (0..4).for_each(|_| pairs.tried("n9", Class::Tiny, rpc, 1e6, false));
+        (0..4).for_each(|_| pairs.tried("n9", Class::Tiny, Method::Nonblocking, 3e6, false));
         pairs.learn("n9", Known { streams: 2, rate: 5, round_trip_ns: 1 });
         let again = Pairs::load(file);
-        let (method, why) = again.choose("n9", Class::Short, 0);
+        let (method, why) = again.choose("n9", Class::Tiny, 0);
         assert_eq!(method, Method::Nonblocking, "{why}");
         assert!(why.contains("3.0 MB/s"), "{why}");
         assert_eq!(again.known().get("n9").map(|known| known.streams), Some(2));

@@ -5,7 +5,10 @@
 
 use crate::method::Method;
 
-/// Files up to this size mostly cost what beginning them costs: a new connection has to be made and has to grow.
+/// Files up to this size cost what beginning and ending them costs: a new connection would have to be made.
+const TINY_BYTES_MAX: u64 = 256 << 10;
+
+/// Files up to this size still mostly cost that; a new connection does not grow over them.
 const SHORT_BYTES_MAX: u64 = 4 << 20;
 
 /// Files by each method before they are compared: one says little.
@@ -13,7 +16,7 @@ const FILES_MIN: u32 = 3;
 
 /// Until then one file of so many tries another method: less often where beginning costs most, for on a busy long link
 /// one that begins anew is the last to end, and a job of a few short files waits for it.
-const TRY_FIRST: [(Class, u64); 2] = [(Class::Short, 16), (Class::Middle, 4)];
+const TRY_FIRST: [(Class, u64); 3] = [(Class::Tiny, 16), (Class::Short, 16), (Class::Middle, 4)];
 
 /// Later, what is known may have changed: one file of so many.
 const TRY_AGAIN: u64 = 64;
@@ -27,6 +30,8 @@ const WEIGHT: f64 = 0.3;
 /// A class of sizes.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) enum Class {
+    /// Beginning and ending cost everything.
+    Tiny,
     /// Beginning costs most.
     Short,
     /// Too short to learn anything while it runs.
@@ -35,18 +40,23 @@ pub(super) enum Class {
 
 impl Class {
     pub(super) fn of(bytes: u64) -> Class {
-        if bytes <= SHORT_BYTES_MAX { Class::Short } else { Class::Middle }
+        match bytes {
+            ..=TINY_BYTES_MAX => Class::Tiny,
+            ..=SHORT_BYTES_MAX => Class::Short,
+            _ => Class::Middle,
+        }
     }
 
     pub(super) fn name(self) -> &'static str {
         match self {
+            Class::Tiny => "tiny",
             Class::Short => "short",
             Class::Middle => "middle",
         }
     }
 
     pub(super) fn parse(text: &str) -> Option<Class> {
-        [Class::Short, Class::Middle].into_iter().find(|class| class.name() == text)
+        [Class::Tiny, Class::Short, Class::Middle].into_iter().find(|class| class.name() == text)
     }
 
     /// One file of how many tries another method at first.
@@ -54,17 +64,22 @@ impl Class {
         TRY_FIRST.iter().find(|(class, _)| *class == self).map_or(1, |(_, files)| *files)
     }
 
-    /// The methods that may suit, the most likely one first.
+    /// The methods that may suit, the most likely one first: what experiment G9 shows of many files at once, which is how
+    /// files of these sizes mostly come.
     pub(super) fn candidates(self, is_far: bool) -> &'static [Method] {
         const RPC: Method = Method::Rpc { block: None, window: None };
         const ONE: Method = Method::Streams(1);
         const FOUR: Method = Method::Streams(4);
         match (self, is_far) {
             // The connection of the nodes' requests stands already.
-            (Class::Short, false) => &[RPC, ONE, Method::Nonblocking],
-            (Class::Short, true) => &[RPC, FOUR, ONE],
+            (Class::Tiny, false) => &[RPC, ONE, Method::Nonblocking],
+            (Class::Tiny, true) => &[RPC, FOUR, ONE],
+            // Calls of many files take turns on that one connection.
+            (Class::Short, false) => &[Method::Nonblocking, RPC, ONE],
+            (Class::Short, true) => &[Method::Nonblocking, RPC, FOUR],
             (Class::Middle, false) => &[ONE, RPC, Method::Nonblocking, FOUR],
-            (Class::Middle, true) => &[FOUR, RPC, Method::Streams(8), ONE],
+            // On a long way its window is wide already.
+            (Class::Middle, true) => &[RPC, FOUR, Method::Streams(8), ONE],
         }
     }
 }
@@ -143,10 +158,10 @@ mod tests {
 
     /// Copies `files` files where each method has its rate; returns how many went by which.
     fn run(trials: &mut Trials, files: usize, rate: impl Fn(Method) -> f64) -> Vec<(Method, usize)> {
-        let candidates = Class::Short.candidates(true);
+        let candidates = Class::Tiny.candidates(true);
         let mut by: Vec<(Method, usize)> = candidates.iter().map(|&method| (method, 0)).collect();
         for _ in 0..files {
-            let (method, _) = trials.choose(Class::Short, true);
+            let (method, _) = trials.choose(Class::Tiny, true);
             by.iter_mut().filter(|(of, _)| *of == method).for_each(|(_, count)| *count += 1);
             trials.note(method, rate(method), candidates[0]);
         }
@@ -165,7 +180,7 @@ mod tests {
     #[test]
     fn a_little_more_changes_nothing_and_what_becomes_slow_is_left() {
         let mut trials = Trials::default();
-        let first = Class::Short.candidates(true)[0];
+        let first = Class::Tiny.candidates(true)[0];
         run(&mut trials, 1000, |method| if method == first { 1e6 } else { 1.05e6 });
         assert_eq!(trials.preferred, None);
         run(&mut trials, 200, |method| if method == first { 1e5 } else { 1.1e6 });
@@ -174,7 +189,8 @@ mod tests {
 
     #[test]
     fn a_class_is_read_as_it_is_written() {
-        for class in [Class::of(0), Class::of(u64::MAX)] {
+        assert_eq!([16 << 10, 1 << 20, 5 << 20].map(Class::of), [Class::Tiny, Class::Short, Class::Middle]);
+        for class in [Class::Tiny, Class::Short, Class::Middle] {
             assert_eq!(Class::parse(class.name()), Some(class));
             assert!(!class.candidates(true).is_empty() && !class.candidates(false).is_empty());
         }
