@@ -41,6 +41,7 @@ mod w1;
 mod w2;
 
 pub use page::report;
+pub(crate) use run::clear_away;
 pub use run::{Args, ListArgs, list, run};
 
 use crate::place::Stop;

@@ -4,7 +4,7 @@ use super::outcome::{FORMAT, Holds, Outcome};
 use super::{About, Experiment, Lab, Measured, Scale, chart, file_name, page, registry};
 use crate::machine::Machine;
 use crate::report::{self, Table};
-use crate::{Context, Error};
+use crate::{Context, Error, hosts};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -74,6 +74,7 @@ pub fn list(args: &ListArgs, context: &mut Context<'_>) -> Result<(), Error> {
 /// Runs experiments one after the other. One that fails does not keep the others from running; it fails the command.
 pub fn run(args: &Args, context: &mut Context<'_>) -> Result<(), Error> {
     let chosen = choose(&args.ids)?;
+    clear_away();
     fs::create_dir_all(&args.out).map_err(Error::at(args.out.display()))?;
     let program = std::env::current_exe().map_err(Error::at("this program's own file"))?;
     let lab = Lab {
@@ -109,6 +110,16 @@ pub fn run(args: &Args, context: &mut Context<'_>) -> Result<(), Error> {
         report::deliver(target, &report::to_json(&outcomes)?, context)?;
     }
     if failures.is_empty() { Ok(()) } else { Err(Error::Failed(failures.join("\n"))) }
+}
+
+/// Removes what killed runs have left behind: hosts and disks of theirs would be there for ever.
+pub(crate) fn clear_away() {
+    match hosts::sweep() {
+        // Without root there is nothing of the kind.
+        Ok(0) | Err(hosts::Error::NotRoot { .. }) => {}
+        Ok(count) => report::say(&format!("removed hosts and disks that killed runs left behind ({count})")),
+        Err(error) => report::say(&format!("what a killed run left behind stays: {error}")),
+    }
 }
 
 fn choose(ids: &[String]) -> Result<Vec<&'static dyn Experiment>, Error> {

@@ -68,6 +68,7 @@ pub fn run(args: &Args, context: &mut Context<'_>) -> Result<(), Error> {
         let names: Vec<String> = chosen.iter().map(|case| format!("{}\n", case.name)).collect();
         return report::print(&names.concat(), context);
     }
+    crate::experiment::clear_away();
     let program = std::env::current_exe().map_err(Error::at("this program's own file"))?;
     let lab = Lab::new(context.clock.clone(), program, args.work.clone(), context.stop.clone());
     let mut outcomes = Vec::new();
