@@ -3,9 +3,9 @@
 //! The kernel carries a rename out in its own memory, too, with what it believes the old name to lead to. Where another
 //! mount has put something else there an instant before, the new name then leads to the wrong inode, and the notice of
 //! that change, which only tells of the old name, does not help: it comes after the rename, or before this mount has
-//! heard of the rename that the kernel has begun. So what is heard of one name of a rename shortly before or after it is
-//! taken to be about the other one as well. (The kernel drops a name only when no rename in its directory is under way:
-//! what it is told before the end of one is not lost.)
+//! heard of the rename that the kernel has begun. So what is heard of one name of a rename shortly before or after it
+//! is taken to be about the other one as well. (The kernel drops a name only when no rename in its directory is under
+//! way: what it is told before the end of one is not lost.)
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -64,8 +64,8 @@ impl Class {
         TRY_FIRST.iter().find(|(class, _)| *class == self).map_or(1, |(_, files)| *files)
     }
 
-    /// The methods that may suit, the most likely one first: what experiment G9 shows of many files at once, which is how
-    /// files of these sizes mostly come.
+    /// The methods that may suit, the most likely one first: what experiment G9 shows of many files at once, which is
+    /// how files of these sizes mostly come.
     pub(super) fn candidates(self, is_far: bool) -> &'static [Method] {
         const RPC: Method = Method::Rpc { block: None, window: None };
         const ONE: Method = Method::Streams(1);
