@@ -41,8 +41,8 @@ pub(super) enum Class {
 impl Class {
     pub(super) fn of(bytes: u64) -> Class {
         match bytes {
-            ..=TINY_BYTES_MAX => Class::Tiny,
-            ..=SHORT_BYTES_MAX => Class::Short,
+            _ if bytes <= TINY_BYTES_MAX => Class::Tiny,
+            _ if bytes <= SHORT_BYTES_MAX => Class::Short,
             _ => Class::Middle,
         }
     }
