@@ -137,8 +137,8 @@ impl Core {
             let fault = match self.await_answer(call, attachment.len()) {
                 Ok(received) => return Ok(received),
                 Err(_) if interrupt::is_raised() => Code::Interrupted.into(),
-                Err(fault) if fault.code == Code::Interrupted => {
-                    // Not by whoever waits now.
+                Err(fault) if fault.code == Code::Interrupted && self.clock.now_ns() < deadline_ns => {
+                    // Given up before it was sent, and not by whoever waits now.
                     self.send(call, attachment, deadline_ns);
                     continue;
                 }
@@ -168,9 +168,19 @@ impl Core {
         };
         let started_ns = self.clock.now_ns();
         call.request = pending.id();
-        let answer = self.counters.during_wait(&server.counters, &*self.clock, || pending.wait());
+        let wait = || if pending.settle() { Ok(pending.wait()) } else { Err(pending) };
+        let answer = self.counters.during_wait(&server.counters, &*self.clock, wait);
         let ended_ns = self.clock.now_ns();
         let waited_ns = ended_ns.saturating_sub(started_ns);
+        let answer = match answer {
+            Ok(answer) => answer,
+            Err(pending) => {
+                server.counters.waited_ns.add(waited_ns);
+                self.counters.accounts.charge(Cause::Network, waited_ns);
+                call.pending = Some(pending);
+                return Err(Code::Interrupted.into());
+            }
+        };
         if let Some(flight) = call.flight.take() {
             let elapsed_ns = ended_ns.saturating_sub(flight.started_ns());
             self.counters.latency.record(elapsed_ns);

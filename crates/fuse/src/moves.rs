@@ -3,8 +3,8 @@
 //! The kernel carries a rename out in its own memory, too, with what it believes the old name to lead to. Where another
 //! mount has put something else there an instant before, the new name then leads to the wrong inode, and the notice of
 //! that change, which only tells of the old name, does not help: it comes after the rename, or before this mount has
-//! heard of the rename that the kernel has begun. So what is heard of one name of a rename shortly before or after it
-//! is taken to be about the other one as well. (The kernel drops a name only when no rename in its directory is under
+//! heard of the rename that the kernel has begun. So what is heard of the old name shortly before or after a rename is
+//! taken to be about the new one as well. (The kernel drops a name only when no rename in its directory is under
 //! way: what it is told before the end of one is not lost.)
 
 use std::collections::VecDeque;
@@ -25,6 +25,8 @@ struct Move {
     number: u64,
     from: Name,
     to: Name,
+    /// What the new name led to has the old one now.
+    is_exchange: bool,
     /// `None` while it is under way.
     ended_ns: Option<u64>,
 }
@@ -71,11 +73,11 @@ impl Moves {
     }
 
     /// A rename begins.
-    pub(crate) fn begin(&self, from: Name, to: Name) -> Moving {
+    pub(crate) fn begin(&self, from: Name, to: Name, is_exchange: bool) -> Moving {
         let mut recent = self.recent();
         recent.begun += 1;
         let number = recent.begun;
-        push(&mut recent.moves, Move { number, from, to, ended_ns: None });
+        push(&mut recent.moves, Move { number, from, to, is_exchange, ended_ns: None });
         Moving(number)
     }
 
@@ -87,10 +89,15 @@ impl Moves {
         let Recent { moves, heard, .. } = &mut *recent;
         let Some(it) = moves.iter_mut().rev().find(|it| it.number == moving.0) else { return Vec::new() };
         it.ended_ns = Some(now_ns);
-        match heard.iter().any(|(name, _)| *name == it.from || *name == it.to) {
-            true => vec![it.from.clone(), it.to.clone()],
-            false => Vec::new(),
+        let is_heard = |of: &Name| heard.iter().any(|(name, _)| name == of);
+        let mut concerned = Vec::new();
+        if is_heard(&it.from) {
+            concerned.push(it.to.clone());
         }
+        if it.is_exchange && is_heard(&it.to) {
+            concerned.push(it.from.clone());
+        }
+        concerned
     }
 
     /// Somebody else has changed `name`: other names that the kernel may have wrong.
@@ -101,11 +108,11 @@ impl Moves {
         push(&mut recent.heard, (name.clone(), now_ns));
         let mut concerned = vec![name];
         // In their order: what was moved may have been moved on.
-        for Move { from, to, .. } in &recent.moves {
+        for Move { from, to, is_exchange, .. } in &recent.moves {
             let (has_from, has_to) = (concerned.contains(&from), concerned.contains(&to));
             match (has_from, has_to) {
                 (true, false) => concerned.push(to),
-                (false, true) => concerned.push(from),
+                (false, true) if *is_exchange => concerned.push(from),
                 _ => {}
             }
         }
@@ -124,7 +131,7 @@ mod tests {
     }
 
     fn rename(moves: &Moves, from: &str, to: &str) -> Vec<Name> {
-        moves.end(moves.begin(name(from), name(to)))
+        moves.end(moves.begin(name(from), name(to), false))
     }
 
     #[test]
@@ -132,24 +139,25 @@ mod tests {
         let clock = Arc::new(ManualClock::default());
         let moves = Moves::new(Arc::clone(&clock) as Arc<dyn Clock>);
         assert!(rename(&moves, "a", "b").is_empty());
-        let moving = moves.begin(name("b"), name("c"));
-        assert!(rename(&moves, "x", "y").is_empty());
+        let moving = moves.begin(name("b"), name("c"), false);
+        assert!(moves.end(moves.begin(name("x"), name("y"), true)).is_empty());
         assert_eq!(moves.hear(&name("a")), [name("b"), name("c")]);
-        assert_eq!(moves.hear(&name("y")), [name("x")]);
+        assert_eq!(moves.hear(&name("y")), [name("x")], "they were exchanged");
+        assert!(moves.hear(&name("c")).is_empty(), "what is there now was moved there whatever others did");
         assert!(moves.hear(&(InodeId(2), b"a".to_vec())).is_empty(), "another directory");
         clock.advance(Duration::from_nanos(KEPT_NS + 1));
         assert!(moves.hear(&name("a")).is_empty());
         assert_eq!(moves.hear(&name("b")), [name("c")], "it is still under way");
-        assert_eq!(moves.end(moving), [name("b"), name("c")]);
+        assert_eq!(moves.end(moving), [name("c")]);
     }
 
     #[test]
-    fn what_was_heard_just_before_a_rename_concerns_both_of_its_names() {
+    fn what_was_heard_of_the_old_name_just_before_a_rename_concerns_the_new_one() {
         let clock = Arc::new(ManualClock::default());
         let moves = Moves::new(Arc::clone(&clock) as Arc<dyn Clock>);
         assert!(moves.hear(&name("a")).is_empty());
         assert!(rename(&moves, "c", "d").is_empty());
-        assert_eq!(rename(&moves, "a", "b"), [name("a"), name("b")]);
+        assert_eq!(rename(&moves, "a", "b"), [name("b")]);
         clock.advance(Duration::from_nanos(KEPT_NS + 1));
         assert!(rename(&moves, "a", "b").is_empty());
     }

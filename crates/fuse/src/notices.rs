@@ -92,9 +92,9 @@ impl Notices {
         self.added.notify_one();
     }
 
-    /// Renames `from` to `to` by `work`.
-    pub(crate) fn renaming<T>(&self, from: Name, to: Name, work: impl FnOnce() -> T) -> T {
-        let moving = self.moves.begin(from, to);
+    /// Renames `from` to `to`, or exchanges them, by `work`.
+    pub(crate) fn renaming<T>(&self, from: Name, to: Name, is_exchange: bool, work: impl FnOnce() -> T) -> T {
+        let moving = self.moves.begin(from, to, is_exchange);
         let outcome = work();
         for (parent, name) in self.moves.end(moving) {
             self.add(Notice::Entry(parent, name));

@@ -131,6 +131,11 @@ pub fn is_killed() -> bool {
     is_current(|interrupt, heeded| heeded == Heeded::Kills && interrupt.reaches(KILLED))
 }
 
+/// True when the present waits end for a caller that is being killed.
+pub(crate) fn heeds_kills() -> bool {
+    is_current(|_, heeded| heeded == Heeded::Kills)
+}
+
 /// True when a wait that began at `started_ns` shall end: what is answered in time is not cut short by a signal.
 pub(crate) fn is_due(started_ns: u64, now_ns: u64) -> bool {
     is_killed() || (now_ns.saturating_sub(started_ns) >= LOOK_NS && is_raised())

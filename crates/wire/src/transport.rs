@@ -72,6 +72,12 @@ pub trait Pending: Send {
     /// True once `wait` will not block.
     fn is_done(&self) -> bool;
 
+    /// Waits until `wait` will not block; false when the caller is killed first ([`crate::interrupt::unless_killed`]):
+    /// the request goes on, and can be waited for by somebody else. Where nothing can be left so, this need not wait.
+    fn settle(&self) -> bool {
+        true
+    }
+
     /// The request's id: the one in the server's log. 0 where a transport gives none.
     fn id(&self) -> RequestId {
         RequestId::default()

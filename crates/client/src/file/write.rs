@@ -55,7 +55,12 @@ impl OpenInode {
         let deadline_ns = self.core.deadline_ns();
         self.adopt_layout(deadline_ns);
         let (mut rest, mut position) = (payload, offset);
+        // The kernel cuts what is to be written into many requests, and stops at the first that fails.
+        let left = || Error::new(Code::Interrupted, format!("{}: its writer was killed", self.id));
         while !rest.bytes().is_empty() {
+            if later.is_none() && is_left() {
+                return Err(left());
+            }
             let (segment, tail) = rest.split_at(SEGMENT_BYTES);
             if later.is_some() {
                 let state = self.send_later(self.lock(), later, deadline_ns);
@@ -67,7 +72,7 @@ impl OpenInode {
             position += segment.bytes().len() as u64;
             rest = tail;
         }
-        Ok(())
+        if later.is_none() && is_left() { Err(left()) } else { Ok(()) }
     }
 
     /// One segment; the caller holds the length gate.
@@ -93,8 +98,7 @@ impl OpenInode {
                 }
                 Contents::Inline { .. } => {
                     drop(state);
-                    // Whatever becomes of it, the contents stay here until they have moved.
-                    interrupt::unless_killed(|| self.outgrow(deadline_ns))?;
+                    self.outgrow(deadline_ns)?;
                     state = self.lock();
                 }
                 Contents::Striped(layout) => {
@@ -172,9 +176,7 @@ impl OpenInode {
         // What was durable in the inode record must be so in its new place before the record lets go of it.
         let mut call =
             self.submit_write(&layout, 0, contents, How { sync: is_stored, must_exist: false }, deadline_ns)?;
-        let stored =
-            interrupt::unless_killed(|| self.finish_write_or_leave(&mut call, contents, deadline_ns));
-        let boot = stored.map_err(|e| e.about(self.id))?;
+        let boot = self.finish_write(&mut call, contents, deadline_ns).map_err(|e| e.about(self.id))?;
         Ok((layout, Some(boot)))
     }
 
@@ -361,7 +363,8 @@ impl OpenInode {
             self.wake();
             return (state, false);
         }
-        let outcome = self.follow_write(written, run.bytes(), run.range.start, deadline_ns);
+        let follow = || self.follow_write(written, run.bytes(), run.range.start, deadline_ns);
+        let outcome = interrupt::ignored(follow);
         let mut state = self.lock();
         self.land(&mut state, id, outcome);
         drop(run);

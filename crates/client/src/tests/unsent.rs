@@ -80,19 +80,20 @@ fn what_a_killed_writer_leaves_is_stored_by_whoever_flushes_next() {
     let cluster = Cluster::with_unit(2, 256 * KIB);
     let client = cluster.client();
     let file = striped(&client);
-    let bytes = pattern(7, 512 << 10);
-    let interrupt = Arc::new(Interrupt::default());
-    cluster.data.iter().for_each(|server| server.fail_next(Method::Write, Code::Unavailable, 1));
-    let started_ns = cluster.clock.now_ns();
+    let (bytes, interrupt) = (pattern(7, 100_000), Arc::new(Interrupt::default()));
+    let (started_ns, before) = (cluster.clock.now_ns(), cluster.data_requests(Method::Write));
     interrupt::until_killed(&interrupt, || {
-        interrupt.kill(interrupt.call());
         file.write_at(&bytes, 0).expect("taken over");
+        interrupt.kill(interrupt.call());
+        assert_eq!(file.write_at(&bytes, 0).expect_err("no more").code, Code::Interrupted);
         assert_eq!(file.flush().expect_err("left").code, Code::Interrupted);
         assert_eq!(file.sync().expect_err("left").code, Code::Interrupted);
     });
     assert_eq!(cluster.clock.now_ns(), started_ns, "nothing was waited for");
-    assert_eq!(client.core.dirty_bytes.load(Ordering::Relaxed), bytes.len());
-    assert!(read_all(&file)[..512 << 10] == bytes);
+    assert_eq!(cluster.data_requests(Method::Write), before, "nothing was sent");
+    assert!(client.core.dirty_bytes.load(Ordering::Relaxed) > 0);
+    assert!(read_all(&file)[..bytes.len()] == bytes);
     file.sync().expect("nothing was lost, and nothing is to be told");
     assert_eq!(client.core.dirty_bytes.load(Ordering::Relaxed), 0);
+    assert_eq!(cluster.data_requests(Method::Write), before + 1);
 }

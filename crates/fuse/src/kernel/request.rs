@@ -269,16 +269,6 @@ impl Request<'_> {
                 | Request::SetLock { .. }
         )
     }
-
-    /// Of those that are not given up for a signal the ones that a killed caller leaves wherever they wait. The others
-    /// know themselves where they can be left.
-    pub(crate) fn can_be_left(&self) -> bool {
-        match self {
-            Request::SetAttributes(set) => set.changes.size.is_none(),
-            Request::SetXattr { .. } | Request::RemoveXattr { .. } | Request::SyncDirectory => true,
-            _ => false,
-        }
-    }
 }
 
 /// Takes fields off the front of a request.

@@ -14,7 +14,7 @@ use crate::notices::Notices;
 use crate::told::Told;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
-use vazao_client::{Asked, Error, Listed, Listener, OpenMode, SendBuffer, interrupt};
+use vazao_client::{Asked, Error, Listed, Listener, OpenMode, RenameMode, SendBuffer};
 use vazao_model::{Attributes, Code, FileKind, InodeId};
 
 /// Sends what the kernel did not ask for. Only [`Notifier::invalidate_attributes`] never waits; the others take locks
@@ -182,11 +182,7 @@ impl Server {
             return self.work(header, request, reply);
         }
         let writer = Writer { unique: header.unique, caller: header.thread };
-        let can_be_left = request.can_be_left();
-        self.interrupts.writing(writer, || match can_be_left {
-            true => interrupt::unless_killed(|| self.work(header, request, reply)),
-            false => self.work(header, request, reply),
-        })
+        self.interrupts.writing(writer, || self.work(header, request, reply))
     }
 
     fn work(&self, header: &Header, request: Request<'_>, reply: &mut Reply) -> Outcome {
@@ -206,7 +202,9 @@ impl Server {
             Request::Rename { name, new_node, new_name, mode } => {
                 let to = Place { directory: self.nodes.inode(new_node), name: new_name };
                 let (old, new) = ((inode, name.to_vec()), (to.directory, new_name.to_vec()));
-                Ok(self.notices.renaming(old, new, || self.door.rename(place(name), to, mode))?)
+                let is_exchange = mode == RenameMode::Exchange;
+                let work = || self.door.rename(place(name), to, mode);
+                Ok(self.notices.renaming(old, new, is_exchange, work)?)
             }
             Request::Link { node, name } => {
                 self.entry(place(name), self.door.link(self.nodes.inode(node), place(name))?, reply)

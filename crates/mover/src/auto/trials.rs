@@ -50,7 +50,7 @@ impl Class {
     pub(super) fn name(self) -> &'static str {
         match self {
             Class::Tiny => "tiny",
-            Class::Short => "short",
+            Class::Short => "small",
             Class::Middle => "middle",
         }
     }

@@ -49,6 +49,10 @@ impl Pending for InFlight {
         self.link.as_ref().is_none_or(|link| link.is_done(self.asked.id))
     }
 
+    fn settle(&self) -> bool {
+        self.link.as_ref().is_none_or(|link| link.settle(&self.asked))
+    }
+
     fn id(&self) -> RequestId {
         RequestId(self.asked.id)
     }

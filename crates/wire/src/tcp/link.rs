@@ -279,17 +279,44 @@ impl Link {
 
     /// Waits for the answer to a request.
     pub(super) fn wait(self: &Arc<Link>, asked: Asked) -> Result<Received, Fault> {
-        let Asked { id, deadline_ns, .. } = asked;
-        let mut patience = self.patience(&asked);
+        match self.until_done(&asked) {
+            Ok(mut table) => {
+                let slot = table.slots.remove(&asked.id);
+                pass_on_lead(&table);
+                let Some(Slot::Done(result)) = slot else { return Err(Code::Internal.into()) };
+                result
+            }
+            Err(fault) => {
+                self.abandon(asked.id);
+                Err(fault)
+            }
+        }
+    }
+
+    /// See [`crate::transport::Pending::settle`].
+    pub(super) fn settle(self: &Arc<Link>, asked: &Asked) -> bool {
+        if !interrupt::heeds_kills() {
+            return true;
+        }
+        match self.until_done(asked) {
+            Ok(table) => {
+                pass_on_lead(&table);
+                true
+            }
+            Err(fault) => fault.code != Code::Interrupted,
+        }
+    }
+
+    /// Waits until the answer is there, or not to be waited for any longer.
+    fn until_done<'a>(self: &'a Arc<Link>, asked: &Asked) -> Result<MutexGuard<'a, Table>, Fault> {
+        let Asked { id, deadline_ns, .. } = *asked;
+        let mut patience = self.patience(asked);
         let mut table = locked(&self.table);
         // Looks once also after the deadline: an answer may be there that nobody has received yet.
         let mut looked_at_ns = None;
         loop {
             if matches!(table.slots.get(&id), Some(Slot::Done(_)) | None) {
-                let slot = table.slots.remove(&id);
-                pass_on_lead(&table);
-                let Some(Slot::Done(result)) = slot else { return Err(Code::Internal.into()) };
-                return result;
+                return Ok(table);
             }
             let now_ns = self.clock.now_ns();
             let fault = looked_at_ns.and_then(|first_ns| match now_ns {
@@ -299,8 +326,6 @@ impl Link {
             });
             if let Some(fault) = fault {
                 pass_on_lead(&table);
-                drop(table);
-                self.abandon(id);
                 return Err(fault);
             }
             looked_at_ns = looked_at_ns.or(Some(now_ns));
@@ -507,12 +532,7 @@ impl Link {
                 Ok(count) => sent += count,
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => {
-                    if interrupt::is_killed() {
-                        // Half a request is of no use: the others go on over a new connection.
-                        return Err(self.lost("the sender was killed while the server took nothing"));
-                    }
                     let until_ns = patience.as_mut().map_or(deadline_ns, |p| p.until_ns(deadline_ns));
-                    let until_ns = interrupt::look_by_ns(self.clock.now_ns(), until_ns);
                     self.wait_for_room(deadline_ns, until_ns)?;
                 }
                 Err(errno) => return Err(self.lost(&errno.to_string())),
