@@ -1,21 +1,11 @@
 //! Paths that try to get out of the area.
 
-use super::{World, config};
+use super::{WRITE, World, config};
 use std::os::unix::fs::symlink;
 use std::sync::atomic::{AtomicBool, Ordering};
 use vazao_client::area::{AreaChanges, ChannelOptions};
 use vazao_client::{RenameMode, XattrMode};
 use vazao_model::{Code, FileKind};
-
-const WRITE: ChannelOptions = ChannelOptions {
-    read: true,
-    write: true,
-    create: true,
-    exclusive: false,
-    truncate: false,
-    mode: 0o644,
-    identity: None,
-};
 
 /// Every operation that takes a path is refused on this one; nothing outside is seen or changed.
 fn all_refused(world: &World, path: &[u8], expected: Code) {

@@ -5,7 +5,6 @@ use vazao_client::XattrMode;
 use vazao_client::area::ChannelOptions;
 use vazao_model::Code;
 use vazao_wire::Method;
-use vazao_wire::inline::Fate;
 
 #[test]
 fn a_further_name_is_the_same_file() {
@@ -71,20 +70,10 @@ fn names_and_values_beyond_the_limits_are_refused() {
 fn a_change_whose_answer_was_lost_is_done_once() {
     let world = World::new();
     world.put("data/f", b"");
-    let lose_first = |lost: Method| {
-        let mut is_lost = false;
-        world.transport.set_fates(Some(Box::new(move |_, method| {
-            if method == lost && !std::mem::replace(&mut is_lost, true) {
-                Fate::BreakAfter
-            } else {
-                Fate::Deliver
-            }
-        })));
-    };
-    lose_first(Method::AreaLink);
+    world.lose_first(Method::AreaLink);
     world.area.link(b"f", b"g").expect("linked, not there already");
-    lose_first(Method::AreaSetXattr);
+    world.lose_first(Method::AreaSetXattr);
     world.area.set_xattr(b"f", b"user.a", b"x", XattrMode::Create).expect("set, not there already");
-    lose_first(Method::AreaRemoveXattr);
+    world.lose_first(Method::AreaRemoveXattr);
     world.area.remove_xattr(b"f", b"user.a").expect("removed, not gone already");
 }

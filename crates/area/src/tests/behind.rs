@@ -1,25 +1,15 @@
 //! Writes that are answered before the node has them.
 
-use super::{NODE, World, config};
+use super::{NODE, WRITE, World, config};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use vazao_client::area::{ChannelOptions, Writer};
+use vazao_client::area::Writer;
 use vazao_model::Code;
 use vazao_wire::Method;
 use vazao_wire::inline::Fate;
 use vazao_wire::service::{Fault, Request, Responder, Service};
-
-const WRITE: ChannelOptions = ChannelOptions {
-    read: true,
-    write: true,
-    create: true,
-    exclusive: false,
-    truncate: false,
-    mode: 0o644,
-    identity: None,
-};
 
 fn writers(world: &World) -> [Arc<Writer>; 2] {
     let behind = world.client.writes_behind().file();

@@ -13,14 +13,24 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tempfile::TempDir;
 use vazao_client::Client;
-use vazao_client::area::AreaClient;
+use vazao_client::area::{AreaClient, ChannelOptions};
 use vazao_meter::{Clock, ManualClock};
-use vazao_wire::inline::InlineTransport;
+use vazao_wire::inline::{Fate, InlineTransport};
 use vazao_wire::service::{Fault, Request, Responder, Service};
 use vazao_wire::{Method, proto};
 
 const META: &str = "meta:1";
 const NODE: &str = "node:1";
+
+const WRITE: ChannelOptions = ChannelOptions {
+    read: true,
+    write: true,
+    create: true,
+    exclusive: false,
+    truncate: false,
+    mode: 0o644,
+    identity: None,
+};
 
 /// As much of a metadata service as a client of areas needs.
 struct FakeMeta {
@@ -79,6 +89,18 @@ fn config(name: &str, path: &Path, read_only: bool) -> AreaConfig {
 }
 
 impl World {
+    /// The first answer to `lost` does not arrive, though the request is carried out.
+    fn lose_first(&self, lost: Method) {
+        let mut is_lost = false;
+        self.transport.set_fates(Some(Box::new(move |_, method| {
+            if method == lost && !std::mem::replace(&mut is_lost, true) {
+                Fate::BreakAfter
+            } else {
+                Fate::Deliver
+            }
+        })));
+    }
+
     fn new() -> World {
         World::with(Options::default())
     }

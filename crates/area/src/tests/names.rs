@@ -90,25 +90,15 @@ fn names_change_as_on_a_local_file_system() {
 #[test]
 fn a_change_whose_answer_was_lost_is_not_done_twice() {
     let world = World::new();
-    let lose_first = |lost: Method| {
-        let mut is_lost = false;
-        world.transport.set_fates(Some(Box::new(move |_, method| {
-            if method == lost && !std::mem::replace(&mut is_lost, true) {
-                Fate::BreakAfter
-            } else {
-                Fate::Deliver
-            }
-        })));
-    };
-    lose_first(Method::AreaMakeDirectory);
+    world.lose_first(Method::AreaMakeDirectory);
     world.area.make_directory(b"d", 0o755).expect("made once, answered twice");
-    lose_first(Method::AreaRename);
+    world.lose_first(Method::AreaRename);
     world.area.rename(b"d", b"e", RenameMode::NoReplace).expect("renamed once");
-    lose_first(Method::AreaRemove);
+    world.lose_first(Method::AreaRemove);
     world.area.remove_directory(b"e").expect("removed once");
-    lose_first(Method::AreaSymlink);
+    world.lose_first(Method::AreaSymlink);
     world.area.symlink(b"l", b"x").expect("made once");
-    lose_first(Method::OpenChannel);
+    world.lose_first(Method::OpenChannel);
     let options = ChannelOptions { write: true, create: true, exclusive: true, ..ChannelOptions::default() };
     world.area.open(b"f", &options).expect("made once");
 }
