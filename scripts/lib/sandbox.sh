@@ -52,6 +52,17 @@ sandbox_unmount() {
     done
 }
 
+# Loop devices are the machine's own: neither a mount namespace nor the end of a process takes them away.
+sandbox_detach() {
+    local device
+    command -v losetup >/dev/null || return 0
+    losetup --list --noheadings --output NAME,BACK-FILE 2>/dev/null | grep -F " $TMPDIR/" |
+        while read -r device _; do
+            echo "cleanup: detaching $device" >&2
+            losetup --detach "$device" || true
+        done
+}
+
 # sandbox_leave [STATUS]: removes everything, where this script made it, and exits.
 sandbox_leave() {
     local status="${1:-$?}"
@@ -70,6 +81,7 @@ sandbox_leave() {
     done
     sandbox_signal KILL
     sandbox_unmount
+    sandbox_detach
     rm -rf --one-file-system "$TMPDIR" || true
     exit "$status"
 }

@@ -34,6 +34,12 @@ step() {
     fi
 }
 
+# bounded LIMIT COMMAND...: ends one that hangs, so that it is named (a test by "has been running for over 60 seconds")
+# and the rest runs.
+bounded() {
+    timeout --verbose --kill-after=30s "$@"
+}
+
 step_sum() {
     { grep -E '^(test result: |[0-9]+ passed, [0-9]+ failed$)' "$1" || true; } |
         { grep -oE "[0-9]+ $2" || true; } | awk '{ sum += $1 } END { print sum + 0 }'

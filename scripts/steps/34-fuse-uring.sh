@@ -28,5 +28,5 @@ echo Y >"$switch"
 export VAZAO_TEST_URING=on
 status=0
 cargo test --release --locked --package vazao-fuse --test mount --no-fail-fast || status=1
-cargo test --release --locked --package vazao-app --test mount --no-fail-fast || status=1
+cargo test --release --locked --package vazao-app --test mount --test mount_life --no-fail-fast || status=1
 exit "$status"

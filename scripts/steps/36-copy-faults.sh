@@ -104,7 +104,8 @@ expect "a large file that does not fit into the volume is named" \
     refuses 'No space\|no space\|full' "$vazao" cp data1:/out/large vz:/
 without_large() { ! "$vazao" stat vz:/large; }
 expect "it left no name behind in the volume" without_large
-"$vazao" ls -a vz:/ | grep 'large.*part' | while read -r part; do "$vazao" rm "vz:/$part"; done
+# A copy that was refused before its first byte leaves no part.
+{ "$vazao" ls -a vz:/ | grep 'large.*part' || true; } | while read -r part; do "$vazao" rm "vz:/$part"; done
 has_room() {
     local try
     # The servers look at their disks from time to time.

@@ -94,8 +94,11 @@ pub(crate) enum Command {
     Layout(commands::layout::Arguments),
     /// Export directories of a node in place, or list what is exported
     Area(commands::area::Arguments),
-    /// Give a data server another disk
+    /// Give a data server another disk, or go on with an old copy of one
     Target(commands::target::Arguments),
+    /// Look for damage of the metadata, or go on with an old copy of it
+    #[command(visible_alias = "meta")]
+    Metadata(commands::metadata::Arguments),
     /// Compare everything on the disks with its checksums
     Scrub(commands::scrub::Arguments),
     /// Show nodes, targets and space, and what to do about each trouble

@@ -37,6 +37,14 @@ impl Failure {
         }
     }
 
+    /// The same, with the place where it happened in front.
+    pub(crate) fn about(self, place: impl Display) -> Failure {
+        match self {
+            Failure::Failed(message) => Failure::Failed(format!("{place}: {message}")),
+            other => other,
+        }
+    }
+
     /// The exit code of the process.
     pub(crate) fn exit_code(&self) -> u8 {
         match self {

@@ -96,26 +96,24 @@ pub(crate) fn kind(kind: FileKind) -> &'static str {
     }
 }
 
-/// Year, month and day of a number of days since 1970-01-01, in the Gregorian calendar before and after it was
-/// invented (E. G. Richards' algorithm for the Julian day number, shifted to a year that begins in March).
-fn date(days: i64) -> (i64, u32, u32) {
-    let shifted = days + 719_468;
-    let era = shifted.div_euclid(146_097);
-    let day_of_era = shifted.rem_euclid(146_097);
-    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let month_from_march = (5 * day_of_year + 2) / 153;
-    let day = (day_of_year - (153 * month_from_march + 2) / 5 + 1) as u32;
-    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 } as u32;
-    let year = year_of_era + era * 400 + i64::from(month <= 2);
-    (year, month, day)
-}
-
 /// A time in UTC to the minute, for listings.
 pub(crate) fn minute(time: Timestamp) -> String {
-    let (year, month, day) = date(time.seconds.div_euclid(86_400));
+    let (year, month, day) = time.date();
     let second = time.seconds.rem_euclid(86_400);
     format!("{year:04}-{month:02}-{day:02} {:02}:{:02}", second / 3600, second / 60 % 60)
+}
+
+/// A time as HTTP has it (RFC 9110, 5.6.7): `Sun, 06 Nov 1994 08:49:37 GMT`.
+pub(crate) fn http_date(seconds: i64) -> String {
+    const DAYS: [&str; 7] = ["Thu", "Fri", "Sat", "Sun", "Mon", "Tue", "Wed"];
+    const MONTHS: [&str; 12] =
+        ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
+    let days = seconds.div_euclid(86_400);
+    let (year, month, day) = Timestamp { seconds, nanoseconds: 0 }.date();
+    let (weekday, second) = (DAYS[days.rem_euclid(7) as usize], seconds.rem_euclid(86_400));
+    let month = MONTHS[(month as usize - 1) % 12];
+    let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
+    format!("{weekday}, {day:02} {month} {year:04} {hour:02}:{minute:02}:{second:02} GMT")
 }
 
 /// `1 block`, `2 blocks`.
@@ -125,7 +123,7 @@ pub(crate) fn count(number: u64, one: &str, more: &str) -> String {
 
 /// A time in UTC with all its digits (RFC 3339).
 pub(crate) fn instant(time: Timestamp) -> String {
-    let (year, month, day) = date(time.seconds.div_euclid(86_400));
+    let (year, month, day) = time.date();
     let second = time.seconds.rem_euclid(86_400);
     format!(
         "{year:04}-{month:02}-{day:02}T{:02}:{:02}:{:02}.{:09}Z",
@@ -217,6 +215,12 @@ mod tests {
         assert_eq!(mode(FileKind::Directory, 0o1777), "drwxrwxrwt");
         assert_eq!(mode(FileKind::File, 0o4755), "-rwsr-xr-x");
         assert_eq!(mode(FileKind::File, 0o2644), "-rw-r-Sr--");
+    }
+
+    #[test]
+    fn dates_of_http_are_as_in_its_standard() {
+        assert_eq!(http_date(784_111_777), "Sun, 06 Nov 1994 08:49:37 GMT");
+        assert_eq!(http_date(0), "Thu, 01 Jan 1970 00:00:00 GMT");
     }
 
     #[test]

@@ -18,10 +18,12 @@ mod live;
 mod location;
 mod log_file;
 mod logging;
+mod mounted;
 mod node;
 mod output;
 mod parallel;
 mod place;
+mod scrubs;
 mod signals;
 mod walk;
 

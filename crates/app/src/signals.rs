@@ -3,10 +3,12 @@
 use crate::failure::{At, Outcome};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
+use vazao_client::Client;
+use vazao_model::limits::STOP_MS_MAX;
 
 /// What ends a command: Ctrl-C, kill, a closed terminal.
 pub(crate) const OF_COMMANDS: &[i32] = &[SIGINT, SIGTERM, SIGHUP];
@@ -14,26 +16,55 @@ pub(crate) const OF_COMMANDS: &[i32] = &[SIGINT, SIGTERM, SIGHUP];
 /// What ends a daemon. A terminal that closes is none of its business.
 pub(crate) const OF_DAEMONS: &[i32] = &[SIGINT, SIGTERM];
 
+/// What is done when a process that was asked to stop has had its time.
+type End = Box<dyn FnOnce() + Send>;
+
+/// That time, before and after it is over.
+#[derive(Default)]
+struct Grace {
+    is_over: bool,
+    ends: Vec<End>,
+}
+
 /// Whether somebody asked this process to stop.
 #[derive(Clone)]
 pub(crate) struct Stop {
     asked: Arc<AtomicBool>,
+    /// How often.
+    count: Arc<AtomicUsize>,
     waker: Sender<()>,
     wake: Arc<Mutex<Receiver<()>>>,
+    grace: Arc<Mutex<Grace>>,
+}
+
+/// The time is over.
+fn end(grace: &Mutex<Grace>) {
+    let ends = {
+        let mut grace = grace.lock().unwrap_or_else(PoisonError::into_inner);
+        grace.is_over = true;
+        std::mem::take(&mut grace.ends)
+    };
+    ends.into_iter().for_each(|end| end());
 }
 
 impl Stop {
     /// Takes over `signals` for the rest of the process's life. A second one ends the process at once, for the
     /// person whose first Ctrl-C waits for something that does not end.
     pub(crate) fn on_signals(signals: &[i32]) -> Outcome<Stop> {
+        Stop::on_signals_up_to(signals, 2)
+    }
+
+    /// The same for a process that does something about all of them but the last: signal `last` ends it at once.
+    pub(crate) fn on_signals_up_to(signals: &[i32], last: usize) -> Outcome<Stop> {
         let mut signals = Signals::new(signals).at("taking over signals")?;
-        let asked = Arc::new(AtomicBool::new(false));
+        let (asked, count) = (Arc::new(AtomicBool::new(false)), Arc::default());
         let (waker, receiver) = channel();
-        let stop = Stop { asked, waker, wake: Arc::new(Mutex::new(receiver)) };
+        let (wake, grace) = (Arc::new(Mutex::new(receiver)), Arc::default());
+        let stop = Stop { asked, count, waker, wake, grace };
         let asking = stop.clone();
         let watch = move || {
-            for (count, _) in signals.forever().enumerate() {
-                if count > 0 {
+            for (before, _) in signals.forever().enumerate() {
+                if before + 1 >= last {
                     std::process::exit(1);
                 }
                 asking.ask();
@@ -45,13 +76,57 @@ impl Stop {
 
     /// Asks, as a signal would.
     pub(crate) fn ask(&self) {
-        self.asked.store(true, Ordering::SeqCst);
+        let was_asked = self.asked.swap(true, Ordering::SeqCst);
+        self.count.fetch_add(1, Ordering::SeqCst);
         let _ = self.waker.send(());
+        if was_asked {
+            return;
+        }
+        let grace = Arc::clone(&self.grace);
+        let wait = move || {
+            vazao_meter::clock::system().sleep(Duration::from_millis(u64::from(STOP_MS_MAX)));
+            end(&grace);
+        };
+        if std::thread::Builder::new().name("grace".to_owned()).spawn(wait).is_err() {
+            // Without a thread nobody waits.
+            end(&self.grace);
+        }
+    }
+
+    /// Has `end` done when [`STOP_MS_MAX`] have passed since somebody asked, unless the process has ended by then: for
+    /// waits whose end lies with others.
+    pub(crate) fn after_grace(&self, end: impl FnOnce() + Send + 'static) {
+        let mut grace = self.grace.lock().unwrap_or_else(PoisonError::into_inner);
+        match grace.is_over {
+            false => grace.ends.push(Box::new(end)),
+            true => {
+                drop(grace);
+                end();
+            }
+        }
+    }
+
+    /// Ends a client's waits for servers when this process was asked to stop and has had its time.
+    pub(crate) fn hangs_up(&self, client: &Client) {
+        let client = client.clone();
+        self.after_grace(move || client.hang_up());
     }
 
     /// True once a signal came.
     pub(crate) fn is_asked(&self) -> bool {
         self.asked.load(Ordering::SeqCst)
+    }
+
+    /// How many signals came.
+    pub(crate) fn count(&self) -> usize {
+        self.count.load(Ordering::SeqCst)
+    }
+
+    /// Waits up to `duration`, less when a further signal comes.
+    pub(crate) fn wait_for_more(&self, duration: Duration) {
+        let wake = self.wake.lock().unwrap_or_else(PoisonError::into_inner);
+        // Nothing came, or a signal did: the caller looks.
+        let _ = wake.recv_timeout(duration);
     }
 
     /// The flag itself, for a part that knows nothing of signals.

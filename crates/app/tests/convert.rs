@@ -7,7 +7,7 @@ use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::Child;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
 use support::{Cluster, failed, noise, noise_file, signal, spawn, succeeded, text, wait_until};
 
 const LENGTH: usize = 24_000_001;
@@ -83,10 +83,11 @@ fn a_file_that_a_mount_writes_and_reads_is_converted_and_no_byte_is_lost() {
     let checked = std::panic::catch_unwind(|| {
         let path = places[0].join("f");
         let watching = File::open(places[1].join("f")).expect("opens");
-        let is_over = AtomicBool::new(false);
         let model = std::thread::scope(|scope| {
-            let writer = scope.spawn(|| write_until(&path, &is_over));
-            let over = Over(&is_over);
+            // Dropped also when something is asserted in vain: the writer would never end otherwise.
+            let busy = Arc::new(());
+            let (path, is_busy) = (&path, Arc::downgrade(&busy));
+            let writer = scope.spawn(move || write_while(path, &is_busy));
             for pattern in ["local", "stripe", "groups"] {
                 let line = ["layout", "--convert", "vz:/f", "--distribution", pattern, "--groups", "3"];
                 let line = if pattern == "groups" { &line[..] } else { &line[..5] };
@@ -98,7 +99,7 @@ fn a_file_that_a_mount_writes_and_reads_is_converted_and_no_byte_is_lost() {
                 watching.read_exact_at(&mut part, 20_000_000).expect("the other mount reads on");
                 assert!(part == noise(LENGTH)[20_000_000..20_100_000], "nobody writes there");
             }
-            drop(over);
+            drop(busy);
             writer.join().expect("the writer reads what it wrote")
         });
         // In peace each of them is converted, still open.
@@ -117,21 +118,12 @@ fn a_file_that_a_mount_writes_and_reads_is_converted_and_no_byte_is_lost() {
     assert!(cluster.ok(&["scrub", "--rate", "0"]).contains("done"));
 }
 
-/// Lets the writer end, also when something is asserted in vain.
-struct Over<'a>(&'a AtomicBool);
-
-impl Drop for Over<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::SeqCst);
-    }
-}
-
 /// Changes the first 16 MB, with pauses, and reads each change back. Returns what the file then has to be.
-fn write_until(path: &Path, is_over: &AtomicBool) -> Vec<u8> {
+fn write_while(path: &Path, is_busy: &Weak<()>) -> Vec<u8> {
     let mut model = noise(LENGTH);
     let file = OpenOptions::new().read(true).write(true).open(path).expect("opens");
     let mut round = 0usize;
-    while !is_over.load(Ordering::SeqCst) || round < 5 {
+    while is_busy.strong_count() > 0 || round < 5 {
         for step in 0..10 {
             let at = (round * 1_234_567 + step * 777_777) % 16_000_000;
             let part = vec![(round * 10 + step) as u8; 30_000];

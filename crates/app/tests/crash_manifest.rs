@@ -11,8 +11,7 @@ use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 use support::{Cluster, is_alive, noise, signal, text, wait_until};
 use vazao_meter::{Clock, SystemClock};
@@ -91,7 +90,7 @@ fn write_files(
     round: u64,
     mut random: Random,
     manifest: &Manifest,
-    stop: &AtomicBool,
+    is_busy: &Weak<()>,
     pattern: &[u8],
 ) {
     let directory = place.join(format!("r{round}"));
@@ -103,7 +102,7 @@ fn write_files(
         let length = LENGTHS[random.below(LENGTHS.len() as u64) as usize];
         let (name, stamp) = (format!("f{count}"), random.below(u64::MAX));
         let written = write_durably(&directory, &name, &bytes(pattern, stamp, length), random.below(3) == 0);
-        if written.is_err() || stop.load(Ordering::SeqCst) {
+        if written.is_err() || is_busy.strong_count() == 0 {
             // Not recorded: it may be there or not.
             return;
         }
@@ -160,16 +159,19 @@ impl Crashes {
     }
 
     fn round(&self, round: u64, random: &mut Random) {
-        let stop = AtomicBool::new(false);
         let before = self.manifest.len();
         std::thread::scope(|scope| {
+            // Dropped also when something is asserted in vain: the writer would never end otherwise.
+            let busy = Arc::new(());
+            let is_busy = Arc::downgrade(&busy);
             let own = Random((random.0 ^ (round + 1).rotate_left(40)) | 1);
-            let write = || write_files(&self.mountpoint, round, own, &self.manifest, &stop, &self.pattern);
+            let write =
+                move || write_files(&self.mountpoint, round, own, &self.manifest, &is_busy, &self.pattern);
             let writer = scope.spawn(write);
             wait_until("something is recorded", || self.manifest.len() > before || writer.is_finished());
             SystemClock.sleep(Duration::from_millis(random.below(CRASH_MS_MAX)));
             self.crash(round % 4, random);
-            stop.store(true, Ordering::SeqCst);
+            drop(busy);
         });
         assert!(self.manifest.len() > before, "round {round}: nothing was recorded");
         // Through a mount that knows nothing from before.

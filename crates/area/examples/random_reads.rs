@@ -34,7 +34,13 @@ impl Service for Node {
         let address = self.address.get().cloned().unwrap_or_default();
         let node =
             proto::Node { id: 1, name: "n1".into(), address, roles: vec![3], state: 1, ..Default::default() };
-        let map = Some(proto::ClusterMap { cluster_id: 1, epoch: 1, nodes: vec![node], targets: vec![] });
+        let map = Some(proto::ClusterMap {
+            cluster_id: 1,
+            epoch: 1,
+            nodes: vec![node],
+            targets: vec![],
+            ..Default::default()
+        });
         match request.method {
             Method::OpenSession => responder.reply(
                 &proto::OpenSessionResponse {
@@ -118,8 +124,13 @@ fn main() {
     let size = (size_mib * MIB) as u64;
 
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
-    let config =
-        AreaConfig { name: "data".into(), path: directory.path().into(), read_only: true, owner: None };
+    let config = AreaConfig {
+        name: "data".into(),
+        path: directory.path().into(),
+        read_only: true,
+        owner: None,
+        mounted_at: None,
+    };
     let options = Options { name: "n1".into(), ..Options::default() };
     let area = AreaService::open(vec![config], options, Arc::clone(&clock)).expect("opens");
     let node = Arc::new(Node { area, address: Default::default() });

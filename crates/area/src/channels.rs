@@ -1,6 +1,6 @@
 //! The table of open channels, and the leases of the clients that have them.
 
-use crate::export::Area;
+use crate::area::Area;
 use crate::files::Identity;
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -32,6 +32,8 @@ pub(crate) struct Channel {
     pub(crate) created: bool,
     /// Of the file that was opened; no other will do.
     pub(crate) identity: Identity,
+    /// Its file system is one of this machine's own, and knows how to read what is in memory only.
+    pub(crate) is_quick: AtomicBool,
     /// A sync failed: what was written is not to be called durable any more.
     pub(crate) sync_failed: AtomicBool,
     pub(crate) lease: Arc<Lease>,

@@ -1,13 +1,13 @@
 //! Open files of channels: a cache with a bound. What falls out of it is opened again when it is needed.
 
-use rustix::fd::OwnedFd;
+use crate::open_file::AreaFile;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 #[derive(Default)]
 struct Inner {
     /// By channel: the file, and when it was last used.
-    files: HashMap<u64, (Arc<OwnedFd>, u64)>,
+    files: HashMap<u64, (Arc<AreaFile>, u64)>,
     /// By last use: the channel.
     order: BTreeMap<u64, u64>,
     uses: u64,
@@ -30,7 +30,7 @@ impl Descriptors {
     }
 
     /// The file of a channel, where it is open.
-    pub(crate) fn get(&self, channel: u64) -> Option<Arc<OwnedFd>> {
+    pub(crate) fn get(&self, channel: u64) -> Option<Arc<AreaFile>> {
         let inner = &mut *self.inner();
         let (file, used) = inner.files.get_mut(&channel)?;
         if *used != inner.uses {
@@ -43,8 +43,8 @@ impl Descriptors {
     }
 
     /// Keeps a file open; closes the one used longest ago where there are too many.
-    pub(crate) fn put(&self, channel: u64, file: Arc<OwnedFd>) {
-        // Closed after the lock is let go: closing may wait for a disk.
+    pub(crate) fn put(&self, channel: u64, file: Arc<AreaFile>) {
+        // Closed after the lock is let go.
         let mut closed = Vec::new();
         let inner = &mut *self.inner();
         inner.uses += 1;
@@ -79,9 +79,12 @@ impl Descriptors {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::area::{Area, Surroundings};
+    use crate::export::AreaConfig;
 
-    fn file() -> Arc<OwnedFd> {
-        Arc::new(std::fs::File::open("/dev/null").expect("is there").into())
+    fn file() -> Arc<AreaFile> {
+        let area = Arc::new(Area::new(&AreaConfig::default(), &Surroundings::without_threads()));
+        Arc::new(area.keep(std::fs::File::open("/dev/null").expect("is there").into()))
     }
 
     #[test]

@@ -1,27 +1,23 @@
-//! The areas of this node: which directories, under which names, and how a path in one of them is opened.
+//! The areas of this node: which directories, under which names.
 
-use crate::fault;
+use crate::area::{Area, Surroundings};
 use crate::owner::Owner;
-use crate::path::AreaPath;
-use rustix::fd::OwnedFd;
-use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags, openat, openat2};
-use rustix::io::Errno;
-use std::path::PathBuf;
+use rustix::fs::{AtFlags, CWD, StatxAttributes, StatxFlags, statx};
+use std::io;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use vazao_meter::Cause;
-use vazao_meter::machine::{DiskWatch, DiskWatches};
+use std::sync::mpsc::channel;
+use std::time::Duration;
 use vazao_model::Code;
 use vazao_model::limits::{AREA_NAME_BYTES_MAX, NODE_AREAS_MAX};
 use vazao_wire::proto;
 use vazao_wire::service::Fault;
 
-/// The kernel gives up with `EAGAIN` when a directory is moved while a path through it is walked; it will hardly be
-/// moved so often in a row.
-const OPEN_ATTEMPTS_MAX: usize = 64;
+/// Directories that have not been opened by then are opened behind the back of whoever exports them.
+const OPEN_PATIENCE: Duration = Duration::from_secs(2);
 
 /// A directory that is to be exported.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct AreaConfig {
     /// Its name in references: letters, digits, `-`, `_`, `.`.
     pub name: String,
@@ -31,6 +27,38 @@ pub struct AreaConfig {
     pub read_only: bool,
     /// Whose files are that are made in it; `None`: the daemon's user's.
     pub owner: Option<Owner>,
+    /// Where the file system is mounted that it lies on; `None`: wherever. With that not mounted there is another
+    /// directory in its place, as a rule an empty one.
+    pub mounted_at: Option<PathBuf>,
+}
+
+impl AreaConfig {
+    /// Whether an area that is open stays as it is.
+    fn is_as(&self, other: &AreaConfig) -> bool {
+        let of =
+            |config: &AreaConfig| (config.name.clone(), config.path.clone(), config.read_only, config.owner);
+        of(self) == of(other)
+    }
+}
+
+/// Where the file system is mounted that a directory lies on.
+pub fn mount_point(directory: &Path) -> io::Result<PathBuf> {
+    let mut place = std::fs::canonicalize(directory)?;
+    while !is_mount_point(&place)? && place.pop() {}
+    Ok(place)
+}
+
+/// The kernel says so since Linux 5.8; before, another device than the parent's says it of most.
+fn is_mount_point(place: &Path) -> io::Result<bool> {
+    let look = |path: &Path| statx(CWD, path, AtFlags::SYMLINK_NOFOLLOW, StatxFlags::BASIC_STATS);
+    let here = look(place)?;
+    let mount_root = StatxAttributes::MOUNT_ROOT;
+    if here.stx_attributes_mask.contains(mount_root) {
+        return Ok(here.stx_attributes.contains(mount_root));
+    }
+    let Some(parent) = place.parent() else { return Ok(true) };
+    let above = look(parent)?;
+    Ok((here.stx_dev_major, here.stx_dev_minor) != (above.stx_dev_major, above.stx_dev_minor))
 }
 
 /// Refuses a name that a reference could not carry. The error says what a name may look like.
@@ -59,103 +87,11 @@ pub(crate) fn check(configs: &[AreaConfig]) -> Result<(), String> {
     Ok(())
 }
 
-/// An area that can be used.
-#[derive(Debug)]
-pub(crate) struct Area {
-    pub(crate) name: String,
-    pub(crate) read_only: bool,
-    owner: Option<Owner>,
-    root: OwnedFd,
-    /// `None` where no disk of this machine is behind it.
-    disk: Option<Arc<DiskWatch>>,
-    /// Taken out of the configuration, or changed there.
-    closed: AtomicBool,
-}
-
-impl Area {
-    fn open(config: &AreaConfig, disks: &DiskWatches) -> Result<Area, String> {
-        if let (Some(owner), false) = (config.owner, config.read_only) {
-            owner.check()?;
-        }
-        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let root = openat(CWD, &config.path, flags, Mode::empty())
-            .map_err(|e| format!("{}: {}", config.path.display(), std::io::Error::from(e)))?;
-        let closed = AtomicBool::new(false);
-        let disk = disks.of(&config.path);
-        let (name, read_only, owner) = (config.name.clone(), config.read_only, config.owner);
-        Ok(Area { name, read_only, owner, root, disk, closed })
-    }
-
-    /// Runs `work`, which may wait for the area's disk, and counts that. Returns its result.
-    pub(crate) fn during<T>(&self, cause: Cause, work: impl FnOnce() -> T) -> T {
-        match &self.disk {
-            Some(disk) => disk.during(cause, work).0,
-            None => work(),
-        }
-    }
-
-    /// False once the area is not exported any more.
-    pub(crate) fn is_open(&self) -> bool {
-        !self.closed.load(Ordering::Acquire)
-    }
-
-    /// Refuses a change to a read-only area.
-    pub(crate) fn check_writable(&self, path: &AreaPath) -> Result<(), Fault> {
-        if !self.read_only {
-            return Ok(());
-        }
-        Err(Fault::new(Code::ReadOnly, format!("{}: the area is exported read-only", path.show(&self.name))))
-    }
-
-    /// A file was made: it becomes its owner's.
-    pub(crate) fn made_file(&self, file: &OwnedFd) -> Result<(), Errno> {
-        self.owner.map_or(Ok(()), |owner| owner.give_file(file))
-    }
-
-    /// A directory or a link was made under a path: it becomes its owner's.
-    pub(crate) fn made(&self, path: &AreaPath, kind: FileType) -> Result<(), Errno> {
-        let Some(owner) = self.owner else { return Ok(()) };
-        let inode = self.open_beneath(path.relative(), OFlags::PATH | OFlags::NOFOLLOW, Mode::empty())?;
-        owner.give_made(&inode, kind)
-    }
-
-    /// Opens what lies at `relative` beneath the root. No link, however it is swapped meanwhile, leads out.
-    pub(crate) fn open_beneath(&self, relative: &[u8], flags: OFlags, mode: Mode) -> Result<OwnedFd, Errno> {
-        let how = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
-        for _ in 0..OPEN_ATTEMPTS_MAX {
-            match openat2(&self.root, relative, flags | OFlags::CLOEXEC, mode, how) {
-                Err(Errno::AGAIN | Errno::INTR) => {}
-                other => return other,
-            }
-        }
-        Err(Errno::AGAIN)
-    }
-
-    /// Opens a path for a request.
-    pub(crate) fn open_path(&self, path: &AreaPath, flags: OFlags) -> Result<OwnedFd, Fault> {
-        self.open_beneath(path.relative(), flags, Mode::empty())
-            .map_err(|error| fault::of_path(error, &path.show(&self.name)))
-    }
-
-    /// Opens the directory that a path's last name is in, and returns it with that name.
-    pub(crate) fn open_parent<'p>(&self, path: &'p AreaPath) -> Result<(OwnedFd, &'p [u8]), Fault> {
-        let shown = || path.show(&self.name);
-        let (parent, name) = path.split().ok_or_else(|| {
-            Fault::new(Code::NotPermitted, format!("{}: the root of an area stays as it is", shown()))
-        })?;
-        let flags = OFlags::PATH | OFlags::DIRECTORY;
-        let directory = self
-            .open_beneath(parent, flags, Mode::empty())
-            .map_err(|error| fault::of_path(error, &shown()))?;
-        Ok((directory, name))
-    }
-}
-
 /// An area of the configuration, usable or not.
 #[derive(Clone, Debug)]
 struct Export {
     config: AreaConfig,
-    opened: Result<Arc<Area>, String>,
+    area: Arc<Area>,
 }
 
 /// All areas of the node.
@@ -165,47 +101,50 @@ pub(crate) struct Exports {
 }
 
 impl Exports {
-    /// The areas of a new configuration. Those that stay as they were stay open; the others' channels are lost.
-    pub(crate) fn of(configs: Vec<AreaConfig>, before: &Exports, disks: &DiskWatches) -> Exports {
-        let same = |config: &AreaConfig| before.all.iter().find(|export| export.config == *config);
-        let open = |config: AreaConfig| match same(&config) {
-            Some(Export { opened: Ok(area), .. }) => Export { config, opened: Ok(Arc::clone(area)) },
-            _ => Export { opened: Area::open(&config, disks).map(Arc::new), config },
+    /// The areas of a new configuration. Those that stay as they were stay open. New ones are opened by threads of
+    /// their own; of those that take long the outcome is not waited for.
+    pub(crate) fn of(configs: Vec<AreaConfig>, before: &Exports, around: &Surroundings) -> Exports {
+        let stays = |export: &Export, config: &AreaConfig| match export.area.is_usable() {
+            true => export.config.is_as(config),
+            false => export.config == *config,
         };
-        let all: Vec<Export> = configs.into_iter().map(open).collect();
-        for gone in before.all.iter().filter_map(|export| export.opened.as_ref().ok()) {
-            let kept =
-                all.iter().any(|export| export.opened.as_ref().is_ok_and(|area| Arc::ptr_eq(area, gone)));
-            if !kept {
-                gone.closed.store(true, Ordering::Release);
-            }
-        }
+        let same = |config: &AreaConfig| before.all.iter().find(|export| stays(export, config));
+        let (begun, ended) = channel();
+        let export = |config: AreaConfig| {
+            let area = match same(&config) {
+                Some(export) => Arc::clone(&export.area),
+                None => Arc::new(Area::new(&config, around)),
+            };
+            area.begin_opening(&around.disks, Some(begun.clone()));
+            Export { config, area }
+        };
+        let all: Vec<Export> = configs.into_iter().map(export).collect();
+        drop(begun);
+        // Over at once when all have been opened, or cannot be.
+        let _ = ended.recv_timeout(OPEN_PATIENCE);
         Exports { all }
     }
 
-    /// True when an area cannot be used: its directory may come.
-    pub(crate) fn has_trouble(&self) -> bool {
-        self.all.iter().any(|export| export.opened.is_err())
+    /// All of them.
+    pub(crate) fn areas(&self) -> impl Iterator<Item = &Arc<Area>> {
+        self.all.iter().map(|export| &export.area)
     }
 
-    /// The same, with another try at those that cannot be used.
-    pub(crate) fn tried_again(&self, disks: &DiskWatches) -> Exports {
-        Exports::of(self.all.iter().map(|export| export.config.clone()).collect(), self, disks)
+    /// The areas that are not in `after` any more.
+    pub(crate) fn gone(&self, after: &Exports) -> Vec<Arc<Area>> {
+        let stays = |area: &Arc<Area>| after.areas().any(|other| Arc::ptr_eq(other, area));
+        self.areas().filter(|area| !stays(area)).cloned().collect()
     }
 
     /// The area with this name.
-    pub(crate) fn get(&self, name: &str, node: &str) -> Result<Arc<Area>, Fault> {
-        match self.all.iter().find(|export| export.config.name == name) {
-            Some(Export { opened: Ok(area), .. }) => Ok(Arc::clone(area)),
-            Some(Export { opened: Err(trouble), .. }) => {
-                Err(Fault::new(Code::NotFound, format!("area {name:?} of node {node}: {trouble}")))
-            }
-            None => Err(Fault::new(Code::NotFound, self.unknown(name, node))),
-        }
+    pub(crate) fn get(&self, name: &str, node: &str) -> Result<&Arc<Area>, Fault> {
+        let area = self.areas().find(|area| area.name == name);
+        let area = area.ok_or_else(|| Fault::new(Code::NotFound, self.unknown(name, node)))?;
+        area.check_usable().map(|()| area)
     }
 
     fn unknown(&self, name: &str, node: &str) -> String {
-        let names: Vec<&str> = self.all.iter().map(|export| export.config.name.as_str()).collect();
+        let names: Vec<&str> = self.areas().map(|area| area.name.as_str()).collect();
         let there = match names.is_empty() {
             true => "it exports none; `vazao area add NAME DIR` on its machine does".to_owned(),
             false => format!("it exports {}", names.join(", ")),
@@ -215,11 +154,6 @@ impl Exports {
 
     /// What others are told.
     pub(crate) fn list(&self) -> Vec<proto::Area> {
-        let area = |export: &Export| proto::Area {
-            name: export.config.name.clone(),
-            read_only: export.config.read_only,
-            trouble: export.opened.as_ref().err().map_or_else(String::new, |t| t.chars().take(250).collect()),
-        };
-        self.all.iter().map(area).collect()
+        self.areas().map(|area| area.announcement()).collect()
     }
 }

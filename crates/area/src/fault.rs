@@ -27,6 +27,8 @@ fn code(error: Errno) -> Code {
         Errno::NODATA => Code::NoAttribute,
         Errno::RANGE => Code::Range,
         Errno::OPNOTSUPP | Errno::NOSYS => Code::Unsupported,
+        // A network file system that does not wait for ever.
+        Errno::TIMEDOUT => Code::Hung,
         Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::AGAIN => Code::Overloaded,
         _ => Code::Io,
     }

@@ -2,7 +2,8 @@
 //!
 //! The same rules as for requests hold: every path is opened beneath the area's root, read-only areas refuse changes.
 
-use crate::export::Area;
+use crate::area::{Area, Waiting};
+use crate::open_file::AreaFile;
 use crate::path::AreaPath;
 use crate::service::AreaService;
 use crate::{fault, files};
@@ -67,6 +68,17 @@ impl Inside {
         self.path.show(&self.area.name)
     }
 
+    /// The name of its area.
+    pub fn area(&self) -> &str {
+        &self.area.name
+    }
+
+    /// A thread that is no area's own begins something that may wait for the file system. Errors: it hangs, and enough
+    /// threads wait for it.
+    pub fn begin(&self, what: &'static str) -> Result<Waiting<'_>, Fault> {
+        self.area.begin(what)
+    }
+
     /// Runs `work`, which reads, writes or syncs a file there, and counts what it waits for the disk.
     pub fn during<T>(&self, cause: Cause, work: impl FnOnce() -> T) -> T {
         self.area.during(cause, work)
@@ -89,23 +101,26 @@ impl Inside {
     }
 
     /// Opens the regular file that lies there.
-    pub fn open(&self, write: bool) -> Result<(File, InsideStatus), Fault> {
+    pub fn open(&self, write: bool) -> Result<(AreaFile, InsideStatus), Fault> {
+        self.area.check_closing()?;
         self.opened(self.area.open_path(&self.path, flags_of(write))?)
     }
 
-    fn opened(&self, file: OwnedFd) -> Result<(File, InsideStatus), Fault> {
-        let status = files::status(&file).map_err(|e| self.fault(e))?;
+    fn opened(&self, file: OwnedFd) -> Result<(AreaFile, InsideStatus), Fault> {
+        let file = self.area.keep(file);
+        let status = files::status(&*file).map_err(|e| self.fault(e))?;
         if FileType::from_raw_mode(u32::from(status.stx_mode)) != FileType::RegularFile {
             let why = format!("{}: is no regular file", self.shown());
             return Err(Fault::new(Code::Invalid, why));
         }
-        Ok((File::from(file), InsideStatus::of(&status)))
+        Ok((file, InsideStatus::of(&status)))
     }
 
     /// Makes the file, which must not be there, readable for the daemon's user only.
-    pub fn create(&self) -> Result<(File, InsideStatus), Fault> {
+    pub fn create(&self) -> Result<(AreaFile, InsideStatus), Fault> {
         let flags = flags_of(true) | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
         let mode = Mode::RUSR | Mode::WUSR;
+        self.area.check_closing()?;
         let file = self.area.open_beneath(self.path.relative(), flags, mode);
         let file = file.map_err(|error| fault::of_path(error, &self.shown()))?;
         if let Err(error) = self.area.made_file(&file) {

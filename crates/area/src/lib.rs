@@ -7,6 +7,7 @@
 //!
 //! It knows no volumes, no other nodes and no copies.
 
+mod area;
 mod channels;
 mod descriptors;
 mod export;
@@ -15,6 +16,7 @@ mod files;
 mod inside;
 mod member;
 mod metrics;
+mod open_file;
 mod ops;
 mod options;
 mod owner;
@@ -22,9 +24,11 @@ mod path;
 mod replies;
 mod service;
 
-pub use export::{AreaConfig, check_name};
+pub use area::Waiting;
+pub use export::{AreaConfig, check_name, mount_point};
 pub use inside::{Inside, InsideStatus};
 pub use member::Membership;
+pub use open_file::AreaFile;
 pub use options::Options;
 pub use owner::Owner;
 pub use service::AreaService;

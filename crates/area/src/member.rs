@@ -8,12 +8,14 @@ use vazao_wire::service::Fault;
 use vazao_wire::transport::{Transport, call};
 
 /// What a node was told when it joined; whoever runs the node keeps it for the next start.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Membership {
     /// The cluster; 0: none yet.
     pub cluster_id: u64,
     /// Its id there; 0: none yet.
     pub node: u32,
+    /// What the operator of this node should know.
+    pub warnings: Vec<String>,
 }
 
 impl AreaService {
@@ -30,7 +32,7 @@ impl AreaService {
         meta_address: &str,
         address: &str,
         roles: &[Role],
-        known: Membership,
+        known: &Membership,
         deadline_ns: u64,
     ) -> Result<Membership, Fault> {
         let request = proto::RegisterNodeRequest {
@@ -42,8 +44,10 @@ impl AreaService {
             targets: Vec::new(),
             areas: self.areas(),
             host: vazao_wire::local::host(),
+            run: self.shared.options.run,
+            seen: None,
         };
         let response = call::<RegisterNode>(transport, meta_address, &request, deadline_ns)?;
-        Ok(Membership { cluster_id: response.cluster_id, node: response.node })
+        Ok(Membership { cluster_id: response.cluster_id, node: response.node, warnings: response.warnings })
     }
 }

@@ -67,6 +67,11 @@ impl AreaPath {
         }
     }
 
+    /// Its names, from the root down.
+    pub(crate) fn names(&self) -> impl Iterator<Item = &[u8]> {
+        self.bytes.split(|&byte| byte == b'/').filter(|name| !name.is_empty())
+    }
+
     /// The path as messages show it.
     pub(crate) fn show(&self, area: &str) -> String {
         show(area, &self.bytes)

@@ -1,25 +1,28 @@
-//! The areas of a node as a [`Service`]: reads of what is cached are answered at once, the rest goes to a pool.
+//! The areas of a node as a [`Service`]: reads of what is cached are answered at once, the rest goes to the threads of
+//! their area.
 
+use crate::area::{Area, Surroundings};
 use crate::channels::{Channel, Channels};
 use crate::descriptors::Descriptors;
-use crate::export::{self, Area, AreaConfig, Exports};
+use crate::export::{self, AreaConfig, Exports};
 use crate::metrics::Metrics;
 use crate::ops::read::Reading;
-use crate::ops::{self, channel, list, names, read, write, xattrs};
+use crate::ops::{self, InArea, channel, list, names, read, write, xattrs};
 use crate::options::Options;
 use crate::replies::Replies;
 use prost::Message;
 use std::cell::RefCell;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::time::Duration;
 use vazao_meter::machine::DiskWatches;
 use vazao_meter::measures::Measures;
 use vazao_meter::{Accounts, Clock, Exposition};
 use vazao_model::Code;
-use vazao_wire::pool::Pool;
+use vazao_wire::lane::Lane;
 use vazao_wire::service::{Answer, Fault, Request, Responder, Service};
 use vazao_wire::{Method, proto};
 
-/// What outlives a single request and is used by the threads of the pool too.
+/// What outlives a single request and is used by the threads of the areas too.
 pub(crate) struct Shared {
     pub(crate) options: Options,
     pub(crate) channels: Channels,
@@ -27,17 +30,20 @@ pub(crate) struct Shared {
     pub(crate) replies: Replies,
     pub(crate) metrics: Metrics,
     pub(crate) accounts: Arc<Accounts>,
-    disks: Arc<DiskWatches>,
+    around: Surroundings,
     pub(crate) clock: Arc<dyn Clock>,
     /// Another one after the machine lost power; 0: not known.
     pub(crate) boot: u64,
     exports: RwLock<Arc<Exports>>,
+    /// Areas that are not exported any more while something still waits for their file systems.
+    retired: Mutex<Vec<Arc<Area>>>,
+    /// Held while other areas are exported.
+    changing: Mutex<()>,
 }
 
 /// The areas of one node.
 pub struct AreaService {
     pub(crate) shared: Arc<Shared>,
-    pool: Option<Pool>,
 }
 
 impl std::fmt::Debug for AreaService {
@@ -54,12 +60,12 @@ struct Call {
     deadline_ns: u64,
 }
 
-/// Work that may wait for a disk.
-type Work = Box<dyn FnOnce(&Shared) -> Answer + Send>;
+/// How long the end waits for work under way.
+const STOP_PATIENCE: Duration = Duration::from_secs(5);
 
 impl Shared {
     pub(crate) fn area(&self, name: &str) -> Result<Arc<Area>, Fault> {
-        self.exports().get(name, &self.options.name)
+        self.exports().get(name, &self.options.name).cloned()
     }
 
     fn exports(&self) -> Arc<Exports> {
@@ -97,15 +103,6 @@ impl Shared {
         let ns = self.clock.now_ns().saturating_sub(call.start_ns);
         self.metrics.record(call.method, ns, fault.is_some());
     }
-
-    /// Runs deferred work unless its requester has given up already.
-    fn run(&self, call: Call, work: Work) -> Answer {
-        if self.clock.now_ns() > call.deadline_ns {
-            let detail = format!("node {}: waited too long for a thread", self.options.name);
-            return Err(Fault::new(Code::Timeout, detail));
-        }
-        work(self)
-    }
 }
 
 fn decode<M: Message + Default>(request: &Request<'_>) -> Result<M, Fault> {
@@ -126,69 +123,87 @@ thread_local! {
 }
 
 impl AreaService {
-    /// A service with these areas. Errors: names that cannot be, no threads. An area whose directory is not there is
-    /// tried again later and says so meanwhile.
+    /// A service with these areas. Errors: names that cannot be. An area whose directory is not there, or has not been
+    /// opened within a moment, is tried again later and says so meanwhile.
     pub fn open(
         areas: Vec<AreaConfig>,
         options: Options,
         clock: Arc<dyn Clock>,
     ) -> Result<Arc<AreaService>, String> {
         export::check(&areas)?;
-        let pool = match options.threads {
-            0 => None,
-            threads => {
-                let pool = Pool::new("area", threads, options.jobs_max, options.job_bytes_max);
-                Some(pool.map_err(|e| format!("starting threads: {e}"))?)
-            }
-        };
         let disks = DiskWatches::new(Arc::clone(&clock));
-        let exports = Exports::of(areas, &Exports::default(), &disks);
+        let around = Surroundings { options: options.clone(), clock: Arc::clone(&clock), disks };
+        let exports = Exports::of(areas, &Exports::default(), &around);
         let shared = Arc::new(Shared {
             channels: Channels::new(options.channels_max, options.lease_ms),
             descriptors: Descriptors::new(options.descriptors_max),
             replies: Replies::default(),
             metrics: Metrics::new(),
             accounts: Arc::default(),
-            disks,
+            around,
             clock,
             boot: boot_id(),
             exports: RwLock::new(Arc::new(exports)),
+            retired: Mutex::default(),
+            changing: Mutex::default(),
             options,
         });
-        Ok(Arc::new(AreaService { shared, pool }))
+        Ok(Arc::new(AreaService { shared }))
     }
 
     /// Exports these areas from now on. Channels into areas that are gone or changed have to be opened again. Errors:
     /// names that cannot be; nothing changes then.
     pub fn set_areas(&self, areas: Vec<AreaConfig>) -> Result<(), String> {
         export::check(&areas)?;
-        let mut exports = self.shared.exports.write().unwrap_or_else(PoisonError::into_inner);
-        *exports = Arc::new(Exports::of(areas, &exports, &self.shared.disks));
+        let _one = self.shared.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        // Requests go on with the areas of before while directories are opened.
+        let before = self.exports();
+        let exports = Exports::of(areas, &before, &self.shared.around);
+        let gone = before.gone(&exports);
+        *self.shared.exports.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(exports);
+        gone.iter().for_each(|area| area.close());
+        self.shared.retired.lock().unwrap_or_else(PoisonError::into_inner).extend(gone);
         Ok(())
     }
 
     /// Background work; to be called about once a second. Closes channels of clients that are gone, tries areas again
-    /// whose directory was not there.
+    /// whose directory was not there, looks whether file systems answer. It waits for none of them.
     pub fn tick(&self) {
         let expired = self.shared.channels.expire(self.shared.clock.now_ns());
         expired.iter().for_each(|&id| self.shared.descriptors.remove(id));
         self.shared.metrics.expired.add(expired.len() as u64);
-        if self.exports().has_trouble() {
-            let mut exports = self.shared.exports.write().unwrap_or_else(PoisonError::into_inner);
-            *exports = Arc::new(exports.tried_again(&self.shared.disks));
-        }
+        self.exports().areas().for_each(|area| area.tick(&self.shared.around.disks));
+        let mut retired = self.shared.retired.lock().unwrap_or_else(PoisonError::into_inner);
+        let done: Vec<Arc<Area>> = retired.extract_if(.., |area| !area.tick_closed()).collect();
+        // The last owner of an area closes its directory.
+        drop(retired);
+        drop(done);
     }
 
-    /// Lets running work finish and stops.
+    /// Lets running work finish and stops. Threads that wait for a file system that hangs are left to themselves.
     pub fn close(&self) {
-        if let Some(pool) = &self.pool {
-            pool.stop();
+        let exports = self.exports();
+        // All hear of it before the first is waited for.
+        for lane in exports.areas().flat_map(|area| area.lanes()) {
+            let _ = lane.stop(Duration::ZERO);
+        }
+        let mut patience = STOP_PATIENCE;
+        for area in exports.areas() {
+            let mut is_stuck = false;
+            for lane in area.lanes() {
+                is_stuck |= !lane.stop(patience);
+                // The others have had as much time.
+                patience = if is_stuck { Duration::ZERO } else { patience };
+            }
+            if is_stuck {
+                tracing::warn!(area = area.name, "threads that wait for its file system are left behind");
+            }
         }
     }
 
     /// Adds its disks and its work to what the node counts.
     pub fn fill(&self, measures: &mut Measures) {
-        measures.disks.extend(self.shared.disks.measures());
+        measures.disks.extend(self.shared.around.disks.measures());
         measures.work.add(&self.shared.metrics.work());
     }
 
@@ -198,22 +213,29 @@ impl AreaService {
         shared.metrics.expose(&shared.accounts, out);
         out.gauge("vazao_area_channels", "Open channels.", &[], shared.channels.len() as f64);
         out.gauge("vazao_area_descriptors", "Files open for channels.", &[], shared.descriptors.len() as f64);
+        let help = "How long its file system has not answered anything it was asked; 0: it answers.";
+        for area in self.exports().areas() {
+            let seconds = area.silent_ns() as f64 / 1e9;
+            out.gauge("vazao_area_silent_seconds", help, &[("area", area.name.as_str())], seconds);
+        }
     }
 
     pub(crate) fn exports(&self) -> Arc<Exports> {
         self.shared.exports()
     }
 
-    /// Has `work` done where it may wait, and its answer delivered. Errors: there is too much to do already.
+    /// Has `work` done by the area's own threads, and its answer delivered. Errors: there is too much to do already;
+    /// the area's file system hangs.
     fn defer(
         &self,
         call: Call,
+        area: &Area,
         bytes: usize,
         responder: &mut dyn Responder,
-        work: Work,
+        work: impl FnOnce(&Shared) -> Answer + Send + 'static,
     ) -> Result<(), Fault> {
-        let Some(pool) = &self.pool else {
-            let (message, attachment) = self.shared.run(call, work)?;
+        let Some(lane) = area.lane(false) else {
+            let (message, attachment) = work(&self.shared)?;
             self.shared.record(call, None);
             responder.reply_with(&message, attachment.len(), &mut |place| {
                 place.copy_from_slice(&attachment);
@@ -221,20 +243,54 @@ impl AreaService {
             });
             return Ok(());
         };
-        let place = pool.reserve(bytes).ok_or_else(|| {
-            let detail = format!("node {}: too many requests wait for its disks", self.shared.options.name);
-            Fault::new(Code::Overloaded, detail)
-        })?;
-        let deferred = responder.defer();
         let shared = Arc::clone(&self.shared);
-        shared.metrics.deferred.add(1);
-        place.submit(move || {
-            let answer = shared.run(call, work);
+        self.shared.metrics.deferred.add(1);
+        lane.defer(call.method.name(), bytes, call.deadline_ns, responder, move || {
+            let answer = work(&shared);
             shared.record(call, answer.as_ref().err());
-            drop(shared);
-            deferred.finish(answer);
-        });
-        Ok(())
+            answer
+        })
+    }
+
+    /// Has `work`, which belongs to a copy into an area, done by the area's threads for copies, and its answer
+    /// delivered; `None` where everything happens in the caller's thread. Errors: no such area; there is too much to
+    /// do already; its file system hangs.
+    pub fn defer_copy(
+        &self,
+        area: &str,
+        what: &'static str,
+        bytes: usize,
+        deadline_ns: u64,
+        responder: &mut dyn Responder,
+        work: impl FnOnce() -> Answer + Send + 'static,
+    ) -> Result<(), Fault> {
+        let area = self.shared.area(area)?;
+        let inline = || Fault::new(Code::Unsupported, "copies into areas without threads");
+        let lane = area.lane(true).ok_or_else(inline)?;
+        lane.defer(what, bytes, deadline_ns, responder, work)
+    }
+
+    /// Has `work`, which belongs to a copy into an area, done by the area's threads for copies, behind the back of the
+    /// caller. False where there is no such area, or too much to do: `work` is dropped.
+    pub fn run_for_copies(
+        &self,
+        area: &str,
+        what: &'static str,
+        work: impl FnOnce() + Send + 'static,
+    ) -> bool {
+        let lane = |area: &Arc<Area>| area.lane(true).map(|lane| Lane::run(lane, what, work));
+        self.shared.area(area).ok().as_ref().and_then(lane).unwrap_or(false)
+    }
+
+    /// True for an area whose directory is open.
+    pub fn has(&self, area: &str) -> bool {
+        self.shared.area(area).is_ok()
+    }
+
+    /// Areas that count as hanging, and why.
+    pub fn hanging(&self) -> Vec<(String, String)> {
+        let exports = self.exports();
+        exports.areas().filter_map(|area| Some((area.name.clone(), area.hangs()?))).collect()
     }
 
     /// Reads what the page cache has in this thread, and leaves the rest to the pool.
@@ -264,16 +320,17 @@ impl AreaService {
         if is_done {
             return Ok(());
         }
+        let area = Arc::clone(&channel.area);
         let work = move |shared: &Shared| {
             let reading = read::blocking(shared, &channel, &ranges)?;
             shared.metrics.read_bytes.add(reading.bytes.len() as u64);
             Ok((encode(&reading), reading.bytes))
         };
-        self.defer(call, bytes, responder, Box::new(work))
+        self.defer(call, &area, bytes, responder, work)
     }
 
     /// An operation on names, done where it may wait.
-    fn name<M: Message + Default + Send + 'static>(
+    fn name<M: InArea + Message + Default + Send + 'static>(
         &self,
         call: Call,
         request: &Request<'_>,
@@ -281,11 +338,12 @@ impl AreaService {
         work: fn(&Shared, &M) -> Answer,
     ) -> Result<(), Fault> {
         let message: M = decode(request)?;
-        self.defer(call, request.message.len(), responder, Box::new(move |shared| work(shared, &message)))
+        let area = self.shared.area(message.area())?;
+        self.defer(call, &area, request.message.len(), responder, move |shared| work(shared, &message))
     }
 
     /// The same for one that carries a nonce.
-    fn change<M: Message + Default + Send + 'static>(
+    fn change<M: InArea + Message + Default + Send + 'static>(
         &self,
         call: Call,
         request: &Request<'_>,
@@ -294,8 +352,9 @@ impl AreaService {
         work: fn(&Shared, &M) -> Answer,
     ) -> Result<(), Fault> {
         let message: M = decode(request)?;
+        let area = self.shared.area(message.area())?;
         let work = move |shared: &Shared| shared.replies.once(nonce(&message), || work(shared, &message));
-        self.defer(call, request.message.len(), responder, Box::new(work))
+        self.defer(call, &area, request.message.len(), responder, work)
     }
 
     /// An operation on an open channel, done where it may wait.
@@ -307,22 +366,24 @@ impl AreaService {
         work: impl FnOnce(&Shared, &Channel) -> Answer + Send + 'static,
     ) -> Result<(), Fault> {
         let channel = self.shared.channel(id)?;
-        self.defer(call, 0, responder, Box::new(move |shared| work(shared, &channel)))
+        let area = Arc::clone(&channel.area);
+        self.defer(call, &area, 0, responder, move |shared| work(shared, &channel))
     }
 
     fn write(&self, call: Call, request: &Request<'_>, responder: &mut dyn Responder) -> Result<(), Fault> {
         let message: proto::ChannelWriteRequest = decode(request)?;
         let channel = self.shared.channel(message.channel)?;
         let bytes = request.attachment.to_vec();
+        let area = Arc::clone(&channel.area);
         let work = move |shared: &Shared| write::write(shared, &channel, &message, &bytes);
-        self.defer(call, request.attachment.len(), responder, Box::new(work))
+        self.defer(call, &area, request.attachment.len(), responder, work)
     }
 
     /// What needs no disk.
     fn at_once(&self, request: &Request<'_>) -> Result<Option<Vec<u8>>, Fault> {
         let shared = &self.shared;
         Ok(Some(match request.method {
-            Method::Ping => proto::PingResponse {}.encode_to_vec(),
+            Method::Ping => proto::PingResponse { run: shared.options.run }.encode_to_vec(),
             Method::ListAreas => proto::ListAreasResponse { areas: self.exports().list() }.encode_to_vec(),
             Method::CloseChannel => {
                 shared.close(decode::<proto::CloseChannelRequest>(request)?.channel);

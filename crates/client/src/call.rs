@@ -239,7 +239,9 @@ impl Core {
             self.trying_again(address, &fault, attempts.started_ns());
             return Ok(());
         }
-        self.is_meta_silent.fetch_or(is_silent, Ordering::Relaxed);
+        // A look at the map that is given a second only says nothing about those who wait for longer.
+        let has_waited = attempts.elapsed_ms(self) * 10 >= u64::from(self.options.deadline_ms) * 9;
+        self.is_meta_silent.fetch_or(is_silent && has_waited, Ordering::Relaxed);
         let is_about_the_service = is_silent || matches!(fault.code, Code::Overloaded | Code::Unavailable);
         if is_about_the_service {
             Err(final_error(fault, &server, attempts.elapsed_ms(self)).of(attempts.request))

@@ -6,17 +6,18 @@ use crate::locks::Locks;
 use crate::measure::Description;
 use crate::memory::Memory;
 use crate::opens::Opens;
+use crate::outages::Outages;
 use crate::registry::Registry;
 use crate::routes::{Routes, Server};
 use crate::session::Session;
 use crate::silence::Silences;
 use crate::statistics::{Counters, Statistics};
 use crate::watch::Watch;
-use crate::{Options, Result};
+use crate::{Error, Options, Result};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use vazao_meter::Clock;
-use vazao_model::{ClusterMap, TargetId, Timestamp};
+use vazao_model::{ClusterMap, Code, TargetId, Timestamp};
 use vazao_wire::op;
 use vazao_wire::proto;
 use vazao_wire::transport::Transport;
@@ -50,8 +51,11 @@ pub(crate) struct Core {
     pub(crate) local: LocalFiles,
     pub(crate) lending: Lending,
     pub(crate) silences: Silences,
+    pub(crate) outages: Outages,
     pub(crate) description: Mutex<Description>,
     pub(crate) closed: AtomicBool,
+    /// All calls have to be done by then: never, until the client is to end.
+    pub(crate) ends_by_ns: AtomicU64,
     pub(crate) opens: Arc<Opens>,
     /// Objects on this machine are read without their server.
     pub(crate) short_circuit: AtomicBool,
@@ -113,19 +117,16 @@ impl Core {
             local: LocalFiles::default(),
             lending: Lending::default(),
             silences: Silences::default(),
+            outages: Outages::default(),
             description: Mutex::default(),
             closed: AtomicBool::new(false),
+            ends_by_ns: AtomicU64::new(u64::MAX),
             opens: Arc::default(),
             short_circuit: AtomicBool::new(options.short_circuit),
             answers: AtomicU64::new(0),
             jitter: AtomicU64::new(seed | 1),
             options,
         }
-    }
-
-    /// When a call that begins now has to be done.
-    pub(crate) fn deadline_ns(&self) -> u64 {
-        self.clock.now_ns() + u64::from(self.options.deadline_ms) * 1_000_000
     }
 
     /// The time for timestamps.
@@ -167,16 +168,30 @@ impl Core {
         shared(&self.routes).server(target).cloned()
     }
 
-    /// Takes over a map that the metadata service sent.
-    pub(crate) fn install_map(&self, map: proto::ClusterMap) {
+    /// Takes over a map that the metadata service sent. Errors: it is that of another volume, whose inodes have the
+    /// same numbers and nothing else in common with those that are open here.
+    pub(crate) fn install_map(&self, map: proto::ClusterMap) -> Result<()> {
         let mut routes = sole(&self.routes);
+        let known = routes.map.cluster_id;
+        if known != 0 && map.cluster_id != known {
+            let detail = format!(
+                "{} serves cluster {:016x} now, this client belongs to {known:016x}: see which metadata directory it has",
+                self.meta_name(),
+                map.cluster_id
+            );
+            return Err(Error::new(Code::Stale, detail));
+        }
         *routes = Arc::new(Routes::new(ClusterMap::from(map), &routes));
+        self.note_map();
+        Ok(())
     }
 
     /// Asks for the map. `deadline_ns` is that of the call that needs it.
     pub(crate) fn refresh_map(&self, deadline_ns: u64) -> Result<Arc<ClusterMap>> {
         let response = self.ask_until::<op::GetClusterMap>(&proto::GetClusterMapRequest {}, deadline_ns)?;
-        self.install_map(response.map.unwrap_or_default());
+        if let Some(map) = response.map {
+            self.install_map(map)?;
+        }
         Ok(Arc::clone(&self.routes().map))
     }
 

@@ -5,6 +5,7 @@
 use crate::core::Core;
 use crate::retry::{Attempts, attempt_deadline_ns, final_error, log_failure};
 use crate::routes::Server;
+use crate::silence::is_silence;
 use crate::statistics::Flight;
 use crate::{Error, Result};
 use std::sync::Arc;
@@ -90,7 +91,8 @@ impl Core {
             request: RequestId::default(),
             submitted_ns: self.clock.now_ns(),
         };
-        match interrupt::is_killed() {
+        // One that would be in vain is looked into by whoever waits for it.
+        match interrupt::is_killed() || self.was_out(target) {
             true => call.server = self.server(target),
             false => self.send(&mut call, attachment, deadline_ns),
         }
@@ -102,6 +104,7 @@ impl Core {
         let Some(server) = &call.server else { return };
         let started_ns = self.clock.now_ns();
         let until_ns = attempt_deadline_ns(started_ns, deadline_ns);
+        let until_ns = self.attempt_until_ns(call.target, until_ns);
         server.counters.requests.add(1);
         call.flight = Some(Flight::begin(&server.counters, &self.clock));
         server.counters.credit.enter(started_ns);
@@ -131,6 +134,11 @@ impl Core {
     ) -> Result<Received> {
         let mut attempts = Attempts::until(self, deadline_ns);
         if call.pending.is_none() && call.server.is_some() {
+            if self.was_out(call.target)
+                && let Some(fault) = self.known_outage(call.target, deadline_ns)
+            {
+                return Err(Error::from(fault));
+            }
             self.send(call, attachment, deadline_ns);
         }
         loop {
@@ -145,6 +153,11 @@ impl Core {
                 Err(fault) => fault,
             };
             let is_map_old = fault.code.action() == Action::Refresh;
+            if is_silence(&fault)
+                && let Some(known) = self.known_outage(call.target, deadline_ns)
+            {
+                return Err(Error::from(known).of(call.request));
+            }
             if !attempts.pause(self, &fault) {
                 let error = final_error(fault, &call.server_name(), attempts.elapsed_ms(self));
                 return Err(error.of(call.request));
@@ -154,6 +167,9 @@ impl Core {
             }
             if is_map_old {
                 self.refresh_map(deadline_ns).map_err(|e| e.about(format!("looking for {}", call.target)))?;
+                if let Some(known) = self.known_outage(call.target, deadline_ns) {
+                    return Err(Error::from(known).of(call.request));
+                }
             }
             if let Some(server) = &call.server {
                 server.counters.retries.add(1);
@@ -195,6 +211,7 @@ impl Core {
         match &answer {
             Ok(received) => {
                 self.answered(&server.address);
+                self.is_back(call.target);
                 server.counters.service_ns.add(u64::from(received.service_us) * 1000);
                 server.counters.bytes_read.add(received.attachment.len() as u64);
             }

@@ -10,16 +10,20 @@ mod call;
 pub mod config;
 mod core;
 mod data;
+mod ending;
 pub mod error;
 mod file;
+mod integrity;
 mod local;
 mod locks;
 pub mod measure;
+mod members;
 mod memory;
 mod names;
 mod namespace;
 mod opens;
 mod options;
+mod outages;
 pub mod overview;
 mod pace;
 mod probe;
@@ -41,7 +45,8 @@ mod tests;
 pub use begun::{Early, Then};
 pub use config::Config;
 pub use error::{Error, Result};
-pub use file::{Convert, Converted, File, Seek, SharedBytes, Strided, Unsent};
+pub use file::{Convert, Converted, File, Seek, SharedBytes, Strided, Unsent, Unstored};
+pub use integrity::{MetadataFinding, MetadataReport};
 pub use local::SendBuffer;
 pub use locks::{LockPlace, Obstacle};
 pub use names::{Listed, NamePage};
@@ -60,7 +65,6 @@ use vazao_model::{Attributes, ClusterMap, Code, FileKind, InodeId, Timestamp};
 use vazao_wire::key::ClusterKey;
 use vazao_wire::tcp::{TcpTransport, TransportOptions};
 use vazao_wire::transport::Transport;
-use vazao_wire::{op, proto};
 
 /// Opening a client gives up after this: whoever starts a command wants to know soon that there is no cluster.
 const OPEN_MS_MAX: u32 = 5_000;
@@ -285,15 +289,21 @@ impl Client {
         self.core.tick()
     }
 
-    /// Ends the session; files still open are flushed.
+    /// Ends every wait for servers, now and from now on: what is asked fails with `Cancelled`. For a program that is to
+    /// end whatever its servers do.
+    pub fn hang_up(&self) {
+        self.core.transport.hang_up();
+        self.core.watch_transport.hang_up();
+    }
+
+    /// Ends the session; files still open are flushed. That the metadata service does not hear of it is no error: the
+    /// session's lease ends by itself.
     pub fn close(self) -> Result<()> {
         let mut outcome = Ok(());
         for open in self.core.registry.all() {
             outcome = outcome.and(open.flush(false)).and(open.check_losses());
         }
-        self.core.closed.store(true, Ordering::Relaxed);
-        let request = proto::CloseSessionRequest { session: self.core.session.id() };
-        let closed = self.core.ask::<op::CloseSession>(&request);
-        outcome.and(closed.map(|_| ()))
+        self.leave_session();
+        outcome
     }
 }

@@ -52,11 +52,34 @@ pub struct Obstacle {
 
 type File = (InodeId, LockKind);
 
+/// What is locked of one file.
+#[derive(Default)]
+struct Held {
+    locks: RangeLocks<u64>,
+    /// The process that each owner has locked by last.
+    processes: HashMap<u64, u32>,
+}
+
+impl Held {
+    fn has(&self, owner: u64) -> bool {
+        self.locks.iter().any(|held| held.owner == owner)
+    }
+
+    /// `process` counts where something is locked: who lets go does not say who it is.
+    fn set(&mut self, owner: u64, range: LockRange, mode: Option<LockMode>, process: u32) {
+        self.locks.set(owner, range, mode);
+        if !self.has(owner) {
+            self.processes.remove(&owner);
+        } else if mode.is_some() {
+            self.processes.insert(owner, process);
+        }
+    }
+}
+
 /// Locks of this client, and those it waits for.
 #[derive(Default)]
 pub(crate) struct Locks {
-    /// A lock and the process it was taken by.
-    held: Mutex<HashMap<File, RangeLocks<u64>>>,
+    held: Mutex<HashMap<File, Held>>,
     /// Read by those who change one lock, written by who tells of all.
     telling: RwLock<()>,
     /// The service may not know what is held.
@@ -102,17 +125,22 @@ impl Locks {
         self.calling.notify_all();
     }
 
+    /// An owner that no lock had before.
+    pub(crate) fn new_owner(&self) -> u64 {
+        self.last_waiter.fetch_add(1, Ordering::SeqCst) + 1
+    }
+
     /// The service may have forgotten what is held here.
     pub(crate) fn must_tell(&self) {
         self.must_tell.store(true, Ordering::SeqCst);
     }
 
-    fn note(&self, place: LockPlace, range: LockRange, mode: Option<LockMode>) {
+    fn note(&self, place: LockPlace, range: LockRange, mode: Option<LockMode>, process: u32) {
         let mut held = locked(&self.held);
         let file = (place.inode, place.kind);
-        let locks = held.entry(file).or_default();
-        locks.set(place.owner, range, mode);
-        if locks.is_empty() {
+        let of_file = held.entry(file).or_default();
+        of_file.set(place.owner, range, mode, process);
+        if of_file.locks.is_empty() {
             held.remove(&file);
         }
     }
@@ -151,7 +179,7 @@ impl Core {
             _ => Some(LockMode::Exclusive),
         };
         match mode {
-            None => self.locks.note(place, range, None),
+            None => self.locks.note(place, range, None, 0),
             // Also when it is refused: the service waits after a restart for everybody who has asked for a lock.
             Some(_) => self.locks.has_locked.store(true, Ordering::SeqCst),
         }
@@ -169,7 +197,7 @@ impl Core {
         match response.verdict {
             0 => {
                 if mode.is_some() {
-                    self.locks.note(place, range, mode);
+                    self.locks.note(place, range, mode, lock.process);
                 }
                 Ok(Answer::Granted { version: response.version, changes: response.changes })
             }
@@ -234,24 +262,28 @@ impl Core {
             return Ok(());
         }
         let _alone = sole(&self.locks.telling);
-        let places: Vec<(LockPlace, LockRange, LockMode)> = {
+        let places: Vec<(LockPlace, LockRange, LockMode, u32)> = {
             let held = locked(&self.locks.held);
-            let of_file = |(&(inode, kind), locks): (&File, &RangeLocks<u64>)| {
+            let of_file = |(&(inode, kind), file): (&File, &Held)| {
                 let place = move |owner| LockPlace { inode, kind, owner };
-                locks.iter().map(|l| (place(l.owner), l.range, l.mode)).collect::<Vec<_>>()
+                let process = |owner| file.processes.get(&owner).copied().unwrap_or(0);
+                let told = file.locks.iter().map(|l| (place(l.owner), l.range, l.mode, process(l.owner)));
+                told.collect::<Vec<_>>()
             };
             held.iter().flat_map(of_file).collect()
         };
-        let locks = places.iter().map(|(place, range, mode)| lock_message(*place, *range, Some(*mode), 0));
+        let locks = places
+            .iter()
+            .map(|(place, range, mode, process)| lock_message(*place, *range, Some(*mode), *process));
         let request = proto::ReclaimLocksRequest { session: self.session.id(), locks: locks.collect() };
         let response = self.ask::<op::ReclaimLocks>(&request)?;
         self.locks.must_tell.store(false, Ordering::SeqCst);
-        for (place, range, _) in response.lost.iter().filter_map(|&number| places.get(number as usize)) {
+        for (place, range, ..) in response.lost.iter().filter_map(|&number| places.get(number as usize)) {
             tracing::error!(
                 inode = %place.inode,
                 "a lock is lost: this client was cut off for so long that another one has it now"
             );
-            self.locks.note(*place, *range, None);
+            self.locks.note(*place, *range, None, 0);
             self.lock_lost(*place);
         }
         Ok(())
@@ -266,7 +298,7 @@ impl Core {
             // What the kernel has of it must be asked for, to be refused.
             self.tell_listener(place.inode);
         } else if let Some(open) = self.registry.find(place.inode) {
-            open.end.lose();
+            open.end.lose(place.owner);
         }
     }
 
@@ -283,7 +315,7 @@ impl Core {
         let core = self;
         let lock = lock_message(place, range, Some(mode), process);
         let waiter = match give_up {
-            Some(_) => core.locks.last_waiter.fetch_add(1, Ordering::SeqCst) + 1,
+            Some(_) => core.locks.new_owner(),
             None => 0,
         };
         let mut is_giving_up = false;
@@ -295,7 +327,11 @@ impl Core {
                 }
                 Ok(_) => {}
                 // Who waits for a lock waits for the service as well.
-                Err(error) if give_up.is_some_and(|give_up| !give_up()) && is_absence(error.code) => {
+                // So does one that must not get it yet, as others take theirs back after a restart.
+                Err(error)
+                    if give_up.is_some_and(|give_up| !give_up())
+                        && (is_absence(error.code) || error.code == Code::Locked) =>
+                {
                     core.clock.sleep(LOOK);
                     continue;
                 }
@@ -373,8 +409,7 @@ impl Client {
     /// True when `place`'s owner has locked any of the file.
     pub fn has_locks(&self, place: LockPlace) -> bool {
         let held = locked(&self.core.locks.held);
-        let locks = held.get(&(place.inode, place.kind));
-        locks.is_some_and(|locks| locks.iter().any(|held| held.owner == place.owner))
+        held.get(&(place.inode, place.kind)).is_some_and(|file| file.has(place.owner))
     }
 
     /// Fails with `Io` when a lock of one of these is lost: somebody else has had it since, and may have changed what

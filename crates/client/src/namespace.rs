@@ -203,6 +203,12 @@ impl Client {
         let inode_message = answer?.inode;
         self.core.learn_inode(asked, inode_message.as_ref());
         let fresh = FreshInode::new(inode_message, asked_at)?;
+        if fresh.attributes.links == 0 && self.core.registry.find(inode).is_none() {
+            // The metadata service does not know yet that this client has closed it.
+            self.core.memory.forget_all();
+            let detail = format!("{inode} was removed since its name was looked up");
+            return Err(Error::new(Code::Stale, detail));
+        }
         match fresh.attributes.kind {
             FileKind::File => Ok(fresh),
             FileKind::Directory => Err(Error::new(Code::IsDirectory, inode.to_string())),

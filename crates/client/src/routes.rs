@@ -5,7 +5,7 @@ use crate::pace::Pace;
 use crate::statistics::ServerCounters;
 use std::collections::HashMap;
 use std::sync::Arc;
-use vazao_model::{ClusterMap, NodeId, TargetId};
+use vazao_model::{ClusterMap, NodeId, NodeState, TargetId};
 
 /// A data server as requests see it.
 #[derive(Debug)]
@@ -37,6 +37,8 @@ impl std::fmt::Display for Server {
 #[derive(Debug, Default)]
 pub(crate) struct Routes {
     pub(crate) map: Arc<ClusterMap>,
+    /// Some node of it is silent.
+    pub(crate) has_silent: bool,
     servers: HashMap<NodeId, Arc<Server>>,
     targets: HashMap<TargetId, Arc<Server>>,
 }
@@ -57,7 +59,8 @@ impl Routes {
             .iter()
             .filter_map(|target| Some((target.id, Arc::clone(servers.get(&target.node)?))))
             .collect();
-        Routes { map: Arc::new(map), servers, targets }
+        let has_silent = map.nodes.iter().any(|node| node.state == NodeState::Silent);
+        Routes { map: Arc::new(map), has_silent, servers, targets }
     }
 
     /// The server of a target.

@@ -4,6 +4,7 @@ use crate::data::malformed;
 use crate::{Client, Error, Result};
 use prost::Message;
 use vazao_model::{Code, ObjectId, TargetId};
+pub use vazao_wire::scrub::State as ScrubState;
 use vazao_wire::{Method, op, proto};
 
 /// What to ask of a target.
@@ -17,19 +18,15 @@ pub enum ScrubOrder {
     Stop,
 }
 
-/// What the scrub of a target is doing.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum ScrubState {
-    /// There was none since its server started.
-    Never,
-    /// It goes on.
-    Running,
-    /// It has been through the whole target.
-    Done,
-    /// Somebody stopped it.
-    Stopped,
-    /// The target could not be read any further.
-    Failed,
+impl ScrubOrder {
+    /// As requests have it: `action`, `rate_bytes`.
+    pub(crate) fn to_wire(self) -> (u32, u64) {
+        match self {
+            ScrubOrder::Report => (0, 0),
+            ScrubOrder::Start(rate_bytes) => (1, rate_bytes),
+            ScrubOrder::Stop => (2, 0),
+        }
+    }
 }
 
 /// Something that is not as it was written.
@@ -74,25 +71,15 @@ impl Client {
     /// Gives an order about the scrub of a target, and returns how it stands. Errors: an unknown target, or one that
     /// failed; its server does not answer, or is too old to know of scrubs.
     pub fn scrub(&self, target: TargetId, order: ScrubOrder) -> Result<ScrubReport> {
-        let (action, rate_bytes) = match order {
-            ScrubOrder::Report => (0, 0),
-            ScrubOrder::Start(rate_bytes) => (1, rate_bytes),
-            ScrubOrder::Stop => (2, 0),
-        };
+        let (action, rate_bytes) = order.to_wire();
         let core = &self.core;
         let deadline_ns = core.deadline_ns();
         let message = proto::ScrubRequest { target: target.0, action, rate_bytes }.encode_to_vec();
         let mut call = core.submit_data(target, Method::Scrub, message, &[], deadline_ns);
         let received = core.finish_data(&mut call, &[], deadline_ns).map_err(|e| e.about(target))?;
         let response = crate::call::decode::<op::Scrub>(&received)?;
-        let state = match response.state {
-            0 => ScrubState::Never,
-            1 => ScrubState::Running,
-            2 => ScrubState::Done,
-            3 => ScrubState::Stopped,
-            4 => ScrubState::Failed,
-            other => return Err(malformed(&call, &format!("a scrub in state {other}"))),
-        };
+        let unknown = |state: u32| malformed(&call, &format!("a scrub in state {state}"));
+        let state = ScrubState::try_from(response.state).map_err(unknown)?;
         Ok(report(target, state, response))
     }
 

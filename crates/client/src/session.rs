@@ -134,7 +134,7 @@ impl Core {
         let request = proto::OpenSessionRequest { client, follows_conversions: true };
         let response = self.ask_until::<op::OpenSession>(&request, deadline_ns)?;
         if let Some(map) = response.map {
-            self.install_map(map);
+            self.install_map(map)?;
         }
         if expired != 0 {
             tracing::warn!("the session with the metadata service had expired; a new one was opened");
@@ -189,7 +189,7 @@ impl Core {
         self.opens.arrived(response.round);
         self.session.is_watched.store(response.report_measures, Ordering::Relaxed);
         if let Some(map) = response.map {
-            self.install_map(map);
+            self.install_map(map)?;
         }
         let (held, not_held): (Vec<u64>, Vec<u64>) =
             response.orphans.iter().partition(|&&inode| self.may_hold_unlinked(inode));

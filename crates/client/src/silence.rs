@@ -54,6 +54,15 @@ impl Silences {
         !is_recent
     }
 
+    /// The addresses that are silent now, and for how many seconds.
+    pub(crate) fn lasting(&self, now_ns: u64) -> Vec<(String, u64)> {
+        let servers = locked(&self.servers);
+        let silent = servers.iter().filter(|(_, silent)| !silent.is_over);
+        let lasting = silent
+            .map(|(address, silent)| (address.clone(), now_ns.saturating_sub(silent.since_ns) / NS_A_SECOND));
+        lasting.collect()
+    }
+
     /// Nanoseconds that the silence has lasted, when one that was told of ends now.
     fn end(&self, address: &str, now_ns: u64) -> Option<u64> {
         if self.count.load(Ordering::Relaxed) == 0 {
@@ -74,7 +83,7 @@ pub(crate) fn is_silence(fault: &Fault) -> bool {
 
 impl Core {
     /// A server as messages name it.
-    fn server_at(&self, address: &str) -> String {
+    pub(crate) fn server_at(&self, address: &str) -> String {
         let map = &shared(&self.routes).map;
         let node = map.nodes.iter().find(|node| node.address == address);
         match node {
@@ -153,9 +162,13 @@ mod tests {
         assert!(silences.begin("a", 0, 5 * S));
         assert!(!silences.begin("a", S, 6 * S), "the same silence");
         assert!(silences.begin("b", S, 6 * S), "another server");
+        let mut lasting = silences.lasting(9 * S);
+        lasting.sort();
+        assert_eq!(lasting, [("a".to_owned(), 9), ("b".to_owned(), 8)]);
         assert_eq!(silences.end("a", 30 * S), Some(30 * S));
         assert_eq!(silences.end("a", 31 * S), None);
         assert_eq!(silences.end("b", 31 * S), Some(30 * S));
+        assert_eq!(silences.lasting(31 * S), []);
     }
 
     #[test]

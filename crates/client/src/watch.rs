@@ -53,6 +53,11 @@ pub struct Asked {
 }
 
 impl Asked {
+    /// When that was, by the client's clock.
+    pub fn at_ns(self) -> u64 {
+        self.at_ns
+    }
+
     /// True when it was earlier than `other`.
     pub(crate) fn is_before(self, other: Asked) -> bool {
         self.at_ns < other.at_ns

@@ -79,6 +79,13 @@ pub trait Disk: Send + Sync + 'static {
         sync_tree(self, "")
     }
 
+    /// Fails with `NotFound` when the path that the disk was opened by does not lead to its directory any more: that
+    /// was removed, renamed or replaced, or something was mounted over it. What is written goes where nobody will look
+    /// then, though each call succeeds. The default cannot tell.
+    fn check_place(&self) -> io::Result<()> {
+        Ok(())
+    }
+
     /// A number that changes whenever something that was written and not synced may have been lost: with every start of
     /// the machine, not of a process. 0: not known.
     fn boot_id(&self) -> u64 {
@@ -137,6 +144,12 @@ pub trait DiskFile: Send + Sync + 'static {
     /// itself. True when some of it seemed to be in memory. The default has nothing to forget.
     fn drop_cached(&self, _offset: u64, _length: u64) -> bool {
         false
+    }
+
+    /// False when it has no name any more: what is written to it is gone with the last who has it open. The default
+    /// cannot tell.
+    fn is_named(&self) -> io::Result<bool> {
+        Ok(true)
     }
 
     /// A descriptor of it for another process; `None` when it is no file of the kernel's.

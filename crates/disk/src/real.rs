@@ -11,7 +11,7 @@ use std::num::NonZeroU64;
 use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileExt, MetadataExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -29,17 +29,20 @@ const ZEROS_BYTES: u64 = 1 << 20;
 #[derive(Debug)]
 pub struct RealDisk {
     root: OwnedFd,
+    /// Where it was opened, for [`Disk::check_place`] only.
+    path: PathBuf,
 }
 
 impl RealDisk {
     /// The disk whose root is the existing directory `root`.
     pub fn open(root: &Path) -> io::Result<RealDisk> {
+        let path = std::path::absolute(root)?;
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let root = sys::open(root, flags, Mode::empty()).map_err(|errno| {
             let error = io::Error::from(errno);
             io::Error::new(error.kind(), format!("cannot open the directory {}: {error}", root.display()))
         })?;
-        Ok(RealDisk { root })
+        Ok(RealDisk { root, path })
     }
 
     fn open_directory(&self, path: &str) -> io::Result<OwnedFd> {
@@ -140,6 +143,26 @@ impl Disk for RealDisk {
             available_bytes: status.f_bavail.saturating_mul(status.f_frsize),
             used_bytes: status.f_blocks.saturating_sub(status.f_bfree).saturating_mul(status.f_frsize),
         })
+    }
+
+    fn check_place(&self) -> io::Result<()> {
+        let opened = sys::fstat(&self.root)?;
+        let is_lost = match sys::stat(&self.path) {
+            Ok(there) => (there.st_dev, there.st_ino) != (opened.st_dev, opened.st_ino),
+            Err(Errno::NOENT | Errno::NOTDIR) => true,
+            // Nothing is known of a path that cannot be looked at.
+            Err(_) => false,
+        };
+        match is_lost {
+            false => Ok(()),
+            true => Err(io::Error::new(
+                io::ErrorKind::NotFound,
+                format!(
+                    "the directory {} was removed, replaced or mounted over while it was in use",
+                    self.path.display()
+                ),
+            )),
+        }
     }
 
     /// The first half of the kernel's random boot id (random(4)).
@@ -263,6 +286,10 @@ impl DiskFile for RealFile {
         // Advice: where the file system does not take it, the read comes from memory.
         let _ = sys::fadvise(&self.file, offset, NonZeroU64::new(length), sys::Advice::DontNeed);
         was_cached
+    }
+
+    fn is_named(&self) -> io::Result<bool> {
+        Ok(sys::fstat(&self.file)?.st_nlink > 0)
     }
 
     fn descriptor(&self) -> Option<OwnedFd> {

@@ -58,6 +58,10 @@ impl Disk for WatchedDisk {
         self.watch.during(Cause::DiskSync, || self.below.sync_all()).0
     }
 
+    fn check_place(&self) -> io::Result<()> {
+        self.below.check_place()
+    }
+
     fn boot_id(&self) -> u64 {
         self.below.boot_id()
     }
@@ -107,6 +111,14 @@ impl DiskFile for WatchedFile {
 
     fn start_write_back(&self, offset: u64, length: u64) {
         self.watch.during(Cause::DiskWrite, || self.below.start_write_back(offset, length));
+    }
+
+    fn drop_cached(&self, offset: u64, length: u64) -> bool {
+        self.below.drop_cached(offset, length)
+    }
+
+    fn is_named(&self) -> io::Result<bool> {
+        self.below.is_named()
     }
 
     fn descriptor(&self) -> Option<OwnedFd> {

@@ -36,12 +36,60 @@ conformance! {
     a_list_shows_names_and_types
     a_rename_replaces
     an_open_file_survives_its_name
+    a_file_knows_whether_it_has_a_name
     removing_and_renaming_what_is_not_there_fails
     a_lock_excludes_other_handles_until_it_is_closed
     the_root_can_be_synced_and_listed
     everything_is_synced_at_once
     space_is_reported
     several_threads_may_use_one_file
+}
+
+fn a_file_knows_whether_it_has_a_name(disk: &dyn Disk) {
+    write_all(disk, "f", b"1");
+    let file = disk.open("f", Open::Existing).unwrap();
+    assert!(file.is_named().unwrap());
+    disk.rename("f", "g").unwrap();
+    assert!(file.is_named().unwrap());
+    write_all(disk, "other", b"2");
+    disk.rename("other", "g").unwrap();
+    assert!(!file.is_named().unwrap(), "replaced");
+    let file = disk.open("g", Open::Existing).unwrap();
+    disk.remove("g").unwrap();
+    assert!(!file.is_named().unwrap(), "removed");
+    file.write_at(b"3", 0).unwrap();
+    file.sync().unwrap();
+    disk.check_place().unwrap();
+}
+
+/// A directory that was removed, renamed or replaced takes every write and every sync with success.
+#[test]
+fn a_real_directory_that_is_not_where_it_was_opened_is_noticed() {
+    let below = tempfile::tempdir().unwrap();
+    let (path, elsewhere) = (below.path().join("d"), below.path().join("e"));
+    for lose in 0..3 {
+        std::fs::create_dir(&path).unwrap();
+        let disk = RealDisk::open(&path).unwrap();
+        let file = disk.open("f", Open::Create).unwrap();
+        disk.check_place().unwrap();
+        match lose {
+            0 => std::fs::remove_dir_all(&path).unwrap(),
+            1 => std::fs::rename(&path, &elsewhere).unwrap(),
+            _ => {
+                std::fs::rename(&path, &elsewhere).unwrap();
+                std::fs::create_dir(&path).unwrap();
+            }
+        }
+        file.write_at(b"x", 0).unwrap();
+        file.sync().unwrap();
+        let error = disk.check_place().unwrap_err();
+        assert!(
+            error.kind() == ErrorKind::NotFound && error.to_string().contains("/d was removed"),
+            "{error}"
+        );
+        let _ = std::fs::remove_dir_all(&path);
+        let _ = std::fs::remove_dir_all(&elsewhere);
+    }
 }
 
 fn read_all(disk: &dyn Disk, path: &str) -> Vec<u8> {

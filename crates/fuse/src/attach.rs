@@ -173,12 +173,29 @@ pub(crate) fn reattach(mountpoint: &Path, options: &MountOptions) -> Result<(), 
     })
 }
 
-/// Unmounts. `lazily`: from the tree now, the rest when the last user is gone.
-pub(crate) fn detach(mountpoint: &Path, lazily: bool) -> Result<(), MountError> {
-    let flags = if lazily { UnmountFlags::DETACH } else { UnmountFlags::empty() };
+/// How a mount is taken away.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Detach {
+    /// Refused while something in it is in use.
+    #[default]
+    IfUnused,
+    /// From the tree now, the rest when the last user is gone.
+    Lazily,
+    /// Likewise, and calls in it end with an error at once. Only root may end calls: for others it is
+    /// [`Detach::Lazily`].
+    ByForce,
+}
+
+/// Unmounts.
+pub(crate) fn detach(mountpoint: &Path, how: Detach) -> Result<(), MountError> {
+    let flags = match how {
+        Detach::IfUnused => UnmountFlags::empty(),
+        Detach::Lazily => UnmountFlags::DETACH,
+        Detach::ByForce => UnmountFlags::FORCE | UnmountFlags::DETACH,
+    };
     match rustix::mount::unmount(mountpoint, flags | UnmountFlags::NOFOLLOW) {
         Ok(()) => Ok(()),
-        Err(Errno::PERM) => detach_by_helper(mountpoint, lazily),
+        Err(Errno::PERM) => detach_by_helper(mountpoint, how != Detach::IfUnused),
         Err(Errno::BUSY) => Err(MountError::Busy(mountpoint.to_owned())),
         Err(Errno::INVAL | Errno::NOENT) => Err(MountError::NotMounted(mountpoint.to_owned())),
         Err(error) => Err(MountError::Attach(mountpoint.to_owned(), error.to_string())),

@@ -9,6 +9,8 @@ pub(crate) use xattrs::is_asked_by_kernel;
 use crate::failures::{Failures, REMEMBERED_NS};
 use crate::handles::Handles;
 use crate::listing::{Ahead, Listing, Source, Wanted};
+use crate::lost::Lost;
+mod finish;
 mod locks;
 
 pub(crate) use locks::LockWish;
@@ -23,7 +25,7 @@ use vazao_client::{
     Result, Seek, SendBuffer, SetTime, SharedBytes, Then, Unsent, VolumeSpace, interrupt,
 };
 use vazao_meter::Clock;
-use vazao_model::{Attributes, Code, FileKind, InodeId, limits};
+use vazao_model::{Attributes, Code, FileKind, InodeId, ids, limits};
 
 const SET_USER_ID: u32 = 0o4000;
 const SET_GROUP_ID: u32 = 0o2000;
@@ -107,6 +109,7 @@ pub(crate) struct Door {
     root: InodeId,
     files: Handles<OpenFile>,
     directories: Handles<Listing>,
+    lost: Lost,
     /// Until when any failed read is remembered: writes look for such only before that.
     remembered_until_ns: AtomicU64,
 }
@@ -132,7 +135,8 @@ impl Door {
     pub(crate) fn new(client: Client, root: InodeId) -> Door {
         let clock = vazao_meter::clock::system();
         let (files, directories) = (Handles::new(), Handles::new());
-        Door { client, clock, root, files, directories, remembered_until_ns: AtomicU64::new(0) }
+        let (lost, remembered_until_ns) = (Lost::default(), AtomicU64::new(0));
+        Door { client, clock, root, files, directories, lost, remembered_until_ns }
     }
 
     /// To be taken before a call whose answer the kernel will believe for a while.
@@ -176,6 +180,22 @@ impl Door {
             Some(open) => open.file.attributes(),
             None => self.client.attributes(inode),
         }
+    }
+
+    /// Not in a mounted subdirectory: nothing above it is to be reached, also by numbers.
+    pub(crate) fn finds_by_number(&self) -> bool {
+        self.root == ids::ROOT
+    }
+
+    /// An inode that the kernel has forgotten. One without a name is somebody's who has it open, and not found.
+    pub(crate) fn find(&self, inode: InodeId) -> Result<Attributes> {
+        let found = self.client.attributes(inode)?;
+        if found.links > 0 { Ok(found) } else { Err(Code::Stale.into()) }
+    }
+
+    /// The directory above. What is known of names here is not asked: the directory may have been moved elsewhere.
+    pub(crate) fn parent(&self, inode: InodeId) -> Result<Attributes> {
+        self.find(self.client.list_names(inode, 0, 1)?.parent())
     }
 
     /// Changes attributes. `clear_set_id`: the caller may not keep set-id bits while the length changes.
@@ -358,13 +378,14 @@ impl Door {
     pub(crate) fn read(&self, handle: u64, buffer: &mut [u8], offset: u64) -> Result<usize> {
         let open = self.locked_file(handle)?;
         let range = offset..offset.saturating_add(buffer.len() as u64);
-        if let Some(error) = open.failures.repeated(&range, self.clock.now_ns()) {
+        let began_ns = self.clock.now_ns();
+        if let Some(error) = open.failures.repeated(&range, began_ns) {
             return Err(error);
         }
         let read = open.file.read_at(buffer, offset);
         if let Err(error) = &read {
             let now_ns = self.clock.now_ns();
-            open.failures.note(range, error, now_ns);
+            open.failures.note(range, error, began_ns, now_ns);
             self.remembered_until_ns.fetch_max(now_ns + REMEMBERED_NS, Ordering::Relaxed);
         }
         read
@@ -490,12 +511,12 @@ impl Door {
     pub(crate) fn release(&self, handle: u64) -> Result<()> {
         let open = self.files.remove(handle).ok_or(Error::from(Code::BadHandle))?;
         if open.owners().is_empty() {
-            return close(open);
+            return self.close(open);
         }
         // Whoever locks next must see what was written under the locks.
         let flushed = open.file.flush();
         let unlocked = self.unlock_released(&open);
-        flushed.and(close(open)).and(unlocked)
+        flushed.and(self.close(open)).and(unlocked)
     }
 
     /// fallocate(2). Space is not reserved, only asked about: a plain call fails when there is too little of it.
@@ -567,13 +588,6 @@ impl Door {
     pub(crate) fn space(&self) -> Result<VolumeSpace> {
         self.client.space()
     }
-
-    /// Closes what is still open, and the session.
-    pub(crate) fn finish(&self) -> Result<()> {
-        self.directories.drain();
-        let closed: Vec<Result<()>> = self.files.drain().into_iter().map(close).collect();
-        closed.into_iter().collect::<Result<()>>().and(self.client.clone().close())
-    }
 }
 
 /// The pages of a directory.
@@ -594,14 +608,6 @@ impl Source for Pages<'_> {
     fn ahead(&self, after: u64, limit: u32) -> Ahead {
         let pending = self.client.begin_list_names(self.directory, after, limit);
         Box::new(move || pending.wait())
-    }
-}
-
-/// Closes a file taken out of the table. A call still under way on another thread keeps it; its end closes it then.
-fn close(open: Arc<OpenFile>) -> Result<()> {
-    match Arc::try_unwrap(open) {
-        Ok(open) => open.file.close(),
-        Err(open) => open.file.flush(),
     }
 }
 

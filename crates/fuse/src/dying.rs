@@ -7,7 +7,7 @@
 //! has passed; its own answer is then one that nobody waits for any more. A process that ends by itself does wait:
 //! whoever sees it end may rely on what it has closed.
 
-use crate::interrupts::Writer;
+use crate::interrupts::Call;
 use std::collections::HashSet;
 use std::fs;
 use std::time::Duration;
@@ -37,8 +37,8 @@ pub(crate) struct Dying {
 
 impl Dying {
     /// Of the calls at work, those that are to be answered now.
-    pub(crate) fn look(&mut self, writers: &[Writer], is_killed: impl Fn(u32) -> bool) -> Vec<u64> {
-        let is_due = |writer: &&Writer| {
+    pub(crate) fn look(&mut self, writers: &[Call], is_killed: impl Fn(u32) -> bool) -> Vec<u64> {
+        let is_due = |writer: &&Call| {
             let is_slow = self.seen.contains(&writer.unique) && !self.answered.contains(&writer.unique);
             is_slow && is_killed(writer.caller)
         };
@@ -75,7 +75,7 @@ mod tests {
 
     #[test]
     fn a_call_is_answered_once_when_it_goes_on_after_its_caller_was_killed() {
-        let writer = |unique, caller| Writer { unique, caller };
+        let writer = |unique, caller| Call { unique, caller, operation: 4 };
         let mut dying = Dying::default();
         let killed = |caller| caller == 8;
         assert!(dying.look(&[writer(1, 7), writer(2, 8)], killed).is_empty(), "they have just come");

@@ -3,6 +3,9 @@
 //! When read-ahead fails the kernel asks for the first of its pages once more before it tells the application. Asking
 //! a silent server again would double the time a read takes to fail; within [`REMEMBERED_NS`] it gets the same answer
 //! at once, unless the file was changed here meanwhile: what was written since must be read as it is.
+//!
+//! An error that came at once, as that of a damaged block, is not remembered: it is about some bytes of the read-ahead,
+//! and the page that the application wants may be sound.
 
 use std::ops::Range;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -11,6 +14,9 @@ use vazao_model::Code;
 
 /// The kernel asks again at once; an application that tries again gets a new attempt.
 pub(crate) const REMEMBERED_NS: u64 = 500_000_000;
+
+/// A read that fails sooner may be repeated: that costs the application nothing that it notices.
+const SOON_NS: u64 = 100_000_000;
 
 #[derive(Debug)]
 struct Failed {
@@ -30,9 +36,9 @@ impl Failures {
         self.last.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Remembers that reading `range` failed, when trouble with the system was the reason.
-    pub(crate) fn note(&self, range: Range<u64>, error: &Error, now_ns: u64) {
-        if is_trouble(error) {
+    /// Remembers that reading `range`, which began at `began_ns`, failed, when trouble with the system was the reason.
+    pub(crate) fn note(&self, range: Range<u64>, error: &Error, began_ns: u64, now_ns: u64) {
+        if is_trouble(error) && now_ns.saturating_sub(began_ns) >= SOON_NS {
             *self.last() = Some(Failed { range, at_ns: now_ns, error: error.clone() });
         }
     }
@@ -64,27 +70,29 @@ mod tests {
         let failures = Failures::default();
         assert_eq!(failures.repeated(&(0..10), 0), None);
         let error = Error::new(Code::Unreachable, "data server d1");
-        failures.note(4096..1_000_000, &error, 5);
-        assert_eq!(failures.repeated(&(4096..8192), 6), Some(error.clone()));
-        assert_eq!(failures.repeated(&(999_999..2_000_000), REMEMBERED_NS + 4), Some(error));
-        assert_eq!(failures.repeated(&(0..8192), 6), None);
-        assert_eq!(failures.repeated(&(1_000_000..1_000_001), 6), None);
-        assert_eq!(failures.repeated(&(4096..8192), REMEMBERED_NS + 5), None);
+        let at_ns = SOON_NS;
+        failures.note(4096..1_000_000, &error, 0, at_ns);
+        assert_eq!(failures.repeated(&(4096..8192), at_ns + 1), Some(error.clone()));
+        assert_eq!(failures.repeated(&(999_999..2_000_000), at_ns + REMEMBERED_NS - 1), Some(error));
+        assert_eq!(failures.repeated(&(0..8192), at_ns + 1), None);
+        assert_eq!(failures.repeated(&(1_000_000..1_000_001), at_ns + 1), None);
+        assert_eq!(failures.repeated(&(4096..8192), at_ns + REMEMBERED_NS), None);
     }
 
     #[test]
     fn a_change_of_the_file_ends_what_is_remembered() {
         let failures = Failures::default();
-        failures.note(0..10, &Error::new(Code::Unreachable, ""), 5);
-        assert!(failures.repeated(&(0..10), 6).is_some());
+        failures.note(0..10, &Error::new(Code::Unreachable, ""), 0, SOON_NS);
+        assert!(failures.repeated(&(0..10), SOON_NS).is_some());
         failures.forget();
-        assert_eq!(failures.repeated(&(0..10), 6), None);
+        assert_eq!(failures.repeated(&(0..10), SOON_NS), None);
     }
 
     #[test]
-    fn an_ordinary_refusal_is_not_remembered() {
+    fn an_ordinary_refusal_is_not_remembered_nor_an_error_that_came_at_once() {
         let failures = Failures::default();
-        failures.note(0..10, &Error::new(Code::BadHandle, ""), 5);
-        assert_eq!(failures.repeated(&(0..10), 5), None);
+        failures.note(0..10, &Error::new(Code::BadHandle, ""), 0, SOON_NS);
+        failures.note(0..10, &Error::new(Code::Corrupt, ""), 1, SOON_NS);
+        assert_eq!(failures.repeated(&(0..10), SOON_NS), None);
     }
 }

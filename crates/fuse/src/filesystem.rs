@@ -32,6 +32,19 @@ pub(crate) trait FileSystem: Send + Sync {
     fn now_ns(&self) -> u64;
     fn lookup(&self, place: Place<'_>) -> Result<Attributes>;
     fn attributes(&self, inode: InodeId, handle: Option<u64>) -> Result<Attributes>;
+    /// Whether [`FileSystem::find`] and [`FileSystem::parent`] are there: numbers of inodes are the same for ever, and
+    /// everything that has one may be reached.
+    fn finds_by_number(&self) -> bool {
+        false
+    }
+    /// An inode that the kernel has forgotten. Fails with `Stale` when it has no name any more.
+    fn find(&self, _inode: InodeId) -> Result<Attributes> {
+        unsupported("an inode by its number")
+    }
+    /// The directory above such a directory.
+    fn parent(&self, _inode: InodeId) -> Result<Attributes> {
+        unsupported("the parent of a directory")
+    }
     fn set_attributes(&self, inode: InodeId, changes: &Changes, clear_set_id: bool) -> Result<Attributes>;
     fn read_link(&self, inode: InodeId) -> Result<Vec<u8>>;
     fn create(
@@ -91,7 +104,28 @@ pub(crate) trait FileSystem: Send + Sync {
     fn release_directory(&self, handle: u64);
     fn sync_directory(&self) -> Result<()>;
     fn space(&self) -> Result<VolumeSpace>;
-    fn finish(&self) -> Result<()>;
+    /// The kernel has nothing more to ask: all that is still at work, and what follows, is over within one deadline.
+    fn begin_end(&self) {}
+    /// Closes everything. What could not be stored since [`FileSystem::begin_end`], a line for each file.
+    fn finish(&self) -> Vec<String>;
+    /// Number of open files.
+    fn open_files(&self) -> usize {
+        0
+    }
+    /// What is not stored yet: number of files, and of bytes.
+    fn unstored_amount(&self) -> (usize, u64) {
+        (0, 0)
+    }
+    /// The same, a line for each file.
+    fn unstored(&self) -> Vec<String> {
+        Vec::new()
+    }
+    /// All calls that begin from now on are over within `left`.
+    fn end_within(&self, _left: Duration) {}
+    /// Servers that have not answered for so many seconds.
+    fn silent_servers(&self) -> Vec<(String, u64)> {
+        Vec::new()
+    }
     /// Whether inode numbers are kept for as long as the kernel knows them. Then each that is returned for a name, by a
     /// lookup, a creation, a link, or in a listing with attributes, counts as shown once, until the kernel's word, or
     /// that of whoever could not show it, that it is forgotten.
@@ -223,6 +257,15 @@ impl FileSystem for Door {
     fn attributes(&self, inode: InodeId, handle: Option<u64>) -> Result<Attributes> {
         Door::attributes(self, inode, handle)
     }
+    fn finds_by_number(&self) -> bool {
+        Door::finds_by_number(self)
+    }
+    fn find(&self, inode: InodeId) -> Result<Attributes> {
+        Door::find(self, inode)
+    }
+    fn parent(&self, inode: InodeId) -> Result<Attributes> {
+        Door::parent(self, inode)
+    }
     fn set_attributes(&self, inode: InodeId, changes: &Changes, clear_set_id: bool) -> Result<Attributes> {
         Door::set_attributes(self, inode, changes, clear_set_id)
     }
@@ -322,8 +365,26 @@ impl FileSystem for Door {
     fn space(&self) -> Result<VolumeSpace> {
         Door::space(self)
     }
-    fn finish(&self) -> Result<()> {
+    fn begin_end(&self) {
+        Door::begin_end(self)
+    }
+    fn finish(&self) -> Vec<String> {
         Door::finish(self)
+    }
+    fn open_files(&self) -> usize {
+        Door::open_files(self)
+    }
+    fn unstored_amount(&self) -> (usize, u64) {
+        Door::unstored_amount(self)
+    }
+    fn unstored(&self) -> Vec<String> {
+        Door::unstored(self)
+    }
+    fn end_within(&self, left: Duration) {
+        Door::end_within(self, left)
+    }
+    fn silent_servers(&self) -> Vec<(String, u64)> {
+        Door::silent_servers(self)
     }
     fn is_idle(&self, handle: u64) -> bool {
         Door::is_idle(self, handle)

@@ -51,6 +51,11 @@ impl<T> Handles<T> {
         (0..SHARDS as u64).flat_map(|shard| self.shard(shard).values().cloned().collect::<Vec<_>>()).collect()
     }
 
+    /// Number of values.
+    pub(crate) fn len(&self) -> usize {
+        (0..SHARDS as u64).map(|shard| self.shard(shard).len()).sum()
+    }
+
     /// Empties the table.
     pub(crate) fn drain(&self) -> Vec<Arc<T>> {
         (0..SHARDS as u64)
@@ -80,7 +85,7 @@ mod tests {
         (0..count).for_each(|value| {
             handles.insert(value);
         });
-        assert_eq!(handles.all().len(), count);
+        assert_eq!((handles.all().len(), handles.len()), (count, count));
         let mut drained: Vec<usize> = handles.drain().iter().map(|value| **value).collect();
         drained.sort_unstable();
         assert_eq!(drained, (0..count).collect::<Vec<_>>());

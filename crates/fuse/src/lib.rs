@@ -18,13 +18,22 @@ mod handles;
 mod interrupts;
 mod kernel;
 mod listing;
+mod lost;
 mod mount;
 mod mountpoint;
 mod moves;
 mod notices;
 mod null;
+mod progress;
+mod single;
 mod told;
 mod transport;
 
+pub use attach::Detach;
 pub use kernel::device::Trial;
-pub use mount::{Mount, MountError, MountOptions, Uring, mount, mount_areas, mount_null, remount, unmount};
+pub use mount::{
+    Found, Mount, MountError, MountOptions, Uring, find, mount, mount_areas, mount_null, mount_single,
+    remount, unmount,
+};
+pub use progress::{Progress, Stage};
+pub use single::{SINGLE_NAME, SingleFile};

@@ -2,7 +2,7 @@
 
 use crate::appetite::Appetites;
 use crate::areas::Areas;
-use crate::attach;
+use crate::attach::{self, Detach};
 use crate::door::Door;
 use crate::filesystem::FileSystem;
 use crate::interrupts::Interrupts;
@@ -14,11 +14,14 @@ use crate::kernel::serve::{Nodes, Server, Timeouts};
 use crate::mountpoint::{self, FILE_SYSTEM_TYPE, State};
 use crate::notices::Notices;
 use crate::null::Null;
+use crate::progress::{Progress, Stage};
+use crate::single::{Single, SingleFile};
 use crate::told::Told;
 use crate::transport;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 use vazao_client::{Client, Listener};
 use vazao_model::limits::CACHE_LEASE_MS;
@@ -165,9 +168,21 @@ pub enum MountError {
     /// Requests over io_uring were demanded.
     #[error("no requests over io_uring: {0}; leave the option uring=on away to do without")]
     NoUring(String),
-    /// What was written could not be stored before the end.
-    #[error("unmounted, but not everything written could be stored: {0}")]
-    Unwritten(vazao_client::Error),
+    /// What was written could not be stored before the end: a line for each file.
+    #[error("unmounted, but not everything written could be stored, and is lost: {}", shortened(.0))]
+    Unwritten(Vec<String>),
+}
+
+/// Lines that one message takes.
+const LINES_SHOWN: usize = 8;
+
+fn shortened(lines: &[String]) -> String {
+    let shown = lines.iter().take(LINES_SHOWN).map(String::as_str);
+    let mut shown: Vec<&str> = shown.collect();
+    let more = lines.len().saturating_sub(LINES_SHOWN);
+    let rest = format!("and {more} more, see the log");
+    shown.extend((more > 0).then_some(rest.as_str()));
+    shown.join("; ")
 }
 
 impl From<DeviceError> for MountError {
@@ -181,10 +196,18 @@ impl From<DeviceError> for MountError {
 
 /// A mounted volume. Dropping it detaches it from the tree at once; [`Mount::unmount`] and [`Mount::wait`] end it in
 /// order.
-#[derive(Debug)]
 pub struct Mount {
     mountpoint: PathBuf,
+    /// Of the kernel's device that stands for it.
+    device: OnceLock<String>,
     end: Arc<End>,
+    server: OnceLock<Weak<Server>>,
+}
+
+impl std::fmt::Debug for Mount {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Mount({})", self.mountpoint.display())
+    }
 }
 
 /// Tells when all threads are done, and how it ended.
@@ -192,6 +215,7 @@ pub struct Mount {
 pub(crate) struct End {
     outcome: Mutex<Option<Result<(), MountError>>>,
     reached: Condvar,
+    is_storing: AtomicBool,
 }
 
 impl End {
@@ -199,6 +223,11 @@ impl End {
     pub(crate) fn reach(&self, outcome: Result<(), MountError>) {
         *self.outcome.lock().unwrap_or_else(PoisonError::into_inner) = Some(outcome);
         self.reached.notify_all();
+    }
+
+    /// Nothing is asked any more, and no call is at work.
+    pub(crate) fn begin_storing(&self) {
+        self.is_storing.store(true, Ordering::SeqCst);
     }
 
     fn is_reached(&self) -> bool {
@@ -241,6 +270,17 @@ pub fn mount_null(mountpoint: &Path, options: MountOptions) -> Result<Mount, Mou
     serve(None, mountpoint, "vazao:null", root, Box::new(Null::new(root)), options)
 }
 
+/// Mounts a file system of one file, [`crate::SINGLE_NAME`], whose bytes are `file`'s.
+pub fn mount_single(
+    mountpoint: &Path,
+    file: Arc<dyn SingleFile>,
+    options: MountOptions,
+) -> Result<Mount, MountError> {
+    let mountpoint = check(mountpoint)?;
+    let root = InodeId(ROOT_NODE);
+    serve(None, mountpoint, "vazao:single", root, Box::new(Single::new(root, file)), options)
+}
+
 /// Attaches and starts to answer. `watched` tells of changes that others make.
 fn serve(
     watched: Option<Client>,
@@ -255,7 +295,7 @@ fn serve(
     let device = Arc::new(Device::new(descriptor));
     let end = Arc::new(End::default());
     // From here on dropping the mount detaches it again.
-    let mount = Mount { mountpoint, end: Arc::clone(&end) };
+    let mount = Mount { mountpoint, device: OnceLock::new(), end: Arc::clone(&end), server: OnceLock::new() };
     let timeouts = Timeouts { attributes: options.attribute_timeout, entries: options.entry_timeout };
     let (nodes, told) = (Nodes { root }, Arc::new(Told::new()));
     let notices = Arc::new(Notices::new(nodes, Arc::clone(&told), Box::new(Arc::clone(&device))));
@@ -276,8 +316,13 @@ fn serve(
         begun: Begun::new(options.threads.max(1)),
         helper: OnceLock::new(),
     });
+    // Set once each: this function has just made the mount.
+    let _ = mount.server.set(Arc::downgrade(&server));
     transport::start(device, server, notices, &options, end)?;
-    read_ahead(&mount.mountpoint, options.read_ahead_bytes);
+    if let Ok(Some(mounted)) = mountpoint::find(&mount.mountpoint) {
+        read_ahead(&mounted.device, options.read_ahead_bytes);
+        let _ = mount.device.set(mounted.device);
+    }
     Ok(mount)
 }
 
@@ -309,9 +354,8 @@ fn check(mountpoint: &Path) -> Result<PathBuf, MountError> {
 
 /// Raises the kernel's read-ahead over the 128 KiB that the INIT exchange allows. Only root may; without it sequential
 /// reads are slower and nothing else.
-fn read_ahead(mountpoint: &Path, read_ahead_bytes: u32) {
-    let Ok(Some(mounted)) = mountpoint::find(mountpoint) else { return };
-    let setting = format!("/sys/class/bdi/{}/read_ahead_kb", mounted.device);
+fn read_ahead(device: &str, read_ahead_bytes: u32) {
+    let setting = format!("/sys/class/bdi/{device}/read_ahead_kb");
     if let Err(error) = std::fs::write(&setting, (read_ahead_bytes / 1024).to_string()) {
         tracing::debug!("{setting}: {error}; the kernel reads 128 KiB ahead");
     }
@@ -321,6 +365,56 @@ impl Mount {
     /// Where it is mounted.
     pub fn mountpoint(&self) -> &Path {
         &self.mountpoint
+    }
+
+    /// Number of the kernel's device that stands for it, as in `/proc/self/mountinfo`: its name among all mounts of the
+    /// machine.
+    pub fn device(&self) -> Option<&str> {
+        self.device.get().map(String::as_str)
+    }
+
+    /// What it waits for, should it be about to end.
+    pub fn progress(&self) -> Progress {
+        let ended = Progress { stage: Stage::Ended, ..Progress::default() };
+        let server = self.server.get().and_then(Weak::upgrade);
+        let Some(server) = server.filter(|_| !self.end.is_reached()) else { return ended };
+        let stage = match (self.end.is_storing.load(Ordering::SeqCst), server.interrupts.is_over()) {
+            (true, _) => Stage::Storing,
+            (false, true) => Stage::Draining,
+            (false, false) => Stage::Serving,
+        };
+        let calls = server.interrupts.calls();
+        let (unstored_files, unstored_bytes) = server.door.unstored_amount();
+        Progress {
+            stage,
+            open_files: server.door.open_files(),
+            calls: calls.into_iter().map(|call| (call.operation, call.caller)).collect(),
+            unstored_files,
+            unstored_bytes,
+            silent_servers: server.door.silent_servers(),
+        }
+    }
+
+    /// True once the kernel has nothing more to ask.
+    pub fn is_ending(&self) -> bool {
+        self.server.get().and_then(Weak::upgrade).is_none_or(|server| server.interrupts.is_over())
+    }
+
+    /// What closes everything that is open in it, within a given time, whoever uses it, and returns what could not be
+    /// stored, a line for each file. The mount is of no use afterwards.
+    pub fn finisher(&self) -> impl FnOnce(Duration) -> Vec<String> + Send + use<> {
+        let server = self.server.get().and_then(Weak::upgrade);
+        move |left| {
+            let Some(server) = server else { return Vec::new() };
+            server.door.end_within(left);
+            server.door.finish()
+        }
+    }
+
+    /// What was written and is not stored, a line for each file.
+    pub fn unstored(&self) -> Vec<String> {
+        let server = self.server.get().and_then(Weak::upgrade);
+        server.map_or_else(Vec::new, |server| server.door.unstored())
     }
 
     /// Blocks until it is unmounted, by whomever, and everything written is stored.
@@ -340,13 +434,18 @@ impl Mount {
 
     /// Unmounts; [`Mount::wait`] returns when it is done. Fails with `Busy` while something is open in it.
     pub fn unmount(&self) -> Result<(), MountError> {
-        attach::detach(&self.mountpoint, false)
+        attach::detach(&self.mountpoint, Detach::IfUnused)
     }
 
     /// Takes it out of the tree at once; what is open keeps working, and [`Mount::wait`] returns when the last is
     /// closed.
     pub fn detach(&self) -> Result<(), MountError> {
-        attach::detach(&self.mountpoint, true)
+        attach::detach(&self.mountpoint, Detach::Lazily)
+    }
+
+    /// [`Mount::detach`] that ends all calls in it with an error, as far as this user may.
+    pub fn abort(&self) -> Result<(), MountError> {
+        attach::detach(&self.mountpoint, Detach::ByForce)
     }
 }
 
@@ -373,8 +472,19 @@ pub fn remount(mountpoint: &Path, options: &MountOptions) -> Result<(), MountErr
     }
 }
 
-/// Unmounts the vazao mount at `mountpoint`, also one whose process is gone.
-pub fn unmount(mountpoint: &Path) -> Result<(), MountError> {
+/// A vazao mount in the mount table.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Found {
+    /// Where it is, without links and dots.
+    pub mountpoint: PathBuf,
+    /// See [`Mount::device`].
+    pub device: String,
+    /// The user it belongs to.
+    pub user: Option<u32>,
+}
+
+/// The vazao mount at `mountpoint`, whether its process lives or not.
+pub fn find(mountpoint: &Path) -> Result<Found, MountError> {
     let given = || mountpoint.to_owned();
     let path = mountpoint::canonical(mountpoint).map_err(|error| match error.kind() {
         io::ErrorKind::NotFound => MountError::Missing(given()),
@@ -385,13 +495,17 @@ pub fn unmount(mountpoint: &Path) -> Result<(), MountError> {
         Some(mounted) if mounted.file_system != FILE_SYSTEM_TYPE => {
             Err(MountError::OtherFileSystem(path, mounted.file_system))
         }
-        // Only a busy one is looked at: a look waits for servers, and these may be why it is to be unmounted.
-        Some(_) => match attach::detach(&path, false) {
-            Err(MountError::Busy(_)) if matches!(mountpoint::state(&path), Ok(State::Dead)) => {
-                attach::detach(&path, true)
-            }
-            outcome => outcome,
-        },
+        Some(mounted) => Ok(Found { mountpoint: path, device: mounted.device, user: mounted.user }),
+    }
+}
+
+/// Unmounts the vazao mount at `mountpoint`, also one whose process is gone.
+pub fn unmount(mountpoint: &Path, how: Detach) -> Result<(), MountError> {
+    let path = find(mountpoint)?.mountpoint;
+    // Only a busy one is looked at: a look waits for servers, and these may be why it is to be unmounted.
+    match attach::detach(&path, how) {
+        Err(MountError::Busy(_)) if mountpoint::is_dead(&path) => attach::detach(&path, Detach::Lazily),
+        outcome => outcome,
     }
 }
 

@@ -23,17 +23,18 @@ fn a_mountpoint_that_is_missing_a_file_or_not_empty_is_refused_with_its_name_and
 #[test]
 fn unmounting_what_is_not_ours_is_refused() {
     let directory = tempfile::tempdir().expect("a temporary directory");
-    let error = unmount(directory.path()).expect_err("nothing is mounted");
+    let error = unmount(directory.path(), Detach::IfUnused).expect_err("nothing is mounted");
     assert!(matches!(error, MountError::NotMounted(_)), "{error}");
-    let error = unmount(&directory.path().join("missing")).expect_err("nothing is there");
+    let error = unmount(&directory.path().join("missing"), Detach::IfUnused).expect_err("nothing is there");
     assert!(matches!(error, MountError::NotMounted(_)), "{error}");
-    let error = unmount(Path::new("/proc")).expect_err("not ours");
+    let error = unmount(Path::new("/proc"), Detach::IfUnused).expect_err("not ours");
     assert!(error.to_string().contains("not a vazao mount but proc"), "{error}");
 }
 
 #[test]
 fn waiting_returns_the_error_once_and_then_that_it_is_over() {
-    let mount = Mount { mountpoint: PathBuf::from("/nowhere"), end: Arc::default() };
+    let (device, server) = (OnceLock::new(), OnceLock::new());
+    let mount = Mount { mountpoint: PathBuf::from("/nowhere"), device, end: Arc::default(), server };
     mount.end.reach(Err(MountError::NoDevice));
     assert!(matches!(mount.wait(), Err(MountError::NoDevice)));
     assert!(mount.wait().is_ok());
@@ -55,6 +56,6 @@ fn a_mount_whose_process_is_gone_is_named_and_can_be_removed() {
     let error = check(&path).expect_err("something is in the way");
     assert!(matches!(error, MountError::Dead(_)), "{error}");
     assert!(error.to_string().contains(&format!("vazao umount {}", path.display())), "{error}");
-    unmount(&path).expect("removed");
+    unmount(&path, Detach::IfUnused).expect("removed");
     assert_eq!(check(&path).expect("free again"), path);
 }

@@ -5,6 +5,8 @@ use std::ffi::OsString;
 use std::io;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
+use std::sync::mpsc::channel;
+use std::time::Duration;
 
 /// Type of our mounts in `/proc/mounts`.
 pub(crate) const FILE_SYSTEM_TYPE: &str = "fuse.vazao";
@@ -17,6 +19,8 @@ pub(crate) struct Mounted {
     pub(crate) device: String,
     pub(crate) file_system: String,
     pub(crate) source: String,
+    /// The user it belongs to, where that is said.
+    pub(crate) user: Option<u32>,
 }
 
 /// What a path is, as far as mounting there matters.
@@ -67,6 +71,20 @@ pub(crate) fn state(path: &Path) -> io::Result<State> {
     Ok(if is_empty { State::Free } else { State::NotEmpty })
 }
 
+/// How long a look at a mount may take: one whose process is gone fails at once.
+const LOOK: Duration = Duration::from_secs(2);
+
+/// True for a mount whose process is gone. One that lives may answer only when its servers do.
+pub(crate) fn is_dead(path: &Path) -> bool {
+    let (path, (say, said)) = (path.to_owned(), channel());
+    let look = move || {
+        // Whoever asked may have given up.
+        let _ = say.send(matches!(state(&path), Ok(State::Dead)));
+    };
+    let looking = std::thread::Builder::new().name("look".to_owned()).spawn(look);
+    looking.is_ok() && said.recv_timeout(LOOK).unwrap_or(false)
+}
+
 /// What is mounted on `path`: the topmost, if several are.
 pub(crate) fn find(path: &Path) -> io::Result<Option<Mounted>> {
     let table = std::fs::read("/proc/self/mountinfo")?;
@@ -81,12 +99,14 @@ fn parse(line: &[u8]) -> Option<Mounted> {
     let mut after_separator = fields.skip_while(|field| *field != b"-").skip(1);
     let file_system = after_separator.next()?;
     let source = after_separator.next()?;
+    let options = after_separator.next().unwrap_or_default();
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     Some(Mounted {
         path: PathBuf::from(OsString::from_vec(path)),
         device: text(device),
         file_system: text(file_system),
         source: text(&unescape(source)),
+        user: text(options).split(',').find_map(|option| option.strip_prefix("user_id=")?.parse().ok()),
     })
 }
 
@@ -121,7 +141,7 @@ mod tests {
         let mounted = parse(line).expect("valid");
         assert_eq!(mounted.path, Path::new(r"/mnt/my disk\x"));
         assert_eq!((mounted.device.as_str(), mounted.file_system.as_str()), ("0:52", FILE_SYSTEM_TYPE));
-        assert_eq!(mounted.source, "vz:/a b");
+        assert_eq!((mounted.source.as_str(), mounted.user), ("vz:/a b", Some(0)));
     }
 
     #[test]

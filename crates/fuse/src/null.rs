@@ -299,8 +299,8 @@ impl FileSystem for Null {
             inodes,
         })
     }
-    fn finish(&self) -> Result<()> {
-        Ok(())
+    fn finish(&self) -> Vec<String> {
+        Vec::new()
     }
 }
 

@@ -32,6 +32,7 @@ pub(crate) fn start(
         read_ahead_bytes: options.read_ahead_bytes,
         over_io_uring: prepared.is_some(),
         check_permissions: options.default_permissions,
+        finds_by_number: server.door.finds_by_number(),
         trial: options.trial,
     };
     let agreed = device::handshake(&device, offer)?;
@@ -53,9 +54,13 @@ pub(crate) fn start(
     let teller = Arc::clone(&notices);
     let thread = std::thread::Builder::new().name("fuse-notify".to_owned());
     thread.spawn(move || teller.run()).map_err(MountError::Device)?;
+    let ending = Arc::clone(&end);
     let close = move |server: &Server| {
         notices.end();
-        server.door.finish().map_err(MountError::Unwritten)
+        ending.begin_storing();
+        let lost = server.door.finish();
+        lost.iter().for_each(|line| tracing::error!("not stored when the mount ended, and lost: {line}"));
+        if lost.is_empty() { Ok(()) } else { Err(MountError::Unwritten(lost)) }
     };
     spawn(device, server, options.request_bytes_max, device_threads, queues, move |server, served| {
         end.reach(close(server).and(served.map_err(MountError::from)));

@@ -1,11 +1,13 @@
-//! The cluster: nodes, targets, their state, and the choice of targets for new layouts.
+//! The cluster: nodes, targets, their state, and the choice of targets for new layouts. How nodes join is in `joining`.
 //!
-//! Who belongs to the cluster is written down and has an epoch. Whether a node answers and how much space a target
-//! has is what the last heartbeat said, in memory only. After a restart every member counts as heard from: a
+//! Who belongs to the cluster is written down and has an epoch; so is of each target what its disk must not be behind,
+//! and why it does not serve. Whether a node answers and how much space a target has is what the last heartbeat said,
+//! in memory only. After a restart every member counts as heard from, but for those that had been silent before: a
 //! service that was away must not take the others for dead.
 
 use crate::context::Context;
 use crate::fault::Outcome;
+use crate::joining::Now;
 use crate::keys;
 use crate::records::{MembershipRecord, NodeRecord, TargetRecord};
 use prost::Message;
@@ -15,19 +17,14 @@ use vazao_model::{
     AreaInfo, ClusterMap, Code, Epoch, InodeId, Node, NodeId, NodeState, Role, Target, TargetId, TargetState,
     limits,
 };
-use vazao_wire::proto;
 use vazao_wire::service::Fault;
 
-const SILENT_NS: u64 = limits::NODE_SILENT_MS as u64 * 1_000_000;
+pub(crate) const SILENT_NS: u64 = limits::NODE_SILENT_MS as u64 * 1_000_000;
 
-/// Bytes of a node's name, and of its address.
-const TEXT_BYTES_MAX: usize = 255;
+const LOST_NS: u64 = limits::NODE_LOST_MS as u64 * 1_000_000;
 
-/// Targets of one node: far more than disks fit into one.
-const NODE_TARGETS_MAX: usize = 256;
-
-/// Words on what is wrong with an area.
-const TROUBLE_BYTES_MAX: usize = 1024;
+/// Bytes of a node's name, of its address, and of a target's directory.
+pub(crate) const TEXT_BYTES_MAX: usize = 255;
 
 /// Records read at a time.
 const PAGE: usize = 512;
@@ -35,14 +32,30 @@ const PAGE: usize = 512;
 /// A target with less than this share of its space left gets new files only when there is no other.
 const TIGHT_SHARE: u64 = 20;
 
+/// A node, and what was last heard of it.
 #[derive(Clone, Debug)]
-struct Member {
-    record: NodeRecord,
-    heard_ns: u64,
+pub(crate) struct Member {
+    pub(crate) record: NodeRecord,
+    pub(crate) heard_ns: u64,
+    /// How long it had been silent when this service started.
+    pub(crate) away_ns: u64,
     /// What it exports, as its last heartbeat said.
-    areas: Vec<AreaInfo>,
+    pub(crate) areas: Vec<AreaInfo>,
     /// Its machine since that was started, as its last heartbeat said; 0: not known.
-    host: u64,
+    pub(crate) host: u64,
+}
+
+impl Member {
+    fn silent_ns(&self, now_ns: u64) -> u64 {
+        now_ns.saturating_sub(self.heard_ns).saturating_add(self.away_ns)
+    }
+}
+
+/// A target: what is written down of it, and what is shown.
+#[derive(Clone, Debug)]
+pub(crate) struct Held {
+    pub(crate) record: TargetRecord,
+    pub(crate) shown: Target,
 }
 
 /// Sums over targets.
@@ -56,65 +69,46 @@ pub(crate) struct VolumeSpace {
 /// The cluster as this service knows it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Cluster {
-    cluster_id: u64,
-    membership: MembershipRecord,
-    nodes: BTreeMap<NodeId, Member>,
-    targets: BTreeMap<TargetId, Target>,
+    pub(crate) cluster_id: u64,
+    pub(crate) membership: MembershipRecord,
+    pub(crate) nodes: BTreeMap<NodeId, Member>,
+    pub(crate) targets: BTreeMap<TargetId, Held>,
     /// This service itself.
     own: NodeId,
 }
 
-/// What a registration changes in the records.
-#[derive(Default)]
-pub(crate) struct Joined {
-    nodes: Vec<NodeId>,
-    targets: Vec<TargetId>,
-    /// The answer.
-    pub(crate) response: proto::RegisterNodeResponse,
-}
-
-impl Joined {
-    /// True when the membership is another one than before.
-    pub(crate) fn is_change(&self) -> bool {
-        !self.nodes.is_empty() || !self.targets.is_empty()
-    }
-}
-
 impl Cluster {
     /// Reads the membership.
-    pub(crate) fn load(context: &mut Context<'_>, cluster_id: u64, now_ns: u64) -> Outcome<Cluster> {
+    pub(crate) fn load(context: &mut Context<'_>, cluster_id: u64, now: Now) -> Outcome<Cluster> {
         let membership = context.read(keys::MEMBERSHIP, "membership")?.unwrap_or_default();
         let mut cluster = Cluster { cluster_id, membership, ..Cluster::default() };
         for (id, record) in load_records::<NodeRecord>(context, keys::nodes())? {
-            cluster.nodes.insert(NodeId(id), Member { record, heard_ns: now_ns, areas: Vec::new(), host: 0 });
+            let away_seconds = match record.silent_since_seconds {
+                0 => 0,
+                since => now.wall_seconds.saturating_sub(since),
+            };
+            let away_ns = away_seconds.saturating_mul(1_000_000_000);
+            let member = Member { record, heard_ns: now.ns, away_ns, areas: Vec::new(), host: 0 };
+            cluster.nodes.insert(NodeId(id), member);
         }
         for (id, record) in load_records::<TargetRecord>(context, keys::targets())? {
-            let id = TargetId(id);
-            cluster.targets.insert(id, Target { id, node: NodeId(record.node), ..Target::default() });
+            let shown = Target {
+                id: TargetId(id),
+                node: NodeId(record.node),
+                // 0: written before states were.
+                state: if record.state == 0 {
+                    TargetState::Serving
+                } else {
+                    TargetState::from_number(record.state)
+                },
+                trouble: record.trouble.clone(),
+                directory: record.directory.clone(),
+                incarnation: record.incarnation,
+                ..Target::default()
+            };
+            cluster.targets.insert(TargetId(id), Held { record, shown });
         }
         Ok(cluster)
-    }
-
-    /// Checks a node's announcement and works it into a new state.
-    pub(crate) fn joined(
-        &self,
-        request: &proto::RegisterNodeRequest,
-        now_ns: u64,
-    ) -> Outcome<(Cluster, Joined)> {
-        self.check_request(request)?;
-        let mut next = self.clone();
-        let mut joined = Joined::default();
-        let node = next.join_node(request, now_ns, &mut joined)?;
-        for target in &request.targets {
-            let id = next.join_target(request, node, target, now_ns, &mut joined)?;
-            joined.response.targets.push(id.0);
-        }
-        next.mark_unreported(node, &joined.response.targets);
-        next.membership.epoch += u64::from(joined.is_change());
-        joined.response.cluster_id = self.cluster_id;
-        joined.response.node = node.0;
-        joined.response.epoch = next.membership.epoch;
-        Ok((next, joined))
     }
 
     /// Names the service's own node, which is always up.
@@ -122,172 +116,72 @@ impl Cluster {
         self.own = node;
     }
 
-    fn check_request(&self, request: &proto::RegisterNodeRequest) -> Outcome<()> {
-        let refuse = |text: String| Err(Fault::new(Code::Invalid, text));
-        if request.cluster_id != 0 && request.cluster_id != self.cluster_id {
-            return refuse(format!(
-                "node {:?} belongs to cluster {:016x}, this is cluster {:016x}: check the address of the \
-                 metadata service, or give the node an empty directory",
-                request.name, request.cluster_id, self.cluster_id
-            ));
-        }
-        if request.name.is_empty() || request.name.len() > TEXT_BYTES_MAX {
-            return refuse(format!("node name {:?}: 1 to {TEXT_BYTES_MAX} bytes", request.name));
-        }
-        if request.address.is_empty() || request.address.len() > TEXT_BYTES_MAX {
-            return refuse(format!("address {:?} of node {:?}", request.address, request.name));
-        }
-        if request.targets.len() > NODE_TARGETS_MAX {
-            return refuse(format!("node {:?} with {} targets", request.name, request.targets.len()));
-        }
-        if request.areas.len() > limits::NODE_AREAS_MAX {
-            return refuse(format!("node {:?} with {} areas", request.name, request.areas.len()));
-        }
-        let long = |area: &proto::Area| {
-            area.name.len() > limits::AREA_NAME_BYTES_MAX || area.trouble.len() > TROUBLE_BYTES_MAX
+    /// Nodes that have fallen silent since this was last asked. From now on their records say since when.
+    pub(crate) fn note_silent(&mut self, now: Now) -> Vec<(NodeId, NodeRecord)> {
+        let own = self.own;
+        let is_news = |id: NodeId, member: &Member| {
+            id != own && member.record.silent_since_seconds == 0 && member.silent_ns(now.ns) >= SILENT_NS
         };
-        if let Some(bad) = request.areas.iter().find(|area| area.name.is_empty() || long(area)) {
-            return refuse(format!("node {:?} with an area {:.80?}", request.name, bad.name));
-        }
-        let mut known: Vec<u32> = request.targets.iter().map(|t| t.id).filter(|&id| id != 0).collect();
-        known.sort_unstable();
-        if let Some(twice) = known.windows(2).find(|pair| pair[0] == pair[1]) {
-            return refuse(format!("node {:?} names target t{} twice", request.name, twice[0]));
-        }
-        Ok(())
-    }
-
-    /// Finds or makes the node. A node without an id whose name is known is that node: the answer to its first
-    /// registration was lost, or its directory is new.
-    fn join_node(
-        &mut self,
-        request: &proto::RegisterNodeRequest,
-        now_ns: u64,
-        joined: &mut Joined,
-    ) -> Outcome<NodeId> {
-        let record = NodeRecord {
-            name: request.name.clone(),
-            address: request.address.clone(),
-            roles: request.roles.iter().copied().filter(|&r| Role::from_number(r).is_some()).collect(),
+        let fallen = self.nodes.iter_mut().filter(|(id, member)| is_news(**id, member));
+        let note = |(id, member): (&NodeId, &mut Member)| {
+            let seconds = member.silent_ns(now.ns) / 1_000_000_000;
+            member.record.silent_since_seconds = now.wall_seconds.saturating_sub(seconds).max(1);
+            (*id, member.record.clone())
         };
-        let named = self.nodes.iter().find(|(_, m)| m.record.name == request.name).map(|(id, _)| *id);
-        let id = match (request.node, named) {
-            (0, None) => self.next_node(),
-            (0, Some(id)) => id,
-            (node, _) if !self.nodes.contains_key(&NodeId(node)) => {
-                let text =
-                    format!("node {:?} says it is n{node}, which is not in this cluster", request.name);
-                return Err(Fault::new(Code::Invalid, text));
-            }
-            (node, named) if named.is_none_or(|named| named.0 == node) => NodeId(node),
-            (node, Some(other)) => {
-                let text = format!("node n{node} wants the name {:?} of node {other}", request.name);
-                return Err(Fault::new(Code::Invalid, text));
-            }
-            (node, None) => NodeId(node),
+        fallen.map(note).collect()
+    }
+
+    pub(crate) fn is_up(&self, node: NodeId, now_ns: u64) -> bool {
+        node == self.own || self.nodes.get(&node).is_some_and(|m| m.silent_ns(now_ns) < SILENT_NS)
+    }
+
+    /// True for a node that is silent and may be only late.
+    fn may_come(&self, node: NodeId, now_ns: u64) -> bool {
+        !self.is_up(node, now_ns) && self.nodes.get(&node).is_some_and(|m| m.silent_ns(now_ns) < LOST_NS)
+    }
+
+    /// An operator goes on with an older copy of a target, which was found with `incarnation`. The record to be
+    /// written. Errors: it is not stale, or was found with another one by now.
+    pub(crate) fn accept_old(&mut self, id: TargetId, incarnation: u64) -> Outcome<TargetRecord> {
+        let refuse = |code, text: String| Err(Fault::new(code, format!("target {id}: {text}")));
+        let Some(held) = self.targets.get_mut(&id) else {
+            return refuse(
+                Code::NotFound,
+                "not in this cluster; `vazao status` shows the targets".to_owned(),
+            );
         };
-        if let Some(member) = self.nodes.get(&id) {
-            let moved = member.record.address != record.address;
-            if request.node == 0 && moved && now_ns.saturating_sub(member.heard_ns) < SILENT_NS {
-                let text = format!(
-                    "the name {:?} is in use by node {id} at {}: give every node its own name",
-                    request.name, member.record.address
-                );
-                return Err(Fault::new(Code::Invalid, text));
-            }
+        if held.shown.state != TargetState::Stale {
+            let state = held.shown.state.name();
+            return refuse(Code::Invalid, format!("is {state}, not stale: there is nothing to accept"));
         }
-        if self.nodes.get(&id).is_none_or(|member| member.record != record) {
-            joined.nodes.push(id);
+        if held.shown.found != incarnation {
+            let found = held.shown.found;
+            return refuse(
+                Code::Invalid,
+                format!("has incarnation {found} by now, not {incarnation}: look again"),
+            );
         }
-        let areas = request.areas.iter().cloned().map(AreaInfo::from).collect();
-        self.nodes.insert(id, Member { record, heard_ns: now_ns, areas, host: request.host });
-        Ok(id)
-    }
-
-    fn next_node(&mut self) -> NodeId {
-        self.membership.last_node += 1;
-        NodeId(self.membership.last_node)
-    }
-
-    fn join_target(
-        &mut self,
-        request: &proto::RegisterNodeRequest,
-        node: NodeId,
-        target: &proto::Target,
-        now_ns: u64,
-        joined: &mut Joined,
-    ) -> Outcome<TargetId> {
-        let id = if target.id == 0 {
-            self.membership.last_target += 1;
-            TargetId(self.membership.last_target)
-        } else {
-            TargetId(target.id)
-        };
-        let holder = self.targets.get(&id).map(|held| held.node);
-        let refuse = |why: String| {
-            Err(Fault::new(Code::Invalid, format!("target {id} of node {:?}: {why}", request.name)))
-        };
-        match holder {
-            None if target.id != 0 => return refuse("not in this cluster".to_owned()),
-            Some(other) if other != node && self.is_up(other, now_ns) => {
-                return refuse(format!(
-                    "node {other}, which is up, holds it: never copy a target's directory"
-                ));
-            }
-            _ => {}
-        }
-        if holder != Some(node) {
-            joined.targets.push(id);
-        }
-        let mut held = Target::from(target.clone());
-        (held.id, held.node) = (id, node);
-        held.trouble = held.trouble.chars().take(TEXT_BYTES_MAX).collect();
-        self.targets.insert(id, held);
-        Ok(id)
-    }
-
-    /// What its node no longer reports cannot be served.
-    fn mark_unreported(&mut self, node: NodeId, reported: &[u32]) {
-        for (id, held) in self.targets.iter_mut().filter(|(_, held)| held.node == node) {
-            if !reported.contains(&id.0) {
-                held.state = TargetState::Failed;
-                held.trouble = "its node does not report it any more".to_owned();
-            }
-        }
-    }
-
-    /// Writes what a registration changed.
-    pub(crate) fn write(&self, context: &mut Context<'_>, joined: &Joined) -> Outcome<()> {
-        let before: MembershipRecord = context.read(keys::MEMBERSHIP, "membership")?.unwrap_or_default();
-        if before.epoch >= self.membership.epoch {
-            return Err(Fault::new(Code::Conflict, "the membership changed meanwhile"));
-        }
-        context.write(keys::MEMBERSHIP.to_vec(), &self.membership);
-        for id in &joined.nodes {
-            context.write(keys::node(*id), &self.nodes[id].record);
-        }
-        for id in &joined.targets {
-            context.write(keys::target(*id), &TargetRecord { node: self.targets[id].node.0 });
-        }
-        Ok(())
-    }
-
-    fn is_up(&self, node: NodeId, now_ns: u64) -> bool {
-        node == self.own
-            || self.nodes.get(&node).is_some_and(|m| now_ns.saturating_sub(m.heard_ns) < SILENT_NS)
+        held.record.accepted_from = Some(incarnation);
+        Ok(held.record.clone())
     }
 
     /// Where a target is served, while its node answers. `None`: unknown or silent.
     pub(crate) fn address_of(&self, target: TargetId, now_ns: u64) -> Option<&str> {
-        let held = self.targets.get(&target)?;
-        let up = self.is_up(held.node, now_ns);
-        self.nodes.get(&held.node).filter(|_| up).map(|member| member.record.address.as_str())
+        let node = self.targets.get(&target)?.shown.node;
+        let up = self.is_up(node, now_ns);
+        self.nodes.get(&node).filter(|_| up).map(|member| member.record.address.as_str())
     }
 
     /// Targets that can be asked at present, and where.
     pub(crate) fn served(&self, now_ns: u64) -> Vec<(TargetId, String)> {
-        let working = self.targets.values().filter(|held| held.state != TargetState::Failed);
-        working.filter_map(|held| Some((held.id, self.address_of(held.id, now_ns)?.to_owned()))).collect()
+        let working = self.shown().filter(|target| target.state.is_readable());
+        working
+            .filter_map(|target| Some((target.id, self.address_of(target.id, now_ns)?.to_owned())))
+            .collect()
+    }
+
+    fn shown(&self) -> impl Iterator<Item = &Target> {
+        self.targets.values().map(|held| &held.shown)
     }
 
     /// True for a target of this cluster.
@@ -300,14 +194,22 @@ impl Cluster {
     pub(crate) fn choose(&self, inode: InodeId, width: u32, now_ns: u64) -> Outcome<Vec<TargetId>> {
         let mut usable = self.usable(inode, now_ns, |_| true);
         if usable.is_empty() {
-            // A silent node may only be late: after a start of this service all of them are, until they report.
-            let may_come = self.targets.values().any(|held| !self.is_up(held.node, now_ns));
-            let code = if may_come { Code::Unavailable } else { Code::NoSpace };
-            return Err(Fault::new(code, self.why_none_serves(now_ns)));
+            return Err(Fault::new(self.code_of_none(now_ns), self.why_none_serves(now_ns)));
         }
         let wanted = if width == 0 { limits::STRIPE_WIDTH_MAX } else { width as usize };
         usable.truncate(wanted.min(limits::STRIPE_WIDTH_MAX));
         Ok(usable)
+    }
+
+    /// What to do when no target serves: a silent node may only be late, and a full target may be emptied.
+    fn code_of_none(&self, now_ns: u64) -> Code {
+        let may_come = |target: &Target| self.may_come(target.node, now_ns) && target.state.is_readable();
+        let is_full = |target: &Target| self.is_up(target.node, now_ns) && target.state == TargetState::Full;
+        match () {
+            () if self.shown().any(may_come) => Code::Unavailable,
+            () if self.targets.is_empty() || self.shown().any(is_full) => Code::NoSpace,
+            () => Code::TargetFailed,
+        }
     }
 
     /// A target on the machine `host` for all of a file; `None` where none serves there.
@@ -320,11 +222,11 @@ impl Cluster {
     fn usable(&self, inode: InodeId, now_ns: u64, is_wanted: impl Fn(&Member) -> bool) -> Vec<TargetId> {
         let mut of_node: BTreeMap<NodeId, usize> = BTreeMap::new();
         let mut usable: Vec<(usize, NodeId, TargetId)> = Vec::new();
-        for (&id, held) in &self.targets {
-            let is_wanted = self.nodes.get(&held.node).is_some_and(&is_wanted);
-            if held.state == TargetState::Serving && self.is_up(held.node, now_ns) && is_wanted {
-                let turn = of_node.entry(held.node).or_default();
-                usable.push((*turn, held.node, id));
+        for target in self.shown() {
+            let is_wanted = self.nodes.get(&target.node).is_some_and(&is_wanted);
+            if target.state == TargetState::Serving && self.is_up(target.node, now_ns) && is_wanted {
+                let turn = of_node.entry(target.node).or_default();
+                usable.push((*turn, target.node, target.id));
                 *turn += 1;
             }
         }
@@ -332,7 +234,7 @@ impl Cluster {
         if let Some(first) = inode.0.checked_rem(usable.len() as u64) {
             usable.rotate_left(first as usize);
         }
-        usable.sort_by_key(|(_, _, id)| is_tight(&self.targets[id]));
+        usable.sort_by_key(|(_, _, id)| is_tight(&self.targets[id].shown));
         usable.into_iter().map(|(_, _, id)| id).collect()
     }
 
@@ -340,23 +242,27 @@ impl Cluster {
         if self.targets.is_empty() {
             return "no data server has joined the cluster yet".to_owned();
         }
-        let reasons = self.targets.iter().take(8).map(|(id, held)| {
-            let why = match held.state {
-                _ if !self.is_up(held.node, now_ns) => format!("node {} is silent", held.node),
+        let reasons = self.shown().take(8).map(|target| {
+            let why = match target.state {
+                _ if !self.is_up(target.node, now_ns) => format!("node {} is silent", target.node),
                 TargetState::Full => "full".to_owned(),
-                _ => format!("failed: {}", held.trouble),
+                state => format!("{}: {}", state.name(), target.trouble),
             };
-            format!("{id} ({why})")
+            format!("{} ({why})", target.id)
         });
         let reasons = reasons.collect::<Vec<_>>().join(", ");
-        format!("no target serves: {reasons}; remove files or add a target")
+        let remedy = match self.code_of_none(now_ns) {
+            Code::NoSpace => "remove files, or add a target; `vazao df` and `vazao status` show the space",
+            _ => "see `vazao status`",
+        };
+        format!("no target serves: {reasons}; {remedy}")
     }
 
     /// Space over targets that serve; a file system that holds several of them counts once.
     pub(crate) fn space(&self) -> VolumeSpace {
         let mut shared: BTreeMap<u64, VolumeSpace> = BTreeMap::new();
         let mut total = VolumeSpace::default();
-        for held in self.targets.values().filter(|held| held.state != TargetState::Failed) {
+        for held in self.shown().filter(|target| target.state.is_readable()) {
             let left = if held.state == TargetState::Serving { held.available_bytes } else { 0 };
             let place = match held.file_system {
                 0 => &mut VolumeSpace::default(),
@@ -377,14 +283,15 @@ impl Cluster {
             address: member.record.address.clone(),
             roles: member.record.roles.iter().filter_map(|&r| Role::from_number(r)).collect(),
             state: if self.is_up(id, now_ns) { NodeState::Up } else { NodeState::Silent },
-            silent_ms: if id == self.own { 0 } else { now_ns.saturating_sub(member.heard_ns) / 1_000_000 },
+            silent_ms: if id == self.own { 0 } else { member.silent_ns(now_ns) / 1_000_000 },
             areas: member.areas.clone(),
         });
         ClusterMap {
             cluster_id: self.cluster_id,
             epoch: Epoch(self.membership.epoch),
             nodes: nodes.collect(),
-            targets: self.targets.values().cloned().collect(),
+            targets: self.shown().cloned().collect(),
+            ..ClusterMap::default()
         }
     }
 }

@@ -1,7 +1,7 @@
 //! What an operation works with: its transaction, seen through the records of the schema.
 
 use crate::engine::{Commit, EngineResult, Pair, Transaction};
-use crate::fault::{Outcome, inode_fault, name_fault};
+use crate::fault::{Outcome, damage_fault, inode_fault, name_fault};
 use crate::keys;
 use crate::opens::Turn;
 use crate::records::{DirectoryTimes, EntryRecord, InodeRecord, NumberRecord, TimeRecord};
@@ -68,15 +68,20 @@ impl<'a> Context<'a> {
     // ---- records in general ----
 
     pub(crate) fn read<R: Message + Default>(&mut self, key: &[u8], what: &str) -> Outcome<Option<R>> {
-        self.transaction.get(key)?.map(|bytes| decode(&bytes, || what.to_owned())).transpose()
+        self.get(key)?.map(|bytes| decode(&bytes, || what.to_owned())).transpose()
+    }
+
+    /// An error names what the key is that of.
+    fn get(&mut self, key: &[u8]) -> Outcome<Option<Vec<u8>>> {
+        self.transaction.get(key).map_err(|error| damage_fault(error, key))
     }
 
     pub(crate) fn exists(&mut self, key: &[u8]) -> Outcome<bool> {
-        Ok(self.transaction.get(key)?.is_some())
+        Ok(self.get(key)?.is_some())
     }
 
     pub(crate) fn raw(&mut self, key: &[u8]) -> Outcome<Option<Vec<u8>>> {
-        Ok(self.transaction.get(key)?)
+        self.get(key)
     }
 
     /// Asks for room, before something is added. `NoSpace` when only the reserve is left.
@@ -102,7 +107,8 @@ impl<'a> Context<'a> {
     }
 
     pub(crate) fn scan(&mut self, range: &Range<Vec<u8>>, limit: usize) -> Outcome<Vec<Pair>> {
-        Ok(self.transaction.scan(&range.start, &range.end, limit)?)
+        let pairs = self.transaction.scan(&range.start, &range.end, limit);
+        pairs.map_err(|error| damage_fault(error, &range.start))
     }
 
     /// [`Context::scan`] without copies; returns how many pairs there were.
@@ -112,7 +118,8 @@ impl<'a> Context<'a> {
         limit: usize,
         take: &mut dyn FnMut(&[u8], &[u8]),
     ) -> Outcome<usize> {
-        Ok(self.transaction.visit(&range.start, &range.end, limit, take)?)
+        let count = self.transaction.visit(&range.start, &range.end, limit, take);
+        count.map_err(|error| damage_fault(error, &range.start))
     }
 
     /// Forgets the writes but not what was read.
@@ -175,8 +182,9 @@ impl<'a> Context<'a> {
     // ---- inodes ----
 
     pub(crate) fn find_inode(&mut self, id: InodeId) -> Outcome<Option<InodeRecord>> {
-        let bytes = self.transaction.get(&keys::inode(id))?;
-        bytes.map(|bytes| decode(&bytes, || format!("record of inode {id}"))).transpose()
+        let bytes = self.get(&keys::inode(id))?;
+        let record = bytes.map(|bytes| decode(&bytes, || format!("record of inode {id}"))).transpose()?;
+        Ok(record.map(InodeRecord::without_half_moved_contents))
     }
 
     /// An inode that somebody refers to by number; `Stale` when it is gone.
@@ -209,7 +217,7 @@ impl<'a> Context<'a> {
 
     pub(crate) fn entry(&mut self, parent: InodeId, name: &[u8]) -> Outcome<Option<EntryRecord>> {
         let key = self.service.names().entry_key(parent, name);
-        let bytes = self.transaction.get(&key)?;
+        let bytes = self.get(&key)?;
         bytes.map(|bytes| decode(&bytes, || format!("entry of directory {parent}"))).transpose()
     }
 
@@ -346,8 +354,8 @@ impl<'a> Context<'a> {
     /// The same with inline contents or a link's target.
     pub(crate) fn inode_with_contents(&mut self, id: InodeId, record: InodeRecord) -> Outcome<proto::Inode> {
         let mut message = self.inode_message(id, &record)?;
-        // A file whose bytes are all in objects has no contents to show, not empty ones.
-        let inline = record.layout.is_none() || !record.contents.is_empty();
+        // A file with a layout has no contents to show, not empty ones.
+        let inline = record.layout.is_none();
         message.contents = (inline && !record.is_directory()).then_some(record.contents);
         Ok(message)
     }

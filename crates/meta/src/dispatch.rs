@@ -11,7 +11,7 @@ use vazao_wire::{Method, Operation, op, proto};
 
 pub(crate) fn run(service: &MetaService, method: Method, message: &[u8]) -> Outcome<Settled> {
     let viewed = match method {
-        Method::Ping => Ok(proto::PingResponse {}.encode_to_vec()),
+        Method::Ping => Ok(proto::PingResponse { run: service.run() }.encode_to_vec()),
         Method::Lookup => service.view::<op::Lookup>(message, ops::lookup::run),
         Method::Resolve => service.view::<op::Resolve>(message, ops::resolve::run),
         Method::GetAttributes => service.view::<op::GetAttributes>(message, ops::attributes::get),
@@ -27,6 +27,7 @@ pub(crate) fn run(service: &MetaService, method: Method, message: &[u8]) -> Outc
         Method::TestLock => direct::<op::TestLock>(service, message, ops::locks::test),
         Method::CancelLock => direct::<op::CancelLock>(service, message, ops::locks::cancel),
         Method::ReclaimLocks => direct::<op::ReclaimLocks>(service, message, ops::locks::reclaim),
+        Method::CheckMetadata => direct::<op::CheckMetadata>(service, message, ops::check::run),
         Method::Release => direct::<op::Release>(service, message, ops::session::release),
         _ => return change(service, method, message),
     };
@@ -49,8 +50,9 @@ fn change(service: &MetaService, method: Method, message: &[u8]) -> Outcome<Sett
         Method::EndConversion => service.change::<op::EndConversion>(message, ops::convert::end),
         Method::SetXattr => service.change::<op::SetXattr>(message, ops::xattr::set),
         Method::RemoveXattr => service.change::<op::RemoveXattr>(message, ops::xattr::remove),
+        Method::AcceptOld => ops::accept::run(service, &decode::<op::AcceptOld>(message)?),
         Method::SetLock => ops::locks::set(service, &decode::<op::SetLock>(message)?),
-        Method::Sync => Ok(ops::sync::run(service)),
+        Method::Sync => ops::sync::run(service),
         Method::RegisterNode => Ok(ops::cluster::register(service, &decode::<op::RegisterNode>(message)?)),
         other => {
             let text = format!("{} is not an operation of the metadata service", other.name());

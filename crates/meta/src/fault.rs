@@ -1,6 +1,7 @@
 //! From the engine's errors and broken records to the faults of the wire, and how things are named in them.
 
 use crate::engine::EngineError;
+use crate::keys;
 use vazao_model::{Code, InodeId};
 use vazao_wire::service::Fault;
 
@@ -13,7 +14,7 @@ const SHOWN_BYTES_MAX: usize = 80;
 impl From<EngineError> for Fault {
     fn from(error: EngineError) -> Fault {
         let code = match &error {
-            EngineError::Io { .. } => Code::Io,
+            EngineError::Io { .. } | EngineError::Failed(_) => Code::Io,
             EngineError::Corrupt(_) => Code::Corrupt,
             EngineError::Refused(_) => Code::VersionMismatch,
             EngineError::Full(_) => Code::NoSpace,
@@ -21,6 +22,14 @@ impl From<EngineError> for Fault {
             EngineError::Stopped(_) => Code::Unavailable,
         };
         Fault::new(code, format!("metadata engine: {error}"))
+    }
+}
+
+/// A fault of reading `key`, or from there on: what it is that cannot be read.
+pub(crate) fn damage_fault(error: EngineError, key: &[u8]) -> Fault {
+    match error {
+        EngineError::Corrupt(text) => Fault::new(Code::Corrupt, format!("{}: {text}", keys::described(key))),
+        other => other.into(),
     }
 }
 

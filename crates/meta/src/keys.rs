@@ -1,6 +1,7 @@
 //! Every key of the metadata service. The first byte is the kind of record; numbers are big-endian, so that they sort.
 
 use std::ops::Range;
+use vazao_model::ids::ROOT;
 use vazao_model::{InodeId, NodeId, SessionId, TargetId};
 
 /// Bits of a name's hash: a cookie has to stay positive in a signed 64-bit offset.
@@ -16,6 +17,8 @@ pub(crate) const SESSIONS_EPOCH: &[u8] = b"E";
 pub(crate) const NEXT_INODE: &[u8] = b"Cinode";
 /// Number of times the service was opened.
 pub(crate) const BOOTS: &[u8] = b"Cboots";
+/// How often an operator has gone on with old metadata.
+pub(crate) const LINEAGE: &[u8] = b"Clineage";
 /// Inodes in use, as last written down.
 pub(crate) const INODES_IN_USE: &[u8] = b"Cused";
 
@@ -32,6 +35,7 @@ const SESSION: u8 = b'S';
 const REPLY: u8 = b'A';
 const NODE: u8 = b'N';
 const TARGET: u8 = b'G';
+const START: u8 = b'H';
 
 fn key(kind: u8, numbers: &[u64], tail: &[u8]) -> Vec<u8> {
     let mut key = Vec::with_capacity(1 + 8 * numbers.len() + tail.len());
@@ -62,6 +66,61 @@ pub(crate) fn after(key: &[u8]) -> Vec<u8> {
 pub(crate) fn number(key: &[u8], index: usize) -> Option<u64> {
     let bytes = key.get(1 + 8 * index..9 + 8 * index)?;
     bytes.try_into().ok().map(u64::from_be_bytes)
+}
+
+/// What every start of the service reads, and the root directory: without it a volume is of no use.
+pub(crate) fn essential() -> Vec<Range<Vec<u8>>> {
+    let single = [VOLUME, MEMBERSHIP, NEXT_INODE, BOOTS, LINEAGE, INODES_IN_USE].map(<[u8]>::to_vec);
+    let single = single.into_iter().chain([inode(ROOT)]).map(|key| key.clone()..after(&key));
+    single.chain([nodes(), targets(), starts(), sessions()]).collect()
+}
+
+/// Whose record lies under this key, for people.
+pub(crate) fn described(key: &[u8]) -> String {
+    let id = |index| number(key, index).map_or("?".to_owned(), |number| number.to_string());
+    match key.first() {
+        Some(&INODE) => format!("inode {}", id(0)),
+        Some(&ENTRY) => format!("names in directory inode {}", id(0)),
+        Some(&TIMES) => format!("times of directory inode {}", id(0)),
+        Some(&SUBDIRECTORIES) => format!("subdirectories of directory inode {}", id(0)),
+        Some(&XATTR) => format!("extended attributes of inode {}", id(0)),
+        Some(&ORPHAN) => format!("unlinked inode {}", id(0)),
+        Some(&RECLAIM) => format!("objects of former inode {}", id(0)),
+        Some(&CONVERSION) => format!("conversion of inode {}", id(0)),
+        Some(&SESSION | &REPLY | &ASKED) => format!("session {}", id(0)),
+        Some(&NODE) => format!("node {}", id(0)),
+        Some(&TARGET) => format!("target {}", id(0)),
+        _ => format!("record {:?}", String::from_utf8_lossy(key)),
+    }
+}
+
+/// The kinds of records that belong to an inode, besides its entries: each with all keys of that inode.
+pub(crate) fn of_inode(id: InodeId) -> [(&'static str, Range<Vec<u8>>); 4] {
+    let one = |key: Vec<u8>| key.clone()..after(&key);
+    [
+        ("its attributes, layout or contents", one(inode(id))),
+        ("its times", one(times(id))),
+        ("its number of subdirectories", one(subdirectories(id))),
+        ("its extended attributes", xattrs(id)),
+    ]
+}
+
+/// The directories whose entries a range of keys may have: the first and the last, if there are any.
+pub(crate) fn directories_within(range: &Range<Vec<u8>>) -> Option<(u64, u64)> {
+    let all = all_entries();
+    let (start, end) = (range.start.as_slice().max(&all.start), range.end.as_slice().min(&all.end));
+    let first = if start.len() > 1 { directory_of(start) } else { 0 };
+    let last = if end == all.end.as_slice() { u64::MAX } else { directory_of(end) };
+    (start < end).then_some((first, last))
+}
+
+/// The number after the kind, of a key that may be cut short.
+fn directory_of(key: &[u8]) -> u64 {
+    let mut bytes = [0; 8];
+    let given = key.get(1..).unwrap_or_default();
+    let length = given.len().min(8);
+    bytes[..length].copy_from_slice(&given[..length]);
+    u64::from_be_bytes(bytes)
 }
 
 /// Attributes, layout, small contents.
@@ -99,6 +158,14 @@ pub(crate) fn entry_name(key: &[u8]) -> Option<&[u8]> {
 /// Times of a directory, written blindly by every change of its entries.
 pub(crate) fn times(directory: InodeId) -> Vec<u8> {
     key(TIMES, &[directory.0], &[])
+}
+
+pub(crate) fn all_times() -> Range<Vec<u8>> {
+    under(vec![TIMES])
+}
+
+pub(crate) fn all_subdirectories() -> Range<Vec<u8>> {
+    under(vec![SUBDIRECTORIES])
 }
 
 /// Number of subdirectories.
@@ -194,4 +261,13 @@ pub(crate) fn target(id: TargetId) -> Vec<u8> {
 
 pub(crate) fn targets() -> Range<Vec<u8>> {
     under(vec![TARGET])
+}
+
+/// A start of this service.
+pub(crate) fn start(number: u64) -> Vec<u8> {
+    key(START, &[number], &[])
+}
+
+pub(crate) fn starts() -> Range<Vec<u8>> {
+    under(vec![START])
 }

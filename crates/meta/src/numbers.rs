@@ -4,6 +4,7 @@
 //! out, a second file would find the first one's bytes. So a number leaves only when its reservation is durable:
 //! inode ids come from batches reserved ahead, generations carry the count of starts of the service.
 
+use crate::context::Context;
 use crate::engine::{Commit, Engine};
 use crate::fault::Outcome;
 use crate::keys;
@@ -112,6 +113,19 @@ pub(crate) fn next_generation(boot: u64, last: u32) -> Outcome<(u32, bool)> {
         Fault::new(Code::Unsupported, format!("generation {next}: copy the file to a new one"))
     })?;
     Ok((generation, next >= ceiling))
+}
+
+/// Has the next start of the service be at least number `start`, and the inode ids begin behind all that `lost` commits
+/// can have given out.
+pub(crate) fn skip(context: &mut Context<'_>, start: u64, lost: u64) -> Outcome<()> {
+    let mut raise = |key: &[u8], least: &dyn Fn(u64) -> u64| -> Outcome<()> {
+        let value: NumberRecord = context.read(key, "counter")?.unwrap_or_default();
+        context.write(key.to_vec(), &NumberRecord { value: least(value.value) });
+        Ok(())
+    };
+    raise(keys::BOOTS, &|value| value.max(start))?;
+    // A commit creates one inode; ids that were reserved and not used are in the batches.
+    raise(keys::NEXT_INODE, &|value| value.saturating_add(lost.saturating_mul(2)).saturating_add(4 * BATCH))
 }
 
 /// Adds to a persistent counter that starts at `first`; returns the value before, and the commit's position.

@@ -36,18 +36,9 @@ pub(crate) fn hold(context: &mut Context<'_>, id: InodeId, holders: &[SessionId]
     context.write(keys::orphan(id), &OrphanRecord { sessions });
 }
 
-/// A session opens an inode that has lost its last name since it was looked up: it is kept for that one, too.
-pub(crate) fn join(context: &mut Context<'_>, session: SessionId, id: InodeId) -> Outcome<()> {
-    let key = keys::orphan(id);
-    let Some(mut orphan) = context.read::<OrphanRecord>(&key, "orphan")? else { return Ok(()) };
-    // A session that has ended would never let go of it.
-    if orphan.sessions.contains(&session.0) || !context.exists(&keys::session(session))? {
-        return Ok(());
-    }
-    orphan.sessions.push(session.0);
-    context.write_raw(keys::asked(session, id), Vec::new());
-    context.write(key, &orphan);
-    Ok(())
+/// True when an inode without a name is kept for the session, which may have it open.
+pub(crate) fn is_kept_for(context: &mut Context<'_>, session: SessionId, id: InodeId) -> Outcome<bool> {
+    context.exists(&keys::asked(session, id))
 }
 
 /// An inode that never had a name gets one: nobody need hold it any more.

@@ -4,6 +4,7 @@
 //! again by a later tick. Nothing is removed before the record is durable: power loss could otherwise bring back a file
 //! whose objects are gone.
 
+use crate::engine::Pair;
 use crate::fault::Outcome;
 use crate::keys;
 use crate::records::{ReclaimObject, ReclaimRecord};
@@ -52,7 +53,7 @@ struct File {
 pub(crate) fn run(service: &MetaService, transport: &dyn Transport) -> Outcome<()> {
     for _ in 0..ROUNDS_MAX {
         let files = next_files(service)?;
-        let last_round = files.len() < FILES_AT_ONCE;
+        let last_round = service.reclaimer().cursor.lock().expect(NO_PANIC).is_none();
         if !files.is_empty() {
             service.engine().sync()?;
             let removed = remove_objects(service, transport, &files)?;
@@ -65,22 +66,41 @@ pub(crate) fn run(service: &MetaService, transport: &dyn Transport) -> Outcome<(
     Ok(())
 }
 
-/// The next records after the cursor, which starts over at the end.
+/// The next records from the cursor on, which starts over at the end. What cannot be read is passed over.
 fn next_files(service: &MetaService) -> Outcome<Vec<File>> {
     let mut cursor = service.reclaimer().cursor.lock().expect(NO_PANIC);
     let mut range = keys::reclaims();
-    if let Some(last) = &*cursor {
+    if let Some(next) = cursor.take() {
+        range.start = next;
+    }
+    let (read, _) = service.transact(None, |context| {
+        let mut pairs: Vec<Pair> = Vec::new();
+        let visited = context
+            .visit(&range, FILES_AT_ONCE, &mut |key, value| pairs.push((key.to_vec(), value.to_vec())));
+        Ok((pairs, visited))
+    })?;
+    let (pairs, visited) = read?;
+    if let Some((last, _)) = pairs.last() {
         range.start = keys::after(last);
     }
-    let (pairs, _) = service.transact(None, |context| context.scan(&range, FILES_AT_ONCE))?;
-    let pairs = pairs?;
-    *cursor = pairs.last().filter(|_| pairs.len() == FILES_AT_ONCE).map(|(key, _)| key.clone());
-    let decode = |(key, value): (Vec<u8>, Vec<u8>)| {
-        let record = ReclaimRecord::decode(value.as_slice())
-            .map_err(|e| Fault::new(Code::Corrupt, format!("reclaim record: {e}")))?;
-        Ok(File { key, record })
+    *cursor = match visited {
+        Ok(FILES_AT_ONCE) => Some(range.start),
+        Ok(_) => None,
+        Err(fault) if fault.code == Code::Corrupt => {
+            tracing::debug!(%fault, "reclaim records cannot be read");
+            let next = service.engine().next_reachable(&range.start, &range.end);
+            Some(next.max(keys::after(&range.start))).filter(|next| *next < range.end)
+        }
+        Err(fault) => return Err(fault),
     };
-    pairs.into_iter().map(decode).collect()
+    let decode = |(key, value): Pair| match ReclaimRecord::decode(value.as_slice()) {
+        Ok(record) => Some(File { key, record }),
+        Err(error) => {
+            tracing::debug!(%error, "{} cannot be read", keys::described(&key));
+            None
+        }
+    };
+    Ok(pairs.into_iter().filter_map(decode).collect())
 }
 
 /// Asks all servers at once; returns the addresses of those that did it.

@@ -194,6 +194,22 @@ impl InodeRecord {
         FileKind::from_number(self.kind).unwrap_or_default()
     }
 
+    /// Earlier versions of the service assigned a layout before the inline contents had been copied to it. Where that
+    /// was interrupted, nothing was written under the layout: the contents count.
+    pub(crate) fn without_half_moved_contents(mut self) -> InodeRecord {
+        if self.is_file()
+            && !self.contents.is_empty()
+            && let Some(layout) = &self.layout
+        {
+            if layout.written_slots == 0 {
+                self.layout = None;
+            } else {
+                self.contents = Vec::new();
+            }
+        }
+        self
+    }
+
     pub(crate) fn is_directory(&self) -> bool {
         self.kind == FileKind::Directory.number()
     }
@@ -300,12 +316,15 @@ pub(crate) struct SessionRecord {
     pub(crate) client: String,
     #[prost(message, optional, tag = "2")]
     pub(crate) opened: Option<TimeRecord>,
-    /// It has, or has had, locks: after a restart it is waited for.
+    /// It may have locks on any file: after a restart it is waited for.
     #[prost(bool, tag = "3")]
     pub(crate) has_locks: bool,
     /// It finds its files again when they get other layouts.
     #[prost(bool, tag = "4")]
     pub(crate) follows_conversions: bool,
+    /// Files on which it may have locks: after a restart they wait for it.
+    #[prost(uint64, repeated, tag = "5")]
+    pub(crate) locked_inodes: Vec<u64>,
 }
 
 /// The last answer of a slot.
@@ -331,13 +350,57 @@ pub(crate) struct NodeRecord {
     pub(crate) address: String,
     #[prost(uint32, repeated, tag = "3")]
     pub(crate) roles: Vec<u32>,
+    /// Random number of the process that has this identity; 0: it told none.
+    #[prost(fixed64, tag = "4")]
+    pub(crate) run: u64,
+    /// Unix time since which it has it.
+    #[prost(uint64, tag = "5")]
+    pub(crate) since_seconds: u64,
+    /// Unix time since which it has been silent; 0 while it reports.
+    #[prost(uint64, tag = "6")]
+    pub(crate) silent_since_seconds: u64,
 }
 
-/// A target of the cluster.
-#[derive(Clone, Copy, PartialEq, Eq, Message)]
+/// A target of the cluster, and the last that is known of its disk.
+#[derive(Clone, PartialEq, Eq, Message)]
 pub(crate) struct TargetRecord {
     #[prost(uint32, tag = "1")]
     pub(crate) node: u32,
+    /// What its directory was given at formatting, 16 bytes; empty: not told yet.
+    #[prost(bytes = "vec", tag = "2")]
+    pub(crate) uuid: Vec<u8>,
+    /// A disk with a smaller incarnation is an older copy.
+    #[prost(uint64, tag = "3")]
+    pub(crate) incarnation: u64,
+    /// Random number of the process that was given leave to serve it.
+    #[prost(fixed64, tag = "4")]
+    pub(crate) run: u64,
+    /// Unix time at which this record last changed.
+    #[prost(uint64, tag = "5")]
+    pub(crate) seen_seconds: u64,
+    /// `TargetState`; 2 is kept as 1.
+    #[prost(uint32, tag = "6")]
+    pub(crate) state: u32,
+    /// Why it does not serve, for people.
+    #[prost(string, tag = "7")]
+    pub(crate) trouble: String,
+    /// Where it lies on its node, for people.
+    #[prost(string, tag = "8")]
+    pub(crate) directory: String,
+    /// An operator goes on with an older copy, if it has at least this incarnation.
+    #[prost(uint64, optional, tag = "9")]
+    pub(crate) accepted_from: Option<u64>,
+}
+
+/// A start of the metadata service.
+#[derive(Clone, Copy, PartialEq, Eq, Message)]
+pub(crate) struct StartRecord {
+    /// Its random number.
+    #[prost(fixed64, tag = "1")]
+    pub(crate) run: u64,
+    /// Commits that it found.
+    #[prost(uint64, tag = "2")]
+    pub(crate) position: u64,
 }
 
 /// The volume.

@@ -1,11 +1,15 @@
 //! The service: opens the volume, runs transactions, answers requests, and does in `tick` what nobody asks for.
 
 use crate::answer::{Settled, deliver};
+use crate::claims::Claims;
 use crate::cluster::Cluster;
 use crate::context::Context;
 use crate::dispatch;
 use crate::engine::{self, Background, Commit, Engine, EngineError, EngineOptions, Position, Writes};
 use crate::fault::Outcome;
+use crate::history::History;
+use crate::integrity::{Integrity, This};
+use crate::joining::Now;
 use crate::keys::{self, NAME_HASH_BITS};
 use crate::locks::Locks;
 use crate::metrics::Metrics;
@@ -14,16 +18,20 @@ use crate::numbers::{self, InodeNumbers};
 use crate::once::{self, Repeatable};
 use crate::opens::Opens;
 use crate::ops;
+use crate::proposals::Proposals;
 use crate::random::Random;
 use crate::reclaim::Reclaimer;
 use crate::records::{InodeRecord, NumberRecord, TimeRecord, VolumeRecord};
+use crate::refusals::Refusals;
 use crate::sessions::{self, Sessions};
 use crate::strays::Strays;
 use crate::watchers::Watchers;
 use prost::Message;
 use std::cell::Cell;
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
 use vazao_disk::Disk;
 use vazao_meter::measures::Work;
 use vazao_meter::{Accounts, Cause, Clock, Exposition};
@@ -56,6 +64,8 @@ pub struct MetaOptions {
     pub name: String,
     /// Address that clients and data servers reach it at.
     pub address: String,
+    /// What this process does. With [`Role::Data`] it reports its targets itself, soon after it serves.
+    pub roles: Vec<Role>,
     /// Threads for syncs and checkpoints, or none.
     pub background: Background,
     /// Seed of all randomness, for simulation; `None` takes the kernel's.
@@ -66,6 +76,8 @@ pub struct MetaOptions {
     pub cache_bytes: usize,
     /// Bits of a name's hash, at most 62; tests use fewer to make collisions.
     pub name_hash_bits: u32,
+    /// A random number of this start of the process, by which this node is told from a copy; 0: none.
+    pub run: u64,
     /// Objects that no file has are removed when they were found so at two times that lie this far apart.
     pub stray_grace_ms: u32,
 }
@@ -76,11 +88,13 @@ impl Default for MetaOptions {
             engine: "embedded".to_owned(),
             name: "meta".to_owned(),
             address: "127.0.0.1:0".to_owned(),
+            roles: vec![Role::Meta],
             background: Background::Threads,
             seed: None,
             overlay_bytes_max: 24 << 20,
             cache_bytes: 48 << 20,
             name_hash_bits: NAME_HASH_BITS,
+            run: 0,
             // After this no request that was under way when its file went can still arrive.
             stray_grace_ms: limits::DEADLINE_MS_MAX,
         }
@@ -99,6 +113,11 @@ pub struct MetaService {
     inodes_in_use: AtomicI64,
     inodes_written: AtomicI64,
     cluster: Mutex<Cluster>,
+    /// This start of the process, as nodes are told apart by.
+    run: u64,
+    claims: Claims,
+    refusals: Refusals,
+    history: History,
     sessions: Sessions,
     opens: Opens,
     watchers: Watchers,
@@ -106,6 +125,12 @@ pub struct MetaService {
     metrics: Metrics,
     reclaimer: Reclaimer,
     strays: Strays,
+    integrity: Integrity,
+    background: Background,
+    this: This,
+    /// What fails in ticks, as it was last told.
+    tick_failures: Mutex<BTreeMap<&'static str, String>>,
+    proposals: Proposals,
 }
 
 impl std::fmt::Debug for MetaService {
@@ -132,20 +157,25 @@ impl MetaService {
             cache_bytes: options.cache_bytes,
             identity: random.number()?,
             initial: new_volume(&random, &*clock)?,
+            essential: keys::essential(),
             accounts: Arc::clone(&metrics.accounts),
         };
         let engine = engine::open(&options.engine, engine_options)?;
         let volume = open_volume(&*engine)?;
+        let found = engine.figures().position;
         let bits = options.name_hash_bits.clamp(1, NAME_HASH_BITS);
         let boot = numbers::count_boot(&*engine)?;
         // The same seed must not give the same session ids after a restart.
         let random = Random::new(options.seed.map(|seed| seed.rotate_left(32) ^ boot));
-        let service = MetaService {
+        let mut service = MetaService {
+            run: options.run,
+            claims: Claims::default(),
+            refusals: Refusals::default(),
+            history: History::default(),
             names: NameHash::new(&volume.name_key, bits)?,
             boot,
             numbers: InodeNumbers::open(&*engine)?,
             engine,
-            clock,
             random,
             last_stamp_ns: AtomicU64::new(0),
             inodes_in_use: AtomicI64::new(0),
@@ -158,17 +188,34 @@ impl MetaService {
             metrics,
             reclaimer: Reclaimer::default(),
             strays: Strays::new(options.stray_grace_ms),
+            integrity: Integrity::new(Arc::clone(&clock)),
+            background: options.background,
+            clock,
+            this: This::new(),
+            tick_failures: Mutex::default(),
+            proposals: Proposals::default(),
         };
+        service.history = service.begin_history(found)?;
         service.load(volume.cluster_id, &options)?;
         service.engine.sync()?;
-        Ok(Arc::new(service))
+        let service = Arc::new(service);
+        let _ = service.this.set(Arc::downgrade(&service));
+        Ok(service)
+    }
+
+    /// Notes this start, which found so many commits.
+    fn begin_history(&self, found: Position) -> Outcome<History> {
+        let run = self.random.number()?;
+        let begin = |context: &mut Context<'_>| History::begin(context, self.boot, run, found);
+        self.transact(None, begin)?.0
     }
 
     /// Reads what is kept in memory, and enters this node into the map.
     fn load(&self, cluster_id: u64, options: &MetaOptions) -> Outcome<()> {
-        let now_ns = self.clock.now_ns();
+        let now = self.now();
+        let now_ns = now.ns;
         let (loaded, _) = self.transact(None, |context| {
-            let cluster = Cluster::load(context, cluster_id, now_ns)?;
+            let cluster = Cluster::load(context, cluster_id, now)?;
             let used: Option<NumberRecord> = context.read(keys::INODES_IN_USE, "inodes in use")?;
             let open = sessions::load(context)?;
             let with_locks = sessions::with_locks(context, &open)?;
@@ -179,14 +226,17 @@ impl MetaService {
         self.inodes_in_use.store(i64::try_from(used).unwrap_or(i64::MAX), Ordering::Relaxed);
         open.into_iter().for_each(|session| self.sessions.grant(session, now_ns));
         *self.cluster() = cluster;
-        let (own, _) = self.register_node(&proto::RegisterNodeRequest {
+        let request = proto::RegisterNodeRequest {
             cluster_id,
             node: self.node_named(&options.name),
             name: options.name.clone(),
             address: options.address.clone(),
-            roles: vec![Role::Meta as u32],
+            roles: options.roles.iter().map(|role| *role as u32).collect(),
+            run: options.run,
             ..Default::default()
-        })?;
+        };
+        let names_targets = !options.roles.contains(&Role::Data);
+        let (own, _) = self.take_in(&request, names_targets)?;
         self.cluster().set_own(vazao_model::NodeId(own.node));
         Ok(())
     }
@@ -238,6 +288,23 @@ impl MetaService {
         &self.strays
     }
 
+    pub(crate) fn integrity(&self) -> &Integrity {
+        &self.integrity
+    }
+
+    pub(crate) fn background(&self) -> Background {
+        self.background
+    }
+
+    /// For a thread of its own.
+    pub(crate) fn own_reference(&self) -> &This {
+        &self.this
+    }
+
+    pub(crate) fn proposals(&self) -> &Proposals {
+        &self.proposals
+    }
+
     /// The first inode number that was certainly not given out yet.
     pub(crate) fn unused_inodes(&self) -> InodeId {
         self.numbers.unused()
@@ -260,8 +327,32 @@ impl MetaService {
         self.cluster.lock().expect(NO_PANIC)
     }
 
+    pub(crate) fn run(&self) -> u64 {
+        self.run
+    }
+
+    pub(crate) fn claims(&self) -> &Claims {
+        &self.claims
+    }
+
+    pub(crate) fn refusals(&self) -> &Refusals {
+        &self.refusals
+    }
+
+    pub(crate) fn history(&self) -> &History {
+        &self.history
+    }
+
+    pub(crate) fn now(&self) -> Now {
+        Now { ns: self.clock.now_ns(), wall_seconds: self.clock.wall_ns() / 1_000_000_000 }
+    }
+
     pub(crate) fn map_message(&self) -> proto::ClusterMap {
-        (&self.cluster().map(self.clock.now_ns())).into()
+        let now_ns = self.clock.now_ns();
+        let mut map = self.cluster().map(now_ns);
+        map.refusals = self.refusals.shown(now_ns);
+        map.trouble = self.history.trouble();
+        (&map).into()
     }
 
     pub(crate) fn choose_targets(&self, inode: InodeId, width: u32) -> Outcome<Vec<TargetId>> {
@@ -355,7 +446,7 @@ impl MetaService {
         let once = request.once().copied();
         let caller = once.as_ref().map(|once| SessionId(once.session));
         let seat = once.as_ref().map_or(0, |once| once.seat);
-        let mut wait = false;
+        let (mut wait, mut wrote) = (false, false);
         let (answer, position) = self.transact(caller, |context| {
             context.seat = seat;
             if let Some(once) = &once
@@ -375,24 +466,35 @@ impl MetaService {
             {
                 once::remember(context, once, O::METHOD, &answer);
             }
+            wrote = context.wrote;
             Ok(answer)
         })?;
         ANSWERED.set(ANSWERED.get().max(position));
+        // Backpressure: what is answered before it is durable never adds up to more than the contract allows.
+        wait |= wrote && self.engine.is_behind();
         Ok(Settled { answer: answer?, durable_at: wait.then_some(position) })
     }
 
-    /// Works a node's announcement into the membership; the position is that of the change, if there was one.
-    pub(crate) fn register_node(
+    /// Works a node's announcement into the membership; `names_targets`: what it does not name is missing. The position
+    /// is that of the change, if others have to wait for it.
+    pub(crate) fn take_in(
         &self,
         request: &proto::RegisterNodeRequest,
+        names_targets: bool,
     ) -> Outcome<(proto::RegisterNodeResponse, Option<Position>)> {
         let mut cluster = self.cluster();
-        let (next, joined) = cluster.joined(request, self.clock.now_ns())?;
+        let (next, joined) = cluster.joined(request, names_targets, self.now())?;
         let mut changed_at = None;
         if joined.is_change() {
-            let (written, position) = self.transact(None, |context| next.write(context, &joined))?;
-            written?;
-            changed_at = Some(position);
+            let written = self.transact(None, |context| next.write(context, &joined));
+            let position = match written.and_then(|(written, position)| written.map(|()| position)) {
+                Ok(position) => position,
+                Err(fault) => {
+                    cluster.hear(request, &next, &joined);
+                    return Err(fault);
+                }
+            };
+            changed_at = joined.must_be_durable.then_some(position);
         }
         *cluster = next;
         Ok((joined.response, changed_at))
@@ -405,12 +507,24 @@ impl MetaService {
         self.cluster().map(0).cluster_id
     }
 
+    /// Settles claims to identities, which nodes that have just started wait for: waits up to `patience` for one, and
+    /// asks through `transport` whether those who had them are gone. To be called again and again; false: again soon.
+    pub fn settle_claims(&self, transport: &dyn Transport, patience: Duration) -> bool {
+        self.claims.wait(patience);
+        self.claims.settle(transport)
+    }
+
     /// What has to be done from time to time, every second or so: sessions that ran out, objects of deleted files
     /// (through `transport`), and without background threads the engine's own work. Waits for data servers; failures
     /// are logged and tried again by the next tick.
     pub fn tick(&self, transport: &dyn Transport) {
         let now_ns = self.clock.now_ns();
         self.logged("maintenance", self.engine.maintain().map_err(Fault::from));
+        self.logged("note of silent nodes", ops::cluster::note_silent(self));
+        if self.history.is_behind() {
+            // Nothing of an older copy may reach the data servers.
+            return self.logged("log", self.engine.flush().map_err(Fault::from));
+        }
         for session in self.sessions.expired(now_ns) {
             tracing::info!(%session, "session expired");
             self.logged("end of a session", crate::ops::session::end(self, session));
@@ -423,9 +537,22 @@ impl MetaService {
         self.logged("log", self.engine.flush().map_err(Fault::from));
     }
 
-    fn logged(&self, what: &str, outcome: Outcome<()>) {
-        if let Err(fault) = outcome {
-            tracing::warn!(error = %fault, "{what} failed, to be tried again");
+    /// Logs a failure once, until it is another one or over.
+    fn logged(&self, what: &'static str, outcome: Outcome<()>) {
+        let mut failures = self.tick_failures.lock().expect(NO_PANIC);
+        match outcome {
+            Ok(()) => {
+                if failures.remove(what).is_some() {
+                    tracing::info!("{what} succeeded again");
+                }
+            }
+            Err(fault) => {
+                let text = fault.to_string();
+                if failures.get(what) != Some(&text) {
+                    tracing::warn!(error = text, "{what} failed, to be tried again");
+                    failures.insert(what, text);
+                }
+            }
         }
     }
 
@@ -445,6 +572,7 @@ impl MetaService {
 
     /// Makes everything durable, writes a checkpoint and releases the directory. Later requests are refused.
     pub fn close(&self) -> Result<(), Fault> {
+        self.integrity.finish();
         self.write_inodes_in_use()?;
         Ok(self.engine.close()?)
     }
@@ -476,6 +604,11 @@ impl MetaService {
         gauge("vazao_meta_overlay_bytes", "Changes not yet in a checkpoint.", figures.overlay_bytes as f64);
         let unsynced = figures.position.saturating_sub(figures.durable);
         gauge("vazao_meta_unsynced_commits", "Commits that power loss would take.", unsynced as f64);
+        let health = self.engine.health();
+        let damaged = health.damaged.len() as f64;
+        gauge("vazao_meta_damaged_blocks", "Blocks of the checkpoint known to be damaged.", damaged);
+        let lost = health.lost_ranges as f64;
+        gauge("vazao_meta_lost_ranges", "Ranges of records that were lost with damaged blocks.", lost);
         let mut counter =
             |name: &str, help: &str, value: u64| exposition.counter(name, help, &[], value as f64);
         counter("vazao_meta_commits_total", "Commits since the volume was created.", figures.position);
@@ -488,10 +621,12 @@ impl MetaService {
 impl Service for MetaService {
     fn handle(&self, request: Request<'_>, responder: &mut dyn Responder) {
         let started_ns = self.clock.now_ns();
-        if request.method == Method::WatchChanges {
+        if request.method == Method::WatchChanges && !self.history.is_behind() {
             return ops::watch::run(self, request.message, responder);
         }
-        let settled = dispatch::run(self, request.method, request.message)
+        let checked = self.history.check(request.method);
+        let settled = checked
+            .and_then(|()| dispatch::run(self, request.method, request.message))
             .unwrap_or_else(|fault| Settled::now(Err(fault)));
         let failed = settled.answer.is_err();
         if let Err(fault) = &settled.answer
@@ -507,10 +642,12 @@ impl Service for MetaService {
     }
 
     /// While the log cannot be written, changes are refused and other answers may leave. Only those of this thread
-    /// that rest on commits which are not written have to be withheld.
+    /// that rest on commits which are not written have to be withheld. The same after a failure, so that its cause gets
+    /// out: whatever changes something is refused then, and what changes nothing, as an open, goes on.
     fn flush(&self) -> Result<(), Fault> {
         let answered = ANSWERED.take();
         match self.engine.flush() {
+            Err(EngineError::Failed(_)) if answered <= self.engine.written() => Ok(()),
             Err(EngineError::Io { .. } | EngineError::Full(_))
                 if self.engine.writable().is_err() && answered <= self.engine.written() =>
             {

@@ -6,12 +6,13 @@
 use crate::context::Context;
 use crate::fault::Outcome;
 use crate::keys;
+use crate::locks::Marks;
 use crate::records::{NumberRecord, SessionRecord};
 use prost::Message;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
-use vazao_model::{Code, SessionId, limits};
+use vazao_model::{Code, InodeId, SessionId, limits};
 use vazao_wire::proto;
 use vazao_wire::service::Fault;
 
@@ -164,14 +165,26 @@ pub(crate) fn advance_epoch(context: &mut Context<'_>) -> Outcome<()> {
     Ok(())
 }
 
-/// Those of the sessions whose records say that they have locks.
-pub(crate) fn with_locks(context: &mut Context<'_>, sessions: &[SessionId]) -> Outcome<Vec<SessionId>> {
+/// Those of the sessions that may have locks, and on which files, as their records say.
+pub(crate) fn with_locks(
+    context: &mut Context<'_>,
+    sessions: &[SessionId],
+) -> Outcome<Vec<(SessionId, Marks)>> {
     let mut found = Vec::new();
     for &session in sessions {
         let record = context.read::<SessionRecord>(&keys::session(session), "session")?;
-        found.extend(record.filter(|record| record.has_locks).map(|_| session));
+        found.extend(record.as_ref().and_then(marks).map(|marks| (session, marks)));
     }
     Ok(found)
+}
+
+/// Which files a session may have locked, as its record says; `None` when it never had a lock.
+pub(crate) fn marks(record: &SessionRecord) -> Option<Marks> {
+    match record.has_locks {
+        true => Some(Marks::All),
+        false if record.locked_inodes.is_empty() => None,
+        false => Some(Marks::Files(record.locked_inodes.iter().copied().map(InodeId).collect())),
+    }
 }
 
 /// The name of a client, where there is one, that does not find its files again when they get other layouts.

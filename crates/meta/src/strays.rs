@@ -4,8 +4,9 @@
 //! of power made the metadata forget leaves its objects behind. Nobody lists those. So each target's objects are walked
 //! through, a page a tick, and each is asked for here.
 //!
-//! What makes a removal safe: an object can only be there because its layout was assigned, and that was committed
-//! before its number left this service; the page was listed before the transaction that looks for the layout began.
+//! What makes a removal safe: an object can only be there because its layout was assigned or proposed. An assigned
+//! layout was committed before its number left this service; the page was listed before the transaction that looks for
+//! the layout began. A proposed one is in the table of proposals for as long as it may be installed (`proposals.rs`).
 //! Inode numbers and generations are never given out twice, so an object found dead stays dead, once that it is dead
 //! is durable. Two fences stand beyond that argument. An object is removed only when it was found dead at two times
 //! that lie a grace period apart. One that carries a number this service has not given out yet is never removed: it
@@ -18,7 +19,7 @@ use crate::keys;
 use crate::service::MetaService;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
-use vazao_model::{InodeId, ObjectId, TargetId};
+use vazao_model::{Code, InodeId, ObjectId, TargetId};
 use vazao_wire::op;
 use vazao_wire::proto::{self, ListObjectsResponse};
 use vazao_wire::transport::{Transport, submit};
@@ -147,8 +148,16 @@ fn look_through(
     Ok(())
 }
 
-/// What the metadata says about an object that a data server has.
+/// What the metadata says about an object that a data server has. One whose records cannot be read may be the last of a
+/// file, and stays; the search goes on behind it.
 fn standing(context: &mut Context<'_>, object: ObjectId) -> Outcome<Standing> {
+    match recorded_standing(context, object) {
+        Err(fault) if fault.code == Code::Corrupt => Ok(Standing::Known),
+        other => other,
+    }
+}
+
+fn recorded_standing(context: &mut Context<'_>, object: ObjectId) -> Outcome<Standing> {
     let service = context.service;
     let record = context.find_inode(object.inode)?;
     let layout = record.as_ref().and_then(|record| record.layout.as_ref());
@@ -160,6 +169,9 @@ fn standing(context: &mut Context<'_>, object: ObjectId) -> Outcome<Standing> {
     }
     let conversion = conversions::find(context, object.inode)?.and_then(|conversion| conversion.layout);
     if conversion.is_some_and(|layout| layout.generation == object.generation) {
+        return Ok(Standing::Known);
+    }
+    if service.proposals().knows(object.inode, object.generation, service.clock().now_ns()) {
         return Ok(Standing::Known);
     }
     let last = record.map_or(0, |record| record.generation);

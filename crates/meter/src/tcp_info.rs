@@ -30,6 +30,32 @@ fn raw(socket: impl AsFd) -> Option<[u8; BUFFER_BYTES]> {
     (outcome == 0).then_some(buffer)
 }
 
+/// What the kernel has noticed of the way to the other end.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Way {
+    /// How often in a row something was sent again for which no acknowledgement came.
+    pub resends: u8,
+    /// How many probes of a closed window, or of a connection that rests, have not been acknowledged.
+    pub probes: u8,
+    /// Milliseconds since the last acknowledgement.
+    pub acknowledged_ms: u32,
+    /// The kernel keeps bytes that the other end has not acknowledged.
+    pub has_unacknowledged: bool,
+}
+
+/// The way to the other end of a connected socket; `None` when the descriptor is no TCP socket.
+pub fn way(socket: impl AsFd) -> Option<Way> {
+    let bytes = raw(socket)?;
+    // Segments on their way, bytes that have not left.
+    let has_unacknowledged = word(&bytes, 24) > 0 || word(&bytes, 144) > 0;
+    Some(Way { resends: bytes[2], probes: bytes[3], acknowledged_ms: word(&bytes, 56), has_unacknowledged })
+}
+
+/// The number at `at`.
+fn word(bytes: &[u8; BUFFER_BYTES], at: usize) -> u32 {
+    bytes.get(at..at + 4).and_then(|b| b.try_into().ok()).map_or(0, u32::from_ne_bytes)
+}
+
 /// The counters of a connected socket; `id` is the caller's name for it.
 pub fn connection(socket: impl AsFd, id: u64) -> Option<Connection> {
     raw(socket).map(|bytes| decode(&bytes, id))
@@ -37,8 +63,7 @@ pub fn connection(socket: impl AsFd, id: u64) -> Option<Connection> {
 
 /// Offsets as in the kernel's header: eight bytes of small fields, 24 words of 32 bits, then mixed.
 fn decode(bytes: &[u8; BUFFER_BYTES], id: u64) -> Connection {
-    let word =
-        |at: usize| bytes.get(at..at + 4).and_then(|b| b.try_into().ok()).map_or(0, u32::from_ne_bytes);
+    let word = |at: usize| word(bytes, at);
     let long =
         |at: usize| bytes.get(at..at + 8).and_then(|b| b.try_into().ok()).map_or(0, u64::from_ne_bytes);
     let segment_bytes = u64::from(word(16));
@@ -79,6 +104,9 @@ mod tests {
         let (out, back) = (connection(&sender, 1).expect("TCP"), connection(&receiver, 2).expect("TCP"));
         assert_eq!((out.id, back.received_bytes, out.received_bytes), (1, 100_000, 1), "{out:?} {back:?}");
         assert!(out.sent_bytes >= 100_000, "{out:?}");
+        let way = way(&sender).expect("TCP");
+        assert!(way.resends == 0 && way.probes == 0 && way.acknowledged_ms < 20_000, "{way:?}");
+        assert!(!way.has_unacknowledged, "{way:?}");
         assert!(out.rtt_min_us > 0 && out.rtt_min_us < 10_000_000 && out.window_bytes > 0, "{out:?}");
     }
 

@@ -66,6 +66,38 @@ pub struct Timestamp {
     pub nanoseconds: u32,
 }
 
+impl Timestamp {
+    /// A moment a number of seconds after 1970.
+    pub fn from_seconds(seconds: u64) -> Timestamp {
+        Timestamp { seconds: i64::try_from(seconds).unwrap_or(i64::MAX), nanoseconds: 0 }
+    }
+
+    /// Year, month and day in UTC, in the Gregorian calendar before and after it was invented (E. G. Richards'
+    /// algorithm for the Julian day number, shifted to a year that begins in March).
+    pub fn date(self) -> (i64, u32, u32) {
+        let shifted = self.seconds.div_euclid(86_400) + 719_468;
+        let era = shifted.div_euclid(146_097);
+        let day_of_era = shifted.rem_euclid(146_097);
+        let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+        let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+        let month_from_march = (5 * day_of_year + 2) / 153;
+        let day = (day_of_year - (153 * month_from_march + 2) / 5 + 1) as u32;
+        let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 } as u32;
+        let year = year_of_era + era * 400 + i64::from(month <= 2);
+        (year, month, day)
+    }
+}
+
+/// In UTC, to the second.
+impl std::fmt::Display for Timestamp {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (year, month, day) = self.date();
+        let second = self.seconds.rem_euclid(86_400);
+        let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
+        write!(f, "{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02} UTC")
+    }
+}
+
 /// Attributes of an inode.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Attributes {
@@ -97,4 +129,15 @@ pub struct Attributes {
     pub version: u64,
     /// It is known to have no extended attributes, and so no access control list and no capabilities.
     pub without_xattrs: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_moment_is_shown_in_utc() {
+        assert_eq!(Timestamp::from_seconds(951_782_401).to_string(), "2000-02-29 00:00:01 UTC");
+        assert_eq!(Timestamp { seconds: -1, nanoseconds: 0 }.to_string(), "1969-12-31 23:59:59 UTC");
+    }
 }

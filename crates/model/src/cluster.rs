@@ -57,6 +57,10 @@ pub enum TargetState {
     Full = 2,
     /// A disk error was seen: serves nothing until an operator acts.
     Failed = 3,
+    /// Its disk is older than what was recorded of it: serves nothing until an operator acts.
+    Stale = 4,
+    /// Its node is there and its directory is not: serves nothing until its disk is back.
+    Missing = 5,
 }
 
 impl TargetState {
@@ -65,7 +69,25 @@ impl TargetState {
         match number {
             1 => TargetState::Serving,
             2 => TargetState::Full,
+            4 => TargetState::Stale,
+            5 => TargetState::Missing,
             _ => TargetState::Failed,
+        }
+    }
+
+    /// True where what it has can be read.
+    pub fn is_readable(self) -> bool {
+        matches!(self, TargetState::Serving | TargetState::Full)
+    }
+
+    /// Its name in tables and messages.
+    pub fn name(self) -> &'static str {
+        match self {
+            TargetState::Serving => "serving",
+            TargetState::Full => "full",
+            TargetState::Failed => "failed",
+            TargetState::Stale => "stale",
+            TargetState::Missing => "missing",
         }
     }
 }
@@ -95,6 +117,14 @@ pub struct Target {
     pub corrupt_blocks: u64,
     /// Objects found missing where a file has bytes in them.
     pub missing_objects: u64,
+    /// Where it lies on its node, for people.
+    pub directory: String,
+    /// The last incarnation that the metadata service has recorded of it.
+    pub incarnation: u64,
+    /// The incarnation that its server found on its disk when it started: less than the recorded one if it is stale.
+    pub found: u64,
+    /// Unix time at which that was written; 0 where that is not known.
+    pub found_seconds: u64,
 }
 
 /// A directory that a node exports in place.
@@ -106,6 +136,19 @@ pub struct AreaInfo {
     pub read_only: bool,
     /// Why it cannot be used at present, for people; empty otherwise.
     pub trouble: String,
+}
+
+/// A node that was not taken into the cluster.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Refusal {
+    /// What it calls itself.
+    pub name: String,
+    /// Where it is.
+    pub address: String,
+    /// Why, for people.
+    pub why: String,
+    /// Milliseconds since it was last tried.
+    pub ago_ms: u64,
 }
 
 /// One daemon.
@@ -138,6 +181,10 @@ pub struct ClusterMap {
     pub nodes: Vec<Node>,
     /// All targets.
     pub targets: Vec<Target>,
+    /// Nodes that were not taken in, the latest last.
+    pub refusals: Vec<Refusal>,
+    /// Why the metadata is not served, for people; empty otherwise.
+    pub trouble: String,
 }
 
 impl ClusterMap {

@@ -2,6 +2,10 @@
 //!
 //! Numbers are part of the protocol and never reused. POSIX outcomes come first; the mapping to errno is here and
 //! nowhere else.
+//!
+//! `EAGAIN` means to a program that a non-blocking call would have blocked: Python's raw `read` returns `None` for it,
+//! and event loops wait for a readiness that never comes. Only a lock that somebody else holds is that. Whatever else
+//! may pass is waited for by the client until its deadline, and is `ETIMEDOUT` or `EIO` afterwards.
 
 use std::fmt;
 
@@ -155,13 +159,13 @@ codes! {
     /// The connection broke with the request in flight.
     Disconnected = 105, ECOMM, Retry, "connection lost";
     /// The server has no room for more work now.
-    Overloaded = 106, EAGAIN, Retry, "server overloaded";
+    Overloaded = 106, ETIMEDOUT, Retry, "server overloaded";
     /// Two transactions collided.
-    Conflict = 107, EAGAIN, Retry, "transaction conflict";
+    Conflict = 107, ETIMEDOUT, Retry, "transaction conflict";
     /// The request carries an old membership epoch.
-    WrongEpoch = 108, EAGAIN, Refresh, "membership changed";
+    WrongEpoch = 108, EHOSTUNREACH, Refresh, "membership changed";
     /// The server does not hold this target.
-    WrongTarget = 109, EAGAIN, Refresh, "target is not here";
+    WrongTarget = 109, EHOSTUNREACH, Refresh, "target is not here";
     /// The session is unknown or expired.
     SessionExpired = 110, ESTALE, Refresh, "session expired";
     /// A frame or message that does not decode or breaks a limit.
@@ -173,9 +177,11 @@ codes! {
     /// Cancelled by the requester.
     Cancelled = 114, ECANCELED, GiveUp, "cancelled";
     /// The server is stopping or has not finished starting.
-    Unavailable = 115, EAGAIN, Retry, "server not ready";
+    Unavailable = 115, ETIMEDOUT, Retry, "server not ready";
     /// The object's file gets another layout at this moment.
-    Converting = 117, EAGAIN, GiveUp, "the file's layout is being exchanged";
+    Converting = 117, ETIMEDOUT, GiveUp, "the file's layout is being exchanged";
+    /// A file system beneath a server has not answered anything for a while.
+    Hung = 118, ETIMEDOUT, GiveUp, "its file system hangs";
     /// A defect of ours.
     Internal = 116, EIO, GiveUp, "internal error";
 }
@@ -195,6 +201,14 @@ mod tests {
         for &code in Code::ALL {
             assert_eq!(Code::from_number(code.number()), code);
         }
+    }
+
+    /// A read that met a data server which had just started returned `EAGAIN`: Python's raw `read` made `None` of it,
+    /// and the program went on without the bytes.
+    #[test]
+    fn nothing_but_a_lock_of_somebody_else_is_eagain() {
+        let would_block: Vec<_> = Code::ALL.iter().filter(|code| code.errno() == errno::EAGAIN).collect();
+        assert_eq!(would_block, [&Code::Locked]);
     }
 
     #[test]

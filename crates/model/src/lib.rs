@@ -16,7 +16,7 @@ pub mod name;
 pub mod sidecar;
 
 pub use attributes::{Attributes, FileKind, Timestamp};
-pub use cluster::{AreaInfo, ClusterMap, Node, NodeState, Role, Target, TargetState};
+pub use cluster::{AreaInfo, ClusterMap, Node, NodeState, Refusal, Role, Target, TargetState};
 pub use error::{Action, Code};
 pub use ids::{Epoch, InodeId, NodeId, ObjectId, SessionId, TargetId};
 pub use layout::{Layout, LayoutHint};

@@ -44,14 +44,88 @@ pub const REQUESTS_IN_FLIGHT_MAX: u32 = 256;
 /// Attachment bytes a server accepts in flight on one connection.
 pub const BYTES_IN_FLIGHT_MAX: u64 = 16 * 1024 * 1024;
 
-/// Connections one daemon serves; beyond it a new one is closed with `Overloaded` instead of starving the others.
+/// Connections one daemon serves; beyond it a new one is closed with `Overloaded` instead of starving the others,
+/// unless one that has not proved the key can make room for it.
 pub const CONNECTIONS_MAX: usize = 10_000;
 
 /// Slots of a client session, which is the number of changing metadata requests it may have in flight.
 pub const SESSION_SLOTS_MAX: u32 = 64;
 
+/// Memory for requests of which a part has arrived, of all connections of one server: as much as 60 of the largest or
+/// 900 usual ones take that arrive at the same time. Beyond it connections are not read from until others have done.
+pub const UNFINISHED_BYTES_MAX: usize = 256 * 1024 * 1024;
+
+/// A request up to this size arrives whatever the others have: metadata operations and reads go on while large writes
+/// wait for memory. All connections together take 160 MiB.
+pub const UNFINISHED_BYTES_FREE: usize = 16 * 1024;
+
+/// Memory for answers that their peers have not taken, of all connections of one server. Beyond it a connection whose
+/// peer has something to take gets no further work done, beyond twice as much no connection does.
+pub const UNSENT_BYTES_MAX: usize = 256 * 1024 * 1024;
+
+/// While others wait for memory, a connection in the middle of a request must bring something within this time. A
+/// packet lost twice is sent again sooner, except over the longest ways.
+pub const STALLED_MS_MAX: u32 = 1_000;
+
+/// While others wait for memory, a request has to be there as a whole within this time: a peer that sends byte by byte
+/// never stalls.
+pub const UNFINISHED_MS_MAX: u32 = 10_000;
+
+/// While answers take too much memory, a peer must acknowledge some of its own within this time.
+pub const UNREAD_MS_MAX: u32 = 3_000;
+
+/// A peer that takes none of its answers for this long is disconnected, whether anybody needs the memory or not: twice
+/// the default deadline, after which its requester has given up.
+pub const UNSENT_MS_MAX: u32 = 60_000;
+
 /// A hello must be complete within this time, so that a silent peer costs no connection.
 pub const HELLO_MS_MAX: u32 = 10_000;
+
+/// A connection over which something is sent again and again, and nothing is acknowledged for this long, is given up.
+/// TCP waits twice as long after each loss: after a network was away for 20 s, what is sent again over the same
+/// connection may take 25 s more, over a new one a second.
+pub const UNACKNOWLEDGED_MS_MAX: u32 = 6_000;
+
+/// A connection on which nothing comes is probed after this time, then every second: whoever waits for an answer must
+/// notice that the way back is gone. A server of 10,000 connections gets 2,500 probes a second from clients that do
+/// nothing.
+pub const PROBE_MS: u32 = 4_000;
+
+/// So many such probes in a row without an acknowledgement, and the connection is given up.
+pub const PROBES_MAX: u32 = 3;
+
+/// HTTP connections of a daemon's metrics port: scrapers and people. The one that has been the longest without
+/// finishing anything makes room for a new one.
+pub const HTTP_CONNECTIONS_MAX: usize = 64;
+
+/// Request line and header of an HTTP request: browsers send about 2 KiB, Prometheus 300 bytes.
+pub const HTTP_HEAD_BYTES_MAX: usize = 8 * 1024;
+
+/// Header lines of an HTTP request: browsers send some 20.
+pub const HTTP_HEADERS_MAX: usize = 64;
+
+/// An HTTP request must be complete, and its answer taken, within this time: Prometheus itself gives up after 10 s.
+pub const HTTP_MS_MAX: u32 = 10_000;
+
+/// An HTTP connection may rest for this long between two requests: longer than the usual minute between two scrapes.
+pub const HTTP_IDLE_MS_MAX: u32 = 75_000;
+
+/// Requests over one HTTP connection, so that none is there for ever.
+pub const HTTP_REQUESTS_MAX: u32 = 1_000;
+
+/// Data connections of copies that have not said which copy they belong to: enough for a burst of new copies. The
+/// oldest one makes room for a new one.
+pub const GREETING_CONNECTIONS_MAX: usize = 1_024;
+
+/// FTP sessions that have not logged in: each has a thread. The oldest one makes room for a new one.
+pub const FTP_STRANGERS_MAX: usize = 64;
+
+/// A daemon that was asked to stop, or a command, gives its peers this long to answer what is under way. With what
+/// follows it ends within 5 s.
+pub const STOP_MS_MAX: u32 = 3_000;
+
+/// A client that ends tells the metadata service so for at most this long: without its word the session ends by itself.
+pub const GOODBYE_MS_MAX: u32 = 1_500;
 
 /// Deadline of an operation unless the caller gives another one.
 pub const DEADLINE_MS_DEFAULT: u32 = 30_000;
@@ -87,8 +161,24 @@ pub const HEARTBEAT_MS: u32 = 2_000;
 /// not reported, short enough that whoever wonders finds the reason.
 pub const SLOW_MS: u32 = 5_000;
 
+/// A file system on which operations are under way and none has ended for this long is slow at best: only a few more
+/// requests wait for it, for the others would hold up what comes behind them on their connections.
+pub const SLOW_DISK_MS: u32 = 2_000;
+
+/// The same for this long, and no thread left that could ask: an area hangs, and requests for it fail at once. Disks
+/// that were asleep turn by then.
+pub const AREA_HANGS_MS: u32 = 15_000;
+
+/// A single operation that takes longer is told of though others of its file system end: half a minute of syncing is
+/// nothing special.
+pub const STUCK_MS: u32 = 60_000;
+
 /// A data server silent for this long is shown as not responding.
 pub const NODE_SILENT_MS: u32 = 10_000;
+
+/// A node silent for this long counts as lost: what would have to wait for it fails at once until it reports again. As
+/// long as a request's deadline, so that a server that is back within that is noticed only as a delay.
+pub const NODE_LOST_MS: u32 = DEADLINE_MS_DEFAULT;
 
 /// How long a client that watches for changes may believe an answer without asking again: the longest time for which a
 /// change elsewhere can stay unseen when the network is broken. Hot names are asked for again this often.
@@ -122,11 +212,18 @@ pub const LOCKS_MAX: usize = 1_000_000;
 /// Locks and waiters of one client: what it holds has to fit into one message when it takes its locks back.
 pub const LOCKS_OF_SESSION_MAX: usize = 10_000;
 
+/// Files that a session's record names as those on which it may have locks: the record is written with each new one,
+/// and stays below 3 KiB.
+pub const LOCKED_INODES_MAX: usize = 256;
+
 /// A client that waits for a lock asks again this often, should it have missed being told.
 pub const LOCK_POLL_MS: u32 = 2_000;
 
 /// Areas of one node: far more than directories that somebody wants to give names to.
 pub const NODE_AREAS_MAX: usize = 256;
+
+/// Directories further down that one stat in an area tells, too: each takes some microseconds and a hundred bytes.
+pub const AREA_BELOW_MAX: usize = 256;
 
 /// Longest name of an area or of a node in a reference: it is typed by people.
 pub const AREA_NAME_BYTES_MAX: usize = 64;

@@ -1,4 +1,7 @@
-//! The event loop of a daemon: all conversations that have no thread of their own, and new connections.
+//! The event loops of a daemon: all conversations that have no thread of their own, and new connections.
+//!
+//! New connections have a loop of their own, which never touches a file. Conversations that read or write files have
+//! one for each place whose files these are: a file system that hangs holds up its own loop only.
 
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
@@ -7,6 +10,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
+use std::time::Duration;
 use vazao_meter::Clock;
 use vazao_wire::service::Fault;
 
@@ -15,6 +19,15 @@ const EVENTS_MAX: usize = 256;
 
 /// How often deadlines are looked at.
 const TICK_NS: u64 = 50_000_000;
+
+/// The same of a loop that drives nothing: it is woken when there is something.
+const IDLE_NS: u64 = 900_000_000;
+
+/// How long the end waits for a loop's thread.
+const STOP_PATIENCE: Duration = Duration::from_secs(2);
+
+/// How often it looks whether that has ended.
+const STOP_LOOK: Duration = Duration::from_millis(1);
 
 /// The event loop's own number.
 const WAKE: u64 = u64::MAX;
@@ -113,14 +126,72 @@ impl Engine {
         Inbox { shared: Arc::clone(&self.shared) }
     }
 
-    /// Ends all conversations and the loop.
+    /// Ends all conversations and the loop. One that waits for a file system that hangs is left to itself.
     pub(crate) fn stop(&self) {
+        self.begin_stop();
+        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let is_own = |thread: &JoinHandle<()>| thread.thread().id() == std::thread::current().id();
+        let Some(thread) = thread.filter(|thread| !is_own(thread)) else { return };
+        let mut left = STOP_PATIENCE;
+        while !thread.is_finished() && !left.is_zero() {
+            self.shared.clock.sleep(STOP_LOOK);
+            left = left.saturating_sub(STOP_LOOK);
+        }
+        if !thread.is_finished() {
+            tracing::warn!("an event loop of copies waits for a file system that hangs; it is left behind");
+        }
+    }
+
+    fn begin_stop(&self) {
         self.shared.stopping.store(true, Ordering::SeqCst);
         self.inbox().wake();
-        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(thread) = thread.filter(|thread| thread.thread().id() != std::thread::current().id()) {
-            let _ = thread.join();
+    }
+}
+
+/// Event loops, one for each place whose files they read or write.
+#[derive(Clone)]
+pub(crate) struct Engines {
+    clock: Arc<dyn Clock>,
+    /// By place; `None` once they have been stopped.
+    running: Arc<Mutex<Option<HashMap<String, Engine>>>>,
+}
+
+impl Engines {
+    /// None yet.
+    pub(crate) fn new(clock: Arc<dyn Clock>) -> Engines {
+        Engines { clock, running: Arc::new(Mutex::new(Some(HashMap::new()))) }
+    }
+
+    /// Has a machine driven by the loop of `place`, which is started where there is none.
+    pub(crate) fn add(&self, place: &str, machine: Box<dyn Machine>) {
+        let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(engines) = &mut *running else {
+            drop(running);
+            return machine.ended(Err(stopping()));
+        };
+        if !engines.contains_key(place) {
+            match Engine::start(Arc::clone(&self.clock)) {
+                Ok(engine) => drop(engines.insert(place.to_owned(), engine)),
+                Err(error) => {
+                    drop(running);
+                    let why = format!("event loop: {error}");
+                    return machine.ended(Err(Fault::new(vazao_model::Code::Overloaded, why)));
+                }
+            }
         }
+        let inbox = engines.get(place).map(Engine::inbox);
+        drop(running);
+        if let Some(inbox) = inbox {
+            inbox.add(machine);
+        }
+    }
+
+    /// Ends all of them.
+    pub(crate) fn stop(&self) {
+        let engines = self.running.lock().unwrap_or_else(PoisonError::into_inner).take().unwrap_or_default();
+        // All hear of it before the first is waited for.
+        engines.values().for_each(Engine::begin_stop);
+        engines.values().for_each(Engine::stop);
     }
 }
 
@@ -172,7 +243,12 @@ impl Running {
         while !self.shared.stopping.load(Ordering::SeqCst) {
             let mut ready = std::mem::take(&mut again);
             let had_more = !ready.is_empty();
-            self.collect(if had_more { 0 } else { TICK_NS }, &mut ready);
+            let wait_ns = match (had_more, self.machines.is_empty()) {
+                (true, _) => 0,
+                (false, true) => IDLE_NS,
+                (false, false) => TICK_NS,
+            };
+            self.collect(wait_ns, &mut ready);
             self.take_arriving(&mut ready);
             let now_ns = self.shared.clock.now_ns();
             if now_ns.saturating_sub(looked_ns) >= TICK_NS {

@@ -341,6 +341,11 @@ impl Outgoing {
         let deadline_ns = self.around.deadline_ns(u64::from(self.around.control.timeouts.connect_ms));
         let answer = call::<CopyBegin>(&*self.around.transport, &self.to.address, &request, deadline_ns);
         let answer = answer.map_err(|fault| about(fault, &self.to))?;
+        if answer.is_complete {
+            // It was whole before the node was started anew: the next try finds it.
+            let why = format!("node {}: {} is there already", self.to.node, self.to.shown());
+            return Err(Fault::new(Code::BadHandle, why));
+        }
         let url = Url::parse(answer.ftp.as_bytes()).map_err(|_| {
             let why = "has no FTP endpoint; its daemon is of an older version";
             Fault::new(Code::Unsupported, format!("node {}: {why}", self.to.node))

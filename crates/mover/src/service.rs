@@ -1,21 +1,23 @@
 //! The mover of a daemon: what it receives, what it sends, its jobs, as a [`Service`].
 
-use crate::engine::Engine;
+use crate::engine::{Engine, Engines};
 use crate::job::Queue;
 use crate::job::Setup;
 use crate::options::Options;
 use crate::receive::{Begun, DataPort, Receiver};
 use prost::Message;
 use std::sync::Arc;
+use std::time::Duration;
 use vazao_area::AreaService;
 use vazao_client::Client;
 use vazao_meter::{Clock, Exposition};
 use vazao_model::Code;
+use vazao_model::limits::STOP_MS_MAX;
 use vazao_wire::pool::Pool;
 use vazao_wire::service::{Answer, Fault, Request, Responder, Service};
 use vazao_wire::{Method, proto};
 
-/// Threads that write and sync what arrives by requests.
+/// Threads for requests that are about no area in particular: jobs, measurements.
 const THREADS: usize = 8;
 
 /// Requests that wait for them.
@@ -23,6 +25,9 @@ const REQUESTS_MAX: usize = 4096;
 
 /// Bytes that these requests hold.
 const REQUEST_BYTES_MAX: usize = 128 << 20;
+
+/// So long after its transport was hung up everything that waited for an answer has noticed.
+const HUNG_UP_NS: u64 = 500_000_000;
 
 /// Ticks between two looks for what nobody came back for.
 const SWEEP_TICKS: u64 = 600;
@@ -33,6 +38,7 @@ pub struct Mover {
     queue: Arc<Queue>,
     pool: Pool,
     engine: Engine,
+    engines: Engines,
     ticks: std::sync::atomic::AtomicU64,
 }
 
@@ -72,6 +78,7 @@ impl Mover {
         clock: Arc<dyn Clock>,
     ) -> std::io::Result<Arc<Mover>> {
         let engine = Engine::start(Arc::clone(&clock))?;
+        let engines = Engines::new(Arc::clone(&clock));
         let receiver = Arc::new(Receiver::open(
             Arc::clone(&area),
             &options.node,
@@ -79,7 +86,7 @@ impl Mover {
             options.copies_in_max,
             Arc::clone(&clock),
         )?);
-        let port = DataPort::open(&options.listen, Arc::clone(&receiver), &engine)?;
+        let port = DataPort::open(&options.listen, Arc::clone(&receiver), &engine, engines.clone())?;
         let queue = Arc::new(Queue::open(Setup {
             node: options.node.clone(),
             area,
@@ -88,11 +95,11 @@ impl Mover {
             copies_out_max: options.copies_out_max,
             copies_pair_max: options.copies_pair_max,
             open_client: Box::new(client),
-            engine: engine.inbox(),
+            engines: engines.clone(),
         })?);
-        let pool = Pool::new("arriving", THREADS, REQUESTS_MAX, REQUEST_BYTES_MAX)?;
+        let pool = Pool::new("copies", THREADS, REQUESTS_MAX, REQUEST_BYTES_MAX, Arc::clone(&clock));
         let shared = Arc::new(Shared { receiver, port, options, clock });
-        Ok(Arc::new(Mover { shared, queue, pool, engine, ticks: Default::default() }))
+        Ok(Arc::new(Mover { shared, queue, pool, engine, engines, ticks: Default::default() }))
     }
 
     /// Background work; to be called about once a second.
@@ -105,12 +112,19 @@ impl Mover {
         }
     }
 
-    /// Stops sending and receiving; all goes on after the next start.
+    /// Stops sending and receiving; all goes on after the next start. What waits for another node is left to itself
+    /// after [`STOP_MS_MAX`] and a little more: by then its transport has been hung up.
     pub fn close(&self) {
-        self.queue.stop();
+        let clock = &*self.shared.clock;
+        let until_ns = clock.now_ns() + u64::from(STOP_MS_MAX) * 1_000_000 + HUNG_UP_NS;
+        self.queue.stop(until_ns);
         self.shared.port.close();
         self.engine.stop();
-        self.pool.stop();
+        self.engines.stop();
+        let patience = Duration::from_nanos(until_ns.saturating_sub(clock.now_ns()));
+        if !self.pool.stop(patience) {
+            tracing::warn!("a request about copies still waits for another node, or for a disk that hangs");
+        }
     }
 
     /// Writes its metrics out.
@@ -145,10 +159,13 @@ impl Mover {
         })?;
         let deferred = responder.defer();
         let shared = Arc::clone(&self.shared);
-        place.submit(move || {
-            let answer = match shared.clock.now_ns() > deadline_ns {
-                true => Err(Fault::new(Code::Timeout, "waited too long for a thread")),
-                false => work(&shared),
+        place.submit_or(move |leave| {
+            let answer = match leave {
+                Err(fault) => Err(fault),
+                Ok(()) if shared.clock.now_ns() > deadline_ns => {
+                    Err(Fault::new(Code::Timeout, "waited too long for a thread"))
+                }
+                Ok(()) => work(&shared),
             };
             drop(shared);
             deferred.finish(answer);
@@ -158,43 +175,66 @@ impl Mover {
 
     fn dispatch(&self, request: &Request<'_>, responder: &mut dyn Responder) -> Result<(), Fault> {
         let bytes = request.message.len() + request.attachment.len();
-        let work: Work = match request.method {
+        let Some((area, work)) = self.copy_work(request)? else {
+            let work = self.job_work(request)?;
+            return self.defer(bytes, request.deadline_ns, responder, work);
+        };
+        let areas = self.shared.receiver.areas();
+        // A copy or an area that is not known is answered without a file system.
+        let Some(area) = area.filter(|area| areas.has(area)) else {
+            return self.defer(bytes, request.deadline_ns, responder, work);
+        };
+        let shared = Arc::clone(&self.shared);
+        let work = move || work(&shared);
+        areas.defer_copy(&area, request.method.name(), bytes, request.deadline_ns, responder, work)
+    }
+
+    /// What a request about files that arrive has done, and in which area; `None` for any other request.
+    fn copy_work(&self, request: &Request<'_>) -> Result<Option<(Option<String>, Work)>, Fault> {
+        let receiver = &self.shared.receiver;
+        let area_of =
+            |begin: Option<&proto::CopyBeginRequest>| Some(begin.map_or("", |b| &b.area).to_owned());
+        let attachment = || request.attachment.to_vec();
+        Ok(Some(match request.method {
             Method::CopyBegin => {
-                let message = decode(request)?;
-                Box::new(move |shared| begin(shared, message))
+                let message: proto::CopyBeginRequest = decode(request)?;
+                (area_of(Some(&message)), Box::new(move |shared| begin(shared, message)))
             }
             Method::CopyBlock => {
-                let message = decode(request)?;
-                let bytes = request.attachment.to_vec();
-                Box::new(move |shared| block(shared, &message, &bytes))
+                let (message, bytes): (proto::CopyBlockRequest, _) = (decode(request)?, attachment());
+                let area = receiver.area_of(&message.copy);
+                (area, Box::new(move |shared| block(shared, &message, &bytes)))
             }
             Method::CopyEnd => {
-                let request = decode(request)?;
-                Box::new(move |shared| message(&shared.receiver.end(&request)?))
+                let end: proto::CopyEndRequest = decode(request)?;
+                let area = receiver.area_of(&end.copy);
+                (area, Box::new(move |shared| message(&shared.receiver.end(&end)?)))
             }
             Method::CopyAbort => {
-                let request = decode(request)?;
-                Box::new(move |shared| {
-                    shared.receiver.abort(&request)?;
+                let abort: proto::CopyAbortRequest = decode(request)?;
+                let area = receiver.area_of(&abort.copy);
+                let work: Work = Box::new(move |shared| {
+                    shared.receiver.abort(&abort)?;
                     message(&proto::CopyAbortResponse {})
-                })
+                });
+                (area, work)
             }
             Method::CopyWhole => {
-                let message_of = decode(request)?;
-                let bytes = request.attachment.to_vec();
-                Box::new(move |shared| {
-                    let disk_ns = shared.receiver.whole(message_of, &bytes)?;
+                let (whole, bytes): (proto::CopyWholeRequest, _) = (decode(request)?, attachment());
+                let area = area_of(whole.begin.as_ref());
+                let work: Work = Box::new(move |shared| {
+                    let disk_ns = shared.receiver.whole(whole, &bytes)?;
                     message(&proto::CopyWholeResponse { disk_ns })
-                })
+                });
+                (area, work)
             }
             Method::CopyBatch => {
-                let files = decode(request)?;
-                let bytes = request.attachment.to_vec();
-                Box::new(move |shared| message(&shared.receiver.batch(files, &bytes)?))
+                let (files, bytes): (proto::CopyBatchRequest, _) = (decode(request)?, attachment());
+                let area = area_of(files.files.first().and_then(|file| file.begin.as_ref()));
+                (area, Box::new(move |shared| message(&shared.receiver.batch(files, &bytes)?)))
             }
-            _ => self.job_work(request)?,
-        };
-        self.defer(bytes, request.deadline_ns, responder, work)
+            _ => return Ok(None),
+        }))
     }
 
     fn job_work(&self, request: &Request<'_>) -> Result<Work, Fault> {

@@ -3,9 +3,10 @@
 use rustix::fs::{SeekFrom, seek};
 use rustix::io::Errno;
 use std::fs::File;
+use std::ops::Deref;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::sync::Arc;
-use vazao_area::Inside;
+use vazao_area::{AreaFile, Inside, Waiting};
 use vazao_meter::Cause;
 use vazao_model::{Code, Timestamp};
 use vazao_wire::proto;
@@ -45,12 +46,37 @@ pub trait Source: Send + Sync {
 
     /// As messages show it.
     fn shown(&self) -> &str;
+
+    /// The area that it lies in; `None` for what lies in none.
+    fn place(&self) -> Option<&str> {
+        None
+    }
+}
+
+/// The descriptor of a file of this machine.
+#[derive(Debug)]
+enum Opened {
+    /// Of any file.
+    Plain(File),
+    /// Of one in an area.
+    Kept(AreaFile),
+}
+
+impl Deref for Opened {
+    type Target = File;
+
+    fn deref(&self) -> &File {
+        match self {
+            Opened::Plain(file) => file,
+            Opened::Kept(file) => file,
+        }
+    }
 }
 
 /// A file of this machine.
 #[derive(Debug)]
 pub struct FileSource {
-    file: File,
+    file: Opened,
     shown: String,
     mode: u32,
     identity: Option<proto::FileIdentity>,
@@ -65,12 +91,22 @@ impl FileSource {
         identity: Option<proto::FileIdentity>,
     ) -> Result<FileSource, Fault> {
         let mode = file.metadata().map_err(|e| fault_of(&e, &shown))?.mode() & 0o777;
-        Ok(FileSource { file, shown, mode, identity, place: None })
+        Ok(FileSource { file: Opened::Plain(file), shown, mode, identity, place: None })
     }
 
-    /// The file of an area, where waiting for its disk is counted.
-    pub fn inside(self, place: Inside) -> FileSource {
-        FileSource { place: Some(place), ..self }
+    /// The open file of an area, where waiting for its disk is counted, and bounded where that hangs.
+    pub fn inside(
+        file: AreaFile,
+        shown: String,
+        identity: Option<proto::FileIdentity>,
+        place: Inside,
+    ) -> Result<FileSource, Fault> {
+        let mode = file.metadata().map_err(|e| fault_of(&e, &shown))?.mode() & 0o777;
+        Ok(FileSource { file: Opened::Kept(file), shown, mode, identity, place: Some(place) })
+    }
+
+    fn begin(&self, what: &'static str) -> Result<Option<Waiting<'_>>, Fault> {
+        self.place.as_ref().map(|place| place.begin(what)).transpose()
     }
 
     fn read_some_at(&self, buffer: &mut [u8], offset: u64) -> std::io::Result<usize> {
@@ -97,6 +133,7 @@ fn fault_of(error: &std::io::Error, shown: &str) -> Fault {
 
 impl Source for FileSource {
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize, Fault> {
+        let _waiting = self.begin("a read of a copy")?;
         let mut done = 0;
         while done < buffer.len() {
             match self.read_some_at(&mut buffer[done..], offset + done as u64) {
@@ -110,6 +147,7 @@ impl Source for FileSource {
     }
 
     fn version(&self) -> Result<Version, Fault> {
+        let _waiting = self.begin("a look at a file to copy")?;
         let m = self.file.metadata().map_err(|e| fault_of(&e, &self.shown))?;
         let changed = (m.ctime() as u64).wrapping_mul(1_000_000_000).wrapping_add(m.ctime_nsec() as u64);
         Ok(Version {
@@ -129,7 +167,8 @@ impl Source for FileSource {
     }
 
     fn next_data(&self, offset: u64) -> Result<Option<u64>, Fault> {
-        match seek(&self.file, SeekFrom::Data(offset)) {
+        let _waiting = self.begin("a look for holes")?;
+        match seek(&*self.file, SeekFrom::Data(offset)) {
             Ok(start) => Ok(Some(start)),
             Err(Errno::NXIO) => Ok(None),
             Err(Errno::INVAL | Errno::OPNOTSUPP) => Ok(Some(offset)),
@@ -139,6 +178,10 @@ impl Source for FileSource {
 
     fn shown(&self) -> &str {
         &self.shown
+    }
+
+    fn place(&self) -> Option<&str> {
+        self.place.as_ref().map(Inside::area)
     }
 }
 

@@ -10,13 +10,18 @@ use vazao_client::{Client, Options};
 use vazao_disk::MemoryDisk;
 use vazao_meta::{Background, MetaOptions, MetaService};
 use vazao_meter::Clock;
+use vazao_model::Code;
 use vazao_model::limits::HEARTBEAT_MS;
 use vazao_store::DataService;
 use vazao_wire::inline::InlineTransport;
+use vazao_wire::service::Fault;
 use vazao_wire::transport::Transport;
 
 /// Address of the metadata service.
 pub const META: &str = "meta:7070";
+
+/// A claim is settled by one question, unless the network loses it.
+const QUESTIONS_MAX: usize = 4;
 
 const TICK_NS: u64 = 1_000_000_000;
 const HEARTBEAT_NS: u64 = HEARTBEAT_MS as u64 * 1_000_000;
@@ -166,6 +171,27 @@ impl Cluster {
         self.shared.end(&address, end);
     }
 
+    /// Puts another disk into machine `number`, whose daemon is killed first and started again on it. Returns the one
+    /// that was there.
+    pub fn replace_disk(&self, number: usize, disk: MemoryDisk) -> MemoryDisk {
+        self.end(number, End::Kill);
+        std::mem::replace(&mut self.shared.world().machines[number].disk, disk)
+    }
+
+    /// A second data server on a copy of the disk of machine `number`, at an address of its own, as process `run`.
+    pub fn copy_of(&self, number: usize, address: &str, run: u64) -> Arc<DataService> {
+        let disk = self.disk(number).image().expect("a disk in memory can be copied");
+        let machine = Machine { address: address.to_owned(), disk, daemon: None, starts_at_ns: 0 };
+        let service = self.shared.start_data(&machine, number, run);
+        self.shared.transport.serve(address, Arc::clone(&service) as _);
+        service
+    }
+
+    /// Has a data server report, as the cluster's own do; what came of it.
+    pub fn report(&self, service: &DataService) -> Result<(), Fault> {
+        self.shared.report(service)
+    }
+
     /// The disk of machine `number`.
     pub fn disk(&self, number: usize) -> MemoryDisk {
         self.shared.world().machines[number].disk.clone()
@@ -265,17 +291,18 @@ impl Shared {
         for number in 0..count {
             let mut world = self.world();
             world.starts += 1;
+            let run = world.starts;
             let seed = self.options.seed.wrapping_mul(1_000_003).wrapping_add(world.starts);
             let machine = &mut world.machines[number];
             if machine.daemon.is_some() || machine.starts_at_ns > now_ns {
                 continue;
             }
             if number == 0 {
-                let meta = self.start_meta(machine, seed);
+                let meta = self.start_meta(machine, seed, run);
                 self.transport.serve(&machine.address, Arc::clone(&meta) as _);
                 machine.daemon = Some(Daemon::Meta(meta));
             } else {
-                let data = self.start_data(machine, number);
+                let data = self.start_data(machine, number, run);
                 self.transport.serve(&machine.address, Arc::clone(&data) as _);
                 machine.daemon = Some(Daemon::Data(Arc::clone(&data)));
                 drop(world);
@@ -284,11 +311,12 @@ impl Shared {
         }
     }
 
-    fn start_meta(&self, machine: &Machine, seed: u64) -> Arc<MetaService> {
+    fn start_meta(&self, machine: &Machine, seed: u64, run: u64) -> Arc<MetaService> {
         let options = MetaOptions {
             address: machine.address.clone(),
             background: Background::Manual,
             seed: Some(seed),
+            run,
             overlay_bytes_max: 64 << 10,
             cache_bytes: 1 << 20,
             stray_grace_ms: crate::strays::GRACE_MS,
@@ -299,12 +327,13 @@ impl Shared {
             .expect("the volume opens after any end")
     }
 
-    fn start_data(&self, machine: &Machine, number: usize) -> Arc<DataService> {
+    fn start_data(&self, machine: &Machine, number: usize, run: u64) -> Arc<DataService> {
         let options = vazao_store::Options {
             name: format!("n{number}"),
             address: machine.address.clone(),
             inline: true,
             reserve_bytes: Some(0),
+            run,
             ..vazao_store::Options::default()
         };
         let disks = vec![(Arc::new(machine.disk.boot()) as _, format!("/disk{number}"))];
@@ -338,7 +367,22 @@ impl Shared {
 
     /// A heartbeat that fails is followed by the next one.
     fn beat_one(&self, service: &DataService) {
-        let _ = service.heartbeat(&*self.transport, META, self.clock.now_ns() + HEARTBEAT_NS);
+        let _ = self.report(service);
+    }
+
+    /// Reports; asks for it whether the process is gone that had its identity before, as often as that is the answer.
+    fn report(&self, service: &DataService) -> Result<(), Fault> {
+        for _ in 0..QUESTIONS_MAX {
+            let deadline_ns = self.clock.now_ns() + HEARTBEAT_NS;
+            match service.heartbeat(&*self.transport, META, deadline_ns) {
+                Err(fault) if fault.code == Code::Unavailable => {}
+                reported => return reported.map(|_| ()),
+            }
+            if let (Some(meta), _) = self.daemons() {
+                meta.settle_claims(&*self.transport, Duration::ZERO);
+            }
+        }
+        Err(Code::Unavailable.into())
     }
 
     /// Lets the metadata service finish what waits for its log.

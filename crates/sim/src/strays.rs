@@ -13,8 +13,12 @@ use vazao_wire::{op, proto};
 /// Objects without a file are removed when they were found at two times this far apart.
 pub(crate) const GRACE_MS: u32 = 4_000;
 
-/// Sessions of clients that are gone end, and the search goes through all targets twice.
-const WAIT_MS: u32 = SESSION_LEASE_MS + 10 * GRACE_MS;
+/// Sessions of clients that are gone end, layouts that were proposed in vain are forgotten, and the search goes through
+/// all targets twice.
+const WAIT_MS: u32 = SESSION_LEASE_MS + PROPOSAL_MS + 10 * GRACE_MS;
+
+/// The metadata service forgets a proposed layout after this time.
+const PROPOSAL_MS: u32 = 60_000;
 
 /// Target, inode and generation of an object, and its slot.
 type Object = (TargetId, InodeId, u32, u32);

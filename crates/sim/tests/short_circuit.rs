@@ -8,7 +8,6 @@ mod lent;
 use cluster::{Cluster, READ_WRITE, bytes_by_way, create};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use vazao_client::File;
 use vazao_meter::{Clock, SystemClock};
@@ -105,9 +104,8 @@ fn blocks_that_are_overwritten_meanwhile_are_never_taken_for_damage() {
     // statistics, and with them all others when no read ever met a write.
     assert!(read(&mine, 0, MIB).expect("reads").iter().all(|byte| *byte == 1));
     assert_eq!(bytes_by_way(&reader), (MIB as u64, 0));
-    let is_over = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        scope.spawn(|| {
+        let writer = scope.spawn(|| {
             let mut random = StdRng::seed_from_u64(5);
             for round in 0..600 {
                 let value = 2 + (round % 200) as u8;
@@ -116,10 +114,9 @@ fn blocks_that_are_overwritten_meanwhile_are_never_taken_for_damage() {
                 file.write_at(&vec![value; length], offset as u64).expect("writes");
                 file.flush().expect("flushes");
             }
-            is_over.store(true, Ordering::SeqCst);
         });
         let mut random = StdRng::seed_from_u64(6);
-        while !is_over.load(Ordering::SeqCst) {
+        while !writer.is_finished() {
             let offset = random.random_range(0..MIB - BLOCK);
             let bytes = read(&mine, offset, random.random_range(1..2 * BLOCK)).expect("never damage");
             assert!(bytes.iter().all(|byte| *byte != 0 && *byte != 0xEE), "bytes that nobody wrote");

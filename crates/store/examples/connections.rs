@@ -35,7 +35,13 @@ fn serve(directory: &str) -> Outcome<()> {
     let disk: Arc<dyn Disk> = Arc::new(RealDisk::open(Path::new(directory))?);
     let options = Options { reserve_bytes: Some(0), ..Options::default() };
     let service = DataService::open(vec![(disk, directory.to_owned())], options, Arc::new(SystemClock))?;
-    let response = proto::RegisterNodeResponse { cluster_id: 1, node: 1, targets: vec![1], epoch: 1 };
+    let response = proto::RegisterNodeResponse {
+        cluster_id: 1,
+        node: 1,
+        targets: vec![1],
+        epoch: 1,
+        ..Default::default()
+    };
     service.set_registration(&response)?;
     let service = Arc::new(service);
     let key = ClusterKey::insecure();

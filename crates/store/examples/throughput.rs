@@ -174,6 +174,7 @@ fn main() -> Outcome<()> {
         node: 1,
         targets: vec![1],
         epoch: 1,
+        ..Default::default()
     })?;
     let bytes: Vec<u8> = (0..REQUEST_BYTES).map(|i| ((i * 2_654_435_761) >> 7) as u8).collect();
     let checksums = piece_checksums(0, &bytes);

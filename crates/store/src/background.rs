@@ -1,13 +1,20 @@
 //! What a target does by itself, about once a second.
 
+use crate::epochs;
 use crate::target::Target;
+use crate::unkept::Unkept;
 use std::sync::atomic::Ordering;
+use vazao_wire::proto::HistoryMark;
 
 impl Target {
-    /// Space, sweep, known damage, epoch.
-    pub(crate) fn tick(&self, checkpoint_ms: u64) {
+    /// Space, incarnation, sweep, known damage, epoch. `mark`: the latest that this server was told of the metadata.
+    pub(crate) fn tick(&self, checkpoint_ms: u64, mark: HistoryMark) {
         if let Err(error) = self.room.refresh(&*self.disk) {
             tracing::warn!(target_id = self.id().0, %error, "cannot tell the space left on {}", self.label);
+        }
+        self.tick_incarnation(mark);
+        if self.is_failed() {
+            return;
         }
         if let Err(fault) = self.sweep_step() {
             tracing::warn!(%fault, "the sweep after an unclean stop is held up");
@@ -29,8 +36,13 @@ impl Target {
 
     /// Ends the epoch. A sync that fails takes the target out of service: what it lost cannot be known.
     pub(crate) fn checkpoint(&self) {
-        if let Err(error) = self.epochs.checkpoint(&*self.disk) {
-            self.fail(format!("syncing the whole disk: {error}"));
+        match self.epochs.checkpoint(&*self.disk) {
+            Ok(()) => {}
+            Err(Unkept::Sync(error)) => self.fail(format!("syncing the whole disk: {error}")),
+            Err(Unkept::Write(error)) => {
+                let fault = self.write_fault(epochs::STATE, &error);
+                tracing::warn!(%fault, "the end of an epoch could not be noted");
+            }
         }
     }
 }

@@ -4,6 +4,7 @@
 //! everything of an epoch has been synced the epoch is *stable*, with one record for the whole target. After an unclean
 //! stop, marks between the last stable epoch and the last one in use are *suspect*.
 
+use crate::unkept::Unkept;
 use std::io;
 use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -78,10 +79,12 @@ impl Record {
     }
 
     /// Writes over the older of the two copies, in place, and makes it durable.
-    fn write(&mut self, file: &dyn DiskFile) -> io::Result<()> {
-        self.sequence += 1;
-        file.write_at(&self.encode(), self.sequence % 2 * COPY_STRIDE)?;
-        file.sync()
+    /// After a write that failed the next one goes to the same place: the other copy is the only whole one.
+    fn write(&mut self, file: &dyn DiskFile) -> Result<(), Unkept> {
+        let next = Record { sequence: self.sequence + 1, ..*self };
+        file.write_at(&next.encode(), next.sequence % 2 * COPY_STRIDE).map_err(Unkept::Write)?;
+        *self = next;
+        file.sync().map_err(Unkept::Sync)
     }
 }
 
@@ -101,11 +104,23 @@ pub(crate) struct Epochs {
     record: Mutex<Record>,
     /// Everything suspect has been repaired, in the page cache at least.
     swept: AtomicBool,
+    /// An epoch has ended, and the record could not be written.
+    is_owed: AtomicBool,
+    /// Something was changed since this was last asked.
+    is_changed: AtomicBool,
 }
 
 /// Leave to write, within one epoch.
 pub(crate) struct Pass<'a> {
     gate: RwLockReadGuard<'a, Gate>,
+    epochs: &'a Epochs,
+}
+
+/// At its end, so that a change counts when all of it is there and before it is answered.
+impl Drop for Pass<'_> {
+    fn drop(&mut self) {
+        self.epochs.note_change();
+    }
 }
 
 impl Pass<'_> {
@@ -121,8 +136,9 @@ impl Epochs {
         let file = disk.open(STATE, Open::Create)?;
         file.set_length(2 * COPY_STRIDE)?;
         let mut record = Record::default();
-        record.write(&*file)?;
-        record.write(&*file)
+        let mut write = || record.write(&*file).map_err(|(Unkept::Write(error) | Unkept::Sync(error))| error);
+        write()?;
+        write()
     }
 
     /// Opens the file; `None` when both of its copies are damaged.
@@ -134,7 +150,9 @@ impl Epochs {
             record.suspect = (low, record.current);
         }
         let gate = RwLock::new(Gate { epoch: record.current + 1, announced: false });
-        Ok(Some(Epochs { file, gate, record: Mutex::new(record), swept: AtomicBool::new(false) }))
+        let record = Mutex::new(record);
+        let [swept, is_owed, is_changed] = [const { AtomicBool::new(false) }; 3];
+        Ok(Some(Epochs { file, gate, record, swept, is_owed, is_changed }))
     }
 
     fn record(&self) -> MutexGuard<'_, Record> {
@@ -144,11 +162,28 @@ impl Epochs {
     /// Leave to write without waiting for a disk; `None` when the epoch has to be announced first.
     pub(crate) fn try_enter(&self) -> Option<Pass<'_>> {
         let gate = self.gate.read().unwrap_or_else(PoisonError::into_inner);
-        gate.announced.then_some(Pass { gate })
+        if gate.announced { Some(Pass { gate, epochs: self }) } else { None }
+    }
+
+    /// Something on the target was changed. It costs a load where that is known already.
+    pub(crate) fn note_change(&self) {
+        if !self.is_changed.load(Ordering::Relaxed) {
+            self.is_changed.store(true, Ordering::Release);
+        }
+    }
+
+    /// Whether something was changed since this was last asked.
+    pub(crate) fn take_change(&self) -> bool {
+        self.is_changed.load(Ordering::Relaxed) && self.is_changed.swap(false, Ordering::AcqRel)
+    }
+
+    /// Leave to remove files where the epoch cannot be announced. No region may be marked with it.
+    pub(crate) fn enter_unannounced(&self) -> Pass<'_> {
+        Pass { gate: self.gate.read().unwrap_or_else(PoisonError::into_inner), epochs: self }
     }
 
     /// Leave to write. Errors: the announcement could not be made durable.
-    pub(crate) fn enter(&self) -> io::Result<Pass<'_>> {
+    pub(crate) fn enter(&self) -> Result<Pass<'_>, Unkept> {
         loop {
             if let Some(pass) = self.try_enter() {
                 return Ok(pass);
@@ -156,8 +191,10 @@ impl Epochs {
             let mut gate = self.gate.write().unwrap_or_else(PoisonError::into_inner);
             if !gate.announced {
                 let mut record = self.record();
-                record.current = gate.epoch;
-                record.write(&*self.file)?;
+                // Only once it is written: an epoch that was not announced must not be taken for one that has ended.
+                let mut next = Record { current: gate.epoch, ..*record };
+                next.write(&*self.file)?;
+                *record = next;
                 gate.announced = true;
             }
         }
@@ -187,11 +224,14 @@ impl Epochs {
     /// Whether [`Epochs::checkpoint`] would have anything to do.
     pub(crate) fn is_dirty(&self) -> bool {
         let announced = self.gate.read().unwrap_or_else(PoisonError::into_inner).announced;
-        announced || (self.swept.load(Ordering::Acquire) && self.suspects().is_some())
+        announced
+            || self.is_owed.load(Ordering::Acquire)
+            || (self.swept.load(Ordering::Acquire) && self.suspects().is_some())
     }
 
-    /// Ends the epoch, makes everything written in it durable, and records that. Errors: the disk failed to sync.
-    pub(crate) fn checkpoint(&self, disk: &dyn Disk) -> io::Result<()> {
+    /// Ends the epoch, makes everything written in it durable, and records that. Errors: the disk failed to sync; the
+    /// record could not be written, which the next checkpoint tries again.
+    pub(crate) fn checkpoint(&self, disk: &dyn Disk) -> Result<(), Unkept> {
         if !self.is_dirty() {
             return Ok(());
         }
@@ -200,19 +240,26 @@ impl Epochs {
             let mut gate = self.gate.write().unwrap_or_else(PoisonError::into_inner);
             let ended = self.record().current;
             if gate.announced {
-                gate.epoch = gate.epoch.checked_add(1).ok_or_else(|| io::Error::other("out of epochs"))?;
+                gate.epoch = gate.epoch.checked_add(1).ok_or_else(out_of_epochs)?;
                 gate.announced = false;
             }
             ended
         };
-        disk.sync_all()?;
+        disk.sync_all().map_err(Unkept::Sync)?;
         let mut record = self.record();
-        record.stable = ended;
-        if swept {
-            record.suspect = (0, 0);
+        let suspect = if swept { (0, 0) } else { record.suspect };
+        let mut next = Record { stable: ended, suspect, ..*record };
+        let written = next.write(&*self.file);
+        self.is_owed.store(written.is_err(), Ordering::Release);
+        if written.is_ok() {
+            *record = next;
         }
-        record.write(&*self.file)
+        written
     }
+}
+
+fn out_of_epochs() -> Unkept {
+    Unkept::Sync(io::Error::other("out of epochs"))
 }
 
 #[cfg(test)]
@@ -252,6 +299,41 @@ mod tests {
         epochs.set_swept();
         epochs.checkpoint(&disk).expect("syncs");
         assert_eq!((epochs.suspects(), open(&disk).suspects()), (None, None));
+    }
+
+    #[test]
+    fn a_change_is_told_of_once_and_not_before_it_has_ended() {
+        let disk = MemoryDisk::new(1);
+        Epochs::format(&disk).expect("formats");
+        let epochs = open(&disk);
+        let pass = epochs.enter().expect("announces");
+        assert!(!epochs.take_change());
+        drop(pass);
+        assert!(epochs.take_change() && !epochs.take_change());
+    }
+
+    /// An epoch that had not been announced counted as ended, and marks of it as durable; and the second attempt went
+    /// over the only whole copy.
+    #[test]
+    fn a_record_that_could_not_be_written_changes_nothing_and_is_written_by_the_next_attempt() {
+        let disk = MemoryDisk::new(1);
+        Epochs::format(&disk).expect("formats");
+        let epochs = open(&disk);
+        disk.fail_writes(STATE, io::ErrorKind::StorageFull);
+        for _ in 0..2 {
+            assert!(matches!(epochs.enter(), Err(Unkept::Write(_))));
+        }
+        epochs.checkpoint(&disk).expect("nothing to do");
+        disk.clear_faults();
+        let epoch = epochs.enter().expect("announces").epoch();
+        assert!(epochs.stable() < epoch && open(&disk).suspects() == Some(epoch..=epoch));
+        // The sync of the whole disk, which is that of one file and of the names, succeeds.
+        disk.fail_after(2, io::ErrorKind::StorageFull);
+        assert!(matches!(epochs.checkpoint(&disk), Err(Unkept::Write(_))));
+        disk.clear_faults();
+        assert!(epochs.is_dirty());
+        epochs.checkpoint(&disk).expect("writes");
+        assert!(!epochs.is_dirty() && open(&disk).suspects().is_none());
     }
 
     #[test]

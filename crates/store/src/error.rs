@@ -61,6 +61,16 @@ pub enum OpenError {
         /// Ours.
         expected: u32,
     },
+    /// One target in two directories.
+    #[error(
+        "{label} is the same target as {other}: one of them is a copy; take it out of the configuration (if it is the newer one, the other)"
+    )]
+    Twice {
+        /// The directory.
+        label: String,
+        /// The one before it.
+        other: String,
+    },
     /// Another process serves it.
     #[error("{label} is in use by another process: stop that server first")]
     InUse {

@@ -270,6 +270,7 @@ impl Target {
             all &= self.alone(id, || self.fences.seal(id, token))?;
         }
         self.store_fences()?;
+        self.epochs.note_change();
         Ok(all)
     }
 
@@ -279,6 +280,7 @@ impl Target {
         let lifted = objects.iter().filter(|id| self.fences.lift(**id, token)).count();
         if lifted > 0 {
             self.store_fences()?;
+            self.epochs.note_change();
         }
         Ok(())
     }

@@ -3,6 +3,7 @@
 
 use crate::epochs::{Epochs, STATE};
 use crate::error::OpenError;
+use crate::incarnation;
 use crate::names::OBJECTS;
 use std::fmt::Write;
 use std::io;
@@ -38,6 +39,27 @@ pub(crate) struct Identity {
     pub(crate) id: TargetId,
 }
 
+/// What a directory is, for those who do not serve it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct TargetName {
+    /// Random, given when it became a target.
+    pub uuid: u128,
+    /// The cluster it belongs to; 0: none yet.
+    pub cluster_id: u64,
+    /// Its id there; 0: none yet.
+    pub id: u32,
+}
+
+/// Says which target lies in `disk`, without a lock and without changing anything; `None` where there is none.
+/// Errors: it cannot be read, or is damaged, or of another format.
+pub fn inspect(disk: &dyn Disk, label: &str) -> Result<Option<TargetName>, OpenError> {
+    let name = |identity: Identity| {
+        let Identity { uuid, cluster_id, id, .. } = identity;
+        TargetName { uuid, cluster_id, id: id.0 }
+    };
+    Ok(Identity::load(disk, label)?.map(name))
+}
+
 impl Identity {
     fn encode(&self) -> String {
         let Identity { uuid, chunk_bytes, cluster_id, node, id } = *self;
@@ -61,13 +83,19 @@ impl Identity {
         if text.lines().next() != Some("vazao target") {
             return Err(damaged());
         }
-        // Before the checksum: another format may have another one.
+        // Of a damaged file nothing is believed, its format least of all. Only where there is no checksum as ours it
+        // may be that of another format.
+        let given = text.find("checksum ").map(|at| (text.split_at(at).0, field("checksum")));
+        if let Some((body, sum)) = &given
+            && sum.as_ref().ok() != Some(&format!("{:08x}", crc32c(body.as_bytes())).as_str())
+        {
+            return Err(damaged());
+        }
         let format = field("format")?.parse().map_err(|_| damaged())?;
         if format != FORMAT {
             return Err(OpenError::Format { label: label.to_owned(), found: format, known: FORMAT });
         }
-        let (body, _) = text.split_at(text.find("checksum ").ok_or_else(damaged)?);
-        if field("checksum")? != format!("{:08x}", crc32c(body.as_bytes())) {
+        if given.is_none() {
             return Err(damaged());
         }
         Ok(Identity {
@@ -137,7 +165,7 @@ fn check_empty(disk: &dyn Disk, label: &str, entries: &[DiskEntry]) -> Result<()
     let place = |source| OpenError::Io { path: label.to_owned(), source };
     for entry in entries {
         let is_ours = match entry.name.as_str() {
-            LOCK | STATE | TARGET_NEW | LOST_AND_FOUND => true,
+            LOCK | STATE | TARGET_NEW | LOST_AND_FOUND | incarnation::FILE => true,
             OBJECTS => disk.list(OBJECTS).map_err(place)?.is_empty(),
             _ => false,
         };
@@ -180,6 +208,18 @@ mod tests {
     fn another_format_is_named_even_when_the_rest_is_unknown() {
         let refused = Identity::decode(b"vazao target\nformat 2\nnew things\n", "/d").expect_err("newer");
         assert!(refused.to_string().contains("format 2"), "{refused}");
+    }
+
+    /// A flipped bit in the format's number made it another format, and the operator was sent for another version.
+    #[test]
+    fn a_flipped_bit_is_damage_and_never_another_format() {
+        let sound = example().encode().into_bytes();
+        for (at, bit) in (0..sound.len()).flat_map(|at| (0..8).map(move |bit| (at, bit))) {
+            let mut bytes = sound.clone();
+            bytes[at] ^= 1 << bit;
+            let refused = Identity::decode(&bytes, "/d").expect_err("damaged");
+            assert!(matches!(refused, OpenError::Damaged { .. }), "byte {at}, bit {bit}: {refused}");
+        }
     }
 
     proptest! {

@@ -16,25 +16,31 @@ mod error;
 mod failure;
 mod fences;
 mod identity;
+mod incarnation;
 mod lent;
 mod metrics;
 mod names;
 mod object;
 mod ops;
 mod options;
+mod place;
 mod registration;
 mod repair;
 mod scrub;
 mod service;
 mod sidecar;
 mod space;
+mod standing;
 mod sums;
 mod sweep;
 mod target;
 mod targets;
+mod unkept;
 
 pub use error::OpenError;
-pub use options::Options;
+pub use identity::{TargetName, inspect};
+pub use options::{MissingTarget, Options};
+pub use registration::Registered;
 pub use service::DataService;
 
 #[cfg(test)]

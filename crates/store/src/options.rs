@@ -3,6 +3,19 @@
 use vazao_model::Role;
 use vazao_model::limits::{BLOCK_BYTES, BYTES_IN_FLIGHT_MAX, CHUNK_BYTES};
 
+/// A target that this node had, and whose directory is not there.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct MissingTarget {
+    /// Its id.
+    pub id: u32,
+    /// What was given to it when it was formatted.
+    pub uuid: u128,
+    /// Where it was.
+    pub directory: String,
+    /// What is found there instead, and what to do, for people.
+    pub why: String,
+}
+
 /// Settings of a data server.
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -30,6 +43,13 @@ pub struct Options {
     pub queued_bytes_max: usize,
     /// The machine since its start, as writers name theirs when they ask for a server on it.
     pub host: u64,
+    /// A random number of this start of the process, by which the metadata service tells it from a copy; 0: none, and
+    /// copies pass for originals.
+    pub run: u64,
+    /// Targets of this node whose directories are not there: announced as missing, and refused to those who ask.
+    pub missing: Vec<MissingTarget>,
+    /// Directories that somebody said become new targets although others are missing.
+    pub meant: Vec<String>,
     /// Largest chunk file. Only tests use another than the default.
     pub chunk_bytes: u64,
 }
@@ -51,6 +71,9 @@ impl Default for Options {
             // One connection alone is never refused.
             queued_bytes_max: BYTES_IN_FLIGHT_MAX as usize,
             host: vazao_wire::local::host(),
+            run: 0,
+            missing: Vec::new(),
+            meant: Vec::new(),
             chunk_bytes: CHUNK_BYTES,
         }
     }

@@ -1,22 +1,39 @@
 //! How a data server joins a cluster and reports to it.
 
 use crate::error::OpenError;
+use crate::options::MissingTarget;
 use crate::service::DataService;
 use crate::space::Reported;
 use crate::target::Target;
+use crate::targets::Targets;
 use std::sync::{Arc, PoisonError};
-use vazao_model::{Code, NodeId, TargetId};
+use vazao_model::{Code, NodeId, TargetId, TargetState};
 use vazao_wire::op::RegisterNode;
-use vazao_wire::proto;
+use vazao_wire::proto::{self, HistoryMark};
 use vazao_wire::service::Fault;
 use vazao_wire::transport::{Transport, call};
+
+/// Reports that may follow one another at once: two start a target, a third serves one that an operator has accepted.
+const REPORTS_MAX: usize = 4;
+
+/// What came of a registration.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Registered {
+    /// The metadata service waits for another report before all targets are served.
+    pub must_register_again: bool,
+    /// What the operator of this node should know.
+    pub warnings: Vec<String>,
+}
 
 /// Refuses targets that do not belong together, or not here.
 pub(crate) fn check_identities(targets: &[Arc<Target>], cluster_id: Option<u64>) -> Result<(), OpenError> {
     let mut expected = cluster_id.unwrap_or(0);
     let mut node = 0;
-    for target in targets {
+    for (index, target) in targets.iter().enumerate() {
         let identity = target.identity();
+        if let Some(other) = targets[..index].iter().find(|other| other.identity().uuid == identity.uuid) {
+            return Err(OpenError::Twice { label: target.label.clone(), other: other.label.clone() });
+        }
         if identity.cluster_id != 0 {
             if expected != 0 && identity.cluster_id != expected {
                 let (label, found) = (target.label.clone(), identity.cluster_id);
@@ -59,50 +76,53 @@ impl DataService {
 
     /// What it announces itself with, and repeats as its heartbeat.
     pub fn registration(&self) -> proto::RegisterNodeRequest {
-        let target = |target: &Arc<Target>| {
-            let Reported { space, reserve_bytes } = target.room.reported();
-            let damage = target.damage.counts();
-            proto::Target {
-                id: target.id().0,
-                node: 0,
-                state: target.state() as u32,
-                capacity_bytes: space.capacity_bytes,
-                available_bytes: space.available_bytes,
-                trouble: target.trouble(),
-                file_system: space.file_system,
-                used_bytes: space.used_bytes,
-                reserve_bytes,
-                corrupt_blocks: damage.corrupt_blocks,
-                missing_objects: damage.missing_objects,
-            }
-        };
+        let mut targets: Vec<proto::Target> = self.targets.iter().map(announced).collect();
+        targets.extend(self.missing_targets().into_iter().map(announced_missing));
         proto::RegisterNodeRequest {
             cluster_id: self.cluster_id().unwrap_or(0),
             node: self.node().map_or(0, |n| n.0),
             name: self.options.name.clone(),
             address: self.address.read().unwrap_or_else(PoisonError::into_inner).clone(),
             roles: self.options.roles.iter().map(|r| *r as u32).collect(),
-            targets: self.targets.iter().map(target).collect(),
+            targets,
             areas: Vec::new(),
             host: self.options.host,
+            run: self.options.run,
+            seen: Some(self.latest_mark()),
         }
     }
 
-    /// Keeps the ids that the metadata service gave. Errors: an answer that does not fit this server, of another
-    /// cluster or with other ids than it has; an id that cannot be stored.
-    pub fn set_registration(&self, response: &proto::RegisterNodeResponse) -> Result<(), Fault> {
+    /// The latest that it was told of the history of the metadata.
+    pub(crate) fn latest_mark(&self) -> HistoryMark {
+        *self.mark.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Keeps the ids that the metadata service gave, and serves what it has agreed to. Errors: an answer that does not
+    /// fit this server, of another cluster or with other ids than it has; an id that cannot be stored.
+    pub fn set_registration(&self, response: &proto::RegisterNodeResponse) -> Result<Registered, Fault> {
         let refuse = |what: String| Err(Fault::new(Code::BadRequest, format!("registration: {what}")));
+        let missing: Vec<u32> = self.missing_targets().iter().map(|missing| missing.id).collect();
+        let none = proto::Verdict::default();
+        let verdicts = response.verdicts.iter().chain(std::iter::repeat(&none));
+        let answers: Vec<(u32, &proto::Verdict)> =
+            response.targets.iter().copied().zip(verdicts).filter(|(id, _)| !missing.contains(id)).collect();
         // A target that was added since the request asks for its id with the next one.
         let (asked_min, asked_max) =
             (self.targets.iter().filter(|t| t.id().0 != 0).count(), self.targets.len());
-        let has_all = (asked_min.max(1)..=asked_max).contains(&response.targets.len());
+        let is_asked_for = (asked_min..=asked_max).contains(&answers.len());
+        let has_all = is_asked_for && !(answers.is_empty() && missing.is_empty());
         if !has_all || response.cluster_id == 0 || response.node == 0 {
-            return refuse(format!("ids for {} of {asked_max} targets", response.targets.len()));
+            return refuse(format!("ids for {} of {asked_max} targets", answers.len()));
         }
         if let Some(ours) = self.cluster_id().filter(|&ours| ours != response.cluster_id) {
             return refuse(format!("cluster {:016x}, but ours is {ours:016x}", response.cluster_id));
         }
-        for (target, &id) in self.targets.iter().zip(&response.targets) {
+        if let Some(mark) = response.mark {
+            *self.mark.lock().unwrap_or_else(PoisonError::into_inner) = mark;
+        }
+        let is_judged = !response.verdicts.is_empty();
+        let mut registered = Registered { must_register_again: false, warnings: response.warnings.clone() };
+        for (target, &(id, verdict)) in self.targets.iter().zip(&answers) {
             let mut identity = target.identity();
             if id == 0 || (identity.id.0 != 0 && identity.id.0 != id) {
                 return refuse(format!("{target} is called t{id}"));
@@ -110,21 +130,122 @@ impl DataService {
             (identity.cluster_id, identity.node, identity.id) =
                 (response.cluster_id, response.node, TargetId(id));
             // A failed target keeps reporting, and writes nothing.
-            if target.check().is_ok() {
+            if !target.is_failed() {
                 target.set_identity(identity)?;
+                match target.obey(verdict, is_judged, self.latest_mark()) {
+                    Ok(must_register_again) => registered.must_register_again |= must_register_again,
+                    Err(fault) if fault.code == Code::BadRequest => return Err(fault),
+                    // Its disk is full or failed: it is not served, the others are.
+                    Err(fault) => registered.warnings.push(fault.to_string()),
+                }
             }
         }
-        Ok(())
+        Ok(registered)
     }
 
-    /// Reports to the metadata service at `meta_address` once. To be called every `limits::HEARTBEAT_MS`.
+    /// Reports to the metadata service at `meta_address`. To be called every `limits::HEARTBEAT_MS`.
     pub fn heartbeat(
         &self,
         transport: &dyn Transport,
         meta_address: &str,
         deadline_ns: u64,
-    ) -> Result<(), Fault> {
-        let response = call::<RegisterNode>(transport, meta_address, &self.registration(), deadline_ns)?;
-        self.set_registration(&response)
+    ) -> Result<Registered, Fault> {
+        self.heartbeat_with(transport, meta_address, deadline_ns, &|_| ())
+    }
+
+    /// The same with what `complete` adds to the request. A target that starts is served after the second report, which
+    /// follows at once: the first says what is on its disk, the second that its new incarnation is durable there.
+    pub fn heartbeat_with(
+        &self,
+        transport: &dyn Transport,
+        meta_address: &str,
+        deadline_ns: u64,
+        complete: &dyn Fn(&mut proto::RegisterNodeRequest),
+    ) -> Result<Registered, Fault> {
+        let report = || {
+            let mut request = self.registration();
+            complete(&mut request);
+            let response = call::<RegisterNode>(transport, meta_address, &request, deadline_ns)?;
+            self.set_registration(&response)
+        };
+        let mut registered = report()?;
+        for _ in 1..REPORTS_MAX {
+            if !registered.must_register_again {
+                break;
+            }
+            registered = report()?;
+        }
+        Ok(registered)
+    }
+}
+
+fn announced(target: &Arc<Target>) -> proto::Target {
+    let Reported { space, reserve_bytes } = target.room.reported();
+    let damage = target.damage.counts();
+    let (found, found_seconds) = target.incarnation.found();
+    proto::Target {
+        id: target.id().0,
+        node: 0,
+        state: target.state() as u32,
+        capacity_bytes: space.capacity_bytes,
+        available_bytes: space.available_bytes,
+        trouble: target.trouble(),
+        file_system: space.file_system,
+        used_bytes: space.used_bytes,
+        reserve_bytes,
+        corrupt_blocks: damage.corrupt_blocks,
+        missing_objects: damage.missing_objects,
+        uuid: target.identity().uuid.to_be_bytes().to_vec(),
+        directory: target.label.clone(),
+        incarnation: target.incarnation.written(),
+        found,
+        found_seconds,
+        is_meant: target.is_meant,
+    }
+}
+
+fn announced_missing(missing: MissingTarget) -> proto::Target {
+    proto::Target {
+        id: missing.id,
+        state: TargetState::Missing as u32,
+        trouble: missing.why,
+        uuid: missing.uuid.to_be_bytes().to_vec(),
+        directory: missing.directory,
+        ..Default::default()
+    }
+}
+
+/// The latest moment of the metadata's history that any of the targets has noted.
+pub(crate) fn latest_mark(targets: &Targets) -> HistoryMark {
+    let marks = targets.iter().map(|target| target.incarnation.mark());
+    marks.max_by_key(|mark| (mark.lineage, mark.start, mark.position)).unwrap_or_default()
+}
+
+/// What the metadata service can say of a target.
+const SERVE: u32 = 1;
+const ADVANCE: u32 = 2;
+const STALE: u32 = 3;
+
+impl Target {
+    /// Does what the metadata service has said of it. True when it has to be told that it is done. `is_judged`: it has
+    /// judged any target.
+    fn obey(&self, verdict: &proto::Verdict, is_judged: bool, mark: HistoryMark) -> Result<bool, Fault> {
+        match verdict.what {
+            // The request called it missing; it was added since. The next answer judges it.
+            0 if is_judged => {}
+            // A service that knows nothing of incarnations has no objection.
+            0 | SERVE => self.standing.serve(),
+            ADVANCE => self.raise_incarnation(verdict.incarnation, mark)?,
+            STALE if self.standing.refuse(&verdict.why) => {
+                tracing::error!(target_id = self.id().0, directory = %self.label, "stale: {}", verdict.why);
+            }
+            STALE => {}
+            other => {
+                let text =
+                    format!("registration: verdict {other} on {self}; use the same version everywhere");
+                return Err(Fault::new(Code::BadRequest, text));
+            }
+        }
+        Ok(verdict.what == ADVANCE)
     }
 }

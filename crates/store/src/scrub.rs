@@ -5,13 +5,11 @@ use crate::names::{self, BUCKETS, Bucket, Part};
 use crate::object::{Mode, Stop, blocks};
 use crate::sidecar::{ENTRY_BYTES, entry_at};
 use crate::target::Target;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread::JoinHandle;
-use std::time::Duration;
+use std::sync::Arc;
 use vazao_model::limits::BLOCK_BYTES;
 use vazao_model::{Code, ObjectId};
 use vazao_wire::proto;
+use vazao_wire::scrub::{Progress, Runs, State};
 use vazao_wire::service::Fault;
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
@@ -22,30 +20,20 @@ const BLOCKS_AT_ONCE: u64 = 16;
 /// Findings kept for the report; the counts go on.
 const FINDINGS_MAX: usize = 256;
 
-/// A scrub that has to slow down looks this often whether it is to stop.
-const PAUSE_NS_MAX: u64 = 100_000_000;
-
-/// The scrub of one target, the present or the last one.
-#[derive(Default)]
-pub(crate) struct Scrub {
-    progress: Mutex<proto::ScrubResponse>,
-    must_stop: AtomicBool,
-    thread: Mutex<Option<JoinHandle<()>>>,
+/// What a scrub has found, besides what every scrub counts.
+#[derive(Clone, Default)]
+pub(crate) struct Found {
+    /// Buckets gone through.
+    parts_done: u32,
+    objects: u64,
+    damaged: u64,
+    unreadable: u64,
+    /// The first of what is wrong.
+    findings: Vec<proto::ScrubFinding>,
 }
 
-/// What a scrub is doing, as in `ScrubResponse.state`; 0 there: none was started yet.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[repr(u32)]
-pub(crate) enum ScrubState {
-    /// It goes on.
-    Running = 1,
-    /// It has been through the whole target.
-    Done = 2,
-    /// Somebody stopped it.
-    Stopped = 3,
-    /// The target could not be read any further.
-    Failed = 4,
-}
+/// The scrub of one target.
+pub(crate) type Scrub = vazao_wire::scrub::Scrub<Found>;
 
 /// What some blocks turned out to be.
 #[derive(Default)]
@@ -58,107 +46,62 @@ struct Looked {
     has_more: bool,
 }
 
-impl Scrub {
-    fn progress(&self) -> MutexGuard<'_, proto::ScrubResponse> {
-        self.progress.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// How far it has come, and what it has found.
-    pub(crate) fn report(&self) -> proto::ScrubResponse {
-        self.progress().clone()
-    }
-
-    /// Asks it to end.
-    pub(crate) fn stop(&self) {
-        self.must_stop.store(true, Ordering::SeqCst);
-    }
-
-    /// Asks it to end, and waits until it has.
-    pub(crate) fn finish(&self) {
-        self.stop();
-        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(thread) = thread {
-            // One that panicked has been reported by the panic itself.
-            let _ = thread.join();
-        }
-    }
-
-    fn is_stopped(&self) -> bool {
-        self.must_stop.load(Ordering::SeqCst)
-    }
-}
-
 impl Target {
     /// Starts a scrub that reads at most so many bytes a second; 0: as fast as it can. One that runs goes on, at the
     /// new rate. Errors: no thread; the one before has been stopped and has not ended yet.
     pub(crate) fn start_scrub(self: &Arc<Target>, rate_bytes: u64, is_inline: bool) -> Result<(), Fault> {
-        let mut thread = self.scrub.thread.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut progress = self.scrub.progress();
-        if progress.state == ScrubState::Running as u32 && !self.scrub.is_stopped() {
-            progress.rate_bytes = rate_bytes;
-            return Ok(());
-        }
-        drop(progress);
-        if thread.as_ref().is_some_and(|before| !before.is_finished()) {
-            return Err(Fault::new(Code::Unavailable, format!("{self}: the scrub before is just ending")));
-        }
-        self.scrub.must_stop.store(false, Ordering::SeqCst);
-        *self.scrub.progress() = proto::ScrubResponse {
-            state: ScrubState::Running as u32,
-            rate_bytes,
-            parts: u32::from(BUCKETS),
-            ..Default::default()
+        let runs = match is_inline {
+            true => Runs::Here,
+            false => Runs::Thread(format!("scrub-{}", self.id())),
         };
-        if is_inline {
-            self.scrub_all();
-            return Ok(());
-        }
         let target = Arc::clone(self);
-        let builder = std::thread::Builder::new().name(format!("scrub-{}", self.id()));
-        let started = builder.spawn(move || target.scrub_all());
-        let started = started.map_err(|e| Fault::new(Code::Overloaded, format!("{self}: no thread: {e}")))?;
-        *thread = Some(started);
-        Ok(())
+        let started = self.scrub.start(rate_bytes, Found::default(), runs, move || target.scrub_all());
+        started.map_err(|fault| Fault::new(fault.code, format!("{self}: {}", fault.detail)))
     }
 
     fn scrub_all(&self) {
-        let started_ns = self.clock.now_ns();
         tracing::info!(target_id = self.id().0, "scrub begins");
-        let outcome = self.scrub_buckets(started_ns);
-        let mut progress = self.scrub.progress();
-        progress.elapsed_ms = self.elapsed_ms(started_ns);
-        let state = match &outcome {
-            Ok(true) => ScrubState::Done,
-            Ok(false) => ScrubState::Stopped,
-            Err(fault) => {
-                progress.trouble = fault.to_string();
-                ScrubState::Failed
-            }
-        };
-        progress.state = state as u32;
-        let proto::ScrubResponse { bytes, objects, damaged, unreadable, .. } = *progress;
+        let ended = self.scrub.run(|| self.scrub_buckets());
+        let Found { objects, damaged, unreadable, .. } = ended.found;
+        let (state, bytes) = (ended.state, ended.bytes);
         tracing::info!(target_id = self.id().0, ?state, bytes, objects, damaged, unreadable, "scrub ends");
     }
 
-    fn elapsed_ms(&self, started_ns: u64) -> u64 {
-        self.clock.now_ns().saturating_sub(started_ns) / 1_000_000
+    /// How far the scrub has come, and what it has found.
+    pub(crate) fn scrub_report(&self) -> proto::ScrubResponse {
+        let Progress { state, rate_bytes, bytes, elapsed_ms, trouble, found, .. } = self.scrub.report();
+        let parts = if state == State::Never { 0 } else { u32::from(BUCKETS) };
+        let Found { parts_done, objects, damaged, unreadable, findings } = found;
+        proto::ScrubResponse {
+            state: state as u32,
+            parts,
+            parts_done,
+            objects,
+            bytes,
+            damaged,
+            unreadable,
+            elapsed_ms,
+            rate_bytes,
+            findings,
+            trouble,
+        }
     }
 
     /// False when it was stopped.
-    fn scrub_buckets(&self, started_ns: u64) -> Result<bool, Fault> {
+    fn scrub_buckets(&self) -> Result<bool, Fault> {
         for bucket in self.buckets_from(0)? {
             self.check()?;
             for object in self.list_bucket(bucket)? {
-                if !self.scrub_object(bucket, object, started_ns)? {
+                if !self.scrub_object(bucket, object)? {
                     return Ok(false);
                 }
             }
         }
-        self.scrub.progress().parts_done = u32::from(BUCKETS);
+        self.scrub.note(|found| found.parts_done = u32::from(BUCKETS));
         Ok(true)
     }
 
-    fn scrub_object(&self, bucket: Bucket, id: ObjectId, started_ns: u64) -> Result<bool, Fault> {
+    fn scrub_object(&self, bucket: Bucket, id: ObjectId) -> Result<bool, Fault> {
         for chunk in self.list_chunks(id)? {
             let mut first = 0;
             loop {
@@ -174,52 +117,38 @@ impl Target {
                     Err(Stop::Wait) => Looked::default(),
                 };
                 let has_more = looked.has_more;
-                self.note_scrubbed(bucket, id, looked, started_ns);
+                self.note_scrubbed(bucket, id, looked);
                 first += BLOCKS_AT_ONCE;
                 if !has_more {
                     break;
                 }
             }
         }
-        self.scrub.progress().objects += 1;
+        self.scrub.note(|found| found.objects += 1);
         Ok(true)
     }
 
     /// Counts what was read and found, and waits where the rate demands it.
-    fn note_scrubbed(&self, bucket: Bucket, id: ObjectId, looked: Looked, started_ns: u64) {
-        let mut progress = self.scrub.progress();
-        progress.parts_done = u32::from(bucket.0);
-        progress.bytes += looked.bytes;
-        for (chunk, block, fault) in looked.found {
-            match fault.code {
-                Code::Corrupt => progress.damaged += 1,
-                _ => progress.unreadable += 1,
+    fn note_scrubbed(&self, bucket: Bucket, id: ObjectId, looked: Looked) {
+        self.scrub.note(|found| {
+            found.parts_done = u32::from(bucket.0);
+            for (chunk, block, fault) in looked.found {
+                match fault.code {
+                    Code::Corrupt => found.damaged += 1,
+                    _ => found.unreadable += 1,
+                }
+                if found.findings.len() < FINDINGS_MAX {
+                    found.findings.push(proto::ScrubFinding {
+                        inode: id.inode.0,
+                        generation: id.generation,
+                        slot: id.slot,
+                        offset: chunk.saturating_mul(self.chunk_bytes).saturating_add(block * BLOCK),
+                        what: fault.detail,
+                    });
+                }
             }
-            if progress.findings.len() < FINDINGS_MAX {
-                progress.findings.push(proto::ScrubFinding {
-                    inode: id.inode.0,
-                    generation: id.generation,
-                    slot: id.slot,
-                    offset: chunk.saturating_mul(self.chunk_bytes).saturating_add(block * BLOCK),
-                    what: fault.detail,
-                });
-            }
-        }
-        drop(progress);
-        loop {
-            let mut progress = self.scrub.progress();
-            progress.elapsed_ms = self.elapsed_ms(started_ns);
-            let due_ns = match progress.rate_bytes {
-                0 => 0,
-                rate => (u128::from(progress.bytes) * 1_000_000_000 / u128::from(rate)) as u64,
-            };
-            drop(progress);
-            let ahead_ns = due_ns.saturating_sub(self.clock.now_ns().saturating_sub(started_ns));
-            if ahead_ns == 0 || self.scrub.is_stopped() {
-                return;
-            }
-            self.clock.sleep(Duration::from_nanos(ahead_ns.min(PAUSE_NS_MAX)));
-        }
+        });
+        self.scrub.read(looked.bytes);
     }
 
     /// Some blocks of a chunk from `first` on.

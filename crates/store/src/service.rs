@@ -6,7 +6,7 @@ use crate::lent::Lent;
 use crate::metrics::Metrics;
 use crate::object::{Mode, Stop, internal};
 use crate::ops;
-use crate::options::Options;
+use crate::options::{MissingTarget, Options};
 use crate::target::Target;
 use crate::targets::Targets;
 use prost::Message;
@@ -14,6 +14,7 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::time::Duration;
 use vazao_disk::Disk;
 use vazao_meter::{Accounts, Clock, Exposition};
 use vazao_model::limits::BLOCK_BYTES;
@@ -41,6 +42,10 @@ pub struct DataService {
     /// What clients of this machine are told; empty without a door.
     door: RwLock<proto::LocalDoorResponse>,
     pub(crate) lent: Lent,
+    /// The latest that it was told of the history of the metadata.
+    pub(crate) mark: Mutex<proto::HistoryMark>,
+    /// Targets that it had and that are not there.
+    pub(crate) missing: Mutex<Vec<MissingTarget>>,
     shared: Arc<Shared>,
     is_stopped: AtomicBool,
 }
@@ -123,7 +128,9 @@ impl DataService {
         let shared = Arc::new(Shared { metrics: Metrics::default(), accounts, clock });
         let targets = Targets::new(targets)?;
         let (door, lent, is_stopped) = (RwLock::default(), Lent::default(), AtomicBool::new(false));
-        Ok(Arc::new(DataService { targets, options, address, door, lent, shared, is_stopped }))
+        let mark = Mutex::new(crate::registration::latest_mark(&targets));
+        let missing = Mutex::new(options.missing.clone());
+        Ok(Arc::new(DataService { targets, options, address, door, lent, mark, missing, shared, is_stopped }))
     }
 
     /// Opens or formats one more target while the server runs; it is announced with the next heartbeat. Errors: as in
@@ -131,12 +138,24 @@ impl DataService {
     pub fn add_target(&self, disk: Arc<dyn Disk>, label: &str) -> Result<(), OpenError> {
         self.targets.add(|others| {
             let Shared { clock, accounts, .. } = &*self.shared;
-            let target = Target::open(disk, label, &self.options, others.len() + 1, clock, accounts)?;
+            let mut target = Target::open(disk, label, &self.options, others.len() + 1, clock, accounts)?;
+            // Whoever adds one while others are missing knows what they are doing.
+            target.is_meant = true;
             let target = Arc::new(target);
             let all: Vec<_> = others.iter().chain([&target]).map(Arc::clone).collect();
             crate::registration::check_identities(&all, self.options.cluster_id)?;
+            self.is_back(target.identity().uuid);
             Ok(target)
         })
+    }
+
+    /// The targets that are missing at present.
+    pub fn missing_targets(&self) -> Vec<MissingTarget> {
+        self.missing.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn is_back(&self, uuid: u128) {
+        self.missing.lock().unwrap_or_else(PoisonError::into_inner).retain(|missing| missing.uuid != uuid);
     }
 
     /// Announces the door through which it hands out descriptors.
@@ -144,31 +163,35 @@ impl DataService {
         *self.door.write().unwrap_or_else(PoisonError::into_inner) = door;
     }
 
-    /// How many of its targets have failed: when one more has, nobody may go on reading it past the server.
+    /// How many of its targets have failed or are stale: when one more has, nobody may go on reading it past the
+    /// server.
     pub fn failed_targets(&self) -> usize {
-        self.targets.iter().filter(|target| target.check().is_err()).count()
+        self.targets.iter().filter(|target| !target.state().is_readable()).count()
     }
 
     /// Background work; to be called about once a second. Ends epochs, goes on with the sweep after an unclean stop,
     /// looks at the space left.
     pub fn tick(&self) {
         for target in self.targets.iter() {
-            if target.check().is_ok() && !self.is_stopped() {
-                target.tick(self.options.checkpoint_ms);
+            if target.check_place().is_ok() && !self.is_stopped() {
+                target.tick(self.options.checkpoint_ms, self.latest_mark());
             }
         }
     }
 
-    /// Stops serving and makes everything durable, so that the next start finds a clean target.
+    /// Stops serving and makes everything durable, so that the next start finds a clean target. A last report to the
+    /// metadata service may follow: with that, no copy made before passes for what is there now.
     pub fn close(&self) {
         self.is_stopped.store(true, Ordering::Release);
         for target in self.targets.iter() {
             target.scrub.finish();
             if let Some(pool) = &target.pool {
-                pool.stop();
+                // A disk that hangs is waited for: what it has taken over is to be durable.
+                pool.stop(Duration::MAX);
             }
             if target.check().is_ok() {
                 target.checkpoint();
+                target.end_incarnation(self.latest_mark());
             }
         }
     }
@@ -221,9 +244,18 @@ impl DataService {
     /// The target with this id, when it can be used.
     fn target(&self, id: u32) -> Result<&Arc<Target>, Fault> {
         let target = self.targets.iter().find(|t| t.id().0 == id && id != 0);
-        let target = target.ok_or_else(|| Fault::new(Code::WrongTarget, format!("target t{id}")))?;
+        let target = target.ok_or_else(|| self.not_here(id))?;
         target.check()?;
         Ok(target)
+    }
+
+    fn not_here(&self, id: u32) -> Fault {
+        match self.missing_targets().into_iter().find(|missing| missing.id == id) {
+            Some(missing) => {
+                Fault::new(Code::TargetFailed, format!("target t{id} is missing: {}", missing.why))
+            }
+            None => Fault::new(Code::WrongTarget, format!("target t{id}")),
+        }
     }
 
     /// The object and its target, while the server serves.
@@ -569,7 +601,7 @@ impl DataService {
         }
         match request.method {
             Method::Ping => {
-                responder.reply(&proto::PingResponse {}.encode_to_vec());
+                responder.reply(&proto::PingResponse { run: self.options.run }.encode_to_vec());
                 self.shared.record(call, None);
                 Ok(())
             }

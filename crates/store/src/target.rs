@@ -2,23 +2,28 @@
 
 use crate::cache::Cache;
 use crate::damage::Damage;
-use crate::epochs::{Epochs, Pass};
+use crate::epochs::{self, Epochs, Pass};
 use crate::error::OpenError;
 use crate::failure;
 use crate::fences::Fences;
 use crate::identity::{self, Identity};
+use crate::incarnation::{self, Incarnation, Moment};
 use crate::names::{BUCKETS, Bucket, FAN_OUT, OBJECTS};
 use crate::options::Options;
 use crate::scrub::Scrub;
 use crate::space::Room;
+use crate::standing::Standing;
 use crate::sweep::Sweep;
+use crate::unkept::{Unkept, is_out_of_descriptors};
 use std::io::{self, ErrorKind};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use vazao_disk::{Disk, DiskFile};
 use vazao_meter::{Accounts, Cause, Clock};
+use vazao_model::limits::HEARTBEAT_MS;
 use vazao_model::{Code, TargetId, TargetState};
 use vazao_wire::pool::Pool;
+use vazao_wire::proto::HistoryMark;
 use vazao_wire::service::Fault;
 
 /// What is known of a directory: whether it is there, and whether it would survive power loss.
@@ -26,11 +31,14 @@ const UNKNOWN: u8 = 0;
 const THERE: u8 = 1;
 const DURABLE: u8 = 2;
 
-/// EMFILE and ENFILE: out of descriptors, which says nothing about the disk.
-const OUT_OF_DESCRIPTORS: [i32; 2] = [24, 23];
-
 /// After the disk itself said that it is full, the target counts as full until there is room for this much.
 const REFUSED_BYTES: u64 = 1 << 20;
+
+/// A target that is written to advances its incarnation this often: so much of the past an older copy can hide.
+const ADVANCE_NS: u64 = HEARTBEAT_MS as u64 * 1_000_000;
+
+/// How far the metadata's history has come is noted this often where nothing is written.
+const MARK_NS: u64 = 20_000_000_000;
 
 /// A target of this server.
 pub(crate) struct Target {
@@ -40,6 +48,11 @@ pub(crate) struct Target {
     /// What the disk calls this start of the machine.
     pub(crate) boot: u64,
     pub(crate) epochs: Epochs,
+    pub(crate) incarnation: Incarnation,
+    /// What the metadata service has said of it.
+    pub(crate) standing: Standing,
+    /// Somebody said that it is new although others of its node are missing.
+    pub(crate) is_meant: bool,
     pub(crate) cache: Cache,
     pub(crate) chunk_bytes: u64,
     pub(crate) room: Room,
@@ -55,13 +68,17 @@ pub(crate) struct Target {
     pub(crate) scrub: Scrub,
     /// When the present epoch was first seen with writes; 0: it has none.
     pub(crate) dirty_since_ns: AtomicU64,
+    /// The incarnation could not be written: nothing is written to objects until it can. What had been written before
+    /// such a time could otherwise pass for all that there is, in a copy of the disk made then.
+    is_unmarked: AtomicBool,
     identity: Mutex<Identity>,
     /// The id within `identity`, read with every request.
     id: AtomicU32,
     /// Leaf directories, then those of the first level.
     directories: Box<[AtomicU8]>,
     failure: OnceLock<String>,
-    _lock: Arc<dyn DiskFile>,
+    /// Held as long as the target is open.
+    pub(crate) lock: Arc<dyn DiskFile>,
 }
 
 impl Target {
@@ -78,16 +95,13 @@ impl Target {
         let place = |source| OpenError::Io { path: label.to_owned(), source };
         let epochs = Epochs::open(&*disk).map_err(place)?;
         let epochs = epochs.ok_or_else(|| OpenError::Damaged { path: format!("{label}/STATE") })?;
+        let incarnation = Incarnation::open(&*disk).map_err(place)?;
+        let damaged = || OpenError::Damaged { path: format!("{label}/{}", incarnation::FILE) };
+        let incarnation = incarnation.ok_or_else(damaged)?;
         let room = Room::new(&*disk, options.reserve_bytes).map_err(place)?;
-        let bytes_max = options.queued_bytes_max;
-        let pool = if options.inline {
-            None
-        } else {
-            Some(
-                Pool::new("target", options.workers, options.queued_requests_max, bytes_max)
-                    .map_err(place)?,
-            )
-        };
+        let (jobs_max, bytes_max) = (options.queued_requests_max, options.queued_bytes_max);
+        let pool = || Pool::new("target", options.workers, jobs_max, bytes_max, Arc::clone(clock));
+        let pool = (!options.inline).then(pool);
         let fences = Fences::load(&*disk).map_err(place)?;
         let failure = OnceLock::new();
         if let Some(reason) = failure::read(&*disk).map_err(place)? {
@@ -103,6 +117,9 @@ impl Target {
             boot: disk.boot_id(),
             disk,
             epochs,
+            incarnation,
+            standing: Standing::default(),
+            is_meant: options.meant.iter().any(|meant| meant == label),
             cache: Cache::new((options.open_chunks_max / share.max(1)).max(1)),
             chunk_bytes: options.chunk_bytes,
             room,
@@ -113,13 +130,14 @@ impl Target {
             is_writing_back: Arc::default(),
             pool,
             sweep,
-            scrub: Scrub::default(),
+            scrub: Scrub::new(Arc::clone(clock)),
             dirty_since_ns: AtomicU64::new(0),
+            is_unmarked: AtomicBool::new(false),
             id: AtomicU32::new(identity.id.0),
             identity: Mutex::new(identity),
             directories,
             failure,
-            _lock: lock,
+            lock,
         })
     }
 
@@ -148,21 +166,81 @@ impl Target {
         Ok(())
     }
 
+    /// Writes an incarnation that the metadata service has asked for. Errors: the disk is full, or failed, and with it
+    /// the target.
+    pub(crate) fn raise_incarnation(&self, incarnation: u64, mark: HistoryMark) -> Result<(), Fault> {
+        let raised = self.incarnation.raise(&*self.disk, incarnation, self.moment(mark));
+        raised.map_err(|e| self.record_fault(incarnation::FILE, &e))
+    }
+
+    /// Advances the incarnation when the target was changed, every now and then; `mark` is noted along, and once in a
+    /// while without a change. While that cannot be written, nothing else is.
+    pub(crate) fn tick_incarnation(&self, mark: HistoryMark) {
+        let now = self.moment(mark);
+        let age_ns = self.incarnation.age_ns(now.ns);
+        let kept = if age_ns >= ADVANCE_NS && self.epochs.take_change() {
+            // What was changed is still to be told of.
+            self.incarnation.advance(&*self.disk, now).inspect_err(|_| self.epochs.note_change())
+        } else if age_ns >= MARK_NS {
+            self.incarnation.note_mark(&*self.disk, now)
+        } else {
+            return;
+        };
+        let fault = kept.map_err(|e| self.record_fault(incarnation::FILE, &e));
+        let is_news = self.is_unmarked.swap(fault.is_err(), Ordering::AcqRel) != fault.is_err();
+        match fault {
+            Ok(()) if is_news => tracing::info!(target_id = self.id().0, "the target takes writes again"),
+            Err(fault) if is_news => {
+                tracing::warn!(%fault, "the target takes no writes until its incarnation can be written")
+            }
+            _ => {}
+        }
+    }
+
+    /// Refuses writes while the incarnation cannot be written.
+    pub(crate) fn check_marked(&self) -> Result<(), Fault> {
+        if !self.is_unmarked.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        if self.room.is_full() {
+            return Err(self.no_space());
+        }
+        Err(Fault::new(Code::Overloaded, format!("{self}: {} cannot be written yet", incarnation::FILE)))
+    }
+
+    /// Advances the incarnation for what was changed since the last time.
+    pub(crate) fn end_incarnation(&self, mark: HistoryMark) {
+        if !self.epochs.take_change() {
+            return;
+        }
+        if let Err(error) = self.incarnation.advance(&*self.disk, self.moment(mark)) {
+            let fault = self.record_fault(incarnation::FILE, &error);
+            tracing::warn!(%fault, "a copy of the target made in the last seconds would pass for it");
+        }
+    }
+
+    fn moment(&self, mark: HistoryMark) -> Moment {
+        let wall_seconds = self.clock.wall_ns() / 1_000_000_000;
+        Moment { ns: self.clock.now_ns(), wall_seconds, mark }
+    }
+
     /// Its state as the cluster sees it.
     pub(crate) fn state(&self) -> TargetState {
         match self.failure.get() {
             Some(_) => TargetState::Failed,
+            None if self.standing.stale().is_some() => TargetState::Stale,
             None if self.room.is_full() => TargetState::Full,
             None => TargetState::Serving,
         }
     }
 
-    /// Why it failed or is full; empty otherwise.
+    /// Why it failed, is stale or is full; empty otherwise.
     pub(crate) fn trouble(&self) -> String {
-        match self.failure.get() {
-            Some(reason) => reason.clone(),
-            None if self.room.is_full() => self.room.why_full(),
-            None => String::new(),
+        match (self.failure.get(), self.standing.stale()) {
+            (Some(reason), _) => reason.clone(),
+            (None, Some(why)) => why,
+            (None, None) if self.room.is_full() => self.room.why_full(),
+            (None, None) => String::new(),
         }
     }
 
@@ -178,18 +256,29 @@ impl Target {
         }
     }
 
-    /// Refuses work on a failed target.
+    /// The same until the server's next start only.
+    pub(crate) fn fail_without_note(&self, reason: String) {
+        if self.failure.set(reason.clone()).is_ok() {
+            tracing::error!(target_id = self.id().0, directory = %self.label, %reason, "target failed: it serves nothing from now on");
+        }
+    }
+
+    /// True once its disk has failed.
+    pub(crate) fn is_failed(&self) -> bool {
+        self.failure.get().is_some()
+    }
+
+    /// Refuses work on a target that has failed, or that is not to be served.
     pub(crate) fn check(&self) -> Result<(), Fault> {
         match self.failure.get() {
-            None => Ok(()),
+            None => self.standing.check(self),
             Some(reason) => Err(Fault::new(Code::TargetFailed, format!("{self}: {reason}"))),
         }
     }
 
     /// A read of `path` failed. It condemns the file, not the disk.
     pub(crate) fn read_fault(&self, path: &str, error: &io::Error) -> Fault {
-        let is_busy = error.raw_os_error().is_some_and(|e| OUT_OF_DESCRIPTORS.contains(&e));
-        let code = if is_busy { Code::Overloaded } else { Code::Io };
+        let code = if is_out_of_descriptors(error) { Code::Overloaded } else { Code::Io };
         Fault::new(code, format!("{self}, file {path}: {error}"))
     }
 
@@ -199,7 +288,7 @@ impl Target {
             self.room.set_full(REFUSED_BYTES);
             return self.no_space();
         }
-        if error.raw_os_error().is_some_and(|e| OUT_OF_DESCRIPTORS.contains(&e)) {
+        if is_out_of_descriptors(error) {
             return self.read_fault(path, error);
         }
         self.sync_fault(path, error)
@@ -211,6 +300,14 @@ impl Target {
         Fault::new(Code::TargetFailed, format!("{self}, file {path}: {error}"))
     }
 
+    /// STATE or INCARNATION could not be kept.
+    pub(crate) fn record_fault(&self, path: &str, error: &Unkept) -> Fault {
+        match error {
+            Unkept::Write(error) => self.write_fault(path, error),
+            Unkept::Sync(error) => self.sync_fault(path, error),
+        }
+    }
+
     /// The fault of a full target.
     pub(crate) fn no_space(&self) -> Fault {
         let why = self.room.why_full();
@@ -219,7 +316,16 @@ impl Target {
 
     /// Leave to write in the present epoch.
     pub(crate) fn enter(&self) -> Result<Pass<'_>, Fault> {
-        self.epochs.enter().map_err(|e| self.sync_fault("STATE", &e))
+        self.epochs.enter().map_err(|e| self.record_fault(epochs::STATE, &e))
+    }
+
+    /// Leave to remove files. That goes on where a full disk has no room to announce the epoch: what a loss of power
+    /// then leaves of them is removed by the repeated request.
+    pub(crate) fn enter_to_remove(&self) -> Result<Pass<'_>, Fault> {
+        self.enter().or_else(|fault| match fault.code {
+            Code::NoSpace => Ok(self.epochs.enter_unannounced()),
+            _ => Err(fault),
+        })
     }
 
     /// Runs `work` and charges its time to `cause`.
@@ -246,7 +352,12 @@ impl Target {
     /// Makes the names in a leaf directory durable, and its own.
     pub(crate) fn sync_directory(&self, bucket: Bucket) -> Result<(), Fault> {
         let sync = |path: &str| {
-            self.timed(Cause::Disk, || self.disk.sync_directory(path)).map_err(|e| self.sync_fault(path, &e))
+            let synced = self.timed(Cause::Disk, || self.disk.sync_directory(path));
+            synced.map_err(|error| match is_out_of_descriptors(&error) {
+                // The directory could not even be opened.
+                true => self.read_fault(path, &error),
+                false => self.sync_fault(path, &error),
+            })
         };
         let [leaf, upper] = self.directory_states(bucket);
         sync(&bucket.path())?;

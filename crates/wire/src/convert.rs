@@ -6,7 +6,7 @@ use vazao_model::distribution::{Distribution, Pattern, Strip, Strips};
 use vazao_model::layout::LayoutError;
 use vazao_model::{
     AreaInfo, Attributes, ClusterMap, Code, Epoch, FileKind, InodeId, Layout, LayoutHint, Node, NodeId,
-    NodeState, ObjectId, Role, Target, TargetId, TargetState, Timestamp,
+    NodeState, ObjectId, Refusal, Role, Target, TargetId, TargetState, Timestamp,
 };
 
 /// Of a layout that those who know simple stripes only can read.
@@ -204,6 +204,12 @@ impl From<&Target> for proto::Target {
             reserve_bytes: t.reserve_bytes,
             corrupt_blocks: t.corrupt_blocks,
             missing_objects: t.missing_objects,
+            uuid: Vec::new(),
+            directory: t.directory.clone(),
+            incarnation: t.incarnation,
+            found: t.found,
+            found_seconds: t.found_seconds,
+            is_meant: false,
         }
     }
 }
@@ -222,7 +228,25 @@ impl From<proto::Target> for Target {
             reserve_bytes: t.reserve_bytes,
             corrupt_blocks: t.corrupt_blocks,
             missing_objects: t.missing_objects,
+            directory: t.directory,
+            incarnation: t.incarnation,
+            found: t.found,
+            found_seconds: t.found_seconds,
         }
+    }
+}
+
+impl From<&Refusal> for proto::Refusal {
+    fn from(r: &Refusal) -> Self {
+        let Refusal { name, address, why, ago_ms } = r.clone();
+        Self { name, address, why, ago_ms }
+    }
+}
+
+impl From<proto::Refusal> for Refusal {
+    fn from(r: proto::Refusal) -> Self {
+        let proto::Refusal { name, address, why, ago_ms } = r;
+        Self { name, address, why, ago_ms }
     }
 }
 
@@ -273,6 +297,8 @@ impl From<&ClusterMap> for proto::ClusterMap {
             epoch: m.epoch.0,
             nodes: m.nodes.iter().map(Into::into).collect(),
             targets: m.targets.iter().map(Into::into).collect(),
+            refusals: m.refusals.iter().map(Into::into).collect(),
+            trouble: m.trouble.clone(),
         }
     }
 }
@@ -284,6 +310,8 @@ impl From<proto::ClusterMap> for ClusterMap {
             epoch: Epoch(m.epoch),
             nodes: m.nodes.into_iter().map(Into::into).collect(),
             targets: m.targets.into_iter().map(Into::into).collect(),
+            refusals: m.refusals.into_iter().map(Into::into).collect(),
+            trouble: m.trouble,
         }
     }
 }

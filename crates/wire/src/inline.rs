@@ -5,7 +5,7 @@
 
 use crate::operation::Method;
 use crate::service::{Answer, Deferred, Fault, Request, Responder, Service};
-use crate::transport::{Buffer, Pending, Received, Transport};
+use crate::transport::{Buffer, Pending, Presence, Received, Transport};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -224,6 +224,10 @@ impl Transport for InlineTransport {
         let idle = locked(&self.hooks).idle.clone();
         let clock = Arc::clone(&self.clock);
         Box::new(InlinePending { state, deadline_ns, address: address.to_owned(), clock, idle })
+    }
+
+    fn presence(&self, address: &str, _deadline_ns: u64) -> Presence {
+        if locked(&self.services).contains_key(address) { Presence::Somebody } else { Presence::Nobody }
     }
 
     fn clock(&self) -> Arc<dyn Clock> {

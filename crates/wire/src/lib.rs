@@ -9,13 +9,16 @@ pub mod hello;
 pub mod inline;
 pub mod interrupt;
 pub mod key;
+pub mod lane;
 pub mod local;
 pub mod measures;
 pub mod operation;
 pub mod pool;
+pub mod scrub;
 pub mod service;
 pub mod tcp;
 pub mod transport;
+pub mod watchdog;
 
 /// The messages of `proto/`, generated.
 #[allow(

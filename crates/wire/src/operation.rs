@@ -84,6 +84,8 @@ operations! {
     GetClusterMap = 0x0104, GetClusterMapRequest, GetClusterMapResponse, Safe;
     /// A server's announcement and heartbeat.
     RegisterNode = 0x0105, RegisterNodeRequest, RegisterNodeResponse, Safe;
+    /// An operator goes on with an old target, or with old metadata.
+    AcceptOld = 0x0106, AcceptOldRequest, AcceptOldResponse, Safe;
 
     /// One name in one directory.
     Lookup = 0x0110, LookupRequest, LookupResponse, Safe;
@@ -126,6 +128,9 @@ operations! {
     Sync = 0x0125, SyncRequest, SyncResponse, Safe;
     /// statfs.
     Space = 0x0126, SpaceRequest, SpaceResponse, Safe;
+
+    /// Starts or stops a search for damage of the metadata, and reports.
+    CheckMetadata = 0x0180, CheckMetadataRequest, CheckMetadataResponse, Safe;
 
     /// One extended attribute.
     GetXattr = 0x0130, GetXattrRequest, GetXattrResponse, Safe;

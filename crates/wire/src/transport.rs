@@ -104,6 +104,17 @@ pub type OnSlow = Box<dyn Fn(&Slow<'_>) + Send + Sync>;
 /// It must not wait itself unless [`Pending::is_done`]: it may run in the thread that receives for everybody.
 pub type Then = Box<dyn FnOnce(Box<dyn Pending>) + Send>;
 
+/// Whether anybody serves at an address.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Presence {
+    /// Something accepts connections there.
+    Somebody,
+    /// The machine is there and refuses: whatever served there has ended.
+    Nobody,
+    /// There was no answer.
+    Unknown,
+}
+
 /// Carries requests to servers.
 pub trait Transport: Send + Sync + 'static {
     /// Sends a request to `address` (`host:port`) and returns without waiting for the answer; the bytes may be reused
@@ -130,6 +141,11 @@ pub trait Transport: Send + Sync + 'static {
     /// How long a round trip to `address` took when the latest connection to it was made; 0 where that is not known.
     fn round_trip_ns(&self, _address: &str) -> u64 {
         0
+    }
+
+    /// Whether anybody serves at `address`, whoever it is. The default cannot tell.
+    fn presence(&self, _address: &str, _deadline_ns: u64) -> Presence {
+        Presence::Unknown
     }
 
     /// Whether [`Transport::submit_then`] to `address` would neither connect nor wait at the moment. Where it would,
@@ -168,6 +184,10 @@ pub trait Transport: Send + Sync + 'static {
     fn visit(&self, _door: &[u8], _deadline_ns: u64) -> Result<Visit, Fault> {
         Err(Fault::new(Code::Unsupported, "this transport knows no local doors"))
     }
+
+    /// Ends every wait for an answer, now and from now on: all requests fail with `Cancelled`. For a process that is to
+    /// stop whatever its servers do.
+    fn hang_up(&self) {}
 
     /// Those it is connected to by their addresses, with what the kernel counts for the connections; nobody where
     /// there are no connections.

@@ -115,6 +115,13 @@ fn every_message_of_the_table() {
         proto::RegisterNodeRequest {
             targets: vec![Default::default(); 3],
             name: "n1".into(),
+            seen: Some(proto::HistoryMark { lineage: 1, start: 2, run: 3, position: 4 }),
+            ..Default::default()
+        }
+        .encode_to_vec(),
+        proto::RegisterNodeResponse {
+            verdicts: vec![proto::Verdict { what: 3, incarnation: 5, why: "old".into() }; 2],
+            warnings: vec!["a copy".into()],
             ..Default::default()
         }
         .encode_to_vec(),
@@ -123,6 +130,7 @@ fn every_message_of_the_table() {
         decode_both::<op::OpenSession>(bytes);
         decode_both::<op::RenewSession>(bytes);
         decode_both::<op::RegisterNode>(bytes);
+        decode_both::<op::AcceptOld>(bytes);
         decode_both::<op::Lookup>(bytes);
         decode_both::<op::Resolve>(bytes);
         decode_both::<op::SetAttributes>(bytes);
@@ -153,6 +161,7 @@ fn nouns_made_of_messages() {
     let map = proto::ClusterMap {
         nodes: vec![Default::default()],
         targets: vec![Default::default()],
+        refusals: vec![Default::default()],
         ..Default::default()
     };
     fuzz(6, &[layout.encode_to_vec()], |bytes| {

@@ -233,9 +233,17 @@ fn messages_of_areas_encode_as_written_down() {
     let area = || "data".to_owned();
     compare(&v, "FileIdentity", &identity());
     let path = b"caf\xE9/x".to_vec();
-    compare(&v, "AreaStatRequest", &proto::AreaStatRequest { area: area(), path, follow: true });
+    compare(
+        &v,
+        "AreaStatRequest",
+        &proto::AreaStatRequest { area: area(), path, follow: true, ..Default::default() },
+    );
     let (some, id) = (Some(attributes()), Some(identity()));
-    compare(&v, "AreaStatResponse", &proto::AreaStatResponse { attributes: some, identity: id });
+    compare(
+        &v,
+        "AreaStatResponse",
+        &proto::AreaStatResponse { attributes: some, identity: id, ..Default::default() },
+    );
     let list = proto::AreaListRequest {
         area: area(),
         path: Vec::new(),

@@ -6,13 +6,14 @@
 //! DIR/client.toml         for clients
 //! DIR/lock                held while nodes are being started
 //! DIR/log/NAME.log        what each node has to say
-//! DIR/nodes/NAME/         node.toml; lock and running.json while the node runs; trouble while it cannot register;
-//!                         its metadata or targets
+//! DIR/nodes/NAME/         node.toml; member.json, which says what the node has had; lock and running.json while it
+//!                         runs; trouble while it cannot register; its metadata or targets
 //! ```
 
 use crate::failure::{At, Failure, Outcome};
 use crate::node::config::{CopySection, DataSection, LogSection, MetaSection, NodeConfig, RoleName};
 use crate::node::files;
+use crate::node::targets;
 use std::fs;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
@@ -138,8 +139,7 @@ impl ClusterDirectory {
     /// Makes data server number `number`.
     pub(crate) fn add_data(&self, number: usize) -> Outcome {
         let node = self.node(&format!("data{number}"));
-        let data =
-            Some(DataSection { targets: vec![PathBuf::from("target1")], reserve: None, short_circuit: true });
+        let data = Some(DataSection { targets: vec![PathBuf::from("target1")], ..DataSection::default() });
         self.add(&node, NodeConfig { data, ..self.config(&node.name, RoleName::Data) })
     }
 
@@ -186,6 +186,13 @@ impl NodePlace {
     /// Its configuration.
     pub(crate) fn config_file(&self) -> PathBuf {
         self.directory.join("node.toml")
+    }
+
+    /// The directories of its targets, absolute.
+    pub(crate) fn target_directories(&self) -> Outcome<Vec<PathBuf>> {
+        let config = NodeConfig::load(&self.config_file())?;
+        let fixed = config.data.map_or(Vec::new(), |section| section.targets);
+        targets::all(&fixed, &self.directory)
     }
 
     /// Its process, while it runs.

@@ -4,6 +4,7 @@ use super::directory::NodePlace;
 use crate::failure::{At, Failure, Outcome};
 use crate::log_file;
 use crate::node::files::Notice;
+use crate::node::memory::Wishes;
 use crate::signals::Stop;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use std::fs::{self, File};
@@ -41,6 +42,8 @@ pub(crate) struct StartOptions {
     pub(crate) insecure: bool,
     /// Log level, where given.
     pub(crate) log: Option<String>,
+    /// What the operator has said about disks that are not there.
+    pub(crate) wishes: Wishes,
 }
 
 /// Starts a node's process; it is not serving yet.
@@ -62,11 +65,27 @@ pub(crate) fn start(place: &NodePlace, options: &StartOptions) -> Outcome<Starte
     if !options.detach {
         command.arg("--until-stdin-closes");
     }
+    add_wishes(&mut command, place, &options.wishes)?;
     command.stdin(if options.detach { Stdio::null() } else { Stdio::piped() });
     command.stdout(Stdio::null()).stderr(log);
     // A process group of its own: a Ctrl-C at the terminal reaches us, and we stop the nodes in order.
     let child = command.process_group(0).spawn().at(format!("starting {}", place.name))?;
     Ok(Started { place: place.clone(), child })
+}
+
+/// Tells a node what concerns it.
+fn add_wishes(command: &mut Command, place: &NodePlace, wishes: &Wishes) -> Outcome {
+    let own = place.target_directories()?;
+    for directory in wishes.new_targets.iter().filter(|directory| own.contains(directory)) {
+        command.arg("--new-target").arg(directory);
+    }
+    if wishes.without_missing {
+        command.arg("--without-missing");
+    }
+    if wishes.new_volume {
+        command.arg("--new-volume");
+    }
+    Ok(())
 }
 
 fn open_log(place: &NodePlace) -> Outcome<File> {
@@ -176,6 +195,20 @@ pub(crate) fn stop(places: &[NodePlace], clock: &dyn Clock) -> Outcome<Vec<Strin
         clock.sleep(POLL);
     }
     Ok(killed)
+}
+
+/// Stops nodes that this process started and that are not wanted after all. One that has not come to its lock yet is
+/// not found by that; it is ours to end.
+pub(crate) fn stop_started(started: &mut [Started], clock: &dyn Clock) -> Outcome {
+    let places: Vec<NodePlace> = started.iter().map(|started| started.place.clone()).collect();
+    stop(&places, clock)?;
+    for started in started {
+        if started.child.try_wait().at(&started.place.name)?.is_none() {
+            started.child.kill().at(&started.place.name)?;
+            started.child.wait().at(&started.place.name)?;
+        }
+    }
+    Ok(())
 }
 
 fn signal(running: &Running, signal: Signal) -> Outcome {

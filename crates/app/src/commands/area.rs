@@ -95,7 +95,7 @@ pub(crate) fn run(context: &Context, arguments: Arguments) -> Outcome {
     match arguments.what {
         What::Add { name, directory, read_only, owner, node } => {
             owner.as_deref().map(owners::find).transpose()?;
-            let section = AreaSection { name, path: directory, read_only, owner };
+            let section = AreaSection { name, path: directory, read_only, owner, mounted_at: None };
             add(&node.find()?, section)
         }
         What::Remove { name, node } => remove(&node.find()?, &name),
@@ -190,7 +190,8 @@ fn add(node: &NodeFiles, asked: AreaSection) -> Outcome {
     }
     let fixed = node.config.area.iter().any(|area| area.name == name);
     let whose = asked.owner.as_ref().map(|owner| format!(", its new files {owner}'s")).unwrap_or_default();
-    let section = AreaSection { path: path.clone(), ..asked };
+    let mounted_at = Some(vazao_area::mount_point(&path).at(path.display())?);
+    let section = AreaSection { path: path.clone(), mounted_at, ..asked };
     node.change(|areas| {
         if fixed || areas.iter().any(|area| area.name == name) {
             return Err(Failure::new(format!(

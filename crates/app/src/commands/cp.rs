@@ -68,6 +68,7 @@ struct Side {
 
 struct Sides<'a> {
     context: &'a Context,
+    stop: &'a Stop,
     local: Arc<dyn Tree>,
     volume: Option<(Client, Arc<dyn Tree>)>,
     areas: Option<(Client, Arc<dyn Tree>)>,
@@ -91,6 +92,7 @@ impl Sides<'_> {
                     Some((_, tree)) => Arc::clone(tree),
                     None => {
                         let client = self.context.client()?;
+                        self.stop.hangs_up(&client);
                         let tree: Arc<dyn Tree> = Arc::new(AreaTree::new(client.clone()));
                         self.areas = Some((client, Arc::clone(&tree)));
                         tree
@@ -103,6 +105,7 @@ impl Sides<'_> {
                     Some((_, tree)) => Arc::clone(tree),
                     None => {
                         let client = self.context.client()?;
+                        self.stop.hangs_up(&client);
                         let tree: Arc<dyn Tree> = Arc::new(VolumeTree::new(client.clone()));
                         self.volume = Some((client, Arc::clone(&tree)));
                         tree
@@ -172,7 +175,7 @@ pub(crate) fn copy(
     let disks = DiskWatches::new(Arc::clone(&clock));
     let local = Arc::new(LocalTree::watched(Arc::clone(&disks)));
     let ftp = Arc::new(FtpTree::new(Arc::clone(&clock), stop.clone(), how.patience));
-    let mut sides = Sides { context, local, volume: None, areas: None, ftp };
+    let mut sides = Sides { context, stop, local, volume: None, areas: None, ftp };
     let to = sides.side(destination)?;
     let from = sources.iter().map(|source| Ok((sides.side(source)?, source.as_os_str())));
     let from = from.collect::<Outcome<Vec<(Side, &OsStr)>>>()?;

@@ -144,6 +144,7 @@ fn table(jobs: &[proto::JobStatus]) -> String {
 
 fn watch(client: &Client, results: Results, id: &str) -> Outcome {
     let stop = Stop::on_signals(signals::OF_COMMANDS)?;
+    stop.hangs_up(client);
     match jobs::watch(client, id, results.json, &stop)? {
         Watched::Over(job) => jobs::report(client, &job),
         Watched::Left(_) => Ok(()),

@@ -30,9 +30,12 @@ pub(crate) fn run(context: &Context, arguments: Arguments) -> Outcome {
         LabCommand::Laboratory(command) => command,
         LabCommand::Nullfs(arguments) => return nullfs::run(&arguments),
     };
-    let connect = || context.client().map_err(|failure| failure.message().unwrap_or_default().to_owned());
     let mut output = io::stdout().lock();
     let stop = Stop::on_signals(signals::OF_COMMANDS)?;
+    let connect = || {
+        let client = context.client().inspect(|client| stop.hangs_up(client));
+        client.map_err(|failure| failure.message().unwrap_or_default().to_owned())
+    };
     let mut laboratory = vazao_lab::Context {
         clock: vazao_meter::clock::system(),
         connect: &connect,

@@ -12,6 +12,7 @@ pub(crate) mod lab;
 pub(crate) mod layout;
 pub(crate) mod ln;
 pub(crate) mod ls;
+pub(crate) mod metadata;
 pub(crate) mod mkdir;
 pub(crate) mod mount;
 pub(crate) mod mount_helper;
@@ -65,6 +66,7 @@ pub(crate) fn run(line: Line) -> Outcome {
         Command::Layout(arguments) => layout::run(&context, arguments),
         Command::Area(arguments) => area::run(&context, arguments),
         Command::Target(arguments) => target::run(&context, arguments),
+        Command::Metadata(arguments) => metadata::run(&context, arguments),
         Command::Scrub(arguments) => scrub::run(&context, arguments),
         Command::Status(arguments) => status::run(&context, arguments),
         Command::Top(arguments) => top::run(&context, arguments),

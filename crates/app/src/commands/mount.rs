@@ -7,6 +7,8 @@ use crate::context::{CLUSTER_VARIABLE, Context};
 use crate::failure::{At, Failure, Outcome};
 use crate::location::volume_path;
 use crate::log_file;
+use crate::mounted::Attendant;
+use crate::mounted::line::Line;
 use crate::signals::{self, Stop};
 use clap::Args;
 use std::ffi::OsString;
@@ -15,12 +17,14 @@ use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 use vazao_fuse::{Mount, MountError, MountOptions, Uring};
 use vazao_meter::measures::Part;
 
 /// What the process behind a mount says once it works.
 const READY: &str = "ready";
+
+/// Signals after which a mount's process ends at once, see [`crate::mounted`].
+pub(super) const SIGNALS: usize = 3;
 
 /// A node that says nothing holds up who looks at its areas no longer than this; others are not held up.
 const AREAS_DEADLINE_MS: u32 = 8_000;
@@ -205,7 +209,7 @@ pub(super) fn told(error: MountError) -> Failure {
 }
 
 fn foreground(context: &Context, arguments: &Arguments, options: MountOptions) -> Outcome {
-    let stop = Stop::on_signals(signals::OF_COMMANDS)?;
+    let stop = Stop::on_signals_up_to(signals::OF_COMMANDS, SIGNALS)?;
     let mountpoint = arguments.mountpoint();
     let client = match arguments.areas {
         Some(_) => context.client_with(|options| options.deadline_ms = AREAS_DEADLINE_MS)?,
@@ -216,44 +220,31 @@ fn foreground(context: &Context, arguments: &Arguments, options: MountOptions) -
         Some(_) => vazao_fuse::mount_areas(client, mountpoint, options),
         None => vazao_fuse::mount(client, mountpoint, options),
     };
-    stay(&mount.map_err(told)?, &stop, arguments.tell_ready)
+    stay(&mount.map_err(told)?, &stop, arguments.tell_ready, arguments.own_log())
 }
 
-/// Serves a mount until it is unmounted, or asked to stop.
-pub(super) fn stay(mount: &Mount, stop: &Stop, tell_ready: bool) -> Outcome {
+/// Serves a mount until it is unmounted, or asked to stop. `log`: where its process logs.
+pub(super) fn stay(mount: &Mount, stop: &Stop, tell_ready: bool, log: Option<&Path>) -> Outcome {
     if tell_ready {
         let mut output = std::io::stdout();
         writeln!(output, "{READY}").and_then(|()| output.flush()).at("standard output")?;
     }
     let ended = AtomicBool::new(false);
+    let line = mount.device().and_then(|device| Line::open(device, mount.mountpoint(), log));
+    let attendant = Attendant::new(mount, stop, line);
     std::thread::scope(|scope| {
-        scope.spawn(|| unmount_on_signal(mount, stop, &ended));
-        let outcome = mount.wait().map_err(told);
+        let attending = scope.spawn(|| attendant.run(&ended));
+        let outcome = mount.wait();
         ended.store(true, Ordering::SeqCst);
-        outcome
+        let line = attending.join().ok().flatten();
+        if let Some(mut line) = line {
+            line.ended(match &outcome {
+                Err(MountError::Unwritten(lost)) => lost,
+                _ => &[],
+            });
+        }
+        outcome.map_err(told)
     })
-}
-
-/// Unmounts when asked to stop; what is still open keeps working until it is closed.
-fn unmount_on_signal(mount: &Mount, stop: &Stop, ended: &AtomicBool) {
-    while !ended.load(Ordering::SeqCst) {
-        if !stop.wait(Duration::from_millis(100)) {
-            continue;
-        }
-        let outcome = match mount.unmount() {
-            Err(MountError::Busy(path)) => {
-                eprintln!("vazao: {}: in use; it ends when the last file in it is closed", path.display());
-                mount.detach()
-            }
-            other => other,
-        };
-        if let Err(error) = outcome
-            && !ended.load(Ordering::SeqCst)
-        {
-            eprintln!("vazao: {error}");
-        }
-        return;
-    }
 }
 
 impl Arguments {

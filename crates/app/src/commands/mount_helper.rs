@@ -22,6 +22,9 @@ const SYSTEM_CLUSTER: &str = "/etc/vazao/client.toml";
 /// Where mounts of the system write their logs.
 const SYSTEM_LOGS: &str = "/var/log/vazao";
 
+/// What mount(8) does not pass on because it holds unless the contrary is asked for. Only root may have it.
+const DEFAULTS: [&str; 2] = ["suid", "dev"];
+
 /// Exit codes that mount(8) has for its helpers.
 const WRONG_USAGE: u8 = 1;
 const NOT_MOUNTED: u8 = 32;
@@ -37,7 +40,9 @@ A line of /etc/fstab:
   vz:/  /mnt/v  vazao  cluster=/etc/vazao/client.toml,allow_other,noatime,_netdev,nofail  0  0
 
 The cluster is the one in front of vz: (its client.toml), or of the option cluster=FILE, of $VAZAO_CLUSTER,
-or /etc/vazao/client.toml. Other options are those of `vazao mount`. Logs are in /var/log/vazao.")]
+or /etc/vazao/client.toml. Other options are those of `vazao mount`. Logs are in /var/log/vazao.
+
+As with all file systems of mount(8), set-user-id programs and devices take effect unless -o nosuid,nodev is given.")]
 pub(crate) struct Arguments {
     /// Make links to this program under the names that mount(8) looks for
     #[arg(long, conflicts_with = "remove")]
@@ -151,6 +156,12 @@ fn split_source(source: &OsStr) -> Outcome<(Option<PathBuf>, OsString)> {
     }
 }
 
+/// The options with those that mount(8) leaves out in front, so that what was given prevails.
+fn with_defaults(given: Vec<String>, is_root: bool) -> Vec<String> {
+    let defaults = DEFAULTS.iter().filter(|_| is_root).map(|&option| option.to_owned());
+    defaults.chain(given).collect()
+}
+
 fn mount_as_asked(asked: Asked) -> Outcome {
     let (mut cluster, volume) = split_source(&asked.source)?;
     let mut options = Vec::new();
@@ -168,6 +179,7 @@ fn mount_as_asked(asked: Asked) -> Outcome {
         options
             .retain(|o| !["user_id=", "group_id=", "fd=", "rootmode="].iter().any(|own| o.starts_with(own)));
     }
+    let options = with_defaults(options, rustix::process::geteuid().is_root());
     mount::check_options(&options)?;
     if asked.is_fake {
         return Ok(());
@@ -205,6 +217,21 @@ mod tests {
         for wrong in ["vz:/a", "vz:/a /mnt /x", "vz:/a /mnt -o", "vz:/a /mnt -x"] {
             assert!(asked(wrong).is_err(), "{wrong}");
         }
+    }
+
+    /// mount(8) does not pass `suid` and `dev` on, as they are the default: with either option, and without, its mounts
+    /// stayed without set-id programs and devices.
+    #[test]
+    fn what_mount_does_not_pass_on_because_it_is_the_default_holds_for_root() {
+        let options = |given: &[&str], is_root| {
+            let given = given.iter().map(|&option| option.to_owned()).collect();
+            let options = mount::parse_options(&with_defaults(given, is_root)).expect("known");
+            (options.set_id, options.devices)
+        };
+        assert_eq!(options(&["rw"], true), (true, true));
+        assert_eq!(options(&["rw", "nosuid"], true), (false, true));
+        assert_eq!(options(&["nosuid", "nodev"], true), (false, false));
+        assert_eq!(options(&["rw"], false), (false, false));
     }
 
     #[test]

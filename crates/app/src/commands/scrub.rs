@@ -1,44 +1,27 @@
-//! `vazao scrub`: has the data servers compare everything on their disks with its checksums.
+//! `vazao scrub`: has the servers compare everything on their disks with its checksums.
 
+use super::metadata::check;
 use crate::cli::Results;
 use crate::context::Context;
 use crate::failure::{Failure, Outcome};
 use crate::format::{self, Lean};
 use crate::output::Output;
+use crate::scrubs::{self, Orders, Stand, state_word};
 use clap::Args;
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::{Value, json};
-use std::time::Duration;
-use vazao_client::{Client, ScrubOrder, ScrubReport, ScrubState};
-use vazao_meter::Clock;
-use vazao_model::{TargetId, TargetState};
-
-/// How often the servers are asked how far they are.
-const POLL: Duration = Duration::from_millis(300);
-
-/// Parts of the bar.
-const BAR_PARTS: u64 = 10_000;
+use vazao_client::{Client, MetadataReport, ScrubOrder, ScrubReport, ScrubState};
+use vazao_model::TargetId;
 
 /// Arguments of `vazao scrub`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  vazao scrub\n  vazao scrub t3 --rate 50M\n  vazao scrub --background && vazao scrub --report --json | jq .targets\n\nThe servers read every block from their disks, at most RATE bytes a second on each target, and compare it with its checksum; reading\nand writing go on meanwhile. They go on when this command is interrupted: --stop ends it, --report shows how far they are.\nDamage also counts in `vazao status` until it is written anew or removed. Exit code 1: there is some."
+    after_help = "Examples:\n  vazao scrub\n  vazao scrub t3 --rate 50M\n  vazao scrub --background && vazao scrub --report --json | jq .targets\n\nThe servers read every block from their disks, at most RATE bytes a second on each target, and compare it with its checksum; reading\nand writing go on meanwhile. Without targets named the metadata is checked as well, as by `vazao metadata check`. They go on when this command is interrupted: --stop ends it, --report shows how far they are.\nDamage also counts in `vazao status` until it is written anew or removed. Exit code 1: there is some."
 )]
 pub(crate) struct Arguments {
     /// Targets, as `vazao status` names them [default: all]
     targets: Vec<String>,
-    /// Bytes a second on each target, as 50M; 0: as fast as the disk is
-    #[arg(long, value_name = "SIZE", value_parser = format::parse_size, default_value = "100M")]
-    rate: u64,
-    /// Start it and do not wait for its end
-    #[arg(long, conflicts_with_all = ["stop", "report"])]
-    background: bool,
-    /// Only show how far it is, or what the last one found
-    #[arg(long)]
-    report: bool,
-    /// End it
-    #[arg(long, conflicts_with = "report")]
-    stop: bool,
+    #[command(flatten)]
+    orders: Orders,
     #[command(flatten)]
     results: Results,
 }
@@ -47,26 +30,64 @@ pub(crate) struct Arguments {
 pub(crate) fn run(context: &Context, arguments: Arguments) -> Outcome {
     let client = context.client()?;
     let targets = targets(&client, &arguments.targets)?;
-    let order = match (arguments.report, arguments.stop) {
-        (true, _) => ScrubOrder::Report,
-        (_, true) => ScrubOrder::Stop,
-        _ => ScrubOrder::Start(arguments.rate),
-    };
-    let mut reports = ask(&client, &targets, order)?;
-    if matches!(order, ScrubOrder::Start(_)) && !arguments.background {
-        reports = follow(&client, &targets, !arguments.results.json)?;
+    let with_metadata = arguments.targets.is_empty();
+    let ask = |order| Found::ask(&client, &targets, with_metadata, order);
+    let mut found = ask(arguments.orders.order())?;
+    if arguments.orders.waits() {
+        found = scrubs::follow(!arguments.results.json, || ask(ScrubOrder::Report), Found::stand)?;
     }
     client.close()?;
     let mut output = Output::new(arguments.results.json);
     if output.json {
-        output.value(&json!({ "targets": reports.iter().map(to_json).collect::<Vec<_>>() }))?;
+        output.value(&json!({
+            "targets": found.targets.iter().map(to_json).collect::<Vec<_>>(),
+            "metadata": found.metadata.as_ref().map(check::to_json),
+        }))?;
     } else {
-        show(&mut output, &reports)?;
+        show(&mut output, &found.targets)?;
+        found.metadata.iter().try_for_each(|report| check::show(&mut output, report))?;
     }
     output.finish()?;
-    let is_bad =
-        |report: &ScrubReport| report.damaged + report.unreadable > 0 || report.state == ScrubState::Failed;
-    if reports.iter().any(is_bad) { Err(Failure::Reported) } else { Ok(()) }
+    if found.is_bad() { Err(Failure::Reported) } else { Ok(()) }
+}
+
+/// What the servers say.
+struct Found {
+    targets: Vec<ScrubReport>,
+    /// Absent where targets were named.
+    metadata: Option<MetadataReport>,
+}
+
+impl Found {
+    fn ask(client: &Client, targets: &[TargetId], with_metadata: bool, order: ScrubOrder) -> Outcome<Found> {
+        let metadata = with_metadata.then(|| client.check_metadata(order)).transpose()?;
+        let ask = |target: &TargetId| Ok(client.scrub(*target, order)?);
+        Ok(Found { targets: targets.iter().map(ask).collect::<Outcome<_>>()?, metadata })
+    }
+
+    fn stand(&self) -> Stand {
+        let sum = |of: fn(&ScrubReport) -> u64| self.targets.iter().map(of).sum::<u64>();
+        let shares = self.targets.iter().map(|report| report.share);
+        let shares: Vec<f64> = shares.chain(self.metadata.as_ref().map(|report| report.share)).collect();
+        let (bytes, bad) = (sum(|r| r.bytes), sum(|r| r.damaged + r.unreadable));
+        Stand {
+            share: shares.iter().sum::<f64>() / shares.len().max(1) as f64,
+            message: format!("{} checked, {bad} damaged", format::size(bytes)),
+            is_running: self.is_running(),
+        }
+    }
+
+    fn is_running(&self) -> bool {
+        self.targets.iter().any(|report| report.state == ScrubState::Running)
+            || self.metadata.as_ref().is_some_and(|report| report.state == ScrubState::Running)
+    }
+
+    fn is_bad(&self) -> bool {
+        let is_bad = |report: &ScrubReport| {
+            report.damaged + report.unreadable > 0 || report.state == ScrubState::Failed
+        };
+        self.targets.iter().any(is_bad) || self.metadata.as_ref().is_some_and(check::is_bad)
+    }
 }
 
 /// Those named; else all that can be read.
@@ -75,49 +96,12 @@ fn targets(client: &Client, named: &[String]) -> Outcome<Vec<TargetId>> {
         return named.iter().map(|name| Ok(client.find_target(name)?)).collect();
     }
     let map = client.refresh_map()?;
-    let readable = map.targets.iter().filter(|target| target.state != TargetState::Failed);
+    let readable = map.targets.iter().filter(|target| target.state.is_readable());
     let all: Vec<TargetId> = readable.map(|target| target.id).collect();
     if all.is_empty() {
         return Err(Failure::new("the volume has no targets that could be read; see `vazao status`"));
     }
     Ok(all)
-}
-
-fn ask(client: &Client, targets: &[TargetId], order: ScrubOrder) -> Outcome<Vec<ScrubReport>> {
-    targets.iter().map(|target| Ok(client.scrub(*target, order)?)).collect()
-}
-
-/// Waits until none runs any more.
-fn follow(client: &Client, targets: &[TargetId], visible: bool) -> Outcome<Vec<ScrubReport>> {
-    let clock = vazao_meter::SystemClock;
-    let draw = if visible { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
-    let bar = ProgressBar::with_draw_target(Some(BAR_PARTS), draw);
-    if let Ok(style) = ProgressStyle::with_template("{bar:30} {percent:>3}%  {msg}") {
-        bar.set_style(style.progress_chars("=> "));
-    }
-    loop {
-        let reports = ask(client, targets, ScrubOrder::Report)?;
-        let sum = |of: fn(&ScrubReport) -> u64| reports.iter().map(of).sum::<u64>();
-        let share = reports.iter().map(|report| report.share).sum::<f64>() / reports.len().max(1) as f64;
-        bar.set_position((share * BAR_PARTS as f64) as u64);
-        let (bytes, bad) = (sum(|r| r.bytes), sum(|r| r.damaged + r.unreadable));
-        bar.set_message(format!("{} checked, {bad} damaged", format::size(bytes)));
-        if !reports.iter().any(|report| report.state == ScrubState::Running) {
-            bar.finish_and_clear();
-            return Ok(reports);
-        }
-        clock.sleep(POLL);
-    }
-}
-
-fn state(report: &ScrubReport) -> &'static str {
-    match report.state {
-        ScrubState::Never => "never",
-        ScrubState::Running => "running",
-        ScrubState::Done => "done",
-        ScrubState::Stopped => "stopped",
-        ScrubState::Failed => "failed",
-    }
 }
 
 fn show(output: &mut Output, reports: &[ScrubReport]) -> Outcome {
@@ -134,7 +118,7 @@ fn show(output: &mut Output, reports: &[ScrubReport]) -> Outcome {
     let row = |report: &ScrubReport| {
         vec![
             report.target.to_string(),
-            state(report).to_owned(),
+            state_word(report.state).to_owned(),
             format!("{:.0}%", report.share * 100.0),
             report.objects.to_string(),
             format::size(report.bytes),
@@ -171,7 +155,7 @@ fn to_json(report: &ScrubReport) -> Value {
     };
     json!({
         "target": report.target.0,
-        "state": state(report),
+        "state": state_word(report.state),
         "share": report.share,
         "objects": report.objects,
         "bytes": report.bytes,

@@ -1,10 +1,11 @@
 //! `vazao serve`: one node.
 
 use crate::context::Context;
-use crate::failure::Outcome;
+use crate::failure::{At, Outcome};
 use crate::logging;
 use crate::node::config::NodeConfig;
 use crate::node::daemon::{self, Settings};
+use crate::node::memory::Wishes;
 use clap::Args;
 use std::path::PathBuf;
 
@@ -20,12 +21,40 @@ pub(crate) struct Arguments {
     /// Run without a cluster key: anybody who reaches the port may do anything
     #[arg(long)]
     insecure: bool,
+    #[command(flatten)]
+    wishes: WishArguments,
     /// Log to a file, which is put aside as FILE.1 at 16 MiB [default: standard error]
     #[arg(long, value_name = "FILE")]
     log_file: Option<PathBuf>,
     /// Stop when standard input closes, that is: when whoever started it is gone
     #[arg(long, hide = true)]
     until_stdin_closes: bool,
+}
+
+/// What to do about disks that are not there.
+#[derive(Clone, Debug, Default, Args)]
+pub(crate) struct WishArguments {
+    /// The target that was in DIR is gone for good: a new, empty one takes its place; may be repeated
+    #[arg(long, value_name = "DIR")]
+    new_target: Vec<PathBuf>,
+    /// Serve the other targets although some are missing
+    #[arg(long)]
+    without_missing: bool,
+    /// Begin a new, empty volume where the metadata of another one was
+    #[arg(long)]
+    new_volume: bool,
+}
+
+impl WishArguments {
+    /// The same, with whole paths.
+    pub(crate) fn wishes(&self) -> Outcome<Wishes> {
+        let whole = |path: &PathBuf| std::path::absolute(path).at(path.display());
+        Ok(Wishes {
+            new_targets: self.new_target.iter().map(whole).collect::<Outcome<_>>()?,
+            without_missing: self.without_missing,
+            new_volume: self.new_volume,
+        })
+    }
 }
 
 /// Serves until a signal comes.
@@ -39,6 +68,7 @@ pub(crate) fn run(context: &Context, arguments: Arguments) -> Outcome {
         directory,
         insecure: arguments.insecure,
         until_stdin_closes: arguments.until_stdin_closes,
+        wishes: arguments.wishes.wishes()?,
     };
     daemon::run(&config, &settings)
 }

@@ -19,8 +19,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use troubles::troubles;
-use vazao_client::{Client, Config, Error, Probe, VolumeSpace};
-use vazao_model::{AreaInfo, ClusterMap, Node, NodeId, NodeState};
+use vazao_client::{Client, Config, Error, MetadataReport, Probe, ScrubOrder, VolumeSpace};
+use vazao_model::{AreaInfo, ClusterMap, Code, Node, NodeId, NodeState};
 
 /// A node that has not answered by then is shown as one that does not.
 const PROBE: Duration = Duration::from_secs(2);
@@ -46,13 +46,19 @@ struct State {
     map: Arc<ClusterMap>,
     space: VolumeSpace,
     probes: Vec<Probe>,
+    /// Damage of the metadata that is known; absent where the service is too old to tell.
+    metadata: Option<MetadataReport>,
 }
 
 impl State {
     fn ask(client: &Client) -> vazao_client::Result<State> {
         let map = client.refresh_map()?;
         let space = client.space()?;
-        Ok(State { map, space, probes: client.probe(PROBE) })
+        let metadata = match client.check_metadata(ScrubOrder::Report) {
+            Err(error) if error.code == Code::Unsupported => None,
+            report => Some(report?),
+        };
+        Ok(State { map, space, probes: client.probe(PROBE), metadata })
     }
 
     fn probe(&self, node: NodeId) -> Option<&Probe> {

@@ -1,4 +1,7 @@
-//! `vazao target`: gives a data server one more disk. It needs the node's own files; the network key is not enough.
+//! `vazao target`: gives a data server one more disk, for which it needs the node's own files; goes on with an old
+//! copy of one, for which the network key is enough.
+
+mod old;
 
 use super::area::OfNode;
 use crate::context::Context;
@@ -21,7 +24,8 @@ const EFFECT_MS_MAX: u64 = 15_000;
 const POLL: Duration = Duration::from_millis(50);
 
 /// What may be in the directory of a target (docs/on-disk.md).
-const OF_TARGETS: [&str; 7] = ["TARGET", "TARGET.new", "LOCK", "STATE", "FAILED", "objects", "lost+found"];
+const OF_TARGETS: [&str; 9] =
+    ["TARGET", "TARGET.new", "LOCK", "STATE", "INCARNATION", "FAILED", "SEALED", "objects", "lost+found"];
 
 /// Arguments of `vazao target`.
 #[derive(Debug, Args)]
@@ -42,17 +46,34 @@ enum What {
         #[command(flatten)]
         node: OfNode,
     },
+    /// Go on with a target whose disk is an older copy, or list what may be old on it
+    #[command(
+        after_help = "Examples:\n  vazao target accept-old t3                      lists the files that may be old\n  vazao target accept-old t3 --yes-lose-writes    serves it as it is\n\nFor a disk that was restored from an image and cannot be replaced by a newer one. Files that were written since read as\nthey were, or fail where they lie on other targets too; restore them from copies."
+    )]
+    AcceptOld {
+        /// The target, as `vazao status` names it
+        target: String,
+        /// What was written to it since is lost
+        #[arg(long)]
+        yes_lose_writes: bool,
+    },
 }
 
 /// Does it.
-pub(crate) fn run(_context: &Context, arguments: Arguments) -> Outcome {
-    let What::Add { directory, node } = arguments.what;
+pub(crate) fn run(context: &Context, arguments: Arguments) -> Outcome {
+    match arguments.what {
+        What::Add { directory, node } => add(&directory, &node),
+        What::AcceptOld { target, yes_lose_writes } => old::accept(context, &target, yes_lose_writes),
+    }
+}
+
+fn add(directory: &Path, node: &OfNode) -> Outcome {
     let node = node.find()?;
     if !node.config.has(RoleName::Data) {
         return Err(Failure::new(format!("node {}: has no data role, and so no targets", node.name)));
     }
     let fixed = node.config.data.as_ref().map_or(Vec::new(), |data| data.targets.clone());
-    let path = std::fs::canonicalize(&directory).at(directory.display())?;
+    let path = std::fs::canonicalize(directory).at(directory.display())?;
     let is_usable =
         path.is_dir() && access(&path, Access::READ_OK | Access::WRITE_OK | Access::EXEC_OK).is_ok();
     if !is_usable {

@@ -48,6 +48,7 @@ fn parse_seconds(text: &str) -> Result<f64, String> {
 pub(crate) fn run(context: &Context, arguments: Arguments) -> Outcome {
     let stop = Stop::on_signals(signals::OF_COMMANDS)?;
     let client = context.client()?;
+    stop.hangs_up(&client);
     client.describe("vazao top", Part::Client);
     let shown = rounds(&client, &arguments, &stop);
     let closed = client.close();

@@ -3,10 +3,12 @@
 use crate::cli::Results;
 use crate::cluster::directory::{ClusterDirectory, META_NAME, NodePlace};
 use crate::cluster::processes::{self, StartOptions, Started};
+use crate::commands::serve::WishArguments;
 use crate::context::{CLUSTER_VARIABLE, Context};
 use crate::failure::{Failure, Outcome};
 use crate::node::config::{NodeConfig, RoleName};
 use crate::node::files::{self, Lock, Notice};
+use crate::node::memory::Wishes;
 use crate::output::Output;
 use crate::signals::{self, Stop};
 use clap::Args;
@@ -43,6 +45,8 @@ pub(crate) struct Arguments {
     /// Without a cluster key: anybody who reaches the ports may do anything
     #[arg(long)]
     insecure: bool,
+    #[command(flatten)]
+    wishes: WishArguments,
 }
 
 /// Starts what is not running.
@@ -69,7 +73,9 @@ pub(crate) fn run(context: &Context, arguments: Arguments) -> Outcome {
         detach: arguments.detach,
         insecure: directory.is_insecure(),
         log: context.common.log.clone(),
+        wishes: arguments.wishes.wishes()?,
     };
+    check_new_targets(&missing, &options.wishes)?;
     let clock = vazao_meter::SystemClock;
     let started = start_nodes(&directory, &missing, options, arguments.port, &clock, &stop)?;
     drop(lock);
@@ -91,6 +97,21 @@ fn check_security(directory: &ClusterDirectory, insecure: bool) -> Outcome {
             Err(Failure::usage(format!("{shown}: has a cluster key; start it without --insecure")))
         }
         _ => Ok(()),
+    }
+}
+
+/// Each directory that is named belongs to a node that is about to be started; it alone is told.
+fn check_new_targets(missing: &[NodePlace], wishes: &Wishes) -> Outcome {
+    let mut known = Vec::new();
+    for place in missing {
+        known.extend(place.target_directories()?);
+    }
+    match wishes.new_targets.iter().find(|wish| !known.contains(wish)) {
+        None => Ok(()),
+        Some(wish) => Err(Failure::usage(format!(
+            "--new-target {}: no target directory of a node that is to be started",
+            wish.display()
+        ))),
     }
 }
 
@@ -148,8 +169,7 @@ fn start_nodes(
     let start = Start { directory, options, port, clock, stop };
     let mut started = Vec::new();
     if let Err(failure) = start.all(nodes, &mut started) {
-        let places: Vec<NodePlace> = started.iter().map(|started| started.place.clone()).collect();
-        processes::stop(&places, clock)?;
+        processes::stop_started(&mut started, clock)?;
         return Err(failure);
     }
     Ok(started)
@@ -162,7 +182,12 @@ pub(crate) fn start_new(
     stop: &Stop,
 ) -> Outcome<Vec<Started>> {
     make_nodes(directory, None)?;
-    let options = StartOptions { detach: false, insecure: directory.is_insecure(), log: None };
+    let options = StartOptions {
+        detach: false,
+        insecure: directory.is_insecure(),
+        log: None,
+        wishes: Wishes::default(),
+    };
     start_nodes(directory, &directory.nodes()?, options, None, clock, stop)
 }
 

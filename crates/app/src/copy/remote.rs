@@ -197,6 +197,7 @@ pub(crate) fn run(
     };
     let spec = remote.spec(destination, recursive, preserve)?;
     let client = context.client()?;
+    stop.hangs_up(&client);
     let outcome = match remote.dry_run {
         true => dry_run(&client, sources, &spec, json),
         false => copy(&client, sources, &spec, remote.detach, json, stop),

@@ -1,13 +1,14 @@
 //! The areas of a node: `[[area]]` in its node.toml, and `areas.toml` beside it, which `vazao area` writes and the
 //! running node reads again when it changes.
 
+use super::memory::{KnownArea, MemoryFile};
 use super::owners;
 use crate::failure::{At, Failure, Outcome};
 use serde::{Deserialize, Serialize};
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use tracing::{info, warn};
 use vazao_area::{AreaConfig, AreaService};
 
@@ -25,6 +26,10 @@ pub(crate) struct AreaSection {
     /// `USER[:GROUP]`, whose files are that are made in it; names of this machine's /etc/passwd, or numbers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) owner: Option<String>,
+    /// Where the file system is mounted that it lies on; without that nothing is exported. `vazao area add` notes it,
+    /// and a node remembers it of those in its node.toml.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) mounted_at: Option<PathBuf>,
 }
 
 /// `areas.toml`.
@@ -67,12 +72,13 @@ pub(crate) struct Areas {
     /// From node.toml, with its paths joined.
     fixed: Vec<AreaSection>,
     directory: PathBuf,
+    memory: Arc<MemoryFile>,
     seen: Mutex<Version>,
 }
 
 impl Areas {
-    pub(crate) fn new(fixed: Vec<AreaSection>, directory: &Path) -> Areas {
-        Areas { fixed, directory: directory.to_owned(), seen: Mutex::default() }
+    pub(crate) fn new(fixed: Vec<AreaSection>, directory: &Path, memory: Arc<MemoryFile>) -> Areas {
+        Areas { fixed, directory: directory.to_owned(), memory, seen: Mutex::default() }
     }
 
     fn version(&self) -> Version {
@@ -86,15 +92,43 @@ impl Areas {
         *self.seen.lock().unwrap_or_else(PoisonError::into_inner) = self.version();
         let mut sections = self.fixed.clone();
         sections.extend(AreasFile::load(&self.directory)?.area);
+        let known = self.memory.get().areas;
         let config = |section: AreaSection| {
+            let path = self.directory.join(section.path);
+            let remembered = known.get(&section.name).filter(|known| known.path == path);
             Ok(AreaConfig {
-                path: self.directory.join(section.path),
+                mounted_at: section.mounted_at.or_else(|| remembered.map(|known| known.mounted_at.clone())),
+                path,
                 name: section.name,
                 read_only: section.read_only,
                 owner: section.owner.as_deref().map(owners::find).transpose()?,
             })
         };
         sections.into_iter().map(config).collect()
+    }
+
+    /// Notes where the areas of node.toml are mounted, as far as they can be used; what is noted of one that cannot
+    /// be used now stays.
+    pub(crate) fn remember(&self, service: &AreaService) {
+        let usable: Vec<String> = service
+            .areas()
+            .into_iter()
+            .filter(|area| area.trouble.is_empty())
+            .map(|area| area.name)
+            .collect();
+        let before = self.memory.get().areas;
+        let know = |section: &AreaSection| {
+            let path = self.directory.join(&section.path);
+            let known = before.get(&section.name).filter(|known| known.path == path).cloned();
+            if !usable.contains(&section.name) {
+                return known;
+            }
+            let mounted_at = vazao_area::mount_point(&path).ok()?;
+            Some(KnownArea { path, mounted_at })
+        };
+        let areas = self.fixed.iter().filter_map(|section| Some((section.name.clone(), know(section)?)));
+        let areas = areas.collect();
+        self.memory.keep(|memory| memory.areas = areas);
     }
 
     /// Gives the service what changed. What makes no sense is logged and changes nothing.
@@ -123,6 +157,7 @@ mod tests {
             path: "/srv/é".into(),
             read_only: true,
             owner: None,
+            mounted_at: None,
         };
         let file = AreasFile { area: vec![section("a"), section("b")] };
         file.save(directory.path()).expect("saved");
@@ -134,10 +169,46 @@ mod tests {
 
     #[test]
     fn relative_paths_start_at_the_file() {
-        let areas = Areas::new(
-            vec![AreaSection { name: "a".into(), path: "sub".into(), read_only: false, owner: None }],
-            Path::new("/etc/vazao"),
-        );
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let memory = Arc::new(MemoryFile::load(directory.path()).expect("empty"));
+        let section = AreaSection {
+            name: "a".into(),
+            path: "sub".into(),
+            read_only: false,
+            owner: None,
+            mounted_at: None,
+        };
+        let areas = Areas::new(vec![section], Path::new("/etc/vazao"), memory);
         assert_eq!(areas.load().expect("read")[0].path, PathBuf::from("/etc/vazao/sub"));
+    }
+
+    #[test]
+    fn where_an_area_of_the_configuration_is_mounted_is_remembered() {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        fs::create_dir(directory.path().join("sub")).expect("created");
+        let memory = || Arc::new(MemoryFile::load(directory.path()).expect("read"));
+        let section = AreaSection {
+            name: "a".into(),
+            path: "sub".into(),
+            read_only: false,
+            owner: None,
+            mounted_at: None,
+        };
+        let areas = Areas::new(vec![section.clone()], directory.path(), memory());
+        let open = |areas: &Areas| {
+            let configs = areas.load().expect("read");
+            AreaService::open(configs, vazao_area::Options::default(), vazao_meter::clock::system())
+        };
+        let service = open(&areas).expect("opens");
+        areas.remember(&service);
+        let known = memory().get().areas["a"].mounted_at.clone();
+        assert_eq!(known, vazao_area::mount_point(directory.path()).expect("found"));
+        // The disk on which it was is not mounted any more.
+        memory().keep(|memory| memory.areas.get_mut("a").expect("known").mounted_at = "/disks/a".into());
+        let areas = Areas::new(vec![section], directory.path(), memory());
+        let service = open(&areas).expect("opens");
+        assert!(service.areas()[0].trouble.contains("/disks/a is not mounted"), "{:?}", service.areas());
+        areas.remember(&service);
+        assert_eq!(memory().get().areas["a"].mounted_at, Path::new("/disks/a"), "still waited for");
     }
 }

@@ -98,9 +98,18 @@ pub(crate) struct DataSection {
     /// Space of each target's file system that is left alone, as a size: "1GiB".
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) reserve: Option<String>,
+    /// The node starts although targets that it had are missing, and serves the others.
+    #[serde(default, skip_serializing_if = "is_no")]
+    pub(crate) without_missing: bool,
     /// Clients on this machine are handed descriptors and read without the server.
     #[serde(default = "yes", skip_serializing_if = "is_yes")]
     pub(crate) short_circuit: bool,
+}
+
+impl Default for DataSection {
+    fn default() -> DataSection {
+        DataSection { targets: Vec::new(), reserve: None, without_missing: false, short_circuit: true }
+    }
 }
 
 fn yes() -> bool {
@@ -109,6 +118,10 @@ fn yes() -> bool {
 
 fn is_yes(value: &bool) -> bool {
     *value
+}
+
+fn is_no(value: &bool) -> bool {
+    !*value
 }
 
 /// `[copy]`: how this node takes part in copies.

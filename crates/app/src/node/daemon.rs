@@ -5,9 +5,11 @@ use super::config::{NodeConfig, RoleName};
 use super::files::{self, Lock, Notice};
 use super::measures::{Counted, MeasureService, Measuring};
 use super::membership::{Place, Refusals, Register};
+use super::memory::{self, MemoryFile, Plan, Wishes};
 use super::metrics::{self, Observed};
+use super::opening::{self, disk};
 use super::router::Router;
-use super::targets::{self, AddedTargets};
+use super::targets::AddedTargets;
 use crate::failure::{At, Failure, Outcome};
 use crate::format::parse_size;
 use crate::signals::{self, Stop};
@@ -20,13 +22,13 @@ use std::time::Duration;
 use tracing::{info, warn};
 use vazao_area::AreaService;
 use vazao_client::Client;
-use vazao_disk::{Disk, RealDisk};
 use vazao_meta::{MetaOptions, MetaService};
 use vazao_meter::{Clock, Exposition, Measures};
 use vazao_model::Role;
 use vazao_model::limits::HEARTBEAT_MS;
 use vazao_mover::Mover;
 use vazao_store::DataService;
+use vazao_wire::inline::InlineTransport;
 use vazao_wire::key::ClusterKey;
 use vazao_wire::local::{Door, Doorkeeper};
 use vazao_wire::proto;
@@ -40,8 +42,20 @@ const RETRY_FIRST_MS: u64 = 100;
 /// A registration is over, one way or the other, within this time.
 const REGISTER_MS_MAX: u64 = 5_000;
 
+/// One that is not final and no trouble either is repeated this soon.
+const SOON_MS: u64 = 20;
+
+/// Claims to identities are waited for this long at a time, and asked about again this often.
+const CLAIM: Duration = Duration::from_millis(500);
+
+/// A node that stops waits for the answer to its last report this long.
+const LAST_REPORT_MS_MAX: u64 = 1_000;
+
 /// Background work of the services gets its turn this often.
 const TICK_MS: u64 = 1_000;
+
+/// A thread whose wait was ended has noticed by then.
+const JOIN_NS_MAX: u64 = 500_000_000;
 
 /// How a node was started.
 pub(crate) struct Settings {
@@ -51,13 +65,19 @@ pub(crate) struct Settings {
     pub(crate) insecure: bool,
     /// It ends when standard input does.
     pub(crate) until_stdin_closes: bool,
+    /// What its operator has said about disks that are not there.
+    pub(crate) wishes: Wishes,
 }
 
 /// The parts of a running node.
 struct Node {
     name: String,
+    /// Where the metadata service is, unless it is here.
+    metadata: Vec<String>,
     clock: Arc<dyn Clock>,
     transport: Arc<TcpTransport>,
+    /// For its last word: the other one is hung up by then.
+    last_transport: Arc<TcpTransport>,
     meta: Option<Arc<MetaService>>,
     data: Option<Arc<DataService>>,
     area: Arc<AreaService>,
@@ -72,11 +92,18 @@ struct Node {
     failed_targets: AtomicUsize,
     /// Why the last registration failed; `None` once one succeeded.
     unregistered: Mutex<Option<String>>,
+    /// What the metadata service had to say to the operator, last time.
+    warned: Mutex<Vec<String>>,
     /// Where that is told to whoever starts the node.
     trouble_file: PathBuf,
     /// The metadata service will never take this node in: why.
     refused: Mutex<Option<String>>,
     stopping: AtomicBool,
+}
+
+/// One to serve with, one for the last word.
+fn transports(key: &ClusterKey, clock: &Arc<dyn Clock>) -> [Arc<TcpTransport>; 2] {
+    [(); 2].map(|()| TcpTransport::new(key.clone(), TransportOptions::default(), Arc::clone(clock)))
 }
 
 /// Runs a node until a signal comes.
@@ -90,51 +117,51 @@ pub(crate) fn run(config: &NodeConfig, settings: &Settings) -> Outcome {
     let Some(lock) = Lock::take(&lock_path)? else {
         return Err(Failure::new(format!("{}: this node already runs", lock_path.display())));
     };
+    let memory = Arc::new(MemoryFile::load(&settings.directory)?);
+    opening::check_metadata(config, settings, &memory)?;
+    let plan = opening::data_plan(config, settings, &memory)?;
+    let run = getrandom::u64().map_err(|e| Failure::new(format!("the kernel's random numbers: {e}")))?;
     let clock = vazao_meter::clock::system();
     let router = Arc::new(Router::new(config.has(RoleName::Meta), config.has(RoleName::Data)));
     let server = listen(config, key.clone(), Arc::clone(&router), &clock)?;
     let address = server.address();
     let advertised = config.advertise.clone().unwrap_or_else(|| address.to_string());
-    let areas = Areas::new(config.area.clone(), &settings.directory);
-    let transport = TcpTransport::new(key.clone(), TransportOptions::default(), Arc::clone(&clock));
-    let measures = MeasureService::new(&config.name, &clock).at("starting a thread")?;
-    let directories = target_directories(config, settings)?;
-    let data = open_data(config, &directories, &advertised, &clock, &measures)?;
-    let area = open_area(config, &areas, &clock)?;
+    let areas = Areas::new(config.area.clone(), &settings.directory, Arc::clone(&memory));
+    let [transport, last_transport] = transports(&key, &clock);
+    let measures = MeasureService::new(&config.name, &clock);
+    let data = open_data(config, &plan, &advertised, run, &clock, &measures)?;
+    let area = open_area(config, &areas, run, &clock)?;
     let mover = open_mover(config, settings, &area, &transport, &advertised)?;
     let node = Arc::new(Node {
         name: config.name.clone(),
-        meta: open_meta(config, &advertised, &clock, &measures)?,
+        metadata: config.metadata.clone(),
+        meta: open_meta(config, &advertised, run, &clock, &measures)?,
         door: data.as_ref().and_then(|data| open_door(config, data, key, &clock)).map(Mutex::new),
         failed_targets: AtomicUsize::new(data.as_ref().map_or(0, |data| data.failed_targets())),
         data,
         area,
         mover,
         areas,
-        targets: AddedTargets::new(&settings.directory, directories),
+        targets: AddedTargets::new(&settings.directory, plan.given()),
         measures: Arc::clone(&measures),
         clock,
         transport,
+        last_transport,
         server: Mutex::new(server),
         unregistered: Mutex::new(Some("not registered yet".to_owned())),
+        warned: Mutex::default(),
         trouble_file: files::trouble_file(&settings.directory),
         refused: Mutex::new(None),
         stopping: AtomicBool::new(false),
     });
-    node.meta.iter().for_each(|meta| router.meta.fill(Arc::clone(meta) as Arc<dyn Service>));
-    node.data.iter().for_each(|data| router.data.fill(Arc::clone(data) as Arc<dyn Service>));
+    node.hangs_up_after(&stop);
+    node.remember_volume(config, settings, &memory)?;
     let counted: Weak<dyn Counted> = Arc::downgrade(&(Arc::clone(&node) as Arc<dyn Counted>));
     measures.fill(counted);
-    router.measures.fill(Arc::new(Measuring(measures)));
-    router.area.fill(Arc::clone(&node.area) as Arc<dyn Service>);
-    router.mover.fill(Arc::clone(&node.mover) as Arc<dyn Service>);
-    let metrics = config
-        .metrics
-        .as_deref()
-        .map(|at| metrics::serve(at, config.other_port_if_taken, Arc::clone(&node) as Arc<dyn Observed>));
-    let metrics = metrics.transpose()?.map(|address| address.to_string());
+    node.serve_by(&router);
+    let metrics = serve_metrics(config, &node)?;
     info!(name = config.name, %address, "serving");
-    let threads = start_threads(&node, config, settings, &advertised, &stop)?;
+    let threads = start_threads(&node, config, &memory, &advertised, &stop)?;
     let notice_path = settings.directory.join("running.json");
     let notice = Notice { pid: std::process::id(), address: advertised, metrics };
     wait(&node, &stop, &notice, &notice_path)?;
@@ -147,6 +174,14 @@ pub(crate) fn run(config: &NodeConfig, settings: &Settings) -> Outcome {
     info!("stopped");
     let refused = node.refused.lock().unwrap_or_else(PoisonError::into_inner).take();
     closed.and(refused.map_or(Ok(()), |why| Err(Failure::new(format!("node {}: {why}", config.name)))))
+}
+
+/// Opens the metrics port, if it is to have one. Returns the address.
+fn serve_metrics(config: &NodeConfig, node: &Arc<Node>) -> Outcome<Option<String>> {
+    let Some(at) = &config.metrics else { return Ok(None) };
+    let observed = Arc::clone(node) as Arc<dyn Observed>;
+    let address = metrics::serve(at, config.other_port_if_taken, observed, &node.clock)?;
+    Ok(Some(address.to_string()))
 }
 
 /// `host:0` for a `host:port` whose port is taken.
@@ -181,12 +216,18 @@ fn key(config: &NodeConfig, settings: &Settings) -> Outcome<ClusterKey> {
 fn open_meta(
     config: &NodeConfig,
     address: &str,
+    run: u64,
     clock: &Arc<dyn Clock>,
     measures: &MeasureService,
 ) -> Outcome<Option<Arc<MetaService>>> {
     let Some(section) = config.meta.as_ref().filter(|_| config.has(RoleName::Meta)) else { return Ok(None) };
-    let options =
-        MetaOptions { name: config.name.clone(), address: address.to_owned(), ..MetaOptions::default() };
+    let options = MetaOptions {
+        name: config.name.clone(),
+        address: address.to_owned(),
+        roles: config.roles.iter().map(|role| Role::from(*role)).collect(),
+        run,
+        ..MetaOptions::default()
+    };
     let opened = MetaService::open(
         measures.watch(&section.directory, disk(&section.directory)?),
         options,
@@ -198,18 +239,11 @@ fn open_meta(
         .map_err(|error| Failure::new(format!("node {}: metadata in {shown}: {error}", config.name)))
 }
 
-/// Those of the configuration, and those that were added since.
-fn target_directories(config: &NodeConfig, settings: &Settings) -> Outcome<Vec<PathBuf>> {
-    match config.data.as_ref().filter(|_| config.has(RoleName::Data)) {
-        Some(section) => targets::all(&section.targets, &settings.directory),
-        None => Ok(Vec::new()),
-    }
-}
-
 fn open_data(
     config: &NodeConfig,
-    directories: &[PathBuf],
+    plan: &Plan,
     address: &str,
+    run: u64,
     clock: &Arc<dyn Clock>,
     measures: &MeasureService,
 ) -> Outcome<Option<Arc<DataService>>> {
@@ -219,11 +253,14 @@ fn open_data(
         address: address.to_owned(),
         roles: config.roles.iter().map(|role| Role::from(*role)).collect(),
         reserve_bytes: section.reserve.as_deref().and_then(|reserve| parse_size(reserve).ok()),
+        run,
+        missing: plan.missing.clone(),
+        meant: plan.meant.clone(),
         ..vazao_store::Options::default()
     };
     let watched =
         |target: &PathBuf| Ok((measures.watch(target, disk(target)?), target.display().to_string()));
-    let disks = directories.iter().map(watched);
+    let disks = plan.open.iter().map(watched);
     let disks = disks.collect::<Outcome<Vec<_>>>()?;
     let opened = DataService::open(disks, options, Arc::clone(clock));
     opened.map(Some).map_err(|error| Failure::new(format!("node {}: {error}", config.name)))
@@ -251,16 +288,24 @@ fn open_door(
     }
 }
 
-fn open_area(config: &NodeConfig, areas: &Areas, clock: &Arc<dyn Clock>) -> Outcome<Arc<AreaService>> {
+fn open_area(
+    config: &NodeConfig,
+    areas: &Areas,
+    run: u64,
+    clock: &Arc<dyn Clock>,
+) -> Outcome<Arc<AreaService>> {
     let defaults = vazao_area::Options::default();
     let options = vazao_area::Options {
         name: config.name.clone(),
         channels_max: config.channels_max.unwrap_or(defaults.channels_max),
         descriptors_max: config.descriptors_max.unwrap_or(defaults.descriptors_max),
+        run,
         ..defaults
     };
     let opened = AreaService::open(areas.load()?, options, Arc::clone(clock));
-    opened.map_err(|error| Failure::new(format!("node {}: {error}", config.name)))
+    let service = opened.map_err(|error| Failure::new(format!("node {}: {error}", config.name)))?;
+    areas.remember(&service);
+    Ok(service)
 }
 
 fn open_mover(
@@ -283,11 +328,6 @@ fn open_mover(
     let options = config.copy.options(&config.name, &config.listen, &settings.directory);
     let opened = Mover::open(options, Arc::clone(area), client, transport.clock());
     opened.map_err(|error| Failure::new(format!("node {}: copies: {error}", config.name)))
-}
-
-pub(super) fn disk(directory: &Path) -> Outcome<Arc<dyn Disk>> {
-    std::fs::create_dir_all(directory).at(directory.display())?;
-    Ok(Arc::new(RealDisk::open(directory).at(directory.display())?))
 }
 
 fn listen(
@@ -323,7 +363,7 @@ fn listen(
 fn start_threads(
     node: &Arc<Node>,
     config: &NodeConfig,
-    settings: &Settings,
+    memory: &Arc<MemoryFile>,
     advertised: &str,
     stop: &Stop,
 ) -> Outcome<Vec<JoinHandle<()>>> {
@@ -339,7 +379,11 @@ fn start_threads(
         None => config.metadata.clone(),
     };
     let roles = config.roles.iter().map(|role| Role::from(*role)).collect();
-    let register = Register::new(node.place(), settings.directory.clone(), advertised.to_owned(), roles);
+    let register = Register::new(node.place(), Arc::clone(memory), advertised.to_owned(), roles);
+    if node.meta.is_some() {
+        let settling = Arc::clone(node);
+        start("claims", Box::new(move || settling.settle_claims()))?;
+    }
     let (registering, stop) = (Arc::clone(node), stop.clone());
     start("register", Box::new(move || registering.keep_registered(register, &metadata, &stop)))?;
     Ok(threads)
@@ -358,6 +402,15 @@ fn wait(node: &Node, stop: &Stop, notice: &Notice, path: &Path) -> Outcome {
 }
 
 impl Node {
+    /// From now on its services answer what comes to the port.
+    fn serve_by(&self, router: &Router) {
+        self.meta.iter().for_each(|meta| router.meta.fill(Arc::clone(meta) as Arc<dyn Service>));
+        self.data.iter().for_each(|data| router.data.fill(Arc::clone(data) as Arc<dyn Service>));
+        router.measures.fill(Arc::new(Measuring(Arc::clone(&self.measures))));
+        router.area.fill(Arc::clone(&self.area) as Arc<dyn Service>);
+        router.mover.fill(Arc::clone(&self.mover) as Arc<dyn Service>);
+    }
+
     fn is_ready(&self) -> bool {
         let is_member_by_itself = self.place() == Place::WithMetadata;
         is_member_by_itself || self.unregistered.lock().unwrap_or_else(PoisonError::into_inner).is_none()
@@ -391,6 +444,7 @@ impl Node {
             }
             if let Some(data) = &self.data {
                 self.targets.refresh(data, &self.measures);
+                opening::take_back_missing(data, &self.measures);
                 data.tick();
                 self.guard_door(data);
             }
@@ -398,6 +452,25 @@ impl Node {
             self.area.tick();
             self.mover.tick();
             self.pause(TICK_MS);
+        }
+    }
+
+    /// Keeps which volume this node has, so that another one never takes its place unnoticed.
+    fn remember_volume(&self, config: &NodeConfig, settings: &Settings, memory: &MemoryFile) -> Outcome {
+        let (Some(meta), Some(section)) = (&self.meta, &config.meta) else { return Ok(()) };
+        let volume = meta.cluster_id();
+        memory::check_cluster(&memory.get(), &section.directory, volume, &settings.wishes)
+            .map_err(|failure| failure.about(format!("node {}", self.name)))?;
+        memory.change(|memory| memory.volume = volume)
+    }
+
+    /// Asks, for as long as the node runs, whether those are gone whose identities others claim.
+    fn settle_claims(&self) {
+        let Some(meta) = &self.meta else { return };
+        while !self.is_stopping() {
+            if !meta.settle_claims(&*self.transport, CLAIM) {
+                self.pause(SOON_MS);
+            }
         }
     }
 
@@ -424,9 +497,19 @@ impl Node {
             let deadline_ns = self.clock.now_ns() + REGISTER_MS_MAX * 1_000_000;
             let outcome =
                 register.once(self.data.as_deref(), &self.area, &*self.transport, address, deadline_ns);
-            let code = outcome.as_ref().err().map(|fault| fault.code);
-            let is_final = refusals.is_final(code, self.clock.now_ns());
-            let trouble = outcome.err().map(|fault| format!("metadata service {address}: {fault}"));
+            let (code, now_ns) = (outcome.as_ref().err().map(|fault| fault.code), self.clock.now_ns());
+            let is_final = refusals.is_final(code, now_ns);
+            if refusals.is_soon(code, now_ns) {
+                self.pause(SOON_MS);
+                continue;
+            }
+            let trouble = match outcome {
+                Ok(warnings) => {
+                    self.note_warnings(warnings);
+                    None
+                }
+                Err(fault) => Some(format!("metadata service {address}: {fault}")),
+            };
             if is_final {
                 *self.refused.lock().unwrap_or_else(PoisonError::into_inner) = trouble;
                 return stop.ask();
@@ -436,6 +519,13 @@ impl Node {
             self.pause(if failed { retry_ms } else { u64::from(HEARTBEAT_MS) });
             retry_ms = if failed { (retry_ms * 2).min(u64::from(HEARTBEAT_MS)) } else { RETRY_FIRST_MS };
         }
+    }
+
+    /// Logs what the metadata service has to say that it did not say last time.
+    fn note_warnings(&self, warnings: Vec<String>) {
+        let mut last = self.warned.lock().unwrap_or_else(PoisonError::into_inner);
+        warnings.iter().filter(|warning| !last.contains(warning)).for_each(|warning| warn!("{warning}"));
+        *last = warnings;
     }
 
     /// Logs a registration that turned out otherwise than the one before.
@@ -457,23 +547,66 @@ impl Node {
         }
     }
 
-    /// Stops serving, then lets the services write down what they have.
+    /// Stops serving, then lets the services write down what they have. Only what the disk takes is waited for: peers
+    /// are hung up when they have had [`STOP_MS_MAX`](vazao_model::limits::STOP_MS_MAX).
     fn close(&self, threads: Vec<JoinHandle<()>>) -> Outcome {
         self.stopping.store(true, Ordering::SeqCst);
         self.mover.close();
+        // Whoever else waits for an answer has nothing to bring to an end.
+        self.transport.hang_up();
         self.server.lock().unwrap_or_else(PoisonError::into_inner).stop();
         if let Some(door) = &self.door {
             door.lock().unwrap_or_else(PoisonError::into_inner).close();
         }
-        for thread in threads {
-            if thread.join().is_err() {
-                warn!("a thread ended by panic");
-            }
-        }
+        self.join(threads);
         self.area.close();
-        self.data.iter().for_each(|data| data.close());
+        if let Some(data) = &self.data {
+            data.close();
+            self.report_last(data);
+        }
         let closed = self.meta.iter().try_for_each(|meta| meta.close());
         closed.map_err(|fault| Failure::new(format!("node {}: closing: {fault}", self.name)))
+    }
+}
+
+impl Node {
+    /// Ends its waits for peers once it was asked to stop and they have had their time.
+    fn hangs_up_after(&self, stop: &Stop) {
+        let transport = Arc::clone(&self.transport);
+        stop.after_grace(move || transport.hang_up());
+    }
+
+    /// Waits for threads that have been hung up. One that is still finding out an address ends with the process.
+    fn join(&self, threads: Vec<JoinHandle<()>>) {
+        let until_ns = self.clock.now_ns() + JOIN_NS_MAX;
+        for thread in threads {
+            while !thread.is_finished() && self.clock.now_ns() < until_ns {
+                self.clock.sleep(Duration::from_millis(2));
+            }
+            match thread.is_finished() {
+                true if thread.join().is_err() => warn!("a thread ended by panic"),
+                true => {}
+                false => warn!("a thread still waits for another machine; it ends with this process"),
+            }
+        }
+    }
+
+    /// Tells the metadata service what the targets were left with. It need not succeed: what is not told now is told by
+    /// the next start, and only until then an older copy of a target could pass for it.
+    fn report_last(&self, data: &DataService) {
+        let deadline_ns = self.clock.now_ns() + LAST_REPORT_MS_MAX * 1_000_000;
+        let reported = match (&self.meta, self.metadata.first()) {
+            (Some(meta), _) => {
+                let here = InlineTransport::new(Arc::clone(&self.clock));
+                here.serve("here", Arc::clone(meta) as Arc<dyn Service>);
+                data.heartbeat(&*here, "here", deadline_ns)
+            }
+            (None, Some(address)) => data.heartbeat(&*self.last_transport, address, deadline_ns),
+            (None, None) => return,
+        };
+        if let Err(fault) = reported {
+            info!(%fault, "the metadata service was not told how the targets were left");
+        }
     }
 }
 

@@ -131,7 +131,7 @@ impl Notice {
     }
 }
 
-/// Replaces a file's contents by way of a second file, so that no reader ever sees half.
+/// Replaces a file's contents by way of a second file, durably and so that no reader ever sees half.
 pub(crate) fn replace(path: &Path, text: &str) -> Outcome {
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(".new");
@@ -140,7 +140,10 @@ pub(crate) fn replace(path: &Path, text: &str) -> Outcome {
         let mut file = File::create(&new)?;
         file.write_all(text.as_bytes())?;
         file.sync_all()?;
-        fs::rename(&new, path)
+        fs::rename(&new, path)?;
+        // Else the name may still be that of the old contents after a loss of power.
+        File::open(path.parent().filter(|it| !it.as_os_str().is_empty()).unwrap_or(Path::new(".")))?
+            .sync_all()
     };
     write().at(path.display())
 }

@@ -34,11 +34,11 @@ pub(crate) struct MeasureService {
 }
 
 impl MeasureService {
-    /// A service of the node `name`. Errors: the system has no thread for it.
-    pub(crate) fn new(name: &str, clock: &Arc<dyn Clock>) -> std::io::Result<Arc<MeasureService>> {
-        let pool = Pool::new("measures", 1, WAITING_MAX, 0)?;
+    /// A service of the node `name`.
+    pub(crate) fn new(name: &str, clock: &Arc<dyn Clock>) -> Arc<MeasureService> {
+        let pool = Pool::new("measures", 1, WAITING_MAX, 0, Arc::clone(clock));
         let (name, clock) = (name.to_owned(), Arc::clone(clock));
-        Ok(Arc::new(MeasureService { name, clock, disks: Mutex::default(), node: OnceLock::new(), pool }))
+        Arc::new(MeasureService { name, clock, disks: Mutex::default(), node: OnceLock::new(), pool })
     }
 
     /// `disk`, which lies in `directory`, with what is waited for there counted.

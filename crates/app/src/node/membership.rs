@@ -1,36 +1,49 @@
 //! How a node tells the metadata service of itself: targets, areas, or both.
 
-use super::files;
-use serde::{Deserialize, Serialize};
+use super::memory::{KnownTarget, Memory, MemoryFile};
 use std::path::PathBuf;
-use tracing::warn;
+use std::sync::Arc;
 use vazao_area::{AreaService, Membership};
 use vazao_model::limits::NODE_SILENT_MS;
 use vazao_model::{Code, Role};
 use vazao_store::DataService;
-use vazao_wire::op::RegisterNode;
+use vazao_wire::proto;
 use vazao_wire::service::Fault;
-use vazao_wire::transport::{Transport, call};
+use vazao_wire::transport::Transport;
 
-/// A refusal that may pass is final after this: until then a predecessor that has just stopped can count as up, with
-/// its name and its targets.
+/// A refusal that may pass is final after this: until then a predecessor that hangs can count as up, with its name and
+/// its targets.
 const REFUSED_NS_MAX: u64 = (NODE_SILENT_MS as u64 + 2_000) * 1_000_000;
+
+/// A metadata service that is still starting, or that asks whether a predecessor is gone, is no trouble before this.
+const SOON_NS: u64 = 3_000_000_000;
 
 /// Tells refusals that pass from those that never will.
 #[derive(Debug, Default)]
 pub(crate) struct Refusals {
     was_member: bool,
     since_ns: Option<u64>,
+    unready_since_ns: Option<u64>,
 }
 
 impl Refusals {
     /// Whether a registration that ended at `now_ns` with `code`, `None` where it succeeded, makes all further ones
-    /// useless. Never for a node that was a member once: it goes on serving those who know it.
+    /// useless. A node that was a member once goes on serving those who know it, unless another process is that member
+    /// now: two would serve different bytes under one name.
     pub(crate) fn is_final(&mut self, code: Option<Code>, now_ns: u64) -> bool {
         self.was_member |= code.is_none();
+        if code == Some(Code::InUse) {
+            return true;
+        }
         let refused = matches!(
             code,
-            Some(Code::Invalid | Code::BadRequest | Code::Unauthenticated | Code::VersionMismatch)
+            Some(
+                Code::Invalid
+                    | Code::NotPermitted
+                    | Code::BadRequest
+                    | Code::Unauthenticated
+                    | Code::VersionMismatch
+            )
         );
         if self.was_member || !refused {
             self.since_ns = None;
@@ -38,6 +51,16 @@ impl Refusals {
         }
         let since_ns = *self.since_ns.get_or_insert(now_ns);
         code != Some(Code::Invalid) || now_ns.saturating_sub(since_ns) > REFUSED_NS_MAX
+    }
+
+    /// Whether it only has to be asked again at once, and nobody be told.
+    pub(crate) fn is_soon(&mut self, code: Option<Code>, now_ns: u64) -> bool {
+        if code != Some(Code::Unavailable) {
+            self.unready_since_ns = None;
+            return false;
+        }
+        let since_ns = *self.unready_since_ns.get_or_insert(now_ns);
+        now_ns.saturating_sub(since_ns) < SOON_NS
     }
 }
 
@@ -52,36 +75,22 @@ pub(crate) enum Place {
     AreasOnly,
 }
 
-/// `member.json`.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-struct Member {
-    cluster_id: u64,
-    node: u32,
-}
-
 /// A node's registration.
 pub(crate) struct Register {
     place: Place,
-    file: PathBuf,
+    memory: Arc<MemoryFile>,
     address: String,
     roles: Vec<Role>,
-    member: Member,
     /// The metadata service was told of areas, and has to be told when there are none any more.
     told_areas: bool,
 }
 
 impl Register {
-    pub(crate) fn new(place: Place, directory: PathBuf, address: String, roles: Vec<Role>) -> Register {
-        let file = directory.join("member.json");
-        let text = std::fs::read_to_string(&file).unwrap_or_default();
-        let member = match place {
-            Place::AreasOnly => serde_json::from_str(&text).unwrap_or_default(),
-            _ => Member::default(),
-        };
-        Register { place, file, address, roles, member, told_areas: false }
+    pub(crate) fn new(place: Place, memory: Arc<MemoryFile>, address: String, roles: Vec<Role>) -> Register {
+        Register { place, memory, address, roles, told_areas: false }
     }
 
-    /// Registers once.
+    /// Registers once. Returns what the operator should know.
     pub(crate) fn once(
         &mut self,
         data: Option<&DataService>,
@@ -89,48 +98,66 @@ impl Register {
         transport: &dyn Transport,
         metadata: &str,
         deadline_ns: u64,
-    ) -> Result<(), Fault> {
+    ) -> Result<Vec<String>, Fault> {
         let areas = area.areas();
         let has_areas = !areas.is_empty();
         if self.place == Place::WithMetadata && !has_areas && !self.told_areas {
-            return Ok(());
+            return Ok(Vec::new());
         }
         let mut roles = self.roles.clone();
         if has_areas && !roles.contains(&Role::Area) {
             roles.push(Role::Area);
         }
-        match data {
+        let warnings = match data {
             Some(data) => {
-                let mut request = data.registration();
-                request.roles = roles.iter().map(|role| *role as u32).collect();
-                request.areas = areas;
-                let response = call::<RegisterNode>(transport, metadata, &request, deadline_ns)?;
-                data.set_registration(&response)?;
+                let complete = |request: &mut proto::RegisterNodeRequest| {
+                    request.roles = roles.iter().map(|role| *role as u32).collect();
+                    request.areas.clone_from(&areas);
+                };
+                let registered = data.heartbeat_with(transport, metadata, deadline_ns, &complete)?;
+                self.memory.keep(|memory| remember(memory, data));
+                registered.warnings
             }
             None => {
-                let known = Membership { cluster_id: self.member.cluster_id, node: self.member.node };
+                let known = self.known();
                 let joined =
-                    area.heartbeat(transport, metadata, &self.address, &roles, known, deadline_ns)?;
-                self.keep(joined);
+                    area.heartbeat(transport, metadata, &self.address, &roles, &known, deadline_ns)?;
+                self.keep(&joined);
+                joined.warnings
             }
-        }
+        };
         self.told_areas = has_areas;
-        Ok(())
+        Ok(warnings)
+    }
+
+    /// What a node without targets says that it is. One with the metadata service is known to that by its name.
+    fn known(&self) -> Membership {
+        if self.place != Place::AreasOnly {
+            return Membership::default();
+        }
+        let Memory { cluster_id, node, .. } = self.memory.get();
+        Membership { cluster_id, node, ..Membership::default() }
     }
 
     /// Keeps the id for the next start. Without it the node is found again by its name, only later.
-    fn keep(&mut self, joined: Membership) {
-        let member = Member { cluster_id: joined.cluster_id, node: joined.node };
-        if self.place != Place::AreasOnly || member == self.member {
-            return;
-        }
-        self.member = member;
-        let text = serde_json::to_string(&member).unwrap_or_default();
-        if let Err(failure) = files::replace(&self.file, &format!("{text}\n")) {
-            let problem = failure.message().unwrap_or_default().to_owned();
-            warn!(problem, "the node's id could not be kept");
+    fn keep(&self, joined: &Membership) {
+        if self.place == Place::AreasOnly {
+            let (cluster_id, node) = (joined.cluster_id, joined.node);
+            self.memory.keep(|memory| (memory.cluster_id, memory.node) = (cluster_id, node));
         }
     }
+}
+
+/// Notes which targets the node has now, those that are missing included: the next start asks for all of them.
+fn remember(memory: &mut Memory, data: &DataService) {
+    memory.cluster_id = data.cluster_id().unwrap_or(memory.cluster_id);
+    memory.node = data.node().map_or(memory.node, |node| node.0);
+    let known = |target: proto::Target| {
+        let uuid = u128::from_be_bytes(target.uuid.try_into().ok()?);
+        let directory = PathBuf::from(target.directory);
+        (target.id != 0).then_some(KnownTarget { id: target.id, uuid, directory })
+    };
+    memory.targets = data.registration().targets.into_iter().filter_map(known).collect();
 }
 
 #[cfg(test)]
@@ -153,6 +180,24 @@ mod tests {
         assert!(!refusals.is_final(Some(Code::Invalid), 0));
         assert!(!refusals.is_final(Some(Code::Disconnected), 1_000));
         assert!(!refusals.is_final(Some(Code::Invalid), REFUSED_NS_MAX + 1));
+    }
+
+    #[test]
+    fn a_copy_ends_at_once_and_so_does_a_member_whose_place_another_one_has_taken() {
+        assert!(Refusals::default().is_final(Some(Code::InUse), 0));
+        assert!(Refusals::default().is_final(Some(Code::NotPermitted), 0));
+        let mut refusals = Refusals::default();
+        assert!(!refusals.is_final(None, 0));
+        assert!(!refusals.is_final(Some(Code::NotPermitted), 1) && refusals.is_final(Some(Code::InUse), 2));
+    }
+
+    #[test]
+    fn a_service_that_is_not_ready_is_no_trouble_for_a_moment() {
+        let mut refusals = Refusals::default();
+        assert!(refusals.is_soon(Some(Code::Unavailable), 1_000));
+        assert!(!refusals.is_soon(Some(Code::Unreachable), 2_000));
+        assert!(refusals.is_soon(Some(Code::Unavailable), 3_000));
+        assert!(!refusals.is_soon(Some(Code::Unavailable), 3_000 + SOON_NS));
     }
 
     #[test]

@@ -1,11 +1,11 @@
 //! `/metrics` (Prometheus text) and `/healthz` of a node.
 
+use super::http::{self, Page, Pages};
 use crate::failure::{Failure, Outcome};
 use std::net::SocketAddr;
 use std::sync::Arc;
-use tiny_http::{Header, Response, Server};
-use vazao_meter::Exposition;
 use vazao_meter::cpu::process_use;
+use vazao_meter::{Clock, Exposition};
 
 /// What a node says of itself over HTTP.
 pub(crate) trait Observed: Send + Sync + 'static {
@@ -16,50 +16,47 @@ pub(crate) trait Observed: Send + Sync + 'static {
 }
 
 /// Answers on `listen` from a thread of its own until the process ends. Returns the address.
-pub(crate) fn serve(listen: &str, other_port: bool, observed: Arc<dyn Observed>) -> Outcome<SocketAddr> {
-    let server = match Server::http(listen) {
-        Err(_) if other_port => Server::http(super::daemon::any_port(listen)),
+pub(crate) fn serve(
+    listen: &str,
+    other_port: bool,
+    observed: Arc<dyn Observed>,
+    clock: &Arc<dyn Clock>,
+) -> Outcome<SocketAddr> {
+    let pages: Arc<dyn Pages> = Arc::new(Observing(observed));
+    let start = |at: &str| http::serve(at, Arc::clone(&pages), Arc::clone(clock));
+    let address = match start(listen) {
+        Err(_) if other_port => start(&super::daemon::any_port(listen)),
         other => other,
     };
-    let server = server.map_err(|e| {
+    address.map_err(|e| {
         Failure::new(format!("metrics on {listen}: {e}; choose another port in the node's configuration"))
-    })?;
-    let address = server.server_addr().to_ip();
-    let address = address.ok_or_else(|| Failure::new(format!("metrics on {listen}: not an IP address")))?;
-    let answer = move || {
-        for request in server.incoming_requests() {
-            let path = request.url().split('?').next().unwrap_or_default().to_owned();
-            let response = match path.as_str() {
-                "/metrics" => metrics(&*observed),
-                "/healthz" => health(&*observed),
-                _ => Response::from_string("there are /metrics and /healthz\n").with_status_code(404),
-            };
-            // A scraper that went away has nothing to be told.
-            let _ = request.respond(response);
-        }
-    };
-    let thread = std::thread::Builder::new().name("metrics".to_owned()).spawn(answer);
-    thread.map_err(|e| Failure::new(format!("starting a thread: {e}")))?;
-    Ok(address)
+    })
 }
 
-type Text = Response<std::io::Cursor<Vec<u8>>>;
+/// The pages about a node.
+struct Observing(Arc<dyn Observed>);
 
-fn metrics(observed: &dyn Observed) -> Text {
-    let mut exposition = Exposition::new();
-    observed.expose(&mut exposition);
-    process(&mut exposition);
-    let response = Response::from_string(exposition.finish());
-    match Header::from_bytes("Content-Type", "text/plain; version=0.0.4; charset=utf-8") {
-        Ok(header) => response.with_header(header),
-        Err(()) => response,
+impl Pages for Observing {
+    fn page(&self, path: &str) -> Page {
+        match path {
+            "/metrics" => metrics(&*self.0),
+            "/healthz" => health(&*self.0),
+            _ => Page::text(404, "there are /metrics and /healthz\n"),
+        }
     }
 }
 
-fn health(observed: &dyn Observed) -> Text {
+fn metrics(observed: &dyn Observed) -> Page {
+    let mut exposition = Exposition::new();
+    observed.expose(&mut exposition);
+    process(&mut exposition);
+    Page::metrics(exposition.finish())
+}
+
+fn health(observed: &dyn Observed) -> Page {
     match observed.trouble() {
-        None => Response::from_string("ok\n"),
-        Some(trouble) => Response::from_string(format!("{trouble}\n")).with_status_code(503),
+        None => Page::text(200, "ok\n"),
+        Some(trouble) => Page::text(503, &format!("{trouble}\n")),
     }
 }
 

@@ -99,7 +99,7 @@ impl AddedTargets {
                 continue;
             }
             let label = path.display().to_string();
-            let problem = match super::daemon::disk(&path) {
+            let problem = match super::opening::disk(&path) {
                 Ok(disk) => service
                     .add_target(measures.watch(&path, disk), &label)
                     .err()

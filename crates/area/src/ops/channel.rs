@@ -4,9 +4,9 @@ use super::names::Named;
 use super::{message, xattrs};
 use crate::channels::Channel;
 use crate::files::{self, Identity};
+use crate::open_file::AreaFile;
 use crate::service::Shared;
 use crate::{fault, path};
-use rustix::fd::OwnedFd;
 use rustix::fs::{Mode, OFlags, Statx, ftruncate};
 use rustix::io::Errno;
 use std::sync::Arc;
@@ -43,11 +43,11 @@ pub(crate) fn open(shared: &Shared, request: &proto::OpenChannelRequest) -> Answ
     let now_ns = shared.clock.now_ns();
     let lease = shared.channels.lease(request.client, now_ns);
     let (file, created) = open_file(&named, request)?;
-    let mut status = files::status(&file).map_err(|e| named.fault(e))?;
+    let mut status = files::status(&*file).map_err(|e| named.fault(e))?;
     let identity = check_file(&named, &status, request.identity.as_ref())?;
     if request.truncate && !created {
-        ftruncate(&file, 0).map_err(|e| named.fault(e))?;
-        status = files::status(&file).map_err(|e| named.fault(e))?;
+        ftruncate(&*file, 0).map_err(|e| named.fault(e))?;
+        status = files::status(&*file).map_err(|e| named.fault(e))?;
     }
     let channel = Channel {
         id: request.channel,
@@ -58,6 +58,7 @@ pub(crate) fn open(shared: &Shared, request: &proto::OpenChannelRequest) -> Answ
         created,
         identity,
         sync_failed: AtomicBool::new(false),
+        is_quick: AtomicBool::new(vazao_meter::machine::is_local(&*file)),
         lease,
     };
     let channel = shared.channels.insert(channel, node, now_ns)?;
@@ -82,13 +83,13 @@ fn again(shared: &Shared, channel: &Channel, named: &Named) -> Answer {
         return Err(Fault::new(Code::Conflict, "another file's channel has this number; choose another"));
     }
     let file = file_of(shared, channel)?;
-    let status = files::status(&file).map_err(|e| named.fault(e))?;
+    let status = files::status(&**file).map_err(|e| named.fault(e))?;
     answer(shared, channel, &file, &status)
 }
 
-fn answer(shared: &Shared, channel: &Channel, file: &OwnedFd, status: &Statx) -> Answer {
+fn answer(shared: &Shared, channel: &Channel, file: &AreaFile, status: &Statx) -> Answer {
     message(&proto::OpenChannelResponse {
-        attributes: Some(files::attributes(status, xattrs::file_has_none(file))),
+        attributes: Some(files::attributes(status, xattrs::file_has_none(&**file))),
         identity: Some(channel.identity.into()),
         lease_ms: shared.options.lease_ms,
         created: channel.created,
@@ -96,26 +97,28 @@ fn answer(shared: &Shared, channel: &Channel, file: &OwnedFd, status: &Statx) ->
 }
 
 /// Opens the file, or makes it; says which.
-fn open_file(named: &Named, request: &proto::OpenChannelRequest) -> Result<(OwnedFd, bool), Fault> {
+fn open_file(named: &Named, request: &proto::OpenChannelRequest) -> Result<(AreaFile, bool), Fault> {
     let flags = access(request.read, request.write) | SAFELY;
     let relative = named.path.relative();
     let open = |flags, mode| named.area.open_beneath(relative, flags, mode);
+    let keep = |file| named.area.keep(file);
     let fail = |error| Err(fault::of_path(error, &named.shown()));
+    named.area.check_closing()?;
     if !request.create {
-        return open(flags, Mode::empty()).map(|file| (file, false)).or_else(fail);
+        return open(flags, Mode::empty()).map(|file| (keep(file), false)).or_else(fail);
     }
     let mode = Mode::from_raw_mode(request.mode & 0o777);
     for _ in 0..CREATE_ATTEMPTS_MAX {
         match open(flags | OFlags::CREATE | OFlags::EXCL, mode) {
             Err(Errno::EXIST) if !request.exclusive => {}
             made => {
-                let owned = made.and_then(|file| named.area.made_file(&file).map(|()| (file, true)));
+                let owned = made.and_then(|file| named.area.made_file(&file).map(|()| (keep(file), true)));
                 return owned.or_else(fail);
             }
         }
         match open(flags, Mode::empty()) {
             Err(Errno::NOENT) => {}
-            there => return there.map(|file| (file, false)).or_else(fail),
+            there => return there.map(|file| (keep(file), false)).or_else(fail),
         }
     }
     fail(Errno::NOENT)
@@ -149,10 +152,11 @@ fn replaced(shown: &str) -> Fault {
 }
 
 /// The channel's file, opened again where the cache has let it go.
-pub(crate) fn file_of(shared: &Shared, channel: &Channel) -> Result<Arc<OwnedFd>, Fault> {
+pub(crate) fn file_of(shared: &Shared, channel: &Channel) -> Result<Arc<AreaFile>, Fault> {
     if let Some(file) = shared.descriptors.get(channel.id) {
         return Ok(file);
     }
+    channel.area.check_closing()?;
     let shown = path::show(&channel.area.name, &channel.path);
     let flags = access(channel.read, channel.write) | SAFELY;
     let file = match channel.area.open_beneath(&channel.path, flags, Mode::empty()) {
@@ -162,7 +166,8 @@ pub(crate) fn file_of(shared: &Shared, channel: &Channel) -> Result<Arc<OwnedFd>
         }
         other => other.map_err(|error| fault::of_path(error, &shown))?,
     };
-    let status = files::status(&file).map_err(|error| fault::of(error, &shown))?;
+    let file = channel.area.keep(file);
+    let status = files::status(&*file).map_err(|error| fault::of(error, &shown))?;
     if files::identity(&status) != channel.identity {
         return Err(replaced(&shown));
     }
@@ -185,8 +190,8 @@ pub(crate) fn check_linked(channel: &Channel, links: u64) -> Result<(), Fault> {
 pub(crate) fn stat(shared: &Shared, channel: &Channel) -> Answer {
     let file = file_of(shared, channel)?;
     let shown = || path::show(&channel.area.name, &channel.path);
-    let status = files::status(&file).map_err(|error| fault::of(error, &shown()))?;
+    let status = files::status(&**file).map_err(|error| fault::of(error, &shown()))?;
     check_linked(channel, u64::from(status.stx_nlink))?;
-    let attributes = files::attributes(&status, xattrs::file_has_none(&file));
+    let attributes = files::attributes(&status, xattrs::file_has_none(&**file));
     message(&proto::ChannelStatResponse { attributes: Some(attributes) })
 }

@@ -10,6 +10,28 @@ pub(crate) mod xattrs;
 use prost::Message;
 use vazao_wire::service::{Answer, Fault};
 
+/// A request that names the area it is about.
+pub(crate) trait InArea {
+    /// Its name.
+    fn area(&self) -> &str;
+}
+
+macro_rules! in_area {
+    ($($message:ident)*) => {
+        $(impl InArea for vazao_wire::proto::$message {
+            fn area(&self) -> &str {
+                &self.area
+            }
+        })*
+    };
+}
+
+in_area! {
+    AreaStatRequest AreaListRequest AreaReadLinkRequest AreaSpaceRequest AreaSetAttributesRequest
+    AreaMakeDirectoryRequest AreaRemoveRequest AreaRenameRequest AreaLinkRequest AreaGetXattrRequest
+    AreaListXattrsRequest AreaSetXattrRequest AreaRemoveXattrRequest AreaSymlinkRequest OpenChannelRequest
+}
+
 /// An answer without attachment.
 pub(crate) fn message(message: &impl Message) -> Answer {
     Ok((message.encode_to_vec(), Vec::new()))

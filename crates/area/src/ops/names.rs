@@ -1,17 +1,18 @@
 //! Names of an area: stat, mkdir, remove, rename, links, attributes, space.
 
 use super::{done, message, xattrs};
-use crate::export::Area;
+use crate::area::Area;
 use crate::path::AreaPath;
 use crate::service::Shared;
 use crate::{fault, files};
 use rustix::fd::OwnedFd;
 use rustix::fs::{
-    AtFlags, CWD, FileType, Mode, OFlags, RenameFlags, StatVfs, Timespec, Timestamps, UTIME_OMIT, chmodat,
-    fstatvfs, ftruncate, linkat, mkdirat, readlinkat, renameat_with, symlinkat, unlinkat, utimensat,
+    AtFlags, CWD, FileType, Mode, OFlags, RenameFlags, ResolveFlags, StatVfs, Timespec, Timestamps,
+    UTIME_OMIT, chmodat, fstatvfs, ftruncate, linkat, mkdirat, openat2, readlinkat, renameat_with, symlinkat,
+    unlinkat, utimensat,
 };
 use rustix::io::Errno;
-use vazao_model::limits::{FILE_BYTES_MAX, PATH_BYTES_MAX};
+use vazao_model::limits::{AREA_BELOW_MAX, FILE_BYTES_MAX, PATH_BYTES_MAX};
 use vazao_model::{Code, FileKind};
 use vazao_wire::proto;
 use vazao_wire::service::{Answer, Fault};
@@ -60,12 +61,31 @@ impl Named {
         let attributes = files::attributes(&status, xattrs::has_none(&inode));
         Ok((attributes, files::identity(&status).into()))
     }
+
+    /// The directories that a path further down leads through, as far as they are there. Each is opened in the one
+    /// above it: opened by its whole path, a deep one would be walked to again and again.
+    fn directories_below(&self, path: &[u8]) -> Result<Vec<proto::Attributes>, Fault> {
+        let path = AreaPath::parse(&self.area.name, path)?;
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let how = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS | ResolveFlags::NO_SYMLINKS;
+        let mut directory = self.inode(false)?;
+        let mut found = Vec::new();
+        for name in path.names().take(AREA_BELOW_MAX) {
+            let Ok(next) = openat2(&directory, name, flags, Mode::empty(), how) else { break };
+            let Ok(status) = files::status(&next) else { break };
+            found.push(files::attributes(&status, xattrs::has_none(&next)));
+            directory = next;
+        }
+        Ok(found)
+    }
 }
 
 pub(crate) fn stat(shared: &Shared, request: &proto::AreaStatRequest) -> Answer {
     let named = Named::find(shared, &request.area, &request.path)?;
     let (attributes, identity) = named.look(request.follow)?;
-    message(&proto::AreaStatResponse { attributes: Some(attributes), identity: Some(identity) })
+    let below =
+        if request.below.is_empty() { Vec::new() } else { named.directories_below(&request.below)? };
+    message(&proto::AreaStatResponse { attributes: Some(attributes), identity: Some(identity), below })
 }
 
 pub(crate) fn make_directory(shared: &Shared, request: &proto::AreaMakeDirectoryRequest) -> Answer {

@@ -2,13 +2,13 @@
 
 use super::channel::{check_linked, file_of};
 use crate::channels::Channel;
+use crate::open_file::AreaFile;
 use crate::service::Shared;
 use crate::{fault, path};
-use rustix::fd::OwnedFd;
 use rustix::fs::fstat;
 use rustix::io::{Errno, ReadWriteFlags, pread, preadv2, retry_on_intr};
 use std::io::IoSliceMut;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use vazao_meter::Cause;
 use vazao_model::Code;
 use vazao_model::checksum::{crc32c, piece_lengths};
@@ -25,8 +25,8 @@ pub(crate) struct Reading {
     pub(crate) size: u64,
 }
 
-/// Cleared once the file system said that it does not know `RWF_NOWAIT`, to save the futile call from then on.
-static CAN_REFUSE_TO_WAIT: AtomicBool = AtomicBool::new(true);
+/// An area on which something is under way and nothing has ended for so long is not asked by a thread that others need.
+const SILENT_MS_MAX: u32 = 50;
 
 /// Refuses a request beyond the limits; returns the bytes it asks for.
 pub(crate) fn check(ranges: &[proto::ByteRange]) -> Result<usize, Fault> {
@@ -60,16 +60,19 @@ pub(crate) fn cached(
     ranges: &[proto::ByteRange],
     reading: &mut Reading,
 ) -> Result<bool, Fault> {
-    if !CAN_REFUSE_TO_WAIT.load(Ordering::Relaxed) {
+    if !channel.is_quick.load(Ordering::Relaxed) || channel.area.is_silent(SILENT_MS_MAX) {
         return Ok(false);
     }
     let Some(file) = shared.descriptors.get(channel.id) else { return Ok(false) };
-    let read = |file: &OwnedFd, buffer: &mut [u8], offset: u64| {
+    // Whatever waits in spite of all that, others learn of it.
+    let _waiting = channel.area.begin("a read")?;
+    let read = |file: &AreaFile, buffer: &mut [u8], offset: u64| {
         let length = buffer.len();
         let mut slices = [IoSliceMut::new(buffer)];
-        match retry_on_intr(|| preadv2(file, &mut slices, offset, ReadWriteFlags::NOWAIT)) {
+        match retry_on_intr(|| preadv2(&**file, &mut slices, offset, ReadWriteFlags::NOWAIT)) {
             Err(Errno::OPNOTSUPP) => {
-                CAN_REFUSE_TO_WAIT.store(false, Ordering::Relaxed);
+                // It does not know `RWF_NOWAIT`: the futile call is saved from then on.
+                channel.is_quick.store(false, Ordering::Relaxed);
                 Ok(None)
             }
             Err(Errno::AGAIN) => Ok(None),
@@ -89,10 +92,10 @@ pub(crate) fn blocking(
 ) -> Result<Reading, Fault> {
     let file = file_of(shared, channel)?;
     let mut reading = Reading::default();
-    let read = |file: &OwnedFd, buffer: &mut [u8], offset: u64| {
+    let read = |file: &AreaFile, buffer: &mut [u8], offset: u64| {
         let mut done = 0;
         while done < buffer.len() {
-            match retry_on_intr(|| pread(file, &mut buffer[done..], offset + done as u64))? {
+            match retry_on_intr(|| pread(&**file, &mut buffer[done..], offset + done as u64))? {
                 0 => break,
                 count => done += count,
             }
@@ -108,13 +111,13 @@ pub(crate) fn blocking(
 fn read_all(
     shared: &Shared,
     channel: &Channel,
-    file: &OwnedFd,
+    file: &AreaFile,
     ranges: &[proto::ByteRange],
     reading: &mut Reading,
-    read: impl Fn(&OwnedFd, &mut [u8], u64) -> Result<Option<usize>, Errno>,
+    read: impl Fn(&AreaFile, &mut [u8], u64) -> Result<Option<usize>, Errno>,
 ) -> Result<bool, Fault> {
     let fail = |error| fault::of(error, &path::show(&channel.area.name, &channel.path));
-    let status = fstat(file).map_err(fail)?;
+    let status = fstat(&**file).map_err(fail)?;
     // Types of other architectures are narrower.
     #[allow(clippy::useless_conversion, reason = "the type differs between architectures")]
     check_linked(channel, u64::from(status.st_nlink))?;

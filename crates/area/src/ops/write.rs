@@ -3,9 +3,9 @@
 use super::channel::{check_linked, file_of};
 use super::{done, message};
 use crate::channels::Channel;
+use crate::open_file::AreaFile;
 use crate::service::Shared;
 use crate::{fault, path};
-use rustix::fd::OwnedFd;
 use rustix::fs::{fstat, ftruncate};
 use rustix::io::{Errno, pwrite, retry_on_intr};
 use std::sync::Arc;
@@ -22,13 +22,13 @@ fn shown(channel: &Channel) -> String {
 }
 
 /// The file, when the channel may change it.
-fn writable(shared: &Shared, channel: &Channel) -> Result<Arc<OwnedFd>, Fault> {
+fn writable(shared: &Shared, channel: &Channel) -> Result<Arc<AreaFile>, Fault> {
     if !channel.write {
         let why = format!("{}: the channel was not opened to write", shown(channel));
         return Err(Fault::new(Code::NotPermitted, why));
     }
     let file = file_of(shared, channel)?;
-    let status = fstat(&file).map_err(|error| fault::of(error, &shown(channel)))?;
+    let status = fstat(&**file).map_err(|error| fault::of(error, &shown(channel)))?;
     #[allow(clippy::useless_conversion, reason = "the type differs between architectures")]
     check_linked(channel, u64::from(status.st_nlink))?;
     Ok(file)
@@ -64,10 +64,10 @@ pub(crate) fn write(
     message(&proto::ChannelWriteResponse { boot: shared.boot })
 }
 
-fn write_all(file: &OwnedFd, bytes: &[u8], offset: u64) -> Result<(), Errno> {
+fn write_all(file: &AreaFile, bytes: &[u8], offset: u64) -> Result<(), Errno> {
     let mut done = 0;
     while done < bytes.len() {
-        match retry_on_intr(|| pwrite(file, &bytes[done..], offset + done as u64))? {
+        match retry_on_intr(|| pwrite(&**file, &bytes[done..], offset + done as u64))? {
             0 => return Err(Errno::IO),
             count => done += count,
         }
@@ -84,7 +84,7 @@ pub(crate) fn truncate(
         return Err(Fault::new(Code::TooLarge, shown(channel)));
     }
     let file = writable(shared, channel)?;
-    ftruncate(&file, request.size).map_err(|error| fault::of(error, &shown(channel)))?;
+    ftruncate(&**file, request.size).map_err(|error| fault::of(error, &shown(channel)))?;
     message(&proto::ChannelTruncateResponse { boot: shared.boot })
 }
 
@@ -99,13 +99,13 @@ pub(crate) fn sync(shared: &Shared, channel: &Channel, request: &proto::ChannelS
 }
 
 /// A failed sync stays failed: the kernel drops what it could not write, and the next sync would find nothing wrong.
-fn sync_file(shared: &Shared, channel: &Channel, file: &OwnedFd) -> Result<(), Fault> {
+fn sync_file(shared: &Shared, channel: &Channel, file: &AreaFile) -> Result<(), Fault> {
     if channel.sync_failed.load(Ordering::Acquire) {
         let why = format!("{}: an earlier sync of this channel failed; write the file again", shown(channel));
         return Err(Fault::new(Code::Io, why));
     }
     let started_ns = shared.clock.now_ns();
-    let synced = channel.area.during(Cause::DiskSync, || rustix::fs::fsync(file));
+    let synced = channel.area.during(Cause::DiskSync, || rustix::fs::fsync(&**file));
     shared.accounts.charge(Cause::Disk, shared.clock.now_ns().saturating_sub(started_ns));
     synced.map_err(|error| {
         channel.sync_failed.store(true, Ordering::Release);

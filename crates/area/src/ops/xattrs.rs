@@ -6,7 +6,7 @@
 use super::names::Named;
 use super::{done, message};
 use crate::service::Shared;
-use rustix::fd::{AsRawFd, OwnedFd};
+use rustix::fd::{AsFd, AsRawFd, OwnedFd};
 use rustix::fs::{
     XattrFlags, flistxattr_query, getxattr, listxattr, listxattr_query, llistxattr_query, removexattr,
     setxattr,
@@ -34,7 +34,7 @@ pub(crate) fn has_none(inode: &OwnedFd) -> bool {
 }
 
 /// The same of an open file.
-pub(crate) fn file_has_none(file: &OwnedFd) -> bool {
+pub(crate) fn file_has_none(file: impl AsFd) -> bool {
     is_nothing(flistxattr_query(file))
 }
 

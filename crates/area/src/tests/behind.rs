@@ -108,11 +108,13 @@ fn a_write_that_failed_is_at_no_moment_taken_for_one_that_is_done() {
         Method::ChannelWrite => Err(Fault::from(Code::NoSpace)),
         _ => Ok(()),
     });
-    let is_over = AtomicBool::new(false);
     std::thread::scope(|scope| {
+        let busy = Arc::new(());
+        let is_busy = Arc::downgrade(&busy);
+        let other = &other;
         // As the thread that receives what nobody has asked for.
-        scope.spawn(|| {
-            while !is_over.load(Ordering::Relaxed) {
+        scope.spawn(move || {
+            while is_busy.strong_count() > 0 {
                 other.settle_file().expect("not its own");
             }
         });
@@ -124,7 +126,7 @@ fn a_write_that_failed_is_at_no_moment_taken_for_one_that_is_done() {
             }
             one.settle().expect_err("not written");
         }
-        is_over.store(true, Ordering::Relaxed);
+        drop(busy);
         assert_eq!(unseen, 0);
     });
 }

@@ -106,7 +106,8 @@ fn random_messages_to_every_method_are_answered_and_break_nothing() {
         proto::ChannelReadRequest { channel: 77, offset: 1, length: 5 }.encode_to_vec(),
     ];
     let methods: Vec<Method> = Method::ALL.iter().copied().filter(|m| m.number() >> 8 == 3).collect();
-    for round in 0..30_000 {
+    let wanted = std::env::var("VAZAO_FUZZ_REQUESTS").ok();
+    for round in 0..wanted.map_or(30_000, |count| count.parse().expect("a number")) {
         let mut message = samples[round % samples.len()].clone();
         for _ in 0..random.random_range(0..4) {
             if random.random_bool(0.2) {

@@ -4,6 +4,7 @@ mod attacks;
 mod attributes;
 mod behind;
 mod channels;
+mod hung;
 mod messages;
 mod names;
 
@@ -46,7 +47,7 @@ fn map() -> proto::ClusterMap {
         state: 1,
         ..Default::default()
     };
-    proto::ClusterMap { cluster_id: 1, epoch: 1, nodes: vec![node], targets: vec![] }
+    proto::ClusterMap { cluster_id: 1, epoch: 1, nodes: vec![node], targets: vec![], ..Default::default() }
 }
 
 impl Service for FakeMeta {
@@ -85,7 +86,7 @@ struct World {
 }
 
 fn config(name: &str, path: &Path, read_only: bool) -> AreaConfig {
-    AreaConfig { name: name.to_owned(), path: path.to_owned(), read_only, owner: None }
+    AreaConfig { name: name.to_owned(), path: path.to_owned(), read_only, owner: None, mounted_at: None }
 }
 
 impl World {

@@ -1,7 +1,9 @@
 //! Names: listing, changing, repeating, areas that come and go.
 
 use super::{World, config};
+use crate::AreaConfig;
 use std::collections::BTreeSet;
+use std::path::Path;
 use vazao_client::RenameMode;
 use vazao_client::area::{AreaChanges, ChannelOptions};
 use vazao_model::{Code, FileKind, Timestamp};
@@ -155,4 +157,49 @@ fn a_million_references_send_nothing() {
     assert_eq!(references[999_999].to_string(), "n1:/data/run7/999999");
     assert_eq!((sent.load(Ordering::Relaxed), world.meta.requests.load(Ordering::Relaxed)), (0, before));
     assert_eq!((world.service.shared.channels.len(), world.service.shared.descriptors.len()), (0, 0));
+}
+
+/// The directories on a way further down come with the first, as far as there are any.
+#[test]
+fn a_look_at_a_directory_tells_of_those_on_a_way_below() {
+    let world = World::new();
+    let deep = "d/".repeat(300);
+    std::fs::create_dir_all(world.path("data").join(&deep)).expect("made");
+    let below = |below: &[u8]| world.area.stat_below(b"d", below).map(|(_, found)| found);
+    assert_eq!(below(b"").expect("told").len(), 0);
+    assert_eq!(below(b"d/d/d").expect("told").len(), 3);
+    assert_eq!(below(b"d/none/d").expect("told").len(), 1);
+    assert_eq!(below(deep.as_bytes()).expect("told").len(), 256);
+    let (third, _) = world.area.stat_identified(b"d/d/d", false).expect("is there");
+    assert_eq!(below(b"d/d").expect("told")[1], third);
+    std::os::unix::fs::symlink(world.path("outside"), world.path("data/d/link")).expect("made");
+    std::os::unix::fs::symlink("d", world.path("data/d/beside")).expect("made");
+    world.put("data/d/file", b"");
+    for name in [&b"link"[..], b"beside", b"file", b"link/x"] {
+        assert_eq!(below(name).expect("told").len(), 0, "{name:?}");
+    }
+    assert_eq!(below(b"../outside").expect_err("leads out").code, Code::AccessDenied);
+    assert_eq!(world.area.stat_below(b"none", b"d").expect_err("is not there").code, Code::NotFound);
+}
+
+/// A disk that was not mounted after a restart left an empty directory, which was exported in its place.
+#[test]
+fn an_area_whose_file_system_is_not_mounted_is_in_trouble_until_it_is() {
+    let world = World::new();
+    let path = world.path("data");
+    let mounted_at = crate::mount_point(&path).expect("found");
+    assert!(path.canonicalize().expect("is there").starts_with(&mounted_at));
+    assert_eq!(crate::mount_point(Path::new("/proc/self")).expect("found"), Path::new("/proc"));
+    let area = |mounted_at: &Path| AreaConfig {
+        mounted_at: Some(mounted_at.to_owned()),
+        ..config("data", &path, false)
+    };
+    world.service.set_areas(vec![config("other", &path, false)]).expect("names that can be");
+    world.service.set_areas(vec![area(Path::new("/disks/not-mounted"))]).expect("names that can be");
+    let trouble = world.service.areas()[0].trouble.clone();
+    assert!(trouble.contains("/disks/not-mounted is not mounted"), "{trouble}");
+    world.service.tick();
+    assert_eq!(world.service.areas()[0].trouble, trouble);
+    world.service.set_areas(vec![area(&mounted_at)]).expect("names that can be");
+    assert_eq!(world.service.areas()[0].trouble, "");
 }

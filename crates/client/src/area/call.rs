@@ -91,6 +91,9 @@ impl Core {
             self.attempt_failed(&address, &fault);
             log_failure(attempts.request, method, &format_args!("node {node} ({address})"), &fault);
             let is_silent = matches!(fault.code, Code::Timeout | Code::Unreachable | Code::Disconnected);
+            if is_silent && let Some(known) = self.known_loss(node, deadline_ns) {
+                return Err(Error::from(known).of(attempts.request));
+            }
             let again = attempts.pause(self, &fault);
             if again && is_silent {
                 self.trying_again(&address, &fault, attempts.started_ns());

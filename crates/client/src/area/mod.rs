@@ -18,6 +18,7 @@ use crate::core::Core;
 use crate::{Client, RenameMode, Result, XattrMode};
 use lease::Lease;
 use std::sync::Arc;
+use vazao_model::limits::AREA_BELOW_MAX;
 use vazao_model::{AreaInfo, Attributes, FileKind, Timestamp};
 use vazao_wire::{op, proto};
 
@@ -135,10 +136,21 @@ impl AreaClient {
 
     /// The same with what tells the file from later ones of its name.
     pub fn stat_identified(&self, path: &[u8], follow: bool) -> Result<(Attributes, FileIdentity)> {
-        let request = proto::AreaStatRequest { area: self.area.to_string(), path: path.to_vec(), follow };
+        let (area, path) = (self.area.to_string(), path.to_vec());
+        let request = proto::AreaStatRequest { area, path, follow, ..Default::default() };
         let response = self.ask::<op::AreaStat>(&request)?;
         let identity = response.identity.unwrap_or_default().into();
         Ok((attributes(response.attributes)?, identity))
+    }
+
+    /// The attributes of a directory, and of those further down that `below` leads through, as far as they are there:
+    /// at most [`AREA_BELOW_MAX`](vazao_model::limits::AREA_BELOW_MAX), and none from a node of an older version.
+    pub fn stat_below(&self, path: &[u8], below: &[u8]) -> Result<(Attributes, Vec<Attributes>)> {
+        let (area, path, below) = (self.area.to_string(), path.to_vec(), below.to_vec());
+        let request = proto::AreaStatRequest { area, path, follow: false, below };
+        let response = self.ask::<op::AreaStat>(&request)?;
+        let below = response.below.into_iter().take(AREA_BELOW_MAX).map(|found| attributes(Some(found)));
+        Ok((attributes(response.attributes)?, below.collect::<Result<_>>()?))
     }
 
     /// A page of a directory, from `cookie` on; 0 begins.

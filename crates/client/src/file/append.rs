@@ -7,38 +7,47 @@ use super::inode::OpenInode;
 use crate::core::{Core, locked};
 use crate::locks::LockPlace;
 use crate::{Error, Result};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use vazao_model::locks::{LockKind, LockMode, LockRange};
 use vazao_model::{Code, InodeId};
 use vazao_wire::interrupt;
 
-/// The end of one file.
+/// The lock on one file's end.
+///
+/// Each time that it is taken it has an owner of its own at the metadata service. A release that arrives late, because
+/// its connection broke or its caller was killed, then names an owner that is gone, and cannot take the lock from
+/// whoever has it by then: an open of the same file in the same client, for example.
 #[derive(Default)]
 pub(crate) struct End {
     /// One append of this client at a time.
     turn: Mutex<()>,
-    is_held: AtomicBool,
+    /// The owner by which it is held; 0: it is not.
+    held_by: AtomicU64,
     is_wanted: AtomicBool,
 }
 
 impl End {
-    /// Another client has the lock by now.
-    pub(crate) fn lose(&self) {
-        self.is_held.store(false, Ordering::SeqCst);
+    fn is_held(&self) -> bool {
+        self.held_by.load(Ordering::SeqCst) != 0
+    }
+
+    /// The metadata service has given the lock of `owner` to another client.
+    pub(crate) fn lose(&self, owner: u64) {
+        let _ = self.held_by.compare_exchange(owner, 0, Ordering::SeqCst, Ordering::SeqCst);
     }
 }
 
 impl OpenInode {
-    fn end_place(&self) -> LockPlace {
-        LockPlace { inode: self.id, kind: LockKind::Append, owner: 0 }
+    fn end_place(&self, owner: u64) -> LockPlace {
+        LockPlace { inode: self.id, kind: LockKind::Append, owner }
     }
 
     /// Takes over bytes to be written at the end; returns where that was.
     pub(crate) fn append(&self, bytes: &[u8]) -> Result<u64> {
         let deadline_ns = self.core.deadline_ns();
         let _turn = locked(&self.end.turn);
-        if !self.end.is_held.load(Ordering::SeqCst) || !self.core.hears_of_changes() {
+        if !self.end.is_held() || !self.core.hears_of_changes() {
             self.take_end(deadline_ns)?;
         }
         let offset = self.lock().size;
@@ -53,17 +62,19 @@ impl OpenInode {
     /// Waits for the lock, and looks where the end is.
     fn take_end(&self, deadline_ns: u64) -> Result<()> {
         let is_late = || interrupt::is_raised() || self.core.clock.now_ns() >= deadline_ns;
-        let locked =
-            self.core.lock(self.end_place(), LockRange::WHOLE, LockMode::Exclusive, 0, Some(&is_late));
+        let held_by = self.end.held_by.load(Ordering::SeqCst);
+        let owner = if held_by == 0 { self.core.locks.new_owner() } else { held_by };
+        let place = self.end_place(owner);
+        let locked = self.core.lock(place, LockRange::WHOLE, LockMode::Exclusive, 0, Some(&is_late));
         if let Err(error) = locked {
-            if error.code == Code::Interrupted && !interrupt::is_raised() {
+            if matches!(error.code, Code::Interrupted | Code::Locked) && !interrupt::is_raised() {
                 let detail =
                     "another client appends to it and does not let go; is it gone? Its lock ends 60 s after";
                 return Err(Error::new(Code::Timeout, format!("{}: {detail}", self.id)));
             }
             return Err(error);
         }
-        self.end.is_held.store(true, Ordering::SeqCst);
+        self.end.held_by.store(owner, Ordering::SeqCst);
         if !self.lock().is_clean() {
             self.flush(false)?;
         }
@@ -76,28 +87,35 @@ impl OpenInode {
     /// Reports what was written, and lets go. The caller has the turn, or nobody can have it any more.
     fn give_end_back(&self) {
         self.end.is_wanted.store(false, Ordering::SeqCst);
-        if !self.end.is_held.swap(false, Ordering::SeqCst) {
+        if !self.end.is_held() {
             return;
         }
         // What cannot be stored is lost to this file's writers, who hear of it; others go on behind it.
         if let Err(error) = self.flush(false) {
             tracing::debug!(inode = %self.id, %error, "what was appended could not be stored yet");
         }
-        if let Err(error) = self.core.unlock(self.end_place(), LockRange::WHOLE) {
+        self.unlock_end();
+    }
+
+    fn unlock_end(&self) {
+        let owner = self.end.held_by.swap(0, Ordering::SeqCst);
+        if owner != 0
+            && let Err(error) = self.core.unlock(self.end_place(owner), LockRange::WHOLE)
+        {
             tracing::debug!(inode = %self.id, %error, "the lock on appending will be given back later");
         }
     }
 
     /// Whether this client has the end of the file to itself.
     pub(crate) fn holds_end(&self) -> bool {
-        self.end.is_held.load(Ordering::SeqCst)
+        self.end.is_held()
     }
 
-    /// The last handle is going.
+    /// The last handle is gone, after everything was flushed.
     pub(crate) fn leave_end(&self) {
-        if self.end.is_held.load(Ordering::SeqCst) {
+        if self.end.is_held() {
             let _turn = locked(&self.end.turn);
-            self.give_end_back();
+            self.unlock_end();
         }
     }
 }
@@ -107,9 +125,13 @@ impl Core {
     /// for the one that has heard of it must go on hearing.
     pub(crate) fn give_end_back(&self, inode: InodeId) {
         let Some(open) = self.registry.find(inode) else {
-            // Let go of it was already, or the answer to that is on its way.
+            // It was let go, or that is under way. Should the release have been lost, the service hears what is held.
+            self.locks.must_tell();
             return;
         };
+        if !open.end.is_held() {
+            self.locks.must_tell();
+        }
         open.end.is_wanted.store(true, Ordering::SeqCst);
         let work = move || give_back_unless_done(&open);
         if let Err(error) = std::thread::Builder::new().name("vazao-append".to_owned()).spawn(work) {

@@ -1,6 +1,7 @@
 //! Reports to the metadata service: at flush, fsync and close, and only when something has changed.
 
-use super::inode::{Contents, FreshInode, OpenInode, State, Uncommitted};
+use super::inline::InlineContents;
+use super::inode::{FreshInode, OpenInode, State, Uncommitted};
 use super::unsynced::{Former, Unsynced};
 use super::write::object_address;
 use crate::begun::{Early, Then, begin_change_as_of};
@@ -49,16 +50,30 @@ impl OpenInode {
             }
         };
         if !sync {
-            return self.commit(false, deadline_ns);
+            return self.report(false, deadline_ns);
         }
         let begun = self.begin_sync(deadline_ns);
         if self.only_times_change() {
             // The report says nothing about the data: it may become durable before them, so both are asked for at once.
-            let committed = self.commit(true, deadline_ns);
-            return self.finish_sync(begun, deadline_ns).and(committed);
+            let reported = self.report(true, deadline_ns);
+            return self.finish_sync(begun, deadline_ns).and(reported);
         }
         self.finish_sync(begun, deadline_ns)?;
-        self.commit(true, deadline_ns)
+        self.report(true, deadline_ns)
+    }
+
+    /// Tells the metadata service what has changed. Where the file turns out to have left its inode record, as another
+    /// client's writes made it outgrow it, what was written into the contents here follows. The caller holds
+    /// `committing`.
+    pub(super) fn report(&self, sync: bool, deadline_ns: u64) -> Result<()> {
+        while self.commit(sync, deadline_ns)? == Committed::Outgrown {
+            interrupt::ignored(|| self.outgrow_in_turn(deadline_ns))?;
+            if sync {
+                let begun = self.begin_sync(deadline_ns);
+                self.finish_sync(begun, deadline_ns)?;
+            }
+        }
+        Ok(())
     }
 
     /// True when everything is written out and reported, no failure but the first `reported` of them is to be told of,
@@ -74,8 +89,7 @@ impl OpenInode {
     fn only_times_change(&self) -> bool {
         let state = self.lock();
         let report = &state.uncommitted;
-        let is_within = report.end <= state.attributes.size && report.slots == 0;
-        is_within && !report.contents && !report.drop_contents
+        state.layout().is_some() && report.end <= state.attributes.size && report.slots == 0
     }
 
     /// Throws away everything unwritten and unreported: nobody will read it.
@@ -84,6 +98,9 @@ impl OpenInode {
         let mut state = self.lock();
         state.uncommitted = Uncommitted::default();
         state.next = None;
+        if let Some(inline) = state.inline_mut() {
+            inline.discard();
+        }
     }
 
     /// Asks for the objects changed since the last time to be made durable, on all servers at once.
@@ -186,11 +203,12 @@ impl OpenInode {
         groups.into_values().collect()
     }
 
-    /// Tells the metadata service what has changed. The caller holds `committing`.
-    pub(super) fn commit(&self, sync: bool, deadline_ns: u64) -> Result<()> {
+    /// Sends one report. The caller holds `committing`.
+    fn commit(&self, sync: bool, deadline_ns: u64) -> Result<Committed> {
+        self.set_length_again(deadline_ns)?;
         let mut state = self.lock();
         if state.uncommitted.is_empty() && !sync {
-            return Ok(());
+            return Ok(Committed::Taken);
         }
         let sparse = state.layout().filter(|_| state.has_holes() && state.uncommitted.modified.is_some());
         let allocated_bytes = match sparse.cloned().map(|layout| (layout, state.written_slots)) {
@@ -212,7 +230,7 @@ impl OpenInode {
     }
 
     /// Works in what has become of a report.
-    fn end_report(&self, answer: Answer, reported: Reported, deadline_ns: u64) -> Result<()> {
+    fn end_report(&self, answer: Answer, reported: Reported, deadline_ns: u64) -> Result<Committed> {
         let Reported { generation, asked_at, sync } = reported;
         let fresh = answer.and_then(|(response, asked)| {
             // Whoever looks at the file once it is closed need not ask what its size is now.
@@ -224,22 +242,33 @@ impl OpenInode {
         let report = state.reporting.take().unwrap_or_default();
         match fresh {
             Ok(fresh) if is_taken(&state, &report, &fresh, generation) => {
-                let forgotten = state.remember(&fresh);
+                // Before contents that were shown take the place of those that the service has forgotten.
+                let forgotten = state.remember(&fresh, &report) | state.end_inline_report(&fresh, sync);
                 state.absorb(fresh, self.core.count_answer());
+                state.length_set &= !sync || forgotten;
                 drop(state);
-                return match forgotten.filter(|_| sync) {
-                    Some(size) => interrupt::ignored(|| self.commit_again(size, deadline_ns)),
-                    None => Ok(()),
-                };
+                if forgotten && sync {
+                    interrupt::ignored(|| self.report(true, deadline_ns))?;
+                }
+                return Ok(Committed::Taken);
+            }
+            Ok(fresh) if state.inline_mut().is_some() => {
+                state.remember(&fresh, &report);
+                state.uncommitted.restore(report);
+                state.fail_inline_report();
+                state.absorb(fresh, self.core.count_answer());
+                return Ok(Committed::Outgrown);
             }
             Ok(_) => drop(state),
             Err(error) if matches!(error.code, Code::Stale | Code::NotFound) => {
+                state.fail_inline_report();
                 drop(state);
                 self.discard();
                 return Err(error.about(self.id));
             }
             Err(error) => {
                 state.uncommitted.restore(report);
+                state.fail_inline_report();
                 return Err(error.about(self.id));
             }
         }
@@ -281,7 +310,7 @@ impl OpenInode {
             (request.generation, self.core.answers(), self.core.deadline_ns());
         let reported = Reported { generation, asked_at, sync: false };
         begin_change_as_of::<op::Commit>(&self.core, request, move |early| {
-            // One that was not taken, as another client has cut the file, is followed by a look at what is there.
+            // One that was not taken, as another client has cut the file or made it grow, is followed by more requests.
             let is_quick = move |answer: &Answer| {
                 let of = |response: &proto::CommitResponse| {
                     response
@@ -292,17 +321,28 @@ impl OpenInode {
                 };
                 answer.as_ref().map_or(true, |(response, _)| of(response) == generation)
             };
-            let end = move |answer| turn.0.end_report(answer, reported, deadline_ns);
+            let end = move |answer| match turn.0.end_report(answer, reported, deadline_ns)? {
+                Committed::Taken => Ok(()),
+                Committed::Outgrown => interrupt::ignored(|| {
+                    turn.0.outgrow_in_turn(deadline_ns)?;
+                    turn.0.report(false, deadline_ns)
+                }),
+            };
             then(early.and_then(is_quick, end));
         });
     }
 
-    /// Reports everything anew: the metadata service has lost power since it was told of it. `size`: the length.
-    fn commit_again(&self, size: u64, deadline_ns: u64) -> Result<()> {
-        if self.lock().size > size {
-            self.set_size(size, deadline_ns)?;
+    /// Sets the length that a service which lost power has forgotten.
+    fn set_length_again(&self, deadline_ns: u64) -> Result<()> {
+        let Some(length) = self.lock().length_again.take() else { return Ok(()) };
+        let outcome = interrupt::ignored(|| match length {
+            0 => self.empty(deadline_ns),
+            _ => self.set_size(length, deadline_ns),
+        });
+        if outcome.is_err() {
+            self.lock().length_again = Some(length);
         }
-        self.commit(true, deadline_ns)
+        outcome
     }
 
     /// What was written here belonged to contents that are gone: goes on with those that are there now.
@@ -325,6 +365,15 @@ impl OpenInode {
 
 /// What a report is answered with, and the moment as of which that may be remembered.
 type Answer = Result<(proto::CommitResponse, Option<Asked>)>;
+
+/// What has become of a report that was answered.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Committed {
+    /// It was carried out.
+    Taken,
+    /// It was about inline contents, and the file has a layout by now: nothing has changed.
+    Outgrown,
+}
 
 /// A report under way.
 #[derive(Clone, Copy)]
@@ -364,23 +413,18 @@ fn is_taken(state: &State, report: &Uncommitted, fresh: &FreshInode, generation:
 
 fn commit_request(inode: u64, state: &mut State, report: &Uncommitted, sync: bool) -> proto::CommitRequest {
     let generation = state.layout().map_or(0, |layout| layout.generation);
-    let contents = match &mut state.contents {
-        Contents::Inline { bytes, is_stored, .. } if report.contents => {
-            *is_stored |= !bytes.is_empty();
-            Some(bytes.clone())
-        }
-        _ => None,
-    };
+    let inline = state.inline_mut();
+    let base_version = inline.as_ref().map_or(0, |inline| inline.base_version());
     proto::CommitRequest {
         once: None,
         inode,
         generation,
         size_at_least: report.end,
         written_slots: report.slots,
-        contents,
-        drop_contents: report.drop_contents,
         modified: report.modified.map(Into::into),
         sync,
         allocated_bytes: None,
+        inline_writes: inline.map(InlineContents::begin_report).unwrap_or_default(),
+        base_version,
     }
 }

@@ -1,5 +1,7 @@
-//! Copies between files of one volume: what lies on one server is copied there, the rest goes through the client.
+//! Copies between files of one volume: what lies on one server is copied there, the rest goes through the client. Holes
+//! of the source are not read: they become holes.
 
+use super::holes::Seek;
 use super::inode::{Contents, OpenInode};
 use super::read_ahead::ReadAhead;
 use super::write::object_address;
@@ -23,6 +25,12 @@ const PIECE_BYTES_MAX: u64 = 1 << 20;
 struct Piece {
     from: u64,
     to: Range<u64>,
+}
+
+/// A part of the source up to `end`, of one kind.
+struct Segment {
+    end: u64,
+    is_hole: bool,
 }
 
 /// What is known of the source when the copy begins.
@@ -51,12 +59,23 @@ impl OpenInode {
             None => Source { layout: None, written_slots: 0 },
         };
         drop(state);
-        let end = to.checked_add(length).filter(|end| *end <= FILE_BYTES_MAX);
-        let end = end.ok_or_else(|| Error::new(Code::TooLarge, format!("{}: copying to {to}", self.id)))?;
-        let mut done = 0;
+        let copy_end = to.checked_add(length).filter(|end| *end <= FILE_BYTES_MAX);
+        let copy_end =
+            copy_end.ok_or_else(|| Error::new(Code::TooLarge, format!("{}: copying to {to}", self.id)))?;
+        let (mut done, mut segment) = (0, Segment { end: from, is_hole: false });
         while done < length {
+            if from + done >= segment.end {
+                segment = source.segment(from + done, from + length);
+            }
+            let end = to + (segment.end - from);
+            if segment.is_hole {
+                self.copy_hole(to + done..end)?;
+                done = segment.end - from;
+                continue;
+            }
             let _gate = shared(&self.length_gate);
-            let layout = if end > INLINE_BYTES_MAX as u64 { Some(self.striped(deadline_ns)?) } else { None };
+            let layout =
+                if copy_end > INLINE_BYTES_MAX as u64 { Some(self.striped(deadline_ns)?) } else { None };
             let piece = next_piece(&known, layout.as_deref(), from + done, to + done..end);
             let copied = piece.to.end - piece.to.start;
             let on_server = match (&known.layout, &layout) {
@@ -73,6 +92,38 @@ impl OpenInode {
         Ok(length)
     }
 
+    /// What lies at `at` of this file, as far as it goes on before `end`. Where its servers do not say it counts as
+    /// data: reading tells what is wrong.
+    fn segment(&self, at: u64, end: u64) -> Segment {
+        let data = Segment { end, is_hole: false };
+        let state = self.lock();
+        if state.layout().is_some() && !state.has_holes() {
+            return data;
+        }
+        drop(state);
+        match self.seek(Seek::Data, at) {
+            Ok(None) => Segment { end, is_hole: true },
+            Ok(Some(start)) if start > at => Segment { end: start.min(end), is_hole: true },
+            Ok(Some(_)) => match self.seek(Seek::Hole, at) {
+                Ok(Some(hole)) if hole > at => Segment { end: hole.min(end), is_hole: false },
+                _ => data,
+            },
+            Err(_) => data,
+        }
+    }
+
+    /// Makes `range` a hole, also beyond the end, and the file as long as that.
+    fn copy_hole(&self, range: Range<u64>) -> Result<()> {
+        if self.lock().size > range.start {
+            self.zero(range.clone())?;
+        }
+        let _gate = shared(&self.length_gate);
+        let mut state = self.lock();
+        self.note_write(&mut state, range.start, range.end);
+        state.is_sparse = true;
+        Ok(())
+    }
+
     /// The layout of a file that is to have objects.
     fn striped(&self, deadline_ns: u64) -> Result<Arc<Layout>> {
         let mut state = self.lock();
@@ -80,7 +131,7 @@ impl OpenInode {
             match &state.contents {
                 Contents::Moving => state = self.wait_turn(state),
                 Contents::Striped(layout) => return Ok(Arc::clone(layout)),
-                Contents::Inline { .. } => {
+                Contents::Inline(_) => {
                     drop(state);
                     self.outgrow(deadline_ns)?;
                     state = self.lock();

@@ -34,6 +34,7 @@ impl OpenInode {
     /// file, or `offset` lies beyond it.
     pub(crate) fn seek(&self, seek: Seek, offset: u64) -> Result<Option<u64>> {
         let deadline_ns = self.core.deadline_ns();
+        self.follow_outgrown(deadline_ns)?;
         self.write_out(deadline_ns);
         let mut state = self.lock();
         let (layout, slots) = loop {
@@ -43,8 +44,8 @@ impl OpenInode {
             }
             match &state.contents {
                 Contents::Moving => state = self.wait_turn(state),
-                Contents::Inline { bytes, .. } => {
-                    let data_end = (bytes.len() as u64).min(size);
+                Contents::Inline(inline) => {
+                    let data_end = (inline.bytes().len() as u64).min(size);
                     return Ok(match seek {
                         Seek::Data => (offset < data_end).then_some(offset),
                         Seek::Hole => Some(data_end.max(offset)),

@@ -1,6 +1,7 @@
 //! What all handles of one inode share in this client: its size, its contents or layout, and what is not yet written.
 
 use super::append::End;
+use super::inline::InlineContents;
 use super::losses::Losses;
 use super::moved::Next;
 use super::readers::Readers;
@@ -48,15 +49,8 @@ pub(crate) struct OpenInode {
 
 /// Where the contents are.
 pub(crate) enum Contents {
-    /// In the inode record, and here.
-    Inline {
-        /// All of them; zeros up to the file's size are not spelled out.
-        bytes: Vec<u8>,
-        /// The metadata service has non-empty ones that must not be lost when they move.
-        is_stored: bool,
-        /// A layout was assigned by somebody who did not finish: the next write moves the contents.
-        must_move: bool,
-    },
+    /// In the inode record, with a copy here.
+    Inline(InlineContents),
     /// A thread is moving them to objects.
     Moving,
     /// In objects.
@@ -70,25 +64,19 @@ pub(crate) struct Uncommitted {
     pub(crate) end: u64,
     /// Slots that got objects.
     pub(crate) slots: u64,
-    /// Inline contents have changed.
-    pub(crate) contents: bool,
-    /// Inline contents have been copied to objects.
-    pub(crate) drop_contents: bool,
     /// Time of the last write.
     pub(crate) modified: Option<Timestamp>,
 }
 
 impl Uncommitted {
     pub(crate) fn is_empty(&self) -> bool {
-        self.modified.is_none() && self.slots == 0 && !self.drop_contents && !self.contents
+        self.modified.is_none() && self.slots == 0
     }
 
     /// Takes back what could not be reported; what came later has precedence.
     pub(crate) fn restore(&mut self, earlier: Uncommitted) {
         self.end = self.end.max(earlier.end);
         self.slots |= earlier.slots;
-        self.contents |= earlier.contents;
-        self.drop_contents |= earlier.drop_contents;
         self.modified = self.modified.or(earlier.modified);
     }
 }
@@ -137,6 +125,10 @@ pub(crate) struct State {
     pub(crate) reporting: Option<Uncommitted>,
     /// It has been told something through this state.
     pub(crate) was_reported: bool,
+    /// The length was set here, and no fsync has returned since: a metadata service that loses power may forget it.
+    pub(super) length_set: bool,
+    /// It has forgotten it: the length to be set once more before the next report.
+    pub(super) length_again: Option<u64>,
     /// Grows with every write and cut, so that bytes read ahead before it are not used after it.
     pub(crate) write_count: u64,
     /// The client's count of answers when one about this inode was last taken over.
@@ -174,10 +166,12 @@ impl FreshInode {
     }
 
     fn into_contents(self) -> Contents {
-        let bytes = self.contents.unwrap_or_default();
         match self.layout {
-            Some(layout) if bytes.is_empty() => Contents::Striped(Arc::new(layout)),
-            layout => Contents::Inline { is_stored: !bytes.is_empty(), must_move: layout.is_some(), bytes },
+            Some(layout) => Contents::Striped(Arc::new(layout)),
+            None => {
+                let bytes = self.contents.unwrap_or_default();
+                Contents::Inline(InlineContents::new(bytes, self.attributes.version))
+            }
         }
     }
 }
@@ -199,6 +193,8 @@ impl State {
             uncommitted: Uncommitted::default(),
             reporting: None,
             was_reported: false,
+            length_set: false,
+            length_again: None,
             write_count: 0,
             absorbed_at: fresh_at,
             losses: closed.losses.in_life(fresh.layout.as_ref().map(|layout| layout.life)),
@@ -222,7 +218,7 @@ impl State {
 
     /// True when a report needs nothing but to be sent: what was written lies in the inode record.
     pub(super) fn is_reported_at_once(&self) -> bool {
-        let is_inline = matches!(self.contents, Contents::Inline { .. });
+        let is_inline = matches!(&self.contents, Contents::Inline(inline) if !inline.is_outgrown());
         is_inline && !self.has_unwritten() && self.writers == 0 && self.next.is_none()
     }
 
@@ -254,17 +250,19 @@ impl State {
         }
     }
 
-    /// Takes the inline contents away to be moved: the bytes, and the two flags beside them. `None` when they have
-    /// moved.
-    pub(crate) fn begin_move(&mut self) -> Option<(Vec<u8>, bool, bool)> {
+    /// The copy of inline contents, unless they are in objects.
+    pub(crate) fn inline_mut(&mut self) -> Option<&mut InlineContents> {
         match &mut self.contents {
-            Contents::Inline { bytes, is_stored, must_move } => {
-                let taken = (std::mem::take(bytes), *is_stored, *must_move);
-                self.contents = Contents::Moving;
-                Some(taken)
-            }
+            Contents::Inline(inline) => Some(inline),
             _ => None,
         }
+    }
+
+    /// Takes the inline contents away to be moved; `None` when they have moved.
+    pub(crate) fn begin_move(&mut self) -> Option<InlineContents> {
+        let inline = std::mem::take(self.inline_mut()?);
+        self.contents = Contents::Moving;
+        Some(inline)
     }
 
     /// True when a slot is known to have an object.
@@ -324,32 +322,52 @@ impl State {
         attributes.version < self.attributes.version && asked_at < self.absorbed_at
     }
 
-    /// When an answer shows that the metadata service has lost power, and with it what it had answered: has all that is
-    /// known here reported again, and returns the length.
-    pub(super) fn remember(&mut self, fresh: &FreshInode) -> Option<u64> {
-        let (known, asked_at) = (self.attributes.version, fresh.asked_at);
-        if fresh.attributes.version >= known || asked_at < self.absorbed_at || self.layout().is_none() {
-            return None;
+    /// When the answer to `report` shows that the metadata service has lost power, and with it what it had answered:
+    /// has all that is known here reported again, and returns true.
+    pub(super) fn remember(&mut self, fresh: &FreshInode, report: &Uncommitted) -> bool {
+        // A report with a time makes a version of its own.
+        let least = self.attributes.version.saturating_add(u64::from(report.modified.is_some()));
+        if fresh.attributes.version >= least || fresh.asked_at < self.absorbed_at {
+            return false;
         }
+        self.tell_again()
+    }
+
+    /// The metadata service has lost power, and with it what it had answered: the next report has all that is known
+    /// here. False when bytes of inline contents are all there is to tell, which [`InlineContents`] knows of.
+    fn tell_again(&mut self) -> bool {
         let size = self.size;
-        self.uncommitted.end = size;
-        self.uncommitted.slots |= self.written_slots;
-        self.uncommitted.modified = Some(self.unreported_modified().unwrap_or(self.attributes.modified));
-        Some(size)
+        if self.length_set {
+            self.length_again = Some(size);
+            if let Some(inline) = self.inline_mut() {
+                inline.write_all_again(size);
+            }
+        } else if self.layout().is_none() {
+            return false;
+        }
+        self.report_again(size);
+        self.uncommitted.slots |= if self.layout().is_some() { self.written_slots } else { 0 };
+        true
     }
 
     /// Takes over what an open has shown, unless something newer is known. What is dirty here stays.
     fn absorb_open(&mut self, fresh: FreshInode, now_at: u64) {
-        if !self.is_clean() {
-            self.absorb(fresh, now_at);
+        if self.knows_better(&fresh.attributes, fresh.asked_at) {
             return;
         }
-        if self.knows_better(&fresh.attributes, fresh.asked_at) {
+        if fresh.attributes.version < self.attributes.version {
+            self.tell_again();
+        }
+        if matches!(self.contents, Contents::Inline(_)) && fresh.contents.is_some() {
+            return self.refresh_inline(fresh, now_at);
+        }
+        if !self.is_clean() || !fresh.is_complete() {
+            self.absorb(fresh, now_at);
             return;
         }
         self.absorbed_at = now_at;
         if fresh.attributes.version != self.attributes.version {
-            // Somebody else has changed it, and may not have made that durable.
+            // Another client has changed it, and may not have made that durable.
             self.unsynced_slots = u64::MAX;
         }
         self.size = fresh.attributes.size;
@@ -361,6 +379,51 @@ impl State {
         self.next = None;
         self.contents = fresh.into_contents();
         self.write_count += 1;
+    }
+
+    /// Takes over inline contents as an answer has shown them, under what was written here and not reported.
+    fn refresh_inline(&mut self, fresh: FreshInode, now_at: u64) {
+        self.absorbed_at = now_at;
+        self.attributes = fresh.attributes;
+        self.size = self.attributes.size.max(self.unreported_end());
+        self.write_count += 1;
+        let (version, bytes) = (self.attributes.version, fresh.contents.unwrap_or_default());
+        if self.inline_mut().is_some_and(|inline| inline.refresh(bytes, version)) {
+            self.report_inline_again();
+        }
+    }
+
+    /// A report about inline contents was carried out, as `fresh` shows. True when earlier ones have to be repeated.
+    pub(super) fn end_inline_report(&mut self, fresh: &FreshInode, sync: bool) -> bool {
+        let version = fresh.attributes.version;
+        let Some(inline) = self.inline_mut() else { return false };
+        let forgotten = inline.end_report(fresh.contents.clone(), version, sync);
+        self.write_count += u64::from(fresh.contents.is_some());
+        if forgotten {
+            self.report_inline_again();
+        }
+        forgotten
+    }
+
+    /// A report about inline contents was not carried out, or may not have been.
+    pub(super) fn fail_inline_report(&mut self) {
+        if let Some(inline) = self.inline_mut() {
+            inline.fail_report();
+        }
+    }
+
+    /// Bytes that were reported are to be reported once more: the service forgot them when it lost power.
+    pub(super) fn report_inline_again(&mut self) {
+        if let Some(end) = self.inline_mut().map(|inline| inline.unreported_end()) {
+            self.report_again(end);
+        }
+    }
+
+    /// The next report tells of the file up to `end`, whatever was reported before.
+    pub(super) fn report_again(&mut self, end: u64) {
+        self.uncommitted.end = self.uncommitted.end.max(end);
+        self.size = self.size.max(end);
+        self.uncommitted.modified = Some(self.unreported_modified().unwrap_or(self.attributes.modified));
     }
 
     /// Takes over what an answer without contents has shown.
@@ -375,6 +438,12 @@ impl State {
             if self.next.as_ref().is_some_and(|next| next.layout.generation == theirs.generation) {
                 self.size = self.attributes.size.max(self.unreported_end());
             }
+            if let Some(inline) = self.inline_mut() {
+                inline.note_outgrown();
+            }
+        }
+        if self.inline_mut().is_some() {
+            self.size = self.attributes.size.max(self.unreported_end());
         }
         if let (Contents::Striped(mine), Some(theirs)) = (&self.contents, &fresh.layout)
             && mine.generation == theirs.generation
@@ -452,21 +521,24 @@ impl OpenInode {
 
     /// True, once, when another client has changed its contents and nothing unwritten here is in the way of looking.
     pub(crate) fn must_look_again(&self) -> bool {
+        let can_look = |state: &State| state.is_clean() || matches!(state.contents, Contents::Inline(_));
         self.changed_elsewhere.load(Ordering::SeqCst)
-            && self.lock().is_clean()
+            && can_look(&self.lock())
             && self.changed_elsewhere.swap(false, Ordering::SeqCst)
     }
 
     /// True when a read needs no server.
     pub(super) fn is_at_hand(&self) -> bool {
-        !self.changed_elsewhere.load(Ordering::SeqCst)
-            && matches!(self.lock().contents, Contents::Inline { .. })
+        let is_here =
+            |state: &State| matches!(&state.contents, Contents::Inline(inline) if !inline.is_outgrown());
+        !self.changed_elsewhere.load(Ordering::SeqCst) && is_here(&self.lock())
     }
 
     /// True when a write up to `end` needs no server, and waits for nobody who needs one.
     pub(super) fn takes_at_once(&self, end: u64) -> bool {
         let is_inline = |state: &State| {
-            matches!(state.contents, Contents::Inline { must_move: false, .. }) && state.next.is_none()
+            matches!(&state.contents, Contents::Inline(inline) if !inline.is_outgrown())
+                && state.next.is_none()
         };
         let dirty_bytes = self.core.dirty_bytes.load(Ordering::Relaxed);
         end <= INLINE_BYTES_MAX as u64

@@ -1,6 +1,6 @@
 //! Setting a file's length. No write of this client to the file is under way meanwhile.
 
-use super::inode::{Contents, FreshInode, OpenInode, Uncommitted};
+use super::inode::{FreshInode, OpenInode, Uncommitted};
 use super::unsynced::{Span, Unsynced};
 use super::write::object_address;
 use crate::call::decode;
@@ -29,7 +29,7 @@ impl OpenInode {
     }
 
     /// A new life with nothing in it; what was unwritten need not be written any more.
-    fn empty(&self, deadline_ns: u64) -> Result<()> {
+    pub(super) fn empty(&self, deadline_ns: u64) -> Result<()> {
         self.discard_staged();
         self.write_out(deadline_ns);
         let request = proto::OpenRequest {
@@ -44,7 +44,11 @@ impl OpenInode {
         let mut state = self.lock();
         state.uncommitted = Uncommitted::default();
         state.next = None;
+        if let Some(inline) = state.inline_mut() {
+            inline.cut(0);
+        }
         state.was_reported = true;
+        (state.length_set, state.length_again) = (true, None);
         state.unsynced = Unsynced::default();
         state.losses.forgive(&(0..u64::MAX));
         drop(state);
@@ -55,7 +59,7 @@ impl OpenInode {
     /// `lost`: see [`OpenInode::until_converted`].
     fn resize(&self, length: u64, lost: Option<u32>, deadline_ns: u64) -> Result<()> {
         self.write_out(deadline_ns);
-        self.commit(false, deadline_ns)?;
+        self.report(false, deadline_ns)?;
         // The server's size counts: another client may have made the file longer than is known here.
         self.look_again(deadline_ns)?;
         self.adopt_alone(deadline_ns);
@@ -86,10 +90,11 @@ impl OpenInode {
         state.is_sparse |= length > state.size;
         state.size = length;
         state.was_reported = true;
+        (state.length_set, state.length_again) = (true, None);
         state.losses.forgive(&(length..u64::MAX));
         state.write_count += 1;
-        if let Contents::Inline { bytes, .. } = &mut state.contents {
-            bytes.truncate(usize::try_from(length).unwrap_or(usize::MAX));
+        if let Some(inline) = state.inline_mut() {
+            inline.cut(usize::try_from(length).unwrap_or(usize::MAX));
         }
         Ok(())
     }

@@ -88,6 +88,12 @@ impl Losses {
         lost.next().and(self.failure.as_ref())
     }
 
+    /// What is lost of a file of `size` bytes.
+    pub(crate) fn ranges(&self, size: u64) -> impl Iterator<Item = Range<u64>> {
+        let lost = self.spans.iter().filter(move |lost| !lost.is_cut || lost.range.start < size);
+        lost.map(|lost| lost.range.clone())
+    }
+
     /// How many failures there were, for handles to compare with what they have reported.
     pub(crate) fn count(&self) -> (u64, Option<&Error>) {
         (self.failure_count, self.failure.as_ref())

@@ -9,12 +9,14 @@ mod commit;
 mod convert;
 mod copy;
 mod holes;
+mod inline;
 mod inode;
 mod length;
 mod list;
 mod local;
 mod losses;
 mod moved;
+mod outgrow;
 mod payload;
 mod read;
 mod read_ahead;
@@ -22,6 +24,7 @@ mod readers;
 mod staging;
 mod strides;
 mod unsent;
+mod unstored;
 mod unsynced;
 mod window;
 mod write;
@@ -34,6 +37,7 @@ pub use list::Strided;
 pub use payload::SharedBytes;
 pub(crate) use payload::SharedSlice;
 pub use unsent::Unsent;
+pub use unstored::Unstored;
 
 use crate::begun::Then;
 use crate::core::{Core, locked};
@@ -87,6 +91,11 @@ impl File {
             failures_reported: AtomicU64::new(failures),
             is_closed: false,
         })
+    }
+
+    /// What of it is not stored; `None`: nothing.
+    pub fn unstored(&self) -> Option<Unstored> {
+        self.shared.unstored()
     }
 
     /// Which inode.
@@ -267,6 +276,11 @@ impl File {
 
     /// [`File::flush`], then closes.
     pub fn close(mut self) -> Result<()> {
+        self.finish().map_err(|(error, _)| error)
+    }
+
+    /// [`File::close`] that tells what is lost when it fails: a closed file no longer knows.
+    pub fn close_or_tell(mut self) -> std::result::Result<(), (Error, Option<Unstored>)> {
         self.finish()
     }
 
@@ -274,7 +288,7 @@ impl File {
         self.end_flush(interrupt::unless_killed(|| self.shared.flush_or_leave(sync)))
     }
 
-    fn finish(&mut self) -> Result<()> {
+    fn finish(&mut self) -> std::result::Result<(), (Error, Option<Unstored>)> {
         if std::mem::replace(&mut self.is_closed, true) {
             return Ok(());
         }
@@ -286,11 +300,9 @@ impl File {
         } else {
             self.finish_writes(false)
         };
-        if self.shared.handle_count() == 1 {
-            self.shared.leave_end();
-        }
+        let unstored = if flushed.is_err() { self.unstored() } else { None };
         let released = self.shared.leave();
-        flushed.and(released)
+        flushed.and(released).map_err(|error| (error, unstored))
     }
 
     /// The failure of a write that nobody was waiting for, once for each handle.
@@ -312,7 +324,7 @@ impl File {
 impl Drop for File {
     fn drop(&mut self) {
         locked(&self.ahead).cancel();
-        if let Err(error) = self.finish() {
+        if let Err((error, _)) = self.finish() {
             tracing::warn!(inode = %self.shared.id, %error, "a file was dropped with data that could not be written");
         }
     }
@@ -343,7 +355,12 @@ impl OpenInode {
 
     /// Counts a handle less; with the last one the metadata service may forget an unlinked inode.
     fn leave(self: &Arc<OpenInode>) -> Result<()> {
-        if !self.core.registry.leave(self) || !self.is_unlinked() {
+        if !self.core.registry.leave(self) {
+            return Ok(());
+        }
+        // Only now: of two handles that are closed at the same time each would take the other one for the last.
+        self.leave_end();
+        if !self.is_unlinked() {
             return Ok(());
         }
         let request = proto::ReleaseRequest { session: self.core.session.id(), inodes: vec![self.id.0] };

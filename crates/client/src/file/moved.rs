@@ -16,7 +16,7 @@ use vazao_model::{Code, Layout};
 use vazao_wire::{op, proto};
 
 /// How long a refused write waits before it looks whether the layout has been exchanged.
-const PAUSE: Duration = Duration::from_millis(20);
+pub(super) const PAUSE: Duration = Duration::from_millis(20);
 
 /// After this time somebody who waits ends a conversion that does not go on.
 const PATIENCE_NS: u64 = 5_000_000_000;

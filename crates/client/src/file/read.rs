@@ -63,7 +63,7 @@ pub(super) enum Source {
     Here(Block),
     /// In a file of this machine, as far as known.
     Local(LocalPart),
-    /// Failed before; a new read asks again.
+    /// Failed for another reader of the same chunk, who had planned to read it, too: whoever comes to it asks again.
     Failed,
 }
 
@@ -108,6 +108,7 @@ impl OpenInode {
             // What was known before may still be read; the next read asks again.
             self.note_changed_elsewhere();
         }
+        self.follow_outgrown(deadline_ns)?;
         let mut done = 0;
         for segment in buffer.chunks_mut(SEGMENT_BYTES) {
             let read = self.read_segment(ahead, segment, offset.saturating_add(done as u64), deadline_ns)?;
@@ -170,8 +171,8 @@ impl OpenInode {
         loop {
             match &state.contents {
                 Contents::Moving => state = self.wait_turn(state),
-                Contents::Inline { bytes, .. } => {
-                    return Look::Inline(copy_inline(bytes, state.size, buffer, offset));
+                Contents::Inline(inline) => {
+                    return Look::Inline(copy_inline(inline.bytes(), state.size, buffer, offset));
                 }
                 Contents::Striped(layout) => {
                     let layout = Arc::clone(state.read_layout().map_or(layout, |(layout, _)| layout));
@@ -301,8 +302,12 @@ impl OpenInode {
                 return Ok(());
             }
             Source::Local(part) => self.arrive(view, self.fetch(view, part.range)?)?,
+            // Another reader has met the failure, and may have had it explained: this one asks for itself. What it gets
+            // is its own part, and no source for others.
             Source::Failed => {
-                return Err(Error::new(Code::Io, format!("{}: an earlier read of it failed", self.id)).into());
+                let end = offset + buffer.len() as u64;
+                let mut own = Source::Flying(self.fetch(view, offset..end)?);
+                return self.copy(view, &mut own, offset, buffer);
             }
         };
         let started_ns = self.core.clock.now_ns();
@@ -420,4 +425,33 @@ fn copy_inline(contents: &[u8], size: u64, buffer: &mut [u8], offset: u64) -> us
     wanted[..there].copy_from_slice(&contents[from..from + there]);
     wanted[there..].fill(0);
     length
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tests::{Cluster, create, pattern};
+
+    /// After a loss of power two reads of one file shared what was read ahead of them. The first was told that the
+    /// object is missing, which a look at the file may also explain; the second came upon what the first had left, and
+    /// was told of an input/output error.
+    #[test]
+    fn a_reader_that_comes_upon_what_failed_for_another_asks_for_itself() {
+        let cluster = Cluster::new(1);
+        let client = cluster.client();
+        let file = create(&client, "f");
+        file.write_at(&pattern(6, 300_000), 0).unwrap();
+        file.flush().unwrap();
+        let Look::Objects(state, layout) = file.shared.look(&mut [0; 1], 0) else { panic!("it is striped") };
+        let (size, write_count, deadline_ns) = (state.size, state.write_count, u64::MAX);
+        let view = View { layout, written_slots: 1, size, write_count, has_unwritten: false, deadline_ns };
+        drop(state);
+        let (mut shared, mut bytes) = (Source::Failed, [0; 1_000]);
+        let read = file.shared.copy(&view, &mut shared, 70_000, &mut bytes);
+        assert!(read.is_ok() && bytes == pattern(6, 300_000)[70_000..71_000]);
+        assert!(matches!(shared, Source::Failed), "a part is no source for what lies beside it");
+        cluster.lose_objects();
+        let read = file.shared.copy(&view, &mut shared, 70_000, &mut bytes);
+        assert!(matches!(read, Err(Trouble::Missing(_, 0))));
+    }
 }

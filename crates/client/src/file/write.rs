@@ -1,7 +1,8 @@
 //! Writes: copied into runs, sent when a run is full or something forces it out, acknowledged later.
 //!
 //! The copy is kept until the acknowledgement, so that a broken connection loses nothing. Of two runs that overlap the
-//! later one waits for the earlier one's acknowledgement, so that servers see them in order.
+//! later one waits for the earlier one's acknowledgement, so that servers see them in order. What a file in its inode
+//! record does when it outgrows it is in `outgrow.rs`.
 
 use super::inode::{Contents, OpenInode, State};
 use super::payload::Payload;
@@ -90,13 +91,12 @@ impl OpenInode {
             let outgrown = end > INLINE_BYTES_MAX as u64;
             match &mut state.contents {
                 Contents::Moving => state = self.wait_turn(state),
-                Contents::Inline { bytes: contents, must_move: false, .. } if !outgrown => {
-                    put_inline(contents, bytes, offset as usize);
-                    state.uncommitted.contents = true;
+                Contents::Inline(inline) if !outgrown && !inline.is_outgrown() => {
+                    inline.write(bytes, offset as usize);
                     self.note_write(&mut state, offset, end);
                     return Ok(());
                 }
-                Contents::Inline { .. } => {
+                Contents::Inline(_) => {
                     drop(state);
                     self.outgrow(deadline_ns)?;
                     state = self.lock();
@@ -122,62 +122,6 @@ impl OpenInode {
         state.write_count += 1;
         state.uncommitted.end = state.uncommitted.end.max(end);
         state.uncommitted.modified = Some(self.core.wall_time());
-    }
-
-    /// Gives the file a layout and moves what was inline to its object.
-    pub(super) fn outgrow(&self, deadline_ns: u64) -> Result<()> {
-        // No report with the old contents may be under way.
-        let _one = self.committing.take();
-        let Some((bytes, is_stored, must_move)) = self.lock().begin_move() else { return Ok(()) };
-        let moved = self.move_to_object(&bytes, is_stored, deadline_ns);
-        let mut state = self.lock();
-        match &moved {
-            Ok((layout, boot)) => {
-                let moved = boot.map(|boot| (bytes.len() as u64, boot));
-                self.install_layout(&mut state, layout, moved, is_stored);
-            }
-            Err(_) => state.contents = Contents::Inline { bytes, is_stored, must_move },
-        }
-        self.wake();
-        moved.map(|_| ())
-    }
-
-    /// `moved`: length of the contents and the start of the machine that took them; `None` when there were none.
-    fn install_layout(
-        &self,
-        state: &mut State,
-        layout: &Arc<Layout>,
-        moved: Option<(u64, u64)>,
-        was_stored: bool,
-    ) {
-        state.contents = Contents::Striped(Arc::clone(layout));
-        state.written_slots = layout.written_slots;
-        state.uncommitted.contents = false;
-        state.uncommitted.drop_contents |= was_stored;
-        if let Some((length, boot)) = moved {
-            state.note_written(&(0..length), boot, false);
-        }
-        state.write_count += 1;
-    }
-
-    fn move_to_object(
-        &self,
-        contents: &[u8],
-        is_stored: bool,
-        deadline_ns: u64,
-    ) -> Result<(Arc<Layout>, Option<u64>)> {
-        let request =
-            proto::AssignLayoutRequest { once: None, inode: self.id.0, host: self.core.options.host };
-        let response = self.core.change_until::<op::AssignLayout>(request, deadline_ns)?;
-        let layout = Arc::new(Layout::try_from(response.layout.unwrap_or_default())?);
-        if contents.is_empty() {
-            return Ok((layout, None));
-        }
-        // What was durable in the inode record must be so in its new place before the record lets go of it.
-        let mut call =
-            self.submit_write(&layout, 0, contents, How { sync: is_stored, must_exist: false }, deadline_ns)?;
-        let boot = self.finish_write(&mut call, contents, deadline_ns).map_err(|e| e.about(self.id))?;
-        Ok((layout, Some(boot)))
     }
 
     fn stage_all<'a>(
@@ -503,12 +447,4 @@ impl Drop for OpenInode {
         let bytes = self.lock().flight_bytes;
         self.core.dirty_bytes.fetch_sub(bytes, Ordering::Relaxed);
     }
-}
-
-fn put_inline(contents: &mut Vec<u8>, bytes: &[u8], offset: usize) {
-    let end = offset + bytes.len();
-    if contents.len() < end {
-        contents.resize(end, 0);
-    }
-    contents[offset..end].copy_from_slice(bytes);
 }

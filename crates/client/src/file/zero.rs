@@ -28,12 +28,12 @@ impl OpenInode {
         }
         loop {
             match &state.contents {
-                Contents::Inline { must_move: true, .. } => {
+                Contents::Inline(inline) if inline.is_outgrown() => {
                     drop(state);
                     self.outgrow(deadline_ns)?;
                     state = self.lock();
                 }
-                Contents::Inline { .. } => {
+                Contents::Inline(_) => {
                     self.zero_inline(state, &range);
                     return Ok(());
                 }
@@ -48,16 +48,10 @@ impl OpenInode {
     }
 
     fn zero_inline(&self, mut state: MutexGuard<'_, State>, range: &Range<u64>) {
-        if let Contents::Inline { bytes, .. } = &mut state.contents {
-            let place = |at: u64| usize::try_from(at).unwrap_or(usize::MAX).min(bytes.len());
-            let (start, end) = (place(range.start), place(range.end));
-            if end == bytes.len() {
-                bytes.truncate(start);
-            } else {
-                bytes[start..end].fill(0);
-            }
+        if let Some(inline) = state.inline_mut() {
+            let place = |at: u64| usize::try_from(at).unwrap_or(usize::MAX);
+            inline.zero(place(range.start)..place(range.end));
         }
-        state.uncommitted.contents = true;
         self.note_zeroed(&mut state);
     }
 

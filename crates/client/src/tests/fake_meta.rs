@@ -215,7 +215,7 @@ impl MetaState {
     fn show(&self, inode: u64, with_contents: bool) -> Result<Option<proto::Inode>, Fault> {
         let found = self.inodes.get(&inode).ok_or_else(|| not_found(inode))?;
         let is_link = found.attributes.kind == 3;
-        let shows = is_link || (with_contents && (found.layout.is_none() || !found.contents.is_empty()));
+        let shows = is_link || (with_contents && found.layout.is_none());
         Ok(Some(proto::Inode {
             attributes: Some(found.attributes),
             layout: found.layout.clone(),
@@ -343,18 +343,34 @@ impl MetaState {
             _ => self.map.targets.len(),
         };
         let targets = self.map.targets.iter().map(|t| TargetId(t.id)).cycle().take(width).collect();
-        let found = self.change(r.inode)?;
-        if found.layout.is_none() {
-            found.generation += 1;
-            let layout = Layout::new(found.generation, distribution, targets).unwrap();
-            found.layout = Some(proto::Layout::from(&layout));
+        let found = self.inodes.get_mut(&r.inode).ok_or_else(|| not_found(r.inode))?;
+        let version = found.attributes.version;
+        if let Some(copied) = r.copied.filter(|copied| found.layout.is_none() && copied.version == version) {
+            (found.layout, found.contents) = (copied.layout, Vec::new());
+            found.attributes.version += 1;
         }
-        Ok(proto::AssignLayoutResponse { layout: found.layout.clone() })
+        if found.layout.is_some() {
+            let layout = found.layout.clone();
+            return Ok(proto::AssignLayoutResponse { layout, contents: None, version });
+        }
+        found.generation += 1;
+        let layout = Layout::new(found.generation, distribution, targets).unwrap();
+        let layout = Some(proto::Layout::from(&layout));
+        if found.contents.is_empty() {
+            found.layout = layout.clone();
+            found.attributes.version += 1;
+            return Ok(proto::AssignLayoutResponse { layout, contents: None, version });
+        }
+        Ok(proto::AssignLayoutResponse { layout, contents: Some(found.contents.clone()), version })
     }
 
     fn commit(&mut self, r: proto::CommitRequest) -> Result<proto::CommitResponse, Fault> {
         self.synced_commits += usize::from(r.sync);
+        let is_change = r.modified.is_some() || r.written_slots != 0 || !r.inline_writes.is_empty();
         let found = self.change(r.inode)?;
+        // A report of nothing changes nothing.
+        found.attributes.version -= u64::from(!is_change);
+        let is_stale = found.attributes.version != r.base_version + u64::from(is_change);
         let generation = found.layout.as_ref().map_or(0, |layout| layout.generation);
         if generation == r.generation {
             found.attributes.size = found.attributes.size.max(r.size_at_least);
@@ -362,15 +378,24 @@ impl MetaState {
             if let Some(layout) = &mut found.layout {
                 layout.written_slots |= r.written_slots;
             }
-            if r.drop_contents {
-                found.contents.clear();
-            }
-            if let Some(contents) = r.contents {
-                found.attributes.size = found.attributes.size.max(contents.len() as u64);
-                found.contents = contents;
+            for write in r.inline_writes {
+                if write.zeros != 0 {
+                    let (start, end) = (write.offset as usize, (write.offset + write.zeros) as usize);
+                    let length = found.contents.len();
+                    match end < length {
+                        true => found.contents[start..end].fill(0),
+                        false => found.contents.truncate(start),
+                    }
+                    continue;
+                }
+                let (start, end) = (write.offset as usize, write.offset as usize + write.data.len());
+                let length = found.contents.len().max(end);
+                found.contents.resize(length, 0);
+                found.contents[start..end].copy_from_slice(&write.data);
+                found.attributes.size = found.attributes.size.max(end as u64);
             }
         }
-        Ok(proto::CommitResponse { inode: self.show(r.inode, false)? })
+        Ok(proto::CommitResponse { inode: self.show(r.inode, generation == 0 && is_stale)? })
     }
 
     fn release(&mut self, r: proto::ReleaseRequest) -> Result<proto::ReleaseResponse, Fault> {

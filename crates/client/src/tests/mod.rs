@@ -9,7 +9,10 @@ mod files;
 mod lists;
 mod locks;
 mod names;
+mod outages;
+mod power;
 mod silence;
+mod two_clients;
 mod unsent;
 
 use crate::{Client, File, NewInode, Options};
@@ -26,7 +29,7 @@ use vazao_wire::service::Service;
 const KIB: u64 = 1024;
 const UNIT: u64 = 64 * KIB;
 
-struct Cluster {
+pub(crate) struct Cluster {
     clock: Arc<ManualClock>,
     transport: Arc<InlineTransport>,
     meta: Arc<FakeMeta>,
@@ -35,7 +38,7 @@ struct Cluster {
 
 impl Cluster {
     /// A metadata service and `count` data servers `n1`, `n2`, … with target 1, 2, …
-    fn new(count: u32) -> Cluster {
+    pub(crate) fn new(count: u32) -> Cluster {
         Cluster::with_unit(count, UNIT)
     }
 
@@ -61,6 +64,7 @@ impl Cluster {
             epoch: 1,
             nodes: (1..=count).map(node).collect(),
             targets: (1..=count).map(target).collect(),
+            ..Default::default()
         };
         let meta = Arc::new(FakeMeta::new(map, distribution));
         transport.serve(META, Arc::clone(&meta) as Arc<dyn Service>);
@@ -75,12 +79,17 @@ impl Cluster {
         Options { background: false, seed: 1, name: "test".into(), ..Options::default() }
     }
 
-    fn client(&self) -> Client {
+    pub(crate) fn client(&self) -> Client {
         self.client_with(Cluster::options())
     }
 
     fn client_with(&self, options: Options) -> Client {
         Client::open(Arc::clone(&self.transport) as _, vec![META.to_owned()], options).expect("opens")
+    }
+
+    /// All objects are lost.
+    pub(crate) fn lose_objects(&self) {
+        self.data.iter().for_each(|server| server.state.lock().unwrap().objects.clear());
     }
 
     /// Bytes held by all data servers.
@@ -93,12 +102,12 @@ impl Cluster {
     }
 }
 
-fn create(client: &Client, name: &str) -> File {
+pub(crate) fn create(client: &Client, name: &str) -> File {
     client.create_file(ROOT, name.as_bytes(), &NewInode::default(), true).expect("creates").1
 }
 
 /// Bytes that differ from their neighbours' and from a shifted copy of themselves.
-fn pattern(seed: u64, length: usize) -> Vec<u8> {
+pub(crate) fn pattern(seed: u64, length: usize) -> Vec<u8> {
     let mut x = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
     let next = |x: &mut u64| {
         *x ^= *x << 13;

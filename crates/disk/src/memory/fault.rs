@@ -2,8 +2,8 @@
 
 use super::lock;
 use std::io;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Condvar, Mutex, PoisonError};
 
 /// What an operation does to the disk.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -33,6 +33,12 @@ pub(super) struct Faults {
     /// Saves the lock above as long as nothing is planned.
     any_planned: AtomicBool,
     uncached: AtomicBool,
+    is_replaced: AtomicBool,
+    /// Syncs of files whose path contains this do not end.
+    held: Mutex<Option<String>>,
+    /// One is being held, or they go on.
+    turned: Condvar,
+    holding: AtomicU64,
     reads: AtomicU64,
     writes: AtomicU64,
     syncs: AtomicU64,
@@ -83,6 +89,43 @@ impl Faults {
 
     pub(super) fn is_cached(&self) -> bool {
         !self.uncached.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn set_replaced(&self, is_replaced: bool) {
+        self.is_replaced.store(is_replaced, Ordering::Relaxed);
+    }
+
+    pub(super) fn is_replaced(&self) -> bool {
+        self.is_replaced.load(Ordering::Relaxed)
+    }
+
+    /// Holds syncs, or lets all of them go on.
+    pub(super) fn hold_syncs(&self, part: Option<&str>) {
+        *lock(&self.held) = part.map(str::to_owned);
+        self.turned.notify_all();
+    }
+
+    /// Comes back when the sync of this path may go on. Called before the disk's life is looked at: it may end
+    /// meanwhile.
+    pub(super) fn wait_while_held(&self, path: &str) {
+        let mut held = lock(&self.held);
+        if held.as_ref().is_none_or(|part| !path.contains(part.as_str())) {
+            return;
+        }
+        self.holding.fetch_add(1, Ordering::Relaxed);
+        self.turned.notify_all();
+        while held.as_ref().is_some_and(|part| path.contains(part.as_str())) {
+            held = self.turned.wait(held).unwrap_or_else(PoisonError::into_inner);
+        }
+        self.holding.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Waits until a sync is being held.
+    pub(super) fn await_held(&self) {
+        let mut held = lock(&self.held);
+        while self.holding.load(Ordering::Relaxed) == 0 {
+            held = self.turned.wait(held).unwrap_or_else(PoisonError::into_inner);
+        }
     }
 
     pub(super) fn operations(&self) -> Operations {

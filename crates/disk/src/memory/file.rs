@@ -328,7 +328,12 @@ impl DiskFile for MemoryFile {
         self.attempt(Access::Read, |state| Ok(state.current.next_data(offset)))
     }
 
+    fn is_named(&self) -> io::Result<bool> {
+        self.with(|state| Ok(state.named))
+    }
+
     fn sync(&self) -> io::Result<()> {
+        self.shared.faults.wait_while_held(&self.path);
         let _life = self.shared.alive(Some(self.life))?;
         let fault = self.shared.faults.check(Access::Sync, &self.path);
         self.inode.sync(fault, &mut lock(&self.shared.random))

@@ -95,6 +95,35 @@ impl Shared {
     }
 }
 
+/// Ranges of files are copied in pieces of this size.
+const COPY_BYTES: u64 = 1 << 20;
+
+fn copy_directory(from: &MemoryDisk, to: &MemoryDisk, directory: &str) -> io::Result<()> {
+    for entry in from.list(directory)? {
+        let path =
+            if directory.is_empty() { entry.name.clone() } else { format!("{directory}/{}", entry.name) };
+        if entry.is_directory {
+            to.create_directory(&path)?;
+            copy_directory(from, to, &path)?;
+        } else {
+            copy_file(&*from.open(&path, Open::ReadOnly)?, &*to.open(&path, Open::Create)?)?;
+        }
+    }
+    Ok(())
+}
+
+fn copy_file(from: &dyn DiskFile, to: &dyn DiskFile) -> io::Result<()> {
+    let mut position = 0;
+    while let Some(data) = from.next_data(position)? {
+        let end = data.end.min(data.start + COPY_BYTES);
+        let mut bytes = vec![0; (end - data.start) as usize];
+        let read = from.read_at(&mut bytes, data.start)?;
+        to.write_at(&bytes[..read], data.start)?;
+        position = end;
+    }
+    to.set_length(from.length()?)
+}
+
 impl MemoryDisk {
     /// An empty disk whose accidents are determined by `seed`.
     pub fn new(seed: u64) -> MemoryDisk {
@@ -140,6 +169,14 @@ impl MemoryDisk {
         });
     }
 
+    /// A copy of everything that can be read now, as a backup or another disk has it: durable, and without locks.
+    pub fn image(&self) -> io::Result<MemoryDisk> {
+        let image = MemoryDisk::new(0);
+        copy_directory(self, &image, "")?;
+        image.sync_all()?;
+        Ok(image)
+    }
+
     /// Lets `count` more operations succeed; all after them fail with `kind` until [`MemoryDisk::clear_faults`].
     pub fn fail_after(&self, count: u64, kind: io::ErrorKind) {
         self.shared.faults.fail_after(count, kind);
@@ -163,6 +200,27 @@ impl MemoryDisk {
     /// Takes back all `fail_…`.
     pub fn clear_faults(&self) {
         self.shared.faults.clear();
+    }
+
+    /// Makes syncs of files whose path contains `path_part` wait, as those of a disk that is slow, until
+    /// [`MemoryDisk::release_syncs`].
+    pub fn hold_syncs(&self, path_part: &str) {
+        self.shared.faults.hold_syncs(Some(path_part));
+    }
+
+    /// Lets held syncs go on.
+    pub fn release_syncs(&self) {
+        self.shared.faults.hold_syncs(None);
+    }
+
+    /// Waits until a sync is being held.
+    pub fn await_held_sync(&self) {
+        self.shared.faults.await_held();
+    }
+
+    /// Makes [`Disk::check_place`] fail, as if the directory had been removed or replaced.
+    pub fn set_replaced(&self, is_replaced: bool) {
+        self.shared.faults.set_replaced(is_replaced);
     }
 
     /// Gives the disk another size; writes that need more fail with `StorageFull`.
@@ -259,6 +317,14 @@ impl Disk for MemoryDisk {
         let used_bytes = self.shared.used_bytes.load(Ordering::Relaxed);
         let available_bytes = capacity_bytes.saturating_sub(used_bytes);
         Ok(Space { capacity_bytes, available_bytes, used_bytes, file_system: 0 })
+    }
+
+    fn check_place(&self) -> io::Result<()> {
+        drop(self.shared.alive(self.life)?);
+        match self.shared.faults.is_replaced() {
+            false => Ok(()),
+            true => Err(io::Error::new(io::ErrorKind::NotFound, "the directory was replaced")),
+        }
     }
 
     fn boot_id(&self) -> u64 {

@@ -33,6 +33,20 @@ fn outcomes<T: Ord>(story: impl Fn(MemoryDisk) -> T) -> BTreeMap<T, u32> {
 }
 
 #[test]
+fn an_image_has_what_the_disk_had_and_goes_its_own_way() {
+    let disk = MemoryDisk::new(1);
+    disk.create_directory("a/b").unwrap();
+    write_synced(&disk, "a/b/f", b"then");
+    disk.open("hole", Open::Create).unwrap().write_at(&[7], 5 << 20).unwrap();
+    let image = disk.image().unwrap();
+    write_synced(&disk, "a/b/f", b"now!");
+    image.crash();
+    assert_eq!(bytes_of(&image, "a/b/f"), Some(b"then".to_vec()), "all of it is durable");
+    assert_eq!(bytes_of(&image, "hole").map(|bytes| bytes.len()), Some((5 << 20) + 1));
+    assert_eq!(bytes_of(&disk, "a/b/f"), Some(b"now!".to_vec()));
+}
+
+#[test]
 fn a_crash_kills_open_handles_but_not_the_disk() {
     let disk = MemoryDisk::new(1);
     let booted = disk.boot();

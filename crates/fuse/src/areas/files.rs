@@ -183,6 +183,7 @@ impl Areas {
         }
         if let Err(error) = &settled {
             tracing::warn!(inode = open.inode.0, %error, "written and lost; nobody is left to be told");
+            self.lost.note(format!("inode {}: {error}", open.inode.0));
         }
         let mut all = locked(&self.shared);
         if open.shared.opens.fetch_sub(1, Ordering::Relaxed) == 1 {

@@ -60,6 +60,9 @@ impl Areas {
             let place = spot.child(&listed.name);
             let may_show = with_attributes && is_fresh;
             let known = may_show.then(|| self.shown_in_list(&place, listed, *asked_ns)).flatten();
+            if let Some(known) = known.as_ref().filter(|known| known.kind == FileKind::Directory) {
+                locked(&self.table).may_walk(inode, known.inode);
+            }
             let counts = known.is_some();
             let mut entry = plain(&listed.name, InodeId::default(), listed.kind, at as u64 + 3);
             entry.inode = known.as_ref().map_or_else(|| self.number_shown(&place), |known| known.inode);

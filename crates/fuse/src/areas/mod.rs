@@ -12,12 +12,14 @@ mod table;
 #[cfg(test)]
 mod tests;
 mod upper;
+mod walks;
 mod xattrs;
 
 use crate::door::{Allocation, Caller, NewMode, Opened, Place, mode_without_set_id};
 use crate::filesystem::{FileSystem, Unsent};
 use crate::handles::Handles;
 use crate::listing::Wanted;
+use crate::lost::Lost;
 use files::{OpenFile, Shared};
 use listing::Listing;
 use patience::Patience;
@@ -33,6 +35,7 @@ use vazao_client::{
 };
 use vazao_meter::Clock;
 use vazao_model::{Attributes, Code, FileKind, InodeId, Timestamp, limits};
+use walks::Walks;
 
 /// How long the kernel may believe names and attributes: local programs of the nodes change them without a word.
 const LEASE: Duration = Duration::from_secs(1);
@@ -46,6 +49,7 @@ pub(crate) struct Areas {
     clock: Arc<dyn Clock>,
     root: InodeId,
     table: Mutex<Table>,
+    walks: Walks,
     clients: Mutex<HashMap<Export, AreaClient>>,
     patience: Patience,
     files: Handles<OpenFile>,
@@ -53,6 +57,7 @@ pub(crate) struct Areas {
     shared: Mutex<HashMap<InodeId, Arc<Shared>>>,
     behinds: Arc<Behinds>,
     directories: Handles<Listing>,
+    lost: Lost,
     born: Timestamp,
 }
 
@@ -76,11 +81,13 @@ impl Areas {
             clock,
             root,
             table: Mutex::new(Table::new(root)),
+            walks: Walks::default(),
             clients: Mutex::default(),
             patience: Patience::default(),
             files: Handles::new(),
             shared: Mutex::default(),
             directories: Handles::new(),
+            lost: Lost::default(),
             born: Timestamp { seconds, nanoseconds },
         }
     }
@@ -120,6 +127,13 @@ impl Areas {
         let seen = identity.map(|identity| Seen { identity, is_linked });
         let inode = locked(&self.table).enter(spot, seen);
         Attributes { inode, ..attributes }
+    }
+
+    /// A walk went through a directory to what lies in it.
+    fn walked(&self, directory: InodeId, shown: &Attributes) {
+        if shown.kind == FileKind::Directory {
+            locked(&self.table).walked(directory, shown.inode);
+        }
     }
 
     /// What the kernel is to be shown under a name.
@@ -162,12 +176,12 @@ impl FileSystem for Areas {
         self.client.asked()
     }
 
-    fn attributes_lease(&self, _asked: Asked, _inode: InodeId) -> Duration {
-        LEASE
+    fn attributes_lease(&self, asked: Asked, _inode: InodeId) -> Duration {
+        self.lease(asked)
     }
 
-    fn entry_lease(&self, _asked: Asked, _place: Place<'_>) -> Duration {
-        LEASE
+    fn entry_lease(&self, asked: Asked, _place: Place<'_>) -> Duration {
+        self.lease(asked)
     }
 
     fn now_ns(&self) -> u64 {
@@ -180,11 +194,17 @@ impl FileSystem for Areas {
             return self.upper_lookup(&directory, place.name);
         }
         let spot = directory.below(place.name);
-        self.look_up(&spot).inspect_err(|error| {
-            if error.code == Code::NotFound {
-                locked(&self.table).removed(&spot);
-            }
-        })
+        let found = self.look_up_walk(place).unwrap_or_else(|| self.look_up(&spot));
+        match &found {
+            Ok(attributes) => self.walked(place.directory, attributes),
+            Err(error) if error.code == Code::NotFound => locked(&self.table).removed(&spot),
+            Err(_) => {}
+        }
+        found
+    }
+
+    fn recall(&self, place: Place<'_>) -> Option<(Result<Attributes>, Option<Asked>)> {
+        self.recall_walk(place)
     }
 
     fn attributes(&self, inode: InodeId, handle: Option<u64>) -> Result<Attributes> {
@@ -209,6 +229,7 @@ impl FileSystem for Areas {
         if spot.area.is_empty() {
             return Err(fixed("changing attributes"));
         }
+        let _changing = self.walks.changing();
         let (now, _) = self.stat(&spot)?;
         let keeps_owner =
             changes.uid.is_none_or(|uid| uid == now.uid) && changes.gid.is_none_or(|gid| gid == now.gid);
@@ -258,6 +279,7 @@ impl FileSystem for Areas {
         contents: &[u8],
     ) -> Result<Attributes> {
         let spot = self.within(place)?;
+        let _changing = self.walks.changing();
         let bits = mode.bits & !mode.umask;
         let attributes = match kind {
             FileKind::Directory => self.ask_area(&spot, |area| area.make_directory(&spot.path, bits))?,
@@ -271,11 +293,14 @@ impl FileSystem for Areas {
         };
         // What was known under this name is gone, or it could not have been made.
         locked(&self.table).removed(&spot);
-        Ok(self.entered(&spot, attributes, None))
+        let shown = self.entered(&spot, attributes, None);
+        self.walked(place.directory, &shown);
+        Ok(shown)
     }
 
     fn unlink(&self, place: Place<'_>) -> Result<()> {
         let spot = self.within(place)?;
+        let _changing = self.walks.changing();
         self.ask_area(&spot, |area| {
             self.settle_place(&spot);
             area.remove(&spot.path)
@@ -286,6 +311,7 @@ impl FileSystem for Areas {
 
     fn remove_directory(&self, place: Place<'_>) -> Result<()> {
         let spot = self.within(place)?;
+        let _changing = self.walks.changing();
         self.ask_area(&spot, |area| area.remove_directory(&spot.path))?;
         locked(&self.table).removed(&spot);
         Ok(())
@@ -296,6 +322,7 @@ impl FileSystem for Areas {
         if (&from.node, &from.area) != (&to.node, &to.area) {
             return Err(Error::new(Code::CrossDevice, "from one area to another: copy and remove"));
         }
+        let _changing = self.walks.changing();
         self.ask_area(&from, |area| {
             self.settle_place(&from);
             self.settle_place(&to);
@@ -328,6 +355,7 @@ impl FileSystem for Areas {
         truncate: bool,
     ) -> Result<Opened> {
         let spot = self.within(place)?;
+        let _changing = self.walks.changing();
         let mode = mode.bits & !mode.umask & 0o777;
         let options = ChannelOptions {
             read: true,
@@ -472,6 +500,7 @@ impl FileSystem for Areas {
         if (&from.node, &from.area) != (&to.node, &to.area) {
             return Err(Error::new(Code::CrossDevice, "a name in another area: copy instead"));
         }
+        let _changing = self.walks.changing();
         let (attributes, identity) = self.ask_area(&to, |area| {
             // The kernel takes the size that comes back for the file's.
             self.settle(inode);
@@ -516,9 +545,33 @@ impl FileSystem for Areas {
         forgotten.for_each(|(inode, count)| table.forget(inode, count));
     }
 
-    fn finish(&self) -> Result<()> {
+    fn open_files(&self) -> usize {
+        self.files.len()
+    }
+
+    fn begin_end(&self) {
+        self.lost.begin();
+        self.client.end_within(self.client.deadline());
+    }
+
+    fn end_within(&self, left: Duration) {
+        self.client.end_within(left);
+    }
+
+    fn silent_servers(&self) -> Vec<(String, u64)> {
+        self.client.silent_servers()
+    }
+
+    fn finish(&self) -> Vec<String> {
+        self.begin_end();
         self.directories.drain();
-        let closed: Vec<Result<()>> = self.files.drain().iter().map(|open| self.released(open)).collect();
-        closed.into_iter().collect::<Result<()>>().and(self.client.clone().close())
+        for open in self.files.drain() {
+            // What is lost has been noted.
+            let _ = self.released(&open);
+        }
+        let closed = self.client.clone().close();
+        let mut lost = self.lost.take();
+        lost.extend(closed.err().map(|error| error.to_string()));
+        lost
     }
 }

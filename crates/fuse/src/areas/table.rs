@@ -9,6 +9,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use vazao_client::area::FileIdentity;
 use vazao_model::InodeId;
+use vazao_model::limits::AREA_BELOW_MAX;
 
 /// A place in the tree: the root, a node, an area, or something in an area.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default)]
@@ -51,6 +52,14 @@ impl Spot {
         parent
     }
 
+    /// True when it lies in the directory `above` of the same area.
+    fn is_in(&self, above: &Spot) -> bool {
+        let rest = self.path.strip_prefix(&above.path[..]);
+        let name = if above.path.is_empty() { rest } else { rest.and_then(|rest| rest.strip_prefix(b"/")) };
+        let is_name = name.is_some_and(|name| !name.is_empty() && !name.contains(&b'/'));
+        is_name && (&self.node, &self.area) == (&above.node, &above.area)
+    }
+
     /// Where it is after what lay at `from` went to `to`; `None` where it did not go along.
     fn moved(&self, from: &Spot, to: &Spot) -> Option<Spot> {
         if (&self.node, &self.area) != (&from.node, &from.area) {
@@ -84,6 +93,8 @@ struct Known {
     linked: Option<Linked>,
     /// When it was last changed through the mount; 0: never.
     changed_ns: u64,
+    /// The directory in it that a walk went through last; 0: none.
+    walked: u64,
 }
 
 /// The table.
@@ -107,7 +118,8 @@ impl Table {
 
     fn insert(&mut self, number: u64, spot: Arc<Spot>) {
         self.numbers.insert(Arc::clone(&spot), number);
-        self.known.insert(number, Known { spots: vec![spot], lookups: 0, linked: None, changed_ns: 0 });
+        let known = Known { spots: vec![spot], lookups: 0, linked: None, changed_ns: 0, walked: 0 };
+        self.known.insert(number, known);
     }
 
     /// How many places are known.
@@ -199,6 +211,37 @@ impl Table {
     /// True when a file was changed through the mount at `since_ns` or later.
     pub(super) fn is_changed(&self, inode: InodeId, since_ns: u64) -> bool {
         self.known.get(&inode.0).is_some_and(|known| known.changed_ns >= since_ns)
+    }
+
+    /// A walk went through `directory` to `below`.
+    pub(super) fn walked(&mut self, directory: InodeId, below: InodeId) {
+        if let Some(known) = self.known.get_mut(&directory.0) {
+            known.walked = below.0;
+        }
+    }
+
+    /// A walk may go through `directory` to `below`, if none has gone elsewhere.
+    pub(super) fn may_walk(&mut self, directory: InodeId, below: InodeId) {
+        if let Some(known) = self.known.get_mut(&directory.0).filter(|known| known.walked == 0) {
+            known.walked = below.0;
+        }
+    }
+
+    /// The directories below a place that the last walk went through.
+    pub(super) fn walk_below(&self, spot: &Spot) -> Vec<(InodeId, Arc<Spot>)> {
+        let mut below: Vec<(InodeId, Arc<Spot>)> = Vec::new();
+        let Some(mut known) = self.numbers.get(spot).and_then(|number| self.known.get(number)) else {
+            return below;
+        };
+        while below.len() < AREA_BELOW_MAX {
+            let above = below.last().map_or(spot, |(_, spot)| spot);
+            let number = known.walked;
+            let Some(next) = self.known.get(&number) else { break };
+            let Some(place) = next.spots.first().filter(|place| place.is_in(above)) else { break };
+            below.push((InodeId(number), Arc::clone(place)));
+            known = next;
+        }
+        below
     }
 
     /// A number that stands for nothing, for a name that is listed and not shown.

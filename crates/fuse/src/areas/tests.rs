@@ -30,7 +30,13 @@ impl Service for FakeMeta {
         let node =
             proto::Node { id: 1, name: "n1".into(), address: NODE.into(), areas, ..Default::default() };
         let node = proto::Node { roles: vec![3], state: 1, ..node };
-        let map = Some(proto::ClusterMap { cluster_id: 1, epoch: 1, nodes: vec![node], targets: vec![] });
+        let map = Some(proto::ClusterMap {
+            cluster_id: 1,
+            epoch: 1,
+            nodes: vec![node],
+            targets: vec![],
+            ..Default::default()
+        });
         let answer = match request.method {
             Method::OpenSession => {
                 let opened = proto::OpenSessionResponse { session: 1, slots: 8, map, ..Default::default() };
@@ -44,20 +50,25 @@ impl Service for FakeMeta {
 }
 
 /// A node `n1` with an area `data`, and the tree with it.
-struct World {
-    transport: Arc<InlineTransport>,
+pub(super) struct World {
+    pub(super) transport: Arc<InlineTransport>,
     service: Arc<AreaService>,
-    areas: Areas,
-    data: InodeId,
-    directory: TempDir,
+    pub(super) areas: Areas,
+    pub(super) data: InodeId,
+    pub(super) directory: TempDir,
 }
 
 impl World {
-    fn new() -> World {
+    pub(super) fn new() -> World {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
         let directory = tempfile::tempdir().expect("a temporary directory");
-        let config =
-            AreaConfig { name: "data".into(), path: directory.path().into(), read_only: false, owner: None };
+        let config = AreaConfig {
+            name: "data".into(),
+            path: directory.path().into(),
+            read_only: false,
+            owner: None,
+            mounted_at: None,
+        };
         let options = vazao_area::Options { name: "n1".into(), threads: 0, ..Default::default() };
         let service = AreaService::open(vec![config], options, Arc::clone(&clock)).expect("opens");
         let transport = InlineTransport::new(clock);

@@ -45,6 +45,7 @@ impl Areas {
                 "nodes and areas of the tree have no attributes to set",
             ));
         }
+        let _changing = self.walks.changing();
         let outcome = self.ask_area(&spot, |area| change(area, &spot.path));
         self.changed(inode);
         outcome

@@ -72,13 +72,15 @@ operations! {
 
 /// The kernel waits for no answer to these.
 pub(crate) fn needs_no_answer(operation: u32) -> bool {
-    matches!(operation, FORGET | BATCH_FORGET)
+    matches!(operation, FORGET | BATCH_FORGET | INTERRUPT)
 }
 
 /// Capabilities exchanged by INIT.
 pub(crate) mod capability {
     pub(crate) const ASYNC_READ: u64 = 1 << 0;
     pub(crate) const POSIX_LOCKS: u64 = 1 << 1;
+    /// Inodes that the kernel has forgotten are found by their number: LOOKUP of `.` and `..`.
+    pub(crate) const EXPORT_SUPPORT: u64 = 1 << 4;
     pub(crate) const BIG_WRITES: u64 = 1 << 5;
     pub(crate) const DONT_MASK: u64 = 1 << 6;
     pub(crate) const FLOCK_LOCKS: u64 = 1 << 10;
@@ -109,6 +111,7 @@ pub(crate) mod capability {
     /// list takes its place. Not `ATOMIC_O_TRUNC`: it empties a file before the kernel has looked whether the file
     /// is a program that runs, which a truncating open for reading must not touch.
     pub(crate) const WANTED: u64 = ASYNC_READ
+        | EXPORT_SUPPORT
         | BIG_WRITES
         | DONT_MASK
         | POSIX_LOCKS
@@ -225,7 +228,6 @@ pub(crate) mod xattr_flag {
 /// errno values that are the protocol's own and not an outcome of a client call.
 pub(crate) mod errno {
     pub(crate) const IO: i32 = 5;
-    pub(crate) const AGAIN: i32 = 11;
     pub(crate) const NO_SUCH_ADDRESS: i32 = 6;
     pub(crate) const INVALID: i32 = 22;
     pub(crate) const NOT_A_TERMINAL: i32 = 25;

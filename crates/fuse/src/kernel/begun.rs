@@ -10,7 +10,6 @@ use super::reply::Reply;
 use super::request::{self, Body, Header, Request};
 use super::serve::{Failure, Outcome, Server, caller, open_mode};
 use crate::door::Place;
-use crate::interrupts::Writer;
 use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -191,14 +190,14 @@ impl Work {
             Early::Slow(rest) => rest,
         };
         let wait = move || {
-            let (can_be_given_up, caller) = (self.can_be_given_up, self.header.thread);
+            let (can_be_given_up, call) = (self.can_be_given_up, self.header.call());
             self.answer(|server, reply| {
                 let interrupts = &server.interrupts;
                 if !can_be_given_up {
-                    return interrupts.writing(Writer { unique, caller }, || show(server, rest(), reply));
+                    return interrupts.writing(call, || show(server, rest(), reply));
                 }
                 let is_given_up = interrupts.take_over(unique);
-                interrupts.during(unique, || {
+                interrupts.during(call, || {
                     if is_given_up {
                         interrupts.raise(unique);
                     }

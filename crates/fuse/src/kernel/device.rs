@@ -152,6 +152,8 @@ pub(crate) struct Offer {
     pub(crate) over_io_uring: bool,
     /// The kernel checks permissions.
     pub(crate) check_permissions: bool,
+    /// Inodes can be found by number.
+    pub(crate) finds_by_number: bool,
     /// What is different for a measurement.
     pub(crate) trial: Trial,
 }
@@ -213,7 +215,9 @@ fn capabilities(offered: u64, offer: Offer) -> u64 {
     };
     let extended = beyond_32(offer.over_io_uring, capability::OVER_IO_URING)
         | beyond_32(true, capability::DIRECT_IO_ALLOW_MMAP);
-    let refused = if offer.check_permissions { 0 } else { capability::OF_PERMISSIONS };
+    let unless = |is_there: bool, capability: u64| if is_there { 0 } else { capability };
+    let refused = unless(offer.check_permissions, capability::OF_PERMISSIONS)
+        | unless(offer.finds_by_number, capability::EXPORT_SUPPORT);
     let wanted = (capability::WANTED | offer.trial.with) & !offer.trial.without;
     offered & wanted & !refused | extended
 }
@@ -288,6 +292,7 @@ pub(crate) fn serve(
             });
             let received = device.receive(request.as_mut());
             let Ok(Some(length)) = received else {
+                server.end();
                 crew.leave();
                 crew.dismiss();
                 return received.map(|_| ());
@@ -364,7 +369,10 @@ pub(crate) fn answer(
             return false;
         }
         Err(Malformed) if abi::needs_no_answer(header.operation) => return false,
-        Ok(Request::Interrupt { unique }) if server.interrupts.raise(unique) => return false,
+        Ok(Request::Interrupt { unique }) => {
+            server.interrupts.raise(unique);
+            return false;
+        }
         decoded => AssertUnwindSafe(|| match decoded {
             Ok(request) => match server.answer_quickly(header, &request, reply) {
                 Some(outcome) => Some(outcome),
@@ -413,6 +421,7 @@ fn log(header: &Header, failure: &Failure) {
         Failure::Client(error) => {
             tracing::debug!(kernel, request = %error.request, node, "{operation}: {error}");
         }
+        Failure::LockTaken => tracing::debug!(kernel, node, "{operation}: the lock is somebody else's"),
         Failure::Errno(errno) => tracing::debug!(kernel, node, errno, "{operation}: not served"),
     }
 }

@@ -1,6 +1,6 @@
-//! Requests about locks: GETLK, SETLK, SETLKW, and the kernel's word that nobody waits for a request any more.
+//! Requests about locks: GETLK, SETLK, SETLKW.
 
-use super::abi::{self, lock_type};
+use super::abi::lock_type;
 use super::reply::Reply;
 use super::serve::{Failure, Outcome, Server};
 use crate::door::LockWish;
@@ -71,7 +71,7 @@ impl Server {
         // Most locks are free; only one that is not costs a thread.
         match self.door.set_lock(wish, false) {
             Err(error) if error.code == Code::Locked => {}
-            outcome => return self.after_lock(outcome),
+            outcome => return self.after_lock(outcome, waits),
         }
         let before = self.waiting.count.fetch_add(1, Ordering::SeqCst);
         if before < WAITING_MAX {
@@ -86,15 +86,18 @@ impl Server {
     }
 
     fn locked(&self, wish: &LockWish, waits: bool) -> Outcome {
-        self.after_lock(self.door.set_lock(wish, waits))
+        self.after_lock(self.door.set_lock(wish, waits), waits)
     }
 
     /// The last holder's changes have been heard of; the kernel must have been told of them, too.
-    fn after_lock(&self, outcome: Result<(), Error>) -> Outcome {
+    fn after_lock(&self, outcome: Result<(), Error>, waits: bool) -> Outcome {
         if outcome.is_ok() {
             self.notices.settle();
         }
-        outcome.map_err(Failure::from)
+        outcome.map_err(|error| match error.code {
+            Code::Locked if !waits => Failure::LockTaken,
+            _ => error.into(),
+        })
     }
 
     fn make_up_for_waiting(&self, waiting: usize) {
@@ -102,11 +105,6 @@ impl Server {
         if self.waiting.helpers.fetch_max(waiting, Ordering::SeqCst) < waiting {
             helper();
         }
-    }
-
-    /// Nobody waits for request `unique` any more. When no thread is at work on it yet the kernel shall say so again.
-    pub(super) fn interrupt(&self, unique: u64) -> Outcome {
-        if self.interrupts.raise(unique) { Ok(()) } else { Err(Failure::Errno(abi::errno::AGAIN)) }
     }
 }
 

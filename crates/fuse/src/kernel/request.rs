@@ -3,6 +3,7 @@
 use super::abi::{self, setattr};
 use super::locks;
 use crate::door::{Allocation, LockWish, NewMode};
+use crate::interrupts::Call;
 use std::ops::Range;
 use vazao_client::{Changes, RenameMode, Seek, SetTime, XattrMode};
 use vazao_model::{FileKind, Timestamp};
@@ -18,6 +19,13 @@ pub(crate) struct Header {
     pub(crate) gid: u32,
     /// The thread that waits for the answer; 0 where none does, or where it cannot be seen from here.
     pub(crate) thread: u32,
+}
+
+impl Header {
+    /// The request as it is known by while a thread is at work on it.
+    pub(crate) fn call(&self) -> Call {
+        Call { unique: self.unique, caller: self.thread, operation: self.operation }
+    }
 }
 
 /// A request that the protocol does not allow; answered with EINVAL.
@@ -79,6 +87,10 @@ pub(crate) enum Request<'a> {
     Lookup {
         name: &'a [u8],
     },
+    /// The inode itself, which the kernel has forgotten and knows the number of.
+    LookupNumber,
+    /// The directory above such a directory.
+    LookupParent,
     GetAttributes {
         handle: Option<u64>,
     },
@@ -148,7 +160,7 @@ pub(crate) enum Request<'a> {
         wish: LockWish,
         waits: bool,
     },
-    /// Nobody waits for this request any more. Not answered, unless it shall be said again.
+    /// Nobody waits for this request any more. Not answered.
     Interrupt {
         unique: u64,
     },
@@ -248,6 +260,8 @@ impl Request<'_> {
         matches!(
             self,
             Request::Lookup { .. }
+                | Request::LookupNumber
+                | Request::LookupParent
                 | Request::GetAttributes { .. }
                 | Request::ReadLink
                 | Request::Open { .. }
@@ -423,7 +437,11 @@ fn set_attributes(f: &mut Fields<'_>) -> Decoded<SetAttributes> {
 
 fn namespace<'a>(operation: u32, f: &mut Fields<'a>) -> Decoded<Request<'a>> {
     Ok(match operation {
-        abi::LOOKUP => Request::Lookup { name: f.name()? },
+        abi::LOOKUP => match f.name()? {
+            b"." => Request::LookupNumber,
+            b".." => Request::LookupParent,
+            name => Request::Lookup { name },
+        },
         abi::READLINK => Request::ReadLink,
         abi::SYMLINK => Request::Symlink { name: f.name()?, target: f.name()? },
         abi::MKNOD => {

@@ -8,7 +8,7 @@ use super::request::{Forgotten, Header, Request, SetAttributes};
 use crate::appetite::Appetites;
 use crate::door::{Caller, NewMode, Opened, Place, is_asked_by_kernel};
 use crate::filesystem::FileSystem;
-use crate::interrupts::{Interrupts, Writer};
+use crate::interrupts::Interrupts;
 use crate::listing::Wanted;
 use crate::notices::Notices;
 use crate::told::Told;
@@ -38,6 +38,8 @@ pub(crate) trait Notifier: Send + Sync {
 pub(crate) enum Failure {
     /// A client call failed.
     Client(Error),
+    /// A lock is somebody else's, and the caller did not want to wait for it.
+    LockTaken,
     /// An outcome of the protocol itself.
     Errno(i32),
 }
@@ -49,10 +51,13 @@ impl From<Error> for Failure {
 }
 
 impl Failure {
-    /// errno for the kernel.
+    /// errno for the kernel. `EAGAIN` is for non-blocking calls: whoever waited for a lock, to append for example, and
+    /// did not get it until the deadline is told that the time is over.
     pub(crate) fn errno(&self) -> i32 {
         match self {
+            Failure::Client(error) if error.code == Code::Locked => Code::Timeout.errno(),
             Failure::Client(error) => error.errno(),
+            Failure::LockTaken => Code::Locked.errno(),
             Failure::Errno(errno) => *errno,
         }
     }
@@ -161,6 +166,14 @@ impl Server {
         self.door.forget(&mut { numbers });
     }
 
+    /// The kernel has nothing more to ask, and nobody waits for an answer.
+    pub(crate) fn end(&self) {
+        if !self.interrupts.is_over() {
+            self.door.begin_end();
+            self.interrupts.end();
+        }
+    }
+
     /// What an answer shows does not reach the kernel.
     pub(crate) fn take_back(&self, reply: &mut Reply) {
         self.door.forget(&mut reply.entered.drain(..).map(|inode| (inode, 1)));
@@ -172,17 +185,18 @@ impl Server {
         }
     }
 
-    /// Answers `request` into `reply`. [`Request::Forget`] must not be answered and does not come here.
+    /// Answers `request` into `reply`. [`Request::Forget`] and [`Request::Interrupt`] must
+    /// not be answered and do not come here.
     pub(crate) fn answer(&self, header: &Header, request: Request<'_>, reply: &mut Reply) -> Outcome {
+        let call = header.call();
         if request.can_be_given_up() {
-            return self.interrupts.during(header.unique, || self.work(header, request, reply));
+            return self.interrupts.during(call, || self.work(header, request, reply));
         }
         if matches!(request, Request::Release { .. } | Request::ReleaseDirectory { .. }) {
             // Nobody waits for these.
             return self.work(header, request, reply);
         }
-        let writer = Writer { unique: header.unique, caller: header.thread };
-        self.interrupts.writing(writer, || self.work(header, request, reply))
+        self.interrupts.writing(call, || self.work(header, request, reply))
     }
 
     fn work(&self, header: &Header, request: Request<'_>, reply: &mut Reply) -> Outcome {
@@ -191,6 +205,8 @@ impl Server {
         let place = |name| Place { directory: inode, name };
         match request {
             Request::Lookup { name } => self.lookup(place(name), reply),
+            Request::LookupNumber => self.unnamed_entry(&self.door.find(inode)?, reply),
+            Request::LookupParent => self.unnamed_entry(&self.door.parent(inode)?, reply),
             Request::GetAttributes { handle } => self.get_attributes(inode, handle, reply),
             Request::SetAttributes(set) => self.set_attributes(inode, &set, reply),
             Request::ReadLink => {
@@ -215,9 +231,8 @@ impl Server {
             }
             Request::TestLock(wish) => self.test_lock(&wish, reply),
             Request::SetLock { wish, waits } => self.set_lock(&wish, waits),
-            Request::Interrupt { unique } => self.interrupt(unique),
             Request::Ioctl => Err(Failure::Errno(abi::errno::NOT_A_TERMINAL)),
-            Request::Init(_) | Request::Destroy | Request::Forget(_) => Ok(()),
+            Request::Init(_) | Request::Destroy | Request::Forget(_) | Request::Interrupt { .. } => Ok(()),
             Request::NotImplemented => Err(Failure::Errno(abi::errno::NOT_IMPLEMENTED)),
             Request::Unsupported => Err(Error::from(Code::Unsupported).into()),
             creating @ (Request::Symlink { .. }
@@ -305,6 +320,12 @@ impl Server {
         Ok(())
     }
 
+    /// An inode that is shown without a name.
+    fn unnamed_entry(&self, attributes: &Attributes, reply: &mut Reply) -> Outcome {
+        reply.put_entry_out(self.shown(None, attributes, reply.asked)?);
+        Ok(())
+    }
+
     fn attributes(&self, attributes: Attributes, reply: &mut Reply) -> Outcome {
         reply.put_attributes_out(self.shown(None, &attributes, reply.asked)?);
         Ok(())
@@ -354,7 +375,7 @@ impl Server {
             }
             Request::CreateUnnamed { mode } => {
                 let opened = self.door.create_unnamed(inode, caller(header), mode)?;
-                reply.put_entry_out(self.shown(None, &opened.attributes, reply.asked)?);
+                self.unnamed_entry(&opened.attributes, reply)?;
                 reply.put_open_out(opened.handle, 0);
                 Ok(())
             }

@@ -297,6 +297,7 @@ fn init_takes_what_the_kernel_offers_and_refuses_one_that_is_too_old() {
         read_ahead_bytes: 1 << 20,
         over_io_uring: false,
         check_permissions: true,
+        finds_by_number: true,
         trial: Trial::default(),
     };
     let init = Init { major: 7, minor: 38, read_ahead_bytes: 131_072, capabilities: u64::MAX };
@@ -401,4 +402,17 @@ fn the_root_of_a_mounted_subdirectory_is_node_one_both_ways() {
     assert_eq!((below.inode(1), below.inode(41)), (InodeId(40), InodeId(41)));
     assert_eq!((below.node(InodeId(40)), below.node(InodeId(41))), (Some(1), Some(41)));
     assert_eq!(below.node(InodeId(1)), None, "the volume's root would be taken for the mount's");
+}
+
+/// A write with `O_APPEND` that had waited for the lock on the file's end until its deadline failed with `EAGAIN`,
+/// which event loops take for "wait until it is writable".
+#[test]
+fn only_who_asks_for_a_lock_without_waiting_is_told_eagain() {
+    use super::serve::Failure;
+    use vazao_client::Error;
+    use vazao_model::Code;
+    assert_eq!(Failure::LockTaken.errno(), Code::Locked.errno());
+    for &code in Code::ALL {
+        assert_ne!(Failure::from(Error::from(code)).errno(), Code::Locked.errno(), "{code:?}");
+    }
 }

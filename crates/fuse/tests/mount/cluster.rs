@@ -183,24 +183,31 @@ impl Cluster {
         (0..length / unit_bytes).filter(is_there).map(|unit| unit * unit_bytes).collect()
     }
 
-    /// Storage that all objects' bytes take on the data servers' disks.
-    pub(crate) fn stored_bytes(&self) -> u64 {
-        use std::os::unix::fs::MetadataExt;
+    /// The files with the bytes of all objects, or of those of an inode.
+    pub(crate) fn objects(&self, inode: Option<u64>) -> Vec<PathBuf> {
         let mut directories: Vec<PathBuf> =
             (0..DATA_SERVERS).map(|n| self.directory.path().join(format!("data{n}/objects"))).collect();
-        let mut bytes = 0;
+        let start = inode.map(|inode| format!("{inode:016x}.")).unwrap_or_default();
+        let mut objects = Vec::new();
         while let Some(directory) = directories.pop() {
             for entry in std::fs::read_dir(&directory).into_iter().flatten().flatten() {
-                // Objects may be removed while this looks.
-                let Ok(metadata) = entry.metadata() else { continue };
-                if metadata.is_dir() {
+                let name = entry.file_name().to_string_lossy().into_owned();
+                if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
                     directories.push(entry.path());
-                } else if entry.path().extension().is_some_and(|extension| extension == "data") {
-                    bytes += metadata.blocks() * 512;
+                } else if name.starts_with(&start) && name.ends_with(".data") {
+                    objects.push(entry.path());
                 }
             }
         }
-        bytes
+        objects
+    }
+
+    /// Storage that all objects' bytes take on the data servers' disks.
+    pub(crate) fn stored_bytes(&self) -> u64 {
+        use std::os::unix::fs::MetadataExt;
+        // Objects may be removed while this looks.
+        let sizes = self.objects(None).into_iter().filter_map(|path| std::fs::metadata(path).ok());
+        sizes.map(|metadata| metadata.blocks() * 512).sum()
     }
 
     /// Requests that the metadata service has answered so far, but for those that keep sessions going.

@@ -38,6 +38,8 @@ enum Operation {
     SetMode(String, u32),
     Write(String, u64, usize, u8),
     Append(String, usize, u8),
+    /// Both mounts have it open and write parts of it that do not overlap.
+    WriteInBoth(String, Vec<Part>),
     SetLength(String, u64),
     Punch(String, u64, u64),
     Read(String),
@@ -45,6 +47,16 @@ enum Operation {
     List(String),
     /// The other mount goes on.
     Switch,
+}
+
+/// What one of two writers does.
+#[derive(Clone, PartialEq, Debug)]
+struct Part {
+    writer: usize,
+    offset: u64,
+    length: usize,
+    byte: u8,
+    is_synced: bool,
 }
 
 /// How late a mount may learn of another one's change on a machine that does much else.
@@ -109,11 +121,33 @@ fn place(random: &mut StdRng) -> (u64, usize) {
     (random.random_range(0..reach), random.random_range(1..reach as usize / 2))
 }
 
+/// A range cut into parts, in any order, each written by one of two.
+fn parts(random: &mut StdRng) -> Vec<Part> {
+    let (offset, length) = place(random);
+    let count = random.random_range(2..7usize);
+    let each = length.div_ceil(count);
+    let mut parts: Vec<Part> = (0..count)
+        .map(|number| (number * each, each.min(length.saturating_sub(number * each))))
+        .filter(|(_, length)| *length > 0)
+        .map(|(start, length)| Part {
+            writer: random.random_range(0..2),
+            offset: offset + start as u64,
+            length,
+            byte: random.random_range(1..=255),
+            is_synced: random.random_bool(0.5),
+        })
+        .collect();
+    for last in (1..parts.len()).rev() {
+        parts.swap(last, random.random_range(0..=last));
+    }
+    parts
+}
+
 fn draw(random: &mut StdRng, known: &[String]) -> Operation {
     let (offset, length) = place(random);
     let byte = random.random_range(1..=255u8);
     let mode = random.random_range(0..0o1000) | 0o600;
-    match random.random_range(0..34) {
+    match random.random_range(0..37) {
         0..5 => Operation::Create(any_path(random), mode),
         5..7 => Operation::MakeDirectory(any_path(random), mode | 0o100),
         7 => Operation::Symlink("a/b".to_owned(), any_path(random)),
@@ -130,6 +164,7 @@ fn draw(random: &mut StdRng, known: &[String]) -> Operation {
         27..30 => Operation::Read(path(random, known)),
         30 | 31 => Operation::Look(path(random, known)),
         32 => Operation::List(path(random, known)),
+        33..36 => Operation::WriteInBoth(path(random, known), parts(random)),
         _ => Operation::Switch,
     }
 }
@@ -163,6 +198,21 @@ fn unnamed(directory: &Path, name: &Path, byte: u8) -> Outcome {
     Ok(String::new())
 }
 
+/// Two writers, each with the file open below a root of its own, write their parts in turn and close it.
+fn write_in_both(roots: [&Path; 2], path: &str, parts: &[Part]) -> Outcome {
+    let open = |root: &Path| File::options().write(true).open(root.join(path)).map_err(errno);
+    let files = [open(roots[0])?, open(roots[1])?];
+    for part in parts {
+        let file = &files[part.writer];
+        file.write_all_at(&vec![part.byte; part.length], part.offset).map_err(errno)?;
+        if part.is_synced {
+            file.sync_all().map_err(errno)?;
+        }
+    }
+    // What a close tells is told by an fsync, too, and closing a file tells no error here.
+    files.iter().try_for_each(File::sync_all).map(|()| String::new()).map_err(errno)
+}
+
 fn perform(root: &Path, operation: &Operation) -> Outcome {
     let at = |path: &String| root.join(path);
     let for_writing = |path: &String| File::options().write(true).open(at(path)).map_err(errno);
@@ -192,6 +242,7 @@ fn perform(root: &Path, operation: &Operation) -> Outcome {
             let mut file = File::options().append(true).open(at(path)).map_err(errno)?;
             file.write_all(&vec![*byte; *length]).map(|()| String::new()).map_err(errno)
         }
+        Operation::WriteInBoth(path, parts) => write_in_both([root, root], path, parts),
         Operation::SetLength(path, length) => {
             for_writing(path)?.set_len(*length).map(|()| String::new()).map_err(errno)
         }
@@ -262,7 +313,12 @@ impl Trees<'_> {
         let clock = vazao_meter::clock::system();
         let deadline_ns = clock.now_ns() + LATE_NS_MAX;
         loop {
-            let ours = perform(&self.root(mount), operation);
+            let ours = match operation {
+                Operation::WriteInBoth(path, parts) => {
+                    write_in_both([&self.root(mount), &self.root(1 - mount)], path, parts)
+                }
+                operation => perform(&self.root(mount), operation),
+            };
             let only_looks =
                 matches!(operation, Operation::Read(_) | Operation::Look(_) | Operation::List(_));
             let may_be_late = ours != *theirs && (ours.is_err() || only_looks);
@@ -284,6 +340,9 @@ impl Trees<'_> {
                 mount = 1 - mount;
                 self.hand_over(mount, step);
                 continue;
+            }
+            if matches!(operation, Operation::WriteInBoth(..)) {
+                self.hand_over(1 - mount, step);
             }
             let theirs = perform(&local, operation);
             let ours = self.perform_in_time(mount, operation, &theirs);

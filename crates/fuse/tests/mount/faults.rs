@@ -61,6 +61,44 @@ fn a_data_server_that_is_gone_fails_reads_of_its_files_in_time_and_holds_up_noth
     });
 }
 
+/// The error of the read-ahead was repeated for its first page, which was sound, and so on: a damaged block made up to
+/// a megabyte before it unreadable to whoever read in order.
+#[test]
+fn a_damaged_block_hides_no_sound_one_from_a_reader_in_order() {
+    const PART: usize = 64 << 10;
+    with_cluster(|cluster| {
+        let m = cluster.mount();
+        let bytes: Vec<u8> = (0..4 * MIB).map(|at| (at / 4096 % 251) as u8).collect();
+        fs::write(m.path("hit"), &bytes).expect("written");
+        let inode = fs::metadata(m.path("hit")).expect("there").ino();
+        m.unmount();
+        let object = cluster.objects(Some(inode)).pop().expect("it has objects");
+        let object = File::options().read(true).write(true).open(object).expect("opens");
+        let place = object.metadata().expect("there").len() / 2 + 7;
+        let mut byte = [0];
+        object.read_exact_at(&mut byte, place).expect("readable");
+        object.write_all_at(&[!byte[0]], place).expect("written");
+        let m = cluster.mount();
+        let file = File::open(m.path("hit")).expect("opens");
+        let mut hidden = 0;
+        for start in (0..bytes.len()).step_by(PART) {
+            let mut part = vec![0; PART];
+            match file.read_exact_at(&mut part, start as u64) {
+                Ok(()) => assert!(part == bytes[start..start + PART], "wrong bytes at {start}"),
+                Err(error) => {
+                    assert_eq!(Errno::from_io_error(&error), Some(Errno::UCLEAN));
+                    hidden += PART;
+                }
+            }
+        }
+        // The kernel asks again for as much as it keeps in one piece of its cache.
+        assert!((PART..=256 << 10).contains(&hidden), "{hidden} bytes could not be read");
+        drop(file);
+        fs::remove_file(m.path("hit")).expect("removed");
+        m.unmount();
+    });
+}
+
 #[test]
 fn what_is_written_right_after_a_read_failed_is_read_at_once() {
     with_cluster(|cluster| {

@@ -223,3 +223,100 @@ fn ranges_are_copied_within_the_volume_as_if_they_were_read_and_written() {
         m.unmount();
     });
 }
+
+fn copy(input: &File, output: &File, from: u64, to: u64, length: u64) {
+    let (mut from, mut to, end) = (from, to, from + length);
+    while from < end {
+        let left = (end - from) as usize;
+        let copied = rustix::fs::copy_file_range(input, Some(&mut from), output, Some(&mut to), left);
+        assert!(copied.expect("copied") > 0, "the source ends at {from}");
+    }
+}
+
+/// A file with holes that was copied within the mount took all of its size: what of a hole lay on another server than
+/// its copy, or at another place in its block, was read and written as zeros.
+#[test]
+fn holes_of_a_file_stay_holes_when_it_is_copied_within_the_volume() {
+    with_mount(|m| {
+        const SIZE: u64 = 32 * MIB;
+        let source = create(&m.path("source"));
+        source.set_len(SIZE).expect("extended");
+        // In the middle, across stripe units, and at the end; not on the boundaries of anything.
+        for (offset, length) in [(3 * MIB + 5_000, 70_000), (9 * MIB - 100, 300_000), (SIZE - 777, 777)] {
+            source.write_all_at(&vec![7; length as usize], offset).expect("written");
+        }
+        source.sync_all().expect("synced");
+        let expected = fs::read(m.path("source")).expect("readable");
+        for (name, shift) in [("aligned", 0), ("units", MIB), ("blocks", 64 << 10), ("bytes", 1_001)] {
+            let target = create(&m.path(name));
+            copy(&source, &target, 0, shift, SIZE);
+            target.sync_all().expect("synced");
+            let copied = fs::read(m.path(name)).expect("readable");
+            assert!(copied[shift as usize..] == expected, "{name}");
+            assert!(copied[..shift as usize].iter().all(|byte| *byte == 0), "{name}");
+            assert!(allocated(&m.path(name)) < MIB, "{name}: {} bytes", allocated(&m.path(name)));
+        }
+        // Over what is there, which is longer: what the source has not is gone, what it does not reach stays.
+        let over = create(&m.path("over"));
+        over.write_all_at(&vec![9; SIZE as usize + 5_000], 0).expect("written");
+        copy(&source, &over, 0, 1_001, SIZE);
+        over.sync_all().expect("synced");
+        let copied = fs::read(m.path("over")).expect("readable");
+        let (before, rest) = copied.split_at(1_001);
+        let (between, after) = rest.split_at(SIZE as usize);
+        assert!(between == expected && before.iter().chain(after).all(|byte| *byte == 9));
+        assert_eq!(after.len(), 5_000 - 1_001);
+        assert!(allocated(&m.path("over")) < MIB, "{} bytes", allocated(&m.path("over")));
+    });
+}
+
+#[test]
+fn files_without_any_data_and_small_ones_with_much_of_a_hole_are_copied_with_their_length() {
+    with_mount(|m| {
+        let empty = create(&m.path("empty"));
+        empty.set_len(100 * MIB).expect("extended");
+        let small = create(&m.path("small"));
+        small.write_all_at(b"some", 0).expect("written");
+        small.set_len(100 * MIB).expect("extended");
+        for name in ["empty", "small"] {
+            let source = File::open(m.path(name)).expect("opened");
+            let copied = m.path(format!("{name}-copy"));
+            let target = create(&copied);
+            copy(&source, &target, 0, 0, 100 * MIB);
+            drop(target);
+            assert_eq!(fs::metadata(&copied).expect("there").len(), 100 * MIB, "{name}");
+            assert!(allocated(&copied) < MIB, "{name}: {}", allocated(&copied));
+            let mut start = [1; 8];
+            File::open(&copied).expect("opened").read_exact_at(&mut start, 0).expect("read");
+            let expected = if name == "small" { *b"some\0\0\0\0" } else { [0; 8] };
+            assert_eq!(start, expected, "{name}");
+            let at_end = File::open(&copied).expect("opened").read_at(&mut start, 100 * MIB - 4);
+            assert_eq!((at_end.expect("read"), &start[..4]), (4, &[0; 4][..]), "{name}");
+        }
+        // A hole of a large file over the bytes of a small one.
+        let over = create(&m.path("over"));
+        over.write_all_at(&[9; 12_000], 0).expect("written");
+        copy(&empty, &over, 0, 4_000, 5_000);
+        let read = fs::read(m.path("over")).expect("readable");
+        assert!(read.len() == 12_000 && read[4_000..9_000].iter().all(|byte| *byte == 0));
+        assert!(read[..4_000].iter().chain(&read[9_000..]).all(|byte| *byte == 9));
+    });
+}
+
+/// The document spoke of units of 4 KiB, and data ends to the byte.
+#[test]
+fn data_ends_to_the_byte_where_nothing_was_written_behind_it_and_begins_at_the_block() {
+    with_mount(|m| {
+        let file = create(&m.path("f"));
+        file.set_len(64 * MIB).expect("extended");
+        file.write_all_at(&[1; 10_000], 20 * MIB + 100).expect("written");
+        let runs = data(&file);
+        assert_eq!(runs.len(), 1, "{runs:?}");
+        assert_eq!(runs[0], 20 * MIB..20 * MIB + 10_100);
+        let small = create(&m.path("small"));
+        small.write_all_at(b"some", 100).expect("written");
+        small.set_len(10_000).expect("extended");
+        let runs = data(&small);
+        assert_eq!((runs.len(), &runs[0]), (1, &(0..104)));
+    });
+}

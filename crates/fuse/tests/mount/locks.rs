@@ -179,3 +179,94 @@ fn a_process_that_waits_for_a_silent_server_can_be_killed() {
         m.unmount();
     });
 }
+
+/// A process that has the file open and sets and asks for fcntl(2)'s locks as it is told.
+struct Locker {
+    child: Child,
+    answers: BufReader<std::process::ChildStdout>,
+}
+
+/// Reads lines "CALL TYPE START LENGTH"; answers with what is in the lock afterwards, or the error. 5: F_GETLK, 6:
+/// F_SETLK; types 0: read, 1: write, 2: unlock.
+const LOCKER: &str = r#"
+$| = 1; open(F, '+<', $ARGV[0]) or die $!;
+while (<STDIN>) {
+    my ($call, $type, $start, $length) = split;
+    my $lock = pack('s s x4 q q l x4', $type, 0, $start, $length, 0);
+    if (fcntl(F, $call, $lock)) { print join(' ', (unpack('s s x4 q q l', $lock))[0, 2, 3, 4]), "\n" }
+    else { print 'error ', $! + 0, "\n" }
+}"#;
+
+impl Locker {
+    fn new(m: &Mounted) -> Locker {
+        let mut command = Command::new("perl");
+        command.args(["-e", LOCKER]).arg(m.path("f")).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().expect("perl is there");
+        let answers = BufReader::new(child.stdout.take().expect("piped"));
+        Locker { child, answers }
+    }
+
+    fn call(&mut self, line: &str) -> String {
+        writeln!(self.child.stdin.as_mut().expect("piped"), "{line}").expect("it listens");
+        let mut answer = String::new();
+        self.answers.read_line(&mut answer).expect("readable");
+        answer.trim_end().to_owned()
+    }
+
+    fn locks(&mut self, kind: u32, start: u64, length: u64) {
+        let answer = self.call(&format!("6 {kind} {start} {length}"));
+        assert!(!answer.starts_with("error"), "{answer}");
+    }
+
+    /// Type, start, length and process of what is in the way of a write lock.
+    fn sees(&mut self, start: u64, length: u64) -> String {
+        self.call(&format!("5 1 {start} {length}"))
+    }
+
+    fn process(&self) -> u32 {
+        self.child.id()
+    }
+}
+
+impl Drop for Locker {
+    fn drop(&mut self) {
+        let _ = self.child.kill().and_then(|()| self.child.wait());
+    }
+}
+
+/// F_GETLK showed process 0 after its holder had let go of any part, also before its locks were taken back from a
+/// metadata service that had been restarted; and of several locks in the way not the one that begins lowest.
+#[test]
+fn of_several_locks_in_the_way_the_lowest_is_shown_with_its_type_range_and_process() {
+    two(|cluster, a, b| {
+        std::fs::write(a.path("f"), "0").expect("written");
+        let [mut first, mut second, mut asks] = [Locker::new(a), Locker::new(a), Locker::new(a)];
+        let (p, q) = (first.process(), second.process());
+        first.locks(1, 50, 10);
+        second.locks(0, 30, 5);
+        first.locks(1, 10, 10);
+        assert_eq!(asks.sees(0, 0), format!("1 10 10 {p}"));
+        assert_eq!(asks.sees(20, 0), format!("0 30 5 {q}"));
+        // Split, and made another type in part, and joined again.
+        first.locks(2, 13, 2);
+        assert_eq!(asks.sees(0, 0), format!("1 10 3 {p}"));
+        assert_eq!(asks.sees(13, 5), format!("1 15 5 {p}"));
+        first.locks(0, 10, 1);
+        assert_eq!((asks.sees(0, 0), asks.sees(11, 1)), (format!("0 10 1 {p}"), format!("1 11 2 {p}")));
+        first.locks(1, 10, 10);
+        assert_eq!(asks.sees(0, 0), format!("1 10 10 {p}"));
+        // To the end of all files, which is length 0.
+        second.locks(1, 100, 0);
+        assert_eq!(asks.sees(70, 0), format!("1 100 0 {q}"));
+        second.locks(2, 200, 0);
+        assert_eq!((asks.sees(70, 0), asks.sees(200, 0)), (format!("1 100 100 {q}"), "2 200 0 0".to_owned()));
+        // A process of another mount is none here.
+        let mut elsewhere = Locker::new(b);
+        assert_eq!(elsewhere.sees(0, 0), "1 10 10 0");
+        cluster.stop_server(0);
+        cluster.start_server(0);
+        assert_eq!(asks.sees(0, 0), format!("1 10 10 {p}"));
+        first.locks(2, 0, 0);
+        assert_eq!(asks.sees(0, 0), format!("0 30 5 {q}"));
+    });
+}

@@ -15,4 +15,5 @@ mod locks;
 mod mountpoints;
 mod names;
 mod programs;
+mod shared_files;
 mod watcher;

@@ -2,7 +2,7 @@
 
 use crate::cluster::{has_fuse, with_cluster};
 use std::fs;
-use vazao_fuse::{MountError, MountOptions, mount, unmount};
+use vazao_fuse::{Detach, MountError, MountOptions, mount, unmount};
 use vazao_model::VolumePath;
 
 fn mounts_below(path: &std::path::Path) -> Vec<String> {
@@ -75,12 +75,12 @@ fn a_mount_in_use_is_not_taken_away_and_one_that_is_not_is() {
     with_cluster(|cluster| {
         let mounted = cluster.mount();
         let file = fs::File::create(mounted.path("f")).expect("created");
-        let error = unmount(mounted.root()).expect_err("a file is open");
+        let error = unmount(mounted.root(), Detach::IfUnused).expect_err("a file is open");
         assert!(matches!(error, MountError::Busy(_)), "{error}");
         drop(file);
-        unmount(mounted.root()).expect("nothing is open");
+        unmount(mounted.root(), Detach::IfUnused).expect("nothing is open");
         mounted.mount.wait().expect("ended in order");
-        assert!(matches!(unmount(mounted.root()), Err(MountError::NotMounted(_))));
+        assert!(matches!(unmount(mounted.root(), Detach::IfUnused), Err(MountError::NotMounted(_))));
     });
 }
 

@@ -244,9 +244,9 @@ mod tests {
     use super::*;
     use std::collections::BTreeSet;
 
-    /// The ids of the README's table with whether each runs today.
+    /// The ids of the table in docs/lab.md, with whether each runs today.
     fn promised() -> Vec<(String, bool)> {
-        let text = include_str!("../../../../README.md");
+        let text = include_str!("../../../../docs/lab.md");
         let rows = text.lines().filter_map(|line| line.strip_prefix("| ")).filter_map(|row| {
             let cells: Vec<&str> = row.trim_end_matches('|').split('|').map(str::trim).collect();
             let [ids, _, runs] = cells[..] else { return None };
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn the_readme_promises_just_the_experiments_that_there_are() {
+    fn the_document_promises_just_the_experiments_that_there_are() {
         let promised = promised();
         assert!(promised.len() > 30, "the table was not found: {promised:?}");
         let runs: BTreeSet<&str> =

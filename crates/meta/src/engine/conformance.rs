@@ -16,6 +16,7 @@ fn options(background: Background, overlay_bytes_max: usize) -> EngineOptions {
         overlay_bytes_max,
         cache_bytes: 1 << 20,
         initial: Default::default(),
+        essential: Vec::new(),
         identity: 0x1234_5678_9ABC_DEF0,
         accounts: Arc::new(Accounts::new()),
     }

@@ -14,6 +14,7 @@ pub(crate) use transaction::Writes;
 mod conformance;
 
 use std::io;
+use std::ops::Range;
 use std::sync::Arc;
 use vazao_disk::Disk;
 use vazao_meter::{Accounts, Clock};
@@ -63,7 +64,10 @@ pub(crate) enum EngineError {
     #[error("{0}")]
     Full(String),
     /// An earlier failure stopped the engine.
-    #[error("stopped after an earlier failure: {0}")]
+    #[error("stopped after an earlier failure: {0}; once that is mended, start the metadata service again")]
+    Failed(String),
+    /// It was closed.
+    #[error("{0}")]
     Stopped(String),
 }
 
@@ -130,6 +134,19 @@ pub(crate) struct Figures {
     pub(crate) checkpoints: u64,
 }
 
+/// What an engine knows to be wrong with what it has stored.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Health {
+    /// Places that are damaged, for people. Reading what lies there is an error.
+    pub(crate) damaged: Vec<String>,
+    /// Ranges of keys whose records were lost. Reading in them is an error.
+    pub(crate) lost_ranges: u64,
+    /// Damage that was mended since the start.
+    pub(crate) mended: Vec<String>,
+    /// Why the engine stopped.
+    pub(crate) failure: Option<String>,
+}
+
 /// An ordered transactional key-value store.
 pub(crate) trait Engine: Send + Sync + 'static {
     /// Starts a transaction.
@@ -161,9 +178,38 @@ pub(crate) trait Engine: Send + Sync + 'static {
         Ok(())
     }
 
+    /// The disk is slow to sync: power loss would take older commits than it may. Whoever changes something now is to
+    /// be answered when that is durable.
+    fn is_behind(&self) -> bool {
+        false
+    }
+
+    /// Fails when the engine has failed, or when what it writes to is not where its files are looked for any more.
+    fn intact(&self) -> EngineResult<()> {
+        Ok(())
+    }
+
     /// Commits up to here are written, though perhaps not durable; the rest is kept until the disk takes it.
     fn written(&self) -> Position {
         self.figures().position
+    }
+
+    /// Reads all that is stored from where it is stored and compares it with its checksums; what is found is told by
+    /// [`Engine::health`]. `go_on` gets the bytes read since it was called last and the bytes there are, and ends this
+    /// by false, as the result is then.
+    fn scrub(&self, _go_on: &mut dyn FnMut(u64, u64) -> bool) -> EngineResult<bool> {
+        Ok(true)
+    }
+
+    /// What is known to be wrong.
+    fn health(&self) -> Health {
+        Health::default()
+    }
+
+    /// The first key in `[start, end)` from which on reads succeed again, `start` being one where they fail; `end` when
+    /// there is none.
+    fn next_reachable(&self, _start: &[u8], end: &[u8]) -> Vec<u8> {
+        end.to_vec()
     }
 
     /// Present figures.
@@ -197,6 +243,8 @@ pub(crate) struct EngineOptions {
     pub(crate) identity: u64,
     /// What a new volume begins with: it is there from the first moment that the directory is complete.
     pub(crate) initial: Writes,
+    /// Records that every start needs: a checkpoint without them never takes the place of a damaged one.
+    pub(crate) essential: Vec<Range<Vec<u8>>>,
     /// Where waiting for the disk is charged.
     pub(crate) accounts: Arc<Accounts>,
 }

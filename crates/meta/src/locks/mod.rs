@@ -1,8 +1,9 @@
 //! Locks between clients: flock(2) and fcntl(2), in memory only.
 //!
-//! Who holds what is known to the clients too. After a restart of the service those sessions that had locks (their
-//! record says so) take them back; until all have done so, or have ended, nobody gets a new one. A lock that is not
-//! free may be waited for in a queue: when it becomes free its first waiter holds it at once, and is told.
+//! Who holds what is known to the clients too. After a restart of the service the sessions that had locks take them
+//! back. Their records say of which files: until a session has done so, or has ended, nobody else gets a lock on these.
+//! A lock that is not free may be waited for in a queue: when it becomes free its first waiter holds it at once, and is
+//! told.
 //!
 //! Between processes that wait for each other in a circle the one that would close it is refused, as fcntl(2) has it.
 
@@ -65,6 +66,24 @@ pub(crate) struct Grant {
     pub(crate) waiter: u64,
 }
 
+/// Files on which a session may have locks, as its record says.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Marks {
+    /// Any.
+    All,
+    /// These.
+    Files(HashSet<InodeId>),
+}
+
+impl Marks {
+    fn covers(&self, inode: InodeId) -> bool {
+        match self {
+            Marks::All => true,
+            Marks::Files(inodes) => inodes.contains(&inode),
+        }
+    }
+}
+
 #[derive(Default)]
 struct File {
     locks: RangeLocks<Owner>,
@@ -79,9 +98,9 @@ struct State {
     /// Locks and waiters of each session.
     counts: HashMap<SessionId, usize>,
     total: usize,
-    /// Sessions whose record says that they have locks.
-    marked: HashSet<SessionId>,
-    /// Those of them that have not spoken since the restart, and until when that is waited for.
+    /// What the records of sessions say.
+    marks: HashMap<SessionId, Marks>,
+    /// Sessions with marks that have not spoken since the restart, and until when that is waited for.
     missing: HashSet<SessionId>,
     missing_until_ns: u64,
 }
@@ -90,6 +109,8 @@ struct State {
 #[derive(Default)]
 pub(crate) struct Locks {
     state: Mutex<State>,
+    /// Held while a session's record and its marks here are changed, so that both say the same. Taken before `state`.
+    marking: Mutex<()>,
 }
 
 impl Locks {
@@ -97,38 +118,61 @@ impl Locks {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The service has started; these sessions had locks before.
-    pub(crate) fn await_sessions(&self, sessions: Vec<SessionId>, now_ns: u64) {
+    /// The service has started; these sessions may have had locks before.
+    pub(crate) fn await_sessions(&self, sessions: Vec<(SessionId, Marks)>, now_ns: u64) {
         let mut state = self.state();
-        state.missing = sessions.iter().copied().collect();
-        state.marked = sessions.into_iter().collect();
+        state.missing = sessions.iter().map(|(session, _)| *session).collect();
+        state.marks = sessions.into_iter().collect();
         state.missing_until_ns = now_ns + u64::from(SESSION_LEASE_MS) * 1_000_000;
     }
 
-    /// True when the session's record says that it has locks.
-    pub(crate) fn is_marked(&self, session: SessionId) -> bool {
-        self.state().marked.contains(&session)
+    /// True when the session's record says that it may have locks on the file.
+    pub(crate) fn is_marked(&self, session: SessionId, inode: InodeId) -> bool {
+        self.state().marks.get(&session).is_some_and(|marks| marks.covers(inode))
+    }
+
+    /// One session's record is changed at a time.
+    pub(crate) fn begin_marking(&self) -> MutexGuard<'_, ()> {
+        self.marking.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The session's record says so now.
-    pub(crate) fn mark(&self, session: SessionId) {
-        self.state().marked.insert(session);
+    pub(crate) fn mark(&self, session: SessionId, marks: Marks) {
+        self.state().marks.insert(session, marks);
+    }
+
+    /// Files on which the session has locks, or waits for one. `None`: not known, as it has yet to take back its locks
+    /// after a restart.
+    pub(crate) fn files_of(&self, session: SessionId) -> Option<HashSet<InodeId>> {
+        let state = self.state();
+        let has = |(place, file): (&Place, &File)| (file.count(session) > 0).then_some(place.inode);
+        let is_known = !state.missing.contains(&session);
+        is_known.then(|| state.files.iter().filter_map(has).collect())
+    }
+
+    /// Who holds a lock that others wait for.
+    pub(crate) fn holder_in_the_way(&self, place: Place) -> Option<SessionId> {
+        let state = self.state();
+        let first = *state.files.get(&place)?.waiting.front()?;
+        state.in_the_way(&first).first().map(|holder| holder.session)
     }
 
     /// Locks, lets go, or waits. Others that get a lock by it are returned.
     pub(crate) fn set(&self, wish: Wish, now_ns: u64) -> (Verdict, Vec<Grant>) {
         let mut state = self.state();
-        if wish.mode.is_some() && state.is_early(now_ns) {
+        if wish.mode.is_some() && state.is_early(wish.place.inode, now_ns) {
             return (Verdict::TooEarly, Vec::new());
         }
         state.set(wish)
     }
 
-    /// What stands against a wish: the lock, and the process that holds it as its client knows it.
+    /// What stands against a wish: of several locks the one that begins lowest, and the process that holds it as its
+    /// client knows it.
     pub(crate) fn test(&self, wish: &Wish) -> Option<(HeldLock<Owner>, u32)> {
         let state = self.state();
         let file = state.files.get(&wish.place)?;
-        let held = *file.locks.conflicts(wish.owner, wish.range, wish.mode?).next()?;
+        let conflicts = file.locks.conflicts(wish.owner, wish.range, wish.mode?);
+        let held = *conflicts.min_by_key(|held| held.range.first)?;
         Some((held, file.processes.get(&held.owner).copied().unwrap_or(0)))
     }
 
@@ -165,7 +209,7 @@ impl Locks {
     pub(crate) fn end(&self, session: SessionId) -> Vec<Grant> {
         let mut state = self.state();
         state.missing.remove(&session);
-        state.marked.remove(&session);
+        state.marks.remove(&session);
         if !state.counts.contains_key(&session) {
             return Vec::new();
         }
@@ -180,8 +224,8 @@ impl Locks {
 }
 
 impl State {
-    /// Others may still take back what a wish asks for.
-    fn is_early(&mut self, now_ns: u64) -> bool {
+    /// Others may still take back what they had of the file.
+    fn is_early(&mut self, inode: InodeId, now_ns: u64) -> bool {
         if !self.missing.is_empty() && now_ns >= self.missing_until_ns {
             tracing::warn!(
                 sessions = self.missing.len(),
@@ -189,7 +233,8 @@ impl State {
             );
             self.missing.clear();
         }
-        !self.missing.is_empty()
+        let may_have = |session| self.marks.get(session).is_some_and(|marks| marks.covers(inode));
+        self.missing.iter().any(may_have)
     }
 
     fn set(&mut self, wish: Wish) -> (Verdict, Vec<Grant>) {
@@ -316,10 +361,11 @@ impl State {
 impl File {
     fn hold(&mut self, wish: &Wish) {
         self.locks.set(wish.owner, wish.range, wish.mode);
-        if self.locks.iter().any(|held| held.owner == wish.owner) {
-            self.processes.insert(wish.owner, wish.process);
-        } else {
+        if !self.locks.iter().any(|held| held.owner == wish.owner) {
             self.processes.remove(&wish.owner);
+        } else if wish.mode.is_some() {
+            // Who lets go of a part does not say who it is, and keeps the rest.
+            self.processes.insert(wish.owner, wish.process);
         }
     }
 

@@ -104,7 +104,7 @@ fn a_session_that_ends_leaves_its_locks_and_its_places_to_others() {
 #[test]
 fn after_a_restart_nobody_gets_a_new_lock_before_all_have_taken_back_theirs() {
     let locks = Locks::default();
-    locks.await_sessions(vec![A, B], 0);
+    locks.await_sessions(vec![(A, Marks::All), (B, Marks::All)], 0);
     assert_eq!(verdict(&locks, exclusive(C, 1, 0)), Verdict::TooEarly);
     assert_eq!(verdict(&locks, free(C, 1)), Verdict::Granted, "letting go is never too early");
     assert_eq!(locks.reclaim(A, &[exclusive(A, 1, 0)]), (vec![], vec![]));
@@ -117,7 +117,7 @@ fn after_a_restart_nobody_gets_a_new_lock_before_all_have_taken_back_theirs() {
 #[test]
 fn who_does_not_come_back_in_time_has_lost_what_others_have_taken() {
     let locks = Locks::default();
-    locks.await_sessions(vec![A], 0);
+    locks.await_sessions(vec![(A, Marks::All)], 0);
     let lease_ns = u64::from(SESSION_LEASE_MS) * 1_000_000;
     assert_eq!(locks.set(exclusive(B, 1, 0), lease_ns - 1).0, Verdict::TooEarly);
     assert_eq!(locks.set(exclusive(B, 1, 0), lease_ns).0, Verdict::Granted);
@@ -146,4 +146,56 @@ fn a_session_has_no_more_locks_than_fit_into_one_message() {
     assert_eq!(verdict(&locks, exclusive(B, 2, 0)), Verdict::Granted);
     assert_eq!(verdict(&locks, free(A, 1)), Verdict::Granted);
     assert_eq!(locks.count(), 1);
+}
+
+/// One killed mount and a restart of the service stopped all appends of the volume for a minute, also to files that the
+/// mount had never locked.
+#[test]
+fn after_a_restart_only_files_wait_that_a_silent_session_may_have_locked() {
+    let locks = Locks::default();
+    locks.await_sessions(vec![(A, Marks::Files([InodeId(1)].into()))], 0);
+    assert_eq!(verdict(&locks, exclusive(B, 1, 0)), Verdict::TooEarly);
+    assert_eq!(verdict(&locks, exclusive(B, 2, 0)), Verdict::Granted);
+    locks.reclaim(A, &[]);
+    assert_eq!(verdict(&locks, exclusive(B, 1, 0)), Verdict::Granted);
+}
+
+#[test]
+fn who_stands_in_the_way_of_those_that_wait_is_known() {
+    let locks = Locks::default();
+    assert_eq!(verdict(&locks, exclusive(A, 1, 0)), Verdict::Granted);
+    assert_eq!(locks.holder_in_the_way(place(1)), None);
+    assert_eq!(verdict(&locks, exclusive(B, 1, 1)), Verdict::Waits);
+    assert_eq!(verdict(&locks, exclusive(C, 1, 1)), Verdict::Waits);
+    assert_eq!(locks.holder_in_the_way(place(1)), Some(A));
+    assert_eq!(locks.set(free(A, 1), 0).1, [grant(B, 1, 1)]);
+    assert_eq!(locks.holder_in_the_way(place(1)), Some(B));
+}
+
+/// After any unlock of a part the lock that stood in the way had no process; and of several the one was shown that was
+/// set first, not the one that begins lowest.
+#[test]
+fn of_several_locks_in_the_way_the_lowest_is_shown_with_its_process_also_after_parts_were_let_go() {
+    let locks = Locks::default();
+    let on = |session, first, last, mode, process| {
+        let range = LockRange { first, last };
+        Wish { range, process, ..wish(session, 1, mode, 0) }
+    };
+    let exclusive = Some(LockMode::Exclusive);
+    assert_eq!(verdict(&locks, on(A, 50, 59, exclusive, 42)), Verdict::Granted);
+    assert_eq!(verdict(&locks, on(B, 30, 34, exclusive, 43)), Verdict::Granted);
+    assert_eq!(verdict(&locks, on(A, 10, 19, exclusive, 42)), Verdict::Granted);
+    let shown = |first| {
+        let found = locks.test(&on(C, first, u64::MAX, exclusive, 44));
+        found.map(|(held, process)| (held.range.first, held.range.last, process))
+    };
+    assert_eq!(
+        [shown(0), shown(20), shown(40)],
+        [Some((10, 19, 42)), Some((30, 34, 43)), Some((50, 59, 42))]
+    );
+    // The kernel names no process when it lets go.
+    assert_eq!(verdict(&locks, on(A, 13, 14, None, 0)), Verdict::Granted);
+    assert_eq!([shown(0), shown(13)], [Some((10, 12, 42)), Some((15, 19, 42))]);
+    assert_eq!(verdict(&locks, on(A, 0, 59, None, 0)), Verdict::Granted);
+    assert_eq!(shown(0), Some((30, 34, 43)));
 }

@@ -2,19 +2,84 @@
 
 use crate::answer::Settled;
 use crate::fault::Outcome;
+use crate::keys;
 use crate::service::MetaService;
 use prost::Message;
+use vazao_model::{Code, NodeId};
 use vazao_wire::proto;
+use vazao_wire::service::Fault;
 
 pub(crate) fn map(service: &MetaService) -> Outcome<proto::GetClusterMapResponse> {
     Ok(proto::GetClusterMapResponse { map: Some(service.map_message()) })
 }
 
-/// Ids that are new leave only once they are durable: the node writes them into its directories, and would
-/// otherwise come back with ids that nobody knows.
+/// Ids that are new leave only once they are durable, and so does the leave to serve a target: the node writes them
+/// into its directories, and would otherwise come back with ids that nobody knows.
 pub(crate) fn register(service: &MetaService, request: &proto::RegisterNodeRequest) -> Settled {
-    match service.register_node(request) {
+    match taken_in(service, request) {
         Ok((response, durable_at)) => Settled { answer: Ok(response.encode_to_vec()), durable_at },
-        Err(fault) => Settled::now(Err(fault)),
+        Err(fault) => {
+            note_refusal(service, request, &fault);
+            Settled::now(Err(fault))
+        }
     }
+}
+
+fn taken_in(
+    service: &MetaService,
+    request: &proto::RegisterNodeRequest,
+) -> Outcome<(proto::RegisterNodeResponse, Option<crate::engine::Position>)> {
+    let now = service.now();
+    let holder = {
+        let cluster = service.cluster();
+        cluster.check_request(request)?;
+        cluster.holder(request, now)
+    };
+    if let Some(holder) = holder {
+        service.claims().judge(&holder, request.run, now.ns)?;
+    }
+    let (mut response, durable_at) = service.take_in(request, true)?;
+    service.refusals().forget(&request.name, &request.address);
+    if let Some(seen) = request.seen
+        && service.history().hear(seen, &request.name)
+    {
+        tracing::error!("nothing is served: {}", service.history().trouble());
+    }
+    response.mark = service.history().mark(service.engine().figures().durable);
+    response.warnings = service.refusals().warnings(NodeId(response.node), now.ns);
+    if service.history().is_behind() {
+        response
+            .warnings
+            .push(format!("the metadata service serves nothing: {}", service.history().trouble()));
+    }
+    Ok((response, durable_at))
+}
+
+/// Keeps a refusal for the operator. What only has to be tried again is none.
+fn note_refusal(service: &MetaService, request: &proto::RegisterNodeRequest, fault: &Fault) {
+    if !matches!(fault.code, Code::Invalid | Code::InUse | Code::NotPermitted) {
+        return;
+    }
+    let claimed = service.cluster().claimed(request).filter(|_| fault.code == Code::InUse);
+    let (name, address, why) = (&request.name, &request.address, &fault.detail);
+    if service.refusals().note(name, address, why, claimed, service.clock().now_ns()) {
+        tracing::warn!(name, address, why, "a node was refused");
+    }
+}
+
+/// Writes down who has fallen silent, so that it is known after a restart of this service.
+pub(crate) fn note_silent(service: &MetaService) -> Outcome<()> {
+    let mut cluster = service.cluster();
+    let mut next = cluster.clone();
+    let fallen = next.note_silent(service.now());
+    if fallen.is_empty() {
+        return Ok(());
+    }
+    let (written, _) = service.transact(None, |context| {
+        fallen.iter().for_each(|(id, record)| context.write(keys::node(*id), record));
+        Ok(())
+    })?;
+    written?;
+    *cluster = next;
+    Ok(())
 }

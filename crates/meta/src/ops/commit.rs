@@ -19,9 +19,12 @@ pub(crate) fn run(
     }
     check_sizes(id, request)?;
     context.answer_when_durable |= request.sync;
-    if request.contents.as_ref().is_some_and(|contents| contents.len() > record.contents.len()) {
+    let grows =
+        |write: &proto::InlineWrite| inline_end(write) > record.contents.len() as u64 && write.zeros == 0;
+    if request.inline_writes.iter().any(grows) {
         context.grow()?;
     }
+    let version_before = record.version;
     let is_of_life = match &record.layout {
         // What was written under a layout that this one was converted from has been copied, but not what was first
         // written to a slot then: a conversion waits for such slots to be reported, so this came too late for it.
@@ -39,18 +42,29 @@ pub(crate) fn run(
         context.put_inode(id, &record);
         context.contents_changed(id);
     }
-    Ok(proto::CommitResponse { inode: Some(context.inode_message(id, &record)?) })
+    // The reporter's copy is what its base was and what it has written; another client's report makes it a stale one.
+    let is_copy_stale = request.generation == 0 && request.base_version != version_before;
+    let inode = match is_copy_stale && record.layout.is_none() {
+        true => context.inode_with_contents(id, record)?,
+        false => context.inode_message(id, &record)?,
+    };
+    Ok(proto::CommitResponse { inode: Some(inode) })
+}
+
+/// End of a write into inline contents.
+fn inline_end(write: &proto::InlineWrite) -> u64 {
+    write.offset.saturating_add(write.zeros.max(write.data.len() as u64))
 }
 
 fn check_sizes(id: InodeId, request: &proto::CommitRequest) -> Outcome<()> {
     if request.size_at_least > limits::FILE_BYTES_MAX {
         return Err(inode_fault(Code::TooLarge, id));
     }
-    let inline = request.contents.as_ref().map_or(0, Vec::len);
-    if inline > limits::INLINE_BYTES_MAX {
+    let inline = request.inline_writes.iter().map(inline_end).max().unwrap_or(0);
+    if inline > limits::INLINE_BYTES_MAX as u64 {
         return Err(Fault::new(Code::TooLarge, format!("inode {id}: {inline} bytes of inline contents")));
     }
-    if request.generation != 0 && request.contents.is_some() {
+    if request.generation != 0 && !request.inline_writes.is_empty() {
         return Err(Fault::new(Code::Invalid, format!("inode {id}: inline contents with a layout")));
     }
     Ok(())
@@ -59,21 +73,34 @@ fn check_sizes(id: InodeId, request: &proto::CommitRequest) -> Outcome<()> {
 /// Changes the record as reported; false when there was nothing to report.
 fn apply(record: &mut InodeRecord, request: &proto::CommitRequest) -> bool {
     let before = (record.size, record.layout.as_ref().map(|l| l.written_slots), record.contents.len());
-    let inline = request.contents.as_ref().map_or(0, |contents| contents.len() as u64);
+    let inline = request.inline_writes.iter().map(inline_end).max().unwrap_or(0);
     record.size = record.size.max(request.size_at_least).max(inline);
     count_storage(record, before.0, request);
     if let Some(layout) = &mut record.layout {
         let slots = u64::MAX >> (64 - layout.targets.len().clamp(1, 64));
         layout.written_slots |= request.written_slots & slots;
-        if request.drop_contents {
-            record.contents = Vec::new();
-        }
-    }
-    if let Some(contents) = &request.contents {
-        record.contents = contents.clone();
+    } else {
+        request.inline_writes.iter().for_each(|write| put_inline(&mut record.contents, write));
     }
     let after = (record.size, record.layout.as_ref().map(|l| l.written_slots), record.contents.len());
-    before != after || request.contents.is_some() || request.modified.is_some()
+    before != after || !request.inline_writes.is_empty() || request.modified.is_some()
+}
+
+/// Writes into inline contents: zeros fill what lies between their end and the write. The end has been checked.
+fn put_inline(contents: &mut Vec<u8>, write: &proto::InlineWrite) {
+    let (start, end) = (write.offset as usize, inline_end(write) as usize);
+    if write.zeros != 0 {
+        let contents_end = contents.len();
+        match contents.get_mut(start..end) {
+            Some(range) if end < contents_end => range.fill(0),
+            _ => contents.truncate(start),
+        }
+        return;
+    }
+    if contents.len() < end {
+        contents.resize(end, 0);
+    }
+    contents[start..end].copy_from_slice(&write.data);
 }
 
 /// What is known of the storage of a file with holes; what is written behind its end is new storage.

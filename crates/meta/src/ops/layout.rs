@@ -6,14 +6,19 @@
 use crate::context::Context;
 use crate::fault::{Outcome, inode_fault};
 use crate::numbers;
+use crate::orphans;
 use crate::placement;
 use crate::records::{HintRecord, InodeRecord, LayoutRecord};
 use vazao_model::distribution::Pattern;
 use vazao_model::layout::check_stripe_unit;
-use vazao_model::{Code, InodeId, LayoutHint, limits};
+use vazao_model::{Code, InodeId, Layout, LayoutHint, limits};
 use vazao_wire::proto;
 use vazao_wire::service::Fault;
 
+/// Gives a file a layout. One with inline contents gets it in two steps, so that two clients that outgrow it at the
+/// same time do not overwrite each other's bytes: the first answer proposes a layout, of which nobody else knows, and
+/// shows the contents; the second request says that they have been copied, and installs it if they are still the same.
+/// If they are not, or the file has got another layout meanwhile, the answer is a new proposal, or that layout.
 pub(crate) fn assign(
     context: &mut Context<'_>,
     request: &proto::AssignLayoutRequest,
@@ -24,22 +29,73 @@ pub(crate) fn assign(
         let code = if record.is_directory() { Code::IsDirectory } else { Code::Invalid };
         return Err(inode_fault(code, id));
     }
+    if let Some(copied) = &request.copied
+        && let Some(installed) = install_copied(context, id, &mut record, copied)?
+    {
+        return Ok(installed);
+    }
     if let Some(layout) = &record.layout {
-        return Ok(proto::AssignLayoutResponse { layout: Some(layout.into()) });
+        let layout = Some(layout.into());
+        return Ok(proto::AssignLayoutResponse { layout, contents: None, version: record.version });
     }
     context.grow()?;
     let hint = effective(record.hint.as_ref())?;
     let (generation, wait) = numbers::next_generation(context.service.boot(), record.generation)?;
     let layout = placement::layout(context.service, id, generation, &hint, request.host)?;
-    let message = proto::Layout::from(&layout);
+    let layout = proto::Layout::from(&layout);
+    context.answer_when_durable |= wait;
+    record.generation = generation;
+    if record.contents.is_empty() {
+        return Ok(install(context, id, &mut record, layout));
+    }
+    context.service.proposals().note(id, generation, context.service.clock().now_ns());
+    // The version stays: a proposal changes nothing that another one is compared with.
+    context.put_inode(id, &record);
+    let (contents, version) = (Some(record.contents), record.version);
+    Ok(proto::AssignLayoutResponse { layout: Some(layout), contents, version })
+}
+
+/// Installs a proposed layout to which the inline contents have been copied; `None` when they have changed since, or
+/// when the proposal is forgotten: its objects may have been removed as strays.
+fn install_copied(
+    context: &mut Context<'_>,
+    id: InodeId,
+    record: &mut InodeRecord,
+    copied: &proto::CopiedContents,
+) -> Outcome<Option<proto::AssignLayoutResponse>> {
+    let layout = copied.layout.clone().unwrap_or_default();
+    let refuse = |why: &str| Fault::new(Code::Invalid, format!("inode {id}: the proposed layout {why}"));
+    Layout::try_from(layout.clone()).map_err(|fault| refuse(&fault.detail))?;
+    if layout.generation > record.generation {
+        return Err(refuse("was never proposed"));
+    }
+    if record.layout.as_ref().is_some_and(|present| present.generation == layout.generation) {
+        return Ok(None);
+    }
+    let is_known = context.service.proposals().take(id, layout.generation, context.service.clock().now_ns());
+    if !is_known || record.layout.is_some() || record.version != copied.version {
+        orphans::reclaim_objects(context, id, &LayoutRecord::from(layout));
+        return Ok(None);
+    }
+    Ok(Some(install(context, id, record, layout)))
+}
+
+/// The layout becomes the file's; its inline contents, if it has any, are in objects. The answer has the version from
+/// before it, by which a client sees whether this service has lost power and forgotten a report.
+fn install(
+    context: &mut Context<'_>,
+    id: InodeId,
+    record: &mut InodeRecord,
+    layout: proto::Layout,
+) -> proto::AssignLayoutResponse {
+    let version = record.version;
     let inline = record.contents.len() as u64;
     record.allocated_bytes = (inline < record.size).then_some(inline);
-    record.generation = generation;
-    record.layout = Some(LayoutRecord::from(message.clone()));
+    record.contents = Vec::new();
+    record.layout = Some(LayoutRecord::from(layout.clone()));
     record.version += 1;
-    context.put_inode(id, &record);
-    context.answer_when_durable |= wait;
-    Ok(proto::AssignLayoutResponse { layout: Some(message) })
+    context.put_inode(id, record);
+    proto::AssignLayoutResponse { layout: Some(layout), contents: None, version }
 }
 
 pub(crate) fn set_hint(

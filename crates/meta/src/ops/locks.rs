@@ -1,6 +1,7 @@
 //! SetLock, TestLock, CancelLock, ReclaimLocks: locks between clients.
 //!
-//! They are kept in memory and change no record, but for the mark on a session's record that it has had locks.
+//! They are kept in memory and change no record, but for the list in a session's record of the files on which it may
+//! have locks.
 
 use crate::answer::Settled;
 use crate::fault::{Outcome, inode_fault};
@@ -10,7 +11,7 @@ use crate::records::SessionRecord;
 use crate::service::MetaService;
 use crate::sessions;
 use prost::Message;
-use vazao_model::limits::LOCKS_OF_SESSION_MAX;
+use vazao_model::limits::{LOCKED_INODES_MAX, LOCKS_OF_SESSION_MAX};
 use vazao_model::locks::{LockKind, LockMode, LockRange};
 use vazao_model::{Code, InodeId, SessionId};
 use vazao_wire::proto;
@@ -23,13 +24,18 @@ pub(crate) fn set(service: &MetaService, request: &proto::SetLockRequest) -> Out
     let wish = wish(service, request.session, request.lock.as_ref(), request.waiter)?;
     let mut durable_at = None;
     if wish.mode.is_some() {
-        // Before the lock: who restarts in between must not forget that this session may have some.
-        durable_at = mark(service, wish.owner.session)?;
+        // Before the lock: a service that restarts in between must not forget that this session may have some.
+        durable_at = mark(service, wish.owner.session, wish.place.inode)?;
     }
     let (verdict, grants) = service.locks().set(wish, service.clock().now_ns());
+    if verdict == Verdict::Granted && wish.mode.is_some() {
+        // Marks for other files may have pushed this one out of the list before the lock was there.
+        durable_at = durable_at.max(mark(service, wish.owner.session, wish.place.inode)?);
+    }
     tell(service, &grants);
-    if verdict == Verdict::Waits && wish.place.kind == LockKind::Append {
-        let holder = service.locks().test(&wish).map(|(held, _)| held.owner.session);
+    if wish.place.kind == LockKind::Append && (verdict == Verdict::Waits || !grants.is_empty()) {
+        // Also the next holder, while others wait behind it.
+        let holder = service.locks().holder_in_the_way(wish.place);
         holder.into_iter().for_each(|session| service.watchers().tell_end_wanted(session, wish.place.inode));
     }
     let is_granted = verdict == Verdict::Granted && wish.mode.is_some();
@@ -91,8 +97,8 @@ pub(crate) fn reclaim(
     let wishes: Outcome<Vec<Wish>> =
         request.locks.iter().map(|lock| wish(service, request.session, Some(lock), 0)).collect();
     let wishes = wishes?;
-    if !wishes.is_empty() {
-        mark(service, session)?;
+    for wish in &wishes {
+        mark(service, session, wish.place.inode)?;
     }
     let (lost, grants) = service.locks().reclaim(session, &wishes);
     tell(service, &grants);
@@ -142,20 +148,40 @@ fn version(service: &MetaService, inode: InodeId) -> Outcome<u64> {
     Ok(found?.map_or(0, |record| record.version))
 }
 
-/// Notes on the session's record that it has locks. Position that has to be durable before the first one may leave.
-fn mark(service: &MetaService, session: SessionId) -> Outcome<Option<u64>> {
-    if service.locks().is_marked(session) {
+/// Notes in the session's record that it may have locks on the file. Returns the position that has to be durable before
+/// the first one may leave.
+fn mark(service: &MetaService, session: SessionId, inode: InodeId) -> Outcome<Option<u64>> {
+    if service.locks().is_marked(session, inode) {
         return Ok(None);
     }
+    let _one = service.locks().begin_marking();
     let (written, position) = service.transact(Some(session), |context| {
         let key = keys::session(session);
         let record = context.read::<SessionRecord>(&key, "session")?;
         let mut record = record.ok_or_else(|| sessions::unknown(session))?;
-        record.has_locks = true;
+        add_mark(service, session, &mut record, inode);
         context.write(key, &record);
-        Ok(())
+        Ok(sessions::marks(&record))
     })?;
-    written?;
-    service.locks().mark(session);
+    if let Some(marks) = written? {
+        service.locks().mark(session, marks);
+    }
     Ok(Some(position))
+}
+
+/// Adds a file to those that a session may have locked. A full list loses the files on which it has none; a list that
+/// would stay more than half full, and be gone through again soon, stands for all files. So does one of a session whose
+/// locks are not known yet.
+fn add_mark(service: &MetaService, session: SessionId, record: &mut SessionRecord, inode: InodeId) {
+    record.locked_inodes.push(inode.0);
+    if record.locked_inodes.len() <= LOCKED_INODES_MAX {
+        return;
+    }
+    let held = service.locks().files_of(session);
+    let is_held = |inode: u64| held.as_ref().is_none_or(|held| held.contains(&InodeId(inode)));
+    record.locked_inodes.retain(|&marked| marked == inode.0 || is_held(marked));
+    if record.locked_inodes.len() > LOCKED_INODES_MAX / 2 {
+        record.locked_inodes.clear();
+        record.has_locks = true;
+    }
 }

@@ -1,6 +1,8 @@
 //! The operations, one file a family. Each runs in a transaction, may be run again, and does no outside I/O.
 
+pub(crate) mod accept;
 pub(crate) mod attributes;
+pub(crate) mod check;
 pub(crate) mod cluster;
 pub(crate) mod commit;
 pub(crate) mod convert;

@@ -1,11 +1,11 @@
 //! Open: attributes, layout and inline contents in one answer; with truncation, in one transaction.
 
 use crate::context::Context;
-use crate::fault::Outcome;
+use crate::fault::{Outcome, inode_fault};
 use crate::ops::attributes::set_size;
 use crate::ops::xattr;
 use crate::orphans;
-use vazao_model::{InodeId, SessionId};
+use vazao_model::{Code, InodeId, SessionId};
 use vazao_wire::proto;
 
 pub(crate) fn run(context: &mut Context<'_>, request: &proto::OpenRequest) -> Outcome<proto::OpenResponse> {
@@ -13,8 +13,10 @@ pub(crate) fn run(context: &mut Context<'_>, request: &proto::OpenRequest) -> Ou
     context.seat = context.seat.max(request.seat);
     context.opens(SessionId(request.session), id);
     let mut record = context.inode(id)?;
-    if record.links == 0 {
-        orphans::join(context, SessionId(request.session), id)?;
+    // It lost its last name since the client looked it up: the path leads somewhere else by now, or nowhere.
+    let session = SessionId(request.session);
+    if record.links == 0 && request.session != 0 && !orphans::is_kept_for(context, session, id)? {
+        return Err(inode_fault(Code::Stale, id));
     }
     if request.truncate {
         set_size(context, id, &mut record, 0)?;

@@ -35,7 +35,8 @@ pub(crate) fn open(
         }
         let opened = Some(TimeRecord::from(context.now));
         let follows_conversions = request.follows_conversions;
-        let record = SessionRecord { client: client.clone(), opened, has_locks: false, follows_conversions };
+        let record =
+            SessionRecord { client: client.clone(), opened, follows_conversions, ..SessionRecord::default() };
         context.write(keys::session(session), &record);
         sessions::advance_epoch(context)?;
         context.inode(ROOT)
@@ -57,7 +58,9 @@ pub(crate) fn renew(
 ) -> Outcome<proto::RenewSessionResponse> {
     let session = SessionId(request.session);
     let lease = service.sessions().renew(session, service.clock().now_ns())?;
-    release_all(service, session, &request.not_held)?;
+    if !service.history().is_behind() {
+        release_all(service, session, &request.not_held)?;
+    }
     let orphans = orphans_to_ask(service, session, lease.asked_last)?;
     service.sessions().set_asked_last(session, orphans.last().copied().unwrap_or(0));
     let map = service.map_message();

@@ -1,11 +1,14 @@
 //! Sync: an answer that leaves once everything answered before is durable.
 
 use crate::answer::Settled;
+use crate::fault::Outcome;
 use crate::service::MetaService;
 use prost::Message;
 use vazao_wire::proto;
 
-pub(crate) fn run(service: &MetaService) -> Settled {
+pub(crate) fn run(service: &MetaService) -> Outcome<Settled> {
+    // Where everything is durable already, too: what was made durable may be gone.
+    service.engine().intact()?;
     let position = service.engine().figures().position;
-    Settled { answer: Ok(proto::SyncResponse {}.encode_to_vec()), durable_at: Some(position) }
+    Ok(Settled { answer: Ok(proto::SyncResponse {}.encode_to_vec()), durable_at: Some(position) })
 }

@@ -13,7 +13,8 @@ fn inline(inode: InodeId, contents: &[u8]) -> proto::CommitRequest {
     let size_at_least = contents.len() as u64;
     proto::CommitRequest {
         inode: inode.0,
-        contents: Some(contents.to_vec()),
+        inline_writes: vec![proto::InlineWrite { offset: 0, data: contents.to_vec(), zeros: 0 }],
+        base_version: u64::MAX,
         size_at_least,
         ..Default::default()
     }
@@ -39,7 +40,7 @@ fn small_contents_live_in_the_inode() {
     let f = world.file(TOP, "f");
     assert_eq!(world.open(f).unwrap().contents, Some(Vec::new()));
     let inode = commit(&world, inline(f, b"hello")).unwrap();
-    assert_eq!((size(&inode), inode.contents), (5, None));
+    assert_eq!((size(&inode), inode.contents), (5, Some(b"hello".to_vec())), "its base was another version");
     assert_eq!(world.open(f).unwrap().contents, Some(b"hello".to_vec()));
     let too_large = inline(f, &vec![0; limits::INLINE_BYTES_MAX + 1]);
     assert_eq!(commit(&world, too_large).map(|_| ()), Err(Code::TooLarge));
@@ -113,26 +114,70 @@ fn storage_of_a_file_with_holes_is_what_its_writer_counted_and_else_its_size() {
     assert_eq!(storage(), 1 << 20);
 }
 
+/// Two mounts wrote different parts of one small file and fsynced them: each reported the contents as it saw them, and
+/// the later report destroyed what the earlier one had stored.
 #[test]
-fn inline_contents_stay_until_the_commit_that_drops_them() {
+fn reports_of_two_clients_change_only_the_bytes_that_they_tell_of() {
+    let world = World::new();
+    let f = world.file(TOP, "f");
+    let base_version = world.stat(f).unwrap().version;
+    let report = |offset: u64, data: &[u8]| {
+        let write = proto::InlineWrite { offset, data: data.to_vec(), zeros: 0 };
+        let inline_writes = vec![write];
+        commit(&world, proto::CommitRequest { inode: f.0, inline_writes, base_version, ..Default::default() })
+    };
+    let first = report(0, b"first").unwrap();
+    assert_eq!(first.contents, None, "its copy is what the file has");
+    let second = report(7, b"second").unwrap();
+    assert_eq!(
+        (size(&second), second.contents),
+        (13, Some(b"first\0\0second".to_vec())),
+        "its copy is stale"
+    );
+    let zeros = |offset, zeros| {
+        let write = proto::InlineWrite { offset, data: Vec::new(), zeros };
+        let inline_writes = vec![write];
+        commit(&world, proto::CommitRequest { inode: f.0, inline_writes, ..Default::default() })
+    };
+    assert_eq!(zeros(1, 2).unwrap().contents, Some(b"f\0\0st\0\0second".to_vec()));
+    let cut = zeros(4, 9).unwrap();
+    assert_eq!((size(&cut), cut.contents), (13, Some(b"f\0\0s".to_vec())), "a hole at the end");
+    let beyond = report(limits::INLINE_BYTES_MAX as u64, b"x");
+    assert_eq!(beyond.map(|_| ()), Err(Code::TooLarge));
+    assert_eq!(report(u64::MAX, b"x").map(|_| ()), Err(Code::TooLarge));
+}
+
+/// Two mounts made one file outgrow its record: each copied the contents as it saw them to the object, over what the
+/// other one had written there.
+#[test]
+fn a_layout_is_installed_only_while_the_contents_are_those_that_were_copied() {
     let world = World::new();
     world.data_server("a");
     let f = world.file(TOP, "f");
     commit(&world, inline(f, b"first")).unwrap();
-    let layout = world.assign_layout(f).unwrap();
-    let opened = world.open(f).unwrap();
-    assert_eq!((opened.contents, opened.layout.is_some()), (Some(b"first".to_vec()), true));
-    let drop = proto::CommitRequest {
-        inode: f.0,
-        generation: layout.generation,
-        size_at_least: 20_000,
-        written_slots: 1,
-        drop_contents: true,
-        ..Default::default()
+    let proposed = world.outgrow(f, None).unwrap();
+    assert_eq!(proposed.contents, Some(b"first".to_vec()));
+    assert_eq!(world.open(f).unwrap().layout, None, "it is only proposed");
+    let copied = |answer: &proto::AssignLayoutResponse| {
+        let layout = answer.layout.clone().map(|layout| proto::Layout { written_slots: 1, ..layout });
+        Some(proto::CopiedContents { layout, version: answer.version })
     };
-    commit(&world, drop).unwrap();
+    commit(&world, inline(f, b"other")).unwrap();
+    let again = world.outgrow(f, copied(&proposed)).unwrap();
+    assert_eq!(again.contents, Some(b"other".to_vec()), "they have changed meanwhile");
+    let generation = |answer: &proto::AssignLayoutResponse| answer.layout.as_ref().unwrap().generation;
+    assert!(generation(&again) > generation(&proposed));
+    let theirs = world.outgrow(f, None).unwrap();
+    let installed = world.outgrow(f, copied(&again)).unwrap();
+    assert_eq!((generation(&installed), installed.contents.clone()), (generation(&again), None));
+    let late = world.outgrow(f, copied(&theirs)).unwrap();
+    assert_eq!((installed.version, late.version), (again.version, again.version + 1));
+    assert_eq!((generation(&late), late.contents), (generation(&again), None), "it is told who was first");
     let opened = world.open(f).unwrap();
-    assert_eq!((opened.contents.clone(), size(&opened)), (None, 20_000));
+    assert_eq!((opened.contents, opened.layout.unwrap().written_slots), (None, 1));
+    let unknown = world.outgrow(f, Some(proto::CopiedContents::default()));
+    assert_eq!(unknown.map(|_| ()).map_err(|fault| fault.code), Err(Code::Invalid));
+    world.assert_consistent();
 }
 
 #[test]

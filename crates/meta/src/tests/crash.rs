@@ -260,6 +260,7 @@ fn a_directory_without_a_volume_record_is_corrupt() {
         cache_bytes: 1 << 20,
         identity: 5,
         initial: Default::default(),
+        essential: Vec::new(),
         accounts: Default::default(),
     };
     engine::open("embedded", engine_options).unwrap().close().unwrap();

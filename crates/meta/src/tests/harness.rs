@@ -269,8 +269,16 @@ impl World {
     }
 
     pub(crate) fn assign_layout(&self, inode: InodeId) -> Result<proto::Layout, Fault> {
-        let request = proto::AssignLayoutRequest { once: self.once(), inode: inode.0, host: 0 };
-        self.try_call::<op::AssignLayout>(&request).map(|response| response.layout.unwrap())
+        self.outgrow(inode, None).map(|response| response.layout.unwrap())
+    }
+
+    pub(crate) fn outgrow(
+        &self,
+        inode: InodeId,
+        copied: Option<proto::CopiedContents>,
+    ) -> Result<proto::AssignLayoutResponse, Fault> {
+        let request = proto::AssignLayoutRequest { once: self.once(), inode: inode.0, host: 0, copied };
+        self.try_call::<op::AssignLayout>(&request)
     }
 
     /// Nothing contradicts anything.

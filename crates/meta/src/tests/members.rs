@@ -201,7 +201,7 @@ fn layouts_follow_the_distribution_of_their_hint() {
         world.call::<op::SetLayoutHint>(&request).map(|_| id)
     };
     let assign = |id: vazao_model::InodeId, host| {
-        let request = proto::AssignLayoutRequest { once: world.once(), inode: id.0, host };
+        let request = proto::AssignLayoutRequest { once: world.once(), inode: id.0, host, copied: None };
         world.call::<op::AssignLayout>(&request).unwrap().layout.unwrap()
     };
     let layout = assign(set("strips", proto::Pattern { strips, ..pattern(2) }).unwrap(), 0);

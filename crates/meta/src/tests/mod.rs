@@ -3,13 +3,17 @@
 mod contents;
 mod conversions;
 mod crash;
+mod damage;
 mod directories;
 mod full;
 mod harness;
+mod identity;
+mod locks;
 mod members;
 mod model;
 mod namespace;
 mod orphans;
 mod repetition;
+mod slow_disk;
 mod strays;
 mod threads;

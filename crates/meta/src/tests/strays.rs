@@ -1,6 +1,7 @@
 //! Objects that no file has are found and removed; one that a file has never is.
 
 use super::harness::{TOP, World, call, options};
+use crate::proposals::PROPOSAL_NS;
 use crate::{MetaOptions, MetaService};
 use prost::Message;
 use rand::rngs::StdRng;
@@ -130,11 +131,12 @@ struct Volume {
     /// Inodes that the client has open.
     held: Vec<u64>,
     seed: u64,
+    grace_ms: u32,
 }
 
-fn open(disk: &MemoryDisk, clock: &Arc<ManualClock>, seed: u64) -> World {
+fn open(disk: &MemoryDisk, clock: &Arc<ManualClock>, seed: u64, grace_ms: u32) -> World {
     let options = MetaOptions {
-        stray_grace_ms: GRACE_MS,
+        stray_grace_ms: grace_ms,
         overlay_bytes_max: 20_000,
         seed: Some(seed),
         ..options("embedded")
@@ -168,13 +170,17 @@ fn objects_of(inode: u64, layout: &proto::Layout) -> Vec<Object> {
 
 impl Volume {
     fn new(seed: u64) -> Volume {
+        Volume::with_grace(seed, GRACE_MS)
+    }
+
+    fn with_grace(seed: u64, grace_ms: u32) -> Volume {
         let disk = MemoryDisk::new(seed);
         let servers = Arc::new(Servers::default());
-        let world = open(&disk, &Arc::new(ManualClock::default()), seed);
+        let world = open(&disk, &Arc::new(ManualClock::default()), seed, grace_ms);
         heartbeat(&world, "a", 0);
         heartbeat(&world, "b", 0);
         world.call::<op::Sync>(&proto::SyncRequest {}).unwrap();
-        Volume { disk, world, servers, held: Vec::new(), seed }
+        Volume { disk, world, servers, held: Vec::new(), seed, grace_ms }
     }
 
     /// A file with objects on both servers.
@@ -225,7 +231,7 @@ impl Volume {
         let end = if power_loss { MemoryDisk::crash } else { MemoryDisk::kill };
         end(&self.disk);
         self.seed += 1000;
-        self.world = open(&self.disk, &self.world.clock, self.seed);
+        self.world = open(&self.disk, &self.world.clock, self.seed, self.grace_ms);
     }
 
     fn figure(&self, name: &str) -> f64 {
@@ -274,6 +280,23 @@ fn objects_of_an_earlier_life_go_and_those_of_the_present_one_stay() {
     assert!(present.iter().all(|&object| volume.servers.has(object)));
 }
 
+/// One inode whose record could not be read ended the search for all objects listed after it, for ever.
+#[test]
+fn the_search_goes_on_behind_an_inode_that_cannot_be_read_and_leaves_its_objects_alone() {
+    let volume = Volume::new(5);
+    let damaged = volume.write("damaged");
+    let late = volume.write("f");
+    volume.world.remove(TOP, "f", false).unwrap();
+    volume.pass(2);
+    volume.servers.add(late[0]);
+    let mut transaction = volume.world.service.engine().begin();
+    transaction.put(crate::keys::inode(InodeId(damaged[0].1)), vec![0xFF; 9]);
+    transaction.commit().unwrap();
+    volume.pass(4 * GRACE_MS / 1000);
+    assert!(!volume.servers.has(late[0]));
+    assert!(damaged.iter().all(|&object| volume.servers.has(object)));
+}
+
 #[test]
 fn an_open_file_without_a_name_keeps_its_objects() {
     let mut volume = Volume::new(3);
@@ -297,6 +320,56 @@ fn numbers_that_were_never_given_out_are_left_alone_for_the_metadata_is_the_olde
     assert!(volume.servers.has(newer_file) && volume.servers.has(newer_life));
     assert!(volume.figure("vazao_meta_objects_unknown_total") >= 2.0);
     assert_eq!(volume.figure("vazao_meta_strays_found_total"), 0.0);
+}
+
+/// The story: the answer to a write was lost, so that a client took fifteen seconds to copy a small file's contents to
+/// objects of the layout that was proposed for it. The search found those objects without a file twice and removed
+/// them; then the layout was installed, and the file's synced contents were gone.
+#[test]
+fn objects_of_a_proposed_layout_stay_while_it_may_be_installed() {
+    let grace_ms = 4_000;
+    let mut volume = Volume::with_grace(6, grace_ms);
+    let inode = volume.world.file(TOP, "f");
+    let report = proto::CommitRequest {
+        inode: inode.0,
+        once: volume.world.once(),
+        size_at_least: 5,
+        base_version: u64::MAX,
+        inline_writes: vec![proto::InlineWrite { offset: 0, data: b"small".to_vec(), zeros: 0 }],
+        ..Default::default()
+    };
+    volume.world.call::<op::Commit>(&report).unwrap();
+    let copy = |volume: &Volume, answer: &proto::AssignLayoutResponse| {
+        let layout = answer.layout.clone().unwrap();
+        let objects = objects_of(inode.0, &layout);
+        objects.iter().for_each(|&object| volume.servers.add(object));
+        let copied = proto::CopiedContents {
+            layout: Some(proto::Layout { written_slots: 1, ..layout }),
+            version: answer.version,
+        };
+        (objects, copied)
+    };
+    let proposed = volume.world.outgrow(inode, None).unwrap();
+    let (objects, copied) = copy(&volume, &proposed);
+    volume.pass(5 * grace_ms / 1000);
+    assert!(objects.iter().all(|&object| volume.servers.has(object)));
+
+    // The proposals' time, and two passes of a search that rests in between.
+    let seconds = (PROPOSAL_NS / 1_000_000_000) as u32 + 20 * grace_ms / 1000;
+    // A start of the service forgets what was proposed before it.
+    volume.restart(false);
+    let again = volume.world.outgrow(inode, Some(copied)).unwrap();
+    assert_eq!(again.contents, Some(b"small".to_vec()), "it has to be copied once more");
+    let (late, copied) = copy(&volume, &again);
+    volume.pass(seconds);
+    assert!(late.iter().all(|&object| !volume.servers.has(object)), "nobody installed it in time");
+    let third = volume.world.outgrow(inode, Some(copied)).unwrap();
+    assert_eq!(third.contents, Some(b"small".to_vec()));
+    let (objects, copied) = copy(&volume, &third);
+    let installed = volume.world.outgrow(inode, Some(copied)).unwrap();
+    assert_eq!(installed.contents, None);
+    volume.pass(seconds);
+    assert!(objects.iter().all(|&object| volume.servers.has(object)));
 }
 
 /// What the test knows of a volume.

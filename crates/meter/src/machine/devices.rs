@@ -4,6 +4,7 @@ use super::{cgroup, text};
 use crate::measures::Disk;
 use crate::occupancy::Occupancy;
 use crate::{Clock, accounts::Cause};
+use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -129,6 +130,26 @@ impl DiskWatches {
 
 /// File systems behind which there is no disk of ours (statfs(2)): FUSE, NFS, SMB, 9p, memory.
 const ELSEWHERE: [u64; 6] = [0x6573_5546, 0x6969, 0xFE53_4D42, 0xFF53_4D42, 0x0102_1997, 0x0102_1994];
+
+/// File systems whose files lie on this machine's own disks or in its memory (statfs(2)): ext2 to ext4, XFS, Btrfs,
+/// F2FS, ZFS, bcachefs, overlays of these, tmpfs, ramfs.
+const LOCAL: [u64; 9] = [
+    0xEF53,
+    0x5846_5342,
+    0x9123_683E,
+    0xF2F5_2010,
+    0x2FC1_2FC1,
+    0xCA45_1A4E,
+    0x794C_7630,
+    0x0102_1994,
+    0x8584_58F6,
+];
+
+/// Whether an open file is known to lie on this machine: what is in memory of it is had without asking anybody. Another
+/// program (FUSE) or another machine may be behind any other.
+pub fn is_local(file: impl AsFd) -> bool {
+    rustix::fs::fstatfs(file).is_ok_and(|found| LOCAL.contains(&(found.f_type as u64 & 0xFFFF_FFFF)))
+}
 
 fn is_elsewhere(path: &Path) -> bool {
     rustix::fs::statfs(path).is_ok_and(|found| ELSEWHERE.contains(&(found.f_type as u64 & 0xFFFF_FFFF)))

@@ -10,7 +10,7 @@ mod interfaces;
 mod processor;
 mod shaper;
 
-pub use devices::{DiskWatch, DiskWatches};
+pub use devices::{DiskWatch, DiskWatches, is_local};
 pub use interfaces::links;
 pub use processor::cpu;
 

@@ -7,7 +7,7 @@
 
 mod trials;
 
-use crate::engine::Inbox;
+use crate::engine::Engines;
 use crate::method::{CopyMethod, Done, Method, add_stream, build};
 use crate::outgoing::Outgoing;
 use std::collections::BTreeMap;
@@ -225,7 +225,7 @@ pub(crate) struct Auto {
     /// Where it says what it does.
     pub(crate) chosen: Arc<Mutex<Option<Chosen>>>,
     /// For methods that have no thread of their own.
-    pub(crate) engine: Inbox,
+    pub(crate) engines: Engines,
 }
 
 /// One copy under way.
@@ -336,7 +336,7 @@ impl Auto {
             }
             done(outcome);
         };
-        build(method, &self.engine).start(copy, Box::new(noted));
+        build(method, &self.engines).start(copy, Box::new(noted));
     }
 
     /// Measures a copy and adds streams, until it is over.
@@ -397,9 +397,9 @@ impl CopyMethod for Auto {
         let state = State { left: 1, outcome: Ok(()), done: Some(done) };
         let running = Arc::new(Running { copy, state: Mutex::new(state) });
         running.add(streams);
-        let (pairs, chosen, engine) =
-            (Arc::clone(&self.pairs), Arc::clone(&self.chosen), self.engine.clone());
-        let method = Auto { pairs, chosen, engine };
+        let (pairs, chosen, engines) =
+            (Arc::clone(&self.pairs), Arc::clone(&self.chosen), self.engines.clone());
+        let method = Auto { pairs, chosen, engines };
         let steered = Arc::clone(&running);
         let work = move || method.steer(&steered, Climb::new(streams));
         // Without a thread it stays as it is.
@@ -459,8 +459,8 @@ mod tests {
         std::fs::write(&file, "n9 0 1 1\nn8 x\n\nn7 99999 1 1\nn6 4 100 200\n").expect("written");
         let pairs = Pairs::load(file);
         assert_eq!(pairs.known().keys().collect::<Vec<_>>(), ["n6"]);
-        let engine = crate::engine::Engine::start(vazao_meter::clock::system()).expect("starts");
-        let auto = Auto { pairs: Arc::new(pairs), chosen: Arc::default(), engine: engine.inbox() };
+        let engines = Engines::new(vazao_meter::clock::system());
+        let auto = Auto { pairs: Arc::new(pairs), chosen: Arc::default(), engines };
         assert_eq!(auto.first("n6", 0).0, 4);
         assert_eq!(auto.first("n5", 100_000_000).0, LONG_STREAMS);
         assert_eq!(auto.first("n5", 100_000).0, 1);

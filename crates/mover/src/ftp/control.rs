@@ -65,47 +65,30 @@ impl Waits {
     }
 }
 
-/// A control connection; its socket does not block.
-#[derive(Debug)]
-pub(crate) struct Control {
-    socket: TcpStream,
+/// What has been heard, cut into lines. How it was cut into packets does not matter.
+#[derive(Debug, Default)]
+pub(super) struct Lines {
     heard: Vec<u8>,
     is_ended: bool,
 }
 
-impl Control {
-    pub(crate) fn new(socket: TcpStream) -> std::io::Result<Control> {
-        socket.set_nonblocking(true)?;
-        // Lines wait for one another: none is to wait for more bytes.
-        let _ = socket.set_nodelay(true);
-        Ok(Control { socket, heard: Vec::new(), is_ended: false })
+impl Lines {
+    pub(super) fn hear(&mut self, bytes: &[u8]) {
+        self.heard.extend_from_slice(bytes);
     }
 
-    pub(crate) fn socket(&self) -> &TcpStream {
-        &self.socket
+    /// Nothing more comes.
+    pub(super) fn end(&mut self) {
+        self.is_ended = true;
     }
 
-    /// Takes in what has come, without waiting.
-    fn fill(&mut self) -> Result<(), Fault> {
-        let mut bytes = [0; 4096];
-        while self.heard.len() <= LINE_BYTES_MAX && !self.is_ended {
-            match self.socket.read(&mut bytes) {
-                Ok(0) => self.is_ended = true,
-                Ok(count) => self.heard.extend_from_slice(&bytes[..count]),
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
-                Err(error) => return Err(Fault::new(Code::Disconnected, error.to_string())),
-            }
-        }
-        Ok(())
+    fn wants_more(&self) -> bool {
+        self.heard.len() <= LINE_BYTES_MAX && !self.is_ended
     }
 
-    /// The next line without its end, where one is there already.
-    pub(crate) fn try_line(&mut self) -> Result<Option<Vec<u8>>, Fault> {
-        if let Some(line) = self.take() {
-            return Ok(Some(line));
-        }
-        self.fill()?;
+    /// The next line without its end; `None` where it has not come yet. Errors: it never ends; the connection ended,
+    /// which whatever came of the line before that does not change.
+    pub(super) fn next(&mut self) -> Result<Option<Vec<u8>>, Fault> {
         match self.take() {
             Some(line) => Ok(Some(line)),
             None if self.heard.len() > LINE_BYTES_MAX => {
@@ -124,6 +107,50 @@ impl Control {
             line.pop();
         }
         Some(line)
+    }
+}
+
+/// A control connection; its socket does not block.
+#[derive(Debug)]
+pub(crate) struct Control {
+    socket: TcpStream,
+    lines: Lines,
+}
+
+impl Control {
+    pub(crate) fn new(socket: TcpStream) -> std::io::Result<Control> {
+        socket.set_nonblocking(true)?;
+        // Lines wait for one another: none is to wait for more bytes.
+        let _ = socket.set_nodelay(true);
+        Ok(Control { socket, lines: Lines::default() })
+    }
+
+    pub(crate) fn socket(&self) -> &TcpStream {
+        &self.socket
+    }
+
+    /// Takes in what has come, without waiting.
+    fn fill(&mut self) {
+        let mut bytes = [0; 4096];
+        while self.lines.wants_more() {
+            match self.socket.read(&mut bytes) {
+                Ok(0) => self.lines.end(),
+                Ok(count) => self.lines.hear(&bytes[..count]),
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return,
+                // What came before a reset is still to be read: it says why, as a rule.
+                Err(_) => self.lines.end(),
+            }
+        }
+    }
+
+    /// The next line without its end, where one is there already.
+    pub(crate) fn try_line(&mut self) -> Result<Option<Vec<u8>>, Fault> {
+        if let Some(line) = self.lines.take() {
+            return Ok(Some(line));
+        }
+        self.fill();
+        self.lines.next()
     }
 
     /// The next line.

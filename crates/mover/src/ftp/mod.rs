@@ -14,5 +14,6 @@ pub(crate) use control::Control;
 pub use control::{Check, Waits};
 pub use listing::{Facts, Kind};
 pub(crate) use reply::{Reply, passive_text};
+pub(crate) use session::DAMAGED;
 pub use session::{Session, passing};
 pub use url::{FTP_PORT, Url};

@@ -22,6 +22,11 @@ impl Reply {
         self.code / 100 == 1
     }
 
+    /// A marker: it tells of a transfer under way, at any time, and begins none (RFC 959, 4.2.2; GridFTP's 111 to 113).
+    pub(crate) fn is_marker(&self) -> bool {
+        matches!(self.code, 110..=113)
+    }
+
     /// 2yz.
     pub(crate) fn is_done(&self) -> bool {
         self.code / 100 == 2
@@ -131,8 +136,11 @@ pub(crate) fn passive_text(address: SocketAddr, is_extended: bool) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::super::control::Lines;
     use super::*;
     use proptest::prelude::*;
+    use vazao_model::Code;
+    use vazao_wire::service::Fault;
 
     fn assemble(text: &str) -> Result<Vec<Reply>, String> {
         let mut assembly = Assembly::default();
@@ -175,7 +183,78 @@ mod tests {
         assert_eq!(passive_port(&passive_text(address, false).as_bytes()[4..]), Some(6446));
     }
 
+    /// An answer as a server sends it: of one line, or of several, whose inner ones may look like anything but an end.
+    fn sent(reply: &Reply, ends: &[u8]) -> Vec<u8> {
+        let last = reply.lines.len() - 1;
+        let line = |(index, text): (usize, &Vec<u8>)| match (index, last) {
+            (0, 0) => [format!("{} ", reply.code).as_bytes(), text, ends].concat(),
+            (0, _) => [format!("{}-", reply.code).as_bytes(), text, ends].concat(),
+            (index, last) if index == last => [format!("{} ", reply.code).as_bytes(), text, ends].concat(),
+            _ => [b" ", &text[..], ends].concat(),
+        };
+        reply.lines.iter().enumerate().flat_map(line).collect()
+    }
+
+    /// The same as it is heard.
+    fn heard(reply: &Reply) -> Reply {
+        let last = reply.lines.len() - 1;
+        let lines = reply.lines.iter().enumerate();
+        let lines = lines.map(|(index, text)| match index > 0 && index < last {
+            true => [b" ", &text[..]].concat(),
+            false => text.clone(),
+        });
+        Reply { code: reply.code, lines: lines.collect() }
+    }
+
+    fn replies() -> impl Strategy<Value = Vec<Reply>> {
+        let text = proptest::collection::vec(32u8..127, 0..30);
+        let lines = proptest::collection::vec(text, 1..5);
+        let reply = (100u16..600, lines).prop_map(|(code, lines)| Reply { code, lines });
+        proptest::collection::vec(reply, 0..8)
+    }
+
+    /// Hears packets to their end. Returns the answers, and what ended it.
+    fn hear(packets: &[&[u8]]) -> (Vec<Reply>, Fault) {
+        let (mut lines, mut assembly) = (Lines::default(), Assembly::default());
+        let mut replies = Vec::new();
+        for packet in packets {
+            lines.hear(packet);
+            while let Ok(Some(line)) = lines.next() {
+                replies.extend(assembly.take(&line).expect("lines of answers"));
+            }
+        }
+        lines.end();
+        (replies, lines.next().expect_err("it has ended"))
+    }
+
     proptest! {
+        /// A connection that was cut in the middle of an answer is cut, and says nothing else, however the answers
+        /// before were divided into packets.
+        #[test]
+        fn answers_are_heard_as_they_were_sent_however_they_are_divided_and_wherever_they_are_cut(
+            replies in replies(), cuts in proptest::collection::vec(0usize..2000, 0..20), is_crlf in any::<bool>(),
+            end in 0usize..2000,
+        ) {
+            let ends: &[u8] = if is_crlf { b"\r\n" } else { b"\n" };
+            let sent: Vec<Vec<u8>> = replies.iter().map(|reply| self::sent(reply, ends)).collect();
+            let whole = sent.concat();
+            let bytes = &whole[..end.min(whole.len())];
+            let mut cuts: Vec<usize> = cuts.into_iter().map(|cut| cut.min(bytes.len())).collect();
+            cuts.extend([0, bytes.len()]);
+            cuts.sort_unstable();
+            let packets: Vec<&[u8]> = cuts.windows(2).map(|pair| &bytes[pair[0]..pair[1]]).collect();
+            let (heard, fault) = hear(&packets);
+            let mut left = bytes.len();
+            let arrived = sent.iter().take_while(|one| {
+                let is_whole = one.len() <= left;
+                left = left.saturating_sub(one.len());
+                is_whole
+            });
+            let expected: Vec<Reply> = replies.iter().take(arrived.count()).map(self::heard).collect();
+            prop_assert_eq!(heard, expected);
+            prop_assert_eq!(fault.code, Code::Disconnected);
+        }
+
         #[test]
         fn any_line_is_taken_without_panic(lines in proptest::collection::vec(any::<Vec<u8>>(), 0..20)) {
             let mut assembly = Assembly::default();

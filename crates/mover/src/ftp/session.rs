@@ -68,6 +68,9 @@ fn about(server: &str, phase: &str, fault: Fault) -> Fault {
     }
 }
 
+/// What the endpoint of copies says of bytes that are not what was sent: they may arrive whole the next time.
+pub(crate) const DAMAGED: u16 = 456;
+
 /// What an answer that refuses means (RFC 959, 4.2.2).
 fn code_of(reply: &Reply) -> Code {
     match reply.code {
@@ -75,6 +78,7 @@ fn code_of(reply: &Reply) -> Code {
         425 | 426 => Code::Disconnected,
         452 | 552 => Code::NoSpace,
         450 | 451 => Code::Unavailable,
+        DAMAGED => Code::Corrupt,
         500..=504 => Code::Unsupported,
         530 | 532 | 331 | 332 | 430 => Code::AccessDenied,
         550 => Code::NotFound,
@@ -144,10 +148,7 @@ impl Session {
             waited_ns: 0,
         };
         let phase = "waiting for the greeting";
-        let mut reply = session.reply(phase)?;
-        while reply.is_preliminary() {
-            reply = session.reply(phase)?;
-        }
+        let reply = session.final_reply(phase)?;
         match reply.is_done() {
             true => Ok(session),
             false => Err(session.refused(phase, &reply)),
@@ -198,6 +199,16 @@ impl Session {
         self.reply_within(phase, self.waits.silent_ms)
     }
 
+    /// The next answer that is no preliminary one: those come at any time, in any number, and end nothing.
+    fn final_reply(&mut self, phase: &str) -> Result<Reply, Fault> {
+        loop {
+            let reply = self.reply(phase)?;
+            if !reply.is_preliminary() {
+                return Ok(reply);
+            }
+        }
+    }
+
     fn reply_within(&mut self, phase: &str, milliseconds: u32) -> Result<Reply, Fault> {
         let until_ns = self.waits.until_ns(milliseconds);
         loop {
@@ -215,16 +226,21 @@ impl Session {
         }
     }
 
-    /// Sends a line and returns the answer to it, whatever it is.
+    /// Sends a line and returns the answer to it, whatever it is; a preliminary one is not yet it.
     fn ask(&mut self, phase: &str, command: &str, argument: &[u8]) -> Result<Reply, Fault> {
+        self.tell_line(phase, command, argument)?;
+        self.final_reply(phase)
+    }
+
+    /// Sends a line.
+    fn tell_line(&mut self, phase: &str, command: &str, argument: &[u8]) -> Result<(), Fault> {
         if argument.iter().any(|byte| b"\r\n\0".contains(byte)) {
             return Err(self.fault(phase, Code::Invalid, "a name with a line end or a zero in it"));
         }
         let space: &[u8] = if argument.is_empty() { b"" } else { b" " };
         let line = [command.as_bytes(), space, argument, b"\r\n"].concat();
         let until_ns = self.waits.until_ns(self.waits.silent_ms);
-        self.control.send(&line, &self.waits, until_ns).map_err(|fault| about(&self.server, phase, fault))?;
-        self.reply(phase)
+        self.control.send(&line, &self.waits, until_ns).map_err(|fault| about(&self.server, phase, fault))
     }
 
     fn expect(&mut self, phase: &str, command: &str, argument: &[u8]) -> Result<Reply, Fault> {
@@ -439,7 +455,11 @@ impl Session {
 
     /// Sends the command that begins a transfer.
     fn begin(&mut self, phase: &str, command: &str, path: &[u8]) -> Result<(), Fault> {
-        let reply = self.ask(phase, command, path)?;
+        self.tell_line(phase, command, path)?;
+        let mut reply = self.reply(phase)?;
+        while reply.is_marker() {
+            reply = self.reply(phase)?;
+        }
         match reply.code {
             code if code / 100 == 1 => Ok(()),
             // All of it is over before the answer that it begins would have been sent.
@@ -539,7 +559,7 @@ impl Session {
                     let why = self.fault(phase, Code::Disconnected, &error.to_string());
                     // It has said on the other connection why it closed this one, as a rule.
                     self.data = None;
-                    return Err(match self.reply(phase) {
+                    return Err(match self.final_reply(phase) {
                         Ok(reply) if !reply.is_done() => self.refused(phase, &reply),
                         _ => why,
                     });
@@ -614,7 +634,7 @@ impl Session {
         // Whatever it says: 226, 426 or 451 for a connection that ended under it.
         match self.early.take() {
             Some(_) => Ok(()),
-            None => self.reply("ending a transfer").map(drop),
+            None => self.final_reply("ending a transfer").map(drop),
         }
     }
 

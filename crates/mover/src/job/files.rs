@@ -6,6 +6,7 @@
 use prost::Message;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufReader, BufWriter, Read, Write};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use vazao_model::checksum::crc32c;
 use vazao_wire::proto;
@@ -163,8 +164,14 @@ pub(super) struct OutcomeWriter {
 }
 
 impl OutcomeWriter {
+    /// An error also when the file has no name any more: the job's directory was removed, and after a restart all that
+    /// is written would never have been.
     pub(super) fn add(&mut self, outcome: &proto::FileOutcome) -> io::Result<()> {
-        self.file.write_all(&framed(outcome))
+        self.file.write_all(&framed(outcome))?;
+        match self.file.metadata()?.nlink() {
+            0 => Err(io::Error::new(io::ErrorKind::NotFound, "its file was removed while it was in use")),
+            _ => Ok(()),
+        }
     }
 }
 
@@ -195,6 +202,18 @@ mod tests {
         files.outcomes(|o| seen.push(o.index)).expect("opened");
         assert_eq!(seen, [2, 2, 0]);
         assert_eq!(JobFiles::all(directory.path()).expect("listed").len(), 1);
+    }
+
+    /// A job whose directory was removed went on writing down what became of its files, for nobody.
+    #[test]
+    fn outcomes_without_a_place_are_errors() {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let files = JobFiles::new(directory.path().join("7"));
+        files.save(&proto::JobRecord { number: 7, ..Default::default() }).expect("saved");
+        let mut writer = files.outcomes(|_| panic!("none yet")).expect("opened");
+        writer.add(&proto::FileOutcome::default()).expect("written");
+        files.remove().expect("removed");
+        assert!(writer.add(&proto::FileOutcome::default()).is_err());
     }
 
     /// Who asked for the failures of a running job took the outcome away that was being written.

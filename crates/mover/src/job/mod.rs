@@ -18,6 +18,8 @@ mod state;
 mod step;
 
 pub use filter::Filter;
+#[cfg(test)]
+pub(crate) use moving::may_pass;
 pub(crate) use queue::{Queue, Setup};
 pub use state::JobState;
 pub(crate) use state::Underway;

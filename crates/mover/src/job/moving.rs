@@ -99,9 +99,9 @@ impl Inner {
         match job.method {
             Method::Auto => {
                 let (pairs, chosen) = (Arc::clone(&self.pairs), Arc::clone(&job.chosen));
-                Box::new(Auto { pairs, chosen, engine: self.engine.clone() })
+                Box::new(Auto { pairs, chosen, engines: self.engines.clone() })
             }
-            other => build(other, &self.engine),
+            other => build(other, &self.engines),
         }
     }
 
@@ -129,6 +129,7 @@ impl Inner {
     pub(super) fn leave_many(&self, job: &Job, files: usize) {
         let mut progress = job.progress();
         progress.in_flight -= files;
+        progress.places -= 1;
         let mut table = self.table();
         table.out -= 1;
         let pair = Inner::pair(job);
@@ -198,7 +199,7 @@ impl Inner {
         progress.is_cut |= may_pass(fault.code);
         let pause_ns = match fault.code {
             // Its place in the other node's queue comes.
-            Code::Overloaded | Code::Unavailable => {
+            Code::Overloaded | Code::Unavailable | Code::Hung => {
                 file.tries.cut += 1;
                 Some(pause_ns(file.tries.cut))
             }
@@ -238,7 +239,7 @@ impl Inner {
 }
 
 /// Faults of the way to another node, or of the node's moment.
-pub(super) fn may_pass(code: Code) -> bool {
+pub(crate) fn may_pass(code: Code) -> bool {
     matches!(
         code,
         Code::Unreachable
@@ -248,6 +249,7 @@ pub(super) fn may_pass(code: Code) -> bool {
             | Code::Overloaded
             | Code::Unavailable
             | Code::SessionExpired
+            | Code::Hung
     )
 }
 

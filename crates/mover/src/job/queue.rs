@@ -9,7 +9,7 @@ use super::step::{Means, finish_directory, make_directory};
 use super::{ENDED_MAX, Filter, JOBS_MAX};
 use crate::auto::Pairs;
 use crate::control::Order;
-use crate::engine::Inbox;
+use crate::engine::Engines;
 use crate::grid::BlockSet;
 use crate::method::Method;
 use crate::place::Place;
@@ -41,8 +41,14 @@ const LOOK: Duration = Duration::from_millis(50);
 /// Rates are brought up to date this often.
 const SAMPLE_NS: u64 = 250_000_000;
 
-/// Stopping waits this long for steps under way.
-const STOP_NS_MAX: u64 = 10_000_000_000;
+/// Stopping waits this long for files that are being sent.
+const STOP_FILES_NS_MAX: u64 = 2_000_000_000;
+
+/// A step that has taken so long has its thread replaced: it waits for another node, or for a disk that hangs.
+const STEP_NS_MAX: u64 = 1_000_000_000;
+
+/// More threads in their place: as many as there can be steps that have one at the same time, and no more than that.
+const THREADS_MORE: usize = 112;
 
 /// Failures and jobs on one page.
 const PAGE: usize = 256;
@@ -56,6 +62,12 @@ pub(super) struct Table {
     pub(super) last: u64,
     pub(super) out: usize,
     pub(super) pairs: HashMap<String, usize>,
+    /// Some of them wait for a file system that hangs.
+    pub(super) is_any_stuck: bool,
+    /// Of `out`, places of copies that wait for a file system that hangs: others may have as many more.
+    pub(super) out_stuck: usize,
+    /// Of `pairs`, the same.
+    pub(super) pairs_stuck: HashMap<String, usize>,
 }
 
 /// Who holds the table takes no job's progress; who holds a progress may take the table.
@@ -66,7 +78,7 @@ pub(super) struct Inner {
     pub(super) copies_pair_max: usize,
     pub(super) open_client: OpenClient,
     pub(super) client: Mutex<Option<Client>>,
-    pub(super) engine: Inbox,
+    pub(super) engines: Engines,
     /// What is known of the ways to other nodes.
     pub(super) pairs: Arc<Pairs>,
     pub(super) pool: Pool,
@@ -102,7 +114,7 @@ pub(crate) struct Setup<'a> {
     /// Of them to one other node.
     pub(crate) copies_pair_max: usize,
     pub(crate) open_client: OpenClient,
-    pub(crate) engine: Inbox,
+    pub(crate) engines: Engines,
 }
 
 impl Queue {
@@ -114,7 +126,7 @@ impl Queue {
         std::fs::create_dir_all(&directory)?;
         // Every file that is out has at most one step, every job two.
         let steps_max = setup.copies_out_max + 2 * JOBS_MAX;
-        let pool = Pool::new("jobs", THREADS, steps_max, STEP_BYTES_MAX)?;
+        let pool = Pool::new("jobs", THREADS, steps_max, STEP_BYTES_MAX, Arc::clone(&means.clock));
         let mut table = Table::default();
         for (number, files) in JobFiles::all(&directory)? {
             table.last = table.last.max(number);
@@ -130,7 +142,7 @@ impl Queue {
             copies_pair_max: setup.copies_pair_max,
             open_client: setup.open_client,
             client: Mutex::default(),
-            engine: setup.engine,
+            engines: setup.engines,
             pairs: Arc::new(Pairs::load(setup.directory.join("pairs"))),
             pool,
             table: Mutex::new(table),
@@ -267,27 +279,34 @@ impl Queue {
         inner.means.arrivals.sweep(&*inner.means.clock, || inner.client());
     }
 
-    /// Stops; jobs go on when the queue is opened again.
-    pub(crate) fn stop(&self) {
+    /// Stops; jobs go on when the queue is opened again. What has not ended at `until_ns`, because another node does
+    /// not answer, is left to itself.
+    pub(crate) fn stop(&self, until_ns: u64) {
         let inner = &self.inner;
         inner.stopping.store(true, Ordering::SeqCst);
         let jobs = inner.jobs();
         jobs.iter().for_each(|job| job.control.set(Order::Shutdown));
         inner.changed.notify_all();
-        let deadline_ns = inner.means.clock.now_ns() + STOP_NS_MAX;
-        while inner.table().out > 0 && inner.means.clock.now_ns() < deadline_ns {
-            inner.means.clock.sleep(Duration::from_millis(5));
+        let clock = &*inner.means.clock;
+        let files_ns = until_ns.min(clock.now_ns() + STOP_FILES_NS_MAX);
+        while inner.table().out > 0 && clock.now_ns() < files_ns {
+            clock.sleep(Duration::from_millis(5));
         }
         if let Some(thread) = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take() {
             let _ = thread.join();
         }
-        inner.pool.stop();
+        let patience = Duration::from_nanos(until_ns.saturating_sub(clock.now_ns()));
+        if !inner.pool.stop(patience) {
+            tracing::warn!("a job still waits for another node, or for a disk that hangs");
+        }
         for job in jobs.iter().filter(|job| !job.progress().state.is_over()) {
-            if let Err(error) = job.save(inner.means.clock.now_ns()) {
+            if let Err(error) = job.save(clock.now_ns()) {
                 tracing::warn!(job = job.id, %error, "could not be written down");
             }
         }
-        if let Some(client) = inner.client.lock().unwrap_or_else(PoisonError::into_inner).take() {
+        // Whoever is just opening one has it locked.
+        let client = inner.client.try_lock().ok().and_then(|mut client| client.take());
+        if let Some(client) = client {
             let _ = client.close();
         }
     }
@@ -400,6 +419,8 @@ impl Inner {
             if now_ns.saturating_sub(sampled_ns) >= SAMPLE_NS {
                 sampled_ns = now_ns;
                 jobs.iter().for_each(|job| job.sample(now_ns));
+                self.note_hangs(&jobs);
+                self.pool.replace_stuck(STEP_NS_MAX, THREADS_MORE);
                 self.drop_ended();
             }
             turn += 1;
@@ -413,6 +434,31 @@ impl Inner {
                 drop(self.changed.wait_timeout(table, LOOK));
             }
         }
+    }
+
+    /// Finds out which jobs read from areas that hang. They begin nothing more, and what they have out holds up no
+    /// other job: its places in the queue are given to others until it comes back.
+    fn note_hangs(&self, jobs: &[Arc<Job>]) {
+        let hanging = self.means.area.hanging();
+        let was_any = std::mem::replace(&mut self.table().is_any_stuck, !hanging.is_empty());
+        if hanging.is_empty() && !was_any {
+            return;
+        }
+        let (mut out_stuck, mut pairs_stuck) = (0, HashMap::new());
+        for job in jobs {
+            let areas = job.areas(&self.means.node);
+            let hangs = hanging.iter().find(|(area, _)| areas.contains(area));
+            let hangs = hangs.map(|(area, why)| format!("waits for area {area}: {why}"));
+            let mut progress = job.progress();
+            progress.is_stuck = hangs.is_some();
+            if let Some(why) = hangs {
+                progress.trouble = why;
+                out_stuck += progress.places;
+                *pairs_stuck.entry(Inner::pair(job)).or_insert(0) += progress.places;
+            }
+        }
+        let mut table = self.table();
+        (table.out_stuck, table.pairs_stuck) = (out_stuck, pairs_stuck);
     }
 
     /// Forgets the oldest jobs that are over, where there are many.
@@ -583,13 +629,16 @@ impl Inner {
         let pair = Inner::pair(job);
         {
             let mut table = self.table();
-            let both = table.pairs.get(&pair).copied().unwrap_or(0);
-            if table.out >= self.copies_out_max || both >= self.copies_pair_max {
+            let of = |pairs: &HashMap<String, usize>| pairs.get(&pair).copied().unwrap_or(0);
+            let both = of(&table.pairs).saturating_sub(of(&table.pairs_stuck));
+            let out = table.out.saturating_sub(table.out_stuck);
+            if progress.is_stuck || out >= self.copies_out_max || both >= self.copies_pair_max {
                 return false;
             }
             let Some(next) = next_file(&mut progress, now_ns) else {
                 drop(table);
-                if progress.is_read && progress.again.is_empty() && progress.in_flight == 0 {
+                let is_due = now_ns >= progress.finish_not_before_ns;
+                if is_due && progress.is_read && progress.again.is_empty() && progress.in_flight == 0 {
                     progress.is_busy = true;
                     drop(progress);
                     self.step(job, |inner, job| inner.finish(&job));
@@ -606,6 +655,7 @@ impl Inner {
                 batch = gather(&mut progress, next.clone(), now_ns);
             }
             table.out += 1;
+            progress.places += 1;
             *table.pairs.entry(pair).or_insert(0) += 1;
             progress.in_flight += batch.len().max(1);
             drop(table);
@@ -627,6 +677,20 @@ impl Inner {
         }
     }
 
+    /// The other node may be back soon: what was begun of a job's end is begun again. False where it has been waited
+    /// for long enough.
+    fn is_patient(&self, job: &Job, fault: &Fault) -> bool {
+        let now_ns = self.means.clock.now_ns();
+        let mut progress = job.progress();
+        let since_ns = *progress.cut_since_ns.get_or_insert(now_ns);
+        if now_ns.saturating_sub(since_ns) > CUT_NS_MAX {
+            return false;
+        }
+        progress.finish_not_before_ns = now_ns + PAUSE_MS.1 * 1_000_000;
+        (progress.trouble, progress.is_busy) = (format!("trying again: {fault}"), false);
+        true
+    }
+
     /// All files are over.
     fn finish(&self, job: &Job) {
         let finished =
@@ -642,6 +706,7 @@ impl Inner {
                 tracing::debug!(job = job.id, %fault, "finishing was stopped");
                 job.progress().is_busy = false;
             }
+            Err(fault) if may_pass(fault.code) && self.is_patient(job, &fault) => {}
             Err(fault) => self.set_state(job, JobState::Failed, &fault.to_string()),
             // A plan is read up to where it makes sense.
             Ok(()) if missing > 0 => {

@@ -4,7 +4,7 @@ use super::super::files::JobFiles;
 use super::super::state::{Job, JobState};
 use super::{Queue, Setup};
 use crate::control::Order;
-use crate::engine::Engine;
+use crate::engine::Engines;
 use prost::Message;
 use std::sync::Arc;
 use tempfile::TempDir;
@@ -20,7 +20,13 @@ struct FakeMeta;
 
 impl Service for FakeMeta {
     fn handle(&self, request: Request<'_>, responder: &mut dyn Responder) {
-        let map = Some(proto::ClusterMap { cluster_id: 1, epoch: 1, nodes: vec![], targets: vec![] });
+        let map = Some(proto::ClusterMap {
+            cluster_id: 1,
+            epoch: 1,
+            nodes: vec![],
+            targets: vec![],
+            ..Default::default()
+        });
         let opened = proto::OpenSessionResponse { session: 1, slots: 8, map, ..Default::default() };
         match request.method {
             Method::OpenSession => {
@@ -39,10 +45,10 @@ fn open_client() -> vazao_client::Result<Client> {
 }
 
 /// A queue, and a job of it that it does not know of, which has three files and is about to be finished.
-fn about_to_finish() -> (TempDir, Engine, Queue, Job) {
+fn about_to_finish() -> (TempDir, Engines, Queue, Job) {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
-    let engine = Engine::start(Arc::clone(&clock)).expect("starts");
+    let engines = Engines::new(Arc::clone(&clock));
     let queue = Queue::open(Setup {
         node: "n1".into(),
         area: AreaService::open(vec![], Default::default(), Arc::clone(&clock)).expect("opens"),
@@ -51,7 +57,7 @@ fn about_to_finish() -> (TempDir, Engine, Queue, Job) {
         copies_out_max: 4,
         copies_pair_max: 4,
         open_client: Box::new(open_client),
-        engine: engine.inbox(),
+        engines: engines.clone(),
     });
     let files = JobFiles::new(directory.path().join("jobs/7"));
     let job = Job::new(7, "n1", files, proto::JobStatus::default());
@@ -65,7 +71,7 @@ fn about_to_finish() -> (TempDir, Engine, Queue, Job) {
         (progress.state, progress.is_planned, progress.is_busy) = (JobState::Running, true, true);
         (progress.files, progress.files_done) = (3, 3);
     }
-    (directory, engine, queue.expect("opens"), job)
+    (directory, engines, queue.expect("opens"), job)
 }
 
 #[test]
@@ -73,7 +79,7 @@ fn a_job_with_all_its_files_is_done() {
     let (_directory, _engine, queue, job) = about_to_finish();
     queue.inner.finish(&job);
     assert_eq!(job.progress().state, JobState::Done);
-    queue.stop();
+    queue.stop(u64::MAX);
 }
 
 /// A job whose directories were being finished when its daemon was stopped had failed for good, with all files there.
@@ -90,7 +96,7 @@ fn a_job_that_is_to_stop_while_it_is_finished_goes_on_later() {
         job.control.set(Order::Run);
         queue.inner.finish(&job);
         assert_eq!(job.progress().state, JobState::Done);
-        queue.stop();
+        queue.stop(u64::MAX);
     }
 }
 
@@ -102,5 +108,5 @@ fn a_job_whose_plan_could_not_be_read_to_its_end_is_not_done() {
     queue.inner.finish(&job);
     assert_eq!(job.progress().state, JobState::Failed);
     assert!(job.progress().trouble.contains("1 files are missing"));
-    queue.stop();
+    queue.stop(u64::MAX);
 }

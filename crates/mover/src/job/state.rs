@@ -117,6 +117,10 @@ pub(super) struct Progress {
     pub(super) is_read: bool,
     /// Files begun and not over.
     pub(super) in_flight: usize,
+    /// Places in the queue that they take.
+    pub(super) places: usize,
+    /// It reads from an area whose file system hangs.
+    pub(super) is_stuck: bool,
     /// Requests with many small files, of which each is one place in the queue.
     pub(super) batches: usize,
     pub(super) sending: BTreeMap<u64, Weak<dyn Underway>>,
@@ -127,6 +131,8 @@ pub(super) struct Progress {
     /// A round trip to the other node takes long.
     pub(super) is_far: bool,
     pub(super) is_busy: bool,
+    /// Its end is not begun before this.
+    pub(super) finish_not_before_ns: u64,
 }
 
 /// One job.
@@ -176,12 +182,15 @@ impl Job {
             again: BTreeMap::new(),
             is_read: false,
             in_flight: 0,
+            places: 0,
+            is_stuck: false,
             batches: 0,
             sending: BTreeMap::new(),
             cut_since_ns: None,
             is_cut: false,
             is_far: false,
             is_busy: false,
+            finish_not_before_ns: 0,
         };
         Job {
             number,
@@ -276,6 +285,15 @@ impl Job {
             _ if progress.in_flight == 0 => None,
             _ => progress.limit.limit().or_else(whole),
         }
+    }
+
+    /// The areas of `node` that it reads from.
+    pub(super) fn areas(&self, node: &str) -> Vec<String> {
+        let area = |source: &Vec<u8>| match Place::parse(source) {
+            Ok(Place::Area(reference)) if reference.node == node => Some(reference.area),
+            _ => None,
+        };
+        self.spec.sources.iter().filter_map(area).collect()
     }
 
     /// What messages call the two ends: nodes, or the volume.

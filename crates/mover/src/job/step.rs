@@ -81,8 +81,10 @@ impl Means {
         match source {
             Place::Area(reference) if reference.node == self.node => {
                 let inside = self.area.inside(&reference.area, &reference.path, false)?;
+                let waiting = inside.begin("opening a file to copy")?;
                 let (file, status) = inside.open(false)?;
-                Ok(Arc::new(FileSource::new(file, shown, Some(status.identity))?.inside(inside)))
+                drop(waiting);
+                Ok(Arc::new(FileSource::inside(file, shown, Some(status.identity), inside)?))
             }
             Place::Area(reference) => {
                 let why = format!("{shown}: node {} cannot read files of node {}", self.node, reference.node);

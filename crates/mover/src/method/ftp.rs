@@ -69,9 +69,9 @@ fn send(copy: &Outgoing) -> Result<(), Fault> {
     let host = copy.data_address.rsplit_once(':').map_or("", |(host, _)| host);
     let host = host.trim_start_matches('[').trim_end_matches(']');
     let server = format!("node {} (FTP, {host}:{port})", copy.to.node);
-    let mut session = Session::connect(&server, host, port, waits)?;
+    let mut session = Session::connect(&server, host, port, waits).map_err(of_stranger)?;
     copy.note_connect(session.connect_ns());
-    session.login(&hex(&copy.id), &hex(&copy.token))?;
+    session.login(&hex(&copy.id), &hex(&copy.token)).map_err(of_stranger)?;
     let mut sender = Sender {
         copy,
         session,
@@ -88,6 +88,17 @@ fn send(copy: &Outgoing) -> Result<(), Fault> {
         sender.session.quit();
     }
     outcome
+}
+
+/// What a fault means of a peer that is a node of ours, or was: one that was started anew knows the copy under another
+/// token, or not at all, and its port may be somebody else's by now, who answers whatever it likes. Then the copy
+/// begins again.
+fn of_stranger(fault: Fault) -> Fault {
+    let code = match fault.code {
+        Code::AccessDenied | Code::Unsupported | Code::BadRequest | Code::NotFound => Code::BadHandle,
+        other => other,
+    };
+    Fault { code, ..fault }
 }
 
 struct Sender<'a> {
@@ -150,7 +161,7 @@ impl Sender<'_> {
         let grid = self.copy.grid;
         let last = first + count - 1;
         let (start, end) = (grid.start(first), grid.start(last) + grid.length(last));
-        self.session.site(&format!("ZEROS {start} {}", end - start))?;
+        self.session.site(&format!("ZEROS {start} {}", end - start)).map_err(of_stranger)?;
         self.hole = None;
         (first..=last).for_each(|block| self.copy.confirm(block, zero_checksum(grid.length(block))));
         Ok(())
@@ -161,7 +172,7 @@ impl Sender<'_> {
         if self.next != Some(block) || !self.session.is_moving() {
             self.end_transfer()?;
             self.tell_hole()?;
-            self.session.store(&self.name, grid.start(block))?;
+            self.session.store(&self.name, grid.start(block)).map_err(of_stranger)?;
         }
         self.wait_for_confirmations(UNCONFIRMED_MAX - 1)?;
         let (start, end) = (grid.start(block), grid.start(block) + grid.length(block));
@@ -175,11 +186,11 @@ impl Sender<'_> {
             offset += length as u64;
             if offset == end {
                 // In front of the last bytes: it is there when they are, and the confirmation may be so too.
-                self.session.tell(&format!("SUM {start} {sum:08X}"))?;
+                self.session.tell(&format!("SUM {start} {sum:08X}")).map_err(of_stranger)?;
                 self.unconfirmed.push_back((block, sum));
                 self.current = None;
             }
-            self.session.send(&self.buffer)?;
+            self.session.send(&self.buffer).map_err(of_stranger)?;
             let counts = &self.copy.around.counts;
             counts.sent_bytes.add(length as u64);
             counts.send_ns.add(self.session.take_waited_ns());
@@ -207,7 +218,7 @@ impl Sender<'_> {
     /// Hears what has been confirmed; waits up to `wait_ns` for the first.
     fn hear(&mut self, wait_ns: u64) -> Result<(), Fault> {
         let mut wait_ns = wait_ns;
-        while let Some(reply) = self.session.mark(wait_ns)? {
+        while let Some(reply) = self.session.mark(wait_ns).map_err(of_stranger)? {
             confirm(self.copy, &mut self.unconfirmed, &reply);
             wait_ns = 0;
         }
@@ -242,7 +253,8 @@ impl Sender<'_> {
         }
         let started_ns = self.copy.around.clock.now_ns();
         let (copy, unconfirmed) = (self.copy, &mut self.unconfirmed);
-        self.session.finish_with("sending", &mut |reply| confirm(copy, unconfirmed, reply))?;
+        let finished = self.session.finish_with("sending", &mut |reply| confirm(copy, unconfirmed, reply));
+        finished.map_err(of_stranger)?;
         let waited_ns = self.copy.around.clock.now_ns().saturating_sub(started_ns);
         self.copy.around.counts.confirm_ns.add(waited_ns);
         match self.unconfirmed.is_empty() {

@@ -11,7 +11,7 @@ mod sending;
 mod streams;
 
 use crate::auto::Auto;
-use crate::engine::Inbox;
+use crate::engine::Engines;
 use crate::outgoing::Outgoing;
 use std::fmt;
 use std::str::FromStr;
@@ -161,14 +161,14 @@ pub(crate) fn add_stream(copy: Arc<Outgoing>, done: Done) {
 }
 
 /// What carries out a method; `auto` so made knows nothing of the pair.
-pub(crate) fn build(method: Method, engine: &Inbox) -> Box<dyn CopyMethod> {
+pub(crate) fn build(method: Method, engines: &Engines) -> Box<dyn CopyMethod> {
     match method {
         Method::Auto => {
-            Box::new(Auto { pairs: Arc::default(), chosen: Arc::default(), engine: engine.clone() })
+            Box::new(Auto { pairs: Arc::default(), chosen: Arc::default(), engines: engines.clone() })
         }
         Method::Blocking { buffer } => Box::new(blocking::Blocking { buffer }),
         Method::Streams(count) => Box::new(streams::Streams { count }),
-        Method::Nonblocking => Box::new(nonblocking::Nonblocking { engine: engine.clone() }),
+        Method::Nonblocking => Box::new(nonblocking::Nonblocking { engines: engines.clone() }),
         Method::Rpc { block, window } => Box::new(rpc::Rpc { block, window }),
         Method::Ftp => Box::new(ftp::Ftp),
     }

@@ -14,6 +14,7 @@ use std::sync::Arc;
 use vazao_model::Code;
 use vazao_model::checksum::{combine, crc32c, piece_checksums, piece_lengths};
 use vazao_wire::service::Fault;
+use vazao_wire::tcp::{is_way_lost, probe_way};
 
 /// Blocks of a connection that are not confirmed yet: what is sent again at most when something dies.
 const UNCONFIRMED_MAX: usize = 2;
@@ -76,6 +77,7 @@ fn begin_connect(address: &str, buffer_bytes: Option<u32>) -> std::io::Result<Tc
     }
     let socket = TcpStream::from(socket);
     let _ = socket.set_nodelay(true);
+    probe_way(&socket)?;
     Ok(socket)
 }
 
@@ -123,6 +125,10 @@ impl Sending {
 
     fn check_time(&self, now_ns: u64) -> Result<(), Fault> {
         self.copy.around.control.check(now_ns)?;
+        let silent_ns = now_ns.saturating_sub(self.progress_ns);
+        if silent_ns > WAY_LOOK_NS && self.is_connected && is_way_lost(&self.socket) {
+            return Err(self.copy.fault(Code::Disconnected, "nothing gets through to it"));
+        }
         if now_ns < self.until_ns() {
             return Ok(());
         }
@@ -176,7 +182,9 @@ impl Sending {
 
     fn understand(&mut self) -> Result<(), Fault> {
         while let Some(header) = self.heard.get(..HEADER_BYTES) {
-            let header = Header::parse(header)?;
+            // Whoever has the port of a node that was started anew answers something else: that is no end of the copy.
+            let header =
+                Header::parse(header).map_err(|fault| self.copy.fault(Code::Disconnected, fault.detail))?;
             let whole = HEADER_BYTES + header.body_bytes();
             match header {
                 Header::Welcome => self.is_welcome = true,
@@ -187,11 +195,16 @@ impl Sending {
                 Header::Fault { code, .. } => {
                     let Some(text) = self.heard.get(HEADER_BYTES..whole) else { return Ok(()) };
                     let text = String::from_utf8_lossy(text);
+                    // Another node, which has the port by now, knows nothing of it.
+                    let code = match code {
+                        Code::Unauthenticated | Code::BadRequest | Code::VersionMismatch => Code::BadHandle,
+                        other => other,
+                    };
                     return Err(Fault::new(code, format!("{}: {text}", self.copy.to.node)));
                 }
                 other => {
                     let why = format!("{other:?} from a receiver");
-                    return Err(self.copy.fault(Code::BadRequest, why));
+                    return Err(self.copy.fault(Code::Disconnected, why));
                 }
             }
             self.heard.drain(..whole);
@@ -215,7 +228,7 @@ impl Sending {
     fn confirmed(&mut self, offset: u64) -> Result<(), Fault> {
         let block = self.copy.grid.block_of(offset);
         let Some(place) = self.unconfirmed.iter().position(|&(sent, _)| sent == block) else {
-            return Err(self.copy.fault(Code::BadRequest, "confirmed what was not sent"));
+            return Err(self.copy.fault(Code::Disconnected, "confirmed what was not sent"));
         };
         if let Some((block, checksum)) = self.unconfirmed.remove(place) {
             self.copy.confirm(block, checksum);
@@ -313,6 +326,10 @@ impl Sending {
         Ok(self.is_connected)
     }
 }
+
+/// After a silence of this length it is asked whether anything still gets through: a block would be waited for long
+/// after a network that was away is back.
+const WAY_LOOK_NS: u64 = 1_000_000_000;
 
 /// Orders are looked at this often where nothing else happens.
 const LOOK_NS: u64 = 100_000_000;

@@ -8,9 +8,8 @@ use super::{Receiver, SmallHeld, id_of};
 use crate::batch::{BYTES_MAX, FILES_MAX};
 use crate::outgoing::WHOLE_BYTES_MAX;
 use std::collections::BTreeMap;
-use std::fs::File;
 use std::os::unix::fs::FileExt;
-use vazao_area::{Inside, InsideStatus};
+use vazao_area::{AreaFile, Inside, InsideStatus};
 use vazao_meter::Cause;
 use vazao_model::checksum::crc32c;
 use vazao_model::{Code, Timestamp};
@@ -23,7 +22,7 @@ struct Written<'a> {
     _held: SmallHeld<'a>,
     target: Inside,
     part: Inside,
-    file: File,
+    file: AreaFile,
     checksum: u32,
 }
 
@@ -83,6 +82,8 @@ impl Receiver {
             let why = format!("{}: arrived with another checksum than it was sent with", target.shown());
             return Err(Fault::new(Code::Corrupt, why));
         }
+        // Of the file's own area, whoever's threads these are.
+        let waiting = target.begin("a small file of a copy")?;
         let held = self.hold_small(id)?;
         let found = target.status()?;
         self.check_replaceable(&begin, &target, found.as_ref())?;
@@ -103,6 +104,7 @@ impl Receiver {
             let _ = part.remove();
             return Err(fault);
         }
+        drop(waiting);
         Ok(Some(Written { _held: held, target, part, file: opened, checksum: file.checksum }))
     }
 }

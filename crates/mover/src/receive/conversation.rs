@@ -2,6 +2,7 @@
 
 use super::Held;
 use super::port::PortShared;
+use super::strangers::Stranger;
 use crate::engine::{Machine, Step, drive};
 use crate::probing::{BYTES_MAX, SCRATCH_BYTES_MAX};
 use crate::record::{
@@ -36,6 +37,8 @@ enum Phase {
     /// Bytes are counted and thrown away, or written first.
     Probe {
         bytes: u64,
+        /// Where they are written, if they are; opened by the connection's own thread.
+        area: Option<String>,
         sink: Option<File>,
     },
     /// The last answer is on its way.
@@ -48,13 +51,17 @@ pub(super) struct Conversation {
     peer: String,
     shared: Arc<PortShared>,
     phase: Phase,
+    /// Until it has said what it is here for, and since when it is here.
+    stranger: Option<Stranger>,
+    began_ns: u64,
     buffer: Vec<u8>,
     have: usize,
     need: usize,
     answers: Vec<u8>,
     copy: Option<Held>,
     kind: Option<Kind>,
-    is_in_thread: bool,
+    /// It is where its file may be waited for: in a thread of its own, or in the loop of its area.
+    is_settled: bool,
     heard_ns: u64,
     /// Since when nothing is there to be read.
     starving_ns: Option<u64>,
@@ -79,20 +86,27 @@ impl Told {
 }
 
 impl Conversation {
-    pub(super) fn new(socket: TcpStream, peer: String, shared: Arc<PortShared>) -> Conversation {
+    pub(super) fn new(
+        socket: TcpStream,
+        peer: String,
+        stranger: Stranger,
+        shared: Arc<PortShared>,
+    ) -> Conversation {
         let heard_ns = shared.receiver.clock.now_ns();
         Conversation {
             socket,
             peer,
             shared,
             phase: Phase::Greeting,
+            stranger: Some(stranger),
+            began_ns: heard_ns,
             buffer: vec![0; GREETING_BYTES],
             have: 0,
             need: GREETING_BYTES,
             answers: Vec::new(),
             copy: None,
             kind: None,
-            is_in_thread: false,
+            is_settled: false,
             heard_ns,
             starving_ns: None,
             told: Told::default(),
@@ -161,13 +175,13 @@ impl Conversation {
         }
         if greeting.kind == Kind::Probe {
             let area = self.shared.probe(&greeting.token)?;
-            let sink = area.map(|area| self.shared.receiver.scratch(&area)).transpose()?;
-            self.expect(Phase::Probe { bytes: 0, sink }, DATA_BYTES_MAX);
+            self.expect(Phase::Probe { bytes: 0, area, sink: None }, DATA_BYTES_MAX);
         } else {
             self.copy = Some(self.shared.receiver.find(&greeting.copy, &greeting.token)?);
             self.expect(Phase::Header, HEADER_BYTES);
         }
         self.answers.extend(Header::Welcome.to_bytes());
+        self.stranger = None;
         Ok(())
     }
 
@@ -189,7 +203,10 @@ impl Conversation {
 
     /// Counts bytes of a measurement until they end, and says how many there were.
     fn probe(&mut self, now_ns: u64) -> Result<bool, Fault> {
-        let Phase::Probe { bytes, sink } = &mut self.phase else { return Ok(true) };
+        let Phase::Probe { bytes, area, sink } = &mut self.phase else { return Ok(true) };
+        if let Some(area) = area.take() {
+            *sink = Some(self.shared.receiver.scratch(&area)?);
+        }
         let failed = |error: std::io::Error| self.shared.receiver.scratch_fault("", &error);
         let most = if sink.is_some() { SCRATCH_BYTES_MAX } else { BYTES_MAX };
         let mut turn = 0;
@@ -235,11 +252,11 @@ impl Conversation {
     }
 
     fn until_ns(&self) -> u64 {
-        let patience_ns = match self.phase {
-            Phase::Greeting => u64::from(HELLO_MS_MAX) * 1_000_000,
-            _ => SILENT_NS_MAX,
-        };
-        self.heard_ns + patience_ns
+        match self.phase {
+            // The whole of it, however slowly it comes.
+            Phase::Greeting => self.began_ns + u64::from(HELLO_MS_MAX) * 1_000_000,
+            _ => self.heard_ns + SILENT_NS_MAX,
+        }
     }
 
     /// One turn; errors are still to be told to the peer.
@@ -310,11 +327,15 @@ impl Machine for Conversation {
     }
 
     fn wants_to_leave(&self) -> bool {
-        !self.is_in_thread && matches!(self.kind, Some(Kind::Thread | Kind::Probe))
+        !self.is_settled && self.kind.is_some()
     }
 
     fn leave(mut self: Box<Self>) {
-        self.is_in_thread = true;
+        self.is_settled = true;
+        if let (Some(Kind::Loop), Some(copy)) = (self.kind, &self.copy) {
+            let (place, engines) = (copy.place().to_owned(), self.shared.engines.clone());
+            return engines.add(&place, self);
+        }
         let clock = Arc::clone(&self.shared.receiver.clock);
         let shared = Arc::clone(&self.shared);
         let builder = std::thread::Builder::new().name("copy".to_owned()).stack_size(STACK_BYTES);

@@ -9,9 +9,10 @@
 //! - `SITE ZEROS OFFSET LENGTH` is a hole.
 
 use super::port::PortShared;
+use super::strangers::{Stranger, Strangers};
 use super::{Held, id_of};
 use crate::engine::{Inbox, Machine, Step};
-use crate::ftp::{Control, Waits, passive_text};
+use crate::ftp::{Control, DAMAGED, Waits, passive_text};
 use crate::record::DATA_BYTES_MAX;
 use rustix::event::PollFlags;
 use rustix::fd::{AsFd, BorrowedFd};
@@ -22,7 +23,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use vazao_model::Code;
 use vazao_model::checksum::{combine, crc32c, piece_checksums, piece_lengths};
-use vazao_model::limits::HELLO_MS_MAX;
+use vazao_model::limits::{FTP_STRANGERS_MAX, HELLO_MS_MAX};
 use vazao_wire::service::Fault;
 
 /// Sessions at once: each has a thread and a buffer of 256 KiB while bytes come.
@@ -50,6 +51,8 @@ const PAUSE_NS: u64 = 100_000_000;
 struct Shared {
     port: Arc<PortShared>,
     sessions: AtomicUsize,
+    /// Those that have not logged in.
+    strangers: Arc<Strangers>,
     is_closing: AtomicBool,
 }
 
@@ -65,8 +68,9 @@ impl Endpoint {
         let listener = TcpListener::bind((host, 0))?;
         listener.set_nonblocking(true)?;
         let address = listener.local_addr()?;
-        let shared =
-            Arc::new(Shared { port, sessions: AtomicUsize::new(0), is_closing: AtomicBool::new(false) });
+        let strangers = Strangers::new(FTP_STRANGERS_MAX);
+        let (sessions, is_closing) = (AtomicUsize::new(0), AtomicBool::new(false));
+        let shared = Arc::new(Shared { port, sessions, strangers, is_closing });
         engine.add(Box::new(Listener { listener, shared: Arc::clone(&shared) }));
         Ok(Endpoint { address, shared })
     }
@@ -113,9 +117,10 @@ fn welcome(socket: TcpStream, peer: IpAddr, shared: &Arc<Shared>) {
     if shared.sessions.load(Ordering::Relaxed) >= SESSIONS_MAX {
         return;
     }
+    let Ok(stranger) = shared.strangers.enter(&socket) else { return };
     let Ok(control) = Control::new(socket) else { return };
     shared.sessions.fetch_add(1, Ordering::Relaxed);
-    let session = Session::new(control, peer, Arc::clone(shared));
+    let session = Session::new(control, peer, stranger, Arc::clone(shared));
     let builder = std::thread::Builder::new().name("ftp".to_owned()).stack_size(STACK_BYTES);
     let work = move || {
         if let Err(fault) = session.serve() {
@@ -132,6 +137,8 @@ struct Session {
     control: Control,
     peer: IpAddr,
     shared: Arc<Shared>,
+    /// Until it has logged in.
+    stranger: Option<Stranger>,
     waits: Waits,
     user: Option<[u8; 16]>,
     name: Vec<u8>,
@@ -157,7 +164,7 @@ fn say(text: &str) -> Said {
 }
 
 impl Session {
-    fn new(control: Control, peer: IpAddr, shared: Arc<Shared>) -> Session {
+    fn new(control: Control, peer: IpAddr, stranger: Stranger, shared: Arc<Shared>) -> Session {
         let closing = Arc::clone(&shared);
         let check = move |_| match closing.is_closing.load(Ordering::SeqCst) {
             true => Err(Fault::new(Code::Interrupted, "the daemon is stopping")),
@@ -173,6 +180,7 @@ impl Session {
             control,
             peer,
             shared,
+            stranger: Some(stranger),
             waits,
             user: None,
             name: Vec::new(),
@@ -191,9 +199,16 @@ impl Session {
 
     fn serve(mut self) -> Result<(), Fault> {
         self.answer("220 vazao: copies between nodes only\r\n")?;
+        // All of it, whatever else is said meanwhile.
+        let login_ns = self.waits.until_ns(HELLO_MS_MAX);
         loop {
-            let patience_ms = if self.copy.is_some() { self.waits.silent_ms } else { HELLO_MS_MAX };
-            let line = self.control.line(&self.waits, self.waits.until_ns(patience_ms))?;
+            let is_in = self.copy.is_some();
+            let until_ns = if is_in { self.waits.until_ns(self.waits.silent_ms) } else { login_ns };
+            let line = self.control.line(&self.waits, until_ns)?;
+            // Lines that follow one another closely are never waited for.
+            if self.waits.clock.now_ns() >= until_ns {
+                return Err(Fault::new(Code::Timeout, "the login took too long"));
+            }
             let space = line.iter().position(|&byte| byte == b' ').unwrap_or(line.len());
             let argument = line.get(space + 1..).unwrap_or_default();
             let command = line.get(..space).unwrap_or_default().to_ascii_uppercase();
@@ -230,7 +245,7 @@ impl Session {
                 let receiver = &self.shared.port.receiver;
                 let found = self.user.zip(token).map(|(user, token)| receiver.find(&user, &token));
                 if let Some(Ok(held)) = found {
-                    self.copy = Some(held);
+                    (self.copy, self.stranger) = (Some(held), None);
                     return say("230 welcome");
                 }
                 self.tries += 1;
@@ -358,7 +373,7 @@ impl Session {
                 return Ok(sum);
             }
             let line = self.control.line(&self.waits, until_ns).map_err(|fault| match fault.code {
-                Code::Timeout => Fault::new(Code::BadRequest, "a block without its SITE SUM"),
+                Code::Timeout => Fault::new(Code::Disconnected, "a block without its SITE SUM"),
                 _ => fault,
             })?;
             self.take_sum(&line)?;
@@ -483,11 +498,13 @@ fn bytes_of(text: &[u8]) -> Option<[u8; 16]> {
 fn reply_code(code: Code) -> u16 {
     match code {
         Code::NoSpace => 552,
-        Code::Overloaded | Code::Unavailable => 450,
-        Code::Disconnected | Code::Timeout => 426,
+        Code::Overloaded | Code::Unavailable | Code::Hung | Code::BadHandle => 450,
+        Code::Disconnected | Code::Timeout | Code::Interrupted => 426,
         Code::BadRequest | Code::Invalid => 501,
         Code::AccessDenied | Code::ReadOnly => 553,
-        _ => 451,
+        Code::Corrupt => DAMAGED,
+        // Nothing that another try would change: a disk that fails, a directory that is gone.
+        _ => 554,
     }
 }
 

@@ -8,7 +8,7 @@ use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use vazao_area::Inside;
+use vazao_area::{AreaFile, Inside};
 use vazao_meter::{Cause, Clock};
 use vazao_model::Code;
 use vazao_model::checksum::{combine, crc32c, first_mismatch, piece_lengths};
@@ -51,7 +51,7 @@ pub(crate) struct Incoming {
     pub(super) part: Inside,
     pub(super) journal_path: Option<PathBuf>,
     grid: Grid,
-    file: File,
+    file: AreaFile,
     state: Mutex<State>,
     received_bytes: AtomicU64,
     disk_ns: AtomicU64,
@@ -68,7 +68,7 @@ pub(super) struct Start {
     pub(super) part: Inside,
     pub(super) journal_path: Option<PathBuf>,
     pub(super) grid: Grid,
-    pub(super) file: File,
+    pub(super) file: AreaFile,
     pub(super) journal: Option<Journal>,
     /// Blocks that are there, with their checksums.
     pub(super) blocks: Vec<(usize, u32)>,
@@ -134,6 +134,11 @@ impl Incoming {
     /// As messages show it.
     pub(crate) fn shown(&self) -> String {
         self.target.shown()
+    }
+
+    /// The area that it arrives in.
+    pub(super) fn place(&self) -> &str {
+        self.target.area()
     }
 
     /// Bytes received by this daemon, and nanoseconds that its disk took.
@@ -219,6 +224,7 @@ impl Incoming {
             let why = format!("{}: bytes at {offset} that are cut within {UNIT_BYTES}", self.shown());
             return Err(Fault::new(Code::BadRequest, why));
         }
+        let _waiting = self.target.begin("a write of a copy")?;
         self.received_bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
         let (started_ns, cpu_ns) = (clock.now_ns(), thread_cpu_ns());
         let written = self.target.during(Cause::DiskWrite, || {

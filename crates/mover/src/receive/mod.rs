@@ -10,6 +10,7 @@ mod ftp;
 mod incoming;
 pub(crate) mod journal;
 mod port;
+mod strangers;
 
 pub(crate) use incoming::{Held, Incoming};
 pub(crate) use port::DataPort;
@@ -17,7 +18,7 @@ pub(crate) use port::DataPort;
 use crate::grid::Grid;
 use incoming::Start;
 use journal::{Found, Journal, hex};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -53,7 +54,9 @@ struct Table {
     arriving: HashMap<[u8; 16], Arc<Incoming>>,
     /// Small files that are written just now: one sent again, because its sender died and is back, would take the
     /// temporary name from under the first.
-    small: std::collections::HashSet<[u8; 16]>,
+    small: HashSet<[u8; 16]>,
+    /// Those that are made or found again just now: two beginnings of one copy do not cross.
+    beginning: HashSet<[u8; 16]>,
     /// Ended ones, the latest last.
     ended: std::collections::VecDeque<[u8; 16]>,
 }
@@ -66,8 +69,6 @@ pub(crate) struct Receiver {
     arriving_max: usize,
     boot: u64,
     table: Mutex<Table>,
-    /// Held while files are made or found again, so that two beginnings of one copy do not cross.
-    beginning: Mutex<()>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) metrics: Metrics,
 }
@@ -125,7 +126,6 @@ impl Receiver {
             arriving_max,
             boot: boot_id(),
             table: Mutex::default(),
-            beginning: Mutex::default(),
             clock,
             metrics: Metrics::default(),
         })
@@ -145,9 +145,11 @@ impl Receiver {
         let name = format!(".vazao-probe-{}.part", hex(&random()?[..8]));
         if !area.is_empty() {
             let inside = self.area.inside(area, name.as_bytes(), true)?;
+            let waiting = inside.begin("a file to measure with")?;
             let (file, _) = inside.create()?;
             inside.remove()?;
-            return Ok(file);
+            drop(waiting);
+            return file.try_clone().map_err(|error| self.scratch_fault(area, &error));
         }
         let path = self.directory.join(name);
         let mut options = File::options();
@@ -186,8 +188,8 @@ impl Receiver {
     /// A copy begins or goes on.
     pub(crate) fn begin(&self, request: proto::CopyBeginRequest) -> Result<Begun, Fault> {
         let id = id_of(&request.copy)?;
-        let _one = self.beginning.lock().unwrap_or_else(PoisonError::into_inner);
         let target = self.target(&request)?;
+        let _one = self.hold_beginning(id)?;
         let there = self.table().arriving.get(&id).cloned();
         if let Some(there) = there {
             there.touch(self.clock.now_ns());
@@ -198,7 +200,11 @@ impl Receiver {
             self.table().arriving.remove(&id);
         }
         let found = target.status()?;
-        let full = self.table().arriving.len() >= self.arriving_max;
+        // This one is among those that begin.
+        let full = {
+            let table = self.table();
+            table.arriving.len() + table.beginning.len() > self.arriving_max
+        };
         if full {
             self.metrics.refused.add(1);
             let why =
@@ -394,6 +400,28 @@ impl Receiver {
         Ok(())
     }
 
+    /// Keeps a copy from being begun twice at once.
+    fn hold_beginning(&self, id: [u8; 16]) -> Result<Beginning<'_>, Fault> {
+        match self.table().beginning.insert(id) {
+            true => Ok(Beginning { receiver: self, id }),
+            false => {
+                let why = format!("node {}: this file is being begun; come again", self.node);
+                Err(Fault::new(Code::Overloaded, why))
+            }
+        }
+    }
+
+    /// Where a copy arrives; `None` for one that is not known.
+    pub(crate) fn area_of(&self, id: &[u8]) -> Option<String> {
+        let id = id_of(id).ok()?;
+        self.table().arriving.get(&id).map(|incoming| incoming.place().to_owned())
+    }
+
+    /// The areas of this node.
+    pub(crate) fn areas(&self) -> &Arc<AreaService> {
+        &self.area
+    }
+
     /// Keeps a small file from being written twice at once.
     fn hold_small(&self, id: [u8; 16]) -> Result<SmallHeld<'_>, Fault> {
         match self.table().small.insert(id) {
@@ -443,7 +471,7 @@ impl Receiver {
     }
 
     /// Removes what nobody came back for; to be called now and then.
-    pub(crate) fn sweep(&self) {
+    pub(crate) fn sweep(self: &Arc<Receiver>) {
         let Ok(entries) = std::fs::read_dir(&self.directory) else { return };
         let wall = Duration::from_nanos(self.clock.wall_ns());
         for entry in entries.flatten() {
@@ -456,7 +484,7 @@ impl Receiver {
         }
     }
 
-    fn sweep_one(&self, path: &Path, is_old: bool) {
+    fn sweep_one(self: &Arc<Receiver>, path: &Path, is_old: bool) {
         let Some(found) = journal::load(path) else {
             let _ = std::fs::remove_file(path);
             return;
@@ -469,15 +497,49 @@ impl Receiver {
             if self.table().arriving.contains_key(&id) {
                 return;
             }
-            let target = self.area.inside(&begin.area, &begin.path, true);
-            if let Ok(part) = target.and_then(|target| self.part(&id, &target)) {
-                let is_it = |status: InsideStatus| Some(status.identity) == found.record.part;
-                if part.status().ok().flatten().is_some_and(is_it) {
-                    let _ = part.remove();
+            // By the area's own threads: its file system may hang. Where they do not come to it the next sweep does.
+            let (receiver, path, area) = (Arc::clone(self), path.to_owned(), begin.area.clone());
+            let is_there = self.area.areas().iter().any(|known| known.name == begin.area);
+            let remove = move || receiver.remove_part(id, &begin, found.record.part, &path);
+            match is_there {
+                true => {
+                    let _ = self.area.run_for_copies(&area, "removing what was given up", remove);
                 }
+                false => remove(),
             }
+            return;
         }
         let _ = std::fs::remove_file(path);
+    }
+
+    /// Removes what has arrived of a copy that nobody came back for, if it is still that, and its journal.
+    fn remove_part(
+        &self,
+        id: [u8; 16],
+        begin: &proto::CopyBeginRequest,
+        part_identity: Option<proto::FileIdentity>,
+        journal: &Path,
+    ) {
+        let target = self.area.inside(&begin.area, &begin.path, true);
+        if let Ok(part) = target.and_then(|target| self.part(&id, &target)) {
+            let is_it = |status: InsideStatus| Some(status.identity) == part_identity;
+            if part.status().ok().flatten().is_some_and(is_it) {
+                let _ = part.remove();
+            }
+        }
+        let _ = std::fs::remove_file(journal);
+    }
+}
+
+/// A copy that is being begun.
+struct Beginning<'a> {
+    receiver: &'a Receiver,
+    id: [u8; 16],
+}
+
+impl Drop for Beginning<'_> {
+    fn drop(&mut self) {
+        self.receiver.table().beginning.remove(&self.id);
     }
 }
 

@@ -3,7 +3,8 @@
 use super::Receiver;
 use super::conversation::Conversation;
 use super::ftp::Endpoint;
-use crate::engine::{Engine, Inbox, Machine, Step};
+use super::strangers::Strangers;
+use crate::engine::{Engine, Engines, Inbox, Machine, Step};
 use rustix::fd::{AsFd, BorrowedFd};
 use std::collections::VecDeque;
 use std::io::ErrorKind;
@@ -11,6 +12,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use vazao_model::Code;
+use vazao_model::limits::GREETING_CONNECTIONS_MAX;
 use vazao_wire::service::Fault;
 
 /// Data connections at once: with 256 KiB each they would take a gibibyte if all were in the middle of a record.
@@ -28,7 +30,11 @@ const PROBES_MAX: usize = 64;
 /// What all data connections share.
 pub(super) struct PortShared {
     pub(super) receiver: Arc<Receiver>,
+    /// Loops of conversations that have found their file.
+    pub(super) engines: Engines,
     connections: AtomicUsize,
+    /// Those that have not been greeted.
+    strangers: Arc<Strangers>,
     /// Their tokens; where the bytes are written, if they are.
     probes: Mutex<VecDeque<([u8; 16], Option<String>)>>,
 }
@@ -64,14 +70,24 @@ impl std::fmt::Debug for DataPort {
 }
 
 impl DataPort {
-    /// Listens on `listen` and has connections served by `engine`.
-    pub(crate) fn open(listen: &str, receiver: Arc<Receiver>, engine: &Engine) -> std::io::Result<DataPort> {
+    /// Listens on `listen`. Connections are greeted by `engine`, and go on in `engines` or in threads of their own.
+    pub(crate) fn open(
+        listen: &str,
+        receiver: Arc<Receiver>,
+        engine: &Engine,
+        engines: Engines,
+    ) -> std::io::Result<DataPort> {
         let listener = TcpListener::bind(listen)
             .map_err(|e| std::io::Error::new(e.kind(), format!("cannot listen for data on {listen}: {e}")))?;
         listener.set_nonblocking(true)?;
         let address = listener.local_addr()?;
-        let shared =
-            Arc::new(PortShared { receiver, connections: AtomicUsize::new(0), probes: Mutex::default() });
+        let shared = Arc::new(PortShared {
+            receiver,
+            engines,
+            connections: AtomicUsize::new(0),
+            strangers: Strangers::new(GREETING_CONNECTIONS_MAX),
+            probes: Mutex::default(),
+        });
         let inbox = engine.inbox();
         engine.add(Box::new(Listener { listener, shared: Arc::clone(&shared), engine: inbox.clone() }));
         Ok(DataPort { address, shared, engine: inbox, ftp: Mutex::default() })
@@ -138,10 +154,11 @@ impl Machine for Listener {
                     if is_full || socket.set_nonblocking(true).is_err() {
                         continue;
                     }
+                    let Ok(stranger) = self.shared.strangers.enter(&socket) else { continue };
                     let _ = socket.set_nodelay(true);
                     self.shared.connections.fetch_add(1, Ordering::Relaxed);
-                    let shared = Arc::clone(&self.shared);
-                    self.engine.add(Box::new(Conversation::new(socket, peer.to_string(), shared)));
+                    let (shared, peer) = (Arc::clone(&self.shared), peer.to_string());
+                    self.engine.add(Box::new(Conversation::new(socket, peer, stranger, shared)));
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
                     return Ok(Step::Wait { read: true, write: false, until_ns: u64::MAX });

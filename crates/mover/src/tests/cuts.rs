@@ -60,6 +60,9 @@ fn again_bytes_max(method: &str) -> u64 {
     let blocks = match method {
         "streams:4" => 8,
         "rpc" => 17,
+        // It may take any of them; on a machine so busy that its own network looks long, eight streams, and twice as
+        // many after a while.
+        "auto" => 32,
         "ftp" => 5,
         _ => 3,
     };
@@ -126,6 +129,48 @@ fn a_receiver_that_dies_anywhere_has_what_it_confirmed() {
             assert!(all <= SIZE as u64 + again_bytes_max(method), "{name}: {all} bytes sent");
         }
     }
+}
+
+/// By the method `ftp`, a file whose receiver was killed twice failed for good in one of eight runs: what had been said
+/// last was taken for a refusal.
+#[test]
+fn a_receiver_that_dies_again_and_again_only_means_more_to_do() {
+    use rand::{RngExt, SeedableRng};
+    let seed = std::env::var("VAZAO_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(7);
+    eprintln!("VAZAO_SEED={seed}");
+    let mut random = rand::rngs::StdRng::seed_from_u64(seed);
+    let world = Arc::new(World::new());
+    for method in METHODS {
+        for round in 0..4 {
+            let name = format!("{method}-{round}");
+            let source = world.put(&name, &noise(SIZE));
+            let mut deaths = random.random_range(2..5);
+            for attempt in 0.. {
+                assert!(attempt < 50, "{name}, seed {seed}: nobody dies any more, and it still does not end");
+                let dying = Arc::clone(&world);
+                let once = std::sync::Once::new();
+                let cut = if deaths > 0 { random.random_range(0..SIZE as u64) } else { u64::MAX };
+                deaths -= i32::from(deaths > 0);
+                let killing = tripwire(Arc::clone(&source), cut, move || once.call_once(|| dying.restart()));
+                let begun = begin(killing, world.around(), world.to(&name), Manner::default());
+                let copied = begun.and_then(|begun| match begun {
+                    Started::Complete => Ok(()),
+                    Started::Ready(copy) => world.send(method, &copy).and_then(|()| copy.end()),
+                });
+                match copied {
+                    Ok(()) => break,
+                    Err(fault) => {
+                        assert!(
+                            crate::job::may_pass(fault.code),
+                            "{name}, seed {seed}: fails for good: {fault:?}"
+                        );
+                    }
+                }
+            }
+            assert!(world.arrived(&name) == Some(noise(SIZE)), "{name} differs");
+        }
+    }
+    assert!(world.names().iter().all(|name| !name.ends_with(".part")), "{:?}", world.names());
 }
 
 #[test]

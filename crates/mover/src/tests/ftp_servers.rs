@@ -115,6 +115,16 @@ fn serve(socket: TcpStream, quirks: &Quirks, over: &AtomicBool) -> std::io::Resu
                 writer.write_all(format!("229 go (|||{port}|)\r\n").as_bytes())?;
                 continue;
             }
+            // Takes a little, says what it has, and is gone.
+            "STOR" => {
+                let Some(passive) = passive.take() else { return Ok(()) };
+                let (mut data, _) = passive.accept()?;
+                writer.write_all(b"111 Range Marker 0\r\n150 send\r\n")?;
+                let _ = std::io::Read::read(&mut data, &mut [0; 1000])?;
+                writer.write_all(quirks.last.unwrap_or_default())?;
+                // With bytes unread the connection is reset.
+                return Ok(());
+            }
             "RETR" | "MLSD" | "LIST" => {
                 let Some(passive) = passive.take() else { return Ok(()) };
                 let (mut data, _) = passive.accept()?;
@@ -225,6 +235,36 @@ fn a_data_connection_that_ends_early_is_no_end_of_the_file() {
     let fake = Fake::new(Quirks { contents: b"hel", last, ..Quirks::default() });
     let fault = fake.session().and_then(|mut session| read(&mut session)).expect_err("cut");
     check(&fault, Code::Disconnected, &["receiving", "426"]);
+}
+
+/// A receiver that was killed had just said `111 Range Marker`: that was taken for its last word, and the file failed
+/// for good.
+#[test]
+fn a_marker_is_no_end_of_anything_whenever_it_comes() {
+    for (last, code) in [
+        (&b"111 Range Marker 0\r\n"[..], Code::Disconnected),
+        (b"111 Range Marker 0\r\n112 so far\r\n113-many\r\n lines\r\n113 there\r\n", Code::Disconnected),
+        (b"111 Range Marker 0\r\n1", Code::Disconnected),
+        (b"111 Range Marker 0\r\n226", Code::Disconnected),
+        (b"111 Range Marker 0\r\n450-not", Code::Disconnected),
+        (b"110 MARK a = b\r\n452 full\r\n", Code::NoSpace),
+        (b"111 Range Marker 0\r\n456 damaged\r\n", Code::Corrupt),
+        (b"", Code::Disconnected),
+    ] {
+        let fake = Fake::new(Quirks { last: Some(last), ..Quirks::default() });
+        let mut session = fake.session().expect("logs in");
+        session.store(b"x", 0).expect("begins, behind a marker");
+        let sent = (0..1000).try_for_each(|_| session.send(&[7; 100_000]));
+        check(&sent.expect_err("the other end is gone"), code, &["sending"]);
+    }
+    let marked = [
+        ("USER", &b"120-soon\r\n120 now\r\n331 password\r\n"[..]),
+        ("PASS", b"110 MARK 1 = 2\r\n230 in\r\n"),
+        ("SIZE", b"111 Range Marker 5\r\n213 5000\r\n"),
+    ];
+    let fake = Fake::new(Quirks { answers: marked.to_vec(), ..Quirks::default() });
+    let mut session = fake.session().expect("logs in");
+    assert_eq!(session.size(b"x").expect("told"), Some(5000));
 }
 
 #[test]

@@ -9,7 +9,7 @@ mod ftp_servers;
 mod probes;
 
 use crate::control::{Control, Counts, Timeouts};
-use crate::engine::Engine;
+use crate::engine::Engines;
 use crate::method::{Method, build};
 use crate::outgoing::{Destination, Manner, Outgoing, Started, Surroundings, begin};
 use crate::source::{FileSource, Source};
@@ -65,7 +65,7 @@ struct World {
     clock: Arc<dyn Clock>,
     transport: Arc<TcpTransport>,
     node: Mutex<Option<Daemon>>,
-    engine: Engine,
+    engines: Engines,
     copies_in_max: usize,
 }
 
@@ -82,15 +82,20 @@ impl World {
         let clock = vazao_meter::clock::system();
         let key = ClusterKey::insecure();
         let transport = TcpTransport::new(key, TransportOptions::default(), Arc::clone(&clock));
-        let engine = Engine::start(Arc::clone(&clock)).expect("starts");
-        let world = World { directory, clock, transport, node: Mutex::new(None), engine, copies_in_max };
+        let engines = Engines::new(Arc::clone(&clock));
+        let world = World { directory, clock, transport, node: Mutex::new(None), engines, copies_in_max };
         world.start();
         world
     }
 
     fn start(&self) {
-        let areas =
-            vec![AreaConfig { name: "in".to_owned(), path: self.path("in"), read_only: false, owner: None }];
+        let areas = vec![AreaConfig {
+            name: "in".to_owned(),
+            path: self.path("in"),
+            read_only: false,
+            owner: None,
+            mounted_at: None,
+        }];
         let options = vazao_area::Options { name: "n9".to_owned(), ..Default::default() };
         let area = AreaService::open(areas, options, Arc::clone(&self.clock)).expect("opens");
         let no_client = || Err(vazao_client::Error::new(Code::Unreachable, "no cluster"));
@@ -169,7 +174,7 @@ impl World {
         let method: Method = method.parse().expect("a method");
         let (sender, receiver) = channel();
         let done = move |outcome| sender.send(outcome).expect("is awaited");
-        build(method, &self.engine.inbox()).start(Arc::clone(copy), Box::new(done));
+        build(method, &self.engines).start(Arc::clone(copy), Box::new(done));
         receiver.recv_timeout(PATIENCE).expect("ends")
     }
 

@@ -3,7 +3,6 @@
 use crate::cluster::{Cluster, READ_WRITE, bytes_by_way, create};
 use crate::{MIB, pattern};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use vazao_client::{Client, SharedBytes};
 use vazao_model::InodeId;
 
@@ -61,11 +60,13 @@ fn a_door_that_sends_everybody_away_all_the_time_loses_nothing() {
     let client = cluster.client(true);
     let bytes = pattern(48 * MIB, 4);
     let (inode, file) = create(&client, "file", &bytes[..4 * MIB]);
-    let is_over = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        scope.spawn(|| {
-            while !is_over.load(Ordering::Relaxed) {
-                cluster.door.send_away();
+        let busy = Arc::new(());
+        let is_busy = Arc::downgrade(&busy);
+        let door = &cluster.door;
+        scope.spawn(move || {
+            while is_busy.strong_count() > 0 {
+                door.send_away();
                 std::thread::yield_now();
             }
         });
@@ -73,7 +74,7 @@ fn a_door_that_sends_everybody_away_all_the_time_loses_nothing() {
             file.write_at(some, (part * MIB / 2) as u64).expect("writes");
         }
         file.sync().expect("syncs");
-        is_over.store(true, Ordering::Relaxed);
+        drop(busy);
     });
     assert!(read_through(&cluster, inode, bytes.len()) == bytes);
 }

@@ -47,7 +47,7 @@ impl Target {
             self.hide(id)?;
         }
         if !chunks.is_empty() {
-            let _pass = self.enter()?;
+            let _pass = self.enter_to_remove()?;
             body.forget();
             // Chunk 0 goes last: while it is there, somebody finds the others.
             for &chunk in chunks.iter().rev() {

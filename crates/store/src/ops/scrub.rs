@@ -2,14 +2,9 @@
 
 use crate::target::Target;
 use std::sync::Arc;
-use vazao_model::Code;
 use vazao_wire::proto;
+use vazao_wire::scrub::Action;
 use vazao_wire::service::Fault;
-
-/// What a request asks for, as in `ScrubRequest.action`.
-const REPORT: u32 = 0;
-const START: u32 = 1;
-const STOP: u32 = 2;
 
 /// Does it, and reports.
 pub(crate) fn scrub(
@@ -17,11 +12,10 @@ pub(crate) fn scrub(
     request: &proto::ScrubRequest,
     is_inline: bool,
 ) -> Result<proto::ScrubResponse, Fault> {
-    match request.action {
-        REPORT => {}
-        START => target.start_scrub(request.rate_bytes, is_inline)?,
-        STOP => target.scrub.stop(),
-        other => return Err(Fault::new(Code::BadRequest, format!("scrub: action {other}"))),
+    match Action::try_from(request.action)? {
+        Action::Report => {}
+        Action::Start => target.start_scrub(request.rate_bytes, is_inline)?,
+        Action::Stop => target.scrub.stop(),
     }
-    Ok(target.scrub.report())
+    Ok(target.scrub_report())
 }

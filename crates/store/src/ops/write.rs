@@ -83,6 +83,7 @@ impl Target {
         if bytes.is_empty() && body.exists() {
             return Ok(body.length);
         }
+        self.check_marked()?;
         let _room = self.take_room(&body, end, bytes.len() as u64)?;
         let pass = match mode {
             Mode::Fast => self.epochs.try_enter().ok_or(Stop::Wait)?,

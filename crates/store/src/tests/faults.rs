@@ -265,6 +265,38 @@ fn a_disk_that_has_run_out_of_descriptors_is_busy_and_not_broken() {
     assert_eq!(state(&rig), TargetState::Serving as u32);
 }
 
+/// A full disk could not take the next incarnation, and a healthy target was out of service for good. Writes would go
+/// on unseen by who looks for older copies.
+#[test]
+fn a_target_without_room_for_its_records_takes_no_writes_until_there_is_some_and_reads_and_removes_meanwhile()
+{
+    for record in [crate::incarnation::FILE, crate::epochs::STATE] {
+        let (rig, bytes) = clean_rig(17);
+        rig.write(2, 0, &pattern(2, 1000)).expect("writes");
+        rig.checkpoint();
+        rig.disk.fail_writes(record, ErrorKind::StorageFull);
+        let incarnation = rig.service.registration().targets[0].incarnation;
+        let _ = rig.write(2, 0, &pattern(3, 1000));
+        rig.clock.advance(std::time::Duration::from_secs(5));
+        rig.service.tick();
+        assert_eq!(
+            rig.write(2, 0, &pattern(4, 1000)).expect_err("not marked").code,
+            Code::NoSpace,
+            "{record}"
+        );
+        assert_eq!(state(&rig), TargetState::Full as u32);
+        assert!(rig.read_all(1).expect("reads") == Some(bytes));
+        assert_eq!(rig.remove(1).expect("removes"), 1);
+        rig.disk.clear_faults();
+        rig.clock.advance(std::time::Duration::from_secs(5));
+        rig.service.tick();
+        rig.write(2, 0, &pattern(5, 1000)).expect("there is room again");
+        rig.sync(2).expect("synced");
+        assert!(rig.service.registration().targets[0].incarnation > incarnation, "{record}");
+        assert_eq!(state(&rig), TargetState::Serving as u32);
+    }
+}
+
 #[test]
 fn requests_beyond_the_limits_are_refused() {
     let rig = Rig::new(14);

@@ -6,6 +6,7 @@ mod faults;
 mod fences;
 mod list_io;
 mod model;
+mod place;
 mod scrub;
 mod service;
 mod targets;
@@ -267,7 +268,13 @@ pub(crate) fn start(
 ) -> Result<Arc<DataService>, OpenError> {
     let disk: Arc<dyn Disk> = Arc::new(disk.boot());
     let service = DataService::open(vec![(disk, "/disk".to_owned())], options.clone(), clock.clone())?;
-    let response = proto::RegisterNodeResponse { cluster_id: 7, node: 1, targets: vec![1], epoch: 1 };
+    let response = proto::RegisterNodeResponse {
+        cluster_id: 7,
+        node: 1,
+        targets: vec![1],
+        epoch: 1,
+        ..Default::default()
+    };
     service.set_registration(&response).expect("is registered");
     Ok(service)
 }

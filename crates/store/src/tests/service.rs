@@ -22,7 +22,13 @@ fn open(disks: &[&MemoryDisk], options: &Options) -> Result<Arc<DataService>, Op
 }
 
 fn response(cluster_id: u64, node: u32, targets: &[u32]) -> proto::RegisterNodeResponse {
-    proto::RegisterNodeResponse { cluster_id, node, targets: targets.to_vec(), epoch: 1 }
+    proto::RegisterNodeResponse {
+        cluster_id,
+        node,
+        targets: targets.to_vec(),
+        epoch: 1,
+        ..Default::default()
+    }
 }
 
 /// Takes an answer in whatever way it comes.

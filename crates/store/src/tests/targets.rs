@@ -1,7 +1,7 @@
 //! Several targets in one server: one more while it runs, one that fails.
 
 use super::{Rig, address, pattern};
-use crate::OpenError;
+use crate::{MissingTarget, OpenError, Options};
 use std::io::ErrorKind;
 use std::sync::Arc;
 use vazao_disk::{Disk, MemoryDisk};
@@ -26,9 +26,11 @@ fn ids(rig: &Rig) -> Vec<u32> {
 }
 
 fn register(rig: &Rig, targets: &[u32]) -> Result<(), Fault> {
-    let response =
-        proto::RegisterNodeResponse { cluster_id: 7, node: 1, targets: targets.to_vec(), epoch: 1 };
-    rig.service.set_registration(&response)
+    rig.service.set_registration(&answer(targets.to_vec(), vec![])).map(|_| ())
+}
+
+fn answer(targets: Vec<u32>, verdicts: Vec<proto::Verdict>) -> proto::RegisterNodeResponse {
+    proto::RegisterNodeResponse { cluster_id: 7, node: 1, targets, verdicts, epoch: 1, ..Default::default() }
 }
 
 fn write(rig: &Rig, target: u32, bytes: &[u8]) -> Result<(), Fault> {
@@ -91,7 +93,13 @@ fn a_target_of_another_cluster_or_one_that_is_served_already_is_not_added() {
     assert!(twice.is_err());
     let foreign = MemoryDisk::new(3);
     let other = super::start(&foreign, &super::options(), &rig.clock).expect("opens");
-    let response = proto::RegisterNodeResponse { cluster_id: 8, node: 1, targets: vec![1], epoch: 1 };
+    let response = proto::RegisterNodeResponse {
+        cluster_id: 8,
+        node: 1,
+        targets: vec![1],
+        epoch: 1,
+        ..Default::default()
+    };
     assert!(other.set_registration(&response).is_err(), "it belongs to cluster 7");
     other.close();
     foreign.kill();
@@ -105,4 +113,26 @@ fn a_target_of_another_cluster_or_one_that_is_served_already_is_not_added() {
     let added = rig.service.add_target(Arc::new(stranger.boot()) as Arc<dyn Disk>, "/other");
     assert!(matches!(added, Err(OpenError::OtherCluster { .. })), "{added:?}");
     assert_eq!(ids(&rig), [1, 2], "the others go on");
+}
+
+/// Added while the answer to a heartbeat that called it missing was under way, it was served unjudged: an older copy
+/// took writes for two seconds.
+#[test]
+fn a_target_that_comes_back_is_not_served_before_it_was_judged() {
+    let second = MemoryDisk::new(2);
+    let disks = || vec![(Arc::new(second.boot()) as Arc<dyn Disk>, "/second".to_owned())];
+    let before = crate::DataService::open(disks(), super::options(), Rig::new(1).clock).expect("opens");
+    before.set_registration(&answer(vec![2], vec![])).expect("has its id");
+    second.kill();
+    let name = crate::inspect(&second, "/second").expect("readable").expect("a target");
+    let missing =
+        MissingTarget { id: 2, uuid: name.uuid, directory: "/second".into(), why: "not mounted".into() };
+    let rig = Rig::with(MemoryDisk::new(1), Options { missing: vec![missing], ..super::options() });
+    rig.service.add_target(Arc::new(second.boot()) as Arc<dyn Disk>, "/second").expect("opens");
+    let verdict = |what| proto::Verdict { what, ..Default::default() };
+    for (what, code) in [(0, Err(Code::Unavailable)), (1, Ok(()))] {
+        let response = answer(vec![1, 2], vec![verdict(1), verdict(what)]);
+        rig.service.set_registration(&response).expect("fits");
+        assert_eq!(write(&rig, 2, &pattern(1, 1000)).map_err(|fault| fault.code), code);
+    }
 }

@@ -3,7 +3,7 @@
 use super::{CHUNK, address, options, pattern};
 use crate::{DataService, Options};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use vazao_disk::{Disk, MemoryDisk, RealDisk};
 use vazao_meter::SystemClock;
 use vazao_meter::clock::system;
@@ -25,7 +25,13 @@ impl Client {
     fn new(disk: Arc<dyn Disk>) -> (Client, Arc<DataService>) {
         let options = Options { inline: false, ..options() };
         let service = DataService::open(vec![(disk, "/disk".into())], options, system()).expect("opens");
-        let response = proto::RegisterNodeResponse { cluster_id: 7, node: 1, targets: vec![1], epoch: 1 };
+        let response = proto::RegisterNodeResponse {
+            cluster_id: 7,
+            node: 1,
+            targets: vec![1],
+            epoch: 1,
+            ..Default::default()
+        };
         service.set_registration(&response).expect("fits");
         let transport = InlineTransport::new(Arc::new(SystemClock));
         transport.serve("data", service.clone());
@@ -73,14 +79,15 @@ fn place(n: u64) -> (u64, usize) {
 fn overwrite_while_reading(disk: Arc<dyn Disk>, removals: bool) {
     let (client, service) = Client::new(disk);
     client.write(1, 0, &pattern(0, LENGTH), false);
-    let stop = AtomicBool::new(false);
     let reads = AtomicU64::new(0);
     std::thread::scope(|scope| {
+        // Dropped also when a writer panics: the readers would never end otherwise.
+        let busy = Arc::new(());
         for reader in 0..2 {
-            let (client, stop, reads) = (&client, &stop, &reads);
+            let (client, reads, is_busy) = (&client, &reads, Arc::downgrade(&busy));
             scope.spawn(move || {
                 let mut n = reader * 1000;
-                while !stop.load(Ordering::Relaxed) {
+                while is_busy.strong_count() > 0 {
                     let (offset, length) = place(n);
                     let (response, bytes) = client.read(1, offset, length as u32).expect("reads");
                     assert_eq!(first_mismatch(offset, &bytes, &response.checksums), None);
@@ -107,7 +114,7 @@ fn overwrite_while_reading(disk: Arc<dyn Disk>, removals: bool) {
             })
             .collect();
         writers.into_iter().for_each(|writer| writer.join().expect("writes"));
-        stop.store(true, Ordering::Relaxed);
+        drop(busy);
     });
     assert!(reads.load(Ordering::Relaxed) > 0);
     service.close();

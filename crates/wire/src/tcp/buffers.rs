@@ -20,7 +20,10 @@ impl Stack {
     /// A buffer of at least `length` initialised bytes.
     pub(super) fn take(&mut self, length: usize) -> Vec<u8> {
         let mut buffer = self.free.pop().unwrap_or_default();
-        grow(&mut buffer, length);
+        // Not longer than asked for: what is kept of requests is bounded, and slack would count.
+        if buffer.len() < length {
+            buffer.resize(length, 0);
+        }
         buffer
     }
 

@@ -21,16 +21,22 @@ use std::time::Duration;
 use tracing::{debug, info, warn};
 use vazao_meter::Cause;
 use vazao_model::Code;
-use vazao_model::limits::{CONNECTIONS_MAX, DEADLINE_MS_DEFAULT, HELLO_MS_MAX};
+use vazao_model::limits::{DEADLINE_MS_DEFAULT, HELLO_MS_MAX, UNSENT_MS_MAX};
 
 /// Received bytes that are handled between two flushes of one connection: four of the usual 256 KiB writes.
 const SCRATCH_BYTES: usize = 1 << 20;
 
-/// A peer that takes none of its answers for this long is gone.
-const UNSENT_MS_MAX: u32 = 2 * DEADLINE_MS_DEFAULT;
-
 /// Connections whose peers owe bytes are looked at this often.
 const SWEEP_NS: u64 = 1_000_000_000;
+
+/// All connections are while somebody waits for memory.
+const SWEEP_PRESSED_NS: u64 = 250_000_000;
+
+/// Those that wait for memory are looked at this often: another loop's connections may have given some back.
+const ADMIT_NS: i64 = 20_000_000;
+
+/// The kernel gives up a connection over which nothing is acknowledged for so long: later than this process does.
+const ABANDONED_MS_MAX: u32 = UNSENT_MS_MAX + 30_000;
 
 const LISTENER: u64 = 0;
 const INBOX: u64 = 1;
@@ -78,6 +84,12 @@ pub(super) struct EventLoop {
     scratch: Vec<u8>,
     /// Connections with answers of this round.
     answered: Vec<u64>,
+    /// Connections that wait for memory.
+    waiting: Vec<u64>,
+    /// How many of them the server knows of.
+    waiting_told: usize,
+    /// The connection that has memory beyond the bound: one at a time, so that there is always one that goes on.
+    overdrawn: Option<u64>,
     swept_ns: u64,
 }
 
@@ -106,6 +118,9 @@ impl EventLoop {
             stack: Stack::default(),
             scratch: vec![0; SCRATCH_BYTES],
             answered: Vec::new(),
+            waiting: Vec::new(),
+            waiting_told: 0,
+            overdrawn: None,
             swept_ns: 0,
         })
     }
@@ -116,11 +131,12 @@ impl EventLoop {
             bind_to(*core);
         }
         let mut events = Vec::with_capacity(256);
-        let second = Timespec { tv_sec: 1, tv_nsec: 0 };
+        let (second, soon) = (Timespec { tv_sec: 1, tv_nsec: 0 }, Timespec { tv_sec: 0, tv_nsec: ADMIT_NS });
         let mut round_ended_ns = self.shared.clock.now_ns();
         while !self.shared.stopping.load(Ordering::Acquire) {
             events.clear();
-            match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut events), Some(&second)) {
+            let timeout = if self.waiting.is_empty() { &second } else { &soon };
+            match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut events), Some(timeout)) {
                 Ok(_) | Err(Errno::INTR) => {}
                 Err(error) => {
                     warn!(%error, "a server thread ends: epoll failed");
@@ -155,8 +171,11 @@ impl EventLoop {
             self.distrust(&fault);
         }
         self.send_answers(started_ns);
-        if started_ns.saturating_sub(self.swept_ns) > SWEEP_NS {
-            self.sweep(started_ns);
+        self.admit(started_ns);
+        let is_pressed = self.shared.bounds.is_pressed();
+        let interval_ns = if is_pressed { SWEEP_PRESSED_NS } else { SWEEP_NS };
+        if started_ns.saturating_sub(self.swept_ns) > interval_ns {
+            self.sweep(started_ns, is_pressed);
         }
     }
 
@@ -187,6 +206,7 @@ impl EventLoop {
         for notice in self.inbox.drain() {
             match notice {
                 Notice::Accepted(stream) => self.adopt(stream, started_ns),
+                Notice::MakeRoom => drop(self.drop_oldest_stranger()),
                 Notice::Answered { connection, request_id, answer } => {
                     let Some(mut served) = self.connections.remove(&connection) else { continue };
                     let mut requests = 0;
@@ -203,13 +223,15 @@ impl EventLoop {
     }
 
     fn adopt(&mut self, stream: Socket, started_ns: u64) {
-        if self.shared.metrics.connections.get() >= CONNECTIONS_MAX as i64 {
-            refuse_overloaded(&stream);
+        let connections_max = self.shared.bounds.connections_max;
+        let is_full = self.shared.metrics.connections.get() >= connections_max as i64;
+        if is_full && !self.drop_oldest_stranger() && !self.ask_for_room() {
+            refuse_overloaded(&stream, connections_max);
             return;
         }
         let prepared = stream.tcp().map_or(Ok(()), prepare);
         let id = self.next_id;
-        let served = Served::new(id, stream, started_ns, &self.shared.watched);
+        let served = Served::new(id, stream, started_ns, &self.shared.watched, &self.shared.bounds);
         let added = prepared.and_then(|()| {
             Ok(epoll::add(&self.epoll, &served, epoll::EventData::new_u64(id), epoll::EventFlags::IN)?)
         });
@@ -220,6 +242,26 @@ impl EventLoop {
         self.next_id += 1;
         self.shared.metrics.connections.add(1);
         self.connections.insert(id, served);
+    }
+
+    /// Closes the connection that has been the longest without proving the key: strangers must not keep those who have
+    /// it out. False when there is none.
+    fn drop_oldest_stranger(&mut self) -> bool {
+        let strangers = self.connections.values().filter(|served| served.in_handshake());
+        let oldest = strangers.min_by_key(|served| (served.since_ns, served.id)).map(|served| served.id);
+        let Some(served) = oldest.and_then(|id| self.connections.remove(&id)) else { return false };
+        self.drop_connection(served, &Close::Gone);
+        true
+    }
+
+    /// Has the other loops do the same. False when they have none either. Until they do there is one connection more.
+    fn ask_for_room(&self) -> bool {
+        let may_be_had = self.shared.bounds.has_strangers();
+        if may_be_had {
+            let others = self.shared.inboxes.iter().filter(|inbox| !Arc::ptr_eq(inbox, &self.inbox));
+            others.for_each(|inbox| inbox.push(Notice::MakeRoom));
+        }
+        may_be_had
     }
 
     fn surroundings<'a>(&'a mut self, started_ns: u64, requests: &'a mut u64) -> Surroundings<'a> {
@@ -240,8 +282,12 @@ impl EventLoop {
         if happened.intersects(epoll::EventFlags::OUT) {
             self.answered.push(id);
         }
-        let readable = epoll::EventFlags::IN | epoll::EventFlags::HUP | epoll::EventFlags::ERR;
-        if happened.intersects(readable) {
+        let ended = epoll::EventFlags::HUP | epoll::EventFlags::ERR;
+        if happened.intersects(ended) && !served.listens() {
+            // Nothing would be read that says so, and epoll would not stop to.
+            return self.drop_connection(served, &Close::Gone);
+        }
+        if happened.intersects(epoll::EventFlags::IN | ended) {
             let mut scratch = std::mem::take(&mut self.scratch);
             let outcome = served.receive(&mut scratch, &mut self.surroundings(started_ns, requests));
             self.scratch = scratch;
@@ -264,6 +310,11 @@ impl EventLoop {
             Close::Refused(fault) => {
                 self.shared.metrics.refused.add(1);
                 info!(peer = served.peer, %fault, "connection refused");
+            }
+            Close::Stalled(fault) => {
+                self.shared.metrics.stalled.add(1);
+                served.abort();
+                info!(peer = served.peer, %fault, "connection closed");
             }
         }
     }
@@ -299,64 +350,119 @@ impl EventLoop {
                 served.resume(&mut self.surroundings(started_ns, &mut requests))?;
                 self.shared.service.flush().map_err(Close::Withheld)?;
             }
-            watch(&self.epoll, &mut served).map_err(|_| Close::Gone)
+            watch(&self.epoll, &mut served, started_ns).map_err(|_| Close::Gone)
         });
         self.shared.metrics.requests.add(requests);
         match outcome {
-            Ok(()) => drop(self.connections.insert(id, served)),
+            Ok(()) => {
+                if !served.is_queued && served.wanted_bytes().is_some() {
+                    served.is_queued = true;
+                    self.waiting.push(id);
+                }
+                self.connections.insert(id, served);
+            }
             Err(close) => self.drop_connection(served, &close),
         }
     }
 
+    /// Lets connections go on for which there is memory again, those that need least first: these have given it back
+    /// soonest.
+    fn admit(&mut self, now_ns: u64) {
+        if self.waiting.is_empty() && self.waiting_told == 0 {
+            return;
+        }
+        let is_done = |served: Option<&Served>| !served.is_some_and(Served::has_claim);
+        if self.overdrawn.is_some_and(|id| is_done(self.connections.get(&id))) {
+            self.overdrawn = None;
+        }
+        let mut waiting: Vec<(usize, u64)> = Vec::with_capacity(self.waiting.len());
+        for id in std::mem::take(&mut self.waiting) {
+            let Some(served) = self.connections.get_mut(&id) else { continue };
+            served.is_queued = false;
+            waiting.extend(served.wanted_bytes().map(|bytes| (bytes, id)));
+            // Whoever waits no longer is read from again.
+            self.answered.push(id);
+        }
+        waiting.sort_unstable();
+        for (bytes, id) in waiting {
+            let Some(served) = self.connections.get_mut(&id) else { continue };
+            let may_overdraw = bytes > 0 && self.overdrawn.is_none();
+            if !served.admit(&mut self.stack, now_ns, false)
+                && may_overdraw
+                && served.admit(&mut self.stack, now_ns, true)
+            {
+                self.overdrawn = Some(id);
+            }
+        }
+        // These note down again who still waits.
+        self.send_answers(now_ns);
+        let (told, waits) = (self.waiting_told, self.waiting.len());
+        if told != waits {
+            self.shared.bounds.waiting.fetch_add(waits, Ordering::Relaxed);
+            self.shared.bounds.waiting.fetch_sub(told, Ordering::Relaxed);
+            self.waiting_told = waits;
+        }
+    }
+
     /// Closes connections whose peers have owed the rest of a handshake or a frame, or not taken their answers, for too
-    /// long.
-    fn sweep(&mut self, now_ns: u64) {
+    /// long; where others wait for memory, sooner.
+    fn sweep(&mut self, now_ns: u64, is_pressed: bool) {
         self.swept_ns = now_ns;
-        let limit_ns = |served: &Served| {
-            let limit_ms = if served.in_handshake() { HELLO_MS_MAX } else { DEADLINE_MS_DEFAULT };
-            u64::from(limit_ms) * 1_000_000
-        };
-        let is_late = |served: &Served| {
-            let owes = served.owes() && now_ns.saturating_sub(served.since_ns) > limit_ns(served);
-            let unsent_ns = now_ns.saturating_sub(served.sent_ns);
-            owes || served.unsent_bytes() > 0 && unsent_ns > u64::from(UNSENT_MS_MAX) * 1_000_000
-        };
-        let late: Vec<u64> =
-            self.connections.values().filter(|served| is_late(served)).map(|served| served.id).collect();
-        for id in late {
+        let mut late = Vec::new();
+        for served in self.connections.values_mut() {
+            let why = late_by(served, now_ns);
+            let why = why.or_else(|| is_pressed.then(|| served.stall(now_ns)).flatten());
+            late.extend(why.map(|why| (served.id, why)));
+        }
+        for (id, why) in late {
             if let Some(served) = self.connections.remove(&id) {
-                let fault =
-                    Fault::new(Code::Timeout, "the peer left a handshake, a frame or its answers unfinished");
-                self.drop_connection(served, &Close::Refused(fault));
+                self.drop_connection(served, &Close::Stalled(Fault::new(Code::Timeout, why)));
             }
         }
     }
 }
 
+/// Why a connection has to be closed, whether anybody waits for its memory or not.
+fn late_by(served: &mut Served, now_ns: u64) -> Option<&'static str> {
+    let is_over = |since_ns: u64, ms: u32| now_ns.saturating_sub(since_ns) > u64::from(ms) * 1_000_000;
+    let limit_ms = if served.in_handshake() { HELLO_MS_MAX } else { DEADLINE_MS_DEFAULT };
+    if served.owes() && is_over(served.since_ns, limit_ms) && !served.has_unread() {
+        return Some("the peer left a handshake or a request unfinished");
+    }
+    let is_unread = served.is_unread(now_ns, u64::from(UNSENT_MS_MAX) * 1_000_000);
+    is_unread.then_some("the peer takes none of its answers")
+}
+
 /// Asks epoll for what the connection waits for now: room to send, and bytes unless too many answers are owed.
-fn watch(epoll: &OwnedFd, served: &mut Served) -> io::Result<()> {
+fn watch(epoll: &OwnedFd, served: &mut Served, now_ns: u64) -> io::Result<()> {
     let mut flags = epoll::EventFlags::empty();
     flags.set(epoll::EventFlags::OUT, served.unsent_bytes() > 0);
     flags.set(epoll::EventFlags::IN, served.listens());
     if flags == served.watched {
         return Ok(());
     }
+    if flags.contains(epoll::EventFlags::IN) && !served.watched.contains(epoll::EventFlags::IN) {
+        served.listen_again(now_ns);
+    }
     served.watched = flags;
     Ok(epoll::modify(epoll, &*served, epoll::EventData::new_u64(served.id), flags)?)
 }
 
-/// A peer whose machine died without a word is noticed by the kernel's probes, after two minutes.
+/// A peer whose machine died without a word is noticed by the kernel's probes, after two minutes, or when it has
+/// acknowledged nothing for [`ABANDONED_MS_MAX`]. Whoever does not read is disconnected before that, by a reset: the
+/// kernel gives a connection up without telling the peer.
 fn prepare(stream: &TcpStream) -> io::Result<()> {
     stream.set_nonblocking(true)?;
     stream.set_nodelay(true)?;
     sockopt::set_socket_keepalive(stream, true)?;
     sockopt::set_tcp_keepidle(stream, Duration::from_secs(60))?;
     sockopt::set_tcp_keepintvl(stream, Duration::from_secs(10))?;
-    Ok(sockopt::set_tcp_keepcnt(stream, 6)?)
+    sockopt::set_tcp_keepcnt(stream, 6)?;
+    Ok(sockopt::set_tcp_user_timeout(stream, ABANDONED_MS_MAX)?)
 }
 
-fn refuse_overloaded(stream: &Socket) {
-    let detail = format!("{CONNECTIONS_MAX} connections are open already");
+fn refuse_overloaded(stream: &Socket, connections_max: usize) {
+    let detail = format!("{connections_max} connections are open already");
     let message = encode_failure(&Fault::new(Code::Overloaded, detail));
     let header = Header {
         flags: flags::ANSWER | flags::ERROR,

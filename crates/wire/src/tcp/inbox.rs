@@ -13,6 +13,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 pub(super) enum Notice {
     /// Serve this connection.
     Accepted(Socket),
+    /// Another loop needs a connection that this one's oldest stranger has.
+    MakeRoom,
     /// The answer to a deferred request.
     Answered {
         /// The connection it came on.

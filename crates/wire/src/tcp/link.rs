@@ -74,6 +74,7 @@ pub(super) struct Link {
     clock: Arc<dyn Clock>,
     accounts: Arc<Accounts>,
     watch: Arc<Watch>,
+    is_hung_up: Arc<AtomicBool>,
     sending: Mutex<()>,
     inbound: Mutex<Inbound>,
     table: Mutex<Table>,
@@ -86,6 +87,8 @@ pub(super) struct LinkParts {
     pub(super) pool: Arc<SharedPool>,
     pub(super) watch: Arc<Watch>,
     pub(super) watched: Arc<Watched>,
+    /// The transport ends all waits.
+    pub(super) is_hung_up: Arc<AtomicBool>,
 }
 
 /// A request to send.
@@ -120,6 +123,7 @@ impl Link {
             clock: parts.clock,
             accounts: parts.accounts,
             watch: parts.watch,
+            is_hung_up: parts.is_hung_up,
             sending: Mutex::default(),
             inbound: Mutex::new(Inbound::new(parts.pool)),
             table: Mutex::default(),
@@ -161,7 +165,12 @@ impl Link {
                 }
                 return Ok(frame.message);
             }
-            if !self.receive_some(&mut inbound, deadline_ns)? && self.clock.now_ns() >= deadline_ns {
+            // Until it stands nobody else can break it off.
+            if self.is_hung_up.load(Ordering::Relaxed) {
+                return Err(Code::Cancelled.into());
+            }
+            let look_ns = deadline_ns.min(self.clock.now_ns() + WAIT_IN_RECEIVE_NS);
+            if !self.receive_some(&mut inbound, look_ns)? && self.clock.now_ns() >= deadline_ns {
                 return Err(self.late());
             }
         }
@@ -410,8 +419,15 @@ impl Link {
             Err(Errno::AGAIN | Errno::INTR) => {}
             Err(errno) => return Err(self.lost(&errno.to_string())),
         }
-        self.poll(PollFlags::IN, deadline_ns)?;
+        self.poll(PollFlags::IN, deadline_ns.min(self.clock.now_ns() + WAY_LOOK_NS))?;
+        self.check_way()?;
         Ok(false)
+    }
+
+    /// Fails once nothing gets through any more: a request that was lost with the way to its server is sent again over
+    /// a new connection, instead of being waited for until its deadline.
+    fn check_way(&self) -> Result<(), Fault> {
+        if self.stream.is_way_lost() { Err(self.lost("nothing gets through to it")) } else { Ok(()) }
     }
 
     fn receive_now(&self, inbound: &mut Inbound) -> Result<usize, Errno> {
@@ -546,6 +562,8 @@ impl Link {
         if self.left_ns(deadline_ns) == 0 {
             return Err(self.lost("the server takes no more requests"));
         }
+        self.check_way()?;
+        let until_ns = until_ns.min(self.clock.now_ns() + WAY_LOOK_NS);
         let mut table = locked(&self.table);
         if table.led {
             drop(table);
@@ -629,6 +647,9 @@ impl Link {
         }
     }
 }
+
+/// Whoever waits looks so often whether anything still gets through.
+const WAY_LOOK_NS: u64 = 1_000_000_000;
 
 /// A receive waits this long by itself before a poll takes over, which knows its deadline. Shorter than the time after
 /// which a call that can be interrupted looks whether it was.

@@ -1,7 +1,9 @@
 //! The protocol over TCP: a server of few event-loop threads, and a client whose callers drive their own connections.
 
 mod ahead;
+mod bounds;
 mod buffers;
+mod dial;
 mod event_loop;
 mod in_flight;
 mod inbound;
@@ -16,6 +18,7 @@ mod socket;
 mod tender;
 mod watched;
 
+pub use dial::{is_way_lost, probe_way};
 pub use peer::{TcpTransport, TransportOptions};
 pub use server::{Server, ServerOptions};
 
@@ -28,6 +31,8 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 #[cfg(test)]
 mod ahead_tests;
+#[cfg(test)]
+mod bounds_tests;
 #[cfg(test)]
 mod entrance_tests;
 #[cfg(test)]

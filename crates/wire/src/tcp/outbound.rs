@@ -47,6 +47,11 @@ impl Outbound {
         self.end - self.start
     }
 
+    /// Memory that they take.
+    pub(super) fn buffer_bytes(&self) -> usize {
+        self.buffer.len()
+    }
+
     /// The unsent bytes.
     pub(super) fn unsent(&self) -> &[u8] {
         &self.buffer[self.start..self.end]

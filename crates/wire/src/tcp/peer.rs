@@ -2,6 +2,7 @@
 
 use super::ahead::FAR_NS;
 use super::buffers::SharedPool;
+use super::dial::dial;
 use super::in_flight::{Failed, InFlight};
 use super::link::{Link, LinkParts, Outgoing};
 use super::locked;
@@ -13,10 +14,10 @@ use crate::key::ClusterKey;
 use crate::local::Visit;
 use crate::operation::Method;
 use crate::service::{Fault, RequestId};
-use crate::transport::{OnSlow, Pending, Then, Transport};
+use crate::transport::{OnSlow, Pending, Presence, Then, Transport};
 use std::cell::Cell;
 use std::collections::HashMap;
-use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+use std::net::{TcpStream, ToSocketAddrs};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
 use std::time::Duration;
@@ -54,6 +55,8 @@ pub struct TcpTransport {
     pool: Arc<SharedPool>,
     watch: Arc<Watch>,
     watched: Arc<Watched>,
+    /// Nobody waits for an answer any more.
+    is_hung_up: Arc<AtomicBool>,
     next_id: AtomicU64,
 }
 
@@ -184,6 +187,7 @@ impl TcpTransport {
             pool: Arc::default(),
             watch: Arc::new(Watch { slow_ns: u64::from(options.slow_ms) * 1_000_000, ..Watch::default() }),
             watched: Arc::default(),
+            is_hung_up: Arc::default(),
             next_id: AtomicU64::new(random_start()),
         })
     }
@@ -244,6 +248,10 @@ impl TcpTransport {
                 if link.round_trip_ns() > FAR_NS {
                     tender::assist(&link);
                 }
+                // Hung up meanwhile, it was not found among those to break off.
+                if self.is_hung_up.load(Ordering::SeqCst) {
+                    link.break_off(&hung_up());
+                }
                 Ok(Arc::clone(place.link.insert(link)))
             }
             Err(fault) => {
@@ -264,7 +272,11 @@ impl TcpTransport {
         let resolved = address.to_socket_addrs().map_err(|e| unreachable(e.to_string()))?;
         let mut failure = unreachable("the name has no address".to_owned());
         for place in resolved {
-            match self.dial(place, deadline_ns) {
+            if self.is_hung_up.load(Ordering::SeqCst) {
+                return Err(hung_up());
+            }
+            let is_over = || self.is_hung_up.load(Ordering::SeqCst);
+            match dial(place, &*self.clock, deadline_ns, is_over) {
                 Ok(stream) => {
                     if let Some(link) = self.enter(peer, &stream, core % peer.cores, deadline_ns) {
                         return Ok(link);
@@ -285,6 +297,7 @@ impl TcpTransport {
             pool: Arc::clone(&self.pool),
             watch: Arc::clone(&self.watch),
             watched: Arc::clone(&self.watched),
+            is_hung_up: Arc::clone(&self.is_hung_up),
         }
     }
 
@@ -307,12 +320,21 @@ impl TcpTransport {
         link
     }
 
-    fn dial(&self, place: SocketAddr, deadline_ns: u64) -> std::io::Result<TcpStream> {
-        let left_ns = deadline_ns.saturating_sub(self.clock.now_ns()).max(1_000_000);
-        let stream = TcpStream::connect_timeout(&place, Duration::from_nanos(left_ns))?;
-        refuse_itself(&stream)?;
-        stream.set_nodelay(true)?;
-        Ok(stream)
+    /// Connects to all that `address` stands for, and says nothing there.
+    fn look(&self, address: &str, deadline_ns: u64) -> Presence {
+        let Ok(resolved) = address.to_socket_addrs() else { return Presence::Unknown };
+        let mut presence = Presence::Unknown;
+        let is_over = || self.is_hung_up.load(Ordering::SeqCst);
+        for place in resolved {
+            match dial(place, &*self.clock, deadline_ns, is_over) {
+                Ok(_) => return Presence::Somebody,
+                Err(error) if error.kind() == std::io::ErrorKind::ConnectionRefused => {
+                    presence = Presence::Nobody;
+                }
+                Err(_) => return Presence::Unknown,
+            }
+        }
+        presence
     }
 
     fn try_submit(&self, address: &str, request: &Outgoing<'_>) -> Result<Arc<Link>, Fault> {
@@ -335,7 +357,13 @@ impl TcpTransport {
                 let deadline_ns = transport.clock.now_ns() + deadline_ns;
                 let connected = transport.connect(&peer_too, number, deadline_ns).map(Arc::new);
                 match connected.and_then(tender::spawn) {
-                    Ok(link) => locked(&peer_too.tended[number]).link = Some(link),
+                    Ok(link) => {
+                        // Looked at only once it is in its place: whoever hangs up meanwhile finds it there.
+                        locked(&peer_too.tended[number]).link = Some(Arc::clone(&link));
+                        if transport.is_hung_up.load(Ordering::SeqCst) {
+                            link.break_off(&hung_up());
+                        }
+                    }
                     Err(fault) => {
                         tracing::debug!(%fault, "requests are waited for");
                         transport.clock.sleep(CONNECT_AGAIN);
@@ -347,6 +375,32 @@ impl TcpTransport {
         if spawned.is_err() {
             peer.is_connecting.store(false, Ordering::SeqCst);
         }
+    }
+
+    /// Breaks every connection off, and makes no more.
+    fn break_off_all(&self) {
+        self.is_hung_up.store(true, Ordering::SeqCst);
+        let peers: Vec<Arc<Peer>> =
+            self.peers.read().unwrap_or_else(PoisonError::into_inner).values().map(Arc::clone).collect();
+        for peer in &peers {
+            for place in peer.links.iter().chain(&peer.local).chain(&peer.tended) {
+                if let Some(link) = self.link_now(place) {
+                    link.break_off(&hung_up());
+                }
+            }
+        }
+    }
+
+    /// The connection at a place. Somebody who makes one has the place locked, may be stuck in finding the address, and
+    /// breaks it off himself; others have it locked for a moment.
+    fn link_now(&self, place: &Mutex<Place>) -> Option<Arc<Link>> {
+        for _ in 0..HANG_UP_LOOKS {
+            if let Ok(place) = place.try_lock() {
+                return place.link.clone();
+            }
+            self.clock.sleep(HANG_UP_PAUSE);
+        }
+        None
     }
 
     fn new_id(&self, method: Method, address: &str) -> u64 {
@@ -372,14 +426,14 @@ impl Drop for TcpTransport {
     }
 }
 
-/// Where nobody listens on a port of this machine, the system may give a client that very port as its own, and TCP then
-/// connects it to itself: nobody answers, and the server that comes back finds its port taken.
-pub(super) fn refuse_itself(stream: &TcpStream) -> std::io::Result<()> {
-    match stream.local_addr()? == stream.peer_addr()? {
-        true => Err(std::io::ErrorKind::ConnectionRefused.into()),
-        false => Ok(()),
-    }
+/// What requests fail with that nobody waits for any more. Repeating them is of no use.
+fn hung_up() -> Fault {
+    Fault::new(Code::Cancelled, "this process is stopping")
 }
+
+/// A place that is locked is looked at again so often, with such pauses.
+const HANG_UP_LOOKS: u32 = 20;
+const HANG_UP_PAUSE: Duration = Duration::from_millis(5);
 
 /// A server of this machine answers at once; whoever does not is another.
 const ENTER_NS_MAX: u64 = 1_000_000_000;
@@ -403,6 +457,10 @@ impl Transport for TcpTransport {
 
     fn round_trip_ns(&self, address: &str) -> u64 {
         self.known_peer(address).map_or(0, |peer| peer.round_trip_ns.load(Ordering::Relaxed))
+    }
+
+    fn presence(&self, address: &str, deadline_ns: u64) -> Presence {
+        self.look(address, deadline_ns)
     }
 
     fn submit(
@@ -471,6 +529,10 @@ impl Transport for TcpTransport {
 
     fn visit(&self, door: &[u8], deadline_ns: u64) -> Result<Visit, Fault> {
         Visit::begin(door, &self.key, Arc::clone(&self.clock), deadline_ns)
+    }
+
+    fn hang_up(&self) {
+        self.break_off_all();
     }
 
     fn peers(&self) -> Vec<vazao_meter::measures::Peer> {

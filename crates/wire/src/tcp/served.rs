@@ -1,5 +1,6 @@
 //! One connection as the server sees it: its handshake, its half-received frame, its unsent answers.
 
+use super::bounds::{Bounds, Claim, Stranger};
 use super::buffers::Stack;
 use super::inbox::{Inbox, Notice};
 use super::outbound::Outbound;
@@ -21,7 +22,9 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use vazao_meter::Clock;
 use vazao_model::Code;
-use vazao_model::limits::DEADLINE_MS_MAX;
+use vazao_model::limits::{
+    DEADLINE_MS_MAX, STALLED_MS_MAX, UNFINISHED_BYTES_FREE, UNFINISHED_MS_MAX, UNREAD_MS_MAX,
+};
 
 /// Why a connection is closed.
 #[derive(Debug)]
@@ -30,12 +33,15 @@ pub(super) enum Close {
     Gone,
     /// The peer broke the protocol or a limit; worth a log line.
     Refused(Fault),
+    /// The peer neither goes on with its request nor takes its answers. What is still to be sent is thrown away: the
+    /// kernel would keep it for a peer that does not read.
+    Stalled(Fault),
     /// The service could not keep what it answered, so its answers are not sent.
     Withheld(Fault),
 }
 
 /// A connection with more unsent bytes than this is neither read from nor worked for until it has drained.
-const UNSENT_BYTES_MAX: usize = 2 << 20;
+const LADEN_BYTES: usize = 2 << 20;
 
 /// The same for answers that come later: each may bring an attachment.
 const DEFERRED_MAX: usize = 64;
@@ -43,6 +49,13 @@ const DEFERRED_MAX: usize = 64;
 /// Answers of a batch are sent before its end once they are this long, while they are still in the cache: one or more
 /// of the usual reads.
 const SEND_BYTES: usize = 256 * 1024;
+
+/// The buffer of a request that begins to arrive: whoever sends no more than a header does not take as much memory as
+/// the header claims.
+const FIRST_BYTES: usize = 80 * 1024;
+
+/// A full one becomes so many times as long, or as long as the request. The usual writes of 256 KiB need one step.
+const GROWTH: usize = 4;
 
 enum Phase {
     Hello,
@@ -69,29 +82,57 @@ struct Awaited {
 }
 
 /// A connection.
+///
+/// It is read from while it *listens*. It does not in three cases. It *holds* complete requests back, because its own
+/// answers pile up; it goes on when they have been taken. It holds them back because the answers of all connections
+/// pile up. It *starves*: there is no memory for the rest of its request. In the last two it *wants room*, and its loop
+/// lets it go on.
 pub(super) struct Served {
     pub(super) id: u64,
     pub(super) peer: String,
     /// When the handshake or the present half frame began.
     pub(super) since_ns: u64,
+    /// When bytes last came.
+    heard_ns: u64,
     /// What epoll waits for on its behalf.
     pub(super) watched: EventFlags,
     stream: Arc<Socket>,
     _watched: Entry,
     phase: Phase,
+    /// Until the key is proved.
+    stranger: Option<Stranger>,
     /// When bytes last left.
     pub(super) sent_ns: u64,
+    /// Whether the kernel may keep some of them.
+    may_be_untaken: bool,
     /// A frame of which only the beginning has arrived, or frames that are held back; `filled` bytes of it count.
     partial: Vec<u8>,
     filled: usize,
+    /// What that buffer takes.
+    unfinished: Claim,
     /// True while complete frames are held back because their answers would pile up.
     holds: bool,
+    /// True while there is no memory for the rest of a frame.
+    starves: bool,
+    /// It is among those that its loop looks at when there is memory again.
+    pub(super) is_queued: bool,
     outbound: Outbound,
+    /// What unsent answers take.
+    unsent: Claim,
+    /// How much the peer had taken, and since when no more.
+    taken: (u64, u64),
     deferred: HashMap<u64, Awaited>,
+    bounds: Arc<Bounds>,
 }
 
 impl Served {
-    pub(super) fn new(id: u64, stream: Socket, now_ns: u64, watched: &Arc<Watched>) -> Served {
+    pub(super) fn new(
+        id: u64,
+        stream: Socket,
+        now_ns: u64,
+        watched: &Arc<Watched>,
+        bounds: &Arc<Bounds>,
+    ) -> Served {
         let address = stream.peer();
         let peer = address.map_or_else(|| "this machine".to_owned(), |a| a.to_string());
         let host = address.map_or_else(|| "this machine".to_owned(), |a| a.ip().to_string());
@@ -100,22 +141,49 @@ impl Served {
             id,
             peer,
             since_ns: now_ns,
+            heard_ns: now_ns,
             watched: EventFlags::IN,
             _watched: watched.enter(&stream, host),
             stream,
             phase: Phase::Hello,
+            stranger: Some(bounds.let_in()),
             sent_ns: now_ns,
+            may_be_untaken: false,
             partial: Vec::new(),
             filled: 0,
+            unfinished: Claim::of(&bounds.unfinished),
             holds: false,
+            starves: false,
+            is_queued: false,
             outbound: Outbound::default(),
+            unsent: Claim::of(&bounds.unsent),
+            taken: (0, now_ns),
             deferred: HashMap::new(),
+            bounds: Arc::clone(bounds),
         }
     }
 
-    /// True while the peer owes us bytes: in the handshake, or in the middle of a frame.
+    /// True while the peer owes us bytes: in the handshake, or in the middle of a frame, as long as it is read from.
     pub(super) fn owes(&self) -> bool {
-        !matches!(self.phase, Phase::Ready) || self.filled > 0
+        self.in_handshake() || (self.is_within_frame() && self.listens())
+    }
+
+    /// True when bytes of the peer wait in the socket: it is not the peer who is late. One system call.
+    pub(super) fn has_unread(&self) -> bool {
+        self.stream.has_unread()
+    }
+
+    /// It is read from again: until now its peer could not be late.
+    pub(super) fn listen_again(&mut self, now_ns: u64) {
+        self.heard_ns = now_ns;
+        if !self.in_handshake() {
+            self.since_ns = now_ns;
+        }
+    }
+
+    /// True in the middle of a frame.
+    fn is_within_frame(&self) -> bool {
+        self.filled > 0 && !self.holds
     }
 
     /// True until the peer has proved the key.
@@ -128,14 +196,87 @@ impl Served {
         self.outbound.len()
     }
 
-    /// True while so much waits to be sent or finished that no further request is handled.
+    /// True while so much waits to be sent or finished that no further request is handled. Where the answers of all
+    /// connections take too much, one that waits is enough.
     fn is_laden(&self) -> bool {
-        self.outbound.len() > UNSENT_BYTES_MAX || self.deferred.len() >= DEFERRED_MAX
+        let is_short = self.bounds.unsent.is_short() && !self.in_handshake();
+        let owns_some = self.outbound.len() > 0 || !self.deferred.is_empty();
+        let is_own = self.outbound.len() > LADEN_BYTES || self.deferred.len() >= DEFERRED_MAX;
+        is_own || (is_short && (owns_some || self.bounds.unsent.is_overdrawn()))
     }
 
     /// True when bytes of the peer are welcome.
     pub(super) fn listens(&self) -> bool {
-        !self.holds && !self.is_laden()
+        !self.holds && !self.starves && !self.is_laden()
+    }
+
+    /// The memory that it waits for, when that is all it waits for: nothing of its own will have it looked at again.
+    pub(super) fn wanted_bytes(&self) -> Option<usize> {
+        if self.starves {
+            return Some(self.frame_bytes() - self.filled);
+        }
+        let is_own = self.outbound.len() > 0 || self.deferred.len() >= DEFERRED_MAX;
+        let waits_for_others = !is_own && self.is_laden();
+        waits_for_others.then_some(0)
+    }
+
+    /// The length of the frame in the middle of which it is.
+    fn frame_bytes(&self) -> usize {
+        let header = Header::peek(&self.partial[..self.filled]).ok().flatten();
+        header.map_or(self.filled, |header| header.frame_bytes())
+    }
+
+    /// True in the middle of a frame that takes memory others may wait for.
+    pub(super) fn has_claim(&self) -> bool {
+        self.is_within_frame() && self.unfinished.bytes() > 0
+    }
+
+    /// Lets it go on if there is memory, or in any case. True when it can.
+    pub(super) fn admit(&mut self, stack: &mut Stack, now_ns: u64, in_any_case: bool) -> bool {
+        if !self.starves {
+            return !self.is_laden();
+        }
+        if in_any_case {
+            self.unfinished.set(self.frame_bytes());
+        }
+        if !self.make_room(stack, self.frame_bytes(), true) {
+            return false;
+        }
+        self.listen_again(now_ns);
+        true
+    }
+
+    /// True when the peer has taken none of its answers for `limit_ns`, be it that they are kept here or by the kernel,
+    /// who is asked once for each silence.
+    pub(super) fn is_unread(&mut self, now_ns: u64, limit_ns: u64) -> bool {
+        if now_ns.saturating_sub(self.sent_ns) <= limit_ns {
+            return false;
+        }
+        if self.outbound.len() > 0 {
+            return true;
+        }
+        self.may_be_untaken = self.may_be_untaken && self.stream.has_untaken();
+        self.may_be_untaken
+    }
+
+    /// Why it is to be closed so that others have its memory, if it is.
+    pub(super) fn stall(&mut self, now_ns: u64) -> Option<&'static str> {
+        let is_over = |since_ns: u64, ms: u32| now_ns.saturating_sub(since_ns) > u64::from(ms) * 1_000_000;
+        if self.has_claim() && self.listens() {
+            let is_late = is_over(self.heard_ns, STALLED_MS_MAX) || is_over(self.since_ns, UNFINISHED_MS_MAX);
+            if is_late && !self.has_unread() {
+                return Some("the peer stopped in the middle of a request, and others need the memory");
+            }
+        }
+        if self.unsent.bytes() == 0 {
+            return None;
+        }
+        let taken = self.stream.taken_bytes().unwrap_or(self.sent_ns);
+        if taken != self.taken.0 {
+            self.taken = (taken, now_ns);
+        }
+        let is_late = is_over(self.taken.1, UNREAD_MS_MAX);
+        is_late.then_some("the peer takes none of its answers, and others need the memory")
     }
 
     /// True when requests were held back and can go on now.
@@ -148,6 +289,7 @@ impl Served {
         let held = std::mem::take(&mut self.partial);
         let filled = std::mem::take(&mut self.filled);
         self.holds = false;
+        self.listen_again(around.started_ns);
         let used = self.handle_frames(&held[..filled], around)?;
         self.keep_rest(&held[used..filled], around);
         around.stack.put(held);
@@ -160,7 +302,7 @@ impl Served {
         scratch: &mut [u8],
         around: &mut Surroundings<'_>,
     ) -> Result<usize, Close> {
-        if self.holds {
+        if self.holds || self.starves {
             return Ok(0);
         }
         if self.filled >= HEADER_BYTES {
@@ -168,7 +310,13 @@ impl Served {
         }
         let before = self.filled;
         scratch[..before].copy_from_slice(&self.partial[..before]);
-        let received = receive_into(&self.stream, &mut scratch[before..])?;
+        // What comes has to be kept: where memory is short, no more than may be in any case.
+        let is_short = self.bounds.unfinished.is_short();
+        let limit = if is_short { UNFINISHED_BYTES_FREE.min(scratch.len()) } else { scratch.len() };
+        let received = receive_into(&self.stream, &mut scratch[before..limit])?;
+        if received > 0 {
+            self.heard_ns = around.started_ns;
+        }
         self.filled = 0;
         let available = &scratch[..before + received];
         let used = self.handle_frames(available, around)?;
@@ -182,15 +330,41 @@ impl Served {
     /// Receives the rest of a frame whose header is known straight into its place.
     fn receive_rest(&mut self, around: &mut Surroundings<'_>) -> Result<usize, Close> {
         let total = self.partial_header()?.frame_bytes();
-        let received = receive_into(&self.stream, &mut self.partial[self.filled..total])?;
+        if self.filled == self.partial.len() {
+            let length = total.min(self.filled.saturating_mul(GROWTH));
+            if !self.make_room(around.stack, length, false) {
+                return Ok(0);
+            }
+        }
+        let end = total.min(self.partial.len());
+        let received = receive_into(&self.stream, &mut self.partial[self.filled..end])?;
         self.filled += received;
+        if received > 0 {
+            self.heard_ns = around.started_ns;
+        }
         if self.filled == total {
             let frame = std::mem::take(&mut self.partial);
             self.filled = 0;
-            self.handle_frames(&frame[..total], around)?;
-            around.stack.put(frame);
+            if self.handle_frames(&frame[..total], around)? == total {
+                around.stack.put(frame);
+                self.unfinished.set(0);
+            } else {
+                (self.partial, self.filled, self.holds) = (frame, total, true);
+            }
         }
         Ok(received)
+    }
+
+    /// Makes the buffer of a half frame `length` long. False while there is no memory for it.
+    fn make_room(&mut self, stack: &mut Stack, length: usize, is_last: bool) -> bool {
+        self.starves = !self.unfinished.try_set(length, is_last);
+        if !self.starves && self.partial.len() < length {
+            let mut longer = stack.take(length);
+            longer[..self.filled].copy_from_slice(&self.partial[..self.filled]);
+            self.unfinished.set(longer.len());
+            stack.put(std::mem::replace(&mut self.partial, longer));
+        }
+        !self.starves
     }
 
     fn partial_header(&self) -> Result<Header, Close> {
@@ -201,14 +375,20 @@ impl Served {
     fn keep_rest(&mut self, rest: &[u8], around: &mut Surroundings<'_>) {
         if rest.is_empty() {
             around.stack.put(std::mem::take(&mut self.partial));
+            self.unfinished.set(0);
             return;
         }
         let total = Header::peek(rest).ok().flatten().map_or(HEADER_BYTES, |h| h.frame_bytes());
-        let length = total.max(rest.len());
+        let first = if self.bounds.unfinished.is_short() { UNFINISHED_BYTES_FREE } else { FIRST_BYTES };
+        let length = total.min(first).max(rest.len());
         if self.partial.len() < length {
             around.stack.put(std::mem::take(&mut self.partial));
-            self.partial = around.stack.take(length);
+            // Not from the stack, whose buffers are mostly longer: what little is kept is not claimed.
+            let is_little = length <= UNFINISHED_BYTES_FREE;
+            self.partial = if is_little { vec![0; length] } else { around.stack.take(length) };
         }
+        let length = self.partial.len();
+        self.unfinished.set(if length <= UNFINISHED_BYTES_FREE { 0 } else { length });
         self.partial[..rest.len()].copy_from_slice(rest);
         self.filled = rest.len();
         self.holds = rest.len() >= total;
@@ -272,7 +452,7 @@ impl Served {
             }
             Phase::Proof(handshake) => {
                 handshake.finish(around.key, message)?;
-                self.phase = Phase::Ready;
+                (self.phase, self.stranger) = (Phase::Ready, None);
                 self.answer(
                     METHOD_HELLO,
                     header.request_id,
@@ -394,7 +574,7 @@ impl Served {
             ) {
                 Ok(sent) => {
                     metrics.sent_bytes.add(sent as u64);
-                    self.sent_ns = now_ns;
+                    (self.sent_ns, self.may_be_untaken) = (now_ns, true);
                     self.outbound.advance(sent, stack);
                 }
                 Err(Errno::AGAIN) => break,
@@ -406,7 +586,16 @@ impl Served {
             // Also after a frame that was taken back: an idle connection holds no buffer.
             self.outbound.advance(0, stack);
         }
+        if self.unsent.bytes() == 0 {
+            self.taken.1 = now_ns;
+        }
+        self.unsent.set(self.outbound.buffer_bytes());
         Ok(())
+    }
+
+    /// Has the kernel throw away what it still keeps for the peer, who learns of the end at once.
+    pub(super) fn abort(&self) {
+        self.stream.abort();
     }
 }
 

@@ -1,5 +1,6 @@
 //! A listening server: its threads, its metrics, its end.
 
+use super::bounds::Bounds;
 use super::event_loop::{EventLoop, Listener};
 use super::inbox::Inbox;
 use super::socket;
@@ -31,6 +32,7 @@ pub(super) struct Metrics {
     pub(super) connections: Gauge,
     pub(super) requests: Counter,
     pub(super) refused: Counter,
+    pub(super) stalled: Counter,
     pub(super) received_bytes: Counter,
     pub(super) sent_bytes: Counter,
     pub(super) accounts: Accounts,
@@ -44,6 +46,7 @@ pub(super) struct Shared {
     pub(super) inboxes: Vec<Arc<Inbox>>,
     pub(super) metrics: Metrics,
     pub(super) watched: Arc<Watched>,
+    pub(super) bounds: Arc<Bounds>,
     pub(super) stopping: AtomicBool,
 }
 
@@ -71,6 +74,17 @@ impl Server {
         options: ServerOptions,
         clock: Arc<dyn Clock>,
     ) -> io::Result<Server> {
+        Server::start_within(listen, service, options, clock, Bounds::default())
+    }
+
+    /// Serves within other bounds than the usual ones.
+    pub(super) fn start_within(
+        listen: &str,
+        service: Arc<dyn Service>,
+        options: ServerOptions,
+        clock: Arc<dyn Clock>,
+        bounds: Bounds,
+    ) -> io::Result<Server> {
         let listener = TcpListener::bind(listen)
             .map_err(|e| io::Error::new(e.kind(), format!("cannot listen on {listen}: {e}")))?;
         let address = listener.local_addr()?;
@@ -83,6 +97,7 @@ impl Server {
             inboxes,
             metrics: Metrics::default(),
             watched: Arc::default(),
+            bounds: Arc::new(bounds),
             stopping: AtomicBool::new(false),
         });
         let (threads, entrances) = (Vec::with_capacity(count), Vec::new());
@@ -119,6 +134,11 @@ impl Server {
         self.address
     }
 
+    #[cfg(test)]
+    pub(super) fn bounds(&self) -> &Bounds {
+        &self.shared.bounds
+    }
+
     /// Those connected, by host, with what the kernel counts for their connections.
     pub fn peers(&self) -> Vec<Peer> {
         self.shared.watched.peers()
@@ -137,7 +157,19 @@ impl Server {
     /// Adds this server's metrics.
     pub fn expose(&self, exposition: &mut Exposition) {
         let metrics = &self.shared.metrics;
-        exposition.gauge("vazao_connections", "Open connections.", &[], metrics.connections.get() as f64);
+        let bounds = &self.shared.bounds;
+        let mut gauge = |name: &str, help: &str, value: f64| exposition.gauge(name, help, &[], value);
+        gauge("vazao_connections", "Open connections.", metrics.connections.get() as f64);
+        gauge(
+            "vazao_unfinished_bytes",
+            "Memory for requests of which a part has arrived.",
+            bounds.unfinished.claimed_bytes() as f64,
+        );
+        gauge(
+            "vazao_unsent_bytes",
+            "Memory for answers that their peers have not taken.",
+            bounds.unsent.claimed_bytes() as f64,
+        );
         let mut count = |name: &str, help: &str, counter: &Counter| {
             exposition.counter(name, help, &[], counter.get() as f64);
         };
@@ -147,6 +179,8 @@ impl Server {
             "Connections closed for breaking the protocol.",
             &metrics.refused,
         );
+        let help = "Connections closed for not going on with a request, or not taking answers.";
+        count("vazao_connections_stalled_total", help, &metrics.stalled);
         count("vazao_received_bytes_total", "Bytes received.", &metrics.received_bytes);
         count("vazao_sent_bytes_total", "Bytes sent.", &metrics.sent_bytes);
         let help = "Time of the event-loop threads by cause; compute includes handling requests.";

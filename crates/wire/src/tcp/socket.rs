@@ -6,9 +6,10 @@
 //! runs on: where it stays on that core, neither of the two has to wake another one, which takes longer than everything
 //! else that a short request does (docs/decisions/local-entrances.md).
 
+use super::dial::is_way_lost;
 use rustix::net::{
-    AddressFamily, Shutdown, SocketAddrUnix, SocketFlags, SocketType, bind, connect, listen, shutdown,
-    socket_with,
+    AddressFamily, RecvFlags, Shutdown, SocketAddrUnix, SocketFlags, SocketType, bind, connect, listen, recv,
+    shutdown, socket_with, sockopt,
 };
 use rustix::thread::{CpuSet, sched_getcpu, sched_setaffinity};
 use std::io;
@@ -16,6 +17,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
+use vazao_meter::tcp_info;
 
 /// A machine with more cores has entrances for the first ones of each such number.
 pub(super) const ENTRANCES_MAX: usize = 64;
@@ -35,6 +37,33 @@ impl Socket {
     pub(super) fn shut_down(&self) {
         // It may have been ended by the peer.
         let _ = shutdown(self, Shutdown::Both);
+    }
+
+    /// Has its end throw away what the peer has not taken, instead of the kernel keeping it.
+    pub(super) fn abort(&self) {
+        // Where that cannot be had it ends as others do.
+        let _ = sockopt::set_socket_linger(self, Some(Duration::ZERO));
+    }
+
+    /// Bytes that the peer's machine has acknowledged; `None` within this machine, where nobody counts them.
+    pub(super) fn taken_bytes(&self) -> Option<u64> {
+        tcp_info::connection(self.tcp()?, 0).map(|connection| connection.sent_bytes)
+    }
+
+    /// Whether the kernel keeps bytes that the peer's machine has not taken; within this machine nobody counts them.
+    pub(super) fn has_untaken(&self) -> bool {
+        self.tcp().and_then(tcp_info::way).is_some_and(|way| way.has_unacknowledged)
+    }
+
+    /// Whether bytes that the peer has sent have not been received yet.
+    pub(super) fn has_unread(&self) -> bool {
+        let looked = recv(self, &mut [0u8; 1][..], RecvFlags::PEEK | RecvFlags::DONTWAIT);
+        looked.is_ok_and(|(_, received)| received > 0)
+    }
+
+    /// Whether nothing gets through to the peer any more. Within one machine everything does.
+    pub(super) fn is_way_lost(&self) -> bool {
+        self.tcp().is_some_and(is_way_lost)
     }
 
     /// Limits how long a receive that waits does so.

@@ -7,7 +7,7 @@ use crate::key::ClusterKey;
 use crate::operation::{Method, op};
 use crate::proto;
 use crate::service::{Fault, Request, Responder, Service};
-use crate::transport::{Transport, call, submit};
+use crate::transport::{Presence, Transport, call, submit};
 use prost::Message;
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -20,7 +20,7 @@ use vazao_model::Code;
 /// Echoes: a Read answers with as many bytes as asked for, a Write with the length it got, in ways that exercise the
 /// server.
 #[derive(Default)]
-struct Echo {
+pub(super) struct Echo {
     flushes: AtomicU64,
     reads: AtomicU64,
 }
@@ -93,7 +93,7 @@ pub(super) fn next_frame(stream: &mut TcpStream) -> (Header, Vec<u8>) {
 }
 
 /// A stream that has proved the key.
-fn shake_hands(address: &str, key: &ClusterKey) -> TcpStream {
+pub(super) fn shake_hands(address: &str, key: &ClusterKey) -> TcpStream {
     let mut stream = TcpStream::connect(address).expect("connects");
     stream.set_read_timeout(Some(Duration::from_secs(20))).expect("set");
     let send = |stream: &mut TcpStream, message: &[u8]| {
@@ -140,7 +140,7 @@ fn a_peer_that_fetches_no_answers_gets_no_more_work_done_and_loses_nothing() {
     assert_eq!(echo.reads.load(Ordering::Relaxed), REQUESTS);
 }
 
-fn transport(key: &ClusterKey) -> Arc<TcpTransport> {
+pub(super) fn transport(key: &ClusterKey) -> Arc<TcpTransport> {
     TcpTransport::new(key.clone(), TransportOptions::default(), Arc::new(SystemClock))
 }
 
@@ -297,6 +297,17 @@ fn a_server_that_is_not_there_is_unreachable_at_once() {
         .expect_err("gone");
     assert_eq!(fault.code, Code::Unreachable);
     assert!(fault.detail.contains(&address));
+}
+
+#[test]
+fn an_address_tells_whether_somebody_serves_there() {
+    let (key, mut server, _, address) = pair();
+    let transport = transport(&key);
+    assert_eq!(transport.presence(&address, within_ms(5_000)), Presence::Somebody);
+    server.stop();
+    drop(server);
+    assert_eq!(transport.presence(&address, within_ms(5_000)), Presence::Nobody);
+    assert_eq!(transport.presence("no-such-host.invalid:1", within_ms(5_000)), Presence::Unknown);
 }
 
 #[test]
@@ -468,9 +479,9 @@ fn a_connection_to_itself_is_nobody_listening() {
     let own = socket(AddressFamily::INET, SocketType::STREAM, None).expect("a socket");
     bind(&own, &SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0)).expect("a port");
     connect(&own, &getsockname(&own).expect("its address")).expect("TCP connects it to itself");
-    let refused = super::peer::refuse_itself(&TcpStream::from(own)).expect_err("refused");
+    let refused = super::dial::refuse_itself(&TcpStream::from(own)).expect_err("refused");
     assert_eq!(refused.kind(), std::io::ErrorKind::ConnectionRefused);
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     let other = TcpStream::connect(listener.local_addr().expect("its address")).expect("connects");
-    super::peer::refuse_itself(&other).expect("somebody else is there");
+    super::dial::refuse_itself(&other).expect("somebody else is there");
 }

@@ -25,8 +25,8 @@ pub(super) struct Arguments {
 /// Mounts it and stays.
 pub(super) fn run(arguments: &Arguments) -> Outcome {
     let options = mount::parse_options(&arguments.options)?;
-    let stop = Stop::on_signals(signals::OF_COMMANDS)?;
+    let stop = Stop::on_signals_up_to(signals::OF_COMMANDS, mount::SIGNALS)?;
     let options = vazao_fuse::MountOptions { default_permissions: false, ..options };
     let mounted = vazao_fuse::mount_null(&arguments.mountpoint, options).map_err(mount::told)?;
-    mount::stay(&mounted, &stop, arguments.tell_ready)
+    mount::stay(&mounted, &stop, arguments.tell_ready, None)
 }

@@ -40,6 +40,7 @@ pub(super) fn run(client: &Client, output: &mut Output, arguments: &Arguments) -
         bar.set_style(style);
     }
     let stop = Stop::on_signals(signals::OF_COMMANDS)?;
+    stop.hangs_up(client);
     let mut converting = Converting { client, arguments, bar, stop, total: Total::default() };
     let paths = arguments.paths.iter().map(|path| volume_path(path)).collect::<Outcome<Vec<_>>>()?;
     for path in &paths {

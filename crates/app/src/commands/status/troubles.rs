@@ -3,7 +3,8 @@
 use super::State;
 use crate::format;
 use serde::Serialize;
-use vazao_model::{AreaInfo, ClusterMap, Code, Node, NodeState, Target, TargetState};
+use vazao_client::MetadataReport;
+use vazao_model::{AreaInfo, ClusterMap, Code, Node, NodeState, Refusal, Target, TargetState};
 
 /// From this share of a target's space gone on, somebody should know.
 const NEARLY_FULL_SHARE: f64 = 0.95;
@@ -19,8 +20,10 @@ pub(crate) struct Trouble {
 /// All troubles. `start` is how a node of this cluster is started.
 pub(super) fn troubles(state: &State, start: &str) -> Vec<Trouble> {
     let map = &*state.map;
-    let mut troubles: Vec<Trouble> =
-        map.nodes.iter().filter_map(|node| node_trouble(state, node, start)).collect();
+    let mut troubles: Vec<Trouble> = metadata_trouble(map).into_iter().collect();
+    troubles.extend(state.metadata.as_ref().and_then(metadata_damage));
+    troubles.extend(map.nodes.iter().filter_map(|node| node_trouble(state, node, start)));
+    troubles.extend(map.refusals.iter().map(refusal));
     troubles.extend(super::areas(map).filter_map(|(node, area)| area_trouble(node, area)));
     troubles.extend(map.targets.iter().flat_map(|target| target_troubles(map, target)));
     if map.targets.is_empty() {
@@ -31,6 +34,23 @@ pub(super) fn troubles(state: &State, start: &str) -> Vec<Trouble> {
         });
     }
     troubles
+}
+
+fn metadata_trouble(map: &ClusterMap) -> Option<Trouble> {
+    (!map.trouble.is_empty()).then(|| Trouble {
+        thing: "the metadata".to_owned(),
+        what: format!("is not served: {}", map.trouble),
+        remedy: "look at what was restored, and when, before anything is accepted".to_owned(),
+    })
+}
+
+fn refusal(refusal: &Refusal) -> Trouble {
+    let ago = format::duration(refusal.ago_ms * 1_000_000);
+    Trouble {
+        thing: format!("node {}", refusal.name),
+        what: format!("at {} was refused {ago} ago: {}", refusal.address, refusal.why),
+        remedy: "its own log says the same; this is shown for an hour after it last tried".to_owned(),
+    }
 }
 
 /// What the metadata service has heard of a node, together with what it answers to us.
@@ -76,6 +96,37 @@ fn node_trouble(state: &State, node: &Node, start: &str) -> Option<Trouble> {
     })
 }
 
+/// Damage that a check has found, or that was met without one.
+fn metadata_damage(report: &MetadataReport) -> Option<Trouble> {
+    let mut what = Vec::new();
+    if !report.places.is_empty() {
+        // One damaged block shows up as itself and as the records in it: their number says nothing.
+        what.push("is damaged".to_owned());
+    }
+    if report.lost_ranges > 0 {
+        what.push(format!(
+            "has lost {} with damaged places",
+            format::count(report.lost_ranges, "range of records", "ranges of records")
+        ));
+    }
+    if report.damaged > 0 {
+        what.push(format!(
+            "cannot show {}",
+            format::count(report.damaged, "file or directory", "files or directories")
+        ));
+    }
+    let thing = || "the metadata".to_owned();
+    if !what.is_empty() {
+        let remedy = super::super::metadata::check::REMEDY.to_owned();
+        return Some(Trouble { thing: thing(), what: what.join(", "), remedy });
+    }
+    report.mended.first().map(|mended| Trouble {
+        thing: thing(),
+        what: format!("was damaged, and was mended: {mended}"),
+        remedy: "check the disk of the metadata directory (dmesg, smartctl)".to_owned(),
+    })
+}
+
 fn area_trouble(node: &Node, area: &AreaInfo) -> Option<Trouble> {
     (!area.trouble.is_empty()).then(|| Trouble {
         thing: format!("area {} of {}", area.name, node.name),
@@ -90,7 +141,7 @@ fn target_troubles(map: &ClusterMap, target: &Target) -> Vec<Trouble> {
     let trouble = |(what, remedy): (String, &str)| Trouble {
         thing: format!("target {} of {node}", target.id),
         what,
-        remedy: remedy.to_owned(),
+        remedy: remedy.replace("TARGET", &target.id.to_string()),
     };
     let found = [space_trouble(target), corrupt_blocks(target), missing_objects(target)];
     found.into_iter().flatten().map(trouble).collect()
@@ -104,6 +155,14 @@ fn space_trouble(target: &Target) -> Option<(String, &'static str)> {
         TargetState::Failed => Some((
             format!("failed: {}", target.trouble),
             "check the disk (dmesg, smartctl); once it is sound, restart the node, else restore its files from copies",
+        )),
+        TargetState::Stale => Some((
+            format!("is stale and serves nothing: {}", target.trouble),
+            "put the right disk back and restart its node; if that is lost, `vazao target accept-old TARGET` lists what may be old",
+        )),
+        TargetState::Missing => Some((
+            format!("is missing: {}", target.trouble),
+            "mount its disk; the running node takes it back, another is started again. If it is lost, restore its files from copies",
         )),
         TargetState::Full => {
             Some((format!("is full: reads go on, new data is refused{}", why_full(target)), room))
@@ -174,7 +233,7 @@ mod tests {
     }
 
     fn found(map: ClusterMap, probes: Vec<Probe>) -> Vec<Trouble> {
-        troubles(&State { map: Arc::new(map), space: Default::default(), probes }, "`start`")
+        troubles(&State { map: Arc::new(map), space: Default::default(), probes, metadata: None }, "`start`")
     }
 
     #[test]
@@ -211,6 +270,27 @@ mod tests {
         let late = || Error::new(Code::Timeout, "h:1 has not answered within the deadline");
         let hung = found(map, vec![Probe { node: NodeId(1), answer: Err(late()) }]);
         assert!(hung[0].what.contains("has not answered for 2.0 s"), "{hung:?}");
+    }
+
+    #[test]
+    fn copies_that_were_refused_old_disks_and_old_metadata_are_shown_with_what_to_do() {
+        let refusal = Refusal {
+            name: "data1".to_owned(),
+            address: "h:9".to_owned(),
+            why: "n2 is served by another process, at h:1".to_owned(),
+            ago_ms: 12_000,
+        };
+        let map = ClusterMap {
+            targets: vec![target(1, TargetState::Stale), target(2, TargetState::Missing)],
+            refusals: vec![refusal],
+            trouble: "its directory is an older copy".to_owned(),
+            ..ClusterMap::default()
+        };
+        let found = found(map, Vec::new());
+        assert!(found[0].thing == "the metadata" && found[0].what.contains("older copy"), "{found:?}");
+        assert!(found[1].what.contains("at h:9 was refused 12.0 s ago: n2 is served"), "{found:?}");
+        assert!(found[2].what.contains("stale") && found[2].remedy.contains("accept-old t1"), "{found:?}");
+        assert!(found[3].what.contains("is missing") && found[3].remedy.contains("mount"), "{found:?}");
     }
 
     #[test]

@@ -6,7 +6,7 @@ use crate::failure::Outcome;
 use crate::format::{self, Lean};
 use crate::output::Output;
 use serde_json::json;
-use vazao_model::{Node, NodeState, Role, Target, TargetState};
+use vazao_model::{Node, NodeState, Refusal, Role, Target};
 
 fn roles(node: &Node) -> String {
     node.roles.iter().map(|role| Role::name(*role)).collect::<Vec<_>>().join("+")
@@ -21,11 +21,7 @@ fn node_state(state: &State, node: &Node) -> &'static str {
 }
 
 fn target_state(target: &Target) -> &'static str {
-    match state(target) {
-        TargetState::Serving => "serving",
-        TargetState::Full => "full",
-        TargetState::Failed => "failed",
-    }
+    state(target).name()
 }
 
 fn node_table(state: &State) -> String {
@@ -112,7 +108,13 @@ fn target_json(state: &State, target: &Target) -> serde_json::Value {
         "capacity_bytes": target.capacity_bytes, "used_bytes": target.used_bytes,
         "available_bytes": target.available_bytes, "reserve_bytes": target.reserve_bytes,
         "corrupt_blocks": target.corrupt_blocks, "missing_objects": target.missing_objects,
+        "directory": target.directory, "incarnation": target.incarnation,
     })
+}
+
+fn refusal_json(refusal: &Refusal) -> serde_json::Value {
+    let Refusal { name, address, why, ago_ms } = refusal;
+    json!({"name": name, "address": address, "why": why, "ago_ms": ago_ms})
 }
 
 /// The same for programs.
@@ -126,6 +128,7 @@ pub(super) fn to_json(state: &State, troubles: &[Trouble]) -> serde_json::Value 
         "epoch": map.epoch.0,
         "nodes": nodes,
         "targets": targets,
+        "refused": map.refusals.iter().map(refusal_json).collect::<Vec<_>>(),
         "volume": {
             "capacity_bytes": state.space.capacity_bytes,
             "used_bytes": state.space.used_bytes,

@@ -1,7 +1,7 @@
 //! The engine's two threads: one syncs the log, one writes checkpoints.
 
 use super::super::{EngineError, EngineResult};
-use super::{Core, NO_PANIC, SYNC_EVERY_NS};
+use super::{Core, NO_PANIC};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
@@ -73,15 +73,14 @@ impl Threads {
         }
     }
 
-    /// Waits until there is something to sync, and then until it is time; false to end.
-    fn next_sync(&self) -> bool {
+    /// Waits until there is something to sync, and then for as long as that may wait; false to end.
+    fn next_sync(&self, patience: impl Fn() -> Duration) -> bool {
         let mut signals = self.signals();
         while !signals.dirty && !signals.stop {
             signals = self.syncer.wait_timeout(signals, LOOK_EVERY).expect(NO_PANIC).0;
         }
-        let patience = Duration::from_nanos(SYNC_EVERY_NS);
         let in_peace = |signals: &mut Signals| !signals.urgent && !signals.stop;
-        signals = self.syncer.wait_timeout_while(signals, patience, in_peace).expect(NO_PANIC).0;
+        signals = self.syncer.wait_timeout_while(signals, patience(), in_peace).expect(NO_PANIC).0;
         signals.dirty = false;
         signals.urgent = false;
         !signals.stop
@@ -105,17 +104,22 @@ pub(super) fn start(core: &Arc<Core>) -> EngineResult<()> {
         Builder::new().name(name.to_owned()).spawn(body).map_err(failed)
     };
     let handles = vec![
-        spawn("meta-sync", Box::new(move || run(&syncer, Threads::next_sync, Core::sync_if_dirty)))?,
-        spawn(
-            "meta-checkpoint",
-            Box::new(move || run(&checkpointer, Threads::next_checkpoint, Core::checkpoint)),
-        )?,
+        spawn("meta-sync", Box::new(move || run(&syncer, next_sync, Core::sync_if_dirty)))?,
+        spawn("meta-checkpoint", Box::new(move || run(&checkpointer, next_checkpoint, Core::checkpoint)))?,
     ];
     *core.threads.handles.lock().expect(NO_PANIC) = handles;
     Ok(())
 }
 
+fn next_sync(core: &Core) -> bool {
+    core.threads.next_sync(|| core.sync_patience())
+}
+
+fn next_checkpoint(core: &Core) -> bool {
+    core.threads.next_checkpoint()
+}
+
 /// Works until told to end or until the engine has failed, which it logs itself.
-fn run(core: &Core, next: fn(&Threads) -> bool, work: fn(&Core) -> EngineResult<()>) {
-    while next(&core.threads) && work(core).is_ok() {}
+fn run(core: &Core, next: fn(&Core) -> bool, work: fn(&Core) -> EngineResult<()>) {
+    while next(core) && work(core).is_ok() {}
 }

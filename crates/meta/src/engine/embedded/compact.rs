@@ -5,7 +5,7 @@
 //! file is free, what is in use is moved to its front and the rest cut off. redb wants the file for itself meanwhile,
 //! with no older view of it being read. All requests wait for that, so only little may have to be moved.
 
-use super::super::EngineResult;
+use super::super::{EngineError, EngineResult};
 use super::base::View;
 use super::{Core, NO_PANIC, READERS_PAUSES};
 use std::sync::Arc;
@@ -40,7 +40,7 @@ pub(super) struct Looked {
 impl Core {
     /// Makes the checkpoint's file smaller where room is short and that may help.
     pub(super) fn compact_if_short(&self) -> EngineResult<()> {
-        if !self.watch.is_low() {
+        if !self.watch.is_low() || self.must_rebuild() {
             return Ok(());
         }
         let _turn = self.checkpoint_turn.lock().expect(NO_PANIC);
@@ -69,12 +69,19 @@ impl Core {
             return Ok(false);
         }
         drop(view);
-        let used = self.base.used_bytes()?;
+        let used = match self.base().used_bytes() {
+            Err(error @ EngineError::Corrupt(_)) => {
+                self.note_unwritable(&error);
+                return Ok(false);
+            }
+            other => other?,
+        };
         let ended_ns = self.clock.now_ns();
         let pause_ns = (LOOK_PART * ended_ns.saturating_sub(started_ns)).min(LOOK_PAUSE_NS_MAX);
         let not_before_ns = ended_ns.saturating_add(pause_ns);
         self.looked.not_before_ns.store(not_before_ns, Ordering::Relaxed);
-        let (allocated, holes) = (self.base.allocated_bytes(), self.base.hole_bytes());
+        let base = self.base();
+        let (allocated, holes) = (base.allocated_bytes(), base.hole_bytes());
         // Moved pages take the place of free ones; only where such a one is a hole the disk has to give something.
         let room = holes.min(2 * used) + ROOM_BYTES_MIN;
         let is_gain =
@@ -89,7 +96,8 @@ impl Core {
 
     /// Nobody else may be writing a checkpoint.
     fn compact(&self) -> EngineResult<()> {
-        let (started_ns, before) = (self.clock.now_ns(), self.base.allocated_bytes());
+        let base = self.base();
+        let (started_ns, before) = (self.clock.now_ns(), base.allocated_bytes());
         let mut state = self.state_to_change();
         let is_reading = || Arc::strong_count(&state.base) > 1 || self.is_former_read();
         if !self.wait_for_readers(READERS_PAUSES, is_reading) {
@@ -97,17 +105,22 @@ impl Core {
             return Ok(());
         }
         state.base = Arc::new(View::closed(state.base.applied));
-        let compacted = self.base.compact().and_then(|is_done| Ok((is_done, self.base.view()?)));
-        let (is_done, view) = compacted.inspect_err(|error| self.fail(error))?;
+        let compacted = base.compact();
+        if let Err(error) = &compacted {
+            self.note_unwritable(error);
+        }
+        // Ended by damage it leaves a whole checkpoint, and the next one is a new file.
+        let view = base.view().inspect_err(|error| self.fail(error))?;
         state.base = Arc::new(view);
         drop(state);
+        let is_done = matches!(compacted, Ok(true));
         if !is_done {
             self.looked.checkpoints.store(0, Ordering::Relaxed);
             return Ok(());
         }
         tracing::info!(
             before_kib = before / 1024,
-            after_kib = self.base.allocated_bytes() / 1024,
+            after_kib = base.allocated_bytes() / 1024,
             pause_ms = self.clock.now_ns().saturating_sub(started_ns) / 1_000_000,
             "the checkpoint gave back what it did not use; requests waited meanwhile"
         );

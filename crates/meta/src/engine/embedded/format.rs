@@ -6,11 +6,15 @@ use vazao_disk::{Disk, DiskFile, Open};
 use vazao_model::checksum::crc32c;
 
 /// Number of the format of log, checkpoint and file names. Another number is refused, never guessed at.
-const FORMAT: u32 = 1;
+const FORMAT: u32 = 2;
+
+/// The one before, which is converted. Its checkpoint was a plain redb database.
+const FORMAT_BEFORE_CHECKSUMS: u32 = 1;
 
 const FORMAT_FILE: &str = "FORMAT";
 const FORMAT_DRAFT: &str = "FORMAT.new";
-const LOCK_FILE: &str = "LOCK";
+/// Held by the process that has the directory.
+pub(super) const LOCK_FILE: &str = "LOCK";
 const FIRST_LINE: &str = "vazao metadata";
 
 /// The file is three short lines and a check.
@@ -27,8 +31,17 @@ pub(super) fn lock(disk: &dyn Disk) -> EngineResult<Arc<dyn DiskFile>> {
     Ok(file)
 }
 
-/// The volume's identity, or `None` when there is no `FORMAT` file.
-pub(super) fn read(disk: &dyn Disk) -> EngineResult<Option<u64>> {
+/// What the `FORMAT` file says.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Format {
+    /// Random number of the volume.
+    pub(super) identity: u64,
+    /// Its checkpoint is one of format 1, whose blocks have no checksums.
+    pub(super) is_before_checksums: bool,
+}
+
+/// What the directory is, or `None` when there is no `FORMAT` file.
+pub(super) fn read(disk: &dyn Disk) -> EngineResult<Option<Format>> {
     let failed = |e| EngineError::io(FORMAT_FILE, e);
     let file = match disk.open(FORMAT_FILE, Open::ReadOnly) {
         Ok(file) => file,
@@ -38,34 +51,51 @@ pub(super) fn read(disk: &dyn Disk) -> EngineResult<Option<u64>> {
     let mut bytes = vec![0; FORMAT_BYTES_MAX];
     let length = file.read_at(&mut bytes, 0).map_err(failed)?;
     bytes.truncate(length);
-    parse(&String::from_utf8_lossy(&bytes)).map(Some)
+    parse(&bytes).map(Some)
 }
 
-fn parse(text: &str) -> EngineResult<u64> {
-    let field = |name: &str| {
-        text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ').map(str::to_owned))
+/// The checksum comes first: of a damaged file nothing else is believed, its number least of all.
+fn parse(bytes: &[u8]) -> EngineResult<Format> {
+    let damaged = || {
+        let text = "FORMAT is damaged (it does not match its checksum): restore it from a backup of the metadata \
+                    directory";
+        EngineError::Corrupt(text.to_owned())
     };
-    if text.lines().next() != Some(FIRST_LINE) {
-        let text = "FORMAT is not that of a metadata directory: check the path";
-        return Err(EngineError::Refused(text.to_owned()));
+    let text = std::str::from_utf8(bytes).map_err(|_| damaged())?;
+    let Some((lines, check)) = text.strip_suffix('\n').and_then(|text| text.rsplit_once('\n')) else {
+        return Err(damaged());
+    };
+    let lines = format!("{lines}\n");
+    if check != format!("check {:08x}", crc32c(lines.as_bytes())) {
+        return Err(if text.starts_with(FIRST_LINE) { damaged() } else { not_ours() });
     }
-    let number = field("format").unwrap_or_default();
-    if number != FORMAT.to_string() {
+    let mut rest = lines.lines();
+    if rest.next() != Some(FIRST_LINE) {
+        return Err(not_ours());
+    }
+    let number = rest.next().and_then(|line| line.strip_prefix("format ")).unwrap_or_default();
+    let is_before_checksums = number == FORMAT_BEFORE_CHECKSUMS.to_string();
+    if !is_before_checksums && number != FORMAT.to_string() {
         let text = format!(
-            "the metadata directory has format {number:?}, this program reads and writes format {FORMAT}: use the \
-             version of vazao that wrote it"
+            "the metadata directory has format {number:?}, this program reads formats {FORMAT_BEFORE_CHECKSUMS} and \
+             {FORMAT} and writes {FORMAT}: use the version of vazao that wrote it"
         );
         return Err(EngineError::Refused(text));
     }
-    let identity = field("identity").and_then(|hex| u64::from_str_radix(&hex, 16).ok());
-    match identity {
-        Some(identity) if text == render(identity) => Ok(identity),
-        _ => Err(EngineError::Corrupt("FORMAT is damaged: restore it from a backup".to_owned())),
-    }
+    let identity = rest.next().and_then(|line| line.strip_prefix("identity "));
+    let identity = identity.and_then(|hex| u64::from_str_radix(hex, 16).ok()).ok_or_else(damaged)?;
+    Ok(Format { identity, is_before_checksums })
 }
 
-fn render(identity: u64) -> String {
-    let lines = format!("{FIRST_LINE}\nformat {FORMAT}\nidentity {identity:016x}\n");
+/// A file whose beginning is damaged and one of somebody else look the same.
+fn not_ours() -> EngineError {
+    let text = "FORMAT is damaged, or not that of a metadata directory: check the path; if it is right, restore the file \
+                from a backup";
+    EngineError::Refused(text.to_owned())
+}
+
+fn render(format: u32, identity: u64) -> String {
+    let lines = format!("{FIRST_LINE}\nformat {format}\nidentity {identity:016x}\n");
     format!("{lines}check {:08x}\n", crc32c(lines.as_bytes()))
 }
 
@@ -74,7 +104,7 @@ pub(super) fn write(disk: &dyn Disk, identity: u64) -> EngineResult<()> {
     let draft = || -> std::io::Result<()> {
         let file = disk.open(FORMAT_DRAFT, Open::Create)?;
         file.set_length(0)?;
-        file.write_at(render(identity).as_bytes(), 0)?;
+        file.write_at(render(FORMAT, identity).as_bytes(), 0)?;
         file.sync()?;
         disk.rename(FORMAT_DRAFT, FORMAT_FILE)?;
         disk.sync_directory("")
@@ -87,12 +117,30 @@ mod tests {
     use super::*;
 
     #[test]
-    fn another_format_number_is_refused_by_name_and_damage_is_told_apart() {
-        assert_eq!(parse(&render(77)).unwrap(), 77);
-        let newer = render(77).replace("format 1", "format 2");
-        assert!(matches!(parse(&newer), Err(EngineError::Refused(text)) if text.contains("\"2\"")));
-        let damaged = render(77).replace("identity 0", "identity 1");
-        assert!(matches!(parse(&damaged), Err(EngineError::Corrupt(_))));
-        assert!(matches!(parse("something else"), Err(EngineError::Refused(_))));
+    fn another_format_number_is_refused_by_name() {
+        let format = |is_before_checksums| Format { identity: 77, is_before_checksums };
+        assert_eq!(parse(render(2, 77).as_bytes()).unwrap(), format(false));
+        assert_eq!(parse(render(1, 77).as_bytes()).unwrap(), format(true));
+        let newer = parse(render(9, 77).as_bytes());
+        assert!(matches!(newer, Err(EngineError::Refused(text)) if text.contains("\"9\"")));
+        assert!(matches!(parse(b"something else"), Err(EngineError::Corrupt(_) | EngineError::Refused(_))));
+    }
+
+    /// A flipped bit in the line with the number made it another number, and the operator was sent for another version
+    /// of the program: the checksum was looked at last.
+    #[test]
+    fn damage_is_never_taken_for_another_version() {
+        let sound = render(FORMAT, 0x0123_4567_89AB_CDEF).into_bytes();
+        for at in 0..sound.len() {
+            for bit in 0..8 {
+                let mut bytes = sound.clone();
+                bytes[at] ^= 1 << bit;
+                let error = parse(&bytes).expect_err("a damaged file");
+                let text = error.to_string();
+                assert!(text.contains("damaged") && text.contains("restore"), "byte {at}, bit {bit}: {text}");
+            }
+            let cut = parse(&sound[..at]).expect_err("a cut file").to_string();
+            assert!(cut.contains("damaged"), "cut at {at}: {cut}");
+        }
     }
 }

@@ -313,6 +313,18 @@ impl Log {
         self.offset
     }
 
+    /// The file being written, and its name.
+    pub(super) fn present(&self) -> (String, Arc<dyn DiskFile>) {
+        (self.name.clone(), Arc::clone(&self.file))
+    }
+
+    /// The names of all files that hold commits which may not be in the checkpoint, in their order; of the present one
+    /// also where its records end.
+    pub(super) fn files(&self) -> Vec<(String, Option<u64>)> {
+        let old = self.old.iter().map(|(name, _)| (name.clone(), None));
+        old.chain([(self.name.clone(), Some(self.offset))]).collect()
+    }
+
     /// There are files before the present one: of an earlier start, or not removed yet.
     pub(super) fn has_old(&self) -> bool {
         !self.old.is_empty()

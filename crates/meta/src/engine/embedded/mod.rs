@@ -8,31 +8,43 @@
 //!
 //! Locks are taken in the order `syncing`, `log`, `state`, and none is held over a sync.
 
+mod ages;
 mod background;
 mod base;
+mod blocks;
+mod checkpoint;
 mod compact;
 mod format;
+mod health;
+mod keeping;
 mod log;
 mod overlay;
+mod rebuild;
 mod record;
 mod rewrite;
 mod space;
+mod survey;
 
+#[cfg(test)]
+mod damage_tests;
 #[cfg(test)]
 mod tests;
 
 use super::transaction::{Optimistic, ReadSet, Store, Writes};
 use super::{
-    Background, Commit, Engine, EngineError, EngineOptions, EngineResult, Figures, Notice, Position,
+    Background, Commit, Engine, EngineError, EngineOptions, EngineResult, Figures, Health, Notice, Position,
     Transaction,
 };
+use ages::Ages;
 use background::Threads;
 use base::{Base, View};
 use compact::Looked;
+use keeping::Keeping;
 use log::Log;
 use overlay::{Layer, Overlay};
-use space::{Pace, Watch};
+use space::Watch;
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak};
 use std::time::Duration;
@@ -41,6 +53,10 @@ use vazao_meter::{Accounts, Cause, Clock};
 
 /// Unsynced commits are synced at the latest after this. The contract says 10 ms; the rest is for the sync itself.
 const SYNC_EVERY_NS: u64 = 8_000_000;
+
+/// Power loss takes no more than the commits of a stretch of this length: once the oldest unsynced commit is older,
+/// changes are answered when they are durable (docs/semantics.md, "Durability").
+const UNSYNCED_NS_MAX: u64 = 10_000_000;
 
 /// A log file is not continued beyond this, even when the same few keys change again and again.
 const LOG_BYTES_MAX: u64 = 32 << 20;
@@ -57,6 +73,9 @@ const SYNC_AT_ONCE_NS_MAX: u64 = 300_000;
 const READERS_PAUSES: u32 = 1_000;
 const SLICE_READERS_PAUSES: u32 = 50_000;
 const READERS_PAUSE: Duration = Duration::from_micros(100);
+
+/// Its file, once it is complete.
+const CHECKPOINT_FILE: &str = "checkpoint";
 
 const NO_PANIC: &str = "no code panics while it holds this lock";
 
@@ -80,13 +99,20 @@ pub(super) struct Core {
     identity: u64,
     overlay_bytes_max: usize,
     manual: bool,
-    base: Base,
+    cache_bytes: usize,
+    base: RwLock<Arc<Base>>,
+    /// Damage keeps changes out of the checkpoint that is there.
+    must_rebuild: AtomicBool,
+    /// Records that every start needs.
+    essential: Vec<Range<Vec<u8>>>,
+    keeping: Keeping,
     state: RwLock<State>,
     log: Mutex<Log>,
     /// One sync at a time.
     syncing: Mutex<()>,
     written: AtomicU64,
     durable: AtomicU64,
+    ages: Ages,
     checkpoint_turn: Mutex<()>,
     /// Former states of the checkpoint that somebody may still be reading.
     former: Mutex<Vec<Weak<View>>>,
@@ -98,6 +124,8 @@ pub(super) struct Core {
     watch: Watch,
     looked: Looked,
     failed: RwLock<Option<EngineError>>,
+    /// Damage that was found and mended.
+    mended: Mutex<Vec<String>>,
     synced_ns: AtomicU64,
     /// How long the last sync took.
     sync_took_ns: AtomicU64,
@@ -132,16 +160,14 @@ impl Drop for EmbeddedEngine {
     }
 }
 
-fn open_base(disk: &Arc<dyn Disk>, options: &mut EngineOptions) -> EngineResult<(Base, u64)> {
-    if let Some(identity) = format::read(&**disk)? {
-        let missing = |error| match error {
-            EngineError::Io { source, .. } if source.kind() == std::io::ErrorKind::NotFound => {
-                EngineError::Corrupt(format!("{} is missing: restore it from a backup", base::BASE_FILE))
-            }
-            other => other,
-        };
-        rewrite::make_sure(&**disk, base::BASE_FILE).map_err(missing)?;
-        return Ok((Base::open(disk, Open::Existing, options.cache_bytes).map_err(missing)?, identity));
+fn open_base(disk: &Arc<dyn Disk>, options: &mut EngineOptions) -> EngineResult<(Arc<Base>, u64)> {
+    if let Some(format) = format::read(&**disk)? {
+        let identity = format.identity;
+        if format.is_before_checksums {
+            rebuild::convert(disk, identity, options)?;
+        }
+        rebuild::remove_plain(&**disk)?;
+        return Ok((open_checkpoint(disk, identity, options.cache_bytes)?, identity));
     }
     if log::is_in_use(&**disk)? {
         let text =
@@ -149,18 +175,33 @@ fn open_base(disk: &Arc<dyn Disk>, options: &mut EngineOptions) -> EngineResult<
         return Err(EngineError::Refused(text.to_owned()));
     }
     // Without commits nothing was ever answered: whatever is here is a creation that was interrupted.
-    match disk.remove(base::BASE_FILE) {
+    match disk.remove(CHECKPOINT_FILE) {
         Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
-            return Err(EngineError::io(base::BASE_FILE, e));
+            return Err(EngineError::io(CHECKPOINT_FILE, e));
         }
         _ => {}
     }
-    let created = Base::open(disk, Open::CreateNew, options.cache_bytes)?;
+    let created = Base::open(disk, CHECKPOINT_FILE, Open::CreateNew, options.identity, options.cache_bytes)?;
     created.initialize(std::mem::take(&mut options.initial))?;
     log::create_first(&**disk, options.identity)?;
     disk.sync_directory("").map_err(|e| EngineError::io("the metadata directory", e))?;
     format::write(&**disk, options.identity)?;
     Ok((created, options.identity))
+}
+
+fn open_checkpoint(disk: &Arc<dyn Disk>, identity: u64, cache_bytes: usize) -> EngineResult<Arc<Base>> {
+    let missing = |error| match error {
+        EngineError::Io { source, .. } if source.kind() == std::io::ErrorKind::NotFound => {
+            EngineError::Corrupt(format!("{CHECKPOINT_FILE} is missing: restore it from a backup"))
+        }
+        other => other,
+    };
+    rebuild::put_back(&**disk)?;
+    rebuild::remove_draft(&**disk)?;
+    if rewrite::is_unsure(&**disk)? {
+        rewrite::write_again(&**disk, CHECKPOINT_FILE).map_err(missing)?;
+    }
+    Base::open(disk, CHECKPOINT_FILE, Open::Existing, identity, cache_bytes).map_err(missing)
 }
 
 impl Core {
@@ -191,12 +232,17 @@ impl Core {
             identity,
             overlay_bytes_max: options.overlay_bytes_max.max(1),
             manual: options.background == Background::Manual,
-            base,
+            cache_bytes: options.cache_bytes,
+            base: RwLock::new(base),
+            must_rebuild: AtomicBool::new(false),
+            essential: options.essential,
+            keeping: Keeping::default(),
             state: RwLock::new(state),
             log: Mutex::new(log),
             syncing: Mutex::new(()),
             written: AtomicU64::new(position),
             durable: AtomicU64::new(0),
+            ages: Ages::default(),
             checkpoint_turn: Mutex::new(()),
             former: Mutex::default(),
             waiting: Mutex::new(BTreeMap::new()),
@@ -205,6 +251,7 @@ impl Core {
             watch: Watch::default(),
             looked: Looked::default(),
             failed: RwLock::new(None),
+            mended: Mutex::default(),
             sync_took_ns: AtomicU64::new(u64::MAX),
             log_bytes: AtomicU64::new(0),
             syncs: AtomicU64::new(0),
@@ -212,6 +259,10 @@ impl Core {
             threads: Threads::default(),
             lock_file: Mutex::new(Some(lock_file)),
         })
+    }
+
+    fn base(&self) -> Arc<Base> {
+        Arc::clone(&self.base.read().expect(NO_PANIC))
     }
 
     fn state(&self) -> RwLockReadGuard<'_, State> {
@@ -247,8 +298,8 @@ impl Core {
 
     fn check(&self) -> EngineResult<()> {
         match &*self.failed.read().expect(NO_PANIC) {
-            Some(EngineError::Stopped(why)) => Err(EngineError::Stopped(why.clone())),
-            Some(error) => Err(EngineError::Stopped(error.to_string())),
+            Some(stopped @ (EngineError::Stopped(_) | EngineError::Failed(_))) => Err(stopped.clone()),
+            Some(error) => Err(EngineError::Failed(error.to_string())),
             None => Ok(()),
         }
     }
@@ -341,7 +392,22 @@ impl Core {
 
     /// Makes everything that is written durable.
     fn sync_log(&self) -> EngineResult<()> {
-        let _turn = self.syncing.lock().expect(NO_PANIC);
+        let turn = self.syncing.lock().expect(NO_PANIC);
+        self.sync_in_turn(turn)
+    }
+
+    /// The same, unless another thread is at it: then that one is told to begin again, and nobody waits here.
+    fn sync_log_unless_busy(&self) -> EngineResult<()> {
+        match self.syncing.try_lock() {
+            Ok(turn) => self.sync_in_turn(turn),
+            Err(_) => {
+                self.threads.wake_syncer(true);
+                Ok(())
+            }
+        }
+    }
+
+    fn sync_in_turn(&self, _turn: MutexGuard<'_, ()>) -> EngineResult<()> {
         self.check()?;
         let started_ns = self.clock.now_ns();
         let unsynced = self.log().unsynced();
@@ -350,6 +416,8 @@ impl Core {
             self.fail(&error);
             return Err(error);
         }
+        // Into a file that nobody finds again a sync succeeds as well.
+        self.check_place()?;
         self.durable.fetch_max(written, Ordering::AcqRel);
         let mut log = self.log();
         log.spacious = !self.watch.is_tight();
@@ -366,6 +434,7 @@ impl Core {
 
     fn notify_durable(&self) {
         let durable = self.durable.load(Ordering::Acquire);
+        self.ages.settle(durable);
         let ready = {
             let mut waiting = self.waiting.lock().expect(NO_PANIC);
             let later = waiting.split_off(&(durable + 1, 0));
@@ -377,6 +446,17 @@ impl Core {
     /// Answers that wait for a sync.
     fn waiting_count(&self) -> usize {
         self.waiting.lock().expect(NO_PANIC).len()
+    }
+
+    /// How long the syncer may still wait: so that the oldest commit is durable in time if the sync takes as long as
+    /// the last one did.
+    fn sync_patience(&self) -> Duration {
+        let took_ns = match self.sync_took_ns.load(Ordering::Relaxed) {
+            u64::MAX => 0,
+            took_ns => took_ns,
+        };
+        let waited_ns = self.ages.oldest_ns(self.clock.now_ns());
+        Duration::from_nanos(SYNC_EVERY_NS.saturating_sub(took_ns).saturating_sub(waited_ns))
     }
 
     fn is_sync_quick(&self) -> bool {
@@ -392,116 +472,7 @@ impl Core {
         self.written.load(Ordering::Acquire) > self.durable.load(Ordering::Acquire)
     }
 
-    // ---- the checkpoint ----
-
-    /// Writes the frozen overlay, if there is one, into the checkpoint.
-    fn checkpoint(&self) -> EngineResult<()> {
-        let _turn = self.checkpoint_turn.lock().expect(NO_PANIC);
-        self.check()?;
-        let Some(frozen) = self.state().frozen.clone() else { return Ok(()) };
-        if !self.fits(&frozen) {
-            // redb would have to be opened again after a failed write: nothing is begun that might not fit. The log has
-            // everything.
-            self.look_at_space();
-            return Ok(());
-        }
-        let Some(applied) = self.write_base(&frozen)? else { return Ok(()) };
-        let last = frozen.last();
-        let old = {
-            let mut state = self.state_to_change();
-            self.replace_base(&mut state, applied);
-            state.frozen.take()
-        };
-        self.threads.report_progress();
-        // Freeing millions of allocations takes a while: not under the lock.
-        drop((old, frozen));
-        self.durable.fetch_max(last, Ordering::AcqRel);
-        self.checkpoints.fetch_add(1, Ordering::Relaxed);
-        self.notify_durable();
-        // What replaces the older files has to be there for good before they go.
-        let named = self.disk.sync_directory("").map_err(|e| EngineError::io("the metadata directory", e));
-        if let Err(error) = named.and_then(|()| self.log().remove_up_to(last)) {
-            tracing::warn!(%error, "a log file stays until the next start");
-        }
-        if self.watch.is_tight() {
-            self.look_at_space();
-        }
-        Ok(())
-    }
-
-    /// Writes the changes into the checkpoint: in one transaction, or where there is no room for that in several, each
-    /// of which makes room for the next. `None`: there is too little even for one, or a reader keeps what came free;
-    /// the next attempt begins again.
-    fn write_base(&self, frozen: &Overlay) -> EngineResult<Option<View>> {
-        let in_one = self.fits_at_once(frozen);
-        let mut changes: Vec<_> = frozen.iter().collect();
-        if !in_one {
-            // Removals first: they make room for values. The overlay hides that some of a commit is there already.
-            changes.sort_by_key(|(_, value)| value.is_some());
-        }
-        let (mut rest, mut pace) = (changes.into_iter().peekable(), Pace::default());
-        loop {
-            if !in_one && !self.wait_for_readers(SLICE_READERS_PAUSES, || self.is_former_read()) {
-                // It would take new pages, and in the end those that the first slice needs the next time.
-                return Ok(None);
-            }
-            let slice = if in_one { rest.by_ref().collect() } else { self.next_slice(&mut rest, &mut pace) };
-            if slice.is_empty() && rest.peek().is_some() {
-                self.look_at_space();
-                return Ok(None);
-            }
-            let is_last = rest.peek().is_none();
-            if !is_last && self.durable.load(Ordering::Acquire) < frozen.last() {
-                // A part of these commits must not be durable in the checkpoint before all of them are in the log.
-                self.sync_log()?;
-            }
-            let applied = self.base.apply(&slice, is_last.then_some(frozen.last()));
-            let view = applied.inspect_err(|error| self.fail(error))?;
-            if is_last {
-                return Ok(Some(view));
-            }
-            // The overlay hides what has changed. The older state has to go: its pages are room for later slices.
-            self.replace_base(&mut self.state_to_change(), view);
-        }
-    }
-
-    fn replace_base(&self, state: &mut State, view: View) {
-        let replaced = std::mem::replace(&mut state.base, Arc::new(view));
-        let mut former = self.former.lock().expect(NO_PANIC);
-        former.retain(|view| view.strong_count() > 0);
-        former.push(Arc::downgrade(&replaced));
-    }
-
-    /// True while somebody reads a former state of the checkpoint: no page that came free since is used again.
-    fn is_former_read(&self) -> bool {
-        let mut former = self.former.lock().expect(NO_PANIC);
-        former.retain(|view| view.strong_count() > 0);
-        !former.is_empty()
-    }
-
-    /// Waits while somebody `is_reading`, but not for more than so many pauses. False: somebody still does.
-    fn wait_for_readers(&self, pauses: u32, is_reading: impl Fn() -> bool) -> bool {
-        (0..pauses).any(|pause| {
-            if pause > 0 {
-                self.clock.sleep(READERS_PAUSE);
-            }
-            !is_reading()
-        })
-    }
-
-    /// Frees what the log takes, as far as a checkpoint fits. `at_any_size`: also when that is little, for its removals
-    /// may free much in the checkpoint.
-    fn free_log(&self, at_any_size: bool) -> EngineResult<()> {
-        self.write_log()?;
-        let mut log = self.log();
-        if (self.must_rotate(&log) || self.would_help(at_any_size))
-            && let Err(error) = self.rotate(&mut log)
-        {
-            tracing::warn!(%error, "the log goes on in its present file");
-        }
-        drop(log);
-        self.checkpoint()
-    }
+    // ---- commits ----
 
     /// Holds a committer back while the checkpoint is far behind. With little room that is sooner: the changes have to
     /// stay so few that the next checkpoint fits.
@@ -602,6 +573,7 @@ impl Store for Core {
         record::append(&mut state.batch, self.identity, position, durable, &writes);
         state.logged_bytes += (state.batch.len() - before) as u64;
         state.active.apply(position, writes);
+        self.ages.note(position, self.clock.now_ns());
         Ok(Commit::Done(position))
     }
 }
@@ -620,7 +592,7 @@ impl Engine for EmbeddedEngine {
         if core.is_dirty() {
             let waiting = core.waiting_count();
             if waiting == 1 && core.is_sync_quick() {
-                return core.sync_log();
+                return core.sync_log_unless_busy();
             }
             core.threads.wake_syncer(waiting > 0);
         }
@@ -656,11 +628,21 @@ impl Engine for EmbeddedEngine {
         self.core.writable()
     }
 
+    fn is_behind(&self) -> bool {
+        self.core.ages.oldest_ns(self.core.clock.now_ns()) > UNSYNCED_NS_MAX
+    }
+
+    fn intact(&self) -> EngineResult<()> {
+        self.core.check_place()
+    }
+
     fn written(&self) -> Position {
         self.core.written.load(Ordering::Acquire)
     }
 
     fn maintain(&self) -> EngineResult<()> {
+        self.core.check_place()?;
+        self.core.scrub_format()?;
         self.core.look_at_space();
         self.core.write_log()?;
         if self.core.manual {
@@ -674,23 +656,26 @@ impl Engine for EmbeddedEngine {
         core.threads.stop();
         core.write_log()?;
         core.sync_log()?;
-        core.checkpoint()?;
-        {
-            let mut log = core.log();
-            let state = core.state();
-            let rest = state.frozen.is_none() && !state.active.is_empty();
-            drop(state);
-            if rest {
-                core.rotate(&mut log)?;
-            }
-        }
-        core.checkpoint()?;
+        core.checkpoint_all()?;
         core.sync_log()?;
         *core.failed.write().expect(NO_PANIC) =
             Some(EngineError::Stopped("the engine was closed".to_owned()));
-        core.base.close();
+        core.base().close();
         core.lock_file.lock().expect(NO_PANIC).take();
         Ok(())
+    }
+
+    fn scrub(&self, go_on: &mut dyn FnMut(u64, u64) -> bool) -> EngineResult<bool> {
+        self.core.scrub(go_on)
+    }
+
+    fn health(&self) -> Health {
+        self.core.health()
+    }
+
+    fn next_reachable(&self, start: &[u8], end: &[u8]) -> Vec<u8> {
+        let view = Arc::clone(&self.core.state().base);
+        view.next_reachable(start, end)
     }
 
     fn figures(&self) -> Figures {

@@ -10,6 +10,9 @@ use vazao_disk::{Disk, DiskFile, Open};
 /// Bytes at a time: holes of at least this length stay holes.
 const CHUNK_BYTES: u64 = 64 << 10;
 
+/// Bytes at a time where a part cannot be read.
+const SECTOR_BYTES: u64 = 4096;
+
 /// Present while the checkpoint is being changed. It need not survive power loss, which leaves no page cache to
 /// mistrust.
 const UNSURE_FILE: &str = "UNSURE";
@@ -23,18 +26,26 @@ fn is_hole(file: &dyn DiskFile, bytes: &[u8], at: u64) -> io::Result<bool> {
 
 /// Reads and writes back the bytes from `start` to `end`. What is a hole takes no room afterwards either.
 pub(super) fn rewrite(file: &dyn DiskFile, start: u64, end: u64) -> io::Result<()> {
-    let mut chunk = vec![0; CHUNK_BYTES.min(end.saturating_sub(start)) as usize];
+    rewrite_by(file, start, end, CHUNK_BYTES)
+}
+
+fn rewrite_by(file: &dyn DiskFile, start: u64, end: u64, step: u64) -> io::Result<()> {
+    let mut chunk = vec![0; step.min(end.saturating_sub(start)) as usize];
     let mut at = start;
     while at < end {
-        let length = CHUNK_BYTES.min(end - at) as usize;
-        let read = file.read_at(&mut chunk[..length], at)?;
-        if read == 0 {
-            return Ok(());
+        let length = step.min(end - at) as usize;
+        match file.read_at(&mut chunk[..length], at) {
+            Ok(0) => return Ok(()),
+            Ok(read) => {
+                if !is_hole(file, &chunk[..read], at)? {
+                    file.write_at(&chunk[..read], at)?;
+                }
+            }
+            // What the disk does not give back cannot be written again; whoever needs it learns of that by himself.
+            Err(_) if step > SECTOR_BYTES => rewrite_by(file, at, at + length as u64, SECTOR_BYTES)?,
+            Err(error) => tracing::warn!(%error, at_byte = at, "a part of a file cannot be read"),
         }
-        if !is_hole(file, &chunk[..read], at)? {
-            file.write_at(&chunk[..read], at)?;
-        }
-        at += read as u64;
+        at += length as u64;
     }
     Ok(())
 }
@@ -52,18 +63,21 @@ pub(super) fn set_sure(disk: &dyn Disk) -> EngineResult<()> {
     }
 }
 
-/// Makes a file durable whose last changes ended nobody knows how; does nothing when they ended well.
-pub(super) fn make_sure(disk: &dyn Disk, name: &str) -> EngineResult<()> {
+/// True when the last changes of the checkpoint ended nobody knows how.
+pub(super) fn is_unsure(disk: &dyn Disk) -> EngineResult<bool> {
     match disk.open(UNSURE_FILE, Open::ReadOnly) {
-        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
-        Err(e) => return Err(EngineError::io(UNSURE_FILE, e)),
-        Ok(_) => {}
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(e) => Err(EngineError::io(UNSURE_FILE, e)),
+        Ok(_) => Ok(true),
     }
+}
+
+/// Makes a file durable whose last changes ended nobody knows how. The note of that stays.
+pub(super) fn write_again(disk: &dyn Disk, name: &str) -> EngineResult<()> {
     let write_again = || -> io::Result<()> {
         let file = disk.open(name, Open::Existing)?;
         rewrite(&*file, 0, file.length()?)?;
         file.sync()
     };
-    write_again().map_err(|e| EngineError::io(name, e))?;
-    set_sure(disk)
+    write_again().map_err(|e| EngineError::io(name, e))
 }

@@ -151,6 +151,10 @@ impl Core {
 
     /// True when a checkpoint of these changes cannot meet a full disk, be it slice by slice.
     pub(super) fn fits(&self, changes: &Overlay) -> bool {
+        if self.must_rebuild() {
+            let needed = self.rebuild_bytes().saturating_add(growth_bytes(changes));
+            return self.may_rebuild() && self.available_bytes() >= needed;
+        }
         let room = self.available_bytes().saturating_sub(SLICE_BYTES_MIN);
         self.fits_at_once(changes)
             || changes.iter().map(|change| change_bytes(&change)).max().is_none_or(|most| most <= room)
@@ -185,7 +189,7 @@ impl Core {
 
     /// More than a checkpoint of these changes writes: each page they touch and each value, twice.
     fn checkpoint_bytes(&self, changes: &Overlay) -> u64 {
-        let pages = (changes.count() as u64 * PAGES_BYTES).min(self.base.allocated_bytes());
+        let pages = (changes.count() as u64 * PAGES_BYTES).min(self.base().allocated_bytes());
         2 * pages + growth_bytes(changes) + CHECKPOINT_BYTES_MIN
     }
 
@@ -217,12 +221,7 @@ impl Core {
         watch.short.store(is_short, Ordering::Relaxed);
         let low = is_full || is_short || is_stuck;
         if low {
-            *watch.refusal.lock().expect(NO_PANIC) = format!(
-                "the metadata disk has {} KiB left, {} KiB are kept for removals and checkpoints: remove files, or make \
-                 room on the disk of the metadata directory",
-                space.available_bytes / 1024,
-                reserve_bytes / 1024
-            );
+            *watch.refusal.lock().expect(NO_PANIC) = self.refusal(space.available_bytes, reserve_bytes);
         }
         // In good time, so that nothing has to be refused while there is room once the log is freed.
         let needed = growth + self.checkpoint_bytes(&self.state().active);
@@ -244,6 +243,25 @@ impl Core {
         if frozen.is_some() && !is_stuck {
             self.threads.wake_checkpointer();
         }
+    }
+
+    fn refusal(&self, available_bytes: u64, reserve_bytes: u64) -> String {
+        let left = available_bytes / 1024;
+        if self.must_rebuild() {
+            if let Some(why) = self.keeping.why() {
+                return why;
+            }
+            let needed = self.rebuild_bytes() / 1024;
+            return format!(
+                "the metadata's checkpoint is damaged and has to be written anew, which needs {needed} KiB; the metadata \
+                 disk has {left} KiB left: make room on the disk of the metadata directory"
+            );
+        }
+        format!(
+            "the metadata disk has {left} KiB left, {} KiB are kept for removals and checkpoints: remove files, or make \
+             room on the disk of the metadata directory",
+            reserve_bytes / 1024
+        )
     }
 
     /// Fails while only the reserve is left.

@@ -24,6 +24,7 @@ fn options(disk: &MemoryDisk, clock: &Arc<ManualClock>, overlay_bytes_max: usize
         cache_bytes: 1 << 20,
         identity: IDENTITY,
         initial: Writes::new(),
+        essential: Vec::new(),
         accounts: Arc::new(Accounts::new()),
     }
 }
@@ -92,16 +93,17 @@ fn another_format_and_lost_files_are_refused_with_a_clear_word() {
     let disk = MemoryDisk::new(1);
     open(&disk, 1000).unwrap().close().unwrap();
     let format = disk.open("FORMAT", Open::Existing).unwrap();
-    let mut text = vec![0; format.length().unwrap() as usize];
-    format.read_at(&mut text, 0).unwrap();
-    let newer = String::from_utf8(text.clone()).unwrap().replace("format 1", "format 9");
+    let text = String::from_utf8(read_file(&disk, "FORMAT")).unwrap();
+    let lines = text.replace("format 2", "format 9");
+    let lines = lines.split_inclusive('\n').take(3).collect::<String>();
+    let newer = format!("{lines}check {:08x}\n", vazao_model::checksum::crc32c(lines.as_bytes()));
     format.write_at(newer.as_bytes(), 0).unwrap();
     assert!(matches!(open(&disk, 1000).err(), Some(EngineError::Refused(t)) if t.contains("\"9\"")));
-    format.write_at(&text, 0).unwrap();
+    format.write_at(text.as_bytes(), 0).unwrap();
 
-    disk.rename("base.redb", "elsewhere").unwrap();
-    assert!(matches!(open(&disk, 1000).err(), Some(EngineError::Corrupt(t)) if t.contains("base.redb")));
-    disk.rename("elsewhere", "base.redb").unwrap();
+    disk.rename("checkpoint", "elsewhere").unwrap();
+    assert!(matches!(open(&disk, 1000).err(), Some(EngineError::Corrupt(t)) if t.contains("checkpoint")));
+    disk.rename("elsewhere", "checkpoint").unwrap();
     disk.remove("FORMAT").unwrap();
     assert!(matches!(open(&disk, 1000).err(), Some(EngineError::Refused(t)) if t.contains("FORMAT")));
 }
@@ -265,6 +267,10 @@ fn history(seed: u64) -> Vec<(u64, Operations)> {
         };
         let engine = open(&disk, 1 << 20).unwrap_or_else(|e| panic!("seed {seed}: {e}"));
         let n = last_commit(&*engine);
+        // Blocks that were being written are not damage, whatever became of them.
+        assert_eq!(engine.scrub(&mut |_, _| true).ok(), Some(true), "seed {seed}");
+        let health = engine.health();
+        assert!(health.damaged.is_empty() && health.mended.is_empty(), "seed {seed}: {health:?}");
         assert!(n >= at_least, "seed {seed}: commit {n} is the last, {at_least} was promised");
         assert!(n <= at_most, "seed {seed}: commit {n} was never made, {at_most} was the last");
         known = n;
@@ -482,11 +488,59 @@ fn a_failed_sync_stops_the_engine_for_good() {
     engine.when_durable(engine.figures().position, Box::new(move |d| sender.send(d.is_err()).unwrap()));
     assert!(engine.flush().is_err());
     assert_eq!(receiver.try_recv(), Ok(true));
+    assert!(engine.health().failure.is_some_and(|why| why.contains("sync")));
     disk.clear_faults();
-    assert!(matches!(engine.sync(), Err(EngineError::Stopped(_))));
+    assert!(matches!(engine.sync(), Err(EngineError::Failed(_))));
     let mut transaction = engine.begin();
     transaction.put(b"k".to_vec(), b"v".to_vec());
-    assert!(matches!(transaction.commit(), Err(EngineError::Stopped(_))));
+    assert!(matches!(transaction.commit(), Err(EngineError::Failed(_))));
+}
+
+/// The directory was removed under the running service: every fsync went on returning 0, and nothing said otherwise.
+#[test]
+fn a_directory_or_file_that_is_not_where_it_was_opened_stops_the_engine() {
+    /// What takes a directory or a file away.
+    type Loss = fn(&MemoryDisk);
+    let losses: [(&str, Loss); 4] = [
+        ("directory", |disk| disk.set_replaced(true)),
+        ("log-", |disk| disk.remove(log_files(disk).last().unwrap()).unwrap()),
+        ("checkpoint", |disk| disk.remove("checkpoint").unwrap()),
+        ("LOCK", |disk| disk.remove("LOCK").unwrap()),
+    ];
+    for (name, lose) in losses {
+        for is_dirty in [true, false] {
+            let disk = MemoryDisk::new(2);
+            let engine = open(&disk, 1 << 20).unwrap();
+            commit(&*engine, 1);
+            engine.sync().unwrap();
+            engine.intact().unwrap();
+            lose(&disk);
+            if is_dirty {
+                commit(&*engine, 2);
+                engine.flush().unwrap();
+                assert!(engine.sync().is_err(), "{name}");
+            }
+            let error = engine.intact().unwrap_err().to_string();
+            assert!(error.contains(name) && error.contains("backup"), "{error}");
+            assert_eq!(error.matches("earlier failure").count(), 1, "{error}");
+            assert!(engine.health().failure.is_some_and(|why| why.contains(name)));
+            assert!(matches!(engine.maintain(), Err(EngineError::Failed(_))), "{name}");
+            let mut transaction = engine.begin();
+            transaction.put(b"k".to_vec(), b"v".to_vec());
+            assert!(matches!(transaction.commit(), Err(EngineError::Failed(_))), "{name}");
+        }
+    }
+}
+
+#[test]
+fn a_format_file_that_is_lost_is_written_again() {
+    let disk = MemoryDisk::new(2);
+    let engine = open(&disk, 1 << 20).unwrap();
+    let sound = read_file(&disk, "FORMAT");
+    disk.remove("FORMAT").unwrap();
+    engine.maintain().unwrap();
+    assert_eq!(read_file(&disk, "FORMAT"), sound);
+    assert_eq!(engine.health().mended.len(), 1);
 }
 
 #[test]
@@ -535,14 +589,14 @@ fn damaged_checkpoints_are_errors_and_never_panics() {
         engine.close().unwrap();
         disk
     };
-    let bytes = length(&sound(), "base.redb");
+    let bytes = length(&sound(), "checkpoint");
     let mut random = StdRng::seed_from_u64(1);
     std::panic::set_hook(Box::new(|_| {}));
     for _ in 0..60 {
         let disk = sound();
         for _ in 0..random.random_range(1..200) {
             let offset = random.random_range(0..bytes);
-            disk.corrupt("base.redb", offset, random.random_range(1..=255)).unwrap();
+            disk.corrupt("checkpoint", offset, random.random_range(1..=255)).unwrap();
         }
         if let Ok(engine) = open(&disk, 2000) {
             let _ = engine.begin().scan(&[], &[255], 10_000);
@@ -631,7 +685,7 @@ fn reads_go_on_while_the_checkpoint_gives_back_what_it_does_not_use() {
         })
     };
     let rounds = || {
-        let taken = || disk.open("base.redb", Open::ReadOnly).unwrap().allocated_bytes().unwrap();
+        let taken = || disk.open("checkpoint", Open::ReadOnly).unwrap().allocated_bytes().unwrap();
         let mut shrunk = 0;
         for _ in 0..3 {
             let mut filled = 0;

@@ -1,0 +1,144 @@
+//! What is known to be out fails at once, what may only be late is waited for, and what is back is found.
+
+use super::*;
+use crate::{Error, OpenMode};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+use vazao_model::Code;
+use vazao_wire::Method;
+use vazao_wire::inline::Fate;
+
+const READ: OpenMode = OpenMode { read: true, write: false, truncate: false };
+
+/// A cluster of one data server with a file on it, and a client that has never read it.
+fn cluster_with_file() -> (Cluster, u64) {
+    let cluster = Cluster::new(1);
+    let client = cluster.client();
+    let file = create(&client, "f");
+    file.write_at(&pattern(1, 3 * UNIT as usize), 0).unwrap();
+    file.close().unwrap();
+    let inode = client.lookup(ROOT, b"f").unwrap().inode.0;
+    (cluster, inode)
+}
+
+impl Cluster {
+    /// What the metadata service says of the only data server from now on.
+    fn say_silent(&self, silent_ms: u64) {
+        let node = &mut self.meta.state.lock().unwrap().map.nodes[0];
+        (node.state, node.silent_ms) = (if silent_ms < 10_000 { 1 } else { 2 }, silent_ms);
+    }
+
+    /// The same of its target.
+    fn say_target(&self, state: u32, trouble: &str) {
+        let target = &mut self.meta.state.lock().unwrap().map.targets[0];
+        (target.state, target.trouble) = (state, trouble.to_owned());
+    }
+
+    fn read(&self, client: &Client, inode: u64) -> (Result<usize, Error>, f64) {
+        let started_ns = self.clock.now_ns();
+        let file = client.open_file(vazao_model::InodeId(inode), READ).unwrap();
+        let read = file.read_at(&mut [0; 1000], 0);
+        (read, (self.clock.now_ns() - started_ns) as f64 / 1e9)
+    }
+}
+
+/// `cat` of a file on a server that had been dead for long took 30 s to say so, each time.
+#[test]
+fn a_server_that_has_been_dead_for_long_fails_at_once_and_is_found_when_it_is_back() {
+    let (cluster, inode) = cluster_with_file();
+    cluster.say_silent(45_000);
+    cluster.transport.stop("data:1");
+    let client = cluster.client();
+    for _ in 0..3 {
+        let (read, seconds) = cluster.read(&client, inode);
+        let error = read.expect_err("dead");
+        assert_eq!(error.code, Code::Unreachable);
+        assert!(error.to_string().contains("has not reported for 45 s"), "{error}");
+        assert!(seconds < 0.1, "{seconds}");
+    }
+    cluster.transport.serve("data:1", Arc::clone(&cluster.data[0]) as Arc<dyn Service>);
+    cluster.say_silent(0);
+    cluster.clock.advance(Duration::from_secs(1));
+    assert_eq!(cluster.read(&client, inode).0.expect("is back"), 1000);
+}
+
+#[test]
+fn a_server_that_may_be_back_within_the_deadline_is_waited_for() {
+    let (cluster, inode) = cluster_with_file();
+    cluster.say_silent(12_000);
+    let client = cluster.client();
+    let asked = AtomicUsize::new(0);
+    cluster.transport.set_fates(Some(Box::new(move |_, method| {
+        let is_down = method == Method::Read && asked.fetch_add(1, Ordering::Relaxed) < 12;
+        if is_down { Fate::BreakBefore } else { Fate::Deliver }
+    })));
+    let (read, seconds) = cluster.read(&client, inode);
+    assert_eq!(read.expect("a delay"), 1000);
+    assert!(seconds > 1.0, "{seconds}");
+}
+
+/// A hung server is given half of the deadline at first; it counts as lost before that is over.
+#[test]
+fn a_hung_server_is_waited_for_until_it_counts_as_lost_and_no_longer() {
+    let (cluster, inode) = cluster_with_file();
+    cluster.say_silent(20_000);
+    let client = cluster.client();
+    let (meta, clock) = (Arc::clone(&cluster.meta), Arc::clone(&cluster.clock));
+    let started_ns = clock.now_ns();
+    cluster.transport.set_fates(Some(Box::new(move |_, method| {
+        if method == Method::GetClusterMap {
+            let waited_ms = (clock.now_ns() - started_ns) / 1_000_000;
+            meta.state.lock().unwrap().map.nodes[0].silent_ms = 20_000 + waited_ms;
+        }
+        if method == Method::Read { Fate::LoseRequest } else { Fate::Deliver }
+    })));
+    let (read, seconds) = cluster.read(&client, inode);
+    assert_eq!(read.expect_err("hangs").code, Code::Unreachable);
+    assert!((9.9..12.0).contains(&seconds), "{seconds}");
+    let (read, seconds) = cluster.read(&client, inode);
+    assert!(read.is_err() && seconds < 0.1, "and from then on at once: {seconds}");
+}
+
+/// A file on a target that its server did not have any more took 30 s to fail, with EAGAIN.
+#[test]
+fn a_target_that_does_not_serve_fails_at_once_with_its_cause_and_is_not_asked_meanwhile() {
+    let (cluster, inode) = cluster_with_file();
+    let client = cluster.client();
+    cluster.say_target(5, "/disk1 holds no target");
+    cluster.data[0].fail_next(Method::Read, Code::WrongTarget, 1);
+    let (read, seconds) = cluster.read(&client, inode);
+    let error = read.expect_err("missing");
+    assert_eq!((error.code, error.errno()), (Code::TargetFailed, 5));
+    assert!(error.to_string().contains("t1 of n1 is missing: /disk1 holds no target"), "{error}");
+    assert!(seconds < 0.1, "{seconds}");
+    let (asked, maps) = (cluster.data[0].count(Method::Read), cluster.meta.count(Method::GetClusterMap));
+    for _ in 0..20 {
+        assert!(cluster.read(&client, inode).0.is_err());
+    }
+    assert_eq!(cluster.data[0].count(Method::Read), asked, "what is known is not asked again");
+    assert_eq!(cluster.meta.count(Method::GetClusterMap), maps, "nor is the map, within a second");
+    cluster.say_target(1, "");
+    cluster.clock.advance(Duration::from_secs(1));
+    assert_eq!(cluster.read(&client, inode).0.expect("is back"), 1000);
+}
+
+#[test]
+fn a_server_that_only_the_metadata_service_cannot_hear_is_read_from() {
+    let (cluster, inode) = cluster_with_file();
+    cluster.say_silent(100_000);
+    let client = cluster.client();
+    assert_eq!(cluster.read(&client, inode).0.expect("it answers here"), 1000);
+}
+
+/// A metadata service that came back with an empty directory was taken for the old one: a mount showed another volume
+/// under the inode numbers that were open in it.
+#[test]
+fn a_metadata_service_with_another_volume_is_not_believed() {
+    let (cluster, _) = cluster_with_file();
+    let client = cluster.client();
+    cluster.meta.state.lock().unwrap().map.cluster_id = 8;
+    cluster.meta.forget_sessions();
+    let error = client.lookup(ROOT, b"f").and_then(|_| client.tick()).expect_err("another volume");
+    assert_eq!(error.code, Code::Stale);
+    assert!(error.to_string().contains("0000000000000008"), "{error}");
+}

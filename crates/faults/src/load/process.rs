@@ -1,0 +1,119 @@
+//! The writers of a round, as whoever starts them sees them.
+
+use super::journal::{Journal, Line};
+use super::writer::Way;
+use crate::clock::wait_until;
+use crate::failure::{Failure, Outcome};
+use crate::tool::command;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout, Stdio};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+
+/// A writer's process, and what it has said so far.
+#[derive(Debug)]
+pub(crate) struct Writer {
+    /// Where its directory is, from the volume's root.
+    pub(crate) directory: String,
+    child: Child,
+    journal: Arc<Mutex<Journal>>,
+    reader: Option<JoinHandle<()>>,
+}
+
+/// What a writer is started with.
+#[derive(Clone, Debug)]
+pub(crate) struct Start<'a> {
+    pub(crate) way: Way,
+    pub(crate) seed: u64,
+    /// Syncs in a thousand steps.
+    pub(crate) syncs: u32,
+    /// Opens files for appending, too.
+    pub(crate) appends: bool,
+    /// From the volume's root.
+    pub(crate) directory: String,
+    pub(crate) inode: u64,
+    pub(crate) mountpoint: &'a Path,
+    pub(crate) cluster: &'a Path,
+    pub(crate) vazao: &'a Path,
+}
+
+impl Writer {
+    /// Starts one.
+    pub(crate) fn start(start: &Start<'_>) -> Outcome<Writer> {
+        let program = std::env::current_exe().map_err(Failure::at("finding this program"))?;
+        let (way, place): (&str, PathBuf) = match start.way {
+            Way::Mount => ("mount", start.mountpoint.join(&start.directory)),
+            Way::Library => ("library", PathBuf::from(&start.directory)),
+            Way::Commands => ("commands", PathBuf::from(format!("/{}", start.directory))),
+        };
+        let mut command = command(program);
+        command.args(["write", "--way", way, "--seed", &start.seed.to_string()]);
+        command.args(["--syncs", &start.syncs.to_string()]);
+        if !start.appends {
+            command.arg("--no-appends");
+        }
+        command.args(["--inode", &start.inode.to_string()]).arg("--directory").arg(place);
+        command.arg("--cluster").arg(start.cluster).arg("--vazao").arg(start.vazao);
+        command.env("VAZAO_CLUSTER", start.cluster).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().map_err(Failure::at("a writer"))?;
+        let output = child.stdout.take().expect("its output was asked for");
+        let journal = Arc::new(Mutex::new(Journal::default()));
+        let heard = Arc::clone(&journal);
+        let reader = Some(std::thread::spawn(move || listen(output, &heard)));
+        Ok(Writer { directory: start.directory.clone(), child, journal, reader })
+    }
+
+    /// Operations that were answered so far.
+    pub(crate) fn answered(&self) -> usize {
+        let journal = self.journal.lock().unwrap_or_else(PoisonError::into_inner);
+        journal.entries.iter().filter(|entry| entry.is_answered()).count()
+    }
+
+    /// Kills it where it stands; what it had said by then.
+    pub(crate) fn kill(mut self) -> Outcome<Journal> {
+        self.child.kill().map_err(Failure::at("a writer"))?;
+        self.finish()
+    }
+
+    /// Has it sync and close what is open, and end.
+    pub(crate) fn end(mut self) -> Outcome<Journal> {
+        drop(self.child.stdin.take());
+        let child = &mut self.child;
+        let mut status = None;
+        wait_until("a writer ends", || {
+            status = child.try_wait().ok().flatten();
+            status.is_some()
+        })?;
+        if status.is_none_or(|status| !status.success()) {
+            return Err(Failure::new(format!("a writer ended with {status:?}")));
+        }
+        self.finish()
+    }
+
+    fn finish(&mut self) -> Outcome<Journal> {
+        self.child.wait().map_err(Failure::at("a writer"))?;
+        if let Some(reader) = self.reader.take()
+            && reader.join().is_err()
+        {
+            return Err(Failure::new("a writer's journal could not be read"));
+        }
+        Ok(std::mem::take(&mut *self.journal.lock().unwrap_or_else(PoisonError::into_inner)))
+    }
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        // Ended already, where all went well.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn listen(output: ChildStdout, journal: &Mutex<Journal>) {
+    for line in BufReader::new(output).lines().map_while(Result::ok) {
+        // The last line of a writer that was killed may be torn: what it was about to say nobody has heard.
+        let Ok(line) = serde_json::from_str::<Line>(&line) else { return };
+        journal.lock().unwrap_or_else(PoisonError::into_inner).hear(line);
+    }
+}

@@ -1,0 +1,42 @@
+//! `vazao-faults`: the real binaries under faults of the machine.
+
+use clap::{Parser, Subcommand};
+use std::process::ExitCode;
+use vazao_faults::disk::shown;
+use vazao_faults::{load, power};
+
+#[derive(Debug, Parser)]
+#[command(
+    about = "Runs the real binaries under faults of the machine, and says what was lost that must not be."
+)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Serve disks that lose power, as their user on standard input says.
+    #[command(hide = true)]
+    Disks(shown::Arguments),
+    /// Take the power of a cluster's disks under load, again and again, and look at what is left.
+    Power(power::Arguments),
+    /// Write into one directory, and tell on standard output what was answered.
+    #[command(hide = true)]
+    Write(load::WriterArguments),
+}
+
+fn main() -> ExitCode {
+    let outcome = match Arguments::parse().command {
+        Command::Disks(arguments) => shown::serve(&arguments).map(|()| ExitCode::SUCCESS),
+        Command::Power(arguments) => power::run(&arguments),
+        Command::Write(arguments) => load::write(&arguments).map(|()| ExitCode::SUCCESS),
+    };
+    match outcome {
+        Ok(code) => code,
+        Err(failure) => {
+            eprintln!("vazao-faults: {failure}");
+            ExitCode::FAILURE
+        }
+    }
+}

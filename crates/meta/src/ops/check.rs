@@ -1,0 +1,18 @@
+//! CheckMetadata: starts or stops the search for damage, and says what is known of it.
+
+use crate::fault::Outcome;
+use crate::service::MetaService;
+use vazao_wire::proto;
+use vazao_wire::scrub::Action;
+
+pub(crate) fn run(
+    service: &MetaService,
+    request: &proto::CheckMetadataRequest,
+) -> Outcome<proto::CheckMetadataResponse> {
+    match Action::try_from(request.action)? {
+        Action::Report => {}
+        Action::Start => service.start_check(request.rate_bytes)?,
+        Action::Stop => service.integrity().stop(),
+    }
+    Ok(service.check_report())
+}

@@ -1,0 +1,42 @@
+//! Locks over a restart of the service.
+
+use super::harness::{World, options};
+use std::sync::Arc;
+use vazao_disk::MemoryDisk;
+use vazao_model::limits::LOCKED_INODES_MAX;
+use vazao_wire::{op, proto};
+
+const GRANTED: u32 = 0;
+const TOO_EARLY: u32 = 5;
+const FREE: u32 = 0;
+const EXCLUSIVE: u32 = 2;
+
+fn lock(inode: u64, mode: u32) -> Option<proto::Lock> {
+    Some(proto::Lock { inode, kind: 1, owner: 1, first: 0, last: u64::MAX, mode, process: 1 })
+}
+
+fn set(world: &World, inode: u64, mode: u32) -> u32 {
+    let request = proto::SetLockRequest { session: world.session, lock: lock(inode, mode), waiter: 0 };
+    world.call::<op::SetLock>(&request).unwrap().verdict
+}
+
+/// A client whose list of files was full locked one more before it had taken back its locks: the list became that file
+/// alone, and another client got a lock that the first one still had.
+#[test]
+fn a_full_list_of_locked_files_is_kept_until_the_locks_have_been_taken_back() {
+    let disk = MemoryDisk::new(1);
+    let world = World::on(Arc::new(disk.boot()), options("embedded"));
+    let held = 100;
+    assert_eq!(set(&world, held, EXCLUSIVE), GRANTED);
+    for inode in held + 1..held + LOCKED_INODES_MAX as u64 {
+        assert_eq!((set(&world, inode, EXCLUSIVE), set(&world, inode, FREE)), (GRANTED, GRANTED));
+    }
+    world.service.close().unwrap();
+    let world = world.started_again(&disk, options("embedded"));
+    set(&world, 1_000, EXCLUSIVE);
+    let other = world.another_client();
+    assert_eq!(set(&other, held, EXCLUSIVE), TOO_EARLY);
+    let locks = lock(held, EXCLUSIVE).into_iter().collect();
+    world.call::<op::ReclaimLocks>(&proto::ReclaimLocksRequest { session: world.session, locks }).unwrap();
+    assert_eq!((set(&world, 1_000, EXCLUSIVE), set(&other, 1_001, EXCLUSIVE)), (GRANTED, GRANTED));
+}

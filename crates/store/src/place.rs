@@ -1,0 +1,42 @@
+//! Whether a target's directory is still where it was opened, and its files still have names.
+//!
+//! A directory that is removed or replaced under a running server takes every write and every sync with success, and
+//! the next start finds nothing of them.
+
+use crate::names::{self, Part};
+use crate::target::Target;
+use vazao_disk::DiskFile;
+use vazao_model::{Code, ObjectId};
+use vazao_wire::service::Fault;
+
+impl Target {
+    /// Takes the target out of service when what it writes to is not where it will be looked for. No note of that is
+    /// left in the directory: it may be the wrong one, or put back as it was.
+    pub(crate) fn check_place(&self) -> Result<(), Fault> {
+        self.check()?;
+        let lost = match self.disk.check_place() {
+            Err(error) => error.to_string(),
+            // What cannot be asked of one file says nothing about the directory.
+            Ok(()) if self.lock.is_named().unwrap_or(true) => return Ok(()),
+            Ok(()) => "LOCK was removed or replaced while it was in use".to_owned(),
+        };
+        self.fail_without_note(format!("{lost}: put the directory back as it was, and start the node again"));
+        self.check()
+    }
+
+    /// Fails when a chunk that was synced just now is not in its directory any more, though no request removed it. The
+    /// code is the one that has a client count what it wrote as lost until it has written it again.
+    pub(crate) fn check_named(&self, id: ObjectId, chunk: u64, data: &dyn DiskFile) -> Result<(), Fault> {
+        let is_lost = data.is_named().is_ok_and(|is_named| !is_named);
+        match is_lost {
+            false => Ok(()),
+            true => Err(Fault::new(
+                Code::Io,
+                format!(
+                    "{self}: {} was removed or replaced beneath the server while it was in use",
+                    names::path(id, chunk, Part::Data)
+                ),
+            )),
+        }
+    }
+}

@@ -1,0 +1,60 @@
+#!/usr/bin/env bash
+# Losses of power under the real binaries: a cluster on disks that drop or tear what was not flushed, on ext4, XFS and
+# Btrfs as far as they can be made here. What fsync had answered is there whole, names are as they were at one moment.
+# VAZAO_POWER_ROUNDS (default 2) losses on each file system; VAZAO_POWER_SEED (default 1) draws others;
+# VAZAO_POWER_BOUND_MS (default 30) is within how many milliseconds the changes of names may have been made that are
+# lost: 10 are promised, and a busy machine wakes a writer late, which then notes its answer late.
+# Must run as root, with FUSE and loop devices.
+set -euo pipefail
+
+source scripts/lib/sandbox.sh
+sandbox_enter
+
+rounds="${VAZAO_POWER_ROUNDS:-2}"
+seed="${VAZAO_POWER_SEED:-1}"
+bound_ms="${VAZAO_POWER_BOUND_MS:-30}"
+
+if [[ $EUID -ne 0 ]]; then
+    echo "losses of power must be tested as root: only root mounts file systems" >&2
+    exit 1
+fi
+if ! command -v mkfs.xfs >/dev/null || ! command -v mkfs.btrfs >/dev/null; then
+    # Without them the run says which file systems it has not tested.
+    DEBIAN_FRONTEND=noninteractive apt-get install --quiet --quiet --yes --no-install-recommends \
+        xfsprogs btrfs-progs >"$TMPDIR/apt.log" 2>&1 || tail -n 1 "$TMPDIR/apt.log"
+fi
+cargo build --release --locked --package vazao-app --package vazao-faults
+faults="$(realpath "${CARGO_TARGET_DIR:-target}/release/vazao-faults")"
+
+passed=0
+failed=0
+
+log="$TMPDIR/power.log"
+status=0
+"$faults" power --rounds "$rounds" --seed "$seed" --bound-ms "$bound_ms" >"$log" 2>&1 || status=$?
+# Its own last line is one of the numbers counted here.
+sed '/^[0-9]* passed, [0-9]* failed$/d' "$log"
+counts="$(grep -E '^[0-9]+ passed, [0-9]+ failed$' "$log" | tail -n 1 || true)"
+if [[ -n "$counts" ]]; then
+    passed=$((passed + $(cut -d' ' -f1 <<<"$counts")))
+    failed=$((failed + $(cut -d' ' -f3 <<<"$counts")))
+fi
+if [[ $status -ne 0 && $failed -eq 0 ]]; then
+    echo "failed: the losses of power ended with status $status"
+    failed=1
+fi
+
+# A run that cannot fail shows nothing: on disks that answer flushes without doing them it has to find what is lost.
+if "$faults" power --rounds 4 --seed "$seed" --bound-ms "$bound_ms" --on ext4 --lying-disks >"$log" 2>&1; then
+    cat "$log"
+    echo "failed: disks that lie about flushes were not found out"
+    failed=$((failed + 1))
+elif grep -q '^FAILED on ext4, round ' "$log"; then
+    passed=$((passed + 1))
+else
+    cat "$log"
+    echo "failed: disks that lie about flushes: the run ended, and not with a finding"
+    failed=$((failed + 1))
+fi
+echo "$passed passed, $failed failed"
+[[ $failed -eq 0 ]]
