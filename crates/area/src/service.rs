@@ -60,9 +60,6 @@ struct Call {
     deadline_ns: u64,
 }
 
-/// How long the end waits for work under way.
-const STOP_PATIENCE: Duration = Duration::from_secs(5);
-
 impl Shared {
     pub(crate) fn area(&self, name: &str) -> Result<Arc<Area>, Fault> {
         self.exports().get(name, &self.options.name).cloned()
@@ -180,21 +177,17 @@ impl AreaService {
         drop(done);
     }
 
-    /// Lets running work finish and stops. Threads that wait for a file system that hangs are left to themselves.
-    pub fn close(&self) {
+    /// Lets running work finish and stops. Threads that still wait for their file system at `until_ns` are left to
+    /// themselves.
+    pub fn close(&self, until_ns: u64) {
         let exports = self.exports();
         // All hear of it before the first is waited for.
         for lane in exports.areas().flat_map(|area| area.lanes()) {
             let _ = lane.stop(Duration::ZERO);
         }
-        let mut patience = STOP_PATIENCE;
+        let patience = || Duration::from_nanos(until_ns.saturating_sub(self.shared.clock.now_ns()));
         for area in exports.areas() {
-            let mut is_stuck = false;
-            for lane in area.lanes() {
-                is_stuck |= !lane.stop(patience);
-                // The others have had as much time.
-                patience = if is_stuck { Duration::ZERO } else { patience };
-            }
+            let is_stuck = area.lanes().fold(false, |is_stuck, lane| !lane.stop(patience()) || is_stuck);
             if is_stuck {
                 tracing::warn!(area = area.name, "threads that wait for its file system are left behind");
             }

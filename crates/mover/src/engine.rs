@@ -23,10 +23,10 @@ const TICK_NS: u64 = 50_000_000;
 /// The same of a loop that drives nothing: it is woken when there is something.
 const IDLE_NS: u64 = 900_000_000;
 
-/// How long the end waits for a loop's thread.
-const STOP_PATIENCE: Duration = Duration::from_secs(2);
+/// A loop whose owner did not stop it has this long to end.
+const DROP_NS_MAX: u64 = 2_000_000_000;
 
-/// How often it looks whether that has ended.
+/// How often the end looks whether a loop's thread has ended.
 const STOP_LOOK: Duration = Duration::from_millis(1);
 
 /// The event loop's own number.
@@ -126,16 +126,15 @@ impl Engine {
         Inbox { shared: Arc::clone(&self.shared) }
     }
 
-    /// Ends all conversations and the loop. One that waits for a file system that hangs is left to itself.
-    pub(crate) fn stop(&self) {
+    /// Ends all conversations and the loop. One that waits for a file system that hangs is left to itself at
+    /// `until_ns`.
+    pub(crate) fn stop(&self, until_ns: u64) {
         self.begin_stop();
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
         let is_own = |thread: &JoinHandle<()>| thread.thread().id() == std::thread::current().id();
         let Some(thread) = thread.filter(|thread| !is_own(thread)) else { return };
-        let mut left = STOP_PATIENCE;
-        while !thread.is_finished() && !left.is_zero() {
+        while !thread.is_finished() && self.shared.clock.now_ns() < until_ns {
             self.shared.clock.sleep(STOP_LOOK);
-            left = left.saturating_sub(STOP_LOOK);
         }
         if !thread.is_finished() {
             tracing::warn!("an event loop of copies waits for a file system that hangs; it is left behind");
@@ -186,18 +185,18 @@ impl Engines {
         }
     }
 
-    /// Ends all of them.
-    pub(crate) fn stop(&self) {
+    /// Ends all of them; what has not ended by `until_ns` is left to itself.
+    pub(crate) fn stop(&self, until_ns: u64) {
         let engines = self.running.lock().unwrap_or_else(PoisonError::into_inner).take().unwrap_or_default();
         // All hear of it before the first is waited for.
         engines.values().for_each(Engine::begin_stop);
-        engines.values().for_each(Engine::stop);
+        engines.values().for_each(|engine| engine.stop(until_ns));
     }
 }
 
 impl Drop for Engine {
     fn drop(&mut self) {
-        self.stop();
+        self.stop(self.shared.clock.now_ns() + DROP_NS_MAX);
     }
 }
 

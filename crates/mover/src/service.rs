@@ -12,7 +12,6 @@ use vazao_area::AreaService;
 use vazao_client::Client;
 use vazao_meter::{Clock, Exposition};
 use vazao_model::Code;
-use vazao_model::limits::STOP_MS_MAX;
 use vazao_wire::pool::Pool;
 use vazao_wire::service::{Answer, Fault, Request, Responder, Service};
 use vazao_wire::{Method, proto};
@@ -25,9 +24,6 @@ const REQUESTS_MAX: usize = 4096;
 
 /// Bytes that these requests hold.
 const REQUEST_BYTES_MAX: usize = 128 << 20;
-
-/// So long after its transport was hung up everything that waited for an answer has noticed.
-const HUNG_UP_NS: u64 = 500_000_000;
 
 /// Ticks between two looks for what nobody came back for.
 const SWEEP_TICKS: u64 = 600;
@@ -112,15 +108,14 @@ impl Mover {
         }
     }
 
-    /// Stops sending and receiving; all goes on after the next start. What waits for another node is left to itself
-    /// after [`STOP_MS_MAX`] and a little more: by then its transport has been hung up.
-    pub fn close(&self) {
+    /// Stops sending and receiving; all goes on after the next start. What still waits at `until_ns` for another node
+    /// or for a disk that hangs is left to itself.
+    pub fn close(&self, until_ns: u64) {
         let clock = &*self.shared.clock;
-        let until_ns = clock.now_ns() + u64::from(STOP_MS_MAX) * 1_000_000 + HUNG_UP_NS;
         self.queue.stop(until_ns);
         self.shared.port.close();
-        self.engine.stop();
-        self.engines.stop();
+        self.engine.stop(until_ns);
+        self.engines.stop(until_ns);
         let patience = Duration::from_nanos(until_ns.saturating_sub(clock.now_ns()));
         if !self.pool.stop(patience) {
             tracing::warn!("a request about copies still waits for another node, or for a disk that hangs");

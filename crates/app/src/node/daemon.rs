@@ -25,7 +25,7 @@ use vazao_client::Client;
 use vazao_meta::{MetaOptions, MetaService};
 use vazao_meter::{Clock, Exposition, Measures};
 use vazao_model::Role;
-use vazao_model::limits::HEARTBEAT_MS;
+use vazao_model::limits::{HEARTBEAT_MS, STOP_MS_MAX};
 use vazao_mover::Mover;
 use vazao_store::DataService;
 use vazao_wire::inline::InlineTransport;
@@ -47,6 +47,9 @@ const SOON_MS: u64 = 20;
 
 /// Claims to identities are waited for this long at a time, and asked about again this often.
 const CLAIM: Duration = Duration::from_millis(500);
+
+/// After its transport was hung up everything that waited for an answer has noticed within this time.
+const HUNG_UP_MS: u64 = 500;
 
 /// A node that stops waits for the answer to its last report this long.
 const LAST_REPORT_MS_MAX: u64 = 1_000;
@@ -372,8 +375,17 @@ fn start_threads(
         let thread = std::thread::Builder::new().name(name.to_owned()).spawn(work);
         thread.map(|thread| threads.push(thread)).at("starting a thread")
     };
-    let ticking = Arc::clone(node);
-    start("tick", Box::new(move || ticking.tick()))?;
+    // Apart: the metadata service's waits for data servers, which may be silent, and copies' for their directories.
+    let ticks: [(&str, bool, fn(&Node)); 4] = [
+        ("tick-meta", node.meta.is_some(), Node::tick_meta),
+        ("tick-data", node.data.is_some(), Node::tick_data),
+        ("tick-areas", true, Node::tick_areas),
+        ("tick-copies", true, Node::tick_copies),
+    ];
+    for (name, _, work) in ticks.into_iter().filter(|(_, is_needed, _)| *is_needed) {
+        let ticking = Arc::clone(node);
+        start(name, Box::new(move || ticking.repeat(work)))?;
+    }
     let metadata = match node.meta {
         Some(_) => vec![advertised.to_owned()],
         None => config.metadata.clone(),
@@ -437,22 +449,36 @@ impl Node {
         }
     }
 
-    fn tick(&self) {
+    /// Does background work about once a second, for as long as the node runs.
+    fn repeat(&self, work: fn(&Node)) {
         while !self.is_stopping() {
-            if let Some(meta) = &self.meta {
-                meta.tick(&*self.transport);
-            }
-            if let Some(data) = &self.data {
-                self.targets.refresh(data, &self.measures);
-                opening::take_back_missing(data, &self.measures);
-                data.tick();
-                self.guard_door(data);
-            }
-            self.areas.refresh(&self.area);
-            self.area.tick();
-            self.mover.tick();
+            work(self);
             self.pause(TICK_MS);
         }
+    }
+
+    fn tick_meta(&self) {
+        if let Some(meta) = &self.meta {
+            meta.tick(&*self.transport);
+        }
+    }
+
+    fn tick_data(&self) {
+        if let Some(data) = &self.data {
+            self.targets.refresh(data, &self.measures);
+            opening::take_back_missing(data, &self.measures);
+            data.tick();
+            self.guard_door(data);
+        }
+    }
+
+    fn tick_areas(&self) {
+        self.areas.refresh(&self.area);
+        self.area.tick();
+    }
+
+    fn tick_copies(&self) {
+        self.mover.tick();
     }
 
     /// Keeps which volume this node has, so that another one never takes its place unnoticed.
@@ -547,11 +573,13 @@ impl Node {
         }
     }
 
-    /// Stops serving, then lets the services write down what they have. Only what the disk takes is waited for: peers
-    /// are hung up when they have had [`STOP_MS_MAX`](vazao_model::limits::STOP_MS_MAX).
+    /// Stops serving, then lets the services write down what they have. Only disks of targets and of the metadata are
+    /// waited for longer than [`STOP_MS_MAX`] and a little more: peers are hung up by then, and threads that an area's
+    /// file system holds up are left behind.
     fn close(&self, threads: Vec<JoinHandle<()>>) -> Outcome {
         self.stopping.store(true, Ordering::SeqCst);
-        self.mover.close();
+        let until_ns = self.clock.now_ns() + (u64::from(STOP_MS_MAX) + HUNG_UP_MS) * 1_000_000;
+        self.mover.close(until_ns);
         // Whoever else waits for an answer has nothing to bring to an end.
         self.transport.hang_up();
         self.server.lock().unwrap_or_else(PoisonError::into_inner).stop();
@@ -559,7 +587,7 @@ impl Node {
             door.lock().unwrap_or_else(PoisonError::into_inner).close();
         }
         self.join(threads);
-        self.area.close();
+        self.area.close(until_ns + HUNG_UP_MS * 1_000_000);
         if let Some(data) = &self.data {
             data.close();
             self.report_last(data);

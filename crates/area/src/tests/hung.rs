@@ -219,7 +219,7 @@ fn a_node_whose_area_hangs_stops() {
     let mut world = World::new();
     world.hang();
     let waiting = world.stat("hung");
-    world.service.close();
+    world.service.close(world.clock.now_ns());
     assert_eq!(World::code(&waiting), Code::Unavailable);
 }
 

@@ -30,6 +30,9 @@ use vazao_wire::tcp::{Server, ServerOptions, TcpTransport, TransportOptions};
 /// Nothing in these tests takes longer than this unless it hangs.
 const PATIENCE: Duration = Duration::from_secs(120);
 
+/// A node's end waits this long for what is under way.
+const END_NS_MAX: u64 = 5_000_000_000;
+
 /// Every method, with the settings that change its course.
 const METHODS: &[&str] = &[
     "auto",
@@ -111,13 +114,16 @@ impl World {
 
     /// The receiving daemon ends, in order or not: what it has in memory is gone.
     fn restart(&self) {
-        let old = self.node.lock().expect("whole").take();
-        if let Some((mut server, mover, area)) = old {
-            server.stop();
-            mover.close();
-            area.close();
-        }
+        self.end();
         self.start();
+    }
+
+    fn end(&self) {
+        let Some((mut server, mover, area)) = self.node.lock().expect("whole").take() else { return };
+        server.stop();
+        let until_ns = self.clock.now_ns() + END_NS_MAX;
+        mover.close(until_ns);
+        area.close(until_ns);
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -194,11 +200,7 @@ impl World {
 
 impl Drop for World {
     fn drop(&mut self) {
-        if let Some((mut server, mover, area)) = self.node.lock().expect("whole").take() {
-            server.stop();
-            mover.close();
-            area.close();
-        }
+        self.end();
     }
 }
 
