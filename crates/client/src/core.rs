@@ -14,8 +14,9 @@ use crate::silence::Silences;
 use crate::statistics::{Counters, Statistics};
 use crate::watch::Watch;
 use crate::{Error, Options, Result};
+use parking_lot::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use vazao_meter::Clock;
 use vazao_model::{ClusterMap, Code, TargetId, Timestamp};
 use vazao_wire::op;
@@ -64,20 +65,14 @@ pub(crate) struct Core {
     jitter: AtomicU64,
 }
 
-/// Locks a mutex. A poisoned one means that another thread panicked while it held it; the state it guards is changed
-/// in steps that are each valid, so the others go on.
-pub(crate) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 /// Like [`locked`], for shared access.
 pub(crate) fn shared<T>(lock: &RwLock<T>) -> RwLockReadGuard<'_, T> {
-    lock.read().unwrap_or_else(PoisonError::into_inner)
+    lock.read()
 }
 
 /// Like [`locked`], for sole access.
 pub(crate) fn sole<T>(lock: &RwLock<T>) -> RwLockWriteGuard<'_, T> {
-    lock.write().unwrap_or_else(PoisonError::into_inner)
+    lock.write()
 }
 
 fn random_seed() -> u64 {

@@ -5,11 +5,11 @@
 //! like a change, and asked for from time to time. Between saying all it holds and a single lock or unlock there must
 //! be an order: the one is done by a writer, the other by a reader of one lock.
 
-use crate::core::{Core, locked, shared, sole};
+use crate::core::{Core, shared, sole};
 use crate::{Client, Error, Result};
+use parking_lot::{Condvar, Mutex, RwLock};
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Condvar, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 use vazao_model::limits::LOCK_POLL_MS;
 use vazao_model::locks::{LockKind, LockMode, LockRange, RangeLocks};
@@ -121,7 +121,7 @@ enum Answer {
 impl Locks {
     /// The turn of a waiter has come.
     pub(crate) fn call(&self, waiter: u64) {
-        locked(&self.called).insert(waiter);
+        self.called.lock().insert(waiter);
         self.calling.notify_all();
     }
 
@@ -136,7 +136,7 @@ impl Locks {
     }
 
     fn note(&self, place: LockPlace, range: LockRange, mode: Option<LockMode>, process: u32) {
-        let mut held = locked(&self.held);
+        let mut held = self.held.lock();
         let file = (place.inode, place.kind);
         let of_file = held.entry(file).or_default();
         of_file.set(place.owner, range, mode, process);
@@ -147,7 +147,7 @@ impl Locks {
 
     fn forget_lost(&self, place: LockPlace) {
         if self.has_lost.load(Ordering::SeqCst) {
-            let mut lost = locked(&self.lost);
+            let mut lost = self.lost.lock();
             lost.remove(&place);
             self.has_lost.store(!lost.is_empty(), Ordering::SeqCst);
         }
@@ -155,9 +155,9 @@ impl Locks {
 
     /// Waits until the turn of `waiter` may have come, or something else is to be looked after.
     fn await_call(&self, waiter: u64) -> bool {
-        let mut called = locked(&self.called);
+        let mut called = self.called.lock();
         if !called.contains(&waiter) {
-            called = self.calling.wait_timeout(called, LOOK).unwrap_or_else(PoisonError::into_inner).0;
+            self.calling.wait_for(&mut called, LOOK);
         }
         called.remove(&waiter)
     }
@@ -263,7 +263,7 @@ impl Core {
         }
         let _alone = sole(&self.locks.telling);
         let places: Vec<(LockPlace, LockRange, LockMode, u32)> = {
-            let held = locked(&self.locks.held);
+            let held = self.locks.held.lock();
             let of_file = |(&(inode, kind), file): (&File, &Held)| {
                 let place = move |owner| LockPlace { inode, kind, owner };
                 let process = |owner| file.processes.get(&owner).copied().unwrap_or(0);
@@ -293,7 +293,7 @@ impl Core {
 impl Core {
     fn lock_lost(&self, place: LockPlace) {
         if place.kind != LockKind::Append {
-            locked(&self.locks.lost).insert(place);
+            self.locks.lost.lock().insert(place);
             self.locks.has_lost.store(true, Ordering::SeqCst);
             // What the kernel has of it must be asked for, to be refused.
             self.tell_listener(place.inode);
@@ -408,7 +408,7 @@ impl Client {
 
     /// True when `place`'s owner has locked any of the file.
     pub fn has_locks(&self, place: LockPlace) -> bool {
-        let held = locked(&self.core.locks.held);
+        let held = self.core.locks.held.lock();
         held.get(&(place.inode, place.kind)).is_some_and(|file| file.has(place.owner))
     }
 
@@ -419,7 +419,7 @@ impl Client {
         if !locks.has_lost.load(Ordering::SeqCst) {
             return Ok(());
         }
-        let lost = locked(&locks.lost);
+        let lost = locks.lost.lock();
         match places.into_iter().find(|place| lost.contains(place)) {
             None => Ok(()),
             Some(place) => {
@@ -436,7 +436,7 @@ impl Client {
 
     /// True when anybody of this client has locked any of the file, by either call.
     pub fn is_locked(&self, inode: InodeId) -> bool {
-        let held = locked(&self.core.locks.held);
+        let held = self.core.locks.held.lock();
         [LockKind::Flock, LockKind::Range].iter().any(|kind| held.contains_key(&(inode, *kind)))
     }
 

@@ -12,12 +12,12 @@
 
 mod whole;
 
-use crate::core::locked;
 use crate::watch::Asked;
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
 use vazao_model::{Attributes, InodeId, Timestamp};
 use whole::Whole;
 
@@ -112,7 +112,7 @@ impl Memory {
     }
 
     fn shard(&self, hash: u64) -> MutexGuard<'_, Shard> {
-        locked(&self.shards[(hash % SHARDS as u64) as usize])
+        self.shards[(hash % SHARDS as u64) as usize].lock()
     }
 
     fn inode_shard(&self, inode: InodeId) -> MutexGuard<'_, Shard> {
@@ -121,7 +121,7 @@ impl Memory {
 
     fn slot(&self, inode: InodeId, name: &[u8]) -> MutexGuard<'_, Slot> {
         let hash = self.hash(inode, name);
-        locked(&self.slots[(hash >> 32) as usize % SLOTS])
+        self.slots[(hash >> 32) as usize % SLOTS].lock()
     }
 
     fn slot_of(&self, thing: &Thing) -> MutexGuard<'_, Slot> {
@@ -140,7 +140,7 @@ impl Memory {
     pub(crate) fn forget_all(&self) {
         let number = self.changes.fetch_add(1, Ordering::SeqCst) + 1;
         self.forgot_at.fetch_max(number, Ordering::SeqCst);
-        self.shards.iter().for_each(|shard| *locked(shard) = Shard::default());
+        self.shards.iter().for_each(|shard| *shard.lock() = Shard::default());
         self.whole_names.store(0, Ordering::SeqCst);
     }
 

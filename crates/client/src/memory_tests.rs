@@ -128,7 +128,7 @@ fn memory_is_bounded() {
         memory.learn_name(start, DIRECTORY, &number.to_le_bytes(), None);
     }
     for shard in &memory.shards {
-        let shard = locked(shard);
+        let shard = shard.lock();
         assert!(shard.inodes.len() <= SHARD_THINGS_MAX && shard.names.len() <= SHARD_THINGS_MAX);
     }
 }

@@ -1,9 +1,9 @@
 //! Open inodes: all handles of one inode in one client share their state through it.
 
-use crate::core::locked;
 use crate::file::{OpenInode, Unfinished};
+use parking_lot::Mutex;
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Weak};
 use vazao_model::{Attributes, InodeId};
 
 /// Closed files of which it is remembered where their last writes went, which of them failed, and up to which version
@@ -38,22 +38,22 @@ struct Closed {
 impl Registry {
     /// True when nothing is open, which spares a lookup before each unlink.
     pub(crate) fn is_empty(&self) -> bool {
-        locked(&self.inodes).is_empty()
+        self.inodes.lock().is_empty()
     }
 
     /// The shared state of an open inode.
     pub(crate) fn find(&self, inode: InodeId) -> Option<Arc<OpenInode>> {
-        locked(&self.inodes).get(&inode).and_then(Weak::upgrade)
+        self.inodes.lock().get(&inode).and_then(Weak::upgrade)
     }
 
     /// The numbers of all of them.
     pub(crate) fn ids(&self) -> Vec<u64> {
-        locked(&self.inodes).keys().map(|inode| inode.0).collect()
+        self.inodes.lock().keys().map(|inode| inode.0).collect()
     }
 
     /// All of them.
     pub(crate) fn all(&self) -> Vec<Arc<OpenInode>> {
-        locked(&self.inodes).values().filter_map(Weak::upgrade).collect()
+        self.inodes.lock().values().filter_map(Weak::upgrade).collect()
     }
 
     /// Counts a new handle of `inode`, whose state comes from `make` if this is the only one. The flag is true when it
@@ -66,13 +66,13 @@ impl Registry {
         asked_at: u64,
         make: impl FnOnce() -> Arc<OpenInode>,
     ) -> Option<(Arc<OpenInode>, bool)> {
-        let mut inodes = locked(&self.inodes);
+        let mut inodes = self.inodes.lock();
         if let Some(found) = inodes.get(&inode).and_then(Weak::upgrade)
             && found.add_handle()
         {
             return Some((found, true));
         }
-        let left = locked(&self.left).last.get(&inode).copied();
+        let left = self.left.lock().last.get(&inode).copied();
         if left.is_some_and(|(left_version, left_at)| version < left_version && asked_at < left_at) {
             return None;
         }
@@ -83,7 +83,7 @@ impl Registry {
 
     /// Counts a handle of `inode` less. True when that was the last one.
     pub(crate) fn leave(&self, inode: &Arc<OpenInode>) -> bool {
-        let mut inodes = locked(&self.inodes);
+        let mut inodes = self.inodes.lock();
         if !inode.drop_handle() {
             return false;
         }
@@ -105,7 +105,7 @@ impl Registry {
         if !state.was_reported {
             return;
         }
-        let mut left = locked(&self.left);
+        let mut left = self.left.lock();
         if left.last.insert(inode.id, (state.attributes.version, inode.core.count_answer())).is_none() {
             left.order.push_back(inode.id);
         }
@@ -125,7 +125,7 @@ impl Registry {
         if rest.is_empty() {
             return;
         }
-        let mut unfinished = locked(&self.unfinished);
+        let mut unfinished = self.unfinished.lock();
         if unfinished.files.insert(inode.id, rest).is_none() {
             unfinished.order.push_back(inode.id);
         }
@@ -138,7 +138,7 @@ impl Registry {
 
     /// What [`Registry::keep_unfinished`] has remembered.
     pub(crate) fn take_unfinished(&self, inode: InodeId) -> Unfinished {
-        let mut unfinished = locked(&self.unfinished);
+        let mut unfinished = self.unfinished.lock();
         let found = unfinished.files.remove(&inode);
         if found.is_some() {
             unfinished.order.retain(|other| *other != inode);

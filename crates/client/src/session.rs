@@ -1,12 +1,13 @@
 //! The client's stay with the metadata service: request slots, the lease, answers about unlinked files still open.
 
-use crate::core::{Core, locked};
+use crate::core::Core;
 use crate::opens::TOLD_MAX;
 use crate::options::own_name;
 use crate::{Error, Result};
+use parking_lot::{Condvar, Mutex};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 use vazao_model::limits::{HEARTBEAT_MS, SESSION_SLOTS_MAX};
 use vazao_model::{Code, InodeId};
@@ -64,7 +65,7 @@ impl Slot {
 
 impl Drop for Slot {
     fn drop(&mut self) {
-        let mut slots = locked(&self.session.slots);
+        let mut slots = self.session.slots.lock();
         if slots.session == self.id {
             slots.free.push(self.slot);
             let is_awaited = slots.waiting > 0;
@@ -80,12 +81,12 @@ impl Drop for Slot {
 impl Session {
     /// The session's id.
     pub(crate) fn id(&self) -> u64 {
-        locked(&self.slots).session
+        self.slots.lock().session
     }
 
     fn install(&self, session: u64, slots: u32) {
         let count = slots.clamp(1, SESSION_SLOTS_MAX);
-        let mut slots = locked(&self.slots);
+        let mut slots = self.slots.lock();
         slots.session = session;
         (slots.free, slots.sequences) = ((0..count).rev().collect(), vec![0; count as usize]);
         drop(slots);
@@ -103,7 +104,7 @@ impl Session {
 impl Core {
     /// A slot for a changing request; waits while all are in use.
     pub(crate) fn take_slot(&self, deadline_ns: u64) -> Result<Slot> {
-        let mut slots = locked(&self.session.slots);
+        let mut slots = self.session.slots.lock();
         loop {
             if let Some(slot) = self.session.try_take(&mut slots) {
                 return Ok(slot);
@@ -113,20 +114,19 @@ impl Core {
                 return Err(Error::new(Code::Timeout, detail));
             }
             slots.waiting += 1;
-            let waited = self.session.freed.wait_timeout(slots, SLOT_WAIT);
-            slots = waited.unwrap_or_else(PoisonError::into_inner).0;
+            self.session.freed.wait_for(&mut slots, SLOT_WAIT);
             slots.waiting -= 1;
         }
     }
 
     /// A slot, if one is free.
     pub(crate) fn free_slot(&self) -> Option<Slot> {
-        self.session.try_take(&mut locked(&self.session.slots))
+        self.session.try_take(&mut self.session.slots.lock())
     }
 
     /// Opens a session in place of `expired` (0 for the first), unless another thread has done so.
     pub(crate) fn open_session(&self, expired: u64, deadline_ns: u64) -> Result<()> {
-        let _one = locked(&self.session.opening);
+        let _one = self.session.opening.lock();
         if self.session.id() != expired {
             return Ok(());
         }
@@ -165,7 +165,7 @@ impl Core {
     /// True when the metadata service waits for an answer: it keeps asking about what is held.
     fn renew_once(&self, deadline_ns: u64) -> Result<bool> {
         let session = self.session.id();
-        let answers = std::mem::take(&mut *locked(&self.session.answers));
+        let answers = std::mem::take(&mut *self.session.answers.lock());
         let epoch = self.routes().map.epoch.0;
         let is_watched = self.session.is_watched.load(Ordering::Relaxed);
         let (covers_round, open) = self.told_open();
@@ -194,14 +194,14 @@ impl Core {
         let (held, not_held): (Vec<u64>, Vec<u64>) =
             response.orphans.iter().partition(|&&inode| self.may_hold_unlinked(inode));
         let can_let_go = !not_held.is_empty();
-        *locked(&self.session.answers) = Answers { held, not_held };
+        *self.session.answers.lock() = Answers { held, not_held };
         Ok(can_let_go)
     }
 
     /// The metadata service asks about an inode without a name: false when it is not open here, and no open of it can
     /// be under way that began before it asked.
     fn may_hold_unlinked(&self, inode: u64) -> bool {
-        let mut asked = locked(&self.session.asked);
+        let mut asked = self.session.asked.lock();
         let period = asked.get(&inode).copied().unwrap_or_else(|| self.opens.period());
         // Before the registry: whoever is over by now is known there.
         let is_over = self.opens.are_over(period);

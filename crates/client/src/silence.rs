@@ -1,10 +1,11 @@
 //! Which servers keep their clients waiting: told once when it is noticed, and once when it is over, however many
 //! requests and attempts wait for them.
 
-use crate::core::{Core, locked, shared};
+use crate::core::{Core, shared};
+use parking_lot::Mutex;
 use std::collections::HashMap;
+use std::sync::Weak;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, Weak};
 use vazao_model::limits::SLOW_MS;
 use vazao_model::{Code, Role};
 use vazao_wire::service::Fault;
@@ -37,7 +38,7 @@ pub(crate) struct Silences {
 impl Silences {
     /// True when this silence has not been told of.
     fn begin(&self, address: &str, since_ns: u64, now_ns: u64) -> bool {
-        let mut servers = locked(&self.servers);
+        let mut servers = self.servers.lock();
         let known = servers.get(address).copied();
         let is_known = known.is_some_and(|silent| !silent.is_over);
         if is_known {
@@ -56,7 +57,7 @@ impl Silences {
 
     /// The addresses that are silent now, and for how many seconds.
     pub(crate) fn lasting(&self, now_ns: u64) -> Vec<(String, u64)> {
-        let servers = locked(&self.servers);
+        let servers = self.servers.lock();
         let silent = servers.iter().filter(|(_, silent)| !silent.is_over);
         let lasting = silent
             .map(|(address, silent)| (address.clone(), now_ns.saturating_sub(silent.since_ns) / NS_A_SECOND));
@@ -68,7 +69,7 @@ impl Silences {
         if self.count.load(Ordering::Relaxed) == 0 {
             return None;
         }
-        let mut servers = locked(&self.servers);
+        let mut servers = self.servers.lock();
         let silent = servers.get_mut(address).filter(|silent| !silent.is_over)?;
         silent.is_over = true;
         self.count.fetch_sub(1, Ordering::Relaxed);

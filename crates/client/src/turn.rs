@@ -1,7 +1,6 @@
 //! A turn that one thread takes and another one may end: of work whose answer comes to whoever receives it.
 
-use crate::core::locked;
-use std::sync::{Condvar, Mutex, PoisonError};
+use parking_lot::{Condvar, Mutex};
 
 /// One at a time.
 #[derive(Debug, Default)]
@@ -30,10 +29,10 @@ impl Drop for Held<'_> {
 impl Turn {
     /// Waits for the turn. Whoever has it works under a deadline of its own.
     pub(crate) fn take(&self) -> Held<'_> {
-        let mut state = locked(&self.state);
+        let mut state = self.state.lock();
         state.waiting += 1;
         while state.is_taken {
-            state = self.freed.wait(state).unwrap_or_else(PoisonError::into_inner);
+            self.freed.wait(&mut state);
         }
         state.waiting -= 1;
         state.is_taken = true;
@@ -42,12 +41,12 @@ impl Turn {
 
     /// Takes the turn if it is free; [`Turn::end`] ends it.
     pub(crate) fn try_take(&self) -> bool {
-        !std::mem::replace(&mut locked(&self.state).is_taken, true)
+        !std::mem::replace(&mut self.state.lock().is_taken, true)
     }
 
     /// The turn is over, whichever thread has taken it.
     pub(crate) fn end(&self) {
-        let mut state = locked(&self.state);
+        let mut state = self.state.lock();
         state.is_taken = false;
         let is_awaited = state.waiting > 0;
         drop(state);
@@ -68,7 +67,7 @@ mod tests {
         assert!(!turn.try_take());
         std::thread::scope(|scope| {
             let waiting = scope.spawn(|| drop(turn.take()));
-            while locked(&turn.state).waiting == 0 {
+            while turn.state.lock().waiting == 0 {
                 std::thread::yield_now();
             }
             assert!(!waiting.is_finished());

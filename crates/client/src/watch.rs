@@ -6,10 +6,11 @@
 //! leaves its number in a small table.
 
 use crate::call::decode;
-use crate::core::{Core, locked};
+use crate::core::Core;
 use crate::{Client, Error, Result};
+use parking_lot::Mutex;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 use vazao_model::limits::{CACHE_LEASE_MS, WATCH_WAIT_MS};
 use vazao_model::{Code, InodeId};
@@ -164,7 +165,7 @@ impl Core {
     /// The request that asks for changes; 0 for `wait_ms` asks for those that are there.
     fn watch_request(&self, wait_ms: u32) -> proto::WatchChangesRequest {
         let session = self.session.id();
-        let mut place = locked(&self.watch.received);
+        let mut place = self.watch.received.lock();
         if place.0 != session {
             *place = (session, 0);
         }
@@ -183,7 +184,7 @@ impl Core {
         for change in &response.changes {
             self.take_change(change);
         }
-        *locked(&self.watch.received) = (session, response.last);
+        *self.watch.received.lock() = (session, response.last);
         self.watch.answered_ns.store(self.clock.now_ns(), Ordering::SeqCst);
     }
 
@@ -224,7 +225,7 @@ impl Core {
 
     /// True when all changes up to this number have been worked in. 0 is that of who does not watch.
     pub(crate) fn has_received(&self, number: u64) -> bool {
-        number == 0 || locked(&self.watch.received).1 >= number
+        number == 0 || self.watch.received.lock().1 >= number
     }
 
     /// An inode is known to have changed, though not from a change.

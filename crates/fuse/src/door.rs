@@ -16,9 +16,10 @@ mod locks;
 pub(crate) use locks::LockWish;
 use locks::unlock_all;
 
+use parking_lot::{Mutex, MutexGuard};
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use vazao_client::{
     Asked, Changes, Client, Early, Error, File, Listed, NamePage, NewInode, OpenMode, Page, RenameMode,
@@ -83,7 +84,7 @@ struct OpenFile {
 
 impl OpenFile {
     fn owners(&self) -> MutexGuard<'_, Vec<(u64, bool)>> {
-        self.lock_owners.lock().unwrap_or_else(PoisonError::into_inner)
+        self.lock_owners.lock()
     }
 
     fn locked(&self, owner: u64, is_flock: bool) {

@@ -9,10 +9,11 @@
 //! once: a busy loop for as long as the request waits. The one case for `EAGAIN`, an interrupt that overtakes the
 //! thread that has just read its request, is handled by a note that this thread finds ([`Interrupts::early`]).
 
+use parking_lot::{Mutex, MutexGuard};
 use std::cell::RefCell;
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use vazao_client::interrupt::{self, Interrupt};
 
 /// Beyond this many the list is looked through for threads that have ended.
@@ -87,7 +88,7 @@ impl Interrupts {
             return own;
         }
         let place = Arc::new(Place::default());
-        let mut places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut places = self.places.lock();
         if places.len() >= THREADS_KEPT {
             places.retain(|place| place.strong_count() > 0);
         }
@@ -162,7 +163,7 @@ impl Interrupts {
     }
 
     fn places(&self) -> Vec<Arc<Place>> {
-        let places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
+        let places = self.places.lock();
         places.iter().filter_map(Weak::upgrade).collect()
     }
 
@@ -194,7 +195,7 @@ impl Interrupts {
     }
 
     fn begun(&self) -> MutexGuard<'_, HashMap<u64, bool>> {
-        self.begun.lock().unwrap_or_else(PoisonError::into_inner)
+        self.begun.lock()
     }
 
     /// Nobody waits for this request any more.
@@ -227,7 +228,7 @@ impl Interrupts {
     }
 
     fn early(&self) -> MutexGuard<'_, VecDeque<u64>> {
-        self.early.lock().unwrap_or_else(PoisonError::into_inner)
+        self.early.lock()
     }
 
     fn note_early(&self, unique: u64) {

@@ -18,10 +18,11 @@ use crate::progress::{Progress, Stage};
 use crate::single::{Single, SingleFile};
 use crate::told::Told;
 use crate::transport;
+use parking_lot::{Condvar, Mutex};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 use vazao_client::{Client, Listener};
 use vazao_model::limits::CACHE_LEASE_MS;
@@ -221,7 +222,7 @@ pub(crate) struct End {
 impl End {
     /// Everything is over.
     pub(crate) fn reach(&self, outcome: Result<(), MountError>) {
-        *self.outcome.lock().unwrap_or_else(PoisonError::into_inner) = Some(outcome);
+        *self.outcome.lock() = Some(outcome);
         self.reached.notify_all();
     }
 
@@ -231,7 +232,7 @@ impl End {
     }
 
     fn is_reached(&self) -> bool {
-        self.outcome.lock().unwrap_or_else(PoisonError::into_inner).is_some()
+        self.outcome.lock().is_some()
     }
 }
 
@@ -419,7 +420,7 @@ impl Mount {
 
     /// Blocks until it is unmounted, by whomever, and everything written is stored.
     pub fn wait(&self) -> Result<(), MountError> {
-        let mut outcome = self.end.outcome.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut outcome = self.end.outcome.lock();
         loop {
             match outcome.take() {
                 Some(ended) => {
@@ -427,7 +428,7 @@ impl Mount {
                     *outcome = Some(Ok(()));
                     return ended;
                 }
-                None => outcome = self.end.reached.wait(outcome).unwrap_or_else(PoisonError::into_inner),
+                None => self.end.reached.wait(&mut outcome),
             }
         }
     }

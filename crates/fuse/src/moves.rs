@@ -7,8 +7,9 @@
 //! taken to be about the new one as well. (The kernel drops a name only when no rename in its directory is under
 //! way: what it is told before the end of one is not lost.)
 
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use vazao_meter::Clock;
 use vazao_model::InodeId;
 
@@ -69,7 +70,7 @@ impl Moves {
     }
 
     fn recent(&self) -> MutexGuard<'_, Recent> {
-        self.recent.lock().unwrap_or_else(PoisonError::into_inner)
+        self.recent.lock()
     }
 
     /// A rename begins.

@@ -8,8 +8,9 @@
 use crate::kernel::serve::{Nodes, Notifier};
 use crate::moves::{Moves, Name};
 use crate::told::Told;
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::collections::VecDeque;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 use vazao_client::Listener;
 use vazao_meter::Clock;
@@ -77,7 +78,7 @@ impl Notices {
     }
 
     fn queue(&self) -> MutexGuard<'_, Queue> {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+        self.queue.lock()
     }
 
     fn add(&self, notice: Notice) {
@@ -131,8 +132,7 @@ impl Notices {
             if left_ns == 0 {
                 return;
             }
-            let waited = self.progress.wait_timeout(queue, Duration::from_nanos(left_ns));
-            queue = waited.unwrap_or_else(PoisonError::into_inner).0;
+            self.progress.wait_for(&mut queue, Duration::from_nanos(left_ns));
         }
     }
 
@@ -154,8 +154,7 @@ impl Notices {
                 Some((at_ns, _)) => at_ns - now_ns,
                 None => IDLE_NS,
             };
-            let waited = self.added.wait_timeout(queue, Duration::from_nanos(wait_ns));
-            queue = waited.unwrap_or_else(PoisonError::into_inner).0;
+            self.added.wait_for(&mut queue, Duration::from_nanos(wait_ns));
         }
     }
 

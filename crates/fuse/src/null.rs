@@ -8,10 +8,11 @@ use crate::door::{Allocation, Caller, NewMode, Opened, Place};
 use crate::filesystem::FileSystem;
 use crate::handles::Handles;
 use crate::listing::Wanted;
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use vazao_client::{Asked, Changes, Error, Listed, OpenMode, RenameMode, Result, Seek, SetTime, VolumeSpace};
 use vazao_meter::Clock;
@@ -63,7 +64,7 @@ impl Null {
     }
 
     fn tree(&self) -> MutexGuard<'_, Tree> {
-        self.tree.lock().unwrap_or_else(PoisonError::into_inner)
+        self.tree.lock()
     }
 
     fn new_node(&self, inode: InodeId, kind: FileKind, caller: Caller, mode: u32) -> Attributes {

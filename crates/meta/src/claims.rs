@@ -5,8 +5,8 @@
 //! finds the original, and is refused for as long as that one answers.
 
 use crate::fault::Outcome;
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::collections::BTreeMap;
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use vazao_model::{Code, NodeId};
 use vazao_wire::service::Fault;
@@ -120,14 +120,14 @@ impl Claims {
     }
 
     fn open(&self) -> MutexGuard<'_, BTreeMap<(NodeId, u64), Claim>> {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+        self.open.lock()
     }
 
     /// Waits up to `patience` for a claim that has to be settled.
     pub(crate) fn wait(&self, patience: Duration) {
-        let open = self.open();
+        let mut open = self.open();
         let is_settled = |open: &mut BTreeMap<_, Claim>| open.values().all(|claim| claim.found.is_some());
-        drop(self.come.wait_timeout_while(open, patience, is_settled));
+        self.come.wait_while_for(&mut open, is_settled, patience);
     }
 
     /// Asks at the addresses of all holders that are not settled, all at once. True when nothing is left to be asked.

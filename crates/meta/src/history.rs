@@ -6,11 +6,11 @@ use crate::engine::Position;
 use crate::fault::Outcome;
 use crate::keys;
 use crate::records::{NumberRecord, StartRecord};
+use parking_lot::{Mutex, MutexGuard};
 use prost::Message;
 use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard};
 use vazao_model::Code;
 use vazao_wire::Method;
 use vazao_wire::proto::HistoryMark;
@@ -18,8 +18,6 @@ use vazao_wire::service::Fault;
 
 /// Starts that are remembered. A data server that was away for more of them is believed.
 const STARTS_MAX: usize = 1024;
-
-const NO_PANIC: &str = "no code panics while it holds this lock";
 
 /// What an operator is told to do.
 const REMEDY: &str = "put the newer directory back and start the service on it; to go on with this one and give up what \
@@ -127,7 +125,7 @@ impl History {
     }
 
     fn behind(&self) -> MutexGuard<'_, Option<Behind>> {
-        self.behind.lock().expect(NO_PANIC)
+        self.behind.lock()
     }
 
     /// True when somebody knows of commits that are not here: nothing is changed and nothing shown then.

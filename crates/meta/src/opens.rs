@@ -11,9 +11,9 @@
 //! A file ends by a transaction that has looked here; an open that comes in between would be lost. Therefore
 //! opens take turns with such transactions, by shares of the inodes (see `Turn`).
 
+use parking_lot::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use vazao_model::{InodeId, SessionId};
 
 /// Opens noted of one session; with more, nothing is known of it for a while. Between three renewals a client of this
@@ -25,8 +25,6 @@ const TURNS: usize = 256;
 
 /// Rounds of one start of the service; the starts count above them.
 const ROUND_BITS: u32 = 40;
-
-const NO_PANIC: &str = "no code panics while it holds this lock";
 
 /// What one session has opened.
 #[derive(Default)]
@@ -113,7 +111,7 @@ impl Opens {
     }
 
     fn sessions(&self) -> MutexGuard<'_, HashMap<SessionId, Session>> {
-        self.sessions.lock().expect(NO_PANIC)
+        self.sessions.lock()
     }
 
     fn turn(&self, inode: InodeId) -> &RwLock<()> {
@@ -122,7 +120,7 @@ impl Opens {
 
     /// A session is about to be shown a file that it opens. To be held until the transaction that shows it is over.
     pub(crate) fn opens(&self, session: SessionId, inode: InodeId) -> Turn<'_> {
-        let turn = self.turn(inode).read().expect(NO_PANIC);
+        let turn = self.turn(inode).read();
         if let Some(session) = self.sessions().get_mut(&session) {
             session.note(inode.0);
         }
@@ -131,7 +129,7 @@ impl Opens {
 
     /// An inode is about to lose its last name: which of these sessions may have it open, as long as the turn is held.
     pub(crate) fn ends(&self, inode: InodeId, all: &[SessionId]) -> (Turn<'_>, Vec<SessionId>) {
-        let turn = self.turn(inode).write().expect(NO_PANIC);
+        let turn = self.turn(inode).write();
         let known = self.sessions();
         let may_hold = |id: &&SessionId| known.get(id).is_none_or(|session| session.may_hold(inode.0));
         (Turn::Ends { _turn: turn }, all.iter().filter(may_hold).copied().collect())

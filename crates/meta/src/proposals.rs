@@ -6,8 +6,8 @@
 //! A proposal that was forgotten, by time, by number or by a restart of the service, is never installed, so that the
 //! search may remove its objects.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard};
 use vazao_model::InodeId;
 
 /// How long a client may take to copy: at most the inline contents of one file.
@@ -15,8 +15,6 @@ pub(crate) const PROPOSAL_NS: u64 = 60_000_000_000;
 
 /// Proposals that are remembered; beyond them the older half is forgotten, and its clients copy once more.
 const PROPOSALS_MAX: usize = 65_536;
-
-const NO_PANIC: &str = "no code panics while it holds this lock";
 
 /// The proposals that may still be installed, each with the moment when it is forgotten.
 #[derive(Debug, Default)]
@@ -26,7 +24,7 @@ pub(crate) struct Proposals {
 
 impl Proposals {
     fn lock(&self) -> MutexGuard<'_, BTreeMap<(InodeId, u32), u64>> {
-        self.ends_ns.lock().expect(NO_PANIC)
+        self.ends_ns.lock()
     }
 
     /// Remembers a proposal.

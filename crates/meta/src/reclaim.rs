@@ -9,9 +9,9 @@ use crate::fault::Outcome;
 use crate::keys;
 use crate::records::{ReclaimObject, ReclaimRecord};
 use crate::service::MetaService;
+use parking_lot::Mutex;
 use prost::Message;
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Mutex;
 use vazao_model::{Code, TargetId};
 use vazao_wire::service::Fault;
 use vazao_wire::transport::{Transport, submit};
@@ -26,8 +26,6 @@ const ROUNDS_MAX: usize = 16;
 /// How long a server may take to remove the objects of one round.
 const DEADLINE_NS: u64 = 10_000_000_000;
 
-const NO_PANIC: &str = "no code panics while it holds this lock";
-
 /// Where the next round begins: records whose servers are down must not keep the others waiting.
 #[derive(Debug, Default)]
 pub(crate) struct Reclaimer {
@@ -39,7 +37,7 @@ pub(crate) struct Reclaimer {
 impl Reclaimer {
     /// Notes how a server answered; true when it was otherwise before.
     fn note(&self, server: &str, answered: bool) -> bool {
-        let mut silent = self.silent.lock().expect(NO_PANIC);
+        let mut silent = self.silent.lock();
         if answered { silent.remove(server) } else { silent.insert(server.to_owned()) }
     }
 }
@@ -53,7 +51,7 @@ struct File {
 pub(crate) fn run(service: &MetaService, transport: &dyn Transport) -> Outcome<()> {
     for _ in 0..ROUNDS_MAX {
         let files = next_files(service)?;
-        let last_round = service.reclaimer().cursor.lock().expect(NO_PANIC).is_none();
+        let last_round = service.reclaimer().cursor.lock().is_none();
         if !files.is_empty() {
             service.engine().sync()?;
             let removed = remove_objects(service, transport, &files)?;
@@ -68,7 +66,7 @@ pub(crate) fn run(service: &MetaService, transport: &dyn Transport) -> Outcome<(
 
 /// The next records from the cursor on, which starts over at the end. What cannot be read is passed over.
 fn next_files(service: &MetaService) -> Outcome<Vec<File>> {
-    let mut cursor = service.reclaimer().cursor.lock().expect(NO_PANIC);
+    let mut cursor = service.reclaimer().cursor.lock();
     let mut range = keys::reclaims();
     if let Some(next) = cursor.take() {
         range.start = next;

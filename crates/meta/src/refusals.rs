@@ -1,8 +1,8 @@
 //! Nodes that were not taken in: kept for a while, so that `vazao status` and the node that they claim to be can say
 //! so.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::VecDeque;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use vazao_model::{NodeId, Refusal};
 
 /// So many are kept; the one that was tried last the longest time ago goes first.
@@ -32,7 +32,7 @@ pub(crate) struct Refusals {
 
 impl Refusals {
     fn all(&self) -> MutexGuard<'_, VecDeque<Refused>> {
-        self.all.lock().unwrap_or_else(PoisonError::into_inner)
+        self.all.lock()
     }
 
     /// Notes that `name` at `address` was refused. True when that is news.

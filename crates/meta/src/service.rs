@@ -26,11 +26,12 @@ use crate::refusals::Refusals;
 use crate::sessions::{self, Sessions};
 use crate::strays::Strays;
 use crate::watchers::Watchers;
+use parking_lot::{Mutex, MutexGuard};
 use prost::Message;
 use std::cell::Cell;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 use vazao_disk::Disk;
 use vazao_meter::measures::Work;
@@ -47,8 +48,6 @@ const SCHEMA: u32 = 1;
 
 /// Runs of one operation before its caller is told to try later. Each conflict means that another one succeeded.
 const ATTEMPTS_MAX: u32 = 100;
-
-const NO_PANIC: &str = "no code panics while it holds this lock";
 
 thread_local! {
     /// The last commit that an answer of this thread rests on since its last flush.
@@ -324,7 +323,7 @@ impl MetaService {
     }
 
     pub(crate) fn cluster(&self) -> MutexGuard<'_, Cluster> {
-        self.cluster.lock().expect(NO_PANIC)
+        self.cluster.lock()
     }
 
     pub(crate) fn run(&self) -> u64 {
@@ -539,7 +538,7 @@ impl MetaService {
 
     /// Logs a failure once, until it is another one or over.
     fn logged(&self, what: &'static str, outcome: Outcome<()>) {
-        let mut failures = self.tick_failures.lock().expect(NO_PANIC);
+        let mut failures = self.tick_failures.lock();
         match outcome {
             Ok(()) => {
                 if failures.remove(what).is_some() {

@@ -8,10 +8,11 @@ use crate::fault::Outcome;
 use crate::keys;
 use crate::locks::Marks;
 use crate::records::{NumberRecord, SessionRecord};
+use parking_lot::{Mutex, MutexGuard};
 use prost::Message;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
 use vazao_model::{Code, InodeId, SessionId, limits};
 use vazao_wire::proto;
 use vazao_wire::service::Fault;
@@ -19,7 +20,6 @@ use vazao_wire::service::Fault;
 /// Session records read at a time.
 const PAGE: usize = 1024;
 
-const NO_PANIC: &str = "no code panics while it holds this lock";
 /// Longest report that is kept: dozens of servers and their connections.
 const REPORT_BYTES_MAX: usize = 64 << 10;
 
@@ -61,7 +61,7 @@ pub(crate) fn unknown(session: SessionId) -> Fault {
 
 impl Sessions {
     fn leases(&self) -> MutexGuard<'_, BTreeMap<SessionId, Lease>> {
-        self.leases.lock().expect(NO_PANIC)
+        self.leases.lock()
     }
 
     /// Starts or prolongs a lease.
@@ -86,7 +86,7 @@ impl Sessions {
     /// Keeps what a client reported of itself. Returns whether somebody wants to know that.
     pub(crate) fn report(&self, session: SessionId, measures: Option<&proto::Measures>, now_ns: u64) -> bool {
         let is_watched = now_ns < self.watched_until_ns.load(Ordering::Relaxed);
-        let mut reports = self.reports.lock().expect(NO_PANIC);
+        let mut reports = self.reports.lock();
         match measures {
             Some(measures) if is_watched && measures.encoded_len() <= REPORT_BYTES_MAX => {
                 reports.insert(session, measures.clone());
@@ -102,7 +102,7 @@ impl Sessions {
     pub(crate) fn reports(&self, now_ns: u64) -> Vec<proto::Measures> {
         self.watched_until_ns.store(now_ns + WATCHED_NS, Ordering::Relaxed);
         let mut left_bytes = REPORTS_BYTES_MAX;
-        let reports = self.reports.lock().expect(NO_PANIC);
+        let reports = self.reports.lock();
         let fits = |report: &&proto::Measures| {
             let bytes = report.encoded_len();
             let fits = bytes <= left_bytes;
@@ -114,7 +114,7 @@ impl Sessions {
 
     /// Ends a lease; false when there was none.
     pub(crate) fn revoke(&self, session: SessionId) -> bool {
-        self.reports.lock().expect(NO_PANIC).remove(&session);
+        self.reports.lock().remove(&session);
         self.leases().remove(&session).is_some()
     }
 
@@ -142,13 +142,13 @@ impl Sessions {
     pub(crate) fn all(&self, context: &mut Context<'_>) -> Outcome<Arc<[SessionId]>> {
         let epoch = epoch(context)?;
         {
-            let known = self.known.lock().expect(NO_PANIC);
+            let known = self.known.lock();
             if known.epoch == Some(epoch) {
                 return Ok(Arc::clone(&known.ids));
             }
         }
         let ids: Arc<[SessionId]> = load(context)?.into();
-        *self.known.lock().expect(NO_PANIC) = Known { epoch: Some(epoch), ids: Arc::clone(&ids) };
+        *self.known.lock() = Known { epoch: Some(epoch), ids: Arc::clone(&ids) };
         Ok(ids)
     }
 }

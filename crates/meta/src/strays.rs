@@ -17,8 +17,8 @@ use crate::conversions;
 use crate::fault::Outcome;
 use crate::keys;
 use crate::service::MetaService;
+use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Mutex;
 use vazao_model::{Code, InodeId, ObjectId, TargetId};
 use vazao_wire::op;
 use vazao_wire::proto::{self, ListObjectsResponse};
@@ -83,7 +83,7 @@ impl Strays {
 pub(crate) fn run(service: &MetaService, transport: &dyn Transport) -> Outcome<()> {
     let strays = service.strays();
     // Only the thread that ticks comes here; a second one would have nothing to do.
-    let Ok(mut walks) = strays.walks.try_lock() else { return Ok(()) };
+    let Some(mut walks) = strays.walks.try_lock() else { return Ok(()) };
     let now_ns = service.clock().now_ns();
     let served = service.cluster().served(now_ns);
     let deadline_ns = transport.clock().now_ns().saturating_add(DEADLINE_NS);

@@ -7,10 +7,11 @@
 use crate::fault::Outcome;
 use crate::holders::{Holders, SEATS, mix};
 use crate::names::NameHash;
+use parking_lot::Mutex;
 use prost::Message;
 use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use vazao_model::{InodeId, SessionId, limits};
 use vazao_wire::proto;
 use vazao_wire::service::Deferred;
@@ -87,10 +88,6 @@ impl Default for Watchers {
     }
 }
 
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 /// The key of an inode in [`Holders`].
 fn inode_key(id: InodeId) -> u64 {
     mix(id.0)
@@ -162,7 +159,7 @@ impl Watchers {
         };
         let mut due: Vec<Due> = Vec::new();
         for seat in (0..SEATS).filter(|seat| seats & (1 << seat) != 0) {
-            let watchers = locked(&self.seats[seat as usize].watchers);
+            let watchers = self.seats[seat as usize].watchers.lock();
             let others = watchers.iter().filter(|watcher| Some(watcher.session) != asker.session);
             due.extend(others.filter_map(|watcher| watcher.push(&message)));
         }
@@ -171,22 +168,22 @@ impl Watchers {
 
     /// A waiter of a session has its lock. A session that does not watch finds out when it asks again.
     pub(crate) fn tell_grant(&self, session: SessionId, inode: InodeId, waiter: u64) {
-        let watcher = locked(&self.by_session).get(&session).cloned();
+        let watcher = self.by_session.lock().get(&session).cloned();
         let message = proto::Change { inode: inode.0, granted: waiter, ..proto::Change::default() };
         send(watcher.and_then(|watcher| watcher.push(&message)).into_iter().collect());
     }
 
     /// Another session wants to append to what this one has the end of.
     pub(crate) fn tell_end_wanted(&self, session: SessionId, inode: InodeId) {
-        let watcher = locked(&self.by_session).get(&session).cloned();
+        let watcher = self.by_session.lock().get(&session).cloned();
         let message = proto::Change { inode: inode.0, end_wanted: true, ..proto::Change::default() };
         send(watcher.and_then(|watcher| watcher.push(&message)).into_iter().collect());
     }
 
     /// Number of the last change put down for a session; 0: it does not watch.
     pub(crate) fn last(&self, session: SessionId) -> u64 {
-        let watcher = locked(&self.by_session).get(&session).cloned();
-        watcher.map_or(0, |watcher| locked(&watcher.queue).last())
+        let watcher = self.by_session.lock().get(&session).cloned();
+        watcher.map_or(0, |watcher| watcher.queue.lock().last())
     }
 
     /// A session waits for changes. It becomes a watcher with its first request; `boot` is the service's, so that
@@ -200,7 +197,7 @@ impl Watchers {
         defer: impl FnOnce() -> Deferred,
     ) -> Outcome<Option<proto::WatchChangesResponse>> {
         let watcher = self.enter(session, boot, now_ns);
-        let mut queue = locked(&watcher.queue);
+        let mut queue = watcher.queue.lock();
         queue.receive(request.received);
         let wait_ms = request.wait_ms.min(limits::WATCH_WAIT_MS);
         if queue.has_news() || wait_ms == 0 {
@@ -216,7 +213,7 @@ impl Watchers {
     }
 
     fn enter(&self, session: SessionId, boot: u64, now_ns: u64) -> Arc<Watcher> {
-        let mut by_session = locked(&self.by_session);
+        let mut by_session = self.by_session.lock();
         if let Some(watcher) = by_session.get(&session) {
             return Arc::clone(watcher);
         }
@@ -233,7 +230,7 @@ impl Watchers {
         };
         let watcher = Arc::new(Watcher { session, seat: seat + 1, queue: Mutex::new(queue) });
         let place = &self.seats[seat as usize];
-        locked(&place.watchers).push(Arc::clone(&watcher));
+        place.watchers.lock().push(Arc::clone(&watcher));
         place.count.fetch_add(1, Ordering::SeqCst);
         self.taken.fetch_or(1 << seat, Ordering::SeqCst);
         by_session.insert(session, Arc::clone(&watcher));
@@ -242,11 +239,11 @@ impl Watchers {
 
     /// A session has ended.
     pub(crate) fn leave(&self, session: SessionId) {
-        let mut by_session = locked(&self.by_session);
+        let mut by_session = self.by_session.lock();
         let Some(watcher) = by_session.remove(&session) else { return };
         let seat = watcher.seat.saturating_sub(1);
         let place = &self.seats[seat as usize];
-        let mut there = locked(&place.watchers);
+        let mut there = place.watchers.lock();
         there.retain(|other| other.session != session);
         place.count.store(there.len() as u32, Ordering::SeqCst);
         if there.is_empty() {
@@ -257,27 +254,27 @@ impl Watchers {
     /// Answers those who have waited for long enough, lets old bits go, and sessions that ended just when they came.
     pub(crate) fn tick(&self, now_ns: u64, is_known: impl Fn(SessionId) -> bool) {
         self.holders.turn(now_ns);
-        let watchers: Vec<_> = locked(&self.by_session).values().cloned().collect();
+        let watchers: Vec<_> = self.by_session.lock().values().cloned().collect();
         watchers.iter().filter(|watcher| !is_known(watcher.session)).for_each(|w| self.leave(w.session));
         send(watchers.iter().filter_map(|watcher| watcher.time_out(now_ns)).collect());
     }
 
     /// Number of sessions that watch.
     pub(crate) fn count(&self) -> usize {
-        locked(&self.by_session).len()
+        self.by_session.lock().len()
     }
 }
 
 impl Watcher {
     fn push(&self, change: &proto::Change) -> Option<Due> {
-        let mut queue = locked(&self.queue);
+        let mut queue = self.queue.lock();
         queue.push(change);
         let (deferred, _) = queue.waiting.take()?;
         Some((deferred, queue.batch(self.seat)))
     }
 
     fn time_out(&self, now_ns: u64) -> Option<Due> {
-        let mut queue = locked(&self.queue);
+        let mut queue = self.queue.lock();
         let (deferred, _) = queue.waiting.take_if(|(_, until_ns)| *until_ns <= now_ns)?;
         Some((deferred, queue.batch(self.seat)))
     }

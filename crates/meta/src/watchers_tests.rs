@@ -131,12 +131,12 @@ fn a_waiting_session_is_answered_by_the_change_or_by_the_clock() {
     let wait = || {
         let request = proto::WatchChangesRequest { session: B.0, received: at, wait_ms: 1000 };
         let answers = Arc::clone(&answers);
-        let defer = move || Deferred::new(move |answer| locked(&answers).push(answer));
+        let defer = move || Deferred::new(move |answer| answers.lock().push(answer));
         let now = world.watchers.watch(B, &request, 1, NOW_NS, defer).expect("known");
         assert!(now.is_none(), "there is nothing to say");
     };
     let taken = || {
-        let answer = locked(&answers).pop().map(|answer| answer.expect("an answer").0);
+        let answer = answers.lock().pop().map(|answer| answer.expect("an answer").0);
         answer.map(|message| proto::WatchChangesResponse::decode(message.as_slice()).expect("decodes"))
     };
     wait();

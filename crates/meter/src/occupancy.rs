@@ -1,6 +1,6 @@
 //! How long at least one thread, and how many threads on average, were at something: the measure of being waited for.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use parking_lot::{Mutex, MutexGuard};
 
 /// What an [`Occupancy`] has come to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, serde::Serialize, serde::Deserialize)]
@@ -55,7 +55,7 @@ impl Occupancy {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     /// One begins.

@@ -1,7 +1,7 @@
 //! What is told to all copies of a job while they run, and what they count.
 
+use parking_lot::Mutex;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
 use vazao_meter::Counter;
 use vazao_model::Code;
 use vazao_wire::service::Fault;
@@ -51,7 +51,7 @@ impl Limiter {
         if rate == 0 {
             return now_ns;
         }
-        let mut free = self.free_ns.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut free = self.free_ns.lock();
         if *free > now_ns {
             return *free;
         }

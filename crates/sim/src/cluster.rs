@@ -2,9 +2,10 @@
 
 use crate::clock::SimClock;
 use crate::network::{End, Network, Weather};
+use parking_lot::{Mutex, MutexGuard};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 use vazao_client::{Client, Options};
 use vazao_disk::MemoryDisk;
@@ -238,7 +239,7 @@ impl Drop for Cluster {
 
 impl Shared {
     fn world(&self) -> MutexGuard<'_, World> {
-        self.world.lock().unwrap_or_else(PoisonError::into_inner)
+        self.world.lock()
     }
 
     /// Everything that happens by itself.

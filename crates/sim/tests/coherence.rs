@@ -1,9 +1,10 @@
 //! What two clients believe, and what they have locked, while the network loses requests and servers die.
 
+use parking_lot::Mutex;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 use vazao_client::{Changes, Client, Listener, LockPlace, NewInode, RenameMode};
 use vazao_meter::Clock;
@@ -38,13 +39,13 @@ struct Remembering(Mutex<Memory>);
 
 impl Listener for Remembering {
     fn inode_changed(&self, inode: InodeId, _contents: bool) {
-        self.0.lock().expect("not poisoned").attributes.remove(&inode);
+        self.0.lock().attributes.remove(&inode);
     }
     fn entry_changed(&self, parent: InodeId, name: &[u8]) {
-        self.0.lock().expect("not poisoned").names.remove(&(parent, name.to_vec()));
+        self.0.lock().names.remove(&(parent, name.to_vec()));
     }
     fn forget(&self) {
-        *self.0.lock().expect("not poisoned") = Memory::default();
+        *self.0.lock() = Memory::default();
     }
 }
 
@@ -134,7 +135,7 @@ impl World {
     }
 
     fn forget_own(&mut self, user: usize, names: &[(InodeId, Vec<u8>)]) {
-        let mut memory = self.users[user].memory.0.lock().expect("not poisoned");
+        let mut memory = self.users[user].memory.0.lock();
         memory.names.retain(|known, _| !names.contains(known));
         memory.attributes.clear();
     }
@@ -173,7 +174,7 @@ impl World {
             Err(_) => return,
         };
         let until = |lease: Duration| (!lease.is_zero()).then(|| now_ns + lease.as_nanos() as u64);
-        let mut memory = memory.0.lock().expect("not poisoned");
+        let mut memory = memory.0.lock();
         if let Some(until_ns) = until(client.entry_lease(asked, parent, &wanted)) {
             memory.names.insert((parent, wanted), (found.as_ref().map(|found| found.inode), until_ns));
         }
@@ -187,7 +188,7 @@ impl World {
     /// Whatever a user believes who has just heard of all changes is true.
     fn compare(&mut self, user: usize) {
         let now_ns = self.now_ns();
-        let memory = self.users[user].memory.0.lock().expect("not poisoned");
+        let memory = self.users[user].memory.0.lock();
         let names = memory.names.iter().filter(|(_, (_, until_ns))| now_ns < *until_ns);
         for ((parent, name), (believed, _)) in names {
             let truth = self.witness.lookup(*parent, name).map(|found| found.inode).ok();

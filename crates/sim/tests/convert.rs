@@ -1,7 +1,8 @@
 //! Files that get another layout while clients read and write them.
 
+use parking_lot::Mutex;
 use std::cell::Cell;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use vazao_client::{Client, Convert, File, NewInode, OpenMode};
 use vazao_meter::Clock;
 use vazao_model::distribution::Pattern;
@@ -179,7 +180,7 @@ impl Interposed {
     }
 
     fn before(&self, method: Method, work: impl FnOnce() -> bool + Send + 'static) {
-        *self.work.lock().expect("one thread") = Some((method, Box::new(work)));
+        *self.work.lock() = Some((method, Box::new(work)));
     }
 }
 
@@ -192,7 +193,7 @@ impl Transport for Interposed {
         attachment: &[u8],
         deadline_ns: u64,
     ) -> Box<dyn Pending> {
-        let mut waiting = self.work.lock().expect("one thread");
+        let mut waiting = self.work.lock();
         let is_it = waiting.as_ref().is_some_and(|(other, _)| *other == method || *other == Method::Ping);
         let work = if is_it { waiting.take() } else { None };
         drop(waiting);

@@ -9,10 +9,10 @@
 
 use crate::object::{Body, Mode, Stop};
 use crate::target::Target;
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use vazao_disk::{Disk, Open};
 use vazao_model::checksum::crc32c;
 use vazao_model::{Code, InodeId, ObjectId};
@@ -77,7 +77,7 @@ impl Fences {
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<ObjectId, Fence>> {
-        self.fences.lock().unwrap_or_else(PoisonError::into_inner)
+        self.fences.lock()
     }
 
     /// Takes note that an object is about to be changed. The caller holds its lock. `Converting` when it is sealed.

@@ -7,11 +7,12 @@ use crate::names::{self, Bucket, Part};
 use crate::repair::Suspects;
 use crate::sidecar::{self, Found, Header, Marks, REGIONS};
 use crate::target::Target;
+use parking_lot::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind};
 use std::ops::RangeInclusive;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use vazao_disk::{DiskFile, Open};
 use vazao_meter::Cause;
 use vazao_model::limits::BLOCK_BYTES;
@@ -121,16 +122,16 @@ impl Object {
     /// Takes the lock for reading.
     pub(crate) fn read(&self, target: &Target) -> RwLockReadGuard<'_, Body> {
         match self.body.try_read() {
-            Ok(body) => body,
-            Err(_) => target.timed(Cause::Lock, || self.body.read().unwrap_or_else(PoisonError::into_inner)),
+            Some(body) => body,
+            None => target.timed(Cause::Lock, || self.body.read()),
         }
     }
 
     /// Takes the lock for writing.
     pub(crate) fn write(&self, target: &Target) -> RwLockWriteGuard<'_, Body> {
         match self.body.try_write() {
-            Ok(body) => body,
-            Err(_) => target.timed(Cause::Lock, || self.body.write().unwrap_or_else(PoisonError::into_inner)),
+            Some(body) => body,
+            None => target.timed(Cause::Lock, || self.body.write()),
         }
     }
 }

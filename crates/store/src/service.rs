@@ -9,11 +9,12 @@ use crate::ops;
 use crate::options::{MissingTarget, Options};
 use crate::target::Target;
 use crate::targets::Targets;
+use parking_lot::{Mutex, RwLock};
 use prost::Message;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 use vazao_disk::Disk;
 use vazao_meter::{Accounts, Clock, Exposition};
@@ -151,16 +152,16 @@ impl DataService {
 
     /// The targets that are missing at present.
     pub fn missing_targets(&self) -> Vec<MissingTarget> {
-        self.missing.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.missing.lock().clone()
     }
 
     fn is_back(&self, uuid: u128) {
-        self.missing.lock().unwrap_or_else(PoisonError::into_inner).retain(|missing| missing.uuid != uuid);
+        self.missing.lock().retain(|missing| missing.uuid != uuid);
     }
 
     /// Announces the door through which it hands out descriptors.
     pub fn announce_door(&self, door: proto::LocalDoorResponse) {
-        *self.door.write().unwrap_or_else(PoisonError::into_inner) = door;
+        *self.door.write() = door;
     }
 
     /// How many of its targets have failed or are stale: when one more has, nobody may go on reading it past the
@@ -621,7 +622,7 @@ impl DataService {
             Method::ReadList => self.read_list(call, request, responder),
             Method::WriteList => self.write_list(call, request, responder),
             Method::LocalDoor => {
-                let door = self.door.read().unwrap_or_else(PoisonError::into_inner);
+                let door = self.door.read();
                 responder.reply(&door.encode_to_vec());
                 self.shared.record(call, None);
                 Ok(())
@@ -666,7 +667,7 @@ struct Progress {
 impl Join {
     /// One target is done; the last one answers.
     fn arrive(&self, done: Result<u64, Fault>) {
-        let mut progress = self.progress.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut progress = self.progress.lock();
         progress.left = progress.left.saturating_sub(1);
         match done {
             Ok(count) => progress.sum += count,

@@ -15,9 +15,10 @@ use crate::space::Room;
 use crate::standing::Standing;
 use crate::sweep::Sweep;
 use crate::unkept::{Unkept, is_out_of_descriptors};
+use parking_lot::{Mutex, MutexGuard};
 use std::io::{self, ErrorKind};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use vazao_disk::{Disk, DiskFile};
 use vazao_meter::{Accounts, Cause, Clock};
 use vazao_model::limits::HEARTBEAT_MS;
@@ -147,7 +148,7 @@ impl Target {
     }
 
     fn lock_identity(&self) -> MutexGuard<'_, Identity> {
-        self.identity.lock().unwrap_or_else(PoisonError::into_inner)
+        self.identity.lock()
     }
 
     /// What its TARGET file says.

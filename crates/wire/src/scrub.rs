@@ -6,8 +6,9 @@
 //! Locks: `thread` before `progress`; neither is held while anything is read.
 
 use crate::service::Fault;
+use parking_lot::{Mutex, MutexGuard};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 use vazao_meter::Clock;
@@ -114,7 +115,7 @@ impl<F: Clone + Default> Scrub<F> {
     }
 
     fn progress(&self) -> MutexGuard<'_, Progress<F>> {
-        self.progress.lock().unwrap_or_else(PoisonError::into_inner)
+        self.progress.lock()
     }
 
     /// How far it has come, and what it has found.
@@ -131,7 +132,7 @@ impl<F: Clone + Default> Scrub<F> {
         runs: Runs,
         work: impl FnOnce() + Send + 'static,
     ) -> Result<(), Fault> {
-        let mut thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut thread = self.thread.lock();
         let mut progress = self.progress();
         if progress.state == State::Running && !self.is_stopped() {
             progress.rate_bytes = rate_bytes;
@@ -217,7 +218,7 @@ impl<F: Clone + Default> Scrub<F> {
     /// Asks it to end, and waits until it has.
     pub fn finish(&self) {
         self.stop();
-        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let thread = self.thread.lock().take();
         if let Some(thread) = thread {
             // One that panicked has been reported by the panic itself.
             let _ = thread.join();

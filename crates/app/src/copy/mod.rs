@@ -26,8 +26,8 @@ pub(crate) use volume::{VolumeTree, umask};
 
 use crate::failure::{Failure, Outcome, report};
 use crate::parallel::THREADS;
+use parking_lot::Mutex;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::sync::{Mutex, PoisonError};
 use vazao_model::FileKind;
 
 /// Files that wait for a thread: enough that none is idle, few enough that memory stays flat.
@@ -72,7 +72,7 @@ pub(crate) fn run(transfer: Transfer<'_>, items: Vec<Item>) -> Outcome {
 
 fn work(transfer: Transfer<'_>, receiver: &Mutex<Receiver<Item>>) {
     loop {
-        let next = receiver.lock().unwrap_or_else(PoisonError::into_inner).recv();
+        let next = receiver.lock().recv();
         let Ok(item) = next else { return };
         if is_over(transfer) {
             continue;

@@ -4,12 +4,12 @@
 
 use super::files;
 use crate::failure::{Failure, Outcome};
+use parking_lot::{Mutex, MutexGuard};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use tracing::warn;
 use vazao_store::{MissingTarget, TargetName};
 
@@ -94,7 +94,7 @@ impl MemoryFile {
     }
 
     fn lock(&self) -> MutexGuard<'_, Memory> {
-        self.memory.lock().unwrap_or_else(PoisonError::into_inner)
+        self.memory.lock()
     }
 
     /// What it says now.

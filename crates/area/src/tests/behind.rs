@@ -1,9 +1,10 @@
 //! Writes that are answered before the node has them.
 
 use super::{NODE, WRITE, World, config};
+use parking_lot::Mutex;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::channel;
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use vazao_client::area::Writer;
 use vazao_model::Code;
@@ -174,7 +175,7 @@ fn nobody_waits_for_the_end_of_anothers_channel() {
     let (last, observer, waited) = (Arc::clone(&kept), Arc::clone(&other), Arc::clone(&waits));
     before(&world, move |method| {
         match method {
-            Method::ChannelWrite => drop(last.lock().expect("sound").take()),
+            Method::ChannelWrite => drop(last.lock().take()),
             Method::CloseChannel => {
                 let (done, is_done) = channel();
                 let observer = Arc::clone(&observer);
@@ -192,7 +193,7 @@ fn nobody_waits_for_the_end_of_anothers_channel() {
         _ => Fate::Deliver,
     })));
     write(&one, b"bytes", 0).expect("taken over");
-    *kept.lock().expect("sound") = Some(one);
+    *kept.lock() = Some(one);
     other.settle_file().expect("not its own");
-    assert!(kept.lock().expect("sound").is_none() && !waits.load(Ordering::Relaxed));
+    assert!(kept.lock().is_none() && !waits.load(Ordering::Relaxed));
 }

@@ -10,13 +10,14 @@
 
 use super::Channel;
 use super::channel::{PendingWrite, REQUEST_BYTES};
-use crate::core::{Core, locked};
+use crate::core::Core;
 use crate::file::{SharedBytes, SharedSlice};
 use crate::{Error, Result};
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 use vazao_wire::interrupt;
 
@@ -150,7 +151,7 @@ impl Behinds {
         if !self.core.options.background {
             return;
         }
-        let mut late = locked(&self.late);
+        let mut late = self.late.lock();
         late.files.push(Arc::downgrade(file));
         if late.is_kept {
             return;
@@ -169,11 +170,11 @@ impl Behinds {
     fn receive(self: Arc<Behinds>) {
         loop {
             self.core.clock.sleep(Duration::from_millis(LATE_MS));
-            let files: Vec<_> = locked(&self.late).files.iter().filter_map(Weak::upgrade).collect();
+            let files: Vec<_> = self.late.lock().files.iter().filter_map(Weak::upgrade).collect();
             let late_ns = self.core.clock.now_ns().saturating_sub(LATE_MS * 1_000_000);
             files.iter().for_each(|file| file.settle_where(|flight| flight.taken_ns < late_ns));
             drop(files);
-            let mut late = locked(&self.late);
+            let mut late = self.late.lock();
             late.files.retain(|file| file.upgrade().is_some_and(|file| file.is_still_listed()));
             if late.files.is_empty() {
                 late.is_kept = false;
@@ -185,7 +186,7 @@ impl Behinds {
 
 impl Behind {
     fn lock(&self) -> MutexGuard<'_, State> {
-        locked(&self.state)
+        self.state.lock()
     }
 
     /// True while something is in flight; a file without is listed anew with its next write.
@@ -243,8 +244,7 @@ impl Behind {
                 if !is_any {
                     return;
                 }
-                let waited = self.settled.wait_timeout(state, LOOK);
-                state = waited.unwrap_or_else(PoisonError::into_inner).0;
+                self.settled.wait_for(&mut state, LOOK);
                 continue;
             };
             let Stage::Sent(pending) = std::mem::replace(&mut flight.stage, Stage::Awaited) else { continue };
@@ -363,7 +363,7 @@ impl Writer {
     }
 
     fn note(&self, error: Error) {
-        let mut failed = locked(&self.failed);
+        let mut failed = self.failed.lock();
         match &*failed {
             Some(_) => tracing::debug!(%error, "a write after one that failed"),
             None => *failed = Some(error),
@@ -405,13 +405,13 @@ impl Writer {
 
     /// True when a write has failed and was not told of yet, however long ago.
     pub fn has_failed(&self) -> bool {
-        locked(&self.failed).is_some()
+        self.failed.lock().is_some()
     }
 
     /// True when [`Writer::settle`] would neither wait nor tell anything.
     pub fn is_idle(&self) -> bool {
         let is_own = |flight: &Flight| std::ptr::eq(&*flight.writer, self);
-        !self.behind.lock().flights.iter().any(is_own) && locked(&self.failed).is_none()
+        !self.behind.lock().flights.iter().any(is_own) && self.failed.lock().is_none()
     }
 
     /// Waits for the writes through this channel. Errors: that of one that failed, if it was not told yet.
@@ -424,7 +424,7 @@ impl Writer {
     /// and told again later: it may be a descriptor that a child process has inherited and closes unseen.
     pub fn settle_closed(&self) -> Result<()> {
         self.behind.settle_where(|flight| std::ptr::eq(&*flight.writer, self));
-        locked(&self.failed).clone().map_or(Ok(()), Err)
+        self.failed.lock().clone().map_or(Ok(()), Err)
     }
 
     /// Waits for all writes to the file. Errors: as [`Writer::settle`].
@@ -439,6 +439,6 @@ impl Writer {
     }
 
     fn report(&self) -> Result<()> {
-        locked(&self.failed).take().map_or(Ok(()), Err)
+        self.failed.lock().take().map_or(Ok(()), Err)
     }
 }

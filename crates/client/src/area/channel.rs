@@ -6,11 +6,10 @@
 
 use super::{AreaClient, FileIdentity, attributes};
 use crate::call::decode;
-use crate::core::locked;
 use crate::{Error, Result};
+use parking_lot::Mutex;
 use prost::Message;
 use std::collections::VecDeque;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use vazao_model::checksum::{first_mismatch, piece_checksums, piece_count};
 use vazao_model::limits::{ATTACHMENT_BYTES_MAX, READ_LIST_RANGES_MAX};
@@ -158,7 +157,7 @@ impl Channel {
     }
 
     fn id(&self) -> u64 {
-        *locked(&self.id)
+        *self.id.lock()
     }
 
     fn shown(&self) -> String {
@@ -372,7 +371,7 @@ impl Channel {
 
     /// The channel's present name; opens the file again where it is still `lost`.
     fn reopened(&self, lost: u64) -> Result<u64> {
-        let mut id = locked(&self.id);
+        let mut id = self.id.lock();
         if *id == lost {
             let fresh = self.area.core.nonce();
             let plain = ChannelOptions { create: false, exclusive: false, truncate: false, ..self.options };

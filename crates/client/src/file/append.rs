@@ -4,11 +4,12 @@
 //! costs nothing more, until another one wants it; then it reports what it has written and lets go.
 
 use super::inode::OpenInode;
-use crate::core::{Core, locked};
+use crate::core::Core;
 use crate::locks::LockPlace;
 use crate::{Error, Result};
+use parking_lot::Mutex;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 use vazao_model::locks::{LockKind, LockMode, LockRange};
 use vazao_model::{Code, InodeId};
 use vazao_wire::interrupt;
@@ -46,7 +47,7 @@ impl OpenInode {
     /// Takes over bytes to be written at the end; returns where that was.
     pub(crate) fn append(&self, bytes: &[u8]) -> Result<u64> {
         let deadline_ns = self.core.deadline_ns();
-        let _turn = locked(&self.end.turn);
+        let _turn = self.end.turn.lock();
         if !self.end.is_held() || !self.core.hears_of_changes() {
             self.take_end(deadline_ns)?;
         }
@@ -114,7 +115,7 @@ impl OpenInode {
     /// The last handle is gone, after everything was flushed.
     pub(crate) fn leave_end(&self) {
         if self.end.is_held() {
-            let _turn = locked(&self.end.turn);
+            let _turn = self.end.turn.lock();
             self.unlock_end();
         }
     }
@@ -141,7 +142,7 @@ impl Core {
 }
 
 fn give_back_unless_done(open: &Arc<OpenInode>) {
-    let _turn = locked(&open.end.turn);
+    let _turn = open.end.turn.lock();
     if open.end.is_wanted.load(Ordering::SeqCst) {
         open.give_end_back();
     }

@@ -8,12 +8,13 @@ use super::readers::Readers;
 use super::staging::{Flight, Run, overlap};
 use super::unsynced::{Span, Unsynced, in_file};
 use crate::Error;
-use crate::core::{Core, locked};
+use crate::core::Core;
 use crate::turn::Turn;
+use parking_lot::{Condvar, Mutex, MutexGuard, RwLock};
 use std::collections::BTreeMap;
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 use vazao_model::limits::{BLOCK_BYTES, INLINE_BYTES_MAX};
 use vazao_model::{Attributes, Code, InodeId, Layout, Timestamp};
@@ -543,7 +544,7 @@ impl OpenInode {
         let dirty_bytes = self.core.dirty_bytes.load(Ordering::Relaxed);
         end <= INLINE_BYTES_MAX as u64
             && dirty_bytes <= self.core.options.dirty_bytes_max
-            && self.length_gate.try_read().is_ok()
+            && self.length_gate.try_read().is_some()
             && is_inline(&self.lock())
     }
 
@@ -568,13 +569,13 @@ impl OpenInode {
 
     /// The state. Never held while waiting for a server.
     pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
-        locked(&self.state)
+        self.state.lock()
     }
 
     /// Lets other threads go on until something changed, or a short while has passed.
-    pub(crate) fn wait_turn<'a>(&self, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+    pub(crate) fn wait_turn<'a>(&self, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
         self.waiting.fetch_add(1, Ordering::SeqCst);
-        let (state, _) = self.changed.wait_timeout(state, TURN_WAIT).unwrap_or_else(PoisonError::into_inner);
+        self.changed.wait_for(&mut state, TURN_WAIT);
         self.waiting.fetch_sub(1, Ordering::SeqCst);
         state
     }

@@ -40,13 +40,14 @@ pub use unsent::Unsent;
 pub use unstored::Unstored;
 
 use crate::begun::Then;
-use crate::core::{Core, locked};
+use crate::core::Core;
 use crate::{Error, OpenMode, Result};
+use parking_lot::Mutex;
 use payload::Payload;
 use read_ahead::ReadAhead;
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 use unsent::Later;
 use vazao_model::{Attributes, Code, InodeId};
 use vazao_wire::{interrupt, op, proto};
@@ -323,7 +324,7 @@ impl File {
 
 impl Drop for File {
     fn drop(&mut self) {
-        locked(&self.ahead).cancel();
+        self.ahead.lock().cancel();
         if let Err((error, _)) = self.finish() {
             tracing::warn!(inode = %self.shared.id, %error, "a file was dropped with data that could not be written");
         }

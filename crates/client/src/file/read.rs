@@ -5,11 +5,11 @@ use super::local::LocalPart;
 use super::read_ahead::{Chunk, ReadAhead};
 use super::staging::transfer_at;
 use super::write::object_address;
-use crate::core::locked;
 use crate::data::{DataCall, malformed};
 use crate::{Error, Result};
+use parking_lot::{Mutex, MutexGuard};
 use std::ops::Range;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::Arc;
 use vazao_meter::Cause;
 use vazao_model::checksum::{crc32c, piece_count, piece_lengths};
 use vazao_model::limits::BLOCK_BYTES;
@@ -157,7 +157,7 @@ impl OpenInode {
             match self.read_objects(ahead, &view, wanted, offset) {
                 Ok(()) => return Ok(wanted.len()),
                 Err(trouble) => {
-                    locked(ahead).cancel();
+                    ahead.lock().cancel();
                     self.explain(trouble, &view)?;
                 }
             }
@@ -190,7 +190,7 @@ impl OpenInode {
         offset: u64,
     ) -> std::result::Result<(), Trouble> {
         let range = offset..offset + buffer.len() as u64;
-        let chunks = locked(ahead).plan(self, view, &range);
+        let chunks = ahead.lock().plan(self, view, &range);
         let parts = self.parts(view, &range, chunks)?;
         let mut rest = buffer;
         for part in parts {

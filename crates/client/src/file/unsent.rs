@@ -5,7 +5,8 @@
 //! as for anything else on its way.
 
 use super::inode::{OpenInode, State};
-use std::sync::{Arc, MutexGuard};
+use parking_lot::MutexGuard;
+use std::sync::Arc;
 use vazao_model::Layout;
 
 type Guard<'a> = MutexGuard<'a, State>;

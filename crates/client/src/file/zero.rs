@@ -3,8 +3,9 @@
 use super::inode::{Contents, OpenInode, State};
 use crate::Result;
 use crate::core::sole;
+use parking_lot::MutexGuard;
 use std::ops::Range;
-use std::sync::{Arc, MutexGuard};
+use std::sync::Arc;
 use vazao_model::Layout;
 use vazao_wire::{op, proto};
 

@@ -89,12 +89,12 @@ impl Cluster {
 
     /// All objects are lost.
     pub(crate) fn lose_objects(&self) {
-        self.data.iter().for_each(|server| server.state.lock().unwrap().objects.clear());
+        self.data.iter().for_each(|server| server.state.lock().objects.clear());
     }
 
     /// Bytes held by all data servers.
     fn object_count(&self) -> usize {
-        self.data.iter().map(|d| d.state.lock().unwrap().objects.len()).sum()
+        self.data.iter().map(|d| d.state.lock().objects.len()).sum()
     }
 
     fn data_requests(&self, method: vazao_wire::Method) -> usize {

@@ -10,7 +10,7 @@ const BOTH: OpenMode = OpenMode { read: true, write: true, truncate: false };
 fn flush_in_vain(cluster: &Cluster, file: &File) {
     let before = cluster.meta.inode(file.inode().0);
     file.flush().unwrap();
-    cluster.meta.state.lock().unwrap().inodes.insert(file.inode().0, before);
+    cluster.meta.state.lock().inodes.insert(file.inode().0, before);
 }
 
 fn stored(cluster: &Cluster) -> Vec<u8> {
@@ -49,7 +49,7 @@ fn inline_bytes_that_a_service_forgot_follow_a_file_that_another_client_outgrew(
         file.write_at(&bytes[part * 1_000..(part + 1) * 1_000], part as u64 * 1_000).unwrap();
         file.flush().unwrap();
     }
-    cluster.meta.state.lock().unwrap().inodes.insert(file.inode().0, before);
+    cluster.meta.state.lock().inodes.insert(file.inode().0, before);
     let second = two.open_file(file.inode(), BOTH).unwrap();
     second.write_at(&bytes[5_000..], 5_000).unwrap();
     file.write_at(&bytes[..1], 0).unwrap();
@@ -80,7 +80,7 @@ fn one_forgotten_report_is_noticed_by_the_next() {
 fn cut_in_vain(cluster: &Cluster, file: &File, length: u64) {
     let before = cluster.meta.inode(file.inode().0);
     file.set_length(length).unwrap();
-    cluster.meta.state.lock().unwrap().inodes.insert(file.inode().0, before);
+    cluster.meta.state.lock().inodes.insert(file.inode().0, before);
 }
 
 /// A length that was set is a change like any other: an fsync returned 0, and the file had the length of before.

@@ -1,7 +1,7 @@
 //! Open files: each a channel, and what all those of one inode have in flight.
 
+use super::Areas;
 use super::table::Spot;
-use super::{Areas, locked};
 use crate::door::{Opened, mode_without_set_id};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -97,7 +97,7 @@ impl Areas {
 
     /// Files already open must look again before the next write.
     pub(super) fn remember_set_id(&self, inode: InodeId) {
-        if let Some(shared) = locked(&self.shared).get(&inode) {
+        if let Some(shared) = self.shared.lock().get(&inode) {
             shared.set_id.store(true, Ordering::Relaxed);
         }
     }
@@ -113,12 +113,12 @@ impl Areas {
     /// A file was changed through this mount.
     pub(super) fn changed(&self, inode: InodeId) {
         let now_ns = self.clock.now_ns();
-        locked(&self.table).changed(inode, now_ns);
+        self.table.lock().changed(inode, now_ns);
     }
 
     /// Waits for what is in flight to a file.
     pub(super) fn settle(&self, inode: InodeId) {
-        let shared = locked(&self.shared).get(&inode).cloned();
+        let shared = self.shared.lock().get(&inode).cloned();
         if let Some(shared) = shared {
             shared.behind.settle();
         }
@@ -126,7 +126,7 @@ impl Areas {
 
     /// The same by its name.
     pub(super) fn settle_place(&self, spot: &Spot) {
-        let number = locked(&self.table).number(spot);
+        let number = self.table.lock().number(spot);
         number.into_iter().for_each(|inode| self.settle(inode));
     }
 
@@ -160,7 +160,7 @@ impl Areas {
     pub(super) fn opened(&self, spot: &Spot, channel: Channel, attributes: Attributes) -> Opened {
         let inode = attributes.inode;
         let (behind, set_id, opens) = (self.behinds.file(), AtomicBool::new(false), AtomicUsize::new(0));
-        let mut all = locked(&self.shared);
+        let mut all = self.shared.lock();
         let shared = all.entry(inode).or_insert_with(|| Arc::new(Shared { behind, set_id, opens }));
         let shared = Arc::clone(shared);
         if mode_without_set_id(&attributes).is_some() {
@@ -185,7 +185,7 @@ impl Areas {
             tracing::warn!(inode = open.inode.0, %error, "written and lost; nobody is left to be told");
             self.lost.note(format!("inode {}: {error}", open.inode.0));
         }
-        let mut all = locked(&self.shared);
+        let mut all = self.shared.lock();
         if open.shared.opens.fetch_sub(1, Ordering::Relaxed) == 1 {
             all.remove(&open.inode);
         }

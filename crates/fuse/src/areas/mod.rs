@@ -22,10 +22,11 @@ use crate::listing::Wanted;
 use crate::lost::Lost;
 use files::{OpenFile, Shared};
 use listing::Listing;
+use parking_lot::Mutex;
 use patience::Patience;
 use std::collections::HashMap;
 use std::ops::Range;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 use table::{Seen, Spot, Table};
 use vazao_client::area::{AreaChanges, AreaClient, Behinds, Channel, ChannelOptions, FileIdentity};
@@ -61,10 +62,6 @@ pub(crate) struct Areas {
     born: Timestamp,
 }
 
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 fn fixed(what: &str) -> Error {
     Error::new(Code::NotPermitted, format!("{what}: nodes and areas of the tree are not made here"))
 }
@@ -93,7 +90,7 @@ impl Areas {
     }
 
     fn spot(&self, inode: InodeId) -> Result<Arc<Spot>> {
-        locked(&self.table).spot(inode).ok_or_else(|| Code::NotFound.into())
+        self.table.lock().spot(inode).ok_or_else(|| Code::NotFound.into())
     }
 
     /// A place in an area, where changes may be made.
@@ -106,7 +103,7 @@ impl Areas {
     }
 
     fn area(&self, spot: &Spot) -> AreaClient {
-        let mut clients = locked(&self.clients);
+        let mut clients = self.clients.lock();
         let key = (spot.node.clone(), spot.area.clone());
         clients.entry(key).or_insert_with(|| self.client.area(&spot.node, &spot.area)).clone()
     }
@@ -125,30 +122,30 @@ impl Areas {
     fn entered(&self, spot: &Spot, attributes: Attributes, identity: Option<FileIdentity>) -> Attributes {
         let is_linked = attributes.kind == FileKind::File && attributes.links > 1;
         let seen = identity.map(|identity| Seen { identity, is_linked });
-        let inode = locked(&self.table).enter(spot, seen);
+        let inode = self.table.lock().enter(spot, seen);
         Attributes { inode, ..attributes }
     }
 
     /// A walk went through a directory to what lies in it.
     fn walked(&self, directory: InodeId, shown: &Attributes) {
         if shown.kind == FileKind::Directory {
-            locked(&self.table).walked(directory, shown.inode);
+            self.table.lock().walked(directory, shown.inode);
         }
     }
 
     /// What the kernel is to be shown under a name.
     fn look_up(&self, spot: &Spot) -> Result<Attributes> {
-        let known = locked(&self.table).number(spot);
+        let known = self.table.lock().number(spot);
         let (attributes, identity) = self.stat_settled(spot)?;
         let shown = self.entered(spot, attributes, Some(identity));
-        if known == Some(shown.inode) || !locked(&self.shared).contains_key(&shown.inode) {
+        if known == Some(shown.inode) || !self.shared.lock().contains_key(&shown.inode) {
             return Ok(shown);
         }
         // A further name of a file that is open by another one: what is in flight to that was not waited for.
         match self.stat_settled(spot) {
             Ok((attributes, _)) => Ok(Attributes { inode: shown.inode, ..attributes }),
             Err(error) => {
-                locked(&self.table).forget(shown.inode, 1);
+                self.table.lock().forget(shown.inode, 1);
                 Err(error)
             }
         }
@@ -197,7 +194,7 @@ impl FileSystem for Areas {
         let found = self.look_up_walk(place).unwrap_or_else(|| self.look_up(&spot));
         match &found {
             Ok(attributes) => self.walked(place.directory, attributes),
-            Err(error) if error.code == Code::NotFound => locked(&self.table).removed(&spot),
+            Err(error) if error.code == Code::NotFound => self.table.lock().removed(&spot),
             Err(_) => {}
         }
         found
@@ -292,7 +289,7 @@ impl FileSystem for Areas {
             _ => return Err(Error::new(Code::Unsupported, "devices, pipes and sockets: not in areas")),
         };
         // What was known under this name is gone, or it could not have been made.
-        locked(&self.table).removed(&spot);
+        self.table.lock().removed(&spot);
         let shown = self.entered(&spot, attributes, None);
         self.walked(place.directory, &shown);
         Ok(shown)
@@ -305,7 +302,7 @@ impl FileSystem for Areas {
             self.settle_place(&spot);
             area.remove(&spot.path)
         })?;
-        locked(&self.table).removed(&spot);
+        self.table.lock().removed(&spot);
         Ok(())
     }
 
@@ -313,7 +310,7 @@ impl FileSystem for Areas {
         let spot = self.within(place)?;
         let _changing = self.walks.changing();
         self.ask_area(&spot, |area| area.remove_directory(&spot.path))?;
-        locked(&self.table).removed(&spot);
+        self.table.lock().removed(&spot);
         Ok(())
     }
 
@@ -328,7 +325,7 @@ impl FileSystem for Areas {
             self.settle_place(&to);
             area.rename(&from.path, &to.path, mode)
         })?;
-        locked(&self.table).renamed(&from, &to, mode == RenameMode::Exchange);
+        self.table.lock().renamed(&from, &to, mode == RenameMode::Exchange);
         Ok(())
     }
 
@@ -491,7 +488,7 @@ impl FileSystem for Areas {
     fn space(&self) -> Result<VolumeSpace> {
         // Each area lies on a file system of its own; a sum of them would be nobody's space. The inodes in use are
         // those that the kernel knows at the moment.
-        let inodes = locked(&self.table).len() as u64;
+        let inodes = self.table.lock().len() as u64;
         Ok(VolumeSpace { inodes, ..VolumeSpace::default() })
     }
 
@@ -506,7 +503,7 @@ impl FileSystem for Areas {
             self.settle(inode);
             area.link(&from.path, &to.path)
         })?;
-        let same = locked(&self.table).link(inode, &to, identity);
+        let same = self.table.lock().link(inode, &to, identity);
         Ok(match same {
             Some(inode) => Attributes { inode, ..attributes },
             None => self.entered(&to, attributes, Some(identity)),
@@ -541,7 +538,7 @@ impl FileSystem for Areas {
     }
 
     fn forget(&self, forgotten: &mut dyn Iterator<Item = (InodeId, u64)>) {
-        let mut table = locked(&self.table);
+        let mut table = self.table.lock();
         forgotten.for_each(|(inode, count)| table.forget(inode, count));
     }
 

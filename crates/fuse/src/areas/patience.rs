@@ -5,8 +5,8 @@
 //! the rest wait a moment for any answer of the node, and fail when none comes. A node that answers, however slowly,
 //! has as many of its requests served at once as it has places, and the rest in turn.
 
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::collections::HashMap;
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use vazao_client::{Error, Result};
 use vazao_meter::Clock;
@@ -48,7 +48,7 @@ fn is_silence(code: Code) -> bool {
 
 impl Patience {
     fn nodes(&self) -> MutexGuard<'_, HashMap<String, Node>> {
-        self.nodes.lock().unwrap_or_else(PoisonError::into_inner)
+        self.nodes.lock()
     }
 
     /// Asks a node, unless it was silent just now or is silent already to as many as may wait for it.
@@ -126,8 +126,7 @@ impl Patience {
                 );
                 return Err(Error::new(Code::Timeout, why));
             }
-            let waited = self.answered.wait_timeout(nodes, LOOK);
-            nodes = waited.unwrap_or_else(PoisonError::into_inner).0;
+            self.answered.wait_for(&mut nodes, LOOK);
         }
     }
 }

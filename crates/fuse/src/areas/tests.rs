@@ -180,7 +180,7 @@ fn nothing_is_kept_of_files_that_were_closed_at_the_same_time() {
     let looked_at = Arc::clone(&closed[0].shared);
     closed.iter().for_each(|open| world.areas.released(open).expect("closed"));
     drop(looked_at);
-    assert!(super::locked(&world.areas.shared).is_empty());
+    assert!(world.areas.shared.lock().is_empty());
 }
 
 /// Whoever closed a file half an hour after its node had been away made the node silent for everybody.

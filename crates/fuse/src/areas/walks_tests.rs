@@ -65,9 +65,9 @@ fn a_deep_path_is_looked_at_again_with_few_requests() {
     assert!(looks.load(Ordering::Relaxed) <= SLACK, "{} requests", looks.load(Ordering::Relaxed));
     // All that the kernel was shown is counted, so that nothing stays when it has forgotten it.
     let counts = numbers(&first).into_iter().map(|inode| (inode, 2));
-    let before = super::super::locked(&world.areas.table).len();
+    let before = world.areas.table.lock().len();
     world.areas.forget(&mut { counts });
-    assert_eq!(before - super::super::locked(&world.areas.table).len(), DEPTH);
+    assert_eq!(before - world.areas.table.lock().len(), DEPTH);
 }
 
 #[test]

@@ -1,7 +1,8 @@
 //! The end of a mount: what is still open is closed, and what cannot be stored is told.
 
 use super::{Door, OpenFile};
-use std::sync::{Arc, Mutex, PoisonError};
+use parking_lot::Mutex;
+use std::sync::Arc;
 use std::time::Duration;
 use vazao_client::{Error, Result, Unstored};
 
@@ -46,7 +47,7 @@ impl Door {
         self.begin_end();
         self.directories.drain();
         let open = Mutex::new(self.files.drain());
-        let locked = || open.lock().unwrap_or_else(PoisonError::into_inner);
+        let locked = || open.lock();
         let close_all = || {
             while let Some(file) = { locked().pop() } {
                 // What is lost has been noted.

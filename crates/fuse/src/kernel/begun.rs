@@ -10,10 +10,11 @@ use super::reply::Reply;
 use super::request::{self, Body, Header, Request};
 use super::serve::{Failure, Outcome, Server, caller, open_mode};
 use crate::door::Place;
+use parking_lot::Mutex;
 use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use vazao_client::{Asked, Early, Error, File};
 use vazao_model::InodeId;
 
@@ -207,7 +208,7 @@ impl Work {
         };
         let place = Arc::new(Mutex::new(Some(wait)));
         let handed = Arc::clone(&place);
-        let take = |place: &Mutex<Option<_>>| place.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let take = |place: &Mutex<Option<_>>| place.lock().take();
         let run = move || {
             if let Some(wait) = take(&handed) {
                 wait();

@@ -6,8 +6,8 @@
 //! that does not answer holds up those who wait for it and nobody else. A parked thread lends its buffers to the
 //! others.
 
+use parking_lot::{Condvar, Mutex};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Condvar, Mutex, PoisonError};
 
 /// One to take the next request, and one so that the first need not wake another for it.
 const READERS_MAX: usize = 2;
@@ -59,12 +59,12 @@ impl<T> Crew<T> {
 
     /// No more requests will come.
     pub(crate) fn dismiss(&self) {
-        self.parked.lock().unwrap_or_else(PoisonError::into_inner).is_dismissed = true;
+        self.parked.lock().is_dismissed = true;
         self.called.notify_all();
     }
 
     fn call_one(&self) {
-        let mut parked = self.parked.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut parked = self.parked.lock();
         if parked.waiting > parked.calls {
             parked.calls += 1;
             // Woken while the lock is held it would only wait for that.
@@ -74,7 +74,7 @@ impl<T> Crew<T> {
     }
 
     fn park(&self, tools: &mut Option<T>) -> bool {
-        let mut parked = self.parked.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut parked = self.parked.lock();
         // The last reader may have left, and found nobody to call, just before this thread came here.
         if self.reading.load(Ordering::SeqCst) == 0 {
             return true;
@@ -82,7 +82,7 @@ impl<T> Crew<T> {
         parked.waiting += 1;
         parked.tools.extend(tools.take());
         while parked.calls == 0 && !parked.is_dismissed {
-            parked = self.called.wait(parked).unwrap_or_else(PoisonError::into_inner);
+            self.called.wait(&mut parked);
         }
         parked.waiting -= 1;
         parked.calls = parked.calls.saturating_sub(1);
@@ -110,7 +110,7 @@ mod tests {
                 let (crew, requests, gate, done) = (&crew, &requests, &gate, done.clone());
                 scope.spawn(move || {
                     while crew.take_turn(&mut None) {
-                        let request = requests.lock().expect("not poisoned").recv();
+                        let request = requests.lock().recv();
                         crew.leave();
                         let Ok(request) = request else { break };
                         // The first ones all wait for each other: the crew must send one thread after the other.
@@ -137,7 +137,7 @@ mod tests {
         assert!(crew.take_turn(&mut None) && crew.take_turn(&mut None));
         std::thread::scope(|scope| {
             let third = scope.spawn(|| crew.take_turn(&mut None));
-            while crew.parked.lock().expect("not poisoned").waiting == 0 {
+            while crew.parked.lock().waiting == 0 {
                 std::thread::yield_now();
             }
             crew.leave();
@@ -158,10 +158,10 @@ mod tests {
                 let mut mine = Some("third");
                 (crew.take_turn(&mut mine), mine)
             });
-            while crew.parked.lock().expect("not poisoned").waiting == 0 {
+            while crew.parked.lock().waiting == 0 {
                 std::thread::yield_now();
             }
-            assert_eq!(crew.parked.lock().expect("not poisoned").tools, ["third"]);
+            assert_eq!(crew.parked.lock().tools, ["third"]);
             crew.leave();
             crew.leave();
             assert_eq!(third.join().expect("no panic"), (true, Some("third")));

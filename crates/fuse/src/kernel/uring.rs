@@ -16,11 +16,12 @@ use super::reply::Reply;
 use super::request::{self, Body};
 use super::ring::{DeviceRing, Exchange, Ring};
 use super::serve::Server;
+use parking_lot::Mutex;
 use rustix::io::Errno;
 use rustix::thread::{CpuSet, sched_setaffinity};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
 /// The kernel module's switch.
@@ -156,14 +157,14 @@ impl Queues {
     }
 
     fn keep(&self, thread: JoinHandle<Ended>) {
-        self.threads.lock().unwrap_or_else(PoisonError::into_inner).push(thread);
+        self.threads.lock().push(thread);
     }
 
     /// Waits until all threads have ended.
     pub(crate) fn join(&self) -> Ended {
         let mut outcome = Ok(());
         loop {
-            let thread = self.threads.lock().unwrap_or_else(PoisonError::into_inner).pop();
+            let thread = self.threads.lock().pop();
             // Threads are made by threads that have not ended yet: when none is left, none will come.
             let Some(thread) = thread else { return outcome };
             outcome = outcome.and(thread.join().unwrap_or(Err(DeviceError::Device(Errno::IO))));

@@ -1,9 +1,10 @@
 //! A cluster within the test's process, over TCP on loopback, and mounts of its volume that never outlive a test.
 
 use crate::watcher::Watcher;
+use parking_lot::{Mutex, MutexGuard};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 use tempfile::TempDir;
@@ -139,7 +140,7 @@ impl Cluster {
     }
 
     fn servers(&self) -> MutexGuard<'_, Vec<Server>> {
-        self.servers.lock().unwrap_or_else(PoisonError::into_inner)
+        self.servers.lock()
     }
 
     /// A server stops answering; number 0 is the metadata service, the others are data servers.

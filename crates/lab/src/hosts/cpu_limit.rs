@@ -4,9 +4,9 @@ use super::Error;
 use super::cgroup::{self, PROCESSOR, Tree};
 use super::ledger::Ledger;
 use super::undo::Made;
+use parking_lot::Mutex;
 use std::fs;
 use std::path::PathBuf;
-use std::sync::Mutex;
 
 /// The stretch of time in which a process may use up its share. The kernel's default, 100 ms, would make answers wait
 /// for nearly that long.
@@ -47,7 +47,7 @@ impl CpuLimit {
     pub fn set(&mut self, processors: f64) -> Result<(), Error> {
         check(processors)?;
         self.processors = processors;
-        let joined = self.joined.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).clone();
+        let joined = self.joined.lock().clone();
         joined.iter().chain([&self.group]).try_for_each(|group| self.write(group))
     }
 
@@ -57,7 +57,7 @@ impl CpuLimit {
             && let Some(group) = cgroup::ours_of(root, process)?
         {
             self.write(&group)?;
-            self.joined.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).push(group);
+            self.joined.lock().push(group);
             return Ok(());
         }
         cgroup::attach(&self.group, process)

@@ -10,8 +10,8 @@
 #[cfg(test)]
 mod tests;
 
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::{HashMap, HashSet, VecDeque};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use vazao_model::limits::{LOCKS_MAX, LOCKS_OF_SESSION_MAX, SESSION_LEASE_MS};
 use vazao_model::locks::{HeldLock, LockKind, LockMode, LockRange, RangeLocks};
 use vazao_model::{InodeId, SessionId};
@@ -115,7 +115,7 @@ pub(crate) struct Locks {
 
 impl Locks {
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// The service has started; these sessions may have had locks before.
@@ -133,7 +133,7 @@ impl Locks {
 
     /// One session's record is changed at a time.
     pub(crate) fn begin_marking(&self) -> MutexGuard<'_, ()> {
-        self.marking.lock().unwrap_or_else(PoisonError::into_inner)
+        self.marking.lock()
     }
 
     /// The session's record says so now.

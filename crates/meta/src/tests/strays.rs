@@ -3,11 +3,12 @@
 use super::harness::{TOP, World, call, options};
 use crate::proposals::PROPOSAL_NS;
 use crate::{MetaOptions, MetaService};
+use parking_lot::Mutex;
 use prost::Message;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 use vazao_disk::MemoryDisk;
 use vazao_meter::{Clock, Exposition, ManualClock};
@@ -37,11 +38,11 @@ struct Servers {
 
 impl Servers {
     fn add(&self, object: Object) {
-        self.objects.lock().unwrap().insert(object);
+        self.objects.lock().insert(object);
     }
 
     fn has(&self, object: Object) -> bool {
-        self.objects.lock().unwrap().contains(&object)
+        self.objects.lock().contains(&object)
     }
 
     /// Pages of three, so that every walk has several.
@@ -50,7 +51,7 @@ impl Servers {
             let n = |from: usize| u64::from_be_bytes(request.cookie[from..from + 8].try_into().unwrap());
             (request.target, n(0), n(8) as u32, n(16) as u32)
         });
-        let all = self.objects.lock().unwrap();
+        let all = self.objects.lock();
         let page: Vec<Object> =
             all.iter().filter(|o| o.0 == request.target && Some(**o) > after).take(3).copied().collect();
         let cookie = match page.last() {
@@ -64,11 +65,11 @@ impl Servers {
     }
 
     fn remove(&self, request: proto::RemoveObjectsRequest) -> Vec<u8> {
-        let mut objects = self.objects.lock().unwrap();
+        let mut objects = self.objects.lock();
         let mut removed = 0;
         for o in request.objects {
             let object = (o.target, o.inode, o.generation, o.slot);
-            self.removed.lock().unwrap().insert(object);
+            self.removed.lock().insert(object);
             removed += u64::from(objects.remove(&object));
         }
         proto::RemoveObjectsResponse { removed }.encode_to_vec()
@@ -96,7 +97,7 @@ impl Transport for Servers {
         _attachment: &[u8],
         _deadline_ns: u64,
     ) -> Box<dyn Pending> {
-        let lost = self.lost.lock().unwrap().pop();
+        let lost = self.lost.lock().pop();
         let gone = || Box::new(Answered(Err(Fault::new(Code::Disconnected, address))));
         if lost == Some(false) {
             return gone();
@@ -104,7 +105,7 @@ impl Transport for Servers {
         let message = match method {
             Method::ListObjects => {
                 let page = self.list(Message::decode(message).unwrap());
-                if let Some(mut meanwhile) = self.meanwhile.lock().unwrap().take() {
+                if let Some(mut meanwhile) = self.meanwhile.lock().take() {
                     meanwhile();
                 }
                 page
@@ -420,7 +421,7 @@ impl Known {
             }
             70..75 => {
                 let fates = (0..random.random_range(1..4)).map(|_| random.random_bool(0.5));
-                volume.servers.lost.lock().unwrap().extend(fates);
+                volume.servers.lost.lock().extend(fates);
             }
             75..80 => drop(volume.world.call::<op::Sync>(&proto::SyncRequest {})),
             80..84 => self.restart(volume, random.random_bool(0.5)),
@@ -444,7 +445,7 @@ impl Known {
         self.made += 1;
         let name = format!("f{}", self.made);
         let victim = self.any(random).map(|inode| self.files[&inode].clone());
-        *volume.servers.meanwhile.lock().unwrap() = Some(Box::new(move || {
+        *volume.servers.meanwhile.lock() = Some(Box::new(move || {
             let inode = other.file(TOP, &name);
             let layout = other.assign_layout(inode).unwrap();
             objects_of(inode.0, &layout).into_iter().for_each(|object| servers.add(object));
@@ -453,7 +454,7 @@ impl Known {
             }
         }));
         volume.pass(GRACE_MS / 1000);
-        *volume.servers.meanwhile.lock().unwrap() = None;
+        *volume.servers.meanwhile.lock() = None;
         self.files.clear();
         for name in volume.world.names(TOP) {
             let inode = volume.world.lookup(TOP, &name).unwrap().inode;
@@ -488,11 +489,11 @@ fn no_object_of_a_live_file_is_ever_removed_and_in_the_end_there_are_no_others()
             known.step(&mut volume, &mut random);
             known.check(&volume, &format!("seed {seed}, step {step}"));
         }
-        volume.servers.lost.lock().unwrap().clear();
+        volume.servers.lost.lock().clear();
         volume.pass(14 * GRACE_MS / 1000);
         let live = known.check(&volume, &format!("seed {seed}, the end"));
-        assert_eq!(*volume.servers.objects.lock().unwrap(), live, "seed {seed}");
-        removed += volume.servers.removed.lock().unwrap().len();
+        assert_eq!(*volume.servers.objects.lock(), live, "seed {seed}");
+        removed += volume.servers.removed.lock().len();
     }
     assert!(removed > 100, "only {removed} objects were ever removed");
 }

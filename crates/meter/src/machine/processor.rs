@@ -2,10 +2,10 @@
 
 use super::{cgroup, text};
 use crate::measures::{Cpu, Thread};
+use parking_lot::Mutex;
 use rustix::time::{ClockId, clock_gettime};
 use std::collections::BTreeMap;
 use std::fs;
-use std::sync::{Mutex, PoisonError};
 
 /// Threads that are told of one by one.
 const THREADS_MAX: usize = 16;
@@ -41,7 +41,7 @@ impl Seen {
 pub fn cpu() -> Cpu {
     let spent = clock_gettime(ClockId::ProcessCPUTime);
     let mut threads = threads();
-    let delayed_ns = SEEN.lock().unwrap_or_else(PoisonError::into_inner).update(&threads);
+    let delayed_ns = SEEN.lock().update(&threads);
     threads.sort_by_key(|thread| std::cmp::Reverse(thread.used_ns + thread.delayed_ns));
     threads.truncate(THREADS_MAX);
     let group = cgroup::processor();

@@ -10,9 +10,10 @@ mod trials;
 use crate::engine::Engines;
 use crate::method::{CopyMethod, Done, Method, add_stream, build};
 use crate::outgoing::Outgoing;
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 use trials::{Class, Trial, Trials};
 use vazao_wire::service::Fault;
@@ -104,7 +105,7 @@ impl Pairs {
     }
 
     fn trials(&self) -> MutexGuard<'_, BTreeMap<(String, Class), Trials>> {
-        self.trials.lock().unwrap_or_else(PoisonError::into_inner)
+        self.trials.lock()
     }
 
     /// The method for a file of a class, and why.
@@ -147,7 +148,7 @@ impl Pairs {
     }
 
     fn known(&self) -> MutexGuard<'_, BTreeMap<String, Known>> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+        self.known.lock()
     }
 
     fn learn(&self, node: &str, now: Known) {
@@ -242,7 +243,7 @@ struct State {
 
 impl Running {
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// Adds streams, unless the copy is over.
@@ -316,7 +317,7 @@ impl Auto {
 
     fn say_method(&self, method: Method, why: String) {
         let chosen = Chosen { method, why };
-        *self.chosen.lock().unwrap_or_else(PoisonError::into_inner) = Some(chosen);
+        *self.chosen.lock() = Some(chosen);
     }
 
     /// Sends a file that is too short to learn from while it runs, and notes how fast it went.

@@ -7,8 +7,9 @@ use crate::auto::Chosen;
 use crate::control::{Control, Counts, Timeouts};
 use crate::method::Method;
 use crate::place::Place;
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use vazao_wire::proto;
 
 /// Where a job is.
@@ -208,7 +209,7 @@ impl Job {
     }
 
     pub(super) fn progress(&self) -> MutexGuard<'_, Progress> {
-        self.progress.lock().unwrap_or_else(PoisonError::into_inner)
+        self.progress.lock()
     }
 
     /// Bytes at the destination.
@@ -244,7 +245,7 @@ impl Job {
             state if state.is_over() => 0,
             _ => u64::MAX,
         };
-        let chosen = self.chosen.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let chosen = self.chosen.lock().clone();
         let chosen = chosen.as_ref();
         let limit = self.limit(&progress);
         let (source, destination) = self.ends();

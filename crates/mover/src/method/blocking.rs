@@ -5,7 +5,8 @@ use super::{CopyMethod, Done};
 use crate::engine::{Machine, drive};
 use crate::outgoing::Outgoing;
 use crate::record::Kind;
-use std::sync::{Arc, Mutex, PoisonError};
+use parking_lot::Mutex;
+use std::sync::Arc;
 use vazao_model::Code;
 
 /// A thread of one copy nests a few calls and keeps its buffers on the heap.
@@ -33,7 +34,7 @@ pub(super) fn spawn(copy: Arc<Outgoing>, buffer: Option<u32>, done: Done) {
     let call = {
         let done = Arc::clone(&done);
         move |outcome| {
-            let done = done.lock().unwrap_or_else(PoisonError::into_inner).take();
+            let done = done.lock().take();
             if let Some(done) = done {
                 done(outcome);
             }

@@ -7,8 +7,9 @@ use super::{CopyMethod, Done};
 use crate::ftp::{Reply, Session, Waits};
 use crate::grid::zero_checksum;
 use crate::outgoing::Outgoing;
+use parking_lot::Mutex;
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use vazao_model::Code;
 use vazao_model::checksum::{combine, crc32c};
 use vazao_wire::service::Fault;
@@ -38,7 +39,7 @@ impl CopyMethod for Ftp {
         // Called by whoever gets there: the thread, or this function where there is none.
         let done = Arc::new(Mutex::new(Some(done)));
         let call = move |outcome| {
-            let done = done.lock().unwrap_or_else(PoisonError::into_inner).take();
+            let done = done.lock().take();
             if let Some(done) = done {
                 done(outcome);
             }

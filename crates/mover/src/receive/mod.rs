@@ -18,10 +18,11 @@ pub(crate) use port::DataPort;
 use crate::grid::Grid;
 use incoming::Start;
 use journal::{Found, Journal, hex};
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 use vazao_area::{AreaService, Inside, InsideStatus};
 use vazao_meter::{Cause, Clock, Counter};
@@ -132,7 +133,7 @@ impl Receiver {
     }
 
     fn table(&self) -> MutexGuard<'_, Table> {
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+        self.table.lock()
     }
 
     /// The node's name.

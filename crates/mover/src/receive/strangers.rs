@@ -1,9 +1,10 @@
 //! Peers that have connected and not said what for. Anybody who reaches a port can be one, so that there are few of
 //! them, and the oldest makes room for a new one: whoever has something to say says it at once.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::BTreeMap;
 use std::net::{Shutdown, TcpStream};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 #[derive(Debug, Default)]
 struct Table {
@@ -39,7 +40,7 @@ impl Strangers {
     }
 
     fn table(&self) -> MutexGuard<'_, Table> {
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+        self.table.lock()
     }
 
     /// Another one. Where there are as many as there may be the oldest is shut down: whoever serves it finds it ended.

@@ -14,9 +14,10 @@ pub(crate) use names::{finish_directory, make_directory, make_link, owner_of};
 
 use crate::receive::journal;
 use crate::source::of_client;
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 use vazao_client::Client;
 use vazao_meter::Clock;
@@ -69,7 +70,7 @@ impl Arrivals {
     }
 
     fn under_way(&self) -> MutexGuard<'_, HashSet<[u8; 16]>> {
-        self.under_way.lock().unwrap_or_else(PoisonError::into_inner)
+        self.under_way.lock()
     }
 
     fn hold(self: &Arc<Arrivals>, id: [u8; 16], shown: &str) -> Result<Held, Fault> {

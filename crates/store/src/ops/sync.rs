@@ -6,8 +6,8 @@
 use crate::names::{self, Bucket, Part};
 use crate::object::{Mode, Object, Stop, internal};
 use crate::target::Target;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, PoisonError};
 use vazao_disk::DiskFile;
 use vazao_meter::Cause;
 use vazao_model::ObjectId;
@@ -17,7 +17,7 @@ impl Target {
     pub(crate) fn sync(&self, id: ObjectId) -> Result<(), Stop> {
         self.check()?;
         let object = self.cache.get(id);
-        let _syncing = object.syncing.lock().unwrap_or_else(PoisonError::into_inner);
+        let _syncing = object.syncing.lock();
         let body = self.open_to_read(&object, 0..=0, Mode::Blocking)?;
         let is_dirty = |chunk: &crate::object::Chunk| chunk.dirty.load(Ordering::Acquire);
         let chunks: Vec<u64> = body.chunks.iter().filter(|(_, c)| is_dirty(c)).map(|(i, _)| *i).collect();

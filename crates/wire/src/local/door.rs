@@ -11,6 +11,7 @@ use crate::key::ClusterKey;
 use crate::operation::Method;
 use crate::proto;
 use crate::service::Fault;
+use parking_lot::{Mutex, MutexGuard};
 use prost::Message;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{SealFlags, fcntl_get_seals};
@@ -22,8 +23,8 @@ use rustix::net::{
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 use tracing::{debug, info, warn};
@@ -72,7 +73,7 @@ struct Visitors {
 
 impl Shared {
     fn visitors(&self) -> MutexGuard<'_, Visitors> {
-        self.visitors.lock().unwrap_or_else(PoisonError::into_inner)
+        self.visitors.lock()
     }
 }
 

@@ -9,6 +9,7 @@
 
 #![allow(unsafe_code, reason = "the standard library cannot map a file into memory")]
 
+use parking_lot::Mutex;
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use std::ffi::c_void;
@@ -16,7 +17,7 @@ use std::io;
 use std::ops::{Deref, DerefMut, Range};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 /// Buffers begin and end on such boundaries, so that no two share a page.
 const UNIT_BYTES: usize = 4096;
@@ -64,7 +65,7 @@ impl LentMemory {
     /// left.
     pub fn take(self: &Arc<LentMemory>, length: usize) -> Option<LentBuffer> {
         let taken = length.checked_next_multiple_of(UNIT_BYTES)?.max(UNIT_BYTES);
-        let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut free = self.free.lock();
         let index = free.iter().position(|range| range.len() >= taken)?;
         let range = free.get_mut(index)?;
         let start = range.start;
@@ -83,7 +84,7 @@ impl LentMemory {
     }
 
     fn give_back(&self, range: Range<usize>) {
-        let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut free = self.free.lock();
         let index = free.partition_point(|other| other.start < range.start);
         free.insert(index, range);
         for index in [index, index.saturating_sub(1)] {
@@ -166,7 +167,7 @@ mod tests {
             let mut buffers: Vec<_> = (0..4).map(|_| memory.take(4 * UNIT_BYTES)).collect();
             assert!(memory.take(1).is_none(), "all of it is given out");
             order.into_iter().for_each(|index: usize| buffers[index] = None);
-            let free = memory.free.lock().expect("not poisoned");
+            let free = memory.free.lock();
             assert_eq!(free.as_slice(), std::slice::from_ref(&(0..16 * UNIT_BYTES)));
         }
     }

@@ -4,12 +4,13 @@ use super::{Door, Doorkeeper, LentMemory, Visit};
 use crate::key::ClusterKey;
 use crate::proto::{OpenLocalRequest, OpenLocalResponse};
 use crate::service::Fault;
+use parking_lot::Mutex;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketType, connect, socket};
 use std::io::Read;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixStream;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use vazao_meter::{Clock, SystemClock};
 use vazao_model::Code;
 use vazao_model::limits::LOCAL_VISITORS_MAX;
@@ -42,12 +43,12 @@ impl Doorkeeper for Keeper {
     }
 
     fn borrow(&self, number: u64, memory: OwnedFd) -> Result<(), Fault> {
-        self.1.lock().expect("not poisoned").push((number, memory));
+        self.1.lock().push((number, memory));
         Ok(())
     }
 
     fn give_back(&self, number: u64) {
-        self.1.lock().expect("not poisoned").retain(|(other, _)| *other != number);
+        self.1.lock().retain(|(other, _)| *other != number);
     }
 }
 
@@ -111,10 +112,9 @@ fn memory_is_lent_once_for_as_long_as_the_visit_lasts() {
     let numbers = [&first, &second].map(|visit| visit.lend(&memory, soon()).expect("taken"));
     assert_eq!(first.lend(&memory, soon()), Some(numbers[0]), "not again");
     assert_ne!(numbers[0], numbers[1]);
-    let lent =
-        || keeper.1.lock().expect("not poisoned").iter().map(|(number, _)| *number).collect::<Vec<_>>();
+    let lent = || keeper.1.lock().iter().map(|(number, _)| *number).collect::<Vec<_>>();
     assert_eq!(lent(), numbers);
-    let descriptor = keeper.1.lock().expect("not poisoned").remove(0).1;
+    let descriptor = keeper.1.lock().remove(0).1;
     assert_eq!(contents(descriptor), b"lent!");
     assert!(ask(&second, 0).is_ok(), "files are handed out as before");
     drop((first, second));

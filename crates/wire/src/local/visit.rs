@@ -9,12 +9,13 @@ use crate::key::ClusterKey;
 use crate::operation::Method;
 use crate::proto;
 use crate::service::Fault;
+use parking_lot::Mutex;
 use prost::Message;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use vazao_meter::Clock;
 use vazao_model::Code;
 
@@ -71,7 +72,7 @@ impl Visit {
 
     /// Asks for the files of a chunk. Errors: the server's fault; or the connection's, which is over then.
     pub fn open(&self, request: &proto::OpenLocalRequest, deadline_ns: u64) -> Result<Handed, Fault> {
-        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        let _turn = self.turn.lock();
         let said = self.exchange(Method::OpenLocal.number(), &request.encode_to_vec(), &[], deadline_ns)?;
         let response = proto::OpenLocalResponse::decode(said.message.as_slice())
             .map_err(|e| self.talk.fault(Code::BadRequest, e))?;
@@ -93,7 +94,7 @@ impl Visit {
         if let Some(lent) = self.lent.get() {
             return *lent;
         }
-        let _turn = self.turn.try_lock().ok()?;
+        let _turn = self.turn.try_lock()?;
         let message = proto::LendMemoryRequest {}.encode_to_vec();
         let method = Method::LendMemory.number();
         let answer = self.exchange(method, &message, &[memory.descriptor()], deadline_ns);

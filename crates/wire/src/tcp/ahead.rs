@@ -5,7 +5,6 @@
 //! server yet uses one of another thread until its own stands.
 
 use super::link::Link;
-use super::locked;
 use super::peer::{At, CONNECT_AGAIN, Peer, TcpTransport};
 use super::socket;
 use std::sync::Arc;
@@ -25,19 +24,19 @@ impl TcpTransport {
     /// The calling thread's connection to a server far away or, until that stands, another one to it. Who sends
     /// `bytes` that are many gets the first one that takes them at once.
     pub(super) fn far_link(&self, peer: &Arc<Peer>, at: At, bytes: usize) -> Option<Arc<Link>> {
-        let mut usable = peer.links.iter().filter_map(|place| place.try_lock().ok()?.usable());
+        let mut usable = peer.links.iter().filter_map(|place| place.try_lock()?.usable());
         if bytes >= MANY_BYTES
             && let Some(free) = usable.find(|link| link.is_free_to_send())
         {
             return Some(free);
         }
         // Where the place is locked somebody is connecting it.
-        if let Ok(place) = peer.place(at).try_lock()
+        if let Some(place) = peer.place(at).try_lock()
             && let Some(link) = place.usable()
         {
             return Some(link);
         }
-        let other = peer.links.iter().filter_map(|place| place.try_lock().ok()?.usable()).next()?;
+        let other = peer.links.iter().filter_map(|place| place.try_lock()?.usable()).next()?;
         let connect_ns = u64::from(self.options.connect_ms_max) * 1_000_000;
         self.make_link(peer, at, self.clock.now_ns() + connect_ns);
         Some(other)
@@ -47,9 +46,9 @@ impl TcpTransport {
     pub(super) fn has_link(&self, address: &str) -> bool {
         let Some(peer) = self.known_peer(address) else { return false };
         match peer.place(peer.at()).try_lock() {
-            Ok(place) => place.usable().is_some(),
-            // For a moment, or until somebody has connected it.
-            Err(_) => true,
+            Some(place) => place.usable().is_some(),
+            // For a moment, or until another thread has connected it.
+            None => true,
         }
     }
 
@@ -63,7 +62,7 @@ impl TcpTransport {
 
     /// Has the connection at a place made, unless it is there or somebody is at it.
     fn make_link(&self, peer: &Arc<Peer>, at: At, deadline_ns: u64) {
-        let Ok(mut place) = peer.place(at).try_lock() else { return };
+        let Some(mut place) = peer.place(at).try_lock() else { return };
         let now_ns = self.clock.now_ns();
         let again_ns = u64::try_from(CONNECT_AGAIN.as_nanos()).unwrap_or(u64::MAX);
         let has_failed =
@@ -79,7 +78,7 @@ impl TcpTransport {
             if let Some(Err(fault)) = connected {
                 tracing::debug!(%fault, "a connection that would have been needed");
             }
-            locked(theirs.place(at)).is_expected = false;
+            theirs.place(at).lock().is_expected = false;
         });
         // Without a thread whoever needs it connects.
         place.is_expected = spawned.is_ok();

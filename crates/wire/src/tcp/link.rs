@@ -4,7 +4,6 @@
 use super::buffers::SharedPool;
 use super::in_flight::InFlight;
 use super::inbound::{Frame, Inbound};
-use super::locked;
 use super::patience::{Asked, Patience, Watch};
 use super::socket::Socket;
 use super::watched::{Entry, Watched};
@@ -16,14 +15,15 @@ use crate::operation::Method;
 use crate::proto;
 use crate::service::Fault;
 use crate::transport::{Received, Then};
+use parking_lot::{Mutex, MutexGuard};
 use prost::Message;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags};
 use std::collections::HashMap;
 use std::io::IoSlice;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::Thread;
 use std::time::Duration;
 use vazao_meter::{Accounts, Cause, Clock};
@@ -157,7 +157,7 @@ impl Link {
     }
 
     fn hear_hello(&self, deadline_ns: u64) -> Result<Vec<u8>, Fault> {
-        let mut inbound = locked(&self.inbound);
+        let mut inbound = self.inbound.lock();
         loop {
             if let Some(frame) = inbound.next_frame().map_err(|e| self.garbage(&e))? {
                 if frame.header.has(flags::ERROR) {
@@ -194,7 +194,7 @@ impl Link {
 
     /// True until the connection has failed.
     pub(super) fn is_usable(&self) -> bool {
-        locked(&self.table).broken.is_none()
+        self.table.lock().broken.is_none()
     }
 
     /// Sends a request; its answer will be found under its id, and `then`, which is taken, is called about it.
@@ -227,14 +227,14 @@ impl Link {
 
     /// The server's limits allow as many more requests as there are.
     pub(super) fn has_room(&self) -> bool {
-        let table = locked(&self.table);
+        let table = self.table.lock();
         table.requests < self.credits.requests / 2 && table.bytes < self.credits.bytes / 2
     }
 
     /// A request with an attachment would leave at once: the limits allow it, nobody else is sending, and the socket
     /// takes more.
     pub(super) fn is_free_to_send(&self) -> bool {
-        if !self.has_room() || self.sending.try_lock().is_err() {
+        if !self.has_room() || self.sending.try_lock().is_none() {
             return false;
         }
         let mut fds = [PollFd::new(&*self.stream, PollFlags::OUT)];
@@ -247,7 +247,7 @@ impl Link {
         let bytes = request.attachment.len() as u64;
         let mut patience = self.patience(&Asked::of(request));
         let mut started_ns = None;
-        let mut table = locked(&self.table);
+        let mut table = self.table.lock();
         loop {
             if let Some(fault) = &table.broken {
                 return Err(fault.clone());
@@ -320,7 +320,7 @@ impl Link {
     fn until_done<'a>(self: &'a Arc<Link>, asked: &Asked) -> Result<MutexGuard<'a, Table>, Fault> {
         let Asked { id, deadline_ns, .. } = *asked;
         let mut patience = self.patience(asked);
-        let mut table = locked(&self.table);
+        let mut table = self.table.lock();
         // Looks once also after the deadline: an answer may be there that nobody has received yet.
         let mut looked_at_ns = None;
         loop {
@@ -358,7 +358,7 @@ impl Link {
                 self.break_off(&fault);
             }
             self.call();
-            let mut table = locked(&self.table);
+            let mut table = self.table.lock();
             table.led = false;
             return table;
         }
@@ -372,12 +372,12 @@ impl Link {
         if id.is_some() {
             self.accounts.charge(Cause::Network, self.clock.now_ns().saturating_sub(started_ns));
         }
-        locked(&self.table)
+        self.table.lock()
     }
 
     /// Receives for everybody until the own answer, or anything at all when waiting for credits, has come.
     fn lead(&self, id: Option<u64>, deadline_ns: u64) -> Result<(), Fault> {
-        let mut inbound = locked(&self.inbound);
+        let mut inbound = self.inbound.lock();
         let mut late_receives = 0;
         loop {
             let mut delivered = false;
@@ -471,7 +471,7 @@ impl Link {
         if !frame.header.has(flags::ANSWER) {
             return;
         }
-        let mut table = locked(&self.table);
+        let mut table = self.table.lock();
         let bytes = match table.slots.remove(&id) {
             Some(Slot::Waiting { thread, bytes, then }) => {
                 table.called.extend(then);
@@ -504,7 +504,7 @@ impl Link {
     /// True once the answer to `id` is there; receives what the socket holds to find out.
     pub(super) fn is_done(self: &Arc<Link>, id: u64) -> bool {
         let waiting = |table: &Table| matches!(table.slots.get(&id), Some(Slot::Waiting { .. }));
-        let mut table = locked(&self.table);
+        let mut table = self.table.lock();
         if waiting(&table) && !table.led {
             table = self.wait_for_progress(table, Some(id), 0);
             pass_on_lead(&table);
@@ -514,7 +514,7 @@ impl Link {
 
     /// The answer to `id` is no longer wanted.
     pub(super) fn abandon(self: &Arc<Link>, id: u64) {
-        let mut table = locked(&self.table);
+        let mut table = self.table.lock();
         match table.slots.remove(&id) {
             Some(Slot::Waiting { bytes, .. }) => {
                 table.slots.insert(id, Slot::Abandoned { bytes });
@@ -538,7 +538,7 @@ impl Link {
         deadline_ns: u64,
         mut patience: Option<&mut Patience<'_>>,
     ) -> Result<(), Fault> {
-        let _sending = locked(&self.sending);
+        let _sending = self.sending.lock();
         let total: usize = parts.iter().map(|part| part.len()).sum();
         let mut sent = 0;
         while sent < total {
@@ -564,7 +564,7 @@ impl Link {
         }
         self.check_way()?;
         let until_ns = until_ns.min(self.clock.now_ns() + WAY_LOOK_NS);
-        let mut table = locked(&self.table);
+        let mut table = self.table.lock();
         if table.led {
             drop(table);
             self.poll(PollFlags::OUT, until_ns)?;
@@ -575,7 +575,7 @@ impl Link {
         let outcome = self
             .poll(PollFlags::OUT | PollFlags::IN, until_ns)
             .and_then(|ready| if ready.contains(PollFlags::IN) { self.lead(None, 0) } else { Ok(()) });
-        let mut table = locked(&self.table);
+        let mut table = self.table.lock();
         table.led = false;
         pass_on_lead(&table);
         outcome
@@ -583,7 +583,7 @@ impl Link {
 
     /// Ends the connection: every request in flight fails with `fault`.
     pub(super) fn break_off(self: &Arc<Link>, fault: &Fault) {
-        let mut guard = locked(&self.table);
+        let mut guard = self.table.lock();
         let table = &mut *guard;
         if table.broken.is_some() {
             return;
@@ -607,7 +607,7 @@ impl Link {
 
     /// Calls those whose answers have come.
     fn call(self: &Arc<Link>) {
-        let called = std::mem::take(&mut locked(&self.table).called);
+        let called = std::mem::take(&mut self.table.lock().called);
         for Called { asked, then } in called {
             then(Box::new(InFlight::new(Arc::clone(self), asked)));
         }
@@ -618,7 +618,7 @@ impl Link {
     pub(super) fn tend(self: &Arc<Link>) {
         let mut handed_over_ns = self.clock.now_ns();
         loop {
-            let table = locked(&self.table);
+            let table = self.table.lock();
             if table.broken.is_some() {
                 return;
             }

@@ -5,7 +5,6 @@ use super::buffers::SharedPool;
 use super::dial::dial;
 use super::in_flight::{Failed, InFlight};
 use super::link::{Link, LinkParts, Outgoing};
-use super::locked;
 use super::patience::{Asked, Watch};
 use super::socket::{self, Socket};
 use super::tender;
@@ -15,11 +14,12 @@ use crate::local::Visit;
 use crate::operation::Method;
 use crate::service::{Fault, RequestId};
 use crate::transport::{OnSlow, Pending, Presence, Then, Transport};
+use parking_lot::{Mutex, RwLock};
 use std::cell::Cell;
 use std::collections::HashMap;
 use std::net::{TcpStream, ToSocketAddrs};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 use vazao_meter::{Accounts, Clock};
 use vazao_model::Code;
@@ -131,7 +131,7 @@ impl Peer {
     /// Those by the entrances that stand.
     #[cfg(test)]
     pub(super) fn local_links(&self) -> impl Iterator<Item = Arc<Link>> {
-        self.local.iter().filter_map(|place| locked(place).usable())
+        self.local.iter().filter_map(|place| place.lock().usable())
     }
 
     /// Which of the connections a request takes that the calling thread does not stand still for.
@@ -141,7 +141,7 @@ impl Peer {
     }
 
     fn tended_link(&self, number: usize) -> Option<Arc<Link>> {
-        locked(&self.tended[number]).usable()
+        self.tended[number].lock().usable()
     }
 }
 
@@ -198,14 +198,14 @@ impl TcpTransport {
     }
 
     pub(super) fn known_peer(&self, address: &str) -> Option<Arc<Peer>> {
-        self.peers.read().unwrap_or_else(PoisonError::into_inner).get(address).map(Arc::clone)
+        self.peers.read().get(address).map(Arc::clone)
     }
 
     pub(super) fn peer(&self, address: &str) -> Arc<Peer> {
         if let Some(peer) = self.known_peer(address) {
             return peer;
         }
-        let mut peers = self.peers.write().unwrap_or_else(PoisonError::into_inner);
+        let mut peers = self.peers.write();
         let peer = peers
             .entry(address.to_owned())
             .or_insert_with(|| Arc::new(Peer::new(address, self.options.connections_max)));
@@ -231,7 +231,7 @@ impl TcpTransport {
         deadline_ns: u64,
     ) -> Result<Arc<Link>, Fault> {
         let asked_ns = self.clock.now_ns();
-        let mut place = locked(peer.place(at));
+        let mut place = peer.place(at).lock();
         if let Some(link) = place.usable() {
             return Ok(link);
         }
@@ -359,7 +359,7 @@ impl TcpTransport {
                 match connected.and_then(tender::spawn) {
                     Ok(link) => {
                         // Looked at only once it is in its place: whoever hangs up meanwhile finds it there.
-                        locked(&peer_too.tended[number]).link = Some(Arc::clone(&link));
+                        peer_too.tended[number].lock().link = Some(Arc::clone(&link));
                         if transport.is_hung_up.load(Ordering::SeqCst) {
                             link.break_off(&hung_up());
                         }
@@ -380,8 +380,7 @@ impl TcpTransport {
     /// Breaks every connection off, and makes no more.
     fn break_off_all(&self) {
         self.is_hung_up.store(true, Ordering::SeqCst);
-        let peers: Vec<Arc<Peer>> =
-            self.peers.read().unwrap_or_else(PoisonError::into_inner).values().map(Arc::clone).collect();
+        let peers: Vec<Arc<Peer>> = self.peers.read().values().map(Arc::clone).collect();
         for peer in &peers {
             for place in peer.links.iter().chain(&peer.local).chain(&peer.tended) {
                 if let Some(link) = self.link_now(place) {
@@ -395,7 +394,7 @@ impl TcpTransport {
     /// breaks it off himself; others have it locked for a moment.
     fn link_now(&self, place: &Mutex<Place>) -> Option<Arc<Link>> {
         for _ in 0..HANG_UP_LOOKS {
-            if let Ok(place) = place.try_lock() {
+            if let Some(place) = place.try_lock() {
                 return place.link.clone();
             }
             self.clock.sleep(HANG_UP_PAUSE);
@@ -413,13 +412,13 @@ impl TcpTransport {
 impl Drop for TcpTransport {
     fn drop(&mut self) {
         // Their threads keep the connections.
-        let peers = self.peers.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let peers = self.peers.get_mut();
         let tended = peers.values().flat_map(|peer| &peer.tended).map(|place| (place, 0));
         // A busy machine's own server may have been slow to greet, too.
         let far = peers.values().flat_map(|peer| peer.links.iter().chain(&peer.local));
         let far = far.map(|place| (place, FAR_NS));
         for (place, beyond_ns) in tended.chain(far) {
-            if let Some(link) = locked(place).link.take_if(|link| link.round_trip_ns() >= beyond_ns) {
+            if let Some(link) = place.lock().link.take_if(|link| link.round_trip_ns() >= beyond_ns) {
                 link.break_off(&Fault::new(Code::Disconnected, "the client was closed"));
             }
         }

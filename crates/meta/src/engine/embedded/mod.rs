@@ -6,7 +6,10 @@
 //! transaction. Reads look into overlay, frozen overlay, checkpoint, in this order. What survives is always a
 //! prefix of the commits.
 //!
-//! Locks are taken in the order `syncing`, `log`, `state`, and none is held over a sync.
+//! Locks are taken in the order `syncing`, `log`, `state`, and none is held over a sync. They are poisoned by a panic, on
+//! purpose: what was left half changed in memory must not reach the disk.
+
+#![allow(clippy::disallowed_types, reason = "a panic must stop the engine")]
 
 mod ages;
 mod background;
