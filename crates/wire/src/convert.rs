@@ -116,7 +116,7 @@ impl TryFrom<proto::Layout> for Layout {
     }
 }
 
-/// A distribution of a newer version is not damage: whoever wrote it can read it.
+/// A distribution of a newer version is not damage: clients of that version can read it.
 fn refused(error: LayoutError) -> Fault {
     let code = match error {
         LayoutError::Distribution(_) => Code::VersionMismatch,

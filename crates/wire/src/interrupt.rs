@@ -1,11 +1,10 @@
-//! Giving up a wait that is going on already: somebody in another thread says that its caller has lost interest.
+//! Interrupting a wait for an answer: another thread cancels it for a signal or a killed caller.
 //!
-//! A thread that serves a caller who can be interrupted sets a flag for the length of the call ([`during`]). Waits for
-//! answers look at it several times a second, so that neither an answer that comes in time nor its requester pays
-//! for that.
+//! A thread that serves an interruptible call sets a flag for the length of the call ([`during`]). Waits for answers
+//! poll the flag several times a second. Neither a fast answer nor the requester's fast path pays for the polling.
 //!
-//! What must not be cut short by a signal may still be left by a caller who is being killed: such calls are made
-//! [`until_killed`], and name the waits that can be left ([`unless_killed`]).
+//! Calls that a signal must not cut short can still be abandoned when their caller is killed. They run in
+//! [`until_killed`] and mark the waits that are safe to abandon ([`unless_killed`]).
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -55,7 +54,8 @@ impl Interrupt {
         self.reach(self.call(), RAISED);
     }
 
-    /// The caller of `call` is being killed: nobody will see what becomes of it. The calls after it are others'.
+    /// The caller of `call` is being killed: the result of the call will not be seen. Later calls of the thread are
+    /// not affected.
     pub fn kill(&self, call: Call) {
         self.reach(call, KILLED);
     }
@@ -100,8 +100,8 @@ pub fn until_killed<T>(interrupt: &Arc<Interrupt>, work: impl FnOnce() -> T) -> 
     with(Some((Arc::clone(interrupt), Heeded::Nothing)), work)
 }
 
-/// Runs `work`, whose waits end when the caller is being killed, and for no other signal. What it leaves undone
-/// somebody else must find.
+/// Runs `work` as killable: its waits end when the caller is being killed, and for no other signal. Work that is
+/// abandoned half-way must be recoverable by another thread.
 pub fn unless_killed<T>(work: impl FnOnce() -> T) -> T {
     let current = CURRENT.with(|current| current.borrow().clone());
     with(current.map(|(interrupt, _)| (interrupt, Heeded::Kills)), work)

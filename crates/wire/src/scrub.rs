@@ -52,7 +52,7 @@ pub enum State {
     Running = 1,
     /// It has been through everything.
     Done = 2,
-    /// It was told to end.
+    /// Stopped by a request.
     Stopped = 3,
     /// It could not read any further.
     Failed = 4,

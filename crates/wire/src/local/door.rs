@@ -113,7 +113,7 @@ impl Door {
         Ok(Door { shared, listener, name, thread: Some(thread) })
     }
 
-    /// What clients are told to find it by.
+    /// The host and name by which clients find the door.
     pub fn announcement(&self) -> proto::LocalDoorResponse {
         proto::LocalDoorResponse { host: super::host(), name: self.name.clone() }
     }
@@ -168,7 +168,7 @@ fn admit(shared: &Arc<Shared>, stream: OwnedFd) {
     let mut visitors = shared.visitors();
     visitors.threads.retain(|_, thread| !thread.is_finished());
     if visitors.threads.len() >= LOCAL_VISITORS_MAX {
-        // The one who is turned away reads over TCP.
+        // The rejected client falls back to reads over TCP.
         debug!("too many local clients");
         return;
     }
@@ -228,12 +228,13 @@ fn borrow(
     if lent.is_some() {
         return Err(Fault::new(Code::BadRequest, "memory has been lent already"));
     }
-    // Only such memory has seals: reading anything else may take as long as whoever is behind it likes.
+    // Only memfd memory has seals. A read of any other descriptor could block for as long as its file system or peer
+    // likes.
     let seals = fcntl_get_seals(&memory).unwrap_or(SealFlags::empty());
     if !seals.contains(SealFlags::SHRINK) {
         return Err(Fault::new(Code::BadRequest, "what is lent must be memory sealed against shrinking"));
     }
-    // At random: nobody may mean another's memory after the server was started anew.
+    // Random, so that after a restart of the server a stale number cannot refer to another client's memory.
     let nonce = hello::nonce()?;
     let number = nonce.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
     shared.keeper.borrow(number, memory)?;
@@ -250,7 +251,7 @@ fn shake_hands(shared: &Shared, talk: &Talk, deadline_ns: u64) -> Result<(), Fau
         }
     };
     let refuse = |said: &Said, fault: Fault| {
-        // It is told why if it still listens.
+        // Best effort: the peer may have closed the connection already.
         let _ = reply(talk, said, Err(&fault), &[], deadline_ns);
         fault
     };

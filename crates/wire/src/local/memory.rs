@@ -28,7 +28,7 @@ pub struct LentMemory {
     file: OwnedFd,
     start: NonNull<c_void>,
     length: usize,
-    /// Ranges that nobody has, in order, no two of which touch.
+    /// Free ranges in order, no two of which touch.
     free: Mutex<Vec<Range<usize>>>,
 }
 

@@ -45,7 +45,8 @@ impl std::fmt::Debug for Visit {
 }
 
 impl Visit {
-    /// Goes through the door with this abstract name. Errors: nobody is there, or has another key, or is too busy.
+    /// Connects to the door with this abstract name. Errors: nothing listens there, the key differs, or the server is
+    /// too busy.
     pub fn begin(
         name: &[u8],
         key: &ClusterKey,
@@ -114,7 +115,8 @@ impl Visit {
         false
     }
 
-    /// One request and its answer. After a fault of the connection itself nobody knows where in the stream it is.
+    /// One request and its answer. After a fault of the connection the position in the stream is unknown, so the
+    /// connection ends.
     fn exchange(
         &self,
         method: u16,

@@ -1,5 +1,5 @@
-//! Memory that all connections of a server share: for requests that have arrived in part, and for answers that nobody
-//! has taken. Connections claim what they keep, and wait (backpressure) while all together have too much.
+//! Memory limits that all connections of a server share: for partly received requests and for unsent answers.
+//! Connections claim what they buffer. They block (backpressure) while the total exceeds the limit.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -60,8 +60,9 @@ impl Claim {
         self.bytes = bytes;
     }
 
-    /// Claims `bytes` in place of what was claimed. False, and nothing has changed, when there are not so many. A
-    /// quarter is kept for claims that bring a request to its end: whoever has a part of it may wait for the rest.
+    /// Claims `bytes` in place of the earlier claim. Returns false and changes nothing when the budget has too little
+    /// left. A quarter is reserved for claims that complete a request: without it partly received requests that wait
+    /// for memory would deadlock.
     pub(super) fn try_set(&mut self, bytes: usize, is_last: bool) -> bool {
         let Some(more) = bytes.checked_sub(self.bytes).filter(|more| *more > 0) else {
             self.set(bytes);
@@ -134,7 +135,7 @@ impl Bounds {
         self.strangers.load(Ordering::Relaxed) > 0
     }
 
-    /// True while somebody waits for memory, or soon will.
+    /// True while a connection waits for memory, or soon will.
     pub(super) fn is_pressed(&self) -> bool {
         self.waiting.load(Ordering::Relaxed) > 0 || self.unsent.is_short()
     }

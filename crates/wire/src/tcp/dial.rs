@@ -16,7 +16,7 @@ const LOOK_NS: u64 = 100_000_000;
 /// Probes of a connection on which nothing comes follow one another so closely.
 const PROBE_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Connects to `place` by `deadline_ns`, unless `is_over` says that nobody wants the connection any more.
+/// Connects to `place` by `deadline_ns`, unless `is_over` says that the connection is no longer wanted.
 pub(super) fn dial(
     place: SocketAddr,
     clock: &dyn Clock,
@@ -50,8 +50,9 @@ pub(super) fn dial(
     Ok(stream)
 }
 
-/// Where nobody listens on a port of this machine, the system may give a client that very port as its own, and TCP then
-/// connects it to itself: nobody answers, and the server that comes back finds its port taken.
+/// Refuses a TCP self-connection. When nothing listens on a port of this machine, the kernel may choose that very
+/// port as the client's source port, and TCP then connects the socket to itself. Requests over it would never be
+/// answered, and the restarted server would find its port taken.
 pub(super) fn refuse_itself(stream: &TcpStream) -> io::Result<()> {
     match stream.local_addr()? == stream.peer_addr()? {
         true => Err(ErrorKind::ConnectionRefused.into()),

@@ -29,7 +29,7 @@ const SCRATCH_BYTES: usize = 1 << 20;
 /// Connections whose peers owe bytes are looked at this often.
 const SWEEP_NS: u64 = 1_000_000_000;
 
-/// All connections are while somebody waits for memory.
+/// Interval of sweeps over all connections while one of them waits for memory.
 const SWEEP_PRESSED_NS: u64 = 250_000_000;
 
 /// Those that wait for memory are looked at this often: another loop's connections may have given some back.
@@ -422,7 +422,7 @@ impl EventLoop {
     }
 }
 
-/// Why a connection has to be closed, whether anybody waits for its memory or not.
+/// Why a connection has to be closed, whether others need its memory or not.
 fn late_by(served: &mut Served, now_ns: u64) -> Option<&'static str> {
     let is_over = |since_ns: u64, ms: u32| now_ns.saturating_sub(since_ns) > u64::from(ms) * 1_000_000;
     let limit_ms = if served.in_handshake() { HELLO_MS_MAX } else { DEADLINE_MS_DEFAULT };
@@ -473,6 +473,6 @@ fn refuse_overloaded(stream: &Socket, connections_max: usize) {
     let mut frame = Vec::with_capacity(HEADER_BYTES + message.len());
     frame.extend_from_slice(&header.encode());
     frame.extend_from_slice(&message);
-    // The peer is told if its socket takes it; it is closed either way.
+    // Best effort: the peer gets the reason if its socket takes it. The connection is closed either way.
     let _ = send(stream, &frame, SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
 }

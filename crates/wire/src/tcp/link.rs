@@ -1,5 +1,7 @@
-//! A client's connection. No thread of its own: whoever waits for an answer receives for everybody (leader), the others
-//! sleep until their answer is there or they are told to lead.
+//! A client's TCP connection, with pipelined requests and no receiver thread of its own.
+//!
+//! One waiter, the leader, receives the answers of all requests in flight. The other waiters sleep until their answer
+//! is there or they are woken to take over the lead.
 
 use super::buffers::SharedPool;
 use super::in_flight::InFlight;
@@ -57,7 +59,7 @@ struct Table {
     hungry: Vec<Thread>,
     /// Those to be called about answers that have just come.
     called: Vec<Called>,
-    /// The thread that receives for those who do not stand still, while it sleeps because nothing is under way.
+    /// The receiver thread for asynchronous calls, while it sleeps because no request is in flight.
     tender: Option<Thread>,
 }
 
@@ -165,7 +167,7 @@ impl Link {
                 }
                 return Ok(frame.message);
             }
-            // Until it stands nobody else can break it off.
+            // Until the connection is established no other thread can break it off, so this loop checks the flag.
             if self.is_hung_up.load(Ordering::Relaxed) {
                 return Err(Code::Cancelled.into());
             }
@@ -231,8 +233,8 @@ impl Link {
         table.requests < self.credits.requests / 2 && table.bytes < self.credits.bytes / 2
     }
 
-    /// A request with an attachment would leave at once: the limits allow it, nobody else is sending, and the socket
-    /// takes more.
+    /// A request with an attachment would leave at once: credits allow it, no other thread is sending, and the socket
+    /// buffer has room.
     pub(super) fn is_free_to_send(&self) -> bool {
         if !self.has_room() || self.sending.try_lock().is_none() {
             return false;
@@ -321,7 +323,7 @@ impl Link {
         let Asked { id, deadline_ns, .. } = *asked;
         let mut patience = self.patience(asked);
         let mut table = self.table.lock();
-        // Looks once also after the deadline: an answer may be there that nobody has received yet.
+        // Receives once also after the deadline: the answer may be in the socket buffer already.
         let mut looked_at_ns = None;
         loop {
             if matches!(table.slots.get(&id), Some(Slot::Done(_)) | None) {
@@ -343,7 +345,8 @@ impl Link {
         }
     }
 
-    /// Receives as the leader, or sleeps while somebody else does. `id` is the request waited for, `None` for credits.
+    /// Receives as the leader, or sleeps while another thread does. `id` is the request waited for, `None` for
+    /// credits.
     fn wait_for_progress<'a>(
         self: &'a Arc<Link>,
         mut table: MutexGuard<'a, Table>,
@@ -375,7 +378,7 @@ impl Link {
         self.table.lock()
     }
 
-    /// Receives for everybody until the own answer, or anything at all when waiting for credits, has come.
+    /// Receives for all waiters until the own answer, or any answer when waiting for credits, has arrived.
     fn lead(&self, id: Option<u64>, deadline_ns: u64) -> Result<(), Fault> {
         let mut inbound = self.inbound.lock();
         let mut late_receives = 0;
@@ -613,8 +616,9 @@ impl Link {
         }
     }
 
-    /// Receives for those who do not stand still, until the connection has failed. A request that has waited for
-    /// [`TENDED_NS_MAX`] is handed over unanswered: somebody has to watch over its deadline.
+    /// Receives for asynchronous calls until the connection has failed. A request that has waited for
+    /// [`TENDED_NS_MAX`] is handed to its completion unanswered, so that a thread of the caller can enforce its
+    /// deadline.
     pub(super) fn tend(self: &Arc<Link>) {
         let mut handed_over_ns = self.clock.now_ns();
         loop {
@@ -655,8 +659,8 @@ const WAY_LOOK_NS: u64 = 1_000_000_000;
 /// which a call that can be interrupted looks whether it was.
 const WAIT_IN_RECEIVE_NS: u64 = 200_000_000;
 
-/// An answer that nobody stands still for is waited for at least this long, and at most twice as long, before a thread
-/// has to.
+/// The receiver thread waits at least this long for an answer to an asynchronous call, and at most twice as long,
+/// before it hands the request to a thread that blocks.
 const TENDED_NS_MAX: u64 = WAIT_IN_RECEIVE_NS;
 
 /// Longer than a receive waits by itself, which it would not do otherwise.
@@ -679,7 +683,8 @@ fn hand_over(table: &mut Table, now_ns: u64) {
     }
 }
 
-/// Wakes one sleeper so that somebody receives after the leader has gone.
+/// Wakes one sleeping waiter to receive in place of the leader that leaves. Without it all waiters would sleep until
+/// their deadlines.
 fn pass_on_lead(table: &Table) {
     if table.led {
         return;
@@ -690,7 +695,7 @@ fn pass_on_lead(table: &Table) {
     });
     match sleeper {
         Some(thread) => thread.unpark(),
-        // A hungry thread may have given up since it was noted down, so all of them are told.
+        // A thread that waits for credits may have given up since it was noted, so all of them are woken.
         None => table.hungry.iter().for_each(Thread::unpark),
     }
 }

@@ -1,4 +1,5 @@
-//! A request that waits long is told of while it waits: whoever looks at a log should see what hangs before it fails.
+//! Slow-request watchdog: reports a request that waits long while it still waits, so that the log shows what hangs
+//! before it fails.
 
 use super::link::Outgoing;
 use crate::operation::Method;
@@ -7,7 +8,7 @@ use crate::transport::{OnSlow, Slow};
 use std::sync::{Arc, OnceLock};
 use vazao_meter::Clock;
 
-/// Who is told, and when.
+/// The callback for slow requests, and the wait after which it is called.
 #[derive(Default)]
 pub(super) struct Watch {
     pub(super) slow_ns: u64,
@@ -28,7 +29,7 @@ pub(super) struct Patience<'a> {
     /// the last answer, which may have come long ago: it is given a moment to be received.
     tells_ns: u64,
     submitted_ns: u64,
-    /// Told already, or there is nobody to tell.
+    /// Reported already, or there is no callback.
     is_over: bool,
 }
 
@@ -62,8 +63,8 @@ impl<'a> Patience<'a> {
         Patience { watch, clock, address, method, id, tells_ns, submitted_ns, is_over }
     }
 
-    /// Until when to wait before this is called again: the deadline, or the end of patience before it. Once patience
-    /// has ended the watcher is told.
+    /// The time until which to wait before this is called again: the deadline, or the moment of the report before it.
+    /// Reports the request once that moment has passed.
     pub(super) fn until_ns(&mut self, deadline_ns: u64) -> u64 {
         if self.is_over {
             return deadline_ns;

@@ -34,7 +34,7 @@ pub struct TransportOptions {
     pub connect_ms_max: u32,
     /// Go in by the entrance of a server on this machine, where it has some.
     pub local: bool,
-    /// A request that has waited this long is told of, see [`Transport::watch`].
+    /// A request that has waited this long is reported as slow, see [`Transport::watch`].
     pub slow_ms: u32,
 }
 
@@ -73,7 +73,7 @@ pub(super) struct Peer {
     /// Those by the entrances on this machine: as many for each core, one core after the other.
     local: Vec<Mutex<Place>>,
     cores: usize,
-    /// Those for requests that nobody stands still for: one for each core by the entrances, otherwise only the first.
+    /// Connections for asynchronous calls: one for each core by the entrances, otherwise only the first.
     tended: Vec<Mutex<Place>>,
     /// Somebody connects one of these.
     is_connecting: AtomicBool,
@@ -134,7 +134,7 @@ impl Peer {
         self.local.iter().filter_map(|place| place.lock().usable())
     }
 
-    /// Which of the connections a request takes that the calling thread does not stand still for.
+    /// Number of the connection that an asynchronous call of this thread uses.
     fn tended_number(&self) -> usize {
         let core = if self.is_local.load(Ordering::Relaxed) { socket::current_core() } else { 0 };
         core % self.tended.len()
@@ -145,7 +145,7 @@ impl Peer {
     }
 }
 
-/// Until a connection that nobody waits for is tried again.
+/// Backoff before a failed background connection is retried.
 pub(super) const CONNECT_AGAIN: Duration = Duration::from_secs(1);
 
 /// One connection of a peer, or how the last attempt at it ended.
@@ -344,7 +344,7 @@ impl TcpTransport {
         Ok(link)
     }
 
-    /// Gets the connection ready that is for requests nobody stands still for from `number`, unless somebody is at it.
+    /// Makes the connection for asynchronous calls at `number` in the background, unless one is being made.
     fn get_tended(&self, peer: &Arc<Peer>, number: usize) {
         if peer.is_connecting.swap(true, Ordering::SeqCst) {
             return;
@@ -358,7 +358,8 @@ impl TcpTransport {
                 let connected = transport.connect(&peer_too, number, deadline_ns).map(Arc::new);
                 match connected.and_then(tender::spawn) {
                     Ok(link) => {
-                        // Looked at only once it is in its place: whoever hangs up meanwhile finds it there.
+                        // The flag is read only after the link is in its place. A concurrent hang-up either finds the
+                        // link there or is seen here.
                         peer_too.tended[number].lock().link = Some(Arc::clone(&link));
                         if transport.is_hung_up.load(Ordering::SeqCst) {
                             link.break_off(&hung_up());
@@ -425,7 +426,7 @@ impl Drop for TcpTransport {
     }
 }
 
-/// What requests fail with that nobody waits for any more. Repeating them is of no use.
+/// What outstanding requests fail with when the process stops. A retry would fail in the same way.
 fn hung_up() -> Fault {
     Fault::new(Code::Cancelled, "this process is stopping")
 }
@@ -434,7 +435,7 @@ fn hung_up() -> Fault {
 const HANG_UP_LOOKS: u32 = 20;
 const HANG_UP_PAUSE: Duration = Duration::from_millis(5);
 
-/// A server of this machine answers at once; whoever does not is another.
+/// A server of this machine answers the handshake at once; a slower peer is a different process.
 const ENTER_NS_MAX: u64 = 1_000_000_000;
 
 /// Ids start at a random place, so that those of two clients differ in the logs.
@@ -482,7 +483,7 @@ impl Transport for TcpTransport {
         let peer = self.peer(address);
         let number = peer.tended_number();
         match peer.tended_link(number) {
-            // Who does not stand still must not wait for his turn to send either.
+            // An asynchronous caller must not block on credits either.
             Some(link) => link.has_room(),
             None => {
                 self.get_tended(&peer, number);
