@@ -254,7 +254,7 @@ impl DiskFile for RealFile {
     }
 
     fn next_data(&self, offset: u64) -> io::Result<Option<Range<u64>>> {
-        // All reads and writes name their position, so nobody misses the descriptor's own.
+        // All reads and writes are positioned, so moving the descriptor's own offset is safe.
         let start = match sys::seek(&self.file, SeekFrom::Data(offset)) {
             Ok(start) => start,
             // Nothing but a hole from here on, or beyond the end.

@@ -1,8 +1,8 @@
-//! What one process says of itself and of the machine it runs on: counters since its start, and their growth.
+//! Measures of one process and its machine: counters since its start, and their growth.
 //!
 //! A server, a client, a mount: each can give its [`Measures`], here or over the network. Two of them taken one after
-//! the other make a [`Change`], and [`crate::bottleneck`] judges changes. Nothing here is measured; that is done by
-//! [`crate::machine`] and by whoever waits.
+//! the other make a [`Change`], and [`crate::bottleneck`] judges changes. Nothing is measured here:
+//! [`crate::machine`] reads the kernel's counters, and the code that blocks charges its waits.
 
 use crate::accounts::Cause;
 use crate::occupancy::Occupied;

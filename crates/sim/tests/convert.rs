@@ -198,7 +198,7 @@ impl Transport for Interposed {
         let work = if is_it { waiting.take() } else { None };
         drop(waiting);
         if work.is_some_and(|(_, work)| !work()) {
-            // Ping stands for any method: whoever is dead stays so.
+            // Ping stands for any method: a dead process stays dead.
             self.before(Method::Ping, || false);
             return Box::new(Nobody);
         }

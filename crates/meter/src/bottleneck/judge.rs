@@ -70,7 +70,7 @@ pub fn judge(scene: Scene<'_>) -> Verdict {
     choose(observer, candidates, waited)
 }
 
-/// Renewals of sessions and questions about counters are answered by a process that nobody asks for anything.
+/// An idle process still answers session renewals and requests for counters: up to this rate and share of time.
 const HOUSEKEEPING_PER_SECOND: f64 = 5.0;
 const HOUSEKEEPING_SHARE: f64 = 0.02;
 

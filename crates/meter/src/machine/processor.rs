@@ -7,7 +7,7 @@ use rustix::time::{ClockId, clock_gettime};
 use std::collections::BTreeMap;
 use std::fs;
 
-/// Threads that are told of one by one.
+/// Threads that are reported one by one.
 const THREADS_MAX: usize = 16;
 
 /// USER_HZ, the unit of CPU time in `/proc/stat`, on every architecture we build for.
