@@ -1,8 +1,10 @@
-//! Claims: a process wants the identity of a node that another process has. Whether that one is still there is asked
-//! at its address, outside of any transaction; meanwhile the newcomer is told to try again.
+//! Claims: a new process wants the identity of a node that another process, the holder, has.
 //!
-//! A restarted server finds its old address free, or answers there itself, and is taken in after one round trip. A copy
-//! finds the original, and is refused for as long as that one answers.
+//! A probe of the holder's address, outside of any transaction, decides whether the holder is alive. Until it has
+//! answered or timed out the newcomer gets `Unavailable` and retries.
+//!
+//! A restarted server finds its old address free, or answers there itself, and is accepted after one round trip. A
+//! copy of a node's directory finds the original alive, and is refused for as long as that one answers.
 
 use crate::fault::Outcome;
 use parking_lot::{Condvar, Mutex, MutexGuard};
@@ -13,7 +15,7 @@ use vazao_wire::service::Fault;
 use vazao_wire::transport::{Presence, Transport, submit};
 use vazao_wire::{op, proto};
 
-/// Claims at once; those beyond are told to try again, too.
+/// Concurrent claims; those beyond are answered with a retry as well.
 const CLAIMS_MAX: usize = 64;
 
 /// How long the holder's address may take to answer.
@@ -22,7 +24,7 @@ const ANSWER_NS_MAX: u64 = 1_500_000_000;
 /// An answer counts for this long: the newcomer is back before, and afterwards things may have changed.
 const FRESH_NS: u64 = 2_000_000_000;
 
-/// A claim that nobody repeats is forgotten.
+/// A claim that is not repeated for this long is dropped.
 const FORGOTTEN_NS: u64 = 30_000_000_000;
 
 /// The process that has an identity.
@@ -42,7 +44,7 @@ pub(crate) struct Holder {
 enum Found {
     /// The holder.
     Holder,
-    /// Nobody, or somebody else.
+    /// Nothing listens there, or another process does.
     Gone,
     /// No answer: it hangs, or the network does.
     Silence,
@@ -225,7 +227,7 @@ mod tests {
             self.transport.serve("data1:7", Arc::new(Process(run)));
         }
 
-        /// What a newcomer is told, after the holder was asked.
+        /// The answer to a newcomer, after the holder was probed.
         fn claim(&self, run: u64, is_up: bool) -> Result<(), Code> {
             let code = |fault: Fault| fault.code;
             self.judge(run, is_up).map_err(code).expect_err("asked first");

@@ -32,7 +32,7 @@ const PAGE: usize = 512;
 /// A target with less than this share of its space left gets new files only when there is no other.
 const TIGHT_SHARE: u64 = 20;
 
-/// A node, and what was last heard of it.
+/// A node, and when it last reported.
 #[derive(Clone, Debug)]
 pub(crate) struct Member {
     pub(crate) record: NodeRecord,

@@ -187,7 +187,7 @@ impl<'a> Context<'a> {
         Ok(record.map(InodeRecord::without_half_moved_contents))
     }
 
-    /// An inode that somebody refers to by number; `Stale` when it is gone.
+    /// An inode referred to by number; `Stale` when it does not exist any more.
     pub(crate) fn inode(&mut self, id: InodeId) -> Outcome<InodeRecord> {
         self.find_inode(id)?.ok_or_else(|| inode_fault(Code::Stale, id))
     }
@@ -370,7 +370,7 @@ fn decode<R: Message + Default>(bytes: &[u8], what: impl FnOnce() -> String) -> 
     R::decode(bytes).map_err(|e| Fault::new(Code::Corrupt, format!("{}: {e}", what())))
 }
 
-/// What writers have told of files with holes, and the size of others: nobody asks the data servers.
+/// For files with holes, the bytes that writers have reported; for others, the size. The data servers are not asked.
 fn allocated_bytes(record: &InodeRecord) -> u64 {
     let bytes = match &record.layout {
         Some(_) => record.allocated_bytes.unwrap_or(record.size),

@@ -19,7 +19,7 @@ use vazao_wire::service::Fault;
 /// Starts that are remembered. A data server that was away for more of them is believed.
 const STARTS_MAX: usize = 1024;
 
-/// What an operator is told to do.
+/// The remedy for an operator.
 const REMEDY: &str = "put the newer directory back and start the service on it; to go on with this one and give up what \
                       it lacks, run `vazao metadata accept-old`";
 
@@ -73,8 +73,8 @@ impl History {
         Ok(History { lineage, start, run, starts, ..History::default() })
     }
 
-    /// The present moment, all commits up to `durable` being on disk; `None` while this directory is behind: nobody may
-    /// forget what they know for it.
+    /// The present moment, with all commits up to `durable` on disk; `None` while this directory is behind: no node
+    /// may drop what it knows because of this mark.
     pub(crate) fn mark(&self, durable: Position) -> Option<HistoryMark> {
         let mark = HistoryMark { lineage: self.lineage, start: self.start, run: self.run, position: durable };
         (!self.is_behind()).then_some(mark)
@@ -86,7 +86,7 @@ impl History {
         later.next().map(|(_, next)| next.position)
     }
 
-    /// What is missing here when somebody has been told of this moment; `None` when nothing is.
+    /// What this directory lacks up to a moment that was once reported; `None` when it lacks nothing.
     fn lacks(&self, mark: HistoryMark) -> Option<String> {
         if mark.run == 0 || mark.lineage < self.lineage {
             return None;
@@ -128,7 +128,7 @@ impl History {
         self.behind.lock()
     }
 
-    /// True when somebody knows of commits that are not here: nothing is changed and nothing shown then.
+    /// True when a node knows of commits that this directory lacks: nothing is changed and nothing shown then.
     pub(crate) fn is_behind(&self) -> bool {
         self.is_behind.load(Ordering::Acquire)
     }
@@ -156,7 +156,7 @@ impl History {
         self.lineage.max(behind.mark.lineage) + 1
     }
 
-    /// A number of starts that nobody has seen yet.
+    /// A start number that is new to every node.
     pub(crate) fn next_start(&self, behind: &Behind) -> u64 {
         self.start.max(behind.mark.start) + 1
     }

@@ -1,12 +1,12 @@
-//! Who may believe what: a table of bits that errs to one side only.
+//! Interest table: which sessions may cache which answers. Spurious invalidations are possible, lost ones are not.
 //!
-//! A session that remembers answers has a *seat*, one of 64. When it is answered, its bit is set in the slot that the
-//! inode or the entry hashes to; when that changes, every seat whose bit is set there is told. Things that share a
-//! slot, and sessions that share a seat, get to hear of a change that does not concern them, never the other way round.
+//! A session that caches answers has a *seat*, one of 64. An answer sets the seat's bit in the slot that the inode or
+//! the entry hashes to. A change invalidates at every seat whose bit is set there. Things that share a slot, and
+//! sessions that share a seat, get spurious invalidations; no invalidation is lost.
 //!
-//! Bits are not taken back one by one. There are two tables: new bits go into the current one, both are looked at, and
-//! once a lease the older one is emptied and becomes the current one. A bit is therefore there for at least as long as
-//! its answer may be believed. Nothing here waits, and memory is fixed.
+//! - Bits are not cleared one by one. There are two tables: new bits go into the current one, and both are consulted.
+//! - Once a lease the older table is emptied and becomes the current one. So a bit outlives the lease of its answer.
+//! - Nothing here blocks, and memory is fixed.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};

@@ -19,7 +19,7 @@ pub(crate) struct Said {
     pub(crate) written: u64,
 }
 
-/// What it is told.
+/// The verdict on a report.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Judgement {
     /// To serve. The record has been brought up to date.
@@ -63,7 +63,7 @@ mod tests {
         incarnation: u64,
     }
 
-    /// A server's process. It does as it is told.
+    /// A server's process, which obeys the verdicts.
     #[derive(Clone, Copy, Debug)]
     struct Server {
         run: u64,
@@ -119,7 +119,7 @@ mod tests {
 
     #[test]
     fn a_restart_is_taken_in_whenever_the_process_was_killed() {
-        // After n reports the process dies, once before and once after what it was told is on disk.
+        // After n reports the process dies, once before and once after the verdict is on disk.
         for reports in 0..5 {
             for is_written in [false, true] {
                 let mut record = TargetRecord::default();

@@ -74,7 +74,7 @@ impl MetaService {
         self.integrity().start(rate_bytes, Found::default(), runs, move || service.check_all())
     }
 
-    /// How far it has come, and what is known of damage, whoever met it.
+    /// The progress of the check, and all known damage, also what other reads have found.
     pub(crate) fn check_report(&self) -> proto::CheckMetadataResponse {
         let Progress { state, rate_bytes, bytes, elapsed_ms, trouble, found, .. } = self.integrity().report();
         let Found { bytes_expected, records, damaged, findings, places } = found;

@@ -46,7 +46,8 @@ pub(crate) struct Joined {
     targets: Vec<TargetId>,
     /// The membership is another one than before.
     is_new_membership: bool,
-    /// Somebody is given what nobody else may have: not before it is durable.
+    /// The answer grants something exclusive (new ids, leave to serve): it must not leave before the grant is
+    /// durable.
     pub(crate) must_be_durable: bool,
     /// The answer.
     pub(crate) response: proto::RegisterNodeResponse,
@@ -88,7 +89,7 @@ impl Cluster {
         Ok((next, joined))
     }
 
-    /// Refuses what makes no sense, whoever sends it.
+    /// Refuses requests that make no sense, from any node.
     pub(crate) fn check_request(&self, request: &proto::RegisterNodeRequest) -> Outcome<()> {
         let refuse = |text: String| Err(Fault::new(Code::Invalid, text));
         if request.cluster_id != 0 && request.cluster_id != self.cluster_id {

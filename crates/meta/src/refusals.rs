@@ -11,7 +11,7 @@ const REFUSALS_MAX: usize = 16;
 /// How long one is shown after it was last tried.
 const SHOWN_NS: u64 = 3_600_000_000_000;
 
-/// How long the node whose identity was claimed is told of it.
+/// How long the node whose identity was claimed is notified of the claim.
 const TOLD_NS: u64 = 60_000_000_000;
 
 #[derive(Clone, Debug)]

@@ -51,7 +51,7 @@ pub(crate) struct Sessions {
     leases: Mutex<BTreeMap<SessionId, Lease>>,
     known: Mutex<Known>,
     reports: Mutex<BTreeMap<SessionId, proto::Measures>>,
-    /// Until when somebody wants to know what clients count.
+    /// Until when a client's measures are wanted.
     watched_until_ns: AtomicU64,
 }
 
@@ -83,7 +83,7 @@ impl Sessions {
         }
     }
 
-    /// Keeps what a client reported of itself. Returns whether somebody wants to know that.
+    /// Keeps what a client reported of itself. Returns whether reports are wanted.
     pub(crate) fn report(&self, session: SessionId, measures: Option<&proto::Measures>, now_ns: u64) -> bool {
         let is_watched = now_ns < self.watched_until_ns.load(Ordering::Relaxed);
         let mut reports = self.reports.lock();

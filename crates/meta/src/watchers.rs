@@ -1,8 +1,9 @@
-//! Sessions that remember answers, and the changes they have yet to hear of.
+//! Invalidation streams: sessions that cache answers, and the changes each of them has yet to receive.
 //!
-//! A change is told to whom [`Holders`] names, except to the session that made it. What is told waits in the watcher's
-//! queue until the session says that it has received it; a queue that grows too long is dropped, and its session told
-//! to forget everything. The changing request does not wait for anybody (`docs/decisions/cache-leases.md`).
+//! - [`Holders`] says which sessions a change concerns. The session that made the change is left out.
+//! - A change stays in the watcher's queue until the session acknowledges it.
+//! - A queue that grows too long is dropped, and its session invalidates everything.
+//! - The changing request does not wait for any watcher (`docs/decisions/cache-leases.md`).
 
 use crate::fault::Outcome;
 use crate::holders::{Holders, SEATS, mix};
@@ -113,7 +114,7 @@ impl Watchers {
         }
     }
 
-    /// Tells everybody concerned, but not the asker. Called once the changes are committed.
+    /// Queues the changes for all sessions they concern but the asker. Called once the changes are committed.
     pub(crate) fn publish(&self, asker: Asker, names: &NameHash, changes: Vec<Changed>) {
         if self.taken.load(Ordering::SeqCst) == 0 {
             return;
@@ -140,7 +141,7 @@ impl Watchers {
         }
     }
 
-    /// The seats that are taken, without the asker's if nobody else sits there.
+    /// The seats that are taken, without the asker's if no other session shares it.
     fn seats_but(&self, asker: Asker) -> u64 {
         let taken = self.taken.load(Ordering::SeqCst);
         let own = asker.seat.checked_sub(1).map(|seat| seat % SEATS);
@@ -207,7 +208,7 @@ impl Watchers {
         let empty = queue.batch(watcher.seat);
         let replaced = queue.waiting.replace((defer(), until_ns));
         drop(queue);
-        // The one before it is a request whose answer nobody waits for any more.
+        // The replaced request has been given up by its session; its answer is empty.
         send(replaced.map(|(deferred, _)| (deferred, empty)).into_iter().collect());
         Ok(None)
     }

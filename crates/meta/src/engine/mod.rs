@@ -194,9 +194,9 @@ pub(crate) trait Engine: Send + Sync + 'static {
         self.figures().position
     }
 
-    /// Reads all that is stored from where it is stored and compares it with its checksums; what is found is told by
-    /// [`Engine::health`]. `go_on` gets the bytes read since it was called last and the bytes there are, and ends this
-    /// by false, as the result is then.
+    /// Reads everything that is stored from the disk and compares it with its checksums; [`Engine::health`] reports
+    /// what is found. `go_on` gets the bytes read since its last call and the total bytes, and stops the scrub by
+    /// returning false, which is the result then.
     fn scrub(&self, _go_on: &mut dyn FnMut(u64, u64) -> bool) -> EngineResult<bool> {
         Ok(true)
     }

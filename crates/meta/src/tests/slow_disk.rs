@@ -111,7 +111,7 @@ fn a_directory_that_is_taken_away_fails_fsync_and_changes_with_the_reason_and_re
         assert!(fault.code == Code::Io && fault.detail.contains("directory was replaced"), "{fault}");
         assert_eq!(world.make(TOP, "g", FileKind::File), Err(Code::Io));
         assert!(world.lookup(TOP, "f").is_ok());
-        // Withheld, this answer made whoever opened a file wait for the whole deadline.
+        // When this answer was withheld, an open blocked for the whole deadline.
         let open = proto::OpenRequest { inode: inode.0, ..Default::default() };
         assert!(send::<op::Open>(&world.service, &open).take().is_some());
         world.service.flush().unwrap();

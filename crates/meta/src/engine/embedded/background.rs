@@ -6,7 +6,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 
-/// Longest sleep of a thread that nobody woke: it then looks for itself.
+/// Longest sleep of a thread that is not woken: it then polls.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 #[derive(Debug, Default)]
@@ -32,7 +32,7 @@ impl Threads {
         self.signals.lock().expect(NO_PANIC)
     }
 
-    /// There are unsynced commits; `urgent`: somebody waits for them.
+    /// Signals unsynced commits; `urgent`: a request waits for them.
     pub(super) fn wake_syncer(&self, urgent: bool) {
         let mut signals = self.signals();
         if !signals.dirty || (urgent && !signals.urgent) {

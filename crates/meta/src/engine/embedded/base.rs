@@ -78,8 +78,8 @@ struct ShadowBackend {
     passing: Arc<Passing>,
 }
 
-/// Whether damaged pages are passed over by whoever reads records in their order, and how many were. Each is read once
-/// in such a walk, when it comes to it.
+/// Whether a walk over records in their order skips damaged pages, and how many it has skipped. Each page is read
+/// once in such a walk, when it comes to it.
 #[derive(Default)]
 struct Passing {
     is_on: AtomicBool,
@@ -139,13 +139,13 @@ pub(super) type Pending<'a> = (&'a [u8], Option<&'a [u8]>);
 
 /// One state of the checkpoint, which stays readable while the next one is written.
 pub(super) struct View {
-    /// `None` while the file is being compacted, when nobody reads.
+    /// `None` while the file is being compacted, when there are no readers.
     records: Option<ReadOnlyTable<&'static [u8], &'static [u8]>>,
     /// In key order, none within another.
     lost: Vec<KeyRange>,
     /// The last commit in it.
     pub(super) applied: Position,
-    /// Closed when nobody reads it any more, though another one has taken its place.
+    /// Closed at the end of the last read, even when another one has taken its place.
     _base: Option<Arc<Base>>,
     shadow: Option<Shadow>,
 }
@@ -269,7 +269,7 @@ impl Base {
         })
     }
 
-    /// Moves what is in use to the front of the file and cuts off the rest; false when somebody still reads an older
+    /// Moves what is in use to the front of the file and cuts off the rest; false while a reader holds an older
     /// state.
     pub(super) fn compact(&self) -> EngineResult<bool> {
         let mut database = self.database.lock().expect(NO_PANIC);
@@ -468,7 +468,7 @@ impl View {
         Ok(View { records: Some(transaction.open_table(RECORDS)?), lost, applied, _base: None, shadow: None })
     }
 
-    /// What stands in for the state of a file that nobody may read.
+    /// Placeholder for the state of a file that must not be read.
     pub(super) fn closed(applied: Position) -> View {
         View { records: None, lost: Vec::new(), applied, _base: None, shadow: None }
     }

@@ -21,7 +21,8 @@ impl Core {
             return Ok(());
         }
         let Some(applied) = self.write_base(&frozen)? else { return Ok(()) };
-        // Into a file that nobody finds again all of that succeeds as well.
+        // Writes and syncs succeed even when the directory has been removed or replaced, so the place is checked
+        // before anything counts as durable.
         self.check_place()?;
         let last = frozen.last();
         let old = {
@@ -100,14 +101,14 @@ impl Core {
         former.push(Arc::downgrade(&replaced));
     }
 
-    /// True while somebody reads a former state of the checkpoint: no page that came free since is used again.
+    /// True while a reader holds a former state of the checkpoint: pages freed since then are not reused.
     pub(super) fn is_former_read(&self) -> bool {
         let mut former = self.former.lock().expect(NO_PANIC);
         former.retain(|view| view.strong_count() > 0);
         !former.is_empty()
     }
 
-    /// Waits while somebody `is_reading`, but not for more than so many pauses. False: somebody still does.
+    /// Blocks while `is_reading`, for at most so many pauses. Returns false on a timeout.
     pub(super) fn wait_for_readers(&self, pauses: u32, is_reading: impl Fn() -> bool) -> bool {
         (0..pauses).any(|pause| {
             if pause > 0 {

@@ -301,7 +301,8 @@ fn a_scrub_mends_log_and_format_and_names_damage_that_only_the_disk_has() {
     assert_eq!(again.begin().get(b"in the log").unwrap(), Some(b"alone".to_vec()));
 }
 
-/// A bit of the header was mended without a word but in the service's log: whoever asked was told that all was well.
+/// A flipped bit of the header was repaired with no trace but a line in the service's log: the health report said
+/// that all was well.
 #[test]
 fn a_damaged_copy_of_the_header_is_mended_and_told_of() {
     for (copy, is_running) in [(0, false), (1, false), (0, true), (1, true)] {

@@ -71,8 +71,8 @@ const OVERLAY_PRESSURE: usize = 2;
 /// and being woken by it is a tenth of a whole fsync. A slower disk would hold up the other requests of the loop.
 const SYNC_AT_ONCE_NS_MAX: u64 = 300_000;
 
-/// Reads take microseconds. When one is not over after so many pauses, it is not waited for: by requests, which all
-/// stand still meanwhile, and by a checkpoint, which others need.
+/// Reads take microseconds. The wait for a reader times out after so many pauses: the first number for requests,
+/// which all block meanwhile, the second for slices of a checkpoint, which other threads need.
 const READERS_PAUSES: u32 = 1_000;
 const SLICE_READERS_PAUSES: u32 = 50_000;
 const READERS_PAUSE: Duration = Duration::from_micros(100);
@@ -117,7 +117,7 @@ pub(super) struct Core {
     durable: AtomicU64,
     ages: Ages,
     checkpoint_turn: Mutex<()>,
-    /// Former states of the checkpoint that somebody may still be reading.
+    /// Former states of the checkpoint that a reader may still hold.
     former: Mutex<Vec<Weak<View>>>,
     waiting: Mutex<BTreeMap<(Position, u64), Notice>>,
     notices: AtomicU64,
@@ -307,7 +307,8 @@ impl Core {
         }
     }
 
-    /// Stops the engine: after a failed sync nobody knows what the disk holds, so nothing is promised any more.
+    /// Stops the engine: after a failed fsync the contents of the disk are unknown, so nothing can be promised any
+    /// more.
     fn fail(&self, error: &EngineError) {
         tracing::error!(%error, "the metadata engine stops");
         self.failed.write().expect(NO_PANIC).get_or_insert_with(|| error.clone());
@@ -399,7 +400,7 @@ impl Core {
         self.sync_in_turn(turn)
     }
 
-    /// The same, unless another thread is at it: then that one is told to begin again, and nobody waits here.
+    /// The same without blocking: if another thread is syncing, the syncer is woken to sync again.
     fn sync_log_unless_busy(&self) -> EngineResult<()> {
         match self.syncing.try_lock() {
             Ok(turn) => self.sync_in_turn(turn),
@@ -419,7 +420,8 @@ impl Core {
             self.fail(&error);
             return Err(error);
         }
-        // Into a file that nobody finds again a sync succeeds as well.
+        // A sync succeeds even when the directory has been removed or replaced, so the place is checked before
+        // anything counts as durable.
         self.check_place()?;
         self.durable.fetch_max(written, Ordering::AcqRel);
         let mut log = self.log();
@@ -697,7 +699,8 @@ impl Engine for EmbeddedEngine {
 }
 
 impl EmbeddedEngine {
-    /// What the threads would do: a sync when somebody waits for it or, if `timed`, when it is time, and a checkpoint.
+    /// The background threads' work, for the manual mode: a sync when a request waits for it or, if `timed`, when it
+    /// is due, and a checkpoint.
     fn do_background_work(&self, timed: bool) -> EngineResult<()> {
         let core = &self.core;
         let due = core.clock.now_ns().saturating_sub(core.synced_ns.load(Ordering::Relaxed)) >= SYNC_EVERY_NS;

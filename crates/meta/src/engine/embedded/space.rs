@@ -1,8 +1,9 @@
 //! Room on the metadata disk: a reserve that only removals may use, and checkpoints that are known to fit.
 //!
-//! A log that cannot be written stops every change, those that would make room included. So growth is refused before.
+//! A log that cannot be written stops every change, those that would make room included. So growth is refused before
+//! that.
 //!
-//! Why removals always get through, as long as nobody else takes the room:
+//! Why removals always succeed, as long as no other program takes the room:
 //!
 //! - The log is freed by checkpoints, so a checkpoint must always get on. One slice of it needs [`SLICE_BYTES_MIN`]. It
 //!   takes new pages only while free ones are lacking, and after three slices there are as many as one takes.
