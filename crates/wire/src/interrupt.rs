@@ -10,22 +10,22 @@ use std::cell::RefCell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// How long a wait goes on before it looks.
+/// Poll interval of the flag.
 const LOOK_NS: u64 = 250_000_000;
 
-/// Levels: what has been said of the present call.
+/// Levels of the present call's flag.
 const RAISED: u64 = 1;
 const KILLED: u64 = 2;
-/// Levels are below it, the number of the call above.
+/// The level is the state modulo this, the number of the call the quotient.
 const CALL: u64 = 4;
 
-/// Set by one thread, looked at by the one that waits.
+/// Cancellation flag: set by one thread, polled by the one that waits.
 #[derive(Debug, Default)]
 pub struct Interrupt {
     state: AtomicU64,
 }
 
-/// Which of the calls of one thread is meant.
+/// Identifies one call of a thread, so that a late kill does not hit the next one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Call(u64);
 
@@ -49,7 +49,7 @@ impl Interrupt {
         Call(self.state.load(Ordering::SeqCst) / CALL)
     }
 
-    /// Whoever waits shall give up.
+    /// Interrupts the waits of the present call, as for a signal.
     pub fn raise(&self) {
         self.reach(self.call(), RAISED);
     }
@@ -70,7 +70,7 @@ impl Interrupt {
         let reached = |state: u64| {
             (state / CALL == call.0 && state % CALL < level).then_some(call.0.wrapping_mul(CALL) + level)
         };
-        // Of a call that is over nothing is to be said.
+        // A call that is over is left alone: the flag belongs to the next call now.
         let _ = self.state.fetch_update(Ordering::SeqCst, Ordering::SeqCst, reached);
     }
 
@@ -90,12 +90,12 @@ fn with<T>(current: Current, work: impl FnOnce() -> T) -> T {
     work()
 }
 
-/// Runs `work`, whose waits end when `interrupt` is raised.
+/// Runs `work` as interruptible: its waits end when `interrupt` is raised.
 pub fn during<T>(interrupt: &Arc<Interrupt>, work: impl FnOnce() -> T) -> T {
     with(Some((Arc::clone(interrupt), Heeded::Signals)), work)
 }
 
-/// Runs `work`, of which the waits within [`unless_killed`] end when its caller is killed, and no others.
+/// Runs `work` with killable parts: the waits within [`unless_killed`] end when its caller is killed, and no others.
 pub fn until_killed<T>(interrupt: &Arc<Interrupt>, work: impl FnOnce() -> T) -> T {
     with(Some((Arc::clone(interrupt), Heeded::Nothing)), work)
 }
@@ -107,7 +107,7 @@ pub fn unless_killed<T>(work: impl FnOnce() -> T) -> T {
     with(current.map(|(interrupt, _)| (interrupt, Heeded::Kills)), work)
 }
 
-/// Runs `work`, whose waits go on whatever is raised: giving them up would lose something.
+/// Runs `work` as uninterruptible: abandoning its waits would lose data or state.
 pub fn ignored<T>(work: impl FnOnce() -> T) -> T {
     with(None, work)
 }
@@ -117,7 +117,7 @@ fn is_current(so: impl FnOnce(&Interrupt, Heeded) -> bool) -> bool {
         .with(|current| current.borrow().as_ref().is_some_and(|(interrupt, heeded)| so(interrupt, *heeded)))
 }
 
-/// True when the call that this thread is in shall be given up.
+/// True when the call that this thread is in shall be abandoned.
 pub fn is_raised() -> bool {
     is_current(|interrupt, heeded| match heeded {
         Heeded::Signals => interrupt.reaches(RAISED),
@@ -126,7 +126,7 @@ pub fn is_raised() -> bool {
     })
 }
 
-/// True when the call that this thread is in may be left, because its caller is being killed.
+/// True when the call that this thread is in may be abandoned, because its caller is being killed.
 pub fn is_killed() -> bool {
     is_current(|interrupt, heeded| heeded == Heeded::Kills && interrupt.reaches(KILLED))
 }

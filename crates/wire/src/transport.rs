@@ -1,4 +1,4 @@
-//! What a requester uses: calls to addresses, many in flight. The real one is TCP; the simulation has its own.
+//! Client side of the protocol: typed calls to server addresses, many in flight.
 
 use crate::local::Visit;
 use crate::operation::{Method, Operation};
@@ -98,7 +98,7 @@ pub struct Slow<'a> {
     pub waited_ns: u64,
 }
 
-/// Is told of requests that wait long, while they wait. It must not call the transport.
+/// Callback for requests that wait long, while they wait. It must not call the transport.
 pub type OnSlow = Box<dyn Fn(&Slow<'_>) + Send + Sync>;
 
 /// Completion of an asynchronous call: runs once the answer is there, or after a while without one. It must not block
@@ -156,8 +156,8 @@ pub trait Transport: Send + Sync + 'static {
         false
     }
 
-    /// [`Transport::submit`] for a caller who goes on with something else. Where [`Transport::is_tended`] is false,
-    /// `then` is called at once.
+    /// Asynchronous [`Transport::submit`]: `then` is the completion. Where [`Transport::is_tended`] is false, it runs
+    /// at once, in the calling thread.
     fn submit_then(
         &self,
         address: &str,

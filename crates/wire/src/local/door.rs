@@ -38,7 +38,7 @@ const BACKLOG: i32 = 64;
 /// A visitor's thread opens files and sends a short answer.
 const STACK_BYTES: usize = 512 * 1024;
 
-/// Who has the objects.
+/// The owner of the objects behind a door: the data server.
 pub trait Doorkeeper: Send + Sync + 'static {
     /// Opens the files of a chunk for a visitor, for reading only: the data and the sidecar, or none when there is no
     /// such chunk. May wait for a disk.
@@ -52,7 +52,7 @@ pub trait Doorkeeper: Send + Sync + 'static {
         Err(Fault::new(Code::Unsupported, "lent memory"))
     }
 
-    /// The visitor who lent it has left.
+    /// The visitor that lent it has left.
     fn give_back(&self, _number: u64) {}
 }
 

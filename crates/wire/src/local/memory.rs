@@ -50,7 +50,8 @@ impl LentMemory {
         let start = NonNull::new(start).ok_or_else(|| io::Error::other("a mapping at address 0"))?;
         let memory =
             LentMemory { file, start, length, free: Mutex::new(std::iter::once(0..length).collect()) };
-        // Nobody can cut it under the mapping, and those it is lent to can neither write to it nor map it so.
+        // The seals keep every process from truncating the file under the mapping, and borrowers from writing to it
+        // or mapping it writable.
         let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::FUTURE_WRITE | SealFlags::SEAL;
         fcntl_add_seals(&memory.file, seals)?;
         Ok(Arc::new(memory))

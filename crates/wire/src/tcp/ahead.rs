@@ -21,8 +21,8 @@ const MANY_BYTES: usize = 64 * 1024;
 const STACK_BYTES: usize = 256 * 1024;
 
 impl TcpTransport {
-    /// The calling thread's connection to a server far away or, until that stands, another one to it. Who sends
-    /// `bytes` that are many gets the first one that takes them at once.
+    /// The calling thread's connection to a server far away or, until that is established, another thread's. A
+    /// request of many `bytes` gets the first connection that can send them at once.
     pub(super) fn far_link(&self, peer: &Arc<Peer>, at: At, bytes: usize) -> Option<Arc<Link>> {
         let mut usable = peer.links.iter().filter_map(|place| place.try_lock()?.usable());
         if bytes >= MANY_BYTES

@@ -98,7 +98,7 @@ fn a_server_that_starts_again_is_found_by_clients_that_came_by_its_entrances() {
     drop(server);
 }
 
-/// Looking at it takes ten milliseconds, so that every server seems to be far away.
+/// A clock that advances ten milliseconds at each reading, so that every server seems to be far away.
 #[derive(Default)]
 struct Slow(AtomicU64);
 

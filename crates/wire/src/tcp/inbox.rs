@@ -8,7 +8,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// What other threads tell a loop.
+/// Messages of other threads to a loop.
 pub(super) enum Notice {
     /// Serve this connection.
     Accepted(Socket),

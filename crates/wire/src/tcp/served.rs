@@ -593,7 +593,8 @@ impl Served {
         Ok(())
     }
 
-    /// Has the kernel throw away what it still keeps for the peer, who learns of the end at once.
+    /// Has the kernel discard the data that the peer has not taken, and reset the connection, which notifies the peer
+    /// at once.
     pub(super) fn abort(&self) {
         self.stream.abort();
     }

@@ -6,7 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use vazao_model::Code;
 
-/// It nests a few calls; what is called about answers may nest more.
+/// The receiver nests a few calls; completions may nest more.
 const STACK_BYTES: usize = 512 * 1024;
 
 fn begin(link: &Arc<Link>) -> std::io::Result<()> {
