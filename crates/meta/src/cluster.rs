@@ -1,9 +1,11 @@
-//! The cluster: nodes, targets, their state, and the choice of targets for new layouts. How nodes join is in `joining`.
+//! The cluster: nodes, targets, their state, and the choice of targets for new layouts. How nodes join is in
+//! `joining`.
 //!
-//! Who belongs to the cluster is written down and has an epoch; so is of each target what its disk must not be behind,
-//! and why it does not serve. Whether a node answers and how much space a target has is what the last heartbeat said,
-//! in memory only. After a restart every member counts as heard from, but for those that had been silent before: a
-//! service that was away must not take the others for dead.
+//! - Membership is recorded and has an epoch. So is, for each target, the incarnation its disk must not be older
+//!   than, and why it does not serve.
+//! - Liveness of nodes and free space of targets come from the last heartbeat, in memory only.
+//! - After a restart every member counts as just heard, except those recorded as silent: a service that was away must
+//!   not take the others for dead.
 
 use crate::context::Context;
 use crate::fault::Outcome;

@@ -143,8 +143,8 @@ impl<'a> Context<'a> {
 
     // ---- what others have open ----
 
-    /// The answer lets a session open a file: who ends it has to ask that session first. One operation opens or ends
-    /// one inode.
+    /// The answer lets a session open a file: a transaction that ends the file has to ask that session first. One
+    /// operation opens or ends one inode.
     pub(crate) fn opens(&mut self, session: SessionId, id: InodeId) {
         let service = self.service;
         self.turn = Some(service.opens().opens(session, id));

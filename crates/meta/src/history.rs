@@ -106,7 +106,8 @@ impl History {
         }
     }
 
-    /// Hears of a moment that node `name` has been told of. True when this directory turns out to be behind by that.
+    /// Handles the mark that node `name` has received. True when it shows, as the first one, that this directory is
+    /// behind.
     pub(crate) fn hear(&self, mark: HistoryMark, name: &str) -> bool {
         let Some(lacks) = self.lacks(mark) else { return false };
         let mut behind = self.behind();

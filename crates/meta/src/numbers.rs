@@ -103,7 +103,7 @@ pub(crate) fn boot_of(generation: u32) -> u64 {
     u64::from(generation) >> GENERATION_BITS
 }
 
-/// The generation after `last` of a file, and whether it may be told only once it is durable.
+/// The generation after `last` of a file, and whether it may be sent only once it is durable.
 pub(crate) fn next_generation(boot: u64, last: u32) -> Outcome<(u32, bool)> {
     let floor = boot << GENERATION_BITS;
     let ceiling = floor + (1 << GENERATION_BITS);

@@ -75,7 +75,7 @@ impl Refusals {
         shown.collect()
     }
 
-    /// What the member `node` has to be told.
+    /// Warnings for the member `node` about claims to its identity.
     pub(crate) fn warnings(&self, node: NodeId, now_ns: u64) -> Vec<String> {
         let all = self.all();
         let recent = all

@@ -127,7 +127,7 @@ pub struct MetaService {
     integrity: Integrity,
     background: Background,
     this: This,
-    /// What fails in ticks, as it was last told.
+    /// The last logged failure of each background task.
     tick_failures: Mutex<BTreeMap<&'static str, String>>,
     proposals: Proposals,
 }

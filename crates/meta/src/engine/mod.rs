@@ -110,14 +110,14 @@ pub(crate) trait Transaction {
     /// Removes a key, blindly as well.
     fn delete(&mut self, key: Vec<u8>);
 
-    /// Forgets the writes and keeps what was read: the commit then only tells whether the reads were of one moment.
+    /// Discards the writes and keeps the read set: the commit then only checks that all reads were of one state.
     fn discard_writes(&mut self);
 
     /// Ends the transaction. Without writes it only checks the reads.
     fn commit(self: Box<Self>) -> EngineResult<Commit>;
 }
 
-/// What an engine tells of itself to metrics.
+/// Figures of an engine for the metrics.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Figures {
     /// Number of the last commit.
@@ -178,8 +178,8 @@ pub(crate) trait Engine: Send + Sync + 'static {
         Ok(())
     }
 
-    /// The disk is slow to sync: power loss would take older commits than it may. Whoever changes something now is to
-    /// be answered when that is durable.
+    /// The disk is slow to sync: power loss would take older commits than promised. A change is answered only when it
+    /// is durable then.
     fn is_behind(&self) -> bool {
         false
     }

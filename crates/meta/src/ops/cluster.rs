@@ -1,4 +1,4 @@
-//! GetClusterMap and RegisterNode: who belongs to the cluster.
+//! GetClusterMap and RegisterNode: membership of the cluster.
 
 use crate::answer::Settled;
 use crate::fault::Outcome;

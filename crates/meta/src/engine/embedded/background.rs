@@ -47,7 +47,7 @@ impl Threads {
         self.checkpointer.notify_one();
     }
 
-    /// Tells those who wait that a checkpoint ended.
+    /// Notifies waiters that a checkpoint ended.
     pub(super) fn report_progress(&self) {
         self.progress.notify_all();
     }
@@ -119,7 +119,7 @@ fn next_checkpoint(core: &Core) -> bool {
     core.threads.next_checkpoint()
 }
 
-/// Works until told to end or until the engine has failed, which it logs itself.
+/// Works until the engine closes or has failed, which the engine logs itself.
 fn run(core: &Core, next: fn(&Core) -> bool, work: fn(&Core) -> EngineResult<()>) {
     while next(core) && work(core).is_ok() {}
 }

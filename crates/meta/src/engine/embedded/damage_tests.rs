@@ -113,8 +113,8 @@ fn read_all(engine: &dyn Engine, truth: &BTreeMap<Vec<u8>, Vec<u8>>, damage: &st
     errors + 1
 }
 
-/// Of 22 damaged checkpoints 16 gave other contents of small files than had been written, without an error or a line in
-/// the log: redb looks at its checksums only after an unclean stop.
+/// Of 22 damaged checkpoints 16 returned other contents of small files than were written, without an error or a line
+/// in the log: redb checks its checksums only after an unclean stop.
 #[test]
 fn a_flipped_bit_anywhere_in_the_checkpoint_is_an_error_or_nothing() {
     let sound = closed_volume();

@@ -1,13 +1,14 @@
-//! The embedded engine: an append-only log, the changes since the last checkpoint in memory, and a checkpoint on disk.
+//! The embedded engine: a write-ahead log, recent changes in memory, and a checkpoint on disk.
 //!
-//! A commit goes into the overlay and into a batch of log records. `flush` writes the batch with one write, after
-//! which it survives the process; a sync, at the latest 10 ms later, makes it survive power loss. When the overlay
-//! has grown, it is frozen, the log continues in a new file, and the frozen changes go into the checkpoint in one
-//! transaction. Reads look into overlay, frozen overlay, checkpoint, in this order. What survives is always a
-//! prefix of the commits.
-//!
-//! Locks are taken in the order `syncing`, `log`, `state`, and none is held over a sync. They are poisoned by a panic, on
-//! purpose: what was left half changed in memory must not reach the disk.
+//! - Commit: the changes go into the overlay and into a batch of log records.
+//! - `flush` writes the batch with one write: the commits survive the process. A sync, at the latest 10 ms later,
+//!   makes them survive power loss.
+//! - Checkpoint: a grown overlay is frozen, the log continues in a new file, and the frozen changes go into the
+//!   checkpoint in one transaction.
+//! - Reads look into overlay, frozen overlay, checkpoint, in this order.
+//! - What survives is always a prefix of the commits.
+//! - Lock order: `syncing`, `log`, `state`. Neither `log` nor `state` is held over a sync.
+//! - A panic poisons the locks on purpose: a half-made change in memory must not reach the disk.
 
 #![allow(clippy::disallowed_types, reason = "a panic must stop the engine")]
 
@@ -104,7 +105,7 @@ pub(super) struct Core {
     manual: bool,
     cache_bytes: usize,
     base: RwLock<Arc<Base>>,
-    /// Damage keeps changes out of the checkpoint that is there.
+    /// Damage prevents changes to the present checkpoint: it has to be rebuilt.
     must_rebuild: AtomicBool,
     /// Records that every start needs.
     essential: Vec<Range<Vec<u8>>>,
@@ -479,8 +480,8 @@ impl Core {
 
     // ---- commits ----
 
-    /// Holds a committer back while the checkpoint is far behind. With little room that is sooner: the changes have to
-    /// stay so few that the next checkpoint fits.
+    /// Blocks a committer while the checkpoint is far behind (backpressure). With little room this begins earlier:
+    /// the changes must stay so few that the next checkpoint fits.
     fn wait_for_checkpoint(&self) -> EngineResult<()> {
         let too_far = |state: &State| {
             let limit = self.overlay_bytes_max * OVERLAY_PRESSURE;
@@ -511,7 +512,7 @@ impl Core {
         if state.position == started {
             return false;
         }
-        // What went into the checkpoint since has lost its positions.
+        // Changes that went into the checkpoint since have lost their positions, so a conflict cannot be ruled out.
         if state.base.applied > started {
             return true;
         }
@@ -538,7 +539,7 @@ impl Store for Core {
             }
             Arc::clone(&state.base)
         };
-        // A commit that changes the key meanwhile is found when the transaction ends.
+        // A concurrent commit that changes the key is detected as a conflict when the transaction ends.
         base.get(key).map_err(|error| self.check().err().unwrap_or(error))
     }
 
@@ -621,7 +622,7 @@ impl Engine for EmbeddedEngine {
             notice(outcome);
         });
         self.core.waiting.lock().expect(NO_PANIC).insert((position, number), notice);
-        // It may have become durable just before.
+        // Race: the commit may have become durable before the waiter was entered.
         self.core.notify_durable();
     }
 

@@ -302,7 +302,7 @@ impl Core {
             }
         };
         if let Some(why) = self.too_much_lost(&built) {
-            // Nothing that redb still wants to write to the draft is of use.
+            // Writes that redb still has pending for the draft are discarded.
             built.base.file().retire();
             drop(built);
             remove_draft(&*self.disk)?;

@@ -145,7 +145,7 @@ impl Pace {
 }
 
 impl Core {
-    /// Room on the disk; one that cannot tell is taken for spacious.
+    /// Room on the disk; a disk that cannot report it counts as spacious.
     pub(super) fn available_bytes(&self) -> u64 {
         self.disk.space().map_or(u64::MAX, |space| space.available_bytes)
     }
@@ -205,7 +205,7 @@ impl Core {
         }
     }
 
-    /// Asks the disk for its room. One that cannot tell is taken for spacious.
+    /// Asks the disk for its room. A disk that cannot report it counts as spacious.
     pub(super) fn look_at_space(&self) {
         let watch = &self.watch;
         watch.looked_ns.store(self.clock.now_ns(), Ordering::Relaxed);
