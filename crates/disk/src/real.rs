@@ -135,7 +135,7 @@ impl Disk for RealDisk {
 
     fn space(&self) -> io::Result<Space> {
         let status = sys::fstatvfs(&self.root)?;
-        // Images of one disk carry one id on several machines; the boot tells these apart.
+        // Images of one disk carry the same id on several machines; the boot id distinguishes them.
         let file_system = if status.f_fsid == 0 { 0 } else { status.f_fsid ^ self.boot_id() };
         Ok(Space {
             file_system,

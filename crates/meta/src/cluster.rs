@@ -39,7 +39,7 @@ const TIGHT_SHARE: u64 = 20;
 pub(crate) struct Member {
     pub(crate) record: NodeRecord,
     pub(crate) heard_ns: u64,
-    /// How long it had been silent when this service started.
+    /// How long it was silent already when this service started.
     pub(crate) away_ns: u64,
     /// What it exports, as its last heartbeat said.
     pub(crate) areas: Vec<AreaInfo>,

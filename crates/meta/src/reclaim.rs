@@ -3,7 +3,6 @@
 //! A reclaim record stays until every server has confirmed the removal; a later tick retries servers that are down.
 //! Nothing is removed before the record is durable: otherwise power loss could bring back a file whose objects are
 //! gone.
-//! whose objects are gone.
 
 use crate::engine::Pair;
 use crate::fault::Outcome;

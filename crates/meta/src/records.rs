@@ -194,8 +194,8 @@ impl InodeRecord {
         FileKind::from_number(self.kind).unwrap_or_default()
     }
 
-    /// Earlier versions of the service assigned a layout before the inline contents had been copied to it. Where that
-    /// was interrupted, nothing was written under the layout: the contents count.
+    /// Earlier versions of the service assigned a layout before the inline contents were copied to it. Where a crash
+    /// interrupted that, nothing was written under the layout: the contents count.
     pub(crate) fn without_half_moved_contents(mut self) -> InodeRecord {
         if self.is_file()
             && !self.contents.is_empty()

@@ -139,7 +139,7 @@ codes! {
     BadHandle = 21, EBADF, GiveUp, "bad file handle";
     /// The caller was interrupted.
     Interrupted = 22, EINTR, GiveUp, "interrupted";
-    /// Somebody else has a lock on it.
+    /// A conflicting lock is held by another owner.
     Locked = 23, EAGAIN, GiveUp, "locked by somebody else";
     /// Waiting for a lock would never end.
     Deadlock = 24, EDEADLK, GiveUp, "deadlock of locks";

@@ -123,7 +123,7 @@ pub const FTP_STRANGERS_MAX: usize = 64;
 /// follows it ends within 5 s.
 pub const STOP_MS_MAX: u32 = 3_000;
 
-/// A client that ends tells the metadata service so for at most this long: without its word the session ends by itself.
+/// Timeout of a client's goodbye to the metadata service: without it the session ends when its lease expires.
 pub const GOODBYE_MS_MAX: u32 = 1_500;
 
 /// Deadline of an operation unless the caller gives another one.
@@ -183,8 +183,8 @@ pub const NODE_LOST_MS: u32 = DEADLINE_MS_DEFAULT;
 /// change elsewhere can stay unseen when the network is broken. Hot names are asked for again this often.
 pub const CACHE_LEASE_MS: u32 = 30_000;
 
-/// The metadata service remembers who may believe an answer for so much longer than that, so that clocks of different
-/// speed do no harm.
+/// The metadata service keeps an interest bit longer than the lease by this margin, so that clocks of different speed
+/// do no harm.
 pub const CACHE_LEASE_MARGIN_MS: u32 = 3_000;
 
 /// Slots of each of the two interest tables for cached answers. Many answers share a slot when more are cached than
@@ -201,8 +201,8 @@ pub const WATCH_NAME_BYTES_MAX: usize = 256 * 1024;
 /// Changes in one answer: with the longest names about half of a message.
 pub const WATCH_BATCH_MAX: usize = 1024;
 
-/// A watching session is answered after this long although nothing has changed, which tells it that it still hears of
-/// changes; one that has heard nothing for twice this long believes no further answers.
+/// A long poll for changes is answered after this long although nothing has changed, which proves that the stream is
+/// alive. A session without an answer for twice this long caches no further answers.
 pub const WATCH_WAIT_MS: u32 = 5_000;
 
 /// Locks and waiters for locks of all clients: about 150 MiB.
@@ -215,7 +215,7 @@ pub const LOCKS_OF_SESSION_MAX: usize = 10_000;
 /// and stays below 3 KiB.
 pub const LOCKED_INODES_MAX: usize = 256;
 
-/// A client that waits for a lock asks again this often, should it have missed being told.
+/// A client that waits for a lock polls this often, in case the notification was lost.
 pub const LOCK_POLL_MS: u32 = 2_000;
 
 /// Areas of one node: far more directories than are worth naming one by one.

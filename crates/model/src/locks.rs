@@ -57,7 +57,7 @@ pub enum LockMode {
 /// A range that an owner has locked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct HeldLock<O> {
-    /// Who holds it.
+    /// The holder.
     pub owner: O,
     /// What.
     pub range: LockRange,

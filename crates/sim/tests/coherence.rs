@@ -140,7 +140,7 @@ impl World {
         memory.attributes.clear();
     }
 
-    /// Changes something by `user`, which is not told of it and forgets by itself.
+    /// Changes something as `user`, which gets no invalidation of its own change and invalidates its cache itself.
     fn change(&mut self, user: usize) {
         let (from, to) = (name(self.draw(NAMES)), name(self.draw(NAMES)));
         let (parent, new_parent) = (self.draw_place(), self.draw_place());

@@ -166,7 +166,7 @@ fn power_lost_between_the_slices_of_a_checkpoint_leaves_a_whole_tree() {
     }
 }
 
-/// A metadata disk that had been full refused new files for ever after: the pages of what was removed stayed in the
+/// A metadata disk that was full once refused new files for ever after: the pages of removed records stayed in the
 /// checkpoint's file.
 #[test]
 fn a_full_disk_that_was_emptied_takes_new_files_again() {

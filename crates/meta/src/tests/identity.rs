@@ -1,5 +1,5 @@
-//! Who has an identity: copies beside the original, disks and metadata that are older than what was recorded, and nodes
-//! that were silent before a restart.
+//! Identity of nodes and targets: copies beside the original, disks and metadata older than recorded, and nodes that
+//! were silent before a restart.
 
 use super::harness::{TOP, World, call, options};
 use crate::MetaOptions;
@@ -160,7 +160,7 @@ fn a_server_that_comes_to_itself_after_another_one_took_its_place_is_refused() {
     assert_eq!(refused.code, Code::InUse);
 }
 
-/// A disk restored from an image showed 256 of 732 pages of a rewritten, synced file as they had been before.
+/// A disk restored from an image returned old contents for 256 of 732 pages of a rewritten, synced file.
 #[test]
 fn an_image_of_a_disk_is_stale_until_an_operator_accepts_it() {
     let world = World::new();

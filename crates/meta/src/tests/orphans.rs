@@ -183,7 +183,7 @@ fn silent_servers_are_not_asked_and_do_not_hold_up_the_others() {
     assert_eq!(servers.calls(), 1);
 }
 
-/// A renewal that tells what is open of what was shown before `covers`; the round it is answered with.
+/// A renewal that lists what is open of what was shown before `covers`; returns the round of the answer.
 fn tell(world: &World, covers: u64, open: &[u64]) -> u64 {
     let request = proto::RenewSessionRequest {
         session: world.session,

@@ -33,8 +33,8 @@ fn begin_create(world: &World, name: &str) -> Inbox {
     inbox
 }
 
-/// Names that had been answered 150 to 300 ms before a loss of power were gone after it: a sync took that long, and
-/// answers went on leaving meanwhile.
+/// Names answered 150 to 300 ms before a loss of power were lost: a sync took that long, and answers were still sent
+/// meanwhile.
 #[test]
 fn changes_wait_for_a_slow_sync_once_the_oldest_unsynced_one_is_old_and_reads_do_not() {
     let disk = MemoryDisk::new(1);

@@ -36,8 +36,8 @@ impl Seen {
     }
 }
 
-/// The counters now. Whoever wants to know how long short-lived threads waited for a processor calls this several times
-/// a second.
+/// The counters now. To measure how long short-lived threads waited for a processor, call this several times a
+/// second.
 pub fn cpu() -> Cpu {
     let spent = clock_gettime(ClockId::ProcessCPUTime);
     let mut threads = threads();

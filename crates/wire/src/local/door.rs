@@ -1,7 +1,7 @@
-//! The server's side of the door: a thread that lets visitors in, and one for each of them.
+//! Server side of the local door: an accept thread, and one thread for each client of this machine.
 //!
-//! A visitor is a process of this machine that reads objects itself, so that there are as many as such processes, and
-//! each asks once for each chunk it uses.
+//! A visitor is a process of this machine that reads objects itself. Visitors are as few as such processes, and each
+//! sends one request for each chunk it uses.
 
 use super::talk::{Said, Talk};
 use super::{DESCRIPTORS, REQUEST_BYTES_MAX};
@@ -32,7 +32,7 @@ use vazao_meter::Clock;
 use vazao_model::Code;
 use vazao_model::limits::{DEADLINE_MS_DEFAULT, HELLO_MS_MAX, LOCAL_VISITORS_MAX};
 
-/// Visitors that wait to be let in.
+/// Clients that may wait to be accepted.
 const BACKLOG: i32 = 64;
 
 /// A visitor's thread opens files and sends a short answer.
@@ -41,7 +41,7 @@ const STACK_BYTES: usize = 512 * 1024;
 /// The owner of the objects behind a door: the data server.
 pub trait Doorkeeper: Send + Sync + 'static {
     /// Opens the files of a chunk for a visitor, for reading only: the data and the sidecar, or none when there is no
-    /// such chunk. May wait for a disk.
+    /// such chunk. May block on a disk.
     fn hand_out(
         &self,
         request: &proto::OpenLocalRequest,
@@ -118,15 +118,15 @@ impl Door {
         proto::LocalDoorResponse { host: super::host(), name: self.name.clone() }
     }
 
-    /// Sends all visitors away: what they were handed is void. They may come again.
+    /// Disconnects all visitors, which invalidates the descriptors they hold. They may connect again.
     pub fn send_away(&self) {
         self.shared.visitors().talks.values().for_each(|talk| talk.end());
     }
 
-    /// Closes the door, and waits for the threads.
+    /// Closes the door, and joins the threads.
     pub fn close(&mut self) {
         self.shared.stopping.store(true, Ordering::SeqCst);
-        // Wakes the thread that waits for visitors.
+        // Wakes the accept thread.
         let _ = shutdown(&*self.listener, Shutdown::Both);
         if let Some(thread) = self.thread.take() {
             // A thread that panicked has been reported by the panic itself.
@@ -144,7 +144,7 @@ impl Drop for Door {
     }
 }
 
-/// Lets visitors in until the door closes.
+/// Accepts visitors until the door closes.
 fn let_in(shared: &Arc<Shared>, listener: &OwnedFd) {
     while !shared.stopping.load(Ordering::SeqCst) {
         match accept_with(listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {

@@ -1,9 +1,9 @@
-//! Memory that a client lends to data servers of its machine: what it writes lies there, and the servers take it out
-//! themselves instead of receiving it from a socket.
+//! Shared memory for local writes: a client writes into it, and data servers of its machine copy from it instead of a
+//! socket.
 //!
 //! Only the lender maps it, and only the lender can write to it: a server has a descriptor from which it copies with
-//! ordinary reads. So nothing that the lender does meanwhile (write on, cut the file, die) can do more to a server
-//! than give it bytes that do not match their checksums.
+//! ordinary reads. So the lender cannot crash a server by a race (writing on, truncating the file, dying): at worst
+//! the server gets bytes that do not match their checksums.
 //!
 //! The one module of this crate with unsafe code: the standard library cannot map a file into memory.
 
@@ -57,7 +57,7 @@ impl LentMemory {
         Ok(Arc::new(memory))
     }
 
-    /// What it is lent by.
+    /// The descriptor to lend.
     pub fn descriptor(&self) -> BorrowedFd<'_> {
         self.file.as_fd()
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use vazao_model::limits::{CONNECTIONS_MAX, UNFINISHED_BYTES_MAX, UNSENT_BYTES_MAX};
 
-/// How much memory there is for one purpose, and how much of it is claimed.
+/// A memory budget for one purpose, and how much of it is claimed.
 #[derive(Debug)]
 pub(super) struct Budget {
     claimed_bytes: AtomicUsize,
@@ -27,7 +27,7 @@ impl Budget {
         self.claimed_bytes() >= self.bytes_max
     }
 
-    /// True while twice as much is claimed: some had to be kept although there was no more.
+    /// True while twice the budget is claimed: answers had to be kept although it was used up.
     pub(super) fn is_overdrawn(&self) -> bool {
         self.claimed_bytes() >= self.bytes_max.saturating_mul(2)
     }
@@ -50,7 +50,7 @@ impl Claim {
         self.bytes
     }
 
-    /// Claims `bytes` in place of what was claimed, whether there are so many or not.
+    /// Claims `bytes` in place of the earlier claim, beyond the budget if need be.
     pub(super) fn set(&mut self, bytes: usize) {
         if bytes > self.bytes {
             self.budget.claimed_bytes.fetch_add(bytes - self.bytes, Ordering::Relaxed);
@@ -99,7 +99,7 @@ pub(super) struct Bounds {
     strangers: Arc<AtomicUsize>,
 }
 
-/// One of those connections, as long as it is one.
+/// Counts a connection as unauthenticated until dropped.
 #[derive(Debug)]
 pub(super) struct Stranger(Arc<AtomicUsize>);
 

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 pub(super) enum Notice {
     /// Serve this connection.
     Accepted(Socket),
-    /// Another loop needs a connection that this one's oldest stranger has.
+    /// Close the oldest unauthenticated connection: another loop needs its place.
     MakeRoom,
     /// The answer to a deferred request.
     Answered {

@@ -66,8 +66,8 @@ struct Table {
 /// An authenticated connection.
 ///
 /// - Lock order: `sending`, `inbound`, `table`. No lock is held while a completion runs.
-/// - `Table::led` says that a thread leads, which means that it receives or polls for all. Only the leader locks
-///   `inbound`.
+/// - `Table::led` says that a thread leads, which means that it receives or polls for all. After the handshake
+///   only the leader locks `inbound`.
 /// - A leader that leaves must pass the lead on ([`pass_on_lead`]), or lead again soon.
 /// - Credits return when the answer arrives, also for an abandoned request.
 /// - `Table::broken` is set once. From then on every request fails with it.

@@ -1,4 +1,4 @@
-//! One connection as the server sees it: its handshake, its half-received frame, its unsent answers.
+//! Server side of one connection: handshake, partly received frame, unsent answers.
 
 use super::bounds::{Bounds, Claim, Stranger};
 use super::buffers::Stack;
@@ -33,8 +33,8 @@ pub(super) enum Close {
     Gone,
     /// The peer broke the protocol or a limit; worth a log line.
     Refused(Fault),
-    /// The peer neither goes on with its request nor takes its answers. What is still to be sent is thrown away: the
-    /// kernel would keep it for a peer that does not read.
+    /// The peer neither continues its request nor takes its answers. Unsent data is discarded: the kernel would keep
+    /// it for a peer that does not read.
     Stalled(Fault),
     /// The service could not keep what it answered, so its answers are not sent.
     Withheld(Fault),
