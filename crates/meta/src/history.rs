@@ -1,5 +1,5 @@
-//! The history of the volume's metadata: its starts, and how far each of them came. Data servers note moments of it, so
-//! that a metadata directory restored from an old copy is recognised by the first of them that reports.
+//! The history of the volume's metadata: its starts, and how far each of them came. Data servers keep marks of it.
+//! The first report with a later mark shows that a metadata directory was restored from an old copy.
 
 use crate::context::Context;
 use crate::engine::Position;
@@ -16,7 +16,7 @@ use vazao_wire::Method;
 use vazao_wire::proto::HistoryMark;
 use vazao_wire::service::Fault;
 
-/// Starts that are remembered. A data server that was away for more of them is believed.
+/// Starts that are kept. A mark of an older start cannot be checked and counts as known.
 const STARTS_MAX: usize = 1024;
 
 /// The remedy for an operator.
@@ -115,7 +115,7 @@ impl History {
         let is_further = |known: &Behind| furthest(mark) > furthest(known.mark) && !known.is_accepted;
         if behind.as_ref().is_none_or(is_further) {
             let why = format!(
-                "its directory is an older copy: node {name} was told of commit {} of start {}, and {lacks} \
+                "its directory is an older copy: node {name} knows of commit {} of start {}, and {lacks} \
                  cannot be found in it; {REMEDY}",
                 mark.position, mark.start
             );
@@ -134,12 +134,12 @@ impl History {
         self.is_behind.load(Ordering::Acquire)
     }
 
-    /// Why nothing is served, for people; empty while all is well.
+    /// Message for people why nothing is served; empty while all is well.
     pub(crate) fn trouble(&self) -> String {
         self.behind().as_ref().map(|behind| behind.why.clone()).unwrap_or_default()
     }
 
-    /// Refuses what an older copy must not do.
+    /// Refuses requests that an older copy must not serve.
     pub(crate) fn check(&self, method: Method) -> Outcome<()> {
         if !self.is_behind() || is_about_the_cluster(method) {
             return Ok(());

@@ -8,7 +8,7 @@
 
 use crate::records::TargetRecord;
 
-/// What a server says of a target's disk.
+/// A server's report on a target's disk.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Said {
     /// The process; 0: one that knows nothing of incarnations.
@@ -30,7 +30,7 @@ pub(crate) enum Judgement {
     Stale,
 }
 
-/// Judges, and changes the record where that gives leave or has advanced.
+/// Judges a report, and updates the record where that grants leave or advances it.
 pub(crate) fn judge(record: &mut TargetRecord, said: Said) -> Judgement {
     let Said { run, found, written } = said;
     if run == 0 && record.incarnation == 0 {
@@ -137,7 +137,7 @@ mod tests {
         }
     }
 
-    /// A disk restored from an image that was taken while its server ran was served as if it were current.
+    /// A disk restored from an image taken while its server ran was served as if it were current.
     #[test]
     fn an_image_is_stale_once_anything_was_advanced_after_it() {
         let mut record = TargetRecord::default();

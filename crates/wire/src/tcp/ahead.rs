@@ -76,7 +76,7 @@ impl TcpTransport {
         let spawned = thread.spawn(move || {
             let connected = own.upgrade().map(|own| own.link_at(&theirs, at, core, deadline_ns));
             if let Some(Err(fault)) = connected {
-                tracing::debug!(%fault, "a connection that would have been needed");
+                tracing::debug!(%fault, "cannot connect ahead of a request");
             }
             theirs.place(at).lock().is_expected = false;
         });

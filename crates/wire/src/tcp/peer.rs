@@ -366,7 +366,7 @@ impl TcpTransport {
                         }
                     }
                     Err(fault) => {
-                        tracing::debug!(%fault, "requests are waited for");
+                        tracing::debug!(%fault, "cannot connect for asynchronous calls: requests block instead");
                         transport.clock.sleep(CONNECT_AGAIN);
                     }
                 }

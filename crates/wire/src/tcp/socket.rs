@@ -155,6 +155,6 @@ pub(super) fn bind_to(core: usize) {
     }
     cores.set(core);
     if let Err(error) = sched_setaffinity(None, &cores) {
-        tracing::debug!(core, "the thread of this core's entrance runs anywhere: {error}");
+        tracing::debug!(core, "cannot bind the thread of this core's entrance to the core: {error}");
     }
 }

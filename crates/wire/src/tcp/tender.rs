@@ -38,6 +38,6 @@ pub(super) fn spawn(link: Arc<Link>) -> Result<Arc<Link>, Fault> {
 /// takes, and the buffer grows only while a thread receives, so their transfers would run one after the other.
 pub(super) fn assist(link: &Arc<Link>) {
     if let Err(error) = begin(link) {
-        tracing::debug!(%error, "answers from far away are received by those who wait for them");
+        tracing::debug!(%error, "no receiver thread for a server far away: waiters receive themselves");
     }
 }
