@@ -1,12 +1,12 @@
-//! Who may believe what: a table of bits that errs to one side only.
+//! Interest table: which sessions may cache which answers. Spurious invalidations are possible, lost ones are not.
 //!
-//! A session that remembers answers has a *seat*, one of 64. When it is answered, its bit is set in the slot that the
-//! inode or the entry hashes to; when that changes, every seat whose bit is set there is told. Things that share a
-//! slot, and sessions that share a seat, get to hear of a change that does not concern them, never the other way round.
+//! A session that caches answers has a *seat*, one of 64. An answer sets the seat's bit in the slot that the inode or
+//! the entry hashes to. A change invalidates at every seat whose bit is set there. Things that share a slot, and
+//! sessions that share a seat, get spurious invalidations; no invalidation is lost.
 //!
-//! Bits are not taken back one by one. There are two tables: new bits go into the current one, both are looked at, and
-//! once a lease the older one is emptied and becomes the current one. A bit is therefore there for at least as long as
-//! its answer may be believed. Nothing here waits, and memory is fixed.
+//! - Bits are not cleared one by one. There are two tables: new bits go into the current one, and both are consulted.
+//! - Once a lease the older table is emptied and becomes the current one. So a bit outlives the lease of its answer.
+//! - Nothing here blocks, and memory is fixed.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -19,7 +19,7 @@ const TURN_NS: u64 = (CACHE_LEASE_MS + CACHE_LEASE_MARGIN_MS) as u64 * 1_000_000
 
 type Table = Box<[AtomicU64]>;
 
-/// The two tables.
+/// The two tables of interest bits.
 #[derive(Default)]
 pub(crate) struct Holders {
     /// Made when the first watcher comes: volumes that only commands use need none.
@@ -49,20 +49,20 @@ impl Holders {
         });
     }
 
-    /// The session in `seat` is about to be told what `key` stands for. Called before the transaction that reads it
-    /// commits: a change that comes later finds the bit, one that came before is in what was read.
+    /// The session in `seat` is about to receive what `key` stands for. Called before the transaction that reads it
+    /// commits, because of a race: a later change finds the bit, and an earlier one is in what was read.
     pub(crate) fn note(&self, key: u64, seat: u32) {
         let Some(tables) = self.tables.get() else { return };
         let current = self.current.load(Ordering::SeqCst) & 1;
         let Some(slot) = slot(&tables[current], key) else { return };
         let bit = 1 << (seat % SEATS);
-        // Most answers are not the first of their kind: a line that is only read stays in every core's cache.
+        // Fast path: most answers find their bit set. A cache line that is only read stays in every core's cache.
         if slot.load(Ordering::SeqCst) & bit == 0 {
             slot.fetch_or(bit, Ordering::SeqCst);
         }
     }
 
-    /// The seats that may believe what `key` stood for, called after the change was committed.
+    /// The seats that may cache `key`, called after the change was committed.
     pub(crate) fn of(&self, key: u64) -> u64 {
         let Some(tables) = self.tables.get() else { return 0 };
         tables.iter().filter_map(|table| slot(table, key)).fold(0, |all, s| all | s.load(Ordering::SeqCst))

@@ -1,8 +1,8 @@
-//! Numbers that are never given out twice: inode ids, and the generations of files' lives.
+//! Numbers that are never reused: inode ids, and the generations of files' lives.
 //!
-//! Data servers keep objects under these numbers. If power loss made the metadata forget that a number was given
-//! out, a second file would find the first one's bytes. So a number leaves only when its reservation is durable:
-//! inode ids come from batches reserved ahead, generations carry the count of starts of the service.
+//! Data servers keep objects under these numbers. If power loss made the metadata forget that a number was given out,
+//! a second file would find the first one's bytes. So a number leaves only when its reservation is durable: inode ids
+//! come from batches reserved ahead, generations carry the count of starts of the service.
 
 use crate::context::Context;
 use crate::engine::{Commit, Engine};
@@ -78,7 +78,7 @@ impl InodeNumbers {
             let mut range = numbers.range.lock();
             range.reserving = false;
             if durable.is_ok() {
-                // Another server of the same engine may have reserved in between: what is left of the old batch is
+                // Race: another server of the same engine may have reserved in between. The rest of the old batch is
                 // skipped.
                 if start != range.end {
                     range.next = start;
@@ -103,7 +103,7 @@ pub(crate) fn boot_of(generation: u32) -> u64 {
     u64::from(generation) >> GENERATION_BITS
 }
 
-/// The generation after `last` of a file, and whether it may be told only once it is durable.
+/// The generation after `last` of a file, and whether it may be sent only once it is durable.
 pub(crate) fn next_generation(boot: u64, last: u32) -> Outcome<(u32, bool)> {
     let floor = boot << GENERATION_BITS;
     let ceiling = floor + (1 << GENERATION_BITS);

@@ -11,7 +11,7 @@ const REFUSALS_MAX: usize = 16;
 /// How long one is shown after it was last tried.
 const SHOWN_NS: u64 = 3_600_000_000_000;
 
-/// How long the node whose identity was claimed is told of it.
+/// How long the node whose identity was claimed is notified of the claim.
 const TOLD_NS: u64 = 60_000_000_000;
 
 #[derive(Clone, Debug)]
@@ -75,7 +75,7 @@ impl Refusals {
         shown.collect()
     }
 
-    /// What the member `node` has to be told.
+    /// Warnings for the member `node` about claims to its identity.
     pub(crate) fn warnings(&self, node: NodeId, now_ns: u64) -> Vec<String> {
         let all = self.all();
         let recent = all

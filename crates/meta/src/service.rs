@@ -1,4 +1,4 @@
-//! The service: opens the volume, runs transactions, answers requests, and does in `tick` what nobody asks for.
+//! The metadata service: opens the volume, runs transactions, answers requests, and does background work in `tick`.
 
 use crate::answer::{Settled, deliver};
 use crate::claims::Claims;
@@ -46,7 +46,7 @@ use vazao_wire::{Method, Operation};
 /// Version of keys and records.
 const SCHEMA: u32 = 1;
 
-/// Runs of one operation before its caller is told to try later. Each conflict means that another one succeeded.
+/// Runs of one operation before its caller gets a retry error. Each conflict means that another operation succeeded.
 const ATTEMPTS_MAX: u32 = 100;
 
 thread_local! {
@@ -75,7 +75,7 @@ pub struct MetaOptions {
     pub cache_bytes: usize,
     /// Bits of a name's hash, at most 62; tests use fewer to make collisions.
     pub name_hash_bits: u32,
-    /// A random number of this start of the process, by which this node is told from a copy; 0: none.
+    /// A random number of this start of the process, which distinguishes this node from a copy; 0: none.
     pub run: u64,
     /// Objects that no file has are removed when they were found so at two times that lie this far apart.
     pub stray_grace_ms: u32,
@@ -112,7 +112,7 @@ pub struct MetaService {
     inodes_in_use: AtomicI64,
     inodes_written: AtomicI64,
     cluster: Mutex<Cluster>,
-    /// This start of the process, as nodes are told apart by.
+    /// The random number of this start of the process, as for nodes.
     run: u64,
     claims: Claims,
     refusals: Refusals,
@@ -127,7 +127,7 @@ pub struct MetaService {
     integrity: Integrity,
     background: Background,
     this: This,
-    /// What fails in ticks, as it was last told.
+    /// The last logged failure of each background task.
     tick_failures: Mutex<BTreeMap<&'static str, String>>,
     proposals: Proposals,
 }
@@ -366,7 +366,7 @@ impl MetaService {
         self.numbers.next(&*self.engine)
     }
 
-    /// Wall time that never stands still nor goes back while the service runs.
+    /// Wall time that strictly increases while the service runs.
     pub(crate) fn stamp_ns(&self) -> u64 {
         let wall = self.clock.wall_ns();
         let next = |last: u64| Some(wall.max(last + 1));
@@ -506,8 +506,8 @@ impl MetaService {
         self.cluster().map(0).cluster_id
     }
 
-    /// Settles claims to identities, which nodes that have just started wait for: waits up to `patience` for one, and
-    /// asks through `transport` whether those who had them are gone. To be called again and again; false: again soon.
+    /// Settles claims to identities, which nodes that have just started wait for. Blocks up to `patience` for a
+    /// claim, and probes through `transport` whether the holders are gone. To be called in a loop; false: again soon.
     pub fn settle_claims(&self, transport: &dyn Transport, patience: Duration) -> bool {
         self.claims.wait(patience);
         self.claims.settle(transport)

@@ -1,7 +1,7 @@
-//! Who is here: the clients' sessions and their leases.
+//! Sessions of clients and their leases.
 //!
-//! That a session exists is a record; when its lease ends is known in memory only. After a restart every session has a
-//! full lease again, so that no client suffers from the service's absence.
+//! The existence of a session is a record; the end of its lease is in memory only. After a restart every session has
+//! a full lease again, so that no client loses its session by the service's absence.
 
 use crate::context::Context;
 use crate::fault::Outcome;
@@ -26,16 +26,16 @@ const REPORT_BYTES_MAX: usize = 64 << 10;
 /// Reports in one answer, which is below the longest message.
 const REPORTS_BYTES_MAX: usize = 512 << 10;
 
-/// A question about clients keeps them reporting for this long: longer than a few of their renewals.
+/// A request for clients' measures keeps the clients reporting for this long: longer than a few of their renewals.
 const WATCHED_NS: u64 = 10_000_000_000;
 
 const LEASE_NS: u64 = limits::SESSION_LEASE_MS as u64 * 1_000_000;
 
-/// What memory knows of a session.
+/// The volatile state of a session.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Lease {
     expires_ns: u64,
-    /// The orphan that was asked about last.
+    /// The orphan that the session was last asked about.
     pub(crate) asked_last: u64,
 }
 
@@ -51,7 +51,7 @@ pub(crate) struct Sessions {
     leases: Mutex<BTreeMap<SessionId, Lease>>,
     known: Mutex<Known>,
     reports: Mutex<BTreeMap<SessionId, proto::Measures>>,
-    /// Until when somebody wants to know what clients count.
+    /// Until when a client's measures are wanted.
     watched_until_ns: AtomicU64,
 }
 
@@ -83,7 +83,7 @@ impl Sessions {
         }
     }
 
-    /// Keeps what a client reported of itself. Returns whether somebody wants to know that.
+    /// Keeps what a client reported of itself. Returns whether reports are wanted.
     pub(crate) fn report(&self, session: SessionId, measures: Option<&proto::Measures>, now_ns: u64) -> bool {
         let is_watched = now_ns < self.watched_until_ns.load(Ordering::Relaxed);
         let mut reports = self.reports.lock();
@@ -118,7 +118,7 @@ impl Sessions {
         self.leases().remove(&session).is_some()
     }
 
-    /// Puts back a lease that has run out, so that its end is tried again.
+    /// Puts an expired lease back, so that its end is retried.
     pub(crate) fn expire_later(&self, session: SessionId) {
         self.leases().entry(session).or_default();
     }
@@ -187,7 +187,7 @@ pub(crate) fn marks(record: &SessionRecord) -> Option<Marks> {
     }
 }
 
-/// The name of a client, where there is one, that does not find its files again when they get other layouts.
+/// The name of a client, if there is one, that cannot follow a file to another layout.
 pub(crate) fn left_behind(context: &mut Context<'_>) -> Outcome<Option<String>> {
     let service = context.service;
     for &session in &*service.sessions().all(context)? {

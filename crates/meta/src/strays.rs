@@ -1,16 +1,20 @@
-//! The search for strays: objects that no file has any more and that no reclaim record names.
+//! The search for orphan objects (strays): objects that no file has any more and that no reclaim record names.
 //!
-//! A write that arrives after the objects of its file were removed makes one of them again; a generation that the loss
-//! of power made the metadata forget leaves its objects behind. Nobody lists those. So each target's objects are walked
-//! through, a page a tick, and each is asked for here.
+//! A write that arrives after the objects of its file were removed makes one of them again. A generation that was
+//! lost with the power leaves its objects behind. No record lists those. So the search walks through each target's
+//! objects, a page a tick, and looks each one up here.
 //!
-//! What makes a removal safe: an object can only be there because its layout was assigned or proposed. An assigned
-//! layout was committed before its number left this service; the page was listed before the transaction that looks for
-//! the layout began. A proposed one is in the table of proposals for as long as it may be installed (`proposals.rs`).
-//! Inode numbers and generations are never given out twice, so an object found dead stays dead, once that it is dead
-//! is durable. Two fences stand beyond that argument. An object is removed only when it was found dead at two times
-//! that lie a grace period apart. One that carries a number this service has not given out yet is never removed: it
-//! says that the metadata is older than the data, as after a backup was put in its place.
+//! Why a removal is safe:
+//!
+//! - An object exists only because its layout was assigned or proposed.
+//! - An assigned layout was committed before its number left this service, and the page was listed before the
+//!   transaction that looks for the layout began.
+//! - A proposed layout is in the table of proposals for as long as it may be installed (`proposals.rs`).
+//! - Inode numbers and generations are never reused, so an object found dead stays dead, once its death is durable.
+//!
+//! Two safeguards stand beyond that argument. An object is removed only when it was found dead at two times that lie
+//! a grace period apart. An object with a number that this service has not given out yet is never removed: the
+//! metadata is older than the data then, as after a restored backup.
 
 use crate::context::Context;
 use crate::conversions;
@@ -68,7 +72,7 @@ enum Standing {
     Known,
     /// No file has it, nor ever will.
     Stray,
-    /// It carries a number that was not given out yet.
+    /// It carries a number that has not been given out yet.
     FromTheFuture,
 }
 
@@ -82,7 +86,7 @@ impl Strays {
 /// One tick's work: a page of each target that is due.
 pub(crate) fn run(service: &MetaService, transport: &dyn Transport) -> Outcome<()> {
     let strays = service.strays();
-    // Only the thread that ticks comes here; a second one would have nothing to do.
+    // Only the tick thread runs this; a second one returns at once.
     let Some(mut walks) = strays.walks.try_lock() else { return Ok(()) };
     let now_ns = service.clock().now_ns();
     let served = service.cluster().served(now_ns);

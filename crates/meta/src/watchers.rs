@@ -1,8 +1,9 @@
-//! Sessions that remember answers, and the changes they have yet to hear of.
+//! Invalidation streams: sessions that cache answers, and the changes each of them has yet to receive.
 //!
-//! A change is told to whom [`Holders`] names, except to the session that made it. What is told waits in the watcher's
-//! queue until the session says that it has received it; a queue that grows too long is dropped, and its session told
-//! to forget everything. The changing request does not wait for anybody (`docs/decisions/cache-leases.md`).
+//! - [`Holders`] says which sessions a change concerns. The session that made the change is left out.
+//! - A change stays in the watcher's queue until the session acknowledges it.
+//! - A queue that grows too long is dropped, and its session invalidates everything.
+//! - The changing request does not wait for any watcher (`docs/decisions/cache-leases.md`).
 
 use crate::fault::Outcome;
 use crate::holders::{Holders, SEATS, mix};
@@ -27,15 +28,15 @@ pub(crate) enum Changed {
     Entry(InodeId, Vec<u8>),
 }
 
-/// Who asks: a seat of its own and the session in it.
+/// The session that sends a request, and its seat.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Asker {
     pub(crate) session: Option<SessionId>,
-    /// 0: it remembers nothing.
+    /// Seats count from 1; 0: the session caches nothing.
     pub(crate) seat: u32,
 }
 
-/// How far back a change is compared with those before it.
+/// How many earlier changes are searched for a duplicate.
 const SAME_WITHIN: usize = 8;
 
 /// Answers of one watcher, to be sent once no lock is held.
@@ -53,7 +54,7 @@ struct Queue {
     first: u64,
     changes: VecDeque<proto::Change>,
     name_bytes: usize,
-    /// Number that the session has said it has received all changes up to.
+    /// Number of the last change that the session has acknowledged.
     received: u64,
     /// Number of the last change that was put into an answer.
     sent: u64,
@@ -63,16 +64,16 @@ struct Queue {
 #[derive(Default)]
 struct Seat {
     watchers: Mutex<Vec<Arc<Watcher>>>,
-    /// How many these are; looked at by every change.
+    /// Number of watchers; read by every change without a lock.
     count: AtomicU32,
 }
 
-/// All of them.
+/// The watchers of all sessions, by session and by seat.
 pub(crate) struct Watchers {
     holders: Holders,
     by_session: Mutex<HashMap<SessionId, Arc<Watcher>>>,
     seats: Box<[Seat]>,
-    /// Which seats are taken; looked at by every change.
+    /// Bits of the seats that are taken; read by every change (fast path without watchers).
     taken: AtomicU64,
 }
 
@@ -99,21 +100,21 @@ fn entry_key(names: &NameHash, parent: InodeId, name: &[u8]) -> u64 {
 }
 
 impl Watchers {
-    /// The answer under way will show the inode to the asker.
+    /// The answer in preparation will show the inode to the asker.
     pub(crate) fn note_inode(&self, asker: Asker, id: InodeId) {
         if let Some(seat) = asker.seat.checked_sub(1) {
             self.holders.note(inode_key(id), seat);
         }
     }
 
-    /// The answer under way will show the asker where a name leads, or that it leads nowhere.
+    /// The answer in preparation will show the asker where a name leads, or that it leads nowhere.
     pub(crate) fn note_entry(&self, asker: Asker, names: &NameHash, parent: InodeId, name: &[u8]) {
         if let Some(seat) = asker.seat.checked_sub(1) {
             self.holders.note(entry_key(names, parent, name), seat);
         }
     }
 
-    /// Tells everybody concerned, but not the asker. Called once the changes are committed.
+    /// Queues the changes for all sessions they concern but the asker. Called once the changes are committed.
     pub(crate) fn publish(&self, asker: Asker, names: &NameHash, changes: Vec<Changed>) {
         if self.taken.load(Ordering::SeqCst) == 0 {
             return;
@@ -140,7 +141,7 @@ impl Watchers {
         }
     }
 
-    /// The seats that are taken, without the asker's if nobody else sits there.
+    /// The seats that are taken, without the asker's if no other session shares it.
     fn seats_but(&self, asker: Asker) -> u64 {
         let taken = self.taken.load(Ordering::SeqCst);
         let own = asker.seat.checked_sub(1).map(|seat| seat % SEATS);
@@ -166,28 +167,28 @@ impl Watchers {
         send(due);
     }
 
-    /// A waiter of a session has its lock. A session that does not watch finds out when it asks again.
+    /// Notifies a waiter that it has its lock. A session that does not watch learns of it when it asks again.
     pub(crate) fn tell_grant(&self, session: SessionId, inode: InodeId, waiter: u64) {
         let watcher = self.by_session.lock().get(&session).cloned();
         let message = proto::Change { inode: inode.0, granted: waiter, ..proto::Change::default() };
         send(watcher.and_then(|watcher| watcher.push(&message)).into_iter().collect());
     }
 
-    /// Another session wants to append to what this one has the end of.
+    /// Notifies a session that another one wants to append to the file whose end it holds.
     pub(crate) fn tell_end_wanted(&self, session: SessionId, inode: InodeId) {
         let watcher = self.by_session.lock().get(&session).cloned();
         let message = proto::Change { inode: inode.0, end_wanted: true, ..proto::Change::default() };
         send(watcher.and_then(|watcher| watcher.push(&message)).into_iter().collect());
     }
 
-    /// Number of the last change put down for a session; 0: it does not watch.
+    /// Number of the last change queued for a session; 0: it does not watch.
     pub(crate) fn last(&self, session: SessionId) -> u64 {
         let watcher = self.by_session.lock().get(&session).cloned();
         watcher.map_or(0, |watcher| watcher.queue.lock().last())
     }
 
-    /// A session waits for changes. It becomes a watcher with its first request; `boot` is the service's, so that
-    /// numbers of an earlier run are not taken for those of this one.
+    /// A session asks for changes (long poll). Its first request makes it a watcher. `boot` is the service's, so that
+    /// numbers of an earlier run are not mistaken for those of this one.
     pub(crate) fn watch(
         &self,
         session: SessionId,
@@ -207,7 +208,7 @@ impl Watchers {
         let empty = queue.batch(watcher.seat);
         let replaced = queue.waiting.replace((defer(), until_ns));
         drop(queue);
-        // The one before it is a request whose answer nobody waits for any more.
+        // The replaced request has been given up by its session; its answer is empty.
         send(replaced.map(|(deferred, _)| (deferred, empty)).into_iter().collect());
         Ok(None)
     }
@@ -251,7 +252,8 @@ impl Watchers {
         }
     }
 
-    /// Answers those who have waited for long enough, lets old bits go, and sessions that ended just when they came.
+    /// Answers long polls that have timed out, clears expired bits, and drops watchers of sessions that ended in the
+    /// meantime.
     pub(crate) fn tick(&self, now_ns: u64, is_known: impl Fn(SessionId) -> bool) {
         self.holders.turn(now_ns);
         let watchers: Vec<_> = self.by_session.lock().values().cloned().collect();
@@ -291,8 +293,8 @@ impl Queue {
         self.first + self.changes.len() as u64 - 1
     }
 
-    /// True when the session has missed changes that are not here any more: its number is from before the first one,
-    /// or was never given out.
+    /// True when the session has missed changes that were dropped: the number it acknowledges is from before the
+    /// first change, or was never given out.
     fn is_cut_off(&self) -> bool {
         self.received + 1 < self.first || self.received > self.last()
     }
@@ -301,7 +303,7 @@ impl Queue {
         self.is_cut_off() || !self.changes.is_empty()
     }
 
-    /// Drops what has arrived.
+    /// Acknowledges changes up to `received` and drops them.
     fn receive(&mut self, received: u64) {
         self.received = received;
         if self.is_cut_off() {
@@ -330,8 +332,8 @@ impl Queue {
         self.changes.push_back(change.clone());
     }
 
-    /// True when one of the last changes that are still to leave says the same: the times of a directory, while one
-    /// file after the other is created in it.
+    /// True when one of the last unsent changes is the same: creates in one directory change its times again and
+    /// again.
     fn is_said(&self, change: &proto::Change) -> bool {
         let unsent = self.last().saturating_sub(self.sent.max(self.first - 1)) as usize;
         self.changes.iter().rev().take(unsent.min(SAME_WITHIN)).any(|earlier| earlier == change)

@@ -1,4 +1,4 @@
-//! What watchers are told, without sockets: answers are kept where the test can see them.
+//! What watchers receive, without sockets: answers are kept where the test can see them.
 
 use super::*;
 use vazao_wire::service::Answer;

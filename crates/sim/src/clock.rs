@@ -1,4 +1,4 @@
-//! A clock that moves when somebody sleeps, and lets the rest of the world do its work meanwhile.
+//! A simulated clock that moves when a thread sleeps, and runs the background work meanwhile.
 
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ pub struct SimClock {
 }
 
 impl SimClock {
-    /// What happens while somebody sleeps. It is not called from within itself.
+    /// The background work that runs during a sleep. It is not called recursively.
     pub fn set_work(&self, work: Option<Work>) {
         *self.work.lock() = work;
     }

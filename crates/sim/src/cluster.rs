@@ -128,7 +128,7 @@ impl Cluster {
         cluster
     }
 
-    /// A client of this cluster; `number` tells several apart.
+    /// A client of this cluster; `number` distinguishes several.
     pub fn client(&self, number: u64) -> Client {
         self.client_through(number, |transport| transport)
     }

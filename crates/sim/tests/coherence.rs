@@ -52,7 +52,7 @@ impl Listener for Remembering {
 struct User {
     client: Client,
     memory: Arc<Remembering>,
-    /// Inodes it has locked, as it was told.
+    /// Inodes that it believes to have locked.
     locked: Vec<InodeId>,
     heard_ns: u64,
 }
@@ -140,14 +140,14 @@ impl World {
         memory.attributes.clear();
     }
 
-    /// Changes something by `user`, which is not told of it and forgets by itself.
+    /// Changes something as `user`, which gets no invalidation of its own change and invalidates its cache itself.
     fn change(&mut self, user: usize) {
         let (from, to) = (name(self.draw(NAMES)), name(self.draw(NAMES)));
         let (parent, new_parent) = (self.draw_place(), self.draw_place());
         let what = self.draw(6);
         let mode = self.draw(0o777) as u32;
         let client = &self.users[user].client;
-        // Some of these are refused, and of some nobody knows whether they were done.
+        // Some of these are refused, and the outcome of some is unknown.
         let _ = match what {
             0..3 => client.create(parent, &from, &NewInode::default()).map(|_| ()),
             3 => client.unlink(parent, &from),
@@ -185,7 +185,7 @@ impl World {
         }
     }
 
-    /// Whatever a user believes who has just heard of all changes is true.
+    /// All unexpired cache entries of a user that has just received all invalidations must be true.
     fn compare(&mut self, user: usize) {
         let now_ns = self.now_ns();
         let memory = self.users[user].memory.0.lock();
@@ -225,7 +225,7 @@ impl World {
         let now_ns = self.now_ns();
         let user = &mut self.users[user];
         if now_ns - user.heard_ns > SILENT_NS_MAX {
-            // The service may have ended the session; what was locked may be somebody else's.
+            // The service may have ended the session, and another client may hold the locks now.
             user.locked.clear();
         }
         if outcome.is_ok() {

@@ -198,7 +198,7 @@ impl Transport for Interposed {
         let work = if is_it { waiting.take() } else { None };
         drop(waiting);
         if work.is_some_and(|(_, work)| !work()) {
-            // Ping stands for any method: whoever is dead stays so.
+            // Ping stands for any method: a dead process stays dead.
             self.before(Method::Ping, || false);
             return Box::new(Nobody);
         }
@@ -210,8 +210,8 @@ impl Transport for Interposed {
     }
 }
 
-/// The old objects were cut, or punched, after they had been copied and removed: the server found nothing to do, and
-/// the file had its old bytes again as soon as it was made longer.
+/// The old objects were cut, or punched, after they were copied and removed: the server found nothing to do, and the
+/// file had its old bytes again as soon as it was made longer.
 #[test]
 fn what_is_cut_or_punched_through_an_old_view_is_so_in_the_new_objects_too() {
     for (method, range) in [(Method::TruncateObject, 5_000..400_000), (Method::PunchObject, 70_000..300_000)]

@@ -74,7 +74,8 @@ impl InlineTransport {
         self.hooks.lock().fates = fates;
     }
 
-    /// Called, with the clock moving, while somebody waits for a deferred answer: the simulation's background work.
+    /// Called, with the clock moving, while a requester blocks on a deferred answer: the simulation's background
+    /// work.
     pub fn set_idle(&self, idle: Option<Idle>) {
         self.hooks.lock().idle = idle;
     }

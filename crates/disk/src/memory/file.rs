@@ -137,7 +137,7 @@ impl State {
         self.current.allocated_bytes()
     }
 
-    /// What is freed now that a name or a handle went away: everything, once nobody can reach it.
+    /// Bytes freed now that a name or a handle went away: all of them, once neither is left.
     fn free_bytes(&self) -> u64 {
         if self.named || self.handles > 0 { 0 } else { self.current.allocated_bytes() }
     }

@@ -31,7 +31,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tree::Tree;
 
-/// Capacity until [`MemoryDisk::set_capacity`] gives another; files are sparse, so nobody pays for it.
+/// Capacity until [`MemoryDisk::set_capacity`] sets another; files are sparse, so it costs no memory.
 const CAPACITY_BYTES_DEFAULT: u64 = 1 << 40;
 
 /// EIO: what a handle answers after the machine or process that opened it is gone.

@@ -105,7 +105,7 @@ pub(crate) fn reclaim(
     Ok(proto::ReclaimLocksResponse { lost })
 }
 
-/// Tells those who waited that they have their locks.
+/// Notifies the waiters that hold their locks now.
 pub(crate) fn tell(service: &MetaService, grants: &[Grant]) {
     for grant in grants {
         service.watchers().tell_grant(grant.session, grant.inode, grant.waiter);

@@ -244,7 +244,7 @@ impl Volume {
     }
 }
 
-/// The story: a client's write was under way while its file was removed, and made an object that nobody listed.
+/// The story: a client's write was in flight while its file was removed, and made an object that no record listed.
 #[test]
 fn a_write_that_arrives_after_its_file_was_removed_leaves_nothing_behind() {
     let volume = Volume::new(1);

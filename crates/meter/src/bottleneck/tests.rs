@@ -18,7 +18,7 @@ fn process(name: &str, part: Part) -> Change {
     Change { seconds: 1.0, of }
 }
 
-/// A client that stood still for `waits` of the time for one server, each answer taking 10 ms, 9 ms of it there.
+/// A client that was blocked for `waits` of the time on one server, each answer taking 10 ms, 9 ms of it there.
 fn client(waits: f64) -> Change {
     let mut client = process("client", Part::Client);
     client.of.waits = busy(waits);
@@ -171,7 +171,7 @@ fn answers_that_wait_for_the_window_of_a_free_way_are_limited_by_round_trips() {
     assert_ne!(named(100_000), Resource::RoundTrip, "what queues on the way waits for the way");
 }
 
-/// Seen with four threads writing over a link of 100 Mb/s: they stood still in `send`, and the program was blamed.
+/// Seen with four threads writing over a link of 100 Mb/s: they blocked in `send`, and the program was blamed.
 #[test]
 fn standing_still_until_a_request_can_be_handed_over_is_waiting_too() {
     let mut observer = client(0.1);

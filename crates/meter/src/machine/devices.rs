@@ -146,8 +146,8 @@ const LOCAL: [u64; 9] = [
     0x8584_58F6,
 ];
 
-/// Whether an open file is known to lie on this machine: what is in memory of it is had without asking anybody. Another
-/// program (FUSE) or another machine may be behind any other.
+/// Whether an open file is known to lie on this machine: its cached pages are read without a request to another
+/// program. Another program (FUSE) or another machine may be behind any other file.
 pub fn is_local(file: impl AsFd) -> bool {
     rustix::fs::fstatfs(file).is_ok_and(|found| LOCAL.contains(&(found.f_type as u64 & 0xFFFF_FFFF)))
 }

@@ -7,7 +7,7 @@ use rustix::time::{ClockId, clock_gettime};
 use std::collections::BTreeMap;
 use std::fs;
 
-/// Threads that are told of one by one.
+/// Threads that are reported one by one.
 const THREADS_MAX: usize = 16;
 
 /// USER_HZ, the unit of CPU time in `/proc/stat`, on every architecture we build for.
@@ -36,8 +36,8 @@ impl Seen {
     }
 }
 
-/// The counters now. Whoever wants to know how long short-lived threads waited for a processor calls this several times
-/// a second.
+/// The counters now. To measure how long short-lived threads waited for a processor, call this several times a
+/// second.
 pub fn cpu() -> Cpu {
     let spent = clock_gettime(ClockId::ProcessCPUTime);
     let mut threads = threads();

@@ -84,7 +84,7 @@ impl Cluster {
         found
     }
 
-    /// Flips a bit of the only data file or sidecar, behind everybody's back.
+    /// Flips a bit of the only data file or sidecar, past the server and the clients.
     pub(crate) fn flip(&self, suffix: &str, offset: u64) {
         let files = self.files(suffix);
         assert_eq!(files.len(), 1, "{files:?}");

@@ -1,7 +1,7 @@
-//! The server's side of the door: a thread that lets visitors in, and one for each of them.
+//! Server side of the local door: an accept thread, and one thread for each client of this machine.
 //!
-//! A visitor is a process of this machine that reads objects itself, so that there are as many as such processes, and
-//! each asks once for each chunk it uses.
+//! A visitor is a process of this machine that reads objects itself. Visitors are as few as such processes, and each
+//! sends one request for each chunk it uses.
 
 use super::talk::{Said, Talk};
 use super::{DESCRIPTORS, REQUEST_BYTES_MAX};
@@ -32,16 +32,16 @@ use vazao_meter::Clock;
 use vazao_model::Code;
 use vazao_model::limits::{DEADLINE_MS_DEFAULT, HELLO_MS_MAX, LOCAL_VISITORS_MAX};
 
-/// Visitors that wait to be let in.
+/// Clients that may wait to be accepted.
 const BACKLOG: i32 = 64;
 
 /// A visitor's thread opens files and sends a short answer.
 const STACK_BYTES: usize = 512 * 1024;
 
-/// Who has the objects.
+/// The owner of the objects behind a door: the data server.
 pub trait Doorkeeper: Send + Sync + 'static {
     /// Opens the files of a chunk for a visitor, for reading only: the data and the sidecar, or none when there is no
-    /// such chunk. May wait for a disk.
+    /// such chunk. May block on a disk.
     fn hand_out(
         &self,
         request: &proto::OpenLocalRequest,
@@ -52,7 +52,7 @@ pub trait Doorkeeper: Send + Sync + 'static {
         Err(Fault::new(Code::Unsupported, "lent memory"))
     }
 
-    /// The visitor who lent it has left.
+    /// The visitor that lent it has left.
     fn give_back(&self, _number: u64) {}
 }
 
@@ -113,20 +113,20 @@ impl Door {
         Ok(Door { shared, listener, name, thread: Some(thread) })
     }
 
-    /// What clients are told to find it by.
+    /// The host and name by which clients find the door.
     pub fn announcement(&self) -> proto::LocalDoorResponse {
         proto::LocalDoorResponse { host: super::host(), name: self.name.clone() }
     }
 
-    /// Sends all visitors away: what they were handed is void. They may come again.
+    /// Disconnects all visitors, which invalidates the descriptors they hold. They may connect again.
     pub fn send_away(&self) {
         self.shared.visitors().talks.values().for_each(|talk| talk.end());
     }
 
-    /// Closes the door, and waits for the threads.
+    /// Closes the door, and joins the threads.
     pub fn close(&mut self) {
         self.shared.stopping.store(true, Ordering::SeqCst);
-        // Wakes the thread that waits for visitors.
+        // Wakes the accept thread.
         let _ = shutdown(&*self.listener, Shutdown::Both);
         if let Some(thread) = self.thread.take() {
             // A thread that panicked has been reported by the panic itself.
@@ -144,7 +144,7 @@ impl Drop for Door {
     }
 }
 
-/// Lets visitors in until the door closes.
+/// Accepts visitors until the door closes.
 fn let_in(shared: &Arc<Shared>, listener: &OwnedFd) {
     while !shared.stopping.load(Ordering::SeqCst) {
         match accept_with(listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
@@ -168,7 +168,7 @@ fn admit(shared: &Arc<Shared>, stream: OwnedFd) {
     let mut visitors = shared.visitors();
     visitors.threads.retain(|_, thread| !thread.is_finished());
     if visitors.threads.len() >= LOCAL_VISITORS_MAX {
-        // The one who is turned away reads over TCP.
+        // The rejected client falls back to reads over TCP.
         debug!("too many local clients");
         return;
     }
@@ -228,12 +228,13 @@ fn borrow(
     if lent.is_some() {
         return Err(Fault::new(Code::BadRequest, "memory has been lent already"));
     }
-    // Only such memory has seals: reading anything else may take as long as whoever is behind it likes.
+    // Only memfd memory has seals. A read of any other descriptor could block for as long as its file system or peer
+    // likes.
     let seals = fcntl_get_seals(&memory).unwrap_or(SealFlags::empty());
     if !seals.contains(SealFlags::SHRINK) {
         return Err(Fault::new(Code::BadRequest, "what is lent must be memory sealed against shrinking"));
     }
-    // At random: nobody may mean another's memory after the server was started anew.
+    // Random, so that after a restart of the server a stale number cannot refer to another client's memory.
     let nonce = hello::nonce()?;
     let number = nonce.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
     shared.keeper.borrow(number, memory)?;
@@ -250,7 +251,7 @@ fn shake_hands(shared: &Shared, talk: &Talk, deadline_ns: u64) -> Result<(), Fau
         }
     };
     let refuse = |said: &Said, fault: Fault| {
-        // It is told why if it still listens.
+        // Best effort: the peer may have closed the connection already.
         let _ = reply(talk, said, Err(&fault), &[], deadline_ns);
         fault
     };

@@ -1,9 +1,9 @@
-//! Memory that a client lends to data servers of its machine: what it writes lies there, and the servers take it out
-//! themselves instead of receiving it from a socket.
+//! Shared memory for local writes: a client writes into it, and data servers of its machine copy from it instead of a
+//! socket.
 //!
 //! Only the lender maps it, and only the lender can write to it: a server has a descriptor from which it copies with
-//! ordinary reads. So nothing that the lender does meanwhile (write on, cut the file, die) can do more to a server
-//! than give it bytes that do not match their checksums.
+//! ordinary reads. So the lender cannot crash a server by a race (writing on, truncating the file, dying): at worst
+//! the server gets bytes that do not match their checksums.
 //!
 //! The one module of this crate with unsafe code: the standard library cannot map a file into memory.
 
@@ -28,7 +28,7 @@ pub struct LentMemory {
     file: OwnedFd,
     start: NonNull<c_void>,
     length: usize,
-    /// Ranges that nobody has, in order, no two of which touch.
+    /// Free ranges in order, no two of which touch.
     free: Mutex<Vec<Range<usize>>>,
 }
 
@@ -50,13 +50,14 @@ impl LentMemory {
         let start = NonNull::new(start).ok_or_else(|| io::Error::other("a mapping at address 0"))?;
         let memory =
             LentMemory { file, start, length, free: Mutex::new(std::iter::once(0..length).collect()) };
-        // Nobody can cut it under the mapping, and those it is lent to can neither write to it nor map it so.
+        // The seals keep every process from truncating the file under the mapping, and borrowers from writing to it
+        // or mapping it writable.
         let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::FUTURE_WRITE | SealFlags::SEAL;
         fcntl_add_seals(&memory.file, seals)?;
         Ok(Arc::new(memory))
     }
 
-    /// What it is lent by.
+    /// The descriptor to lend.
     pub fn descriptor(&self) -> BorrowedFd<'_> {
         self.file.as_fd()
     }

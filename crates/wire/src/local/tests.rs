@@ -1,4 +1,4 @@
-//! The door over real sockets: who is let in, what is handed out, how it ends.
+//! The local door over real sockets: which clients are admitted, what is handed out, how it ends.
 
 use super::{Door, Doorkeeper, LentMemory, Visit};
 use crate::key::ClusterKey;

@@ -1,8 +1,8 @@
-//! Connections that are made before somebody waits for them, each by a thread that ends with it.
+//! Connections made in the background before a call needs them, each by a short-lived thread.
 //!
-//! A connection takes two round trips before its first request. Over a long way that is much: whoever is about to talk
-//! to several servers has all of these connections made at the same time, and a thread that has none of its own to a
-//! server yet uses one of another thread until its own stands.
+//! A connection takes two round trips before its first request, which is expensive over a long distance. A caller
+//! that is about to talk to several servers has all of these connections made in parallel. A thread without a
+//! connection of its own to a server uses another thread's until its own is established.
 
 use super::link::Link;
 use super::peer::{At, CONNECT_AGAIN, Peer, TcpTransport};
@@ -21,8 +21,8 @@ const MANY_BYTES: usize = 64 * 1024;
 const STACK_BYTES: usize = 256 * 1024;
 
 impl TcpTransport {
-    /// The calling thread's connection to a server far away or, until that stands, another one to it. Who sends
-    /// `bytes` that are many gets the first one that takes them at once.
+    /// The calling thread's connection to a server far away or, until that is established, another thread's. A
+    /// request of many `bytes` gets the first connection that can send them at once.
     pub(super) fn far_link(&self, peer: &Arc<Peer>, at: At, bytes: usize) -> Option<Arc<Link>> {
         let mut usable = peer.links.iter().filter_map(|place| place.try_lock()?.usable());
         if bytes >= MANY_BYTES
@@ -30,7 +30,7 @@ impl TcpTransport {
         {
             return Some(free);
         }
-        // Where the place is locked somebody is connecting it.
+        // A locked place means that another thread is connecting it.
         if let Some(place) = peer.place(at).try_lock()
             && let Some(link) = place.usable()
         {
@@ -60,7 +60,7 @@ impl TcpTransport {
         }
     }
 
-    /// Has the connection at a place made, unless it is there or somebody is at it.
+    /// Has the connection at a place made, unless it exists, has just failed, or is being made.
     fn make_link(&self, peer: &Arc<Peer>, at: At, deadline_ns: u64) {
         let Some(mut place) = peer.place(at).try_lock() else { return };
         let now_ns = self.clock.now_ns();
@@ -76,11 +76,11 @@ impl TcpTransport {
         let spawned = thread.spawn(move || {
             let connected = own.upgrade().map(|own| own.link_at(&theirs, at, core, deadline_ns));
             if let Some(Err(fault)) = connected {
-                tracing::debug!(%fault, "a connection that would have been needed");
+                tracing::debug!(%fault, "cannot connect ahead of a request");
             }
             theirs.place(at).lock().is_expected = false;
         });
-        // Without a thread whoever needs it connects.
+        // Without a thread the next call that needs the connection makes it.
         place.is_expected = spawned.is_ok();
     }
 }

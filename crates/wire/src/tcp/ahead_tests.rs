@@ -1,4 +1,4 @@
-//! Connections that are made before somebody waits for them, against servers that answer when the test wants it.
+//! Connections made ahead of the calls that need them, against servers that answer when the test wants it.
 
 use super::tests::{next_frame, within_ms};
 use super::{TcpTransport, TransportOptions};
@@ -203,11 +203,11 @@ fn servers_that_are_dead_silent_or_strangers_fail_their_own_requests_and_no_othe
     assert_eq!(code(&silent), Code::Timeout);
     let waited_ms = (SystemClock.now_ns() - started_ns) / 1_000_000;
     assert!(waited_ms < 10_000, "one attempt stands for both: {waited_ms} ms");
-    // What has failed is tried again by whoever needs it.
+    // The next call that needs a failed connection retries it.
     assert_eq!(code(&dead), Code::Unreachable);
 }
 
-/// Far away, and slow to greet whoever comes second until it is told to.
+/// Far away, and slow to greet the second connection until the test releases it.
 #[derive(Default)]
 struct Distant {
     goes_on: Mutex<bool>,

@@ -61,7 +61,7 @@ impl SharedPool {
         buffer
     }
 
-    /// The first `length` bytes of `bytes` as a buffer that comes back here.
+    /// The first `length` bytes of `bytes` as a buffer that returns to this pool.
     pub(super) fn lend(self: &Arc<Self>, bytes: Vec<u8>, length: usize) -> Buffer {
         let home = (!bytes.is_empty()).then(|| Arc::clone(self) as Arc<dyn Pool>);
         Buffer::new(bytes, length, home)

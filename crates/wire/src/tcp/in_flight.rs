@@ -1,4 +1,4 @@
-//! Requests as their callers hold them.
+//! Requests in flight, as their callers hold them.
 
 use super::link::Link;
 use super::patience::Asked;

@@ -8,11 +8,11 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// What other threads tell a loop.
+/// Messages of other threads to a loop.
 pub(super) enum Notice {
     /// Serve this connection.
     Accepted(Socket),
-    /// Another loop needs a connection that this one's oldest stranger has.
+    /// Close the oldest unauthenticated connection: another loop needs its place.
     MakeRoom,
     /// The answer to a deferred request.
     Answered {

@@ -1,5 +1,7 @@
-//! A client's connection. No thread of its own: whoever waits for an answer receives for everybody (leader), the others
-//! sleep until their answer is there or they are told to lead.
+//! A client's TCP connection, with pipelined requests and no receiver thread of its own.
+//!
+//! One waiter, the leader, receives the answers of all requests in flight. The other waiters sleep until their answer
+//! is there or they are woken to take over the lead.
 
 use super::buffers::SharedPool;
 use super::in_flight::InFlight;
@@ -29,17 +31,17 @@ use std::time::Duration;
 use vazao_meter::{Accounts, Cause, Clock};
 use vazao_model::Code;
 
-/// One request's place.
+/// State of one request.
 enum Slot {
-    /// No answer yet; the thread that sleeps for it, if one does, or what is to be called when it comes.
+    /// In flight; with the thread that sleeps for the answer, if one does, or the completion of an asynchronous call.
     Waiting { thread: Option<Thread>, bytes: u64, then: Option<Called> },
     /// Answered, not yet taken.
     Done(Result<Received, Fault>),
-    /// Nobody wants the answer; it still returns its credits.
+    /// The caller has given up; the answer is dropped when it comes, and still returns its credits.
     Abandoned { bytes: u64 },
 }
 
-/// Whom to call, and about which request.
+/// A completion, and the request it belongs to.
 pub(super) struct Called {
     asked: Asked,
     then: Then,
@@ -48,28 +50,35 @@ pub(super) struct Called {
 #[derive(Default)]
 struct Table {
     slots: HashMap<u64, Slot>,
-    /// Somebody receives.
+    /// A leader receives.
     led: bool,
     broken: Option<Fault>,
     requests: u32,
     bytes: u64,
     /// Threads that wait for credits.
     hungry: Vec<Thread>,
-    /// Those to be called about answers that have just come.
+    /// Completions of answers that have just come; they run once the lock is released.
     called: Vec<Called>,
-    /// The thread that receives for those who do not stand still, while it sleeps because nothing is under way.
+    /// The receiver thread for asynchronous calls, while it sleeps because no request is in flight.
     tender: Option<Thread>,
 }
 
-/// A connection that has been authenticated.
+/// An authenticated connection.
+///
+/// - Lock order: `sending`, `inbound`, `table`. No lock is held while a completion runs.
+/// - `Table::led` says that a thread leads, which means that it receives or polls for all. After the handshake
+///   only the leader locks `inbound`.
+/// - A leader that leaves must pass the lead on ([`pass_on_lead`]), or lead again soon.
+/// - Credits return when the answer arrives, also for an abandoned request.
+/// - `Table::broken` is set once. From then on every request fails with it.
 pub(super) struct Link {
     stream: Arc<Socket>,
     _watched: Entry,
     address: String,
     credits: Credits,
-    /// How long the first answer took.
+    /// Round-trip time of the handshake's first message.
     round_trip_ns: u64,
-    /// The server has said that it takes requests.
+    /// The server has accepted the proof of the key.
     is_admitted: AtomicBool,
     clock: Arc<dyn Clock>,
     accounts: Arc<Accounts>,
@@ -134,14 +143,14 @@ impl Link {
         let answer = link.hear_hello(deadline_ns)?;
         link.round_trip_ns = link.clock.now_ns().saturating_sub(asked_ns);
         let (credits, proof) = handshake.finish(key, &answer).map_err(|fault| link.named(fault))?;
-        // Its answer is not waited for, that would be one more round trip: the server has proved the key, and handles
-        // nothing that follows before this has convinced it.
+        // The answer is not waited for, which would cost one more round trip: the server has proved the key, and
+        // handles no request before it has verified this proof.
         link.say_hello(&proof, deadline_ns)?;
         link.credits = credits;
         Ok(link)
     }
 
-    /// How far away the server is, as far as the handshake told.
+    /// The handshake's round-trip time.
     pub(super) fn round_trip_ns(&self) -> u64 {
         self.round_trip_ns
     }
@@ -165,7 +174,7 @@ impl Link {
                 }
                 return Ok(frame.message);
             }
-            // Until it stands nobody else can break it off.
+            // Until the connection is established no other thread can break it off, so this loop checks the flag.
             if self.is_hung_up.load(Ordering::Relaxed) {
                 return Err(Code::Cancelled.into());
             }
@@ -197,7 +206,8 @@ impl Link {
         self.table.lock().broken.is_none()
     }
 
-    /// Sends a request; its answer will be found under its id, and `then`, which is taken, is called about it.
+    /// Sends a request. Its answer is kept under its id; the completion `then`, which is taken, runs once it is
+    /// there.
     pub(super) fn submit(
         self: &Arc<Link>,
         request: &Outgoing<'_>,
@@ -225,14 +235,14 @@ impl Link {
         Patience::new(&self.watch, &self.clock, &self.address, asked)
     }
 
-    /// The server's limits allow as many more requests as there are.
+    /// True while at most half of the credits are in use.
     pub(super) fn has_room(&self) -> bool {
         let table = self.table.lock();
         table.requests < self.credits.requests / 2 && table.bytes < self.credits.bytes / 2
     }
 
-    /// A request with an attachment would leave at once: the limits allow it, nobody else is sending, and the socket
-    /// takes more.
+    /// A request with an attachment would leave at once: credits allow it, no other thread is sending, and the socket
+    /// buffer has room.
     pub(super) fn is_free_to_send(&self) -> bool {
         if !self.has_room() || self.sending.try_lock().is_none() {
             return false;
@@ -242,7 +252,7 @@ impl Link {
         looked.is_ok() && fds[0].revents().contains(PollFlags::OUT)
     }
 
-    /// Waits until the server's limits allow one more request, and enters it.
+    /// Blocks until the server's credits allow one more request (backpressure), and enters it.
     fn take_credits(self: &Arc<Link>, request: &Outgoing<'_>, then: &mut Option<Then>) -> Result<(), Fault> {
         let bytes = request.attachment.len() as u64;
         let mut patience = self.patience(&Asked::of(request));
@@ -316,12 +326,12 @@ impl Link {
         }
     }
 
-    /// Waits until the answer is there, or not to be waited for any longer.
+    /// Blocks until the answer is there, the deadline has passed or the caller is interrupted.
     fn until_done<'a>(self: &'a Arc<Link>, asked: &Asked) -> Result<MutexGuard<'a, Table>, Fault> {
         let Asked { id, deadline_ns, .. } = *asked;
         let mut patience = self.patience(asked);
         let mut table = self.table.lock();
-        // Looks once also after the deadline: an answer may be there that nobody has received yet.
+        // Receives once also after the deadline: the answer may be in the socket buffer already.
         let mut looked_at_ns = None;
         loop {
             if matches!(table.slots.get(&id), Some(Slot::Done(_)) | None) {
@@ -343,7 +353,8 @@ impl Link {
         }
     }
 
-    /// Receives as the leader, or sleeps while somebody else does. `id` is the request waited for, `None` for credits.
+    /// Receives as the leader, or sleeps while another thread does. `id` is the request waited for, `None` for
+    /// credits.
     fn wait_for_progress<'a>(
         self: &'a Arc<Link>,
         mut table: MutexGuard<'a, Table>,
@@ -375,7 +386,7 @@ impl Link {
         self.table.lock()
     }
 
-    /// Receives for everybody until the own answer, or anything at all when waiting for credits, has come.
+    /// Receives for all waiters until the own answer, or any answer when waiting for credits, has arrived.
     fn lead(&self, id: Option<u64>, deadline_ns: u64) -> Result<(), Fault> {
         let mut inbound = self.inbound.lock();
         let mut late_receives = 0;
@@ -424,8 +435,8 @@ impl Link {
         Ok(false)
     }
 
-    /// Fails once nothing gets through any more: a request that was lost with the way to its server is sent again over
-    /// a new connection, instead of being waited for until its deadline.
+    /// Fails once nothing gets through to the peer: the caller can then retry over a new connection, instead of
+    /// blocking until its deadline.
     fn check_way(&self) -> Result<(), Fault> {
         if self.stream.is_way_lost() { Err(self.lost("nothing gets through to it")) } else { Ok(()) }
     }
@@ -457,7 +468,7 @@ impl Link {
         }
     }
 
-    /// What the server makes of the proof. Later it says no more than why it closes the connection.
+    /// The server's verdict on the proof. A later message says no more than why it closes the connection.
     fn admit(&self, frame: &Frame) -> Result<(), Fault> {
         let was_admitted = self.is_admitted.swap(true, Ordering::Relaxed);
         if frame.header.has(flags::ERROR) && !was_admitted {
@@ -530,8 +541,8 @@ impl Link {
         }
     }
 
-    /// Sends header, message and attachment. While the socket takes nothing, answers are received, since a server
-    /// whose own answers are stuck reads no requests.
+    /// Sends header, message and attachment. While the socket buffer is full, answers are received: a server whose
+    /// own answers are stuck reads no requests, so not receiving would deadlock.
     fn send_parts(
         &self,
         parts: [&[u8]; 3],
@@ -605,7 +616,7 @@ impl Link {
         self.call();
     }
 
-    /// Calls those whose answers have come.
+    /// Runs the completions of answers that have come.
     fn call(self: &Arc<Link>) {
         let called = std::mem::take(&mut self.table.lock().called);
         for Called { asked, then } in called {
@@ -613,8 +624,9 @@ impl Link {
         }
     }
 
-    /// Receives for those who do not stand still, until the connection has failed. A request that has waited for
-    /// [`TENDED_NS_MAX`] is handed over unanswered: somebody has to watch over its deadline.
+    /// Receives for asynchronous calls until the connection has failed. A request that has waited for
+    /// [`TENDED_NS_MAX`] is handed to its completion unanswered, so that a thread of the caller can enforce its
+    /// deadline.
     pub(super) fn tend(self: &Arc<Link>) {
         let mut handed_over_ns = self.clock.now_ns();
         loop {
@@ -622,7 +634,7 @@ impl Link {
             if table.broken.is_some() {
                 return;
             }
-            // Another thread may have received these while this one called others.
+            // Another thread may have received answers while this one ran completions.
             if !table.called.is_empty() {
                 drop(table);
                 self.call();
@@ -648,15 +660,15 @@ impl Link {
     }
 }
 
-/// Whoever waits looks so often whether anything still gets through.
+/// Interval at which a waiter checks whether anything still gets through.
 const WAY_LOOK_NS: u64 = 1_000_000_000;
 
-/// A receive waits this long by itself before a poll takes over, which knows its deadline. Shorter than the time after
-/// which a call that can be interrupted looks whether it was.
+/// A receive blocks this long by itself before a poll with the deadline takes over. Shorter than the interval at
+/// which an interruptible call polls its flag.
 const WAIT_IN_RECEIVE_NS: u64 = 200_000_000;
 
-/// An answer that nobody stands still for is waited for at least this long, and at most twice as long, before a thread
-/// has to.
+/// The receiver thread waits at least this long for an answer to an asynchronous call, and at most twice as long,
+/// before it hands the request to a thread that blocks.
 const TENDED_NS_MAX: u64 = WAIT_IN_RECEIVE_NS;
 
 /// Longer than a receive waits by itself, which it would not do otherwise.
@@ -668,7 +680,7 @@ const LATE_RECEIVES_MAX: u32 = 64;
 /// A cancel that cannot be sent within this time means that the connection is stuck.
 const CANCEL_NS_MAX: u64 = 1_000_000_000;
 
-/// Those who have waited for long are to be called.
+/// Queues the completions of requests that have waited for long.
 fn hand_over(table: &mut Table, now_ns: u64) {
     let Table { slots, called, .. } = table;
     let is_late = |then: &mut Called| now_ns.saturating_sub(then.asked.submitted_ns) >= TENDED_NS_MAX;
@@ -679,7 +691,8 @@ fn hand_over(table: &mut Table, now_ns: u64) {
     }
 }
 
-/// Wakes one sleeper so that somebody receives after the leader has gone.
+/// Wakes one sleeping waiter to receive in place of the leader that leaves. Without it all waiters would sleep until
+/// their deadlines.
 fn pass_on_lead(table: &Table) {
     if table.led {
         return;
@@ -690,7 +703,7 @@ fn pass_on_lead(table: &Table) {
     });
     match sleeper {
         Some(thread) => thread.unpark(),
-        // A hungry thread may have given up since it was noted down, so all of them are told.
+        // A thread that waits for credits may have given up since it was noted, so all of them are woken.
         None => table.hungry.iter().for_each(Thread::unpark),
     }
 }

@@ -1,4 +1,5 @@
-//! A request that waits long is told of while it waits: whoever looks at a log should see what hangs before it fails.
+//! Slow-request watchdog: reports a request that waits long while it still waits, so that the log shows what hangs
+//! before it fails.
 
 use super::link::Outgoing;
 use crate::operation::Method;
@@ -7,28 +8,28 @@ use crate::transport::{OnSlow, Slow};
 use std::sync::{Arc, OnceLock};
 use vazao_meter::Clock;
 
-/// Who is told, and when.
+/// The callback for slow requests, and the wait after which it is called.
 #[derive(Default)]
 pub(super) struct Watch {
     pub(super) slow_ns: u64,
     pub(super) on_slow: OnceLock<OnSlow>,
 }
 
-/// A wait that begins late has at least this part of the time to see what has come.
+/// A wait that begins late has at least this part of the time to receive an answer that is there already.
 const LOOKS: u64 = 16;
 
-/// The patience with one request.
+/// Watchdog of one request.
 pub(super) struct Patience<'a> {
     watch: &'a Watch,
     clock: &'a Arc<dyn Clock>,
     address: &'a str,
     method: Method,
     id: u64,
-    /// When there is something to tell. Whoever asked several servers and waits for one after the other looks late at
-    /// the last answer, which may have come long ago: it is given a moment to be received.
+    /// When to report the request. A caller that asked several servers and waits for one after the other begins its
+    /// last wait late. The last answer may have arrived long before, so it gets a moment to be received.
     tells_ns: u64,
     submitted_ns: u64,
-    /// Told already, or there is nobody to tell.
+    /// Reported already, or there is no callback.
     is_over: bool,
 }
 
@@ -62,8 +63,8 @@ impl<'a> Patience<'a> {
         Patience { watch, clock, address, method, id, tells_ns, submitted_ns, is_over }
     }
 
-    /// Until when to wait before this is called again: the deadline, or the end of patience before it. Once patience
-    /// has ended the watcher is told.
+    /// The time until which to wait before this is called again: the deadline, or the moment of the report before it.
+    /// Reports the request once that moment has passed.
     pub(super) fn until_ns(&mut self, deadline_ns: u64) -> u64 {
         if self.is_over {
             return deadline_ns;
@@ -88,8 +89,8 @@ mod tests {
     use std::sync::atomic::{AtomicU64, Ordering};
     use vazao_meter::SystemClock;
 
-    // A command that had asked the metadata service and a data server, and waited for the silent one first, said of the
-    // other, too, that it had not answered for 18 s: its answer lay in the socket.
+    // A command that had asked the metadata service and a data server, and waited for the unresponsive one first,
+    // reported of the other, too, that it had not answered for 18 s: its answer was unread in the socket.
     #[test]
     fn an_answer_that_is_looked_for_late_is_received_before_anybody_is_told() {
         static TOLD: AtomicU64 = AtomicU64::new(0);

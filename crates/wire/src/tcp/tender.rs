@@ -1,5 +1,4 @@
-//! The thread that receives answers for callers who do not stand still for them, one for each connection used so; and
-//! for those who stand still for another server.
+//! Receiver thread for asynchronous calls, one for each connection used so, and for connections to servers far away.
 
 use super::link::Link;
 use crate::service::Fault;
@@ -7,13 +6,13 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use vazao_model::Code;
 
-/// It nests a few calls; what is called about answers may nest more.
+/// The receiver nests a few calls; completions may nest more.
 const STACK_BYTES: usize = 512 * 1024;
 
 fn begin(link: &Arc<Link>) -> std::io::Result<()> {
     let tended = Arc::clone(link);
     let tend = move || {
-        // Without its thread nobody would hear of an answer: everything under way has to fail instead.
+        // Without the receiver thread no completion would run: every request in flight has to fail instead.
         if catch_unwind(AssertUnwindSafe(|| tended.tend())).is_err() {
             tended.break_off(&Fault::new(Code::Internal, "the thread that receives answers panicked"));
         }
@@ -34,11 +33,11 @@ pub(super) fn spawn(link: Arc<Link>) -> Result<Arc<Link>, Fault> {
     }
 }
 
-/// The same for a connection whose callers receive for themselves, to a server far away. A caller who asks several
-/// servers and waits for the first receives from that one only: the others send what the receive buffer takes, which
-/// grows only while somebody receives, and would begin one after the other.
+/// The same for a connection to a server far away whose callers receive for themselves. A caller that asks several
+/// servers and waits for the first receives from that one only. The others send no more than the receive buffer
+/// takes, and the buffer grows only while a thread receives, so their transfers would run one after the other.
 pub(super) fn assist(link: &Arc<Link>) {
     if let Err(error) = begin(link) {
-        tracing::debug!(%error, "answers from far away are received by those who wait for them");
+        tracing::debug!(%error, "no receiver thread for a server far away: waiters receive themselves");
     }
 }

@@ -112,7 +112,7 @@ pub(super) fn shake_hands(address: &str, key: &ClusterKey) -> TcpStream {
     stream
 }
 
-/// 28 kB of requests made a server hold 2 GB of answers that nobody fetched.
+/// 28 kB of requests made a server hold 2 GB of answers that the peer never read.
 #[test]
 fn a_peer_that_fetches_no_answers_gets_no_more_work_done_and_loses_nothing() {
     const REQUESTS: u64 = 200;

@@ -8,10 +8,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use vazao_meter::measures::{Connection, Peer};
 use vazao_meter::tcp_info;
 
-/// Connections of one peer that are told of one by one: those that moved most.
+/// Connections of one peer that are reported one by one: those that moved most.
 const CONNECTIONS_MAX: usize = 32;
 
-/// Hosts that are told of: those that moved most.
+/// Hosts that are reported: those that moved most.
 const PEERS_MAX: usize = 128;
 
 /// All open connections of a server or a client.
