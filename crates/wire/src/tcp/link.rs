@@ -225,10 +225,18 @@ impl Link {
         let parts = [&header.encode(), request.message, request.attachment];
         let mut patience = self.patience(&Asked::of(request));
         let sent = self.send_parts(parts, request.deadline_ns, Some(&mut patience));
-        if let Err(fault) = sent {
-            self.break_off(&fault);
-        }
+        self.end_sending(sent);
         Ok(())
+    }
+
+    /// After [`Link::send_parts`].
+    fn end_sending(self: &Arc<Link>, sent: Result<bool, Fault>) {
+        match sent {
+            // Completions may send, so none runs before the turn at sending is over.
+            Ok(has_received) if has_received => self.call(),
+            Ok(_) => {}
+            Err(fault) => self.break_off(&fault),
+        }
     }
 
     fn patience(&self, asked: &Asked) -> Patience<'_> {
@@ -266,11 +274,14 @@ impl Link {
             if fits && table.requests < self.credits.requests {
                 break;
             }
-            if self.left_ns(request.deadline_ns) == 0 {
-                return Err(self.late());
-            }
-            if started_ns.is_some() && interrupt::is_killed() {
-                return Err(Code::Interrupted.into());
+            let is_killed = || started_ns.is_some() && interrupt::is_killed();
+            let fault = match self.left_ns(request.deadline_ns) {
+                0 => Some(self.late()),
+                _ => is_killed().then(|| Code::Interrupted.into()),
+            };
+            if let Some(fault) = fault {
+                pass_on_lead(&table);
+                return Err(fault);
             }
             started_ns = started_ns.or_else(|| Some(self.clock.now_ns()));
             let until_ns = patience.until_ns(request.deadline_ns);
@@ -281,6 +292,11 @@ impl Link {
         table.bytes += bytes;
         let then = then.take().map(|then| Called { asked: Asked::of(request), then });
         table.slots.insert(request.id, Slot::Waiting { thread: None, bytes, then });
+        if started_ns.is_some() {
+            // This thread may have led, and sends before it leads again: others sleep until then, though their answers
+            // may be there.
+            pass_on_lead(&table);
+        }
         let tender = table.tender.take();
         drop(table);
         if let Some(tender) = tender {
@@ -534,22 +550,21 @@ impl Link {
         }
         drop(table);
         let header = Header { flags: flags::CANCEL, request_id: id, ..Header::default() };
-        if let Err(fault) =
-            self.send_parts([&header.encode(), &[], &[]], self.clock.now_ns() + CANCEL_NS_MAX, None)
-        {
-            self.break_off(&fault);
-        }
+        let until_ns = self.clock.now_ns() + CANCEL_NS_MAX;
+        self.end_sending(self.send_parts([&header.encode(), &[], &[]], until_ns, None));
     }
 
     /// Sends header, message and attachment. While the socket buffer is full, answers are received: a server whose
-    /// own answers are stuck reads no requests, so not receiving would deadlock.
+    /// own answers are stuck reads no requests, so not receiving would deadlock. True when it did: their completions
+    /// have yet to run.
     fn send_parts(
         &self,
         parts: [&[u8]; 3],
         deadline_ns: u64,
         mut patience: Option<&mut Patience<'_>>,
-    ) -> Result<(), Fault> {
+    ) -> Result<bool, Fault> {
         let _sending = self.sending.lock();
+        let mut has_received = false;
         let total: usize = parts.iter().map(|part| part.len()).sum();
         let mut sent = 0;
         while sent < total {
@@ -561,11 +576,12 @@ impl Link {
                 Err(Errno::AGAIN) => {
                     let until_ns = patience.as_mut().map_or(deadline_ns, |p| p.until_ns(deadline_ns));
                     self.wait_for_room(deadline_ns, until_ns)?;
+                    has_received = true;
                 }
                 Err(errno) => return Err(self.lost(&errno.to_string())),
             }
         }
-        Ok(())
+        Ok(has_received)
     }
 
     /// Waits until `until_ns` at most, for the caller to look again.
