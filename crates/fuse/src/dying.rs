@@ -1,4 +1,4 @@
-//! Calls of processes that are being killed end: nobody will see what became of them.
+//! Ends calls whose callers are being killed: no program will see their results.
 //!
 //! What is written is not given up for a signal, as it would be lost, or done twice. But a killed process does not end
 //! while one of its calls waits for a silent server. So calls that go on for a while are looked at: when the caller is

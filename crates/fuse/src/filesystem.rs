@@ -1,7 +1,6 @@
-//! What the kernel may ask of a file system, whichever it is: the volume, or the areas of all nodes.
-//!
-//! The kernel's requests come through one `Server` over either transport; what answers them is behind this trait. Its
-//! functions are those of [`Door`], where each is described; what not every file system has is refused unless said
+//! The interface between the kernel's requests and a file system: the volume, or the areas of all nodes.
+//! One `Server` receives the kernel's requests over either transport and answers them through this trait. Its functions
+//! are those of [`Door`], which describes each. A default implementation refuses the operation unless its comment says
 //! otherwise.
 
 use crate::door::{Allocation, Caller, Door, LockWish, NewMode, Opened, Place};
@@ -126,9 +125,9 @@ pub(crate) trait FileSystem: Send + Sync {
     fn silent_servers(&self) -> Vec<(String, u64)> {
         Vec::new()
     }
-    /// Whether inode numbers are kept for as long as the kernel knows them. Then each that is returned for a name, by a
-    /// lookup, a creation, a link, or in a listing with attributes, counts as shown once, until the kernel's word, or
-    /// that of whoever could not show it, that it is forgotten.
+    /// Whether inode numbers are kept for as long as the kernel knows them. Then each number that is returned for a name (by
+    /// a lookup, a creation, a link, or a listing with attributes) counts as shown once. [`FileSystem::forget`] takes the
+    /// count back: on the kernel's FORGET, or when the answer could not be delivered.
     fn counts_names(&self) -> bool {
         false
     }

@@ -486,7 +486,7 @@ impl FileSystem for Areas {
     }
 
     fn space(&self) -> Result<VolumeSpace> {
-        // Each area lies on a file system of its own; a sum of them would be nobody's space. The inodes in use are
+        // Each area lies on a file system of its own, so a sum of their space means nothing. The inodes in use are
         // those that the kernel knows at the moment.
         let inodes = self.table.lock().len() as u64;
         Ok(VolumeSpace { inodes, ..VolumeSpace::default() })

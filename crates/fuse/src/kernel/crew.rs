@@ -75,7 +75,7 @@ impl<T> Crew<T> {
 
     fn park(&self, tools: &mut Option<T>) -> bool {
         let mut parked = self.parked.lock();
-        // The last reader may have left, and found nobody to call, just before this thread came here.
+        // Race: the last reader may have left, and found no parked thread to wake, just before this thread came here.
         if self.reading.load(Ordering::SeqCst) == 0 {
             return true;
         }

@@ -162,7 +162,7 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: mapped by `new`, and nobody has an address in it any more. It cannot fail for such a mapping.
+        // SAFETY: mapped by `new`, and no address in it is in use any more. It cannot fail for such a mapping.
         let _ = unsafe { munmap(self.start, self.length) };
     }
 }
@@ -321,7 +321,7 @@ impl<D: AsFd> Ring<D> {
 
 impl<D: AsFd> Drop for Ring<D> {
     fn drop(&mut self) {
-        // A command that has not completed may still be written to: better lost than somebody else's.
+        // The kernel may still write to the memory of a command that has not completed: leak it rather than have it reused.
         std::mem::forget(self.lent.take());
     }
 }
