@@ -188,7 +188,8 @@ impl Door {
         self.root == ids::ROOT
     }
 
-    /// Attributes of an inode that the kernel has evicted. An inode without a name, kept only by open files, is `Stale`.
+    /// Attributes of an inode that the kernel has evicted. An inode without a name, kept only by open files, is
+    /// `Stale`.
     pub(crate) fn find(&self, inode: InodeId) -> Result<Attributes> {
         let found = self.client.attributes(inode)?;
         if found.links > 0 { Ok(found) } else { Err(Code::Stale.into()) }

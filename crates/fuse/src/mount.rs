@@ -401,8 +401,8 @@ impl Mount {
         self.server.get().and_then(Weak::upgrade).is_none_or(|server| server.interrupts.is_over())
     }
 
-    /// Closes all open files within a given time, even those in use, and returns what could not be stored, a line for each
-    /// file. The mount does not work afterwards.
+    /// Closes all open files within a given time, even those in use, and returns what could not be stored, a line for
+    /// each file. The mount does not work afterwards.
     pub fn finisher(&self) -> impl FnOnce(Duration) -> Vec<String> + Send + use<> {
         let server = self.server.get().and_then(Weak::upgrade);
         move |left| {

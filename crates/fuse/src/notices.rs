@@ -1,8 +1,8 @@
-//! Invalidation queue: passes changes by other clients on to the kernel's caches.
-//! A thread of its own notifies the kernel, never one that answers requests. That would deadlock: to drop a name or a page
-//! the kernel takes locks that a request in flight may hold, and that request may wait for the very thread. The client's
-//! notification thread only puts changes into a queue here. A page whose eviction waits for a silent server delays nothing
-//! but the notifications queued behind it.
+//! Invalidation queue: passes changes by other clients on to the kernel's caches. A thread of its own notifies the
+//! kernel, never one that answers requests. That would deadlock: to drop a name or a page the kernel takes locks that a
+//! request in flight may hold, and that request may wait for the very thread. The client's notification thread only
+//! puts changes into a queue here. A page whose eviction waits for a silent server delays nothing but the notifications
+//! queued behind it.
 
 use crate::kernel::serve::{Nodes, Notifier};
 use crate::moves::{Moves, Name};
@@ -15,8 +15,8 @@ use vazao_client::Listener;
 use vazao_meter::Clock;
 use vazao_model::InodeId;
 
-/// Race: an answer made just before may bring the kernel an inode that it did not know. The inode is invalidated once more
-/// after this long. Answers made later are marked as not to be cached.
+/// Race: an answer made just before may bring the kernel an inode that it did not know. The inode is invalidated once
+/// more after this long. Answers made later are marked as not to be cached.
 const AGAIN_NS: u64 = 200_000_000;
 
 /// A new holder of a lock waits this long, at most, until the kernel has processed earlier invalidations.
@@ -120,8 +120,8 @@ impl Notices {
         self.progress.notify_all();
     }
 
-    /// Waits until the kernel has been notified of everything put in so far, but no longer than [`SETTLE_NS_MAX`]: dropping
-    /// a page may block until a server has answered.
+    /// Waits until the kernel has been notified of everything put in so far, but no longer than [`SETTLE_NS_MAX`]:
+    /// dropping a page may block until a server has answered.
     pub(crate) fn settle(&self) {
         let deadline_ns = self.clock.now_ns() + SETTLE_NS_MAX;
         let mut queue = self.queue();

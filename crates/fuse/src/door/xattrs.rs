@@ -63,8 +63,8 @@ impl Door {
         self.client.remove_xattr(inode, name)
     }
 
-    /// Removes the file's capabilities before the first write through a handle: the new contents were never granted them.
-    /// Fast path: a file without extended attributes, as nearly all are, costs no call.
+    /// Removes the file's capabilities before the first write through a handle: the new contents were never granted
+    /// them. Fast path: a file without extended attributes, as nearly all are, costs no call.
     pub(super) fn drop_capability(&self, open: &OpenFile) -> Result<()> {
         if !open.has_xattrs.swap(false, Ordering::Relaxed) {
             return Ok(());

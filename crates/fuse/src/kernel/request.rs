@@ -254,8 +254,8 @@ impl<'a> Body<'a> {
 }
 
 impl Request<'_> {
-    /// Interruptible requests: they change nothing, or only what a caller that is gone would not miss. Such a call may end
-    /// with EINTR when it waits too long for a server. Writes of file data are never interruptible.
+    /// Interruptible requests: they change nothing, or only what a caller that is gone would not miss. Such a call may
+    /// end with EINTR when it waits too long for a server. Writes of file data are never interruptible.
     pub(crate) fn can_be_given_up(&self) -> bool {
         matches!(
             self,

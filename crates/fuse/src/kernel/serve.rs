@@ -51,8 +51,8 @@ impl From<Error> for Failure {
 }
 
 impl Failure {
-    /// errno for the kernel. `EAGAIN` is for non-blocking calls: a caller that waited for a lock, to append for example, and
-    /// did not get it by the deadline gets a timeout.
+    /// errno for the kernel. `EAGAIN` is for non-blocking calls: a caller that waited for a lock, to append for
+    /// example, and did not get it by the deadline gets a timeout.
     pub(crate) fn errno(&self) -> i32 {
         match self {
             Failure::Client(error) if error.code == Code::Locked => Code::Timeout.errno(),

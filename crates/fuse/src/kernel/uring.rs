@@ -171,8 +171,8 @@ impl Queues {
         }
     }
 
-    /// Takes a place in the queue of `core` and serves requests until the file system is unmounted. The caller has counted
-    /// the place. `registered` receives the outcome of the registration; a queue's first place has one.
+    /// Takes a place in the queue of `core` and serves requests until the file system is unmounted. The caller has
+    /// counted the place. `registered` receives the outcome of the registration; a queue's first place has one.
     fn run(
         self: &Arc<Queues>,
         core: u16,
