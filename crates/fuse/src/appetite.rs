@@ -1,4 +1,5 @@
 //! Readdirplus policy: which listings return attributes, and which only names. The kernel asks for attributes with the
+//!
 //! first request of each listing, before it knows whether the caller uses them, and takes six thousand entries at once;
 //! each costs the kernel and this mount ten times as much as a name. It goes on with attributes only when an entry
 //! shown with attributes was looked up meanwhile. A program that reads all names before it looks any of them up (`find

@@ -1,4 +1,5 @@
 //! The interface between the kernel's requests and a file system: the volume, or the areas of all nodes.
+//!
 //! One `Server` receives the kernel's requests over either transport and answers them through this trait. Its functions
 //! are those of [`Door`], which describes each. A default implementation refuses the operation unless its comment says
 //! otherwise.

@@ -1,4 +1,5 @@
 //! Files that could not be stored while a mount ends, collected from the threads that close them.
+//!
 //! While the mount serves, programs get such errors from their own calls. When a mount ends, it closes files whose
 //! processes are gone; only the unmount can report their errors.
 

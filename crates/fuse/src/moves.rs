@@ -1,4 +1,5 @@
 //! Finds names that a race between a rename of this mount and a change by another mount left wrong in the kernel.
+//!
 //! The kernel applies a rename to its own cache, too, including what it believes the old name to lead to. The race:
 //! another mount replaces the old name an instant before. Then the new name leads to the wrong inode in this kernel.
 //! The notification of that change does not help, because it names only the old name: it arrives after the rename, or
