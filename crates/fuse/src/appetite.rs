@@ -1,10 +1,10 @@
-//! Readdirplus policy: which listings return attributes, and which only names. The kernel asks for attributes with the
+//! Readdirplus policy: which listings return attributes, and which only names.
 //!
-//! first request of each listing, before it knows whether the caller uses them, and takes six thousand entries at once;
-//! each costs the kernel and this mount ten times as much as a name. It goes on with attributes only when an entry
-//! shown with attributes was looked up meanwhile. A program that reads all names before it looks any of them up (`find
-//! -ls`, `tar`, `rm -r`) would get no attributes for the rest. Such a program is recognised by its lookups in a
-//! directory whose names it just listed.
+//!  The kernel asks for attributes with the first request of each listing, before it knows whether the caller uses
+//! them, and takes six thousand entries at once; each costs the kernel and this mount ten times as much as a name. It
+//! goes on with attributes only when an entry shown with attributes was looked up meanwhile. A program that reads all
+//! names before it looks any of them up (`find -ls`, `tar`, `rm -r`) would get no attributes for the rest. Such a
+//! program is recognised by its lookups in a directory whose names it just listed.
 //!
 //! Places are shared and never taken back: whoever is taken for another one is shown more or fewer entries, no others.
 
