@@ -1,6 +1,6 @@
 //! Invalidation queue: passes changes by other clients on to the kernel's caches.
 //!
-//!  A thread of its own notifies the kernel, never one that answers requests. That would deadlock: to drop a name or a
+//! A thread of its own notifies the kernel, never one that answers requests. That would deadlock: to drop a name or a
 //! page the kernel takes locks that a request in flight may hold, and that request may wait for the very thread. The
 //! client's notification thread only puts changes into a queue here. A page whose eviction waits for a silent server
 //! delays nothing but the notifications queued behind it.

@@ -127,7 +127,7 @@ pub(super) struct Progress {
     pub(super) sending: BTreeMap<u64, Weak<dyn Underway>>,
     /// Since when the other node has not answered.
     pub(super) cut_since_ns: Option<u64>,
-    /// The other node was unreachable at the last attempt.
+    /// The other node's last fault was transient (`may_pass`); the next file that ends clears it.
     pub(super) is_cut: bool,
     /// A round trip to the other node takes long.
     pub(super) is_far: bool,
