@@ -27,7 +27,7 @@ struct Grace {
     ends: Vec<End>,
 }
 
-/// Whether somebody asked this process to stop.
+/// Whether this process was asked to stop.
 #[derive(Clone)]
 pub(crate) struct Stop {
     asked: Arc<AtomicBool>,
@@ -89,13 +89,13 @@ impl Stop {
             end(&grace);
         };
         if std::thread::Builder::new().name("grace".to_owned()).spawn(wait).is_err() {
-            // Without a thread nobody waits.
+            // Without a thread there is no grace period.
             end(&self.grace);
         }
     }
 
-    /// Has `end` done when [`STOP_MS_MAX`] have passed since somebody asked, unless the process has ended by then: for
-    /// waits whose end lies with others.
+    /// Runs `end` [`STOP_MS_MAX`] after the process was asked to stop, unless it has ended by then: for waits that
+    /// depend on other processes.
     pub(crate) fn after_grace(&self, end: impl FnOnce() + Send + 'static) {
         let mut grace = self.grace.lock();
         match grace.is_over {

@@ -1,4 +1,4 @@
-//! What was recorded once `fsync` of a file and of its directory had returned is there after a crash, whoever dies: the
+//! What was recorded once `fsync` of a file and of its directory had returned survives a crash of any process: the
 //! mount, a data server, the metadata service, or all of them, by SIGKILL at any moment.
 //!
 //! `VAZAO_CRASH_ROUNDS` (default 4: each kind of death once) makes it longer, the long form is 500;
@@ -85,7 +85,7 @@ fn write_durably(directory: &Path, name: &str, bytes: &[u8], renames: bool) -> s
     File::open(directory)?.sync_all()
 }
 
-/// Writes files until it is told to stop, or something fails; records those that are durable.
+/// Writes files until the stop flag is set, or something fails; records those that are durable.
 fn write_files(
     place: &Path,
     round: u64,

@@ -234,7 +234,8 @@ fn a_mount_that_has_stored_everything_ends_soon_whether_its_servers_answer_or_no
     });
 }
 
-/// What a killed program had written was waited for without a word, and whether it was stored nobody was told.
+/// Regression: an unmount waited for a killed program's writes without a message, and did not report whether they were
+/// stored.
 #[test]
 fn umount_says_what_it_waits_for_and_returns_when_everything_is_stored() {
     with_mounts(Some(120_000), |cluster, m, transport| {

@@ -154,7 +154,7 @@ impl AreaService {
     pub fn set_areas(&self, areas: Vec<AreaConfig>) -> Result<(), String> {
         export::check(&areas)?;
         let _one = self.shared.changing.lock();
-        // Requests go on with the areas of before while directories are opened.
+        // Requests go on with the old areas while directories are opened.
         let before = self.exports();
         let exports = Exports::of(areas, &before, &self.shared.around);
         let gone = before.gone(&exports);

@@ -1,25 +1,26 @@
-//! Who looks at the entries it lists, and who only wants their names.
+//! Readdirplus policy: which listings return attributes, and which only names.
 //!
-//! The kernel asks for attributes with the first request of each listing, before it knows whether anybody wants them,
-//! and takes six thousand entries at once; each costs it and us ten times as much as a name. It goes on with attributes
-//! only when one shown so was looked at meanwhile. Who reads all names before it looks at any (`find -ls`,
-//! `tar`, `rm -r`) would get none of the rest: it shows by looking names up in a directory whose names it just listed.
+//! The kernel asks for attributes with the first request of each listing, before it knows whether the caller uses
+//! them, and takes six thousand entries at once; each costs the kernel and this mount ten times as much as a name. It
+//! goes on with attributes only when an entry shown with attributes was looked up meanwhile. A program that reads all
+//! names before it looks any of them up (`find -ls`, `tar`, `rm -r`) would get no attributes for the rest. Such a
+//! program is recognised by its lookups in a directory whose names it just listed.
 //!
-//! Places are shared and never taken back: whoever is taken for another one is shown more or fewer entries, no others.
+//! Slots are shared and never freed: a collision shows a caller more or fewer entries at a time, never other ones.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use vazao_model::InodeId;
 
-/// Entries with attributes in the first answer to one of whom nothing is known: all of a small directory.
+/// Entries with attributes in the first answer to an unknown reader: all of a small directory.
 const FIRST_ENTRIES: usize = 64;
 
-/// The same for one who looks: what would be asked for one by one otherwise.
+/// The same for a reader that looks entries up: it would ask for them one by one otherwise.
 const FIRST_ENTRIES_LOOKED_AT: usize = 4096;
 
-/// More listings at a time than this are rarely in each other's way.
+/// Slots; more listings at a time than this rarely collide.
 const PLACES: usize = 64;
 
-/// What is known of those who list directories.
+/// What is known of the readers of directories.
 #[derive(Debug)]
 pub(crate) struct Appetites {
     /// Directories whose names were listed without attributes lately.

@@ -188,7 +188,8 @@ impl Door {
         self.root == ids::ROOT
     }
 
-    /// An inode that the kernel has forgotten. One without a name is somebody's who has it open, and not found.
+    /// Attributes of an inode that the kernel has evicted. An inode without a name, kept only by open files, is
+    /// `Stale`.
     pub(crate) fn find(&self, inode: InodeId) -> Result<Attributes> {
         let found = self.client.attributes(inode)?;
         if found.links > 0 { Ok(found) } else { Err(Code::Stale.into()) }

@@ -1,7 +1,7 @@
-//! What the kernel may ask of a file system, whichever it is: the volume, or the areas of all nodes.
+//! The interface between the kernel's requests and a file system: the volume, or the areas of all nodes.
 //!
-//! The kernel's requests come through one `Server` over either transport; what answers them is behind this trait. Its
-//! functions are those of [`Door`], where each is described; what not every file system has is refused unless said
+//! One `Server` receives the kernel's requests over either transport and answers them through this trait. Its functions
+//! are those of [`Door`], which describes each. A default implementation refuses the operation unless its comment says
 //! otherwise.
 
 use crate::door::{Allocation, Caller, Door, LockWish, NewMode, Opened, Place};
@@ -126,9 +126,9 @@ pub(crate) trait FileSystem: Send + Sync {
     fn silent_servers(&self) -> Vec<(String, u64)> {
         Vec::new()
     }
-    /// Whether inode numbers are kept for as long as the kernel knows them. Then each that is returned for a name, by a
-    /// lookup, a creation, a link, or in a listing with attributes, counts as shown once, until the kernel's word, or
-    /// that of whoever could not show it, that it is forgotten.
+    /// Whether inode numbers are kept for as long as the kernel knows them. Then each number that is returned for a
+    /// name (by a lookup, a creation, a link, or a listing with attributes) counts as shown once.
+    /// [`FileSystem::forget`] takes the count back: on the kernel's FORGET, or when the answer could not be delivered.
     fn counts_names(&self) -> bool {
         false
     }
@@ -146,11 +146,11 @@ pub(crate) trait FileSystem: Send + Sync {
     fn takes_at_once(&self, _handle: u64, _end: u64) -> bool {
         false
     }
-    /// Whether calls can be begun: what follows is there, and does not wait.
+    /// Whether asynchronous calls exist here: the functions below, which do not block.
     fn can_begin(&self) -> bool {
         false
     }
-    /// What [`FileSystem::create_file`] begins with, without standing still for the answer.
+    /// What [`FileSystem::create_file`] begins with, as an asynchronous call.
     fn begin_create_file(
         &self,
         _place: Place<'_>,
@@ -165,15 +165,15 @@ pub(crate) trait FileSystem: Send + Sync {
     fn end_create_file(&self, _created: (Attributes, File), _truncate: bool) -> Result<Opened> {
         unsupported("a creation in two steps")
     }
-    /// [`FileSystem::unlink`] without standing still for the answer.
+    /// [`FileSystem::unlink`], as an asynchronous call.
     fn begin_unlink(&self, _place: Place<'_>, then: Then<()>) {
         then(Early::Done(unsupported("a removal in two steps")));
     }
-    /// [`FileSystem::lookup`] without standing still for the answer.
+    /// [`FileSystem::lookup`], as an asynchronous call.
     fn begin_lookup(&self, _place: Place<'_>, then: Then<Attributes>) {
         then(Early::Done(unsupported("a lookup in two steps")));
     }
-    /// What [`FileSystem::open`] begins with, without standing still for the answer.
+    /// What [`FileSystem::open`] begins with, as an asynchronous call.
     fn begin_open(&self, _inode: InodeId, _mode: OpenMode, then: Then<File>) {
         then(Early::Done(unsupported("an open in two steps")));
     }
@@ -185,7 +185,7 @@ pub(crate) trait FileSystem: Send + Sync {
     fn can_begin_flush(&self, _handle: u64) -> bool {
         false
     }
-    /// [`FileSystem::flush`] and [`FileSystem::unlock_closed`] without standing still for the answer.
+    /// [`FileSystem::flush`] and [`FileSystem::unlock_closed`], as an asynchronous call.
     fn begin_flush(&self, _handle: u64, _owner: u64, then: Then<bool>) {
         then(Early::Done(unsupported("a flush in two steps")));
     }

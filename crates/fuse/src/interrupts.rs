@@ -1,13 +1,13 @@
-//! Which thread is at work on which request, so that the kernel can say that nobody waits for it any more.
+//! Registry of requests in flight and their threads, so that an interrupt from the kernel finds the thread to cancel.
 //!
-//! The kernel says so for any signal to the caller, also for those that it handles and goes on after. A call is
-//! therefore given up only where it has to wait for an answer, and looks after a quarter of a second: what is answered
-//! in time is never cut short. Requests that write are not given up for a signal; of them it is known who waits for
-//! them, for [`crate::dying`].
+//! The kernel interrupts a request for any signal to the caller, also for one that the caller handles and goes on
+//! after. A call is therefore given up only where it blocks for an answer, and checks after a quarter of a second: a
+//! call that is answered in time is never cut short. Requests that write are not interrupted by a signal; the registry
+//! keeps their callers for [`crate::dying`].
 //!
-//! An interrupt is never answered. The kernel would take `EAGAIN` as the wish to hear the same again and send it at
-//! once: a busy loop for as long as the request waits. The one case for `EAGAIN`, an interrupt that overtakes the
-//! thread that has just read its request, is handled by a note that this thread finds ([`Interrupts::early`]).
+//! An interrupt is never answered. The kernel would take `EAGAIN` as a request to retry and send the interrupt again at
+//! once: a busy loop for as long as the request waits. The one case for `EAGAIN` is a race: an interrupt overtakes the
+//! thread that has just read its request. It is handled by a note that this thread finds ([`Interrupts::early`]).
 
 use parking_lot::{Mutex, MutexGuard};
 use std::cell::RefCell;

@@ -18,7 +18,7 @@ const COOKIE_MAX: u64 = i64::MAX as u64;
 /// Entries asked for at once: a few hundred kilobytes.
 pub(crate) const PAGE_ENTRIES: u32 = 1024;
 
-/// Names asked for at once by who has taken whole pages already.
+/// Names in one request of a reader that has taken whole pages already.
 const LONG_PAGE_ENTRIES: u32 = limits::LIST_ENTRIES_MAX;
 
 /// What a request for entries wants of each.

@@ -1,7 +1,7 @@
-//! What could not be stored while a mount ends, gathered from the threads that close its files.
+//! Files that could not be stored while a mount ends, collected from the threads that close them.
 //!
-//! While it serves, a program is told of such failures by its own calls. Of a file that is closed for a process that is
-//! gone, as the mount ends, nobody is told but whoever unmounts.
+//! While the mount serves, programs get such errors from their own calls. When a mount ends, it closes files whose
+//! processes are gone; only the unmount can report their errors.
 
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -37,7 +37,7 @@ pub struct MountOptions {
     pub path: VolumePath,
     /// Other users than the one who mounts may use it.
     pub allow_other: bool,
-    /// The kernel checks permission bits. Without it whoever reaches the mount may do everything.
+    /// The kernel checks permission bits. Without it every user that reaches the mount may do everything.
     pub default_permissions: bool,
     /// Refuses every change.
     pub read_only: bool,
@@ -401,8 +401,8 @@ impl Mount {
         self.server.get().and_then(Weak::upgrade).is_none_or(|server| server.interrupts.is_over())
     }
 
-    /// What closes everything that is open in it, within a given time, whoever uses it, and returns what could not be
-    /// stored, a line for each file. The mount is of no use afterwards.
+    /// Closes all open files within a given time, even those in use, and returns what could not be stored, a line for
+    /// each file. The mount does not work afterwards.
     pub fn finisher(&self) -> impl FnOnce(Duration) -> Vec<String> + Send + use<> {
         let server = self.server.get().and_then(Weak::upgrade);
         move |left| {
@@ -424,7 +424,7 @@ impl Mount {
         loop {
             match outcome.take() {
                 Some(ended) => {
-                    // Others who wait see that it is over; the error is told once.
+                    // Other waiters see that it is over; the error is returned once.
                     *outcome = Some(Ok(()));
                     return ended;
                 }

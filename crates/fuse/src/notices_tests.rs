@@ -1,4 +1,4 @@
-//! What the kernel is told of changes by others.
+//! The notifications that the kernel receives of changes by others.
 
 use super::*;
 use crate::kernel::serve::Notifier;
@@ -90,8 +90,8 @@ fn a_kernel_that_cannot_follow_is_told_to_forget_everything() {
     assert_eq!(said.last(), Some(&format!("entry 7 {}", QUEUED_MAX + 4)));
 }
 
-/// An answer that shows an inode for the first time may have been made before the change was heard of, and be given to
-/// the kernel after the kernel was told: it would then believe old attributes for a whole lease.
+/// Race: an answer that shows an inode for the first time may be made before the change is known, and reach the kernel
+/// after its notification. The kernel would then believe old attributes for a whole lease.
 #[test]
 fn an_inode_that_the_kernel_does_not_know_is_told_of_once_more() {
     let (notices, kernel, _) = notices();

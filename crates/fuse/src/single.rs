@@ -101,7 +101,7 @@ impl FileSystem for Single {
     }
     fn set_attributes(&self, inode: InodeId, changes: &Changes, _clear_set_id: bool) -> Result<Attributes> {
         let now = self.stat(inode)?;
-        // Times are nobody's business; a disk has one length.
+        // Times are not kept; a disk has one length.
         if changes.size.is_some_and(|size| size != now.size) { refused(Code::NotPermitted) } else { Ok(now) }
     }
     fn read_link(&self, _inode: InodeId) -> Result<Vec<u8>> {

@@ -1,8 +1,9 @@
 //! Which version of each inode the kernel was last shown, and whether it had extended attributes then.
 //!
-//! Close-to-open rests on it: when a file is opened and its version is another one than the kernel was shown, the
-//! kernel is told to drop its attributes, so that an old size does not cut the first read short; when it is the same,
-//! the kernel may keep its pages. What is not known here counts as changed, so forgetting is always safe.
+//! Close-to-open consistency rests on it. When a file is opened and its version differs from the one that the kernel
+//! was shown, the kernel's attributes are invalidated, so that an old size does not cut the first read short. When it
+//! is the same, the kernel may keep its pages. An inode that is not known here counts as changed, so eviction is always
+//! safe.
 
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashMap;

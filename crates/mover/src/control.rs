@@ -1,4 +1,4 @@
-//! What is told to all copies of a job while they run, and what they count.
+//! Orders to all copies of a job while they run, and the counters that they update.
 
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
@@ -61,7 +61,7 @@ impl Limiter {
     }
 }
 
-/// What is told to the copies of a job.
+/// Orders to the copies of a job.
 #[derive(Debug)]
 pub struct Control {
     order: AtomicU8,

@@ -208,7 +208,7 @@ pub(crate) struct Inbox {
 }
 
 impl Inbox {
-    /// Gives the loop a machine to drive. After the loop's end it is told so.
+    /// Gives the loop a machine to drive. After the loop's end the machine ends with an error at once.
     pub(crate) fn add(&self, machine: Box<dyn Machine>) {
         if self.shared.stopping.load(Ordering::SeqCst) {
             return machine.ended(Err(stopping()));

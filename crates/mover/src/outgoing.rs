@@ -60,7 +60,7 @@ pub struct Surroundings {
     pub transport: Arc<dyn Transport>,
     /// The time.
     pub clock: Arc<dyn Clock>,
-    /// What the copies are told.
+    /// Orders to the copies.
     pub control: Arc<Control>,
     /// What they count.
     pub counts: Arc<Counts>,

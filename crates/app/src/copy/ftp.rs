@@ -37,7 +37,7 @@ const PAUSE: Duration = Duration::from_millis(500);
 /// Zeros for holes, which cannot be said.
 static ZEROS: [u8; 64 * 1024] = [0; 64 * 1024];
 
-/// Facts from listings that nobody asked for yet.
+/// Facts from listings that have not been used yet.
 const KNOWN_MAX: usize = 100_000;
 
 /// Time-outs of a copy.

@@ -199,7 +199,7 @@ impl Tree for LocalTree {
 
     fn set_owner(&self, path: &[u8], like: &Found) -> Outcome<Owner> {
         let (uid, gid) = (Uid::from_raw(like.uid), Gid::from_raw(like.gid));
-        // Only root may give files away; everybody else may pass them on to a group of theirs.
+        // Only root may give files away; other users may pass them on to a group of theirs.
         for (owner, given) in [(Some(uid), Owner::Given), (None, Owner::GroupOnly)] {
             match chownat(CWD, path_of(path), owner, Some(gid), AtFlags::SYMLINK_NOFOLLOW) {
                 Ok(()) => return Ok(given),

@@ -55,7 +55,7 @@ impl VolumeTree {
     }
 }
 
-/// What the kernel would say of a mount (path_resolution(7)): the library asks nobody.
+/// The permission check that the kernel makes for a mount (path_resolution(7)): the library makes none.
 fn may_write(there: &Found) -> bool {
     let (user, group) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
     let is_in_group = || {

@@ -7,8 +7,8 @@
 //! | a second signal, `vazao umount --force` | calls in it fail; what cannot be stored within [`STORE_NS`] is lost |
 //! | a third signal | the process ends at once |
 //!
-//! Whoever asks is told what it waits for after [`TELL_NS`], by the log and by the line of `vazao umount` ([`line`]);
-//! what is lost is always told.
+//! After [`TELL_NS`] the log and the line of `vazao umount` ([`line`]) say what the unmount waits for; what is lost is
+//! always reported.
 
 pub(crate) mod line;
 
@@ -118,7 +118,7 @@ impl<'a> Attendant<'a> {
             other => other,
         };
         match outcome {
-            // Detached before, or just now by somebody else.
+            // Detached before, or just now by another process.
             Ok(()) | Err(MountError::NotMounted(_)) => {}
             Err(error) => tracing::error!("{error}"),
         }

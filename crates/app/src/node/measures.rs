@@ -1,4 +1,4 @@
-//! `Measure`: what this node counts of itself and its machine, for whoever wants to know what limits.
+//! `Measure`: counters of this node and its machine, from which a bottleneck is named.
 
 use parking_lot::Mutex;
 use prost::Message;
@@ -89,7 +89,7 @@ impl Service for Measuring {
         let service = Arc::clone(&self.0);
         place.submit(move || {
             let answer = service.answer(&asked).encode_to_vec();
-            // Before the answer: whoever has it may find the service gone with its last owner.
+            // Before the answer: its receiver may otherwise find the service kept alive by this last reference.
             drop(service);
             deferred.finish(Ok((answer, Vec::new())));
         });

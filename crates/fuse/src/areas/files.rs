@@ -71,8 +71,8 @@ impl Areas {
         self.patience.tell(&*self.clock, &open.node, message, has_answered)?
     }
 
-    /// An open file that is about to be written to. `clear_set_id`: by somebody who may not keep set-id bits. The node
-    /// would keep them when its daemon is root's.
+    /// An open file that is about to be written to. `clear_set_id`: the caller may not keep set-id bits. The node
+    /// would keep them when its daemon runs as root.
     pub(super) fn writing(&self, handle: u64, clear_set_id: bool) -> Result<Arc<OpenFile>> {
         let open = self.changing(handle)?;
         if clear_set_id && open.shared.set_id.swap(false, Ordering::Relaxed) {
@@ -177,7 +177,7 @@ impl Areas {
     /// An open file is closed for good. What was written through pages after its last flush is waited for.
     pub(super) fn released(&self, open: &Arc<OpenFile>) -> Result<()> {
         let settled = open.writer.settle();
-        // Before what is known of the flights goes: a listing that was begun meanwhile has the size of before.
+        // Before the in-flight state is dropped: a listing that was begun meanwhile has the size before the write.
         if open.shared.behind.has_landed() {
             self.changed(open.inode);
         }

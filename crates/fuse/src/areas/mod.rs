@@ -1,9 +1,9 @@
 //! The areas of all nodes as one tree: `/NODE/AREA/path…`.
 //!
 //! The two upper levels come from the cluster's map and cannot be changed; below, each request goes to the node that
-//! has the area, files by channels. What the kernel may believe of attributes and names it believes for [`LEASE`]; what
-//! others change is seen after that, and at each open. A node that does not answer is not asked again for a moment, so
-//! that it gives errors for its own subtree and holds up nobody else. `docs/semantics.md` says what users are promised.
+//! has the area, files by channels. The kernel may cache attributes and names for [`LEASE`]; changes by others are seen
+//! after that, and at each open. A node that does not answer is not asked again for a moment (circuit breaker), so that
+//! it gives errors for its own subtree and delays no other. `docs/semantics.md` says what users are promised.
 
 mod files;
 mod listing;
@@ -486,7 +486,7 @@ impl FileSystem for Areas {
     }
 
     fn space(&self) -> Result<VolumeSpace> {
-        // Each area lies on a file system of its own; a sum of them would be nobody's space. The inodes in use are
+        // Each area lies on a file system of its own, so a sum of their space means nothing. The inodes in use are
         // those that the kernel knows at the moment.
         let inodes = self.table.lock().len() as u64;
         Ok(VolumeSpace { inodes, ..VolumeSpace::default() })

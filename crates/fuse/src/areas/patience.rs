@@ -18,10 +18,10 @@ const SILENT_NS: u64 = 3_000_000_000;
 /// Requests to one node at once: a third of the threads that a mount has unless told otherwise.
 const NODE_REQUESTS_MAX: usize = 16;
 
-/// A node that has answered nothing for this long while its places are taken is taken for silent by who waits for one.
+/// A waiter for a place takes a node for silent that has answered nothing for this long while all places are taken.
 const ANSWER_NS: u64 = 1_000_000_000;
 
-/// How often one who waits for a place looks at the time.
+/// How often a waiter for a place checks the time.
 const LOOK: Duration = Duration::from_millis(50);
 
 /// One node.
@@ -140,7 +140,7 @@ mod tests {
 
     const HOUR: Duration = Duration::from_secs(3600);
 
-    /// Forty-eight threads once waited for a dead node, and nobody was left for the others.
+    /// Regression: forty-eight threads waited for a dead node, and none was left for the other nodes.
     #[test]
     fn a_dead_node_holds_only_some_of_the_threads_that_ask_it() {
         let (patience, is_over) = (Arc::new(Patience::default()), Arc::new(AtomicBool::new(false)));

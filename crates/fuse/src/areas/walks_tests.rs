@@ -14,7 +14,7 @@ use vazao_wire::inline::Fate;
 
 const DEPTH: usize = 600;
 
-/// How often a request for one directory may be repeated on a machine that stands still in between.
+/// How often a request for one directory may be repeated on a machine that stalls in between.
 const SLACK: usize = 40;
 
 /// A world with a path of so many directories, all called `d`, and what counts the looks at it.

@@ -1,4 +1,4 @@
-//! The end of a mount: what is still open is closed, and what cannot be stored is told.
+//! The end of a mount: closes what is still open, and reports what could not be stored.
 
 use super::{Door, OpenFile};
 use parking_lot::Mutex;

@@ -68,7 +68,7 @@ impl Door {
         unlock_all(&self.client, open.place(owner, false))
     }
 
-    /// An open file is closed for good: locks taken through it that nobody has let go of yet.
+    /// Releases the remaining locks that were taken through an open file, at its last close.
     pub(super) fn unlock_released(&self, open: &OpenFile) -> Result<()> {
         let mut outcome = Ok(());
         for (owner, is_flock) in open.take_owners() {

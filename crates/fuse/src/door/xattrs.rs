@@ -63,8 +63,8 @@ impl Door {
         self.client.remove_xattr(inode, name)
     }
 
-    /// Before the first write through a handle: what was written to is no longer the program that somebody trusted. A
-    /// file without extended attributes, as nearly all are, costs nothing here.
+    /// Removes the file's capabilities before the first write through a handle: the new contents were never granted
+    /// them. Fast path: a file without extended attributes, as nearly all are, costs no call.
     pub(super) fn drop_capability(&self, open: &OpenFile) -> Result<()> {
         if !open.has_xattrs.swap(false, Ordering::Relaxed) {
             return Ok(());

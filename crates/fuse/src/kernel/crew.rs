@@ -1,10 +1,9 @@
 //! How many threads wait for the device at a time.
 //!
-//! The kernel wakes the thread that has waited longest. With ten of them waiting, one caller's requests go round over
-//! cold threads and cores, and take half as long again; so only [`READERS_MAX`] wait there, the rest is parked until
-//! the last waiting one has been given a request. There can then be many more threads than processors, and a server
-//! that does not answer holds up those who wait for it and nobody else. A parked thread lends its buffers to the
-//! others.
+//! The kernel wakes the thread that has waited longest. With ten waiting threads, one caller's requests go round over
+//! cold threads and cores, and take half as long again. So only [`READERS_MAX`] threads read the device; the others are
+//! parked until the last reader has received a request. There can then be many more threads than processors, and a
+//! server that does not answer blocks only the requests that need it. A parked thread lends its buffers to the others.
 
 use parking_lot::{Condvar, Mutex};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -75,7 +74,7 @@ impl<T> Crew<T> {
 
     fn park(&self, tools: &mut Option<T>) -> bool {
         let mut parked = self.parked.lock();
-        // The last reader may have left, and found nobody to call, just before this thread came here.
+        // Race: the last reader may have left, and found no parked thread to wake, just before this thread came here.
         if self.reading.load(Ordering::SeqCst) == 0 {
             return true;
         }

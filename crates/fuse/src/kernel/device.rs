@@ -79,7 +79,7 @@ impl Device {
     pub(super) fn send(&self, answer: &[u8]) -> bool {
         let sent = rustix::io::write(&self.descriptor, answer);
         match sent {
-            // NOENT: nobody waits for it any more. NODEV: unmounted meanwhile.
+            // NOENT: the caller no longer waits for the request. NODEV: unmounted meanwhile.
             Ok(_) | Err(Errno::NOENT | Errno::NODEV | Errno::CONNABORTED) => {}
             Err(error) => tracing::error!("the kernel refused an answer of {} bytes: {error}", answer.len()),
         }
@@ -314,8 +314,8 @@ pub(crate) fn serve(
     Ok(())
 }
 
-/// Serves one request, and then does what was left of it. `leave` is called before anything that may take time: then
-/// somebody else has to read the device.
+/// Serves one request, and then does what was left of it. `leave` is called before anything that may block: another
+/// thread then has to read the device.
 fn serve_one(
     device: &Arc<Device>,
     server: &Arc<Server>,
@@ -354,7 +354,7 @@ fn serve_one(
 }
 
 /// Answers one request into `reply`; false when it must not be answered. `begin` is called before anything that may
-/// take time, and may have somebody else answer: then it is true.
+/// block, and may pass the request on to another thread: then it is true.
 pub(crate) fn answer(
     server: &Server,
     header: &Header,

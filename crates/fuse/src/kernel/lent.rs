@@ -15,8 +15,8 @@ pub(crate) struct Spare {
     buffers: Mutex<Vec<SendBuffer>>,
 }
 
-/// A receive buffer. It can be shared with whoever still sends what was received in it, and goes back to the spare ones
-/// when the last user drops it.
+/// A receive buffer. It can be shared with writes in flight that send from it, and returns to the spare buffers when
+/// its last user drops it.
 #[derive(Debug)]
 pub(crate) struct Received {
     /// Until it is dropped.

@@ -38,7 +38,7 @@ pub(crate) trait Notifier: Send + Sync {
 pub(crate) enum Failure {
     /// A client call failed.
     Client(Error),
-    /// A lock is somebody else's, and the caller did not want to wait for it.
+    /// Another owner holds the lock, and the caller did not want to wait for it.
     LockTaken,
     /// An outcome of the protocol itself.
     Errno(i32),
@@ -51,8 +51,8 @@ impl From<Error> for Failure {
 }
 
 impl Failure {
-    /// errno for the kernel. `EAGAIN` is for non-blocking calls: whoever waited for a lock, to append for example, and
-    /// did not get it until the deadline is told that the time is over.
+    /// errno for the kernel. `EAGAIN` is for non-blocking calls: a caller that waited for a lock, to append for
+    /// example, and did not get it by the deadline gets a timeout.
     pub(crate) fn errno(&self) -> i32 {
         match self {
             Failure::Client(error) if error.code == Code::Locked => Code::Timeout.errno(),
@@ -166,7 +166,7 @@ impl Server {
         self.door.forget(&mut { numbers });
     }
 
-    /// The kernel has nothing more to ask, and nobody waits for an answer.
+    /// The kernel sends no more requests, and no caller waits for an answer.
     pub(crate) fn end(&self) {
         if !self.interrupts.is_over() {
             self.door.begin_end();

@@ -3,12 +3,12 @@
 //! The kernel has a queue for each core and puts a request into the one of the core that its caller runs on. Each
 //! thread here is bound to a core and has one place in its queue: it takes a request, calls the server, and gives the
 //! answer back together with the wish for the next, in one system call and without another core's help. The kernel
-//! gives a request to the place that was freed last, so that a thread that is still warm gets it, and a thread that
-//! waits for a server holds up nobody as long as its queue has a free place: a queue that is used grows until it has
-//! [`FREE_MIN`] of them. They must be there beforehand: a place that is added does not take a request that waits
-//! already, the kernel looks at those only when an answer is given back.
+//! gives a request to the place that was freed last, so that a thread that is still warm gets it. A thread that blocks
+//! on a server delays no other request as long as its queue has a free place: a queue that is used grows until it has
+//! [`FREE_MIN`] of them. They must be there beforehand: an added place does not take a request that already waits, as
+//! the kernel looks at those only when an answer is given back.
 //!
-//! What comes without being answered (forgotten inodes, interrupts), and what the kernel is told unasked, still goes
+//! What comes without being answered (forgotten inodes, interrupts), and notifications to the kernel, still goes
 //! over the device itself.
 
 use super::device::{self, Device, DeviceError};
@@ -171,8 +171,8 @@ impl Queues {
         }
     }
 
-    /// Takes a place in the queue of `core` and serves requests until the file system is unmounted. The place has been
-    /// counted. `registered` is told how it began; a queue's first place has one.
+    /// Takes a place in the queue of `core` and serves requests until the file system is unmounted. The caller has
+    /// counted the place. `registered` receives the outcome of the registration; a queue's first place has one.
     fn run(
         self: &Arc<Queues>,
         core: u16,

@@ -38,7 +38,7 @@ pub(crate) fn wanted_transport() -> Uring {
     }
 }
 
-/// True when mounts can be tested. Without a device it is false only where somebody has said that this is known.
+/// True when mounts can be tested. Without a device it is false only where the environment says that this is known.
 pub(crate) fn has_fuse() -> bool {
     if std::env::var_os(NO_FUSE).is_some_and(|value| value == "1") {
         eprintln!("{NO_FUSE}=1: mounts are not tested");

@@ -95,7 +95,7 @@ impl Lab {
         Lab { clock, program, work, scale: Scale::Short, repeat: None, seed: 1, stop, reading }
     }
 
-    /// Fails once somebody has asked to stop.
+    /// Fails after a request to stop.
     pub fn check(&self) -> Result<(), Error> {
         self.stop.check().map_err(|error| Error::Failed(error.to_string()))
     }

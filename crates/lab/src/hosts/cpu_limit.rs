@@ -26,7 +26,7 @@ pub struct CpuLimit {
 }
 
 impl CpuLimit {
-    /// A bound of `processors`, for example 0.5: half of one. It bounds nobody until somebody is attached.
+    /// A bound of `processors`, for example 0.5: half of one. It limits no process until one is attached.
     pub fn new(processors: f64) -> Result<CpuLimit, Error> {
         check(processors)?;
         let ledger = Ledger::open("a bound on processor time")?;

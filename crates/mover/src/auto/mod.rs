@@ -1,9 +1,8 @@
-//! `auto`: begins with what is known of the pair of nodes and of files of such a size, measures, and changes streams or
-//! method where that pays.
+//! The copy method `auto`: measures while it copies, and changes streams or method where that pays.
 //!
-//! Of a large file, blocks are taken by whoever is free, so that a connection can be added to its copy at any moment.
-//! Of shorter ones each is a trial of a method ([`trials`]). What turned out best is remembered for the pair, over
-//! restarts.
+//! It begins with what is known of the pair of nodes and of files of such a size. Blocks of a large file go to
+//! whichever connection is free, so that a connection can be added to its copy at any moment. Of shorter files each is
+//! a trial of a method ([`trials`]). The best result is remembered for the pair, over restarts.
 
 mod trials;
 

@@ -130,7 +130,7 @@ impl Inner {
         let outcomes = opened.into_iter().zip(batch).map(|(open, file)| {
             open?;
             match sent.next().unwrap_or_else(missing) {
-                // A node of before batches takes each by itself.
+                // A node of a version without batches takes each file by itself.
                 Err(fault) if fault.code == Code::Unsupported => {
                     match self.means.first(&client, job, &file.entry)? {
                         First::Ended(Ended::Done) => Ok(Sent::Done),

@@ -274,7 +274,7 @@ impl Queue {
         (open, self.inner.table().out)
     }
 
-    /// Removes what nobody went on with in the volume.
+    /// Removes abandoned parts of files in the volume.
     pub(crate) fn sweep(&self) {
         let inner = &self.inner;
         inner.means.arrivals.sweep(&*inner.means.clock, || inner.client());

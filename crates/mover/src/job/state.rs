@@ -127,7 +127,7 @@ pub(super) struct Progress {
     pub(super) sending: BTreeMap<u64, Weak<dyn Underway>>,
     /// Since when the other node has not answered.
     pub(super) cut_since_ns: Option<u64>,
-    /// The last that was heard of the other node was that it cannot now.
+    /// The other node's last fault was transient (`may_pass`); the next file that ends clears it.
     pub(super) is_cut: bool,
     /// A round trip to the other node takes long.
     pub(super) is_far: bool,
@@ -232,7 +232,7 @@ impl Job {
         progress.limit.note(Spent::of(&self.counts), round_trip_ns, now_ns);
     }
 
-    /// What others are told.
+    /// The status that callers see.
     pub(super) fn status(&self, now_ns: u64) -> proto::JobStatus {
         let progress = self.progress();
         let bytes_done = Job::bytes_done(&progress);

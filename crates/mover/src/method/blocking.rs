@@ -29,7 +29,7 @@ impl CopyMethod for Blocking {
 /// Sends blocks of `copy` over one connection in a thread of its own.
 pub(super) fn spawn(copy: Arc<Outgoing>, buffer: Option<u32>, done: Done) {
     let fault = copy.fault(Code::Overloaded, "this node has no more threads; lower `copies_out_max`");
-    // Called by whoever gets there: the thread, or this function where there is none.
+    // Called once: by the thread, or by this function when no thread can be started.
     let done = Arc::new(Mutex::new(Some(done)));
     let call = {
         let done = Arc::clone(&done);

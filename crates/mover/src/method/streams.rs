@@ -1,4 +1,4 @@
-//! `streams:N`: N connections for each copy, each with a thread; blocks are taken by whoever is free.
+//! `streams:N`: N connections for each copy, each with a thread; blocks go to whichever connection is free.
 
 use super::{CopyMethod, Done, blocking};
 use crate::outgoing::Outgoing;

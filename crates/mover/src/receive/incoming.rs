@@ -274,7 +274,8 @@ impl Incoming {
                 self.finish(&mut state, block, checksum)?;
             }
             at += piece as u64;
-            // Told to whoever sends its end: another connection, cut since, may have brought the block before.
+            // Reported to the connection that sends the block's end: another connection, cut since, may have brought
+            // the block before.
             if at == self.grid.start(block) + self.grid.length(block) && state.finished.has(block) {
                 finished(self.grid.start(block));
             }

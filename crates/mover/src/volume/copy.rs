@@ -71,7 +71,7 @@ impl std::fmt::Debug for VolumeCopy {
     }
 }
 
-/// What the writers have done and nobody has noted.
+/// What the writers have written and the journal does not have yet.
 #[derive(Default)]
 struct Written {
     blocks: Vec<(usize, u32)>,

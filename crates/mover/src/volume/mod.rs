@@ -24,7 +24,7 @@ use vazao_meter::Clock;
 use vazao_model::{Code, InodeId, VolumePath};
 use vazao_wire::service::Fault;
 
-/// What has arrived of a file is removed when nobody went on for this long, as in an area.
+/// An abandoned partial file is removed after this, as in an area.
 const KEPT: Duration = Duration::from_secs(7 * 24 * 3600);
 
 /// Which files this node is writing, and where it keeps their journals.
@@ -84,7 +84,7 @@ impl Arrivals {
         journal::path_of(&self.directory, id)
     }
 
-    /// Removes what nobody went on with. `client` is asked for only where there is something to remove.
+    /// Removes abandoned parts. `client` is called only where there is something to remove.
     pub(crate) fn sweep(&self, clock: &dyn Clock, client: impl Fn() -> Result<Client, Fault>) {
         let Ok(entries) = std::fs::read_dir(&self.directory) else { return };
         let wall = Duration::from_nanos(clock.wall_ns());
