@@ -6,6 +6,7 @@ mod fake_data;
 mod fake_meta;
 mod faults;
 mod files;
+mod growing;
 mod lists;
 mod locks;
 mod names;
