@@ -15,6 +15,7 @@ mod length;
 mod list;
 mod local;
 mod losses;
+mod missing;
 mod moved;
 mod outgrow;
 mod payload;

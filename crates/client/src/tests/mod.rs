@@ -9,6 +9,7 @@ mod files;
 mod growing;
 mod lists;
 mod locks;
+mod missing;
 mod names;
 mod outages;
 mod power;
