@@ -1,14 +1,18 @@
 //! Open inodes: all handles of one inode in one client share their state through it.
 
 use crate::file::{OpenInode, Unfinished};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use parking_lot::Mutex;
-use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Weak};
 use vazao_model::{Attributes, InodeId};
 
-/// Closed files of which it is remembered where their last writes went, which of them failed, and up to which version
-/// they were changed; those closed first are forgotten first.
+/// Closed files of which it is remembered what is unfinished, and up to which version they were changed; those closed
+/// first are forgotten first.
 const CLOSED_MAX: usize = 10_000;
+
+/// Contents of small files that are remembered with them. The metadata service makes its changes durable within
+/// milliseconds: this is more than one client writes in such a time.
+const CLOSED_CONTENTS_BYTES_MAX: usize = 8 << 20;
 
 /// The inodes that have handles.
 #[derive(Default)]
@@ -27,12 +31,36 @@ struct Left {
     order: VecDeque<InodeId>,
 }
 
-/// Files that were closed without an fsync, or with writes that had failed: an fsync that comes later, through another
-/// handle, still covers what was written.
+/// Files that were closed without an fsync, or with writes and reports that had failed: an fsync that comes later,
+/// through another handle, still covers what was written.
 #[derive(Default)]
 struct Closed {
-    files: HashMap<InodeId, Unfinished>,
-    order: VecDeque<InodeId>,
+    /// Each with its number in `order`.
+    files: HashMap<InodeId, (u64, Unfinished)>,
+    order: BTreeMap<u64, InodeId>,
+    next: u64,
+    contents_bytes: usize,
+}
+
+impl Closed {
+    fn insert(&mut self, inode: InodeId, rest: Unfinished) {
+        self.take(inode);
+        self.next += 1;
+        self.contents_bytes += rest.contents_bytes();
+        self.files.insert(inode, (self.next, rest));
+        self.order.insert(self.next, inode);
+        while self.files.len() > CLOSED_MAX || self.contents_bytes > CLOSED_CONTENTS_BYTES_MAX {
+            let Some(oldest) = self.order.first_key_value().map(|(_, inode)| *inode) else { return };
+            self.take(oldest);
+        }
+    }
+
+    fn take(&mut self, inode: InodeId) -> Option<Unfinished> {
+        let (number, rest) = self.files.remove(&inode)?;
+        self.order.remove(&number);
+        self.contents_bytes -= rest.contents_bytes();
+        Some(rest)
+    }
 }
 
 impl Registry {
@@ -93,8 +121,8 @@ impl Registry {
         }
         // While the registry is locked, so that an open that follows finds them.
         if !inode.is_unlinked() {
-            self.keep_version(inode);
             self.keep_unfinished(inode);
+            self.keep_version(inode);
         }
         true
     }
@@ -116,34 +144,17 @@ impl Registry {
         }
     }
 
-    /// Remembers where the unsynced writes of an inode went that has lost its last handle, and which failed.
+    /// Remembers what is not finished of an inode that has lost its last handle.
     fn keep_unfinished(&self, inode: &OpenInode) {
-        let mut state = inode.lock();
-        let unsynced = std::mem::take(&mut state.unsynced);
-        let rest = Unfinished { unsynced, losses: std::mem::take(&mut state.losses) };
-        drop(state);
-        if rest.is_empty() {
-            return;
-        }
-        let mut unfinished = self.unfinished.lock();
-        if unfinished.files.insert(inode.id, rest).is_none() {
-            unfinished.order.push_back(inode.id);
-        }
-        while unfinished.order.len() > CLOSED_MAX {
-            if let Some(oldest) = unfinished.order.pop_front() {
-                unfinished.files.remove(&oldest);
-            }
+        let rest = inode.lock().take_unfinished();
+        if !rest.is_empty() {
+            self.unfinished.lock().insert(inode.id, rest);
         }
     }
 
     /// What [`Registry::keep_unfinished`] has remembered.
     pub(crate) fn take_unfinished(&self, inode: InodeId) -> Unfinished {
-        let mut unfinished = self.unfinished.lock();
-        let found = unfinished.files.remove(&inode);
-        if found.is_some() {
-            unfinished.order.retain(|other| *other != inode);
-        }
-        found.unwrap_or_default()
+        self.unfinished.lock().take(inode).unwrap_or_default()
     }
 
     /// Notes that an inode has no name any more; false when it is not open here.

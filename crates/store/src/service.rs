@@ -536,10 +536,11 @@ impl DataService {
             check_boot(target, id, boot)?;
         }
         let work: Work = |target, objects| {
-            objects.iter().try_for_each(|&id| target.sync(id))?;
-            Ok(0)
+            let is_missing = |&id: &ObjectId| Ok(u64::from(!target.sync(id)?));
+            objects.iter().map(is_missing).sum()
         };
-        self.fan_out(call, &objects, responder, work, |_| proto::SyncObjectsResponse {}.encode_to_vec())
+        let finish = |missing| proto::SyncObjectsResponse { missing }.encode_to_vec();
+        self.fan_out(call, &objects, responder, work, finish)
     }
 
     fn remove(&self, call: Call, request: &Request<'_>, responder: &mut dyn Responder) -> Result<(), Fault> {

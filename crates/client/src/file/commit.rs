@@ -5,6 +5,7 @@ use super::inode::{FreshInode, OpenInode, State, Uncommitted};
 use super::unsynced::{Former, Unsynced};
 use super::write::object_address;
 use crate::begun::{Early, Then, begin_change_as_of};
+use crate::call::decode;
 use crate::data::DataCall;
 use crate::watch::Asked;
 use crate::{Error, Result};
@@ -132,9 +133,15 @@ impl OpenInode {
     fn finish_sync(&self, begun: Syncing, deadline_ns: u64) -> Result<()> {
         let mut outcome = self.finish_former(begun.former, deadline_ns);
         // All are awaited even when one fails, so that none is left running behind the caller's back.
-        for (mut call, slots) in begun.calls {
-            let answer = self.core.finish_data(&mut call, &[], deadline_ns).map(|_| ());
-            let answer = answer.map_err(|error| error.about(self.id));
+        for (mut call, mut slots) in begun.calls {
+            let received = self.core.finish_data(&mut call, &[], deadline_ns);
+            let missing = received.and_then(|received| Ok(decode::<op::SyncObjects>(&received)?.missing));
+            let answer = match (missing, &begun.layout) {
+                (Ok(missing), Some(layout)) if missing > 0 => {
+                    self.check_missing(layout, &mut slots, deadline_ns)
+                }
+                (other, _) => other.map(|_| ()).map_err(|error| error.about(self.id)),
+            };
             if let (Err(error), Some(layout)) = (&answer, &begun.layout) {
                 let mut state = self.lock();
                 let lost = match error.code {

@@ -82,22 +82,6 @@ impl Uncommitted {
     }
 }
 
-/// What an inode without handles is remembered for.
-#[derive(Default)]
-pub(crate) struct Unfinished {
-    /// Where its unsynced writes went.
-    pub(crate) unsynced: Unsynced,
-    /// Which of its writes failed.
-    pub(crate) losses: Losses,
-}
-
-impl Unfinished {
-    /// True when there is nothing to remember.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.unsynced.is_empty() && self.losses.is_empty()
-    }
-}
-
 /// The changeable part.
 pub(crate) struct State {
     /// As last heard from the metadata service.
@@ -178,14 +162,15 @@ impl FreshInode {
 }
 
 impl State {
-    fn new(fresh: FreshInode, fresh_at: u64, closed: Unfinished) -> State {
+    /// That of an inode of which nothing is known here.
+    pub(super) fn new(fresh: FreshInode, fresh_at: u64) -> State {
         State {
             attributes: fresh.attributes.clone(),
             size: fresh.attributes.size,
             written_slots: fresh.layout.as_ref().map_or(0, |layout| layout.written_slots),
             // Others may have written to it and not made that durable.
             unsynced_slots: u64::MAX,
-            unsynced: closed.unsynced.under(fresh.layout.as_ref()),
+            unsynced: Unsynced::default(),
             staged: BTreeMap::new(),
             flights: BTreeMap::new(),
             next_flight: 0,
@@ -198,7 +183,7 @@ impl State {
             length_again: None,
             write_count: 0,
             absorbed_at: fresh_at,
-            losses: closed.losses.in_life(fresh.layout.as_ref().map(|layout| layout.life)),
+            losses: Losses::default(),
             is_sparse: false,
             next: None,
             contents: fresh.into_contents(),
@@ -352,7 +337,7 @@ impl State {
     }
 
     /// Takes over what an open has shown, unless something newer is known. What is dirty here stays.
-    fn absorb_open(&mut self, fresh: FreshInode, now_at: u64) {
+    pub(super) fn absorb_open(&mut self, fresh: FreshInode, now_at: u64) {
         if self.knows_better(&fresh.attributes, fresh.asked_at) {
             return;
         }
@@ -473,7 +458,7 @@ impl OpenInode {
             named: AtomicBool::new(false),
             changed_elsewhere: AtomicBool::new(false),
             reports: AtomicU64::new(0),
-            state: Mutex::new(State::new(fresh, core.count_answer(), closed)),
+            state: Mutex::new(State::reopened(fresh, core.count_answer(), closed)),
             core,
             changed: Condvar::new(),
             waiting: AtomicUsize::new(0),

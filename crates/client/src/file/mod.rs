@@ -15,6 +15,7 @@ mod length;
 mod list;
 mod local;
 mod losses;
+mod missing;
 mod moved;
 mod outgrow;
 mod payload;
@@ -23,6 +24,7 @@ mod read_ahead;
 mod readers;
 mod staging;
 mod strides;
+mod unfinished;
 mod unsent;
 mod unstored;
 mod unsynced;
@@ -32,10 +34,11 @@ mod zero;
 
 pub use convert::{Convert, Converted};
 pub use holes::Seek;
-pub(crate) use inode::{FreshInode, OpenInode, Unfinished};
+pub(crate) use inode::{FreshInode, OpenInode};
 pub use list::Strided;
 pub use payload::SharedBytes;
 pub(crate) use payload::SharedSlice;
+pub(crate) use unfinished::Unfinished;
 pub use unsent::Unsent;
 pub use unstored::Unstored;
 

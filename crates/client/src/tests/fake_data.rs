@@ -100,7 +100,9 @@ impl Service for FakeData {
                     return responder.fail(&Fault::new(Code::Io, "the machine lost power"));
                 }
                 state.synced.extend(r.objects.iter().map(ObjectId::from));
-                responder.reply(&[]);
+                let is_missing = |id: &ObjectId| !state.objects.contains_key(id);
+                let missing = r.objects.iter().map(ObjectId::from).filter(is_missing).count() as u64;
+                responder.reply(&proto::SyncObjectsResponse { missing }.encode_to_vec());
             }
             other => responder.fail(&Fault::new(Code::Unsupported, other.name())),
         }

@@ -227,6 +227,13 @@ impl Rig {
         self.call::<op::SyncObjects>(&request).map(drop)
     }
 
+    /// Syncs several at once; returns how many of them are missing.
+    pub(crate) fn sync_all(&self, inodes: &[u64]) -> Result<u64, Fault> {
+        let objects = inodes.iter().map(|inode| address(*inode)).collect();
+        let request = proto::SyncObjectsRequest { objects, boot: 0 };
+        self.call::<op::SyncObjects>(&request).map(|response| response.missing)
+    }
+
     pub(crate) fn remove(&self, inode: u64) -> Result<u64, Fault> {
         let request = proto::RemoveObjectsRequest { objects: vec![address(inode)] };
         self.call::<op::RemoveObjects>(&request).map(|response| response.removed)

@@ -162,7 +162,7 @@ impl Link {
     fn say_hello(&self, message: &[u8], deadline_ns: u64) -> Result<(), Fault> {
         let header =
             Header { method: METHOD_HELLO, message_bytes: message.len() as u32, ..Header::default() };
-        self.send_parts([&header.encode(), message, &[]], deadline_ns, None)
+        self.send_parts([&header.encode(), message, &[]], deadline_ns, None).map(drop)
     }
 
     fn hear_hello(&self, deadline_ns: u64) -> Result<Vec<u8>, Fault> {
