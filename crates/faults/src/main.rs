@@ -3,7 +3,7 @@
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
 use vazao_faults::disk::shown;
-use vazao_faults::{load, power};
+use vazao_faults::{jump, load, partition, power};
 
 #[derive(Debug, Parser)]
 #[command(
@@ -19,6 +19,10 @@ enum Command {
     /// Serve disks that lose power, as their user on standard input says.
     #[command(hide = true)]
     Disks(shown::Arguments),
+    /// Have the wall clock of a daemon or a mount jump under load, again and again, and look at what came of it.
+    Clock(jump::Arguments),
+    /// Cut links between the hosts of a cluster under load, again and again, and look at what is left.
+    Partition(partition::Arguments),
     /// Take the power of a cluster's disks under load, again and again, and look at what is left.
     Power(power::Arguments),
     /// Write into one directory, and tell on standard output what was answered.
@@ -29,6 +33,8 @@ enum Command {
 fn main() -> ExitCode {
     let outcome = match Arguments::parse().command {
         Command::Disks(arguments) => shown::serve(&arguments).map(|()| ExitCode::SUCCESS),
+        Command::Clock(arguments) => jump::run(&arguments),
+        Command::Partition(arguments) => partition::run(&arguments),
         Command::Power(arguments) => power::run(&arguments),
         Command::Write(arguments) => load::write(&arguments).map(|()| ExitCode::SUCCESS),
     };

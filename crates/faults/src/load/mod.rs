@@ -4,6 +4,7 @@ pub(crate) mod access;
 pub(crate) mod bytes;
 pub(crate) mod journal;
 pub(crate) mod process;
+pub(crate) mod sharing;
 pub(crate) mod tree;
 pub(crate) mod writer;
 
