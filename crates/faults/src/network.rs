@@ -6,8 +6,9 @@
 //! eth0 10.78.0.2/24 ───── port2 ── bridge
 //! ```
 //! Nothing is left behind: the namespaces are mounted in the enclosure's own `/run`, and end with the last process in
-//! it. A cut from one host to another is silent, as on a real network: the sender resolves the receiver to an Ethernet
-//! address that no host has. The other direction stays as it is.
+//! it. A cut from one host to another is silent, as on a real network: the sender then takes an Ethernet address that no
+//! host has for the receiver's. The other direction stays as it is. Which address is whose all hosts know from the
+//! beginning: nothing is resolved, which would take its own time after a cut.
 
 use crate::failure::Outcome;
 use crate::tool::{command, tool};
@@ -53,14 +54,16 @@ impl Network {
         in_namespace(SWITCH, &["link", "set", "bridge", "up"])?;
         let network = Network { hosts: hosts.iter().map(|&host| host.to_owned()).collect() };
         (0..hosts.len()).try_for_each(|host| network.add(HostId(host)))?;
+        network.all_ways().try_for_each(|(from, to)| network.resolve(from, to, &ethernet_address(to)))?;
         Ok(network)
     }
 
     fn add(&self, host: HostId) -> Outcome {
         let (name, port) = (self.name(host), port(host));
         tool("ip", &["netns", "add", name])?;
-        let pair = ["link", "add", &port, "type", "veth", "peer", "name", "eth0", "netns", name];
-        in_namespace(SWITCH, &pair)?;
+        let address = ethernet_address(host);
+        let peer = ["type", "veth", "peer", "name", "eth0", "address", &address, "netns", name];
+        in_namespace(SWITCH, &[&["link", "add", &port], &peer[..]].concat())?;
         in_namespace(SWITCH, &["link", "set", &port, "master", "bridge", "up"])?;
         in_namespace(name, &["link", "set", "lo", "up"])?;
         in_namespace(name, &["address", "add", &format!("{}/24", self.address(host)), "dev", "eth0"])?;
@@ -88,11 +91,7 @@ impl Network {
     pub(crate) fn cut(&self, cut: &Cut) -> Outcome {
         match cut {
             Cut::Cable(host) => in_namespace(SWITCH, &["link", "set", &port(*host), "down"]).map(drop),
-            Cut::Ways(ways) => ways.iter().try_for_each(|(from, to)| {
-                let to = self.address(*to);
-                let lost = ["neighbour", "replace", &to, "lladdr", NO_HOST, "dev", "eth0", "nud", "permanent"];
-                in_namespace(self.name(*from), &lost).map(drop)
-            }),
+            Cut::Ways(ways) => ways.iter().try_for_each(|(from, to)| self.resolve(*from, *to, NO_HOST)),
         }
     }
 
@@ -100,11 +99,23 @@ impl Network {
     pub(crate) fn heal(&self, cut: &Cut) -> Outcome {
         match cut {
             Cut::Cable(host) => in_namespace(SWITCH, &["link", "set", &port(*host), "up"]).map(drop),
-            Cut::Ways(ways) => ways.iter().try_for_each(|(from, to)| {
-                let gone = ["neighbour", "delete", &self.address(*to), "dev", "eth0"];
-                in_namespace(self.name(*from), &gone).map(drop)
-            }),
+            Cut::Ways(ways) => {
+                ways.iter().try_for_each(|(from, to)| self.resolve(*from, *to, &ethernet_address(*to)))
+            }
         }
+    }
+
+    fn all_ways(&self) -> impl Iterator<Item = (HostId, HostId)> + use<> {
+        let count = self.hosts.len();
+        let pairs = (0..count).flat_map(move |from| (0..count).map(move |to| (HostId(from), HostId(to))));
+        pairs.filter(|(from, to)| from != to)
+    }
+
+    /// Has a host take this Ethernet address for another one's.
+    fn resolve(&self, from: HostId, to: HostId, address: &str) -> Outcome {
+        let to = self.address(to);
+        let lasting = ["neighbour", "replace", &to, "lladdr", address, "dev", "eth0", "nud", "permanent"];
+        in_namespace(self.name(from), &lasting).map(drop)
     }
 
     /// A cut, for people.
@@ -117,6 +128,10 @@ impl Network {
             }
         }
     }
+}
+
+fn ethernet_address(host: HostId) -> String {
+    format!("02:00:00:00:01:{:02x}", host.0 + 1)
 }
 
 fn port(host: HostId) -> String {
