@@ -21,7 +21,7 @@ const START_MS_MAX: u64 = 60_000;
 const END_MS_MAX: u64 = 30_000;
 
 /// Port of each daemon on a host of its own.
-const PORT: u16 = 7_000;
+pub(crate) const PORT: u16 = 7_000;
 
 /// Where a process runs.
 pub(crate) trait Surroundings {
@@ -136,7 +136,8 @@ impl Daemons {
 
     /// Gives a node the address of its host.
     fn settle(&self, number: usize, name: &str) -> Outcome {
-        let (Some(own), Some(metadata)) = (self.surroundings.address(number), self.surroundings.address(META))
+        let (Some(own), Some(metadata)) =
+            (self.surroundings.address(number), self.surroundings.address(META))
         else {
             // Without hosts of their own all daemons keep what `vazao up` gave them, save that ports may be taken.
             return Ok(());

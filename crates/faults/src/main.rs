@@ -25,6 +25,9 @@ enum Command {
     Partition(partition::Arguments),
     /// Take the power of a cluster's disks under load, again and again, and look at what is left.
     Power(power::Arguments),
+    /// Work in directories of two mounts that are one, and tell on standard output what came of it.
+    #[command(hide = true)]
+    Share(load::SharerArguments),
     /// Write into one directory, and tell on standard output what was answered.
     #[command(hide = true)]
     Write(load::WriterArguments),
@@ -36,6 +39,7 @@ fn main() -> ExitCode {
         Command::Clock(arguments) => jump::run(&arguments),
         Command::Partition(arguments) => partition::run(&arguments),
         Command::Power(arguments) => power::run(&arguments),
+        Command::Share(arguments) => load::share(&arguments).map(|()| ExitCode::SUCCESS),
         Command::Write(arguments) => load::write(&arguments).map(|()| ExitCode::SUCCESS),
     };
     match outcome {

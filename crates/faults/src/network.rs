@@ -10,8 +10,8 @@
 //! host has for the receiver's. The other direction stays as it is. Which address is whose all hosts know from the
 //! beginning: nothing is resolved, which would take its own time after a cut.
 
-use crate::failure::Outcome;
-use crate::tool::{command, tool};
+use crate::failure::{Failure, Outcome};
+use crate::tool::{command, run, tool};
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::process::Command;
@@ -116,6 +116,33 @@ impl Network {
         let to = self.address(to);
         let lasting = ["neighbour", "replace", &to, "lladdr", address, "dev", "eth0", "nud", "permanent"];
         in_namespace(self.name(from), &lasting).map(drop)
+    }
+
+    /// Tries a cut of each kind on the way from one host to a port of another: one that cuts nothing would let every
+    /// round pass.
+    pub(crate) fn check(&self, from: HostId, to: HostId, port: u16) -> Outcome {
+        let way = BTreeSet::from([(from, to)]);
+        let back = BTreeSet::from([(to, from)]);
+        for cut in [Cut::Ways(way), Cut::Ways(back), Cut::Cable(to)] {
+            self.cut(&cut)?;
+            let is_cut = !self.reaches(from, to, port, 1);
+            self.heal(&cut)?;
+            // A new connection may need its first packet sent again.
+            let is_healed = self.reaches(from, to, port, 20);
+            if !is_cut || !is_healed {
+                let text = self.describe(&cut);
+                return Err(Failure::new(format!(
+                    "cut {text}: it is cut: {is_cut}, it is healed: {is_healed}"
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    fn reaches(&self, from: HostId, to: HostId, port: u16, seconds: u32) -> bool {
+        let mut connect = self.command(from, "timeout");
+        connect.args([&seconds.to_string(), "bash", "-c", &format!("</dev/tcp/{}/{port}", self.address(to))]);
+        run(connect).is_ok()
     }
 
     /// A cut, for people.

@@ -37,9 +37,9 @@ pub fn tool(program: &str, arguments: &[&str]) -> Outcome<String> {
 pub fn vazao(wanted: Option<&Path>) -> Outcome<PathBuf> {
     match wanted {
         Some(path) => path.canonicalize().map_err(Failure::at(path.display())),
-        None => Ok(std::env::current_exe()
-            .map_err(Failure::at("finding this program"))?
-            .with_file_name("vazao")),
+        None => {
+            Ok(std::env::current_exe().map_err(Failure::at("finding this program"))?.with_file_name("vazao"))
+        }
     }
 }
 

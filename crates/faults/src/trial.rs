@@ -9,7 +9,8 @@ use crate::daemons::Daemons;
 use crate::failure::{Failure, Outcome};
 use crate::load::journal::Journal;
 use crate::load::process::{Start, Writer};
-use crate::load::sharing::{Done, Sharing};
+use crate::load::sharing::Done;
+use crate::load::sharing::process::{Report, Sharer};
 use crate::load::writer::Way;
 use rand::RngExt;
 use rand::rngs::StdRng;
@@ -20,9 +21,6 @@ use std::path::{Path, PathBuf};
 /// A mount that could not be told of changes believes what it knows for 30 s (docs/semantics.md, "Consistency", 4); the
 /// rest is for a busy machine.
 const CONVERGED_MS_MAX: u64 = 40_000;
-
-/// Threads of the load end when their calls do: after a deadline, or two.
-const END_MS_MAX: u64 = 120_000;
 
 /// Error numbers that a fault may give (docs/semantics.md, "Errors and deadlines", 3): EIO, ECOMM, ETIMEDOUT,
 /// EHOSTUNREACH, ESTALE.
@@ -64,7 +62,7 @@ pub(crate) struct Trial {
     mountpoints: Vec<PathBuf>,
     name: String,
     writers: Vec<Writer>,
-    sharing: Sharing,
+    sharing: Sharer,
 }
 
 impl Trial {
@@ -96,10 +94,8 @@ impl Trial {
             writers.push(Writer::start(&start)?);
         }
         let shared: Vec<PathBuf> = mountpoints.iter().map(|it| it.join(name).join("shared")).collect();
-        let sharing = Sharing::start(&shared, random.random());
-        wait_until("all of the load works", || {
-            writers.iter().all(|writer| writer.answered() > 2) && sharing.calls.count() > 40
-        })?;
+        let sharing = Sharer::start(&shared, random.random())?;
+        wait_until("all writers write", || writers.iter().all(|writer| writer.answered() > 2))?;
         Ok(Trial { mountpoints, name: name.to_owned(), writers, sharing })
     }
 
@@ -110,16 +106,15 @@ impl Trial {
 
     /// Ends the load and compares.
     pub(crate) fn end(self, bound: Bound) -> Outcome<Verdict> {
-        let calls = std::sync::Arc::clone(&self.sharing.calls);
-        let mut done = self.sharing.end(END_MS_MAX)?;
+        let Report { mut done, failed, slowest, count } = self.sharing.end()?;
         let journals = self.writers.into_iter().map(Writer::end).collect::<Outcome<Vec<_>>>()?;
         let ended_ns = now_ns();
         let mut verdict = Verdict::default();
-        if let Some((slowest_ns, what)) = calls.slowest() {
+        if let Some((slowest_ns, what)) = slowest {
             (verdict.slowest_ns, verdict.slowest) = (slowest_ns, what);
         }
-        verdict.calls = calls.count();
-        for failed in calls.failed() {
+        verdict.calls = count;
+        for failed in failed {
             let took_ms = (failed.ended_ns - failed.began_ns) / 1_000_000;
             judge_failure(&failed.what, failed.errno, &failed.why, took_ms, bound, &mut verdict);
         }
@@ -128,7 +123,9 @@ impl Trial {
         }
         if verdict.slowest_ns > bound.call_ms_max * 1_000_000 {
             let (seconds, what) = (verdict.slowest_ns as f64 / 1e9, &verdict.slowest);
-            verdict.findings.push(format!("{what} took {seconds:.1} s, {} ms are allowed", bound.call_ms_max));
+            verdict
+                .findings
+                .push(format!("{what} took {seconds:.1} s, {} ms are allowed", bound.call_ms_max));
         }
         judge_locks(&done, bound, &mut verdict);
         if bound.may_fail {
@@ -145,12 +142,21 @@ impl Trial {
     }
 }
 
-fn judge_failure(what: &str, errno: Option<i32>, why: &str, took_ms: u64, bound: Bound, verdict: &mut Verdict) {
+fn judge_failure(
+    what: &str,
+    errno: Option<i32>,
+    why: &str,
+    took_ms: u64,
+    bound: Bound,
+    verdict: &mut Verdict,
+) {
     verdict.failed += 1;
     if !bound.may_fail {
         verdict.findings.push(format!("{what} failed after {took_ms} ms: {why}"));
     } else if !errno.is_some_and(|errno| SANE.contains(&errno)) {
-        verdict.findings.push(format!("{what} failed after {took_ms} ms with an error of another kind: {why}"));
+        verdict
+            .findings
+            .push(format!("{what} failed after {took_ms} ms with an error of another kind: {why}"));
     }
 }
 
@@ -181,7 +187,9 @@ fn judge_locks(done: &[Done], bound: Bound, verdict: &mut Verdict) {
     for Done { client, counted, .. } in done {
         let overlaps = counted.overlaps_ns.len();
         if overlaps > 0 && !bound.may_lose_locks {
-            verdict.findings.push(format!("client {client} got the lock {overlaps} times while the other had it"));
+            verdict
+                .findings
+                .push(format!("client {client} got the lock {overlaps} times while the other had it"));
         }
         for (value, before) in &counted.stale {
             verdict.findings.push(format!(
@@ -204,11 +212,13 @@ fn converge(roots: &[PathBuf], journals: &[Journal], done: &[Done]) -> Vec<Strin
 }
 
 fn compare(roots: &[PathBuf], journals: &[Journal], done: &[Done]) -> Vec<String> {
-    let mut findings: Vec<String> = roots.iter().flat_map(|root| check_shared(&root.join("shared"), done)).collect();
+    let mut findings: Vec<String> =
+        roots.iter().flat_map(|root| check_shared(&root.join("shared"), done)).collect();
     for (number, journal) in journals.iter().enumerate() {
         // The other mount first: it has nothing in memory of what the writer did.
-        let places: Vec<PathBuf> =
-            (1..=roots.len()).map(|step| roots[(number + step) % roots.len()].join(format!("w{number}"))).collect();
+        let places: Vec<PathBuf> = (1..=roots.len())
+            .map(|step| roots[(number + step) % roots.len()].join(format!("w{number}")))
+            .collect();
         match check_writer(&places, journal) {
             Ok(of_writer) => findings.extend(of_writer),
             Err(failure) => findings.push(failure.to_string()),

@@ -33,7 +33,10 @@ fn check_appends(directory: &Path, done: &[Done]) -> Vec<String> {
     for (place, text) in contents.chunks(RECORD_BYTES).enumerate() {
         let Some((client, number)) = parse(text) else {
             let shown = String::from_utf8_lossy(text).into_owned();
-            findings.push(format!("{}: at record {place} is {shown:?}, which was never appended", path.display()));
+            findings.push(format!(
+                "{}: at record {place} is {shown:?}, which was never appended",
+                path.display()
+            ));
             continue;
         };
         *found.entry((client, number)).or_default() += 1;
@@ -47,7 +50,9 @@ fn check_appends(directory: &Path, done: &[Done]) -> Vec<String> {
         findings.extend(lost.map(|number| format!("{}: record {client}{number} is lost", path.display())));
         let all = appended.synced.iter().chain(&appended.unknown);
         let twice = all.filter(|number| count(number) > 1);
-        findings.extend(twice.map(|number| format!("{}: record {client}{number} is there twice", path.display())));
+        findings.extend(
+            twice.map(|number| format!("{}: record {client}{number} is there twice", path.display())),
+        );
     }
     findings
 }

@@ -25,8 +25,7 @@ const CLIENTS: usize = 2;
 const CALL_MS_MAX: u64 = 25_000;
 
 /// What a session, a lease or a lock says that has expired, and what a thread says that has panicked.
-const BAD_WORDS: [&str; 4] =
-    ["had expired", "a lock is lost", "that did not come back are free", "panicked"];
+const BAD_WORDS: [&str; 4] = ["had expired", "a lock is lost", "that did not come back are free", "panicked"];
 
 /// The unit of a jump, in seconds, and how many of them at most.
 const UNITS: [(i64, i64); 4] = [(60, 59), (3_600, 23), (86_400, 300), (31_556_952, 60)];
@@ -117,10 +116,12 @@ fn check_clocks(clocks: &WallClocks) -> Outcome {
 impl Rounds<'_> {
     /// One round. An error is a finding, or why it was broken off.
     fn round(&mut self, number: u64) -> Outcome {
-        let mut random = StdRng::seed_from_u64(self.arguments.seed.wrapping_mul(1_000_003).wrapping_add(number));
+        let mut random =
+            StdRng::seed_from_u64(self.arguments.seed.wrapping_mul(1_000_003).wrapping_add(number));
         let drawn = random.random_range(0..self.names.len());
         let wanted = self.arguments.only.as_ref();
-        let process = wanted.and_then(|wanted| self.names.iter().position(|it| it == wanted)).unwrap_or(drawn);
+        let process =
+            wanted.and_then(|wanted| self.names.iter().position(|it| it == wanted)).unwrap_or(drawn);
         let jumps: Vec<i64> = (0..random.random_range(1..=2)).map(|_| draw_jump(&mut random)).collect();
         let texts: Vec<String> = jumps.iter().map(|offset_s| describe(*offset_s)).collect();
         let text = format!("the clock of {} is {}", self.names[process], texts.join(", then "));
@@ -130,7 +131,8 @@ impl Rounds<'_> {
         verdict.findings.extend(self.daemons.log_lines(&BAD_WORDS));
         println!("{}", line(number, &text, &verdict));
         if !verdict.findings.is_empty() {
-            let (count, findings) = (verdict.findings.len(), &verdict.findings[..verdict.findings.len().min(20)]);
+            let (count, findings) =
+                (verdict.findings.len(), &verdict.findings[..verdict.findings.len().min(20)]);
             return Err(about(Failure::new(format!("{count} findings:\n  {}", findings.join("\n  ")))));
         }
         let directories = self.daemons.mountpoints();

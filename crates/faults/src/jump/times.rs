@@ -68,7 +68,8 @@ pub(super) fn check(directory: &Path, offsets: &Offsets) -> Outcome<Vec<String>>
             ("atime", metadata.atime(), metadata.atime_nsec()),
         ] {
             if seconds < 0 || !range.contains(&seconds) || !(0..1_000_000_000).contains(&nanoseconds) {
-                findings.push(format!("{}: {what} is {seconds}.{nanoseconds:09}, of no clock", path.display()));
+                findings
+                    .push(format!("{}: {what} is {seconds}.{nanoseconds:09}, of no clock", path.display()));
             }
         }
         if metadata.is_dir() {

@@ -8,4 +8,5 @@ pub(crate) mod sharing;
 pub(crate) mod tree;
 pub(crate) mod writer;
 
+pub use sharing::process::{Arguments as SharerArguments, run as share};
 pub use writer::{Arguments as WriterArguments, run as write};

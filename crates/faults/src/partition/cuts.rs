@@ -54,8 +54,14 @@ impl Length {
 
 /// Draws a cut and its length in milliseconds.
 pub(super) fn draw_cut(arguments: &Arguments, number: u64, random: &mut StdRng) -> (Cut, u64) {
-    let kinds =
-        [Kind::ClientMetadata, Kind::ClientData, Kind::DataMetadata, Kind::Host, Kind::ClientData, Kind::Cable];
+    let kinds = [
+        Kind::ClientMetadata,
+        Kind::ClientData,
+        Kind::DataMetadata,
+        Kind::Host,
+        Kind::ClientData,
+        Kind::Cable,
+    ];
     let drawn = kinds[random.random_range(0..kinds.len())];
     let data = HostId(random.random_range(1..=arguments.data_servers));
     let client = HostId(1 + arguments.data_servers + random.random_range(0..CLIENTS));

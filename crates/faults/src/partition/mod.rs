@@ -8,7 +8,7 @@
 mod cuts;
 
 use crate::clock::sleep_ms;
-use crate::daemons::{Daemons, Surroundings, names};
+use crate::daemons::{Daemons, META, PORT, Surroundings, names};
 use crate::enclosure::Enclosure;
 use crate::failure::{Failure, Outcome};
 use crate::network::{Cut, HostId, Network};
@@ -99,6 +99,7 @@ pub fn run(arguments: &Arguments) -> Outcome<ExitCode> {
     let network = Arc::new(Network::make(&names)?);
     let hosts = Box::new(OnHosts(Arc::clone(&network)));
     let mut daemons = Daemons::start(&vazao, &scratch, hosts, arguments.data_servers, CLIENTS)?;
+    network.check(HostId(names.len() - 1), HostId(META), PORT)?;
     let mut passed = 0;
     for number in arguments.first..arguments.first + arguments.rounds {
         if let Err(what) = round(arguments, number, &network, &mut daemons) {

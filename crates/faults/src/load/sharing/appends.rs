@@ -2,6 +2,7 @@
 
 use super::Thread;
 use crate::clock::sleep_ms;
+use serde::{Deserialize, Serialize};
 use std::fs::{File, OpenOptions};
 use std::io::Write;
 
@@ -15,7 +16,7 @@ pub(crate) const RECORD_BYTES: usize = 64;
 const RECORDS_MAX: u64 = 3_000;
 
 /// What is known of a thread's records.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Appended {
     /// Numbers of records that an fsync was answered for.
     pub(crate) synced: Vec<u64>,

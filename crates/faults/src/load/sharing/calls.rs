@@ -1,6 +1,7 @@
 //! System calls of the load: how long each took, and how it failed.
 
 use crate::clock::now_ns;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::io::Result;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -9,7 +10,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 const FAILURES_MAX: usize = 400;
 
 /// A call that failed.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct FailedCall {
     /// The thread and the call.
     pub(crate) what: String,

@@ -5,6 +5,7 @@ use crate::clock::sleep_ms;
 use crate::load::bytes::bytes;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
+use serde::{Deserialize, Serialize};
 use std::fs::{self, File};
 use std::io::Write;
 
@@ -12,7 +13,7 @@ use std::io::Write;
 const FILES_MAX: u64 = 120;
 
 /// A file that was written and closed without an error.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Written {
     /// In the directory that is shared.
     pub(crate) name: String,

@@ -6,6 +6,7 @@
 use super::Thread;
 use crate::clock::{now_ns, sleep_ms};
 use rustix::fs::{FlockOperation, fcntl_lock};
+use serde::{Deserialize, Serialize};
 use std::fs::{File, OpenOptions};
 use std::io::Result;
 use std::os::unix::fs::FileExt;
@@ -23,7 +24,7 @@ pub(crate) struct Witness {
 }
 
 /// What a thread has counted.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Counted {
     /// Values written and synced under the lock.
     pub(crate) values: Vec<u64>,
@@ -37,7 +38,9 @@ pub(crate) struct Counted {
 pub(super) fn run(thread: &Thread, witness: &Witness) -> Counted {
     let mut counted = Counted::default();
     while !thread.has_ended() {
-        let open = || OpenOptions::new().read(true).write(true).create(true).truncate(false).open(thread.at(COUNTER));
+        let open = || {
+            OpenOptions::new().read(true).write(true).create(true).truncate(false).open(thread.at(COUNTER))
+        };
         let Ok(file) = thread.call("open of the counter", open) else {
             sleep_ms(20);
             continue;

@@ -5,6 +5,7 @@ pub(crate) mod appends;
 pub(crate) mod calls;
 pub(crate) mod files;
 pub(crate) mod locks;
+pub(crate) mod process;
 
 use crate::clock::wait_until_within;
 use crate::failure::{Failure, Outcome};
@@ -12,6 +13,7 @@ use appends::Appended;
 use calls::Calls;
 use files::Written;
 use locks::{Counted, Witness};
+use serde::{Deserialize, Serialize};
 use std::io::Result;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -49,7 +51,7 @@ impl Thread {
 }
 
 /// What the threads of one mount did.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Done {
     /// The letter of the mount.
     pub(crate) client: char,
