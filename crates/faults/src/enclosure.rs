@@ -41,8 +41,8 @@ impl Enclosure {
         ))
     }
 
-    /// Gives the inside a `/run` of its own, in memory, and returns a directory in it: whatever is written there is gone
-    /// with the last process inside, and namespaces of the network that are named there are, too.
+    /// Gives the inside a `/run` of its own, in memory, and returns a directory in it: whatever is written there goes
+    /// with the last process inside, and so do namespaces of the network that are named there.
     pub fn own_run() -> Outcome<PathBuf> {
         tool("mount", &["-t", "tmpfs", "-o", "size=4g,mode=755", "vazao-faults", "/run"])?;
         let scratch = PathBuf::from("/run/vazao-faults");

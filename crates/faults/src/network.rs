@@ -6,9 +6,9 @@
 //! eth0 10.78.0.2/24 ───── port2 ── bridge
 //! ```
 //! Nothing is left behind: the namespaces are mounted in the enclosure's own `/run`, and end with the last process in
-//! it. A cut from one host to another is silent, as on a real network: the sender then takes an Ethernet address that no
-//! host has for the receiver's. The other direction stays as it is. Which address is whose all hosts know from the
-//! beginning: nothing is resolved, which would take its own time after a cut.
+//! it. A cut from one host to another is silent, as on a real network: the sender then takes an Ethernet address that
+//! no host has for the receiver's. The other direction stays as it is. All hosts know the addresses of all others from
+//! the beginning: to resolve them anew after a cut would take its own time.
 
 use crate::failure::{Failure, Outcome};
 use crate::tool::{command, run, tool};

@@ -1,4 +1,4 @@
-//! Wall clocks that jump under the real binaries: of one daemon or one mount, by minutes to centuries, forward and back.
+//! Wall clocks that jump under the real binaries: of one daemon or one mount, by minutes to decades, forward and back.
 //!
 //! A round: a load in two mounts ([`crate::load`]), one or two jumps of one clock, and what is there afterwards. Clocks
 //! stay where they jumped to, so that those of several processes differ. The machine's own clock is never set.

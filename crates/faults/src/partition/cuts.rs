@@ -80,7 +80,8 @@ pub(super) fn draw_cut(arguments: &Arguments, number: u64, random: &mut StdRng) 
         Kind::Cable => Cut::Cable(any),
     };
     let length = arguments.length.unwrap_or(Length::of_round(number));
-    (cut, length.draw_ms(random))
+    let drawn_ms = length.draw_ms(random);
+    (cut, arguments.cut_ms.unwrap_or(drawn_ms))
 }
 
 fn both(one: HostId, other: HostId, ways: u8) -> BTreeSet<(HostId, HostId)> {

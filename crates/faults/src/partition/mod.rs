@@ -57,6 +57,9 @@ pub struct Arguments {
     /// How long a cut is [default: short, every eighth near a deadline, every twentieth beyond the leases]
     #[arg(long)]
     length: Option<Length>,
+    /// For how many milliseconds links are cut, instead of that
+    #[arg(long, conflicts_with = "length")]
+    cut_ms: Option<u64>,
     /// Data servers
     #[arg(long, default_value_t = 2)]
     data_servers: usize,
