@@ -46,8 +46,11 @@ fn check_appends(directory: &Path, done: &[Done]) -> Vec<String> {
     }
     for Done { client, appended, .. } in done {
         let count = |number: &u64| found.get(&(*client, *number)).copied().unwrap_or(0);
-        let lost = appended.synced.iter().filter(|number| count(number) == 0);
-        findings.extend(lost.map(|number| format!("{}: record {client}{number} is lost", path.display())));
+        let lost: Vec<u64> = appended.synced.iter().copied().filter(|number| count(number) == 0).collect();
+        if !lost.is_empty() {
+            let (path, order) = (path.display(), order(&contents));
+            findings.push(format!("{path}: of client {client} records {lost:?} are lost; there are {order}"));
+        }
         let all = appended.synced.iter().chain(&appended.unknown);
         let twice = all.filter(|number| count(number) > 1);
         findings.extend(
@@ -55,6 +58,15 @@ fn check_appends(directory: &Path, done: &[Done]) -> Vec<String> {
         );
     }
     findings
+}
+
+/// Which records are there in which order, for people.
+fn order(contents: &[u8]) -> String {
+    let name = |text: &[u8]| match parse(text) {
+        Some((client, number)) => format!("{client}{number}"),
+        None => "?".to_owned(),
+    };
+    contents.chunks(RECORD_BYTES).map(name).collect::<Vec<_>>().join(" ")
 }
 
 fn parse(text: &[u8]) -> Option<(char, u64)> {
