@@ -445,7 +445,7 @@ impl Door {
         let is_locked = self.files.get(handle).is_some_and(|open| self.is_locked(&open));
         match is_locked {
             // Whoever locks next must see what was written under the locks, also by one who was killed.
-            true => interrupt::ignored(|| self.reporting(handle, File::flush)),
+            true => interrupt::ignored(|| self.reporting(handle, File::flush_under_lock)),
             false => self.reporting(handle, File::flush),
         }
     }
@@ -515,8 +515,8 @@ impl Door {
         if open.owners().is_empty() {
             return self.close(open);
         }
-        // Whoever locks next must see what was written under the locks.
-        let flushed = open.file.flush();
+        // The next holder must see what was written under the locks.
+        let flushed = open.file.flush_under_lock();
         let unlocked = self.unlock_released(&open);
         flushed.and(self.close(open)).and(unlocked)
     }

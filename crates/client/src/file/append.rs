@@ -26,6 +26,8 @@ pub(crate) struct End {
     /// The owner by which it is held; 0: it is not.
     held_by: AtomicU64,
     is_wanted: AtomicBool,
+    /// Another client has had it since it was last held here.
+    is_lost: AtomicBool,
 }
 
 impl End {
@@ -35,7 +37,9 @@ impl End {
 
     /// The metadata service has given the lock of `owner` to another client.
     pub(crate) fn lose(&self, owner: u64) {
-        let _ = self.held_by.compare_exchange(owner, 0, Ordering::SeqCst, Ordering::SeqCst);
+        if self.held_by.compare_exchange(owner, 0, Ordering::SeqCst, Ordering::SeqCst).is_ok() {
+            self.is_lost.store(true, Ordering::SeqCst);
+        }
     }
 }
 
@@ -76,6 +80,11 @@ impl OpenInode {
             return Err(error);
         }
         self.end.held_by.store(owner, Ordering::SeqCst);
+        if self.end.is_lost.swap(false, Ordering::SeqCst) {
+            // Others have appended where the records from before lie.
+            let detail = format!("{}: the lock on its end was lost with records that were not stored", self.id);
+            self.give_up(&Error::new(Code::Io, detail));
+        }
         if !self.lock().is_clean() {
             self.flush(false)?;
         }
@@ -91,9 +100,10 @@ impl OpenInode {
         if !self.end.is_held() {
             return;
         }
-        // What cannot be stored is lost to this file's writers, who hear of it; others go on behind it.
         if let Err(error) = self.flush(false) {
-            tracing::debug!(inode = %self.id, %error, "what was appended could not be stored yet");
+            // Reported later it would lie over what others append now.
+            self.give_up(&error);
+            tracing::warn!(inode = %self.id, %error, "what was appended could not be stored before others append");
         }
         self.unlock_end();
     }

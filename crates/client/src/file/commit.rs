@@ -104,6 +104,18 @@ impl OpenInode {
         }
     }
 
+    /// Gives up what was written here and is not reported: its writers hear of it from their next `fsync` or close.
+    pub(super) fn give_up(&self, error: &Error) {
+        let _one = self.committing.take();
+        if self.lock().is_clean() {
+            return;
+        }
+        self.discard();
+        self.lock().losses.tell(error.clone());
+        // The bytes that are shown here are not those of the file.
+        self.note_changed_elsewhere();
+    }
+
     /// Asks for the objects changed since the last time to be made durable, on all servers at once.
     fn begin_sync(&self, deadline_ns: u64) -> Syncing {
         let mut state = self.lock();

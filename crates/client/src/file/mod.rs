@@ -288,6 +288,18 @@ impl File {
         self.finish()
     }
 
+    /// [`File::flush`] before a lock is let go. What cannot be reported now is given up: the next holder of the lock may
+    /// write over it, and a later report would put the old bytes back.
+    pub fn flush_under_lock(&self) -> Result<()> {
+        let reported = interrupt::unless_killed(|| self.shared.flush_or_leave(false));
+        if let Err(error) = &reported
+            && error.code != Code::Interrupted
+        {
+            self.shared.give_up(error);
+        }
+        self.end_flush(reported)
+    }
+
     fn finish_writes(&self, sync: bool) -> Result<()> {
         self.end_flush(interrupt::unless_killed(|| self.shared.flush_or_leave(sync)))
     }

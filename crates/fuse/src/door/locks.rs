@@ -43,8 +43,8 @@ impl Door {
         let open = self.file(wish.handle)?;
         let place = open.place(wish.owner, wish.is_flock);
         let Some(mode) = wish.mode else {
-            // Whoever locks next must see what was written under this lock.
-            let flushed = open.file.flush();
+            // The next holder must see what was written under this lock.
+            let flushed = open.file.flush_under_lock();
             return self.client.unlock(place, wish.range).and(flushed);
         };
         open.locked(wish.owner, wish.is_flock);
