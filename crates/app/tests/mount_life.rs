@@ -282,7 +282,9 @@ fn a_small_file_that_grows_while_its_data_server_is_stopped_is_stored_when_that_
             let errno = outcome.expect_err("the server is stopped").raw_os_error();
             assert_eq!(errno, Some(rustix::io::Errno::TIMEDOUT.raw_os_error()), "{transport}: {}", m.log());
         };
-        let open = |name: &str| File::options().write(true).create(true).truncate(true).open(m.path(name)).expect("opened");
+        let open = |name: &str| {
+            File::options().write(true).create(true).truncate(true).open(m.path(name)).expect("opened")
+        };
         fs::write(m.path("left"), "").expect("made");
         // It is sent a line between its writes, and ends with the error of its close.
         let call = "(syswrite(F, 'x' x 10000) and print(\"written\\n\") and defined(<STDIN>) \

@@ -1,18 +1,18 @@
 //! What all handles of one client share: the transport, the session, the cluster map, open inodes, buffers, counters.
 
 use crate::budget::{Pool, ReadAheadBudget};
+use crate::invalidations::InvalidationStream;
 use crate::local::{Lending, LocalFiles, SendBuffer};
 use crate::locks::Locks;
 use crate::measure::Description;
-use crate::memory::Memory;
+use crate::metadata_cache::MetadataCache;
 use crate::opens::Opens;
 use crate::outages::Outages;
 use crate::registry::Registry;
 use crate::routes::{Routes, Server};
 use crate::session::Session;
-use crate::silence::Silences;
 use crate::statistics::{Counters, Statistics};
-use crate::watch::Watch;
+use crate::unresponsive::UnresponsiveServers;
 use crate::{Error, Options, Result};
 use parking_lot::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::sync::Arc;
@@ -28,9 +28,9 @@ pub(crate) struct Core {
     pub(crate) transport: Arc<dyn Transport>,
     /// For the request that waits for changes: on a connection with others it would receive their answers for them.
     pub(crate) watch_transport: Arc<dyn Transport>,
-    pub(crate) watch: Watch,
+    pub(crate) watch: InvalidationStream,
     pub(crate) locks: Locks,
-    pub(crate) memory: Arc<Memory>,
+    pub(crate) cache: Arc<MetadataCache>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) options: Options,
     pub(crate) meta: Vec<String>,
@@ -51,7 +51,7 @@ pub(crate) struct Core {
     pub(crate) counters: Counters,
     pub(crate) local: LocalFiles,
     pub(crate) lending: Lending,
-    pub(crate) silences: Silences,
+    pub(crate) unresponsive: UnresponsiveServers,
     pub(crate) outages: Outages,
     pub(crate) description: Mutex<Description>,
     pub(crate) closed: AtomicBool,
@@ -94,9 +94,9 @@ impl Core {
             clock: transport.clock(),
             transport,
             watch_transport,
-            watch: Watch::default(),
+            watch: InvalidationStream::default(),
             locks: Locks::default(),
-            memory: Arc::default(),
+            cache: Arc::default(),
             meta,
             meta_current: AtomicUsize::new(0),
             is_meta_silent: AtomicBool::new(false),
@@ -111,7 +111,7 @@ impl Core {
             counters: Counters::default(),
             local: LocalFiles::default(),
             lending: Lending::default(),
-            silences: Silences::default(),
+            unresponsive: UnresponsiveServers::default(),
             outages: Outages::default(),
             description: Mutex::default(),
             closed: AtomicBool::new(false),

@@ -1,8 +1,8 @@
 //! Open inodes: all handles of one inode in one client share their state through it.
 
 use crate::file::{OpenInode, Unfinished};
-use std::collections::{BTreeMap, HashMap, VecDeque};
 use parking_lot::Mutex;
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::{Arc, Weak};
 use vazao_model::{Attributes, InodeId};
 

@@ -23,7 +23,7 @@ pub(crate) struct ServerCounters {
     /// Callers that stand still until a request can be handed over.
     pub(crate) credit: Occupancy,
     /// Requests under way.
-    pub(crate) flights: Occupancy,
+    pub(crate) in_flight: Occupancy,
 }
 
 /// What one server was asked for, and how long that took.
@@ -80,18 +80,18 @@ pub(crate) struct Counters {
 }
 
 /// A request under way; over when dropped.
-pub(crate) struct Flight {
+pub(crate) struct InFlightCall {
     counters: Arc<ServerCounters>,
     clock: Arc<dyn Clock>,
     started_ns: u64,
 }
 
-impl Flight {
+impl InFlightCall {
     /// Begins now.
-    pub(crate) fn begin(counters: &Arc<ServerCounters>, clock: &Arc<dyn Clock>) -> Flight {
+    pub(crate) fn begin(counters: &Arc<ServerCounters>, clock: &Arc<dyn Clock>) -> InFlightCall {
         let started_ns = clock.now_ns();
-        counters.flights.enter(started_ns);
-        Flight { counters: Arc::clone(counters), clock: Arc::clone(clock), started_ns }
+        counters.in_flight.enter(started_ns);
+        InFlightCall { counters: Arc::clone(counters), clock: Arc::clone(clock), started_ns }
     }
 
     /// When it began.
@@ -100,9 +100,9 @@ impl Flight {
     }
 }
 
-impl Drop for Flight {
+impl Drop for InFlightCall {
     fn drop(&mut self) {
-        self.counters.flights.leave(self.clock.now_ns());
+        self.counters.in_flight.leave(self.clock.now_ns());
     }
 }
 
@@ -114,7 +114,7 @@ impl ServerCounters {
             address: address.to_owned(),
             waits: self.waits.at(now_ns),
             credit: self.credit.at(now_ns),
-            flights: self.flights.at(now_ns),
+            in_flight: self.in_flight.at(now_ns),
             service_ns: self.service_ns.get(),
             read_bytes: self.bytes_read.get(),
             written_bytes: self.bytes_written.get(),

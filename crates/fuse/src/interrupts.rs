@@ -113,7 +113,7 @@ impl Interrupts {
         if self.take_early(call.unique) || self.is_over.load(Ordering::SeqCst) {
             place.interrupt.raise();
         }
-        interrupt::during(&place.interrupt, work)
+        interrupt::interruptible(&place.interrupt, work)
     }
 
     /// Works on a request that cannot be given up.
@@ -281,9 +281,9 @@ mod tests {
             interrupts.raise(10);
             assert!(!interrupt::is_raised(), "it cannot be given up");
             interrupts.kill(8);
-            assert!(!interrupt::unless_killed(interrupt::is_raised));
+            assert!(!interrupt::killable(interrupt::is_raised));
             interrupts.kill(10);
-            assert!(interrupt::unless_killed(interrupt::is_raised) && !interrupt::is_raised());
+            assert!(interrupt::killable(interrupt::is_raised) && !interrupt::is_raised());
         });
         assert!(interrupts.writers().is_empty());
         assert_eq!(early(&interrupts), [8], "known requests leave no notes");
@@ -316,7 +316,7 @@ mod tests {
         assert!(interrupts.take_over(5));
         interrupts.writing(call(7), || {
             assert!(!interrupt::is_raised(), "it is carried out");
-            assert!(interrupt::unless_killed(interrupt::is_raised), "what need not be waited for is left");
+            assert!(interrupt::killable(interrupt::is_raised), "what need not be waited for is left");
         });
         interrupts.during(call(8), || assert!(interrupt::is_raised(), "it was read just before"));
     }

@@ -1,13 +1,11 @@
 //! A mount: attached, served by its threads, detached.
 
-use crate::appetite::Appetites;
 use crate::areas::Areas;
 use crate::attach::{self, Detach};
-use crate::door::Door;
 use crate::filesystem::FileSystem;
 use crate::interrupts::Interrupts;
 use crate::kernel::abi::ROOT_NODE;
-use crate::kernel::begun::Begun;
+use crate::kernel::asynchronous::Begun;
 use crate::kernel::device::{Device, DeviceError, Trial};
 use crate::kernel::locks::Waiting;
 use crate::kernel::serve::{Nodes, Server, Timeouts};
@@ -15,9 +13,11 @@ use crate::mountpoint::{self, FILE_SYSTEM_TYPE, State};
 use crate::notices::Notices;
 use crate::null::Null;
 use crate::progress::{Progress, Stage};
+use crate::readdirplus::ReaddirplusPolicies;
 use crate::single::{Single, SingleFile};
 use crate::told::Told;
 use crate::transport;
+use crate::volume::VolumeFilesystem;
 use parking_lot::{Condvar, Mutex};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -245,7 +245,7 @@ pub fn mount(client: Client, mountpoint: &Path, options: MountOptions) -> Result
         _ => Err(vazao_model::Code::NotDirectory.into()),
     });
     let root = root.map_err(|error| MountError::Root(source.clone(), error))?;
-    let door = Box::new(Door::new(client.clone(), root));
+    let door = Box::new(VolumeFilesystem::new(client.clone(), root));
     serve(Some(client), mountpoint, &source, root, door, options)
 }
 
@@ -313,7 +313,7 @@ fn serve(
         notices: Arc::clone(&notices),
         interrupts: Interrupts::default(),
         waiting: Waiting::default(),
-        appetites: Appetites::default(),
+        readdirplus: ReaddirplusPolicies::default(),
         begun: Begun::new(options.threads.max(1)),
         helper: OnceLock::new(),
     });

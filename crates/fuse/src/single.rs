@@ -5,9 +5,9 @@
 //! them: nothing is answered before it is done, and nothing is kept on the way. It has no other file, and no names can
 //! be made or removed in it.
 
-use crate::door::{Allocation, Caller, NewMode, Opened, Place};
 use crate::filesystem::FileSystem;
 use crate::listing::Wanted;
+use crate::volume::{Allocation, Caller, NewMode, Opened, Place};
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;

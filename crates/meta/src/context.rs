@@ -2,11 +2,11 @@
 
 use crate::engine::{Commit, EngineResult, Pair, Transaction};
 use crate::fault::{Outcome, damage_fault, inode_fault, name_fault};
+use crate::invalidation_hub::{Asker, Changed};
 use crate::keys;
-use crate::opens::Turn;
+use crate::opens::InodeGuard;
 use crate::records::{DirectoryTimes, EntryRecord, InodeRecord, NumberRecord, TimeRecord};
 use crate::service::MetaService;
-use crate::watchers::{Asker, Changed};
 use prost::Message;
 use std::ops::Range;
 use vazao_model::{Code, InodeId, Name, SessionId, Timestamp, limits};
@@ -20,7 +20,7 @@ const ALLOCATION_BYTES: u64 = 512;
 pub(crate) struct Context<'a> {
     transaction: Box<dyn Transaction + 'a>,
     /// Lock on the inode's share of opens, held until the transaction is over.
-    turn: Option<Turn<'a>>,
+    turn: Option<InodeGuard<'a>>,
     /// The service it runs in.
     pub(crate) service: &'a MetaService,
     /// Time of all changes of this operation.
@@ -136,7 +136,7 @@ impl<'a> Context<'a> {
         let outcome = self.transaction.commit()?;
         if matches!(outcome, Commit::Done(_)) {
             service.count_inodes(delta);
-            service.watchers().publish(asker, service.names(), self.changed);
+            service.invalidations().publish(asker, service.names(), self.changed);
         }
         Ok(outcome)
     }
@@ -166,7 +166,7 @@ impl<'a> Context<'a> {
 
     /// The answer will show where a name leads, or that it leads nowhere.
     pub(crate) fn shows_entry(&self, parent: InodeId, name: &[u8]) {
-        self.service.watchers().note_entry(self.asker(), self.service.names(), parent, name);
+        self.service.invalidations().note_entry(self.asker(), self.service.names(), parent, name);
     }
 
     /// Invalidates a file's contents.
@@ -300,7 +300,7 @@ impl<'a> Context<'a> {
     // ---- messages ----
 
     pub(crate) fn attributes(&mut self, id: InodeId, record: &InodeRecord) -> Outcome<proto::Attributes> {
-        self.service.watchers().note_inode(self.asker(), id);
+        self.service.invalidations().note_inode(self.asker(), id);
         let time = |t: Option<TimeRecord>| Some(t.unwrap_or_default().into());
         let mut attributes = proto::Attributes {
             inode: id.0,

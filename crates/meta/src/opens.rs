@@ -8,7 +8,7 @@
 //!   first complete renewal, after too many opens to note, and for two or three renewals after a restart of the
 //!   service.
 //! - Race: an open between a removal's look at this table and its commit would be lost. Opens and removals therefore
-//!   exclude each other by locks on shares of the inodes (`Turn`).
+//!   exclude each other by locks on shares of the inodes (`InodeGuard`).
 //! - Lock order: `turns`, `sessions`.
 
 use parking_lot::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -93,7 +93,7 @@ pub(crate) struct Opens {
 }
 
 /// Lock of a transaction on a share of the inodes, until it is dropped.
-pub(crate) enum Turn<'a> {
+pub(crate) enum InodeGuard<'a> {
     /// Shared: of a transaction that opens.
     Opens { _turn: RwLockReadGuard<'a, ()> },
     /// Exclusive: of a transaction that ends an inode.
@@ -120,21 +120,21 @@ impl Opens {
 
     /// Notes an open before the session's answer shows the file. The lock is to be held until that transaction is
     /// over.
-    pub(crate) fn opens(&self, session: SessionId, inode: InodeId) -> Turn<'_> {
+    pub(crate) fn opens(&self, session: SessionId, inode: InodeId) -> InodeGuard<'_> {
         let turn = self.turn(inode).read();
         if let Some(session) = self.sessions().get_mut(&session) {
             session.note(inode.0);
         }
-        Turn::Opens { _turn: turn }
+        InodeGuard::Opens { _turn: turn }
     }
 
     /// An inode is about to lose its last name: returns which of these sessions may have it open, true while the lock
     /// is held.
-    pub(crate) fn ends(&self, inode: InodeId, all: &[SessionId]) -> (Turn<'_>, Vec<SessionId>) {
+    pub(crate) fn ends(&self, inode: InodeId, all: &[SessionId]) -> (InodeGuard<'_>, Vec<SessionId>) {
         let turn = self.turn(inode).write();
         let known = self.sessions();
         let may_hold = |id: &&SessionId| known.get(id).is_none_or(|session| session.may_hold(inode.0));
-        (Turn::Ends { _turn: turn }, all.iter().filter(may_hold).copied().collect())
+        (InodeGuard::Ends { _turn: turn }, all.iter().filter(may_hold).copied().collect())
     }
 
     /// A renewal of a session with its list of opens: all of `open`, of what was noted before round `covers`. Returns

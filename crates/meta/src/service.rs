@@ -9,6 +9,7 @@ use crate::engine::{self, Background, Commit, Engine, EngineError, EngineOptions
 use crate::fault::Outcome;
 use crate::history::History;
 use crate::integrity::{Integrity, This};
+use crate::invalidation_hub::InvalidationHub;
 use crate::joining::Now;
 use crate::keys::{self, NAME_HASH_BITS};
 use crate::locks::Locks;
@@ -18,14 +19,13 @@ use crate::numbers::{self, InodeNumbers};
 use crate::once::{self, Repeatable};
 use crate::opens::Opens;
 use crate::ops;
+use crate::orphan_objects::OrphanObjects;
 use crate::proposals::Proposals;
 use crate::random::Random;
 use crate::reclaim::Reclaimer;
 use crate::records::{InodeRecord, NumberRecord, TimeRecord, VolumeRecord};
 use crate::refusals::Refusals;
 use crate::sessions::{self, Sessions};
-use crate::strays::Strays;
-use crate::watchers::Watchers;
 use parking_lot::{Mutex, MutexGuard};
 use prost::Message;
 use std::cell::Cell;
@@ -119,11 +119,11 @@ pub struct MetaService {
     history: History,
     sessions: Sessions,
     opens: Opens,
-    watchers: Watchers,
+    invalidations: InvalidationHub,
     locks: Locks,
     metrics: Metrics,
     reclaimer: Reclaimer,
-    strays: Strays,
+    orphan_objects: OrphanObjects,
     integrity: Integrity,
     background: Background,
     this: This,
@@ -182,11 +182,11 @@ impl MetaService {
             cluster: Mutex::new(Cluster::default()),
             sessions: Sessions::default(),
             opens: Opens::new(boot),
-            watchers: Watchers::default(),
+            invalidations: InvalidationHub::default(),
             locks: Locks::default(),
             metrics,
             reclaimer: Reclaimer::default(),
-            strays: Strays::new(options.stray_grace_ms),
+            orphan_objects: OrphanObjects::new(options.stray_grace_ms),
             integrity: Integrity::new(Arc::clone(&clock)),
             background: options.background,
             clock,
@@ -271,8 +271,8 @@ impl MetaService {
         &self.locks
     }
 
-    pub(crate) fn watchers(&self) -> &Watchers {
-        &self.watchers
+    pub(crate) fn invalidations(&self) -> &InvalidationHub {
+        &self.invalidations
     }
 
     pub(crate) fn metrics(&self) -> &Metrics {
@@ -283,8 +283,8 @@ impl MetaService {
         &self.reclaimer
     }
 
-    pub(crate) fn strays(&self) -> &Strays {
-        &self.strays
+    pub(crate) fn orphan_objects(&self) -> &OrphanObjects {
+        &self.orphan_objects
     }
 
     pub(crate) fn integrity(&self) -> &Integrity {
@@ -528,11 +528,11 @@ impl MetaService {
             tracing::info!(%session, "session expired");
             self.logged("end of a session", crate::ops::session::end(self, session));
         }
-        self.watchers.tick(now_ns, |session| self.sessions.is_known(session));
+        self.invalidations.tick(now_ns, |session| self.sessions.is_known(session));
         self.logged("count of inodes", self.write_inodes_in_use());
         self.logged("clean-up of conversions", crate::conversions::run(self, transport));
         self.logged("removal of objects", crate::reclaim::run(self, transport));
-        self.logged("search for objects without a file", crate::strays::run(self, transport));
+        self.logged("search for objects without a file", crate::orphan_objects::run(self, transport));
         self.logged("log", self.engine.flush().map_err(Fault::from));
     }
 
@@ -597,7 +597,7 @@ impl MetaService {
         let figures = self.engine.figures();
         let mut gauge = |name: &str, help: &str, value: f64| exposition.gauge(name, help, &[], value);
         gauge("vazao_meta_sessions", "Clients with a lease.", self.sessions.count() as f64);
-        gauge("vazao_meta_watchers", "Clients that remember answers.", self.watchers.count() as f64);
+        gauge("vazao_meta_watchers", "Clients that remember answers.", self.invalidations.count() as f64);
         gauge("vazao_meta_locks", "Locks of clients, and waiters for them.", self.locks.count() as f64);
         gauge("vazao_meta_inodes", "Inodes in use.", self.inodes_in_use() as f64);
         gauge("vazao_meta_overlay_bytes", "Changes not yet in a checkpoint.", figures.overlay_bytes as f64);

@@ -144,7 +144,7 @@ pub struct Peer {
     /// Threads blocked because the peer allows no more requests in flight (credits).
     pub credit: Occupied,
     /// Requests under way, waited for or not.
-    pub flights: Occupied,
+    pub in_flight: Occupied,
     /// Sum of the times the peer took from arrival to answer, as it says itself.
     pub service_ns: u64,
     /// Bytes of file data received.
@@ -334,7 +334,7 @@ impl Peer {
         };
         sum(&mut self.waits, &other.waits);
         sum(&mut self.credit, &other.credit);
-        sum(&mut self.flights, &other.flights);
+        sum(&mut self.in_flight, &other.in_flight);
         self.service_ns = self.service_ns.saturating_add(other.service_ns);
         self.read_bytes = self.read_bytes.saturating_add(other.read_bytes);
         self.written_bytes = self.written_bytes.saturating_add(other.written_bytes);
@@ -357,7 +357,7 @@ impl Peer {
             ),
             waits: self.waits.since(&before.waits),
             credit: self.credit.since(&before.credit),
-            flights: self.flights.since(&before.flights),
+            in_flight: self.in_flight.since(&before.in_flight),
             service_ns: self.service_ns.saturating_sub(before.service_ns),
             read_bytes: self.read_bytes.saturating_sub(before.read_bytes),
             written_bytes: self.written_bytes.saturating_sub(before.written_bytes),

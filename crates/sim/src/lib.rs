@@ -9,8 +9,8 @@ pub mod cluster;
 pub mod contents;
 pub mod model;
 pub mod network;
+mod orphan_objects;
 pub mod story;
-mod strays;
 
 pub use cluster::{Cluster, ClusterOptions};
 pub use story::{Profile, Story};

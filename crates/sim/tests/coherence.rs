@@ -166,7 +166,7 @@ impl World {
         let now_ns = self.now_ns();
         let User { client, memory, .. } = &self.users[user];
         // As the kernel does before it looks a name up.
-        let _ = client.recall_attributes(parent).is_some() || client.attributes(parent).is_ok();
+        let _ = client.cached_attributes(parent).is_some() || client.attributes(parent).is_ok();
         let asked = client.asked();
         let found = match client.lookup(parent, &wanted) {
             Ok(attributes) => Some(attributes),
@@ -212,7 +212,7 @@ impl World {
         for &parent in &self.places {
             for number in 0..NAMES {
                 let name = name(number);
-                let Some((recalled, _)) = self.users[user].client.recall(parent, &name) else { continue };
+                let Some((recalled, _)) = self.users[user].client.cached(parent, &name) else { continue };
                 let truth = self.witness.lookup(parent, &name).ok();
                 assert_eq!(recalled.ok(), truth, "user {user} recalls n{number} in {parent}");
                 self.recalled += 1;
@@ -309,7 +309,7 @@ impl Listener for Deaf {
 
 /// What a client that watches says about a name without asking; `None`: it would ask.
 fn recalled(client: &Client, parent: InodeId, name: &[u8]) -> Option<bool> {
-    client.recall(parent, name).map(|(known, _)| known.is_ok())
+    client.cached(parent, name).map(|(known, _)| known.is_ok())
 }
 
 #[test]

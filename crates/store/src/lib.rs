@@ -8,13 +8,12 @@
 //! thread; the others go to a pool a target.
 
 mod background;
-mod behind;
 mod cache;
 mod damage;
 mod epochs;
 mod error;
 mod failure;
-mod fences;
+mod freezes;
 mod identity;
 mod incarnation;
 mod lent;
@@ -36,6 +35,7 @@ mod sweep;
 mod target;
 mod targets;
 mod unkept;
+mod write_back;
 
 pub use error::OpenError;
 pub use identity::{TargetName, inspect};

@@ -1,12 +1,12 @@
 //! An object in memory: which chunks it has, which of their files are open, and how they are opened and created.
 
-use crate::behind::Behind;
 use crate::cache::OpenChunk;
 use crate::epochs::Pass;
 use crate::names::{self, Bucket, Part};
 use crate::repair::Suspects;
 use crate::sidecar::{self, Found, Header, Marks, REGIONS};
 use crate::target::Target;
+use crate::write_back::WriteBackTracker;
 use parking_lot::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind};
@@ -54,7 +54,7 @@ pub(crate) struct Files {
     pub(crate) length: u64,
     /// As in the sidecar.
     pub(crate) marks: Marks,
-    pub(crate) behind: Behind,
+    pub(crate) behind: WriteBackTracker,
     _count: OpenChunk,
 }
 
@@ -220,7 +220,7 @@ impl Target {
     /// Finds out which chunks an object has and how long it is.
     fn look_up(&self, id: ObjectId, body: &mut Body) -> Result<(), Fault> {
         body.forget();
-        if self.fences.is_going(id) {
+        if self.freezes.is_going(id) {
             body.known = true;
             return Ok(());
         }
@@ -306,7 +306,7 @@ impl Target {
         let sums = self.open_sums(id, chunk, &suspects)?;
         let header = self.read_header(id, chunk, &*sums, &suspects)?;
         let marks = header.map_or([0; REGIONS], |h| h.marks);
-        let behind = Behind::default();
+        let behind = WriteBackTracker::default();
         let mut files = Files { data, sums, length, marks, behind, _count: count };
         self.check_and_repair(id, chunk, &mut files, header, &suspects)?;
         Ok(Some((files, header)))
@@ -403,7 +403,7 @@ impl Target {
             }
             _ => self.write_fault(&path, &error),
         })?;
-        Ok(Files { data, sums, length: 0, marks, behind: Behind::default(), _count: count })
+        Ok(Files { data, sums, length: 0, marks, behind: WriteBackTracker::default(), _count: count })
     }
 
     /// A new sidecar. What a removal that was cut short has left is emptied, durably: its marks may call

@@ -5,7 +5,7 @@ use crate::damage::Damage;
 use crate::epochs::{self, Epochs, Pass};
 use crate::error::OpenError;
 use crate::failure;
-use crate::fences::Fences;
+use crate::freezes::ObjectFreezes;
 use crate::identity::{self, Identity};
 use crate::incarnation::{self, Incarnation, Moment};
 use crate::names::{BUCKETS, Bucket, FAN_OUT, OBJECTS};
@@ -58,7 +58,7 @@ pub(crate) struct Target {
     pub(crate) chunk_bytes: u64,
     pub(crate) room: Room,
     pub(crate) damage: Damage,
-    pub(crate) fences: Fences,
+    pub(crate) freezes: ObjectFreezes,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) accounts: Arc<Accounts>,
     /// A write-back is being started.
@@ -103,7 +103,7 @@ impl Target {
         let (jobs_max, bytes_max) = (options.queued_requests_max, options.queued_bytes_max);
         let pool = || Pool::new("target", options.workers, jobs_max, bytes_max, Arc::clone(clock));
         let pool = (!options.inline).then(pool);
-        let fences = Fences::load(&*disk).map_err(place)?;
+        let freezes = ObjectFreezes::load(&*disk).map_err(place)?;
         let failure = OnceLock::new();
         if let Some(reason) = failure::read(&*disk).map_err(place)? {
             tracing::error!(directory = %label, %reason, "target failed earlier and stays out of service");
@@ -125,7 +125,7 @@ impl Target {
             chunk_bytes: options.chunk_bytes,
             room,
             damage: Damage::default(),
-            fences,
+            freezes,
             clock: Arc::clone(clock),
             accounts: Arc::clone(accounts),
             is_writing_back: Arc::default(),

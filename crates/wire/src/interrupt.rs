@@ -1,10 +1,11 @@
 //! Interrupting a wait for an answer: another thread cancels it for a signal or a killed caller.
 //!
-//! A thread that serves an interruptible call sets a flag for the length of the call ([`during`]). Waits for answers
-//! poll the flag several times a second. Neither a fast answer nor the requester's fast path pays for the polling.
+//! A thread that serves an interruptible call sets a flag for the length of the call ([`interruptible`]). Waits for
+//! answers poll the flag several times a second. Neither a fast answer nor the requester's fast path pays for the
+//! polling.
 //!
 //! Calls that a signal must not cut short can still be abandoned when their caller is killed. They run in
-//! [`until_killed`] and mark the waits that are safe to abandon ([`unless_killed`]).
+//! [`until_killed`] and mark the waits that are safe to abandon ([`killable`]).
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -91,24 +92,24 @@ fn with<T>(current: Current, work: impl FnOnce() -> T) -> T {
 }
 
 /// Runs `work` as interruptible: its waits end when `interrupt` is raised.
-pub fn during<T>(interrupt: &Arc<Interrupt>, work: impl FnOnce() -> T) -> T {
+pub fn interruptible<T>(interrupt: &Arc<Interrupt>, work: impl FnOnce() -> T) -> T {
     with(Some((Arc::clone(interrupt), Heeded::Signals)), work)
 }
 
-/// Runs `work` with killable parts: the waits within [`unless_killed`] end when its caller is killed, and no others.
+/// Runs `work` with killable parts: the waits within [`killable`] end when its caller is killed, and no others.
 pub fn until_killed<T>(interrupt: &Arc<Interrupt>, work: impl FnOnce() -> T) -> T {
     with(Some((Arc::clone(interrupt), Heeded::Nothing)), work)
 }
 
 /// Runs `work` as killable: its waits end when the caller is being killed, and for no other signal. Work that is
 /// abandoned half-way must be recoverable by another thread.
-pub fn unless_killed<T>(work: impl FnOnce() -> T) -> T {
+pub fn killable<T>(work: impl FnOnce() -> T) -> T {
     let current = CURRENT.with(|current| current.borrow().clone());
     with(current.map(|(interrupt, _)| (interrupt, Heeded::Kills)), work)
 }
 
 /// Runs `work` as uninterruptible: abandoning its waits would lose data or state.
-pub fn ignored<T>(work: impl FnOnce() -> T) -> T {
+pub fn uninterruptible<T>(work: impl FnOnce() -> T) -> T {
     with(None, work)
 }
 
@@ -156,14 +157,14 @@ mod tests {
         let interrupt = Arc::new(Interrupt::default());
         assert!(!is_raised());
         assert_eq!(look_by_ns(5, u64::MAX), u64::MAX);
-        during(&interrupt, || {
+        interruptible(&interrupt, || {
             assert!(!is_raised());
             assert_eq!(look_by_ns(5, u64::MAX), 5 + LOOK_NS);
             assert_eq!(look_by_ns(5, 7), 7);
             interrupt.raise();
             assert!(is_raised() && !is_killed());
             assert!(!is_due(5, 5 + LOOK_NS - 1) && is_due(5, 5 + LOOK_NS));
-            ignored(|| assert!(!is_raised()));
+            uninterruptible(|| assert!(!is_raised()));
             assert!(is_raised());
         });
         assert!(!is_raised(), "the thread has gone on to something else");
@@ -176,21 +177,21 @@ mod tests {
             interrupt.raise();
             assert!(!is_raised());
             assert_eq!(look_by_ns(5, u64::MAX), u64::MAX);
-            unless_killed(|| {
+            killable(|| {
                 assert!(!is_raised(), "a signal is none");
                 assert_eq!(look_by_ns(5, u64::MAX), 5 + LOOK_NS);
                 interrupt.kill(interrupt.call());
                 interrupt.raise();
                 assert!(is_raised() && is_killed() && is_due(5, 5));
-                ignored(|| unless_killed(|| assert!(!is_raised())));
+                uninterruptible(|| killable(|| assert!(!is_raised())));
             });
             assert!(!is_raised(), "what follows is carried out");
         });
         let former = interrupt.call();
         interrupt.clear();
         interrupt.kill(former);
-        until_killed(&interrupt, || unless_killed(|| assert!(!is_raised(), "another call was meant")));
+        until_killed(&interrupt, || killable(|| assert!(!is_raised(), "another call was meant")));
         interrupt.raise();
-        during(&interrupt, || unless_killed(|| assert!(!is_raised())));
+        interruptible(&interrupt, || killable(|| assert!(!is_raised())));
     }
 }

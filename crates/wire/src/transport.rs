@@ -73,7 +73,7 @@ pub trait Pending: Send {
     fn is_done(&self) -> bool;
 
     /// Blocks until `wait` will not block; false when the caller is killed first
-    /// ([`crate::interrupt::unless_killed`]). The request stays in flight then, and another thread can wait for it.
+    /// ([`crate::interrupt::killable`]). The request stays in flight then, and another thread can wait for it.
     /// An implementation whose waits cannot be abandoned may return at once.
     fn settle(&self) -> bool {
         true
@@ -104,7 +104,7 @@ pub type OnSlow = Box<dyn Fn(&Slow<'_>) + Send + Sync>;
 /// Completion of an asynchronous call: runs once the answer is there, or after a while without one. It must not block
 /// on the request unless [`Pending::is_done`]: it may run in the thread that receives for all requests of the
 /// connection.
-pub type Then = Box<dyn FnOnce(Box<dyn Pending>) + Send>;
+pub type Completion = Box<dyn FnOnce(Box<dyn Pending>) + Send>;
 
 /// Whether a server listens at an address.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -165,7 +165,7 @@ pub trait Transport: Send + Sync + 'static {
         message: &[u8],
         attachment: &[u8],
         deadline_ns: u64,
-        then: Then,
+        then: Completion,
     ) {
         then(self.submit(address, method, message, attachment, deadline_ns));
     }

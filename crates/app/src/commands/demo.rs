@@ -175,7 +175,7 @@ impl Demo {
             preserve: true,
             force: false,
             resume: false,
-            patience: crate::copy::Patience::default(),
+            timeouts: crate::copy::FtpTimeouts::default(),
         };
         let (counts, record, outcome) =
             cp::copy(&self.context, paths, how, &crate::copy::Rules::default(), &self.stop)?;

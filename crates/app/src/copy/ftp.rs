@@ -42,17 +42,17 @@ const KNOWN_MAX: usize = 100_000;
 
 /// Time-outs of a copy.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Patience {
+pub(crate) struct FtpTimeouts {
     /// A connection stands within this.
     pub(crate) connect_ms: u32,
     /// Something comes or goes within this.
     pub(crate) silent_ms: u32,
 }
 
-impl Default for Patience {
-    fn default() -> Patience {
+impl Default for FtpTimeouts {
+    fn default() -> FtpTimeouts {
         let Timeouts { connect_ms, block_ms } = Timeouts::default();
-        Patience { connect_ms, silent_ms: block_ms }
+        FtpTimeouts { connect_ms, silent_ms: block_ms }
     }
 }
 
@@ -239,13 +239,13 @@ fn unsupported<T>(path: &[u8], what: &str) -> Outcome<T> {
 
 impl FtpTree {
     /// The servers that can be reached.
-    pub(crate) fn new(clock: Arc<dyn Clock>, stop: Stop, patience: Patience) -> FtpTree {
+    pub(crate) fn new(clock: Arc<dyn Clock>, stop: Stop, timeouts: FtpTimeouts) -> FtpTree {
         let asked = stop.clone();
         let check = move |_| match asked.is_asked() {
             true => Err(Fault::new(Code::Interrupted, "interrupted")),
             false => Ok(()),
         };
-        let Patience { connect_ms, silent_ms } = patience;
+        let FtpTimeouts { connect_ms, silent_ms } = timeouts;
         let waits = Waits { clock, check: Arc::new(check), connect_ms, silent_ms };
         let shared = Shared {
             waits,

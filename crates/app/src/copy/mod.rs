@@ -15,7 +15,7 @@ mod tree;
 mod volume;
 
 pub(crate) use area::AreaTree;
-pub(crate) use ftp::{FtpTree, Patience, path_of as ftp_path};
+pub(crate) use ftp::{FtpTimeouts, FtpTree, path_of as ftp_path};
 pub(crate) use local::LocalTree;
 pub(crate) use meter::{Counts, Meter};
 pub(crate) use part::PartNames;

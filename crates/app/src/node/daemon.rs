@@ -31,7 +31,7 @@ use vazao_mover::Mover;
 use vazao_store::DataService;
 use vazao_wire::inline::InlineTransport;
 use vazao_wire::key::ClusterKey;
-use vazao_wire::local::{Door, Doorkeeper};
+use vazao_wire::local::{LocalServer, LocalService};
 use vazao_wire::proto;
 use vazao_wire::service::Service;
 use vazao_wire::tcp::{Server, ServerOptions, TcpTransport, TransportOptions};
@@ -94,7 +94,7 @@ struct Node {
     measures: Arc<MeasureService>,
     server: Mutex<Server>,
     /// Where clients of this machine are handed descriptors.
-    door: Option<Mutex<Door>>,
+    door: Option<Mutex<LocalServer>>,
     /// Targets that had failed when visitors were last looked at.
     failed_targets: AtomicUsize,
     /// Why the last registration failed; `None` once one succeeded.
@@ -279,11 +279,11 @@ fn open_door(
     data: &Arc<DataService>,
     key: ClusterKey,
     clock: &Arc<dyn Clock>,
-) -> Option<Door> {
+) -> Option<LocalServer> {
     if config.data.as_ref().is_some_and(|section| !section.short_circuit) {
         return None;
     }
-    match Door::open(Arc::clone(data) as Arc<dyn Doorkeeper>, key, Arc::clone(clock)) {
+    match LocalServer::open(Arc::clone(data) as Arc<dyn LocalService>, key, Arc::clone(clock)) {
         Ok(door) => {
             data.announce_door(door.announcement());
             Some(door)

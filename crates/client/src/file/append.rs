@@ -82,7 +82,8 @@ impl OpenInode {
         self.end.held_by.store(owner, Ordering::SeqCst);
         if self.end.is_lost.swap(false, Ordering::SeqCst) {
             // Others have appended where the records from before lie.
-            let detail = format!("{}: the lock on its end was lost with records that were not stored", self.id);
+            let detail =
+                format!("{}: the lock on its end was lost with records that were not stored", self.id);
             self.give_up(&Error::new(Code::Io, detail));
         }
         if !self.lock().is_clean() {

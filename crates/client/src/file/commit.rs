@@ -1,13 +1,13 @@
 //! Reports to the metadata service: at flush, fsync and close, and only when something has changed.
 
 use super::inline::InlineContents;
-use super::inode::{FreshInode, OpenInode, State, Uncommitted};
+use super::inode::{FreshInode, InodeState, OpenInode, Uncommitted};
 use super::unsynced::{Former, Unsynced};
 use super::write::object_address;
-use crate::begun::{Early, Then, begin_change_as_of};
 use crate::call::decode;
+use crate::completion::{Completion, Readiness, begin_change_as_of};
 use crate::data::DataCall;
-use crate::watch::Asked;
+use crate::invalidations::Asked;
 use crate::{Error, Result};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -29,7 +29,7 @@ struct Syncing {
 impl OpenInode {
     /// Writes out everything and reports it; with `sync` all of it survives power loss.
     pub(crate) fn flush(&self, sync: bool) -> Result<()> {
-        interrupt::ignored(|| self.flush_or_leave(sync))
+        interrupt::uninterruptible(|| self.flush_or_leave(sync))
     }
 
     /// [`OpenInode::flush`] for those who need not know what becomes of it: `Interrupted` when the caller was killed.
@@ -68,7 +68,7 @@ impl OpenInode {
     /// `committing`.
     pub(super) fn report(&self, sync: bool, deadline_ns: u64) -> Result<()> {
         while self.commit(sync, deadline_ns)? == Committed::Outgrown {
-            interrupt::ignored(|| self.outgrow_in_turn(deadline_ns))?;
+            interrupt::uninterruptible(|| self.outgrow_in_turn(deadline_ns))?;
             if sync {
                 let begun = self.begin_sync(deadline_ns);
                 self.finish_sync(begun, deadline_ns)?;
@@ -81,7 +81,7 @@ impl OpenInode {
     /// and the last close will have nothing to let go of.
     pub(super) fn is_idle(&self, reported: u64) -> bool {
         let state = self.lock();
-        let has_failed = !state.losses.is_empty() || state.losses.count().0 != reported;
+        let has_failed = !state.lost_ranges.is_empty() || state.lost_ranges.count().0 != reported;
         state.is_clean() && !has_failed && !self.is_unlinked() && !self.holds_end()
     }
 
@@ -111,7 +111,7 @@ impl OpenInode {
             return;
         }
         self.discard();
-        self.lock().losses.tell(error.clone());
+        self.lock().lost_ranges.tell(error.clone());
         // The bytes that are shown here are not those of the file.
         self.note_changed_elsewhere();
     }
@@ -171,7 +171,7 @@ impl OpenInode {
             state.unsynced_slots |= begun.slots;
             // Left by a killed caller it is nobody's failure: whoever makes the file durable next asks again.
             if error.code != Code::Interrupted {
-                state.losses.tell(error.clone());
+                state.lost_ranges.tell(error.clone());
             }
         }
         outcome
@@ -253,7 +253,7 @@ impl OpenInode {
         let Reported { generation, asked_at, sync } = reported;
         let fresh = answer.and_then(|(response, asked)| {
             // Whoever looks at the file once it is closed need not ask what its size is now.
-            asked.and_then(|asked| self.core.learn_inode(asked, response.inode.as_ref()));
+            asked.and_then(|asked| self.core.cache_inode(asked, response.inode.as_ref()));
             Ok(FreshInode::new(response.inode, asked_at)?)
         });
         self.count_report();
@@ -267,7 +267,7 @@ impl OpenInode {
                 state.length_set &= !sync || forgotten;
                 drop(state);
                 if forgotten && sync {
-                    interrupt::ignored(|| self.report(true, deadline_ns))?;
+                    interrupt::uninterruptible(|| self.report(true, deadline_ns))?;
                 }
                 return Ok(Committed::Taken);
             }
@@ -292,7 +292,7 @@ impl OpenInode {
             }
         }
         // The report was about an earlier life of the file, and has changed nothing.
-        interrupt::ignored(|| self.start_over(deadline_ns));
+        interrupt::uninterruptible(|| self.start_over(deadline_ns));
         let detail =
             format!("{}: another client cut or replaced its contents while they were written", self.id);
         Err(Error::new(Code::Stale, detail))
@@ -304,16 +304,16 @@ impl OpenInode {
     }
 
     /// [`OpenInode::flush`] without standing still for the answer, and without making anything durable.
-    pub(super) fn begin_flush(self: &Arc<OpenInode>, then: Then<()>) {
+    pub(super) fn begin_flush(self: &Arc<OpenInode>, then: Completion<()>) {
         let open = Arc::clone(self);
         if !self.committing.try_take() {
-            return then(Early::slow(move || open.flush(false)));
+            return then(Readiness::blocking(move || open.flush(false)));
         }
         let turn = Committing(open);
         let mut state = self.lock();
         if !state.is_reported_at_once() {
             drop(state);
-            return then(Early::slow(move || {
+            return then(Readiness::blocking(move || {
                 let open = Arc::clone(&turn.0);
                 drop(turn);
                 open.flush(false)
@@ -321,7 +321,7 @@ impl OpenInode {
         }
         if state.uncommitted.is_empty() {
             drop((state, turn));
-            return then(Early::Done(Ok(())));
+            return then(Readiness::Ready(Ok(())));
         }
         let request = take_report(self.id.0, &mut state, false);
         drop(state);
@@ -342,7 +342,7 @@ impl OpenInode {
             };
             let end = move |answer| match turn.0.end_report(answer, reported, deadline_ns)? {
                 Committed::Taken => Ok(()),
-                Committed::Outgrown => interrupt::ignored(|| {
+                Committed::Outgrown => interrupt::uninterruptible(|| {
                     turn.0.outgrow_in_turn(deadline_ns)?;
                     turn.0.report(false, deadline_ns)
                 }),
@@ -354,7 +354,7 @@ impl OpenInode {
     /// Sets the length that a service which lost power has forgotten.
     fn set_length_again(&self, deadline_ns: u64) -> Result<()> {
         let Some(length) = self.lock().length_again.take() else { return Ok(()) };
-        let outcome = interrupt::ignored(|| match length {
+        let outcome = interrupt::uninterruptible(|| match length {
             0 => self.empty(deadline_ns),
             _ => self.set_size(length, deadline_ns),
         });
@@ -413,7 +413,7 @@ impl Drop for Committing {
 }
 
 /// Takes what has not been reported, and makes it what is being reported.
-fn take_report(inode: u64, state: &mut State, sync: bool) -> proto::CommitRequest {
+fn take_report(inode: u64, state: &mut InodeState, sync: bool) -> proto::CommitRequest {
     let report = std::mem::take(&mut state.uncommitted);
     let request = commit_request(inode, state, &report, sync);
     state.reporting = Some(report);
@@ -422,7 +422,7 @@ fn take_report(inode: u64, state: &mut State, sync: bool) -> proto::CommitReques
 }
 
 /// Whether the metadata service has taken a report about the layout of `generation`.
-fn is_taken(state: &State, report: &Uncommitted, fresh: &FreshInode, generation: u32) -> bool {
+fn is_taken(state: &InodeState, report: &Uncommitted, fresh: &FreshInode, generation: u32) -> bool {
     let theirs = fresh.layout.as_ref();
     let is_same = theirs.map_or(0, |layout| layout.generation) == generation;
     // Of a file that was converted meanwhile, unless it tells of objects that nobody has copied.
@@ -430,7 +430,12 @@ fn is_taken(state: &State, report: &Uncommitted, fresh: &FreshInode, generation:
     is_same || (is_converted && report.slots == 0)
 }
 
-fn commit_request(inode: u64, state: &mut State, report: &Uncommitted, sync: bool) -> proto::CommitRequest {
+fn commit_request(
+    inode: u64,
+    state: &mut InodeState,
+    report: &Uncommitted,
+    sync: bool,
+) -> proto::CommitRequest {
     let generation = state.layout().map_or(0, |layout| layout.generation);
     let inline = state.inline_mut();
     let base_version = inline.as_ref().map_or(0, |inline| inline.base_version());

@@ -2,14 +2,14 @@
 
 use super::append::End;
 use super::inline::InlineContents;
-use super::losses::Losses;
+use super::lost_ranges::LostRanges;
 use super::moved::Next;
 use super::readers::Readers;
-use super::staging::{Flight, Run, overlap};
+use super::staging::{InFlightWrite, Run, overlap};
 use super::unsynced::{Span, Unsynced, in_file};
 use crate::Error;
 use crate::core::Core;
-use crate::turn::Turn;
+use crate::hand_off_mutex::HandOffMutex;
 use parking_lot::{Condvar, Mutex, MutexGuard, RwLock};
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -36,7 +36,7 @@ pub(crate) struct OpenInode {
     changed_elsewhere: AtomicBool,
     /// Reports to the metadata service so far.
     reports: AtomicU64,
-    state: Mutex<State>,
+    state: Mutex<InodeState>,
     changed: Condvar,
     /// Threads in [`OpenInode::wait_turn`]: waking nobody would still be a system call.
     waiting: AtomicUsize,
@@ -44,7 +44,7 @@ pub(crate) struct OpenInode {
     pub(crate) length_gate: RwLock<()>,
     pub(crate) end: End,
     /// One report to the metadata service at a time.
-    pub(crate) committing: Turn,
+    pub(crate) committing: HandOffMutex,
     pub(super) readers: Arc<Readers>,
 }
 
@@ -83,7 +83,7 @@ impl Uncommitted {
 }
 
 /// The changeable part.
-pub(crate) struct State {
+pub(crate) struct InodeState {
     /// As last heard from the metadata service.
     pub(crate) attributes: Attributes,
     /// Length, unreported writes included.
@@ -100,9 +100,9 @@ pub(crate) struct State {
     /// Runs being filled, by the start of their transfer.
     pub(crate) staged: BTreeMap<u64, Run>,
     /// Runs in flight, in the order in which they left.
-    pub(crate) flights: BTreeMap<u64, Flight>,
+    pub(crate) in_flight: BTreeMap<u64, InFlightWrite>,
     pub(crate) next_flight: u64,
-    pub(crate) flight_bytes: usize,
+    pub(crate) in_flight_bytes: usize,
     /// Threads in the middle of a write to objects.
     pub(crate) writers: usize,
     pub(crate) uncommitted: Uncommitted,
@@ -119,7 +119,7 @@ pub(crate) struct State {
     /// The client's count of answers when one about this inode was last taken over.
     pub(crate) absorbed_at: u64,
     /// What could not be written.
-    pub(crate) losses: Losses,
+    pub(crate) lost_ranges: LostRanges,
     /// Holes were made here since the metadata service was last told how much storage the file takes.
     pub(crate) is_sparse: bool,
 }
@@ -161,10 +161,10 @@ impl FreshInode {
     }
 }
 
-impl State {
+impl InodeState {
     /// That of an inode of which nothing is known here.
-    pub(super) fn new(fresh: FreshInode, fresh_at: u64) -> State {
-        State {
+    pub(super) fn new(fresh: FreshInode, fresh_at: u64) -> InodeState {
+        InodeState {
             attributes: fresh.attributes.clone(),
             size: fresh.attributes.size,
             written_slots: fresh.layout.as_ref().map_or(0, |layout| layout.written_slots),
@@ -172,9 +172,9 @@ impl State {
             unsynced_slots: u64::MAX,
             unsynced: Unsynced::default(),
             staged: BTreeMap::new(),
-            flights: BTreeMap::new(),
+            in_flight: BTreeMap::new(),
             next_flight: 0,
-            flight_bytes: 0,
+            in_flight_bytes: 0,
             writers: 0,
             uncommitted: Uncommitted::default(),
             reporting: None,
@@ -183,7 +183,7 @@ impl State {
             length_again: None,
             write_count: 0,
             absorbed_at: fresh_at,
-            losses: Losses::default(),
+            lost_ranges: LostRanges::default(),
             is_sparse: false,
             next: None,
             contents: fresh.into_contents(),
@@ -225,7 +225,7 @@ impl State {
 
     /// True when bytes are staged or in flight.
     pub(crate) fn has_unwritten(&self) -> bool {
-        !self.staged.is_empty() || !self.flights.is_empty()
+        !self.staged.is_empty() || !self.in_flight.is_empty()
     }
 
     /// The layout, once there is one.
@@ -268,7 +268,7 @@ impl State {
         self.unsynced_slots |= bit;
         let span = Span { range: start..start + (range.end - range.start), is_cut: false };
         self.note_change(&layout, slot, span, boot);
-        self.losses.forgive(range);
+        self.lost_ranges.clear(range);
     }
 
     /// Notes a change of the object of `slot`. What a loss of power before it may have taken is lost from here on.
@@ -284,7 +284,7 @@ impl State {
         for (slot, span) in spans {
             for range in in_file(layout, *slot, &span.range) {
                 told = true;
-                self.losses.add_span(Span { range, ..*span }, layout.life, error.clone());
+                self.lost_ranges.add_span(Span { range, ..*span }, layout.life, error.clone());
             }
         }
         if told {
@@ -299,7 +299,7 @@ impl State {
 
     /// The first flight before flight `before` that overlaps `range`.
     pub(crate) fn flight_within(&self, range: &Range<u64>, before: u64) -> Option<u64> {
-        self.flights.range(..before).find(|(_, f)| overlap(&f.run.range, range)).map(|(id, _)| *id)
+        self.in_flight.range(..before).find(|(_, f)| overlap(&f.run.range, range)).map(|(id, _)| *id)
     }
 
     /// True when something newer is known: an answer that was taken over while this one was under way, with a higher
@@ -360,7 +360,7 @@ impl State {
         self.attributes = fresh.attributes.clone();
         self.written_slots = fresh.layout.as_ref().map_or(0, |layout| layout.written_slots);
         let life = fresh.layout.as_ref().map(|layout| layout.life);
-        self.losses = std::mem::take(&mut self.losses).in_life(life);
+        self.lost_ranges = std::mem::take(&mut self.lost_ranges).in_life(life);
         self.unsynced = std::mem::take(&mut self.unsynced).under(fresh.layout.as_ref());
         self.next = None;
         self.contents = fresh.into_contents();
@@ -458,13 +458,13 @@ impl OpenInode {
             named: AtomicBool::new(false),
             changed_elsewhere: AtomicBool::new(false),
             reports: AtomicU64::new(0),
-            state: Mutex::new(State::reopened(fresh, core.count_answer(), closed)),
+            state: Mutex::new(InodeState::reopened(fresh, core.count_answer(), closed)),
             core,
             changed: Condvar::new(),
             waiting: AtomicUsize::new(0),
             length_gate: RwLock::default(),
             end: End::default(),
-            committing: Turn::default(),
+            committing: HandOffMutex::default(),
             readers: Arc::default(),
         }
     }
@@ -507,7 +507,7 @@ impl OpenInode {
 
     /// True, once, when another client has changed its contents and nothing unwritten here is in the way of looking.
     pub(crate) fn must_look_again(&self) -> bool {
-        let can_look = |state: &State| state.is_clean() || matches!(state.contents, Contents::Inline(_));
+        let can_look = |state: &InodeState| state.is_clean() || matches!(state.contents, Contents::Inline(_));
         self.changed_elsewhere.load(Ordering::SeqCst)
             && can_look(&self.lock())
             && self.changed_elsewhere.swap(false, Ordering::SeqCst)
@@ -516,13 +516,13 @@ impl OpenInode {
     /// True when a read needs no server.
     pub(super) fn is_at_hand(&self) -> bool {
         let is_here =
-            |state: &State| matches!(&state.contents, Contents::Inline(inline) if !inline.is_outgrown());
+            |state: &InodeState| matches!(&state.contents, Contents::Inline(inline) if !inline.is_outgrown());
         !self.changed_elsewhere.load(Ordering::SeqCst) && is_here(&self.lock())
     }
 
     /// True when a write up to `end` needs no server, and waits for nobody who needs one.
     pub(super) fn takes_at_once(&self, end: u64) -> bool {
-        let is_inline = |state: &State| {
+        let is_inline = |state: &InodeState| {
             matches!(&state.contents, Contents::Inline(inline) if !inline.is_outgrown())
                 && state.next.is_none()
         };
@@ -553,12 +553,12 @@ impl OpenInode {
     }
 
     /// The state. Never held while waiting for a server.
-    pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, InodeState> {
         self.state.lock()
     }
 
     /// Lets other threads go on until something changed, or a short while has passed.
-    pub(crate) fn wait_turn<'a>(&self, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+    pub(crate) fn wait_turn<'a>(&self, mut state: MutexGuard<'a, InodeState>) -> MutexGuard<'a, InodeState> {
         self.waiting.fetch_add(1, Ordering::SeqCst);
         self.changed.wait_for(&mut state, TURN_WAIT);
         self.waiting.fetch_sub(1, Ordering::SeqCst);
@@ -594,7 +594,7 @@ impl OpenInode {
         merged
     }
 
-    /// Takes over what an open has shown; see [`State::absorb_open`].
+    /// Takes over what an open has shown; see [`InodeState::absorb_open`].
     pub(crate) fn absorb_open(&self, fresh: FreshInode) {
         self.lock().absorb_open(fresh, self.core.count_answer());
     }

@@ -3,7 +3,7 @@
 //! Small ranges close to one another are read as one, with what lies between them (data sieving, Thakur, Gropp and Lusk
 //! 1999): the bytes between cost less than the ranges apart.
 
-use super::inode::{Contents, OpenInode, State};
+use super::inode::{Contents, InodeState, OpenInode};
 use super::moved::is_moved;
 use super::read::View;
 use super::write::object_address;
@@ -177,7 +177,7 @@ impl OpenInode {
         for (offset, bytes) in parts {
             let range = *offset..offset.saturating_add(bytes.len() as u64);
             state = self.settle(state, &range, deadline_ns);
-            if let Some(error) = state.losses.within(&range) {
+            if let Some(error) = state.lost_ranges.within(&range) {
                 return Err(error.clone());
             }
         }
@@ -349,7 +349,7 @@ impl OpenInode {
             });
             let outcome = self.follow_list(outcome, &request, parts, deadline_ns);
             let outcome = outcome.map(|boot| boot.map(|boot| (boot, must_exist)));
-            self.land_listed(&mut self.lock(), layout, &request, parts, outcome);
+            self.complete_listed(&mut self.lock(), layout, &request, parts, outcome);
         }
         Ok(())
     }
@@ -374,9 +374,9 @@ impl OpenInode {
         Ok(None)
     }
 
-    fn land_listed(
+    fn complete_listed(
         &self,
-        state: &mut MutexGuard<'_, State>,
+        state: &mut MutexGuard<'_, InodeState>,
         layout: &Layout,
         request: &Listed,
         parts: &[(u64, &[u8])],
@@ -387,10 +387,10 @@ impl OpenInode {
             let range = start..start + spot.length as u64;
             match &outcome {
                 Ok(Some((boot, must_exist))) => state.note_written(&range, *boot, *must_exist),
-                Ok(None) => state.losses.forgive(&range),
+                Ok(None) => state.lost_ranges.clear(&range),
                 Err(error) => {
                     let place = format!("{}, bytes {}-{}", self.id, range.start, range.end);
-                    state.losses.add(range, layout.life, error.clone().about(place));
+                    state.lost_ranges.add(range, layout.life, error.clone().about(place));
                 }
             }
         }

@@ -14,7 +14,7 @@ mod inode;
 mod length;
 mod list;
 mod local;
-mod losses;
+mod lost_ranges;
 mod missing;
 mod moved;
 mod outgrow;
@@ -42,7 +42,7 @@ pub(crate) use unfinished::Unfinished;
 pub use unsent::Unsent;
 pub use unstored::Unstored;
 
-use crate::begun::Then;
+use crate::completion::Completion;
 use crate::core::Core;
 use crate::{Error, OpenMode, Result};
 use parking_lot::Mutex;
@@ -87,7 +87,7 @@ impl File {
         if let (true, Some(fresh)) = (was_open, fresh) {
             shared.absorb_open(fresh);
         }
-        let (failures, _) = shared.lock().losses.count();
+        let (failures, _) = shared.lock().lost_ranges.count();
         Some(File {
             shared,
             mode,
@@ -170,10 +170,10 @@ impl File {
     }
 
     fn payload_later(&self, payload: Payload<'_>, offset: u64) -> Result<Option<Unsent>> {
-        let mut flights = Vec::new();
-        let written = self.write_payload(payload, offset, &mut Some(&mut flights));
+        let mut in_flight = Vec::new();
+        let written = self.write_payload(payload, offset, &mut Some(&mut in_flight));
         // Also after an error: what has been taken over by then is sent.
-        let unsent = Unsent::new(&self.shared, flights);
+        let unsent = Unsent::new(&self.shared, in_flight);
         written.map(|()| unsent)
     }
 
@@ -212,7 +212,7 @@ impl File {
     }
 
     /// The first half of [`File::flush`], without standing still for the answer; [`File::end_flush`] is the other one.
-    pub fn begin_flush(&self, then: Then<()>) {
+    pub fn begin_flush(&self, then: Completion<()>) {
         self.shared.begin_flush(then);
     }
 
@@ -288,10 +288,10 @@ impl File {
         self.finish()
     }
 
-    /// [`File::flush`] before a lock is let go. What cannot be reported now is given up: the next holder of the lock may
-    /// write over it, and a later report would put the old bytes back.
+    /// [`File::flush`] before a lock is let go. What cannot be reported now is given up: the next holder of the lock
+    /// may write over it, and a later report would put the old bytes back.
     pub fn flush_under_lock(&self) -> Result<()> {
-        let reported = interrupt::unless_killed(|| self.shared.flush_or_leave(false));
+        let reported = interrupt::killable(|| self.shared.flush_or_leave(false));
         if let Err(error) = &reported
             && error.code != Code::Interrupted
         {
@@ -301,7 +301,7 @@ impl File {
     }
 
     fn finish_writes(&self, sync: bool) -> Result<()> {
-        self.end_flush(interrupt::unless_killed(|| self.shared.flush_or_leave(sync)))
+        self.end_flush(interrupt::killable(|| self.shared.flush_or_leave(sync)))
     }
 
     fn finish(&mut self) -> std::result::Result<(), (Error, Option<Unstored>)> {
@@ -324,7 +324,7 @@ impl File {
     /// The failure of a write that nobody was waiting for, once for each handle.
     fn report_failure(&self) -> Result<()> {
         let state = self.shared.lock();
-        let (count, failure) = state.losses.count();
+        let (count, failure) = state.lost_ranges.count();
         let reported = self.failures_reported.swap(count, Ordering::SeqCst);
         match failure {
             Some(error) if reported < count => Err(error.clone()),
@@ -351,7 +351,7 @@ impl OpenInode {
     /// understood: the kernel makes a short count of the error of a write it has cut into several.
     pub(crate) fn check_losses(&self) -> Result<()> {
         let state = self.lock();
-        state.losses.outstanding(state.size).cloned().map_or(Ok(()), Err)
+        state.lost_ranges.outstanding(state.size).cloned().map_or(Ok(()), Err)
     }
 
     /// Asks the metadata service, and adds what is known better here.

@@ -1,6 +1,6 @@
 //! Reads: the range is cut at transfers, all parts are asked for at once, each piece is verified while it is copied.
 
-use super::inode::{Contents, OpenInode, State};
+use super::inode::{Contents, InodeState, OpenInode};
 use super::local::LocalPart;
 use super::read_ahead::{Chunk, ReadAhead};
 use super::staging::transfer_at;
@@ -96,7 +96,7 @@ enum Part {
 /// What a read finds when it looks.
 enum Look<'a> {
     Inline(usize),
-    Objects(MutexGuard<'a, State>, Arc<Layout>),
+    Objects(MutexGuard<'a, InodeState>, Arc<Layout>),
 }
 
 impl OpenInode {
@@ -141,7 +141,7 @@ impl OpenInode {
             let Some(written_slots) = now.map(|(_, slots)| slots).filter(|_| state.size >= end) else {
                 continue;
             };
-            if let Some(error) = state.losses.within(&(offset..end)) {
+            if let Some(error) = state.lost_ranges.within(&(offset..end)) {
                 return Err(error.clone());
             }
             let view = View {

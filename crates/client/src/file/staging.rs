@@ -120,7 +120,7 @@ impl Run {
 }
 
 /// A run that left the staging area.
-pub(crate) struct Flight {
+pub(crate) struct InFlightWrite {
     pub(crate) run: Arc<Run>,
     /// It makes no object: where the file's has been removed it is refused.
     pub(crate) must_exist: bool,

@@ -4,8 +4,8 @@
 //! service may still lose with its power: until an fsync has returned, the next handle has to notice that when it
 //! happens, and to report it again.
 
-use super::inode::{Contents, FreshInode, State, Uncommitted};
-use super::losses::Losses;
+use super::inode::{Contents, FreshInode, InodeState, Uncommitted};
+use super::lost_ranges::LostRanges;
 use super::moved::Next;
 use super::unsynced::Unsynced;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ pub(crate) struct Unfinished {
     /// Where its unsynced writes went.
     pub(super) unsynced: Unsynced,
     /// Which of its writes failed.
-    pub(super) losses: Losses,
+    pub(super) lost_ranges: LostRanges,
     /// What the metadata service does not know, or may forget. Boxed: of most files nothing.
     pub(super) unreported: Option<Box<Unreported>>,
 }
@@ -38,7 +38,7 @@ pub(super) struct Unreported {
 impl Unfinished {
     /// True when there is nothing to remember.
     pub(crate) fn is_empty(&self) -> bool {
-        self.unsynced.is_empty() && self.losses.is_empty() && self.unreported.is_none()
+        self.unsynced.is_empty() && self.lost_ranges.is_empty() && self.unreported.is_none()
     }
 
     /// Bytes of contents that it keeps in memory.
@@ -78,14 +78,14 @@ impl Unreported {
     }
 }
 
-impl State {
+impl InodeState {
     /// Takes away what is to be remembered when the last handle is gone.
     pub(crate) fn take_unfinished(&mut self) -> Unfinished {
         let unreported = self.take_unreported();
         // An open that was answered before must not be taken for the news that the service has lost power.
         self.was_reported |= unreported.is_some();
         let unsynced = std::mem::take(&mut self.unsynced);
-        Unfinished { unsynced, losses: std::mem::take(&mut self.losses), unreported }
+        Unfinished { unsynced, lost_ranges: std::mem::take(&mut self.lost_ranges), unreported }
     }
 
     fn take_unreported(&mut self) -> Option<Box<Unreported>> {
@@ -121,12 +121,12 @@ impl State {
     }
 
     /// The state of a file that is opened after its last handle left `closed`.
-    pub(crate) fn reopened(fresh: FreshInode, fresh_at: u64, closed: Unfinished) -> State {
-        let Unfinished { unsynced, losses, unreported } = closed;
+    pub(crate) fn reopened(fresh: FreshInode, fresh_at: u64, closed: Unfinished) -> InodeState {
+        let Unfinished { unsynced, lost_ranges, unreported } = closed;
         let Some(left) = unreported.and_then(|left| left.concerning(&fresh)) else {
-            let mut state = State::new(fresh, fresh_at);
+            let mut state = InodeState::new(fresh, fresh_at);
             state.unsynced = unsynced.under(state.layout().map(|layout| &**layout));
-            state.losses = losses.in_life(state.layout().map(|layout| layout.life));
+            state.lost_ranges = lost_ranges.in_life(state.layout().map(|layout| layout.life));
             return state;
         };
         let shown = FreshInode {
@@ -135,7 +135,7 @@ impl State {
             contents: None,
             asked_at: left.absorbed_at,
         };
-        let mut state = State::new(shown, left.absorbed_at);
+        let mut state = InodeState::new(shown, left.absorbed_at);
         state.size = left.size;
         state.contents = left.contents;
         state.next = left.next;
@@ -145,7 +145,7 @@ impl State {
         state.length_set = left.length_set;
         state.length_again = left.length_again;
         state.unsynced = unsynced;
-        state.losses = losses;
+        state.lost_ranges = lost_ranges;
         state.absorb_open(fresh, fresh_at);
         state
     }

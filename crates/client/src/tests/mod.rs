@@ -13,8 +13,8 @@ mod missing;
 mod names;
 mod outages;
 mod power;
-mod silence;
 mod two_clients;
+mod unresponsive;
 mod unsent;
 
 use crate::{Client, File, NewInode, Options};

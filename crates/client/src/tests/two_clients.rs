@@ -134,8 +134,8 @@ fn a_range_zeroed_by_one_client_stays_zero_when_another_reports() {
     assert_eq!(&seen[8_000..8_011], [3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 0]);
 }
 
-/// A report that failed beneath a lock was sent again when the lock was another client's already: it put the old bytes over
-/// what that one had written and synced. Found by cutting a mount off for longer than its deadline.
+/// A report that failed beneath a lock was sent again when the lock was another client's already: it put the old bytes
+/// over what that one had written and synced. Found by cutting a mount off for longer than its deadline.
 #[test]
 fn what_could_not_be_reported_under_a_lock_is_not_reported_after_it() {
     let cluster = Cluster::new(1);

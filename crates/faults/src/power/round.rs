@@ -238,15 +238,19 @@ impl<'a> Rounds<'a> {
         let directories: Vec<String> = writers.iter().map(|writer| writer.directory.clone()).collect();
         let after = After { name, directories, writers, nodes, blow, appends };
         // Whatever does not work after the loss is a finding.
-        let checked = self.come_back(after, random, enclosure).unwrap_or_else(|failure| Checked {
-            findings: vec![failure.to_string()],
-            ..Checked::default()
-        });
+        let checked = self
+            .come_back(after, random, enclosure)
+            .unwrap_or_else(|failure| Checked { findings: vec![failure.to_string()], ..Checked::default() });
         Ok((loss, checked))
     }
 
     /// The way back after a loss, and the look at what is left.
-    fn come_back(&mut self, after: After, random: &mut StdRng, enclosure: &mut Enclosure) -> Outcome<Checked> {
+    fn come_back(
+        &mut self,
+        after: After,
+        random: &mut StdRng,
+        enclosure: &mut Enclosure,
+    ) -> Outcome<Checked> {
         let After { name, directories, writers, nodes, blow, appends } = after;
         let is_survived = blow.is_survived;
         let journals = if is_survived {

@@ -2,17 +2,17 @@
 
 use super::Areas;
 use super::table::Spot;
-use crate::door::{Opened, mode_without_set_id};
+use crate::volume::{Opened, mode_without_set_id};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use vazao_client::Result;
-use vazao_client::area::{AreaChanges, Behind, Channel, ChannelOptions, FileIdentity, Writer};
+use vazao_client::area::{AreaChanges, Channel, ChannelOptions, FileIdentity, WriteBehindBuffer, Writer};
 use vazao_model::{Attributes, Code, InodeId};
 
 /// What all open files of one inode share.
 #[derive(Debug)]
 pub(super) struct Shared {
-    pub(super) behind: Arc<Behind>,
+    pub(super) behind: Arc<WriteBehindBuffer>,
     /// Set-id bits are there for writing to clear, as far as this mount knows.
     set_id: AtomicBool,
     /// How many they are; changes under the lock of the table of these.
@@ -68,7 +68,7 @@ impl Areas {
         };
         // Who waits for room waits for answers.
         let has_answered = || open.shared.behind.has_answered_since(began_ns);
-        self.patience.tell(&*self.clock, &open.node, message, has_answered)?
+        self.circuit_breaker.tell(&*self.clock, &open.node, message, has_answered)?
     }
 
     /// An open file that is about to be written to. `clear_set_id`: the caller may not keep set-id bits. The node
@@ -159,7 +159,7 @@ impl Areas {
     /// Keeps an open file.
     pub(super) fn opened(&self, spot: &Spot, channel: Channel, attributes: Attributes) -> Opened {
         let inode = attributes.inode;
-        let (behind, set_id, opens) = (self.behinds.file(), AtomicBool::new(false), AtomicUsize::new(0));
+        let (behind, set_id, opens) = (self.write_back.file(), AtomicBool::new(false), AtomicUsize::new(0));
         let mut all = self.shared.lock();
         let shared = all.entry(inode).or_insert_with(|| Arc::new(Shared { behind, set_id, opens }));
         let shared = Arc::clone(shared);

@@ -5,9 +5,9 @@
 //! after that, and at each open. A node that does not answer is not asked again for a moment (circuit breaker), so that
 //! it gives errors for its own subtree and delays no other. `docs/semantics.md` says what users are promised.
 
+mod circuit_breaker;
 mod files;
 mod listing;
-mod patience;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -15,21 +15,21 @@ mod upper;
 mod walks;
 mod xattrs;
 
-use crate::door::{Allocation, Caller, NewMode, Opened, Place, mode_without_set_id};
 use crate::filesystem::{FileSystem, Unsent};
 use crate::handles::Handles;
 use crate::listing::Wanted;
 use crate::lost::Lost;
+use crate::volume::{Allocation, Caller, NewMode, Opened, Place, mode_without_set_id};
+use circuit_breaker::CircuitBreaker;
 use files::{OpenFile, Shared};
 use listing::Listing;
 use parking_lot::Mutex;
-use patience::Patience;
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 use table::{Seen, Spot, Table};
-use vazao_client::area::{AreaChanges, AreaClient, Behinds, Channel, ChannelOptions, FileIdentity};
+use vazao_client::area::{AreaChanges, AreaClient, Channel, ChannelOptions, FileIdentity, WriteBackTracker};
 use vazao_client::{
     Asked, Changes, Client, Error, Listed, OpenMode, RenameMode, Result, Seek, SetTime, SharedBytes,
     VolumeSpace, XattrMode,
@@ -52,11 +52,11 @@ pub(crate) struct Areas {
     table: Mutex<Table>,
     walks: Walks,
     clients: Mutex<HashMap<Export, AreaClient>>,
-    patience: Patience,
+    circuit_breaker: CircuitBreaker,
     files: Handles<OpenFile>,
     /// What all open files of an inode share.
     shared: Mutex<HashMap<InodeId, Arc<Shared>>>,
-    behinds: Arc<Behinds>,
+    write_back: Arc<WriteBackTracker>,
     directories: Handles<Listing>,
     lost: Lost,
     born: Timestamp,
@@ -73,14 +73,14 @@ impl Areas {
         let wall_ns = clock.wall_ns();
         let (seconds, nanoseconds) = ((wall_ns / 1_000_000_000) as i64, (wall_ns % 1_000_000_000) as u32);
         Areas {
-            behinds: client.writes_behind(),
+            write_back: client.writes_behind(),
             client,
             clock,
             root,
             table: Mutex::new(Table::new(root)),
             walks: Walks::default(),
             clients: Mutex::default(),
-            patience: Patience::default(),
+            circuit_breaker: CircuitBreaker::default(),
             files: Handles::new(),
             shared: Mutex::default(),
             directories: Handles::new(),
@@ -110,7 +110,7 @@ impl Areas {
 
     /// Asks a node, unless it is silent.
     fn ask<T>(&self, node: &str, question: impl FnOnce() -> Result<T>) -> Result<T> {
-        self.patience.ask(&*self.clock, node, question)
+        self.circuit_breaker.ask(&*self.clock, node, question)
     }
 
     fn ask_area<T>(&self, spot: &Spot, question: impl FnOnce(&AreaClient) -> Result<T>) -> Result<T> {
@@ -200,8 +200,8 @@ impl FileSystem for Areas {
         found
     }
 
-    fn recall(&self, place: Place<'_>) -> Option<(Result<Attributes>, Option<Asked>)> {
-        self.recall_walk(place)
+    fn cached(&self, place: Place<'_>) -> Option<(Result<Attributes>, Option<Asked>)> {
+        self.cached_walk(place)
     }
 
     fn attributes(&self, inode: InodeId, handle: Option<u64>) -> Result<Attributes> {

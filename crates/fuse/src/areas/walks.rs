@@ -12,7 +12,7 @@
 //! - It is believed no longer than any other answer: the lease counts from the request.
 
 use super::{Areas, LEASE};
-use crate::door::Place;
+use crate::volume::Place;
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::time::Duration;
@@ -91,7 +91,7 @@ impl Areas {
     }
 
     /// A directory that has been asked for with one above it.
-    pub(super) fn recall_walk(&self, place: Place<'_>) -> Option<(Result<Attributes>, Option<Asked>)> {
+    pub(super) fn cached_walk(&self, place: Place<'_>) -> Option<(Result<Attributes>, Option<Asked>)> {
         if self.walks.is_empty() {
             return None;
         }

@@ -3,8 +3,8 @@
 use super::super::LEASE;
 use super::super::tests::World;
 use super::Walks;
-use crate::door::Place;
 use crate::filesystem::FileSystem;
+use crate::volume::Place;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use vazao_client::{Asked, Changes, Result};
@@ -38,7 +38,7 @@ impl World {
 
     fn step(&self, directory: InodeId) -> Result<Attributes> {
         let place = Place { directory, name: b"d" };
-        self.areas.recall(place).map_or_else(|| self.areas.lookup(place), |(known, _)| known)
+        self.areas.cached(place).map_or_else(|| self.areas.lookup(place), |(known, _)| known)
     }
 
     /// What the directories of the path are, from the top.
@@ -76,7 +76,7 @@ fn what_was_asked_for_ahead_is_believed_no_longer_than_from_its_request() {
     let first = world.walk(3).expect("is there");
     world.step(world.data).expect("asked for with those below");
     let place = Place { directory: first[0].inode, name: b"d" };
-    if let Some((_, asked)) = world.areas.recall(place) {
+    if let Some((_, asked)) = world.areas.cached(place) {
         let asked = asked.expect("it may be believed");
         assert!(world.areas.entry_lease(asked, place) < LEASE);
     }

@@ -3,7 +3,7 @@
 use super::abi::lock_type;
 use super::reply::Reply;
 use super::serve::{Failure, Outcome, Server};
-use crate::door::LockWish;
+use crate::volume::LockWish;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use vazao_client::Error;
 use vazao_model::Code;

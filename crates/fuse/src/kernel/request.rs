@@ -2,8 +2,8 @@
 
 use super::abi::{self, setattr};
 use super::locks;
-use crate::door::{Allocation, LockWish, NewMode};
 use crate::interrupts::Call;
+use crate::volume::{Allocation, LockWish, NewMode};
 use std::ops::Range;
 use vazao_client::{Changes, RenameMode, Seek, SetTime, XattrMode};
 use vazao_model::{FileKind, Timestamp};

@@ -76,7 +76,7 @@ const HOUSEKEEPING_SHARE: f64 = 0.02;
 
 fn is_idle(change: &Change) -> bool {
     let work = &change.of.work;
-    let asked: u64 = change.of.peers.iter().map(|peer| peer.flights.events).sum();
+    let asked: u64 = change.of.peers.iter().map(|peer| peer.in_flight.events).sum();
     let disks: u64 = change.of.disks.iter().map(|disk| disk.waits.busy_ns).sum();
     let waited = change.share(disks.saturating_add(change.of.waits.busy_ns));
     work.read_bytes + work.written_bytes == 0

@@ -3,7 +3,7 @@
 mod crash;
 mod damage;
 mod faults;
-mod fences;
+mod freezes;
 mod list_io;
 mod model;
 mod place;

@@ -5,15 +5,15 @@
 //! The frames and the mutual proof of the cluster key are those of TCP, one request at a time. A descriptor is good
 //! for as long as the connection it came over lives: its end is how a client learns that the server is gone.
 
-mod door;
 mod memory;
+mod server;
 mod talk;
 #[cfg(test)]
 mod tests;
 mod visit;
 
-pub use door::{Door, Doorkeeper};
 pub use memory::{LentBuffer, LentMemory};
+pub use server::{LocalServer, LocalService};
 pub use visit::{Handed, Visit};
 
 /// Longest message of a request through the door: an object's address and a number.

@@ -6,7 +6,7 @@
 use super::buffers::SharedPool;
 use super::in_flight::InFlight;
 use super::inbound::{Frame, Inbound};
-use super::patience::{Asked, Patience, Watch};
+use super::slow_requests::{Asked, RequestTimeout, SlowRequestWatchdog};
 use super::socket::Socket;
 use super::watched::{Entry, Watched};
 use crate::frame::{Header, METHOD_HELLO, flags};
@@ -16,7 +16,7 @@ use crate::key::ClusterKey;
 use crate::operation::Method;
 use crate::proto;
 use crate::service::Fault;
-use crate::transport::{Received, Then};
+use crate::transport::{Completion, Received};
 use parking_lot::{Mutex, MutexGuard};
 use prost::Message;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -44,7 +44,7 @@ enum Slot {
 /// A completion, and the request it belongs to.
 pub(super) struct Called {
     asked: Asked,
-    then: Then,
+    then: Completion,
 }
 
 #[derive(Default)]
@@ -60,7 +60,7 @@ struct Table {
     /// Completions of answers that have just come; they run once the lock is released.
     called: Vec<Called>,
     /// The receiver thread for asynchronous calls, while it sleeps because no request is in flight.
-    tender: Option<Thread>,
+    receiver: Option<Thread>,
 }
 
 /// An authenticated connection.
@@ -82,7 +82,7 @@ pub(super) struct Link {
     is_admitted: AtomicBool,
     clock: Arc<dyn Clock>,
     accounts: Arc<Accounts>,
-    watch: Arc<Watch>,
+    watch: Arc<SlowRequestWatchdog>,
     is_hung_up: Arc<AtomicBool>,
     sending: Mutex<()>,
     inbound: Mutex<Inbound>,
@@ -94,7 +94,7 @@ pub(super) struct LinkParts {
     pub(super) clock: Arc<dyn Clock>,
     pub(super) accounts: Arc<Accounts>,
     pub(super) pool: Arc<SharedPool>,
-    pub(super) watch: Arc<Watch>,
+    pub(super) watch: Arc<SlowRequestWatchdog>,
     pub(super) watched: Arc<Watched>,
     /// The transport ends all waits.
     pub(super) is_hung_up: Arc<AtomicBool>,
@@ -211,7 +211,7 @@ impl Link {
     pub(super) fn submit(
         self: &Arc<Link>,
         request: &Outgoing<'_>,
-        then: &mut Option<Then>,
+        then: &mut Option<Completion>,
     ) -> Result<(), Fault> {
         self.take_credits(request, then)?;
         let header = Header {
@@ -239,8 +239,8 @@ impl Link {
         }
     }
 
-    fn patience(&self, asked: &Asked) -> Patience<'_> {
-        Patience::new(&self.watch, &self.clock, &self.address, asked)
+    fn patience(&self, asked: &Asked) -> RequestTimeout<'_> {
+        RequestTimeout::new(&self.watch, &self.clock, &self.address, asked)
     }
 
     /// True while at most half of the credits are in use.
@@ -261,7 +261,11 @@ impl Link {
     }
 
     /// Blocks until the server's credits allow one more request (backpressure), and enters it.
-    fn take_credits(self: &Arc<Link>, request: &Outgoing<'_>, then: &mut Option<Then>) -> Result<(), Fault> {
+    fn take_credits(
+        self: &Arc<Link>,
+        request: &Outgoing<'_>,
+        then: &mut Option<Completion>,
+    ) -> Result<(), Fault> {
         let bytes = request.attachment.len() as u64;
         let mut patience = self.patience(&Asked::of(request));
         let mut started_ns = None;
@@ -297,10 +301,10 @@ impl Link {
             // may be there.
             pass_on_lead(&table);
         }
-        let tender = table.tender.take();
+        let receiver = table.receiver.take();
         drop(table);
-        if let Some(tender) = tender {
-            tender.unpark();
+        if let Some(receiver) = receiver {
+            receiver.unpark();
         }
         if let Some(started_ns) = started_ns {
             self.accounts.charge(Cause::Credit, self.clock.now_ns().saturating_sub(started_ns));
@@ -561,7 +565,7 @@ impl Link {
         &self,
         parts: [&[u8]; 3],
         deadline_ns: u64,
-        mut patience: Option<&mut Patience<'_>>,
+        mut patience: Option<&mut RequestTimeout<'_>>,
     ) -> Result<bool, Fault> {
         let _sending = self.sending.lock();
         let mut has_received = false;
@@ -625,7 +629,7 @@ impl Link {
                 *slot = Slot::Done(Err(fault.clone()));
             }
         }
-        table.hungry.drain(..).chain(table.tender.take()).for_each(|thread| thread.unpark());
+        table.hungry.drain(..).chain(table.receiver.take()).for_each(|thread| thread.unpark());
         drop(guard);
         // The descriptor stays open until the last user lets go; the peer learns of the end now.
         self.stream.shut_down();
@@ -665,7 +669,7 @@ impl Link {
             }
             let is_idle = table.requests == 0 && table.broken.is_none() && table.called.is_empty();
             if is_idle && now_ns.saturating_sub(started_ns) >= TENDED_NS_MAX {
-                table.tender = Some(std::thread::current());
+                table.receiver = Some(std::thread::current());
                 drop(table);
                 std::thread::park();
             } else {

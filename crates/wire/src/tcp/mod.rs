@@ -10,12 +10,12 @@ mod inbound;
 mod inbox;
 mod link;
 mod outbound;
-mod patience;
 mod peer;
+mod receiver;
 mod served;
 mod server;
+mod slow_requests;
 mod socket;
-mod tender;
 mod watched;
 
 pub use dial::{is_way_lost, probe_way};

@@ -5,15 +5,15 @@ use super::buffers::SharedPool;
 use super::dial::dial;
 use super::in_flight::{Failed, InFlight};
 use super::link::{Link, LinkParts, Outgoing};
-use super::patience::{Asked, Watch};
+use super::receiver;
+use super::slow_requests::{Asked, SlowRequestWatchdog};
 use super::socket::{self, Socket};
-use super::tender;
 use super::watched::Watched;
 use crate::key::ClusterKey;
 use crate::local::Visit;
 use crate::operation::Method;
 use crate::service::{Fault, RequestId};
-use crate::transport::{OnSlow, Pending, Presence, Then, Transport};
+use crate::transport::{Completion, OnSlow, Pending, Presence, Transport};
 use parking_lot::{Mutex, RwLock};
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -53,7 +53,7 @@ pub struct TcpTransport {
     pub(super) clock: Arc<dyn Clock>,
     accounts: Arc<Accounts>,
     pool: Arc<SharedPool>,
-    watch: Arc<Watch>,
+    watch: Arc<SlowRequestWatchdog>,
     watched: Arc<Watched>,
     /// All waits for answers end: the process stops.
     is_hung_up: Arc<AtomicBool>,
@@ -185,7 +185,10 @@ impl TcpTransport {
             clock,
             accounts: Arc::default(),
             pool: Arc::default(),
-            watch: Arc::new(Watch { slow_ns: u64::from(options.slow_ms) * 1_000_000, ..Watch::default() }),
+            watch: Arc::new(SlowRequestWatchdog {
+                slow_ns: u64::from(options.slow_ms) * 1_000_000,
+                ..SlowRequestWatchdog::default()
+            }),
             watched: Arc::default(),
             is_hung_up: Arc::default(),
             next_id: AtomicU64::new(random_start()),
@@ -246,7 +249,7 @@ impl TcpTransport {
                 peer.round_trip_ns.store(link.round_trip_ns(), Ordering::Relaxed);
                 let link = Arc::new(link);
                 if link.round_trip_ns() > FAR_NS {
-                    tender::assist(&link);
+                    receiver::assist(&link);
                 }
                 // Race: a hang-up in the meantime did not find this link among those to break off.
                 if self.is_hung_up.load(Ordering::SeqCst) {
@@ -356,7 +359,7 @@ impl TcpTransport {
                 let deadline_ns = u64::from(transport.options.connect_ms_max) * 1_000_000;
                 let deadline_ns = transport.clock.now_ns() + deadline_ns;
                 let connected = transport.connect(&peer_too, number, deadline_ns).map(Arc::new);
-                match connected.and_then(tender::spawn) {
+                match connected.and_then(receiver::spawn) {
                     Ok(link) => {
                         // The flag is read only after the link is in its place. A concurrent hang-up either finds the
                         // link there or is seen here.
@@ -499,7 +502,7 @@ impl Transport for TcpTransport {
         message: &[u8],
         attachment: &[u8],
         deadline_ns: u64,
-        then: Then,
+        then: Completion,
     ) {
         let peer = self.peer(address);
         let Some(link) = peer.tended_link(peer.tended_number()) else {

@@ -1,10 +1,10 @@
 //! System calls of the load: how long each took, and how it failed.
 
 use crate::clock::now_ns;
+use parking_lot::{Mutex, MutexGuard};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::io::Result;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Failures kept of one run; a thread that fails in a loop says the same again and again.
 const FAILURES_MAX: usize = 400;
@@ -37,7 +37,7 @@ struct Inner {
 
 impl Calls {
     fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner.lock()
     }
 
     /// Makes a call.

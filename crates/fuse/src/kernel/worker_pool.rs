@@ -13,7 +13,7 @@ const READERS_MAX: usize = 2;
 
 /// The threads of a mount, as far as they wait. `T` is what a thread works with.
 #[derive(Debug)]
-pub(crate) struct Crew<T> {
+pub(crate) struct WorkerPool<T> {
     reading: AtomicUsize,
     parked: Mutex<Parked<T>>,
     called: Condvar,
@@ -28,11 +28,11 @@ struct Parked<T> {
     is_dismissed: bool,
 }
 
-impl<T> Crew<T> {
+impl<T> WorkerPool<T> {
     /// Nobody waits yet.
-    pub(crate) fn new() -> Crew<T> {
+    pub(crate) fn new() -> WorkerPool<T> {
         let parked = Parked { waiting: 0, tools: Vec::new(), calls: 0, is_dismissed: false };
-        Crew { reading: AtomicUsize::new(0), parked: Mutex::new(parked), called: Condvar::new() }
+        WorkerPool { reading: AtomicUsize::new(0), parked: Mutex::new(parked), called: Condvar::new() }
     }
 
     /// Returns when the calling thread shall read the device; false when there is nothing left to read. Its `tools` may
@@ -99,18 +99,18 @@ mod tests {
     #[test]
     fn every_request_is_taken_while_all_but_one_thread_are_held_up() {
         const THREADS: usize = 8;
-        let crew = Crew::<()>::new();
+        let worker_pool = WorkerPool::<()>::new();
         let (send, receive) = mpsc::channel::<usize>();
         let requests = Mutex::new(receive);
         let (done, finished) = mpsc::channel();
         let gate = std::sync::Barrier::new(THREADS - 1);
         std::thread::scope(|scope| {
             for _ in 0..THREADS {
-                let (crew, requests, gate, done) = (&crew, &requests, &gate, done.clone());
+                let (worker_pool, requests, gate, done) = (&worker_pool, &requests, &gate, done.clone());
                 scope.spawn(move || {
-                    while crew.take_turn(&mut None) {
+                    while worker_pool.take_turn(&mut None) {
                         let request = requests.lock().recv();
-                        crew.leave();
+                        worker_pool.leave();
                         let Ok(request) = request else { break };
                         // The first ones all wait for each other: the crew must send one thread after the other.
                         if request < THREADS - 1 {
@@ -118,7 +118,7 @@ mod tests {
                         }
                         done.send(request).expect("somebody counts");
                     }
-                    crew.dismiss();
+                    worker_pool.dismiss();
                 });
             }
             let all: Vec<usize> = (0..1000).collect();
@@ -132,37 +132,37 @@ mod tests {
 
     #[test]
     fn no_more_than_the_limit_wait_at_once() {
-        let crew = Crew::<()>::new();
-        assert!(crew.take_turn(&mut None) && crew.take_turn(&mut None));
+        let worker_pool = WorkerPool::<()>::new();
+        assert!(worker_pool.take_turn(&mut None) && worker_pool.take_turn(&mut None));
         std::thread::scope(|scope| {
-            let third = scope.spawn(|| crew.take_turn(&mut None));
-            while crew.parked.lock().waiting == 0 {
+            let third = scope.spawn(|| worker_pool.take_turn(&mut None));
+            while worker_pool.parked.lock().waiting == 0 {
                 std::thread::yield_now();
             }
-            crew.leave();
+            worker_pool.leave();
             assert!(!third.is_finished(), "one is still waiting for the device");
-            crew.leave();
+            worker_pool.leave();
             assert!(third.join().expect("no panic"));
         });
     }
 
     #[test]
     fn a_called_thread_works_with_what_the_last_parked_one_put_down() {
-        let crew = Crew::new();
+        let worker_pool = WorkerPool::new();
         let mut tools = [Some("first"), Some("second")];
-        tools.iter_mut().for_each(|mine| assert!(crew.take_turn(mine)));
+        tools.iter_mut().for_each(|mine| assert!(worker_pool.take_turn(mine)));
         assert_eq!(tools, [Some("first"), Some("second")]);
         std::thread::scope(|scope| {
             let third = scope.spawn(|| {
                 let mut mine = Some("third");
-                (crew.take_turn(&mut mine), mine)
+                (worker_pool.take_turn(&mut mine), mine)
             });
-            while crew.parked.lock().waiting == 0 {
+            while worker_pool.parked.lock().waiting == 0 {
                 std::thread::yield_now();
             }
-            assert_eq!(crew.parked.lock().tools, ["third"]);
-            crew.leave();
-            crew.leave();
+            assert_eq!(worker_pool.parked.lock().tools, ["third"]);
+            worker_pool.leave();
+            worker_pool.leave();
             assert_eq!(third.join().expect("no panic"), (true, Some("third")));
         });
     }

@@ -4,7 +4,7 @@ use parking_lot::{Condvar, Mutex};
 
 /// One at a time.
 #[derive(Debug, Default)]
-pub(crate) struct Turn {
+pub(crate) struct HandOffMutex {
     state: Mutex<State>,
     freed: Condvar,
 }
@@ -18,7 +18,7 @@ struct State {
 
 /// Ends the turn of the thread that has taken it.
 #[derive(Debug)]
-pub(crate) struct Held<'a>(&'a Turn);
+pub(crate) struct Held<'a>(&'a HandOffMutex);
 
 impl Drop for Held<'_> {
     fn drop(&mut self) {
@@ -26,7 +26,7 @@ impl Drop for Held<'_> {
     }
 }
 
-impl Turn {
+impl HandOffMutex {
     /// Waits for the turn. Whoever has it works under a deadline of its own.
     pub(crate) fn take(&self) -> Held<'_> {
         let mut state = self.state.lock();
@@ -39,7 +39,7 @@ impl Turn {
         Held(self)
     }
 
-    /// Takes the turn if it is free; [`Turn::end`] ends it.
+    /// Takes the turn if it is free; [`HandOffMutex::end`] ends it.
     pub(crate) fn try_take(&self) -> bool {
         !std::mem::replace(&mut self.state.lock().is_taken, true)
     }
@@ -62,7 +62,7 @@ mod tests {
 
     #[test]
     fn a_turn_taken_by_one_thread_is_ended_by_another_and_goes_to_whoever_waits() {
-        let turn = Turn::default();
+        let turn = HandOffMutex::default();
         assert!(turn.try_take());
         assert!(!turn.try_take());
         std::thread::scope(|scope| {

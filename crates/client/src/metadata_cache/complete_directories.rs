@@ -5,8 +5,8 @@
 //! directory was known whole*, nobody else has come since. The time of a later change says nothing: what somebody else
 //! did before it cannot be told from it any more.
 
-use super::Memory;
-use crate::watch::Asked;
+use super::MetadataCache;
+use crate::invalidations::Asked;
 use std::collections::{HashSet, VecDeque};
 use std::sync::atomic::Ordering;
 use vazao_model::{Attributes, InodeId, Timestamp};
@@ -36,9 +36,9 @@ impl Whole {
     }
 }
 
-impl Memory {
+impl MetadataCache {
     /// This client has just made the directory: there is nothing in it.
-    pub(crate) fn learn_empty(&self, asked: Asked, made: &Attributes) {
+    pub(crate) fn cache_empty(&self, asked: Asked, made: &Attributes) {
         let whole = Whole { names: HashSet::new(), asked, own_times: VecDeque::from([made.modified]) };
         let replaced = self.inode_shard(made.inode).whole.insert(made.inode, whole);
         self.count_names(0, replaced.map_or(0, |whole| whole.names.len()));
@@ -51,7 +51,7 @@ impl Memory {
     }
 
     /// Since when it is known that a whole directory does not have this name.
-    pub(crate) fn recall_absence(&self, parent: InodeId, name: &[u8]) -> Option<Asked> {
+    pub(crate) fn cached_absence(&self, parent: InodeId, name: &[u8]) -> Option<Asked> {
         let shard = self.inode_shard(parent);
         let whole = shard.whole.get(&parent)?;
         (!whole.names.contains(&self.hash(parent, name))).then_some(whole.asked)
@@ -71,7 +71,7 @@ impl Memory {
         is_own.then_some(whole.asked)
     }
 
-    /// It was still whole when attributes were asked for that [`Memory::whole_if_own`] has found to be its own.
+    /// It was still whole when attributes were asked for that [`MetadataCache::whole_if_own`] has found to be its own.
     pub(crate) fn renew_whole(&self, asked: Asked, directory: InodeId) {
         if let Some(whole) = self.inode_shard(directory).whole.get_mut(&directory)
             && whole.asked.is_before(asked)

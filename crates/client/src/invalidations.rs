@@ -77,7 +77,7 @@ impl Asked {
 }
 
 /// What is known of changes by others.
-pub(crate) struct Watch {
+pub(crate) struct InvalidationStream {
     listener: OnceLock<Arc<dyn Listener>>,
     seat: AtomicU32,
     /// When the service last answered.
@@ -91,9 +91,9 @@ pub(crate) struct Watch {
     received: Mutex<(u64, u64)>,
 }
 
-impl Default for Watch {
-    fn default() -> Watch {
-        Watch {
+impl Default for InvalidationStream {
+    fn default() -> InvalidationStream {
+        InvalidationStream {
             listener: OnceLock::new(),
             seat: AtomicU32::new(0),
             answered_ns: AtomicU64::new(0),
@@ -113,7 +113,7 @@ fn mark_of(inode: InodeId, name: &[u8]) -> usize {
     ((hash >> 32) as usize ^ hash as usize) % MARKS
 }
 
-impl Watch {
+impl InvalidationStream {
     fn mark(&self, inode: InodeId, name: &[u8]) {
         let number = self.heard.fetch_add(1, Ordering::SeqCst) + 1;
         self.marks[mark_of(inode, name)].fetch_max(number, Ordering::SeqCst);
@@ -145,7 +145,7 @@ impl Core {
 
     pub(crate) fn asked(&self) -> Asked {
         let heard = self.watch.heard.load(Ordering::SeqCst);
-        Asked { heard, at_ns: self.clock.now_ns(), own: self.memory.changes() }
+        Asked { heard, at_ns: self.clock.now_ns(), own: self.cache.changes() }
     }
 
     pub(crate) fn believable_for(&self, asked: Asked, inode: InodeId, name: &[u8]) -> Duration {

@@ -39,7 +39,7 @@ const BACKLOG: i32 = 64;
 const STACK_BYTES: usize = 512 * 1024;
 
 /// The owner of the objects behind a door: the data server.
-pub trait Doorkeeper: Send + Sync + 'static {
+pub trait LocalService: Send + Sync + 'static {
     /// Opens the files of a chunk for a visitor, for reading only: the data and the sidecar, or none when there is no
     /// such chunk. May block on a disk.
     fn hand_out(
@@ -57,7 +57,7 @@ pub trait Doorkeeper: Send + Sync + 'static {
 }
 
 struct Shared {
-    keeper: Arc<dyn Doorkeeper>,
+    keeper: Arc<dyn LocalService>,
     key: ClusterKey,
     clock: Arc<dyn Clock>,
     visitors: Mutex<Visitors>,
@@ -78,23 +78,27 @@ impl Shared {
 }
 
 /// An open door; it closes when dropped.
-pub struct Door {
+pub struct LocalServer {
     shared: Arc<Shared>,
     listener: Arc<OwnedFd>,
     name: Vec<u8>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl std::fmt::Debug for Door {
+impl std::fmt::Debug for LocalServer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Door({})", String::from_utf8_lossy(&self.name))
+        write!(f, "LocalServer({})", String::from_utf8_lossy(&self.name))
     }
 }
 
-impl Door {
+impl LocalServer {
     /// Opens a door under a random name in the abstract namespace, where nothing is left behind by a process that is
     /// killed. Errors: no randomness, no such sockets.
-    pub fn open(keeper: Arc<dyn Doorkeeper>, key: ClusterKey, clock: Arc<dyn Clock>) -> io::Result<Door> {
+    pub fn open(
+        keeper: Arc<dyn LocalService>,
+        key: ClusterKey,
+        clock: Arc<dyn Clock>,
+    ) -> io::Result<LocalServer> {
         let mut random = [0; 8];
         getrandom::fill(&mut random).map_err(|e| io::Error::other(e.to_string()))?;
         let name = format!("vazao-data-{:016x}", u64::from_le_bytes(random)).into_bytes();
@@ -110,7 +114,7 @@ impl Door {
             .name("door".to_owned())
             .stack_size(STACK_BYTES)
             .spawn(move || let_in(&shared_too, &listener_too))?;
-        Ok(Door { shared, listener, name, thread: Some(thread) })
+        Ok(LocalServer { shared, listener, name, thread: Some(thread) })
     }
 
     /// The host and name by which clients find the door.
@@ -138,7 +142,7 @@ impl Door {
     }
 }
 
-impl Drop for Door {
+impl Drop for LocalServer {
     fn drop(&mut self) {
         self.close();
     }

@@ -1,6 +1,6 @@
 //! The end of a mount: closes what is still open, and reports what could not be stored.
 
-use super::{Door, OpenFile};
+use super::{OpenFile, VolumeFilesystem};
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use vazao_client::{Error, Result, Unstored};
 /// Files that are closed at a time: those with data for a silent server must not use up the time of the others.
 const CLOSERS_MAX: usize = 64;
 
-impl Door {
+impl VolumeFilesystem {
     /// Number of open files.
     pub(crate) fn open_files(&self) -> usize {
         self.files.len()
@@ -36,7 +36,8 @@ impl Door {
         self.client.silent_servers()
     }
 
-    /// From now on everything has to be over within one deadline, and what is lost is kept for [`Door::finish`].
+    /// From now on everything has to be over within one deadline, and what is lost is kept for
+    /// [`VolumeFilesystem::finish`].
     pub(crate) fn begin_end(&self) {
         self.lost.begin();
         self.client.end_within(self.client.deadline());

@@ -1,6 +1,6 @@
 //! Extended attributes: whose names are served, and the privileges that a change of contents takes away.
 
-use super::{Caller, Door, OpenFile};
+use super::{Caller, OpenFile, VolumeFilesystem};
 use std::sync::atomic::Ordering;
 use vazao_client::{Error, Result, XattrMode};
 use vazao_model::{Code, InodeId};
@@ -25,7 +25,7 @@ fn check_name(name: &[u8]) -> Result<()> {
     Err(Error::new(Code::Unsupported, String::from_utf8_lossy(name)))
 }
 
-impl Door {
+impl VolumeFilesystem {
     pub(crate) fn get_xattr(&self, inode: InodeId, name: &[u8]) -> Result<Vec<u8>> {
         check_name(name)?;
         self.client.get_xattr(inode, name)

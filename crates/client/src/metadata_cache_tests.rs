@@ -16,29 +16,29 @@ fn attributes(inode: InodeId, time: i64) -> Attributes {
 }
 
 /// As of now.
-fn asked(memory: &Memory, at_ns: u64) -> Asked {
+fn asked(memory: &MetadataCache, at_ns: u64) -> Asked {
     Asked { at_ns, ..Asked::default().after(memory.changes()) }
 }
 
 #[test]
 fn an_answer_from_before_a_change_of_this_client_is_not_taken_over() {
-    let memory = Arc::new(Memory::default());
+    let memory = Arc::new(MetadataCache::default());
     let early = asked(&memory, 1);
     let change = memory.begin(vec![Thing::Name(DIRECTORY, b"a".to_vec()), Thing::Inode(InodeId(9))]);
-    memory.learn_name(asked(&memory, 2), DIRECTORY, b"a", None);
-    assert!(memory.recall_name(DIRECTORY, b"a").is_none(), "it is just being changed");
+    memory.cache_name(asked(&memory, 2), DIRECTORY, b"a", None);
+    assert!(memory.cached_name(DIRECTORY, b"a").is_none(), "it is just being changed");
     let settled = change.done(early, None).expect("nothing else changed it");
-    memory.learn_name(early, DIRECTORY, b"a", None);
-    memory.learn_attributes(early, &attributes(InodeId(9), 1));
-    assert!(memory.recall_name(DIRECTORY, b"a").is_none());
-    assert!(memory.recall_attributes(InodeId(9)).is_none());
-    memory.learn_name(settled, DIRECTORY, b"a", Some(InodeId(9)));
-    assert_eq!(memory.recall_name(DIRECTORY, b"a").map(|(leads, _)| leads), Some(Some(InodeId(9))));
+    memory.cache_name(early, DIRECTORY, b"a", None);
+    memory.cache_attributes(early, &attributes(InodeId(9), 1));
+    assert!(memory.cached_name(DIRECTORY, b"a").is_none());
+    assert!(memory.cached_attributes(InodeId(9)).is_none());
+    memory.cache_name(settled, DIRECTORY, b"a", Some(InodeId(9)));
+    assert_eq!(memory.cached_name(DIRECTORY, b"a").map(|(leads, _)| leads), Some(Some(InodeId(9))));
 }
 
 #[test]
 fn of_changes_that_overlap_nobody_knows_the_last_and_a_refused_one_changes_nothing() {
-    let memory = Arc::new(Memory::default());
+    let memory = Arc::new(MetadataCache::default());
     let things = || vec![Thing::Name(DIRECTORY, b"a".to_vec())];
     let start = asked(&memory, 1);
     let (first, second) = (memory.begin(things()), memory.begin(things()));
@@ -47,33 +47,34 @@ fn of_changes_that_overlap_nobody_knows_the_last_and_a_refused_one_changes_nothi
     let third = memory.begin(things());
     refused.refused();
     assert!(third.done(start, None).is_some());
-    memory.learn_name(asked(&memory, 2), DIRECTORY, b"a", None);
+    memory.cache_name(asked(&memory, 2), DIRECTORY, b"a", None);
     memory.begin(things()).refused();
-    assert!(memory.recall_name(DIRECTORY, b"a").is_some());
+    assert!(memory.cached_name(DIRECTORY, b"a").is_some());
     memory.begin(things()).lost(10);
-    assert!(memory.recall_name(DIRECTORY, b"a").is_none(), "it may have been carried out");
-    memory.learn_name(asked(&memory, 11), DIRECTORY, b"a", None);
-    assert!(memory.recall_name(DIRECTORY, b"a").is_none(), "and may still be");
-    memory.learn_name(asked(&memory, 10 + DOUBT_NS), DIRECTORY, b"a", None);
-    assert!(memory.recall_name(DIRECTORY, b"a").is_some());
+    assert!(memory.cached_name(DIRECTORY, b"a").is_none(), "it may have been carried out");
+    memory.cache_name(asked(&memory, 11), DIRECTORY, b"a", None);
+    assert!(memory.cached_name(DIRECTORY, b"a").is_none(), "and may still be");
+    memory.cache_name(asked(&memory, 10 + DOUBT_NS), DIRECTORY, b"a", None);
+    assert!(memory.cached_name(DIRECTORY, b"a").is_some());
 }
 
 #[test]
 fn a_directory_shows_the_later_time_of_its_names_whichever_answer_comes_last() {
-    let memory = Arc::new(Memory::default());
-    let modified = |memory: &Memory| memory.recall_attributes(DIRECTORY).map(|(known, _)| known.modified);
+    let memory = Arc::new(MetadataCache::default());
+    let modified =
+        |memory: &MetadataCache| memory.cached_attributes(DIRECTORY).map(|(known, _)| known.modified);
     let early = asked(&memory, 1);
-    memory.learn_attributes(early, &attributes(DIRECTORY, 10));
+    memory.cache_attributes(early, &attributes(DIRECTORY, 10));
     let (one, two) =
         (memory.begin(vec![Thing::Times(DIRECTORY)]), memory.begin(vec![Thing::Times(DIRECTORY)]));
     two.done(early, Some(at(12)));
     one.done(early, Some(at(11)));
     assert_eq!(modified(&memory), Some(at(12)));
     // Asked before those, answered only now: it may not have seen them.
-    memory.learn_attributes(Asked { at_ns: 5, ..early }, &attributes(DIRECTORY, 10));
+    memory.cache_attributes(Asked { at_ns: 5, ..early }, &attributes(DIRECTORY, 10));
     assert_eq!(modified(&memory), Some(at(12)));
     // Somebody else has set it back since.
-    memory.learn_attributes(asked(&memory, 9), &attributes(DIRECTORY, 3));
+    memory.cache_attributes(asked(&memory, 9), &attributes(DIRECTORY, 3));
     assert_eq!(modified(&memory), Some(at(3)));
     let set = memory.begin(vec![Thing::Inode(DIRECTORY)]);
     let created = memory.begin(vec![Thing::Times(DIRECTORY)]);
@@ -84,29 +85,29 @@ fn a_directory_shows_the_later_time_of_its_names_whichever_answer_comes_last() {
 
 #[test]
 fn a_new_directory_is_known_whole_until_something_does_not_fit() {
-    let memory = Arc::new(Memory::default());
+    let memory = Arc::new(MetadataCache::default());
     let start = asked(&memory, 1);
-    assert!(memory.recall_absence(DIRECTORY, b"a").is_none());
-    memory.learn_empty(start, &attributes(DIRECTORY, 1));
-    assert!(memory.recall_absence(DIRECTORY, b"a").is_some());
+    assert!(memory.cached_absence(DIRECTORY, b"a").is_none());
+    memory.cache_empty(start, &attributes(DIRECTORY, 1));
+    assert!(memory.cached_absence(DIRECTORY, b"a").is_some());
     memory.change_whole(DIRECTORY, b"a", true, None);
     assert!(
-        memory.recall_absence(DIRECTORY, b"a").is_none() && memory.recall_absence(DIRECTORY, b"b").is_some()
+        memory.cached_absence(DIRECTORY, b"a").is_none() && memory.cached_absence(DIRECTORY, b"b").is_some()
     );
     memory.change_whole(DIRECTORY, b"a", false, None);
-    assert!(memory.recall_absence(DIRECTORY, b"a").is_some());
+    assert!(memory.cached_absence(DIRECTORY, b"a").is_some());
     memory.change_whole(DIRECTORY, b"b", false, None);
-    assert!(memory.recall_absence(DIRECTORY, b"a").is_none(), "a name was removed that was not known");
-    memory.learn_empty(start, &attributes(DIRECTORY, 1));
+    assert!(memory.cached_absence(DIRECTORY, b"a").is_none(), "a name was removed that was not known");
+    memory.cache_empty(start, &attributes(DIRECTORY, 1));
     drop(memory.begin(vec![Thing::Name(DIRECTORY, b"a".to_vec())]));
-    assert!(memory.recall_absence(DIRECTORY, b"b").is_none(), "nobody knows whether a came");
+    assert!(memory.cached_absence(DIRECTORY, b"b").is_none(), "nobody knows whether a came");
     assert_eq!(memory.whole_names.load(Ordering::SeqCst), 0);
 }
 
 #[test]
 fn attributes_prove_a_directory_whole_that_show_a_time_of_this_clients_own_and_nothing_later() {
-    let memory = Arc::new(Memory::default());
-    memory.learn_empty(asked(&memory, 1), &attributes(DIRECTORY, 4));
+    let memory = Arc::new(MetadataCache::default());
+    memory.cache_empty(asked(&memory, 1), &attributes(DIRECTORY, 4));
     memory.change_whole(DIRECTORY, b"a", true, Some(at(5)));
     let since = |shown: &Attributes| memory.whole_if_own(shown).map(|asked| asked.at_ns);
     assert_eq!(since(&attributes(DIRECTORY, 6)), None, "somebody else has changed it");
@@ -121,11 +122,11 @@ fn attributes_prove_a_directory_whole_that_show_a_time_of_this_clients_own_and_n
 
 #[test]
 fn memory_is_bounded() {
-    let memory = Arc::new(Memory::default());
+    let memory = Arc::new(MetadataCache::default());
     let start = asked(&memory, 1);
     for number in 0..(2 * SHARDS * SHARD_THINGS_MAX) as u64 {
-        memory.learn_attributes(start, &attributes(InodeId(number), 1));
-        memory.learn_name(start, DIRECTORY, &number.to_le_bytes(), None);
+        memory.cache_attributes(start, &attributes(InodeId(number), 1));
+        memory.cache_name(start, DIRECTORY, &number.to_le_bytes(), None);
     }
     for shard in &memory.shards {
         let shard = shard.lock();
@@ -142,7 +143,7 @@ struct Server {
 }
 
 /// A request on its way: sent, carried out by the server at some moment, answered later.
-enum Flight {
+enum InFlightCall {
     Lookup { name: Vec<u8>, asked: Asked, found: Option<Option<InodeId>> },
     Stat { asked: Asked, time: Option<i64> },
     Change { name: Vec<u8>, creates: bool, asked: Asked, change: Change, outcome: Option<Outcome> },
@@ -151,16 +152,16 @@ enum Flight {
 /// Time and inode, when it was not refused.
 type Outcome = Option<(i64, InodeId)>;
 
-impl Flight {
+impl InFlightCall {
     fn carry_out(&mut self, server: &mut Server) {
         match self {
-            Flight::Lookup { name, found, .. } => {
+            InFlightCall::Lookup { name, found, .. } => {
                 found.get_or_insert_with(|| server.names.get(name).copied());
             }
-            Flight::Stat { time, .. } => {
+            InFlightCall::Stat { time, .. } => {
                 time.get_or_insert(server.time);
             }
-            Flight::Change { name, creates, outcome, .. } if outcome.is_none() => {
+            InFlightCall::Change { name, creates, outcome, .. } if outcome.is_none() => {
                 let is_there = server.names.contains_key(name);
                 *outcome = Some((is_there != *creates).then(|| {
                     server.next += 1;
@@ -177,25 +178,25 @@ impl Flight {
                     (server.time, inode)
                 }));
             }
-            Flight::Change { .. } => {}
+            InFlightCall::Change { .. } => {}
         }
     }
 
-    /// The answer arrives: what `recall` does with it.
-    fn arrive(self, memory: &Memory) {
+    /// The answer arrives: what `cached` does with it.
+    fn arrive(self, memory: &MetadataCache) {
         match self {
-            Flight::Lookup { name, asked, found } => {
-                memory.learn_name(asked, DIRECTORY, &name, found.expect("carried out"));
+            InFlightCall::Lookup { name, asked, found } => {
+                memory.cache_name(asked, DIRECTORY, &name, found.expect("carried out"));
             }
-            Flight::Stat { asked, time } => {
-                memory.learn_attributes(asked, &attributes(DIRECTORY, time.expect("carried out")));
+            InFlightCall::Stat { asked, time } => {
+                memory.cache_attributes(asked, &attributes(DIRECTORY, time.expect("carried out")));
             }
-            Flight::Change { change, outcome: Some(None) | None, .. } => change.refused(),
-            Flight::Change { name, creates, asked, change, outcome: Some(Some((time, inode))) } => {
+            InFlightCall::Change { change, outcome: Some(None) | None, .. } => change.refused(),
+            InFlightCall::Change { name, creates, asked, change, outcome: Some(Some((time, inode))) } => {
                 let settled = change.done(asked, Some(at(time)));
                 memory.change_whole(DIRECTORY, &name, creates, None);
                 if let Some(asked) = settled {
-                    memory.learn_name(asked, DIRECTORY, &name, creates.then_some(inode));
+                    memory.cache_name(asked, DIRECTORY, &name, creates.then_some(inode));
                 }
             }
         }
@@ -214,33 +215,33 @@ fn random(state: &mut u64, below: usize) -> usize {
 fn whatever_order_answers_come_in_nothing_wrong_is_remembered() {
     for seed in 1..=3000u64 {
         let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        let (memory, mut server) = (Arc::new(Memory::default()), Server::default());
-        memory.learn_empty(asked(&memory, 0), &attributes(DIRECTORY, 0));
-        let mut flights: Vec<Flight> = Vec::new();
+        let (memory, mut server) = (Arc::new(MetadataCache::default()), Server::default());
+        memory.cache_empty(asked(&memory, 0), &attributes(DIRECTORY, 0));
+        let mut in_flight: Vec<InFlightCall> = Vec::new();
         for step in 1..60u64 {
             let name = NAMES[random(&mut state, NAMES.len())].to_vec();
             let now = asked(&memory, step);
             match random(&mut state, 8) {
-                0 => flights.push(Flight::Lookup { name, asked: now, found: None }),
-                1 => flights.push(Flight::Stat { asked: now, time: None }),
+                0 => in_flight.push(InFlightCall::Lookup { name, asked: now, found: None }),
+                1 => in_flight.push(InFlightCall::Stat { asked: now, time: None }),
                 2 | 3 => {
                     let things = vec![Thing::Name(DIRECTORY, name.clone()), Thing::Times(DIRECTORY)];
                     let (creates, change) = (random(&mut state, 2) == 0, memory.begin(things));
-                    flights.push(Flight::Change { name, creates, asked: now, change, outcome: None });
+                    in_flight.push(InFlightCall::Change { name, creates, asked: now, change, outcome: None });
                 }
-                _ if flights.is_empty() => {}
+                _ if in_flight.is_empty() => {}
                 4 | 5 => {
-                    let index = random(&mut state, flights.len());
-                    flights[index].carry_out(&mut server);
+                    let index = random(&mut state, in_flight.len());
+                    in_flight[index].carry_out(&mut server);
                 }
                 _ => {
-                    let mut flight = flights.swap_remove(random(&mut state, flights.len()));
+                    let mut flight = in_flight.swap_remove(random(&mut state, in_flight.len()));
                     flight.carry_out(&mut server);
                     flight.arrive(&memory);
                 }
             }
         }
-        for mut flight in flights {
+        for mut flight in in_flight {
             flight.carry_out(&mut server);
             flight.arrive(&memory);
         }
@@ -248,17 +249,17 @@ fn whatever_order_answers_come_in_nothing_wrong_is_remembered() {
     }
 }
 
-fn check(seed: u64, memory: &Memory, server: &Server) {
+fn check(seed: u64, memory: &MetadataCache, server: &Server) {
     for name in NAMES {
         let there = server.names.get(name).copied();
-        if let Some((leads, _)) = memory.recall_name(DIRECTORY, name) {
+        if let Some((leads, _)) = memory.cached_name(DIRECTORY, name) {
             assert_eq!(leads, there, "seed {seed}, {name:?}");
         }
-        if memory.recall_absence(DIRECTORY, name).is_some() {
+        if memory.cached_absence(DIRECTORY, name).is_some() {
             assert_eq!(there, None, "seed {seed}, {name:?} is there");
         }
     }
-    if let Some((known, _)) = memory.recall_attributes(DIRECTORY) {
+    if let Some((known, _)) = memory.cached_attributes(DIRECTORY) {
         assert_eq!(known.modified, at(server.time), "seed {seed}");
     }
 }

@@ -18,12 +18,12 @@ const WRITE_BACK_BYTES: u64 = 4 << 20;
 
 /// What was written to a chunk since its write-back was started last.
 #[derive(Debug, Default)]
-pub(crate) struct Behind {
+pub(crate) struct WriteBackTracker {
     range: Range<u64>,
     bytes: u64,
 }
 
-impl Behind {
+impl WriteBackTracker {
     /// Counts bytes written. Those that are scattered over the chunk are forgotten: they may be written over soon, and
     /// the disk would be given little requests.
     pub(crate) fn note(&mut self, range: Range<u64>) {
@@ -48,7 +48,13 @@ impl Behind {
 impl Target {
     /// Has the write-back of what is due started by another thread, as the disk may make it wait: one at a time, and
     /// not at all where nothing may wait.
-    pub(crate) fn write_back(&self, id: ObjectId, chunk: u64, data: &Arc<dyn DiskFile>, behind: &mut Behind) {
+    pub(crate) fn write_back(
+        &self,
+        id: ObjectId,
+        chunk: u64,
+        data: &Arc<dyn DiskFile>,
+        behind: &mut WriteBackTracker,
+    ) {
         let Some(pool) = &self.pool else { return };
         if behind.bytes < WRITE_BACK_BYTES || self.is_writing_back.swap(true, Ordering::AcqRel) {
             return;
@@ -74,7 +80,7 @@ mod tests {
 
     #[test]
     fn what_is_written_in_order_is_due_as_one_range_each_time_there_is_enough_of_it() {
-        let mut behind = Behind::default();
+        let mut behind = WriteBackTracker::default();
         let mut due = Vec::new();
         for step in 0..40 {
             // Two neighbours arrive in the wrong order.
@@ -87,7 +93,7 @@ mod tests {
 
     #[test]
     fn what_is_scattered_is_never_due() {
-        let mut behind = Behind::default();
+        let mut behind = WriteBackTracker::default();
         for step in 0..1000u64 {
             let at = step * 7919 % 1000 * STEP;
             behind.note(at..at + 4096);

@@ -16,33 +16,33 @@ use vazao_wire::transport::Pending;
 use vazao_wire::{op, proto};
 
 /// What has become of a call.
-pub enum Early<T> {
+pub enum Readiness<T> {
     /// It is over.
-    Done(Result<T>),
+    Ready(Result<T>),
     /// The rest of it takes a thread that may wait.
-    Slow(Box<dyn FnOnce() -> Result<T> + Send>),
+    Blocking(Box<dyn FnOnce() -> Result<T> + Send>),
 }
 
 /// Is told what became of a call. It must not wait.
-pub type Then<T> = Box<dyn FnOnce(Early<T>) + Send>;
+pub type Completion<T> = Box<dyn FnOnce(Readiness<T>) + Send>;
 
-impl<T> std::fmt::Debug for Early<T> {
+impl<T> std::fmt::Debug for Readiness<T> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(if matches!(self, Early::Done(_)) { "Done" } else { "Slow" })
+        f.write_str(if matches!(self, Readiness::Ready(_)) { "Ready" } else { "Blocking" })
     }
 }
 
-impl<T: 'static> Early<T> {
+impl<T: 'static> Readiness<T> {
     /// A call of which everything is still to do.
-    pub(crate) fn slow(work: impl FnOnce() -> Result<T> + Send + 'static) -> Early<T> {
-        Early::Slow(Box::new(work))
+    pub(crate) fn blocking(work: impl FnOnce() -> Result<T> + Send + 'static) -> Readiness<T> {
+        Readiness::Blocking(Box::new(work))
     }
 
     /// Has `next` take the outcome, also that of the rest. `next` does not wait.
-    pub fn map<U: 'static>(self, next: impl FnOnce(Result<T>) -> Result<U> + Send + 'static) -> Early<U> {
+    pub fn map<U: 'static>(self, next: impl FnOnce(Result<T>) -> Result<U> + Send + 'static) -> Readiness<U> {
         match self {
-            Early::Done(outcome) => Early::Done(next(outcome)),
-            Early::Slow(rest) => Early::slow(move || next(rest())),
+            Readiness::Ready(outcome) => Readiness::Ready(next(outcome)),
+            Readiness::Blocking(rest) => Readiness::blocking(move || next(rest())),
         }
     }
 
@@ -51,14 +51,14 @@ impl<T: 'static> Early<T> {
         self,
         is_quick: impl FnOnce(&Result<T>) -> bool,
         next: impl FnOnce(Result<T>) -> Result<U> + Send + 'static,
-    ) -> Early<U>
+    ) -> Readiness<U>
     where
         T: Send,
     {
         match self {
-            Early::Done(outcome) if is_quick(&outcome) => Early::Done(next(outcome)),
-            Early::Done(outcome) => Early::slow(move || next(outcome)),
-            Early::Slow(rest) => Early::slow(move || next(rest())),
+            Readiness::Ready(outcome) if is_quick(&outcome) => Readiness::Ready(next(outcome)),
+            Readiness::Ready(outcome) => Readiness::blocking(move || next(outcome)),
+            Readiness::Blocking(rest) => Readiness::blocking(move || next(rest())),
         }
     }
 }
@@ -72,7 +72,7 @@ fn is_final(code: Code) -> bool {
 fn begin_change<O: Operation>(
     core: &Arc<Core>,
     mut request: O::Request,
-    then: impl FnOnce(Early<O::Response>) + Send + 'static,
+    then: impl FnOnce(Readiness<O::Response>) + Send + 'static,
 ) where
     O::Request: Changing + Send + 'static,
     O::Response: 'static,
@@ -80,7 +80,7 @@ fn begin_change<O: Operation>(
     let deadline_ns = core.deadline_ns();
     let Some(slot) = core.free_slot() else {
         let core = Arc::clone(core);
-        return then(Early::slow(move || core.send_change::<O>(request, deadline_ns)));
+        return then(Readiness::blocking(move || core.send_change::<O>(request, deadline_ns)));
     };
     let attempts = Attempts::until(core, core.meta_deadline_ns(deadline_ns));
     request.set_once(slot.once(core.seat()));
@@ -91,7 +91,7 @@ fn begin_change<O: Operation>(
         let mut sent = Sent { request, slot, attempts, deadline_ns };
         sent.attempts.request = pending.id();
         if !pending.is_done() {
-            return then(Early::slow(move || {
+            return then(Readiness::blocking(move || {
                 let outcome = answered.end_attempt::<O>(attempt, pending);
                 answered.persist::<O>(sent, outcome)
             }));
@@ -100,12 +100,12 @@ fn begin_change<O: Operation>(
             Ok(response) => {
                 // Before the caller hears of it: its next change finds the slot free.
                 drop(sent);
-                then(Early::Done(Ok(response)));
+                then(Readiness::Ready(Ok(response)));
             }
             Err(fault) if is_final(fault.code) => {
-                then(Early::Done(answered.persist::<O>(sent, Err(fault))));
+                then(Readiness::Ready(answered.persist::<O>(sent, Err(fault))));
             }
-            Err(fault) => then(Early::slow(move || answered.persist::<O>(sent, Err(fault)))),
+            Err(fault) => then(Readiness::blocking(move || answered.persist::<O>(sent, Err(fault)))),
         }
     };
     let address = core.meta_address();
@@ -117,12 +117,12 @@ fn begin_change<O: Operation>(
 pub(crate) fn begin_change_as_of<O: Operation>(
     core: &Arc<Core>,
     request: O::Request,
-    then: impl FnOnce(Early<(O::Response, Option<Asked>)>) + Send + 'static,
+    then: impl FnOnce(Readiness<(O::Response, Option<Asked>)>) + Send + 'static,
 ) where
     O::Request: Changing + Send + 'static,
     O::Response: 'static,
 {
-    let (asked, change) = (core.asked(), core.memory.begin(request.things()));
+    let (asked, change) = (core.asked(), core.cache.begin(request.things()));
     let settled = Arc::clone(core);
     begin_change::<O>(core, request, move |early| {
         then(early.map(move |outcome| {
@@ -136,7 +136,7 @@ pub(crate) fn begin_change_as_of<O: Operation>(
 fn begin_ask<O: Operation>(
     core: &Arc<Core>,
     request: O::Request,
-    then: impl FnOnce(Early<O::Response>) + Send + 'static,
+    then: impl FnOnce(Readiness<O::Response>) + Send + 'static,
 ) where
     O::Request: Send + 'static,
     O::Response: 'static,
@@ -149,18 +149,18 @@ fn begin_ask<O: Operation>(
     let answer = move |pending: Box<dyn Pending>| {
         attempts.request = pending.id();
         if !pending.is_done() {
-            return then(Early::slow(move || {
+            return then(Readiness::blocking(move || {
                 let outcome = answered.end_attempt::<O>(attempt, pending);
                 answered.keep_asking::<O>(&request, attempts, outcome)
             }));
         }
         match answered.end_attempt::<O>(attempt, pending) {
-            Ok(response) => then(Early::Done(Ok(response))),
+            Ok(response) => then(Readiness::Ready(Ok(response))),
             Err(fault) if is_final(fault.code) => {
-                then(Early::Done(answered.keep_asking::<O>(&request, attempts, Err(fault))));
+                then(Readiness::Ready(answered.keep_asking::<O>(&request, attempts, Err(fault))));
             }
             Err(fault) => {
-                then(Early::slow(move || answered.keep_asking::<O>(&request, attempts, Err(fault))));
+                then(Readiness::blocking(move || answered.keep_asking::<O>(&request, attempts, Err(fault))));
             }
         }
     };
@@ -175,7 +175,7 @@ impl Client {
     }
 
     /// [`Client::lookup`] without standing still for the answer.
-    pub fn begin_lookup(&self, parent: InodeId, name: &[u8], then: Then<Attributes>) {
+    pub fn begin_lookup(&self, parent: InodeId, name: &[u8], then: Completion<Attributes>) {
         let as_of = (self.core.answers(), self.core.asked());
         let request = proto::LookupRequest { parent: parent.0, name: name.to_vec(), seat: self.core.seat() };
         let (client, name) = (self.clone(), name.to_vec());
@@ -185,10 +185,10 @@ impl Client {
     }
 
     /// [`Client::open_file`] without standing still for the answer.
-    pub fn begin_open_file(&self, inode: InodeId, mode: OpenMode, then: Then<File>) {
+    pub fn begin_open_file(&self, inode: InodeId, mode: OpenMode, then: Completion<File>) {
         let client = self.clone();
         if mode.truncate {
-            return then(Early::slow(move || client.open_file(inode, mode)));
+            return then(Readiness::blocking(move || client.open_file(inode, mode)));
         }
         let opening = self.core.opens.begin();
         let as_of = (self.core.answers(), self.core.asked());
@@ -197,12 +197,12 @@ impl Client {
             let seen = client.clone();
             let early = early.map(move |answer| seen.seen_to_open(inode, as_of, answer));
             then(match early {
-                Early::Done(Err(error)) => Early::Done(Err(error)),
-                Early::Done(Ok(fresh)) => match File::open(&client.core, fresh, mode) {
-                    Some(file) => Early::Done(Ok(file)),
-                    None => Early::slow(move || client.open_file(inode, mode)),
+                Readiness::Ready(Err(error)) => Readiness::Ready(Err(error)),
+                Readiness::Ready(Ok(fresh)) => match File::open(&client.core, fresh, mode) {
+                    Some(file) => Readiness::Ready(Ok(file)),
+                    None => Readiness::blocking(move || client.open_file(inode, mode)),
                 },
-                Early::Slow(rest) => Early::slow(move || {
+                Readiness::Blocking(rest) => Readiness::blocking(move || {
                     // Until then it is under way.
                     let _opening = opening;
                     match File::open(&client.core, rest()?, mode) {
@@ -221,7 +221,7 @@ impl Client {
         name: &[u8],
         new: &NewInode,
         exclusive: bool,
-        then: Then<(Attributes, File)>,
+        then: Completion<(Attributes, File)>,
     ) {
         let opening = self.core.opens.begin();
         let asked_at = self.core.answers();
@@ -245,11 +245,11 @@ impl Client {
     }
 
     /// [`Client::unlink`] without standing still for the answer.
-    pub fn begin_unlink(&self, parent: InodeId, name: &[u8], then: Then<()>) {
+    pub fn begin_unlink(&self, parent: InodeId, name: &[u8], then: Completion<()>) {
         let client = self.clone();
-        let Some(held_inode) = self.recall_held(parent, name) else {
+        let Some(held_inode) = self.cached_held(parent, name) else {
             let name = name.to_vec();
-            return then(Early::slow(move || client.unlink(parent, &name)));
+            return then(Readiness::blocking(move || client.unlink(parent, &name)));
         };
         let request = unlink_request(parent, name, held_inode);
         let naming = self.core.begin_remove_name(&request);

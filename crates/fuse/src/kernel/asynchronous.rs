@@ -9,13 +9,13 @@ use super::device::{self, Device};
 use super::reply::Reply;
 use super::request::{self, Body, Header, Request};
 use super::serve::{Failure, Outcome, Server, caller, open_mode};
-use crate::door::Place;
+use crate::volume::Place;
 use parking_lot::Mutex;
 use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use vazao_client::{Asked, Early, Error, File};
+use vazao_client::{Asked, Error, File, Readiness};
 use vazao_model::InodeId;
 
 /// Answers to these requests are short.
@@ -177,18 +177,18 @@ impl Work {
     /// The answer is there, or it takes a thread to wait for it.
     fn go_on<T: Send + 'static>(
         self,
-        early: Early<T>,
+        early: Readiness<T>,
         show: impl FnOnce(&Server, Result<T, Error>, &mut Reply) -> Outcome + Send + 'static,
     ) {
         let unique = self.header.unique;
         let rest = match early {
-            Early::Done(outcome) => {
+            Readiness::Ready(outcome) => {
                 if self.can_be_given_up {
                     self.server.interrupts.take_over(unique);
                 }
                 return self.answer(|server, reply| show(server, outcome, reply));
             }
-            Early::Slow(rest) => rest,
+            Readiness::Blocking(rest) => rest,
         };
         let wait = move || {
             let (can_be_given_up, call) = (self.can_be_given_up, self.header.call());

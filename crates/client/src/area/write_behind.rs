@@ -1,8 +1,9 @@
 //! Writes through channels that are answered before the node has them.
 //!
-//! All channels that one mount has into a file share a [`Behind`], which knows what is in flight: whoever reads, asks
-//! for attributes, cuts the file or writes to the same place waits for that first. A [`Writer`] is one of them that
-//! writes: it is told of its own failed writes, once, by its next write, or by [`Writer::settle`] at the latest.
+//! All channels that one mount has into a file share a [`WriteBehindBuffer`], which knows what is in flight: whoever
+//! reads, asks for attributes, cuts the file or writes to the same place waits for that first. A [`Writer`] is one of
+//! them that writes: it is told of its own failed writes, once, by its next write, or by [`Writer::settle`] at the
+//! latest.
 //!
 //! A write is *taken over*, and sent when the [`Unsent`] that it gave is dropped; its bytes are kept until the node has
 //! answered. Nobody stands still for answers: they are received by whoever has to wait for them, and what nobody asks
@@ -40,7 +41,7 @@ const GRACE_MS: u64 = 1_000;
 const LOOK: Duration = Duration::from_millis(100);
 
 /// Who receives the answers that nobody asks for, and how much is in flight, over all files of a mount.
-pub struct Behinds {
+pub struct WriteBackTracker {
     core: Arc<Core>,
     bytes: AtomicUsize,
     late: Mutex<Late>,
@@ -48,25 +49,25 @@ pub struct Behinds {
 
 #[derive(Default)]
 struct Late {
-    files: Vec<Weak<Behind>>,
+    files: Vec<Weak<WriteBehindBuffer>>,
     /// A thread looks after them.
     is_kept: bool,
 }
 
 /// What is in flight to one file.
-pub struct Behind {
-    all: Arc<Behinds>,
+pub struct WriteBehindBuffer {
+    all: Arc<WriteBackTracker>,
     state: Mutex<State>,
     settled: Condvar,
 }
 
 #[derive(Default)]
 struct State {
-    flights: VecDeque<Flight>,
+    in_flight: VecDeque<InFlightWrite>,
     bytes: usize,
     next: u64,
     /// When the last one landed; 0: none has.
-    landed_ns: u64,
+    completed_ns: u64,
     /// When the node has answered last that one is done.
     answered_ns: u64,
     /// The late ones are looked after.
@@ -74,7 +75,7 @@ struct State {
 }
 
 /// A request.
-struct Flight {
+struct InFlightWrite {
     number: u64,
     range: Range<u64>,
     writer: Arc<Writer>,
@@ -95,26 +96,26 @@ enum Stage {
 /// A channel that writes.
 pub struct Writer {
     channel: Channel,
-    behind: Arc<Behind>,
+    behind: Arc<WriteBehindBuffer>,
     failed: Mutex<Option<Error>>,
 }
 
 /// What is still to be sent of a write that has been taken over. Dropping it sends it.
 #[must_use = "dropped at once it is sent at once"]
 pub struct Unsent {
-    behind: Arc<Behind>,
+    behind: Arc<WriteBehindBuffer>,
     numbers: Range<u64>,
 }
 
-impl std::fmt::Debug for Behinds {
+impl std::fmt::Debug for WriteBackTracker {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Behinds({} bytes)", self.bytes.load(Ordering::Relaxed))
+        write!(f, "WriteBackTracker({} bytes)", self.bytes.load(Ordering::Relaxed))
     }
 }
 
-impl std::fmt::Debug for Behind {
+impl std::fmt::Debug for WriteBehindBuffer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Behind({} requests)", self.lock().flights.len())
+        write!(f, "WriteBehindBuffer({} requests)", self.lock().in_flight.len())
     }
 }
 
@@ -136,18 +137,22 @@ impl Drop for Unsent {
     }
 }
 
-impl Behinds {
-    pub(super) fn new(core: Arc<Core>) -> Behinds {
-        Behinds { core, bytes: AtomicUsize::new(0), late: Mutex::default() }
+impl WriteBackTracker {
+    pub(super) fn new(core: Arc<Core>) -> WriteBackTracker {
+        WriteBackTracker { core, bytes: AtomicUsize::new(0), late: Mutex::default() }
     }
 
     /// A file of which nothing is in flight.
-    pub fn file(self: &Arc<Behinds>) -> Arc<Behind> {
-        Arc::new(Behind { all: Arc::clone(self), state: Mutex::default(), settled: Condvar::new() })
+    pub fn file(self: &Arc<WriteBackTracker>) -> Arc<WriteBehindBuffer> {
+        Arc::new(WriteBehindBuffer {
+            all: Arc::clone(self),
+            state: Mutex::default(),
+            settled: Condvar::new(),
+        })
     }
 
     /// Has the answers received that nobody asks for.
-    fn look_after(self: &Arc<Behinds>, file: &Arc<Behind>) {
+    fn look_after(self: &Arc<WriteBackTracker>, file: &Arc<WriteBehindBuffer>) {
         if !self.core.options.background {
             return;
         }
@@ -167,7 +172,7 @@ impl Behinds {
     }
 
     /// Receives what is late, until nothing is in flight.
-    fn receive(self: Arc<Behinds>) {
+    fn receive(self: Arc<WriteBackTracker>) {
         loop {
             self.core.clock.sleep(Duration::from_millis(LATE_MS));
             let files: Vec<_> = self.late.lock().files.iter().filter_map(Weak::upgrade).collect();
@@ -184,7 +189,7 @@ impl Behinds {
     }
 }
 
-impl Behind {
+impl WriteBehindBuffer {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock()
     }
@@ -192,19 +197,19 @@ impl Behind {
     /// True while something is in flight; a file without is listed anew with its next write.
     fn is_still_listed(&self) -> bool {
         let mut state = self.lock();
-        state.is_listed = !state.flights.is_empty();
+        state.is_listed = !state.in_flight.is_empty();
         state.is_listed
     }
 
     /// True when nothing is in flight, and nothing has landed at `since_ns` or later.
     pub fn is_still_since(&self, since_ns: u64) -> bool {
         let state = self.lock();
-        state.flights.is_empty() && state.landed_ns < since_ns
+        state.in_flight.is_empty() && state.completed_ns < since_ns
     }
 
     /// True when a write has landed since there is something to know of the file.
     pub fn has_landed(&self) -> bool {
-        self.lock().landed_ns > 0
+        self.lock().completed_ns > 0
     }
 
     /// True when the node has answered at `since_ns` or later that a write is done.
@@ -225,15 +230,15 @@ impl Behind {
     /// Waits for the flights that are `wanted`. Their errors go to their writers. The deadline of each began when it
     /// was taken over: a node that is gone is not waited for once for each. What is taken over from now on is not
     /// waited for: while somebody writes without a pause something is always in flight.
-    fn settle_where(&self, wanted: impl Fn(&Flight) -> bool) {
+    fn settle_where(&self, wanted: impl Fn(&InFlightWrite) -> bool) {
         let floor_ns = self.all.core.clock.now_ns() + GRACE_MS * 1_000_000;
         let mut state = self.lock();
         let end = state.next;
-        let is_wanted = |flight: &&mut Flight| flight.number < end && wanted(flight);
+        let is_wanted = |flight: &&mut InFlightWrite| flight.number < end && wanted(flight);
         loop {
             let mut is_any = false;
             let mut found = None;
-            for flight in state.flights.iter_mut().filter(is_wanted) {
+            for flight in state.in_flight.iter_mut().filter(is_wanted) {
                 is_any = true;
                 if matches!(flight.stage, Stage::Sent(_)) {
                     found = Some(flight);
@@ -253,8 +258,9 @@ impl Behind {
             let writer = Arc::clone(&flight.writer);
             drop(state);
             // Given up by who waits, the write would be lost.
-            let outcome = interrupt::ignored(|| writer.channel.finish_write(pending, &bytes, deadline_ns));
-            self.landed(number, &writer, outcome);
+            let outcome =
+                interrupt::uninterruptible(|| writer.channel.finish_write(pending, &bytes, deadline_ns));
+            self.completed(number, &writer, outcome);
             // The last owner closes the channel, for which nobody else should have to wait.
             drop(writer);
             state = self.lock();
@@ -262,19 +268,19 @@ impl Behind {
     }
 
     /// A request of `writer` is over.
-    fn landed(&self, number: u64, writer: &Writer, outcome: Result<()>) {
+    fn completed(&self, number: u64, writer: &Writer, outcome: Result<()>) {
         let is_done = outcome.is_ok();
         // First: once the request is gone, who settles believes that it went well.
         if let Err(error) = outcome {
             writer.note(error);
         }
         let mut state = self.lock();
-        let Some(at) = state.flights.iter().position(|flight| flight.number == number) else { return };
-        let Some(flight) = state.flights.remove(at) else { return };
+        let Some(at) = state.in_flight.iter().position(|flight| flight.number == number) else { return };
+        let Some(flight) = state.in_flight.remove(at) else { return };
         state.bytes -= flight.bytes.len();
-        state.landed_ns = self.all.core.clock.now_ns();
+        state.completed_ns = self.all.core.clock.now_ns();
         if is_done {
-            state.answered_ns = state.landed_ns;
+            state.answered_ns = state.completed_ns;
         }
         drop(state);
         self.all.bytes.fetch_sub(flight.bytes.len(), Ordering::Relaxed);
@@ -284,23 +290,23 @@ impl Behind {
     /// Sends a request that was taken over.
     fn send(&self, number: u64) {
         let state = self.lock();
-        let found = state.flights.iter().find(|flight| flight.number == number);
+        let found = state.in_flight.iter().find(|flight| flight.number == number);
         let Some((writer, bytes, offset)) =
             found.map(|flight| (Arc::clone(&flight.writer), flight.bytes.clone(), flight.range.start))
         else {
             return;
         };
         drop(state);
-        match interrupt::ignored(|| writer.channel.start_write(&bytes, offset)) {
+        match interrupt::uninterruptible(|| writer.channel.start_write(&bytes, offset)) {
             Ok(pending) => {
                 let mut state = self.lock();
-                if let Some(flight) = state.flights.iter_mut().find(|flight| flight.number == number) {
+                if let Some(flight) = state.in_flight.iter_mut().find(|flight| flight.number == number) {
                     flight.stage = Stage::Sent(pending);
                 }
                 drop(state);
                 self.settled.notify_all();
             }
-            Err(error) => self.landed(number, &writer, Err(error)),
+            Err(error) => self.completed(number, &writer, Err(error)),
         }
     }
 
@@ -308,8 +314,8 @@ impl Behind {
     fn make_room(&self, length: usize) {
         loop {
             let state = self.lock();
-            let is_full = state.bytes + length > FILE_BYTES_MAX || state.flights.len() >= FILE_REQUESTS_MAX;
-            let oldest = state.flights.front().map(|flight| flight.number);
+            let is_full = state.bytes + length > FILE_BYTES_MAX || state.in_flight.len() >= FILE_REQUESTS_MAX;
+            let oldest = state.in_flight.front().map(|flight| flight.number);
             drop(state);
             match oldest {
                 Some(oldest) if is_full => self.settle_where(|flight| flight.number == oldest),
@@ -318,7 +324,12 @@ impl Behind {
         }
     }
 
-    fn take_over(self: &Arc<Behind>, writer: &Arc<Writer>, bytes: &SharedSlice, offset: u64) -> Unsent {
+    fn take_over(
+        self: &Arc<WriteBehindBuffer>,
+        writer: &Arc<Writer>,
+        bytes: &SharedSlice,
+        offset: u64,
+    ) -> Unsent {
         let (taken_ns, deadline_ns) = (self.all.core.clock.now_ns(), self.all.core.deadline_ns());
         let mut state = self.lock();
         let first = state.next;
@@ -331,7 +342,7 @@ impl Behind {
             self.all.bytes.fetch_add(part.len(), Ordering::Relaxed);
             let range = at..at.saturating_add(part.len() as u64);
             let (writer, stage) = (Arc::clone(writer), Stage::Taken);
-            state.flights.push_back(Flight {
+            state.in_flight.push_back(InFlightWrite {
                 number,
                 range,
                 writer,
@@ -353,7 +364,7 @@ impl Behind {
 
 impl Writer {
     /// A channel that writes to the file that `behind` is about.
-    pub fn new(channel: Channel, behind: Arc<Behind>) -> Arc<Writer> {
+    pub fn new(channel: Channel, behind: Arc<WriteBehindBuffer>) -> Arc<Writer> {
         Arc::new(Writer { channel, behind, failed: Mutex::default() })
     }
 
@@ -410,8 +421,8 @@ impl Writer {
 
     /// True when [`Writer::settle`] would neither wait nor tell anything.
     pub fn is_idle(&self) -> bool {
-        let is_own = |flight: &Flight| std::ptr::eq(&*flight.writer, self);
-        !self.behind.lock().flights.iter().any(is_own) && self.failed.lock().is_none()
+        let is_own = |flight: &InFlightWrite| std::ptr::eq(&*flight.writer, self);
+        !self.behind.lock().in_flight.iter().any(is_own) && self.failed.lock().is_none()
     }
 
     /// Waits for the writes through this channel. Errors: that of one that failed, if it was not told yet.

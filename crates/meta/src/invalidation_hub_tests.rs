@@ -8,19 +8,22 @@ const A: SessionId = SessionId(1);
 const B: SessionId = SessionId(2);
 
 struct World {
-    watchers: Watchers,
+    invalidations: InvalidationHub,
     names: NameHash,
 }
 
 impl World {
     fn new() -> World {
-        World { watchers: Watchers::default(), names: NameHash::new(&[7; 16], 62).expect("a key") }
+        World {
+            invalidations: InvalidationHub::default(),
+            names: NameHash::new(&[7; 16], 62).expect("a key"),
+        }
     }
 
     /// What is there for `session`, at once.
     fn fetch(&self, session: SessionId, received: u64) -> proto::WatchChangesResponse {
         let request = proto::WatchChangesRequest { session: session.0, received, wait_ms: 0 };
-        let answer = self.watchers.watch(session, &request, 1, NOW_NS, || panic!("must not wait"));
+        let answer = self.invalidations.watch(session, &request, 1, NOW_NS, || panic!("must not wait"));
         answer.expect("known").expect("answered at once")
     }
 
@@ -33,7 +36,7 @@ impl World {
     }
 
     fn publish(&self, asker: Asker, changes: &[Changed]) {
-        self.watchers.publish(asker, &self.names, changes.to_vec());
+        self.invalidations.publish(asker, &self.names, changes.to_vec());
     }
 }
 
@@ -46,8 +49,8 @@ fn a_change_is_told_to_who_was_shown_it_and_not_to_who_made_it() {
     let world = World::new();
     let ((a, a_at), (b, b_at)) = (world.join(A), world.join(B));
     for asker in [a, b] {
-        world.watchers.note_inode(asker, InodeId(9));
-        world.watchers.note_entry(asker, &world.names, InodeId(5), b"x");
+        world.invalidations.note_inode(asker, InodeId(9));
+        world.invalidations.note_entry(asker, &world.names, InodeId(5), b"x");
     }
     let changes = [Changed::Attributes(InodeId(9)), entry("x"), entry("y"), Changed::Contents(InodeId(9))];
     world.publish(a, &changes);
@@ -68,8 +71,8 @@ fn a_change_is_told_to_who_was_shown_it_and_not_to_who_made_it() {
 fn changes_are_told_again_until_they_were_received() {
     let world = World::new();
     let (b, at) = world.join(B);
-    world.watchers.note_entry(b, &world.names, InodeId(5), b"x");
-    world.watchers.note_entry(b, &world.names, InodeId(5), b"y");
+    world.invalidations.note_entry(b, &world.names, InodeId(5), b"x");
+    world.invalidations.note_entry(b, &world.names, InodeId(5), b"y");
     world.publish(Asker::default(), &[entry("x")]);
     assert_eq!(world.fetch(B, at).changes.len(), 1);
     world.publish(Asker::default(), &[entry("y")]);
@@ -84,7 +87,7 @@ fn changes_are_told_again_until_they_were_received() {
 fn the_same_change_waits_once_but_is_told_again_after_it_was_sent() {
     let world = World::new();
     let (b, at) = world.join(B);
-    world.watchers.note_inode(b, InodeId(5));
+    world.invalidations.note_inode(b, InodeId(5));
     (0..100).for_each(|_| world.publish(Asker::default(), &[Changed::Attributes(InodeId(5))]));
     assert_eq!(world.fetch(B, at).changes.len(), 1);
     world.publish(Asker::default(), &[Changed::Attributes(InodeId(5))]);
@@ -101,7 +104,7 @@ fn who_cannot_follow_is_told_to_forget_and_misses_nothing_from_then_on() {
     let (b, at) = world.join(B);
     let names: Vec<String> = (0..limits::WATCH_CHANGES_MAX + 100).map(|n| format!("n{n}")).collect();
     for name in &names {
-        world.watchers.note_entry(b, &world.names, InodeId(5), name.as_bytes());
+        world.invalidations.note_entry(b, &world.names, InodeId(5), name.as_bytes());
         world.publish(Asker::default(), &[entry(name)]);
     }
     let cut_off = world.fetch(B, at);
@@ -126,13 +129,13 @@ fn who_cannot_follow_is_told_to_forget_and_misses_nothing_from_then_on() {
 fn a_waiting_session_is_answered_by_the_change_or_by_the_clock() {
     let world = World::new();
     let (b, at) = world.join(B);
-    world.watchers.note_inode(b, InodeId(9));
+    world.invalidations.note_inode(b, InodeId(9));
     let answers: Arc<Mutex<Vec<Answer>>> = Arc::default();
     let wait = || {
         let request = proto::WatchChangesRequest { session: B.0, received: at, wait_ms: 1000 };
         let answers = Arc::clone(&answers);
         let defer = move || Deferred::new(move |answer| answers.lock().push(answer));
-        let now = world.watchers.watch(B, &request, 1, NOW_NS, defer).expect("known");
+        let now = world.invalidations.watch(B, &request, 1, NOW_NS, defer).expect("known");
         assert!(now.is_none(), "there is nothing to say");
     };
     let taken = || {
@@ -140,9 +143,9 @@ fn a_waiting_session_is_answered_by_the_change_or_by_the_clock() {
         answer.map(|message| proto::WatchChangesResponse::decode(message.as_slice()).expect("decodes"))
     };
     wait();
-    world.watchers.tick(NOW_NS + 999_999_999, |_| true);
+    world.invalidations.tick(NOW_NS + 999_999_999, |_| true);
     assert!(taken().is_none());
-    world.watchers.tick(NOW_NS + 1_000_000_000, |_| true);
+    world.invalidations.tick(NOW_NS + 1_000_000_000, |_| true);
     assert!(taken().is_some_and(|answer| answer.changes.is_empty() && !answer.forget));
     wait();
     world.publish(Asker::default(), &[Changed::Contents(InodeId(9))]);
@@ -154,22 +157,22 @@ fn sessions_that_share_a_seat_hear_of_each_others_changes_and_leave_one_by_one()
     let world = World::new();
     let count = u64::from(SEATS) + 1;
     let joined: Vec<_> = (1..=count).map(|number| world.join(SessionId(number))).collect();
-    assert_eq!(world.watchers.count() as u64, count);
+    assert_eq!(world.invalidations.count() as u64, count);
     let ((last, _), (first, first_at)) = (joined[joined.len() - 1], joined[0]);
     assert_eq!(last.seat, first.seat, "more sessions than seats");
-    world.watchers.note_inode(first, InodeId(9));
+    world.invalidations.note_inode(first, InodeId(9));
     world.publish(last, &[Changed::Attributes(InodeId(9))]);
     let first_session = first.session.expect("known");
     assert_eq!(world.fetch(first_session, first_at).changes.len(), 1);
-    world.watchers.leave(last.session.expect("known"));
+    world.invalidations.leave(last.session.expect("known"));
     world.publish(first, &[Changed::Attributes(InodeId(9))]);
     assert_eq!(
         world.fetch(first_session, first_at).changes.len(),
         1,
         "alone again, nobody else is to be told"
     );
-    world.watchers.tick(NOW_NS, |_| false);
-    assert_eq!(world.watchers.count(), 0);
+    world.invalidations.tick(NOW_NS, |_| false);
+    assert_eq!(world.invalidations.count(), 0);
 }
 
 #[test]
@@ -177,11 +180,12 @@ fn numbers_of_an_earlier_run_of_the_service_are_not_taken_for_those_of_this_one(
     let world = World::new();
     let request = |received| proto::WatchChangesRequest { session: B.0, received, wait_ms: 0 };
     let fetch = |boot, received| {
-        let answer = world.watchers.watch(B, &request(received), boot, NOW_NS, || panic!("must not wait"));
+        let answer =
+            world.invalidations.watch(B, &request(received), boot, NOW_NS, || panic!("must not wait"));
         answer.expect("known").expect("answered")
     };
     let before = fetch(1, 0).last + 40;
     let later = World::new();
-    let answer = later.watchers.watch(B, &request(before), 2, NOW_NS, || panic!("must not wait"));
+    let answer = later.invalidations.watch(B, &request(before), 2, NOW_NS, || panic!("must not wait"));
     assert!(answer.expect("known").expect("answered").forget);
 }

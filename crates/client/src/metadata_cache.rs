@@ -1,25 +1,25 @@
 //! What this client was answered and may still believe: attributes, where names lead, and which directories it knows
 //! whole because it made them.
 //!
-//! Nothing here is believed that [`crate::watch`] does not vouch for: each thing is kept with the moment it was asked
-//! about, its lease runs from then, and changes by others end it. Changes by this client itself are announced here
-//! before they are sent and reported when they are answered ([`Memory::begin`], [`Change`]). What was asked before such
-//! a change ended is not taken over, and when two of them overlapped nobody can say which came last: then the thing is
-//! forgotten.
+//! Nothing here is believed that [`crate::invalidations`] does not vouch for: each thing is kept with the moment it was
+//! asked about, its lease runs from then, and changes by others end it. Changes by this client itself are announced
+//! here before they are sent and reported when they are answered ([`MetadataCache::begin`], [`Change`]). What was asked
+//! before such a change ended is not taken over, and when two of them overlapped nobody can say which came last: then
+//! the thing is forgotten.
 //!
 //! The times of a directory are an exception, as every name that comes or goes changes them: answers to such changes
 //! bring the new time, and the later one counts.
 
-mod whole;
+mod complete_directories;
 
-use crate::watch::Asked;
+use crate::invalidations::Asked;
+use complete_directories::Whole;
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use vazao_model::{Attributes, InodeId, Timestamp};
-use whole::Whole;
 
 /// Enough that threads rarely want the same lock.
 const SHARDS: usize = 64;
@@ -71,7 +71,7 @@ struct Shard {
 }
 
 /// The memory.
-pub(crate) struct Memory {
+pub(crate) struct MetadataCache {
     shards: Box<[Mutex<Shard>]>,
     slots: Box<[Mutex<Slot>]>,
     /// Numbers the changes of this client.
@@ -82,9 +82,9 @@ pub(crate) struct Memory {
     hasher: RandomState,
 }
 
-impl Default for Memory {
-    fn default() -> Memory {
-        Memory {
+impl Default for MetadataCache {
+    fn default() -> MetadataCache {
+        MetadataCache {
             shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
             slots: (0..SLOTS).map(|_| Mutex::default()).collect(),
             changes: AtomicU64::new(0),
@@ -100,13 +100,13 @@ const DOUBT_NS: u64 = 60_000_000_000;
 
 /// A change under way, which ends in one of four ways; dropped without any of them it may come at any time.
 pub(crate) struct Change {
-    memory: Arc<Memory>,
+    memory: Arc<MetadataCache>,
     things: Vec<Thing>,
     began: u64,
     is_over: bool,
 }
 
-impl Memory {
+impl MetadataCache {
     fn hash(&self, inode: InodeId, name: &[u8]) -> u64 {
         self.hasher.hash_one((inode.0, name))
     }
@@ -145,7 +145,7 @@ impl Memory {
     }
 
     /// A change of `things` is about to be sent.
-    pub(crate) fn begin(self: &Arc<Memory>, things: Vec<Thing>) -> Change {
+    pub(crate) fn begin(self: &Arc<MetadataCache>, things: Vec<Thing>) -> Change {
         for thing in things.iter().filter(|thing| !matches!(thing, Thing::Times(_))) {
             self.slot_of(thing).under_way += 1;
         }
@@ -159,7 +159,7 @@ impl Memory {
     }
 
     /// An answer has shown attributes.
-    pub(crate) fn learn_attributes(&self, asked: Asked, attributes: &Attributes) {
+    pub(crate) fn cache_attributes(&self, asked: Asked, attributes: &Attributes) {
         let slot = self.slot(attributes.inode, &[]);
         if !self.is_settled(&slot, asked) {
             return;
@@ -185,7 +185,7 @@ impl Memory {
     }
 
     /// An answer has shown where a name leads, or that it leads nowhere.
-    pub(crate) fn learn_name(&self, asked: Asked, parent: InodeId, name: &[u8], leads: Option<InodeId>) {
+    pub(crate) fn cache_name(&self, asked: Asked, parent: InodeId, name: &[u8], leads: Option<InodeId>) {
         let slot = self.slot(parent, name);
         if !self.is_settled(&slot, asked) {
             return;
@@ -198,13 +198,13 @@ impl Memory {
     }
 
     /// What is known of a name's inode, and since when.
-    pub(crate) fn recall_attributes(&self, inode: InodeId) -> Option<(Attributes, Asked)> {
+    pub(crate) fn cached_attributes(&self, inode: InodeId) -> Option<(Attributes, Asked)> {
         let shard = self.inode_shard(inode);
         shard.inodes.get(&inode).map(|known| (known.value.clone(), known.asked))
     }
 
     /// Where a name leads, as far as it is known on its own.
-    pub(crate) fn recall_name(&self, parent: InodeId, name: &[u8]) -> Option<(Option<InodeId>, Asked)> {
+    pub(crate) fn cached_name(&self, parent: InodeId, name: &[u8]) -> Option<(Option<InodeId>, Asked)> {
         let shard = self.shard(self.hash(parent, name));
         shard.names.get(&(parent, name.into())).map(|known| (known.value, known.asked))
     }
@@ -324,5 +324,5 @@ impl Drop for Change {
 }
 
 #[cfg(test)]
-#[path = "memory_tests.rs"]
+#[path = "metadata_cache_tests.rs"]
 mod tests;

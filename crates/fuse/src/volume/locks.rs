@@ -5,7 +5,7 @@
 //! hear: a close that cannot have written anything is not told to the door. What was locked through such a descriptor
 //! goes with its last close.
 
-use super::{Door, OpenFile};
+use super::{OpenFile, VolumeFilesystem};
 use std::sync::Arc;
 use vazao_client::{Client, LockPlace, Obstacle, Result, interrupt};
 use vazao_model::locks::{LockKind, LockMode, LockRange};
@@ -30,7 +30,7 @@ impl OpenFile {
     }
 }
 
-impl Door {
+impl VolumeFilesystem {
     /// What stands against a lock.
     pub(crate) fn test_lock(&self, wish: &LockWish) -> Result<Option<Obstacle>> {
         let open = self.file(wish.handle)?;

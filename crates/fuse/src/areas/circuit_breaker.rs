@@ -37,7 +37,7 @@ struct Node {
 
 /// All nodes of a mount.
 #[derive(Default)]
-pub(super) struct Patience {
+pub(super) struct CircuitBreaker {
     nodes: Mutex<HashMap<String, Node>>,
     answered: Condvar,
 }
@@ -46,7 +46,7 @@ fn is_silence(code: Code) -> bool {
     matches!(code, Code::Unreachable | Code::Disconnected | Code::Timeout)
 }
 
-impl Patience {
+impl CircuitBreaker {
     fn nodes(&self) -> MutexGuard<'_, HashMap<String, Node>> {
         self.nodes.lock()
     }
@@ -143,12 +143,13 @@ mod tests {
     /// Regression: forty-eight threads waited for a dead node, and none was left for the other nodes.
     #[test]
     fn a_dead_node_holds_only_some_of_the_threads_that_ask_it() {
-        let (patience, is_over) = (Arc::new(Patience::default()), Arc::new(AtomicBool::new(false)));
+        let (circuit_breaker, is_over) =
+            (Arc::new(CircuitBreaker::default()), Arc::new(AtomicBool::new(false)));
         let (failed, clock) = (Arc::new(AtomicUsize::new(0)), SystemClock);
         let threads: Vec<_> = (0..48)
             .map(|_| {
-                let (patience, is_over, failed) =
-                    (Arc::clone(&patience), Arc::clone(&is_over), Arc::clone(&failed));
+                let (circuit_breaker, is_over, failed) =
+                    (Arc::clone(&circuit_breaker), Arc::clone(&is_over), Arc::clone(&failed));
                 std::thread::spawn(move || {
                     let hang = || {
                         while !is_over.load(Ordering::SeqCst) {
@@ -156,7 +157,7 @@ mod tests {
                         }
                         Err::<(), _>(Error::new(Code::Timeout, "the deadline"))
                     };
-                    let error = patience.ask(&SystemClock, "dead", hang).expect_err("dead");
+                    let error = circuit_breaker.ask(&SystemClock, "dead", hang).expect_err("dead");
                     if error.detail.contains("answered none") {
                         failed.fetch_add(1, Ordering::SeqCst);
                     }
@@ -165,24 +166,28 @@ mod tests {
             .collect();
         let deadline_ns = clock.now_ns() + HOUR.as_nanos() as u64 / 60;
         while failed.load(Ordering::SeqCst) < 48 - NODE_REQUESTS_MAX && clock.now_ns() < deadline_ns {
-            assert_eq!(patience.ask(&clock, "alive", || Ok(7)).ok(), Some(7), "another node is not held up");
+            assert_eq!(
+                circuit_breaker.ask(&clock, "alive", || Ok(7)).ok(),
+                Some(7),
+                "another node is not held up"
+            );
             clock.sleep(Duration::from_millis(5));
         }
         assert_eq!(failed.load(Ordering::SeqCst), 48 - NODE_REQUESTS_MAX);
         is_over.store(true, Ordering::SeqCst);
         threads.into_iter().for_each(|thread| thread.join().expect("ends"));
-        let error = patience.ask(&clock, "dead", || Ok(())).expect_err("not asked again at once");
+        let error = circuit_breaker.ask(&clock, "dead", || Ok(())).expect_err("not asked again at once");
         assert_eq!(error.detail, "the deadline");
     }
 
     #[test]
     fn a_busy_node_that_answers_refuses_nobody() {
-        let (patience, most) = (Arc::new(Patience::default()), Arc::new(AtomicUsize::new(0)));
+        let (circuit_breaker, most) = (Arc::new(CircuitBreaker::default()), Arc::new(AtomicUsize::new(0)));
         let at_once = Arc::new(AtomicUsize::new(0));
         let threads: Vec<_> = (0..48)
             .map(|_| {
-                let (patience, most, at_once) =
-                    (Arc::clone(&patience), Arc::clone(&most), Arc::clone(&at_once));
+                let (circuit_breaker, most, at_once) =
+                    (Arc::clone(&circuit_breaker), Arc::clone(&most), Arc::clone(&at_once));
                 std::thread::spawn(move || {
                     for _ in 0..5 {
                         let work = || {
@@ -191,7 +196,7 @@ mod tests {
                             at_once.fetch_sub(1, Ordering::SeqCst);
                             Ok(())
                         };
-                        patience.ask(&SystemClock, "busy", work).expect("answers");
+                        circuit_breaker.ask(&SystemClock, "busy", work).expect("answers");
                     }
                 })
             })
@@ -203,13 +208,13 @@ mod tests {
     /// Forty-eight programs that wrote to one node over a slow line were told that it does not answer.
     #[test]
     fn a_node_that_answers_writes_is_not_taken_for_silent_by_who_waits_for_a_place() {
-        let patience = Patience::default();
+        let circuit_breaker = CircuitBreaker::default();
         let told = |_| {
             let write = || {
                 SystemClock.sleep(Duration::from_millis(700));
                 Ok(())
             };
-            patience.tell(&SystemClock, "slow", write, || true)
+            circuit_breaker.tell(&SystemClock, "slow", write, || true)
         };
         let told = &told;
         std::thread::scope(|scope| {

@@ -13,7 +13,7 @@ const LOST_RANGES_MAX: usize = 64;
 
 /// The lost ranges of one file, and why.
 #[derive(Clone, Default)]
-pub(crate) struct Losses {
+pub(crate) struct LostRanges {
     spans: Vec<Span>,
     /// The first failure since nothing was lost: it tells the cause, those after it are often its consequences.
     failure: Option<Error>,
@@ -22,10 +22,10 @@ pub(crate) struct Losses {
     life: u32,
 }
 
-impl Losses {
+impl LostRanges {
     /// What is left of them when the file is in the life `life`, `None` for one without objects: of an earlier
     /// life no byte is there any more.
-    pub(crate) fn in_life(mut self, life: Option<u32>) -> Losses {
+    pub(crate) fn in_life(mut self, life: Option<u32>) -> LostRanges {
         if life != Some(self.life) {
             self.spans.clear();
         }
@@ -46,7 +46,7 @@ impl Losses {
     pub(crate) fn add_span(&mut self, span: Span, life: u32, error: Error) {
         self.tell(error);
         self.life = life;
-        self.forgive(&span.range);
+        self.clear(&span.range);
         self.spans.push(span);
         if self.spans.len() > LOST_RANGES_MAX {
             let start = self.spans.iter().map(|span| span.range.start).min().unwrap_or(0);
@@ -66,7 +66,7 @@ impl Losses {
     }
 
     /// What is in `range` is now as it was written.
-    pub(crate) fn forgive(&mut self, range: &Range<u64>) {
+    pub(crate) fn clear(&mut self, range: &Range<u64>) {
         let without = |lost: Span| {
             let before = lost.range.start..lost.range.end.min(range.start);
             let after = lost.range.start.max(range.end)..lost.range.end;
@@ -107,36 +107,36 @@ mod tests {
 
     #[test]
     fn what_was_written_again_is_forgiven_and_the_rest_is_not() {
-        let mut losses = Losses::default();
-        losses.add(100..200, 1, Error::new(Code::Timeout, "first"));
-        losses.add(150..300, 1, Error::new(Code::Io, "second"));
-        losses.forgive(&(120..250));
-        assert!(losses.within(&(120..250)).is_none());
-        assert_eq!(losses.within(&(0..101)).map(|e| e.code), Some(Code::Timeout));
-        losses.forgive(&(0..120));
-        assert!(losses.outstanding(0).is_some());
-        losses.forgive(&(250..u64::MAX));
-        assert!(losses.outstanding(0).is_none());
-        losses.add(0..1, 1, Error::new(Code::NoSpace, "third"));
-        assert_eq!(losses.outstanding(0).map(|e| e.code), Some(Code::NoSpace));
-        assert_eq!(losses.count().0, 3);
+        let mut lost_ranges = LostRanges::default();
+        lost_ranges.add(100..200, 1, Error::new(Code::Timeout, "first"));
+        lost_ranges.add(150..300, 1, Error::new(Code::Io, "second"));
+        lost_ranges.clear(&(120..250));
+        assert!(lost_ranges.within(&(120..250)).is_none());
+        assert_eq!(lost_ranges.within(&(0..101)).map(|e| e.code), Some(Code::Timeout));
+        lost_ranges.clear(&(0..120));
+        assert!(lost_ranges.outstanding(0).is_some());
+        lost_ranges.clear(&(250..u64::MAX));
+        assert!(lost_ranges.outstanding(0).is_none());
+        lost_ranges.add(0..1, 1, Error::new(Code::NoSpace, "third"));
+        assert_eq!(lost_ranges.outstanding(0).map(|e| e.code), Some(Code::NoSpace));
+        assert_eq!(lost_ranges.count().0, 3);
     }
 
     #[test]
     fn more_failures_than_are_kept_apart_count_with_all_between_them() {
-        let mut losses = Losses::default();
+        let mut lost_ranges = LostRanges::default();
         for at in 0..=LOST_RANGES_MAX as u64 {
-            losses.add(at * 10..at * 10 + 1, 1, Error::new(Code::Io, ""));
+            lost_ranges.add(at * 10..at * 10 + 1, 1, Error::new(Code::Io, ""));
         }
-        assert!(losses.within(&(5..6)).is_some() && losses.within(&(1000..1001)).is_none());
+        assert!(lost_ranges.within(&(5..6)).is_some() && lost_ranges.within(&(1000..1001)).is_none());
     }
 
     #[test]
     fn losses_end_with_the_life_of_the_file() {
-        let mut losses = Losses::default();
-        losses.add(0..1, 7, Error::new(Code::Io, ""));
-        assert!(losses.clone().in_life(Some(7)).outstanding(0).is_some());
-        assert!(losses.clone().in_life(Some(8)).outstanding(0).is_none());
-        assert!(losses.in_life(None).outstanding(0).is_none());
+        let mut lost_ranges = LostRanges::default();
+        lost_ranges.add(0..1, 7, Error::new(Code::Io, ""));
+        assert!(lost_ranges.clone().in_life(Some(7)).outstanding(0).is_some());
+        assert!(lost_ranges.clone().in_life(Some(8)).outstanding(0).is_none());
+        assert!(lost_ranges.in_life(None).outstanding(0).is_none());
     }
 }

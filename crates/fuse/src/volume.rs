@@ -22,8 +22,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 use vazao_client::{
-    Asked, Changes, Client, Early, Error, File, Listed, NamePage, NewInode, OpenMode, Page, RenameMode,
-    Result, Seek, SendBuffer, SetTime, SharedBytes, Then, Unsent, VolumeSpace, interrupt,
+    Asked, Changes, Client, Completion, Error, File, Listed, NamePage, NewInode, OpenMode, Page, Readiness,
+    RenameMode, Result, Seek, SendBuffer, SetTime, SharedBytes, Unsent, VolumeSpace, interrupt,
 };
 use vazao_meter::Clock;
 use vazao_model::{Attributes, Code, FileKind, InodeId, ids, limits};
@@ -104,7 +104,7 @@ impl OpenFile {
 }
 
 /// The door of one mount.
-pub(crate) struct Door {
+pub(crate) struct VolumeFilesystem {
     client: Client,
     clock: Arc<dyn Clock>,
     root: InodeId,
@@ -131,13 +131,13 @@ fn new_file(caller: Caller, mode: NewMode) -> NewInode {
     NewInode { mode, umask, uid, gid, ..NewInode::default() }
 }
 
-impl Door {
+impl VolumeFilesystem {
     /// A door to `client` whose root is the directory `root`.
-    pub(crate) fn new(client: Client, root: InodeId) -> Door {
+    pub(crate) fn new(client: Client, root: InodeId) -> VolumeFilesystem {
         let clock = vazao_meter::clock::system();
         let (files, directories) = (Handles::new(), Handles::new());
         let (lost, remembered_until_ns) = (Lost::default(), AtomicU64::new(0));
-        Door { client, clock, root, files, directories, lost, remembered_until_ns }
+        VolumeFilesystem { client, clock, root, files, directories, lost, remembered_until_ns }
     }
 
     /// To be taken before a call whose answer the kernel will believe for a while.
@@ -166,14 +166,14 @@ impl Door {
         self.client.lookup(place.directory, place.name)
     }
 
-    /// [`Door::lookup`] without asking, and as of when; `None` when that cannot be said.
-    pub(crate) fn recall(&self, place: Place<'_>) -> Option<(Result<Attributes>, Option<Asked>)> {
-        self.client.recall(place.directory, place.name)
+    /// [`VolumeFilesystem::lookup`] without asking, and as of when; `None` when that cannot be said.
+    pub(crate) fn cached(&self, place: Place<'_>) -> Option<(Result<Attributes>, Option<Asked>)> {
+        self.client.cached(place.directory, place.name)
     }
 
-    /// [`Door::attributes`] without asking, and as of when; `None` when that cannot be said.
-    pub(crate) fn recall_attributes(&self, inode: InodeId) -> Option<(Attributes, Asked)> {
-        self.client.recall_attributes(inode)
+    /// [`VolumeFilesystem::attributes`] without asking, and as of when; `None` when that cannot be said.
+    pub(crate) fn cached_attributes(&self, inode: InodeId) -> Option<(Attributes, Asked)> {
+        self.client.cached_attributes(inode)
     }
 
     pub(crate) fn attributes(&self, inode: InodeId, handle: Option<u64>) -> Result<Attributes> {
@@ -285,22 +285,22 @@ impl Door {
         self.client.can_begin()
     }
 
-    /// [`Door::unlink`] without standing still for the answer.
-    pub(crate) fn begin_unlink(&self, place: Place<'_>, then: Then<()>) {
+    /// [`VolumeFilesystem::unlink`] without standing still for the answer.
+    pub(crate) fn begin_unlink(&self, place: Place<'_>, then: Completion<()>) {
         self.client.begin_unlink(place.directory, place.name, then);
     }
 
-    /// [`Door::lookup`] without standing still for the answer.
-    pub(crate) fn begin_lookup(&self, place: Place<'_>, then: Then<Attributes>) {
+    /// [`VolumeFilesystem::lookup`] without standing still for the answer.
+    pub(crate) fn begin_lookup(&self, place: Place<'_>, then: Completion<Attributes>) {
         self.client.begin_lookup(place.directory, place.name, then);
     }
 
-    /// [`Door::open`] as far as the file is open, without standing still for the answer.
-    pub(crate) fn begin_open(&self, inode: InodeId, mode: OpenMode, then: Then<File>) {
+    /// [`VolumeFilesystem::open`] as far as the file is open, without standing still for the answer.
+    pub(crate) fn begin_open(&self, inode: InodeId, mode: OpenMode, then: Completion<File>) {
         self.client.begin_open_file(inode, mode, then);
     }
 
-    /// The rest of [`Door::open`], which waits for nothing.
+    /// The rest of [`VolumeFilesystem::open`], which waits for nothing.
     pub(crate) fn end_open(&self, file: File) -> Opened {
         let attributes = file.known_attributes();
         self.opened(file, attributes)
@@ -347,20 +347,20 @@ impl Door {
         self.end_create_file(created, truncate)
     }
 
-    /// [`Door::create_file`] as far as a file is there and open, without standing still for the answer.
+    /// [`VolumeFilesystem::create_file`] as far as a file is there and open, without standing still for the answer.
     pub(crate) fn begin_create_file(
         &self,
         place: Place<'_>,
         caller: Caller,
         mode: NewMode,
         exclusive: bool,
-        then: Then<(Attributes, File)>,
+        then: Completion<(Attributes, File)>,
     ) {
         let new = new_file(caller, mode);
         self.client.begin_create_file(place.directory, place.name, &new, exclusive, then);
     }
 
-    /// The rest of [`Door::create_file`]. It waits for nothing where the file is new.
+    /// The rest of [`VolumeFilesystem::create_file`]. It waits for nothing where the file is new.
     pub(crate) fn end_create_file(&self, created: (Attributes, File), truncate: bool) -> Result<Opened> {
         let (mut attributes, file) = created;
         if truncate && attributes.size > 0 {
@@ -402,7 +402,8 @@ impl Door {
         self.client.send_buffer(length)
     }
 
-    /// [`Door::write`] that leaves the sending to the caller; `memory` is what the bytes lie in, where it can be kept.
+    /// [`VolumeFilesystem::write`] that leaves the sending to the caller; `memory` is what the bytes lie in, where it
+    /// can be kept.
     pub(crate) fn write_later(
         &self,
         handle: u64,
@@ -445,7 +446,7 @@ impl Door {
         let is_locked = self.files.get(handle).is_some_and(|open| self.is_locked(&open));
         match is_locked {
             // Whoever locks next must see what was written under the locks, also by one who was killed.
-            true => interrupt::ignored(|| self.reporting(handle, File::flush_under_lock)),
+            true => interrupt::uninterruptible(|| self.reporting(handle, File::flush_under_lock)),
             false => self.reporting(handle, File::flush),
         }
     }
@@ -460,16 +461,16 @@ impl Door {
         !open.owners().is_empty() || self.client.is_locked(open.file.inode())
     }
 
-    /// True when [`Door::begin_flush`] needs no thread, unless the metadata service is slow.
+    /// True when [`VolumeFilesystem::begin_flush`] needs no thread, unless the metadata service is slow.
     pub(crate) fn can_begin_flush(&self, handle: u64) -> bool {
         self.files.get(handle).is_some_and(|open| !self.is_locked(&open) && open.file.can_begin_flush())
     }
 
-    /// [`Door::flush`] and [`Door::unlock_closed`] without standing still for the answer.
-    pub(crate) fn begin_flush(&self, handle: u64, owner: u64, then: Then<bool>) {
+    /// [`VolumeFilesystem::flush`] and [`VolumeFilesystem::unlock_closed`] without standing still for the answer.
+    pub(crate) fn begin_flush(&self, handle: u64, owner: u64, then: Completion<bool>) {
         let open = match self.file(handle) {
             Ok(open) => open,
-            Err(error) => return then(Early::Done(Err(error))),
+            Err(error) => return then(Readiness::Ready(Err(error))),
         };
         open.forget_owner(owner);
         let (place, before) = (open.place(owner, false), open.file.reports());
@@ -485,12 +486,12 @@ impl Door {
         }));
     }
 
-    /// True when [`Door::read`] takes no time.
+    /// True when [`VolumeFilesystem::read`] takes no time.
     pub(crate) fn is_at_hand(&self, handle: u64) -> bool {
         self.files.get(handle).is_some_and(|open| open.file.is_at_hand())
     }
 
-    /// True when [`Door::write`] up to `end` takes no time.
+    /// True when [`VolumeFilesystem::write`] up to `end` takes no time.
     pub(crate) fn takes_at_once(&self, handle: u64, end: u64) -> bool {
         let is_plain = |open: &OpenFile| {
             !open.set_id.load(Ordering::Relaxed) && !open.has_xattrs.load(Ordering::Relaxed)
@@ -498,7 +499,7 @@ impl Door {
         self.files.get(handle).is_some_and(|open| is_plain(&open) && open.file.takes_at_once(end))
     }
 
-    /// [`Door::flush`], durable.
+    /// [`VolumeFilesystem::flush`], durable.
     pub(crate) fn sync(&self, handle: u64) -> Result<bool> {
         self.reporting(handle, File::sync)
     }

@@ -22,23 +22,23 @@ const PLACES: usize = 64;
 
 /// What is known of the readers of directories.
 #[derive(Debug)]
-pub(crate) struct Appetites {
+pub(crate) struct ReaddirplusPolicies {
     /// Directories whose names were listed without attributes lately.
     listed: [AtomicU64; PLACES],
     /// Threads that look at what they list.
     looking: [AtomicU32; PLACES],
 }
 
-impl Default for Appetites {
-    fn default() -> Appetites {
-        Appetites {
+impl Default for ReaddirplusPolicies {
+    fn default() -> ReaddirplusPolicies {
+        ReaddirplusPolicies {
             listed: std::array::from_fn(|_| AtomicU64::new(0)),
             looking: std::array::from_fn(|_| AtomicU32::new(0)),
         }
     }
 }
 
-impl Appetites {
+impl ReaddirplusPolicies {
     fn listed(&self, directory: InodeId) -> &AtomicU64 {
         &self.listed[(directory.0 % PLACES as u64) as usize]
     }
@@ -81,28 +81,28 @@ mod tests {
 
     #[test]
     fn who_only_lists_names_is_shown_few_entries_with_attributes() {
-        let appetites = Appetites::default();
-        appetites.goes_on_without(DIRECTORY, THREAD);
-        assert_eq!(appetites.first_entries(THREAD), FIRST_ENTRIES);
-        appetites.looked_up(InodeId(8), THREAD);
-        assert_eq!(appetites.first_entries(THREAD), FIRST_ENTRIES, "that directory was not listed");
+        let readdirplus = ReaddirplusPolicies::default();
+        readdirplus.goes_on_without(DIRECTORY, THREAD);
+        assert_eq!(readdirplus.first_entries(THREAD), FIRST_ENTRIES);
+        readdirplus.looked_up(InodeId(8), THREAD);
+        assert_eq!(readdirplus.first_entries(THREAD), FIRST_ENTRIES, "that directory was not listed");
     }
 
     #[test]
     fn who_lists_all_names_and_then_looks_them_up_is_shown_more_the_next_time() {
-        let appetites = Appetites::default();
-        appetites.goes_on_without(DIRECTORY, THREAD);
-        appetites.looked_up(DIRECTORY, THREAD);
-        assert_eq!(appetites.first_entries(THREAD), FIRST_ENTRIES_LOOKED_AT);
-        assert_eq!(appetites.first_entries(THREAD + 1), FIRST_ENTRIES, "somebody else");
-        appetites.goes_on_without(DIRECTORY, THREAD);
-        assert_eq!(appetites.first_entries(THREAD), FIRST_ENTRIES, "it has not looked again");
+        let readdirplus = ReaddirplusPolicies::default();
+        readdirplus.goes_on_without(DIRECTORY, THREAD);
+        readdirplus.looked_up(DIRECTORY, THREAD);
+        assert_eq!(readdirplus.first_entries(THREAD), FIRST_ENTRIES_LOOKED_AT);
+        assert_eq!(readdirplus.first_entries(THREAD + 1), FIRST_ENTRIES, "somebody else");
+        readdirplus.goes_on_without(DIRECTORY, THREAD);
+        assert_eq!(readdirplus.first_entries(THREAD), FIRST_ENTRIES, "it has not looked again");
     }
 
     #[test]
     fn who_looks_at_what_it_was_shown_first_is_shown_more_the_next_time() {
-        let appetites = Appetites::default();
-        appetites.goes_on_with_attributes(THREAD);
-        assert_eq!(appetites.first_entries(THREAD), FIRST_ENTRIES_LOOKED_AT);
+        let readdirplus = ReaddirplusPolicies::default();
+        readdirplus.goes_on_with_attributes(THREAD);
+        assert_eq!(readdirplus.first_entries(THREAD), FIRST_ENTRIES_LOOKED_AT);
     }
 }

@@ -29,13 +29,13 @@ struct Silent {
 
 /// The servers, by address.
 #[derive(Debug, Default)]
-pub(crate) struct Silences {
+pub(crate) struct UnresponsiveServers {
     /// How many are silent now: looked at after every answer.
     count: AtomicUsize,
     servers: Mutex<HashMap<String, Silent>>,
 }
 
-impl Silences {
+impl UnresponsiveServers {
     /// True when this silence has not been told of.
     fn begin(&self, address: &str, since_ns: u64, now_ns: u64) -> bool {
         let mut servers = self.servers.lock();
@@ -100,7 +100,7 @@ impl Core {
     /// A request has waited for long and goes on waiting.
     fn noticed(&self, slow: &Slow<'_>) {
         let now_ns = self.clock.now_ns();
-        if !self.silences.begin(slow.address, now_ns.saturating_sub(slow.waited_ns), now_ns) {
+        if !self.unresponsive.begin(slow.address, now_ns.saturating_sub(slow.waited_ns), now_ns) {
             return;
         }
         let (server, seconds) = (self.server_at(slow.address), slow.waited_ns / NS_A_SECOND);
@@ -122,7 +122,7 @@ impl Core {
         }
         let now_ns = self.clock.now_ns();
         let waited_ns = now_ns.saturating_sub(since_ns);
-        if waited_ns < u64::from(SLOW_MS) * 1_000_000 || !self.silences.begin(address, since_ns, now_ns) {
+        if waited_ns < u64::from(SLOW_MS) * 1_000_000 || !self.unresponsive.begin(address, since_ns, now_ns) {
             return;
         }
         let (server, seconds) = (self.server_at(address), waited_ns / NS_A_SECOND);
@@ -134,7 +134,7 @@ impl Core {
 
     /// A server has answered.
     pub(crate) fn answered(&self, address: &str) {
-        if let Some(lasted_ns) = self.silences.end(address, self.clock.now_ns()) {
+        if let Some(lasted_ns) = self.unresponsive.end(address, self.clock.now_ns()) {
             tracing::info!("{} answers again after {} s", self.server_at(address), lasted_ns / NS_A_SECOND);
         }
     }
@@ -158,27 +158,27 @@ mod tests {
 
     #[test]
     fn a_silence_is_told_of_once_and_its_end_once() {
-        let silences = Silences::default();
-        assert_eq!(silences.end("a", 5 * S), None);
-        assert!(silences.begin("a", 0, 5 * S));
-        assert!(!silences.begin("a", S, 6 * S), "the same silence");
-        assert!(silences.begin("b", S, 6 * S), "another server");
-        let mut lasting = silences.lasting(9 * S);
+        let unresponsive = UnresponsiveServers::default();
+        assert_eq!(unresponsive.end("a", 5 * S), None);
+        assert!(unresponsive.begin("a", 0, 5 * S));
+        assert!(!unresponsive.begin("a", S, 6 * S), "the same silence");
+        assert!(unresponsive.begin("b", S, 6 * S), "another server");
+        let mut lasting = unresponsive.lasting(9 * S);
         lasting.sort();
         assert_eq!(lasting, [("a".to_owned(), 9), ("b".to_owned(), 8)]);
-        assert_eq!(silences.end("a", 30 * S), Some(30 * S));
-        assert_eq!(silences.end("a", 31 * S), None);
-        assert_eq!(silences.end("b", 31 * S), Some(30 * S));
-        assert_eq!(silences.lasting(31 * S), []);
+        assert_eq!(unresponsive.end("a", 30 * S), Some(30 * S));
+        assert_eq!(unresponsive.end("a", 31 * S), None);
+        assert_eq!(unresponsive.end("b", 31 * S), Some(30 * S));
+        assert_eq!(unresponsive.lasting(31 * S), []);
     }
 
     #[test]
     fn a_server_that_falls_silent_again_and_again_does_not_fill_the_log() {
-        let silences = Silences::default();
-        assert!(silences.begin("a", 0, 5 * S));
-        silences.end("a", 6 * S);
-        assert!(!silences.begin("a", 7 * S, 12 * S));
-        assert_eq!(silences.end("a", 13 * S), None, "its beginning was not told of");
-        assert!(silences.begin("a", 100 * S, 105 * S));
+        let unresponsive = UnresponsiveServers::default();
+        assert!(unresponsive.begin("a", 0, 5 * S));
+        unresponsive.end("a", 6 * S);
+        assert!(!unresponsive.begin("a", 7 * S, 12 * S));
+        assert_eq!(unresponsive.end("a", 13 * S), None, "its beginning was not told of");
+        assert!(unresponsive.begin("a", 100 * S, 105 * S));
     }
 }

@@ -42,7 +42,7 @@ const DEADLINE_NS: u64 = 5_000_000_000;
 
 /// Where the search stands.
 #[derive(Debug)]
-pub(crate) struct Strays {
+pub(crate) struct OrphanObjects {
     grace_ns: u64,
     walks: Mutex<BTreeMap<TargetId, Walk>>,
 }
@@ -76,24 +76,24 @@ enum Standing {
     FromTheFuture,
 }
 
-impl Strays {
+impl OrphanObjects {
     /// A search that begins a grace period from now.
-    pub(crate) fn new(grace_ms: u32) -> Strays {
-        Strays { grace_ns: u64::from(grace_ms) * 1_000_000, walks: Mutex::default() }
+    pub(crate) fn new(grace_ms: u32) -> OrphanObjects {
+        OrphanObjects { grace_ns: u64::from(grace_ms) * 1_000_000, walks: Mutex::default() }
     }
 }
 
 /// One tick's work: a page of each target that is due.
 pub(crate) fn run(service: &MetaService, transport: &dyn Transport) -> Outcome<()> {
-    let strays = service.strays();
+    let orphan_objects = service.orphan_objects();
     // Only the tick thread runs this; a second one returns at once.
-    let Some(mut walks) = strays.walks.try_lock() else { return Ok(()) };
+    let Some(mut walks) = orphan_objects.walks.try_lock() else { return Ok(()) };
     let now_ns = service.clock().now_ns();
     let served = service.cluster().served(now_ns);
     let deadline_ns = transport.clock().now_ns().saturating_add(DEADLINE_NS);
     let mut pages = Vec::new();
     for (target, address) in served {
-        let first = || Walk { due_ns: now_ns.saturating_add(strays.grace_ns), ..Walk::default() };
+        let first = || Walk { due_ns: now_ns.saturating_add(orphan_objects.grace_ns), ..Walk::default() };
         let walk = walks.entry(target).or_insert_with(first);
         if walk.due_ns > now_ns {
             continue;
@@ -111,7 +111,7 @@ pub(crate) fn run(service: &MetaService, transport: &dyn Transport) -> Outcome<(
             Ok((page, _)) => look_through(service, transport, (target, &address), walk, &page)?,
             Err(fault) => {
                 tracing::debug!(%target, %fault, "its objects could not be listed");
-                walk.due_ns = now_ns.saturating_add(strays.grace_ns);
+                walk.due_ns = now_ns.saturating_add(orphan_objects.grace_ns);
             }
         }
     }
@@ -130,7 +130,7 @@ fn look_through(
     let (judged, _) = service.transact(None, |context| {
         objects.iter().map(|&object| standing(context, object)).collect::<Outcome<Vec<_>>>()
     })?;
-    let grace_ns = service.strays().grace_ns;
+    let grace_ns = service.orphan_objects().grace_ns;
     let now_ns = service.clock().now_ns();
     let mut dead = BTreeSet::new();
     for (&object, standing) in objects.iter().zip(judged?) {

@@ -21,7 +21,7 @@ type Table = Box<[AtomicU64]>;
 
 /// The two tables of interest bits.
 #[derive(Default)]
-pub(crate) struct Holders {
+pub(crate) struct InterestTable {
     /// Made when the first watcher comes: volumes that only commands use need none.
     tables: OnceLock<[Table; 2]>,
     current: AtomicUsize,
@@ -40,7 +40,7 @@ fn slot(table: &Table, key: u64) -> Option<&AtomicU64> {
     table.get((key % table.len().max(1) as u64) as usize)
 }
 
-impl Holders {
+impl InterestTable {
     /// Makes the tables, unless they are there.
     pub(crate) fn prepare(&self, now_ns: u64) {
         self.tables.get_or_init(|| {
@@ -89,7 +89,7 @@ mod tests {
     fn a_bit_outlives_its_lease_whenever_it_was_set_and_is_gone_after_two() {
         let lease_ns = u64::from(CACHE_LEASE_MS) * 1_000_000;
         for set_at in [0, TURN_NS / 2, TURN_NS - 1] {
-            let holders = Holders::default();
+            let holders = InterestTable::default();
             holders.prepare(0);
             let second_ns = 1_000_000_000;
             let mut now_ns = 0;
@@ -114,7 +114,7 @@ mod tests {
 
     #[test]
     fn without_a_watcher_there_is_no_table_and_nobody_to_tell() {
-        let holders = Holders::default();
+        let holders = InterestTable::default();
         holders.note(mix(7), 3);
         holders.turn(u64::MAX);
         assert_eq!(holders.of(mix(7)), 0);

@@ -1,12 +1,12 @@
 //! Invalidation streams: sessions that cache answers, and the changes each of them has yet to receive.
 //!
-//! - [`Holders`] says which sessions a change concerns. The session that made the change is left out.
+//! - [`InterestTable`] says which sessions a change concerns. The session that made the change is left out.
 //! - A change stays in the watcher's queue until the session acknowledges it.
 //! - A queue that grows too long is dropped, and its session invalidates everything.
 //! - The changing request does not wait for any watcher (`docs/decisions/cache-leases.md`).
 
 use crate::fault::Outcome;
-use crate::holders::{Holders, SEATS, mix};
+use crate::interest::{InterestTable, SEATS, mix};
 use crate::names::NameHash;
 use parking_lot::Mutex;
 use prost::Message;
@@ -63,25 +63,25 @@ struct Queue {
 
 #[derive(Default)]
 struct Seat {
-    watchers: Mutex<Vec<Arc<Watcher>>>,
+    invalidations: Mutex<Vec<Arc<Watcher>>>,
     /// Number of watchers; read by every change without a lock.
     count: AtomicU32,
 }
 
 /// The watchers of all sessions, by session and by seat.
-pub(crate) struct Watchers {
-    holders: Holders,
+pub(crate) struct InvalidationHub {
+    holders: InterestTable,
     by_session: Mutex<HashMap<SessionId, Arc<Watcher>>>,
     seats: Box<[Seat]>,
     /// Bits of the seats that are taken; read by every change (fast path without watchers).
     taken: AtomicU64,
 }
 
-impl Default for Watchers {
-    fn default() -> Watchers {
+impl Default for InvalidationHub {
+    fn default() -> InvalidationHub {
         let seats = (0..SEATS).map(|_| Seat::default()).collect();
-        Watchers {
-            holders: Holders::default(),
+        InvalidationHub {
+            holders: InterestTable::default(),
             by_session: Mutex::default(),
             seats,
             taken: AtomicU64::new(0),
@@ -89,7 +89,7 @@ impl Default for Watchers {
     }
 }
 
-/// The key of an inode in [`Holders`].
+/// The key of an inode in [`InterestTable`].
 fn inode_key(id: InodeId) -> u64 {
     mix(id.0)
 }
@@ -99,7 +99,7 @@ fn entry_key(names: &NameHash, parent: InodeId, name: &[u8]) -> u64 {
     mix(mix(parent.0) ^ names.hash(name))
 }
 
-impl Watchers {
+impl InvalidationHub {
     /// The answer in preparation will show the inode to the asker.
     pub(crate) fn note_inode(&self, asker: Asker, id: InodeId) {
         if let Some(seat) = asker.seat.checked_sub(1) {
@@ -160,8 +160,8 @@ impl Watchers {
         };
         let mut due: Vec<Due> = Vec::new();
         for seat in (0..SEATS).filter(|seat| seats & (1 << seat) != 0) {
-            let watchers = self.seats[seat as usize].watchers.lock();
-            let others = watchers.iter().filter(|watcher| Some(watcher.session) != asker.session);
+            let invalidations = self.seats[seat as usize].invalidations.lock();
+            let others = invalidations.iter().filter(|watcher| Some(watcher.session) != asker.session);
             due.extend(others.filter_map(|watcher| watcher.push(&message)));
         }
         send(due);
@@ -231,7 +231,7 @@ impl Watchers {
         };
         let watcher = Arc::new(Watcher { session, seat: seat + 1, queue: Mutex::new(queue) });
         let place = &self.seats[seat as usize];
-        place.watchers.lock().push(Arc::clone(&watcher));
+        place.invalidations.lock().push(Arc::clone(&watcher));
         place.count.fetch_add(1, Ordering::SeqCst);
         self.taken.fetch_or(1 << seat, Ordering::SeqCst);
         by_session.insert(session, Arc::clone(&watcher));
@@ -244,7 +244,7 @@ impl Watchers {
         let Some(watcher) = by_session.remove(&session) else { return };
         let seat = watcher.seat.saturating_sub(1);
         let place = &self.seats[seat as usize];
-        let mut there = place.watchers.lock();
+        let mut there = place.invalidations.lock();
         there.retain(|other| other.session != session);
         place.count.store(there.len() as u32, Ordering::SeqCst);
         if there.is_empty() {
@@ -256,9 +256,9 @@ impl Watchers {
     /// meantime.
     pub(crate) fn tick(&self, now_ns: u64, is_known: impl Fn(SessionId) -> bool) {
         self.holders.turn(now_ns);
-        let watchers: Vec<_> = self.by_session.lock().values().cloned().collect();
-        watchers.iter().filter(|watcher| !is_known(watcher.session)).for_each(|w| self.leave(w.session));
-        send(watchers.iter().filter_map(|watcher| watcher.time_out(now_ns)).collect());
+        let invalidations: Vec<_> = self.by_session.lock().values().cloned().collect();
+        invalidations.iter().filter(|watcher| !is_known(watcher.session)).for_each(|w| self.leave(w.session));
+        send(invalidations.iter().filter_map(|watcher| watcher.time_out(now_ns)).collect());
     }
 
     /// Number of sessions that watch.
@@ -348,5 +348,5 @@ impl Queue {
 }
 
 #[cfg(test)]
-#[path = "watchers_tests.rs"]
+#[path = "invalidation_hub_tests.rs"]
 mod tests;

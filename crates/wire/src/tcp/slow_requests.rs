@@ -10,7 +10,7 @@ use vazao_meter::Clock;
 
 /// The callback for slow requests, and the wait after which it is called.
 #[derive(Default)]
-pub(super) struct Watch {
+pub(super) struct SlowRequestWatchdog {
     pub(super) slow_ns: u64,
     pub(super) on_slow: OnceLock<OnSlow>,
 }
@@ -19,8 +19,8 @@ pub(super) struct Watch {
 const LOOKS: u64 = 16;
 
 /// Watchdog of one request.
-pub(super) struct Patience<'a> {
-    watch: &'a Watch,
+pub(super) struct RequestTimeout<'a> {
+    watch: &'a SlowRequestWatchdog,
     clock: &'a Arc<dyn Clock>,
     address: &'a str,
     method: Method,
@@ -49,18 +49,18 @@ impl Asked {
     }
 }
 
-impl<'a> Patience<'a> {
+impl<'a> RequestTimeout<'a> {
     pub(super) fn new(
-        watch: &'a Watch,
+        watch: &'a SlowRequestWatchdog,
         clock: &'a Arc<dyn Clock>,
         address: &'a str,
         asked: &Asked,
-    ) -> Patience<'a> {
+    ) -> RequestTimeout<'a> {
         let Asked { id, method, submitted_ns, .. } = *asked;
         let is_over = watch.on_slow.get().is_none();
         let looked_ns = clock.now_ns().saturating_add(watch.slow_ns / LOOKS);
         let tells_ns = submitted_ns.saturating_add(watch.slow_ns).max(looked_ns);
-        Patience { watch, clock, address, method, id, tells_ns, submitted_ns, is_over }
+        RequestTimeout { watch, clock, address, method, id, tells_ns, submitted_ns, is_over }
     }
 
     /// The time until which to wait before this is called again: the deadline, or the moment of the report before it.
@@ -94,7 +94,7 @@ mod tests {
     #[test]
     fn an_answer_that_is_looked_for_late_is_received_before_anybody_is_told() {
         static TOLD: AtomicU64 = AtomicU64::new(0);
-        let watch = Watch { slow_ns: 16_000_000, ..Watch::default() };
+        let watch = SlowRequestWatchdog { slow_ns: 16_000_000, ..SlowRequestWatchdog::default() };
         let told: OnSlow = Box::new(|_| {
             TOLD.fetch_add(1, Ordering::SeqCst);
         });
@@ -103,7 +103,7 @@ mod tests {
         let submitted_ns = clock.now_ns();
         clock.sleep(std::time::Duration::from_millis(20));
         let asked = Asked { id: 1, method: Method::Ping, submitted_ns, deadline_ns: u64::MAX };
-        let mut patience = Patience::new(&watch, &clock, "here", &asked);
+        let mut patience = RequestTimeout::new(&watch, &clock, "here", &asked);
         assert!(patience.until_ns(u64::MAX) < u64::MAX && TOLD.load(Ordering::SeqCst) == 0);
         clock.sleep(std::time::Duration::from_millis(2));
         assert_eq!((patience.until_ns(u64::MAX), TOLD.load(Ordering::SeqCst)), (u64::MAX, 1));

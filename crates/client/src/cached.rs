@@ -2,7 +2,7 @@
 
 use crate::call::settle;
 use crate::core::Core;
-use crate::memory::{Change, Thing};
+use crate::metadata_cache::{Change, Thing};
 use crate::{Asked, Client, Error, Result};
 use std::time::Duration;
 use vazao_model::limits::{CACHE_LEASE_MS, NAME_BYTES_MAX};
@@ -36,80 +36,80 @@ fn time_of(time: Option<&proto::Timestamp>) -> Option<Timestamp> {
 
 impl Core {
     /// Without a seat nothing will be believed, so that it need not be kept either.
-    fn learns(&self) -> bool {
+    fn caches(&self) -> bool {
         self.seat() != 0
     }
 
     /// Takes over what an answer has shown of an inode.
-    pub(crate) fn learn_inode(&self, asked: Asked, inode: Option<&proto::Inode>) -> Option<InodeId> {
-        let attributes = attributes_of(inode).filter(|_| self.learns())?;
-        self.learn_attributes(asked, &attributes);
+    pub(crate) fn cache_inode(&self, asked: Asked, inode: Option<&proto::Inode>) -> Option<InodeId> {
+        let attributes = attributes_of(inode).filter(|_| self.caches())?;
+        self.cache_attributes(asked, &attributes);
         Some(attributes.inode)
     }
 
-    fn learn_attributes(&self, asked: Asked, attributes: &Attributes) {
-        self.memory.learn_attributes(asked, attributes);
+    fn cache_attributes(&self, asked: Asked, attributes: &Attributes) {
+        self.cache.cache_attributes(asked, attributes);
         // A change by somebody else that was heard of ends it for good: a later time of this client's own hides it.
         if attributes.kind == FileKind::Directory
-            && let Some(since) = self.memory.whole_if_own(attributes)
+            && let Some(since) = self.cache.whole_if_own(attributes)
             && !self.has_changed(since, attributes.inode)
         {
-            self.memory.renew_whole(asked, attributes.inode);
+            self.cache.renew_whole(asked, attributes.inode);
         }
     }
 
     /// A name has come to a directory or gone from it by this client. Where it cannot be said that nobody else has
     /// changed it before, it is not whole any more.
     fn change_whole(&self, parent: InodeId, name: &[u8], is_there: bool, time: Option<Timestamp>) {
-        let Some(since) = self.memory.whole_since(parent) else { return };
+        let Some(since) = self.cache.whole_since(parent) else { return };
         if self.is_believable(since, parent, &[]) {
-            self.memory.change_whole(parent, name, is_there, time);
+            self.cache.change_whole(parent, name, is_there, time);
         } else {
-            self.memory.forget_whole(parent);
+            self.cache.forget_whole(parent);
         }
     }
 
     /// True when a directory known whole ought to be asked about, while it still is: only an answer renews that.
     fn is_whole_for_little_longer(&self, directory: InodeId) -> bool {
-        let Some(since) = self.memory.whole_since(directory) else { return false };
+        let Some(since) = self.cache.whole_since(directory) else { return false };
         let left = self.believable_for(since, directory, &[]);
         left > Duration::ZERO && left < WHOLE_RENEWED_BEFORE
     }
 
-    fn learn_entry(&self, asked: Asked, parent: InodeId, name: &[u8], inode: Option<&proto::Inode>) {
-        if let Some(leads) = self.learn_inode(asked, inode) {
-            self.memory.learn_name(asked, parent, name, Some(leads));
+    fn cache_entry(&self, asked: Asked, parent: InodeId, name: &[u8], inode: Option<&proto::Inode>) {
+        if let Some(leads) = self.cache_inode(asked, inode) {
+            self.cache.cache_name(asked, parent, name, Some(leads));
         }
     }
 
     /// Takes over what a lookup has shown.
-    pub(crate) fn learn_lookup(
+    pub(crate) fn cache_lookup(
         &self,
         asked: Asked,
         parent: InodeId,
         name: &[u8],
         answer: &Result<proto::LookupResponse>,
     ) {
-        if !self.learns() || !is_entry(name) {
+        if !self.caches() || !is_entry(name) {
             return;
         }
         match answer {
-            Ok(response) => self.learn_entry(asked, parent, name, response.inode.as_ref()),
-            Err(error) if error.code == Code::NotFound => self.memory.learn_name(asked, parent, name, None),
+            Ok(response) => self.cache_entry(asked, parent, name, response.inode.as_ref()),
+            Err(error) if error.code == Code::NotFound => self.cache.cache_name(asked, parent, name, None),
             Err(_) => {}
         }
     }
 
     /// Takes over what a listing with attributes has shown; without them nobody keeps track of who was shown it.
-    pub(crate) fn learn_listing(&self, asked: Asked, directory: InodeId, response: &proto::ListResponse) {
-        if !self.learns() {
+    pub(crate) fn cache_listing(&self, asked: Asked, directory: InodeId, response: &proto::ListResponse) {
+        if !self.caches() {
             return;
         }
         for entry in &response.entries {
             let attributes = entry.attributes.and_then(|shown| Attributes::try_from(shown).ok());
             if let Some(attributes) = attributes {
-                self.learn_attributes(asked, &attributes);
-                self.memory.learn_name(asked, directory, &entry.name, Some(attributes.inode));
+                self.cache_attributes(asked, &attributes);
+                self.cache.cache_name(asked, directory, &entry.name, Some(attributes.inode));
             }
         }
     }
@@ -132,7 +132,7 @@ impl Core {
         // A subdirectory is a link more or less; a file changes the directory's times only.
         let directory = if is_directory { Thing::Inode(parent) } else { Thing::Times(parent) };
         let asked = self.asked();
-        let change = self.memory.begin(vec![Thing::Name(parent, name.clone()), directory]);
+        let change = self.cache.begin(vec![Thing::Name(parent, name.clone()), directory]);
         Naming { parent, name, is_directory, asked, change }
     }
 
@@ -147,18 +147,18 @@ impl Core {
         if let Some(answer) = answer.filter(|answer| !answer.created) {
             // It was there, and only opened.
             change.refused();
-            self.learn_entry(asked, parent, &name, answer.inode.as_ref());
+            self.cache_entry(asked, parent, &name, answer.inode.as_ref());
             return outcome;
         }
         let time = answer.and_then(|answer| time_of(answer.parent_changed.as_ref()));
         let settled = settle(self, change, asked, time, &outcome);
-        if let (Some(answer), true) = (answer, self.learns()) {
+        if let (Some(answer), true) = (answer, self.caches()) {
             self.change_whole(parent, &name, true, time);
             if let Some(asked) = settled {
-                self.learn_entry(asked, parent, &name, answer.inode.as_ref());
+                self.cache_entry(asked, parent, &name, answer.inode.as_ref());
             }
             if let Some(made) = attributes_of(answer.inode.as_ref()).filter(|_| is_directory) {
-                self.memory.learn_empty(asked, &made);
+                self.cache.cache_empty(asked, &made);
             }
         }
         outcome
@@ -191,7 +191,7 @@ impl Core {
             self.change_whole(parent, &name, false, time);
             self.touched(InodeId(answer.inode));
             if is_directory {
-                self.memory.forget_whole(InodeId(answer.inode));
+                self.cache.forget_whole(InodeId(answer.inode));
             }
         }
         outcome
@@ -199,7 +199,7 @@ impl Core {
 
     /// An answer has told which inode a change touched: what was asked about it before is out of date.
     fn touched(&self, inode: InodeId) {
-        self.memory.begin(vec![Thing::Inode(inode)]).done(self.asked(), None);
+        self.cache.begin(vec![Thing::Inode(inode)]).done(self.asked(), None);
     }
 
     /// Links, and remembers what came of it.
@@ -210,13 +210,13 @@ impl Core {
             Thing::Inode(parent),
             Thing::Inode(InodeId(request.inode)),
         ];
-        let (asked, change) = (self.asked(), self.memory.begin(things));
+        let (asked, change) = (self.asked(), self.cache.begin(things));
         let outcome = self.send_change::<op::Link>(request, self.deadline_ns());
         let settled = settle(self, change, asked, None, &outcome);
         if let Ok(answer) = &outcome {
             self.change_whole(parent, &name, true, None);
             if let Some(asked) = settled {
-                self.learn_entry(asked, parent, &name, answer.inode.as_ref());
+                self.cache_entry(asked, parent, &name, answer.inode.as_ref());
             }
         }
         outcome
@@ -234,19 +234,19 @@ impl Core {
         ];
         // A thing named twice would overlap with itself.
         things.dedup();
-        let (asked, change) = (self.asked(), self.memory.begin(things));
+        let (asked, change) = (self.asked(), self.cache.begin(things));
         let outcome = self.send_change::<op::Rename>(request, self.deadline_ns());
         settle(self, change, asked, None, &outcome);
         if is_exchange {
             // The answer names one of the two inodes only, and a directory among them has another parent now.
-            self.memory.forget_all();
+            self.cache.forget_all();
         }
         if let Ok(answer) = &outcome {
             [answer.inode, answer.replaced].into_iter().filter(|&id| id != 0).for_each(|id| {
                 self.touched(InodeId(id));
             });
             // Two names of one file stay as they were; which case it was the answer does not say.
-            [from, to, InodeId(answer.replaced)].into_iter().for_each(|id| self.memory.forget_whole(id));
+            [from, to, InodeId(answer.replaced)].into_iter().for_each(|id| self.cache.forget_whole(id));
         }
         outcome
     }
@@ -260,31 +260,31 @@ impl Client {
     /// Where a name leads, without asking, and as of when that is known. `None` when it is not, or may have changed.
     /// Without a time it must not be passed on to be believed: a directory is known whole, but nobody has asked about
     /// this name in it, so that nobody will be told when it comes.
-    pub fn recall(&self, parent: InodeId, name: &[u8]) -> Option<(Result<Attributes>, Option<Asked>)> {
+    pub fn cached(&self, parent: InodeId, name: &[u8]) -> Option<(Result<Attributes>, Option<Asked>)> {
         let core = &self.core;
-        if !core.learns() || !is_entry(name) {
+        if !core.caches() || !is_entry(name) {
             return None;
         }
-        if let Some((leads, asked)) = core.memory.recall_name(parent, name)
+        if let Some((leads, asked)) = core.cache.cached_name(parent, name)
             && core.is_believable(asked, parent, name)
         {
             let Some(inode) = leads else { return Some((Err(absent(name)), Some(asked))) };
-            let (attributes, shown) = self.recall_attributes(inode)?;
+            let (attributes, shown) = self.cached_attributes(inode)?;
             return Some((Ok(attributes), Some(asked.older(shown))));
         }
         // Whoever changes a name changes the times of its directory.
-        let asked = core.memory.recall_absence(parent, name)?;
+        let asked = core.cache.cached_absence(parent, name)?;
         core.is_believable(asked, parent, &[]).then(|| (Err(absent(name)), None))
     }
 
     /// What `stat` shows, without asking, and as of when.
-    pub fn recall_attributes(&self, inode: InodeId) -> Option<(Attributes, Asked)> {
+    pub fn cached_attributes(&self, inode: InodeId) -> Option<(Attributes, Asked)> {
         let core = &self.core;
         // Of an open file more is known, and it changes without being announced here.
-        if !core.learns() || core.registry.find(inode).is_some() {
+        if !core.caches() || core.registry.find(inode).is_some() {
             return None;
         }
-        let (attributes, asked) = core.memory.recall_attributes(inode)?;
+        let (attributes, asked) = core.cache.cached_attributes(inode)?;
         if attributes.kind == FileKind::Directory && core.is_whole_for_little_longer(inode) {
             return None;
         }

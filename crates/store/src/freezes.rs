@@ -44,40 +44,40 @@ enum State {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Fence {
+struct ObjectFreeze {
     token: u64,
     state: State,
 }
 
 /// The fences of one target.
 #[derive(Default, Debug)]
-pub(crate) struct Fences {
-    fences: Mutex<BTreeMap<ObjectId, Fence>>,
+pub(crate) struct ObjectFreezes {
+    freezes: Mutex<BTreeMap<ObjectId, ObjectFreeze>>,
     /// Their number, so that writes to targets without any take no lock.
     count: AtomicUsize,
 }
 
-impl Fences {
+impl ObjectFreezes {
     /// Those that a target's directory names.
-    pub(crate) fn load(disk: &dyn Disk) -> io::Result<Fences> {
+    pub(crate) fn load(disk: &dyn Disk) -> io::Result<ObjectFreezes> {
         let file = match disk.open(SEALED, Open::ReadOnly) {
             Ok(file) => file,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Fences::default()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(ObjectFreezes::default()),
             Err(error) => return Err(error),
         };
         let mut bytes = vec![0; FILE_BYTES_MAX];
         let length = file.read_at(&mut bytes, 0)?;
         bytes.truncate(length);
-        let fences = decode(&bytes).ok_or_else(|| {
+        let freezes = decode(&bytes).ok_or_else(|| {
             let text = format!("{SEALED} is damaged: if no file is being converted, remove it");
             io::Error::new(io::ErrorKind::InvalidData, text)
         })?;
-        let count = AtomicUsize::new(fences.len());
-        Ok(Fences { fences: Mutex::new(fences), count })
+        let count = AtomicUsize::new(freezes.len());
+        Ok(ObjectFreezes { freezes: Mutex::new(freezes), count })
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<ObjectId, Fence>> {
-        self.fences.lock()
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<ObjectId, ObjectFreeze>> {
+        self.freezes.lock()
     }
 
     /// Takes note that an object is about to be changed. The caller holds its lock. `Converting` when it is sealed.
@@ -100,24 +100,24 @@ impl Fences {
     }
 
     fn watch(&self, id: ObjectId, token: u64) -> Result<(), Fault> {
-        let mut fences = self.lock();
-        let is_taken = |fence: &Fence| match fence.state {
+        let mut freezes = self.lock();
+        let is_taken = |fence: &ObjectFreeze| match fence.state {
             State::Watched { .. } => false,
             State::Sealed => fence.token != token,
             State::Going | State::Gone => true,
         };
-        if fences.get(&id).is_some_and(is_taken) {
+        if freezes.get(&id).is_some_and(is_taken) {
             return Err(Fault::new(Code::InUse, format!("object {id}: its file is being converted already")));
         }
-        if fences.len() >= FENCES_MAX {
+        if freezes.len() >= FENCES_MAX {
             // Those whose owners died are the oldest; none of them keeps anybody from writing.
-            fences.retain(|_, fence| !matches!(fence.state, State::Watched { .. }));
+            freezes.retain(|_, fence| !matches!(fence.state, State::Watched { .. }));
         }
-        if fences.len() >= FENCES_MAX {
+        if freezes.len() >= FENCES_MAX {
             return Err(Fault::new(Code::InUse, "too many files are being converted at once"));
         }
-        fences.insert(id, Fence { token, state: State::Watched { changed: false } });
-        self.count.store(fences.len(), Ordering::Relaxed);
+        freezes.insert(id, ObjectFreeze { token, state: State::Watched { changed: false } });
+        self.count.store(freezes.len(), Ordering::Relaxed);
         Ok(())
     }
 
@@ -152,20 +152,20 @@ impl Fences {
         if self.count.load(Ordering::Relaxed) == 0 {
             return false;
         }
-        let mut fences = self.lock();
-        match fences.get_mut(&id) {
+        let mut freezes = self.lock();
+        match freezes.get_mut(&id) {
             Some(fence) if matches!(fence.state, State::Sealed | State::Going) => fence.state = State::Gone,
             _ => return false,
         }
-        let gone = fences.iter().filter(|(_, fence)| fence.state == State::Gone);
+        let gone = freezes.iter().filter(|(_, fence)| fence.state == State::Gone);
         let mut gone: Vec<(u64, ObjectId)> = gone.map(|(id, fence)| (fence.token, *id)).collect();
         if gone.len() > GONE_MAX {
             // Tokens are generations of layouts, which grow with the starts of the metadata service.
             gone.sort_unstable();
             for (_, oldest) in &gone[..GONE_MAX / 2] {
-                fences.remove(oldest);
+                freezes.remove(oldest);
             }
-            self.count.store(fences.len(), Ordering::Relaxed);
+            self.count.store(freezes.len(), Ordering::Relaxed);
         }
         true
     }
@@ -181,23 +181,23 @@ impl Fences {
         if self.count.load(Ordering::Relaxed) == 0 {
             return false;
         }
-        let mut fences = self.lock();
-        let is_it = |fence: &&Fence| {
+        let mut freezes = self.lock();
+        let is_it = |fence: &&ObjectFreeze| {
             fence.token == token && matches!(fence.state, State::Watched { .. } | State::Sealed)
         };
-        let Some(fence) = fences.get(&id).filter(is_it).copied() else { return false };
-        fences.remove(&id);
-        self.count.store(fences.len(), Ordering::Relaxed);
+        let Some(fence) = freezes.get(&id).filter(is_it).copied() else { return false };
+        freezes.remove(&id);
+        self.count.store(freezes.len(), Ordering::Relaxed);
         fence.state == State::Sealed
     }
 
     /// Writes down which objects are sealed. After power loss the file is the old or the new one.
     fn store(&self, disk: &dyn Disk) -> io::Result<()> {
         // One at a time, so that an older state never replaces a newer one.
-        let fences = self.lock();
+        let freezes = self.lock();
         let file = disk.open(SEALED_NEW, Open::Create)?;
         file.set_length(0)?;
-        file.write_at(encode(&fences).as_bytes(), 0)?;
+        file.write_at(encode(&freezes).as_bytes(), 0)?;
         file.sync()?;
         disk.rename(SEALED_NEW, SEALED)?;
         disk.sync_directory("")
@@ -208,9 +208,9 @@ fn removed(id: ObjectId) -> Fault {
     Fault::new(Code::NotFound, format!("object {id}: it was removed"))
 }
 
-fn encode(fences: &BTreeMap<ObjectId, Fence>) -> String {
+fn encode(freezes: &BTreeMap<ObjectId, ObjectFreeze>) -> String {
     let mut text = String::from("vazao seals\n");
-    for (id, fence) in fences {
+    for (id, fence) in freezes {
         let state = match fence.state {
             State::Watched { .. } => continue,
             State::Sealed => "",
@@ -225,7 +225,7 @@ fn encode(fences: &BTreeMap<ObjectId, Fence>) -> String {
     text
 }
 
-fn decode(bytes: &[u8]) -> Option<BTreeMap<ObjectId, Fence>> {
+fn decode(bytes: &[u8]) -> Option<BTreeMap<ObjectId, ObjectFreeze>> {
     let text = std::str::from_utf8(bytes).ok()?;
     let (body, tail) = text.split_at(text.rfind("checksum ")?);
     if tail != format!("checksum {:08x}\n", crc32c(body.as_bytes())) {
@@ -249,7 +249,7 @@ fn decode(bytes: &[u8]) -> Option<BTreeMap<ObjectId, Fence>> {
             Some("gone") => State::Gone,
             Some(_) => return None,
         };
-        Some((id, Fence { token, state }))
+        Some((id, ObjectFreeze { token, state }))
     };
     lines.map(parse).collect()
 }
@@ -258,7 +258,7 @@ impl Target {
     /// Has changes of objects noted from now on.
     pub(crate) fn watch(&self, objects: &[ObjectId], token: u64) -> Result<(), Stop> {
         self.check()?;
-        objects.iter().try_for_each(|&id| Ok(self.alone(id, || self.fences.watch(id, token))??))
+        objects.iter().try_for_each(|&id| Ok(self.alone(id, || self.freezes.watch(id, token))??))
     }
 
     /// Refuses changes of objects from now on, also after a restart. False when one of them may have been changed since
@@ -267,7 +267,7 @@ impl Target {
         self.check()?;
         let mut all = true;
         for &id in objects {
-            all &= self.alone(id, || self.fences.seal(id, token))?;
+            all &= self.alone(id, || self.freezes.seal(id, token))?;
         }
         self.store_fences()?;
         self.epochs.note_change();
@@ -277,7 +277,7 @@ impl Target {
     /// Takes fences away.
     pub(crate) fn lift(&self, objects: &[ObjectId], token: u64) -> Result<(), Stop> {
         self.check()?;
-        let lifted = objects.iter().filter(|id| self.fences.lift(**id, token)).count();
+        let lifted = objects.iter().filter(|id| self.freezes.lift(**id, token)).count();
         if lifted > 0 {
             self.store_fences()?;
             self.epochs.note_change();
@@ -288,12 +288,12 @@ impl Target {
     /// Has nobody see a sealed object any more whose chunks are about to be removed one after the other, also when that
     /// is interrupted: a client that still has the file's old layout would take those that are gone for holes.
     pub(crate) fn hide(&self, id: ObjectId) -> Result<(), Fault> {
-        if self.fences.go(id) { self.store_fences() } else { Ok(()) }
+        if self.freezes.go(id) { self.store_fences() } else { Ok(()) }
     }
 
     /// Remembers of a sealed object that it was removed. True when that has to be written down.
     pub(crate) fn bury(&self, id: ObjectId) -> bool {
-        self.fences.end(id)
+        self.freezes.end(id)
     }
 
     /// `NotFound` for an object that must exist and does not.
@@ -302,7 +302,7 @@ impl Target {
     }
 
     pub(crate) fn store_fences(&self) -> Result<(), Fault> {
-        self.fences.store(&*self.disk).map_err(|e| self.write_fault(SEALED, &e))
+        self.freezes.store(&*self.disk).map_err(|e| self.write_fault(SEALED, &e))
     }
 
     /// Runs `work` while no change of the object is under way.
@@ -325,69 +325,69 @@ mod tests {
 
     #[test]
     fn a_seal_is_set_only_when_nothing_has_changed_since_the_watch() {
-        let fences = Fences::default();
-        assert!(!fences.seal(object(0), 1), "nobody watches");
-        fences.watch(object(0), 1).expect("free");
-        fences.watch(object(1), 1).expect("free");
-        fences.pass(object(1)).expect("watched objects may be changed");
-        assert!(fences.seal(object(0), 1) && !fences.seal(object(1), 1));
-        assert_eq!(fences.pass(object(0)).map_err(|fault| fault.code), Err(Code::Converting));
-        assert!(fences.pass(object(2)).is_ok() && fences.watch(object(0), 2).is_err());
-        assert!(!fences.lift(object(0), 2), "somebody else's");
-        assert!(fences.lift(object(0), 1) && fences.pass(object(0)).is_ok());
-        assert!(!fences.seal(object(0), 1), "a seal that comes late seals nothing");
+        let freezes = ObjectFreezes::default();
+        assert!(!freezes.seal(object(0), 1), "nobody watches");
+        freezes.watch(object(0), 1).expect("free");
+        freezes.watch(object(1), 1).expect("free");
+        freezes.pass(object(1)).expect("watched objects may be changed");
+        assert!(freezes.seal(object(0), 1) && !freezes.seal(object(1), 1));
+        assert_eq!(freezes.pass(object(0)).map_err(|fault| fault.code), Err(Code::Converting));
+        assert!(freezes.pass(object(2)).is_ok() && freezes.watch(object(0), 2).is_err());
+        assert!(!freezes.lift(object(0), 2), "somebody else's");
+        assert!(freezes.lift(object(0), 1) && freezes.pass(object(0)).is_ok());
+        assert!(!freezes.seal(object(0), 1), "a seal that comes late seals nothing");
     }
 
     #[test]
     fn seals_survive_power_loss_and_watches_do_not() {
         let disk = MemoryDisk::new(1);
-        let fences = Fences::load(&disk).expect("empty");
-        fences.watch(object(0), 9).expect("free");
-        fences.watch(object(1), 9).expect("free");
-        assert!(fences.seal(object(0), 9));
-        fences.store(&disk).expect("stores");
-        let again = Fences::load(&disk).expect("loads");
+        let freezes = ObjectFreezes::load(&disk).expect("empty");
+        freezes.watch(object(0), 9).expect("free");
+        freezes.watch(object(1), 9).expect("free");
+        assert!(freezes.seal(object(0), 9));
+        freezes.store(&disk).expect("stores");
+        let again = ObjectFreezes::load(&disk).expect("loads");
         assert!(again.pass(object(0)).is_err() && !again.seal(object(1), 9));
         assert!(again.lift(object(0), 9));
         again.store(&disk).expect("stores");
-        assert_eq!(Fences::load(&disk).expect("loads").lock().len(), 0);
+        assert_eq!(ObjectFreezes::load(&disk).expect("loads").lock().len(), 0);
     }
 
     #[test]
     fn an_object_on_its_way_out_stays_hidden_over_a_restart_until_it_is_gone() {
         let disk = MemoryDisk::new(1);
-        let fences = Fences::load(&disk).expect("empty");
-        fences.watch(object(0), 9).expect("free");
-        assert!(!fences.go(object(0)) && !fences.is_going(object(0)), "only watched");
-        assert!(fences.seal(object(0), 9) && fences.go(object(0)) && !fences.go(object(0)));
-        fences.store(&disk).expect("stores");
-        let again = Fences::load(&disk).expect("loads");
+        let freezes = ObjectFreezes::load(&disk).expect("empty");
+        freezes.watch(object(0), 9).expect("free");
+        assert!(!freezes.go(object(0)) && !freezes.is_going(object(0)), "only watched");
+        assert!(freezes.seal(object(0), 9) && freezes.go(object(0)) && !freezes.go(object(0)));
+        freezes.store(&disk).expect("stores");
+        let again = ObjectFreezes::load(&disk).expect("loads");
         assert!(again.is_going(object(0)) && !again.seal(object(0), 9));
         assert_eq!(again.pass(object(0)).map_err(|fault| fault.code), Err(Code::NotFound));
         assert!(!again.lift(object(0), 9) && again.is_going(object(0)), "a late request to lift");
         assert!(again.end(object(0)) && !again.end(object(0)) && !again.is_going(object(0)));
         again.store(&disk).expect("stores");
-        let late = Fences::load(&disk).expect("loads").pass(object(0));
+        let late = ObjectFreezes::load(&disk).expect("loads").pass(object(0));
         assert_eq!(late.map_err(|fault| fault.code), Err(Code::NotFound));
     }
 
     #[test]
     fn of_removed_objects_the_newest_are_remembered() {
-        let fences = Fences::default();
+        let freezes = ObjectFreezes::default();
         for slot in 0..=GONE_MAX as u32 {
-            fences.watch(object(slot), u64::from(slot)).expect("free");
-            assert!(fences.seal(object(slot), u64::from(slot)) && fences.end(object(slot)));
+            freezes.watch(object(slot), u64::from(slot)).expect("free");
+            assert!(freezes.seal(object(slot), u64::from(slot)) && freezes.end(object(slot)));
         }
-        assert!(fences.pass(object(0)).is_ok() && fences.pass(object(GONE_MAX as u32)).is_err());
+        assert!(freezes.pass(object(0)).is_ok() && freezes.pass(object(GONE_MAX as u32)).is_err());
     }
 
     #[test]
     fn a_changed_byte_of_the_file_is_refused() {
-        let fences = Fences::default();
-        fences.watch(object(0), 9).expect("free");
-        assert!(fences.seal(object(0), 9));
-        let bytes = encode(&fences.lock()).into_bytes();
-        assert_eq!(decode(&bytes), Some(fences.lock().clone()));
+        let freezes = ObjectFreezes::default();
+        freezes.watch(object(0), 9).expect("free");
+        assert!(freezes.seal(object(0), 9));
+        let bytes = encode(&freezes.lock()).into_bytes();
+        assert_eq!(decode(&bytes), Some(freezes.lock().clone()));
         for at in 0..bytes.len() {
             let mut bytes = bytes.clone();
             bytes[at] ^= 1;
