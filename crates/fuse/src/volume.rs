@@ -507,7 +507,8 @@ impl VolumeFilesystem {
     fn reporting(&self, handle: u64, work: fn(&File) -> Result<()>) -> Result<bool> {
         let open = self.file(handle)?;
         let before = open.file.reports();
-        work(&open.file).map(|()| open.file.reports() != before)
+        let kept = self.give_up_if_lost(&open);
+        kept.and_then(|()| work(&open.file)).map(|()| open.file.reports() != before)
     }
 
     /// The last descriptor is gone.
@@ -517,7 +518,7 @@ impl VolumeFilesystem {
             return self.close(open);
         }
         // The next holder must see what was written under the locks.
-        let flushed = open.file.flush_under_lock();
+        let flushed = self.give_up_if_lost(&open).and_then(|()| open.file.flush_under_lock());
         let unlocked = self.unlock_released(&open);
         flushed.and(self.close(open)).and(unlocked)
     }

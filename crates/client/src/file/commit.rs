@@ -104,16 +104,18 @@ impl OpenInode {
         }
     }
 
-    /// Gives up what was written here and is not reported: its writers hear of it from their next `fsync` or close.
-    pub(super) fn give_up(&self, error: &Error) {
+    /// Gives up what was written here and is not reported: its writers hear of it from their next `fsync` or close. False
+    /// where there is no such thing.
+    pub(super) fn give_up(&self, error: &Error) -> bool {
         let _one = self.committing.take();
         if self.lock().is_clean() {
-            return;
+            return false;
         }
         self.discard();
         self.lock().lost_ranges.tell(error.clone());
         // The bytes that are shown here are not those of the file.
         self.note_changed_elsewhere();
+        true
     }
 
     /// Asks for the objects changed since the last time to be made durable, on all servers at once.

@@ -300,6 +300,16 @@ impl File {
         self.end_flush(reported)
     }
 
+    /// Gives up what was written through any handle and is not reported, because a lock on the file is lost: its holder
+    /// may have written over it. False where everything is reported.
+    pub fn give_up_unreported(&self, error: &Error) -> bool {
+        let gave_up = self.shared.give_up(error);
+        if gave_up {
+            tracing::warn!(inode = %self.inode(), %error, "what was written under it is given up");
+        }
+        gave_up
+    }
+
     fn finish_writes(&self, sync: bool) -> Result<()> {
         self.end_flush(interrupt::killable(|| self.shared.flush_or_leave(sync)))
     }

@@ -44,7 +44,7 @@ impl VolumeFilesystem {
         let place = open.place(wish.owner, wish.is_flock);
         let Some(mode) = wish.mode else {
             // The next holder must see what was written under this lock.
-            let flushed = open.file.flush_under_lock();
+            let flushed = self.give_up_if_lost(&open).and_then(|()| open.file.flush_under_lock());
             return self.client.unlock(place, wish.range).and(flushed);
         };
         open.locked(wish.owner, wish.is_flock);
@@ -56,9 +56,22 @@ impl VolumeFilesystem {
     /// An open file whose contents are wanted. Errors: a lock taken through it is lost (`EIO`, as on NFS).
     pub(super) fn locked_file(&self, handle: u64) -> Result<Arc<OpenFile>> {
         let open = self.file(handle)?;
-        let owners = open.owners().clone();
-        self.client.check_locks(owners.into_iter().map(|(owner, is_flock)| open.place(owner, is_flock)))?;
+        self.check_locks(&open)?;
         Ok(open)
+    }
+
+    fn check_locks(&self, open: &OpenFile) -> Result<()> {
+        let owners = open.owners().clone();
+        self.client.check_locks(owners.into_iter().map(|(owner, is_flock)| open.place(owner, is_flock)))
+    }
+
+    /// Before anything of an open file is reported: what was written under a lock that is lost must not be, for its
+    /// holder may have written there since. Errors: something is given up for that.
+    pub(super) fn give_up_if_lost(&self, open: &OpenFile) -> Result<()> {
+        match self.check_locks(open) {
+            Err(error) if open.file.give_up_unreported(&error) => Err(error),
+            _ => Ok(()),
+        }
     }
 
     /// A process closes a descriptor: its fcntl(2) locks of the file go.

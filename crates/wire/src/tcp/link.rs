@@ -631,6 +631,11 @@ impl Link {
         }
         table.hungry.drain(..).chain(table.receiver.take()).for_each(|thread| thread.unpark());
         drop(guard);
+        if self.stream.has_untaken() {
+            // The kernel would go on sending these requests after their callers have given up or retried them: once the
+            // network is back they would overwrite what other clients have changed since.
+            self.stream.abort();
+        }
         // The descriptor stays open until the last user lets go; the peer learns of the end now.
         self.stream.shut_down();
         self.call();
