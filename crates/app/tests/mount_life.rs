@@ -283,7 +283,7 @@ fn a_small_file_that_grows_while_its_data_server_is_stopped_is_stored_when_that_
             assert_eq!(errno, Some(rustix::io::Errno::TIMEDOUT.raw_os_error()), "{transport}: {}", m.log());
         };
         let open = |name: &str| {
-            File::options().write(true).create(true).truncate(true).open(m.path(name)).expect("opened")
+            File::options().write(true).create(true).truncate(false).open(m.path(name)).expect("opened")
         };
         fs::write(m.path("left"), "").expect("made");
         // It is sent a line between its writes, and ends with the error of its close.
