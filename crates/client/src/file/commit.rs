@@ -104,8 +104,8 @@ impl OpenInode {
         }
     }
 
-    /// Gives up what was written here and is not reported: its writers hear of it from their next `fsync` or close. False
-    /// where there is no such thing.
+    /// Gives up what was written here and is not reported: its writers hear of it from their next `fsync` or close.
+    /// False where there is no such thing.
     pub(super) fn give_up(&self, error: &Error) -> bool {
         let _one = self.committing.take();
         if self.lock().is_clean() {
