@@ -298,7 +298,8 @@ impl Change {
 }
 
 impl Change {
-    /// Its call was given up at `now_ns`, and its outcome is unknown: the server may have carried it out, or may still do so.
+    /// Its call was given up at `now_ns`, and its outcome is unknown: the server may have carried it out, or may still
+    /// do so.
     pub(crate) fn lost(mut self, now_ns: u64) {
         self.doubt(now_ns.saturating_add(DOUBT_NS));
     }

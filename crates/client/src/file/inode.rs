@@ -27,7 +27,7 @@ const TURN_WAIT: Duration = Duration::from_millis(50);
 /// An inode that has at least one handle.
 ///
 /// - Lock order: `committing` or `length_gate` before `state`. `state` is never held while waiting for a server.
-/// - `length_gate`: shared by writes, exclusive while the length or the layout changes.
+/// - `length_gate`: shared by writes, exclusive while the length or layout changes or a range is zeroed.
 pub(crate) struct OpenInode {
     pub(crate) core: Arc<Core>,
     pub(crate) id: InodeId,
@@ -580,7 +580,7 @@ impl OpenInode {
         let state = self.lock();
         let is_old = state.knows_better(&attributes, asked_at);
         if !is_old && attributes.version != state.attributes.version {
-            // Invalidations arrive only while a handle here has asked lately; an answer must be compared, too.
+            // Invalidations arrive only while this client has asked lately: another version counts as one.
             self.note_changed_elsewhere();
         }
         let mut merged = if is_old { state.attributes.clone() } else { attributes };
