@@ -1,4 +1,4 @@
-//! What answers teach the memory, and what it knows instead of asking.
+//! Metadata cache fills from answers, and lookups without a request.
 
 use crate::call::settle;
 use crate::core::Core;
@@ -35,7 +35,7 @@ fn time_of(time: Option<&proto::Timestamp>) -> Option<Timestamp> {
 }
 
 impl Core {
-    /// Without a seat nothing will be believed, so that it need not be kept either.
+    /// Without an interest bit (seat) no entry would be valid, so none is kept.
     fn caches(&self) -> bool {
         self.seat() != 0
     }

@@ -91,7 +91,7 @@ impl Core {
             request: RequestId::default(),
             submitted_ns: self.clock.now_ns(),
         };
-        // One that would be in vain is looked into by whoever waits for it.
+        // A request that would fail at once is left to its waiter.
         match interrupt::is_killed() || self.was_out(target) {
             true => call.server = self.server(target),
             false => self.send(&mut call, attachment, deadline_ns),
@@ -146,7 +146,7 @@ impl Core {
                 Ok(received) => return Ok(received),
                 Err(_) if interrupt::is_raised() => Code::Interrupted.into(),
                 Err(fault) if fault.code == Code::Interrupted && self.clock.now_ns() < deadline_ns => {
-                    // Given up before it was sent, and not by whoever waits now.
+                    // Given up before it was sent, and not by the present waiter.
                     self.send(call, attachment, deadline_ns);
                     continue;
                 }

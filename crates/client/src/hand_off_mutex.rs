@@ -1,4 +1,4 @@
-//! A turn that one thread takes and another one may end: of work whose answer comes to whoever receives it.
+//! A mutex that one thread locks and another may unlock, for asynchronous calls.
 
 use parking_lot::{Condvar, Mutex};
 
@@ -12,11 +12,11 @@ pub(crate) struct HandOffMutex {
 #[derive(Debug, Default)]
 struct State {
     is_taken: bool,
-    /// Waking where nobody waits is a system call for nothing.
+    /// Waiters. Without any, the wake-up would be a system call for nothing.
     waiting: usize,
 }
 
-/// Ends the turn of the thread that has taken it.
+/// Guard: unlocks when dropped.
 #[derive(Debug)]
 pub(crate) struct Held<'a>(&'a HandOffMutex);
 
@@ -27,7 +27,7 @@ impl Drop for Held<'_> {
 }
 
 impl HandOffMutex {
-    /// Waits for the turn. Whoever has it works under a deadline of its own.
+    /// Locks; blocks without a timeout, as the holder works under a deadline of its own.
     pub(crate) fn take(&self) -> Held<'_> {
         let mut state = self.state.lock();
         state.waiting += 1;
@@ -39,12 +39,12 @@ impl HandOffMutex {
         Held(self)
     }
 
-    /// Takes the turn if it is free; [`HandOffMutex::end`] ends it.
+    /// Locks if it is free; [`HandOffMutex::end`] unlocks.
     pub(crate) fn try_take(&self) -> bool {
         !std::mem::replace(&mut self.state.lock().is_taken, true)
     }
 
-    /// The turn is over, whichever thread has taken it.
+    /// Unlocks, whichever thread has locked.
     pub(crate) fn end(&self) {
         let mut state = self.state.lock();
         state.is_taken = false;

@@ -1,4 +1,4 @@
-//! Locks that other clients see: flock(2) and fcntl(2).
+//! File locks across clients: flock(2) and fcntl(2).
 //!
 //! The metadata service decides, and keeps them in memory. What this client holds it knows as well: after a restart of
 //! the service it says so, and has its locks back. Who waits stands in a queue there; that its turn has come is told
@@ -39,7 +39,7 @@ pub struct LockPlace {
     pub owner: u64,
 }
 
-/// A lock of somebody else.
+/// A conflicting lock of another owner.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Obstacle {
     /// What it covers.
@@ -65,7 +65,7 @@ impl Held {
         self.locks.iter().any(|held| held.owner == owner)
     }
 
-    /// `process` counts where something is locked: who lets go does not say who it is.
+    /// `process` counts where something is locked: an unlock does not carry it.
     fn set(&mut self, owner: u64, range: LockRange, mode: Option<LockMode>, process: u32) {
         self.locks.set(owner, range, mode);
         if !self.has(owner) {
@@ -80,14 +80,14 @@ impl Held {
 #[derive(Default)]
 pub(crate) struct Locks {
     held: Mutex<HashMap<File, Held>>,
-    /// Read by those who change one lock, written by who tells of all.
+    /// Shared by a change of one lock, exclusive for the reclaim of all.
     telling: RwLock<()>,
     /// The service may not know what is held.
     must_tell: AtomicBool,
     /// There was a lock once, so that the service waits for this client after a restart.
     has_locked: AtomicBool,
     last_waiter: AtomicU64,
-    /// Locks that others have got, until who had them lets go of them.
+    /// Locks lost to other clients, until their former owner unlocks or closes.
     lost: Mutex<HashSet<LockPlace>>,
     has_lost: AtomicBool,
     /// Waiters whose turn has come.
@@ -164,7 +164,7 @@ impl Locks {
 }
 
 impl Core {
-    /// One request for one lock. While it is under way nobody tells the service what all is held.
+    /// One request for one lock. It excludes a reclaim of all locks meanwhile (race).
     fn ask_lock(
         &self,
         place: LockPlace,
@@ -180,7 +180,7 @@ impl Core {
         };
         match mode {
             None => self.locks.note(place, range, None, 0),
-            // Also when it is refused: the service waits after a restart for everybody who has asked for a lock.
+            // Also when it is refused: after a restart the service waits for every client that has asked for a lock.
             Some(_) => self.locks.has_locked.store(true, Ordering::SeqCst),
         }
         let session = self.session.id();
@@ -188,7 +188,7 @@ impl Core {
         let response = match self.ask::<op::SetLock>(&request) {
             Ok(response) => response,
             Err(error) => {
-                // It may have been done, and somebody who gave up must not hold it.
+                // The service may have granted it, and a caller that gave up must not hold it.
                 self.locks.must_tell();
                 return Err(error);
             }
@@ -326,7 +326,7 @@ impl Core {
                     return Ok(());
                 }
                 Ok(_) => {}
-                // Who waits for a lock waits for the service as well.
+                // A waiter for a lock also retries while the service does not answer.
                 // So does one that must not get it yet, as others take theirs back after a restart.
                 Err(error)
                     if give_up.is_some_and(|give_up| !give_up())
@@ -412,7 +412,7 @@ impl Client {
         held.get(&(place.inode, place.kind)).is_some_and(|file| file.has(place.owner))
     }
 
-    /// Fails with `Io` when a lock of one of these is lost: somebody else has had it since, and may have changed what
+    /// Fails with `Io` when a lock of one of these is lost: another client has had it since, and may have changed what
     /// it protected. That ends when its owner lets go of it, also by closing the file.
     pub fn check_locks(&self, places: impl IntoIterator<Item = LockPlace>) -> Result<()> {
         let locks = &self.core.locks;
@@ -434,13 +434,13 @@ impl Client {
         self.core.locks.forget_lost(place);
     }
 
-    /// True when anybody of this client has locked any of the file, by either call.
+    /// True when any owner of this client has locked any of the file, by either call.
     pub fn is_locked(&self, inode: InodeId) -> bool {
         let held = self.core.locks.held.lock();
         [LockKind::Flock, LockKind::Range].iter().any(|kind| held.contains_key(&(inode, *kind)))
     }
 
-    /// Who stands against a lock.
+    /// The lock that conflicts with a wanted one, if any.
     pub fn test_lock(&self, place: LockPlace, range: LockRange, mode: LockMode) -> Result<Option<Obstacle>> {
         let lock = Some(lock_message(place, range, Some(mode), 0));
         let request = proto::TestLockRequest { session: self.core.session.id(), lock };

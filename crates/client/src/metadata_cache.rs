@@ -1,11 +1,9 @@
-//! What this client was answered and may still believe: attributes, where names lead, and which directories it knows
-//! whole because it made them.
+//! The metadata cache: attributes, names, and complete directories that this client made.
 //!
-//! Nothing here is believed that [`crate::invalidations`] does not vouch for: each thing is kept with the moment it was
-//! asked about, its lease runs from then, and changes by others end it. Changes by this client itself are announced
-//! here before they are sent and reported when they are answered ([`MetadataCache::begin`], [`Change`]). What was asked
-//! before such a change ended is not taken over, and when two of them overlapped nobody can say which came last: then
-//! the thing is forgotten.
+//! An entry is valid only as long as [`crate::invalidations`] allows: it is kept with the time of its request, its
+//! lease starts then, and changes by other clients invalidate it. Changes by this client are announced here before they
+//! are sent, and end when they are answered ([`MetadataCache::begin`], [`Change`]). Answers to requests from before the
+//! end of such a change are not cached. When two changes overlapped, their order is unknown, and the entry is evicted.
 //!
 //! The times of a directory are an exception, as every name that comes or goes changes them: answers to such changes
 //! bring the new time, and the later one counts.
@@ -47,7 +45,7 @@ struct Slot {
     under_way: u32,
     /// Number of the last one that ended.
     ended: u64,
-    /// Until then one whose outcome nobody knows may still be carried out.
+    /// Until then the service may still carry out a change with an unknown outcome.
     doubtful_until_ns: u64,
 }
 
@@ -70,7 +68,11 @@ struct Shard {
     times: HashMap<InodeId, (Timestamp, u64)>,
 }
 
-/// The memory.
+/// The cache.
+///
+/// - Lock order: a slot before a shard. No lock is held while a request is sent.
+/// - An answer is cached only if no change of its thing was in flight or ended since its request ([`Slot`]).
+/// - `forgot_at` rejects all answers to requests from before an eviction of everything.
 pub(crate) struct MetadataCache {
     shards: Box<[Mutex<Shard>]>,
     slots: Box<[Mutex<Slot>]>,
@@ -136,7 +138,7 @@ impl MetadataCache {
         self.changes.load(Ordering::SeqCst)
     }
 
-    /// Nothing is remembered any more: it is not known what a change has touched.
+    /// Evicts everything: it is not known what a change has touched.
     pub(crate) fn forget_all(&self) {
         let number = self.changes.fetch_add(1, Ordering::SeqCst) + 1;
         self.forgot_at.fetch_max(number, Ordering::SeqCst);
@@ -296,7 +298,8 @@ impl Change {
 }
 
 impl Change {
-    /// Its call was given up at `now_ns`, and the server may have carried it out, or may still do so: nobody will tell.
+    /// Its call was given up at `now_ns`, and its outcome is unknown: the server may have carried it out, or may still
+    /// do so.
     pub(crate) fn lost(mut self, now_ns: u64) {
         self.doubt(now_ns.saturating_add(DOUBT_NS));
     }

@@ -34,7 +34,7 @@ pub(crate) struct Outages {
     until_ns: Mutex<HashMap<TargetId, u64>>,
     /// When the present map came.
     map_ns: AtomicU64,
-    /// Held by the one who asks for another map.
+    /// Held while another map is requested.
     asking: Mutex<()>,
 }
 

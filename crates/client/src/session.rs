@@ -1,4 +1,4 @@
-//! The client's stay with the metadata service: request slots, the lease, answers about unlinked files still open.
+//! The client's session: request slots, lease renewal, answers about unlinked open files.
 
 use crate::core::Core;
 use crate::opens::TOLD_MAX;
@@ -19,7 +19,11 @@ const SLOT_WAIT: Duration = Duration::from_millis(50);
 /// Inodes noted as on their way. With more it begins anew, so that some are let go a few renewals later.
 const ASKED_MAX: usize = 65_536;
 
-/// The slot table.
+/// The session with the metadata service.
+///
+/// - `opening` serialises opening a session; `slots` is not held while a request is sent.
+/// - A slot is returned only to the session that it was taken from: `install` makes a new table.
+/// - Lock order: `asked` before the locks of the registry (`may_hold_unlinked`).
 #[derive(Default)]
 pub(crate) struct Session {
     slots: Mutex<Slots>,
@@ -28,7 +32,7 @@ pub(crate) struct Session {
     answers: Mutex<Answers>,
     /// Inodes asked about that are not open here but may be on their way, and the period in which that was first.
     asked: Mutex<HashMap<u64, usize>>,
-    /// Somebody wants to know what clients count.
+    /// Renewals carry the counters of this client.
     is_watched: AtomicBool,
 }
 
@@ -37,7 +41,7 @@ struct Slots {
     session: u64,
     free: Vec<u32>,
     sequences: Vec<u64>,
-    /// Threads that wait for a free one: waking where nobody waits is a system call for nothing.
+    /// Waiters for a free slot. Without any, the wake-up would be a system call for nothing.
     waiting: usize,
 }
 
@@ -69,7 +73,7 @@ impl Drop for Slot {
         if slots.session == self.id {
             slots.free.push(self.slot);
             let is_awaited = slots.waiting > 0;
-            // Woken while the lock is held it would only wait for that.
+            // Notified under the lock, the waiter would only block on it.
             drop(slots);
             if is_awaited {
                 self.session.freed.notify_one();
@@ -102,7 +106,7 @@ impl Session {
 }
 
 impl Core {
-    /// A slot for a changing request; waits while all are in use.
+    /// A slot for a changing request; blocks while all are in use (backpressure).
     pub(crate) fn take_slot(&self, deadline_ns: u64) -> Result<Slot> {
         let mut slots = self.session.slots.lock();
         loop {

@@ -18,9 +18,9 @@ pub(crate) struct ServerCounters {
     pub(crate) waited_ns: Counter,
     pub(crate) credit_ns: Counter,
     pub(crate) service_ns: Counter,
-    /// Callers that stand still for an answer.
+    /// Callers that block on an answer.
     pub(crate) waits: Occupancy,
-    /// Callers that stand still until a request can be handed over.
+    /// Callers that block until a request can be handed over (backpressure).
     pub(crate) credit: Occupancy,
     /// Requests under way.
     pub(crate) in_flight: Occupancy,
@@ -43,9 +43,9 @@ pub struct ServerStatistics {
     pub bytes_lent: u64,
     /// Bytes of file data acknowledged.
     pub bytes_written: u64,
-    /// Nanoseconds that callers stood still until an answer was there.
+    /// Nanoseconds that callers blocked on an answer.
     pub waited_ns: u64,
-    /// Nanoseconds that callers stood still until a request could be handed over.
+    /// Nanoseconds that callers blocked until a request could be handed over.
     pub credit_ns: u64,
     /// Nanoseconds between arrival and answer, summed over requests, as reported by the server.
     pub service_ns: u64,
@@ -73,7 +73,7 @@ pub(crate) struct Counters {
     pub(crate) bytes_read: Counter,
     pub(crate) bytes_written: Counter,
     pub(crate) metadata: Arc<ServerCounters>,
-    /// Callers that stand still for any server.
+    /// Callers that block on any server.
     pub(crate) waits: Occupancy,
     /// From sending a request to having its answer.
     pub(crate) latency: Histogram,
@@ -139,7 +139,7 @@ impl ServerCounters {
 }
 
 impl Counters {
-    /// Runs `wait`, in which a caller stands still for a server.
+    /// Runs `wait`, in which a caller blocks on a server.
     pub(crate) fn during_wait<T>(
         &self,
         server: &ServerCounters,

@@ -11,7 +11,7 @@ use vazao_model::{Code, Role};
 use vazao_wire::service::Fault;
 use vazao_wire::transport::Slow;
 
-/// A server that answers some requests and not others is told of again after this time.
+/// A server that answers some requests and not others is logged again after this time.
 const TOLD_AGAIN_NS: u64 = 60_000_000_000;
 
 /// Servers remembered; those beyond are told of each time.

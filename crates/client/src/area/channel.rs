@@ -402,7 +402,7 @@ impl Drop for Channel {
     fn drop(&mut self) {
         if !self.is_closed {
             let deadline_ns = self.area.core.clock.now_ns() + CLOSE_MS_MAX * 1_000_000;
-            // Nobody is left to be told; the lease's next renewal, or its end, closes what could not be closed here.
+            // No caller is left to get the error. The lease's next renewal or its end closes the channel if this fails.
             let _ = self.end(deadline_ns);
         }
     }

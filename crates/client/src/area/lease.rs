@@ -77,7 +77,7 @@ impl Lease {
     }
 }
 
-/// False when nobody needs the lease any more.
+/// False when the lease is no longer needed.
 fn beat(lease: &Weak<Lease>, is_due: bool) -> bool {
     let Some(lease) = lease.upgrade() else { return false };
     if is_due && let Err(error) = lease.renew() {

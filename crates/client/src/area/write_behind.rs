@@ -1,13 +1,12 @@
-//! Writes through channels that are answered before the node has them.
+//! Write-behind for channels: writes complete before the node has them.
 //!
-//! All channels that one mount has into a file share a [`WriteBehindBuffer`], which knows what is in flight: whoever
-//! reads, asks for attributes, cuts the file or writes to the same place waits for that first. A [`Writer`] is one of
-//! them that writes: it is told of its own failed writes, once, by its next write, or by [`Writer::settle`] at the
-//! latest.
+//! All channels of one mount into a file share a [`WriteBehindBuffer`], which tracks the writes in flight. Reads,
+//! attribute requests, truncation and overlapping writes block on them first. A [`Writer`] is one writing channel. It
+//! reports its own first failed write once, from its next write or from [`Writer::settle`].
 //!
-//! A write is *taken over*, and sent when the [`Unsent`] that it gave is dropped; its bytes are kept until the node has
-//! answered. Nobody stands still for answers: they are received by whoever has to wait for them, and what nobody asks
-//! for within [`LATE_MS`] by a thread of its own, so that a broken connection is noticed and the bytes sent again soon.
+//! A write is *taken over* and sent when its [`Unsent`] is dropped. Its bytes are kept until the node has answered, so
+//! that they can be sent again. The caller that has to wait for an answer receives it. A background thread receives
+//! answers older than [`LATE_MS`], so that a broken connection is noticed and the retry starts soon.
 
 use super::Channel;
 use super::channel::{PendingWrite, REQUEST_BYTES};
@@ -31,16 +30,16 @@ const FILE_REQUESTS_MAX: usize = 64;
 /// Bytes of all files in flight: beyond it a write waits until it is answered.
 const BYTES_MAX: usize = 128 << 20;
 
-/// An answer that nobody has asked for is received after this.
+/// A background thread receives an answer without a waiter after this time.
 const LATE_MS: u64 = 100;
 
-/// However late an answer is asked for, it is given this long.
+/// Minimum timeout of a wait for an answer, even when the deadline of the write has passed.
 const GRACE_MS: u64 = 1_000;
 
-/// How often one who waits for another's wait looks.
+/// Poll interval of a thread that blocks on another thread's wait.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// Who receives the answers that nobody asks for, and how much is in flight, over all files of a mount.
+/// Bytes in flight over all files of a mount, and the files whose late answers a background thread receives.
 pub struct WriteBackTracker {
     core: Arc<Core>,
     bytes: AtomicUsize,
@@ -50,11 +49,17 @@ pub struct WriteBackTracker {
 #[derive(Default)]
 struct Late {
     files: Vec<Weak<WriteBehindBuffer>>,
-    /// A thread looks after them.
+    /// The background thread runs.
     is_kept: bool,
 }
 
-/// What is in flight to one file.
+/// The writes in flight to one file.
+///
+/// - Stages of a write: `Taken` (not sent yet), `Sent` (no waiter), `Awaited` (one thread waits for the answer). Every
+///   completion removes it.
+/// - The state lock is not held while a request is sent or awaited.
+/// - A failed write is noted at its [`Writer`] before it leaves `in_flight`. The reverse order would let a concurrent
+///   [`Writer::settle`] report success.
 pub struct WriteBehindBuffer {
     all: Arc<WriteBackTracker>,
     state: Mutex<State>,
@@ -66,15 +71,15 @@ struct State {
     in_flight: VecDeque<InFlightWrite>,
     bytes: usize,
     next: u64,
-    /// When the last one landed; 0: none has.
+    /// When the last write completed, also with an error; 0 for none.
     completed_ns: u64,
-    /// When the node has answered last that one is done.
+    /// When a write last completed without an error.
     answered_ns: u64,
-    /// The late ones are looked after.
+    /// The file is in the list of the background thread.
     is_listed: bool,
 }
 
-/// A request.
+/// One write request.
 struct InFlightWrite {
     number: u64,
     range: Range<u64>,
@@ -86,10 +91,10 @@ struct InFlightWrite {
 }
 
 enum Stage {
-    /// Somebody is about to send it.
+    /// Taken over, not sent yet.
     Taken,
     Sent(PendingWrite),
-    /// Somebody waits for its answer.
+    /// A thread waits for its answer.
     Awaited,
 }
 
@@ -151,7 +156,7 @@ impl WriteBackTracker {
         })
     }
 
-    /// Has the answers received that nobody asks for.
+    /// Adds a file to the list of the background thread, and starts the thread if it does not run.
     fn look_after(self: &Arc<WriteBackTracker>, file: &Arc<WriteBehindBuffer>) {
         if !self.core.options.background {
             return;
@@ -166,12 +171,12 @@ impl WriteBackTracker {
             std::thread::Builder::new().name("vazao-behind".to_owned()).spawn(move || all.receive());
         match spawned {
             Ok(_) => late.is_kept = true,
-            // Whoever comes back to the file receives them.
+            // The next waiter on the file receives the answers.
             Err(error) => tracing::warn!("answers to writes wait for their writers: {error}"),
         }
     }
 
-    /// Receives what is late, until nothing is in flight.
+    /// Receives late answers until nothing is in flight.
     fn receive(self: Arc<WriteBackTracker>) {
         loop {
             self.core.clock.sleep(Duration::from_millis(LATE_MS));
@@ -201,13 +206,13 @@ impl WriteBehindBuffer {
         state.is_listed
     }
 
-    /// True when nothing is in flight, and nothing has landed at `since_ns` or later.
+    /// True when nothing is in flight, and no write has completed at `since_ns` or later.
     pub fn is_still_since(&self, since_ns: u64) -> bool {
         let state = self.lock();
         state.in_flight.is_empty() && state.completed_ns < since_ns
     }
 
-    /// True when a write has landed since there is something to know of the file.
+    /// True when any write has completed.
     pub fn has_landed(&self) -> bool {
         self.lock().completed_ns > 0
     }
@@ -227,9 +232,9 @@ impl WriteBehindBuffer {
         self.settle_where(|flight| flight.range.start < range.end && range.start < flight.range.end);
     }
 
-    /// Waits for the flights that are `wanted`. Their errors go to their writers. The deadline of each began when it
-    /// was taken over: a node that is gone is not waited for once for each. What is taken over from now on is not
-    /// waited for: while somebody writes without a pause something is always in flight.
+    /// Waits for the writes in flight that are `wanted`. Their errors go to their writers. The deadline of each began
+    /// when it was taken over: a dead node costs about one timeout, not one for each write. Writes taken over from now
+    /// on are excluded: with a continuous writer the wait would never end.
     fn settle_where(&self, wanted: impl Fn(&InFlightWrite) -> bool) {
         let floor_ns = self.all.core.clock.now_ns() + GRACE_MS * 1_000_000;
         let mut state = self.lock();
@@ -257,20 +262,20 @@ impl WriteBehindBuffer {
             let deadline_ns = flight.deadline_ns.max(floor_ns);
             let writer = Arc::clone(&flight.writer);
             drop(state);
-            // Given up by who waits, the write would be lost.
+            // Uninterruptible: a waiter that gave up here would drop the answer and lose the write.
             let outcome =
                 interrupt::uninterruptible(|| writer.channel.finish_write(pending, &bytes, deadline_ns));
             self.completed(number, &writer, outcome);
-            // The last owner closes the channel, for which nobody else should have to wait.
+            // The last owner closes the channel, which blocks: not under the lock.
             drop(writer);
             state = self.lock();
         }
     }
 
-    /// A request of `writer` is over.
+    /// Completes a request of `writer`.
     fn completed(&self, number: u64, writer: &Writer, outcome: Result<()>) {
         let is_done = outcome.is_ok();
-        // First: once the request is gone, who settles believes that it went well.
+        // First: once the request is removed, a concurrent `settle` reports success (race).
         if let Err(error) = outcome {
             writer.note(error);
         }
@@ -287,7 +292,7 @@ impl WriteBehindBuffer {
         self.settled.notify_all();
     }
 
-    /// Sends a request that was taken over.
+    /// Submits a request that was taken over.
     fn send(&self, number: u64) {
         let state = self.lock();
         let found = state.in_flight.iter().find(|flight| flight.number == number);
@@ -400,7 +405,7 @@ impl Writer {
         }
         let slice = SharedSlice::new(bytes, range);
         let place = offset..offset.saturating_add(slice.len() as u64);
-        // Two that overlap would be done in any order.
+        // The node may reorder overlapping writes.
         self.behind.settle_range(&place);
         self.behind.make_room(slice.len());
         self.check()?;
@@ -414,25 +419,25 @@ impl Writer {
         Ok(Some(unsent))
     }
 
-    /// True when a write has failed and was not told of yet, however long ago.
+    /// True when a write has failed and its error is not reported yet.
     pub fn has_failed(&self) -> bool {
         self.failed.lock().is_some()
     }
 
-    /// True when [`Writer::settle`] would neither wait nor tell anything.
+    /// True when [`Writer::settle`] would neither block nor fail.
     pub fn is_idle(&self) -> bool {
         let is_own = |flight: &InFlightWrite| std::ptr::eq(&*flight.writer, self);
         !self.behind.lock().in_flight.iter().any(is_own) && self.failed.lock().is_none()
     }
 
-    /// Waits for the writes through this channel. Errors: that of one that failed, if it was not told yet.
+    /// Waits for the writes through this channel. Errors: that of a failed write that is not reported yet.
     pub fn settle(&self) -> Result<()> {
         self.behind.settle_where(|flight| std::ptr::eq(&*flight.writer, self));
         self.report()
     }
 
     /// Waits for the writes through this channel because a descriptor of it is closed. Errors: as [`Writer::settle`],
-    /// and told again later: it may be a descriptor that a child process has inherited and closes unseen.
+    /// and reported again later: a child process may close an inherited descriptor and ignore the error.
     pub fn settle_closed(&self) -> Result<()> {
         self.behind.settle_where(|flight| std::ptr::eq(&*flight.writer, self));
         self.failed.lock().clone().map_or(Ok(()), Err)
@@ -444,7 +449,7 @@ impl Writer {
         self.report()
     }
 
-    /// Tells of a write that failed. What is in flight with it is waited for: all of it is one loss.
+    /// Reports a failed write, after the writes in flight with it: all of them count as one failure.
     fn check(&self) -> Result<()> {
         if self.has_failed() { self.settle() } else { Ok(()) }
     }

@@ -57,7 +57,7 @@ impl OpenInode {
         }
         let offset = self.lock().size;
         let written = self.write(bytes.into(), offset, &mut None);
-        // Who does not watch would not hear that others want it.
+        // Without an invalidation stream this client is not notified that others want it.
         if self.end.is_wanted.load(Ordering::SeqCst) || !self.core.hears_of_changes() {
             self.give_end_back();
         }

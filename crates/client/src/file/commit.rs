@@ -32,7 +32,7 @@ impl OpenInode {
         interrupt::uninterruptible(|| self.flush_or_leave(sync))
     }
 
-    /// [`OpenInode::flush`] for those who need not know what becomes of it: `Interrupted` when the caller was killed.
+    /// [`OpenInode::flush`], killable: `Interrupted` when the caller was killed.
     pub(super) fn flush_or_leave(&self, sync: bool) -> Result<()> {
         let deadline_ns = self.core.deadline_ns();
         let left = || Error::new(Code::Interrupted, format!("{}: its writer was killed", self.id));
@@ -93,7 +93,7 @@ impl OpenInode {
         state.layout().is_some() && report.end <= state.attributes.size && report.slots == 0
     }
 
-    /// Throws away everything unwritten and unreported: nobody will read it.
+    /// Throws away everything unwritten and unreported.
     pub(crate) fn discard(&self) {
         self.discard_staged();
         let mut state = self.lock();
@@ -104,7 +104,7 @@ impl OpenInode {
         }
     }
 
-    /// Gives up what was written here and is not reported: its writers hear of it from their next `fsync` or close.
+    /// Gives up what was written here and is not reported: its writers get the error from their next `fsync` or close.
     /// False where there is no such thing.
     pub(super) fn give_up(&self, error: &Error) -> bool {
         let _one = self.committing.take();
@@ -161,7 +161,7 @@ impl OpenInode {
                 let lost = match error.code {
                     // It is gone, and stays so until it was written again.
                     Code::Io => state.unsynced.unwritten(&begun.changes, &slots),
-                    // Nobody has said whether the machine still has it: the next fsync must ask that again.
+                    // It is unknown whether the machine still has it: the next fsync must ask again.
                     _ => state.unsynced.restore(layout, &begun.changes, &slots),
                 };
                 state.lose(layout, &lost, error);
@@ -171,7 +171,7 @@ impl OpenInode {
         if let Err(error) = &outcome {
             let mut state = self.lock();
             state.unsynced_slots |= begun.slots;
-            // Left by a killed caller it is nobody's failure: whoever makes the file durable next asks again.
+            // Not a failure when the caller was killed: the next fsync retries.
             if error.code != Code::Interrupted {
                 state.lost_ranges.tell(error.clone());
             }
@@ -254,7 +254,7 @@ impl OpenInode {
     fn end_report(&self, answer: Answer, reported: Reported, deadline_ns: u64) -> Result<Committed> {
         let Reported { generation, asked_at, sync } = reported;
         let fresh = answer.and_then(|(response, asked)| {
-            // Whoever looks at the file once it is closed need not ask what its size is now.
+            // Cache fill: a stat after the close needs no request.
             asked.and_then(|asked| self.core.cache_inode(asked, response.inode.as_ref()));
             Ok(FreshInode::new(response.inode, asked_at)?)
         });
@@ -305,7 +305,7 @@ impl OpenInode {
         self.lock().is_reported_at_once()
     }
 
-    /// [`OpenInode::flush`] without standing still for the answer, and without making anything durable.
+    /// Asynchronous [`OpenInode::flush`], without making anything durable.
     pub(super) fn begin_flush(self: &Arc<OpenInode>, then: Completion<()>) {
         let open = Arc::clone(self);
         if !self.committing.try_take() {
@@ -427,7 +427,7 @@ fn take_report(inode: u64, state: &mut InodeState, sync: bool) -> proto::CommitR
 fn is_taken(state: &InodeState, report: &Uncommitted, fresh: &FreshInode, generation: u32) -> bool {
     let theirs = fresh.layout.as_ref();
     let is_same = theirs.map_or(0, |layout| layout.generation) == generation;
-    // Of a file that was converted meanwhile, unless it tells of objects that nobody has copied.
+    // Of a file that was converted meanwhile, unless it reports objects that the conversion has not copied.
     let is_converted = state.layout().zip(theirs).is_some_and(|(mine, theirs)| mine.is_same_life(theirs));
     is_same || (is_converted && report.slots == 0)
 }

@@ -1,4 +1,4 @@
-//! What all handles of one inode share in this client: its size, its contents or layout, and what is not yet written.
+//! State that all handles of one inode share in this client.
 
 use super::append::End;
 use super::inline::InlineContents;
@@ -25,6 +25,9 @@ use vazao_wire::service::Fault;
 const TURN_WAIT: Duration = Duration::from_millis(50);
 
 /// An inode that has at least one handle.
+///
+/// - Lock order: `committing` or `length_gate` before `state`. `state` is never held while waiting for a server.
+/// - `length_gate`: shared by writes, exclusive while the length or layout changes or a range is zeroed.
 pub(crate) struct OpenInode {
     pub(crate) core: Arc<Core>,
     pub(crate) id: InodeId,
@@ -38,7 +41,7 @@ pub(crate) struct OpenInode {
     reports: AtomicU64,
     state: Mutex<InodeState>,
     changed: Condvar,
-    /// Threads in [`OpenInode::wait_turn`]: waking nobody would still be a system call.
+    /// Waiters in [`OpenInode::wait_turn`]. Without any, the wake-up would be a system call for nothing.
     waiting: AtomicUsize,
     /// Shared by writers; held alone while the length is set.
     pub(crate) length_gate: RwLock<()>,
@@ -58,7 +61,7 @@ pub(crate) enum Contents {
     Striped(Arc<Layout>),
 }
 
-/// What the metadata service has not been told.
+/// Changes that are not reported to the metadata service.
 #[derive(Clone, Default)]
 pub(crate) struct Uncommitted {
     /// End of the furthest write; 0 for none.
@@ -84,7 +87,7 @@ impl Uncommitted {
 
 /// The changeable part.
 pub(crate) struct InodeState {
-    /// As last heard from the metadata service.
+    /// From the latest answer of the metadata service.
     pub(crate) attributes: Attributes,
     /// Length, unreported writes included.
     pub(crate) size: u64,
@@ -106,9 +109,9 @@ pub(crate) struct InodeState {
     /// Threads in the middle of a write to objects.
     pub(crate) writers: usize,
     pub(crate) uncommitted: Uncommitted,
-    /// What it is being told: answers that do not know of it yet may still come in.
+    /// The report in flight: answers from before it may still arrive.
     pub(crate) reporting: Option<Uncommitted>,
-    /// It has been told something through this state.
+    /// A report was sent through this state.
     pub(crate) was_reported: bool,
     /// The length was set here, and no fsync has returned since: a metadata service that loses power may forget it.
     pub(super) length_set: bool,
@@ -297,7 +300,7 @@ impl InodeState {
         self.staged.iter().find(|(_, run)| overlap(&run.range, range)).map(|(start, _)| *start)
     }
 
-    /// The first flight before flight `before` that overlaps `range`.
+    /// The first write in flight before `before` that overlaps `range`.
     pub(crate) fn flight_within(&self, range: &Range<u64>, before: u64) -> Option<u64> {
         self.in_flight.range(..before).find(|(_, f)| overlap(&f.run.range, range)).map(|(id, _)| *id)
     }
@@ -520,7 +523,7 @@ impl OpenInode {
         !self.changed_elsewhere.load(Ordering::SeqCst) && is_here(&self.lock())
     }
 
-    /// True when a write up to `end` needs no server, and waits for nobody who needs one.
+    /// True when a write up to `end` needs no server, and blocks on no thread that needs one (fast path).
     pub(super) fn takes_at_once(&self, end: u64) -> bool {
         let is_inline = |state: &InodeState| {
             matches!(&state.contents, Contents::Inline(inline) if !inline.is_outgrown())
@@ -577,7 +580,7 @@ impl OpenInode {
         let state = self.lock();
         let is_old = state.knows_better(&attributes, asked_at);
         if !is_old && attributes.version != state.attributes.version {
-            // Told only while somebody here has lately asked; who asks finds out by itself.
+            // Invalidations arrive only while this client has asked lately: another version counts as one.
             self.note_changed_elsewhere();
         }
         let mut merged = if is_old { state.attributes.clone() } else { attributes };

@@ -37,7 +37,7 @@ impl LostRanges {
         self.spans.is_empty()
     }
 
-    /// The write of `range`, which nobody was waiting for, has failed.
+    /// The write of `range` has failed after it was acknowledged to the caller.
     pub(crate) fn add(&mut self, range: Range<u64>, life: u32, error: Error) {
         self.add_span(Span { range, is_cut: false }, life, error);
     }

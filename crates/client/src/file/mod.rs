@@ -211,7 +211,7 @@ impl File {
         self.shared.can_begin_flush()
     }
 
-    /// The first half of [`File::flush`], without standing still for the answer; [`File::end_flush`] is the other one.
+    /// The first half of [`File::flush`], asynchronous; [`File::end_flush`] is the other one.
     pub fn begin_flush(&self, then: Completion<()>) {
         self.shared.begin_flush(then);
     }
@@ -320,7 +320,7 @@ impl File {
         }
         let is_last_of_unlinked = self.shared.is_unlinked() && self.shared.handle_count() == 1;
         let flushed = if is_last_of_unlinked {
-            // Nobody can read it any more.
+            // No reader can reach it any more.
             self.shared.discard();
             self.report_failure()
         } else {
@@ -331,7 +331,7 @@ impl File {
         flushed.and(released).map_err(|error| (error, unstored))
     }
 
-    /// The failure of a write that nobody was waiting for, once for each handle.
+    /// The failure of an acknowledged write, once for each handle.
     fn report_failure(&self) -> Result<()> {
         let state = self.shared.lock();
         let (count, failure) = state.lost_ranges.count();

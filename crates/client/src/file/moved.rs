@@ -18,10 +18,10 @@ use vazao_wire::{op, proto};
 /// How long a refused write waits before it looks whether the layout has been exchanged.
 pub(super) const PAUSE: Duration = Duration::from_millis(20);
 
-/// After this time somebody who waits ends a conversion that does not go on.
+/// A waiter ends a stalled conversion after this timeout.
 const PATIENCE_NS: u64 = 5_000_000_000;
 
-/// Until when somebody waits for a conversion.
+/// Deadline of a wait for a conversion.
 struct ConversionDeadline {
     ends_ns: u64,
 }

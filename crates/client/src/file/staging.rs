@@ -1,4 +1,4 @@
-//! Bytes on their way out: runs being filled, and those in flight.
+//! Staging buffers: runs being filled, and runs in flight.
 //!
 //! A *transfer* is the part of a strip that goes into one request: the whole strip, or a megabyte of a larger one.
 //! A *run* is a contiguous range of bytes within one transfer.

@@ -1,5 +1,4 @@
-//! Writes that are taken over before they are sent: whoever waits for the write goes on, and the thread that answered
-//! does the rest.
+//! Writes that complete before they are sent; the thread that answered sends them.
 //!
 //! What is to be sent counts as in flight from the moment it is taken over, so that reads, fsync and close wait for it
 //! as for anything else on its way.
@@ -11,7 +10,7 @@ use vazao_model::Layout;
 
 type Guard<'a> = MutexGuard<'a, InodeState>;
 
-/// Runs that have taken off and are to be sent, with the layout they were made for.
+/// Runs that are enqueued and are to be sent, with the layout they were made for.
 pub(super) type Enqueued = Vec<(Arc<Layout>, u64)>;
 
 /// Where a write puts what the caller will send; `None`: it is sent at once.
@@ -57,8 +56,8 @@ impl OpenInode {
         state
     }
 
-    /// Sends what a write has left for later so far: what comes next waits for requests in flight, and would wait for
-    /// these for ever.
+    /// Sends what a write has left for later so far: what comes next waits for writes in flight, and would
+    /// deadlock on these.
     pub(super) fn send_later<'a>(
         &'a self,
         state: Guard<'a>,

@@ -108,7 +108,7 @@ impl OpenInode {
                     self.note_write(&mut state, offset, end);
                     let mut state = self.stage_all(state, &layout, payload, offset, deadline_ns, later);
                     state.writers -= 1;
-                    // What was read ahead meanwhile may be older than what has landed already.
+                    // Bytes read ahead meanwhile may be older than writes that have completed (race).
                     state.write_count += 1;
                     return Ok(());
                 }
@@ -208,7 +208,7 @@ impl OpenInode {
         Some((layout, id))
     }
 
-    /// Sends a run that has taken off, after those before it that it overlaps.
+    /// Sends an enqueued run, after the overlapping writes before it have completed.
     pub(super) fn submit_enqueued<'a>(
         &'a self,
         mut state: Guard<'a>,
@@ -282,14 +282,14 @@ impl OpenInode {
         Ok(self.core.submit_data(target, Method::Write, message, bytes, deadline_ns))
     }
 
-    /// Waits for the acknowledgement of a flight, or, when another thread does so, for a short while.
+    /// Waits for the completion of a write in flight, or, when another thread does so, for a short while.
     pub(super) fn await_flight<'a>(&'a self, state: Guard<'a>, id: u64, deadline_ns: u64) -> Guard<'a> {
-        // Somebody who only waits for it, and may give up, must not make it a write that failed.
+        // Uninterruptible: a waiter that gives up must not turn it into a failed write.
         interrupt::uninterruptible(|| self.await_or_leave(state, id, deadline_ns).0)
     }
 
-    /// [`OpenInode::await_flight`] for those who need not know what becomes of it: false once the caller is killed. The
-    /// flight then stays for whoever comes next; the release of the file at the latest.
+    /// [`OpenInode::await_flight`], killable: false once the caller is killed. The write then stays in flight for the
+    /// next waiter; at the latest that is the release of the file.
     fn await_or_leave<'a>(&'a self, mut state: Guard<'a>, id: u64, deadline_ns: u64) -> (Guard<'a>, bool) {
         if caller_killed() {
             return (state, false);
@@ -344,7 +344,7 @@ impl OpenInode {
         }
     }
 
-    /// Gives back the buffers of flights that were acknowledged meanwhile, so that the next ones use them while they
+    /// Gives back the buffers of writes that have completed meanwhile, so that the next ones use them while they
     /// are still in the cache.
     fn complete_finished<'a>(&'a self, mut state: Guard<'a>, deadline_ns: u64) -> Guard<'a> {
         while let Some((id, flight)) = state.in_flight.first_key_value()
@@ -394,7 +394,7 @@ impl OpenInode {
         interrupt::uninterruptible(|| self.write_out_or_leave(deadline_ns));
     }
 
-    /// [`OpenInode::write_out`] for those who need not know what becomes of it: false when the caller was killed first.
+    /// [`OpenInode::write_out`], killable: false when the caller was killed first.
     pub(super) fn write_out_or_leave(&self, deadline_ns: u64) -> bool {
         let mut state = self.lock();
         for start in state.staged.keys().copied().collect::<Vec<_>>() {

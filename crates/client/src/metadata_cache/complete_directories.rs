@@ -1,9 +1,9 @@
-//! Directories that this client made and knows whole: a name that is not among those it has put there is not there.
+//! Complete directories: this client made them and knows every name in them.
 //!
-//! That holds for as long as nobody else changes the names. While its lease lasts the client hears of that. Afterwards
-//! only the directory's time tells: when it is one that a change of this client's own gave it, *made while the
-//! directory was known whole*, nobody else has come since. The time of a later change says nothing: what somebody else
-//! did before it cannot be told from it any more.
+//! A directory stays complete until another client changes its names. During the lease the client receives that
+//! invalidation. Afterwards only the directory's time can prove it: if the time is from a change of this client, *made
+//! while the directory was complete*, no other client has changed it since. The time of a later change proves nothing:
+//! it hides a change by another client before it.
 
 use super::MetadataCache;
 use crate::invalidations::Asked;
@@ -21,7 +21,7 @@ const OWN_TIMES_MAX: usize = 32;
 pub(super) struct Whole {
     /// Hashes of the names.
     names: HashSet<u64>,
-    /// When it was last known that nobody else had changed them.
+    /// When it was last known that no other client had changed them.
     asked: Asked,
     /// What changes of this client have made its time since, while it was known whole.
     own_times: VecDeque<Timestamp>,
@@ -62,8 +62,8 @@ impl MetadataCache {
         self.inode_shard(directory).whole.get(&directory).map(|whole| whole.asked)
     }
 
-    /// Since when a directory is known whole whose attributes, as an answer has just shown them, prove that nobody has
-    /// changed its names after this client's own last change. Whoever sets a time back leaves another time of change.
+    /// Since when a directory is known complete whose attributes, as an answer has just shown them, prove that no
+    /// other client has changed its names after this client's last change. Setting a time back changes the ctime.
     pub(crate) fn whole_if_own(&self, shown: &Attributes) -> Option<Asked> {
         let shard = self.inode_shard(shown.inode);
         let whole = shard.whole.get(&shown.inode)?;
