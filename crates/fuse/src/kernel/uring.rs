@@ -4,9 +4,10 @@
 //! thread here is bound to a core and has one place in its queue: it takes a request, calls the server, and gives the
 //! answer back together with the wish for the next, in one system call and without another core's help. The kernel
 //! gives a request to the place that was freed last, so that a thread that is still warm gets it. A thread that blocks
-//! on a server delays no other request as long as its queue has a free place: a queue that is used grows until it has
-//! [`FREE_MIN`] of them. They must be there beforehand: an added place does not take a request that already waits, as
-//! the kernel looks at those only when an answer is given back.
+//! on a server delays no other request as long as its queue has a free place: a queue grows until it has [`FREE_MIN`]
+//! of them, from the beginning or, on a machine with many cores, once it is used. They must be there beforehand: an
+//! added place does not take a request that already waits, as the kernel looks at those only when an answer is given
+//! back.
 //!
 //! What comes without being answered (forgotten inodes, interrupts), and notifications to the kernel, still goes
 //! over the device itself.
@@ -36,6 +37,10 @@ const SPARE_REPLY_BYTES: usize = 4096;
 /// Free places that a queue in use has ready: enough for all read-ahead at once, and a burst of calls beside it, which
 /// all wait when their server is gone.
 const FREE_MIN: usize = device::BACKGROUND_MAX as usize + 24;
+
+/// On machines with at most so many cores all queues grow when the mount begins: that is a thousand threads. On larger
+/// ones each grows when it is used.
+const READY_QUEUES_MAX: usize = 20;
 
 type Ended = Result<(), DeviceError>;
 
@@ -145,6 +150,11 @@ impl Prepared {
             let registered = waiting.registered.recv().unwrap_or(Err(Errno::IO));
             outcome = outcome.and(registered);
             queues.keep(waiting.thread);
+        }
+        if outcome.is_ok() && queues.count() <= READY_QUEUES_MAX {
+            // A queue that grows with its first use is too late for a first burst of calls to a dead server: they take
+            // all places, and what comes behind them waits for their deadline.
+            (0..queues.count()).for_each(|core| queues.top_up(core as u16));
         }
         (queues, outcome)
     }
