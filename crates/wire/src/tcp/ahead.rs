@@ -5,7 +5,7 @@
 //! connection of its own to a server uses another thread's until its own is established.
 
 use super::link::Link;
-use super::peer::{At, CONNECT_AGAIN, Peer, TcpTransport};
+use super::peer::{At, CONNECT_AGAIN, Peer, Place, TcpTransport};
 use super::socket;
 use std::sync::Arc;
 
@@ -24,19 +24,16 @@ impl TcpTransport {
     /// The calling thread's connection to a server far away or, until that is established, another thread's. A
     /// request of many `bytes` gets the first connection that can send them at once.
     pub(super) fn far_link(&self, peer: &Arc<Peer>, at: At, bytes: usize) -> Option<Arc<Link>> {
-        let mut usable = peer.links.iter().filter_map(|place| place.try_lock()?.usable());
+        let mut usable = peer.links.iter().filter_map(Place::usable);
         if bytes >= MANY_BYTES
             && let Some(free) = usable.find(|link| link.is_free_to_send())
         {
             return Some(free);
         }
-        // A locked place means that another thread is connecting it.
-        if let Some(place) = peer.place(at).try_lock()
-            && let Some(link) = place.usable()
-        {
+        if let Some(link) = peer.place(at).usable() {
             return Some(link);
         }
-        let other = peer.links.iter().filter_map(|place| place.try_lock()?.usable()).next()?;
+        let other = peer.links.iter().find_map(Place::usable)?;
         let connect_ns = u64::from(self.options.connect_ms_max) * 1_000_000;
         self.make_link(peer, at, self.clock.now_ns() + connect_ns);
         Some(other)
@@ -45,11 +42,8 @@ impl TcpTransport {
     /// Whether the calling thread's next request to `address` is sent without connecting first.
     pub(super) fn has_link(&self, address: &str) -> bool {
         let Some(peer) = self.known_peer(address) else { return false };
-        match peer.place(peer.at()).try_lock() {
-            Some(place) => place.usable().is_some(),
-            // For a moment, or until another thread has connected it.
-            None => true,
-        }
+        let place = peer.place(peer.at());
+        place.usable().is_some() || place.attempt.is_locked()
     }
 
     /// Has the calling thread's connections made.
@@ -62,12 +56,15 @@ impl TcpTransport {
 
     /// Has the connection at a place made, unless it exists, has just failed, or is being made.
     fn make_link(&self, peer: &Arc<Peer>, at: At, deadline_ns: u64) {
-        let Some(mut place) = peer.place(at).try_lock() else { return };
+        let place = peer.place(at);
+        let Some(mut attempt) = place.attempt.try_lock() else { return };
         let now_ns = self.clock.now_ns();
         let again_ns = u64::try_from(CONNECT_AGAIN.as_nanos()).unwrap_or(u64::MAX);
-        let has_failed =
-            place.failed.as_ref().is_some_and(|(failed_ns, _)| now_ns.saturating_sub(*failed_ns) < again_ns);
-        if place.is_expected || has_failed || place.usable().is_some() {
+        let has_failed = attempt
+            .failed
+            .as_ref()
+            .is_some_and(|(failed_ns, _)| now_ns.saturating_sub(*failed_ns) < again_ns);
+        if attempt.is_expected || has_failed || place.usable().is_some() {
             return;
         }
         let (own, core) = (self.own.clone(), socket::current_core());
@@ -78,9 +75,9 @@ impl TcpTransport {
             if let Some(Err(fault)) = connected {
                 tracing::debug!(%fault, "cannot connect ahead of a request");
             }
-            theirs.place(at).lock().is_expected = false;
+            theirs.place(at).attempt.lock().is_expected = false;
         });
         // Without a thread the next call that needs the connection makes it.
-        place.is_expected = spawned.is_ok();
+        attempt.is_expected = spawned.is_ok();
     }
 }

@@ -69,12 +69,12 @@ impl std::fmt::Debug for TcpTransport {
 /// The connections to one server.
 pub(super) struct Peer {
     address: String,
-    pub(super) links: Vec<Mutex<Place>>,
+    pub(super) links: Vec<Place>,
     /// Those by the entrances on this machine: as many for each core, one core after the other.
-    local: Vec<Mutex<Place>>,
+    local: Vec<Place>,
     cores: usize,
     /// Connections for asynchronous calls: one for each core by the entrances, otherwise only the first.
-    tended: Vec<Mutex<Place>>,
+    tended: Vec<Place>,
     /// A thread is making one of these.
     is_connecting: AtomicBool,
     /// It has been entered that way.
@@ -99,7 +99,7 @@ impl Peer {
     fn new(address: &str, connections: usize) -> Peer {
         let cores = socket::entrances();
         let local = cores * (LOCAL_LINKS / cores).max(1);
-        let places = |count: usize| (0..count).map(|_| Mutex::default()).collect();
+        let places = |count: usize| (0..count).map(|_| Place::default()).collect();
         Peer {
             address: address.to_owned(),
             links: places(connections.max(1)),
@@ -121,7 +121,7 @@ impl Peer {
         At::Local(socket::current_core() % self.cores * of_core + thread_number() % of_core)
     }
 
-    pub(super) fn place(&self, at: At) -> &Mutex<Place> {
+    pub(super) fn place(&self, at: At) -> &Place {
         match at {
             At::Remote(number) => &self.links[number],
             At::Local(number) => &self.local[number],
@@ -131,7 +131,7 @@ impl Peer {
     /// Those by the entrances that stand.
     #[cfg(test)]
     pub(super) fn local_links(&self) -> impl Iterator<Item = Arc<Link>> {
-        self.local.iter().filter_map(|place| place.lock().usable())
+        self.local.iter().filter_map(Place::usable)
     }
 
     /// Number of the connection that an asynchronous call of this thread uses.
@@ -141,17 +141,26 @@ impl Peer {
     }
 
     fn tended_link(&self, number: usize) -> Option<Arc<Link>> {
-        self.tended[number].lock().usable()
+        self.tended[number].usable()
     }
 }
 
 /// Backoff before a failed background connection is retried.
 pub(super) const CONNECT_AGAIN: Duration = Duration::from_secs(1);
 
-/// One connection of a peer, or how the last attempt at it ended.
+/// The place of one connection.
+///
+/// Lock order: `attempt`, `link`. A thread that connects holds `attempt`, for as long as the resolution of a name may
+/// take; `link` is held for a moment only.
 #[derive(Default)]
 pub(super) struct Place {
-    link: Option<Arc<Link>>,
+    link: Mutex<Option<Arc<Link>>>,
+    pub(super) attempt: Mutex<Attempt>,
+}
+
+/// How the last attempt at a connection ended.
+#[derive(Default)]
+pub(super) struct Attempt {
     pub(super) failed: Option<(u64, Fault)>,
     /// A background thread is making it.
     pub(super) is_expected: bool,
@@ -159,7 +168,7 @@ pub(super) struct Place {
 
 impl Place {
     pub(super) fn usable(&self) -> Option<Arc<Link>> {
-        self.link.as_ref().filter(|link| link.is_usable()).map(Arc::clone)
+        self.link.lock().as_ref().filter(|link| link.is_usable()).map(Arc::clone)
     }
 }
 
@@ -234,16 +243,21 @@ impl TcpTransport {
         deadline_ns: u64,
     ) -> Result<Arc<Link>, Fault> {
         let asked_ns = self.clock.now_ns();
-        let mut place = peer.place(at).lock();
+        let place = peer.place(at);
+        if let Some(link) = place.usable() {
+            return Ok(link);
+        }
+        let mut attempt = place.attempt.lock();
+        // Another thread may have connected it meanwhile.
         if let Some(link) = place.usable() {
             return Ok(link);
         }
         // An attempt that failed while this thread waited for the lock counts as its own. Otherwise the threads of a
         // crowd would wait for one connect timeout after the other, far beyond their deadlines.
-        if let Some((_, fault)) = place.failed.as_ref().filter(|(failed_ns, _)| *failed_ns > asked_ns) {
+        if let Some((_, fault)) = attempt.failed.as_ref().filter(|(failed_ns, _)| *failed_ns > asked_ns) {
             return Err(fault.clone());
         }
-        place.link = None;
+        drop(place.link.lock().take());
         match self.connect(peer, core, deadline_ns) {
             Ok(link) => {
                 peer.round_trip_ns.store(link.round_trip_ns(), Ordering::Relaxed);
@@ -251,16 +265,22 @@ impl TcpTransport {
                 if link.round_trip_ns() > FAR_NS {
                     receiver::assist(&link);
                 }
-                // Race: a hang-up in the meantime did not find this link among those to break off.
-                if self.is_hung_up.load(Ordering::SeqCst) {
-                    link.break_off(&hung_up());
-                }
-                Ok(Arc::clone(place.link.insert(link)))
+                self.put(place, &link);
+                Ok(link)
             }
             Err(fault) => {
-                place.failed = Some((self.clock.now_ns(), fault.clone()));
+                attempt.failed = Some((self.clock.now_ns(), fault.clone()));
                 Err(fault)
             }
+        }
+    }
+
+    /// Puts a new connection in its place.
+    fn put(&self, place: &Place, link: &Arc<Link>) {
+        *place.link.lock() = Some(Arc::clone(link));
+        // Race: a concurrent hang-up either finds the link in its place or is seen here.
+        if self.is_hung_up.load(Ordering::SeqCst) {
+            link.break_off(&hung_up());
         }
     }
 
@@ -361,12 +381,7 @@ impl TcpTransport {
                 let connected = transport.connect(&peer_too, number, deadline_ns).map(Arc::new);
                 match connected.and_then(receiver::spawn) {
                     Ok(link) => {
-                        // The flag is read only after the link is in its place. A concurrent hang-up either finds the
-                        // link there or is seen here.
-                        peer_too.tended[number].lock().link = Some(Arc::clone(&link));
-                        if transport.is_hung_up.load(Ordering::SeqCst) {
-                            link.break_off(&hung_up());
-                        }
+                        transport.put(&peer_too.tended[number], &link);
                     }
                     Err(fault) => {
                         tracing::debug!(%fault, "cannot connect for asynchronous calls: requests block instead");
@@ -387,23 +402,12 @@ impl TcpTransport {
         let peers: Vec<Arc<Peer>> = self.peers.read().values().map(Arc::clone).collect();
         for peer in &peers {
             for place in peer.links.iter().chain(&peer.local).chain(&peer.tended) {
-                if let Some(link) = self.link_now(place) {
+                let link = place.link.lock().clone();
+                if let Some(link) = link {
                     link.break_off(&hung_up());
                 }
             }
         }
-    }
-
-    /// The connection at a place. A thread that connects holds the lock, may block in name resolution, and breaks its
-    /// connection off itself. All others hold the lock for a moment only.
-    fn link_now(&self, place: &Mutex<Place>) -> Option<Arc<Link>> {
-        for _ in 0..HANG_UP_LOOKS {
-            if let Some(place) = place.try_lock() {
-                return place.link.clone();
-            }
-            self.clock.sleep(HANG_UP_PAUSE);
-        }
-        None
     }
 
     fn new_id(&self, method: Method, address: &str) -> u64 {
@@ -422,7 +426,8 @@ impl Drop for TcpTransport {
         let far = peers.values().flat_map(|peer| peer.links.iter().chain(&peer.local));
         let far = far.map(|place| (place, FAR_NS));
         for (place, beyond_ns) in tended.chain(far) {
-            if let Some(link) = place.lock().link.take_if(|link| link.round_trip_ns() >= beyond_ns) {
+            let link = place.link.lock().take_if(|link| link.round_trip_ns() >= beyond_ns);
+            if let Some(link) = link {
                 link.break_off(&Fault::new(Code::Disconnected, "the client was closed"));
             }
         }
@@ -433,10 +438,6 @@ impl Drop for TcpTransport {
 fn hung_up() -> Fault {
     Fault::new(Code::Cancelled, "this process is stopping")
 }
-
-/// Retries for a place that is locked, and the pause between them.
-const HANG_UP_LOOKS: u32 = 20;
-const HANG_UP_PAUSE: Duration = Duration::from_millis(5);
 
 /// A server of this machine answers the handshake at once; a slower peer is a different process.
 const ENTER_NS_MAX: u64 = 1_000_000_000;
