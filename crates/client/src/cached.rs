@@ -257,6 +257,11 @@ impl Core {
 }
 
 impl Client {
+    /// Forgets all names that led to an inode: the next look at them asks. It looks at every cached name.
+    pub fn forget_names(&self, inode: InodeId) {
+        self.core.cache.forget_names(inode);
+    }
+
     /// Where a name leads, without asking, and as of when that is known. `None` when it is not, or may have changed.
     /// Without a time it must not be passed on to be believed: a directory is known whole, but nobody has asked about
     /// this name in it, so that nobody will be told when it comes.

@@ -211,6 +211,14 @@ impl MetadataCache {
         shard.names.get(&(parent, name.into())).map(|known| (known.value, known.asked))
     }
 
+    /// Evicts all names that lead to an inode, and its attributes. No answer to a request from before is cached.
+    pub(crate) fn forget_names(&self, inode: InodeId) {
+        let number = self.changes.fetch_add(1, Ordering::SeqCst) + 1;
+        self.forgot_at.fetch_max(number, Ordering::SeqCst);
+        self.shards.iter().for_each(|shard| shard.lock().names.retain(|_, known| known.value != Some(inode)));
+        self.inode_shard(inode).inodes.remove(&inode);
+    }
+
     fn forget_thing(&self, thing: &Thing) {
         match thing {
             Thing::Inode(inode) | Thing::Times(inode) => {

@@ -60,6 +60,8 @@ pub(crate) trait FileSystem: Send + Sync {
     fn remove_directory(&self, place: Place<'_>) -> Result<()>;
     fn rename(&self, from: Place<'_>, to: Place<'_>, mode: RenameMode) -> Result<()>;
     fn open(&self, inode: InodeId, mode: OpenMode) -> Result<Opened>;
+    /// Names that led to this inode lead elsewhere, or nowhere: they are to be asked for again.
+    fn forget_names(&self, _inode: InodeId) {}
     fn create_file(
         &self,
         place: Place<'_>,
@@ -294,6 +296,9 @@ impl FileSystem for VolumeFilesystem {
     }
     fn open(&self, inode: InodeId, mode: OpenMode) -> Result<Opened> {
         VolumeFilesystem::open(self, inode, mode)
+    }
+    fn forget_names(&self, inode: InodeId) {
+        VolumeFilesystem::forget_names(self, inode);
     }
     fn create_file(
         &self,

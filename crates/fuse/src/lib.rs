@@ -20,6 +20,7 @@ mod lost;
 mod mount;
 mod mountpoint;
 mod moves;
+mod nameless;
 mod notices;
 mod null;
 mod progress;

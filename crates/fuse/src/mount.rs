@@ -10,6 +10,7 @@ use crate::kernel::device::{Device, DeviceError, Trial};
 use crate::kernel::locks::Waiting;
 use crate::kernel::serve::{Nodes, Server, Timeouts};
 use crate::mountpoint::{self, FILE_SYSTEM_TYPE, State};
+use crate::nameless::NamelessOpens;
 use crate::notices::Notices;
 use crate::null::Null;
 use crate::progress::{Progress, Stage};
@@ -314,6 +315,7 @@ fn serve(
         interrupts: Interrupts::default(),
         waiting: Waiting::default(),
         readdirplus: ReaddirplusPolicies::default(),
+        nameless: NamelessOpens::default(),
         begun: Begun::new(options.threads.max(1)),
         helper: OnceLock::new(),
     });

@@ -318,6 +318,11 @@ impl VolumeFilesystem {
         Ok(self.end_open(self.client.open_file(inode, mode)?))
     }
 
+    /// See [`FileSystem::forget_names`](crate::filesystem::FileSystem::forget_names).
+    pub(crate) fn forget_names(&self, inode: InodeId) {
+        self.client.forget_names(inode);
+    }
+
     fn opened(&self, file: File, attributes: Attributes) -> Opened {
         let set_id = AtomicBool::new(mode_without_set_id(&attributes).is_some());
         let has_xattrs = AtomicBool::new(!attributes.without_xattrs);

@@ -156,10 +156,9 @@ impl Work {
                 server.door.begin_lookup(Place { directory, name }, then);
             }
             Request::Open { flags } => {
-                let node = self.header.node;
+                let (node, thread) = (self.header.node, self.header.thread);
                 let show = move |server: &Server, file: Result<File, Error>, reply: &mut Reply| {
-                    server.opened(node, server.door.end_open(file?)?, flags, reply);
-                    Ok(())
+                    server.opened(node, thread, server.door.end_open(file?)?, flags, reply)
                 };
                 let then = Box::new(move |early| self.go_on(early, show));
                 server.door.begin_open(inode, open_mode(flags), then);

@@ -8,6 +8,7 @@ use super::request::{Forgotten, Header, Request, SetAttributes};
 use crate::filesystem::FileSystem;
 use crate::interrupts::Interrupts;
 use crate::listing::Wanted;
+use crate::nameless::NamelessOpens;
 use crate::notices::Notices;
 use crate::readdirplus::ReaddirplusPolicies;
 use crate::told::Told;
@@ -105,6 +106,7 @@ pub(crate) struct Server {
     pub(crate) interrupts: Interrupts,
     pub(crate) waiting: Waiting,
     pub(crate) readdirplus: ReaddirplusPolicies,
+    pub(crate) nameless: NamelessOpens,
     /// How many requests have been begun and not answered yet, and how many may be.
     pub(crate) begun: Begun,
     /// Set where threads do not make up for those that wait by themselves.
@@ -365,7 +367,7 @@ impl Server {
 
     fn file(&self, header: &Header, inode: InodeId, request: Request<'_>, reply: &mut Reply) -> Outcome {
         match request {
-            Request::Open { flags } => self.open(header.node, inode, flags, reply),
+            Request::Open { flags } => self.open(header, inode, flags, reply),
             Request::Create { name, flags, mode } => {
                 let place = Place { directory: inode, name };
                 let (exclusive, truncate) =
@@ -445,15 +447,26 @@ impl Server {
     }
 
     /// Open, with what close-to-open asks for: see [`Told`].
-    fn open(&self, node: u64, inode: InodeId, flags: u32, reply: &mut Reply) -> Outcome {
+    fn open(&self, header: &Header, inode: InodeId, flags: u32, reply: &mut Reply) -> Outcome {
         let opened = self.door.open(inode, open_mode(flags))?;
-        self.opened(node, opened, flags, reply);
-        Ok(())
+        self.opened(header.node, header.thread, opened, flags, reply)
     }
 
-    pub(super) fn opened(&self, node: u64, opened: Opened, flags: u32, reply: &mut Reply) {
+    pub(super) fn opened(
+        &self,
+        node: u64,
+        thread: u32,
+        opened: Opened,
+        flags: u32,
+        reply: &mut Reply,
+    ) -> Outcome {
         let Opened { handle, attributes } = opened;
         let inode = self.nodes.inode(node);
+        if attributes.links == 0 && !self.nameless.is_repeated(thread, inode) {
+            self.door.release(handle)?;
+            self.door.forget_names(inode);
+            return Err(Error::from(Code::Stale).about(inode).into());
+        }
         let mut open_flags = if open_mode(flags).write { 0 } else { abi::FOPEN_NOFLUSH };
         if passes_pages(flags) {
             open_flags |= abi::FOPEN_DIRECT_IO;
@@ -464,6 +477,7 @@ impl Server {
             self.notifier.invalidate_attributes(node);
         }
         reply.put_open_out(handle, open_flags);
+        Ok(())
     }
 
     fn directory(&self, header: &Header, request: Request<'_>, reply: &mut Reply) -> Outcome {

@@ -172,3 +172,52 @@ fn write_records(path: &Path, bytes: &[u8], who: usize, round: usize) {
     }
     file.sync_all().expect("synced");
 }
+
+/// A file that one mount had removed or replaced was opened by another one through the name that its kernel still knew,
+/// where a descriptor of the old file was open there: what was written, and synced, went with that.
+#[test]
+fn a_file_that_was_removed_elsewhere_is_not_opened_by_a_name_although_it_is_open_here() {
+    with_cluster(|cluster| {
+        let (a, b) = (cluster.mount(), cluster.mount());
+        for round in 0..100 {
+            let is_replaced = round % 2 == 0;
+            fs::write(a.path("shared"), format!("old {round}")).expect("written");
+            let held = open(&b, 0);
+            if is_replaced {
+                fs::write(a.path("new"), format!("new {round}")).expect("written");
+                fs::rename(a.path("new"), a.path("shared")).expect("replaced");
+            } else {
+                fs::remove_file(a.path("shared")).expect("removed");
+            }
+            let opened = open(&b, 0);
+            opened.write_all_at(b"more", 20).expect("written");
+            opened.sync_all().expect("synced");
+            let seen = fs::read(a.path("shared")).expect("it is there");
+            let wanted = if is_replaced { format!("new {round}") } else { String::new() };
+            assert_eq!((&seen[..wanted.len()], &seen[20..]), (wanted.as_bytes(), &b"more"[..]), "{round}");
+            let mut old = vec![0; 20];
+            let count = held.read_at(&mut old, 0).expect("kept for its descriptor");
+            assert_eq!(&old[..count], format!("old {round}").as_bytes(), "{round}");
+        }
+        a.unmount();
+        b.unmount();
+    });
+}
+
+#[test]
+fn a_descriptor_of_a_file_that_was_removed_elsewhere_can_be_opened_again() {
+    with_cluster(|cluster| {
+        let (a, b) = (cluster.mount(), cluster.mount());
+        fs::write(a.path("shared"), "old").expect("written");
+        let held = open(&b, 0);
+        fs::remove_file(a.path("shared")).expect("removed");
+        for _ in 0..3 {
+            let number = std::os::fd::AsRawFd::as_raw_fd(&held);
+            let again = fs::read_to_string(format!("/proc/self/fd/{number}")).expect("opened again");
+            assert_eq!(again, "old");
+        }
+        drop(held);
+        a.unmount();
+        b.unmount();
+    });
+}
