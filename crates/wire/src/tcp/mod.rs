@@ -12,6 +12,7 @@ mod link;
 mod outbound;
 mod patience;
 mod peer;
+mod relief;
 mod served;
 mod server;
 mod socket;
@@ -35,6 +36,8 @@ mod ahead_tests;
 mod bounds_tests;
 #[cfg(test)]
 mod entrance_tests;
+#[cfg(test)]
+mod relief_tests;
 #[cfg(test)]
 mod tended_tests;
 #[cfg(test)]
