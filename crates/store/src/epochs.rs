@@ -8,7 +8,7 @@ use crate::unkept::Unkept;
 use std::io;
 use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, TryLockError};
 use vazao_disk::{Disk, DiskFile, Open};
 use vazao_model::checksum::crc32c;
 
@@ -155,14 +155,30 @@ impl Epochs {
         Ok(Some(Epochs { file, gate, record, swept, is_owed, is_changed }))
     }
 
+    /// Reads the file from the disk itself, as far as the kernel lets go of what it has of it in memory.
+    pub(crate) fn probe(&self) {
+        self.file.drop_cached(0, COPY_STRIDE + COPY_BYTES as u64);
+        let _ = self.file.read_at(&mut [0; COPY_BYTES], 0);
+    }
+
     fn record(&self) -> MutexGuard<'_, Record> {
         self.record.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Leave to write without waiting for a disk; `None` when the epoch has to be announced first.
+    /// Leave to write without waiting for a disk; `None` when the epoch has to be announced first, or is ending: who ends
+    /// it waits for writes that may be stuck.
     pub(crate) fn try_enter(&self) -> Option<Pass<'_>> {
+        let gate = match self.gate.try_read() {
+            Ok(gate) => gate,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return None,
+        };
+        gate.announced.then_some(Pass { gate, epochs: self })
+    }
+
+    fn enter_announced(&self) -> Option<Pass<'_>> {
         let gate = self.gate.read().unwrap_or_else(PoisonError::into_inner);
-        if gate.announced { Some(Pass { gate, epochs: self }) } else { None }
+        gate.announced.then_some(Pass { gate, epochs: self })
     }
 
     /// Something on the target was changed. It costs a load where that is known already.
@@ -185,7 +201,7 @@ impl Epochs {
     /// Leave to write. Errors: the announcement could not be made durable.
     pub(crate) fn enter(&self) -> Result<Pass<'_>, Unkept> {
         loop {
-            if let Some(pass) = self.try_enter() {
+            if let Some(pass) = self.enter_announced() {
                 return Ok(pass);
             }
             let mut gate = self.gate.write().unwrap_or_else(PoisonError::into_inner);

@@ -55,6 +55,8 @@ pub(crate) struct Fences {
     fences: Mutex<BTreeMap<ObjectId, Fence>>,
     /// Their number, so that writes to targets without any take no lock.
     count: AtomicUsize,
+    /// Held while they are written down: the disk may hang, and others look at them meanwhile.
+    storing: Mutex<()>,
 }
 
 impl Fences {
@@ -73,7 +75,7 @@ impl Fences {
             io::Error::new(io::ErrorKind::InvalidData, text)
         })?;
         let count = AtomicUsize::new(fences.len());
-        Ok(Fences { fences: Mutex::new(fences), count })
+        Ok(Fences { fences: Mutex::new(fences), count, storing: Mutex::default() })
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<ObjectId, Fence>> {
@@ -194,10 +196,11 @@ impl Fences {
     /// Writes down which objects are sealed. After power loss the file is the old or the new one.
     fn store(&self, disk: &dyn Disk) -> io::Result<()> {
         // One at a time, so that an older state never replaces a newer one.
-        let fences = self.lock();
+        let _one = self.storing.lock().unwrap_or_else(PoisonError::into_inner);
+        let text = encode(&self.lock());
         let file = disk.open(SEALED_NEW, Open::Create)?;
         file.set_length(0)?;
-        file.write_at(encode(&fences).as_bytes(), 0)?;
+        file.write_at(text.as_bytes(), 0)?;
         file.sync()?;
         disk.rename(SEALED_NEW, SEALED)?;
         disk.sync_directory("")

@@ -5,15 +5,17 @@
 //! for every 64 KiB block. `docs/on-disk.md` specifies the files and argues what a crash can do to them.
 //!
 //! It knows no names, no directories and no clients. A request that needs no waiting is answered in the caller's
-//! thread; the others go to a pool a target.
+//! thread; the others go to threads of the target, and a disk that hangs holds up those alone (`waits.rs`).
 
 mod background;
 mod behind;
 mod cache;
+mod closing;
 mod damage;
 mod epochs;
 mod error;
 mod failure;
+mod fan_out;
 mod fences;
 mod identity;
 mod incarnation;
@@ -36,6 +38,7 @@ mod sweep;
 mod target;
 mod targets;
 mod unkept;
+mod waits;
 
 pub use error::OpenError;
 pub use identity::{TargetName, inspect};

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::io::{self, ErrorKind};
 use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, TryLockError, TryLockResult};
 use vazao_disk::{DiskFile, Open};
 use vazao_meter::Cause;
 use vazao_model::limits::BLOCK_BYTES;
@@ -20,6 +20,10 @@ use vazao_wire::service::Fault;
 
 /// Chunks that one object keeps open between requests.
 const OPEN_CHUNKS_MAX: usize = 8;
+
+/// A loop thread that finds an object locked by another one lets others run so often before it leaves the request to
+/// the target's own threads: longer than the largest write into the page cache takes.
+const TRIES: usize = 1000;
 
 /// Why an operation did not finish.
 #[derive(Debug)]
@@ -36,7 +40,7 @@ impl From<Fault> for Stop {
     }
 }
 
-/// Whether an operation may wait for a disk.
+/// Whether an operation may wait for a disk, and close files.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Mode {
     /// No: it runs in a loop thread.
@@ -118,6 +122,28 @@ impl Object {
         }
     }
 
+    /// Tries for as long as another loop thread holds a lock; one that it does not get soon is held by a thread that waits
+    /// for the disk.
+    fn soon<G>(&self, try_lock: impl Fn() -> TryLockResult<G>) -> Result<G, Stop> {
+        for _ in 0..TRIES {
+            match try_lock() {
+                Ok(guard) => return Ok(guard),
+                Err(TryLockError::Poisoned(poisoned)) => return Ok(poisoned.into_inner()),
+                Err(TryLockError::WouldBlock) if self.blocking.load(Ordering::Relaxed) > 0 => break,
+                Err(TryLockError::WouldBlock) => std::thread::yield_now(),
+            }
+        }
+        Err(Stop::Wait)
+    }
+
+    /// Takes the lock for writing, in a loop thread only where that does not take long.
+    pub(crate) fn write_as(&self, target: &Target, mode: Mode) -> Result<RwLockWriteGuard<'_, Body>, Stop> {
+        match mode {
+            Mode::Fast => self.soon(|| self.body.try_write()),
+            Mode::Blocking => Ok(self.write(target)),
+        }
+    }
+
     /// Takes the lock for reading.
     pub(crate) fn read(&self, target: &Target) -> RwLockReadGuard<'_, Body> {
         match self.body.try_read() {
@@ -173,6 +199,14 @@ impl Body {
 }
 
 impl Target {
+    /// The object with this id. One that nobody has used lately has to be looked for on the disk.
+    pub(crate) fn object(&self, id: ObjectId, mode: Mode) -> Result<Arc<Object>, Stop> {
+        match mode {
+            Mode::Fast => self.cache.find(id).ok_or(Stop::Wait),
+            Mode::Blocking => Ok(self.cache.get(id)),
+        }
+    }
+
     /// The lock for reading, with the chunks open.
     pub(crate) fn open_to_read<'o>(
         &self,
@@ -180,7 +214,10 @@ impl Target {
         chunks: RangeInclusive<u64>,
         mode: Mode,
     ) -> Result<RwLockReadGuard<'o, Body>, Stop> {
-        let body = object.read(self);
+        let body = match mode {
+            Mode::Fast => object.soon(|| object.body.try_read())?,
+            Mode::Blocking => object.read(self),
+        };
         if body.is_open(chunks.clone()) {
             return Ok(body);
         }
