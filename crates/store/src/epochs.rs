@@ -173,12 +173,13 @@ impl Epochs {
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
             Err(TryLockError::WouldBlock) => return None,
         };
-        gate.announced.then_some(Pass { gate, epochs: self })
+        // Not made where it is not given: its end counts as a change.
+        if gate.announced { Some(Pass { gate, epochs: self }) } else { None }
     }
 
     fn enter_announced(&self) -> Option<Pass<'_>> {
         let gate = self.gate.read().unwrap_or_else(PoisonError::into_inner);
-        gate.announced.then_some(Pass { gate, epochs: self })
+        if gate.announced { Some(Pass { gate, epochs: self }) } else { None }
     }
 
     /// Something on the target was changed. It costs a load where that is known already.

@@ -87,6 +87,7 @@ struct Node {
     mover: Arc<Mover>,
     areas: Areas,
     targets: AddedTargets,
+    missing: opening::Missing,
     measures: Arc<MeasureService>,
     server: Mutex<Server>,
     /// Where clients of this machine are handed descriptors.
@@ -146,6 +147,7 @@ pub(crate) fn run(config: &NodeConfig, settings: &Settings) -> Outcome {
         mover,
         areas,
         targets: AddedTargets::new(&settings.directory, plan.given()),
+        missing: opening::Missing::default(),
         measures: Arc::clone(&measures),
         clock,
         transport,
@@ -375,10 +377,12 @@ fn start_threads(
         let thread = std::thread::Builder::new().name(name.to_owned()).spawn(work);
         thread.map(|thread| threads.push(thread)).at("starting a thread")
     };
-    // Apart: the metadata service's waits for data servers, which may be silent, and copies' for their directories.
-    let ticks: [(&str, bool, fn(&Node)); 4] = [
+    // Apart: the metadata service's waits for data servers, which may be silent, copies' for their directories, and new
+    // targets' for their disks.
+    let ticks: [(&str, bool, fn(&Node)); 5] = [
         ("tick-meta", node.meta.is_some(), Node::tick_meta),
         ("tick-data", node.data.is_some(), Node::tick_data),
+        ("tick-targets", node.data.is_some(), Node::tick_targets),
         ("tick-areas", true, Node::tick_areas),
         ("tick-copies", true, Node::tick_copies),
     ];
@@ -465,10 +469,15 @@ impl Node {
 
     fn tick_data(&self) {
         if let Some(data) = &self.data {
-            self.targets.refresh(data, &self.measures);
-            opening::take_back_missing(data, &self.measures);
             data.tick();
             self.guard_door(data);
+        }
+    }
+
+    fn tick_targets(&self) {
+        if let Some(data) = &self.data {
+            self.targets.refresh(data, &self.measures);
+            self.missing.take_back(data, &self.measures);
         }
     }
 

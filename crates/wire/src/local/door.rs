@@ -37,6 +37,10 @@ const BACKLOG: i32 = 64;
 /// A visitor's thread opens files and sends a short answer.
 const STACK_BYTES: usize = 512 * 1024;
 
+/// A visitor's thread that a disk does not hold up has ended so soon after it was sent away.
+const END_NS: u64 = 1_000_000_000;
+const STEP: Duration = Duration::from_millis(1);
+
 /// Who has the objects.
 pub trait Doorkeeper: Send + Sync + 'static {
     /// Opens the files of a chunk for a visitor, for reading only: the data and the sidecar, or none when there is no
@@ -122,7 +126,7 @@ impl Door {
         self.shared.visitors().talks.values().for_each(|talk| talk.end());
     }
 
-    /// Closes the door, and waits for the threads.
+    /// Closes the door, and waits for the threads; not for long for those of visitors, whom a disk may hold up.
     pub fn close(&mut self) {
         self.shared.stopping.store(true, Ordering::SeqCst);
         // Wakes the thread that waits for visitors.
@@ -133,7 +137,15 @@ impl Door {
         }
         self.send_away();
         let threads = std::mem::take(&mut self.shared.visitors().threads);
-        threads.into_values().for_each(|thread| drop(thread.join()));
+        let until_ns = self.shared.clock.now_ns() + END_NS;
+        for thread in threads.into_values() {
+            while !thread.is_finished() && self.shared.clock.now_ns() < until_ns {
+                self.shared.clock.sleep(STEP);
+            }
+            if thread.is_finished() {
+                drop(thread.join());
+            }
+        }
     }
 }
 
