@@ -11,7 +11,9 @@ use std::collections::BTreeMap;
 use std::io::{self, ErrorKind};
 use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, TryLockError, TryLockResult};
+use std::sync::{
+    Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, TryLockError, TryLockResult,
+};
 use vazao_disk::{DiskFile, Open};
 use vazao_meter::Cause;
 use vazao_model::limits::BLOCK_BYTES;

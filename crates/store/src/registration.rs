@@ -246,7 +246,12 @@ impl Target {
 
     /// Does what the metadata service has said of it. True when it has to be told that it is done. `is_judged`: it has
     /// judged any target.
-    fn obey(self: &Arc<Target>, verdict: &proto::Verdict, is_judged: bool, mark: HistoryMark) -> Result<bool, Fault> {
+    fn obey(
+        self: &Arc<Target>,
+        verdict: &proto::Verdict,
+        is_judged: bool,
+        mark: HistoryMark,
+    ) -> Result<bool, Fault> {
         match verdict.what {
             // The request called it missing; it was added since. The next answer judges it.
             0 if is_judged => {}

@@ -259,7 +259,10 @@ impl DataService {
         self.target_of(address)
     }
 
-    pub(crate) fn target_of(&self, address: Option<&proto::ObjectAddress>) -> Result<(&Arc<Target>, ObjectId), Fault> {
+    pub(crate) fn target_of(
+        &self,
+        address: Option<&proto::ObjectAddress>,
+    ) -> Result<(&Arc<Target>, ObjectId), Fault> {
         let id = ops::object(address)?;
         Ok((self.target(address.map_or(0, |a| a.target))?, id))
     }
@@ -342,9 +345,8 @@ impl DataService {
         ops::write::check(target, id, offset, &checksums, bytes)?;
         self.shared.metrics.written_bytes.add(bytes.len() as u64);
         if !sync && target.waits.lane().is_some() {
-            let write = |_: &mut dyn Responder| {
-                target.write(id, offset, &checksums, bytes, Mode::Fast, must_exist)
-            };
+            let write =
+                |_: &mut dyn Responder| target.write(id, offset, &checksums, bytes, Mode::Fast, must_exist);
             match target.waits.writes.run(responder, write).unwrap_or(Err(Stop::Wait)) {
                 Ok(object_length) => {
                     let answer = proto::WriteResponse { object_length, boot: target.boot };

@@ -109,7 +109,10 @@ impl Lane {
 
     fn overloaded(&self) -> Fault {
         let place = self.watchdog.place();
-        Fault::new(Code::Overloaded, format!("{place}: too many requests wait for its file system"))
+        let why =
+            self.watchdog.trouble().map(|why| format!(": {why}; see what lies beneath it (mount, dmesg)"));
+        let why = why.unwrap_or_default();
+        Fault::new(Code::Overloaded, format!("{place}: too many requests wait for its file system{why}"))
     }
 
     fn hangs(&self, state: PoolState) -> bool {
@@ -274,8 +277,14 @@ mod tests {
     use vazao_meter::ManualClock;
     use vazao_model::limits::AREA_HANGS_MS;
 
-    const OPTIONS: LaneOptions =
-        LaneOptions { threads: 2, threads_more: 1, jobs_max: 100, bytes_max: 1000, hangs_ms: AREA_HANGS_MS, is_probed: false };
+    const OPTIONS: LaneOptions = LaneOptions {
+        threads: 2,
+        threads_more: 1,
+        jobs_max: 100,
+        bytes_max: 1000,
+        hangs_ms: AREA_HANGS_MS,
+        is_probed: false,
+    };
 
     /// Keeps answers.
     struct Requester(Sender<Answer>);

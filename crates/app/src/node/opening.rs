@@ -62,7 +62,10 @@ fn look_at_all(directories: &[PathBuf]) -> Outcome<Vec<Found>> {
         let left = Duration::from_nanos(until_ns.saturating_sub(clock.now_ns()));
         let hangs = |_| {
             let shown = directory.display();
-            Err(format!("{shown}: its disk has not answered for {} s; see what lies beneath it (mount, dmesg)", TARGET_HANGS_MS / 1000))
+            Err(format!(
+                "{shown}: its disk has not answered for {} s; see what lies beneath it (mount, dmesg)",
+                TARGET_HANGS_MS / 1000
+            ))
         };
         let target = look.recv_timeout(left).unwrap_or_else(hangs);
         Found { directory, target }

@@ -100,13 +100,7 @@ impl Target {
     }
 
     /// Growth stops before the disk is full. What an object already has room for goes on to the disk.
-    fn take_room(
-        &self,
-        body: &Body,
-        end: u64,
-        length: u64,
-        mode: Mode,
-    ) -> Result<Option<Taken<'_>>, Stop> {
+    fn take_room(&self, body: &Body, end: u64, length: u64, mode: Mode) -> Result<Option<Taken<'_>>, Stop> {
         if end <= body.length && body.exists() {
             return Ok(None);
         }

@@ -3,17 +3,17 @@
 use super::{address, options, pattern};
 use crate::closing::Patience;
 use crate::{DataService, Options};
-use std::sync::mpsc::{Receiver, channel};
 use std::sync::Arc;
+use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 use vazao_disk::{Disk, MemoryDisk};
 use vazao_meter::ManualClock;
 use vazao_model::checksum::piece_checksums;
 use vazao_model::limits::{SLOW_MS, TARGET_HANGS_MS};
 use vazao_model::{Code, TargetState};
+use vazao_wire::Method;
 use vazao_wire::proto;
 use vazao_wire::service::{Answer, Deferred, Fault, Request, Responder, Service};
-use vazao_wire::Method;
 
 /// Two targets with threads, by a clock that is moved by hand. The second one's disk hangs.
 struct World {
@@ -141,7 +141,13 @@ fn bytes() -> Vec<u8> {
 }
 
 fn registered() -> proto::RegisterNodeResponse {
-    proto::RegisterNodeResponse { cluster_id: 7, node: 1, targets: vec![1, 2], epoch: 1, ..Default::default() }
+    proto::RegisterNodeResponse {
+        cluster_id: 7,
+        node: 1,
+        targets: vec![1, 2],
+        epoch: 1,
+        ..Default::default()
+    }
 }
 
 /// Waits until so many operations are held up by a disk.
@@ -254,6 +260,7 @@ fn the_end_makes_the_others_clean_and_waits_a_bounded_time_for_a_disk_that_hangs
     };
     assert_eq!(suspects(&world.disks[0]), None, "the other one is clean");
     let first = vec![(Arc::new(world.disks[0].clone()) as Arc<dyn Disk>, "/first".to_owned())];
-    DataService::open(first, options(), Arc::clone(&world.clock) as _).expect("and another process can have it");
+    DataService::open(first, options(), Arc::clone(&world.clock) as _)
+        .expect("and another process can have it");
     world.go_on();
 }

@@ -387,8 +387,9 @@ impl EventLoop {
             return self.drop_connection(served, &Close::Gone);
         }
         if happened.intersects(epoll::EventFlags::IN | ended) {
-            let receive =
-                |served: &mut Served, scratch: &mut [u8], around: &mut Surroundings<'_>| served.receive(scratch, around);
+            let receive = |served: &mut Served, scratch: &mut [u8], around: &mut Surroundings<'_>| {
+                served.receive(scratch, around)
+            };
             let Some(outcome) = self.handle(&mut served, started_ns, requests, receive) else { return };
             match outcome {
                 Ok(received) => self.shared.metrics.received_bytes.add(received as u64),
@@ -449,12 +450,13 @@ impl EventLoop {
         let mut outcome = served.send(&mut self.stack, &self.shared.metrics, started_ns);
         if outcome.is_ok() && served.can_resume() {
             self.answered.push(id);
-            let resume = |served: &mut Served, _: &mut [u8], around: &mut Surroundings<'_>| served.resume(around);
+            let resume =
+                |served: &mut Served, _: &mut [u8], around: &mut Surroundings<'_>| served.resume(around);
             let Some(resumed) = self.handle(&mut served, started_ns, &mut requests, resume) else { return };
             outcome = resumed.and_then(|()| self.shared.service.flush().map_err(Close::Withheld));
         }
-        let outcome = outcome
-            .and_then(|()| watch(&self.epoll, &mut served, started_ns).map_err(|_| Close::Gone));
+        let outcome =
+            outcome.and_then(|()| watch(&self.epoll, &mut served, started_ns).map_err(|_| Close::Gone));
         self.shared.metrics.requests.add(requests);
         match outcome {
             Ok(()) => {

@@ -123,7 +123,10 @@ impl Crew {
             let Some(held) = member.seat.take_back() else { continue };
             member.is_relieved = true;
             stuck += 1;
-            warn!(thread = member.name, "a disk holds a server thread up; another one goes on with its connections");
+            warn!(
+                thread = member.name,
+                "a disk holds a server thread up; another one goes on with its connections"
+            );
             let next = EventLoop::in_place_of(Arc::clone(shared), held);
             match start(next, member.name.clone()) {
                 Ok(next) => fresh.push(next),

@@ -107,7 +107,8 @@ fn a_server_ends_though_one_of_its_threads_is_held_up() {
     let held = service.held.lock().expect("whole");
     let writer = client();
     let deadline_ns = SystemClock.now_ns() + 60 * SECOND_NS;
-    let stuck = submit::<op::Write>(&*writer, &address, &proto::WriteRequest::default(), b"bytes", deadline_ns);
+    let stuck =
+        submit::<op::Write>(&*writer, &address, &proto::WriteRequest::default(), b"bytes", deadline_ns);
     while service.within.load(Ordering::SeqCst) == 0 {
         SystemClock.sleep(Duration::from_millis(1));
     }
