@@ -14,8 +14,8 @@ use support::{Cluster, VAZAO, noise, noise_file, seconds, signal, spawn, succeed
 /// The file system in bytes: small, as its image is written once.
 const IMAGE_BYTES: u64 = 128 << 20;
 
-/// Whatever does not need the frozen disk is answered within this time, the start of a command on a busy machine included.
-/// What waits for it waits until it is thawed, or its deadline of 30 s.
+/// Whatever does not need the frozen disk is answered within this time, the start of a command on a busy
+/// machine included. What waits for it waits until it is thawed, or its deadline of 30 s.
 const SECONDS_MAX: f64 = 10.0;
 
 fn run(program: &str, arguments: &[&str]) -> Option<String> {
@@ -73,7 +73,8 @@ impl Drop for Frozen {
     }
 }
 
-/// A node with all roles, two targets and an area; the second target lies on the frozen disk. Its volume may be mounted.
+/// A node with all roles, two targets and an area; the second target lies on the frozen disk. Its volume may
+/// be mounted.
 struct Node {
     cluster: Cluster,
     process: Child,

@@ -21,7 +21,8 @@ impl Target {
         &self.waits
     }
 
-    /// Place, space, incarnation, sweep, known damage, epoch. `mark`: the latest that this server was told of the metadata.
+    /// Place, space, incarnation, sweep, known damage, epoch. `mark`: the latest that this server was told of
+    /// the metadata.
     fn tick(&self, checkpoint_ms: u64, mark: HistoryMark) {
         if self.check_place().is_err() {
             return;

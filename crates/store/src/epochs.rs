@@ -165,8 +165,8 @@ impl Epochs {
         self.record.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Leave to write without waiting for a disk; `None` when the epoch has to be announced first, or is ending: who ends
-    /// it waits for writes that may be stuck.
+    /// Leave to write without waiting for a disk; `None` when the epoch has to be announced first, or is
+    /// ending: who ends it waits for writes that may be stuck.
     pub(crate) fn try_enter(&self) -> Option<Pass<'_>> {
         let gate = match self.gate.try_read() {
             Ok(gate) => gate,

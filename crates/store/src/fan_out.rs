@@ -1,6 +1,7 @@
 //! One request for objects of several targets: each target's threads do their part, and the last part answers.
 //!
-//! A part whose disk hangs is answered for it as any other request is, so that its place on the connection is free again.
+//! A part whose disk hangs is answered for it as any other request is, so that its place on the connection is
+//! free again.
 
 use crate::object::Stop;
 use crate::service::{Call, DataService, Shared, fault};

@@ -23,9 +23,11 @@ use vazao_wire::service::Fault;
 /// Chunks that one object keeps open between requests.
 const OPEN_CHUNKS_MAX: usize = 8;
 
-/// A loop thread that finds an object locked by another one lets others run so often before it leaves the request to
-/// the target's own threads: longer than the largest write into the page cache takes.
-const TRIES: usize = 1000;
+/// A loop thread that finds an object locked by another one tries again for about as long as a large write into the page
+/// cache takes, and then leaves the request to the target's own threads. It spins: where others want its core, giving
+/// that away takes milliseconds each time, and whoever else the loop serves would wait for a disk that hangs.
+const TRIES: usize = 200;
+const SPINS: usize = 64;
 
 /// Why an operation did not finish.
 #[derive(Debug)]
@@ -124,15 +126,15 @@ impl Object {
         }
     }
 
-    /// Tries for as long as another loop thread holds a lock; one that it does not get soon is held by a thread that waits
-    /// for the disk.
+    /// Tries for as long as another loop thread holds a lock; one that it does not get soon is held by a
+    /// thread that waits for the disk.
     fn soon<G>(&self, try_lock: impl Fn() -> TryLockResult<G>) -> Result<G, Stop> {
         for _ in 0..TRIES {
             match try_lock() {
                 Ok(guard) => return Ok(guard),
                 Err(TryLockError::Poisoned(poisoned)) => return Ok(poisoned.into_inner()),
                 Err(TryLockError::WouldBlock) if self.blocking.load(Ordering::Relaxed) > 0 => break,
-                Err(TryLockError::WouldBlock) => std::thread::yield_now(),
+                Err(TryLockError::WouldBlock) => (0..SPINS).for_each(|_| std::hint::spin_loop()),
             }
         }
         Err(Stop::Wait)

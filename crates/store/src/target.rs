@@ -171,8 +171,8 @@ impl Target {
         self.lock.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Makes everything durable, so that the next start finds a clean target, and lets another process have it. It takes
-    /// as long as the disk does.
+    /// Makes everything durable, so that the next start finds a clean target, and lets another process have
+    /// it. It takes as long as the disk does.
     pub(crate) fn end(&self, mark: HistoryMark) {
         self.scrub.finish();
         self.waits.stop();

@@ -2,7 +2,8 @@
 //!
 //! - Requests that may wait have threads of the target ([`Lane`]): they fail at once when the disk hangs.
 //! - Background work has a thread of its own, and whoever needs its outcome waits a bounded time for it.
-//! - Loop threads use the page cache themselves ([`Quick`]), which takes less time than to wake another thread. One that
+//! - Loop threads use the page cache themselves ([`Quick`]), which takes less time than to wake another
+//!   thread. One that
 //!   does not come back is relieved (`vazao_wire::tcp`), and from then on the target's requests go to its threads.
 //! - A thread of its own looks whether a silent disk answers: a slow one does, while it syncs for half a minute.
 //!

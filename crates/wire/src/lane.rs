@@ -6,8 +6,8 @@
 //! - it answers: requests wait in the queue, within its bounds;
 //! - slow ([`SLOW_DISK_MS`]): few requests stay in the queue, the others are told to come again, so that they do not
 //!   hold up what comes behind them on their connections;
-//! - hangs (`hangs_ms`) with no thread left, or none needed to find out whether it answers: what is queued, what has waited for so long and what comes is answered
-//!   [`Code::Hung`].
+//! - hangs (`hangs_ms`) with no thread left, or none needed to find out whether it answers: what is queued,
+//!   what has waited for so long and what comes is answered [`Code::Hung`].
 //!
 //! Threads that are stuck while others of the file system come back are replaced, up to a bound.
 

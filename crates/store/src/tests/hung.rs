@@ -157,8 +157,8 @@ fn await_held(disk: &MemoryDisk, count: u64) {
     }
 }
 
-/// Background work of all targets was done by one thread, and reports waited for the identity of each target: a disk that
-/// hung kept the node from reporting, and the others from their checkpoints.
+/// Background work of all targets was done by one thread, and reports waited for the identity of each target:
+/// a disk that hung kept the node from reporting, and the others from their checkpoints.
 #[test]
 fn a_target_that_hangs_is_reported_fails_its_own_requests_and_holds_up_no_other() {
     let world = World::new();

@@ -97,7 +97,8 @@ pub(super) struct Held {
 }
 
 impl Held {
-    /// Ends the connection whose handler is stuck: its peer sends again, over another connection, what was not answered.
+    /// Ends the connection whose handler is stuck: its peer sends again, over another connection, what was not
+    /// answered.
     fn give_up_stuck(&mut self, shared: &Shared) {
         let Some(socket) = self.in_service.take() else { return };
         // Its descriptor stays open until the handler comes back: epoll would go on to tell of it.
