@@ -189,8 +189,8 @@ impl Drop for Sets<'_> {
     }
 }
 
-/// Writes blocks to an open file of a mount until it is told to end. Returns the bytes that the file has then. Where the
-/// disk hung for so long that a write failed, all of them are written again.
+/// Writes blocks to an open file of a mount until it is told to end. Returns the bytes that the file has then. Where
+/// the disk hung for so long that a write failed, all of them are written again.
 fn write_on(path: &Path, mut bytes: Vec<u8>, is_over: &AtomicBool) -> Vec<u8> {
     let file = fs::File::options().write(true).open(path).expect("opens");
     let (mut round, mut is_whole) = (0, true);

@@ -194,8 +194,8 @@ impl EventLoop {
         self.held.is_none()
     }
 
-    /// Has `served` do `work`, which handles requests. `None` when this thread was relieved meanwhile: the connection is
-    /// gone.
+    /// Has `served` do `work`, which handles requests. `None` when this thread was relieved meanwhile: the connection
+    /// is gone.
     fn handle<T>(
         &mut self,
         served: &mut Served,
