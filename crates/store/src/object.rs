@@ -23,9 +23,9 @@ use vazao_wire::service::Fault;
 /// Chunks that one object keeps open between requests.
 const OPEN_CHUNKS_MAX: usize = 8;
 
-/// A loop thread that finds an object locked by another one tries again for about as long as a large write into the page
-/// cache takes, and then leaves the request to the target's own threads. It spins: where others want its core, giving
-/// that away takes milliseconds each time, and whoever else the loop serves would wait for a disk that hangs.
+/// A loop thread that finds an object locked by another one tries again for about as long as a large write into the
+/// page cache takes, and then leaves the request to the target's own threads. It spins: where others want its core,
+/// giving that away takes milliseconds each time, and whoever else the loop serves would wait for a disk that hangs.
 const TRIES: usize = 200;
 const SPINS: usize = 64;
 
