@@ -163,7 +163,7 @@ declare -A shown=([raw]="raw TCP, a file read and written" [vazao_blocking]="vaz
     [vazao_to_pureftpd]="vazao cp to PureFTPd" [rclone_to_webdav]="rclone to its WebDAV server"
     [rclone_to_pureftpd]="rclone to PureFTPd" [scp]="scp" [xrdcp]="xrdcp to XRootD")
 
-# Memory that the machine has given back to its host is dear at its first use: everybody is to find it there.
+# The first use of memory that the machine has given back to its host is slow: warm it up for all movers alike.
 warm() { head -c "$((mib * 3))M" /dev/zero >"$files/in/warm" && rm "$files/in/warm"; }
 
 results="$TMPDIR/results"

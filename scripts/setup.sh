@@ -15,6 +15,8 @@ needed=(
     "setfacl:acl"
     "/usr/sbin/setcap:libcap2-bin"
     "rsync:rsync"
+    "/usr/sbin/ip:iproute2"
+    "faketime:faketime"
 )
 
 is_there() {

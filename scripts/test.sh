@@ -24,7 +24,7 @@ if [[ ${#parts[@]} -eq 0 ]]; then
     step "setup" bash scripts/setup.sh
     step "format" bash scripts/fmt.sh --check
     step "lint" bash scripts/lint.sh
-    step "tests" bounded 45m cargo test --release --locked --workspace --no-fail-fast
+    step "tests" bounded 60m cargo test --release --locked --workspace --no-fail-fast
 
     # Whole-system tests: scripts that run the finished binary, in the order of their names. Each ends with a line
     # "N passed, N failed" and a status that is not zero when something failed.

@@ -8,6 +8,10 @@ long_part() {
 
 long_part power 40 "losses of power on each file system" VAZAO_POWER_ROUNDS=40 \
     bash scripts/steps/39-power.sh
+long_part partitions 200 "cuts of links between hosts" VAZAO_PARTITION_ROUNDS=200 VAZAO_CLOCK_ROUNDS=3 \
+    bash scripts/steps/40-partitions.sh
+long_part clocks 200 "jumps of the clock of a daemon or a mount" VAZAO_CLOCK_ROUNDS=200 VAZAO_PARTITION_ROUNDS=1 \
+    bash scripts/steps/40-partitions.sh
 long_part crashes 500 "kills of mounts, servers, all" VAZAO_CRASH_ROUNDS=500 \
     cargo test --release --locked -p vazao-app --test crash_manifest
 long_part jobs 200 "kills of copying nodes" VAZAO_JOB_KILLS=200 \

@@ -68,7 +68,7 @@ sandbox_leave() {
     local status="${1:-$?}"
     trap - EXIT
     [[ "${sandbox_owner:-}" == "$$" ]] || exit "$status"
-    # Whoever read the output may be gone (`| head`): words that nobody hears must not end the cleaning.
+    # The reader of the output may be gone (`| head`): a SIGPIPE must not end the cleaning.
     trap '' PIPE
     set +e
     trap '' INT TERM HUP

@@ -16,7 +16,7 @@ vazao="$(realpath "${CARGO_TARGET_DIR:-target}/release/vazao")"
 passed=0
 failed=0
 for case in 1-library-read4-{disk,link-data1,cpu-data1,cpu-client} 1-library-read1-delay; do
-    # Once more for a machine that had no time to be slow as it was told.
+    # Retry once: the machine may have had no time to be as slow as the case demands.
     if "$vazao" lab verdicts --strict --work "$TMPDIR" --only "$case" ||
         "$vazao" lab verdicts --strict --work "$TMPDIR" --only "$case"; then
         passed=$((passed + 1))

@@ -27,10 +27,10 @@ const PASSWORD_VARIABLE: &str = "VAZAO_FTP_PASSWORD";
 /// Where the netrc file is, if not in the home directory; as for other programs.
 const NETRC_VARIABLE: &str = "NETRC";
 
-/// How often one who waits for a password looks whether Ctrl-C was pressed.
+/// How often a wait for a password checks for Ctrl-C.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// What servers that let everybody in are told (RFC 1635).
+/// User and password for servers with anonymous access (RFC 1635).
 const ANONYMOUS: (&str, &str) = ("anonymous", "vazao@");
 
 /// The arguments without their passwords, and the passwords; `None` where there are none.
@@ -91,7 +91,7 @@ fn ask(server: &str, stop: &Stop) -> Outcome<String> {
         )));
     }
     terminal.write_str(&format!("Password for {server}: ")).at("the terminal")?;
-    // The read goes on after a signal, which is only noted: somebody else has to see that.
+    // A signal does not interrupt the read, it is only noted: another thread has to check for it.
     let (sender, receiver) = channel();
     let read = move || drop(sender.send(terminal.read_secure_line()));
     std::thread::Builder::new().name("password".to_owned()).spawn(read).at("starting a thread")?;

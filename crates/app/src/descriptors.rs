@@ -6,7 +6,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 /// select(2), which none of ours does; a data server has a descriptor for each connection and for each open object.
 pub(crate) fn raise() {
     let limit = getrlimit(Resource::Nofile);
-    // Without it there are fewer connections; who meets the limit is told so.
+    // Without it there are fewer connections; a caller that meets the limit gets an error that names it.
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
 }
 

@@ -1,9 +1,9 @@
 //! A log file that is put aside as FILE.1 when it has grown, while it is written: a daemon may run for years.
 
+use parking_lot::Mutex;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
 
 /// A log above this size is put aside; with the one before it, twice this is what logs of one process take.
 pub(crate) const LOG_BYTES_MAX: u64 = 16 << 20;
@@ -62,7 +62,7 @@ impl LogFile {
 
 impl Write for &LogFile {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
-        let mut present = self.present.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut present = self.present.lock();
         if present.bytes > 0 && present.bytes + line.len() as u64 > self.bytes_max {
             // Where that is not possible the log goes on growing: better than losing it.
             let _ = self.rotate(&mut present);

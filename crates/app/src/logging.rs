@@ -1,5 +1,4 @@
-//! Structured logs, on standard error or in a file: of daemons for their operator, of commands for whoever looks into a
-//! trouble.
+//! Structured logs, on standard error or in a file: for operators of daemons, and to diagnose commands.
 
 use crate::cli::Common;
 use crate::failure::{At, Failure, Outcome};

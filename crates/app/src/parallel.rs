@@ -1,8 +1,7 @@
 //! The same work on many things by a few threads.
 
 use crate::failure::{Failure, Outcome};
-use std::sync::Mutex;
-use std::sync::PoisonError;
+use parking_lot::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Threads of one command: enough to keep a metadata service and a handful of data servers busy.
@@ -17,7 +16,7 @@ pub(crate) fn for_each<T: Sync>(items: &[T], work: impl Fn(&T) -> Outcome + Sync
         while let Some(item) = items.get(next.fetch_add(1, Ordering::Relaxed)) {
             if let Err(failure) = work(item) {
                 next.store(items.len(), Ordering::Relaxed);
-                first_failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(failure);
+                first_failure.lock().get_or_insert(failure);
             }
         }
     };
@@ -27,7 +26,7 @@ pub(crate) fn for_each<T: Sync>(items: &[T], work: impl Fn(&T) -> Outcome + Sync
         }
         run();
     });
-    let failure = first_failure.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let failure = first_failure.into_inner();
     failure.map_or(Ok(()), Err)
 }
 

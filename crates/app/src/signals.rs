@@ -1,11 +1,12 @@
 //! SIGINT, SIGTERM and SIGHUP as a flag that long work looks at between its steps.
 
 use crate::failure::{At, Outcome};
+use parking_lot::Mutex;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use vazao_client::Client;
 use vazao_model::limits::STOP_MS_MAX;
@@ -26,7 +27,7 @@ struct Grace {
     ends: Vec<End>,
 }
 
-/// Whether somebody asked this process to stop.
+/// Whether this process was asked to stop.
 #[derive(Clone)]
 pub(crate) struct Stop {
     asked: Arc<AtomicBool>,
@@ -40,7 +41,7 @@ pub(crate) struct Stop {
 /// The time is over.
 fn end(grace: &Mutex<Grace>) {
     let ends = {
-        let mut grace = grace.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut grace = grace.lock();
         grace.is_over = true;
         std::mem::take(&mut grace.ends)
     };
@@ -88,15 +89,15 @@ impl Stop {
             end(&grace);
         };
         if std::thread::Builder::new().name("grace".to_owned()).spawn(wait).is_err() {
-            // Without a thread nobody waits.
+            // Without a thread there is no grace period.
             end(&self.grace);
         }
     }
 
-    /// Has `end` done when [`STOP_MS_MAX`] have passed since somebody asked, unless the process has ended by then: for
-    /// waits whose end lies with others.
+    /// Runs `end` [`STOP_MS_MAX`] after the process was asked to stop, unless it has ended by then: for waits that
+    /// depend on other processes.
     pub(crate) fn after_grace(&self, end: impl FnOnce() + Send + 'static) {
-        let mut grace = self.grace.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut grace = self.grace.lock();
         match grace.is_over {
             false => grace.ends.push(Box::new(end)),
             true => {
@@ -124,7 +125,7 @@ impl Stop {
 
     /// Waits up to `duration`, less when a further signal comes.
     pub(crate) fn wait_for_more(&self, duration: Duration) {
-        let wake = self.wake.lock().unwrap_or_else(PoisonError::into_inner);
+        let wake = self.wake.lock();
         // Nothing came, or a signal did: the caller looks.
         let _ = wake.recv_timeout(duration);
     }
@@ -137,7 +138,7 @@ impl Stop {
     /// Waits up to `duration`, less when a signal comes; true once one came.
     pub(crate) fn wait(&self, duration: Duration) -> bool {
         if !self.is_asked() {
-            let wake = self.wake.lock().unwrap_or_else(PoisonError::into_inner);
+            let wake = self.wake.lock();
             if let Err(RecvTimeoutError::Disconnected) = wake.recv_timeout(duration) {
                 return true;
             }

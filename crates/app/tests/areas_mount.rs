@@ -67,7 +67,7 @@ fn parts_of_files_are_written_cut_and_appended_to_and_local_programs_see_and_are
     file.set_len(1000).expect("cut");
     drop(file);
     assert!(fs::read(&local).expect("is there") == expected[..1000]);
-    // A local program writes; whoever opens the file then sees it, others at the latest when the second is over.
+    // A local program writes. A program that opens the file then sees it; others at the latest when the second is over.
     fs::write(&local, noise(77_777)).expect("written");
     assert!(fs::read(&mounted).expect("read") == noise(77_777));
     fs::write(local.with_file_name("g"), b"new").expect("written");

@@ -78,7 +78,7 @@ fn files_written_and_closed_are_with_their_node_under_the_name_times_and_length_
     file.write_all_at(b"last", 0).expect("written");
     fs::remove_file(mounted.with_file_name("g")).expect("removed");
     file.sync_all().expect("it was written before it was removed");
-    // A listing begun before a write does not show the size of before.
+    // A listing begun before a write does not show the old size.
     let names: Vec<_> = (0..40).map(|i| mounted.with_file_name(format!("l{i}"))).collect();
     names.iter().for_each(|name| fs::write(name, b"1").expect("written"));
     let listing = fs::read_dir(mounted.parent().expect("has one")).expect("listed");
@@ -102,7 +102,7 @@ fn writes_in_flight_to_a_node_that_dies_are_told_of_once_and_soon() {
     file.sync_all().expect("synced");
     tree.cluster.kill("data1");
     let start_ns = SystemClock.now_ns();
-    // Taken over, if anything can be; the loss is told here or by the sync.
+    // Taken over, if anything can be; the loss is reported here or by the sync.
     let mut outcomes: Vec<_> = Vec::new();
     for _ in 0..4 {
         outcomes.push(file.write_all(&noise(MIB)));
@@ -181,8 +181,8 @@ fn a_full_disk_is_told_of_once_by_a_write_or_by_the_sync_that_follows() {
     written.expect("as it should be");
 }
 
-/// A root daemon's writes keep set-id bits, and the kernel leaves it to the mount to clear them: whoever might write to
-/// a set-user-id program of somebody else could have put his own into its place.
+/// A root daemon's writes keep set-id bits, and the kernel leaves it to the mount to clear them. Otherwise a user with
+/// write permission could replace another user's set-user-id program with a program of their own.
 #[test]
 fn writing_and_cutting_take_set_id_bits_away_from_who_may_not_keep_them() {
     let Some(tree) = Tree::mount() else { return };
@@ -206,7 +206,7 @@ fn writing_and_cutting_take_set_id_bits_away_from_who_may_not_keep_them() {
     with_set_id(0o6745);
     unprivileged("echo more >> $1");
     assert_eq!(format!("{:o}", mode()), "2745");
-    // Set through the mount while somebody writes.
+    // Set through the mount while a program writes.
     unprivileged("exec 3>>$1; chmod 4755 $1; echo more >&3");
     assert_eq!(format!("{:o}", mode()), "755");
     // Who may keep them does.

@@ -142,7 +142,7 @@ fn the_owner_of_what_is_replaced_stays_where_one_may_give_it() {
     let scratch = scratch();
     let source = file(scratch.path(), "source", b"new", 0o644);
     let theirs = file(scratch.path(), "theirs", b"old", 0o640);
-    // Root gives the file to somebody; anybody else keeps a file of his own.
+    // Root gives the file to another user; other users keep a file of their own.
     let owner = if chown(&theirs, Some(NOBODY), Some(NOBODY)).is_ok() {
         NOBODY
     } else {

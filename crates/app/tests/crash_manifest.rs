@@ -1,4 +1,4 @@
-//! What was recorded once `fsync` of a file and of its directory had returned is there after a crash, whoever dies: the
+//! What was recorded once `fsync` of a file and of its directory had returned survives a crash of any process: the
 //! mount, a data server, the metadata service, or all of them, by SIGKILL at any moment.
 //!
 //! `VAZAO_CRASH_ROUNDS` (default 4: each kind of death once) makes it longer, the long form is 500;
@@ -6,12 +6,13 @@
 
 mod support;
 
+use parking_lot::Mutex;
 use rustix::process::Signal;
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 use support::{Cluster, is_alive, noise, signal, text, wait_until};
 use vazao_meter::{Clock, SystemClock};
@@ -46,16 +47,16 @@ struct Manifest(Mutex<BTreeMap<String, (u64, usize)>>);
 
 impl Manifest {
     fn record(&self, name: String, stamp: u64, length: usize) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(name, (stamp, length));
+        self.0.lock().insert(name, (stamp, length));
     }
 
     fn len(&self) -> usize {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).len()
+        self.0.lock().len()
     }
 
     /// Everything recorded whose name begins with `prefix` is there, whole.
     fn check(&self, mountpoint: &Path, prefix: &str, pattern: &[u8]) {
-        for (name, &(stamp, length)) in self.0.lock().unwrap_or_else(PoisonError::into_inner).iter() {
+        for (name, &(stamp, length)) in self.0.lock().iter() {
             if !name.starts_with(prefix) {
                 continue;
             }
@@ -84,7 +85,7 @@ fn write_durably(directory: &Path, name: &str, bytes: &[u8], renames: bool) -> s
     File::open(directory)?.sync_all()
 }
 
-/// Writes files until it is told to stop, or something fails; records those that are durable.
+/// Writes files until the stop flag is set, or something fails; records those that are durable.
 fn write_files(
     place: &Path,
     round: u64,

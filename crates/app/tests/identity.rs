@@ -93,7 +93,7 @@ fn a_server_that_is_killed_is_back_with_its_next_start() {
     assert!(shown.contains("no trouble"), "{shown}");
 }
 
-/// A disk that was put back from an image of before was served as if it were current.
+/// Regression: a disk that was restored from an old image was served as if it were current.
 #[test]
 fn a_target_put_back_from_a_copy_is_refused_until_an_operator_accepts_what_it_lacks() {
     let cluster = Cluster::start(1);

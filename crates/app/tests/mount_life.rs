@@ -4,8 +4,8 @@ mod support;
 
 use rustix::process::Signal;
 use std::fs::{self, File};
-use std::io::{BufRead, BufReader, Write};
-use std::os::unix::fs::PermissionsExt;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -234,7 +234,8 @@ fn a_mount_that_has_stored_everything_ends_soon_whether_its_servers_answer_or_no
     });
 }
 
-/// What a killed program had written was waited for without a word, and whether it was stored nobody was told.
+/// Regression: an unmount waited for a killed program's writes without a message, and did not report whether they were
+/// stored.
 #[test]
 fn umount_says_what_it_waits_for_and_returns_when_everything_is_stored() {
     with_mounts(Some(120_000), |cluster, m, transport| {
@@ -268,6 +269,60 @@ fn umount_tells_which_bytes_of_which_file_are_lost_when_they_cannot_be_stored() 
         assert!(inode.contains(number), "{transport}: {number}: {inode}");
         assert!(m.log().contains("bytes 0-262144"), "{transport}: {}", m.log());
         wait_until("the kernel has ended its process", || !is_alive(m.pid));
+    });
+}
+
+/// What had been written of a small file was lost when it grew while its data server was stopped: the next fsync or
+/// close said ESTALE.
+#[test]
+fn a_small_file_that_grows_while_its_data_server_is_stopped_is_stored_when_that_goes_on() {
+    with_mounts(Some(2_000), |cluster, m, transport| {
+        let bytes: Vec<u8> = (0..60_000u32).map(|number| (number % 251) as u8).collect();
+        let timed_out = |outcome: std::io::Result<()>| {
+            let errno = outcome.expect_err("the server is stopped").raw_os_error();
+            assert_eq!(errno, Some(rustix::io::Errno::TIMEDOUT.raw_os_error()), "{transport}: {}", m.log());
+        };
+        let open = |name: &str| {
+            File::options().write(true).create(true).truncate(false).open(m.path(name)).expect("opened")
+        };
+        fs::write(m.path("left"), "").expect("made");
+        // It is sent a line between its writes, and ends with the error of its close.
+        let call = "(syswrite(F, 'x' x 10000) and print(\"written\\n\") and defined(<STDIN>) \
+                    and (syswrite(F, 'x' x 60000) or 1) and close(F))";
+        let mut child = caller(&m.path("left"), call);
+        start(&mut child);
+        let mut line = [0; 8];
+        child.stdout.as_mut().expect("piped").read_exact(&mut line).expect("it has written");
+        let file = open("f");
+        file.write_all_at(&bytes[..10_000], 0).expect("taken over");
+        stop(cluster.pid("data1"));
+        start(&mut child);
+        timed_out(file.write_all_at(&bytes[10_000..], 10_000));
+        // A program that another test starts just now closes its copy of the descriptor, which stores the bytes with
+        // the metadata: then there is nothing left that the data server has to take.
+        let synced = file.sync_all();
+        if synced.is_err() {
+            timed_out(synced);
+        }
+        let ended = child.wait().expect("a child").code();
+        assert_eq!(ended, Some(rustix::io::Errno::TIMEDOUT.raw_os_error()), "{transport}: {}", m.log());
+        signal(cluster.pid("data1"), Signal::CONT);
+        // A server that was silent for 10 s is not tried for another five.
+        wait_until("it is stored", || file.sync_all().is_ok());
+        file.write_all_at(&bytes[10_000..], 10_000).expect("taken over");
+        drop(file);
+        open("left").sync_all().expect("the next handle stores it");
+        let stored = |name: &str| {
+            let copy = cluster.local("copy");
+            cluster.ok(&["cp", "-f", &format!("vz:/{name}"), &text(&copy)]);
+            fs::read(copy).expect("copied")
+        };
+        assert!(stored("f") == bytes, "{transport}: {} bytes", stored("f").len());
+        // The kernel cuts the second write at a page; the first part still fits.
+        let left = stored("left");
+        assert!(left.len() >= 10_000 && left.iter().all(|byte| *byte == b'x'), "{transport}: {}", left.len());
+        fs::remove_file(m.path("f")).expect("removed");
+        fs::remove_file(m.path("left")).expect("removed");
     });
 }
 

@@ -373,7 +373,7 @@ fn strange_requests(vandal: &mut Vandal, methods: &[u16]) -> Vec<u8> {
     bytes
 }
 
-/// All there are, but the one that has the daemon connect to where it is told.
+/// All methods except the one that makes the daemon connect to a given address.
 fn methods() -> Vec<u16> {
     (0..0x1000).filter(|&n| Method::from_number(n).is_some_and(|method| method != Method::RunProbe)).collect()
 }

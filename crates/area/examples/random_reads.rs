@@ -59,7 +59,7 @@ impl Service for Node {
     }
 }
 
-/// The same places for everybody (xorshift64).
+/// The same places in every run (xorshift64).
 fn places(size: u64, block: usize) -> impl Iterator<Item = u64> {
     let mut state = 0x9E37_79B9_7F4A_7C15u64;
     let blocks = size / block as u64;

@@ -9,13 +9,14 @@ use crate::open_file::AreaFile;
 use crate::options::Options;
 use crate::owner::Owner;
 use crate::path::AreaPath;
+use parking_lot::Mutex;
 use rustix::fd::OwnedFd;
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, StatxFlags, openat, openat2, statx};
 use rustix::io::Errno;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Sender;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use vazao_meter::machine::{DiskWatch, DiskWatches};
 use vazao_meter::{Cause, Clock};
@@ -163,7 +164,7 @@ impl Area {
         let open = move || {
             let opened = area.open(&disks);
             let trouble = opened.as_ref().err().cloned().unwrap_or_default();
-            *area.trouble.lock().unwrap_or_else(PoisonError::into_inner) = trouble;
+            *area.trouble.lock() = trouble;
             if let Ok(opened) = opened {
                 let _ = area.opened.set(opened);
             }
@@ -211,7 +212,7 @@ impl Area {
         if self.is_usable() || hangs.is_some() {
             return hangs;
         }
-        let trouble = self.trouble.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let trouble = self.trouble.lock().clone();
         let waits = || format!("{}: not opened yet", self.path.display());
         Some(if trouble.is_empty() { waits() } else { trouble })
     }
@@ -226,7 +227,7 @@ impl Area {
         if self.is_usable() {
             return Ok(());
         }
-        let is_unknown = self.trouble.lock().unwrap_or_else(PoisonError::into_inner).is_empty();
+        let is_unknown = self.trouble.lock().is_empty();
         let code = if is_unknown { Code::Hung } else { Code::NotFound };
         let trouble = self.trouble().unwrap_or_default();
         Err(Fault::new(code, format!("area {:?} of node {}: {trouble}", self.name, self.node)))

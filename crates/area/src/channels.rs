@@ -2,9 +2,10 @@
 
 use crate::area::Area;
 use crate::files::Identity;
+use parking_lot::{Mutex, MutexGuard, RwLock};
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use vazao_model::Code;
 use vazao_wire::service::Fault;
 
@@ -60,17 +61,17 @@ impl Channels {
     }
 
     fn clients(&self) -> MutexGuard<'_, Clients> {
-        self.clients.lock().unwrap_or_else(PoisonError::into_inner)
+        self.clients.lock()
     }
 
     /// The channel of this name.
     pub(crate) fn get(&self, id: u64) -> Option<Arc<Channel>> {
-        self.open.read().unwrap_or_else(PoisonError::into_inner).get(&id).cloned()
+        self.open.read().get(&id).cloned()
     }
 
     /// How many are open.
     pub(crate) fn len(&self) -> usize {
-        self.open.read().unwrap_or_else(PoisonError::into_inner).len()
+        self.open.read().len()
     }
 
     /// The lease of a client, new or not.
@@ -100,7 +101,7 @@ impl Channels {
     /// Takes a new channel in. Of two under one name the first stays and is returned.
     pub(crate) fn insert(&self, channel: Channel, node: &str, now_ns: u64) -> Result<Arc<Channel>, Fault> {
         let mut clients = self.clients();
-        let mut open = self.open.write().unwrap_or_else(PoisonError::into_inner);
+        let mut open = self.open.write();
         if let Some(there) = open.get(&channel.id) {
             return Ok(Arc::clone(there));
         }
@@ -123,7 +124,7 @@ impl Channels {
     /// Closes a channel; false when there is none.
     pub(crate) fn remove(&self, id: u64) -> bool {
         let mut clients = self.clients();
-        let removed = self.open.write().unwrap_or_else(PoisonError::into_inner).remove(&id);
+        let removed = self.open.write().remove(&id);
         let Some(channel) = removed else { return false };
         let client = channel.lease.client;
         if let Some((_, ids)) = clients.all.get_mut(&client) {
@@ -155,7 +156,7 @@ impl Channels {
             is_there
         });
         if !closed.is_empty() {
-            let mut open = self.open.write().unwrap_or_else(PoisonError::into_inner);
+            let mut open = self.open.write();
             closed.iter().for_each(|id| drop(open.remove(id)));
         }
         closed

@@ -1,8 +1,9 @@
 //! Open files of channels: a cache with a bound. What falls out of it is opened again when it is needed.
 
 use crate::open_file::AreaFile;
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 #[derive(Default)]
 struct Inner {
@@ -26,7 +27,7 @@ impl Descriptors {
     }
 
     fn inner(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner.lock()
     }
 
     /// The file of a channel, where it is open.

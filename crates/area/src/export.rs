@@ -13,7 +13,7 @@ use vazao_model::limits::{AREA_NAME_BYTES_MAX, NODE_AREAS_MAX};
 use vazao_wire::proto;
 use vazao_wire::service::Fault;
 
-/// Directories that have not been opened by then are opened behind the back of whoever exports them.
+/// Directories that take longer to open than this are opened in the background.
 const OPEN_PATIENCE: Duration = Duration::from_secs(2);
 
 /// A directory that is to be exported.
@@ -152,7 +152,7 @@ impl Exports {
         format!("node {node} has no area {name:.80?}: {there}")
     }
 
-    /// What others are told.
+    /// What other nodes learn of the areas.
     pub(crate) fn list(&self) -> Vec<proto::Area> {
         self.areas().map(|area| area.announcement()).collect()
     }

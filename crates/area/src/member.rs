@@ -7,7 +7,7 @@ use vazao_wire::proto;
 use vazao_wire::service::Fault;
 use vazao_wire::transport::{Transport, call};
 
-/// What a node was told when it joined; whoever runs the node keeps it for the next start.
+/// What a node learned when it joined; the daemon stores it for the next start.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Membership {
     /// The cluster; 0: none yet.
@@ -19,7 +19,7 @@ pub struct Membership {
 }
 
 impl AreaService {
-    /// What others are told of the areas; goes into the node's registration.
+    /// What other nodes learn of the areas; goes into the node's registration.
     pub fn areas(&self) -> Vec<proto::Area> {
         self.exports().list()
     }

@@ -6,7 +6,7 @@ use std::fs::File;
 use std::ops::Deref;
 use std::sync::Arc;
 
-/// A file of an area, whoever drops it.
+/// A file of an area; its last user may be any thread.
 pub struct AreaFile {
     file: Option<File>,
     area: Arc<Area>,

@@ -1,8 +1,8 @@
 //! The last answers to changing requests, so that a repetition gets the answer of the first (as NFS servers'
 //! duplicate request caches do). They are lost when the daemon ends.
 
+use parking_lot::Mutex;
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Mutex, PoisonError};
 use vazao_model::Code;
 use vazao_wire::service::{Answer, Fault};
 
@@ -29,7 +29,7 @@ impl Replies {
             return work();
         }
         {
-            let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut inner = self.inner.lock();
             match inner.answers.get(&nonce) {
                 Some(Some(answer)) => return answer.clone(),
                 Some(None) => {
@@ -45,7 +45,7 @@ impl Replies {
             }
         }
         let answer = work();
-        let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut inner = self.inner.lock();
         if let Some(place) = inner.answers.get_mut(&nonce) {
             *place = Some(answer.clone());
         }
@@ -73,6 +73,6 @@ mod tests {
             assert!(replies.once(nonce, || Ok(Default::default())).is_ok());
         }
         assert!(replies.once(7, || Ok(Default::default())).is_ok());
-        assert_eq!(replies.inner.lock().expect("is whole").answers.len(), ANSWERS_MAX);
+        assert_eq!(replies.inner.lock().answers.len(), ANSWERS_MAX);
     }
 }

@@ -10,9 +10,10 @@ use crate::ops::read::Reading;
 use crate::ops::{self, InArea, channel, list, names, read, write, xattrs};
 use crate::options::Options;
 use crate::replies::Replies;
+use parking_lot::{Mutex, RwLock};
 use prost::Message;
 use std::cell::RefCell;
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::Arc;
 use std::time::Duration;
 use vazao_meter::machine::DiskWatches;
 use vazao_meter::measures::Measures;
@@ -66,7 +67,7 @@ impl Shared {
     }
 
     fn exports(&self) -> Arc<Exports> {
-        Arc::clone(&self.exports.read().unwrap_or_else(PoisonError::into_inner))
+        Arc::clone(&self.exports.read())
     }
 
     /// The channel of this name, and word from its client.
@@ -152,14 +153,14 @@ impl AreaService {
     /// names that cannot be; nothing changes then.
     pub fn set_areas(&self, areas: Vec<AreaConfig>) -> Result<(), String> {
         export::check(&areas)?;
-        let _one = self.shared.changing.lock().unwrap_or_else(PoisonError::into_inner);
-        // Requests go on with the areas of before while directories are opened.
+        let _one = self.shared.changing.lock();
+        // Requests go on with the old areas while directories are opened.
         let before = self.exports();
         let exports = Exports::of(areas, &before, &self.shared.around);
         let gone = before.gone(&exports);
-        *self.shared.exports.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(exports);
+        *self.shared.exports.write() = Arc::new(exports);
         gone.iter().for_each(|area| area.close());
-        self.shared.retired.lock().unwrap_or_else(PoisonError::into_inner).extend(gone);
+        self.shared.retired.lock().extend(gone);
         Ok(())
     }
 
@@ -170,7 +171,7 @@ impl AreaService {
         expired.iter().for_each(|&id| self.shared.descriptors.remove(id));
         self.shared.metrics.expired.add(expired.len() as u64);
         self.exports().areas().for_each(|area| area.tick(&self.shared.around.disks));
-        let mut retired = self.shared.retired.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut retired = self.shared.retired.lock();
         let done: Vec<Arc<Area>> = retired.extract_if(.., |area| !area.tick_closed()).collect();
         // The last owner of an area closes its directory.
         drop(retired);
@@ -187,7 +188,7 @@ impl AreaService {
         }
         let patience = || Duration::from_nanos(until_ns.saturating_sub(self.shared.clock.now_ns()));
         for area in exports.areas() {
-            let is_stuck = area.lanes().fold(false, |is_stuck, lane| !lane.stop(patience()) || is_stuck);
+            let is_stuck = !area.lanes().all(|lane| lane.stop(patience()));
             if is_stuck {
                 tracing::warn!(area = area.name, "threads that wait for its file system are left behind");
             }

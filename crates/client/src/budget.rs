@@ -1,9 +1,9 @@
 //! Memory: reused staging buffers, and how much may be read ahead over all readers.
 
-use crate::core::locked;
+use parking_lot::Mutex;
 use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
 use vazao_wire::transport::{self, Buffer};
 
 /// Buffers that were used before: fresh ones would cost a page fault for every 4 KiB.
@@ -28,7 +28,7 @@ impl<B: DerefMut<Target = [u8]>> Pool<B> {
     /// A buffer of exactly `length` bytes, with unspecified contents; the one used last, which is still in the cache,
     /// or what `new` makes.
     pub(crate) fn take_or(self: &Arc<Self>, length: usize, new: impl FnOnce(usize) -> B) -> PooledBuffer<B> {
-        let mut kept = locked(&self.kept);
+        let mut kept = self.kept.lock();
         let fitting = kept.buffers.iter().rposition(|b| b.len() == length);
         let bytes = fitting.map(|index| kept.buffers.remove(index));
         kept.bytes -= bytes.as_ref().map_or(0, |bytes| bytes.len());
@@ -38,7 +38,7 @@ impl<B: DerefMut<Target = [u8]>> Pool<B> {
     }
 
     fn keep(&self, bytes: B) {
-        let mut kept = locked(&self.kept);
+        let mut kept = self.kept.lock();
         if kept.bytes + bytes.len() <= self.bytes_max {
             kept.bytes += bytes.len();
             kept.buffers.push(bytes);
@@ -141,7 +141,7 @@ mod tests {
         let third = pool.take(4096);
         first[0] = 7;
         drop((second, third, first));
-        assert_eq!(locked(&pool.kept).buffers.len(), 2);
+        assert_eq!(pool.kept.lock().buffers.len(), 2);
         let mut again = pool.take(4096);
         again[0] = 9;
         drop(again);

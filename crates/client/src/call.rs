@@ -1,10 +1,10 @@
 //! Calls to the metadata service, repeated until they are answered or their deadline has passed.
 
 use crate::core::Core;
-use crate::memory::{Change, Thing};
+use crate::metadata_cache::{Change, Thing};
 use crate::retry::{Attempts, final_error, log_failure};
 use crate::session::Slot;
-use crate::statistics::Flight;
+use crate::statistics::InFlightCall;
 use crate::{Asked, Error, Result};
 use std::sync::atomic::Ordering;
 use vazao_meter::Cause;
@@ -49,7 +49,7 @@ macro_rules! changing {
 changing! {
     SetAttributesRequest, |it| it.size.is_none(), |it| Some(it.inode);
     OpenRequest, |it| !it.truncate, |it| Some(it.inode);
-    // Those that change names say so themselves, in `recall`.
+    // Those that change names say so themselves, in `cached`.
     CreateRequest, |_| false, |_| None;
     LinkRequest, |_| false, |_| None;
     UnlinkRequest, |_| false, |_| None;
@@ -162,7 +162,7 @@ impl Core {
     where
         O::Request: Changing,
     {
-        let (asked, change) = (self.asked(), self.memory.begin(request.things()));
+        let (asked, change) = (self.asked(), self.cache.begin(request.things()));
         let outcome = self.send_change::<O>(request, deadline_ns);
         let settled = settle(self, change, asked, None, &outcome);
         outcome.map(|response| (response, settled))
@@ -272,7 +272,7 @@ impl Core {
         }
         let deadline_ns = attempts.attempt_deadline_ns(self);
         let meta = self.meta_current.load(Ordering::Relaxed);
-        (Attempt { flight: Flight::begin(counters, &self.clock), meta }, deadline_ns)
+        (Attempt { in_flight: InFlightCall::begin(counters, &self.clock), meta }, deadline_ns)
     }
 
     /// Waits for the answer to an attempt.
@@ -281,11 +281,11 @@ impl Core {
         attempt: Attempt,
         pending: Box<dyn Pending>,
     ) -> std::result::Result<O::Response, Fault> {
-        let Attempt { flight, meta } = attempt;
-        let (started_ns, request) = (flight.started_ns(), pending.id());
+        let Attempt { in_flight, meta } = attempt;
+        let (started_ns, request) = (in_flight.started_ns(), pending.id());
         let counters = &self.counters.metadata;
         let received = self.counters.during_wait(counters, &*self.clock, || pending.wait());
-        drop(flight);
+        drop(in_flight);
         let waited_ns = self.clock.now_ns().saturating_sub(started_ns);
         self.counters.latency.record(waited_ns);
         counters.waited_ns.add(waited_ns);
@@ -312,7 +312,7 @@ pub(crate) struct Sent<R> {
 
 /// An attempt under way.
 pub(crate) struct Attempt {
-    flight: Flight,
+    in_flight: InFlightCall,
     /// Which metadata service it went to.
     meta: usize,
 }

@@ -1,21 +1,22 @@
 //! What all handles of one client share: the transport, the session, the cluster map, open inodes, buffers, counters.
 
 use crate::budget::{Pool, ReadAheadBudget};
+use crate::invalidations::InvalidationStream;
 use crate::local::{Lending, LocalFiles, SendBuffer};
 use crate::locks::Locks;
 use crate::measure::Description;
-use crate::memory::Memory;
+use crate::metadata_cache::MetadataCache;
 use crate::opens::Opens;
 use crate::outages::Outages;
 use crate::registry::Registry;
 use crate::routes::{Routes, Server};
 use crate::session::Session;
-use crate::silence::Silences;
 use crate::statistics::{Counters, Statistics};
-use crate::watch::Watch;
+use crate::unresponsive::UnresponsiveServers;
 use crate::{Error, Options, Result};
+use parking_lot::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use vazao_meter::Clock;
 use vazao_model::{ClusterMap, Code, TargetId, Timestamp};
 use vazao_wire::op;
@@ -27,9 +28,9 @@ pub(crate) struct Core {
     pub(crate) transport: Arc<dyn Transport>,
     /// For the request that waits for changes: on a connection with others it would receive their answers for them.
     pub(crate) watch_transport: Arc<dyn Transport>,
-    pub(crate) watch: Watch,
+    pub(crate) watch: InvalidationStream,
     pub(crate) locks: Locks,
-    pub(crate) memory: Arc<Memory>,
+    pub(crate) cache: Arc<MetadataCache>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) options: Options,
     pub(crate) meta: Vec<String>,
@@ -50,7 +51,7 @@ pub(crate) struct Core {
     pub(crate) counters: Counters,
     pub(crate) local: LocalFiles,
     pub(crate) lending: Lending,
-    pub(crate) silences: Silences,
+    pub(crate) unresponsive: UnresponsiveServers,
     pub(crate) outages: Outages,
     pub(crate) description: Mutex<Description>,
     pub(crate) closed: AtomicBool,
@@ -64,20 +65,14 @@ pub(crate) struct Core {
     jitter: AtomicU64,
 }
 
-/// Locks a mutex. A poisoned one means that another thread panicked while it held it; the state it guards is changed
-/// in steps that are each valid, so the others go on.
-pub(crate) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 /// Like [`locked`], for shared access.
 pub(crate) fn shared<T>(lock: &RwLock<T>) -> RwLockReadGuard<'_, T> {
-    lock.read().unwrap_or_else(PoisonError::into_inner)
+    lock.read()
 }
 
 /// Like [`locked`], for sole access.
 pub(crate) fn sole<T>(lock: &RwLock<T>) -> RwLockWriteGuard<'_, T> {
-    lock.write().unwrap_or_else(PoisonError::into_inner)
+    lock.write()
 }
 
 fn random_seed() -> u64 {
@@ -99,9 +94,9 @@ impl Core {
             clock: transport.clock(),
             transport,
             watch_transport,
-            watch: Watch::default(),
+            watch: InvalidationStream::default(),
             locks: Locks::default(),
-            memory: Arc::default(),
+            cache: Arc::default(),
             meta,
             meta_current: AtomicUsize::new(0),
             is_meta_silent: AtomicBool::new(false),
@@ -116,7 +111,7 @@ impl Core {
             counters: Counters::default(),
             local: LocalFiles::default(),
             lending: Lending::default(),
-            silences: Silences::default(),
+            unresponsive: UnresponsiveServers::default(),
             outages: Outages::default(),
             description: Mutex::default(),
             closed: AtomicBool::new(false),

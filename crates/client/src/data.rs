@@ -5,8 +5,8 @@
 use crate::core::Core;
 use crate::retry::{Attempts, attempt_deadline_ns, final_error, log_failure};
 use crate::routes::Server;
-use crate::silence::is_silence;
-use crate::statistics::Flight;
+use crate::statistics::InFlightCall;
+use crate::unresponsive::is_silence;
 use crate::{Error, Result};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -27,7 +27,7 @@ pub(crate) struct DataCall {
     message: Vec<u8>,
     server: Option<Arc<Server>>,
     pending: Option<Box<dyn Pending>>,
-    flight: Option<Flight>,
+    in_flight: Option<InFlightCall>,
     is_repeated: bool,
     /// Its latest attempt.
     request: RequestId,
@@ -86,12 +86,12 @@ impl Core {
             message,
             server: None,
             pending: None,
-            flight: None,
+            in_flight: None,
             is_repeated: false,
             request: RequestId::default(),
             submitted_ns: self.clock.now_ns(),
         };
-        // One that would be in vain is looked into by whoever waits for it.
+        // A request that would fail at once is left to its waiter.
         match interrupt::is_killed() || self.was_out(target) {
             true => call.server = self.server(target),
             false => self.send(&mut call, attachment, deadline_ns),
@@ -106,7 +106,7 @@ impl Core {
         let until_ns = attempt_deadline_ns(started_ns, deadline_ns);
         let until_ns = self.attempt_until_ns(call.target, until_ns);
         server.counters.requests.add(1);
-        call.flight = Some(Flight::begin(&server.counters, &self.clock));
+        call.in_flight = Some(InFlightCall::begin(&server.counters, &self.clock));
         server.counters.credit.enter(started_ns);
         // Once: if that was in vain, it is sent along.
         let may_lend = call.method == Method::Write && !std::mem::replace(&mut call.is_repeated, true);
@@ -146,7 +146,7 @@ impl Core {
                 Ok(received) => return Ok(received),
                 Err(_) if interrupt::is_raised() => Code::Interrupted.into(),
                 Err(fault) if fault.code == Code::Interrupted && self.clock.now_ns() < deadline_ns => {
-                    // Given up before it was sent, and not by whoever waits now.
+                    // Given up before it was sent, and not by the present waiter.
                     self.send(call, attachment, deadline_ns);
                     continue;
                 }
@@ -197,8 +197,8 @@ impl Core {
                 return Err(Code::Interrupted.into());
             }
         };
-        if let Some(flight) = call.flight.take() {
-            let elapsed_ns = ended_ns.saturating_sub(flight.started_ns());
+        if let Some(in_flight) = call.in_flight.take() {
+            let elapsed_ns = ended_ns.saturating_sub(in_flight.started_ns());
             self.counters.latency.record(elapsed_ns);
             if let Ok(received) = &answer {
                 let bytes = received.attachment.len().max(sent_bytes) as u64;

@@ -58,7 +58,7 @@ impl Core {
     }
 
     fn silent_servers(&self) -> Vec<(String, u64)> {
-        let silent = self.silences.lasting(self.clock.now_ns());
+        let silent = self.unresponsive.lasting(self.clock.now_ns());
         silent.into_iter().map(|(address, seconds)| (self.server_at(&address), seconds)).collect()
     }
 }

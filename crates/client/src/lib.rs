@@ -4,21 +4,24 @@
 //! caller's thread and end by their deadline. The library knows nothing of FUSE or of the command line.
 
 pub mod area;
-mod begun;
 mod budget;
+mod cached;
 mod call;
+mod completion;
 pub mod config;
 mod core;
 mod data;
 mod ending;
 pub mod error;
 mod file;
+mod hand_off_mutex;
 mod integrity;
+mod invalidations;
 mod local;
 mod locks;
 pub mod measure;
 mod members;
-mod memory;
+mod metadata_cache;
 mod names;
 mod namespace;
 mod opens;
@@ -27,26 +30,24 @@ mod outages;
 pub mod overview;
 mod pace;
 mod probe;
-mod recall;
 mod registry;
 mod resolve;
 mod retry;
 mod routes;
 mod scrub;
 mod session;
-mod silence;
 pub mod statistics;
-mod turn;
-mod watch;
+mod unresponsive;
 
 #[cfg(test)]
 mod tests;
 
-pub use begun::{Early, Then};
+pub use completion::{Completion, Readiness};
 pub use config::Config;
 pub use error::{Error, Result};
 pub use file::{Convert, Converted, File, Seek, SharedBytes, Strided, Unsent, Unstored};
 pub use integrity::{MetadataFinding, MetadataReport};
+pub use invalidations::{Asked, Listener};
 pub use local::SendBuffer;
 pub use locks::{LockPlace, Obstacle};
 pub use names::{Listed, NamePage};
@@ -56,7 +57,6 @@ pub use probe::Probe;
 pub use scrub::{ScrubFinding, ScrubOrder, ScrubReport, ScrubState};
 pub use statistics::{ServerStatistics, Statistics};
 pub use vazao_wire::interrupt;
-pub use watch::{Asked, Listener};
 
 use crate::core::Core;
 use std::sync::Arc;
@@ -230,7 +230,7 @@ impl Client {
         let background = options.background;
         let deadline_ms = options.deadline_ms.min(OPEN_MS_MAX);
         let core = Arc::new(Core::new(transport, watch_transport, meta, options));
-        silence::watch(&core);
+        unresponsive::watch(&core);
         core.open_session(0, core.clock.now_ns() + u64::from(deadline_ms) * 1_000_000)?;
         if background {
             session::spawn_heartbeat(&core)?;

@@ -1,15 +1,15 @@
-//! Locks that other clients see: flock(2) and fcntl(2).
+//! File locks across clients: flock(2) and fcntl(2).
 //!
 //! The metadata service decides, and keeps them in memory. What this client holds it knows as well: after a restart of
 //! the service it says so, and has its locks back. Who waits stands in a queue there; that its turn has come is told
 //! like a change, and asked for from time to time. Between saying all it holds and a single lock or unlock there must
 //! be an order: the one is done by a writer, the other by a reader of one lock.
 
-use crate::core::{Core, locked, shared, sole};
+use crate::core::{Core, shared, sole};
 use crate::{Client, Error, Result};
+use parking_lot::{Condvar, Mutex, RwLock};
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Condvar, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 use vazao_model::limits::LOCK_POLL_MS;
 use vazao_model::locks::{LockKind, LockMode, LockRange, RangeLocks};
@@ -39,7 +39,7 @@ pub struct LockPlace {
     pub owner: u64,
 }
 
-/// A lock of somebody else.
+/// A conflicting lock of another owner.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Obstacle {
     /// What it covers.
@@ -65,7 +65,7 @@ impl Held {
         self.locks.iter().any(|held| held.owner == owner)
     }
 
-    /// `process` counts where something is locked: who lets go does not say who it is.
+    /// `process` counts where something is locked: an unlock does not carry it.
     fn set(&mut self, owner: u64, range: LockRange, mode: Option<LockMode>, process: u32) {
         self.locks.set(owner, range, mode);
         if !self.has(owner) {
@@ -80,14 +80,14 @@ impl Held {
 #[derive(Default)]
 pub(crate) struct Locks {
     held: Mutex<HashMap<File, Held>>,
-    /// Read by those who change one lock, written by who tells of all.
+    /// Shared by a change of one lock, exclusive for the reclaim of all.
     telling: RwLock<()>,
     /// The service may not know what is held.
     must_tell: AtomicBool,
     /// There was a lock once, so that the service waits for this client after a restart.
     has_locked: AtomicBool,
     last_waiter: AtomicU64,
-    /// Locks that others have got, until who had them lets go of them.
+    /// Locks lost to other clients, until their former owner unlocks or closes.
     lost: Mutex<HashSet<LockPlace>>,
     has_lost: AtomicBool,
     /// Waiters whose turn has come.
@@ -121,7 +121,7 @@ enum Answer {
 impl Locks {
     /// The turn of a waiter has come.
     pub(crate) fn call(&self, waiter: u64) {
-        locked(&self.called).insert(waiter);
+        self.called.lock().insert(waiter);
         self.calling.notify_all();
     }
 
@@ -136,7 +136,7 @@ impl Locks {
     }
 
     fn note(&self, place: LockPlace, range: LockRange, mode: Option<LockMode>, process: u32) {
-        let mut held = locked(&self.held);
+        let mut held = self.held.lock();
         let file = (place.inode, place.kind);
         let of_file = held.entry(file).or_default();
         of_file.set(place.owner, range, mode, process);
@@ -147,7 +147,7 @@ impl Locks {
 
     fn forget_lost(&self, place: LockPlace) {
         if self.has_lost.load(Ordering::SeqCst) {
-            let mut lost = locked(&self.lost);
+            let mut lost = self.lost.lock();
             lost.remove(&place);
             self.has_lost.store(!lost.is_empty(), Ordering::SeqCst);
         }
@@ -155,16 +155,16 @@ impl Locks {
 
     /// Waits until the turn of `waiter` may have come, or something else is to be looked after.
     fn await_call(&self, waiter: u64) -> bool {
-        let mut called = locked(&self.called);
+        let mut called = self.called.lock();
         if !called.contains(&waiter) {
-            called = self.calling.wait_timeout(called, LOOK).unwrap_or_else(PoisonError::into_inner).0;
+            self.calling.wait_for(&mut called, LOOK);
         }
         called.remove(&waiter)
     }
 }
 
 impl Core {
-    /// One request for one lock. While it is under way nobody tells the service what all is held.
+    /// One request for one lock. It excludes a reclaim of all locks meanwhile (race).
     fn ask_lock(
         &self,
         place: LockPlace,
@@ -180,7 +180,7 @@ impl Core {
         };
         match mode {
             None => self.locks.note(place, range, None, 0),
-            // Also when it is refused: the service waits after a restart for everybody who has asked for a lock.
+            // Also when it is refused: after a restart the service waits for every client that has asked for a lock.
             Some(_) => self.locks.has_locked.store(true, Ordering::SeqCst),
         }
         let session = self.session.id();
@@ -188,7 +188,7 @@ impl Core {
         let response = match self.ask::<op::SetLock>(&request) {
             Ok(response) => response,
             Err(error) => {
-                // It may have been done, and somebody who gave up must not hold it.
+                // The service may have granted it, and a caller that gave up must not hold it.
                 self.locks.must_tell();
                 return Err(error);
             }
@@ -263,7 +263,7 @@ impl Core {
         }
         let _alone = sole(&self.locks.telling);
         let places: Vec<(LockPlace, LockRange, LockMode, u32)> = {
-            let held = locked(&self.locks.held);
+            let held = self.locks.held.lock();
             let of_file = |(&(inode, kind), file): (&File, &Held)| {
                 let place = move |owner| LockPlace { inode, kind, owner };
                 let process = |owner| file.processes.get(&owner).copied().unwrap_or(0);
@@ -293,7 +293,7 @@ impl Core {
 impl Core {
     fn lock_lost(&self, place: LockPlace) {
         if place.kind != LockKind::Append {
-            locked(&self.locks.lost).insert(place);
+            self.locks.lost.lock().insert(place);
             self.locks.has_lost.store(true, Ordering::SeqCst);
             // What the kernel has of it must be asked for, to be refused.
             self.tell_listener(place.inode);
@@ -326,7 +326,7 @@ impl Core {
                     return Ok(());
                 }
                 Ok(_) => {}
-                // Who waits for a lock waits for the service as well.
+                // A waiter for a lock also retries while the service does not answer.
                 // So does one that must not get it yet, as others take theirs back after a restart.
                 Err(error)
                     if give_up.is_some_and(|give_up| !give_up())
@@ -408,18 +408,18 @@ impl Client {
 
     /// True when `place`'s owner has locked any of the file.
     pub fn has_locks(&self, place: LockPlace) -> bool {
-        let held = locked(&self.core.locks.held);
+        let held = self.core.locks.held.lock();
         held.get(&(place.inode, place.kind)).is_some_and(|file| file.has(place.owner))
     }
 
-    /// Fails with `Io` when a lock of one of these is lost: somebody else has had it since, and may have changed what
+    /// Fails with `Io` when a lock of one of these is lost: another client has had it since, and may have changed what
     /// it protected. That ends when its owner lets go of it, also by closing the file.
     pub fn check_locks(&self, places: impl IntoIterator<Item = LockPlace>) -> Result<()> {
         let locks = &self.core.locks;
         if !locks.has_lost.load(Ordering::SeqCst) {
             return Ok(());
         }
-        let lost = locked(&locks.lost);
+        let lost = locks.lost.lock();
         match places.into_iter().find(|place| lost.contains(place)) {
             None => Ok(()),
             Some(place) => {
@@ -434,13 +434,13 @@ impl Client {
         self.core.locks.forget_lost(place);
     }
 
-    /// True when anybody of this client has locked any of the file, by either call.
+    /// True when any owner of this client has locked any of the file, by either call.
     pub fn is_locked(&self, inode: InodeId) -> bool {
-        let held = locked(&self.core.locks.held);
+        let held = self.core.locks.held.lock();
         [LockKind::Flock, LockKind::Range].iter().any(|kind| held.contains_key(&(inode, *kind)))
     }
 
-    /// Who stands against a lock.
+    /// The lock that conflicts with a wanted one, if any.
     pub fn test_lock(&self, place: LockPlace, range: LockRange, mode: LockMode) -> Result<Option<Obstacle>> {
         let lock = Some(lock_message(place, range, Some(mode), 0));
         let request = proto::TestLockRequest { session: self.core.session.id(), lock };

@@ -4,10 +4,11 @@
 //! look at this process's threads a few times a second in between.
 
 use crate::Client;
-use crate::core::{Core, locked};
+use crate::core::Core;
 use crate::options::own_name;
+use parking_lot::Mutex;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 use vazao_meter::bottleneck::{Scene, Verdict, judge};
@@ -81,7 +82,7 @@ impl Core {
 impl Client {
     /// Says what people call this client in displays: a mountpoint, a command.
     pub fn describe(&self, name: &str, part: Part) {
-        *locked(&self.core.description) = Description { name: name.to_owned(), part };
+        *self.core.description.lock() = Description { name: name.to_owned(), part };
     }
 
     /// What this client and its machine count.
@@ -108,14 +109,14 @@ impl Core {
     /// Its measures under a name that tells it from the clients of other processes and hosts.
     pub(crate) fn reported(&self) -> Measures {
         let mut measures = self.measures();
-        if locked(&self.description).name.is_empty() {
+        if self.description.lock().name.is_empty() {
             measures.name = own_name();
         }
         measures
     }
 
     pub(crate) fn measures(&self) -> Measures {
-        let described = locked(&self.description).clone();
+        let described = self.description.lock().clone();
         let name = if described.name.is_empty() { "client" } else { &described.name };
         let mut measures = of_this_process(name, described.part, self.clock.now_ns());
         self.fill_measures(&mut measures);
@@ -204,7 +205,7 @@ impl Watch {
     pub fn seen(&self) -> Seen {
         let observer = self.measures().since(&self.own);
         let Some(core) = &self.core else { return judged(observer, Vec::new()) };
-        let mut servers = locked(&self.servers);
+        let mut servers = self.servers.lock();
         if let Servers::Asked(asked) = &mut *servers {
             let asked = std::mem::take(asked);
             let said = asked.into_iter().filter_map(|asked| answer(asked).ok()).map(|(node, _)| node);

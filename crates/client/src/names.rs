@@ -1,6 +1,6 @@
 //! A page of names, kept in one piece: of a listing without attributes there are millions of entries a second.
 
-use crate::watch::Asked;
+use crate::invalidations::Asked;
 use crate::{Error, Page, Result};
 use prost::DecodeError;
 use prost::bytes::{Buf, BufMut};

@@ -40,7 +40,7 @@ impl Client {
         (asked_at, asked): (u64, Asked),
         answer: Result<proto::LookupResponse>,
     ) -> Result<Attributes> {
-        self.core.learn_lookup(asked, parent, name, &answer);
+        self.core.cache_lookup(asked, parent, name, &answer);
         self.merged(answer?.inode, asked_at)
     }
 
@@ -50,7 +50,7 @@ impl Client {
         let asked = self.core.asked();
         let request = proto::GetAttributesRequest { inode: inode.0, seat: self.core.seat() };
         let response = self.core.ask::<op::GetAttributes>(&request)?;
-        self.core.learn_inode(asked, response.inode.as_ref());
+        self.core.cache_inode(asked, response.inode.as_ref());
         self.merged(response.inode, asked_at)
     }
 
@@ -198,14 +198,14 @@ impl Client {
     ) -> Result<FreshInode> {
         if answer.as_ref().is_err_and(|error| error.code == Code::Stale) {
             // Somebody else has replaced it, and the news is on its way: names that lead to it are not to be believed.
-            self.core.memory.forget_all();
+            self.core.cache.forget_all();
         }
         let inode_message = answer?.inode;
-        self.core.learn_inode(asked, inode_message.as_ref());
+        self.core.cache_inode(asked, inode_message.as_ref());
         let fresh = FreshInode::new(inode_message, asked_at)?;
         if fresh.attributes.links == 0 && self.core.registry.find(inode).is_none() {
             // The metadata service does not know yet that this client has closed it.
-            self.core.memory.forget_all();
+            self.core.cache.forget_all();
             let detail = format!("{inode} was removed since its name was looked up");
             return Err(Error::new(Code::Stale, detail));
         }
@@ -249,15 +249,15 @@ impl Client {
         if self.core.registry.is_empty() {
             return Ok(0);
         }
-        self.held_of(self.recall(parent, name).map_or_else(|| self.lookup(parent, name), |(known, _)| known))
+        self.held_of(self.cached(parent, name).map_or_else(|| self.lookup(parent, name), |(known, _)| known))
     }
 
     /// [`Client::held`] without asking; `None` where that cannot be said.
-    pub(crate) fn recall_held(&self, parent: InodeId, name: &[u8]) -> Option<u64> {
+    pub(crate) fn cached_held(&self, parent: InodeId, name: &[u8]) -> Option<u64> {
         if self.core.registry.is_empty() {
             return Some(0);
         }
-        let (known, _) = self.recall(parent, name)?;
+        let (known, _) = self.cached(parent, name)?;
         self.held_of(known).ok()
     }
 
@@ -332,7 +332,7 @@ impl Client {
             seat: self.core.seat(),
         };
         let response = self.core.ask::<op::List>(&request)?;
-        self.core.learn_listing(asked, directory, &response);
+        self.core.cache_listing(asked, directory, &response);
         self.page(response, asked_at, asked)
     }
 

@@ -8,9 +8,9 @@
 //! Opens are counted by periods, which change with renewals. A round that was there when a period began is spoken of
 //! when all opens from before that period are over.
 
-use crate::core::locked;
+use parking_lot::Mutex;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
 
 /// More open files than these are not told: the service then takes this client to have anything open.
 pub(crate) const TOLD_MAX: usize = 4096;
@@ -56,7 +56,7 @@ impl Opens {
     /// A renewal is about to be sent: the round it may speak of, once what is open has been looked at after this; 0 for
     /// none.
     pub(crate) fn next_period(&self) -> u64 {
-        let mut rounds = locked(&self.rounds);
+        let mut rounds = self.rounds.lock();
         let period = self.period.load(Ordering::SeqCst);
         // The place that the next period will count in: until it is empty, opens from before this period are under way.
         if self.underway[(period + 1) % 2].load(Ordering::SeqCst) != 0 {
@@ -81,7 +81,7 @@ impl Opens {
 
     /// A renewal was answered with this round.
     pub(crate) fn arrived(&self, round: u64) {
-        locked(&self.rounds).latest = round;
+        self.rounds.lock().latest = round;
     }
 }
 

@@ -4,9 +4,9 @@
 //! A server is always tried before it counts as out, because the metadata service may be the one that is cut off;
 //! then it is not tried again for a while, unless the map changes.
 
-use crate::core::{Core, locked, shared};
+use crate::core::{Core, shared};
+use parking_lot::Mutex;
 use std::collections::HashMap;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use vazao_model::limits::NODE_SILENT_MS;
 use vazao_model::{ClusterMap, Code, Node, NodeState, TargetId, TargetState};
@@ -34,13 +34,13 @@ pub(crate) struct Outages {
     until_ns: Mutex<HashMap<TargetId, u64>>,
     /// When the present map came.
     map_ns: AtomicU64,
-    /// Held by the one who asks for another map.
+    /// Held while another map is requested.
     asking: Mutex<()>,
 }
 
 impl Outages {
     fn note(&self, target: TargetId, until_ns: u64) {
-        let mut noted = locked(&self.until_ns);
+        let mut noted = self.until_ns.lock();
         if noted.len() < NOTED_MAX || noted.contains_key(&target) {
             noted.insert(target, until_ns);
         }
@@ -48,14 +48,14 @@ impl Outages {
     }
 
     fn forget(&self, target: TargetId) {
-        let mut noted = locked(&self.until_ns);
+        let mut noted = self.until_ns.lock();
         noted.remove(&target);
         self.count.store(noted.len(), Ordering::Relaxed);
     }
 
     fn is_noted(&self, target: TargetId, now_ns: u64) -> bool {
         self.count.load(Ordering::Relaxed) > 0
-            && locked(&self.until_ns).get(&target).is_some_and(|until_ns| now_ns < *until_ns)
+            && self.until_ns.lock().get(&target).is_some_and(|until_ns| now_ns < *until_ns)
     }
 }
 
@@ -112,7 +112,7 @@ impl Core {
 
     /// Asks for the map where that is not fresh. Where it cannot be had, the old one has to do.
     fn renew_map(&self, deadline_ns: u64) {
-        let _one = locked(&self.outages.asking);
+        let _one = self.outages.asking.lock();
         if self.map_age_ns() >= MAP_NS_MAX {
             let until_ns = deadline_ns.min(self.clock.now_ns().saturating_add(MAP_NS_MAX));
             if let Err(error) = self.refresh_map(until_ns) {

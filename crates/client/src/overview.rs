@@ -6,7 +6,7 @@ use vazao_meter::bottleneck::{Scene, Steady, Verdict, judge};
 use vazao_meter::measures::{Measures, Part};
 use vazao_meter::{Change, machine};
 
-/// Rounds without news after which somebody is no longer shown.
+/// Rounds without a report after which a participant is no longer shown.
 const ROUNDS_SILENT_MAX: u32 = 5;
 
 /// One that takes part.
@@ -28,7 +28,7 @@ pub struct Shown {
     pub verdict: Verdict,
 }
 
-/// Follows everybody over rounds.
+/// Follows all participants over rounds.
 #[derive(Debug, Default)]
 pub struct Overview {
     /// By instance: a name may come back as another process.

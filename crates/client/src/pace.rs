@@ -5,8 +5,7 @@
 //! product is what TCP itself aims at when it probes for more (the gain of two of BBR, Cardwell et al. 2016): a window
 //! that is too small doubles with each measurement, and one that fills the link has nothing to gain.
 
-use crate::core::locked;
-use std::sync::Mutex;
+use parking_lot::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A rate is measured over at least this long, and over at least two round trips: answers come in bursts.
@@ -45,7 +44,7 @@ struct State {
 impl Pace {
     /// An answer has come `elapsed_ns` after its request; with it went `bytes` in either direction.
     pub(crate) fn note(&self, bytes: u64, elapsed_ns: u64, now_ns: u64) {
-        let mut state = locked(&self.state);
+        let mut state = self.state.lock();
         let elapsed_ns = elapsed_ns.max(1);
         state.shortest_ns =
             if state.shortest_ns == 0 { elapsed_ns } else { state.shortest_ns.min(elapsed_ns) };

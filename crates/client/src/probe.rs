@@ -2,7 +2,7 @@
 
 use crate::core::Core;
 use crate::{Client, Error};
-use std::sync::Mutex;
+use parking_lot::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use vazao_model::{Code, Node, NodeId};
@@ -30,7 +30,7 @@ impl Client {
         let work = || {
             while let Some(node) = map.nodes.get(next.fetch_add(1, Ordering::Relaxed)) {
                 let probe = self.core.probe(node, within);
-                crate::core::locked(&probes).push(probe);
+                probes.lock().push(probe);
             }
         };
         std::thread::scope(|scope| {
@@ -39,7 +39,7 @@ impl Client {
             }
             work();
         });
-        let mut probes = probes.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut probes = probes.into_inner();
         probes.sort_by_key(|probe| probe.node);
         probes
     }

@@ -1,14 +1,18 @@
 //! Open inodes: all handles of one inode in one client share their state through it.
 
-use crate::core::locked;
 use crate::file::{OpenInode, Unfinished};
-use std::collections::{HashMap, VecDeque};
-use std::sync::{Arc, Mutex, Weak};
+use parking_lot::Mutex;
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::{Arc, Weak};
 use vazao_model::{Attributes, InodeId};
 
-/// Closed files of which it is remembered where their last writes went, which of them failed, and up to which version
-/// they were changed; those closed first are forgotten first.
+/// Closed files of which it is remembered what is unfinished, and up to which version they were changed; those closed
+/// first are forgotten first.
 const CLOSED_MAX: usize = 10_000;
+
+/// Contents of small files that are remembered with them. The metadata service makes its changes durable within
+/// milliseconds: this is more than one client writes in such a time.
+const CLOSED_CONTENTS_BYTES_MAX: usize = 8 << 20;
 
 /// The inodes that have handles.
 #[derive(Default)]
@@ -27,33 +31,57 @@ struct Left {
     order: VecDeque<InodeId>,
 }
 
-/// Files that were closed without an fsync, or with writes that had failed: an fsync that comes later, through another
-/// handle, still covers what was written.
+/// Files that were closed without an fsync, or with writes and reports that had failed: an fsync that comes later,
+/// through another handle, still covers what was written.
 #[derive(Default)]
 struct Closed {
-    files: HashMap<InodeId, Unfinished>,
-    order: VecDeque<InodeId>,
+    /// Each with its number in `order`.
+    files: HashMap<InodeId, (u64, Unfinished)>,
+    order: BTreeMap<u64, InodeId>,
+    next: u64,
+    contents_bytes: usize,
+}
+
+impl Closed {
+    fn insert(&mut self, inode: InodeId, rest: Unfinished) {
+        self.take(inode);
+        self.next += 1;
+        self.contents_bytes += rest.contents_bytes();
+        self.files.insert(inode, (self.next, rest));
+        self.order.insert(self.next, inode);
+        while self.files.len() > CLOSED_MAX || self.contents_bytes > CLOSED_CONTENTS_BYTES_MAX {
+            let Some(oldest) = self.order.first_key_value().map(|(_, inode)| *inode) else { return };
+            self.take(oldest);
+        }
+    }
+
+    fn take(&mut self, inode: InodeId) -> Option<Unfinished> {
+        let (number, rest) = self.files.remove(&inode)?;
+        self.order.remove(&number);
+        self.contents_bytes -= rest.contents_bytes();
+        Some(rest)
+    }
 }
 
 impl Registry {
     /// True when nothing is open, which spares a lookup before each unlink.
     pub(crate) fn is_empty(&self) -> bool {
-        locked(&self.inodes).is_empty()
+        self.inodes.lock().is_empty()
     }
 
     /// The shared state of an open inode.
     pub(crate) fn find(&self, inode: InodeId) -> Option<Arc<OpenInode>> {
-        locked(&self.inodes).get(&inode).and_then(Weak::upgrade)
+        self.inodes.lock().get(&inode).and_then(Weak::upgrade)
     }
 
     /// The numbers of all of them.
     pub(crate) fn ids(&self) -> Vec<u64> {
-        locked(&self.inodes).keys().map(|inode| inode.0).collect()
+        self.inodes.lock().keys().map(|inode| inode.0).collect()
     }
 
     /// All of them.
     pub(crate) fn all(&self) -> Vec<Arc<OpenInode>> {
-        locked(&self.inodes).values().filter_map(Weak::upgrade).collect()
+        self.inodes.lock().values().filter_map(Weak::upgrade).collect()
     }
 
     /// Counts a new handle of `inode`, whose state comes from `make` if this is the only one. The flag is true when it
@@ -66,13 +94,13 @@ impl Registry {
         asked_at: u64,
         make: impl FnOnce() -> Arc<OpenInode>,
     ) -> Option<(Arc<OpenInode>, bool)> {
-        let mut inodes = locked(&self.inodes);
+        let mut inodes = self.inodes.lock();
         if let Some(found) = inodes.get(&inode).and_then(Weak::upgrade)
             && found.add_handle()
         {
             return Some((found, true));
         }
-        let left = locked(&self.left).last.get(&inode).copied();
+        let left = self.left.lock().last.get(&inode).copied();
         if left.is_some_and(|(left_version, left_at)| version < left_version && asked_at < left_at) {
             return None;
         }
@@ -83,7 +111,7 @@ impl Registry {
 
     /// Counts a handle of `inode` less. True when that was the last one.
     pub(crate) fn leave(&self, inode: &Arc<OpenInode>) -> bool {
-        let mut inodes = locked(&self.inodes);
+        let mut inodes = self.inodes.lock();
         if !inode.drop_handle() {
             return false;
         }
@@ -93,8 +121,8 @@ impl Registry {
         }
         // While the registry is locked, so that an open that follows finds them.
         if !inode.is_unlinked() {
-            self.keep_version(inode);
             self.keep_unfinished(inode);
+            self.keep_version(inode);
         }
         true
     }
@@ -105,7 +133,7 @@ impl Registry {
         if !state.was_reported {
             return;
         }
-        let mut left = locked(&self.left);
+        let mut left = self.left.lock();
         if left.last.insert(inode.id, (state.attributes.version, inode.core.count_answer())).is_none() {
             left.order.push_back(inode.id);
         }
@@ -116,34 +144,17 @@ impl Registry {
         }
     }
 
-    /// Remembers where the unsynced writes of an inode went that has lost its last handle, and which failed.
+    /// Remembers what is not finished of an inode that has lost its last handle.
     fn keep_unfinished(&self, inode: &OpenInode) {
-        let mut state = inode.lock();
-        let unsynced = std::mem::take(&mut state.unsynced);
-        let rest = Unfinished { unsynced, losses: std::mem::take(&mut state.losses) };
-        drop(state);
-        if rest.is_empty() {
-            return;
-        }
-        let mut unfinished = locked(&self.unfinished);
-        if unfinished.files.insert(inode.id, rest).is_none() {
-            unfinished.order.push_back(inode.id);
-        }
-        while unfinished.order.len() > CLOSED_MAX {
-            if let Some(oldest) = unfinished.order.pop_front() {
-                unfinished.files.remove(&oldest);
-            }
+        let rest = inode.lock().take_unfinished();
+        if !rest.is_empty() {
+            self.unfinished.lock().insert(inode.id, rest);
         }
     }
 
     /// What [`Registry::keep_unfinished`] has remembered.
     pub(crate) fn take_unfinished(&self, inode: InodeId) -> Unfinished {
-        let mut unfinished = locked(&self.unfinished);
-        let found = unfinished.files.remove(&inode);
-        if found.is_some() {
-            unfinished.order.retain(|other| *other != inode);
-        }
-        found.unwrap_or_default()
+        self.unfinished.lock().take(inode).unwrap_or_default()
     }
 
     /// Notes that an inode has no name any more; false when it is not open here.

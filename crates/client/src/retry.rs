@@ -81,7 +81,7 @@ fn seconds(ms: u64) -> String {
     if ms.is_multiple_of(1000) { format!("{} s", ms / 1000) } else { format!("{:.1} s", ms as f64 / 1000.0) }
 }
 
-/// An attempt that failed, for whoever follows a request from here into the log of its server.
+/// Logs a failed attempt; the request id is also in the log of the server.
 pub(crate) fn log_failure(request: RequestId, method: Method, server: &dyn Display, fault: &Fault) {
     tracing::debug!(%request, method = method.name(), %server, error = %fault, "request failed");
 }

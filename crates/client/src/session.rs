@@ -1,12 +1,13 @@
-//! The client's stay with the metadata service: request slots, the lease, answers about unlinked files still open.
+//! The client's session: request slots, lease renewal, answers about unlinked open files.
 
-use crate::core::{Core, locked};
+use crate::core::Core;
 use crate::opens::TOLD_MAX;
 use crate::options::own_name;
 use crate::{Error, Result};
+use parking_lot::{Condvar, Mutex};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 use vazao_model::limits::{HEARTBEAT_MS, SESSION_SLOTS_MAX};
 use vazao_model::{Code, InodeId};
@@ -18,7 +19,11 @@ const SLOT_WAIT: Duration = Duration::from_millis(50);
 /// Inodes noted as on their way. With more it begins anew, so that some are let go a few renewals later.
 const ASKED_MAX: usize = 65_536;
 
-/// The slot table.
+/// The session with the metadata service.
+///
+/// - `opening` serialises opening a session; `slots` is not held while a request is sent.
+/// - A slot is returned only to the session that it was taken from: `install` makes a new table.
+/// - Lock order: `asked` before the locks of the registry (`may_hold_unlinked`).
 #[derive(Default)]
 pub(crate) struct Session {
     slots: Mutex<Slots>,
@@ -27,7 +32,7 @@ pub(crate) struct Session {
     answers: Mutex<Answers>,
     /// Inodes asked about that are not open here but may be on their way, and the period in which that was first.
     asked: Mutex<HashMap<u64, usize>>,
-    /// Somebody wants to know what clients count.
+    /// Renewals carry the counters of this client.
     is_watched: AtomicBool,
 }
 
@@ -36,7 +41,7 @@ struct Slots {
     session: u64,
     free: Vec<u32>,
     sequences: Vec<u64>,
-    /// Threads that wait for a free one: waking where nobody waits is a system call for nothing.
+    /// Waiters for a free slot. Without any, the wake-up would be a system call for nothing.
     waiting: usize,
 }
 
@@ -64,11 +69,11 @@ impl Slot {
 
 impl Drop for Slot {
     fn drop(&mut self) {
-        let mut slots = locked(&self.session.slots);
+        let mut slots = self.session.slots.lock();
         if slots.session == self.id {
             slots.free.push(self.slot);
             let is_awaited = slots.waiting > 0;
-            // Woken while the lock is held it would only wait for that.
+            // Notified under the lock, the waiter would only block on it.
             drop(slots);
             if is_awaited {
                 self.session.freed.notify_one();
@@ -80,12 +85,12 @@ impl Drop for Slot {
 impl Session {
     /// The session's id.
     pub(crate) fn id(&self) -> u64 {
-        locked(&self.slots).session
+        self.slots.lock().session
     }
 
     fn install(&self, session: u64, slots: u32) {
         let count = slots.clamp(1, SESSION_SLOTS_MAX);
-        let mut slots = locked(&self.slots);
+        let mut slots = self.slots.lock();
         slots.session = session;
         (slots.free, slots.sequences) = ((0..count).rev().collect(), vec![0; count as usize]);
         drop(slots);
@@ -101,9 +106,9 @@ impl Session {
 }
 
 impl Core {
-    /// A slot for a changing request; waits while all are in use.
+    /// A slot for a changing request; blocks while all are in use (backpressure).
     pub(crate) fn take_slot(&self, deadline_ns: u64) -> Result<Slot> {
-        let mut slots = locked(&self.session.slots);
+        let mut slots = self.session.slots.lock();
         loop {
             if let Some(slot) = self.session.try_take(&mut slots) {
                 return Ok(slot);
@@ -113,20 +118,19 @@ impl Core {
                 return Err(Error::new(Code::Timeout, detail));
             }
             slots.waiting += 1;
-            let waited = self.session.freed.wait_timeout(slots, SLOT_WAIT);
-            slots = waited.unwrap_or_else(PoisonError::into_inner).0;
+            self.session.freed.wait_for(&mut slots, SLOT_WAIT);
             slots.waiting -= 1;
         }
     }
 
     /// A slot, if one is free.
     pub(crate) fn free_slot(&self) -> Option<Slot> {
-        self.session.try_take(&mut locked(&self.session.slots))
+        self.session.try_take(&mut self.session.slots.lock())
     }
 
     /// Opens a session in place of `expired` (0 for the first), unless another thread has done so.
     pub(crate) fn open_session(&self, expired: u64, deadline_ns: u64) -> Result<()> {
-        let _one = locked(&self.session.opening);
+        let _one = self.session.opening.lock();
         if self.session.id() != expired {
             return Ok(());
         }
@@ -165,7 +169,7 @@ impl Core {
     /// True when the metadata service waits for an answer: it keeps asking about what is held.
     fn renew_once(&self, deadline_ns: u64) -> Result<bool> {
         let session = self.session.id();
-        let answers = std::mem::take(&mut *locked(&self.session.answers));
+        let answers = std::mem::take(&mut *self.session.answers.lock());
         let epoch = self.routes().map.epoch.0;
         let is_watched = self.session.is_watched.load(Ordering::Relaxed);
         let (covers_round, open) = self.told_open();
@@ -194,14 +198,14 @@ impl Core {
         let (held, not_held): (Vec<u64>, Vec<u64>) =
             response.orphans.iter().partition(|&&inode| self.may_hold_unlinked(inode));
         let can_let_go = !not_held.is_empty();
-        *locked(&self.session.answers) = Answers { held, not_held };
+        *self.session.answers.lock() = Answers { held, not_held };
         Ok(can_let_go)
     }
 
     /// The metadata service asks about an inode without a name: false when it is not open here, and no open of it can
     /// be under way that began before it asked.
     fn may_hold_unlinked(&self, inode: u64) -> bool {
-        let mut asked = locked(&self.session.asked);
+        let mut asked = self.session.asked.lock();
         let period = asked.get(&inode).copied().unwrap_or_else(|| self.opens.period());
         // Before the registry: whoever is over by now is known there.
         let is_over = self.opens.are_over(period);

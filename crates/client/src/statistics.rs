@@ -18,12 +18,12 @@ pub(crate) struct ServerCounters {
     pub(crate) waited_ns: Counter,
     pub(crate) credit_ns: Counter,
     pub(crate) service_ns: Counter,
-    /// Callers that stand still for an answer.
+    /// Callers that block on an answer.
     pub(crate) waits: Occupancy,
-    /// Callers that stand still until a request can be handed over.
+    /// Callers that block until a request can be handed over (backpressure).
     pub(crate) credit: Occupancy,
     /// Requests under way.
-    pub(crate) flights: Occupancy,
+    pub(crate) in_flight: Occupancy,
 }
 
 /// What one server was asked for, and how long that took.
@@ -43,9 +43,9 @@ pub struct ServerStatistics {
     pub bytes_lent: u64,
     /// Bytes of file data acknowledged.
     pub bytes_written: u64,
-    /// Nanoseconds that callers stood still until an answer was there.
+    /// Nanoseconds that callers blocked on an answer.
     pub waited_ns: u64,
-    /// Nanoseconds that callers stood still until a request could be handed over.
+    /// Nanoseconds that callers blocked until a request could be handed over.
     pub credit_ns: u64,
     /// Nanoseconds between arrival and answer, summed over requests, as reported by the server.
     pub service_ns: u64,
@@ -73,25 +73,25 @@ pub(crate) struct Counters {
     pub(crate) bytes_read: Counter,
     pub(crate) bytes_written: Counter,
     pub(crate) metadata: Arc<ServerCounters>,
-    /// Callers that stand still for any server.
+    /// Callers that block on any server.
     pub(crate) waits: Occupancy,
     /// From sending a request to having its answer.
     pub(crate) latency: Histogram,
 }
 
 /// A request under way; over when dropped.
-pub(crate) struct Flight {
+pub(crate) struct InFlightCall {
     counters: Arc<ServerCounters>,
     clock: Arc<dyn Clock>,
     started_ns: u64,
 }
 
-impl Flight {
+impl InFlightCall {
     /// Begins now.
-    pub(crate) fn begin(counters: &Arc<ServerCounters>, clock: &Arc<dyn Clock>) -> Flight {
+    pub(crate) fn begin(counters: &Arc<ServerCounters>, clock: &Arc<dyn Clock>) -> InFlightCall {
         let started_ns = clock.now_ns();
-        counters.flights.enter(started_ns);
-        Flight { counters: Arc::clone(counters), clock: Arc::clone(clock), started_ns }
+        counters.in_flight.enter(started_ns);
+        InFlightCall { counters: Arc::clone(counters), clock: Arc::clone(clock), started_ns }
     }
 
     /// When it began.
@@ -100,9 +100,9 @@ impl Flight {
     }
 }
 
-impl Drop for Flight {
+impl Drop for InFlightCall {
     fn drop(&mut self) {
-        self.counters.flights.leave(self.clock.now_ns());
+        self.counters.in_flight.leave(self.clock.now_ns());
     }
 }
 
@@ -114,7 +114,7 @@ impl ServerCounters {
             address: address.to_owned(),
             waits: self.waits.at(now_ns),
             credit: self.credit.at(now_ns),
-            flights: self.flights.at(now_ns),
+            in_flight: self.in_flight.at(now_ns),
             service_ns: self.service_ns.get(),
             read_bytes: self.bytes_read.get(),
             written_bytes: self.bytes_written.get(),
@@ -139,7 +139,7 @@ impl ServerCounters {
 }
 
 impl Counters {
-    /// Runs `wait`, in which a caller stands still for a server.
+    /// Runs `wait`, in which a caller blocks on a server.
     pub(crate) fn during_wait<T>(
         &self,
         server: &ServerCounters,

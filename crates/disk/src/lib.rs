@@ -49,7 +49,7 @@ pub struct Space {
     pub capacity_bytes: u64,
     /// What an unprivileged user may still write.
     pub available_bytes: u64,
-    /// What is in use, whoever wrote it. Together with the former less than the size where the file system keeps blocks
+    /// Bytes in use by all programs. Together with the former less than the size where the file system keeps blocks
     /// for root.
     pub used_bytes: u64,
     /// The same number for all disks on one file system, so that its space is counted once; 0 where that is not known.
@@ -79,9 +79,9 @@ pub trait Disk: Send + Sync + 'static {
         sync_tree(self, "")
     }
 
-    /// Fails with `NotFound` when the path that the disk was opened by does not lead to its directory any more: that
-    /// was removed, renamed or replaced, or something was mounted over it. What is written goes where nobody will look
-    /// then, though each call succeeds. The default cannot tell.
+    /// Fails with `NotFound` when the path that the disk was opened by does not lead to its directory any more: the
+    /// directory was removed, renamed or replaced, or something was mounted over it. Each write still succeeds then,
+    /// but the data cannot be found by the path. The default cannot tell.
     fn check_place(&self) -> io::Result<()> {
         Ok(())
     }
@@ -136,8 +136,8 @@ pub trait DiskFile: Send + Sync + 'static {
     fn next_data(&self, offset: u64) -> io::Result<Option<Range<u64>>>;
     /// Makes contents and length durable (`fdatasync(2)`).
     fn sync(&self) -> io::Result<()>;
-    /// Has the disk begin to write `length` bytes at `offset` that are in memory only, without waiting until it has.
-    /// What fails is told by the next [`DiskFile::sync`]. The default leaves them to that.
+    /// Has the disk begin to write `length` bytes at `offset` that are in memory only, without waiting for it. The
+    /// next [`DiskFile::sync`] reports a failure. The default leaves the bytes to that sync.
     fn start_write_back(&self, _offset: u64, _length: u64) {}
 
     /// Has the kernel forget what it has of a range in memory and could read again, so that the next read asks the disk
@@ -146,8 +146,8 @@ pub trait DiskFile: Send + Sync + 'static {
         false
     }
 
-    /// False when it has no name any more: what is written to it is gone with the last who has it open. The default
-    /// cannot tell.
+    /// False when the file has no name any more: what is written to it is lost at the last close. The default cannot
+    /// tell.
     fn is_named(&self) -> io::Result<bool> {
         Ok(true)
     }

@@ -135,7 +135,7 @@ impl Disk for RealDisk {
 
     fn space(&self) -> io::Result<Space> {
         let status = sys::fstatvfs(&self.root)?;
-        // Images of one disk carry one id on several machines; the boot tells these apart.
+        // Images of one disk carry the same id on several machines; the boot id distinguishes them.
         let file_system = if status.f_fsid == 0 { 0 } else { status.f_fsid ^ self.boot_id() };
         Ok(Space {
             file_system,
@@ -254,7 +254,7 @@ impl DiskFile for RealFile {
     }
 
     fn next_data(&self, offset: u64) -> io::Result<Option<Range<u64>>> {
-        // All reads and writes name their position, so nobody misses the descriptor's own.
+        // All reads and writes are positioned, so moving the descriptor's own offset is safe.
         let start = match sys::seek(&self.file, SeekFrom::Data(offset)) {
             Ok(start) => start,
             // Nothing but a hole from here on, or beyond the end.

@@ -16,8 +16,8 @@ unsafe extern "C" {
     fn sync_file_range(fd: c_int, offset: i64, length: i64, flags: c_uint) -> c_int;
 }
 
-/// Starts the write-back of `length` bytes at `offset`. What goes wrong is told by the next sync, as with the
-/// write-back that the kernel starts by itself.
+/// Starts the write-back of `length` bytes at `offset`. The next sync reports a failure, as with the write-back that
+/// the kernel starts by itself.
 pub(crate) fn start(file: &File, offset: u64, length: u64) {
     let (Ok(offset), Ok(length)) = (i64::try_from(offset), i64::try_from(length)) else { return };
     if length == 0 {

@@ -19,8 +19,13 @@ pub fn sleep_ms(milliseconds: u64) {
 }
 
 /// Waits until something is so.
-pub fn wait_until(what: &str, mut so: impl FnMut() -> bool) -> Outcome {
-    let deadline_ns = now_ns() + PATIENCE_MS * 1_000_000;
+pub fn wait_until(what: &str, so: impl FnMut() -> bool) -> Outcome {
+    wait_until_within(what, PATIENCE_MS, so)
+}
+
+/// Waits until something is so, for `ms_max` at most.
+pub fn wait_until_within(what: &str, ms_max: u64, mut so: impl FnMut() -> bool) -> Outcome {
+    let deadline_ns = now_ns() + ms_max * 1_000_000;
     while !so() {
         if now_ns() > deadline_ns {
             return Err(Failure::new(format!("waited in vain: {what}")));

@@ -41,6 +41,15 @@ impl Enclosure {
         ))
     }
 
+    /// Gives the inside a `/run` of its own, in memory, and returns a directory in it: whatever is written there goes
+    /// with the last process inside, and so do namespaces of the network that are named there.
+    pub fn own_run() -> Outcome<PathBuf> {
+        tool("mount", &["-t", "tmpfs", "-o", "size=4g,mode=755", "vazao-faults", "/run"])?;
+        let scratch = PathBuf::from("/run/vazao-faults");
+        fs::create_dir(&scratch).map_err(Failure::at(scratch.display()))?;
+        Ok(scratch)
+    }
+
     /// Prepares the inside. `scratch` is where the boot id is kept.
     pub fn prepare(scratch: &Path) -> Outcome<Enclosure> {
         let mut enclosure = Enclosure { boot_id: scratch.join("boot_id"), boots: 0 };

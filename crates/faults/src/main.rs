@@ -3,7 +3,7 @@
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
 use vazao_faults::disk::shown;
-use vazao_faults::{load, power};
+use vazao_faults::{jump, load, partition, power};
 
 #[derive(Debug, Parser)]
 #[command(
@@ -19,8 +19,15 @@ enum Command {
     /// Serve disks that lose power, as their user on standard input says.
     #[command(hide = true)]
     Disks(shown::Arguments),
+    /// Have the wall clock of a daemon or a mount jump under load, again and again, and look at what came of it.
+    Clock(jump::Arguments),
+    /// Cut links between the hosts of a cluster under load, again and again, and look at what is left.
+    Partition(partition::Arguments),
     /// Take the power of a cluster's disks under load, again and again, and look at what is left.
     Power(power::Arguments),
+    /// Work in directories of two mounts that are one, and tell on standard output what came of it.
+    #[command(hide = true)]
+    Share(load::SharerArguments),
     /// Write into one directory, and tell on standard output what was answered.
     #[command(hide = true)]
     Write(load::WriterArguments),
@@ -29,7 +36,10 @@ enum Command {
 fn main() -> ExitCode {
     let outcome = match Arguments::parse().command {
         Command::Disks(arguments) => shown::serve(&arguments).map(|()| ExitCode::SUCCESS),
+        Command::Clock(arguments) => jump::run(&arguments),
+        Command::Partition(arguments) => partition::run(&arguments),
         Command::Power(arguments) => power::run(&arguments),
+        Command::Share(arguments) => load::share(&arguments).map(|()| ExitCode::SUCCESS),
         Command::Write(arguments) => load::write(&arguments).map(|()| ExitCode::SUCCESS),
     };
     match outcome {

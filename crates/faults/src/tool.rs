@@ -2,6 +2,7 @@
 
 use crate::failure::{Failure, Outcome};
 use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 /// A command that is also found where a shell without an administrator's PATH would not look.
@@ -30,6 +31,16 @@ pub fn tool(program: &str, arguments: &[&str]) -> Outcome<String> {
     let mut command = command(program);
     command.args(arguments);
     run(command)
+}
+
+/// The program to test: what was asked for, or else the one beside this.
+pub fn vazao(wanted: Option<&Path>) -> Outcome<PathBuf> {
+    match wanted {
+        Some(path) => path.canonicalize().map_err(Failure::at(path.display())),
+        None => {
+            Ok(std::env::current_exe().map_err(Failure::at("finding this program"))?.with_file_name("vazao"))
+        }
+    }
 }
 
 /// Whether a program is installed.

@@ -1,11 +1,11 @@
-//! Calls of processes that are being killed end: nobody will see what became of them.
+//! Ends calls whose callers are being killed: no program will see their results.
 //!
-//! What is written is not given up for a signal, as it would be lost, or done twice. But a killed process does not end
-//! while one of its calls waits for a silent server. So calls that go on for a while are looked at: when the caller is
-//! being killed, the thread at work is told so, which then leaves what waits for servers to the file's release. Over
-//! the device the kernel also gets an answer at once, `EINTR`, and the work may go on until it is done or its deadline
-//! has passed; its own answer is then one that nobody waits for any more. A process that ends by itself does wait:
-//! whoever sees it end may rely on what it has closed.
+//! A write is not interrupted by a signal: its data would be lost, or written twice. But a killed process does not end
+//! while one of its calls waits for a silent server. So calls that go on for a while are checked. When the caller is
+//! being killed, the thread that serves the call is notified, and leaves whatever waits for servers to the file's
+//! release. Over the device the kernel also gets `EINTR` at once. The call may go on until it completes or times out;
+//! no caller waits for its own answer then. A process that exits by itself does wait: a program that sees it exit may
+//! rely on what it has closed.
 
 use crate::interrupts::Call;
 use std::collections::HashSet;

@@ -7,8 +7,8 @@
 //! An error that came at once, as that of a damaged block, is not remembered: it is about some bytes of the read-ahead,
 //! and the page that the application wants may be sound.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::ops::Range;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use vazao_client::Error;
 use vazao_model::Code;
 
@@ -33,7 +33,7 @@ pub(crate) struct Failures {
 
 impl Failures {
     fn last(&self) -> MutexGuard<'_, Option<Failed>> {
-        self.last.lock().unwrap_or_else(PoisonError::into_inner)
+        self.last.lock()
     }
 
     /// Remembers that reading `range`, which began at `began_ns`, failed, when trouble with the system was the reason.

@@ -1,16 +1,16 @@
-//! What the kernel may ask of a file system, whichever it is: the volume, or the areas of all nodes.
+//! The interface between the kernel's requests and a file system: the volume, or the areas of all nodes.
 //!
-//! The kernel's requests come through one `Server` over either transport; what answers them is behind this trait. Its
-//! functions are those of [`Door`], where each is described; what not every file system has is refused unless said
-//! otherwise.
+//! One `Server` receives the kernel's requests over either transport and answers them through this trait. Its functions
+//! are those of [`VolumeFilesystem`], which describes each. A default implementation refuses the operation unless its
+//! comment says otherwise.
 
-use crate::door::{Allocation, Caller, Door, LockWish, NewMode, Opened, Place};
 use crate::listing::Wanted;
+use crate::volume::{Allocation, Caller, LockWish, NewMode, Opened, Place, VolumeFilesystem};
 use std::ops::Range;
 use std::time::Duration;
 use vazao_client::{
-    Asked, Changes, Early, Error, File, Listed, Obstacle, OpenMode, RenameMode, Result, Seek, SendBuffer,
-    SharedBytes, Then, VolumeSpace, XattrMode,
+    Asked, Changes, Completion, Error, File, Listed, Obstacle, OpenMode, Readiness, RenameMode, Result, Seek,
+    SendBuffer, SharedBytes, VolumeSpace, XattrMode,
 };
 use vazao_model::{Attributes, Code, FileKind, InodeId};
 
@@ -126,9 +126,9 @@ pub(crate) trait FileSystem: Send + Sync {
     fn silent_servers(&self) -> Vec<(String, u64)> {
         Vec::new()
     }
-    /// Whether inode numbers are kept for as long as the kernel knows them. Then each that is returned for a name, by a
-    /// lookup, a creation, a link, or in a listing with attributes, counts as shown once, until the kernel's word, or
-    /// that of whoever could not show it, that it is forgotten.
+    /// Whether inode numbers are kept for as long as the kernel knows them. Then each number that is returned for a
+    /// name (by a lookup, a creation, a link, or a listing with attributes) counts as shown once.
+    /// [`FileSystem::forget`] takes the count back: on the kernel's FORGET, or when the answer could not be delivered.
     fn counts_names(&self) -> bool {
         false
     }
@@ -146,36 +146,36 @@ pub(crate) trait FileSystem: Send + Sync {
     fn takes_at_once(&self, _handle: u64, _end: u64) -> bool {
         false
     }
-    /// Whether calls can be begun: what follows is there, and does not wait.
+    /// Whether asynchronous calls exist here: the functions below, which do not block.
     fn can_begin(&self) -> bool {
         false
     }
-    /// What [`FileSystem::create_file`] begins with, without standing still for the answer.
+    /// What [`FileSystem::create_file`] begins with, as an asynchronous call.
     fn begin_create_file(
         &self,
         _place: Place<'_>,
         _caller: Caller,
         _mode: NewMode,
         _exclusive: bool,
-        then: Then<(Attributes, File)>,
+        then: Completion<(Attributes, File)>,
     ) {
-        then(Early::Done(unsupported("a creation in two steps")));
+        then(Readiness::Ready(unsupported("a creation in two steps")));
     }
     /// What [`FileSystem::create_file`] ends with.
     fn end_create_file(&self, _created: (Attributes, File), _truncate: bool) -> Result<Opened> {
         unsupported("a creation in two steps")
     }
-    /// [`FileSystem::unlink`] without standing still for the answer.
-    fn begin_unlink(&self, _place: Place<'_>, then: Then<()>) {
-        then(Early::Done(unsupported("a removal in two steps")));
+    /// [`FileSystem::unlink`], as an asynchronous call.
+    fn begin_unlink(&self, _place: Place<'_>, then: Completion<()>) {
+        then(Readiness::Ready(unsupported("a removal in two steps")));
     }
-    /// [`FileSystem::lookup`] without standing still for the answer.
-    fn begin_lookup(&self, _place: Place<'_>, then: Then<Attributes>) {
-        then(Early::Done(unsupported("a lookup in two steps")));
+    /// [`FileSystem::lookup`], as an asynchronous call.
+    fn begin_lookup(&self, _place: Place<'_>, then: Completion<Attributes>) {
+        then(Readiness::Ready(unsupported("a lookup in two steps")));
     }
-    /// What [`FileSystem::open`] begins with, without standing still for the answer.
-    fn begin_open(&self, _inode: InodeId, _mode: OpenMode, then: Then<File>) {
-        then(Early::Done(unsupported("an open in two steps")));
+    /// What [`FileSystem::open`] begins with, as an asynchronous call.
+    fn begin_open(&self, _inode: InodeId, _mode: OpenMode, then: Completion<File>) {
+        then(Readiness::Ready(unsupported("an open in two steps")));
     }
     /// What [`FileSystem::open`] ends with.
     fn end_open(&self, _file: File) -> Result<Opened> {
@@ -185,14 +185,14 @@ pub(crate) trait FileSystem: Send + Sync {
     fn can_begin_flush(&self, _handle: u64) -> bool {
         false
     }
-    /// [`FileSystem::flush`] and [`FileSystem::unlock_closed`] without standing still for the answer.
-    fn begin_flush(&self, _handle: u64, _owner: u64, then: Then<bool>) {
-        then(Early::Done(unsupported("a flush in two steps")));
+    /// [`FileSystem::flush`] and [`FileSystem::unlock_closed`], as an asynchronous call.
+    fn begin_flush(&self, _handle: u64, _owner: u64, then: Completion<bool>) {
+        then(Readiness::Ready(unsupported("a flush in two steps")));
     }
-    fn recall(&self, _place: Place<'_>) -> Option<(Result<Attributes>, Option<Asked>)> {
+    fn cached(&self, _place: Place<'_>) -> Option<(Result<Attributes>, Option<Asked>)> {
         None
     }
-    fn recall_attributes(&self, _inode: InodeId) -> Option<(Attributes, Asked)> {
+    fn cached_attributes(&self, _inode: InodeId) -> Option<(Attributes, Asked)> {
         None
     }
     fn link(&self, _inode: InodeId, _place: Place<'_>) -> Result<Attributes> {
@@ -238,39 +238,39 @@ fn unsupported<T>(what: &str) -> Result<T> {
     Err(Error::new(Code::Unsupported, format!("{what}: not in this mount")))
 }
 
-impl FileSystem for Door {
+impl FileSystem for VolumeFilesystem {
     fn asked(&self) -> Asked {
-        Door::asked(self)
+        VolumeFilesystem::asked(self)
     }
     fn attributes_lease(&self, asked: Asked, inode: InodeId) -> Duration {
-        Door::attributes_lease(self, asked, inode)
+        VolumeFilesystem::attributes_lease(self, asked, inode)
     }
     fn entry_lease(&self, asked: Asked, place: Place<'_>) -> Duration {
-        Door::entry_lease(self, asked, place)
+        VolumeFilesystem::entry_lease(self, asked, place)
     }
     fn now_ns(&self) -> u64 {
-        Door::now_ns(self)
+        VolumeFilesystem::now_ns(self)
     }
     fn lookup(&self, place: Place<'_>) -> Result<Attributes> {
-        Door::lookup(self, place)
+        VolumeFilesystem::lookup(self, place)
     }
     fn attributes(&self, inode: InodeId, handle: Option<u64>) -> Result<Attributes> {
-        Door::attributes(self, inode, handle)
+        VolumeFilesystem::attributes(self, inode, handle)
     }
     fn finds_by_number(&self) -> bool {
-        Door::finds_by_number(self)
+        VolumeFilesystem::finds_by_number(self)
     }
     fn find(&self, inode: InodeId) -> Result<Attributes> {
-        Door::find(self, inode)
+        VolumeFilesystem::find(self, inode)
     }
     fn parent(&self, inode: InodeId) -> Result<Attributes> {
-        Door::parent(self, inode)
+        VolumeFilesystem::parent(self, inode)
     }
     fn set_attributes(&self, inode: InodeId, changes: &Changes, clear_set_id: bool) -> Result<Attributes> {
-        Door::set_attributes(self, inode, changes, clear_set_id)
+        VolumeFilesystem::set_attributes(self, inode, changes, clear_set_id)
     }
     fn read_link(&self, inode: InodeId) -> Result<Vec<u8>> {
-        Door::read_link(self, inode)
+        VolumeFilesystem::read_link(self, inode)
     }
     fn create(
         &self,
@@ -281,19 +281,19 @@ impl FileSystem for Door {
         device: u32,
         contents: &[u8],
     ) -> Result<Attributes> {
-        Door::create(self, place, caller, kind, mode, device, contents)
+        VolumeFilesystem::create(self, place, caller, kind, mode, device, contents)
     }
     fn unlink(&self, place: Place<'_>) -> Result<()> {
-        Door::unlink(self, place)
+        VolumeFilesystem::unlink(self, place)
     }
     fn remove_directory(&self, place: Place<'_>) -> Result<()> {
-        Door::remove_directory(self, place)
+        VolumeFilesystem::remove_directory(self, place)
     }
     fn rename(&self, from: Place<'_>, to: Place<'_>, mode: RenameMode) -> Result<()> {
-        Door::rename(self, from, to, mode)
+        VolumeFilesystem::rename(self, from, to, mode)
     }
     fn open(&self, inode: InodeId, mode: OpenMode) -> Result<Opened> {
-        Door::open(self, inode, mode)
+        VolumeFilesystem::open(self, inode, mode)
     }
     fn create_file(
         &self,
@@ -303,16 +303,16 @@ impl FileSystem for Door {
         exclusive: bool,
         truncate: bool,
     ) -> Result<Opened> {
-        Door::create_file(self, place, caller, mode, exclusive, truncate)
+        VolumeFilesystem::create_file(self, place, caller, mode, exclusive, truncate)
     }
     fn read(&self, handle: u64, buffer: &mut [u8], offset: u64) -> Result<usize> {
-        Door::read(self, handle, buffer, offset)
+        VolumeFilesystem::read(self, handle, buffer, offset)
     }
     fn write(&self, handle: u64, bytes: &[u8], offset: u64, clear_set_id: bool) -> Result<()> {
-        Door::write(self, handle, bytes, offset, clear_set_id)
+        VolumeFilesystem::write(self, handle, bytes, offset, clear_set_id)
     }
     fn send_buffer(&self, length: usize) -> SendBuffer {
-        Door::send_buffer(self, length)
+        VolumeFilesystem::send_buffer(self, length)
     }
     fn write_later(
         &self,
@@ -322,29 +322,29 @@ impl FileSystem for Door {
         offset: u64,
         clear_set_id: bool,
     ) -> Result<Option<Unsent>> {
-        let unsent = Door::write_later(self, handle, bytes, memory, offset, clear_set_id)?;
+        let unsent = VolumeFilesystem::write_later(self, handle, bytes, memory, offset, clear_set_id)?;
         Ok(unsent.map(Unsent::Striped))
     }
     fn append(&self, handle: u64, bytes: &[u8], clear_set_id: bool) -> Result<u64> {
-        Door::append(self, handle, bytes, clear_set_id)
+        VolumeFilesystem::append(self, handle, bytes, clear_set_id)
     }
     fn flush(&self, handle: u64) -> Result<bool> {
-        Door::flush(self, handle)
+        VolumeFilesystem::flush(self, handle)
     }
     fn sync(&self, handle: u64) -> Result<bool> {
-        Door::sync(self, handle)
+        VolumeFilesystem::sync(self, handle)
     }
     fn release(&self, handle: u64) -> Result<()> {
-        Door::release(self, handle)
+        VolumeFilesystem::release(self, handle)
     }
     fn allocate(&self, handle: u64, range: Range<u64>, mode: Allocation) -> Result<()> {
-        Door::allocate(self, handle, range, mode)
+        VolumeFilesystem::allocate(self, handle, range, mode)
     }
     fn seek(&self, handle: u64, seek: Seek, offset: u64) -> Result<Option<u64>> {
-        Door::seek(self, handle, seek, offset)
+        VolumeFilesystem::seek(self, handle, seek, offset)
     }
     fn open_directory(&self, inode: InodeId) -> u64 {
-        Door::open_directory(self, inode)
+        VolumeFilesystem::open_directory(self, inode)
     }
     fn read_directory(
         &self,
@@ -354,43 +354,43 @@ impl FileSystem for Door {
         wanted: Wanted,
         take: &mut dyn FnMut(&Listed<'_>, Asked) -> bool,
     ) -> Result<()> {
-        Door::read_directory(self, inode, handle, cookie, wanted, take)
+        VolumeFilesystem::read_directory(self, inode, handle, cookie, wanted, take)
     }
     fn release_directory(&self, handle: u64) {
-        Door::release_directory(self, handle)
+        VolumeFilesystem::release_directory(self, handle)
     }
     fn sync_directory(&self) -> Result<()> {
-        Door::sync_directory(self)
+        VolumeFilesystem::sync_directory(self)
     }
     fn space(&self) -> Result<VolumeSpace> {
-        Door::space(self)
+        VolumeFilesystem::space(self)
     }
     fn begin_end(&self) {
-        Door::begin_end(self)
+        VolumeFilesystem::begin_end(self)
     }
     fn finish(&self) -> Vec<String> {
-        Door::finish(self)
+        VolumeFilesystem::finish(self)
     }
     fn open_files(&self) -> usize {
-        Door::open_files(self)
+        VolumeFilesystem::open_files(self)
     }
     fn unstored_amount(&self) -> (usize, u64) {
-        Door::unstored_amount(self)
+        VolumeFilesystem::unstored_amount(self)
     }
     fn unstored(&self) -> Vec<String> {
-        Door::unstored(self)
+        VolumeFilesystem::unstored(self)
     }
     fn end_within(&self, left: Duration) {
-        Door::end_within(self, left)
+        VolumeFilesystem::end_within(self, left)
     }
     fn silent_servers(&self) -> Vec<(String, u64)> {
-        Door::silent_servers(self)
+        VolumeFilesystem::silent_servers(self)
     }
     fn is_idle(&self, handle: u64) -> bool {
-        Door::is_idle(self, handle)
+        VolumeFilesystem::is_idle(self, handle)
     }
     fn can_begin(&self) -> bool {
-        Door::can_begin(self)
+        VolumeFilesystem::can_begin(self)
     }
     fn begin_create_file(
         &self,
@@ -398,54 +398,54 @@ impl FileSystem for Door {
         caller: Caller,
         mode: NewMode,
         exclusive: bool,
-        then: Then<(Attributes, File)>,
+        then: Completion<(Attributes, File)>,
     ) {
-        Door::begin_create_file(self, place, caller, mode, exclusive, then)
+        VolumeFilesystem::begin_create_file(self, place, caller, mode, exclusive, then)
     }
     fn end_create_file(&self, created: (Attributes, File), truncate: bool) -> Result<Opened> {
-        Door::end_create_file(self, created, truncate)
+        VolumeFilesystem::end_create_file(self, created, truncate)
     }
-    fn begin_unlink(&self, place: Place<'_>, then: Then<()>) {
-        Door::begin_unlink(self, place, then)
+    fn begin_unlink(&self, place: Place<'_>, then: Completion<()>) {
+        VolumeFilesystem::begin_unlink(self, place, then)
     }
     fn is_at_hand(&self, handle: u64) -> bool {
-        Door::is_at_hand(self, handle)
+        VolumeFilesystem::is_at_hand(self, handle)
     }
     fn takes_at_once(&self, handle: u64, end: u64) -> bool {
-        Door::takes_at_once(self, handle, end)
+        VolumeFilesystem::takes_at_once(self, handle, end)
     }
-    fn begin_lookup(&self, place: Place<'_>, then: Then<Attributes>) {
-        Door::begin_lookup(self, place, then)
+    fn begin_lookup(&self, place: Place<'_>, then: Completion<Attributes>) {
+        VolumeFilesystem::begin_lookup(self, place, then)
     }
-    fn begin_open(&self, inode: InodeId, mode: OpenMode, then: Then<File>) {
-        Door::begin_open(self, inode, mode, then)
+    fn begin_open(&self, inode: InodeId, mode: OpenMode, then: Completion<File>) {
+        VolumeFilesystem::begin_open(self, inode, mode, then)
     }
     fn end_open(&self, file: File) -> Result<Opened> {
-        Ok(Door::end_open(self, file))
+        Ok(VolumeFilesystem::end_open(self, file))
     }
     fn can_begin_flush(&self, handle: u64) -> bool {
-        Door::can_begin_flush(self, handle)
+        VolumeFilesystem::can_begin_flush(self, handle)
     }
-    fn begin_flush(&self, handle: u64, owner: u64, then: Then<bool>) {
-        Door::begin_flush(self, handle, owner, then)
+    fn begin_flush(&self, handle: u64, owner: u64, then: Completion<bool>) {
+        VolumeFilesystem::begin_flush(self, handle, owner, then)
     }
-    fn recall(&self, place: Place<'_>) -> Option<(Result<Attributes>, Option<Asked>)> {
-        Door::recall(self, place)
+    fn cached(&self, place: Place<'_>) -> Option<(Result<Attributes>, Option<Asked>)> {
+        VolumeFilesystem::cached(self, place)
     }
-    fn recall_attributes(&self, inode: InodeId) -> Option<(Attributes, Asked)> {
-        Door::recall_attributes(self, inode)
+    fn cached_attributes(&self, inode: InodeId) -> Option<(Attributes, Asked)> {
+        VolumeFilesystem::cached_attributes(self, inode)
     }
     fn link(&self, inode: InodeId, place: Place<'_>) -> Result<Attributes> {
-        Door::link(self, inode, place)
+        VolumeFilesystem::link(self, inode, place)
     }
     fn create_unnamed(&self, directory: InodeId, caller: Caller, mode: NewMode) -> Result<Opened> {
-        Door::create_unnamed(self, directory, caller, mode)
+        VolumeFilesystem::create_unnamed(self, directory, caller, mode)
     }
     fn copy(&self, from: u64, from_offset: u64, to: u64, to_offset: u64, length: u64) -> Result<u64> {
-        Door::copy(self, from, from_offset, to, to_offset, length)
+        VolumeFilesystem::copy(self, from, from_offset, to, to_offset, length)
     }
     fn get_xattr(&self, inode: InodeId, name: &[u8]) -> Result<Vec<u8>> {
-        Door::get_xattr(self, inode, name)
+        VolumeFilesystem::get_xattr(self, inode, name)
     }
     fn set_xattr(
         &self,
@@ -455,21 +455,21 @@ impl FileSystem for Door {
         mode: XattrMode,
         clear_set_group: bool,
     ) -> Result<()> {
-        Door::set_xattr(self, inode, name, value, mode, clear_set_group)
+        VolumeFilesystem::set_xattr(self, inode, name, value, mode, clear_set_group)
     }
     fn list_xattrs(&self, inode: InodeId, caller: Caller) -> Result<Vec<u8>> {
-        Door::list_xattrs(self, inode, caller)
+        VolumeFilesystem::list_xattrs(self, inode, caller)
     }
     fn remove_xattr(&self, inode: InodeId, name: &[u8]) -> Result<()> {
-        Door::remove_xattr(self, inode, name)
+        VolumeFilesystem::remove_xattr(self, inode, name)
     }
     fn test_lock(&self, wish: &LockWish) -> Result<Option<Obstacle>> {
-        Door::test_lock(self, wish)
+        VolumeFilesystem::test_lock(self, wish)
     }
     fn set_lock(&self, wish: &LockWish, waits: bool) -> Result<()> {
-        Door::set_lock(self, wish, waits)
+        VolumeFilesystem::set_lock(self, wish, waits)
     }
     fn unlock_closed(&self, handle: u64, owner: u64) -> Result<()> {
-        Door::unlock_closed(self, handle, owner)
+        VolumeFilesystem::unlock_closed(self, handle, owner)
     }
 }

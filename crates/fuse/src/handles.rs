@@ -1,8 +1,9 @@
 //! Open files and directories by the number the kernel knows them by.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Enough that the threads of a mount rarely want the same lock.
 const SHARDS: usize = 64;
@@ -26,7 +27,7 @@ impl<T> Handles<T> {
     fn shard(&self, handle: u64) -> MutexGuard<'_, HashMap<u64, Arc<T>>> {
         let index = (handle % SHARDS as u64) as usize;
         // A panic elsewhere cannot leave a map half changed: each critical section is one call of it.
-        self.shards[index].lock().unwrap_or_else(PoisonError::into_inner)
+        self.shards[index].lock()
     }
 
     /// Keeps `value`; its number.

@@ -1,18 +1,19 @@
-//! Which thread is at work on which request, so that the kernel can say that nobody waits for it any more.
+//! Registry of requests in flight and their threads, so that an interrupt from the kernel finds the thread to cancel.
 //!
-//! The kernel says so for any signal to the caller, also for those that it handles and goes on after. A call is
-//! therefore given up only where it has to wait for an answer, and looks after a quarter of a second: what is answered
-//! in time is never cut short. Requests that write are not given up for a signal; of them it is known who waits for
-//! them, for [`crate::dying`].
+//! The kernel interrupts a request for any signal to the caller, also for one that the caller handles and goes on
+//! after. A call is therefore given up only where it blocks for an answer, and checks after a quarter of a second: a
+//! call that is answered in time is never cut short. Requests that write are not interrupted by a signal; the registry
+//! keeps their callers for [`crate::dying`].
 //!
-//! An interrupt is never answered. The kernel would take `EAGAIN` as the wish to hear the same again and send it at
-//! once: a busy loop for as long as the request waits. The one case for `EAGAIN`, an interrupt that overtakes the
-//! thread that has just read its request, is handled by a note that this thread finds ([`Interrupts::early`]).
+//! An interrupt is never answered. The kernel would take `EAGAIN` as a request to retry and send the interrupt again at
+//! once: a busy loop for as long as the request waits. The one case for `EAGAIN` is a race: an interrupt overtakes the
+//! thread that has just read its request. It is handled by a note that this thread finds ([`Interrupts::early`]).
 
+use parking_lot::{Mutex, MutexGuard};
 use std::cell::RefCell;
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use vazao_client::interrupt::{self, Interrupt};
 
 /// Beyond this many the list is looked through for threads that have ended.
@@ -87,7 +88,7 @@ impl Interrupts {
             return own;
         }
         let place = Arc::new(Place::default());
-        let mut places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut places = self.places.lock();
         if places.len() >= THREADS_KEPT {
             places.retain(|place| place.strong_count() > 0);
         }
@@ -112,7 +113,7 @@ impl Interrupts {
         if self.take_early(call.unique) || self.is_over.load(Ordering::SeqCst) {
             place.interrupt.raise();
         }
-        interrupt::during(&place.interrupt, work)
+        interrupt::interruptible(&place.interrupt, work)
     }
 
     /// Works on a request that cannot be given up.
@@ -162,7 +163,7 @@ impl Interrupts {
     }
 
     fn places(&self) -> Vec<Arc<Place>> {
-        let places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
+        let places = self.places.lock();
         places.iter().filter_map(Weak::upgrade).collect()
     }
 
@@ -194,7 +195,7 @@ impl Interrupts {
     }
 
     fn begun(&self) -> MutexGuard<'_, HashMap<u64, bool>> {
-        self.begun.lock().unwrap_or_else(PoisonError::into_inner)
+        self.begun.lock()
     }
 
     /// Nobody waits for this request any more.
@@ -227,7 +228,7 @@ impl Interrupts {
     }
 
     fn early(&self) -> MutexGuard<'_, VecDeque<u64>> {
-        self.early.lock().unwrap_or_else(PoisonError::into_inner)
+        self.early.lock()
     }
 
     fn note_early(&self, unique: u64) {
@@ -280,9 +281,9 @@ mod tests {
             interrupts.raise(10);
             assert!(!interrupt::is_raised(), "it cannot be given up");
             interrupts.kill(8);
-            assert!(!interrupt::unless_killed(interrupt::is_raised));
+            assert!(!interrupt::killable(interrupt::is_raised));
             interrupts.kill(10);
-            assert!(interrupt::unless_killed(interrupt::is_raised) && !interrupt::is_raised());
+            assert!(interrupt::killable(interrupt::is_raised) && !interrupt::is_raised());
         });
         assert!(interrupts.writers().is_empty());
         assert_eq!(early(&interrupts), [8], "known requests leave no notes");
@@ -315,7 +316,7 @@ mod tests {
         assert!(interrupts.take_over(5));
         interrupts.writing(call(7), || {
             assert!(!interrupt::is_raised(), "it is carried out");
-            assert!(interrupt::unless_killed(interrupt::is_raised), "what need not be waited for is left");
+            assert!(interrupt::killable(interrupt::is_raised), "what need not be waited for is left");
         });
         interrupts.during(call(8), || assert!(interrupt::is_raised(), "it was read just before"));
     }

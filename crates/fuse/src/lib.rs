@@ -7,10 +7,8 @@
 //! Why the protocol is spoken here and not by a crate is in `docs/decisions/fuse-protocol.md`; what users are promised
 //! is in `docs/semantics.md`.
 
-mod appetite;
 mod areas;
 mod attach;
-mod door;
 mod dying;
 mod failures;
 mod filesystem;
@@ -25,9 +23,11 @@ mod moves;
 mod notices;
 mod null;
 mod progress;
+mod readdirplus;
 mod single;
 mod told;
 mod transport;
+mod volume;
 
 pub use attach::Detach;
 pub use kernel::device::Trial;

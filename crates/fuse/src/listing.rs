@@ -3,8 +3,8 @@
 //! Cookies are the client's own and mean the same in every handle, so that `telldir` and `seekdir` work; 0 is the
 //! start, 1 and 2 are taken by `.` and `..`, which the client does not list.
 
+use parking_lot::Mutex;
 use std::cmp::Ordering;
-use std::sync::{Mutex, PoisonError};
 use vazao_client::{Asked, Error, Listed, NamePage, Page, Result};
 use vazao_model::{Code, FileKind, InodeId, limits};
 
@@ -18,7 +18,7 @@ const COOKIE_MAX: u64 = i64::MAX as u64;
 /// Entries asked for at once: a few hundred kilobytes.
 pub(crate) const PAGE_ENTRIES: u32 = 1024;
 
-/// Names asked for at once by who has taken whole pages already.
+/// Names in one request of a reader that has taken whole pages already.
 const LONG_PAGE_ENTRIES: u32 = limits::LIST_ENTRIES_MAX;
 
 /// What a request for entries wants of each.
@@ -196,7 +196,7 @@ impl Listing {
         source: &dyn Source,
         take: &mut dyn FnMut(&Listed<'_>, Asked) -> bool,
     ) -> Result<()> {
-        let mut window = self.window.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut window = self.window.lock();
         if cookie == 0 {
             // rewinddir(3): the directory as it is now.
             *window = None;

@@ -1,10 +1,10 @@
-//! What could not be stored while a mount ends, gathered from the threads that close its files.
+//! Files that could not be stored while a mount ends, collected from the threads that close them.
 //!
-//! While it serves, a program is told of such failures by its own calls. Of a file that is closed for a process that is
-//! gone, as the mount ends, nobody is told but whoever unmounts.
+//! While the mount serves, programs get such errors from their own calls. When a mount ends, it closes files whose
+//! processes are gone; only the unmount can report their errors.
 
+use parking_lot::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
 
 /// Lines kept; of more files the log tells.
 const LINES_MAX: usize = 10_000;
@@ -24,7 +24,7 @@ impl Lost {
 
     /// Notes a file, if the mount ends.
     pub(crate) fn note(&self, line: String) {
-        let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut lines = self.lines.lock();
         if self.is_ending.load(Ordering::SeqCst) && lines.len() < LINES_MAX {
             lines.push(line);
         }
@@ -32,7 +32,7 @@ impl Lost {
 
     /// All of them.
     pub(crate) fn take(&self) -> Vec<String> {
-        std::mem::take(&mut *self.lines.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(&mut *self.lines.lock())
     }
 }
 

@@ -1,13 +1,11 @@
 //! A mount: attached, served by its threads, detached.
 
-use crate::appetite::Appetites;
 use crate::areas::Areas;
 use crate::attach::{self, Detach};
-use crate::door::Door;
 use crate::filesystem::FileSystem;
 use crate::interrupts::Interrupts;
 use crate::kernel::abi::ROOT_NODE;
-use crate::kernel::begun::Begun;
+use crate::kernel::asynchronous::Begun;
 use crate::kernel::device::{Device, DeviceError, Trial};
 use crate::kernel::locks::Waiting;
 use crate::kernel::serve::{Nodes, Server, Timeouts};
@@ -15,13 +13,16 @@ use crate::mountpoint::{self, FILE_SYSTEM_TYPE, State};
 use crate::notices::Notices;
 use crate::null::Null;
 use crate::progress::{Progress, Stage};
+use crate::readdirplus::ReaddirplusPolicies;
 use crate::single::{Single, SingleFile};
 use crate::told::Told;
 use crate::transport;
+use crate::volume::VolumeFilesystem;
+use parking_lot::{Condvar, Mutex};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 use vazao_client::{Client, Listener};
 use vazao_model::limits::CACHE_LEASE_MS;
@@ -36,7 +37,7 @@ pub struct MountOptions {
     pub path: VolumePath,
     /// Other users than the one who mounts may use it.
     pub allow_other: bool,
-    /// The kernel checks permission bits. Without it whoever reaches the mount may do everything.
+    /// The kernel checks permission bits. Without it every user that reaches the mount may do everything.
     pub default_permissions: bool,
     /// Refuses every change.
     pub read_only: bool,
@@ -221,7 +222,7 @@ pub(crate) struct End {
 impl End {
     /// Everything is over.
     pub(crate) fn reach(&self, outcome: Result<(), MountError>) {
-        *self.outcome.lock().unwrap_or_else(PoisonError::into_inner) = Some(outcome);
+        *self.outcome.lock() = Some(outcome);
         self.reached.notify_all();
     }
 
@@ -231,7 +232,7 @@ impl End {
     }
 
     fn is_reached(&self) -> bool {
-        self.outcome.lock().unwrap_or_else(PoisonError::into_inner).is_some()
+        self.outcome.lock().is_some()
     }
 }
 
@@ -244,7 +245,7 @@ pub fn mount(client: Client, mountpoint: &Path, options: MountOptions) -> Result
         _ => Err(vazao_model::Code::NotDirectory.into()),
     });
     let root = root.map_err(|error| MountError::Root(source.clone(), error))?;
-    let door = Box::new(Door::new(client.clone(), root));
+    let door = Box::new(VolumeFilesystem::new(client.clone(), root));
     serve(Some(client), mountpoint, &source, root, door, options)
 }
 
@@ -312,7 +313,7 @@ fn serve(
         notices: Arc::clone(&notices),
         interrupts: Interrupts::default(),
         waiting: Waiting::default(),
-        appetites: Appetites::default(),
+        readdirplus: ReaddirplusPolicies::default(),
         begun: Begun::new(options.threads.max(1)),
         helper: OnceLock::new(),
     });
@@ -400,8 +401,8 @@ impl Mount {
         self.server.get().and_then(Weak::upgrade).is_none_or(|server| server.interrupts.is_over())
     }
 
-    /// What closes everything that is open in it, within a given time, whoever uses it, and returns what could not be
-    /// stored, a line for each file. The mount is of no use afterwards.
+    /// Closes all open files within a given time, even those in use, and returns what could not be stored, a line for
+    /// each file. The mount does not work afterwards.
     pub fn finisher(&self) -> impl FnOnce(Duration) -> Vec<String> + Send + use<> {
         let server = self.server.get().and_then(Weak::upgrade);
         move |left| {
@@ -419,15 +420,15 @@ impl Mount {
 
     /// Blocks until it is unmounted, by whomever, and everything written is stored.
     pub fn wait(&self) -> Result<(), MountError> {
-        let mut outcome = self.end.outcome.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut outcome = self.end.outcome.lock();
         loop {
             match outcome.take() {
                 Some(ended) => {
-                    // Others who wait see that it is over; the error is told once.
+                    // Other waiters see that it is over; the error is returned once.
                     *outcome = Some(Ok(()));
                     return ended;
                 }
-                None => outcome = self.end.reached.wait(outcome).unwrap_or_else(PoisonError::into_inner),
+                None => self.end.reached.wait(&mut outcome),
             }
         }
     }

@@ -1,14 +1,15 @@
-//! Renames of this mount that changes by others may have crossed.
+//! Finds names that a race between a rename of this mount and a change by another mount left wrong in the kernel.
 //!
-//! The kernel carries a rename out in its own memory, too, with what it believes the old name to lead to. Where another
-//! mount has put something else there an instant before, the new name then leads to the wrong inode, and the notice of
-//! that change, which only tells of the old name, does not help: it comes after the rename, or before this mount has
-//! heard of the rename that the kernel has begun. So what is heard of the old name shortly before or after a rename is
-//! taken to be about the new one as well. (The kernel drops a name only when no rename in its directory is under
-//! way: what it is told before the end of one is not lost.)
+//! The kernel applies a rename to its own cache, too, including what it believes the old name to lead to. The race:
+//! another mount replaces the old name an instant before. Then the new name leads to the wrong inode in this kernel.
+//! The notification of that change does not help, because it names only the old name: it arrives after the rename, or
+//! before this mount has received the rename that the kernel has begun. So a notification about the old name shortly
+//! before or after a rename counts for the new name as well. (The kernel drops a name only when no rename in its
+//! directory is under way: a notification before the end of one is not lost.)
 
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use vazao_meter::Clock;
 use vazao_model::InodeId;
 
@@ -69,7 +70,7 @@ impl Moves {
     }
 
     fn recent(&self) -> MutexGuard<'_, Recent> {
-        self.recent.lock().unwrap_or_else(PoisonError::into_inner)
+        self.recent.lock()
     }
 
     /// A rename begins.

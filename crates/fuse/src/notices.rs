@@ -1,31 +1,32 @@
-//! What others have changed, on its way to the kernel.
+//! Invalidation queue: passes changes by other clients on to the kernel's caches.
 //!
-//! A thread of its own tells the kernel, never one that answers requests: to drop a name or a page the kernel takes
-//! locks that a request under way may hold, and that request may wait for the very thread. The client's thread that
-//! hears of changes only puts them into a queue here, so that a page that waits for a silent server holds up nothing
-//! but what is behind it.
+//! A thread of its own notifies the kernel, never one that answers requests. That would deadlock: to drop a name or a
+//! page the kernel takes locks that a request in flight may hold, and that request may wait for the very thread. The
+//! client's notification thread only puts changes into a queue here. A page whose eviction waits for a silent server
+//! delays nothing but the notifications queued behind it.
 
 use crate::kernel::serve::{Nodes, Notifier};
 use crate::moves::{Moves, Name};
 use crate::told::Told;
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::collections::VecDeque;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 use vazao_client::Listener;
 use vazao_meter::Clock;
 use vazao_model::InodeId;
 
-/// An inode that the kernel did not know may be on its way to it, in an answer made just before: it is told once more
-/// after this long. Answers made later are marked as not to be believed.
+/// Race: an answer made just before may bring the kernel an inode that it did not know. The inode is invalidated once
+/// more after this long. Answers made later are marked as not to be cached.
 const AGAIN_NS: u64 = 200_000_000;
 
-/// Who has got a lock waits this long, at most, for the kernel to be told of changes before it.
+/// A new holder of a lock waits this long, at most, until the kernel has processed earlier invalidations.
 const SETTLE_NS_MAX: u64 = 1_000_000_000;
 
-/// Nothing happens when this has passed; waiting needs a number.
+/// Timeout of an idle wait; nothing happens when it has passed.
 const IDLE_NS: u64 = 3_600_000_000_000;
 
-/// Beyond this many the kernel is told to forget everything: that is quicker, too.
+/// Beyond this many the queue is replaced by one invalidation of everything, which is quicker, too.
 const QUEUED_MAX: usize = 16_384;
 
 #[derive(Debug)]
@@ -41,15 +42,15 @@ enum Notice {
 #[derive(Debug, Default)]
 struct Queue {
     notices: VecDeque<Notice>,
-    /// Inodes to be told of again, and when.
+    /// Inodes to be invalidated again, and when.
     again: VecDeque<(u64, InodeId)>,
-    /// Notices put in, and told, since the beginning.
+    /// Notices put in, and passed on, since the beginning.
     added: u64,
     told: u64,
     is_ended: bool,
 }
 
-/// The queue, and whom to tell.
+/// The queue, and the notifier that it drains into.
 pub(crate) struct Notices {
     nodes: Nodes,
     told: Arc<Told>,
@@ -77,7 +78,7 @@ impl Notices {
     }
 
     fn queue(&self) -> MutexGuard<'_, Queue> {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+        self.queue.lock()
     }
 
     fn add(&self, notice: Notice) {
@@ -102,7 +103,7 @@ impl Notices {
         outcome
     }
 
-    /// Tells the kernel, until [`Notices::end`].
+    /// Passes notices on to the kernel, until [`Notices::end`].
     pub(crate) fn run(&self) {
         while let Some(notice) = self.next() {
             if let Some(unknown) = self.tell(&notice) {
@@ -112,7 +113,7 @@ impl Notices {
         }
     }
 
-    /// When the queue is empty everything that was ever put in was told.
+    /// When the queue is empty every notice ever put in has been passed on.
     fn count_told(&self) {
         let mut queue = self.queue();
         queue.told = queue.added - (queue.notices.len() as u64).min(queue.added);
@@ -120,8 +121,8 @@ impl Notices {
         self.progress.notify_all();
     }
 
-    /// Waits until the kernel has been told of everything put in so far, but no longer than [`SETTLE_NS_MAX`]: to drop
-    /// a page may take until a server has answered.
+    /// Waits until the kernel has been notified of everything put in so far, but no longer than [`SETTLE_NS_MAX`]:
+    /// dropping a page may block until a server has answered.
     pub(crate) fn settle(&self) {
         let deadline_ns = self.clock.now_ns() + SETTLE_NS_MAX;
         let mut queue = self.queue();
@@ -131,12 +132,11 @@ impl Notices {
             if left_ns == 0 {
                 return;
             }
-            let waited = self.progress.wait_timeout(queue, Duration::from_nanos(left_ns));
-            queue = waited.unwrap_or_else(PoisonError::into_inner).0;
+            self.progress.wait_for(&mut queue, Duration::from_nanos(left_ns));
         }
     }
 
-    /// What is to be told next; `None` when nobody is there any more.
+    /// The next notice, blocking until there is one; `None` after [`Notices::end`].
     fn next(&self) -> Option<Notice> {
         let mut queue = self.queue();
         loop {
@@ -154,8 +154,7 @@ impl Notices {
                 Some((at_ns, _)) => at_ns - now_ns,
                 None => IDLE_NS,
             };
-            let waited = self.added.wait_timeout(queue, Duration::from_nanos(wait_ns));
-            queue = waited.unwrap_or_else(PoisonError::into_inner).0;
+            self.added.wait_for(&mut queue, Duration::from_nanos(wait_ns));
         }
     }
 
@@ -170,13 +169,13 @@ impl Notices {
         }
     }
 
-    /// Nobody is there to be told any more.
+    /// Ends [`Notices::run`] and every wait: the kernel takes no more notifications.
     pub(crate) fn end(&self) {
         self.queue().is_ended = true;
         self.added.notify_all();
     }
 
-    /// Tells the kernel; an inode that it does not know, and may be about to learn of.
+    /// Notifies the kernel. Returns an inode that it does not know and may be about to learn of.
     fn tell(&self, notice: &Notice) -> Option<InodeId> {
         let node = |inode: InodeId| self.nodes.node(inode);
         let unknown = |inode: InodeId, is_known: bool| (!is_known).then_some(inode);

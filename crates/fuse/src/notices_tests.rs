@@ -1,4 +1,4 @@
-//! What the kernel is told of changes by others.
+//! The notifications that the kernel receives of changes by others.
 
 use super::*;
 use crate::kernel::serve::Notifier;
@@ -11,11 +11,11 @@ const UNKNOWN: u64 = 666;
 
 impl Kernel {
     fn said(&self, what: String) {
-        self.0.lock().expect("not poisoned").push(what);
+        self.0.lock().push(what);
     }
 
     fn take(&self) -> Vec<String> {
-        std::mem::take(&mut *self.0.lock().expect("not poisoned"))
+        std::mem::take(&mut *self.0.lock())
     }
 }
 
@@ -90,8 +90,8 @@ fn a_kernel_that_cannot_follow_is_told_to_forget_everything() {
     assert_eq!(said.last(), Some(&format!("entry 7 {}", QUEUED_MAX + 4)));
 }
 
-/// An answer that shows an inode for the first time may have been made before the change was heard of, and be given to
-/// the kernel after the kernel was told: it would then believe old attributes for a whole lease.
+/// Race: an answer that shows an inode for the first time may be made before the change is known, and reach the kernel
+/// after its notification. The kernel would then believe old attributes for a whole lease.
 #[test]
 fn an_inode_that_the_kernel_does_not_know_is_told_of_once_more() {
     let (notices, kernel, _) = notices();
@@ -99,7 +99,7 @@ fn an_inode_that_the_kernel_does_not_know_is_told_of_once_more() {
         let thread = scope.spawn(|| notices.run());
         notices.inode_changed(InodeId(UNKNOWN), true);
         notices.inode_changed(InodeId(5), true);
-        while kernel.0.lock().expect("not poisoned").len() < 3 {
+        while kernel.0.lock().len() < 3 {
             std::thread::yield_now();
         }
         notices.end();
@@ -114,7 +114,7 @@ fn the_thread_ends_when_it_is_told_to() {
     std::thread::scope(|scope| {
         let thread = scope.spawn(|| notices.run());
         notices.entry_changed(InodeId(7), b"x");
-        while kernel.0.lock().expect("not poisoned").is_empty() {
+        while kernel.0.lock().is_empty() {
             std::thread::yield_now();
         }
         notices.end();

@@ -4,14 +4,15 @@
 //! faster. It is there to be measured (`vazao lab nullfs`), so it leaves out what no benchmark asks for: links,
 //! renaming, attributes other than length and mode.
 
-use crate::door::{Allocation, Caller, NewMode, Opened, Place};
 use crate::filesystem::FileSystem;
 use crate::handles::Handles;
 use crate::listing::Wanted;
+use crate::volume::{Allocation, Caller, NewMode, Opened, Place};
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use vazao_client::{Asked, Changes, Error, Listed, OpenMode, RenameMode, Result, Seek, SetTime, VolumeSpace};
 use vazao_meter::Clock;
@@ -63,7 +64,7 @@ impl Null {
     }
 
     fn tree(&self) -> MutexGuard<'_, Tree> {
-        self.tree.lock().unwrap_or_else(PoisonError::into_inner)
+        self.tree.lock()
     }
 
     fn new_node(&self, inode: InodeId, kind: FileKind, caller: Caller, mode: u32) -> Attributes {
@@ -177,13 +178,13 @@ impl FileSystem for Null {
     fn attributes(&self, inode: InodeId, _handle: Option<u64>) -> Result<Attributes> {
         self.stat(inode)
     }
-    fn recall(&self, place: Place<'_>) -> Option<(Result<Attributes>, Option<Asked>)> {
+    fn cached(&self, place: Place<'_>) -> Option<(Result<Attributes>, Option<Asked>)> {
         // Not found is said without a time, as a file system would that is not told of names that come.
         let found = self.lookup(place);
         let asked = found.is_ok().then(|| self.asked());
         Some((found, asked))
     }
-    fn recall_attributes(&self, inode: InodeId) -> Option<(Attributes, Asked)> {
+    fn cached_attributes(&self, inode: InodeId) -> Option<(Attributes, Asked)> {
         self.stat(inode).ok().map(|attributes| (attributes, self.asked()))
     }
     fn set_attributes(&self, inode: InodeId, changes: &Changes, _clear_set_id: bool) -> Result<Attributes> {

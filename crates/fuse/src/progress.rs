@@ -1,4 +1,4 @@
-//! What a mount that is to end waits for, in words for whoever waits for it.
+//! What the end of a mount still waits for, in words for people.
 
 use crate::kernel::abi;
 use std::fmt;
@@ -12,7 +12,7 @@ pub enum Stage {
     /// It answers the kernel.
     #[default]
     Serving,
-    /// The kernel has nothing more to ask; calls of before are still at work.
+    /// The kernel sends no more requests; earlier calls are still in flight.
     Draining,
     /// What was written and not stored is being stored.
     Storing,
@@ -20,7 +20,7 @@ pub enum Stage {
     Ended,
 }
 
-/// A call that is at work: what it asks for, and its thread (0: nobody's).
+/// A call that is in flight: its operation, and its thread (0: none).
 pub(crate) type Call = (u32, u32);
 
 /// What a mount waits for at the moment.

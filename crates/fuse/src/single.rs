@@ -5,9 +5,9 @@
 //! them: nothing is answered before it is done, and nothing is kept on the way. It has no other file, and no names can
 //! be made or removed in it.
 
-use crate::door::{Allocation, Caller, NewMode, Opened, Place};
 use crate::filesystem::FileSystem;
 use crate::listing::Wanted;
+use crate::volume::{Allocation, Caller, NewMode, Opened, Place};
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
@@ -101,7 +101,7 @@ impl FileSystem for Single {
     }
     fn set_attributes(&self, inode: InodeId, changes: &Changes, _clear_set_id: bool) -> Result<Attributes> {
         let now = self.stat(inode)?;
-        // Times are nobody's business; a disk has one length.
+        // Times are not kept; a disk has one length.
         if changes.size.is_some_and(|size| size != now.size) { refused(Code::NotPermitted) } else { Ok(now) }
     }
     fn read_link(&self, _inode: InodeId) -> Result<Vec<u8>> {
@@ -221,7 +221,7 @@ impl FileSystem for Single {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::Mutex;
+    use parking_lot::Mutex;
 
     /// Remembers what was asked of it.
     #[derive(Default)]
@@ -229,7 +229,7 @@ mod tests {
 
     impl Noted {
         fn note(&self, text: String) -> std::io::Result<()> {
-            self.0.lock().expect("nobody panics").push(text);
+            self.0.lock().push(text);
             Ok(())
         }
     }
@@ -270,7 +270,7 @@ mod tests {
         single
             .allocate(handle, 0..512, Allocation { keep_size: true, zero: false })
             .expect("is there already");
-        let noted = noted.0.lock().expect("nobody panics");
+        let noted = noted.0.lock();
         assert_eq!(*noted, ["write 512 at 7680", "flush", "read 192 at 8000", "zero 4096..8192"]);
     }
 

@@ -1,11 +1,12 @@
 //! Which version of each inode the kernel was last shown, and whether it had extended attributes then.
 //!
-//! Close-to-open rests on it: when a file is opened and its version is another one than the kernel was shown, the
-//! kernel is told to drop its attributes, so that an old size does not cut the first read short; when it is the same,
-//! the kernel may keep its pages. What is not known here counts as changed, so forgetting is always safe.
+//! Close-to-open consistency rests on it. When a file is opened and its version differs from the one that the kernel
+//! was shown, the kernel's attributes are invalidated, so that an old size does not cut the first read short. When it
+//! is the same, the kernel may keep its pages. An inode that is not known here counts as changed, so eviction is always
+//! safe.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use vazao_model::InodeId;
 
 const SHARDS: usize = 64;
@@ -40,7 +41,7 @@ impl Told {
 
     fn shard(&self, inode: InodeId) -> MutexGuard<'_, HashMap<InodeId, Shown>> {
         let index = (inode.0 % SHARDS as u64) as usize;
-        self.shards[index].lock().unwrap_or_else(PoisonError::into_inner)
+        self.shards[index].lock()
     }
 
     /// The kernel is shown `version` of `inode`, which it may believe to be without extended attributes until
@@ -126,8 +127,6 @@ mod tests {
         for number in 0..3 * (SHARDS * SHARD_ENTRIES_MAX) as u64 {
             told.show(InodeId(number), 1, None);
         }
-        assert!(
-            told.shards.iter().all(|shard| shard.lock().expect("not poisoned").len() <= SHARD_ENTRIES_MAX)
-        );
+        assert!(told.shards.iter().all(|shard| shard.lock().len() <= SHARD_ENTRIES_MAX));
     }
 }

@@ -1,10 +1,10 @@
 //! Which way the kernel's requests come, and the threads that wait for them.
 
 use crate::dying::{self, Dying};
-use crate::kernel::crew::Crew;
 use crate::kernel::device::{self, Device, DeviceError, Memory, Offer};
 use crate::kernel::serve::Server;
 use crate::kernel::uring::{self, Prepared, Queues};
+use crate::kernel::worker_pool::WorkerPool;
 use crate::mount::{End, MountError, MountOptions, Uring};
 use crate::notices::Notices;
 use rustix::io::Errno;
@@ -143,21 +143,22 @@ fn spawn(
     queues: Option<Arc<Queues>>,
     finish: impl FnOnce(&Server, Result<(), DeviceError>) + Send + 'static,
 ) -> io::Result<()> {
-    let (crew, memory) = (Arc::new(Crew::new()), Arc::new(Memory::new(request_bytes_max)));
+    let (worker_pool, memory) = (Arc::new(WorkerPool::new()), Arc::new(Memory::new(request_bytes_max)));
     let mut threads: Vec<Thread> = Vec::new();
     for number in 0..device_threads {
-        let (device, server, crew) = (Arc::clone(&device), Arc::clone(&server), Arc::clone(&crew));
+        let (device, server, worker_pool) =
+            (Arc::clone(&device), Arc::clone(&server), Arc::clone(&worker_pool));
         let memory = Arc::clone(&memory);
         let thread = std::thread::Builder::new().name(format!("fuse-device-{number}"));
-        threads.push(thread.spawn(move || device::serve(&device, &server, &crew, &memory))?);
+        threads.push(thread.spawn(move || device::serve(&device, &server, &worker_pool, &memory))?);
     }
     let (devices, helped) = (Arc::downgrade(&device), Arc::downgrade(&server));
-    let helpers = Arc::clone(&crew);
+    let helpers = Arc::clone(&worker_pool);
     let help = move || {
         let (Some(device), Some(server)) = (devices.upgrade(), helped.upgrade()) else { return };
-        let (crew, memory) = (Arc::clone(&helpers), Arc::clone(&memory));
+        let (worker_pool, memory) = (Arc::clone(&helpers), Arc::clone(&memory));
         let thread = std::thread::Builder::new().name("fuse-helper".to_owned());
-        let work = move || device::serve(&device, &server, &crew, &memory);
+        let work = move || device::serve(&device, &server, &worker_pool, &memory);
         if let Err(error) = thread.spawn(work) {
             tracing::warn!("no thread to stand in for one that waits for a lock: {error}");
         }

@@ -1,4 +1,4 @@
-//! Programs that a measurement starts and waits for: they end when somebody asks the measurement to end.
+//! Programs that a measurement starts and waits for; a request to stop ends them.
 
 use crate::Error;
 use crate::place::Stop;

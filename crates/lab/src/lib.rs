@@ -30,7 +30,7 @@ mod snapshot;
 pub mod statistics;
 pub mod verdicts;
 
-/// What a command of the laboratory needs from whoever runs it.
+/// What the caller provides to a command of the laboratory.
 pub struct Context<'a> {
     /// The clock that every duration is taken from.
     pub clock: Arc<dyn Clock>,

@@ -7,8 +7,9 @@
 
 use crate::place::Place;
 use crate::snapshot::{DiskCounters, NetworkCounters, ProcessSnapshot, Snapshot, link_bytes_per_s};
+use parking_lot::{Condvar, Mutex};
 use serde::{Deserialize, Serialize};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 use vazao_client::Client;
 use vazao_client::measure::Watch;
@@ -170,7 +171,7 @@ impl Recorder {
             let sampling = scope.spawn(|| self.sample_until(&stop, start_ns));
             let result = work();
             let last = self.snapshot();
-            *stop.0.lock().unwrap_or_else(PoisonError::into_inner) = true;
+            *stop.0.lock() = true;
             stop.1.notify_all();
             let between = sampling.join().unwrap_or_default();
             let all: Vec<Snapshot> = std::iter::once(first).chain(between).chain([last]).collect();
@@ -186,12 +187,11 @@ impl Recorder {
 
     fn sample_until(&self, stop: &(Mutex<bool>, Condvar), start_ns: u64) -> Vec<Snapshot> {
         let mut snapshots = Vec::new();
-        let mut stopped = stop.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut stopped = stop.0.lock();
         while !*stopped {
             let next_ns = start_ns + SAMPLE_EVERY.as_nanos() as u64 * (snapshots.len() as u64 + 1);
             let left = Duration::from_nanos(next_ns.saturating_sub(self.clock.now_ns()));
-            let waited = stop.1.wait_timeout(stopped, left);
-            stopped = waited.unwrap_or_else(PoisonError::into_inner).0;
+            stop.1.wait_for(&mut stopped, left);
             if !*stopped && self.clock.now_ns() >= next_ns {
                 snapshots.push(self.snapshot());
             }

@@ -3,6 +3,7 @@
 //! Needs root, iproute2 and loop devices. On a machine that has none of it, `VAZAO_TEST_NO_ROOT=1` says so and skips
 //! these tests; without it they fail there.
 
+use parking_lot::{Mutex, MutexGuard};
 use rustix::fs::OFlags;
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read, Write};
@@ -10,7 +11,6 @@ use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 use vazao_lab::hosts::{
     BitsPerSecond, CpuLimit, Delay, DelayBy, Network, RUN_DIRECTORY, SlowDisk, TCP_PAYLOAD_SHARE, sweep,
@@ -28,7 +28,7 @@ fn turn() -> Option<MutexGuard<'static, ()>> {
     }
     let root = rustix::process::geteuid().is_root();
     assert!(root, "this test makes network namespaces: run it as root, or set VAZAO_TEST_NO_ROOT=1");
-    Some(TURN.lock().unwrap_or_else(|poisoned| poisoned.into_inner()))
+    Some(TURN.lock())
 }
 
 fn seconds(work: impl FnOnce()) -> f64 {
@@ -295,14 +295,14 @@ fn cpu_ticks(process: u32) -> u64 {
 fn what_is_dropped_leaves_nothing_behind_even_in_a_panic() {
     let Some(_turn) = turn() else { return };
     let found = Mutex::new(None);
-    let result = std::panic::catch_unwind(|| {
+    let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
         let everything = Everything::make();
         let traces = traces_of(std::process::id());
-        *found.lock().expect("unpoisoned") = Some((traces, everything.process.id()));
+        *found.lock() = Some((traces, everything.process.id()));
         panic!("on purpose");
-    });
+    }));
     result.expect_err("it panicked");
-    let (traces, process) = found.lock().expect("unpoisoned").take().expect("all was made");
+    let (traces, process) = found.lock().take().expect("all was made");
     assert_whole(&traces);
     assert_eq!(traces_of(std::process::id()), Traces::default());
     assert!(has_ended(process));

@@ -28,7 +28,7 @@ const SOON_S: f64 = 12.0;
 const DEADLINE_MS: u32 = 120_000;
 
 fn transport() -> Arc<TcpTransport> {
-    // One connection to each server: whoever asks after the loss has that of those who asked before it.
+    // One connection to each server: a request after the loss uses the same connection as the requests before it.
     let options = TransportOptions { connections_max: 1, ..TransportOptions::default() };
     TcpTransport::new(ClusterKey::insecure(), options, clock::system())
 }

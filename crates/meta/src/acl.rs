@@ -15,7 +15,7 @@ const VERSION: u32 = 2;
 const HEADER_BYTES: usize = 4;
 const ENTRY_BYTES: usize = 8;
 const PERMISSIONS: u16 = 0o7;
-/// The id of entries that name nobody.
+/// The id of entries that name no user or group.
 const NOBODY: u32 = u32::MAX;
 
 /// Whom an entry is about. The order is that of entries in a list.
@@ -126,8 +126,8 @@ impl Acl {
         }
     }
 
-    /// What a directory's default list becomes in an inode made with `mode`: nobody gets more than the program asked
-    /// for. Returns the mode to go with it.
+    /// Limits a directory's default list to `mode` for a new inode: no entry grants more than the program asked for.
+    /// Returns the mode to go with it.
     pub(crate) fn restrict(&mut self, mode: u32) -> u32 {
         for (tag, shift) in self.mirrored() {
             if let Some(permissions) = self.permissions(tag) {

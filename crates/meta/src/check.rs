@@ -21,7 +21,7 @@ pub struct Checked {
     pub inodes: u64,
     /// Directory entries.
     pub entries: u64,
-    /// Unlinked inodes that somebody may hold.
+    /// Unlinked inodes that a session may have open.
     pub orphans: u64,
     /// Contradictions, for people; empty when all is well.
     pub problems: Vec<String>,
@@ -42,8 +42,8 @@ impl Seen {
 }
 
 impl MetaService {
-    /// Compares entries with inodes, links with entries, orphans with sessions. Needs memory for all inodes; meant for
-    /// tests and for a volume that nobody changes meanwhile.
+    /// Compares entries with inodes, links with entries, orphans with sessions. Needs memory for all inodes; meant
+    /// for tests and for a volume without concurrent changes.
     pub fn check(&self) -> Result<Checked, Fault> {
         let mut seen = Seen::default();
         each(self, keys::inodes(), |key, value| {

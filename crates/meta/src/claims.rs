@@ -1,28 +1,31 @@
-//! Claims: a process wants the identity of a node that another process has. Whether that one is still there is asked
-//! at its address, outside of any transaction; meanwhile the newcomer is told to try again.
+//! Claims: a new process wants the identity of a node that another process, the holder, has.
 //!
-//! A restarted server finds its old address free, or answers there itself, and is taken in after one round trip. A copy
-//! finds the original, and is refused for as long as that one answers.
+//! A probe of the holder's address, outside of any transaction, decides whether the holder is alive. Until it has
+//! answered or timed out the newcomer gets `Unavailable` and retries.
+//!
+//! A restarted server finds its old address free, or answers there itself, and is accepted after one round trip. A
+//! copy of a node's directory finds the original alive, and is refused for as long as that one answers.
 
 use crate::fault::Outcome;
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::collections::BTreeMap;
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use vazao_model::{Code, NodeId};
 use vazao_wire::service::Fault;
 use vazao_wire::transport::{Presence, Transport, submit};
 use vazao_wire::{op, proto};
 
-/// Claims at once; those beyond are told to try again, too.
+/// Concurrent claims; those beyond are answered with a retry as well.
 const CLAIMS_MAX: usize = 64;
 
 /// How long the holder's address may take to answer.
 const ANSWER_NS_MAX: u64 = 1_500_000_000;
 
-/// An answer counts for this long: the newcomer is back before, and afterwards things may have changed.
+/// A probe's result counts for this long: the newcomer retries earlier, and later the holder's state may have
+/// changed.
 const FRESH_NS: u64 = 2_000_000_000;
 
-/// A claim that nobody repeats is forgotten.
+/// A claim that is not repeated for this long is dropped.
 const FORGOTTEN_NS: u64 = 30_000_000_000;
 
 /// The process that has an identity.
@@ -42,7 +45,7 @@ pub(crate) struct Holder {
 enum Found {
     /// The holder.
     Holder,
-    /// Nobody, or somebody else.
+    /// Nothing listens there, or another process does.
     Gone,
     /// No answer: it hangs, or the network does.
     Silence,
@@ -120,17 +123,17 @@ impl Claims {
     }
 
     fn open(&self) -> MutexGuard<'_, BTreeMap<(NodeId, u64), Claim>> {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+        self.open.lock()
     }
 
-    /// Waits up to `patience` for a claim that has to be settled.
+    /// Blocks up to `patience` for a claim that has to be settled.
     pub(crate) fn wait(&self, patience: Duration) {
-        let open = self.open();
+        let mut open = self.open();
         let is_settled = |open: &mut BTreeMap<_, Claim>| open.values().all(|claim| claim.found.is_some());
-        drop(self.come.wait_timeout_while(open, patience, is_settled));
+        self.come.wait_while_for(&mut open, is_settled, patience);
     }
 
-    /// Asks at the addresses of all holders that are not settled, all at once. True when nothing is left to be asked.
+    /// Probes the addresses of all unsettled holders in parallel. True when no claim is left to be probed.
     pub(crate) fn settle(&self, transport: &dyn Transport) -> bool {
         let unsettled: Vec<((NodeId, u64), Claim)> = {
             let open = self.open();
@@ -149,7 +152,7 @@ impl Claims {
             let found = find(transport, &claim, answer, deadline_ns);
             let is_of =
                 |now: &&mut Claim| (now.holder_run, &now.address) == (claim.holder_run, &claim.address);
-            // By now the claim may be one against another holder.
+            // Race: the claim may have been replaced by one against another holder.
             if let Some(claim) = self.open().get_mut(&key).filter(is_of) {
                 (claim.found, claim.found_ns) = (found, transport.clock().now_ns());
             }
@@ -158,7 +161,7 @@ impl Claims {
     }
 }
 
-/// What an answer to Ping says of the holder; `None`: ask again.
+/// What the answer to a Ping says about the holder; `None`: probe again.
 fn find(
     transport: &dyn Transport,
     claim: &Claim,
@@ -166,19 +169,19 @@ fn find(
     deadline_ns: u64,
 ) -> Option<Found> {
     match answer.map_err(|fault| fault.code) {
-        // A process without a number cannot be told from the holder.
+        // A process without a number cannot be distinguished from the holder.
         Ok(run) if run == claim.holder_run || run == 0 => Some(Found::Holder),
         Ok(_) => Some(Found::Gone),
-        // It is starting, and so it is not the holder; or stopping, and soon gone.
+        // The process is starting, and so it is not the holder; or it is stopping, and soon gone.
         Err(Code::Unavailable | Code::Overloaded) => None,
-        // The connection was one to a process that is gone: the next attempt makes a new one.
+        // The cached connection led to a process that has ended: the retry makes a new one.
         Err(Code::Disconnected) => None,
         Err(Code::Unreachable) => match transport.presence(&claim.address, deadline_ns) {
             Presence::Nobody => Some(Found::Gone),
             Presence::Somebody => None,
             Presence::Unknown => Some(Found::Silence),
         },
-        // Somebody else's program, or another cluster's: only one can have the port.
+        // Another program, or a server of another cluster: only one process can have the port, so the holder is gone.
         Err(Code::Unauthenticated | Code::VersionMismatch | Code::BadRequest | Code::Unsupported) => {
             Some(Found::Gone)
         }
@@ -225,7 +228,7 @@ mod tests {
             self.transport.serve("data1:7", Arc::new(Process(run)));
         }
 
-        /// What a newcomer is told, after the holder was asked.
+        /// The answer to a newcomer, after the holder was probed.
         fn claim(&self, run: u64, is_up: bool) -> Result<(), Code> {
             let code = |fault: Fault| fault.code;
             self.judge(run, is_up).map_err(code).expect_err("asked first");
@@ -238,7 +241,7 @@ mod tests {
         }
     }
 
-    /// A second server with a copy of a target was taken in within 50 ms while the first was up.
+    /// A second server with a copy of a target was accepted within 50 ms while the first was up.
     #[test]
     fn a_copy_is_refused_while_the_original_answers_and_taken_in_once_it_is_gone() {
         let rig = Rig::new();

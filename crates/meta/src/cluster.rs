@@ -1,9 +1,11 @@
-//! The cluster: nodes, targets, their state, and the choice of targets for new layouts. How nodes join is in `joining`.
+//! The cluster: nodes, targets, their state, and the choice of targets for new layouts. How nodes join is in
+//! `joining`.
 //!
-//! Who belongs to the cluster is written down and has an epoch; so is of each target what its disk must not be behind,
-//! and why it does not serve. Whether a node answers and how much space a target has is what the last heartbeat said,
-//! in memory only. After a restart every member counts as heard from, but for those that had been silent before: a
-//! service that was away must not take the others for dead.
+//! - Membership is recorded and has an epoch. So is, for each target, the incarnation its disk must not be older
+//!   than, and why it does not serve.
+//! - Liveness of nodes and free space of targets come from the last heartbeat, in memory only.
+//! - After a restart every member counts as just heard, except those recorded as silent: a service that was away must
+//!   not take the others for dead.
 
 use crate::context::Context;
 use crate::fault::Outcome;
@@ -32,12 +34,12 @@ const PAGE: usize = 512;
 /// A target with less than this share of its space left gets new files only when there is no other.
 const TIGHT_SHARE: u64 = 20;
 
-/// A node, and what was last heard of it.
+/// A node, and when it last reported.
 #[derive(Clone, Debug)]
 pub(crate) struct Member {
     pub(crate) record: NodeRecord,
     pub(crate) heard_ns: u64,
-    /// How long it had been silent when this service started.
+    /// How long it was silent already when this service started.
     pub(crate) away_ns: u64,
     /// What it exports, as its last heartbeat said.
     pub(crate) areas: Vec<AreaInfo>,

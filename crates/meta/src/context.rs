@@ -2,11 +2,11 @@
 
 use crate::engine::{Commit, EngineResult, Pair, Transaction};
 use crate::fault::{Outcome, damage_fault, inode_fault, name_fault};
+use crate::invalidation_hub::{Asker, Changed};
 use crate::keys;
-use crate::opens::Turn;
+use crate::opens::InodeGuard;
 use crate::records::{DirectoryTimes, EntryRecord, InodeRecord, NumberRecord, TimeRecord};
 use crate::service::MetaService;
-use crate::watchers::{Asker, Changed};
 use prost::Message;
 use std::ops::Range;
 use vazao_model::{Code, InodeId, Name, SessionId, Timestamp, limits};
@@ -19,23 +19,23 @@ const ALLOCATION_BYTES: u64 = 512;
 /// One run of one operation.
 pub(crate) struct Context<'a> {
     transaction: Box<dyn Transaction + 'a>,
-    /// Held until the transaction is over.
-    turn: Option<Turn<'a>>,
+    /// Lock on the inode's share of opens, held until the transaction is over.
+    turn: Option<InodeGuard<'a>>,
     /// The service it runs in.
     pub(crate) service: &'a MetaService,
     /// Time of all changes of this operation.
     pub(crate) now: Timestamp,
     now_ns: u64,
-    /// The session that asks, where known.
+    /// The session of the request, where known.
     pub(crate) caller: Option<SessionId>,
-    /// Its seat, when it will remember the answer.
+    /// Its seat, when it caches the answer.
     pub(crate) seat: u32,
     changed: Vec<Changed>,
     /// Inodes that came into being, less those that ended.
     pub(crate) inodes_delta: i64,
     /// It has written something.
     pub(crate) wrote: bool,
-    /// It was refused for want of room: such answers are not kept, for keeping them takes room as well.
+    /// Refused for want of room: such answers are not kept for repetitions, since keeping them takes room as well.
     pub(crate) no_room: bool,
     /// The answer must not leave before the change is durable.
     pub(crate) answer_when_durable: bool,
@@ -71,7 +71,7 @@ impl<'a> Context<'a> {
         self.get(key)?.map(|bytes| decode(&bytes, || what.to_owned())).transpose()
     }
 
-    /// An error names what the key is that of.
+    /// Reads a key; an error names the record.
     fn get(&mut self, key: &[u8]) -> Outcome<Option<Vec<u8>>> {
         self.transaction.get(key).map_err(|error| damage_fault(error, key))
     }
@@ -122,7 +122,7 @@ impl<'a> Context<'a> {
         count.map_err(|error| damage_fault(error, &range.start))
     }
 
-    /// Forgets the writes but not what was read.
+    /// Discards the writes and keeps the read set.
     pub(crate) fn discard_writes(&mut self) {
         self.transaction.discard_writes();
         self.changed.clear();
@@ -136,15 +136,15 @@ impl<'a> Context<'a> {
         let outcome = self.transaction.commit()?;
         if matches!(outcome, Commit::Done(_)) {
             service.count_inodes(delta);
-            service.watchers().publish(asker, service.names(), self.changed);
+            service.invalidations().publish(asker, service.names(), self.changed);
         }
         Ok(outcome)
     }
 
-    // ---- what others have open ----
+    // ---- opens of other sessions ----
 
-    /// The answer lets a session open a file: who ends it has to ask that session first. One operation opens or ends
-    /// one inode.
+    /// The answer lets a session open a file: a transaction that ends the file has to ask that session first. One
+    /// operation opens or ends one inode.
     pub(crate) fn opens(&mut self, session: SessionId, id: InodeId) {
         let service = self.service;
         self.turn = Some(service.opens().opens(session, id));
@@ -158,7 +158,7 @@ impl<'a> Context<'a> {
         holders
     }
 
-    // ---- what others remember ----
+    // ---- caches of other sessions ----
 
     fn asker(&self) -> Asker {
         Asker { session: self.caller, seat: self.seat }
@@ -166,15 +166,15 @@ impl<'a> Context<'a> {
 
     /// The answer will show where a name leads, or that it leads nowhere.
     pub(crate) fn shows_entry(&self, parent: InodeId, name: &[u8]) {
-        self.service.watchers().note_entry(self.asker(), self.service.names(), parent, name);
+        self.service.invalidations().note_entry(self.asker(), self.service.names(), parent, name);
     }
 
-    /// A file's bytes are others now.
+    /// Invalidates a file's contents.
     pub(crate) fn contents_changed(&mut self, id: InodeId) {
         self.changed.push(Changed::Contents(id));
     }
 
-    /// An inode's attributes are others now, or it is gone.
+    /// Invalidates an inode's attributes: they have changed, or it is gone.
     pub(crate) fn attributes_changed(&mut self, id: InodeId) {
         self.changed.push(Changed::Attributes(id));
     }
@@ -187,7 +187,7 @@ impl<'a> Context<'a> {
         Ok(record.map(InodeRecord::without_half_moved_contents))
     }
 
-    /// An inode that somebody refers to by number; `Stale` when it is gone.
+    /// An inode referred to by number; `Stale` when it does not exist any more.
     pub(crate) fn inode(&mut self, id: InodeId) -> Outcome<InodeRecord> {
         self.find_inode(id)?.ok_or_else(|| inode_fault(Code::Stale, id))
     }
@@ -262,7 +262,8 @@ impl<'a> Context<'a> {
 
     // ---- directories ----
 
-    /// Notes a change of the directory's entries, without reading anything: creates do not collide here.
+    /// Notes a change of the directory's entries as a blind put: concurrent creates in one directory do not conflict
+    /// here.
     pub(crate) fn touch_directory(&mut self, directory: InodeId) {
         let now: TimeRecord = self.now.into();
         self.put_times(directory, now, now);
@@ -299,7 +300,7 @@ impl<'a> Context<'a> {
     // ---- messages ----
 
     pub(crate) fn attributes(&mut self, id: InodeId, record: &InodeRecord) -> Outcome<proto::Attributes> {
-        self.service.watchers().note_inode(self.asker(), id);
+        self.service.invalidations().note_inode(self.asker(), id);
         let time = |t: Option<TimeRecord>| Some(t.unwrap_or_default().into());
         let mut attributes = proto::Attributes {
             inode: id.0,
@@ -370,7 +371,7 @@ fn decode<R: Message + Default>(bytes: &[u8], what: impl FnOnce() -> String) -> 
     R::decode(bytes).map_err(|e| Fault::new(Code::Corrupt, format!("{}: {e}", what())))
 }
 
-/// What writers have told of files with holes, and the size of others: nobody asks the data servers.
+/// For files with holes, the bytes that writers have reported; for others, the size. The data servers are not asked.
 fn allocated_bytes(record: &InodeRecord) -> u64 {
     let bytes = match &record.layout {
         Some(_) => record.allocated_bytes.unwrap_or(record.size),

@@ -1,8 +1,10 @@
-//! Conversions that did not come to their end: their fences are lifted and their new objects removed.
+//! Conversions that were abandoned: their fences are lifted and their new objects removed.
 //!
-//! A conversion that is given up, by its client or because its client's session is over, first becomes *ending*: from
-//! then on no switch is accepted. Only then are the seals of the old objects lifted, so that no write can come between
-//! a lifted seal and a switch. The record goes when every server has answered.
+//! - A conversion is abandoned by its client, or when that client's session ends. It first becomes *ending*: from
+//!   then on no switch is accepted.
+//! - Only then are the seals of the old objects lifted. Otherwise a write could come between a lifted seal and a
+//!   switch, and be lost.
+//! - The record is removed when every server has answered.
 
 use crate::context::Context;
 use crate::fault::Outcome;
@@ -92,7 +94,7 @@ fn finish(
     id: InodeId,
     conversion: &ConversionRecord,
 ) -> Outcome<()> {
-    // Were the end forgotten by power loss, a switch could be accepted whose seals are gone.
+    // If power loss undid the end, a switch could be accepted whose seals are lifted already.
     service.engine().sync()?;
     let Some(from) = &conversion.from else { return forget(service, id, conversion) };
     let token = conversion.layout.as_ref().map_or(0, |layout| u64::from(layout.generation));

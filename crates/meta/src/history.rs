@@ -1,27 +1,25 @@
-//! The history of the volume's metadata: its starts, and how far each of them came. Data servers note moments of it, so
-//! that a metadata directory restored from an old copy is recognised by the first of them that reports.
+//! The history of the volume's metadata: its starts, and how far each of them came. Data servers keep marks of it.
+//! The first report with a later mark shows that a metadata directory was restored from an old copy.
 
 use crate::context::Context;
 use crate::engine::Position;
 use crate::fault::Outcome;
 use crate::keys;
 use crate::records::{NumberRecord, StartRecord};
+use parking_lot::{Mutex, MutexGuard};
 use prost::Message;
 use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard};
 use vazao_model::Code;
 use vazao_wire::Method;
 use vazao_wire::proto::HistoryMark;
 use vazao_wire::service::Fault;
 
-/// Starts that are remembered. A data server that was away for more of them is believed.
+/// Starts that are kept. A mark of an older start cannot be checked and counts as known.
 const STARTS_MAX: usize = 1024;
 
-const NO_PANIC: &str = "no code panics while it holds this lock";
-
-/// What an operator is told to do.
+/// The remedy for an operator.
 const REMEDY: &str = "put the newer directory back and start the service on it; to go on with this one and give up what \
                       it lacks, run `vazao metadata accept-old`";
 
@@ -75,8 +73,8 @@ impl History {
         Ok(History { lineage, start, run, starts, ..History::default() })
     }
 
-    /// The present moment, all commits up to `durable` being on disk; `None` while this directory is behind: nobody may
-    /// forget what they know for it.
+    /// The present moment, with all commits up to `durable` on disk; `None` while this directory is behind: no node
+    /// may drop what it knows because of this mark.
     pub(crate) fn mark(&self, durable: Position) -> Option<HistoryMark> {
         let mark = HistoryMark { lineage: self.lineage, start: self.start, run: self.run, position: durable };
         (!self.is_behind()).then_some(mark)
@@ -88,7 +86,7 @@ impl History {
         later.next().map(|(_, next)| next.position)
     }
 
-    /// What is missing here when somebody has been told of this moment; `None` when nothing is.
+    /// What this directory lacks up to a moment that was once reported; `None` when it lacks nothing.
     fn lacks(&self, mark: HistoryMark) -> Option<String> {
         if mark.run == 0 || mark.lineage < self.lineage {
             return None;
@@ -108,7 +106,8 @@ impl History {
         }
     }
 
-    /// Hears of a moment that node `name` has been told of. True when this directory turns out to be behind by that.
+    /// Handles the mark that node `name` has received. True when it shows, as the first one, that this directory is
+    /// behind.
     pub(crate) fn hear(&self, mark: HistoryMark, name: &str) -> bool {
         let Some(lacks) = self.lacks(mark) else { return false };
         let mut behind = self.behind();
@@ -116,7 +115,7 @@ impl History {
         let is_further = |known: &Behind| furthest(mark) > furthest(known.mark) && !known.is_accepted;
         if behind.as_ref().is_none_or(is_further) {
             let why = format!(
-                "its directory is an older copy: node {name} was told of commit {} of start {}, and {lacks} \
+                "its directory is an older copy: node {name} knows of commit {} of start {}, and {lacks} \
                  cannot be found in it; {REMEDY}",
                 mark.position, mark.start
             );
@@ -127,20 +126,20 @@ impl History {
     }
 
     fn behind(&self) -> MutexGuard<'_, Option<Behind>> {
-        self.behind.lock().expect(NO_PANIC)
+        self.behind.lock()
     }
 
-    /// True when somebody knows of commits that are not here: nothing is changed and nothing shown then.
+    /// True when a node knows of commits that this directory lacks: nothing is changed and nothing shown then.
     pub(crate) fn is_behind(&self) -> bool {
         self.is_behind.load(Ordering::Acquire)
     }
 
-    /// Why nothing is served, for people; empty while all is well.
+    /// Message for people why nothing is served; empty while all is well.
     pub(crate) fn trouble(&self) -> String {
         self.behind().as_ref().map(|behind| behind.why.clone()).unwrap_or_default()
     }
 
-    /// Refuses what an older copy must not do.
+    /// Refuses requests that an older copy must not serve.
     pub(crate) fn check(&self, method: Method) -> Outcome<()> {
         if !self.is_behind() || is_about_the_cluster(method) {
             return Ok(());
@@ -158,7 +157,7 @@ impl History {
         self.lineage.max(behind.mark.lineage) + 1
     }
 
-    /// A number of starts that nobody has seen yet.
+    /// A start number that is new to every node.
     pub(crate) fn next_start(&self, behind: &Behind) -> u64 {
         self.start.max(behind.mark.start) + 1
     }

@@ -8,7 +8,7 @@
 
 use crate::records::TargetRecord;
 
-/// What a server says of a target's disk.
+/// A server's report on a target's disk.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Said {
     /// The process; 0: one that knows nothing of incarnations.
@@ -19,7 +19,7 @@ pub(crate) struct Said {
     pub(crate) written: u64,
 }
 
-/// What it is told.
+/// The verdict on a report.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Judgement {
     /// To serve. The record has been brought up to date.
@@ -30,7 +30,7 @@ pub(crate) enum Judgement {
     Stale,
 }
 
-/// Judges, and changes the record where that gives leave or has advanced.
+/// Judges a report, and updates the record where that grants leave or advances it.
 pub(crate) fn judge(record: &mut TargetRecord, said: Said) -> Judgement {
     let Said { run, found, written } = said;
     if run == 0 && record.incarnation == 0 {
@@ -63,7 +63,7 @@ mod tests {
         incarnation: u64,
     }
 
-    /// A server's process. It does as it is told.
+    /// A server's process, which obeys the verdicts.
     #[derive(Clone, Copy, Debug)]
     struct Server {
         run: u64,
@@ -119,7 +119,7 @@ mod tests {
 
     #[test]
     fn a_restart_is_taken_in_whenever_the_process_was_killed() {
-        // After n reports the process dies, once before and once after what it was told is on disk.
+        // After n reports the process dies, once before and once after the verdict is on disk.
         for reports in 0..5 {
             for is_written in [false, true] {
                 let mut record = TargetRecord::default();
@@ -137,7 +137,7 @@ mod tests {
         }
     }
 
-    /// A disk restored from an image that was taken while its server ran was served as if it were current.
+    /// A disk restored from an image taken while its server ran was served as if it were current.
     #[test]
     fn an_image_is_stale_once_anything_was_advanced_after_it() {
         let mut record = TargetRecord::default();

@@ -1,8 +1,8 @@
-//! The search for damage of the metadata, while the service goes on: everything that is stored is read from the disk
-//! and compared with its checksums, then each record is decoded, then the names of what cannot be read are looked for.
+//! The metadata scrub, online: every stored byte is read and its checksum verified, then each record is decoded, then
+//! the names of unreadable records are searched.
 //!
-//! It changes nothing, but for what the engine can mend by itself. What contradicts itself without being damaged is not
-//! its business: `check.rs` finds that, in tests.
+//! It changes nothing, except for repairs that the engine makes by itself. Inconsistent records without damage are
+//! not its business: `check.rs` finds those, in tests.
 
 use crate::engine::{Background, EngineError, EngineResult};
 use crate::fault::Outcome;
@@ -19,7 +19,7 @@ use vazao_wire::proto;
 use vazao_wire::scrub::{Progress, Runs, Scrub};
 use vazao_wire::service::Fault;
 
-/// Records between two looks at the rate and at whether to go on.
+/// Records between two checks of the rate and of the stop flag.
 const PAGE: usize = 256;
 
 /// Findings kept for the report; the count goes on.
@@ -63,8 +63,8 @@ struct Walked {
 }
 
 impl MetaService {
-    /// Starts a check that reads at most so many bytes a second; 0: as fast as it can. One that runs goes on, at the
-    /// new rate. Errors: no thread; the one before has been stopped and has not ended yet.
+    /// Starts a check that reads at most so many bytes a second; 0: as fast as it can. A running one continues at the
+    /// new rate. Errors: no thread; the one before was stopped and has not ended yet.
     pub(crate) fn start_check(&self, rate_bytes: u64) -> Outcome<()> {
         let (runs, service) = match (self.background(), self.this()) {
             (Background::Threads, Some(service)) => (Runs::Thread("meta-check".to_owned()), service),
@@ -74,7 +74,7 @@ impl MetaService {
         self.integrity().start(rate_bytes, Found::default(), runs, move || service.check_all())
     }
 
-    /// How far it has come, and what is known of damage, whoever met it.
+    /// The progress of the check, and all known damage, also what other reads have found.
     pub(crate) fn check_report(&self) -> proto::CheckMetadataResponse {
         let Progress { state, rate_bytes, bytes, elapsed_ms, trouble, found, .. } = self.integrity().report();
         let Found { bytes_expected, records, damaged, findings, places } = found;

@@ -1,10 +1,10 @@
 //! Registration: a node's announcement, checked and worked into a new state of the cluster. No I/O and no clock in
 //! here.
 //!
-//! A node is known by its id, which its targets or its own files keep, or by its name. A target is known by its id, and
-//! before it has one by the random number that its directory was given. Neither is given to a second process while
-//! the first may be alive (`claims`), and no disk is served that is older than what was recorded of it
-//! (`incarnations`).
+//! - A node is identified by its id, which its targets or its own files keep, or by its name.
+//! - A target is identified by its id, and before it has one by the random number of its directory.
+//! - Neither identity is given to a second process while the first may be alive (`claims`).
+//! - No disk is served that is older than its recorded incarnation (`incarnations`).
 
 use crate::claims::Holder;
 use crate::cluster::{Cluster, Held, Member, SILENT_NS, TEXT_BYTES_MAX};
@@ -46,7 +46,8 @@ pub(crate) struct Joined {
     targets: Vec<TargetId>,
     /// The membership is another one than before.
     is_new_membership: bool,
-    /// Somebody is given what nobody else may have: not before it is durable.
+    /// The answer grants something exclusive (new ids, leave to serve): it must not leave before the grant is
+    /// durable.
     pub(crate) must_be_durable: bool,
     /// The answer.
     pub(crate) response: proto::RegisterNodeResponse,
@@ -88,7 +89,7 @@ impl Cluster {
         Ok((next, joined))
     }
 
-    /// Refuses what makes no sense, whoever sends it.
+    /// Refuses requests that make no sense, from any node.
     pub(crate) fn check_request(&self, request: &proto::RegisterNodeRequest) -> Outcome<()> {
         let refuse = |text: String| Err(Fault::new(Code::Invalid, text));
         if request.cluster_id != 0 && request.cluster_id != self.cluster_id {
@@ -338,7 +339,7 @@ impl Cluster {
         self.targets.insert(id, Held { record, shown });
     }
 
-    /// A node says itself that a target of its own is not there. One that another node has by now is none of its own.
+    /// A node reports that a target of its own is missing. A target that another node has by now is left alone.
     fn note_missing(&mut self, node: NodeId, id: TargetId, why: &str, now: Now, joined: &mut Joined) {
         let Some(held) = self.targets.get(&id).filter(|held| held.record.node == node.0).cloned() else {
             return;
@@ -356,8 +357,9 @@ impl Cluster {
         gone.into_iter().for_each(|id| self.note_missing(node, id, "", now, joined));
     }
 
-    /// Takes over what needs no record of a registration that could not be written: that its node is there, and what
-    /// its targets say of themselves. Of a process that is not the recorded one nothing: it has no leave to serve.
+    /// Takes over the parts of a registration that need no record, when the record could not be written: that the
+    /// node is alive, and what its targets report. Nothing is taken from a process that is not the recorded one: it
+    /// has no leave to serve.
     pub(crate) fn hear(&mut self, request: &proto::RegisterNodeRequest, next: &Cluster, joined: &Joined) {
         let node = NodeId(joined.response.node);
         let is_recorded = |known: &NodeRecord| (known.run, &known.address) == (request.run, &request.address);

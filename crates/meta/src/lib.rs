@@ -17,9 +17,10 @@ mod dispatch;
 mod engine;
 mod fault;
 mod history;
-mod holders;
 mod incarnations;
 mod integrity;
+mod interest;
+mod invalidation_hub;
 mod joining;
 mod keys;
 mod locks;
@@ -29,6 +30,7 @@ mod numbers;
 mod once;
 mod opens;
 mod ops;
+mod orphan_objects;
 mod orphans;
 mod placement;
 mod proposals;
@@ -38,8 +40,6 @@ mod records;
 mod refusals;
 mod service;
 mod sessions;
-mod strays;
-mod watchers;
 
 #[cfg(test)]
 mod tests;

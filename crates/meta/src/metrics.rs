@@ -80,7 +80,7 @@ impl Metrics {
         exposition.counter("vazao_meta_conflicts_total", help, &[], self.conflicts.get() as f64);
         let help = "Objects of deleted files that were removed.";
         exposition.counter("vazao_meta_objects_removed_total", help, &[], self.objects_removed.get() as f64);
-        let strays = [
+        let orphan_objects = [
             ("vazao_meta_strays_found_total", "Objects found that no file has.", &self.strays_found),
             ("vazao_meta_strays_removed_total", "Objects that no file had, removed.", &self.strays_removed),
             (
@@ -89,7 +89,7 @@ impl Metrics {
                 &self.objects_unknown,
             ),
         ];
-        for (name, help, counter) in strays {
+        for (name, help, counter) in orphan_objects {
             exposition.counter(name, help, &[], counter.get() as f64);
         }
         let causes = [Cause::Disk, Cause::Lock, Cause::Compute, Cause::Commit];

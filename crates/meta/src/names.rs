@@ -1,7 +1,7 @@
 //! The order of a directory: by a keyed hash of the name, which is also the cookie of listings.
 //!
-//! SipHash-2-4 (Aumasson, Bernstein 2012) under the volume's own key: nobody can make names that collide without the
-//! key. A cookie depends on the name alone, so it stays valid while entries come and go.
+//! SipHash-2-4 (Aumasson, Bernstein 2012) under the volume's own key: an attacker without the key cannot make names
+//! that collide. A cookie depends on the name alone, so it stays valid across creates and removals.
 
 use crate::fault::Outcome;
 use crate::keys;

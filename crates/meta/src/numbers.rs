@@ -1,16 +1,17 @@
-//! Numbers that are never given out twice: inode ids, and the generations of files' lives.
+//! Numbers that are never reused: inode ids, and the generations of files' lives.
 //!
-//! Data servers keep objects under these numbers. If power loss made the metadata forget that a number was given
-//! out, a second file would find the first one's bytes. So a number leaves only when its reservation is durable:
-//! inode ids come from batches reserved ahead, generations carry the count of starts of the service.
+//! Data servers keep objects under these numbers. If power loss made the metadata forget that a number was given out,
+//! a second file would find the first one's bytes. So a number leaves only when its reservation is durable: inode ids
+//! come from batches reserved ahead, generations carry the count of starts of the service.
 
 use crate::context::Context;
 use crate::engine::{Commit, Engine};
 use crate::fault::Outcome;
 use crate::keys;
 use crate::records::NumberRecord;
+use parking_lot::Mutex;
 use prost::Message;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use vazao_model::{Code, InodeId, ids::ROOT};
 use vazao_wire::service::Fault;
 
@@ -19,8 +20,6 @@ const BATCH: u64 = 65_536;
 
 /// Lives of one file within one start of the service that need no wait for the disk.
 const GENERATION_BITS: u32 = 12;
-
-const NO_PANIC: &str = "no code panics while it holds this lock";
 
 #[derive(Debug, Default)]
 struct Range {
@@ -48,7 +47,7 @@ impl InodeNumbers {
     /// The next id. `Overloaded` when ids are used faster than the disk makes reservations durable.
     pub(crate) fn next(self: &Arc<Self>, engine: &dyn Engine) -> Outcome<InodeId> {
         let (id, must_reserve) = {
-            let mut range = self.range.lock().expect(NO_PANIC);
+            let mut range = self.range.lock();
             let must_reserve = !range.reserving && range.end - range.next < BATCH / 2;
             range.reserving |= must_reserve;
             let id = (range.next < range.end).then_some(range.next);
@@ -65,21 +64,21 @@ impl InodeNumbers {
 
     /// The first id that was not given out yet, nor may be before the next reservation.
     pub(crate) fn unused(&self) -> InodeId {
-        InodeId(self.range.lock().expect(NO_PANIC).end)
+        InodeId(self.range.lock().end)
     }
 
     fn reserve(self: &Arc<Self>, engine: &dyn Engine) -> Outcome<()> {
         let reserved = add_to_counter(engine, keys::NEXT_INODE, ROOT.0 + 1, BATCH);
         let Ok((start, position)) = reserved else {
-            self.range.lock().expect(NO_PANIC).reserving = false;
+            self.range.lock().reserving = false;
             return reserved.map(|_| ());
         };
         let numbers = Arc::clone(self);
         let notice = move |durable: Result<(), _>| {
-            let mut range = numbers.range.lock().expect(NO_PANIC);
+            let mut range = numbers.range.lock();
             range.reserving = false;
             if durable.is_ok() {
-                // Another server of the same engine may have reserved in between: what is left of the old batch is
+                // Race: another server of the same engine may have reserved in between. The rest of the old batch is
                 // skipped.
                 if start != range.end {
                     range.next = start;
@@ -104,7 +103,7 @@ pub(crate) fn boot_of(generation: u32) -> u64 {
     u64::from(generation) >> GENERATION_BITS
 }
 
-/// The generation after `last` of a file, and whether it may be told only once it is durable.
+/// The generation after `last` of a file, and whether it may be sent only once it is durable.
 pub(crate) fn next_generation(boot: u64, last: u32) -> Outcome<(u32, bool)> {
     let floor = boot << GENERATION_BITS;
     let ceiling = floor + (1 << GENERATION_BITS);

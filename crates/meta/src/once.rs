@@ -1,8 +1,8 @@
-//! A repeated request has the effect of one: the last answer of each slot of a session is kept, in the same
-//! transaction as the change (NFSv4.1's slot table, RFC 8881 section 2.10.6).
+//! Idempotent requests: the last answer of each slot of a session is kept, in the same transaction as the change
+//! (NFSv4.1's slot table, RFC 8881 section 2.10.6).
 //!
-//! Failures are kept as well: otherwise a late duplicate of a request that had failed could still succeed after
-//! its caller was told that it had not. Failures that ask to try again are not: their repetition must run.
+//! Failures are kept as well. Otherwise a late duplicate of a failed request could succeed after its caller has seen
+//! the failure. Failures that ask for a retry are not kept: the retry must run.
 
 use crate::context::Context;
 use crate::fault::Outcome;

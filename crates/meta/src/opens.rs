@@ -1,43 +1,41 @@
-//! Which files a session may have open, as far as that is known.
+//! Table of opens: which files a session may have open.
 //!
-//! Opens come as requests, closes do not. So what a session is shown to open is noted here, and with each renewal it
-//! says what of that it still has open: "of all that you noted before you answered with round q, these". The rounds
-//! make that safe under delay and repetition, whichever way messages overtake each other; what a session says of a
-//! round is true from then on, because what was noted before it and is closed does not open again unnoted.
-//!
-//! All of this lives in memory and errs to one side: a session of which nothing is known, because it has said nothing
-//! yet or too much had to be noted of it, may have any file open. So it is after a restart, for two or three renewals.
-//!
-//! A file ends by a transaction that has looked here; an open that comes in between would be lost. Therefore
-//! opens take turns with such transactions, by shares of the inodes (see `Turn`).
+//! - Opens come as requests, closes do not. Each open is noted here before its answer leaves.
+//! - Each renewal of a session lists what it still has open: "of all that was noted before the answer with round q,
+//!   these". Rounds make delayed, repeated and reordered renewals safe: the list for a round stays true, because a
+//!   file noted before it and closed is not opened again without a new note.
+//! - The table errs to one side: a session of which nothing is known may have any file open. That is so before its
+//!   first complete renewal, after too many opens to note, and for two or three renewals after a restart of the
+//!   service.
+//! - Race: an open between a removal's look at this table and its commit would be lost. Opens and removals therefore
+//!   exclude each other by locks on shares of the inodes (`InodeGuard`).
+//! - Lock order: `turns`, `sessions`.
 
+use parking_lot::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use vazao_model::{InodeId, SessionId};
 
-/// Opens noted of one session; with more, nothing is known of it for a while. Between three renewals a client of this
-/// machine's speed makes less, and they take a few megabytes.
+/// Opens noted of one session; with more, nothing is known of it for a while (fallback). A fast client makes fewer
+/// between three renewals, and they take a few megabytes.
 const NOTED_MAX: usize = 1 << 18;
 
-/// Shares of the inodes: more than there are threads to meet in one.
+/// Shares of the inodes: more than there are threads that could contend for one.
 const TURNS: usize = 256;
 
 /// Rounds of one start of the service; the starts count above them.
 const ROUND_BITS: u32 = 40;
 
-const NO_PANIC: &str = "no code panics while it holds this lock";
-
-/// What one session has opened.
+/// The opens of one session.
 #[derive(Default)]
 struct Session {
     /// Everything since this round is noted; `None`: since the next one.
     complete_since: Option<u64>,
-    /// The round it has spoken of last; 0: not yet since then.
+    /// The round of its last list; 0: none since then.
     covered: u64,
-    /// What of that it has still open.
+    /// What that list has open.
     open: HashSet<u64>,
-    /// Noted before these rounds and after the ones in front of them.
+    /// Opens noted before each of these rounds and after the round in front of it.
     closed: VecDeque<(u64, HashSet<u64>)>,
     /// Noted since the last round.
     current: HashSet<u64>,
@@ -87,18 +85,18 @@ impl Session {
     }
 }
 
-/// What all sessions have opened.
+/// The opens of all sessions.
 pub(crate) struct Opens {
     sessions: Mutex<HashMap<SessionId, Session>>,
     round: AtomicU64,
     turns: Box<[RwLock<()>]>,
 }
 
-/// A transaction's turn at a share of the inodes, until it is dropped.
-pub(crate) enum Turn<'a> {
-    /// Of one that opens.
+/// Lock of a transaction on a share of the inodes, until it is dropped.
+pub(crate) enum InodeGuard<'a> {
+    /// Shared: of a transaction that opens.
     Opens { _turn: RwLockReadGuard<'a, ()> },
-    /// Of one that ends.
+    /// Exclusive: of a transaction that ends an inode.
     Ends { _turn: RwLockWriteGuard<'a, ()> },
 }
 
@@ -113,32 +111,34 @@ impl Opens {
     }
 
     fn sessions(&self) -> MutexGuard<'_, HashMap<SessionId, Session>> {
-        self.sessions.lock().expect(NO_PANIC)
+        self.sessions.lock()
     }
 
     fn turn(&self, inode: InodeId) -> &RwLock<()> {
         &self.turns[(inode.0 % TURNS as u64) as usize]
     }
 
-    /// A session is about to be shown a file that it opens. To be held until the transaction that shows it is over.
-    pub(crate) fn opens(&self, session: SessionId, inode: InodeId) -> Turn<'_> {
-        let turn = self.turn(inode).read().expect(NO_PANIC);
+    /// Notes an open before the session's answer shows the file. The lock is to be held until that transaction is
+    /// over.
+    pub(crate) fn opens(&self, session: SessionId, inode: InodeId) -> InodeGuard<'_> {
+        let turn = self.turn(inode).read();
         if let Some(session) = self.sessions().get_mut(&session) {
             session.note(inode.0);
         }
-        Turn::Opens { _turn: turn }
+        InodeGuard::Opens { _turn: turn }
     }
 
-    /// An inode is about to lose its last name: which of these sessions may have it open, as long as the turn is held.
-    pub(crate) fn ends(&self, inode: InodeId, all: &[SessionId]) -> (Turn<'_>, Vec<SessionId>) {
-        let turn = self.turn(inode).write().expect(NO_PANIC);
+    /// An inode is about to lose its last name: returns which of these sessions may have it open, true while the lock
+    /// is held.
+    pub(crate) fn ends(&self, inode: InodeId, all: &[SessionId]) -> (InodeGuard<'_>, Vec<SessionId>) {
+        let turn = self.turn(inode).write();
         let known = self.sessions();
         let may_hold = |id: &&SessionId| known.get(id).is_none_or(|session| session.may_hold(inode.0));
-        (Turn::Ends { _turn: turn }, all.iter().filter(may_hold).copied().collect())
+        (InodeGuard::Ends { _turn: turn }, all.iter().filter(may_hold).copied().collect())
     }
 
-    /// A renewal of a session that tells what it has open: all of `open`, of what was noted before round `covers`.
-    /// Returns the round to answer with.
+    /// A renewal of a session with its list of opens: all of `open`, of what was noted before round `covers`. Returns
+    /// the round to answer with.
     pub(crate) fn renewed(&self, session: SessionId, covers: u64, open: &[u64]) -> u64 {
         let mut sessions = self.sessions();
         let round = self.round.fetch_add(1, Ordering::SeqCst) + 1;

@@ -1,7 +1,8 @@
-//! The end of inodes: unlinked ones that somebody may have open, and the objects that files leave behind.
+//! The end of inodes: unlinked ones that may still be open, and the objects that files leave behind.
 //!
-//! When an inode loses its last name, every session but the caller may have it open that is not known to have it not
-//! ([`crate::opens`]); each of them is asked with its next renewal, and the last one to let go ends the inode.
+//! When an inode loses its last name, it is kept for every other session that may have it open, which is each one not
+//! known to have it closed ([`crate::opens`]). Each of these sessions is asked with its next renewal, and the last
+//! one to release the inode ends it.
 
 use crate::context::Context;
 use crate::fault::Outcome;
@@ -41,7 +42,7 @@ pub(crate) fn is_kept_for(context: &mut Context<'_>, session: SessionId, id: Ino
     context.exists(&keys::asked(session, id))
 }
 
-/// An inode that never had a name gets one: nobody need hold it any more.
+/// An inode that never had a name gets one: no session need keep it alive any more.
 pub(crate) fn adopt(context: &mut Context<'_>, id: InodeId) -> Outcome<()> {
     let key = keys::orphan(id);
     if let Some(orphan) = context.read::<OrphanRecord>(&key, "orphan")? {
@@ -62,7 +63,7 @@ fn possible_holders(
     let caller = context.caller;
     let others: Vec<SessionId> = all.iter().copied().filter(|&session| Some(session) != caller).collect();
     let own = caller.filter(|caller| held && all.contains(caller));
-    // Of directories nobody tells that they are in use.
+    // Clients do not report open directories.
     let others = if record.is_directory() { others } else { context.may_hold(id, &others) };
     Ok(others.into_iter().chain(own).collect())
 }

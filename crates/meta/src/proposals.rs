@@ -1,22 +1,20 @@
-//! Layouts that were proposed for files with inline contents and are not installed yet (`ops/layout.rs`).
+//! Proposed layouts: for files with inline contents, not installed yet (`ops/layout.rs`).
 //!
 //! The client copies the contents to objects of the proposed layout before it asks for the installation. No record
-//! names that layout meanwhile, so these objects look like strays. This table keeps them from the search for strays:
-//! an object of a proposal in the table is known, and a layout is installed only while its proposal is in the table.
-//! A proposal that was forgotten, by time, by number or by a restart of the service, is never installed, so that the
-//! search may remove its objects.
+//! names that layout meanwhile, so these objects look like strays. The search for strays treats an object of a
+//! proposal in this table as known, and a layout is installed only while its proposal is in the table. A proposal
+//! that was dropped, by timeout, by the limit or by a restart of the service, is never installed, so the search may
+//! remove its objects.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard};
 use vazao_model::InodeId;
 
 /// How long a client may take to copy: at most the inline contents of one file.
 pub(crate) const PROPOSAL_NS: u64 = 60_000_000_000;
 
-/// Proposals that are remembered; beyond them the older half is forgotten, and its clients copy once more.
+/// Limit of proposals; beyond it the older half is dropped, and its clients copy once more.
 const PROPOSALS_MAX: usize = 65_536;
-
-const NO_PANIC: &str = "no code panics while it holds this lock";
 
 /// The proposals that may still be installed, each with the moment when it is forgotten.
 #[derive(Debug, Default)]
@@ -26,7 +24,7 @@ pub(crate) struct Proposals {
 
 impl Proposals {
     fn lock(&self) -> MutexGuard<'_, BTreeMap<(InodeId, u32), u64>> {
-        self.ends_ns.lock().expect(NO_PANIC)
+        self.ends_ns.lock()
     }
 
     /// Remembers a proposal.

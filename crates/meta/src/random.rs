@@ -1,7 +1,7 @@
 //! Random numbers: from the kernel, or in simulation from a seed.
 
 use crate::fault::Outcome;
-use std::sync::Mutex;
+use parking_lot::Mutex;
 use vazao_model::Code;
 use vazao_wire::service::Fault;
 
@@ -24,7 +24,7 @@ impl Random {
             let number = match self {
                 Random::Kernel => getrandom::u64()
                     .map_err(|e| Fault::new(Code::Internal, format!("the kernel's random numbers: {e}")))?,
-                Random::Seeded(state) => split_mix(&mut state.lock().expect("the generator cannot panic")),
+                Random::Seeded(state) => split_mix(&mut state.lock()),
             };
             if number != 0 {
                 return Ok(number);

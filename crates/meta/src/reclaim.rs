@@ -1,17 +1,17 @@
 //! The reclaimer: has data servers remove the objects of files that are gone.
 //!
-//! A reclaim record stays until every server has said that its objects are removed; a server that is down is asked
-//! again by a later tick. Nothing is removed before the record is durable: power loss could otherwise bring back a file
-//! whose objects are gone.
+//! A reclaim record stays until every server has confirmed the removal; a later tick retries servers that are down.
+//! Nothing is removed before the record is durable: otherwise power loss could bring back a file whose objects are
+//! gone.
 
 use crate::engine::Pair;
 use crate::fault::Outcome;
 use crate::keys;
 use crate::records::{ReclaimObject, ReclaimRecord};
 use crate::service::MetaService;
+use parking_lot::Mutex;
 use prost::Message;
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Mutex;
 use vazao_model::{Code, TargetId};
 use vazao_wire::service::Fault;
 use vazao_wire::transport::{Transport, submit};
@@ -26,9 +26,7 @@ const ROUNDS_MAX: usize = 16;
 /// How long a server may take to remove the objects of one round.
 const DEADLINE_NS: u64 = 10_000_000_000;
 
-const NO_PANIC: &str = "no code panics while it holds this lock";
-
-/// Where the next round begins: records whose servers are down must not keep the others waiting.
+/// Start of the next round. Records whose servers are down must not starve the others.
 #[derive(Debug, Default)]
 pub(crate) struct Reclaimer {
     cursor: Mutex<Option<Vec<u8>>>,
@@ -37,9 +35,9 @@ pub(crate) struct Reclaimer {
 }
 
 impl Reclaimer {
-    /// Notes how a server answered; true when it was otherwise before.
+    /// Notes whether a server answered; true when that has changed.
     fn note(&self, server: &str, answered: bool) -> bool {
-        let mut silent = self.silent.lock().expect(NO_PANIC);
+        let mut silent = self.silent.lock();
         if answered { silent.remove(server) } else { silent.insert(server.to_owned()) }
     }
 }
@@ -53,7 +51,7 @@ struct File {
 pub(crate) fn run(service: &MetaService, transport: &dyn Transport) -> Outcome<()> {
     for _ in 0..ROUNDS_MAX {
         let files = next_files(service)?;
-        let last_round = service.reclaimer().cursor.lock().expect(NO_PANIC).is_none();
+        let last_round = service.reclaimer().cursor.lock().is_none();
         if !files.is_empty() {
             service.engine().sync()?;
             let removed = remove_objects(service, transport, &files)?;
@@ -66,9 +64,9 @@ pub(crate) fn run(service: &MetaService, transport: &dyn Transport) -> Outcome<(
     Ok(())
 }
 
-/// The next records from the cursor on, which starts over at the end. What cannot be read is passed over.
+/// The next records from the cursor on, which wraps around at the end. Unreadable records are skipped.
 fn next_files(service: &MetaService) -> Outcome<Vec<File>> {
-    let mut cursor = service.reclaimer().cursor.lock().expect(NO_PANIC);
+    let mut cursor = service.reclaimer().cursor.lock();
     let mut range = keys::reclaims();
     if let Some(next) = cursor.take() {
         range.start = next;
@@ -103,7 +101,7 @@ fn next_files(service: &MetaService) -> Outcome<Vec<File>> {
     Ok(pairs.into_iter().filter_map(decode).collect())
 }
 
-/// Asks all servers at once; returns the addresses of those that did it.
+/// Sends to all servers in parallel; returns the addresses of those that confirmed the removal.
 fn remove_objects(service: &MetaService, transport: &dyn Transport, files: &[File]) -> Outcome<Vec<String>> {
     let mut by_address: BTreeMap<String, Vec<proto::ObjectAddress>> = BTreeMap::new();
     for file in files {
@@ -161,7 +159,7 @@ fn object_address(file: &File, object: &ReclaimObject) -> Outcome<proto::ObjectA
     })
 }
 
-/// Forgets the files that are done, and keeps of the others what is left.
+/// Removes the records of finished files, and keeps what is left of the others.
 fn write_back(service: &MetaService, files: &[File], removed: &[String]) -> Outcome<()> {
     let is_done = |object: &ReclaimObject| {
         let known = service.cluster().knows(TargetId(object.target));

@@ -194,8 +194,8 @@ impl InodeRecord {
         FileKind::from_number(self.kind).unwrap_or_default()
     }
 
-    /// Earlier versions of the service assigned a layout before the inline contents had been copied to it. Where that
-    /// was interrupted, nothing was written under the layout: the contents count.
+    /// Earlier versions of the service assigned a layout before the inline contents were copied to it. Where a crash
+    /// interrupted that, nothing was written under the layout: the contents count.
     pub(crate) fn without_half_moved_contents(mut self) -> InodeRecord {
         if self.is_file()
             && !self.contents.is_empty()
@@ -350,7 +350,7 @@ pub(crate) struct NodeRecord {
     pub(crate) address: String,
     #[prost(uint32, repeated, tag = "3")]
     pub(crate) roles: Vec<u32>,
-    /// Random number of the process that has this identity; 0: it told none.
+    /// Random number of the process that has this identity; 0: it reported none.
     #[prost(fixed64, tag = "4")]
     pub(crate) run: u64,
     /// Unix time since which it has it.
@@ -366,7 +366,7 @@ pub(crate) struct NodeRecord {
 pub(crate) struct TargetRecord {
     #[prost(uint32, tag = "1")]
     pub(crate) node: u32,
-    /// What its directory was given at formatting, 16 bytes; empty: not told yet.
+    /// The random number of its directory, 16 bytes; empty: not reported yet.
     #[prost(bytes = "vec", tag = "2")]
     pub(crate) uuid: Vec<u8>,
     /// A disk with a smaller incarnation is an older copy.

@@ -1,8 +1,8 @@
 //! Nodes that were not taken in: kept for a while, so that `vazao status` and the node that they claim to be can say
 //! so.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::VecDeque;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use vazao_model::{NodeId, Refusal};
 
 /// So many are kept; the one that was tried last the longest time ago goes first.
@@ -11,7 +11,7 @@ const REFUSALS_MAX: usize = 16;
 /// How long one is shown after it was last tried.
 const SHOWN_NS: u64 = 3_600_000_000_000;
 
-/// How long the node whose identity was claimed is told of it.
+/// How long the node whose identity was claimed is notified of the claim.
 const TOLD_NS: u64 = 60_000_000_000;
 
 #[derive(Clone, Debug)]
@@ -32,7 +32,7 @@ pub(crate) struct Refusals {
 
 impl Refusals {
     fn all(&self) -> MutexGuard<'_, VecDeque<Refused>> {
-        self.all.lock().unwrap_or_else(PoisonError::into_inner)
+        self.all.lock()
     }
 
     /// Notes that `name` at `address` was refused. True when that is news.
@@ -75,7 +75,7 @@ impl Refusals {
         shown.collect()
     }
 
-    /// What the member `node` has to be told.
+    /// Warnings for the member `node` about claims to its identity.
     pub(crate) fn warnings(&self, node: NodeId, now_ns: u64) -> Vec<String> {
         let all = self.all();
         let recent = all

@@ -1,4 +1,4 @@
-//! The service: opens the volume, runs transactions, answers requests, and does in `tick` what nobody asks for.
+//! The metadata service: opens the volume, runs transactions, answers requests, and does background work in `tick`.
 
 use crate::answer::{Settled, deliver};
 use crate::claims::Claims;
@@ -9,6 +9,7 @@ use crate::engine::{self, Background, Commit, Engine, EngineError, EngineOptions
 use crate::fault::Outcome;
 use crate::history::History;
 use crate::integrity::{Integrity, This};
+use crate::invalidation_hub::InvalidationHub;
 use crate::joining::Now;
 use crate::keys::{self, NAME_HASH_BITS};
 use crate::locks::Locks;
@@ -18,19 +19,19 @@ use crate::numbers::{self, InodeNumbers};
 use crate::once::{self, Repeatable};
 use crate::opens::Opens;
 use crate::ops;
+use crate::orphan_objects::OrphanObjects;
 use crate::proposals::Proposals;
 use crate::random::Random;
 use crate::reclaim::Reclaimer;
 use crate::records::{InodeRecord, NumberRecord, TimeRecord, VolumeRecord};
 use crate::refusals::Refusals;
 use crate::sessions::{self, Sessions};
-use crate::strays::Strays;
-use crate::watchers::Watchers;
+use parking_lot::{Mutex, MutexGuard};
 use prost::Message;
 use std::cell::Cell;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 use vazao_disk::Disk;
 use vazao_meter::measures::Work;
@@ -45,10 +46,8 @@ use vazao_wire::{Method, Operation};
 /// Version of keys and records.
 const SCHEMA: u32 = 1;
 
-/// Runs of one operation before its caller is told to try later. Each conflict means that another one succeeded.
+/// Runs of one operation before its caller gets a retry error. Each conflict means that another operation succeeded.
 const ATTEMPTS_MAX: u32 = 100;
-
-const NO_PANIC: &str = "no code panics while it holds this lock";
 
 thread_local! {
     /// The last commit that an answer of this thread rests on since its last flush.
@@ -76,7 +75,7 @@ pub struct MetaOptions {
     pub cache_bytes: usize,
     /// Bits of a name's hash, at most 62; tests use fewer to make collisions.
     pub name_hash_bits: u32,
-    /// A random number of this start of the process, by which this node is told from a copy; 0: none.
+    /// A random number of this start of the process, which distinguishes this node from a copy; 0: none.
     pub run: u64,
     /// Objects that no file has are removed when they were found so at two times that lie this far apart.
     pub stray_grace_ms: u32,
@@ -113,22 +112,22 @@ pub struct MetaService {
     inodes_in_use: AtomicI64,
     inodes_written: AtomicI64,
     cluster: Mutex<Cluster>,
-    /// This start of the process, as nodes are told apart by.
+    /// The random number of this start of the process, as for nodes.
     run: u64,
     claims: Claims,
     refusals: Refusals,
     history: History,
     sessions: Sessions,
     opens: Opens,
-    watchers: Watchers,
+    invalidations: InvalidationHub,
     locks: Locks,
     metrics: Metrics,
     reclaimer: Reclaimer,
-    strays: Strays,
+    orphan_objects: OrphanObjects,
     integrity: Integrity,
     background: Background,
     this: This,
-    /// What fails in ticks, as it was last told.
+    /// The last logged failure of each background task.
     tick_failures: Mutex<BTreeMap<&'static str, String>>,
     proposals: Proposals,
 }
@@ -183,11 +182,11 @@ impl MetaService {
             cluster: Mutex::new(Cluster::default()),
             sessions: Sessions::default(),
             opens: Opens::new(boot),
-            watchers: Watchers::default(),
+            invalidations: InvalidationHub::default(),
             locks: Locks::default(),
             metrics,
             reclaimer: Reclaimer::default(),
-            strays: Strays::new(options.stray_grace_ms),
+            orphan_objects: OrphanObjects::new(options.stray_grace_ms),
             integrity: Integrity::new(Arc::clone(&clock)),
             background: options.background,
             clock,
@@ -272,8 +271,8 @@ impl MetaService {
         &self.locks
     }
 
-    pub(crate) fn watchers(&self) -> &Watchers {
-        &self.watchers
+    pub(crate) fn invalidations(&self) -> &InvalidationHub {
+        &self.invalidations
     }
 
     pub(crate) fn metrics(&self) -> &Metrics {
@@ -284,8 +283,8 @@ impl MetaService {
         &self.reclaimer
     }
 
-    pub(crate) fn strays(&self) -> &Strays {
-        &self.strays
+    pub(crate) fn orphan_objects(&self) -> &OrphanObjects {
+        &self.orphan_objects
     }
 
     pub(crate) fn integrity(&self) -> &Integrity {
@@ -324,7 +323,7 @@ impl MetaService {
     }
 
     pub(crate) fn cluster(&self) -> MutexGuard<'_, Cluster> {
-        self.cluster.lock().expect(NO_PANIC)
+        self.cluster.lock()
     }
 
     pub(crate) fn run(&self) -> u64 {
@@ -367,7 +366,7 @@ impl MetaService {
         self.numbers.next(&*self.engine)
     }
 
-    /// Wall time that never stands still nor goes back while the service runs.
+    /// Wall time that strictly increases while the service runs.
     pub(crate) fn stamp_ns(&self) -> u64 {
         let wall = self.clock.wall_ns();
         let next = |last: u64| Some(wall.max(last + 1));
@@ -507,8 +506,8 @@ impl MetaService {
         self.cluster().map(0).cluster_id
     }
 
-    /// Settles claims to identities, which nodes that have just started wait for: waits up to `patience` for one, and
-    /// asks through `transport` whether those who had them are gone. To be called again and again; false: again soon.
+    /// Settles claims to identities, which nodes that have just started wait for. Blocks up to `patience` for a
+    /// claim, and probes through `transport` whether the holders are gone. To be called in a loop; false: again soon.
     pub fn settle_claims(&self, transport: &dyn Transport, patience: Duration) -> bool {
         self.claims.wait(patience);
         self.claims.settle(transport)
@@ -529,17 +528,17 @@ impl MetaService {
             tracing::info!(%session, "session expired");
             self.logged("end of a session", crate::ops::session::end(self, session));
         }
-        self.watchers.tick(now_ns, |session| self.sessions.is_known(session));
+        self.invalidations.tick(now_ns, |session| self.sessions.is_known(session));
         self.logged("count of inodes", self.write_inodes_in_use());
         self.logged("clean-up of conversions", crate::conversions::run(self, transport));
         self.logged("removal of objects", crate::reclaim::run(self, transport));
-        self.logged("search for objects without a file", crate::strays::run(self, transport));
+        self.logged("search for objects without a file", crate::orphan_objects::run(self, transport));
         self.logged("log", self.engine.flush().map_err(Fault::from));
     }
 
     /// Logs a failure once, until it is another one or over.
     fn logged(&self, what: &'static str, outcome: Outcome<()>) {
-        let mut failures = self.tick_failures.lock().expect(NO_PANIC);
+        let mut failures = self.tick_failures.lock();
         match outcome {
             Ok(()) => {
                 if failures.remove(what).is_some() {
@@ -598,7 +597,7 @@ impl MetaService {
         let figures = self.engine.figures();
         let mut gauge = |name: &str, help: &str, value: f64| exposition.gauge(name, help, &[], value);
         gauge("vazao_meta_sessions", "Clients with a lease.", self.sessions.count() as f64);
-        gauge("vazao_meta_watchers", "Clients that remember answers.", self.watchers.count() as f64);
+        gauge("vazao_meta_watchers", "Clients that remember answers.", self.invalidations.count() as f64);
         gauge("vazao_meta_locks", "Locks of clients, and waiters for them.", self.locks.count() as f64);
         gauge("vazao_meta_inodes", "Inodes in use.", self.inodes_in_use() as f64);
         gauge("vazao_meta_overlay_bytes", "Changes not yet in a checkpoint.", figures.overlay_bytes as f64);

@@ -1,17 +1,18 @@
-//! Who is here: the clients' sessions and their leases.
+//! Sessions of clients and their leases.
 //!
-//! That a session exists is a record; when its lease ends is known in memory only. After a restart every session has a
-//! full lease again, so that no client suffers from the service's absence.
+//! The existence of a session is a record; the end of its lease is in memory only. After a restart every session has
+//! a full lease again, so that no client loses its session by the service's absence.
 
 use crate::context::Context;
 use crate::fault::Outcome;
 use crate::keys;
 use crate::locks::Marks;
 use crate::records::{NumberRecord, SessionRecord};
+use parking_lot::{Mutex, MutexGuard};
 use prost::Message;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
 use vazao_model::{Code, InodeId, SessionId, limits};
 use vazao_wire::proto;
 use vazao_wire::service::Fault;
@@ -19,23 +20,22 @@ use vazao_wire::service::Fault;
 /// Session records read at a time.
 const PAGE: usize = 1024;
 
-const NO_PANIC: &str = "no code panics while it holds this lock";
 /// Longest report that is kept: dozens of servers and their connections.
 const REPORT_BYTES_MAX: usize = 64 << 10;
 
 /// Reports in one answer, which is below the longest message.
 const REPORTS_BYTES_MAX: usize = 512 << 10;
 
-/// A question about clients keeps them reporting for this long: longer than a few of their renewals.
+/// A request for clients' measures keeps the clients reporting for this long: longer than a few of their renewals.
 const WATCHED_NS: u64 = 10_000_000_000;
 
 const LEASE_NS: u64 = limits::SESSION_LEASE_MS as u64 * 1_000_000;
 
-/// What memory knows of a session.
+/// The volatile state of a session.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Lease {
     expires_ns: u64,
-    /// The orphan that was asked about last.
+    /// The orphan that the session was last asked about.
     pub(crate) asked_last: u64,
 }
 
@@ -51,7 +51,7 @@ pub(crate) struct Sessions {
     leases: Mutex<BTreeMap<SessionId, Lease>>,
     known: Mutex<Known>,
     reports: Mutex<BTreeMap<SessionId, proto::Measures>>,
-    /// Until when somebody wants to know what clients count.
+    /// Until when a client's measures are wanted.
     watched_until_ns: AtomicU64,
 }
 
@@ -61,7 +61,7 @@ pub(crate) fn unknown(session: SessionId) -> Fault {
 
 impl Sessions {
     fn leases(&self) -> MutexGuard<'_, BTreeMap<SessionId, Lease>> {
-        self.leases.lock().expect(NO_PANIC)
+        self.leases.lock()
     }
 
     /// Starts or prolongs a lease.
@@ -83,10 +83,10 @@ impl Sessions {
         }
     }
 
-    /// Keeps what a client reported of itself. Returns whether somebody wants to know that.
+    /// Keeps what a client reported of itself. Returns whether reports are wanted.
     pub(crate) fn report(&self, session: SessionId, measures: Option<&proto::Measures>, now_ns: u64) -> bool {
         let is_watched = now_ns < self.watched_until_ns.load(Ordering::Relaxed);
-        let mut reports = self.reports.lock().expect(NO_PANIC);
+        let mut reports = self.reports.lock();
         match measures {
             Some(measures) if is_watched && measures.encoded_len() <= REPORT_BYTES_MAX => {
                 reports.insert(session, measures.clone());
@@ -102,7 +102,7 @@ impl Sessions {
     pub(crate) fn reports(&self, now_ns: u64) -> Vec<proto::Measures> {
         self.watched_until_ns.store(now_ns + WATCHED_NS, Ordering::Relaxed);
         let mut left_bytes = REPORTS_BYTES_MAX;
-        let reports = self.reports.lock().expect(NO_PANIC);
+        let reports = self.reports.lock();
         let fits = |report: &&proto::Measures| {
             let bytes = report.encoded_len();
             let fits = bytes <= left_bytes;
@@ -114,11 +114,11 @@ impl Sessions {
 
     /// Ends a lease; false when there was none.
     pub(crate) fn revoke(&self, session: SessionId) -> bool {
-        self.reports.lock().expect(NO_PANIC).remove(&session);
+        self.reports.lock().remove(&session);
         self.leases().remove(&session).is_some()
     }
 
-    /// Puts back a lease that has run out, so that its end is tried again.
+    /// Puts an expired lease back, so that its end is retried.
     pub(crate) fn expire_later(&self, session: SessionId) {
         self.leases().entry(session).or_default();
     }
@@ -142,13 +142,13 @@ impl Sessions {
     pub(crate) fn all(&self, context: &mut Context<'_>) -> Outcome<Arc<[SessionId]>> {
         let epoch = epoch(context)?;
         {
-            let known = self.known.lock().expect(NO_PANIC);
+            let known = self.known.lock();
             if known.epoch == Some(epoch) {
                 return Ok(Arc::clone(&known.ids));
             }
         }
         let ids: Arc<[SessionId]> = load(context)?.into();
-        *self.known.lock().expect(NO_PANIC) = Known { epoch: Some(epoch), ids: Arc::clone(&ids) };
+        *self.known.lock() = Known { epoch: Some(epoch), ids: Arc::clone(&ids) };
         Ok(ids)
     }
 }
@@ -187,7 +187,7 @@ pub(crate) fn marks(record: &SessionRecord) -> Option<Marks> {
     }
 }
 
-/// The name of a client, where there is one, that does not find its files again when they get other layouts.
+/// The name of a client, if there is one, that cannot follow a file to another layout.
 pub(crate) fn left_behind(context: &mut Context<'_>) -> Outcome<Option<String>> {
     let service = context.service;
     for &session in &*service.sessions().all(context)? {

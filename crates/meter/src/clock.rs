@@ -44,7 +44,7 @@ pub fn system() -> Arc<dyn Clock> {
     Arc::new(SystemClock)
 }
 
-/// A clock that moves only when told to: by [`ManualClock::advance`] or by somebody sleeping on it.
+/// A clock that moves only by [`ManualClock::advance`] or when a thread sleeps on it.
 #[derive(Debug, Default)]
 pub struct ManualClock {
     now_ns: AtomicU64,

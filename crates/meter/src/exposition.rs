@@ -65,8 +65,8 @@ impl Exposition {
         let _ = writeln!(self.text, "{name}_count{} {all}", Self::labels(labels));
     }
 
-    /// The accounts of waiting time: those of `causes`, the ones that are measured. A cause that nobody charges would
-    /// read as one that costs nothing.
+    /// The accounts of waiting time: those of `causes`, the ones that are measured. A cause that is never charged
+    /// would read as one that costs nothing.
     pub fn accounts(&mut self, name: &str, help: &str, accounts: &Accounts, causes: &[Cause]) {
         for &cause in causes {
             let seconds = accounts.nanoseconds(cause) as f64 / 1e9;

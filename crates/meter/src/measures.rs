@@ -1,8 +1,8 @@
-//! What one process says of itself and of the machine it runs on: counters since its start, and their growth.
+//! Measures of one process and its machine: counters since its start, and their growth.
 //!
 //! A server, a client, a mount: each can give its [`Measures`], here or over the network. Two of them taken one after
-//! the other make a [`Change`], and [`crate::bottleneck`] judges changes. Nothing here is measured; that is done by
-//! [`crate::machine`] and by whoever waits.
+//! the other make a [`Change`], and [`crate::bottleneck`] judges changes. Nothing is measured here:
+//! [`crate::machine`] reads the kernel's counters, and the code that blocks charges its waits.
 
 use crate::accounts::Cause;
 use crate::occupancy::Occupied;
@@ -139,12 +139,12 @@ pub struct Peer {
     pub local: String,
     /// The connections that moved most.
     pub connections: Vec<Connection>,
-    /// Threads that stood still for an answer.
+    /// Threads blocked on an answer.
     pub waits: Occupied,
-    /// Threads that stood still because the peer allows no more in flight.
+    /// Threads blocked because the peer allows no more requests in flight (credits).
     pub credit: Occupied,
     /// Requests under way, waited for or not.
-    pub flights: Occupied,
+    pub in_flight: Occupied,
     /// Sum of the times the peer took from arrival to answer, as it says itself.
     pub service_ns: u64,
     /// Bytes of file data received.
@@ -153,7 +153,7 @@ pub struct Peer {
     pub written_bytes: u64,
 }
 
-/// What was done for those who ask.
+/// Work done for users of the process.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct Work {
     /// Operations finished.
@@ -187,7 +187,7 @@ pub struct Measures {
     pub links: Vec<Link>,
     /// Those it asks, or that ask it.
     pub peers: Vec<Peer>,
-    /// Threads that stood still for any answer.
+    /// Threads blocked on any answer.
     pub waits: Occupied,
     /// Nanoseconds by cause, in the order of [`Cause::ALL`].
     pub spent_ns: Vec<u64>,
@@ -334,7 +334,7 @@ impl Peer {
         };
         sum(&mut self.waits, &other.waits);
         sum(&mut self.credit, &other.credit);
-        sum(&mut self.flights, &other.flights);
+        sum(&mut self.in_flight, &other.in_flight);
         self.service_ns = self.service_ns.saturating_add(other.service_ns);
         self.read_bytes = self.read_bytes.saturating_add(other.read_bytes);
         self.written_bytes = self.written_bytes.saturating_add(other.written_bytes);
@@ -357,7 +357,7 @@ impl Peer {
             ),
             waits: self.waits.since(&before.waits),
             credit: self.credit.since(&before.credit),
-            flights: self.flights.since(&before.flights),
+            in_flight: self.in_flight.since(&before.in_flight),
             service_ns: self.service_ns.saturating_sub(before.service_ns),
             read_bytes: self.read_bytes.saturating_sub(before.read_bytes),
             written_bytes: self.written_bytes.saturating_sub(before.written_bytes),

@@ -1,13 +1,13 @@
-//! How long at least one thread, and how many threads on average, were at something: the measure of being waited for.
+//! Occupancy of an activity: how long at least one thread, and how many threads on average, were in it.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use parking_lot::{Mutex, MutexGuard};
 
 /// What an [`Occupancy`] has come to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, serde::Serialize, serde::Deserialize)]
 pub struct Occupied {
-    /// Nanoseconds in which at least one was at it.
+    /// Nanoseconds in which at least one thread was in it.
     pub busy_ns: u64,
-    /// Nanoseconds summed over all that were at it. Divided by the elapsed time, how many there were on average.
+    /// Nanoseconds summed over all threads. Divided by the elapsed time, their average number.
     pub total_ns: u64,
     /// How often one began.
     pub events: u64,
@@ -48,14 +48,14 @@ impl State {
 pub struct Occupancy(Mutex<State>);
 
 impl Occupancy {
-    /// Nobody yet.
+    /// An empty occupancy.
     pub const fn new() -> Occupancy {
         let sums = Occupied { busy_ns: 0, total_ns: 0, events: 0 };
         Occupancy(Mutex::new(State { present: 0, changed_ns: 0, sums }))
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     /// One begins.

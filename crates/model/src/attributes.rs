@@ -125,7 +125,7 @@ pub struct Attributes {
     pub modified: Timestamp,
     /// Last change of contents or attributes.
     pub changed: Timestamp,
-    /// Grows with every change of contents or layout: tells a cached copy's age.
+    /// Grows with every change of contents or layout, so that a client can tell whether its cached copy is stale.
     pub version: u64,
     /// It is known to have no extended attributes, and so no access control list and no capabilities.
     pub without_xattrs: bool,

@@ -113,7 +113,7 @@ pub struct Target {
     pub trouble: String,
     /// The same number for all targets on one file system; 0 where that is not known.
     pub file_system: u64,
-    /// What is in use on its file system, whoever wrote it. Reserves are neither used nor available.
+    /// Bytes in use on its file system by all programs. Reserves are neither used nor available.
     pub used_bytes: u64,
     /// What its server leaves alone, so that removals and repairs find room.
     pub reserve_bytes: u64,

@@ -3,9 +3,9 @@
 //! Numbers are part of the protocol and never reused. POSIX outcomes come first; the mapping to errno is here and
 //! nowhere else.
 //!
-//! `EAGAIN` means to a program that a non-blocking call would have blocked: Python's raw `read` returns `None` for it,
-//! and event loops wait for a readiness that never comes. Only a lock that somebody else holds is that. Whatever else
-//! may pass is waited for by the client until its deadline, and is `ETIMEDOUT` or `EIO` afterwards.
+//! `EAGAIN` means to a program that a non-blocking call would have blocked: Python's raw `read` returns `None` for
+//! it, and event loops wait for a readiness that never comes. Only a lock held by another owner maps to it. The
+//! client retries every other transient failure until its deadline, and returns `ETIMEDOUT` or `EIO` afterwards.
 
 use std::fmt;
 
@@ -139,7 +139,7 @@ codes! {
     BadHandle = 21, EBADF, GiveUp, "bad file handle";
     /// The caller was interrupted.
     Interrupted = 22, EINTR, GiveUp, "interrupted";
-    /// Somebody else has a lock on it.
+    /// A conflicting lock is held by another owner.
     Locked = 23, EAGAIN, GiveUp, "locked by somebody else";
     /// Waiting for a lock would never end.
     Deadlock = 24, EDEADLK, GiveUp, "deadlock of locks";

@@ -74,8 +74,8 @@ pub const UNFINISHED_MS_MAX: u32 = 10_000;
 /// While answers take too much memory, a peer must acknowledge some of its own within this time.
 pub const UNREAD_MS_MAX: u32 = 3_000;
 
-/// A peer that takes none of its answers for this long is disconnected, whether anybody needs the memory or not: twice
-/// the default deadline, after which its requester has given up.
+/// A peer that takes none of its answers for this long is disconnected, even when memory is not short: twice the
+/// default deadline, after which its requester has timed out.
 pub const UNSENT_MS_MAX: u32 = 60_000;
 
 /// A hello must be complete within this time, so that a silent peer costs no connection.
@@ -86,9 +86,8 @@ pub const HELLO_MS_MAX: u32 = 10_000;
 /// connection may take 25 s more, over a new one a second.
 pub const UNACKNOWLEDGED_MS_MAX: u32 = 6_000;
 
-/// A connection on which nothing comes is probed after this time, then every second: whoever waits for an answer must
-/// notice that the way back is gone. A server of 10,000 connections gets 2,500 probes a second from clients that do
-/// nothing.
+/// An idle connection is probed after this time, then every second: a client that waits for an answer must notice
+/// that the way back is gone. A server of 10,000 connections gets 2,500 probes a second from idle clients.
 pub const PROBE_MS: u32 = 4_000;
 
 /// So many such probes in a row without an acknowledgement, and the connection is given up.
@@ -124,7 +123,7 @@ pub const FTP_STRANGERS_MAX: usize = 64;
 /// follows it ends within 5 s.
 pub const STOP_MS_MAX: u32 = 3_000;
 
-/// A client that ends tells the metadata service so for at most this long: without its word the session ends by itself.
+/// Timeout of a client's goodbye to the metadata service: without it the session ends when its lease expires.
 pub const GOODBYE_MS_MAX: u32 = 1_500;
 
 /// Deadline of an operation unless the caller gives another one.
@@ -157,8 +156,8 @@ pub const SESSION_LEASE_MS: u32 = 60_000;
 /// A client renews its session, and a data server reports, this often.
 pub const HEARTBEAT_MS: u32 = 2_000;
 
-/// A request that waits longer is told of in the log, with the name of its server: long enough that a busy server is
-/// not reported, short enough that whoever wonders finds the reason.
+/// A request that waits longer is reported in the log, with the name of its server: long enough that a busy server is
+/// not reported, short enough that the log explains a hang while it lasts.
 pub const SLOW_MS: u32 = 5_000;
 
 /// A file system on which operations are under way and none has ended for this long is slow at best: only a few more
@@ -176,8 +175,8 @@ pub const TARGET_HANGS_MS: u32 = AREA_HANGS_MS;
 /// on that disk; the rest is swept by the next start.
 pub const CLOSING_MS_MAX: u32 = 60_000;
 
-/// A single operation that takes longer is told of though others of its file system end: half a minute of syncing is
-/// nothing special.
+/// A single operation that takes longer is reported even though other operations of its file system complete: half a
+/// minute of syncing is nothing special.
 pub const STUCK_MS: u32 = 60_000;
 
 /// A data server silent for this long is shown as not responding.
@@ -191,12 +190,12 @@ pub const NODE_LOST_MS: u32 = DEADLINE_MS_DEFAULT;
 /// change elsewhere can stay unseen when the network is broken. Hot names are asked for again this often.
 pub const CACHE_LEASE_MS: u32 = 30_000;
 
-/// The metadata service remembers who may believe an answer for so much longer than that, so that clocks of different
-/// speed do no harm.
+/// The metadata service keeps an interest bit longer than the lease by this margin, so that clocks of different speed
+/// do no harm.
 pub const CACHE_LEASE_MARGIN_MS: u32 = 3_000;
 
-/// Slots of each of the two tables of who may believe what. Many answers share a slot when more are out than this; the
-/// price is a change told to somebody whom it does not concern. Both tables take 16 MiB, once there is a watcher.
+/// Slots of each of the two interest tables for cached answers. Many answers share a slot when more are cached than
+/// this; the price is a spurious invalidation. Both tables take 16 MiB, once there is a watcher.
 pub const CACHE_HOLDER_SLOTS: usize = 1 << 20;
 
 /// Changes kept for a session until it has received them. Beyond it the session has to forget everything: it is cut
@@ -209,8 +208,8 @@ pub const WATCH_NAME_BYTES_MAX: usize = 256 * 1024;
 /// Changes in one answer: with the longest names about half of a message.
 pub const WATCH_BATCH_MAX: usize = 1024;
 
-/// A watching session is answered after this long although nothing has changed, which tells it that it still hears of
-/// changes; one that has heard nothing for twice this long believes no further answers.
+/// A long poll for changes is answered after this long although nothing has changed, which proves that the stream is
+/// alive. A session without an answer for twice this long caches no further answers.
 pub const WATCH_WAIT_MS: u32 = 5_000;
 
 /// Locks and waiters for locks of all clients: about 150 MiB.
@@ -223,10 +222,10 @@ pub const LOCKS_OF_SESSION_MAX: usize = 10_000;
 /// and stays below 3 KiB.
 pub const LOCKED_INODES_MAX: usize = 256;
 
-/// A client that waits for a lock asks again this often, should it have missed being told.
+/// A client that waits for a lock polls this often, in case the notification was lost.
 pub const LOCK_POLL_MS: u32 = 2_000;
 
-/// Areas of one node: far more than directories that somebody wants to give names to.
+/// Areas of one node: far more directories than are worth naming one by one.
 pub const NODE_AREAS_MAX: usize = 256;
 
 /// Directories further down that one stat in an area tells, too: each takes some microseconds and a hundred bytes.

@@ -1,6 +1,6 @@
-//! Locks on ranges of a file, as fcntl(2) has them: who holds what, who is in whose way.
+//! Byte-range locks of a file, as fcntl(2) has them: owners, modes, conflicts.
 //!
-//! Shared by the metadata service, which decides, and by clients, which remember what they hold.
+//! Shared by the metadata service, which grants locks, and by clients, which keep track of the ones they hold.
 
 /// Bytes from the first to the last, both included, as a lock to the end of every possible file has no byte after it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -57,7 +57,7 @@ pub enum LockMode {
 /// A range that an owner has locked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct HeldLock<O> {
-    /// Who holds it.
+    /// The holder.
     pub owner: O,
     /// What.
     pub range: LockRange,
@@ -91,8 +91,8 @@ impl<O: Copy + Eq> RangeLocks<O> {
         })
     }
 
-    /// Makes `range` the owner's in this mode, or nobody's, whatever it held of it before. The caller has seen to it
-    /// that nothing stands against it.
+    /// Locks `range` for the owner in this mode, or unlocks it, whatever the owner held of it. The caller has checked
+    /// that no lock conflicts.
     pub fn set(&mut self, owner: O, range: LockRange, mode: Option<LockMode>) {
         let mut rest = Vec::with_capacity(self.held.len() + 2);
         let mut whole = range;

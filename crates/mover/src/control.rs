@@ -1,7 +1,7 @@
-//! What is told to all copies of a job while they run, and what they count.
+//! Orders to all copies of a job while they run, and the counters that they update.
 
+use parking_lot::Mutex;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
 use vazao_meter::Counter;
 use vazao_model::Code;
 use vazao_wire::service::Fault;
@@ -51,7 +51,7 @@ impl Limiter {
         if rate == 0 {
             return now_ns;
         }
-        let mut free = self.free_ns.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut free = self.free_ns.lock();
         if *free > now_ns {
             return *free;
         }
@@ -61,7 +61,7 @@ impl Limiter {
     }
 }
 
-/// What is told to the copies of a job.
+/// Orders to the copies of a job.
 #[derive(Debug)]
 pub struct Control {
     order: AtomicU8,

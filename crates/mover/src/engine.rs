@@ -3,12 +3,13 @@
 //! New connections have a loop of their own, which never touches a file. Conversations that read or write files have
 //! one for each place whose files these are: a file system that hangs holds up its own loop only.
 
+use parking_lot::Mutex;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::fd::{BorrowedFd, OwnedFd};
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 use vazao_meter::Clock;
@@ -130,7 +131,7 @@ impl Engine {
     /// `until_ns`.
     pub(crate) fn stop(&self, until_ns: u64) {
         self.begin_stop();
-        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let thread = self.thread.lock().take();
         let is_own = |thread: &JoinHandle<()>| thread.thread().id() == std::thread::current().id();
         let Some(thread) = thread.filter(|thread| !is_own(thread)) else { return };
         while !thread.is_finished() && self.shared.clock.now_ns() < until_ns {
@@ -163,7 +164,7 @@ impl Engines {
 
     /// Has a machine driven by the loop of `place`, which is started where there is none.
     pub(crate) fn add(&self, place: &str, machine: Box<dyn Machine>) {
-        let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut running = self.running.lock();
         let Some(engines) = &mut *running else {
             drop(running);
             return machine.ended(Err(stopping()));
@@ -187,7 +188,7 @@ impl Engines {
 
     /// Ends all of them; what has not ended by `until_ns` is left to itself.
     pub(crate) fn stop(&self, until_ns: u64) {
-        let engines = self.running.lock().unwrap_or_else(PoisonError::into_inner).take().unwrap_or_default();
+        let engines = self.running.lock().take().unwrap_or_default();
         // All hear of it before the first is waited for.
         engines.values().for_each(Engine::begin_stop);
         engines.values().for_each(|engine| engine.stop(until_ns));
@@ -207,12 +208,12 @@ pub(crate) struct Inbox {
 }
 
 impl Inbox {
-    /// Gives the loop a machine to drive. After the loop's end it is told so.
+    /// Gives the loop a machine to drive. After the loop's end the machine ends with an error at once.
     pub(crate) fn add(&self, machine: Box<dyn Machine>) {
         if self.shared.stopping.load(Ordering::SeqCst) {
             return machine.ended(Err(stopping()));
         }
-        self.shared.arriving.lock().unwrap_or_else(PoisonError::into_inner).push(machine);
+        self.shared.arriving.lock().push(machine);
         self.wake();
     }
 
@@ -263,7 +264,7 @@ impl Running {
         for (_, kept) in self.machines.drain() {
             kept.machine.ended(Err(stopping()));
         }
-        let rest = std::mem::take(&mut *self.shared.arriving.lock().unwrap_or_else(PoisonError::into_inner));
+        let rest = std::mem::take(&mut *self.shared.arriving.lock());
         rest.into_iter().for_each(|machine| machine.ended(Err(stopping())));
     }
 
@@ -286,8 +287,7 @@ impl Running {
     }
 
     fn take_arriving(&mut self, ready: &mut Vec<u64>) {
-        let arriving =
-            std::mem::take(&mut *self.shared.arriving.lock().unwrap_or_else(PoisonError::into_inner));
+        let arriving = std::mem::take(&mut *self.shared.arriving.lock());
         for machine in arriving {
             let id = self.next;
             self.next += 1;

@@ -160,7 +160,7 @@ pub(crate) struct Work {
     /// Confirmed by the receiver.
     finished: BlockSet,
     checksums: Vec<u32>,
-    /// The next block that nobody has been given.
+    /// The next block that has not been given out yet.
     next: usize,
     /// Given out and given back.
     returned: VecDeque<usize>,

@@ -20,7 +20,7 @@ pub struct Options {
     pub directory: PathBuf,
     /// `host:port` for data connections; port 0 takes a free one.
     pub listen: String,
-    /// Files that arrive at once; further ones are told to come later.
+    /// Files that arrive at once; further senders must retry later (backpressure).
     pub copies_in_max: usize,
     /// Files sent at once; further ones wait in the queue.
     pub copies_out_max: usize,

@@ -4,9 +4,10 @@ use crate::control::{Control, Counts};
 use crate::ftp::Url;
 use crate::grid::{BlockSet, Grid, Work};
 use crate::source::{Source, Version};
+use parking_lot::{Mutex, MutexGuard};
 use sha2::{Digest, Sha256};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use vazao_meter::Clock;
 use vazao_model::Code;
 use vazao_wire::op::{CopyAbort, CopyBegin, CopyEnd, CopyWhole};
@@ -59,7 +60,7 @@ pub struct Surroundings {
     pub transport: Arc<dyn Transport>,
     /// The time.
     pub clock: Arc<dyn Clock>,
-    /// What the copies are told.
+    /// Orders to the copies.
     pub control: Arc<Control>,
     /// What they count.
     pub counts: Arc<Counts>,
@@ -281,7 +282,7 @@ impl crate::job::Underway for Outgoing {
 
 impl Outgoing {
     pub(crate) fn work(&self) -> MutexGuard<'_, Work> {
-        self.work.lock().unwrap_or_else(PoisonError::into_inner)
+        self.work.lock()
     }
 
     /// A block is confirmed.

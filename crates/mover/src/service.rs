@@ -25,7 +25,7 @@ const REQUESTS_MAX: usize = 4096;
 /// Bytes that these requests hold.
 const REQUEST_BYTES_MAX: usize = 128 << 20;
 
-/// Ticks between two looks for what nobody came back for.
+/// Ticks between two sweeps for abandoned parts.
 const SWEEP_TICKS: u64 = 600;
 
 /// The mover of one node.

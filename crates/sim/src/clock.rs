@@ -1,7 +1,8 @@
-//! A clock that moves when somebody sleeps, and lets the rest of the world do its work meanwhile.
+//! A simulated clock that moves when a thread sleeps, and runs the background work meanwhile.
 
+use parking_lot::Mutex;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use vazao_meter::{Clock, ManualClock};
 
@@ -19,16 +20,16 @@ pub struct SimClock {
 }
 
 impl SimClock {
-    /// What happens while somebody sleeps. It is not called from within itself.
+    /// The background work that runs during a sleep. It is not called recursively.
     pub fn set_work(&self, work: Option<Work>) {
-        *self.work.lock().unwrap_or_else(PoisonError::into_inner) = work;
+        *self.work.lock() = work;
     }
 
     fn work(&self) {
         if self.is_working.swap(true, Ordering::SeqCst) {
             return;
         }
-        let work = self.work.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let work = self.work.lock().clone();
         if let Some(work) = work {
             work();
         }

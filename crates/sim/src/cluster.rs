@@ -2,9 +2,10 @@
 
 use crate::clock::SimClock;
 use crate::network::{End, Network, Weather};
+use parking_lot::{Mutex, MutexGuard};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 use vazao_client::{Client, Options};
 use vazao_disk::MemoryDisk;
@@ -127,7 +128,7 @@ impl Cluster {
         cluster
     }
 
-    /// A client of this cluster; `number` tells several apart.
+    /// A client of this cluster; `number` distinguishes several.
     pub fn client(&self, number: u64) -> Client {
         self.client_through(number, |transport| transport)
     }
@@ -238,7 +239,7 @@ impl Drop for Cluster {
 
 impl Shared {
     fn world(&self) -> MutexGuard<'_, World> {
-        self.world.lock().unwrap_or_else(PoisonError::into_inner)
+        self.world.lock()
     }
 
     /// Everything that happens by itself.
@@ -319,7 +320,7 @@ impl Shared {
             run,
             overlay_bytes_max: 64 << 10,
             cache_bytes: 1 << 20,
-            stray_grace_ms: crate::strays::GRACE_MS,
+            stray_grace_ms: crate::orphan_objects::GRACE_MS,
             ..MetaOptions::default()
         };
         let clock = Arc::clone(&self.clock) as Arc<dyn Clock>;

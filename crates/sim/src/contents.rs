@@ -48,8 +48,8 @@ impl Contents {
         self.versions.len()
     }
 
-    /// True when nobody but `client` has changed it since the last fsync, so that an fsync of this client knows of all
-    /// that power loss may have taken.
+    /// True when only `client` has changed the file since the last fsync, so that an fsync of this client covers all
+    /// that a power loss may have taken.
     pub fn is_known_to(&self, client: usize) -> bool {
         self.writers.iter().all(|writer| *writer == client)
     }

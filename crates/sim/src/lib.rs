@@ -1,16 +1,16 @@
 //! Whole clusters in one process under a seed, with faults of network, disk and process.
 //!
-//! [`Cluster`] is a metadata service and data servers on disks in memory, with a clock that moves only when somebody
-//! sleeps, over a transport that handles each request in its caller's thread: one seed decides a whole run. [`Story`]
-//! lets clients do random things to such a cluster while it suffers, and compares everything they see with a [`model`].
+//! [`Cluster`] is a metadata service and data servers on disks in memory, with a clock that moves only during sleeps,
+//! over a transport that handles each request in its caller's thread: one seed decides a whole run. [`Story`] lets
+//! clients do random things to such a cluster during faults, and compares everything they see with a [`model`].
 
 pub mod clock;
 pub mod cluster;
 pub mod contents;
 pub mod model;
 pub mod network;
+mod orphan_objects;
 pub mod story;
-mod strays;
 
 pub use cluster::{Cluster, ClusterOptions};
 pub use story::{Profile, Story};

@@ -1,9 +1,9 @@
 //! What happens to each request: lost, broken off, or the end of the server it goes to.
 
+use parking_lot::{Mutex, MutexGuard};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use std::collections::BTreeSet;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use vazao_wire::Method;
 use vazao_wire::inline::Fate;
 
@@ -52,7 +52,7 @@ impl Network {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// Changes the weather.

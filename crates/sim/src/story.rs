@@ -747,7 +747,7 @@ impl Story {
         let files: Vec<InodeId> = self.tree.of_kind(FileKind::File).into_iter().map(InodeId).collect();
         // It takes a long wait, which a part of the stories is enough for.
         if self.random.random_bool(0.25) {
-            assert_eq!(crate::strays::left_behind(&self.cluster, &self.clients, &files), Ok(()));
+            assert_eq!(crate::orphan_objects::left_behind(&self.cluster, &self.clients, &files), Ok(()));
         }
         let meta = self.cluster.meta().expect("the cluster was healed");
         assert_eq!(meta.check().expect("readable").problems, Vec::<String>::new());

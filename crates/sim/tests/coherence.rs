@@ -1,9 +1,10 @@
 //! What two clients believe, and what they have locked, while the network loses requests and servers die.
 
+use parking_lot::Mutex;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 use vazao_client::{Changes, Client, Listener, LockPlace, NewInode, RenameMode};
 use vazao_meter::Clock;
@@ -38,20 +39,20 @@ struct Remembering(Mutex<Memory>);
 
 impl Listener for Remembering {
     fn inode_changed(&self, inode: InodeId, _contents: bool) {
-        self.0.lock().expect("not poisoned").attributes.remove(&inode);
+        self.0.lock().attributes.remove(&inode);
     }
     fn entry_changed(&self, parent: InodeId, name: &[u8]) {
-        self.0.lock().expect("not poisoned").names.remove(&(parent, name.to_vec()));
+        self.0.lock().names.remove(&(parent, name.to_vec()));
     }
     fn forget(&self) {
-        *self.0.lock().expect("not poisoned") = Memory::default();
+        *self.0.lock() = Memory::default();
     }
 }
 
 struct User {
     client: Client,
     memory: Arc<Remembering>,
-    /// Inodes it has locked, as it was told.
+    /// Inodes that it believes to have locked.
     locked: Vec<InodeId>,
     heard_ns: u64,
 }
@@ -134,19 +135,19 @@ impl World {
     }
 
     fn forget_own(&mut self, user: usize, names: &[(InodeId, Vec<u8>)]) {
-        let mut memory = self.users[user].memory.0.lock().expect("not poisoned");
+        let mut memory = self.users[user].memory.0.lock();
         memory.names.retain(|known, _| !names.contains(known));
         memory.attributes.clear();
     }
 
-    /// Changes something by `user`, which is not told of it and forgets by itself.
+    /// Changes something as `user`, which gets no invalidation of its own change and invalidates its cache itself.
     fn change(&mut self, user: usize) {
         let (from, to) = (name(self.draw(NAMES)), name(self.draw(NAMES)));
         let (parent, new_parent) = (self.draw_place(), self.draw_place());
         let what = self.draw(6);
         let mode = self.draw(0o777) as u32;
         let client = &self.users[user].client;
-        // Some of these are refused, and of some nobody knows whether they were done.
+        // Some of these are refused, and the outcome of some is unknown.
         let _ = match what {
             0..3 => client.create(parent, &from, &NewInode::default()).map(|_| ()),
             3 => client.unlink(parent, &from),
@@ -165,7 +166,7 @@ impl World {
         let now_ns = self.now_ns();
         let User { client, memory, .. } = &self.users[user];
         // As the kernel does before it looks a name up.
-        let _ = client.recall_attributes(parent).is_some() || client.attributes(parent).is_ok();
+        let _ = client.cached_attributes(parent).is_some() || client.attributes(parent).is_ok();
         let asked = client.asked();
         let found = match client.lookup(parent, &wanted) {
             Ok(attributes) => Some(attributes),
@@ -173,7 +174,7 @@ impl World {
             Err(_) => return,
         };
         let until = |lease: Duration| (!lease.is_zero()).then(|| now_ns + lease.as_nanos() as u64);
-        let mut memory = memory.0.lock().expect("not poisoned");
+        let mut memory = memory.0.lock();
         if let Some(until_ns) = until(client.entry_lease(asked, parent, &wanted)) {
             memory.names.insert((parent, wanted), (found.as_ref().map(|found| found.inode), until_ns));
         }
@@ -184,10 +185,10 @@ impl World {
         }
     }
 
-    /// Whatever a user believes who has just heard of all changes is true.
+    /// All unexpired cache entries of a user that has just received all invalidations must be true.
     fn compare(&mut self, user: usize) {
         let now_ns = self.now_ns();
-        let memory = self.users[user].memory.0.lock().expect("not poisoned");
+        let memory = self.users[user].memory.0.lock();
         let names = memory.names.iter().filter(|(_, (_, until_ns))| now_ns < *until_ns);
         for ((parent, name), (believed, _)) in names {
             let truth = self.witness.lookup(*parent, name).map(|found| found.inode).ok();
@@ -211,7 +212,7 @@ impl World {
         for &parent in &self.places {
             for number in 0..NAMES {
                 let name = name(number);
-                let Some((recalled, _)) = self.users[user].client.recall(parent, &name) else { continue };
+                let Some((recalled, _)) = self.users[user].client.cached(parent, &name) else { continue };
                 let truth = self.witness.lookup(parent, &name).ok();
                 assert_eq!(recalled.ok(), truth, "user {user} recalls n{number} in {parent}");
                 self.recalled += 1;
@@ -224,7 +225,7 @@ impl World {
         let now_ns = self.now_ns();
         let user = &mut self.users[user];
         if now_ns - user.heard_ns > SILENT_NS_MAX {
-            // The service may have ended the session; what was locked may be somebody else's.
+            // The service may have ended the session, and another client may hold the locks now.
             user.locked.clear();
         }
         if outcome.is_ok() {
@@ -308,7 +309,7 @@ impl Listener for Deaf {
 
 /// What a client that watches says about a name without asking; `None`: it would ask.
 fn recalled(client: &Client, parent: InodeId, name: &[u8]) -> Option<bool> {
-    client.recall(parent, name).map(|(known, _)| known.is_ok())
+    client.cached(parent, name).map(|(known, _)| known.is_ok())
 }
 
 #[test]

@@ -1,7 +1,8 @@
 //! Files that get another layout while clients read and write them.
 
+use parking_lot::Mutex;
 use std::cell::Cell;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use vazao_client::{Client, Convert, File, NewInode, OpenMode};
 use vazao_meter::Clock;
 use vazao_model::distribution::Pattern;
@@ -179,7 +180,7 @@ impl Interposed {
     }
 
     fn before(&self, method: Method, work: impl FnOnce() -> bool + Send + 'static) {
-        *self.work.lock().expect("one thread") = Some((method, Box::new(work)));
+        *self.work.lock() = Some((method, Box::new(work)));
     }
 }
 
@@ -192,12 +193,12 @@ impl Transport for Interposed {
         attachment: &[u8],
         deadline_ns: u64,
     ) -> Box<dyn Pending> {
-        let mut waiting = self.work.lock().expect("one thread");
+        let mut waiting = self.work.lock();
         let is_it = waiting.as_ref().is_some_and(|(other, _)| *other == method || *other == Method::Ping);
         let work = if is_it { waiting.take() } else { None };
         drop(waiting);
         if work.is_some_and(|(_, work)| !work()) {
-            // Ping stands for any method: whoever is dead stays so.
+            // Ping stands for any method: a dead process stays dead.
             self.before(Method::Ping, || false);
             return Box::new(Nobody);
         }
@@ -209,8 +210,8 @@ impl Transport for Interposed {
     }
 }
 
-/// The old objects were cut, or punched, after they had been copied and removed: the server found nothing to do, and
-/// the file had its old bytes again as soon as it was made longer.
+/// The old objects were cut, or punched, after they were copied and removed: the server found nothing to do, and the
+/// file had its old bytes again as soon as it was made longer.
 #[test]
 fn what_is_cut_or_punched_through_an_old_view_is_so_in_the_new_objects_too() {
     for (method, range) in [(Method::TruncateObject, 5_000..400_000), (Method::PunchObject, 70_000..300_000)]

@@ -1,8 +1,9 @@
 //! A connection that is cut in every phase of a write: nothing is lost, and the writer does not notice.
 
+use parking_lot::Mutex;
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use vazao_client::{Client, File, NewInode, OpenMode, Options};
 use vazao_disk::MemoryDisk;
 use vazao_meta::{MetaOptions, MetaService};
@@ -23,10 +24,6 @@ struct Cut {
 }
 
 type Plan = Arc<Mutex<Option<Cut>>>;
-
-fn locked(plan: &Plan) -> MutexGuard<'_, Option<Cut>> {
-    plan.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 /// A way to `server` that is cut as planned, once for each plan. Returns its address.
 fn proxy(server: String, plan: Plan) -> String {
@@ -51,7 +48,7 @@ fn pump(mut from: TcpStream, mut to: TcpStream, is_to_server: bool, plan: &Plan)
     while let Ok(length @ 1..) = from.read(&mut buffer) {
         let (mut forward, mut is_cut) = (length, false);
         {
-            let mut plan = locked(plan);
+            let mut plan = plan.lock();
             if let Some(cut) = plan.as_mut().filter(|cut| cut.is_to_server == is_to_server) {
                 forward = length.min(cut.after_bytes as usize);
                 cut.after_bytes -= forward as u64;
@@ -137,10 +134,10 @@ fn a_connection_cut_in_any_phase_of_a_write_or_a_sync_costs_a_repetition_and_no_
     let cuts = cuts.into_iter().chain([1, 20, 40].map(to_client));
     for (seed, cut) in (1..).zip(cuts) {
         let bytes = pattern(seed, LENGTH);
-        *locked(&cluster.plan) = Some(cut);
+        *cluster.plan.lock() = Some(cut);
         file.write_at(&bytes, 0).unwrap_or_else(|error| panic!("{cut:?}: {error}"));
         file.flush().unwrap_or_else(|error| panic!("{cut:?}: {error}"));
-        assert_eq!(*locked(&cluster.plan), None, "{cut:?} took place");
+        assert_eq!(*cluster.plan.lock(), None, "{cut:?} took place");
         file.sync().unwrap_or_else(|error| panic!("{cut:?}: {error}"));
         assert!(whole(&file, LENGTH) == bytes, "{cut:?}");
         let other = cluster.client().open_file(inode, MODE).expect("the cluster runs");
@@ -150,9 +147,9 @@ fn a_connection_cut_in_any_phase_of_a_write_or_a_sync_costs_a_repetition_and_no_
         let bytes = pattern(seed, LENGTH);
         file.write_at(&bytes, 0).expect("fair weather");
         file.flush().expect("fair weather");
-        *locked(&cluster.plan) = Some(cut);
+        *cluster.plan.lock() = Some(cut);
         file.sync().unwrap_or_else(|error| panic!("{cut:?} in the sync: {error}"));
-        assert_eq!(*locked(&cluster.plan), None, "{cut:?} took place");
+        assert_eq!(*cluster.plan.lock(), None, "{cut:?} took place");
         assert!(whole(&file, LENGTH) == bytes, "{cut:?} in the sync");
     }
 }

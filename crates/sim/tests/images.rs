@@ -39,8 +39,8 @@ fn pass(cluster: &Cluster, seconds: u64) {
     cluster.clock().sleep(Duration::from_secs(seconds));
 }
 
-/// A disk was restored from an image that had been taken while its server ran: 256 of 732 pages of a rewritten, synced
-/// file were as they had been before, without an error.
+/// A disk was restored from an image taken while its server ran: 256 of 732 pages of a rewritten, synced file had old
+/// contents, without an error.
 #[test]
 fn a_disk_put_back_from_an_image_is_never_read_as_current() {
     for seed in 0..10 {

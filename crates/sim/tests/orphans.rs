@@ -1,4 +1,4 @@
-//! Files that one client has open while another one removes them, and the service forgets who has what open.
+//! Files that one client has open while another one removes them, and the service loses its table of opens.
 
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};

@@ -20,7 +20,7 @@ fn whole(file: &File) -> Vec<u8> {
     found
 }
 
-/// An fsync said that power had been lost, and the next one returned 0 with nothing written in between.
+/// An fsync reported the loss of power, and the next one returned 0 with nothing written in between.
 #[test]
 fn what_an_fsync_could_not_make_durable_fails_every_later_one_until_it_is_written_again() {
     for seed in 0..20 {

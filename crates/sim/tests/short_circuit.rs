@@ -138,7 +138,7 @@ fn damaged_data_and_a_damaged_sidecar_are_reported_as_by_the_server() {
         let error = failure(read(&same, 2 * BLOCK, 3 * BLOCK));
         assert_eq!(error.code, Code::Corrupt, "{suffix}: {error}");
         assert!(read(&same, 4 * BLOCK, BLOCK).expect("the rest is whole") == bytes[4 * BLOCK..5 * BLOCK]);
-        // Who has seen the entry before tells right bytes from wrong ones by it.
+        // A client that has cached the sidecar's entry can still distinguish right bytes from wrong ones.
         match suffix {
             "data" => assert_eq!(failure(read(&file, 2 * BLOCK, 3 * BLOCK)).code, Code::Corrupt),
             _ => assert!(read(&file, 2 * BLOCK, 3 * BLOCK).expect("right") == bytes[2 * BLOCK..5 * BLOCK]),

@@ -1,9 +1,10 @@
 //! Objects in use, and how many files they may keep open.
 
 use crate::object::Object;
+use parking_lot::RwLock;
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
 use vazao_model::ObjectId;
 
 /// The objects of one target that have been used lately. There is never more than one [`Object`] of one id, so its
@@ -34,12 +35,12 @@ impl Cache {
     /// The object with this id, which may not exist on disk.
     pub(crate) fn get(&self, id: ObjectId) -> Arc<Object> {
         let now = self.uses.fetch_add(1, Ordering::Relaxed);
-        if let Some(object) = self.objects.read().unwrap_or_else(PoisonError::into_inner).get(&id) {
+        if let Some(object) = self.objects.read().get(&id) {
             object.last_use.store(now, Ordering::Relaxed);
             return Arc::clone(object);
         }
         self.trim(1);
-        let mut objects = self.objects.write().unwrap_or_else(PoisonError::into_inner);
+        let mut objects = self.objects.write();
         let object = objects.entry(id).or_insert_with(|| Arc::new(Object::new(id)));
         object.last_use.store(now, Ordering::Relaxed);
         Arc::clone(object)
@@ -47,7 +48,7 @@ impl Cache {
 
     /// The object with this id, where it is known here. Nothing is closed for it.
     pub(crate) fn find(&self, id: ObjectId) -> Option<Arc<Object>> {
-        let objects = self.objects.read().unwrap_or_else(PoisonError::into_inner);
+        let objects = self.objects.read();
         let object = objects.get(&id)?;
         object.last_use.store(self.uses.fetch_add(1, Ordering::Relaxed), Ordering::Relaxed);
         Some(Arc::clone(object))
@@ -55,7 +56,7 @@ impl Cache {
 
     /// Forgets an object that nobody but the caller holds: one that has been removed and will not come back.
     pub(crate) fn release(&self, object: Arc<Object>) {
-        let mut objects = self.objects.write().unwrap_or_else(PoisonError::into_inner);
+        let mut objects = self.objects.write();
         if Arc::strong_count(&object) == 2 {
             objects.remove(&object.id);
         }
@@ -76,7 +77,7 @@ impl Cache {
     /// Forgets the eighth of the objects that has not been used for longest, when there are too many. An object that
     /// somebody holds stays: a second one of its id would have a lock of its own.
     fn trim(&self, wanted: usize) {
-        let mut objects = self.objects.write().unwrap_or_else(PoisonError::into_inner);
+        let mut objects = self.objects.write();
         if objects.len() + wanted <= self.open_chunks_max && self.open_chunks() < self.open_chunks_max {
             return;
         }

@@ -6,9 +6,9 @@
 use crate::names::{self, Part};
 use crate::object::{Mode, Stop};
 use crate::target::Target;
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::BTreeMap;
 use std::ops::Bound;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use vazao_model::limits::BLOCK_BYTES;
 use vazao_model::{Code, ObjectId};
 use vazao_wire::service::Fault;
@@ -54,7 +54,7 @@ pub(crate) struct DamageCounts {
 
 impl Damage {
     fn lock(&self) -> MutexGuard<'_, Found> {
-        self.found.lock().unwrap_or_else(PoisonError::into_inner)
+        self.found.lock()
     }
 
     /// Notes a place. True when it was not known.

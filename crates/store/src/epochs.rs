@@ -5,10 +5,11 @@
 //! stop, marks between the last stable epoch and the last one in use are *suspect*.
 
 use crate::unkept::Unkept;
+use parking_lot::{Mutex, MutexGuard, RwLock, RwLockReadGuard};
 use std::io;
 use std::ops::RangeInclusive;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, TryLockError};
 use vazao_disk::{Disk, DiskFile, Open};
 use vazao_model::checksum::crc32c;
 
@@ -162,23 +163,19 @@ impl Epochs {
     }
 
     fn record(&self) -> MutexGuard<'_, Record> {
-        self.record.lock().unwrap_or_else(PoisonError::into_inner)
+        self.record.lock()
     }
 
     /// Leave to write without waiting for a disk; `None` when the epoch has to be announced first, or is
     /// ending: who ends it waits for writes that may be stuck.
     pub(crate) fn try_enter(&self) -> Option<Pass<'_>> {
-        let gate = match self.gate.try_read() {
-            Ok(gate) => gate,
-            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-            Err(TryLockError::WouldBlock) => return None,
-        };
+        let gate = self.gate.try_read()?;
         // Not made where it is not given: its end counts as a change.
         if gate.announced { Some(Pass { gate, epochs: self }) } else { None }
     }
 
     fn enter_announced(&self) -> Option<Pass<'_>> {
-        let gate = self.gate.read().unwrap_or_else(PoisonError::into_inner);
+        let gate = self.gate.read();
         if gate.announced { Some(Pass { gate, epochs: self }) } else { None }
     }
 
@@ -196,7 +193,7 @@ impl Epochs {
 
     /// Leave to remove files where the epoch cannot be announced. No region may be marked with it.
     pub(crate) fn enter_unannounced(&self) -> Pass<'_> {
-        Pass { gate: self.gate.read().unwrap_or_else(PoisonError::into_inner), epochs: self }
+        Pass { gate: self.gate.read(), epochs: self }
     }
 
     /// Leave to write. Errors: the announcement could not be made durable.
@@ -205,7 +202,7 @@ impl Epochs {
             if let Some(pass) = self.enter_announced() {
                 return Ok(pass);
             }
-            let mut gate = self.gate.write().unwrap_or_else(PoisonError::into_inner);
+            let mut gate = self.gate.write();
             if !gate.announced {
                 let mut record = self.record();
                 // Only once it is written: an epoch that was not announced must not be taken for one that has ended.
@@ -230,7 +227,7 @@ impl Epochs {
 
     /// The epoch that writes belong to now.
     pub(crate) fn current(&self) -> u32 {
-        self.gate.read().unwrap_or_else(PoisonError::into_inner).epoch
+        self.gate.read().epoch
     }
 
     /// Says that no suspect region is left unrepaired; the next checkpoint forgets about them.
@@ -240,7 +237,7 @@ impl Epochs {
 
     /// Whether [`Epochs::checkpoint`] would have anything to do.
     pub(crate) fn is_dirty(&self) -> bool {
-        let announced = self.gate.read().unwrap_or_else(PoisonError::into_inner).announced;
+        let announced = self.gate.read().announced;
         announced
             || self.is_owed.load(Ordering::Acquire)
             || (self.swept.load(Ordering::Acquire) && self.suspects().is_some())
@@ -254,7 +251,7 @@ impl Epochs {
         }
         let swept = self.swept.load(Ordering::Acquire);
         let ended = {
-            let mut gate = self.gate.write().unwrap_or_else(PoisonError::into_inner);
+            let mut gate = self.gate.write();
             let ended = self.record().current;
             if gate.announced {
                 gate.epoch = gate.epoch.checked_add(1).ok_or_else(out_of_epochs)?;

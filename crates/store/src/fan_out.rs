@@ -6,8 +6,9 @@
 use crate::object::Stop;
 use crate::service::{Call, DataService, Shared, fault};
 use crate::target::Target;
+use parking_lot::Mutex;
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use vazao_model::ObjectId;
 use vazao_wire::proto;
 use vazao_wire::service::{Answer, Deferred, Fault, Responder};
@@ -124,7 +125,7 @@ impl Responder for Then<'_> {
 impl Join {
     /// One target is done; the last one answers.
     fn arrive(&self, done: Result<u64, Fault>) {
-        let mut progress = self.progress.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut progress = self.progress.lock();
         progress.left = progress.left.saturating_sub(1);
         match done {
             Ok(count) => progress.sum += count,

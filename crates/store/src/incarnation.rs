@@ -6,9 +6,10 @@
 //! record is an older copy, and a crash between the two leaves the disk ahead, which is no reason for suspicion.
 
 use crate::unkept::{Unkept, is_out_of_descriptors};
+use parking_lot::{Mutex, MutexGuard};
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use vazao_disk::{Disk, DiskFile, Open};
 use vazao_model::checksum::crc32c;
 use vazao_wire::proto::HistoryMark;
@@ -157,7 +158,7 @@ impl Incarnation {
     }
 
     fn kept(&self) -> MutexGuard<'_, Kept> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+        self.kept.lock()
     }
 
     /// What was on the disk when the server started, and the Unix time at which that was written.

@@ -3,10 +3,11 @@
 //! It is copied before it is looked at, so that checksums are compared with the bytes that are written, whatever the
 //! lender does meanwhile (docs/decisions/lent-memory.md).
 
+use parking_lot::RwLock;
 use rustix::io::{Errno, pread};
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 use vazao_model::Code;
 use vazao_model::limits::ATTACHMENT_BYTES_MAX;
 use vazao_wire::proto;
@@ -20,12 +21,12 @@ pub(crate) struct Lent {
 
 impl Lent {
     pub(crate) fn borrow(&self, number: u64, memory: OwnedFd) {
-        let mut memories = self.memories.write().unwrap_or_else(PoisonError::into_inner);
+        let mut memories = self.memories.write();
         memories.insert(number, Arc::new(memory));
     }
 
     pub(crate) fn give_back(&self, number: u64) {
-        self.memories.write().unwrap_or_else(PoisonError::into_inner).remove(&number);
+        self.memories.write().remove(&number);
     }
 
     /// Copies bytes to the beginning of `buffer`, which is made longer where it is too short; returns them. Errors:
@@ -43,7 +44,7 @@ impl Lent {
         let gone = |what: String| {
             Fault::new(Code::Disconnected, format!("lent memory {:016x}: {what}", bytes.memory))
         };
-        let memories = self.memories.read().unwrap_or_else(PoisonError::into_inner);
+        let memories = self.memories.read();
         let memory = memories.get(&bytes.memory).map(Arc::clone);
         drop(memories);
         let memory = memory.ok_or_else(|| gone("not lent to this server".to_owned()))?;

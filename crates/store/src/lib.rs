@@ -8,7 +8,6 @@
 //! thread; the others go to threads of the target, and a disk that hangs holds up those alone (`waits.rs`).
 
 mod background;
-mod behind;
 mod cache;
 mod closing;
 mod damage;
@@ -16,7 +15,7 @@ mod epochs;
 mod error;
 mod failure;
 mod fan_out;
-mod fences;
+mod freezes;
 mod identity;
 mod incarnation;
 mod lent;
@@ -39,6 +38,7 @@ mod target;
 mod targets;
 mod unkept;
 mod waits;
+mod write_back;
 
 pub use error::OpenError;
 pub use identity::{TargetName, inspect};

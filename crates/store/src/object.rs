@@ -1,19 +1,18 @@
 //! An object in memory: which chunks it has, which of their files are open, and how they are opened and created.
 
-use crate::behind::Behind;
 use crate::cache::OpenChunk;
 use crate::epochs::Pass;
 use crate::names::{self, Bucket, Part};
 use crate::repair::Suspects;
 use crate::sidecar::{self, Found, Header, Marks, REGIONS};
 use crate::target::Target;
+use crate::write_back::WriteBackTracker;
+use parking_lot::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind};
 use std::ops::RangeInclusive;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{
-    Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, TryLockError, TryLockResult,
-};
 use vazao_disk::{DiskFile, Open};
 use vazao_meter::Cause;
 use vazao_model::limits::BLOCK_BYTES;
@@ -61,7 +60,7 @@ pub(crate) struct Files {
     pub(crate) length: u64,
     /// As in the sidecar.
     pub(crate) marks: Marks,
-    pub(crate) behind: Behind,
+    pub(crate) behind: WriteBackTracker,
     _count: OpenChunk,
 }
 
@@ -128,13 +127,12 @@ impl Object {
 
     /// Tries for as long as another loop thread holds a lock; one that it does not get soon is held by a
     /// thread that waits for the disk.
-    fn soon<G>(&self, try_lock: impl Fn() -> TryLockResult<G>) -> Result<G, Stop> {
+    fn soon<G>(&self, try_lock: impl Fn() -> Option<G>) -> Result<G, Stop> {
         for _ in 0..TRIES {
             match try_lock() {
-                Ok(guard) => return Ok(guard),
-                Err(TryLockError::Poisoned(poisoned)) => return Ok(poisoned.into_inner()),
-                Err(TryLockError::WouldBlock) if self.blocking.load(Ordering::Relaxed) > 0 => break,
-                Err(TryLockError::WouldBlock) => (0..SPINS).for_each(|_| std::hint::spin_loop()),
+                Some(guard) => return Ok(guard),
+                None if self.blocking.load(Ordering::Relaxed) > 0 => break,
+                None => (0..SPINS).for_each(|_| std::hint::spin_loop()),
             }
         }
         Err(Stop::Wait)
@@ -151,16 +149,16 @@ impl Object {
     /// Takes the lock for reading.
     pub(crate) fn read(&self, target: &Target) -> RwLockReadGuard<'_, Body> {
         match self.body.try_read() {
-            Ok(body) => body,
-            Err(_) => target.timed(Cause::Lock, || self.body.read().unwrap_or_else(PoisonError::into_inner)),
+            Some(body) => body,
+            None => target.timed(Cause::Lock, || self.body.read()),
         }
     }
 
     /// Takes the lock for writing.
     pub(crate) fn write(&self, target: &Target) -> RwLockWriteGuard<'_, Body> {
         match self.body.try_write() {
-            Ok(body) => body,
-            Err(_) => target.timed(Cause::Lock, || self.body.write().unwrap_or_else(PoisonError::into_inner)),
+            Some(body) => body,
+            None => target.timed(Cause::Lock, || self.body.write()),
         }
     }
 }
@@ -260,7 +258,7 @@ impl Target {
     /// Finds out which chunks an object has and how long it is.
     fn look_up(&self, id: ObjectId, body: &mut Body) -> Result<(), Fault> {
         body.forget();
-        if self.fences.is_going(id) {
+        if self.freezes.is_going(id) {
             body.known = true;
             return Ok(());
         }
@@ -346,7 +344,7 @@ impl Target {
         let sums = self.open_sums(id, chunk, &suspects)?;
         let header = self.read_header(id, chunk, &*sums, &suspects)?;
         let marks = header.map_or([0; REGIONS], |h| h.marks);
-        let behind = Behind::default();
+        let behind = WriteBackTracker::default();
         let mut files = Files { data, sums, length, marks, behind, _count: count };
         self.check_and_repair(id, chunk, &mut files, header, &suspects)?;
         Ok(Some((files, header)))
@@ -443,7 +441,7 @@ impl Target {
             }
             _ => self.write_fault(&path, &error),
         })?;
-        Ok(Files { data, sums, length: 0, marks, behind: Behind::default(), _count: count })
+        Ok(Files { data, sums, length: 0, marks, behind: WriteBackTracker::default(), _count: count })
     }
 
     /// A new sidecar. What a removal that was cut short has left is emptied, durably: its marks may call

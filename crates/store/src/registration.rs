@@ -7,7 +7,7 @@ use crate::service::DataService;
 use crate::space::Reported;
 use crate::target::Target;
 use crate::targets::Targets;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use vazao_model::{Code, NodeId, TargetId, TargetState};
 use vazao_wire::op::RegisterNode;
 use vazao_wire::proto::{self, HistoryMark};
@@ -56,7 +56,7 @@ pub(crate) fn check_identities(targets: &[Arc<Target>], cluster_id: Option<u64>)
 impl DataService {
     /// Sets where the server is reached, once its port is known.
     pub fn set_address(&self, address: &str) {
-        *self.address.write().unwrap_or_else(PoisonError::into_inner) = address.to_owned();
+        *self.address.write() = address.to_owned();
     }
 
     /// The node id it was given; `None` before it joined a cluster.
@@ -83,7 +83,7 @@ impl DataService {
             cluster_id: self.cluster_id().unwrap_or(0),
             node: self.node().map_or(0, |n| n.0),
             name: self.options.name.clone(),
-            address: self.address.read().unwrap_or_else(PoisonError::into_inner).clone(),
+            address: self.address.read().clone(),
             roles: self.options.roles.iter().map(|r| *r as u32).collect(),
             targets,
             areas: Vec::new(),
@@ -95,7 +95,7 @@ impl DataService {
 
     /// The latest that it was told of the history of the metadata.
     pub(crate) fn latest_mark(&self) -> HistoryMark {
-        *self.mark.lock().unwrap_or_else(PoisonError::into_inner)
+        *self.mark.lock()
     }
 
     /// Keeps the ids that the metadata service gave, and serves what it has agreed to. Errors: an answer that does not
@@ -119,7 +119,7 @@ impl DataService {
             return refuse(format!("cluster {:016x}, but ours is {ours:016x}", response.cluster_id));
         }
         if let Some(mark) = response.mark {
-            *self.mark.lock().unwrap_or_else(PoisonError::into_inner) = mark;
+            *self.mark.lock() = mark;
         }
         let is_judged = !response.verdicts.is_empty();
         let mut registered = Registered { must_register_again: false, warnings: response.warnings.clone() };

@@ -10,10 +10,11 @@ use crate::ops;
 use crate::options::{MissingTarget, Options};
 use crate::target::Target;
 use crate::targets::Targets;
+use parking_lot::{Mutex, RwLock};
 use prost::Message;
 use std::cell::RefCell;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use vazao_disk::Disk;
 use vazao_meter::{Accounts, Clock, Exposition};
 use vazao_model::limits::BLOCK_BYTES;
@@ -151,16 +152,16 @@ impl DataService {
 
     /// The targets that are missing at present.
     pub fn missing_targets(&self) -> Vec<MissingTarget> {
-        self.missing.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.missing.lock().clone()
     }
 
     fn is_back(&self, uuid: u128) {
-        self.missing.lock().unwrap_or_else(PoisonError::into_inner).retain(|missing| missing.uuid != uuid);
+        self.missing.lock().retain(|missing| missing.uuid != uuid);
     }
 
     /// Announces the door through which it hands out descriptors.
     pub fn announce_door(&self, door: proto::LocalDoorResponse) {
-        *self.door.write().unwrap_or_else(PoisonError::into_inner) = door;
+        *self.door.write() = door;
     }
 
     /// How many of its targets have failed or are stale: when one more has, nobody may go on reading it past the
@@ -549,10 +550,11 @@ impl DataService {
             check_boot(target, id, boot)?;
         }
         let work: Work = |target, objects| {
-            objects.iter().try_for_each(|&id| target.sync(id))?;
-            Ok(0)
+            let is_missing = |&id: &ObjectId| Ok(u64::from(!target.sync(id)?));
+            objects.iter().map(is_missing).sum()
         };
-        self.fan_out(call, &objects, responder, work, |_| proto::SyncObjectsResponse {}.encode_to_vec())
+        let finish = |missing| proto::SyncObjectsResponse { missing }.encode_to_vec();
+        self.fan_out(call, &objects, responder, work, finish)
     }
 
     fn remove(&self, call: Call, request: &Request<'_>, responder: &mut dyn Responder) -> Result<(), Fault> {
@@ -592,7 +594,7 @@ impl DataService {
             Method::ReadList => self.read_list(call, request, responder),
             Method::WriteList => self.write_list(call, request, responder),
             Method::LocalDoor => {
-                let door = self.door.read().unwrap_or_else(PoisonError::into_inner);
+                let door = self.door.read();
                 responder.reply(&door.encode_to_vec());
                 self.shared.record(call, None);
                 Ok(())

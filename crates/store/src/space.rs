@@ -1,8 +1,7 @@
 //! How much may still be written to a target, without asking the disk each time.
 
+use parking_lot::Mutex;
 use std::io;
-use std::sync::Mutex;
-use std::sync::PoisonError;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use vazao_disk::{Disk, Space};
 
@@ -78,7 +77,7 @@ impl Room {
         }
         let space = Space { available_bytes: left, ..space };
         let reported = Reported { space, reserve_bytes: reserve };
-        *self.space.lock().unwrap_or_else(PoisonError::into_inner) = reported;
+        *self.space.lock() = reported;
         Ok(())
     }
 
@@ -125,7 +124,7 @@ impl Room {
 
     /// Space of the file system, and what is left of it after the reserve.
     pub(crate) fn reported(&self) -> Reported {
-        *self.space.lock().unwrap_or_else(PoisonError::into_inner)
+        *self.space.lock()
     }
 }
 

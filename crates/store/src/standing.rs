@@ -3,8 +3,8 @@
 //! Until it has said anything, requests are told to try again: the directory may be a copy of a target that somebody
 //! else serves, or an old one. Once it has agreed, a metadata service that is away changes nothing.
 
+use parking_lot::Mutex;
 use std::sync::atomic::{AtomicU8, Ordering};
-use std::sync::{Mutex, PoisonError};
 use vazao_model::Code;
 use vazao_wire::service::Fault;
 
@@ -27,7 +27,7 @@ impl Standing {
 
     /// It is an old copy. True when that is news.
     pub(crate) fn refuse(&self, why: &str) -> bool {
-        why.clone_into(&mut self.why.lock().unwrap_or_else(PoisonError::into_inner));
+        why.clone_into(&mut self.why.lock());
         self.state.swap(STALE, Ordering::AcqRel) != STALE
     }
 
@@ -39,7 +39,7 @@ impl Standing {
     /// Why it is not served, where it is stale.
     pub(crate) fn stale(&self) -> Option<String> {
         let is_stale = self.state.load(Ordering::Acquire) == STALE;
-        is_stale.then(|| self.why.lock().unwrap_or_else(PoisonError::into_inner).clone())
+        is_stale.then(|| self.why.lock().clone())
     }
 
     /// Refuses work on a target called `name` that is not served.

@@ -8,7 +8,6 @@ use crate::sidecar::{Found, Header};
 use crate::target::Target;
 use std::collections::BTreeSet;
 use std::io::ErrorKind;
-use std::sync::PoisonError;
 use vazao_disk::Open;
 use vazao_model::ObjectId;
 use vazao_wire::service::Fault;
@@ -41,19 +40,19 @@ const STEP_NS: u64 = 200_000_000;
 impl Target {
     /// Counts a chunk that was repaired.
     pub(crate) fn note_repair(&self, blocks: u64) {
-        let mut sweep = self.sweep.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut sweep = self.sweep.lock();
         sweep.chunks += 1;
         sweep.blocks += blocks;
     }
 
     /// Chunks and entries repaired since the start.
     pub(crate) fn repairs(&self) -> (u64, u64) {
-        let sweep = self.sweep.lock().unwrap_or_else(PoisonError::into_inner);
+        let sweep = self.sweep.lock();
         (sweep.chunks, sweep.blocks)
     }
 
     fn sweep_position(&self) -> Option<u16> {
-        self.sweep.lock().unwrap_or_else(PoisonError::into_inner).next
+        self.sweep.lock().next
     }
 
     /// True when there is nothing to sweep.
@@ -72,7 +71,7 @@ impl Target {
                 break;
             }
             let next = (bucket + 1 < BUCKETS).then_some(bucket + 1);
-            self.sweep.lock().unwrap_or_else(PoisonError::into_inner).next = next;
+            self.sweep.lock().next = next;
             if next.is_none() {
                 let (chunks, blocks) = self.repairs();
                 self.epochs.set_swept();
@@ -91,7 +90,7 @@ impl Target {
     /// At the end of a round: begins another one when chunks could not be looked at. Until all were, their regions stay
     /// suspect: were the sweep over, a torn block among them would count as damaged for ever.
     fn must_go_round_again(&self) -> bool {
-        let mut sweep = self.sweep.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut sweep = self.sweep.lock();
         let failures = std::mem::take(&mut sweep.failures);
         if failures == 0 {
             return false;
@@ -147,7 +146,7 @@ impl Target {
         let mut body = object.write(self);
         if let Err(fault) = self.open_chunks(id, &mut body, chunk..=chunk) {
             tracing::debug!(%fault, "a chunk could not be swept");
-            self.sweep.lock().unwrap_or_else(PoisonError::into_inner).failures += 1;
+            self.sweep.lock().failures += 1;
         }
         body.trim();
     }

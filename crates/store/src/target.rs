@@ -5,7 +5,7 @@ use crate::damage::Damage;
 use crate::epochs::{self, Epochs, Pass};
 use crate::error::OpenError;
 use crate::failure;
-use crate::fences::Fences;
+use crate::freezes::ObjectFreezes;
 use crate::identity::{self, Identity};
 use crate::incarnation::{self, Incarnation, Moment};
 use crate::names::{BUCKETS, Bucket, FAN_OUT, OBJECTS};
@@ -16,9 +16,10 @@ use crate::standing::Standing;
 use crate::sweep::Sweep;
 use crate::unkept::{Unkept, is_out_of_descriptors};
 use crate::waits::Waits;
+use parking_lot::{Mutex, MutexGuard};
 use std::io::{self, ErrorKind};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use vazao_disk::{Disk, DiskFile};
 use vazao_meter::{Accounts, Cause, Clock};
 use vazao_model::limits::HEARTBEAT_MS;
@@ -57,7 +58,7 @@ pub(crate) struct Target {
     pub(crate) chunk_bytes: u64,
     pub(crate) room: Room,
     pub(crate) damage: Damage,
-    pub(crate) fences: Fences,
+    pub(crate) freezes: ObjectFreezes,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) accounts: Arc<Accounts>,
     /// A write-back is being started.
@@ -100,7 +101,7 @@ impl Target {
         let damaged = || OpenError::Damaged { path: format!("{label}/{}", incarnation::FILE) };
         let incarnation = incarnation.ok_or_else(damaged)?;
         let room = Room::new(&*disk, options.reserve_bytes).map_err(place)?;
-        let fences = Fences::load(&*disk).map_err(place)?;
+        let freezes = ObjectFreezes::load(&*disk).map_err(place)?;
         let failure = OnceLock::new();
         if let Some(reason) = failure::read(&*disk).map_err(place)? {
             tracing::error!(directory = %label, %reason, "target failed earlier and stays out of service");
@@ -122,7 +123,7 @@ impl Target {
             chunk_bytes: options.chunk_bytes,
             room,
             damage: Damage::default(),
-            fences,
+            freezes,
             clock: Arc::clone(clock),
             accounts: Arc::clone(accounts),
             is_writing_back: Arc::default(),
@@ -146,7 +147,7 @@ impl Target {
     }
 
     fn lock_identity(&self) -> MutexGuard<'_, Identity> {
-        self.identity.lock().unwrap_or_else(PoisonError::into_inner)
+        self.identity.lock()
     }
 
     /// What its TARGET file says.
@@ -157,7 +158,7 @@ impl Target {
     /// Changes what its TARGET file says, durably.
     pub(crate) fn set_identity(&self, new: Identity) -> Result<(), Fault> {
         // Not the lock of the identity itself: reports need that while the disk may hang.
-        let _one = self.storing_identity.lock().unwrap_or_else(PoisonError::into_inner);
+        let _one = self.storing_identity.lock();
         if self.identity() != new {
             new.store(&*self.disk).map_err(|e| self.write_fault("TARGET", &e))?;
             *self.lock_identity() = new;
@@ -168,7 +169,7 @@ impl Target {
 
     /// The LOCK file; `None` once the target has ended.
     pub(crate) fn lock_file(&self) -> Option<Arc<dyn DiskFile>> {
-        self.lock.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.lock.lock().clone()
     }
 
     /// Makes everything durable, so that the next start finds a clean target, and lets another process have
@@ -180,7 +181,7 @@ impl Target {
             self.checkpoint();
             self.end_incarnation(mark);
         }
-        drop(self.lock.lock().unwrap_or_else(PoisonError::into_inner).take());
+        drop(self.lock.lock().take());
     }
 
     /// Asks the disk for something that its kernel cannot answer from memory, nor while it is frozen.

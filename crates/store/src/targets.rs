@@ -2,8 +2,9 @@
 
 use crate::error::OpenError;
 use crate::target::Target;
+use parking_lot::Mutex;
 use std::ops::Index;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use vazao_model::limits::NODE_TARGETS_MAX;
 
 /// In the order in which they were added.
@@ -30,7 +31,7 @@ impl Targets {
         &self,
         open: impl FnOnce(&Targets) -> Result<Arc<Target>, OpenError>,
     ) -> Result<(), OpenError> {
-        let _one = self.adding.lock().unwrap_or_else(PoisonError::into_inner);
+        let _one = self.adding.lock();
         let free = self.places.iter().find(|place| place.get().is_none());
         let Some(place) = free else {
             let problem = format!("a node has at most {NODE_TARGETS_MAX} targets; start another node");

@@ -10,9 +10,10 @@
 //! It knows nothing of what is done on the disk.
 
 use crate::options::Options;
+use parking_lot::Mutex;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::channel;
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use vazao_meter::Clock;
 use vazao_model::Code;
@@ -77,7 +78,7 @@ impl Quick {
     /// Looks whether any of them has ended since the last look.
     fn look(&self, what: &'static str, watchdog: &Watchdog, now_ns: u64) {
         let uses = self.uses.load(Ordering::Relaxed);
-        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut seen = self.seen.lock();
         let is_stuck = uses & UNDER_WAY > 0 && seen.uses & UNDER_WAY > 0 && uses >> 32 == seen.uses >> 32;
         seen.uses = uses;
         match (is_stuck, seen.stuck) {

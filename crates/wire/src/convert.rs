@@ -9,7 +9,7 @@ use vazao_model::{
     NodeState, ObjectId, Refusal, Role, Target, TargetId, TargetState, Timestamp,
 };
 
-/// Of a layout that those who know simple stripes only can read.
+/// Version of a layout that older software, which reads simple stripes only, can read.
 const LAYOUT_VERSION_STRIPE: u32 = 1;
 
 /// Of one that they would misread.
@@ -116,7 +116,7 @@ impl TryFrom<proto::Layout> for Layout {
     }
 }
 
-/// A distribution of a newer version is not damage: whoever wrote it can read it.
+/// A distribution of a newer version is not damage: clients of that version can read it.
 fn refused(error: LayoutError) -> Fault {
     let code = match error {
         LayoutError::Distribution(_) => Code::VersionMismatch,

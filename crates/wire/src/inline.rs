@@ -6,9 +6,10 @@
 use crate::operation::Method;
 use crate::service::{Answer, Deferred, Fault, Request, Responder, Service};
 use crate::transport::{Buffer, Pending, Presence, Received, Transport};
+use parking_lot::Mutex;
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use vazao_meter::Clock;
 use vazao_model::Code;
@@ -51,10 +52,6 @@ pub struct InlineTransport {
 /// While waiting for a deferred answer the clock moves in steps of this.
 const WAIT_STEP: Duration = Duration::from_micros(100);
 
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl InlineTransport {
     /// A transport with no services.
     pub fn new(clock: Arc<dyn Clock>) -> Arc<InlineTransport> {
@@ -64,26 +61,27 @@ impl InlineTransport {
 
     /// Puts a service at `address`, in place of the one that was there.
     pub fn serve(&self, address: &str, service: Arc<dyn Service>) {
-        locked(&self.services).insert(address.to_owned(), service);
+        self.services.lock().insert(address.to_owned(), service);
     }
 
     /// Takes the service at `address` away: requests to it are refused as unreachable.
     pub fn stop(&self, address: &str) {
-        locked(&self.services).remove(address);
+        self.services.lock().remove(address);
     }
 
     /// Decides the fate of the requests from now on; `None` delivers them all.
     pub fn set_fates(&self, fates: Option<Fates>) {
-        locked(&self.hooks).fates = fates;
+        self.hooks.lock().fates = fates;
     }
 
-    /// Called, with the clock moving, while somebody waits for a deferred answer: the simulation's background work.
+    /// Called, with the clock moving, while a requester blocks on a deferred answer: the simulation's background
+    /// work.
     pub fn set_idle(&self, idle: Option<Idle>) {
-        locked(&self.hooks).idle = idle;
+        self.hooks.lock().idle = idle;
     }
 
     fn fate(&self, address: &str, method: Method) -> Fate {
-        locked(&self.hooks).fates.as_mut().map_or(Fate::Deliver, |decide| decide(address, method))
+        self.hooks.lock().fates.as_mut().map_or(Fate::Deliver, |decide| decide(address, method))
     }
 
     fn deliver(&self, service: &dyn Service, request: Request<'_>) -> State {
@@ -135,7 +133,7 @@ impl Responder for InlineResponder {
     fn defer(&mut self) -> Deferred {
         let place = Arc::new(Mutex::new(None));
         self.state = Some(State::Deferred(Arc::clone(&place)));
-        Deferred::new(move |answer| *locked(&place) = Some(answer))
+        Deferred::new(move |answer| *place.lock() = Some(answer))
     }
 }
 
@@ -156,7 +154,7 @@ impl InlinePending {
 
     fn wait_deferred(&self, place: &Mutex<Option<Answer>>) -> Answer {
         loop {
-            if let Some(answer) = locked(place).take() {
+            if let Some(answer) = place.lock().take() {
                 return answer;
             }
             if self.clock.now_ns() >= self.deadline_ns {
@@ -185,7 +183,7 @@ impl Pending for InlinePending {
     fn is_done(&self) -> bool {
         match &self.state {
             State::Answered(_) => true,
-            State::Deferred(place) => locked(place).is_some(),
+            State::Deferred(place) => place.lock().is_some(),
             State::Lost => self.clock.now_ns() >= self.deadline_ns,
         }
     }
@@ -203,7 +201,7 @@ impl Transport for InlineTransport {
         let broken = || {
             State::Answered(Err(Fault::new(Code::Disconnected, format!("{address} broke the connection"))))
         };
-        let service = locked(&self.services).get(address).cloned();
+        let service = self.services.lock().get(address).cloned();
         let fate = self.fate(address, method);
         let state = match (service, fate) {
             (None, _) => {
@@ -221,13 +219,13 @@ impl Transport for InlineTransport {
                 }
             }
         };
-        let idle = locked(&self.hooks).idle.clone();
+        let idle = self.hooks.lock().idle.clone();
         let clock = Arc::clone(&self.clock);
         Box::new(InlinePending { state, deadline_ns, address: address.to_owned(), clock, idle })
     }
 
     fn presence(&self, address: &str, _deadline_ns: u64) -> Presence {
-        if locked(&self.services).contains_key(address) { Presence::Somebody } else { Presence::Nobody }
+        if self.services.lock().contains_key(address) { Presence::Somebody } else { Presence::Nobody }
     }
 
     fn clock(&self) -> Arc<dyn Clock> {

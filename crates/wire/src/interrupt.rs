@@ -1,32 +1,32 @@
-//! Giving up a wait that is going on already: somebody in another thread says that its caller has lost interest.
+//! Interrupting a wait for an answer: another thread cancels it for a signal or a killed caller.
 //!
-//! A thread that serves a caller who can be interrupted sets a flag for the length of the call ([`during`]). Waits for
-//! answers look at it several times a second, so that neither an answer that comes in time nor its requester pays
-//! for that.
+//! A thread that serves an interruptible call sets a flag for the length of the call ([`interruptible`]). Waits for
+//! answers poll the flag several times a second. Neither a fast answer nor the requester's fast path pays for the
+//! polling.
 //!
-//! What must not be cut short by a signal may still be left by a caller who is being killed: such calls are made
-//! [`until_killed`], and name the waits that can be left ([`unless_killed`]).
+//! Calls that a signal must not cut short can still be abandoned when their caller is killed. They run in
+//! [`until_killed`] and mark the waits that are safe to abandon ([`killable`]).
 
 use std::cell::RefCell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// How long a wait goes on before it looks.
+/// Poll interval of the flag.
 const LOOK_NS: u64 = 250_000_000;
 
-/// Levels: what has been said of the present call.
+/// Levels of the present call's flag.
 const RAISED: u64 = 1;
 const KILLED: u64 = 2;
-/// Levels are below it, the number of the call above.
+/// The level is the state modulo this, the number of the call the quotient.
 const CALL: u64 = 4;
 
-/// Set by one thread, looked at by the one that waits.
+/// Cancellation flag: set by one thread, polled by the one that waits.
 #[derive(Debug, Default)]
 pub struct Interrupt {
     state: AtomicU64,
 }
 
-/// Which of the calls of one thread is meant.
+/// Identifies one call of a thread, so that a late kill does not hit the next one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Call(u64);
 
@@ -50,12 +50,13 @@ impl Interrupt {
         Call(self.state.load(Ordering::SeqCst) / CALL)
     }
 
-    /// Whoever waits shall give up.
+    /// Interrupts the waits of the present call, as for a signal.
     pub fn raise(&self) {
         self.reach(self.call(), RAISED);
     }
 
-    /// The caller of `call` is being killed: nobody will see what becomes of it. The calls after it are others'.
+    /// The caller of `call` is being killed: the result of the call will not be seen. Later calls of the thread are
+    /// not affected.
     pub fn kill(&self, call: Call) {
         self.reach(call, KILLED);
     }
@@ -70,7 +71,7 @@ impl Interrupt {
         let reached = |state: u64| {
             (state / CALL == call.0 && state % CALL < level).then_some(call.0.wrapping_mul(CALL) + level)
         };
-        // Of a call that is over nothing is to be said.
+        // A call that is over is left alone: the flag belongs to the next call now.
         let _ = self.state.fetch_update(Ordering::SeqCst, Ordering::SeqCst, reached);
     }
 
@@ -90,25 +91,25 @@ fn with<T>(current: Current, work: impl FnOnce() -> T) -> T {
     work()
 }
 
-/// Runs `work`, whose waits end when `interrupt` is raised.
-pub fn during<T>(interrupt: &Arc<Interrupt>, work: impl FnOnce() -> T) -> T {
+/// Runs `work` as interruptible: its waits end when `interrupt` is raised.
+pub fn interruptible<T>(interrupt: &Arc<Interrupt>, work: impl FnOnce() -> T) -> T {
     with(Some((Arc::clone(interrupt), Heeded::Signals)), work)
 }
 
-/// Runs `work`, of which the waits within [`unless_killed`] end when its caller is killed, and no others.
+/// Runs `work` with killable parts: the waits within [`killable`] end when its caller is killed, and no others.
 pub fn until_killed<T>(interrupt: &Arc<Interrupt>, work: impl FnOnce() -> T) -> T {
     with(Some((Arc::clone(interrupt), Heeded::Nothing)), work)
 }
 
-/// Runs `work`, whose waits end when the caller is being killed, and for no other signal. What it leaves undone
-/// somebody else must find.
-pub fn unless_killed<T>(work: impl FnOnce() -> T) -> T {
+/// Runs `work` as killable: its waits end when the caller is being killed, and for no other signal. Work that is
+/// abandoned half-way must be recoverable by another thread.
+pub fn killable<T>(work: impl FnOnce() -> T) -> T {
     let current = CURRENT.with(|current| current.borrow().clone());
     with(current.map(|(interrupt, _)| (interrupt, Heeded::Kills)), work)
 }
 
-/// Runs `work`, whose waits go on whatever is raised: giving them up would lose something.
-pub fn ignored<T>(work: impl FnOnce() -> T) -> T {
+/// Runs `work` as uninterruptible: abandoning its waits would lose data or state.
+pub fn uninterruptible<T>(work: impl FnOnce() -> T) -> T {
     with(None, work)
 }
 
@@ -117,7 +118,7 @@ fn is_current(so: impl FnOnce(&Interrupt, Heeded) -> bool) -> bool {
         .with(|current| current.borrow().as_ref().is_some_and(|(interrupt, heeded)| so(interrupt, *heeded)))
 }
 
-/// True when the call that this thread is in shall be given up.
+/// True when the call that this thread is in shall be abandoned.
 pub fn is_raised() -> bool {
     is_current(|interrupt, heeded| match heeded {
         Heeded::Signals => interrupt.reaches(RAISED),
@@ -126,7 +127,7 @@ pub fn is_raised() -> bool {
     })
 }
 
-/// True when the call that this thread is in may be left, because its caller is being killed.
+/// True when the call that this thread is in may be abandoned, because its caller is being killed.
 pub fn is_killed() -> bool {
     is_current(|interrupt, heeded| heeded == Heeded::Kills && interrupt.reaches(KILLED))
 }
@@ -156,14 +157,14 @@ mod tests {
         let interrupt = Arc::new(Interrupt::default());
         assert!(!is_raised());
         assert_eq!(look_by_ns(5, u64::MAX), u64::MAX);
-        during(&interrupt, || {
+        interruptible(&interrupt, || {
             assert!(!is_raised());
             assert_eq!(look_by_ns(5, u64::MAX), 5 + LOOK_NS);
             assert_eq!(look_by_ns(5, 7), 7);
             interrupt.raise();
             assert!(is_raised() && !is_killed());
             assert!(!is_due(5, 5 + LOOK_NS - 1) && is_due(5, 5 + LOOK_NS));
-            ignored(|| assert!(!is_raised()));
+            uninterruptible(|| assert!(!is_raised()));
             assert!(is_raised());
         });
         assert!(!is_raised(), "the thread has gone on to something else");
@@ -176,21 +177,21 @@ mod tests {
             interrupt.raise();
             assert!(!is_raised());
             assert_eq!(look_by_ns(5, u64::MAX), u64::MAX);
-            unless_killed(|| {
+            killable(|| {
                 assert!(!is_raised(), "a signal is none");
                 assert_eq!(look_by_ns(5, u64::MAX), 5 + LOOK_NS);
                 interrupt.kill(interrupt.call());
                 interrupt.raise();
                 assert!(is_raised() && is_killed() && is_due(5, 5));
-                ignored(|| unless_killed(|| assert!(!is_raised())));
+                uninterruptible(|| killable(|| assert!(!is_raised())));
             });
             assert!(!is_raised(), "what follows is carried out");
         });
         let former = interrupt.call();
         interrupt.clear();
         interrupt.kill(former);
-        until_killed(&interrupt, || unless_killed(|| assert!(!is_raised(), "another call was meant")));
+        until_killed(&interrupt, || killable(|| assert!(!is_raised(), "another call was meant")));
         interrupt.raise();
-        during(&interrupt, || unless_killed(|| assert!(!is_raised())));
+        interruptible(&interrupt, || killable(|| assert!(!is_raised())));
     }
 }

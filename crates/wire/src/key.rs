@@ -1,4 +1,4 @@
-//! The cluster key: 32 random bytes that every daemon and client of a cluster has, and nobody else.
+//! The cluster key: 32 random bytes shared by all daemons and clients of a cluster, secret to all others.
 
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
@@ -36,7 +36,7 @@ impl ClusterKey {
         Ok(ClusterKey { bytes })
     }
 
-    /// The well-known key of clusters that run without one (`--insecure`): it authenticates nobody.
+    /// The well-known key of clusters that run without one (`--insecure`): it provides no authentication.
     pub fn insecure() -> ClusterKey {
         ClusterKey { bytes: [0; KEY_BYTES] }
     }

@@ -14,9 +14,10 @@
 use crate::pool::{Pool, PoolState};
 use crate::service::{Answer, Deferred, Fault, Responder};
 use crate::watchdog::Watchdog;
+use parking_lot::Mutex;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use vazao_meter::Clock;
 use vazao_model::Code;
@@ -55,7 +56,7 @@ struct Held {
 
 impl Held {
     fn answer(&self, answer: Answer) {
-        let deferred = self.deferred.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let deferred = self.deferred.lock().take();
         if let Some(deferred) = deferred {
             deferred.finish(answer);
         }
@@ -82,10 +83,6 @@ impl std::fmt::Debug for Table {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{} held", self.held.len())
     }
-}
-
-fn locked(table: &Mutex<Table>) -> MutexGuard<'_, Table> {
-    table.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Lane {
@@ -150,7 +147,7 @@ impl Lane {
         let deferred = Mutex::new(Some(responder.defer()));
         let held = Arc::new(Held { deferred, deadline_ns, since_ns: AtomicU64::new(u64::MAX) });
         let number = {
-            let mut table = locked(&self.table);
+            let mut table = self.table.lock();
             table.next += 1;
             let number = table.next;
             table.held.insert(number, Arc::clone(&held));
@@ -230,7 +227,7 @@ impl Lane {
     }
 
     fn held(&self, is_wanted: impl Fn(&Held) -> bool) -> Vec<Arc<Held>> {
-        locked(&self.table).held.values().filter(|held| is_wanted(held)).cloned().collect()
+        self.table.lock().held.values().filter(|held| is_wanted(held)).cloned().collect()
     }
 
     /// Answers requests that have been carried out for as long as it takes to say that the file system hangs. What
@@ -264,7 +261,7 @@ struct Entry {
 
 impl Drop for Entry {
     fn drop(&mut self) {
-        let removed = locked(&self.table).held.remove(&self.number);
+        let removed = self.table.lock().held.remove(&self.number);
         // Without the lock: where nothing has answered it, this does.
         drop(removed);
     }
@@ -338,7 +335,7 @@ mod tests {
             let waiting = Arc::clone(&self.waiting);
             let deadline_ns = self.clock.now_ns() + 30_000 * NS_A_MS;
             let hang = move || {
-                let _ = waiting.lock().expect("whole").recv();
+                let _ = waiting.lock().recv();
                 Ok(Default::default())
             };
             self.lane.defer("a read", 1, deadline_ns, &mut self.requester, hang)

@@ -1,4 +1,5 @@
-//! The one table of operations: a method's number, its messages, who serves it, and whether it may be repeated.
+//! The one table of operations: a method's number, its messages, the server that handles it, and whether a repetition
+//! is safe.
 
 use crate::proto;
 
@@ -145,7 +146,7 @@ operations! {
     WatchChanges = 0x0140, WatchChangesRequest, WatchChangesResponse, Safe;
     /// Locks a range of a file, waits for it, lets go of it.
     SetLock = 0x0141, SetLockRequest, SetLockResponse, Safe;
-    /// Who has locked a range.
+    /// Asks which owner has locked a range.
     TestLock = 0x0142, TestLockRequest, TestLockResponse, Safe;
     /// A waiter for a lock gives up.
     CancelLock = 0x0143, CancelLockRequest, CancelLockResponse, Safe;

@@ -5,8 +5,9 @@
 //! disk cannot be woken: one that is stuck is replaced, up to a bound, and not waited for when the pool stops.
 
 use crate::service::Fault;
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::thread::ThreadId;
 use std::time::Duration;
 use vazao_meter::Clock;
@@ -109,7 +110,7 @@ impl Drop for Running<'_> {
 
 impl Shared {
     fn queue(&self) -> MutexGuard<'_, Queue> {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+        self.queue.lock()
     }
 
     fn work(&self) {
@@ -142,9 +143,7 @@ impl Shared {
                 return Some((run, Running { shared: self, number, bytes }));
             }
             queue.idle += 1;
-            let (after, waited) =
-                self.ready.wait_timeout(queue, IDLE).unwrap_or_else(PoisonError::into_inner);
-            queue = after;
+            let waited = self.ready.wait_for(&mut queue, IDLE);
             queue.idle -= 1;
             if waited.timed_out() && queue.jobs.is_empty() {
                 queue.end_thread();
@@ -323,10 +322,7 @@ impl Pool {
             if left.is_zero() {
                 return false;
             }
-            let waited = self.shared.ended.wait_timeout(queue, STEP);
-            let (after, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
-            queue = after;
-            if timeout.timed_out() {
+            if self.shared.ended.wait_for(&mut queue, STEP).timed_out() {
                 left = left.saturating_sub(STEP);
             }
         }

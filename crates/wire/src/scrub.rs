@@ -1,29 +1,30 @@
-//! A scrub: a server reads all that it stores from its disks and compares it with its checksums, in a thread of its own
-//! and at a bounded rate, while it serves. What is read and what is wrong is the server's business; this runs it.
+//! Scrubs: a background thread that reads everything a server stores and verifies checksums, at a bounded rate.
 //!
-//! States: never → running → done, stopped or failed → running again.
+//! This runs the scrub; what is read and verified is the server's business.
 //!
-//! Locks: `thread` before `progress`; neither is held while anything is read.
+//! - States: never → running → done, stopped or failed → running again.
+//! - Lock order: `thread`, `progress`; neither is held during reads.
 
 use crate::service::Fault;
+use parking_lot::{Mutex, MutexGuard};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 use vazao_meter::Clock;
 use vazao_model::Code;
 
-/// A scrub that has to slow down looks this often whether it is to stop.
+/// A scrub that is slowed down polls its stop flag this often.
 const PAUSE_NS_MAX: u64 = 100_000_000;
 
 /// What requests ask of a scrub, as in their field `action`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Action {
-    /// How far it has come.
+    /// Report the progress.
     Report,
-    /// To begin; one that runs goes on at the new rate.
+    /// Start; a running scrub continues at the new rate.
     Start,
-    /// To end.
+    /// Stop.
     Stop,
 }
 
@@ -44,16 +45,16 @@ impl TryFrom<u32> for Action {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[repr(u32)]
 pub enum State {
-    /// There was none since the server started.
+    /// None was started since the server started.
     #[default]
     Never = 0,
-    /// It goes on.
+    /// In progress.
     Running = 1,
-    /// It has been through everything.
+    /// It has read everything.
     Done = 2,
-    /// It was told to end.
+    /// Stopped by a request.
     Stopped = 3,
-    /// It could not read any further.
+    /// It failed before its end.
     Failed = 4,
 }
 
@@ -114,7 +115,7 @@ impl<F: Clone + Default> Scrub<F> {
     }
 
     fn progress(&self) -> MutexGuard<'_, Progress<F>> {
-        self.progress.lock().unwrap_or_else(PoisonError::into_inner)
+        self.progress.lock()
     }
 
     /// How far it has come, and what it has found.
@@ -131,7 +132,7 @@ impl<F: Clone + Default> Scrub<F> {
         runs: Runs,
         work: impl FnOnce() + Send + 'static,
     ) -> Result<(), Fault> {
-        let mut thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut thread = self.thread.lock();
         let mut progress = self.progress();
         if progress.state == State::Running && !self.is_stopped() {
             progress.rate_bytes = rate_bytes;
@@ -158,8 +159,8 @@ impl<F: Clone + Default> Scrub<F> {
         Ok(())
     }
 
-    /// Does `work`, which says whether it came to its end (it was stopped otherwise) or why it failed; returns how the
-    /// scrub ended.
+    /// Runs `work`, which says whether it completed (otherwise it was stopped) or why it failed; returns the final
+    /// state.
     pub fn run<E: std::fmt::Display>(&self, work: impl FnOnce() -> Result<bool, E>) -> Progress<F> {
         match work() {
             Ok(true) => self.end(State::Done, String::new()),
@@ -184,7 +185,7 @@ impl<F: Clone + Default> Scrub<F> {
         note(&mut self.progress().found);
     }
 
-    /// Counts what was read, and waits where the rate demands it. False when it is to end.
+    /// Counts bytes read, and blocks to keep the rate. False when the scrub is to stop.
     pub fn read(&self, bytes: u64) -> bool {
         self.progress().bytes += bytes;
         while !self.is_stopped() {
@@ -204,20 +205,20 @@ impl<F: Clone + Default> Scrub<F> {
         false
     }
 
-    /// Asks it to end.
+    /// Requests a stop.
     pub fn stop(&self) {
         self.must_stop.store(true, Ordering::SeqCst);
     }
 
-    /// Whether it was asked to end.
+    /// Whether a stop was requested.
     pub fn is_stopped(&self) -> bool {
         self.must_stop.load(Ordering::SeqCst)
     }
 
-    /// Asks it to end, and waits until it has.
+    /// Stops it, and blocks until it has ended.
     pub fn finish(&self) {
         self.stop();
-        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let thread = self.thread.lock().take();
         if let Some(thread) = thread {
             // One that panicked has been reported by the panic itself.
             let _ = thread.join();

@@ -1,8 +1,8 @@
-//! What a server implements: requests in, answers out, independent of the way they travel.
+//! Server side of the protocol: the `Service` trait, requests in, answers out, independent of the transport.
 //!
 //! A loop thread receives what is there from its connections, hands each request to [`Service::handle`], calls
-//! [`Service::flush`] once, and only then sends the answers: that is where a batch of metadata changes reaches its log.
-//! The simulation calls the same two functions without sockets.
+//! [`Service::flush`] once (group commit: a batch of metadata changes reaches its log there), and only then sends the
+//! answers. The simulation calls the same two functions without sockets.
 
 use crate::operation::Method;
 use vazao_model::Code;
@@ -91,12 +91,12 @@ pub trait Responder {
     /// It has come back.
     fn leave_disk(&mut self) {}
 
-    /// Takes the answer out of the loop's hands: it will come later, from any thread. A deferred answer that is dropped
-    /// without a reply answers `Internal`, so that no requester hangs.
+    /// Defers the answer: any thread may send it later. A deferred answer that is dropped without a reply answers
+    /// `Internal`; otherwise the requester would hang until its timeout.
     fn defer(&mut self) -> Deferred;
 }
 
-/// An answer that comes later.
+/// A deferred answer.
 pub struct Deferred {
     complete: Option<Box<dyn FnOnce(Answer) + Send>>,
 }
@@ -134,12 +134,13 @@ impl Drop for Deferred {
 
 /// A server's operations.
 pub trait Service: Send + Sync + 'static {
-    /// Handles one request. May be called from several threads at once. Must not block for longer than a cached
-    /// read or write takes: what has to wait takes [`Responder::defer`] and finishes elsewhere.
+    /// Handles one request. May be called from several threads at once. Must not block for longer than a cached read
+    /// or write takes, because all connections of the loop wait meanwhile: a request that has to wait takes
+    /// [`Responder::defer`] and completes elsewhere.
     fn handle(&self, request: Request<'_>, responder: &mut dyn Responder);
 
-    /// Called after a batch of requests and before any of their answers is sent. An error means that none of the
-    /// batch may be believed: the answers are thrown away and the connections closed.
+    /// Called after a batch of requests and before any of their answers is sent. After an error no answer of the
+    /// batch is sent, and the connections are closed.
     fn flush(&self) -> Result<(), Fault> {
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! What a requester uses: calls to addresses, many in flight. The real one is TCP; the simulation has its own.
+//! Client side of the protocol: typed calls to server addresses, many in flight.
 
 use crate::local::Visit;
 use crate::operation::{Method, Operation};
@@ -72,8 +72,9 @@ pub trait Pending: Send {
     /// True once `wait` will not block.
     fn is_done(&self) -> bool;
 
-    /// Waits until `wait` will not block; false when the caller is killed first ([`crate::interrupt::unless_killed`]):
-    /// the request goes on, and can be waited for by somebody else. Where nothing can be left so, this need not wait.
+    /// Blocks until `wait` will not block; false when the caller is killed first
+    /// ([`crate::interrupt::killable`]). The request stays in flight then, and another thread can wait for it.
+    /// An implementation whose waits cannot be abandoned may return at once.
     fn settle(&self) -> bool {
         true
     }
@@ -97,14 +98,15 @@ pub struct Slow<'a> {
     pub waited_ns: u64,
 }
 
-/// Is told of requests that wait long, while they wait. It must not call the transport.
+/// Callback for requests that wait long, while they wait. It must not call the transport.
 pub type OnSlow = Box<dyn Fn(&Slow<'_>) + Send + Sync>;
 
-/// Is given a request whose answer nobody stands still for: once the answer is there, or after a while without one.
-/// It must not wait itself unless [`Pending::is_done`]: it may run in the thread that receives for everybody.
-pub type Then = Box<dyn FnOnce(Box<dyn Pending>) + Send>;
+/// Completion of an asynchronous call: runs once the answer is there, or after a while without one. It must not block
+/// on the request unless [`Pending::is_done`]: it may run in the thread that receives for all requests of the
+/// connection.
+pub type Completion = Box<dyn FnOnce(Box<dyn Pending>) + Send>;
 
-/// Whether anybody serves at an address.
+/// Whether a server listens at an address.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Presence {
     /// Something accepts connections there.
@@ -133,9 +135,9 @@ pub trait Transport: Send + Sync + 'static {
         true
     }
 
-    /// Has the connections that the calling thread's next requests to `addresses` need made, all at the same time, and
-    /// does not wait for them: whoever submits does. One that cannot be made keeps none of the others, and fails the
-    /// request as if that had tried. By `deadline_ns` they stand, or have failed.
+    /// Makes the connections that the calling thread's next requests to `addresses` need, in parallel and in the
+    /// background: a request submitted meanwhile waits for its connection. One that cannot be made does not delay the
+    /// others, and fails its request as if that had tried. By `deadline_ns` each is established or has failed.
     fn connect_ahead(&self, _addresses: &[&str], _deadline_ns: u64) {}
 
     /// How long a round trip to `address` took when the latest connection to it was made; 0 where that is not known.
@@ -143,19 +145,19 @@ pub trait Transport: Send + Sync + 'static {
         0
     }
 
-    /// Whether anybody serves at `address`, whoever it is. The default cannot tell.
+    /// Whether a server, any server, listens at `address`. The default cannot tell.
     fn presence(&self, _address: &str, _deadline_ns: u64) -> Presence {
         Presence::Unknown
     }
 
-    /// Whether [`Transport::submit_then`] to `address` would neither connect nor wait at the moment. Where it would,
-    /// and the transport has somebody to receive for such callers, the connection is made in the background.
+    /// Whether [`Transport::submit_then`] to `address` would neither connect nor block at the moment. A transport
+    /// with receiver threads makes a missing connection in the background.
     fn is_tended(&self, _address: &str) -> bool {
         false
     }
 
-    /// [`Transport::submit`] for a caller who goes on with something else. Where [`Transport::is_tended`] is false,
-    /// `then` is called at once.
+    /// Asynchronous [`Transport::submit`]: `then` is the completion. Where [`Transport::is_tended`] is false, it runs
+    /// at once, in the calling thread.
     fn submit_then(
         &self,
         address: &str,
@@ -163,13 +165,13 @@ pub trait Transport: Send + Sync + 'static {
         message: &[u8],
         attachment: &[u8],
         deadline_ns: u64,
-        then: Then,
+        then: Completion,
     ) {
         then(self.submit(address, method, message, attachment, deadline_ns));
     }
 
-    /// Has `on_slow` told of requests that wait long; the first call counts. A transport whose waits are not real ones
-    /// tells nobody.
+    /// Registers `on_slow`, which is called with requests that wait long; only the first registration counts. A
+    /// transport whose waits are simulated never calls it.
     fn watch(&self, _on_slow: OnSlow) {}
 
     /// The clock that deadlines are on.
@@ -189,8 +191,8 @@ pub trait Transport: Send + Sync + 'static {
     /// stop whatever its servers do.
     fn hang_up(&self) {}
 
-    /// Those it is connected to by their addresses, with what the kernel counts for the connections; nobody where
-    /// there are no connections.
+    /// The peers it is connected to by address, with the kernel's counters of the connections; empty for a transport
+    /// without connections.
     fn peers(&self) -> Vec<vazao_meter::measures::Peer> {
         Vec::new()
     }

@@ -4,7 +4,8 @@
 //! thread that waits for it cannot be woken, so that all there is to do is to notice, to say so, and to begin nothing
 //! more on it.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use parking_lot::{Mutex, MutexGuard};
+use std::sync::Arc;
 use vazao_meter::Clock;
 use vazao_model::limits::{SLOW_MS, STUCK_MS};
 
@@ -77,7 +78,7 @@ impl Watchdog {
     }
 
     fn table(&self) -> MutexGuard<'_, Table> {
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+        self.table.lock()
     }
 
     /// As messages show it.

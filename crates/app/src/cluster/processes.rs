@@ -94,8 +94,8 @@ fn open_log(place: &NodePlace) -> Outcome<File> {
     log_file::append_to(&place.log).at(&shown)
 }
 
-/// Waits until all nodes serve and the data servers among them are registered. Why one is not yet is told at once, and
-/// the first that fails ends the wait for all.
+/// Waits until all nodes serve and the data servers among them are registered. The reason why one is not ready yet is
+/// shown at once. The first failure ends the wait for all.
 pub(crate) fn wait_ready(started: &mut [Started], clock: &dyn Clock, stop: &Stop) -> Outcome<Vec<Notice>> {
     let deadline_ns = clock.now_ns() + START_S_MAX * 1_000_000_000;
     let mut notices: Vec<Option<Notice>> = started.iter().map(|_| None).collect();

@@ -203,7 +203,7 @@ fn add(node: &NodeFiles, asked: AreaSection) -> Outcome {
         Ok(())
     })?;
     if let Some(trouble) = node.wait(&name, true)? {
-        // An area that nobody can use is none.
+        // An area that cannot be used is removed again.
         node.change(|areas| {
             areas.retain(|area| area.name != name);
             Ok(())

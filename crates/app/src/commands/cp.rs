@@ -4,7 +4,7 @@ use crate::cli::Results;
 use crate::context::Context;
 use crate::copy::remote::{self, Remote};
 use crate::copy::{
-    self, AreaTree, Counts, FtpTree, Item, LocalTree, Meter, PartNames, Patience, Rules, Transfer, Tree,
+    self, AreaTree, Counts, FtpTimeouts, FtpTree, Item, LocalTree, Meter, PartNames, Rules, Transfer, Tree,
     VolumeTree, ftp_path, join,
 };
 use crate::failure::{At, Failure, Outcome, report};
@@ -129,7 +129,7 @@ pub(crate) struct How {
     /// What an earlier copy has left is gone on with.
     pub(crate) resume: bool,
     /// Time-outs towards FTP servers.
-    pub(crate) patience: Patience,
+    pub(crate) timeouts: FtpTimeouts,
 }
 
 /// Copies.
@@ -147,7 +147,7 @@ pub(crate) fn run(context: &Context, arguments: Arguments) -> Outcome {
         preserve: arguments.preserve,
         force: arguments.force,
         resume: arguments.remote.resume(),
-        patience: arguments.remote.patience()?,
+        timeouts: arguments.remote.timeouts()?,
     };
     let rules = arguments.remote.rules(arguments.results.json)?;
     let (counts, record, outcome) = copy(context, &arguments.paths, how, &rules, &stop)?;
@@ -174,7 +174,7 @@ pub(crate) fn copy(
     let clock = vazao_meter::clock::system();
     let disks = DiskWatches::new(Arc::clone(&clock));
     let local = Arc::new(LocalTree::watched(Arc::clone(&disks)));
-    let ftp = Arc::new(FtpTree::new(Arc::clone(&clock), stop.clone(), how.patience));
+    let ftp = Arc::new(FtpTree::new(Arc::clone(&clock), stop.clone(), how.timeouts));
     let mut sides = Sides { context, stop, local, volume: None, areas: None, ftp };
     let to = sides.side(destination)?;
     let from = sources.iter().map(|source| Ok((sides.side(source)?, source.as_os_str())));

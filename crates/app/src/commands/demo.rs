@@ -175,7 +175,7 @@ impl Demo {
             preserve: true,
             force: false,
             resume: false,
-            patience: crate::copy::Patience::default(),
+            timeouts: crate::copy::FtpTimeouts::default(),
         };
         let (counts, record, outcome) =
             cp::copy(&self.context, paths, how, &crate::copy::Rules::default(), &self.stop)?;
@@ -205,8 +205,8 @@ impl Demo {
         fs::remove_dir_all(path).at(Path::new(path).display())
     }
 
-    /// The same copy from the local disk to the local disk. From here on its result is what goes in: somebody may be
-    /// working on the originals.
+    /// The same copy from the local disk to the local disk. From here on its result is the source: a program may still
+    /// change the originals.
     fn local_copy(&mut self) -> Outcome<Timed> {
         let to = self.directory("originals")?;
         let (rate, _) = self.copy(&[self.files.as_slice(), std::slice::from_ref(&to)].concat())?;

@@ -21,7 +21,7 @@ pub(crate) struct Arguments {
     dir: PathBuf,
 }
 
-/// Stops the data servers, then the metadata service, so that nobody loses its counterpart at work.
+/// Stops the data servers, then the metadata service, so that no server loses its counterpart at work.
 pub(crate) fn run(_context: &Context, arguments: Arguments) -> Outcome {
     let directory = ClusterDirectory::open(&arguments.dir)?;
     let clock = vazao_meter::clock::system();

@@ -18,7 +18,7 @@ pub(crate) struct Arguments {
     /// The node's configuration
     #[arg(long, value_name = "FILE")]
     config: PathBuf,
-    /// Run without a cluster key: anybody who reaches the port may do anything
+    /// Run without a cluster key: any host that reaches the port may do anything
     #[arg(long)]
     insecure: bool,
     #[command(flatten)]
@@ -26,7 +26,7 @@ pub(crate) struct Arguments {
     /// Log to a file, which is put aside as FILE.1 at 16 MiB [default: standard error]
     #[arg(long, value_name = "FILE")]
     log_file: Option<PathBuf>,
-    /// Stop when standard input closes, that is: when whoever started it is gone
+    /// Stop when standard input closes, that is: when the process that started it is gone
     #[arg(long, hide = true)]
     until_stdin_closes: bool,
 }

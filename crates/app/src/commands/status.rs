@@ -1,8 +1,8 @@
 //! `vazao status`: nodes, targets, space, and what to do about each trouble.
 //!
-//! Two views are laid side by side: what the nodes have reported to the metadata service, and whether each of them
-//! answers this machine now. All are asked at once and none is waited for long, so that a hung node is shown and does
-//! not hang whoever looks for it.
+//! Two views are compared: what the nodes have reported to the metadata service, and whether each of them answers this
+//! machine now. All are asked at once, with a short timeout, so that a hung node is shown and does not hang this
+//! command.
 
 mod troubles;
 mod view;

@@ -14,7 +14,7 @@ use vazao_meter::Clock;
 /// How often is looked whether something has happened.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// What is waited for is told again after this.
+/// Interval of the messages that say what the command waits for.
 const TELL_AGAIN_NS: u64 = 15_000_000_000;
 
 /// Arguments of `vazao umount`.

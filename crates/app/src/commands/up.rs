@@ -42,7 +42,7 @@ pub(crate) struct Arguments {
     /// Ports BASE for the metadata service and the ones after it for data servers [default: free ones]
     #[arg(long, value_name = "BASE")]
     port: Option<u16>,
-    /// Without a cluster key: anybody who reaches the ports may do anything
+    /// Without a cluster key: any host that reaches the ports may do anything
     #[arg(long)]
     insecure: bool,
     #[command(flatten)]
@@ -100,7 +100,7 @@ fn check_security(directory: &ClusterDirectory, insecure: bool) -> Outcome {
     }
 }
 
-/// Each directory that is named belongs to a node that is about to be started; it alone is told.
+/// A directory that is named belongs to a node that is about to be started; only that node gets the option.
 fn check_new_targets(missing: &[NodePlace], wishes: &Wishes) -> Outcome {
     let mut known = Vec::new();
     for place in missing {

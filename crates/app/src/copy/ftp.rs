@@ -5,9 +5,10 @@ use crate::credentials;
 use crate::failure::{Failure, Outcome};
 use crate::location::show;
 use crate::signals::Stop;
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 use vazao_meter::Clock;
 use vazao_model::{Code, FileKind};
@@ -36,22 +37,22 @@ const PAUSE: Duration = Duration::from_millis(500);
 /// Zeros for holes, which cannot be said.
 static ZEROS: [u8; 64 * 1024] = [0; 64 * 1024];
 
-/// Facts from listings that nobody asked for yet.
+/// Facts from listings that have not been used yet.
 const KNOWN_MAX: usize = 100_000;
 
 /// Time-outs of a copy.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Patience {
+pub(crate) struct FtpTimeouts {
     /// A connection stands within this.
     pub(crate) connect_ms: u32,
     /// Something comes or goes within this.
     pub(crate) silent_ms: u32,
 }
 
-impl Default for Patience {
-    fn default() -> Patience {
+impl Default for FtpTimeouts {
+    fn default() -> FtpTimeouts {
         let Timeouts { connect_ms, block_ms } = Timeouts::default();
-        Patience { connect_ms, silent_ms: block_ms }
+        FtpTimeouts { connect_ms, silent_ms: block_ms }
     }
 }
 
@@ -121,11 +122,11 @@ pub(crate) fn path_of(url: &Url) -> Vec<u8> {
 
 impl Shared {
     fn servers(&self) -> MutexGuard<'_, HashMap<String, Server>> {
-        self.servers.lock().unwrap_or_else(PoisonError::into_inner)
+        self.servers.lock()
     }
 
     fn login(&self, server: &str) -> Outcome<(String, String)> {
-        let _one = self.asking.lock().unwrap_or_else(PoisonError::into_inner);
+        let _one = self.asking.lock();
         let known = self.servers().get(server).and_then(|server| server.login.clone());
         if let Some(login) = known {
             return Ok(login);
@@ -147,8 +148,7 @@ impl Shared {
                 here.out[of as usize] += 1;
                 return Ok(here.idle.pop());
             }
-            let waited = self.freed.wait_timeout(servers, Duration::from_millis(100));
-            servers = waited.unwrap_or_else(PoisonError::into_inner).0;
+            self.freed.wait_for(&mut servers, Duration::from_millis(100));
         }
     }
 
@@ -239,13 +239,13 @@ fn unsupported<T>(path: &[u8], what: &str) -> Outcome<T> {
 
 impl FtpTree {
     /// The servers that can be reached.
-    pub(crate) fn new(clock: Arc<dyn Clock>, stop: Stop, patience: Patience) -> FtpTree {
+    pub(crate) fn new(clock: Arc<dyn Clock>, stop: Stop, timeouts: FtpTimeouts) -> FtpTree {
         let asked = stop.clone();
         let check = move |_| match asked.is_asked() {
             true => Err(Fault::new(Code::Interrupted, "interrupted")),
             false => Ok(()),
         };
-        let Patience { connect_ms, silent_ms } = patience;
+        let FtpTimeouts { connect_ms, silent_ms } = timeouts;
         let waits = Waits { clock, check: Arc::new(check), connect_ms, silent_ms };
         let shared = Shared {
             waits,
@@ -269,7 +269,7 @@ impl FtpTree {
     }
 
     fn known(&self) -> MutexGuard<'_, HashMap<Vec<u8>, Facts>> {
-        self.shared.known.lock().unwrap_or_else(PoisonError::into_inner)
+        self.shared.known.lock()
     }
 
     /// Says goodbye to all servers.
@@ -433,7 +433,7 @@ struct FtpSource {
 
 impl FtpSource {
     fn state(&self) -> MutexGuard<'_, Reading> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// Fills `buffer` as far as the file goes. Bytes that came stay where the way fails after them.
@@ -561,12 +561,12 @@ impl Writing {
 
 impl Sink for FtpSink {
     fn write_at(&self, bytes: &[u8], offset: u64) -> Outcome {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state.lock();
         state.write(bytes, offset).map_err(|fault| failure(&self.path, fault))
     }
 
     fn finish(self: Box<Self>, length: u64) -> Outcome {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state.lock();
         state.finish(&self.name, length).map_err(|fault| failure(&self.path, fault))
     }
 }

@@ -3,6 +3,7 @@
 use super::tree::{Found, Identity, Owner, Sink, Source, Tree};
 use crate::failure::{At, Failure, Outcome};
 use crate::location::show;
+use parking_lot::Mutex;
 use rustix::fs::{
     Access, Advice, AtFlags, CWD, OFlags, SeekFrom, Timespec, Timestamps, accessat, chownat, fadvise,
     fcntl_getfl, fcntl_setfl, seek, utimensat,
@@ -17,7 +18,7 @@ use std::os::unix::fs::{
     DirBuilderExt, FileExt, FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt, symlink,
 };
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use vazao_meter::Cause;
 use vazao_meter::machine::{DiskWatch, DiskWatches};
 use vazao_model::{FileKind, Timestamp};
@@ -198,7 +199,7 @@ impl Tree for LocalTree {
 
     fn set_owner(&self, path: &[u8], like: &Found) -> Outcome<Owner> {
         let (uid, gid) = (Uid::from_raw(like.uid), Gid::from_raw(like.gid));
-        // Only root may give files away; everybody else may pass them on to a group of theirs.
+        // Only root may give files away; other users may pass them on to a group of theirs.
         for (owner, given) in [(Some(uid), Owner::Given), (None, Owner::GroupOnly)] {
             match chownat(CWD, path_of(path), owner, Some(gid), AtFlags::SYMLINK_NOFOLLOW) {
                 Ok(()) => return Ok(given),
@@ -293,7 +294,7 @@ struct LocalStream {
 impl LocalStream {
     fn write(&self, bytes: &[u8], offset: u64) -> Outcome {
         static ZEROS: [u8; 64 * 1024] = [0; 64 * 1024];
-        let mut position = self.position.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut position = self.position.lock();
         while *position < offset {
             let count = (offset - *position).min(ZEROS.len() as u64);
             (&self.file).write_all(&ZEROS[..count as usize]).at(&self.shown)?;

@@ -15,7 +15,7 @@ mod tree;
 mod volume;
 
 pub(crate) use area::AreaTree;
-pub(crate) use ftp::{FtpTree, Patience, path_of as ftp_path};
+pub(crate) use ftp::{FtpTimeouts, FtpTree, path_of as ftp_path};
 pub(crate) use local::LocalTree;
 pub(crate) use meter::{Counts, Meter};
 pub(crate) use part::PartNames;
@@ -26,8 +26,8 @@ pub(crate) use volume::{VolumeTree, umask};
 
 use crate::failure::{Failure, Outcome, report};
 use crate::parallel::THREADS;
+use parking_lot::Mutex;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::sync::{Mutex, PoisonError};
 use vazao_model::FileKind;
 
 /// Files that wait for a thread: enough that none is idle, few enough that memory stays flat.
@@ -72,7 +72,7 @@ pub(crate) fn run(transfer: Transfer<'_>, items: Vec<Item>) -> Outcome {
 
 fn work(transfer: Transfer<'_>, receiver: &Mutex<Receiver<Item>>) {
     loop {
-        let next = receiver.lock().unwrap_or_else(PoisonError::into_inner).recv();
+        let next = receiver.lock().recv();
         let Ok(item) = next else { return };
         if is_over(transfer) {
             continue;

@@ -7,12 +7,12 @@
 
 use super::tree::{Found, Identity, Tree, join, split};
 use crate::failure::{At, Outcome};
+use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
-use std::sync::{Mutex, PoisonError};
 use vazao_model::limits::NAME_BYTES_MAX;
 
 /// What is behind the name of a file that is not whole yet.
@@ -102,14 +102,14 @@ impl PartNames {
     }
 
     fn directory(&self, tree: &dyn Tree, path: &[u8]) -> Option<Identity> {
-        let mut known = self.directories.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.directories.lock();
         if let Some(identity) = known.get(path) {
             return *identity;
         }
         drop(known);
         let named = if path.is_empty() { b".".as_slice() } else { path };
         let identity = tree.find(named, true).ok().flatten().map(|found| found.identity);
-        known = self.directories.lock().unwrap_or_else(PoisonError::into_inner);
+        known = self.directories.lock();
         if known.len() >= DIRECTORIES_MAX {
             known.clear();
         }

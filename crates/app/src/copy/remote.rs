@@ -1,6 +1,6 @@
 //! Copies between nodes: jobs for the nodes that have the sources.
 
-use super::ftp::Patience;
+use super::ftp::FtpTimeouts;
 use super::rules::{Overwrite, Rules};
 use crate::context::Context;
 use crate::failure::{Failure, Outcome};
@@ -87,13 +87,13 @@ impl Remote {
     }
 
     /// Time-outs towards FTP servers.
-    pub(crate) fn patience(&self) -> Outcome<Patience> {
+    pub(crate) fn timeouts(&self) -> Outcome<FtpTimeouts> {
         let of = |time: &Option<String>, default: u32| match time.as_deref().map(milliseconds).transpose()? {
             None => Ok(default),
             Some(ms) => u32::try_from(ms).map_err(|_| Failure::usage("a time-out of more than 49 days")),
         };
-        let defaults = Patience::default();
-        Ok(Patience {
+        let defaults = FtpTimeouts::default();
+        Ok(FtpTimeouts {
             connect_ms: of(&self.connect_timeout, defaults.connect_ms)?,
             silent_ms: of(&self.block_timeout, defaults.silent_ms)?,
         })

@@ -17,8 +17,8 @@ const CHUNK_BYTES: usize = 1 << 20;
 /// Files up to this size are copied by the thread at hand: starting another one costs more than it saves.
 const ALONE_BYTES_MAX: u64 = 4 << 20;
 
-/// Where what has arrived is to be gone on with, a tree that keeps some of it in memory is told to let go of it after
-/// so many bytes.
+/// Where a copy is to be resumable, a destination that keeps some of what arrived in memory is flushed after so many
+/// bytes.
 const KEPT_BYTES: u64 = 64 << 20;
 
 /// Chunks between reader and writer.
@@ -67,7 +67,7 @@ pub(crate) struct Transfer<'a> {
     pub(crate) parts: &'a PartNames,
     /// What is counted.
     pub(crate) meter: &'a Meter,
-    /// Whether somebody wants it to end.
+    /// Whether the copy was asked to stop.
     pub(crate) stop: &'a Stop,
 }
 
@@ -89,7 +89,7 @@ fn not_replaced(shown: &str, kind: FileKind) -> Failure {
 fn mode_of_replaced(mode: u32, owner: Owner) -> u32 {
     match owner {
         Owner::Given | Owner::GroupOnly => mode & 0o777,
-        // The group is another one: it gets no more than everybody else does.
+        // The group is another one: it gets no more than all other users do.
         Owner::Refused => mode & 0o707 | (mode & 0o007) << 3 & mode & 0o070,
     }
 }
@@ -110,7 +110,7 @@ impl Transfer<'_> {
             Destination::File { path, replaced } => {
                 let version = if self.keeps { version_of(&self.from.show(source), found) } else { 0 };
                 let part = self.parts.name(self.to, &path, version)?;
-                // Users are told of the names they gave, not of ours.
+                // Messages show the names that users gave, not the temporary ones.
                 let (ours, theirs) = (self.to.show(&part.path), self.to.show(&path));
                 let copied = self.file_part(source, found, part, &path, replaced.as_ref());
                 copied.map_err(|failure| failure.renamed(&ours, &theirs))
@@ -369,7 +369,7 @@ impl Transfer<'_> {
             let reading = scope.spawn(move || self.reading(source, start, &empty, &full_sender));
             let written = self.writing(sink, full, empty_sender, skip_zeros);
             let read = reading.join().map_err(|_| Failure::new("the reading thread panicked"))?;
-            // When writing failed, the reader only noticed that nobody takes its chunks.
+            // When writing failed, the reader only noticed that its chunks are not taken any more.
             written.and(read)
         })
     }

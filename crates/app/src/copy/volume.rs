@@ -6,8 +6,8 @@ use crate::commands::mkdir::new_directory;
 use crate::failure::{At, Failure, Outcome};
 use crate::location::show_volume;
 use crate::walk;
+use parking_lot::Mutex;
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
 use vazao_client::{Changes, Client, Error, File, NewInode, OpenMode, RenameMode, SetTime};
 use vazao_model::limits::SYMLINKS_FOLLOWED_MAX;
 use vazao_model::{Code, FileKind, InodeId, VolumePath};
@@ -33,7 +33,7 @@ impl VolumeTree {
     }
 
     fn remembered(&self, directory: &[u8]) -> Option<InodeId> {
-        self.directories.lock().unwrap_or_else(PoisonError::into_inner).get(directory).copied()
+        self.directories.lock().get(directory).copied()
     }
 
     /// The directory a path lies in, and its name there.
@@ -43,7 +43,7 @@ impl VolumeTree {
             return Ok((inode, name));
         }
         let inode = self.client.resolve(&self.volume_path(directory)?, true).at(self.show(directory))?.inode;
-        let mut directories = self.directories.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut directories = self.directories.lock();
         if directories.len() < REMEMBERED_MAX {
             directories.insert(directory.to_vec(), inode);
         }
@@ -55,7 +55,7 @@ impl VolumeTree {
     }
 }
 
-/// What the kernel would say of a mount (path_resolution(7)): the library asks nobody.
+/// The permission check that the kernel makes for a mount (path_resolution(7)): the library makes none.
 fn may_write(there: &Found) -> bool {
     let (user, group) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
     let is_in_group = || {

@@ -57,7 +57,7 @@ impl Screen {
         write(&(drawn + CLEAR_REST))
     }
 
-    /// Waits; true when somebody pressed q, or asked for the end by a signal.
+    /// Waits; true when `q` was pressed, or a signal asked for the end.
     pub(crate) fn wait_for_end(&mut self, duration: Duration, stop: &Stop) -> Outcome<bool> {
         let mut left = duration;
         while !left.is_zero() {

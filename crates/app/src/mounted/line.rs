@@ -1,10 +1,10 @@
-//! The line between a mount's process and `vazao umount`: how its end goes, told while it goes.
+//! The socket between a mount's process and `vazao umount`: reports the progress of the unmount.
 //!
 //! A socket with an abstract name (unix(7)) made of the number of the mount's device and of the process. The number
-//! alone does not do: the kernel gives it to another mount while the process of an unmounted one is still storing. Such
-//! a name has no permissions and may be taken by anybody, so that both ends look who the other one is. The process
-//! writes lines of text, a word and what belongs to it; the other end may write [`GIVE_UP`]. When the process ends, the
-//! line does.
+//! alone is not enough: the kernel gives it to another mount while the process of an unmounted one is still storing.
+//! Such a name has no permissions and any process may take it, so both ends check the peer's credentials. The process
+//! writes lines of text, a word and its arguments; the other end may write [`GIVE_UP`]. The socket closes when the
+//! process ends.
 
 use rustix::net::sockopt::socket_peercred;
 use std::io::{ErrorKind, Read, Write};
@@ -34,7 +34,7 @@ const FOLLOWERS_MAX: usize = 8;
 /// A follower says no more than this.
 const REQUEST_BYTES_MAX: usize = 64;
 
-/// Longest that one line is waited for by who writes it: nobody who reads is slower.
+/// Timeout of writing one line: no live reader is slower.
 const WRITE_MAX: Duration = Duration::from_millis(200);
 
 /// Where the names of all sockets are (proc(5)), abstract ones with an `@` in front.
@@ -119,7 +119,8 @@ impl Line {
         wants
     }
 
-    /// The mount is out of the tree: whoever follows a mount with its device from now on means another one.
+    /// The mount is out of the tree: from now on its device number may mean another mount, so no new follower is
+    /// accepted.
     pub(crate) fn close(&mut self) {
         self.listener = None;
     }
@@ -138,7 +139,7 @@ impl Line {
         }
     }
 
-    /// True when anybody listens.
+    /// True when at least one `vazao umount` follows.
     pub(crate) fn is_followed(&self) -> bool {
         !self.followers.is_empty()
     }
@@ -151,7 +152,7 @@ impl Line {
     /// Tells that it is over, and what is lost.
     pub(crate) fn ended(&mut self, lost: &[String]) {
         for follower in &self.followers {
-            // A follower that cannot be waited for is told what fits.
+            // A follower whose socket cannot block gets what fits.
             let waits = follower.set_nonblocking(false);
             let _ = waits.and_then(|()| follower.set_write_timeout(Some(WRITE_MAX)));
         }

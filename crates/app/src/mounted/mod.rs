@@ -7,16 +7,17 @@
 //! | a second signal, `vazao umount --force` | calls in it fail; what cannot be stored within [`STORE_NS`] is lost |
 //! | a third signal | the process ends at once |
 //!
-//! Whoever asks is told what it waits for after [`TELL_NS`], by the log and by the line of `vazao umount` ([`line`]);
-//! what is lost is always told.
+//! After [`TELL_NS`] the log and the line of `vazao umount` ([`line`]) say what the unmount waits for; what is lost is
+//! always reported.
 
 pub(crate) mod line;
 
 use crate::signals::Stop;
 use line::Line;
+use parking_lot::Mutex;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use vazao_fuse::{Mount, MountError};
 use vazao_meter::Clock;
@@ -117,7 +118,7 @@ impl<'a> Attendant<'a> {
             other => other,
         };
         match outcome {
-            // Detached before, or just now by somebody else.
+            // Detached before, or just now by another process.
             Ok(()) | Err(MountError::NotMounted(_)) => {}
             Err(error) => tracing::error!("{error}"),
         }
@@ -181,7 +182,7 @@ impl<'a> Attendant<'a> {
         let done = Arc::clone(&given_up);
         let work = move || {
             let lost = finish(Duration::from_nanos(STORE_NS));
-            *done.lock().unwrap_or_else(PoisonError::into_inner) = Some(lost);
+            *done.lock() = Some(lost);
         };
         if let Err(error) = std::thread::Builder::new().name("give-up".to_owned()).spawn(work) {
             tracing::error!("no thread to store what can be stored: {error}");
@@ -192,7 +193,7 @@ impl<'a> Attendant<'a> {
     /// Ends the process when everything was tried, or the time for it is over.
     fn end_if_given_up(&mut self, has_ended: &AtomicBool) {
         let Some((until_ns, given_up)) = &self.giving_up else { return };
-        let tried = given_up.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let tried = given_up.lock().clone();
         // A mount whose conversation is over ends by itself as soon as everything was tried.
         let is_due = tried.is_some() && !self.mount.is_ending();
         if !is_due && self.clock.now_ns() < *until_ns || has_ended.load(Ordering::SeqCst) {

@@ -4,11 +4,12 @@
 use super::memory::{KnownArea, MemoryFile};
 use super::owners;
 use crate::failure::{At, Failure, Outcome};
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use tracing::{info, warn};
 use vazao_area::{AreaConfig, AreaService};
 
@@ -89,7 +90,7 @@ impl Areas {
     /// All areas, as the files have them now.
     pub(crate) fn load(&self) -> Outcome<Vec<AreaConfig>> {
         // Looked at before the contents: a change in between is seen the next time.
-        *self.seen.lock().unwrap_or_else(PoisonError::into_inner) = self.version();
+        *self.seen.lock() = self.version();
         let mut sections = self.fixed.clone();
         sections.extend(AreasFile::load(&self.directory)?.area);
         let known = self.memory.get().areas;
@@ -133,7 +134,7 @@ impl Areas {
 
     /// Gives the service what changed. What makes no sense is logged and changes nothing.
     pub(crate) fn refresh(&self, service: &AreaService) {
-        if *self.seen.lock().unwrap_or_else(PoisonError::into_inner) == self.version() {
+        if *self.seen.lock() == self.version() {
             return;
         }
         let loaded = self.load().map_err(|failure| failure.message().unwrap_or_default().to_owned());

@@ -13,10 +13,11 @@ use super::targets::AddedTargets;
 use crate::failure::{At, Failure, Outcome};
 use crate::format::parse_size;
 use crate::signals::{self, Stop};
+use parking_lot::Mutex;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
 use tracing::{info, warn};
@@ -30,7 +31,7 @@ use vazao_mover::Mover;
 use vazao_store::DataService;
 use vazao_wire::inline::InlineTransport;
 use vazao_wire::key::ClusterKey;
-use vazao_wire::local::{Door, Doorkeeper};
+use vazao_wire::local::{LocalServer, LocalService};
 use vazao_wire::proto;
 use vazao_wire::service::Service;
 use vazao_wire::tcp::{Server, ServerOptions, TcpTransport, TransportOptions};
@@ -59,6 +60,9 @@ const TICK_MS: u64 = 1_000;
 
 /// A thread whose wait was ended has noticed by then.
 const JOIN_NS_MAX: u64 = 500_000_000;
+
+/// The background work of one service, and the name of its thread.
+type Tick = (&'static str, fn(&Node));
 
 /// How a node was started.
 pub(crate) struct Settings {
@@ -91,7 +95,7 @@ struct Node {
     measures: Arc<MeasureService>,
     server: Mutex<Server>,
     /// Where clients of this machine are handed descriptors.
-    door: Option<Mutex<Door>>,
+    door: Option<Mutex<LocalServer>>,
     /// Targets that had failed when visitors were last looked at.
     failed_targets: AtomicUsize,
     /// Why the last registration failed; `None` once one succeeded.
@@ -177,7 +181,7 @@ pub(crate) fn run(config: &NodeConfig, settings: &Settings) -> Outcome {
     let _ = std::fs::remove_file(&node.trouble_file);
     drop(lock);
     info!("stopped");
-    let refused = node.refused.lock().unwrap_or_else(PoisonError::into_inner).take();
+    let refused = node.refused.lock().take();
     closed.and(refused.map_or(Ok(()), |why| Err(Failure::new(format!("node {}: {why}", config.name)))))
 }
 
@@ -277,11 +281,11 @@ fn open_door(
     data: &Arc<DataService>,
     key: ClusterKey,
     clock: &Arc<dyn Clock>,
-) -> Option<Door> {
+) -> Option<LocalServer> {
     if config.data.as_ref().is_some_and(|section| !section.short_circuit) {
         return None;
     }
-    match Door::open(Arc::clone(data) as Arc<dyn Doorkeeper>, key, Arc::clone(clock)) {
+    match LocalServer::open(Arc::clone(data) as Arc<dyn LocalService>, key, Arc::clone(clock)) {
         Ok(door) => {
             data.announce_door(door.announcement());
             Some(door)
@@ -377,16 +381,14 @@ fn start_threads(
         let thread = std::thread::Builder::new().name(name.to_owned()).spawn(work);
         thread.map(|thread| threads.push(thread)).at("starting a thread")
     };
-    // Apart: the metadata service's waits for data servers, which may be silent, copies' for their directories, and new
-    // targets' for their disks.
-    let ticks: [(&str, bool, fn(&Node)); 5] = [
-        ("tick-meta", node.meta.is_some(), Node::tick_meta),
-        ("tick-data", node.data.is_some(), Node::tick_data),
-        ("tick-targets", node.data.is_some(), Node::tick_targets),
-        ("tick-areas", true, Node::tick_areas),
-        ("tick-copies", true, Node::tick_copies),
-    ];
-    for (name, _, work) in ticks.into_iter().filter(|(_, is_needed, _)| *is_needed) {
+    // Apart: the metadata service waits for data servers, which may be silent, copies for their directories, and new
+    // targets for their disks.
+    let mut ticks: Vec<Tick> = vec![("tick-areas", Node::tick_areas), ("tick-copies", Node::tick_copies)];
+    ticks.extend(node.meta.is_some().then_some::<Tick>(("tick-meta", Node::tick_meta)));
+    if node.data.is_some() {
+        ticks.extend::<[Tick; 2]>([("tick-data", Node::tick_data), ("tick-targets", Node::tick_targets)]);
+    }
+    for (name, work) in ticks {
         let ticking = Arc::clone(node);
         start(name, Box::new(move || ticking.repeat(work)))?;
     }
@@ -429,7 +431,7 @@ impl Node {
 
     fn is_ready(&self) -> bool {
         let is_member_by_itself = self.place() == Place::WithMetadata;
-        is_member_by_itself || self.unregistered.lock().unwrap_or_else(PoisonError::into_inner).is_none()
+        is_member_by_itself || self.unregistered.lock().is_none()
     }
 
     /// What its registration has to say besides areas.
@@ -515,7 +517,7 @@ impl Node {
         if self.failed_targets.swap(failed, Ordering::SeqCst) < failed
             && let Some(door) = &self.door
         {
-            door.lock().unwrap_or_else(PoisonError::into_inner).send_away();
+            door.lock().send_away();
         }
     }
 
@@ -546,7 +548,7 @@ impl Node {
                 Err(fault) => Some(format!("metadata service {address}: {fault}")),
             };
             if is_final {
-                *self.refused.lock().unwrap_or_else(PoisonError::into_inner) = trouble;
+                *self.refused.lock() = trouble;
                 return stop.ask();
             }
             let failed = trouble.is_some();
@@ -558,14 +560,14 @@ impl Node {
 
     /// Logs what the metadata service has to say that it did not say last time.
     fn note_warnings(&self, warnings: Vec<String>) {
-        let mut last = self.warned.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut last = self.warned.lock();
         warnings.iter().filter(|warning| !last.contains(warning)).for_each(|warning| warn!("{warning}"));
         *last = warnings;
     }
 
     /// Logs a registration that turned out otherwise than the one before.
     fn note_registration(&self, address: &str, trouble: Option<String>) {
-        let mut last = self.unregistered.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut last = self.unregistered.lock();
         if *last != trouble {
             match &trouble {
                 Some(trouble) => {
@@ -591,9 +593,9 @@ impl Node {
         self.mover.close(until_ns);
         // Whoever else waits for an answer has nothing to bring to an end.
         self.transport.hang_up();
-        self.server.lock().unwrap_or_else(PoisonError::into_inner).stop();
+        self.server.lock().stop();
         if let Some(door) = &self.door {
-            door.lock().unwrap_or_else(PoisonError::into_inner).close();
+            door.lock().close();
         }
         self.join(threads);
         self.area.close(until_ns + HUNG_UP_MS * 1_000_000);
@@ -649,7 +651,7 @@ impl Node {
 
 impl Counted for Node {
     fn fill(&self, measures: &mut Measures) {
-        measures.peers = self.server.lock().unwrap_or_else(PoisonError::into_inner).peers();
+        measures.peers = self.server.lock().peers();
         let works = self.meta.iter().map(|meta| meta.work()).chain(self.data.iter().map(|data| data.work()));
         works.for_each(|work| measures.work.add(&work));
         self.area.fill(measures);
@@ -662,7 +664,7 @@ impl Counted for Node {
 
 impl Observed for Node {
     fn expose(&self, exposition: &mut Exposition) {
-        self.server.lock().unwrap_or_else(PoisonError::into_inner).expose(exposition);
+        self.server.lock().expose(exposition);
         if let Some(meta) = &self.meta {
             meta.expose(exposition);
         }
@@ -677,6 +679,6 @@ impl Observed for Node {
         if self.place() == Place::WithMetadata {
             return None;
         }
-        self.unregistered.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.unregistered.lock().clone()
     }
 }

@@ -40,8 +40,8 @@ impl Drop for Lock {
     }
 }
 
-/// The process that holds a lock file; `None` when nobody does. A process that is just starting or ending holds the
-/// lock for a moment without being named by it, or with its last threads only: that moment is waited for.
+/// The process that holds a lock file; `None` when it is free. A process that is just starting or ending holds the lock
+/// for a moment without being named by it, or with its last threads only: this waits that moment out.
 pub(crate) fn holder(path: &Path) -> Outcome<Option<u32>> {
     let clock = vazao_meter::SystemClock;
     let deadline_ns = clock.now_ns() + CHANGING_MS_MAX * 1_000_000;

@@ -1,8 +1,9 @@
-//! `Measure`: what this node counts of itself and its machine, for whoever wants to know what limits.
+//! `Measure`: counters of this node and its machine, from which a bottleneck is named.
 
+use parking_lot::Mutex;
 use prost::Message;
 use std::path::Path;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use vazao_disk::{Disk, WatchedDisk};
 use vazao_meter::Clock;
 use vazao_meter::machine::DiskWatch;
@@ -45,7 +46,7 @@ impl MeasureService {
     pub(crate) fn watch(&self, directory: &Path, disk: Arc<dyn Disk>) -> Arc<dyn Disk> {
         let place = directory.display().to_string();
         let watch = Arc::new(DiskWatch::new(directory, &place, Arc::clone(&self.clock)));
-        self.disks.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&watch));
+        self.disks.lock().push(Arc::clone(&watch));
         Arc::new(WatchedDisk::new(disk, watch))
     }
 
@@ -56,7 +57,7 @@ impl MeasureService {
 
     fn measures(&self) -> Measures {
         let mut measures = of_this_process(&self.name, Part::Server, self.clock.now_ns());
-        let disks = self.disks.lock().unwrap_or_else(PoisonError::into_inner);
+        let disks = self.disks.lock();
         measures.disks = disks.iter().map(|disk| disk.measures()).collect();
         drop(disks);
         if let Some(node) = self.node.get().and_then(Weak::upgrade) {
@@ -88,7 +89,7 @@ impl Service for Measuring {
         let service = Arc::clone(&self.0);
         place.submit(move || {
             let answer = service.answer(&asked).encode_to_vec();
-            // Before the answer: whoever has it may find the service gone with its last owner.
+            // Before the answer: its receiver may otherwise find the service kept alive by this last reference.
             drop(service);
             deferred.finish(Ok((answer, Vec::new())));
         });

@@ -53,7 +53,7 @@ impl Refusals {
         code != Some(Code::Invalid) || now_ns.saturating_sub(since_ns) > REFUSED_NS_MAX
     }
 
-    /// Whether it only has to be asked again at once, and nobody be told.
+    /// Whether to retry at once, without a message.
     pub(crate) fn is_soon(&mut self, code: Option<Code>, now_ns: u64) -> bool {
         if code != Some(Code::Unavailable) {
             self.unready_since_ns = None;
@@ -81,7 +81,7 @@ pub(crate) struct Register {
     memory: Arc<MemoryFile>,
     address: String,
     roles: Vec<Role>,
-    /// The metadata service was told of areas, and has to be told when there are none any more.
+    /// The metadata service knows of areas, and has to be notified when there are none any more.
     told_areas: bool,
 }
 

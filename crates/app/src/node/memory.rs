@@ -4,12 +4,12 @@
 
 use super::files;
 use crate::failure::{Failure, Outcome};
+use parking_lot::{Mutex, MutexGuard};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use tracing::warn;
 use vazao_store::{MissingTarget, TargetName};
 
@@ -94,7 +94,7 @@ impl MemoryFile {
     }
 
     fn lock(&self) -> MutexGuard<'_, Memory> {
-        self.memory.lock().unwrap_or_else(PoisonError::into_inner)
+        self.memory.lock()
     }
 
     /// What it says now.
@@ -150,7 +150,7 @@ pub(crate) struct Found {
 pub(crate) struct Plan {
     /// Directories that are targets, or become some.
     pub(crate) open: Vec<PathBuf>,
-    /// Of these: those that somebody said are new.
+    /// Of these: those that an option named as new.
     pub(crate) meant: Vec<String>,
     /// Targets that it does without.
     pub(crate) missing: Vec<MissingTarget>,
@@ -159,14 +159,14 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    /// All directories that somebody has looked after.
+    /// All directories that the plan covers.
     pub(crate) fn given(&self) -> Vec<PathBuf> {
         let missing = self.missing.iter().map(|missing| PathBuf::from(&missing.directory));
         self.open.iter().cloned().chain(missing).collect()
     }
 }
 
-/// Compares what the node had with what is there. Errors: a target is missing and nobody has said what to do about it.
+/// Compares what the node had with what is there. Errors: a target is missing, and no option says what to do about it.
 pub(crate) fn plan(known: &[KnownTarget], found: &[Found], wishes: &Wishes) -> Outcome<Plan> {
     check_wishes(known, found, wishes)?;
     let is_new = |directory: &Path| wishes.new_targets.iter().any(|new| new == directory);

@@ -7,10 +7,11 @@ use super::measures::MeasureService;
 use super::memory::{Found, MemoryFile, Plan, check_volume, plan};
 use super::targets;
 use crate::failure::{At, Outcome};
+use parking_lot::Mutex;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::mpsc::channel;
-use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 use tracing::{error, info, warn};
@@ -102,17 +103,17 @@ impl Missing {
     pub(super) fn take_back(&self, service: &Arc<DataService>, measures: &Arc<MeasureService>) {
         for missing in service.missing_targets() {
             let looked_at = Arc::clone(&self.looked_at);
-            if !looked_at.lock().unwrap_or_else(PoisonError::into_inner).insert(missing.uuid) {
+            if !looked_at.lock().insert(missing.uuid) {
                 continue;
             }
             let (service, measures, uuid) = (Arc::clone(service), Arc::clone(measures), missing.uuid);
             let look = move || {
                 take_back(&missing, &service, &measures);
-                looked_at.lock().unwrap_or_else(PoisonError::into_inner).remove(&uuid);
+                looked_at.lock().remove(&uuid);
             };
             if let Err(error) = thread::Builder::new().name("missing".to_owned()).spawn(look) {
                 warn!(%error, "no thread to look for a missing target");
-                self.looked_at.lock().unwrap_or_else(PoisonError::into_inner).remove(&uuid);
+                self.looked_at.lock().remove(&uuid);
             }
         }
     }

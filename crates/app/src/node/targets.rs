@@ -3,12 +3,12 @@
 
 use super::measures::MeasureService;
 use crate::failure::{At, Failure, Outcome};
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
 use tracing::{error, info};
 use vazao_store::DataService;
 
@@ -80,7 +80,7 @@ impl AddedTargets {
 
     /// Adds what is new. A directory that cannot be used is logged, once; the others go on.
     pub(crate) fn refresh(&self, service: &DataService, measures: &MeasureService) {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state.lock();
         let status = fs::metadata(TargetsFile::path(&self.directory)).ok();
         let version = status.map(|s| (s.ino(), s.len(), s.mtime(), s.mtime_nsec()));
         if version == state.version {

@@ -45,7 +45,7 @@ impl Tree {
         space.f_files - space.f_ffree
     }
 
-    /// Has the kernel forget what nobody uses.
+    /// Has the kernel evict unused names.
     pub(crate) fn shrink(&self) {
         // Every remount drops a file system's unused names (reconfigure_super in fs/super.c).
         let flags = rustix::mount::MountFlags::NOSUID | rustix::mount::MountFlags::NODEV;

@@ -41,7 +41,7 @@ fn attributes_are_set_as_the_mode_says_listed_and_removed() {
     names.retain(|name| name.starts_with(b"user."));
     names.sort();
     assert_eq!(names, [&b"user.a"[..], b"user.b"]);
-    // Whoever has a channel, or lists the directory, is told as well that there are some.
+    // Channels and listings report them as well.
     let channel = area.open(b"f", &ChannelOptions::default()).expect("opened");
     assert!(!channel.stat().expect("status").without_xattrs);
     let listed = area.list(b"", 0, 10, true).expect("listed").entries;

@@ -1,9 +1,10 @@
 //! Writes that are answered before the node has them.
 
 use super::{NODE, WRITE, World, config};
+use parking_lot::Mutex;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::channel;
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use vazao_client::area::Writer;
 use vazao_model::Code;
@@ -48,7 +49,7 @@ fn a_write_that_failed_is_told_of_once_and_to_who_wrote() {
     one.settle().expect("written");
     world.service.set_areas(vec![config("data", &world.path("data"), true)]).expect("valid");
     (0..5).for_each(|i| drop(write(&one, b"lost", i * 10)));
-    // Whoever closes an inherited descriptor is told, and does not keep it from who writes.
+    // The close of an inherited descriptor returns the error, and does not keep it from the writer.
     assert_eq!(one.settle_closed().expect_err("not written").code, Code::ReadOnly);
     assert_eq!(one.settle().expect_err("not written").code, Code::ReadOnly);
     one.settle_closed().expect("told already");
@@ -112,7 +113,7 @@ fn a_write_that_failed_is_at_no_moment_taken_for_one_that_is_done() {
         let busy = Arc::new(());
         let is_busy = Arc::downgrade(&busy);
         let other = &other;
-        // As the thread that receives what nobody has asked for.
+        // Acts as the receiver thread, which receives answers that no caller waits for.
         scope.spawn(move || {
             while is_busy.strong_count() > 0 {
                 other.settle_file().expect("not its own");
@@ -164,8 +165,8 @@ fn who_waits_for_writes_does_not_wait_for_those_that_come_meanwhile() {
     assert_eq!(std::fs::read(world.path("data/f")).expect("is there").len(), (MANY + 1) * 4);
 }
 
-/// A file was closed while somebody else received its last answer: he closed the channel, and all others of the file
-/// waited for the node with him.
+/// Regression: a thread closed a file while another received its last answer. It closed the channel, and all other
+/// users of the file blocked on the node with it.
 #[test]
 fn nobody_waits_for_the_end_of_anothers_channel() {
     let world = World::new();
@@ -174,7 +175,7 @@ fn nobody_waits_for_the_end_of_anothers_channel() {
     let (last, observer, waited) = (Arc::clone(&kept), Arc::clone(&other), Arc::clone(&waits));
     before(&world, move |method| {
         match method {
-            Method::ChannelWrite => drop(last.lock().expect("sound").take()),
+            Method::ChannelWrite => drop(last.lock().take()),
             Method::CloseChannel => {
                 let (done, is_done) = channel();
                 let observer = Arc::clone(&observer);
@@ -192,7 +193,7 @@ fn nobody_waits_for_the_end_of_anothers_channel() {
         _ => Fate::Deliver,
     })));
     write(&one, b"bytes", 0).expect("taken over");
-    *kept.lock().expect("sound") = Some(one);
+    *kept.lock() = Some(one);
     other.settle_file().expect("not its own");
-    assert!(kept.lock().expect("sound").is_none() && !waits.load(Ordering::Relaxed));
+    assert!(kept.lock().is_none() && !waits.load(Ordering::Relaxed));
 }

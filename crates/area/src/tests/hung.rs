@@ -2,9 +2,10 @@
 
 use super::config;
 use crate::{AreaService, Options};
+use parking_lot::Mutex;
 use prost::Message;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tempfile::TempDir;
 use vazao_meter::{Clock, ManualClock, SystemClock};
@@ -98,7 +99,7 @@ impl World {
             while !lane.state().is_full {
                 let waiting = Arc::clone(&waiting);
                 let wait = move || {
-                    let _ = waiting.lock().expect("whole").recv();
+                    let _ = waiting.lock().recv();
                 };
                 assert!(lane.run("a read", wait));
                 while lane.state().queued > 0 {
@@ -190,7 +191,8 @@ fn an_area_that_hangs_holds_up_no_other_and_after_a_while_nobody_for_long() {
     assert_eq!(world.trouble(), ["", ""]);
 }
 
-/// The area's files were closed by whoever let go of them: the thread of all background work, or that of a connection.
+/// Regression: the thread that dropped the last reference closed an area's files: the background thread, or a
+/// connection's.
 #[test]
 fn files_of_an_area_that_hangs_are_closed_by_nobody_else() {
     let mut world = World::new();
@@ -223,8 +225,8 @@ fn a_node_whose_area_hangs_stops() {
     assert_eq!(World::code(&waiting), Code::Unavailable);
 }
 
-/// A directory on a file server that was gone was opened by the thread of all background work, while nobody could ask
-/// for any area.
+/// Regression: the background thread opened a directory on a dead file server, and requests for all areas blocked
+/// meanwhile.
 #[test]
 fn areas_are_exchanged_while_one_hangs_and_threads_of_copies_are_refused_beyond_a_bound() {
     let mut world = World::new();

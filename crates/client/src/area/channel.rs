@@ -6,11 +6,10 @@
 
 use super::{AreaClient, FileIdentity, attributes};
 use crate::call::decode;
-use crate::core::locked;
 use crate::{Error, Result};
+use parking_lot::Mutex;
 use prost::Message;
 use std::collections::VecDeque;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use vazao_model::checksum::{first_mismatch, piece_checksums, piece_count};
 use vazao_model::limits::{ATTACHMENT_BYTES_MAX, READ_LIST_RANGES_MAX};
@@ -158,7 +157,7 @@ impl Channel {
     }
 
     fn id(&self) -> u64 {
-        *locked(&self.id)
+        *self.id.lock()
     }
 
     fn shown(&self) -> String {
@@ -372,7 +371,7 @@ impl Channel {
 
     /// The channel's present name; opens the file again where it is still `lost`.
     fn reopened(&self, lost: u64) -> Result<u64> {
-        let mut id = locked(&self.id);
+        let mut id = self.id.lock();
         if *id == lost {
             let fresh = self.area.core.nonce();
             let plain = ChannelOptions { create: false, exclusive: false, truncate: false, ..self.options };
@@ -403,7 +402,7 @@ impl Drop for Channel {
     fn drop(&mut self) {
         if !self.is_closed {
             let deadline_ns = self.area.core.clock.now_ns() + CLOSE_MS_MAX * 1_000_000;
-            // Nobody is left to be told; the lease's next renewal, or its end, closes what could not be closed here.
+            // No caller is left to get the error. The lease's next renewal or its end closes the channel if this fails.
             let _ = self.end(deadline_ns);
         }
     }

@@ -1,9 +1,10 @@
 //! The lease of the channels that were opened through one [`super::AreaClient`].
 
-use crate::core::{Core, locked};
+use crate::core::Core;
 use crate::{Error, Result};
+use parking_lot::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 use vazao_model::Code;
 use vazao_model::limits::{CHANNEL_LEASE_MS, HEARTBEAT_MS};
@@ -31,13 +32,13 @@ impl Lease {
     pub(super) fn renew(&self) -> Result<()> {
         if self.open.load(Ordering::Relaxed) == 0 {
             // Those go with the lease.
-            locked(&self.left).clear();
+            self.left.lock().clear();
             return Ok(());
         }
         let request = proto::RenewChannelsRequest { client: self.client };
         self.core.ask_node::<op::RenewChannels>(&self.node, &request)?;
         loop {
-            let left = locked(&self.left).pop();
+            let left = self.left.lock().pop();
             let Some(channel) = left else { return Ok(()) };
             let request = proto::CloseChannelRequest { channel };
             let ended = self.core.ask_node::<op::CloseChannel>(&self.node, &request);
@@ -47,7 +48,7 @@ impl Lease {
 
     /// The node could not be told that a channel has ended. The lease, which others need, would keep it open.
     pub(super) fn leave(&self, channel: u64) {
-        locked(&self.left).push(channel);
+        self.left.lock().push(channel);
     }
 
     /// Has the lease renewed by a thread from now on, where the client may have threads.
@@ -76,7 +77,7 @@ impl Lease {
     }
 }
 
-/// False when nobody needs the lease any more.
+/// False when the lease is no longer needed.
 fn beat(lease: &Weak<Lease>, is_due: bool) -> bool {
     let Some(lease) = lease.upgrade() else { return false };
     if is_due && let Err(error) = lease.renew() {

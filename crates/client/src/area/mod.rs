@@ -4,15 +4,15 @@
 //! where the node is. A [`Reference`] is a value of the client: the server knows nothing of it and nothing is sent when
 //! one is made. A [`Channel`] is an open remote file.
 
-mod behind;
 mod call;
 mod channel;
 mod lease;
 mod reference;
+mod write_behind;
 
-pub use behind::{Behind, Behinds, Unsent, Writer};
 pub use channel::{Channel, ChannelOptions, PendingRead};
 pub use reference::{FileIdentity, Reference};
+pub use write_behind::{Unsent, WriteBackTracker, WriteBehindBuffer, Writer};
 
 use crate::core::Core;
 use crate::{Client, RenameMode, Result, XattrMode};
@@ -92,8 +92,8 @@ impl Client {
     }
 
     /// Writes to files of areas that are answered before their nodes have them: none so far.
-    pub fn writes_behind(&self) -> Arc<Behinds> {
-        Arc::new(Behinds::new(Arc::clone(&self.core)))
+    pub fn writes_behind(&self) -> Arc<WriteBackTracker> {
+        Arc::new(WriteBackTracker::new(Arc::clone(&self.core)))
     }
 
     /// What a node exports.

@@ -4,11 +4,12 @@
 //! costs nothing more, until another one wants it; then it reports what it has written and lets go.
 
 use super::inode::OpenInode;
-use crate::core::{Core, locked};
+use crate::core::Core;
 use crate::locks::LockPlace;
 use crate::{Error, Result};
+use parking_lot::Mutex;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 use vazao_model::locks::{LockKind, LockMode, LockRange};
 use vazao_model::{Code, InodeId};
 use vazao_wire::interrupt;
@@ -25,6 +26,8 @@ pub(crate) struct End {
     /// The owner by which it is held; 0: it is not.
     held_by: AtomicU64,
     is_wanted: AtomicBool,
+    /// Another client has had it since it was last held here.
+    is_lost: AtomicBool,
 }
 
 impl End {
@@ -34,7 +37,9 @@ impl End {
 
     /// The metadata service has given the lock of `owner` to another client.
     pub(crate) fn lose(&self, owner: u64) {
-        let _ = self.held_by.compare_exchange(owner, 0, Ordering::SeqCst, Ordering::SeqCst);
+        if self.held_by.compare_exchange(owner, 0, Ordering::SeqCst, Ordering::SeqCst).is_ok() {
+            self.is_lost.store(true, Ordering::SeqCst);
+        }
     }
 }
 
@@ -46,13 +51,13 @@ impl OpenInode {
     /// Takes over bytes to be written at the end; returns where that was.
     pub(crate) fn append(&self, bytes: &[u8]) -> Result<u64> {
         let deadline_ns = self.core.deadline_ns();
-        let _turn = locked(&self.end.turn);
+        let _turn = self.end.turn.lock();
         if !self.end.is_held() || !self.core.hears_of_changes() {
             self.take_end(deadline_ns)?;
         }
         let offset = self.lock().size;
         let written = self.write(bytes.into(), offset, &mut None);
-        // Who does not watch would not hear that others want it.
+        // Without an invalidation stream this client is not notified that others want it.
         if self.end.is_wanted.load(Ordering::SeqCst) || !self.core.hears_of_changes() {
             self.give_end_back();
         }
@@ -75,6 +80,12 @@ impl OpenInode {
             return Err(error);
         }
         self.end.held_by.store(owner, Ordering::SeqCst);
+        if self.end.is_lost.swap(false, Ordering::SeqCst) {
+            // Others have appended where the records from before lie.
+            let detail =
+                format!("{}: the lock on its end was lost with records that were not stored", self.id);
+            self.give_up(&Error::new(Code::Io, detail));
+        }
         if !self.lock().is_clean() {
             self.flush(false)?;
         }
@@ -90,9 +101,10 @@ impl OpenInode {
         if !self.end.is_held() {
             return;
         }
-        // What cannot be stored is lost to this file's writers, who hear of it; others go on behind it.
         if let Err(error) = self.flush(false) {
-            tracing::debug!(inode = %self.id, %error, "what was appended could not be stored yet");
+            // Reported later it would lie over what others append now.
+            self.give_up(&error);
+            tracing::warn!(inode = %self.id, %error, "what was appended could not be stored before others append");
         }
         self.unlock_end();
     }
@@ -114,7 +126,7 @@ impl OpenInode {
     /// The last handle is gone, after everything was flushed.
     pub(crate) fn leave_end(&self) {
         if self.end.is_held() {
-            let _turn = locked(&self.end.turn);
+            let _turn = self.end.turn.lock();
             self.unlock_end();
         }
     }
@@ -141,7 +153,7 @@ impl Core {
 }
 
 fn give_back_unless_done(open: &Arc<OpenInode>) {
-    let _turn = locked(&open.end.turn);
+    let _turn = open.end.turn.lock();
     if open.end.is_wanted.load(Ordering::SeqCst) {
         open.give_end_back();
     }

@@ -1,12 +1,13 @@
 //! Reports to the metadata service: at flush, fsync and close, and only when something has changed.
 
 use super::inline::InlineContents;
-use super::inode::{FreshInode, OpenInode, State, Uncommitted};
+use super::inode::{FreshInode, InodeState, OpenInode, Uncommitted};
 use super::unsynced::{Former, Unsynced};
 use super::write::object_address;
-use crate::begun::{Early, Then, begin_change_as_of};
+use crate::call::decode;
+use crate::completion::{Completion, Readiness, begin_change_as_of};
 use crate::data::DataCall;
-use crate::watch::Asked;
+use crate::invalidations::Asked;
 use crate::{Error, Result};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -28,10 +29,10 @@ struct Syncing {
 impl OpenInode {
     /// Writes out everything and reports it; with `sync` all of it survives power loss.
     pub(crate) fn flush(&self, sync: bool) -> Result<()> {
-        interrupt::ignored(|| self.flush_or_leave(sync))
+        interrupt::uninterruptible(|| self.flush_or_leave(sync))
     }
 
-    /// [`OpenInode::flush`] for those who need not know what becomes of it: `Interrupted` when the caller was killed.
+    /// [`OpenInode::flush`], killable: `Interrupted` when the caller was killed.
     pub(super) fn flush_or_leave(&self, sync: bool) -> Result<()> {
         let deadline_ns = self.core.deadline_ns();
         let left = || Error::new(Code::Interrupted, format!("{}: its writer was killed", self.id));
@@ -67,7 +68,7 @@ impl OpenInode {
     /// `committing`.
     pub(super) fn report(&self, sync: bool, deadline_ns: u64) -> Result<()> {
         while self.commit(sync, deadline_ns)? == Committed::Outgrown {
-            interrupt::ignored(|| self.outgrow_in_turn(deadline_ns))?;
+            interrupt::uninterruptible(|| self.outgrow_in_turn(deadline_ns))?;
             if sync {
                 let begun = self.begin_sync(deadline_ns);
                 self.finish_sync(begun, deadline_ns)?;
@@ -80,7 +81,7 @@ impl OpenInode {
     /// and the last close will have nothing to let go of.
     pub(super) fn is_idle(&self, reported: u64) -> bool {
         let state = self.lock();
-        let has_failed = !state.losses.is_empty() || state.losses.count().0 != reported;
+        let has_failed = !state.lost_ranges.is_empty() || state.lost_ranges.count().0 != reported;
         state.is_clean() && !has_failed && !self.is_unlinked() && !self.holds_end()
     }
 
@@ -92,7 +93,7 @@ impl OpenInode {
         state.layout().is_some() && report.end <= state.attributes.size && report.slots == 0
     }
 
-    /// Throws away everything unwritten and unreported: nobody will read it.
+    /// Throws away everything unwritten and unreported.
     pub(crate) fn discard(&self) {
         self.discard_staged();
         let mut state = self.lock();
@@ -101,6 +102,20 @@ impl OpenInode {
         if let Some(inline) = state.inline_mut() {
             inline.discard();
         }
+    }
+
+    /// Gives up what was written here and is not reported: its writers get the error from their next `fsync` or close.
+    /// False where there is no such thing.
+    pub(super) fn give_up(&self, error: &Error) -> bool {
+        let _one = self.committing.take();
+        if self.lock().is_clean() {
+            return false;
+        }
+        self.discard();
+        self.lock().lost_ranges.tell(error.clone());
+        // The bytes that are shown here are not those of the file.
+        self.note_changed_elsewhere();
+        true
     }
 
     /// Asks for the objects changed since the last time to be made durable, on all servers at once.
@@ -132,15 +147,21 @@ impl OpenInode {
     fn finish_sync(&self, begun: Syncing, deadline_ns: u64) -> Result<()> {
         let mut outcome = self.finish_former(begun.former, deadline_ns);
         // All are awaited even when one fails, so that none is left running behind the caller's back.
-        for (mut call, slots) in begun.calls {
-            let answer = self.core.finish_data(&mut call, &[], deadline_ns).map(|_| ());
-            let answer = answer.map_err(|error| error.about(self.id));
+        for (mut call, mut slots) in begun.calls {
+            let received = self.core.finish_data(&mut call, &[], deadline_ns);
+            let missing = received.and_then(|received| Ok(decode::<op::SyncObjects>(&received)?.missing));
+            let answer = match (missing, &begun.layout) {
+                (Ok(missing), Some(layout)) if missing > 0 => {
+                    self.check_missing(layout, &mut slots, deadline_ns)
+                }
+                (other, _) => other.map(|_| ()).map_err(|error| error.about(self.id)),
+            };
             if let (Err(error), Some(layout)) = (&answer, &begun.layout) {
                 let mut state = self.lock();
                 let lost = match error.code {
                     // It is gone, and stays so until it was written again.
                     Code::Io => state.unsynced.unwritten(&begun.changes, &slots),
-                    // Nobody has said whether the machine still has it: the next fsync must ask that again.
+                    // It is unknown whether the machine still has it: the next fsync must ask again.
                     _ => state.unsynced.restore(layout, &begun.changes, &slots),
                 };
                 state.lose(layout, &lost, error);
@@ -150,9 +171,9 @@ impl OpenInode {
         if let Err(error) = &outcome {
             let mut state = self.lock();
             state.unsynced_slots |= begun.slots;
-            // Left by a killed caller it is nobody's failure: whoever makes the file durable next asks again.
+            // Not a failure when the caller was killed: the next fsync retries.
             if error.code != Code::Interrupted {
-                state.losses.tell(error.clone());
+                state.lost_ranges.tell(error.clone());
             }
         }
         outcome
@@ -233,8 +254,8 @@ impl OpenInode {
     fn end_report(&self, answer: Answer, reported: Reported, deadline_ns: u64) -> Result<Committed> {
         let Reported { generation, asked_at, sync } = reported;
         let fresh = answer.and_then(|(response, asked)| {
-            // Whoever looks at the file once it is closed need not ask what its size is now.
-            asked.and_then(|asked| self.core.learn_inode(asked, response.inode.as_ref()));
+            // Cache fill: a stat after the close needs no request.
+            asked.and_then(|asked| self.core.cache_inode(asked, response.inode.as_ref()));
             Ok(FreshInode::new(response.inode, asked_at)?)
         });
         self.count_report();
@@ -248,7 +269,7 @@ impl OpenInode {
                 state.length_set &= !sync || forgotten;
                 drop(state);
                 if forgotten && sync {
-                    interrupt::ignored(|| self.report(true, deadline_ns))?;
+                    interrupt::uninterruptible(|| self.report(true, deadline_ns))?;
                 }
                 return Ok(Committed::Taken);
             }
@@ -273,7 +294,7 @@ impl OpenInode {
             }
         }
         // The report was about an earlier life of the file, and has changed nothing.
-        interrupt::ignored(|| self.start_over(deadline_ns));
+        interrupt::uninterruptible(|| self.start_over(deadline_ns));
         let detail =
             format!("{}: another client cut or replaced its contents while they were written", self.id);
         Err(Error::new(Code::Stale, detail))
@@ -284,17 +305,17 @@ impl OpenInode {
         self.lock().is_reported_at_once()
     }
 
-    /// [`OpenInode::flush`] without standing still for the answer, and without making anything durable.
-    pub(super) fn begin_flush(self: &Arc<OpenInode>, then: Then<()>) {
+    /// Asynchronous [`OpenInode::flush`], without making anything durable.
+    pub(super) fn begin_flush(self: &Arc<OpenInode>, then: Completion<()>) {
         let open = Arc::clone(self);
         if !self.committing.try_take() {
-            return then(Early::slow(move || open.flush(false)));
+            return then(Readiness::blocking(move || open.flush(false)));
         }
         let turn = Committing(open);
         let mut state = self.lock();
         if !state.is_reported_at_once() {
             drop(state);
-            return then(Early::slow(move || {
+            return then(Readiness::blocking(move || {
                 let open = Arc::clone(&turn.0);
                 drop(turn);
                 open.flush(false)
@@ -302,7 +323,7 @@ impl OpenInode {
         }
         if state.uncommitted.is_empty() {
             drop((state, turn));
-            return then(Early::Done(Ok(())));
+            return then(Readiness::Ready(Ok(())));
         }
         let request = take_report(self.id.0, &mut state, false);
         drop(state);
@@ -323,7 +344,7 @@ impl OpenInode {
             };
             let end = move |answer| match turn.0.end_report(answer, reported, deadline_ns)? {
                 Committed::Taken => Ok(()),
-                Committed::Outgrown => interrupt::ignored(|| {
+                Committed::Outgrown => interrupt::uninterruptible(|| {
                     turn.0.outgrow_in_turn(deadline_ns)?;
                     turn.0.report(false, deadline_ns)
                 }),
@@ -335,7 +356,7 @@ impl OpenInode {
     /// Sets the length that a service which lost power has forgotten.
     fn set_length_again(&self, deadline_ns: u64) -> Result<()> {
         let Some(length) = self.lock().length_again.take() else { return Ok(()) };
-        let outcome = interrupt::ignored(|| match length {
+        let outcome = interrupt::uninterruptible(|| match length {
             0 => self.empty(deadline_ns),
             _ => self.set_size(length, deadline_ns),
         });
@@ -394,7 +415,7 @@ impl Drop for Committing {
 }
 
 /// Takes what has not been reported, and makes it what is being reported.
-fn take_report(inode: u64, state: &mut State, sync: bool) -> proto::CommitRequest {
+fn take_report(inode: u64, state: &mut InodeState, sync: bool) -> proto::CommitRequest {
     let report = std::mem::take(&mut state.uncommitted);
     let request = commit_request(inode, state, &report, sync);
     state.reporting = Some(report);
@@ -403,15 +424,20 @@ fn take_report(inode: u64, state: &mut State, sync: bool) -> proto::CommitReques
 }
 
 /// Whether the metadata service has taken a report about the layout of `generation`.
-fn is_taken(state: &State, report: &Uncommitted, fresh: &FreshInode, generation: u32) -> bool {
+fn is_taken(state: &InodeState, report: &Uncommitted, fresh: &FreshInode, generation: u32) -> bool {
     let theirs = fresh.layout.as_ref();
     let is_same = theirs.map_or(0, |layout| layout.generation) == generation;
-    // Of a file that was converted meanwhile, unless it tells of objects that nobody has copied.
+    // Of a file that was converted meanwhile, unless it reports objects that the conversion has not copied.
     let is_converted = state.layout().zip(theirs).is_some_and(|(mine, theirs)| mine.is_same_life(theirs));
     is_same || (is_converted && report.slots == 0)
 }
 
-fn commit_request(inode: u64, state: &mut State, report: &Uncommitted, sync: bool) -> proto::CommitRequest {
+fn commit_request(
+    inode: u64,
+    state: &mut InodeState,
+    report: &Uncommitted,
+    sync: bool,
+) -> proto::CommitRequest {
     let generation = state.layout().map_or(0, |layout| layout.generation);
     let inline = state.inline_mut();
     let base_version = inline.as_ref().map_or(0, |inline| inline.base_version());

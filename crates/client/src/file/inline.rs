@@ -93,6 +93,11 @@ impl InlineContents {
         self.written.0.last().map_or(0, |range| range.end as u64)
     }
 
+    /// True when something was written here that the service does not know, or may forget if it loses power.
+    pub(super) fn is_unfinished(&self) -> bool {
+        !self.written.is_empty() || !self.reporting.is_empty() || !self.unsynced.is_empty()
+    }
+
     /// Ranges that were written here and of which the service has not answered to know them.
     pub(super) fn unanswered(&self) -> impl Iterator<Item = Range<usize>> {
         self.reporting.0.iter().chain(&self.written.0).cloned()

@@ -1,19 +1,20 @@
-//! What all handles of one inode share in this client: its size, its contents or layout, and what is not yet written.
+//! State that all handles of one inode share in this client.
 
 use super::append::End;
 use super::inline::InlineContents;
-use super::losses::Losses;
+use super::lost_ranges::LostRanges;
 use super::moved::Next;
 use super::readers::Readers;
-use super::staging::{Flight, Run, overlap};
+use super::staging::{InFlightWrite, Run, overlap};
 use super::unsynced::{Span, Unsynced, in_file};
 use crate::Error;
-use crate::core::{Core, locked};
-use crate::turn::Turn;
+use crate::core::Core;
+use crate::hand_off_mutex::HandOffMutex;
+use parking_lot::{Condvar, Mutex, MutexGuard, RwLock};
 use std::collections::BTreeMap;
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 use vazao_model::limits::{BLOCK_BYTES, INLINE_BYTES_MAX};
 use vazao_model::{Attributes, Code, InodeId, Layout, Timestamp};
@@ -24,6 +25,9 @@ use vazao_wire::service::Fault;
 const TURN_WAIT: Duration = Duration::from_millis(50);
 
 /// An inode that has at least one handle.
+///
+/// - Lock order: `committing` or `length_gate` before `state`. `state` is never held while waiting for a server.
+/// - `length_gate`: shared by writes, exclusive while the length or layout changes or a range is zeroed.
 pub(crate) struct OpenInode {
     pub(crate) core: Arc<Core>,
     pub(crate) id: InodeId,
@@ -35,15 +39,15 @@ pub(crate) struct OpenInode {
     changed_elsewhere: AtomicBool,
     /// Reports to the metadata service so far.
     reports: AtomicU64,
-    state: Mutex<State>,
+    state: Mutex<InodeState>,
     changed: Condvar,
-    /// Threads in [`OpenInode::wait_turn`]: waking nobody would still be a system call.
+    /// Waiters in [`OpenInode::wait_turn`]. Without any, the wake-up would be a system call for nothing.
     waiting: AtomicUsize,
     /// Shared by writers; held alone while the length is set.
     pub(crate) length_gate: RwLock<()>,
     pub(crate) end: End,
     /// One report to the metadata service at a time.
-    pub(crate) committing: Turn,
+    pub(crate) committing: HandOffMutex,
     pub(super) readers: Arc<Readers>,
 }
 
@@ -57,7 +61,7 @@ pub(crate) enum Contents {
     Striped(Arc<Layout>),
 }
 
-/// What the metadata service has not been told.
+/// Changes that are not reported to the metadata service.
 #[derive(Clone, Default)]
 pub(crate) struct Uncommitted {
     /// End of the furthest write; 0 for none.
@@ -81,25 +85,9 @@ impl Uncommitted {
     }
 }
 
-/// What an inode without handles is remembered for.
-#[derive(Default)]
-pub(crate) struct Unfinished {
-    /// Where its unsynced writes went.
-    pub(crate) unsynced: Unsynced,
-    /// Which of its writes failed.
-    pub(crate) losses: Losses,
-}
-
-impl Unfinished {
-    /// True when there is nothing to remember.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.unsynced.is_empty() && self.losses.is_empty()
-    }
-}
-
 /// The changeable part.
-pub(crate) struct State {
-    /// As last heard from the metadata service.
+pub(crate) struct InodeState {
+    /// From the latest answer of the metadata service.
     pub(crate) attributes: Attributes,
     /// Length, unreported writes included.
     pub(crate) size: u64,
@@ -115,15 +103,15 @@ pub(crate) struct State {
     /// Runs being filled, by the start of their transfer.
     pub(crate) staged: BTreeMap<u64, Run>,
     /// Runs in flight, in the order in which they left.
-    pub(crate) flights: BTreeMap<u64, Flight>,
+    pub(crate) in_flight: BTreeMap<u64, InFlightWrite>,
     pub(crate) next_flight: u64,
-    pub(crate) flight_bytes: usize,
+    pub(crate) in_flight_bytes: usize,
     /// Threads in the middle of a write to objects.
     pub(crate) writers: usize,
     pub(crate) uncommitted: Uncommitted,
-    /// What it is being told: answers that do not know of it yet may still come in.
+    /// The report in flight: answers from before it may still arrive.
     pub(crate) reporting: Option<Uncommitted>,
-    /// It has been told something through this state.
+    /// A report was sent through this state.
     pub(crate) was_reported: bool,
     /// The length was set here, and no fsync has returned since: a metadata service that loses power may forget it.
     pub(super) length_set: bool,
@@ -134,7 +122,7 @@ pub(crate) struct State {
     /// The client's count of answers when one about this inode was last taken over.
     pub(crate) absorbed_at: u64,
     /// What could not be written.
-    pub(crate) losses: Losses,
+    pub(crate) lost_ranges: LostRanges,
     /// Holes were made here since the metadata service was last told how much storage the file takes.
     pub(crate) is_sparse: bool,
 }
@@ -176,19 +164,20 @@ impl FreshInode {
     }
 }
 
-impl State {
-    fn new(fresh: FreshInode, fresh_at: u64, closed: Unfinished) -> State {
-        State {
+impl InodeState {
+    /// That of an inode of which nothing is known here.
+    pub(super) fn new(fresh: FreshInode, fresh_at: u64) -> InodeState {
+        InodeState {
             attributes: fresh.attributes.clone(),
             size: fresh.attributes.size,
             written_slots: fresh.layout.as_ref().map_or(0, |layout| layout.written_slots),
             // Others may have written to it and not made that durable.
             unsynced_slots: u64::MAX,
-            unsynced: closed.unsynced.under(fresh.layout.as_ref()),
+            unsynced: Unsynced::default(),
             staged: BTreeMap::new(),
-            flights: BTreeMap::new(),
+            in_flight: BTreeMap::new(),
             next_flight: 0,
-            flight_bytes: 0,
+            in_flight_bytes: 0,
             writers: 0,
             uncommitted: Uncommitted::default(),
             reporting: None,
@@ -197,7 +186,7 @@ impl State {
             length_again: None,
             write_count: 0,
             absorbed_at: fresh_at,
-            losses: closed.losses.in_life(fresh.layout.as_ref().map(|layout| layout.life)),
+            lost_ranges: LostRanges::default(),
             is_sparse: false,
             next: None,
             contents: fresh.into_contents(),
@@ -239,7 +228,7 @@ impl State {
 
     /// True when bytes are staged or in flight.
     pub(crate) fn has_unwritten(&self) -> bool {
-        !self.staged.is_empty() || !self.flights.is_empty()
+        !self.staged.is_empty() || !self.in_flight.is_empty()
     }
 
     /// The layout, once there is one.
@@ -282,7 +271,7 @@ impl State {
         self.unsynced_slots |= bit;
         let span = Span { range: start..start + (range.end - range.start), is_cut: false };
         self.note_change(&layout, slot, span, boot);
-        self.losses.forgive(range);
+        self.lost_ranges.clear(range);
     }
 
     /// Notes a change of the object of `slot`. What a loss of power before it may have taken is lost from here on.
@@ -298,7 +287,7 @@ impl State {
         for (slot, span) in spans {
             for range in in_file(layout, *slot, &span.range) {
                 told = true;
-                self.losses.add_span(Span { range, ..*span }, layout.life, error.clone());
+                self.lost_ranges.add_span(Span { range, ..*span }, layout.life, error.clone());
             }
         }
         if told {
@@ -311,9 +300,9 @@ impl State {
         self.staged.iter().find(|(_, run)| overlap(&run.range, range)).map(|(start, _)| *start)
     }
 
-    /// The first flight before flight `before` that overlaps `range`.
+    /// The first write in flight before `before` that overlaps `range`.
     pub(crate) fn flight_within(&self, range: &Range<u64>, before: u64) -> Option<u64> {
-        self.flights.range(..before).find(|(_, f)| overlap(&f.run.range, range)).map(|(id, _)| *id)
+        self.in_flight.range(..before).find(|(_, f)| overlap(&f.run.range, range)).map(|(id, _)| *id)
     }
 
     /// True when something newer is known: an answer that was taken over while this one was under way, with a higher
@@ -351,7 +340,7 @@ impl State {
     }
 
     /// Takes over what an open has shown, unless something newer is known. What is dirty here stays.
-    fn absorb_open(&mut self, fresh: FreshInode, now_at: u64) {
+    pub(super) fn absorb_open(&mut self, fresh: FreshInode, now_at: u64) {
         if self.knows_better(&fresh.attributes, fresh.asked_at) {
             return;
         }
@@ -374,7 +363,7 @@ impl State {
         self.attributes = fresh.attributes.clone();
         self.written_slots = fresh.layout.as_ref().map_or(0, |layout| layout.written_slots);
         let life = fresh.layout.as_ref().map(|layout| layout.life);
-        self.losses = std::mem::take(&mut self.losses).in_life(life);
+        self.lost_ranges = std::mem::take(&mut self.lost_ranges).in_life(life);
         self.unsynced = std::mem::take(&mut self.unsynced).under(fresh.layout.as_ref());
         self.next = None;
         self.contents = fresh.into_contents();
@@ -472,13 +461,13 @@ impl OpenInode {
             named: AtomicBool::new(false),
             changed_elsewhere: AtomicBool::new(false),
             reports: AtomicU64::new(0),
-            state: Mutex::new(State::new(fresh, core.count_answer(), closed)),
+            state: Mutex::new(InodeState::reopened(fresh, core.count_answer(), closed)),
             core,
             changed: Condvar::new(),
             waiting: AtomicUsize::new(0),
             length_gate: RwLock::default(),
             end: End::default(),
-            committing: Turn::default(),
+            committing: HandOffMutex::default(),
             readers: Arc::default(),
         }
     }
@@ -521,7 +510,7 @@ impl OpenInode {
 
     /// True, once, when another client has changed its contents and nothing unwritten here is in the way of looking.
     pub(crate) fn must_look_again(&self) -> bool {
-        let can_look = |state: &State| state.is_clean() || matches!(state.contents, Contents::Inline(_));
+        let can_look = |state: &InodeState| state.is_clean() || matches!(state.contents, Contents::Inline(_));
         self.changed_elsewhere.load(Ordering::SeqCst)
             && can_look(&self.lock())
             && self.changed_elsewhere.swap(false, Ordering::SeqCst)
@@ -530,20 +519,20 @@ impl OpenInode {
     /// True when a read needs no server.
     pub(super) fn is_at_hand(&self) -> bool {
         let is_here =
-            |state: &State| matches!(&state.contents, Contents::Inline(inline) if !inline.is_outgrown());
+            |state: &InodeState| matches!(&state.contents, Contents::Inline(inline) if !inline.is_outgrown());
         !self.changed_elsewhere.load(Ordering::SeqCst) && is_here(&self.lock())
     }
 
-    /// True when a write up to `end` needs no server, and waits for nobody who needs one.
+    /// True when a write up to `end` needs no server, and blocks on no thread that needs one (fast path).
     pub(super) fn takes_at_once(&self, end: u64) -> bool {
-        let is_inline = |state: &State| {
+        let is_inline = |state: &InodeState| {
             matches!(&state.contents, Contents::Inline(inline) if !inline.is_outgrown())
                 && state.next.is_none()
         };
         let dirty_bytes = self.core.dirty_bytes.load(Ordering::Relaxed);
         end <= INLINE_BYTES_MAX as u64
             && dirty_bytes <= self.core.options.dirty_bytes_max
-            && self.length_gate.try_read().is_ok()
+            && self.length_gate.try_read().is_some()
             && is_inline(&self.lock())
     }
 
@@ -567,14 +556,14 @@ impl OpenInode {
     }
 
     /// The state. Never held while waiting for a server.
-    pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
-        locked(&self.state)
+    pub(crate) fn lock(&self) -> MutexGuard<'_, InodeState> {
+        self.state.lock()
     }
 
     /// Lets other threads go on until something changed, or a short while has passed.
-    pub(crate) fn wait_turn<'a>(&self, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+    pub(crate) fn wait_turn<'a>(&self, mut state: MutexGuard<'a, InodeState>) -> MutexGuard<'a, InodeState> {
         self.waiting.fetch_add(1, Ordering::SeqCst);
-        let (state, _) = self.changed.wait_timeout(state, TURN_WAIT).unwrap_or_else(PoisonError::into_inner);
+        self.changed.wait_for(&mut state, TURN_WAIT);
         self.waiting.fetch_sub(1, Ordering::SeqCst);
         state
     }
@@ -591,7 +580,7 @@ impl OpenInode {
         let state = self.lock();
         let is_old = state.knows_better(&attributes, asked_at);
         if !is_old && attributes.version != state.attributes.version {
-            // Told only while somebody here has lately asked; who asks finds out by itself.
+            // Invalidations arrive only while this client has asked lately: another version counts as one.
             self.note_changed_elsewhere();
         }
         let mut merged = if is_old { state.attributes.clone() } else { attributes };
@@ -608,7 +597,7 @@ impl OpenInode {
         merged
     }
 
-    /// Takes over what an open has shown; see [`State::absorb_open`].
+    /// Takes over what an open has shown; see [`InodeState::absorb_open`].
     pub(crate) fn absorb_open(&self, fresh: FreshInode) {
         self.lock().absorb_open(fresh, self.core.count_answer());
     }

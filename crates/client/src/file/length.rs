@@ -50,7 +50,7 @@ impl OpenInode {
         state.was_reported = true;
         (state.length_set, state.length_again) = (true, None);
         state.unsynced = Unsynced::default();
-        state.losses.forgive(&(0..u64::MAX));
+        state.lost_ranges.clear(&(0..u64::MAX));
         drop(state);
         self.absorb_open(fresh);
         Ok(())
@@ -91,7 +91,7 @@ impl OpenInode {
         state.size = length;
         state.was_reported = true;
         (state.length_set, state.length_again) = (true, None);
-        state.losses.forgive(&(length..u64::MAX));
+        state.lost_ranges.clear(&(length..u64::MAX));
         state.write_count += 1;
         if let Some(inline) = state.inline_mut() {
             inline.cut(usize::try_from(length).unwrap_or(usize::MAX));

@@ -3,16 +3,17 @@
 //! Small ranges close to one another are read as one, with what lies between them (data sieving, Thakur, Gropp and Lusk
 //! 1999): the bytes between cost less than the ranges apart.
 
-use super::inode::{Contents, OpenInode, State};
+use super::inode::{Contents, InodeState, OpenInode};
 use super::moved::is_moved;
 use super::read::View;
 use super::write::object_address;
 use crate::core::shared;
 use crate::data::{DataCall, malformed};
 use crate::{Error, Result};
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::BTreeMap;
 use std::ops::Range;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::Arc;
 use vazao_model::checksum::{first_mismatch, piece_checksums, piece_count};
 use vazao_model::limits::{FILE_BYTES_MAX, LIST_RANGES_MAX};
 use vazao_model::{Code, Layout, TargetId};
@@ -176,7 +177,7 @@ impl OpenInode {
         for (offset, bytes) in parts {
             let range = *offset..offset.saturating_add(bytes.len() as u64);
             state = self.settle(state, &range, deadline_ns);
-            if let Some(error) = state.losses.within(&range) {
+            if let Some(error) = state.lost_ranges.within(&range) {
                 return Err(error.clone());
             }
         }
@@ -348,7 +349,7 @@ impl OpenInode {
             });
             let outcome = self.follow_list(outcome, &request, parts, deadline_ns);
             let outcome = outcome.map(|boot| boot.map(|boot| (boot, must_exist)));
-            self.land_listed(&mut self.lock(), layout, &request, parts, outcome);
+            self.complete_listed(&mut self.lock(), layout, &request, parts, outcome);
         }
         Ok(())
     }
@@ -373,9 +374,9 @@ impl OpenInode {
         Ok(None)
     }
 
-    fn land_listed(
+    fn complete_listed(
         &self,
-        state: &mut MutexGuard<'_, State>,
+        state: &mut MutexGuard<'_, InodeState>,
         layout: &Layout,
         request: &Listed,
         parts: &[(u64, &[u8])],
@@ -386,10 +387,10 @@ impl OpenInode {
             let range = start..start + spot.length as u64;
             match &outcome {
                 Ok(Some((boot, must_exist))) => state.note_written(&range, *boot, *must_exist),
-                Ok(None) => state.losses.forgive(&range),
+                Ok(None) => state.lost_ranges.clear(&range),
                 Err(error) => {
                     let place = format!("{}, bytes {}-{}", self.id, range.start, range.end);
-                    state.losses.add(range, layout.life, error.clone().about(place));
+                    state.lost_ranges.add(range, layout.life, error.clone().about(place));
                 }
             }
         }

@@ -14,7 +14,8 @@ mod inode;
 mod length;
 mod list;
 mod local;
-mod losses;
+mod lost_ranges;
+mod missing;
 mod moved;
 mod outgrow;
 mod payload;
@@ -23,6 +24,7 @@ mod read_ahead;
 mod readers;
 mod staging;
 mod strides;
+mod unfinished;
 mod unsent;
 mod unstored;
 mod unsynced;
@@ -32,21 +34,23 @@ mod zero;
 
 pub use convert::{Convert, Converted};
 pub use holes::Seek;
-pub(crate) use inode::{FreshInode, OpenInode, Unfinished};
+pub(crate) use inode::{FreshInode, OpenInode};
 pub use list::Strided;
 pub use payload::SharedBytes;
 pub(crate) use payload::SharedSlice;
+pub(crate) use unfinished::Unfinished;
 pub use unsent::Unsent;
 pub use unstored::Unstored;
 
-use crate::begun::Then;
-use crate::core::{Core, locked};
+use crate::completion::Completion;
+use crate::core::Core;
 use crate::{Error, OpenMode, Result};
+use parking_lot::Mutex;
 use payload::Payload;
 use read_ahead::ReadAhead;
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 use unsent::Later;
 use vazao_model::{Attributes, Code, InodeId};
 use vazao_wire::{interrupt, op, proto};
@@ -83,7 +87,7 @@ impl File {
         if let (true, Some(fresh)) = (was_open, fresh) {
             shared.absorb_open(fresh);
         }
-        let (failures, _) = shared.lock().losses.count();
+        let (failures, _) = shared.lock().lost_ranges.count();
         Some(File {
             shared,
             mode,
@@ -166,10 +170,10 @@ impl File {
     }
 
     fn payload_later(&self, payload: Payload<'_>, offset: u64) -> Result<Option<Unsent>> {
-        let mut flights = Vec::new();
-        let written = self.write_payload(payload, offset, &mut Some(&mut flights));
+        let mut in_flight = Vec::new();
+        let written = self.write_payload(payload, offset, &mut Some(&mut in_flight));
         // Also after an error: what has been taken over by then is sent.
-        let unsent = Unsent::new(&self.shared, flights);
+        let unsent = Unsent::new(&self.shared, in_flight);
         written.map(|()| unsent)
     }
 
@@ -207,8 +211,8 @@ impl File {
         self.shared.can_begin_flush()
     }
 
-    /// The first half of [`File::flush`], without standing still for the answer; [`File::end_flush`] is the other one.
-    pub fn begin_flush(&self, then: Then<()>) {
+    /// The first half of [`File::flush`], asynchronous; [`File::end_flush`] is the other one.
+    pub fn begin_flush(&self, then: Completion<()>) {
         self.shared.begin_flush(then);
     }
 
@@ -284,8 +288,30 @@ impl File {
         self.finish()
     }
 
+    /// [`File::flush`] before a lock is let go. What cannot be reported now is given up: the next holder of the lock
+    /// may write over it, and a later report would put the old bytes back.
+    pub fn flush_under_lock(&self) -> Result<()> {
+        let reported = interrupt::killable(|| self.shared.flush_or_leave(false));
+        if let Err(error) = &reported
+            && error.code != Code::Interrupted
+        {
+            self.shared.give_up(error);
+        }
+        self.end_flush(reported)
+    }
+
+    /// Gives up what was written through any handle and is not reported, because a lock on the file is lost: its holder
+    /// may have written over it. False where everything is reported.
+    pub fn give_up_unreported(&self, error: &Error) -> bool {
+        let gave_up = self.shared.give_up(error);
+        if gave_up {
+            tracing::warn!(inode = %self.inode(), %error, "what was written under it is given up");
+        }
+        gave_up
+    }
+
     fn finish_writes(&self, sync: bool) -> Result<()> {
-        self.end_flush(interrupt::unless_killed(|| self.shared.flush_or_leave(sync)))
+        self.end_flush(interrupt::killable(|| self.shared.flush_or_leave(sync)))
     }
 
     fn finish(&mut self) -> std::result::Result<(), (Error, Option<Unstored>)> {
@@ -294,7 +320,7 @@ impl File {
         }
         let is_last_of_unlinked = self.shared.is_unlinked() && self.shared.handle_count() == 1;
         let flushed = if is_last_of_unlinked {
-            // Nobody can read it any more.
+            // No reader can reach it any more.
             self.shared.discard();
             self.report_failure()
         } else {
@@ -305,10 +331,10 @@ impl File {
         flushed.and(released).map_err(|error| (error, unstored))
     }
 
-    /// The failure of a write that nobody was waiting for, once for each handle.
+    /// The failure of an acknowledged write, once for each handle.
     fn report_failure(&self) -> Result<()> {
         let state = self.shared.lock();
-        let (count, failure) = state.losses.count();
+        let (count, failure) = state.lost_ranges.count();
         let reported = self.failures_reported.swap(count, Ordering::SeqCst);
         match failure {
             Some(error) if reported < count => Err(error.clone()),
@@ -323,7 +349,7 @@ impl File {
 
 impl Drop for File {
     fn drop(&mut self) {
-        locked(&self.ahead).cancel();
+        self.ahead.lock().cancel();
         if let Err((error, _)) = self.finish() {
             tracing::warn!(inode = %self.shared.id, %error, "a file was dropped with data that could not be written");
         }
@@ -335,7 +361,7 @@ impl OpenInode {
     /// understood: the kernel makes a short count of the error of a write it has cut into several.
     pub(crate) fn check_losses(&self) -> Result<()> {
         let state = self.lock();
-        state.losses.outstanding(state.size).cloned().map_or(Ok(()), Err)
+        state.lost_ranges.outstanding(state.size).cloned().map_or(Ok(()), Err)
     }
 
     /// Asks the metadata service, and adds what is known better here.

@@ -5,7 +5,7 @@
 //! is remembered of it until the file's own layout is exchanged. That happens when no write is under way, before the
 //! next write or flush; reads look into the new objects from the moment they are known of.
 
-use super::inode::{Contents, FreshInode, OpenInode, State};
+use super::inode::{Contents, FreshInode, InodeState, OpenInode};
 use super::staging::transfer_at;
 use super::write::How;
 use crate::core::sole;
@@ -18,17 +18,17 @@ use vazao_wire::{op, proto};
 /// How long a refused write waits before it looks whether the layout has been exchanged.
 pub(super) const PAUSE: Duration = Duration::from_millis(20);
 
-/// After this time somebody who waits ends a conversion that does not go on.
+/// A waiter ends a stalled conversion after this timeout.
 const PATIENCE_NS: u64 = 5_000_000_000;
 
-/// Until when somebody waits for a conversion.
-struct Patience {
+/// Deadline of a wait for a conversion.
+struct ConversionDeadline {
     ends_ns: u64,
 }
 
-impl Patience {
-    fn new(now_ns: u64) -> Patience {
-        Patience { ends_ns: now_ns.saturating_add(PATIENCE_NS) }
+impl ConversionDeadline {
+    fn new(now_ns: u64) -> ConversionDeadline {
+        ConversionDeadline { ends_ns: now_ns.saturating_add(PATIENCE_NS) }
     }
 }
 
@@ -45,7 +45,7 @@ pub(crate) struct Next {
     pub(crate) slots: u64,
 }
 
-impl State {
+impl InodeState {
     /// The layout that reads go by, and its slots that have objects.
     pub(crate) fn read_layout(&self) -> Option<(&Arc<Layout>, u64)> {
         match &self.next {
@@ -64,7 +64,7 @@ impl State {
         let slots = match &self.next {
             Some(next) if next.layout.generation == theirs.generation => next.slots,
             Some(next) if next.slots & !next.layout.written_slots != 0 => {
-                self.losses.tell(came_too_late());
+                self.lost_ranges.tell(came_too_late());
                 0
             }
             _ => 0,
@@ -83,7 +83,7 @@ impl State {
         let known = next.layout.written_slots;
         if self.uncommitted.slots != 0 {
             // A conversion waits for such slots to be reported: these came too late for it, and nobody copies them.
-            self.losses.tell(came_too_late());
+            self.lost_ranges.tell(came_too_late());
         }
         self.uncommitted.slots = next.slots & !known;
         self.written_slots = known | next.slots;
@@ -103,7 +103,7 @@ impl State {
             self.written_slots |= slots;
             self.unsynced_slots |= slots;
         } else if slots & !layout.written_slots != 0 {
-            self.losses.tell(came_too_late());
+            self.lost_ranges.tell(came_too_late());
         }
         self.write_count += 1;
     }
@@ -154,13 +154,13 @@ impl OpenInode {
     /// Writes under the present layout what the objects of another one have refused; durable when it returns.
     fn write_moved(&self, refusal: Error, bytes: &[u8], offset: u64, deadline_ns: u64) -> Result<()> {
         let mut refusal = refusal;
-        let mut patience = Patience::new(self.core.clock.now_ns());
+        let mut waited = ConversionDeadline::new(self.core.clock.now_ns());
         let refused_under = self.lock().layout().map(|layout| layout.generation);
         // An object that is gone although the file still has the same layout is lost, and made anew.
         let mut lost_under = refused_under.filter(|_| refusal.code == Code::NotFound);
         loop {
             if refusal.code == Code::Converting {
-                self.pause(refusal, &mut patience, deadline_ns)?;
+                self.pause(refusal, &mut waited, deadline_ns)?;
             }
             let layout = self.newest_layout(deadline_ns)?;
             let must_exist = lost_under != Some(layout.generation);
@@ -187,7 +187,7 @@ impl OpenInode {
         work: impl Fn(Option<u32>) -> Result<()>,
     ) -> Result<()> {
         let mut lost_under = None;
-        let mut patience = Patience::new(self.core.clock.now_ns());
+        let mut waited = ConversionDeadline::new(self.core.clock.now_ns());
         loop {
             let error = match work(lost_under) {
                 Err(error) if is_moved(&error) => error,
@@ -195,7 +195,7 @@ impl OpenInode {
             };
             let under = self.lock().layout().map(|layout| layout.generation);
             match error.code {
-                Code::Converting => self.pause(error, &mut patience, deadline_ns)?,
+                Code::Converting => self.pause(error, &mut waited, deadline_ns)?,
                 _ if under.is_none() || lost_under == under => return Err(error),
                 _ => lost_under = under,
             }
@@ -204,15 +204,15 @@ impl OpenInode {
 
     /// Lets time pass before a refused change is tried again. A seal is there while one request to the metadata
     /// service lasts: where it stays, its owner was killed or is stuck, and has to try again.
-    fn pause(&self, error: Error, patience: &mut Patience, deadline_ns: u64) -> Result<()> {
+    fn pause(&self, error: Error, waited: &mut ConversionDeadline, deadline_ns: u64) -> Result<()> {
         let now_ns = self.core.clock.now_ns();
         if now_ns >= deadline_ns {
             let text =
                 format!("{}: whoever converts it has stopped half-way; try again in a minute", self.id);
             return Err(error.about(text));
         }
-        if now_ns >= patience.ends_ns {
-            patience.ends_ns = now_ns.saturating_add(PATIENCE_NS);
+        if now_ns >= waited.ends_ns {
+            waited.ends_ns = now_ns.saturating_add(PATIENCE_NS);
             let request =
                 proto::EndConversionRequest { once: None, inode: self.id.0, generation: 0, stalled: true };
             let ended = self.core.change_until::<op::EndConversion>(request, deadline_ns);

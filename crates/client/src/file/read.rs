@@ -1,15 +1,15 @@
 //! Reads: the range is cut at transfers, all parts are asked for at once, each piece is verified while it is copied.
 
-use super::inode::{Contents, OpenInode, State};
+use super::inode::{Contents, InodeState, OpenInode};
 use super::local::LocalPart;
 use super::read_ahead::{Chunk, ReadAhead};
 use super::staging::transfer_at;
 use super::write::object_address;
-use crate::core::locked;
 use crate::data::{DataCall, malformed};
 use crate::{Error, Result};
+use parking_lot::{Mutex, MutexGuard};
 use std::ops::Range;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::Arc;
 use vazao_meter::Cause;
 use vazao_model::checksum::{crc32c, piece_count, piece_lengths};
 use vazao_model::limits::BLOCK_BYTES;
@@ -96,7 +96,7 @@ enum Part {
 /// What a read finds when it looks.
 enum Look<'a> {
     Inline(usize),
-    Objects(MutexGuard<'a, State>, Arc<Layout>),
+    Objects(MutexGuard<'a, InodeState>, Arc<Layout>),
 }
 
 impl OpenInode {
@@ -141,7 +141,7 @@ impl OpenInode {
             let Some(written_slots) = now.map(|(_, slots)| slots).filter(|_| state.size >= end) else {
                 continue;
             };
-            if let Some(error) = state.losses.within(&(offset..end)) {
+            if let Some(error) = state.lost_ranges.within(&(offset..end)) {
                 return Err(error.clone());
             }
             let view = View {
@@ -157,7 +157,7 @@ impl OpenInode {
             match self.read_objects(ahead, &view, wanted, offset) {
                 Ok(()) => return Ok(wanted.len()),
                 Err(trouble) => {
-                    locked(ahead).cancel();
+                    ahead.lock().cancel();
                     self.explain(trouble, &view)?;
                 }
             }
@@ -190,7 +190,7 @@ impl OpenInode {
         offset: u64,
     ) -> std::result::Result<(), Trouble> {
         let range = offset..offset + buffer.len() as u64;
-        let chunks = locked(ahead).plan(self, view, &range);
+        let chunks = ahead.lock().plan(self, view, &range);
         let parts = self.parts(view, &range, chunks)?;
         let mut rest = buffer;
         for part in parts {

@@ -7,11 +7,11 @@ use super::readers::Reader;
 use super::staging::{overlap, transfer_at};
 use super::strides::{Stride, Strides};
 use crate::budget::ReadAheadShare;
-use crate::core::locked;
+use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 use vazao_model::limits::BLOCK_BYTES;
 
 /// Bytes read ahead when a reader looks sequential for the first time.
@@ -64,7 +64,7 @@ impl Chunk {
         offset: u64,
         buffer: &mut [u8],
     ) -> std::result::Result<(), Trouble> {
-        inode.copy(view, &mut locked(&self.source), offset, buffer)?;
+        inode.copy(view, &mut self.source.lock(), offset, buffer)?;
         self.served_bytes.fetch_add(buffer.len() as u64, Ordering::Relaxed);
         Ok(())
     }

@@ -4,11 +4,11 @@
 //! began, the part of this one most likely ends (a file read in parts by many threads): nobody reads ahead beyond that.
 //! Without both, 32 threads that read 2 MiB each from eight servers asked for three times what they were to have.
 
-use crate::core::locked;
+use parking_lot::Mutex;
 use std::collections::BTreeSet;
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
 
 /// Beginnings that are remembered: of more readers the rest is read ahead beyond.
 const BEGINNINGS_MAX: usize = 4096;
@@ -34,7 +34,7 @@ impl Readers {
     /// One that began at `start`.
     pub(super) fn enter(self: &Arc<Readers>, start: u64) -> Reader {
         self.now.fetch_add(1, Ordering::Relaxed);
-        let mut beginnings = locked(&self.beginnings);
+        let mut beginnings = self.beginnings.lock();
         if beginnings.len() < BEGINNINGS_MAX {
             beginnings.insert(start);
             self.known.store(beginnings.len(), Ordering::Relaxed);
@@ -56,7 +56,7 @@ impl Reader {
         if self.all.known.load(Ordering::Relaxed) <= 1 {
             return u64::MAX;
         }
-        let mut beginnings = locked(&self.all.beginnings);
+        let mut beginnings = self.all.beginnings.lock();
         while let Some(&passed) = beginnings.range(range.clone()).find(|start| **start != self.start) {
             beginnings.remove(&passed);
         }

@@ -1,4 +1,4 @@
-//! Bytes on their way out: runs being filled, and those in flight.
+//! Staging buffers: runs being filled, and runs in flight.
 //!
 //! A *transfer* is the part of a strip that goes into one request: the whole strip, or a megabyte of a larger one.
 //! A *run* is a contiguous range of bytes within one transfer.
@@ -120,7 +120,7 @@ impl Run {
 }
 
 /// A run that left the staging area.
-pub(crate) struct Flight {
+pub(crate) struct InFlightWrite {
     pub(crate) run: Arc<Run>,
     /// It makes no object: where the file's has been removed it is refused.
     pub(crate) must_exist: bool,

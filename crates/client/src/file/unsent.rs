@@ -1,53 +1,53 @@
-//! Writes that are taken over before they are sent: whoever waits for the write goes on, and the thread that answered
-//! does the rest.
+//! Writes that complete before they are sent; the thread that answered sends them.
 //!
 //! What is to be sent counts as in flight from the moment it is taken over, so that reads, fsync and close wait for it
 //! as for anything else on its way.
 
-use super::inode::{OpenInode, State};
-use std::sync::{Arc, MutexGuard};
+use super::inode::{InodeState, OpenInode};
+use parking_lot::MutexGuard;
+use std::sync::Arc;
 use vazao_model::Layout;
 
-type Guard<'a> = MutexGuard<'a, State>;
+type Guard<'a> = MutexGuard<'a, InodeState>;
 
-/// Runs that have taken off and are to be sent, with the layout they were made for.
-pub(super) type Flights = Vec<(Arc<Layout>, u64)>;
+/// Runs that are enqueued and are to be sent, with the layout they were made for.
+pub(super) type Enqueued = Vec<(Arc<Layout>, u64)>;
 
 /// Where a write puts what the caller will send; `None`: it is sent at once.
-pub(super) type Later<'a> = Option<&'a mut Flights>;
+pub(super) type Later<'a> = Option<&'a mut Enqueued>;
 
 /// What is still to be sent of a write that has been taken over. Dropping it sends it.
 #[must_use = "dropped at once it is sent at once"]
 pub struct Unsent {
     inode: Arc<OpenInode>,
-    flights: Flights,
+    in_flight: Enqueued,
 }
 
 impl std::fmt::Debug for Unsent {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Unsent({}, {} requests)", self.inode.id, self.flights.len())
+        write!(f, "Unsent({}, {} requests)", self.inode.id, self.in_flight.len())
     }
 }
 
 impl Unsent {
     /// `None` when there is nothing to send.
-    pub(super) fn new(inode: &Arc<OpenInode>, flights: Flights) -> Option<Unsent> {
-        (!flights.is_empty()).then(|| Unsent { inode: Arc::clone(inode), flights })
+    pub(super) fn new(inode: &Arc<OpenInode>, in_flight: Enqueued) -> Option<Unsent> {
+        (!in_flight.is_empty()).then(|| Unsent { inode: Arc::clone(inode), in_flight })
     }
 }
 
 impl Drop for Unsent {
     fn drop(&mut self) {
         let deadline_ns = self.inode.core.deadline_ns();
-        drop(self.inode.send(self.inode.lock(), &mut self.flights, deadline_ns));
+        drop(self.inode.send(self.inode.lock(), &mut self.in_flight, deadline_ns));
     }
 }
 
 impl OpenInode {
-    fn send<'a>(&'a self, mut state: Guard<'a>, flights: &mut Flights, deadline_ns: u64) -> Guard<'a> {
-        let last = flights.len().saturating_sub(1);
-        for (index, (layout, id)) in flights.drain(..).enumerate() {
-            state = self.fly(state, &layout, id, deadline_ns);
+    fn send<'a>(&'a self, mut state: Guard<'a>, in_flight: &mut Enqueued, deadline_ns: u64) -> Guard<'a> {
+        let last = in_flight.len().saturating_sub(1);
+        for (index, (layout, id)) in in_flight.drain(..).enumerate() {
+            state = self.submit_enqueued(state, &layout, id, deadline_ns);
             // Only behind the last: what is not sent yet is nothing to wait for.
             if index == last {
                 state = self.keep_to_window(state, deadline_ns);
@@ -56,8 +56,8 @@ impl OpenInode {
         state
     }
 
-    /// Sends what a write has left for later so far: what comes next waits for requests in flight, and would wait for
-    /// these for ever.
+    /// Sends what a write has left for later so far: what comes next waits for writes in flight, and would
+    /// deadlock on these.
     pub(super) fn send_later<'a>(
         &'a self,
         state: Guard<'a>,
@@ -65,13 +65,13 @@ impl OpenInode {
         deadline_ns: u64,
     ) -> Guard<'a> {
         match later {
-            Some(flights) => self.send(state, flights, deadline_ns),
+            Some(in_flight) => self.send(state, in_flight, deadline_ns),
             None => state,
         }
     }
 
     /// Sends the staged run of a transfer, or leaves that for later.
-    pub(super) fn depart<'a>(
+    pub(super) fn submit_or_enqueue<'a>(
         &'a self,
         mut state: Guard<'a>,
         start: u64,
@@ -79,8 +79,8 @@ impl OpenInode {
         later: &mut Later<'_>,
     ) -> Guard<'a> {
         match later {
-            Some(flights) => {
-                flights.extend(self.take_off(&mut state, start));
+            Some(in_flight) => {
+                in_flight.extend(self.enqueue(&mut state, start));
                 state
             }
             None => self.launch(state, start, deadline_ns),

@@ -1,6 +1,6 @@
 //! What of a file exists in this client's memory only, for whoever has to say what is lost when the client ends.
 
-use super::inode::{Contents, OpenInode, State};
+use super::inode::{Contents, InodeState, OpenInode};
 use crate::Error;
 use std::fmt;
 use std::ops::Range;
@@ -72,18 +72,18 @@ impl OpenInode {
         if ranges.is_empty() && !is_unreported {
             return None;
         }
-        let cause = state.losses.outstanding(state.size).cloned();
+        let cause = state.lost_ranges.outstanding(state.size).cloned();
         Some(Unstored { inode: self.id, ranges, is_unreported, cause })
     }
 }
 
-impl State {
+impl InodeState {
     /// Ranges that the servers may not have, in any order, and whether the metadata service is behind.
     fn unstored(&self) -> (Vec<Range<u64>>, bool) {
         let staged = self.staged.values().map(|run| run.range.clone());
-        let flights = self.flights.values().map(|flight| flight.run.range.clone());
-        let lost = self.losses.ranges(self.size);
-        let mut ranges: Vec<Range<u64>> = staged.chain(flights).chain(lost).collect();
+        let in_flight = self.in_flight.values().map(|flight| flight.run.range.clone());
+        let lost = self.lost_ranges.ranges(self.size);
+        let mut ranges: Vec<Range<u64>> = staged.chain(in_flight).chain(lost).collect();
         let reports = [Some(&self.uncommitted), self.reporting.as_ref()].into_iter().flatten();
         let mut is_unreported = false;
         for report in reports.filter(|report| !report.is_empty()) {

@@ -4,16 +4,17 @@
 //! later one waits for the earlier one's acknowledgement, so that servers see them in order. What a file in its inode
 //! record does when it outgrows it is in `outgrow.rs`.
 
-use super::inode::{Contents, OpenInode, State};
+use super::inode::{Contents, InodeState, OpenInode};
 use super::payload::Payload;
-use super::staging::{Flight, Run, transfer_at};
+use super::staging::{InFlightWrite, Run, transfer_at};
 use super::unsent::Later;
 use crate::core::shared;
 use crate::data::DataCall;
 use crate::{Error, Result};
+use parking_lot::MutexGuard;
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, MutexGuard};
 use vazao_meter::Cause;
 use vazao_model::checksum::piece_checksums;
 use vazao_model::limits::{BLOCK_BYTES, FILE_BYTES_MAX, INLINE_BYTES_MAX};
@@ -36,7 +37,7 @@ pub(super) struct How {
     pub(super) must_exist: bool,
 }
 
-type Guard<'a> = MutexGuard<'a, State>;
+type Guard<'a> = MutexGuard<'a, InodeState>;
 
 /// The address of one object of a file.
 pub(super) fn object_address(inode: u64, layout: &Layout, slot: u32) -> Option<proto::ObjectAddress> {
@@ -59,7 +60,7 @@ impl OpenInode {
         // The kernel cuts what is to be written into many requests, and stops at the first that fails.
         let left = || Error::new(Code::Interrupted, format!("{}: its writer was killed", self.id));
         while !rest.bytes().is_empty() {
-            if later.is_none() && is_left() {
+            if later.is_none() && caller_killed() {
                 return Err(left());
             }
             let (segment, tail) = rest.split_at(SEGMENT_BYTES);
@@ -73,7 +74,7 @@ impl OpenInode {
             position += segment.bytes().len() as u64;
             rest = tail;
         }
-        if later.is_none() && is_left() { Err(left()) } else { Ok(()) }
+        if later.is_none() && caller_killed() { Err(left()) } else { Ok(()) }
     }
 
     /// One segment; the caller holds the length gate.
@@ -107,7 +108,7 @@ impl OpenInode {
                     self.note_write(&mut state, offset, end);
                     let mut state = self.stage_all(state, &layout, payload, offset, deadline_ns, later);
                     state.writers -= 1;
-                    // What was read ahead meanwhile may be older than what has landed already.
+                    // Bytes read ahead meanwhile may be older than writes that have completed (race).
                     state.write_count += 1;
                     return Ok(());
                 }
@@ -115,7 +116,7 @@ impl OpenInode {
         }
     }
 
-    pub(super) fn note_write(&self, state: &mut State, start: u64, end: u64) {
+    pub(super) fn note_write(&self, state: &mut InodeState, start: u64, end: u64) {
         // What lies between takes no space, which the metadata service cannot know by itself.
         state.is_sparse |= start > state.size.next_multiple_of(BLOCK_BYTES as u64);
         state.size = state.size.max(end);
@@ -150,7 +151,7 @@ impl OpenInode {
                 None => self.stage(&mut state, transfer, position, now.bytes()),
             };
             if let Some(start) = due {
-                state = self.depart(state, start, deadline_ns, later);
+                state = self.submit_or_enqueue(state, start, deadline_ns, later);
             }
             rest = tail;
             position += length;
@@ -159,7 +160,7 @@ impl OpenInode {
     }
 
     /// A whole transfer, where the writer has it; returns what is to be sent.
-    fn stage_complete(&self, state: &mut State, run: Run) -> Option<u64> {
+    fn stage_complete(&self, state: &mut InodeState, run: Run) -> Option<u64> {
         let start = run.range.start;
         self.core.dirty_bytes.fetch_add(run.memory_bytes(), Ordering::Relaxed);
         state.staged.insert(start, run);
@@ -167,7 +168,7 @@ impl OpenInode {
     }
 
     /// Adds bytes of one transfer to its run, which they touch; returns what is to be sent: the start of a transfer.
-    fn stage(&self, state: &mut State, transfer: Range<u64>, offset: u64, bytes: &[u8]) -> Option<u64> {
+    fn stage(&self, state: &mut InodeState, transfer: Range<u64>, offset: u64, bytes: &[u8]) -> Option<u64> {
         let started_ns = self.core.clock.now_ns();
         let run = state.staged.entry(transfer.start).or_insert_with(|| {
             let length = (transfer.end - transfer.start) as usize;
@@ -187,35 +188,35 @@ impl OpenInode {
 
     /// Sends the staged run of a transfer.
     pub(super) fn launch<'a>(&'a self, mut state: Guard<'a>, start: u64, deadline_ns: u64) -> Guard<'a> {
-        match self.take_off(&mut state, start) {
+        match self.enqueue(&mut state, start) {
             Some((layout, id)) => {
-                let state = self.fly(state, &layout, id, deadline_ns);
+                let state = self.submit_enqueued(state, &layout, id, deadline_ns);
                 self.keep_to_window(state, deadline_ns)
             }
             None => state,
         }
     }
 
-    /// Counts the staged run of a transfer among those in flight; it is to be sent by [`OpenInode::fly`].
-    pub(super) fn take_off(&self, state: &mut State, start: u64) -> Option<(Arc<Layout>, u64)> {
+    /// Counts the staged run of a transfer among those in flight; it is to be sent by [`OpenInode::submit_enqueued`].
+    pub(super) fn enqueue(&self, state: &mut InodeState, start: u64) -> Option<(Arc<Layout>, u64)> {
         let layout = state.layout().cloned()?;
         let run = Arc::new(state.staged.remove(&start)?);
         let id = state.next_flight;
         state.next_flight += 1;
-        state.flight_bytes += run.memory_bytes();
-        state.flights.insert(id, Flight { run, must_exist: false, call: None });
+        state.in_flight_bytes += run.memory_bytes();
+        state.in_flight.insert(id, InFlightWrite { run, must_exist: false, call: None });
         Some((layout, id))
     }
 
-    /// Sends a run that has taken off, after those before it that it overlaps.
-    pub(super) fn fly<'a>(
+    /// Sends an enqueued run, after the overlapping writes before it have completed.
+    pub(super) fn submit_enqueued<'a>(
         &'a self,
         mut state: Guard<'a>,
         layout: &Layout,
         id: u64,
         deadline_ns: u64,
     ) -> Guard<'a> {
-        let Some(run) = state.flights.get(&id).map(|flight| Arc::clone(&flight.run)) else { return state };
+        let Some(run) = state.in_flight.get(&id).map(|flight| Arc::clone(&flight.run)) else { return state };
         while let Some(earlier) = state.flight_within(&run.range, id) {
             state = self.await_flight(state, earlier, deadline_ns);
         }
@@ -224,29 +225,29 @@ impl OpenInode {
         drop(state);
         let how = How { sync: false, must_exist };
         let submit = || self.submit_write(layout, run.range.start, run.bytes(), how, deadline_ns);
-        let call = interrupt::unless_killed(submit);
+        let call = interrupt::killable(submit);
         let mut state = self.lock();
         match call {
             Ok(call) => {
-                if let Some(flight) = state.flights.get_mut(&id) {
+                if let Some(flight) = state.in_flight.get_mut(&id) {
                     flight.must_exist = must_exist;
                     flight.call = Some(call);
                 }
             }
-            Err(error) => self.land(&mut state, id, Err(error)),
+            Err(error) => self.complete(&mut state, id, Err(error)),
         }
         self.wake();
-        self.land_finished(state, deadline_ns)
+        self.complete_finished(state, deadline_ns)
     }
 
     pub(super) fn keep_to_window<'a>(&'a self, mut state: Guard<'a>, deadline_ns: u64) -> Guard<'a> {
         let limit_bytes = self.core.options.dirty_bytes_per_file_max;
         let window_bytes = state.layout().map_or(limit_bytes, |l| self.window_bytes(l, limit_bytes) as usize);
-        while state.flight_bytes > window_bytes {
+        while state.in_flight_bytes > window_bytes {
             // The oldest that no other thread waits for: two that wait for one would wake each other for nothing.
-            let mut flights = state.flights.iter();
-            let free = flights.find(|(_, flight)| flight.call.is_some()).map(|(id, _)| *id);
-            let Some(id) = free.or_else(|| state.flights.keys().next().copied()) else { break };
+            let mut in_flight = state.in_flight.iter();
+            let free = in_flight.find(|(_, flight)| flight.call.is_some()).map(|(id, _)| *id);
+            let Some(id) = free.or_else(|| state.in_flight.keys().next().copied()) else { break };
             let is_awaited;
             (state, is_awaited) = self.await_or_leave(state, id, deadline_ns);
             if !is_awaited {
@@ -281,36 +282,35 @@ impl OpenInode {
         Ok(self.core.submit_data(target, Method::Write, message, bytes, deadline_ns))
     }
 
-    /// Waits for the acknowledgement of a flight, or, when another thread does so, for a short while.
+    /// Waits for the completion of a write in flight, or, when another thread does so, for a short while.
     pub(super) fn await_flight<'a>(&'a self, state: Guard<'a>, id: u64, deadline_ns: u64) -> Guard<'a> {
-        // Somebody who only waits for it, and may give up, must not make it a write that failed.
-        interrupt::ignored(|| self.await_or_leave(state, id, deadline_ns).0)
+        // Uninterruptible: a waiter that gives up must not turn it into a failed write.
+        interrupt::uninterruptible(|| self.await_or_leave(state, id, deadline_ns).0)
     }
 
-    /// [`OpenInode::await_flight`] for those who need not know what becomes of it: false once the caller is killed. The
-    /// flight then stays for whoever comes next; the release of the file at the latest.
+    /// [`OpenInode::await_flight`], killable: false once the caller is killed. The write then stays in flight for the
+    /// next waiter; at the latest that is the release of the file.
     fn await_or_leave<'a>(&'a self, mut state: Guard<'a>, id: u64, deadline_ns: u64) -> (Guard<'a>, bool) {
-        if is_left() {
+        if caller_killed() {
             return (state, false);
         }
-        let Some(flight) = state.flights.get_mut(&id) else { return (state, true) };
+        let Some(flight) = state.in_flight.get_mut(&id) else { return (state, true) };
         let Some(mut call) = flight.call.take() else { return (self.wait_turn(state), true) };
         let run = Arc::clone(&flight.run);
         drop(state);
-        let written =
-            interrupt::unless_killed(|| self.finish_write_or_leave(&mut call, run.bytes(), deadline_ns));
+        let written = interrupt::killable(|| self.finish_write_or_leave(&mut call, run.bytes(), deadline_ns));
         if written.as_ref().is_err_and(|error| error.code == Code::Interrupted) {
             let mut state = self.lock();
-            if let Some(flight) = state.flights.get_mut(&id) {
+            if let Some(flight) = state.in_flight.get_mut(&id) {
                 flight.call = Some(call);
             }
             self.wake();
             return (state, false);
         }
         let follow = || self.follow_write(written, run.bytes(), run.range.start, deadline_ns);
-        let outcome = interrupt::ignored(follow);
+        let outcome = interrupt::uninterruptible(follow);
         let mut state = self.lock();
-        self.land(&mut state, id, outcome);
+        self.complete(&mut state, id, outcome);
         drop(run);
         self.wake();
         (state, true)
@@ -318,7 +318,7 @@ impl OpenInode {
 
     /// Waits for the acknowledgement of a write; returns the start of the machine that took it.
     pub(super) fn finish_write(&self, call: &mut DataCall, bytes: &[u8], deadline_ns: u64) -> Result<u64> {
-        interrupt::ignored(|| self.finish_write_or_leave(call, bytes, deadline_ns))
+        interrupt::uninterruptible(|| self.finish_write_or_leave(call, bytes, deadline_ns))
     }
 
     /// `Interrupted`: not yet known, and `call` can be waited for again.
@@ -328,26 +328,26 @@ impl OpenInode {
         Ok(crate::call::decode::<op::Write>(&received)?.boot)
     }
 
-    fn land(&self, state: &mut State, id: u64, outcome: Result<Option<u64>>) {
-        let Some(flight) = state.flights.remove(&id) else { return };
-        state.flight_bytes -= flight.run.memory_bytes();
+    fn complete(&self, state: &mut InodeState, id: u64, outcome: Result<Option<u64>>) {
+        let Some(flight) = state.in_flight.remove(&id) else { return };
+        state.in_flight_bytes -= flight.run.memory_bytes();
         self.core.dirty_bytes.fetch_sub(flight.run.memory_bytes(), Ordering::Relaxed);
         let range = flight.run.range.clone();
         match outcome {
             Ok(Some(boot)) => state.note_written(&range, boot, flight.must_exist),
-            Ok(None) => state.losses.forgive(&range),
+            Ok(None) => state.lost_ranges.clear(&range),
             Err(error) => {
                 let place = format!("{}, bytes {}-{}", self.id, range.start, range.end);
                 let life = state.layout().map_or(0, |layout| layout.life);
-                state.losses.add(range, life, error.about(place));
+                state.lost_ranges.add(range, life, error.about(place));
             }
         }
     }
 
-    /// Gives back the buffers of flights that were acknowledged meanwhile, so that the next ones use them while they
+    /// Gives back the buffers of writes that have completed meanwhile, so that the next ones use them while they
     /// are still in the cache.
-    fn land_finished<'a>(&'a self, mut state: Guard<'a>, deadline_ns: u64) -> Guard<'a> {
-        while let Some((id, flight)) = state.flights.first_key_value()
+    fn complete_finished<'a>(&'a self, mut state: Guard<'a>, deadline_ns: u64) -> Guard<'a> {
+        while let Some((id, flight)) = state.in_flight.first_key_value()
             && flight.call.as_ref().is_some_and(DataCall::is_done)
         {
             let id = *id;
@@ -362,7 +362,8 @@ impl OpenInode {
 
     /// Waits until fewer bytes are dirty over all files than may be.
     pub(super) fn make_room(&self, deadline_ns: u64) {
-        while self.core.dirty_bytes.load(Ordering::Relaxed) > self.core.options.dirty_bytes_max && !is_left()
+        while self.core.dirty_bytes.load(Ordering::Relaxed) > self.core.options.dirty_bytes_max
+            && !caller_killed()
         {
             if self.write_out_oldest(deadline_ns) {
                 continue;
@@ -377,7 +378,7 @@ impl OpenInode {
     /// Sends or awaits the oldest unwritten run; false when there is none.
     fn write_out_oldest(&self, deadline_ns: u64) -> bool {
         let state = self.lock();
-        if let Some(id) = state.flights.keys().next().copied() {
+        if let Some(id) = state.in_flight.keys().next().copied() {
             drop(self.await_or_leave(state, id, deadline_ns));
             return true;
         }
@@ -390,17 +391,17 @@ impl OpenInode {
 
     /// Sends everything that is staged and waits until everything that was in flight then is acknowledged.
     pub(super) fn write_out(&self, deadline_ns: u64) {
-        interrupt::ignored(|| self.write_out_or_leave(deadline_ns));
+        interrupt::uninterruptible(|| self.write_out_or_leave(deadline_ns));
     }
 
-    /// [`OpenInode::write_out`] for those who need not know what becomes of it: false when the caller was killed first.
+    /// [`OpenInode::write_out`], killable: false when the caller was killed first.
     pub(super) fn write_out_or_leave(&self, deadline_ns: u64) -> bool {
         let mut state = self.lock();
         for start in state.staged.keys().copied().collect::<Vec<_>>() {
             state = self.launch(state, start, deadline_ns);
         }
         let before = state.next_flight;
-        while let Some(id) = state.flights.range(..before).next().map(|(id, _)| *id) {
+        while let Some(id) = state.in_flight.range(..before).next().map(|(id, _)| *id) {
             let is_awaited;
             (state, is_awaited) = self.await_or_leave(state, id, deadline_ns);
             if !is_awaited {
@@ -437,14 +438,14 @@ impl OpenInode {
 }
 
 /// True when this thread's caller is being killed, and need not know what becomes of its writes.
-fn is_left() -> bool {
-    interrupt::unless_killed(interrupt::is_killed)
+fn caller_killed() -> bool {
+    interrupt::killable(interrupt::is_killed)
 }
 
 impl Drop for OpenInode {
     fn drop(&mut self) {
         self.discard_staged();
-        let bytes = self.lock().flight_bytes;
+        let bytes = self.lock().in_flight_bytes;
         self.core.dirty_bytes.fetch_sub(bytes, Ordering::Relaxed);
     }
 }

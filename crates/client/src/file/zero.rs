@@ -1,10 +1,11 @@
 //! Zeroing a range: what is behind it goes away, so that the range reads as zeros and takes no space.
 
-use super::inode::{Contents, OpenInode, State};
+use super::inode::{Contents, InodeState, OpenInode};
 use crate::Result;
 use crate::core::sole;
+use parking_lot::MutexGuard;
 use std::ops::Range;
-use std::sync::{Arc, MutexGuard};
+use std::sync::Arc;
 use vazao_model::Layout;
 use vazao_wire::{op, proto};
 
@@ -47,7 +48,7 @@ impl OpenInode {
         }
     }
 
-    fn zero_inline(&self, mut state: MutexGuard<'_, State>, range: &Range<u64>) {
+    fn zero_inline(&self, mut state: MutexGuard<'_, InodeState>, range: &Range<u64>) {
         if let Some(inline) = state.inline_mut() {
             let place = |at: u64| usize::try_from(at).unwrap_or(usize::MAX);
             inline.zero(place(range.start)..place(range.end));
@@ -75,13 +76,13 @@ impl OpenInode {
             self.punch_objects(layout, slots, range, lost, deadline_ns)?;
         }
         let mut state = self.lock();
-        state.losses.forgive(range);
+        state.lost_ranges.clear(range);
         state.is_sparse = true;
         self.note_zeroed(&mut state);
         Ok(())
     }
 
-    fn note_zeroed(&self, state: &mut State) {
+    fn note_zeroed(&self, state: &mut InodeState) {
         state.write_count += 1;
         state.uncommitted.modified = Some(self.core.wall_time());
     }

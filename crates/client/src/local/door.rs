@@ -2,9 +2,10 @@
 
 use super::ASK_NS_MAX;
 use crate::core::Core;
+use parking_lot::RwLock;
 use prost::Message;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock, TryLockError, TryLockResult};
 use vazao_wire::local::Visit;
 use vazao_wire::{Method, local, proto};
 
@@ -46,12 +47,12 @@ impl LocalDoor {
     /// finds that out.
     pub(crate) fn visit(&self, core: &Core, address: &str) -> Option<Arc<Visit>> {
         let now_ns = core.clock.now_ns();
-        match &*taken(self.state.try_read())? {
+        match &*self.state.try_read()? {
             State::Open(visit) if visit.is_alive() => return Some(Arc::clone(visit)),
             State::Closed(until_ns) if now_ns < *until_ns => return None,
             _ => {}
         }
-        let mut state = taken(self.state.try_write())?;
+        let mut state = self.state.try_write()?;
         if let State::Open(visit) = &*state
             && visit.is_alive()
         {
@@ -63,15 +64,6 @@ impl LocalDoor {
         };
         *state = new;
         visit
-    }
-}
-
-/// What a lock guards, unless another thread has it.
-fn taken<T>(outcome: TryLockResult<T>) -> Option<T> {
-    match outcome {
-        Ok(state) => Some(state),
-        Err(TryLockError::Poisoned(error)) => Some(PoisonError::into_inner(error)),
-        Err(TryLockError::WouldBlock) => None,
     }
 }
 

@@ -15,10 +15,11 @@ pub(crate) use file::LocalFile;
 pub(crate) use lent::Lending;
 pub use lent::SendBuffer;
 
-use crate::core::{Core, locked};
+use crate::core::Core;
+use parking_lot::Mutex;
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex};
 use vazao_model::{ObjectId, TargetId};
 use vazao_wire::proto;
 
@@ -57,7 +58,7 @@ struct State {
 impl LocalFiles {
     /// The chunk, or whether it may be asked for now.
     fn find(&self, key: &Key, now_ns: u64) -> Result<Arc<LocalFile>, bool> {
-        let mut state = locked(&self.state);
+        let mut state = self.state.lock();
         state.uses += 1;
         let uses = state.uses;
         let Some((last_use, entry)) = state.entries.get_mut(key) else { return Err(true) };
@@ -73,7 +74,7 @@ impl LocalFiles {
     }
 
     fn put(&self, key: Key, entry: Entry) {
-        let mut state = locked(&self.state);
+        let mut state = self.state.lock();
         state.uses += 1;
         let uses = state.uses;
         state.entries.insert(key, (uses, entry));

@@ -1,8 +1,8 @@
 //! Connections to the servers of a file: which are asked for before a request needs them.
 
 use super::*;
+use parking_lot::Mutex;
 use std::collections::HashSet;
-use std::sync::Mutex;
 use vazao_wire::Method;
 use vazao_wire::transport::{Pending, Transport};
 
@@ -24,7 +24,7 @@ impl Connecting {
     }
 
     fn take_ahead(&self) -> Vec<Vec<String>> {
-        std::mem::take(&mut self.ahead.lock().unwrap())
+        std::mem::take(&mut self.ahead.lock())
     }
 }
 
@@ -37,19 +37,19 @@ impl Transport for Connecting {
         attachment: &[u8],
         deadline_ns: u64,
     ) -> Box<dyn Pending> {
-        self.connected.lock().unwrap().insert(address.to_owned());
+        self.connected.lock().insert(address.to_owned());
         self.carrier.submit(address, method, message, attachment, deadline_ns)
     }
 
     fn is_connected(&self, address: &str) -> bool {
-        self.connected.lock().unwrap().contains(address)
+        self.connected.lock().contains(address)
     }
 
     fn connect_ahead(&self, addresses: &[&str], deadline_ns: u64) {
         assert!(deadline_ns > self.clock().now_ns(), "there is time left for it");
         let addresses: Vec<String> = addresses.iter().map(|address| (*address).to_owned()).collect();
-        self.connected.lock().unwrap().extend(addresses.iter().cloned());
-        self.ahead.lock().unwrap().push(addresses);
+        self.connected.lock().extend(addresses.iter().cloned());
+        self.ahead.lock().push(addresses);
     }
 
     fn clock(&self) -> Arc<dyn Clock> {

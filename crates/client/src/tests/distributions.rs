@@ -114,7 +114,7 @@ fn a_layout_from_the_future_is_refused_with_the_remedy_and_nothing_is_lost() {
     file.write_at(&bytes, 0).unwrap();
     file.close().unwrap();
     let set = |change: &dyn Fn(&mut proto::Layout)| {
-        let mut state = cluster.meta.state.lock().unwrap();
+        let mut state = cluster.meta.state.lock();
         change(state.inodes.get_mut(&inode.0).unwrap().layout.as_mut().unwrap());
     };
     let other = cluster.client();

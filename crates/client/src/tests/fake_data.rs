@@ -1,8 +1,8 @@
 //! A data server small enough to be obviously right: objects are vectors in memory.
 
+use parking_lot::Mutex;
 use prost::Message;
 use std::collections::{HashMap, VecDeque};
-use std::sync::Mutex;
 use vazao_model::checksum::{first_mismatch, piece_checksums};
 use vazao_model::{Code, ObjectId};
 use vazao_wire::service::{Fault, Request, Responder, Service};
@@ -33,11 +33,11 @@ pub(super) struct FakeData {
 
 impl FakeData {
     pub(super) fn count(&self, method: Method) -> usize {
-        self.state.lock().unwrap().counts.get(&method).copied().unwrap_or(0)
+        self.state.lock().counts.get(&method).copied().unwrap_or(0)
     }
 
     pub(super) fn fail_next(&self, method: Method, code: Code, times: usize) {
-        let mut state = self.state.lock().unwrap();
+        let mut state = self.state.lock();
         let fault = Fault::new(code, "as the test wants it");
         (0..times).for_each(|_| state.faults.push_back((method, fault.clone())));
     }
@@ -49,7 +49,7 @@ fn object(address: Option<proto::ObjectAddress>) -> ObjectId {
 
 impl Service for FakeData {
     fn handle(&self, request: Request<'_>, responder: &mut dyn Responder) {
-        let mut state = self.state.lock().unwrap();
+        let mut state = self.state.lock();
         *state.counts.entry(request.method).or_default() += 1;
         if state.faults.front().is_some_and(|(method, _)| *method == request.method) {
             let (_, fault) = state.faults.pop_front().unwrap();
@@ -100,7 +100,9 @@ impl Service for FakeData {
                     return responder.fail(&Fault::new(Code::Io, "the machine lost power"));
                 }
                 state.synced.extend(r.objects.iter().map(ObjectId::from));
-                responder.reply(&[]);
+                let is_missing = |id: &ObjectId| !state.objects.contains_key(id);
+                let missing = r.objects.iter().map(ObjectId::from).filter(is_missing).count() as u64;
+                responder.reply(&proto::SyncObjectsResponse { missing }.encode_to_vec());
             }
             other => responder.fail(&Fault::new(Code::Unsupported, other.name())),
         }

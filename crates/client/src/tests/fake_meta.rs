@@ -1,8 +1,8 @@
 //! A metadata service small enough to be obviously right: one lock, maps in memory.
 
+use parking_lot::Mutex;
 use prost::Message;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
-use std::sync::Mutex;
 use vazao_model::distribution::Distribution;
 use vazao_model::{Code, Layout, TargetId};
 use vazao_wire::service::{Fault, Request, Responder, Service};
@@ -76,19 +76,19 @@ impl FakeMeta {
     }
 
     pub(super) fn count(&self, method: Method) -> usize {
-        self.state.lock().unwrap().counts.get(&method).copied().unwrap_or(0)
+        self.state.lock().counts.get(&method).copied().unwrap_or(0)
     }
 
     pub(super) fn total(&self) -> usize {
-        self.state.lock().unwrap().counts.values().sum()
+        self.state.lock().counts.values().sum()
     }
 
     pub(super) fn inode(&self, inode: u64) -> FakeInode {
-        self.state.lock().unwrap().inodes[&inode].clone()
+        self.state.lock().inodes[&inode].clone()
     }
 
     pub(super) fn forget_sessions(&self) {
-        let mut state = self.state.lock().unwrap();
+        let mut state = self.state.lock();
         state.sessions.clear();
         state.replies.clear();
     }
@@ -111,12 +111,11 @@ fn once_of(request: &Request<'_>) -> Option<proto::Once> {
 
 impl Service for FakeMeta {
     fn handle(&self, request: Request<'_>, responder: &mut dyn Responder) {
-        let hook =
-            if request.method == Method::Commit { self.before_commit.lock().unwrap().take() } else { None };
+        let hook = if request.method == Method::Commit { self.before_commit.lock().take() } else { None };
         if let Some(hook) = hook {
             hook();
         }
-        let mut state = self.state.lock().unwrap();
+        let mut state = self.state.lock();
         *state.counts.entry(request.method).or_default() += 1;
         let once = once_of(&request);
         if let Some(once) = &once {

@@ -25,7 +25,7 @@ fn a_lost_answer_does_not_make_a_second_file() {
         let client = cluster.client();
         first(&cluster, Method::Create, 2, fate);
         create(&client, "once").close().unwrap();
-        let state = cluster.meta.state.lock().unwrap();
+        let state = cluster.meta.state.lock();
         assert_eq!(state.executed[&Method::Create], 1, "{fate:?}");
     }
 }
@@ -62,7 +62,7 @@ fn a_change_whose_answer_and_session_are_lost_is_reported_and_not_repeated() {
     let error = client.create(ROOT, b"unknown", &NewInode::default()).unwrap_err();
     assert_eq!(error.code, Code::SessionExpired);
     assert!(error.to_string().contains("may or may not"), "{error}");
-    assert_eq!(cluster.meta.state.lock().unwrap().executed[&Method::Create], 1);
+    assert_eq!(cluster.meta.state.lock().executed[&Method::Create], 1);
 }
 
 #[test]
@@ -201,12 +201,12 @@ fn an_fsync_after_one_that_was_not_answered_still_asks_whether_power_was_lost() 
     let cluster = Cluster::new(1);
     let client = cluster.client();
     let file = create(&client, "asked twice");
-    cluster.data[0].state.lock().unwrap().boot = 1;
+    cluster.data[0].state.lock().boot = 1;
     file.write_at(&pattern(1, 200_000), 0).unwrap();
     first(&cluster, Method::SyncObjects, usize::MAX, Fate::LoseRequest);
     assert_eq!(file.sync().unwrap_err().code, Code::Timeout);
     cluster.transport.set_fates(None);
-    cluster.data[0].state.lock().unwrap().boot = 2;
+    cluster.data[0].state.lock().boot = 2;
     assert_eq!(file.sync().unwrap_err().code, Code::Io);
 }
 
@@ -236,12 +236,12 @@ fn an_fsync_after_a_server_lost_power_fails_until_what_was_lost_is_written_again
     let cluster = Cluster::new(2);
     let client = cluster.client();
     let file = create(&client, "powerless");
-    cluster.data.iter().for_each(|d| d.state.lock().unwrap().boot = 1);
+    cluster.data.iter().for_each(|d| d.state.lock().boot = 1);
     file.write_at(&pattern(1, 200_000), 0).unwrap();
     file.sync().unwrap();
     file.write_at(&pattern(2, 200_000), 0).unwrap();
     file.flush().unwrap();
-    cluster.data[1].state.lock().unwrap().boot = 2;
+    cluster.data[1].state.lock().boot = 2;
     let error = file.sync().unwrap_err();
     assert_eq!(error.code, Code::Io);
     assert!(error.to_string().contains("n2 (data:2)"), "{error}");
@@ -258,7 +258,7 @@ fn an_fsync_after_a_server_lost_power_fails_until_what_was_lost_is_written_again
     // Writes before and after the loss of power: known without asking.
     file.write_at(&pattern(4, 200_000), 0).unwrap();
     file.flush().unwrap();
-    cluster.data[0].state.lock().unwrap().boot = 3;
+    cluster.data[0].state.lock().boot = 3;
     file.write_at(&pattern(5, 1000), 0).unwrap();
     for _ in 0..2 {
         assert!(file.sync().unwrap_err().to_string().contains("target t1"));
@@ -269,7 +269,7 @@ fn an_fsync_after_a_server_lost_power_fails_until_what_was_lost_is_written_again
     file.write_at(&pattern(6, 1000), 0).unwrap();
     let inode = file.inode();
     file.close().unwrap();
-    cluster.data[0].state.lock().unwrap().boot = 4;
+    cluster.data[0].state.lock().boot = 4;
     let again = client.open_file(inode, READ).unwrap();
     assert_eq!(again.sync().unwrap_err().code, Code::Io);
     again.close().unwrap_err();
@@ -285,11 +285,11 @@ fn a_cut_that_was_lost_with_power_matters_once_the_file_grows_over_it() {
     let cluster = Cluster::new(1);
     let client = cluster.client();
     let file = create(&client, "cut");
-    cluster.data[0].state.lock().unwrap().boot = 1;
+    cluster.data[0].state.lock().boot = 1;
     file.write_at(&pattern(1, 200_000), 0).unwrap();
     file.sync().unwrap();
     file.set_length(100_000).unwrap();
-    cluster.data[0].state.lock().unwrap().boot = 2;
+    cluster.data[0].state.lock().boot = 2;
     assert_eq!(file.sync().unwrap_err().code, Code::Io, "the cut is not durable");
     file.sync().unwrap();
     file.read_at(&mut [0; 10], 99_000).unwrap();
@@ -336,9 +336,9 @@ fn a_bit_flipped_on_its_way_is_read_again_and_one_on_disk_is_reported() {
     let bytes = pattern(5, 300_000);
     file.write_at(&bytes, 0).unwrap();
     file.flush().unwrap();
-    cluster.data[1].state.lock().unwrap().flips = 1;
+    cluster.data[1].state.lock().flips = 1;
     assert!(read_all(&file) == bytes);
-    cluster.data[1].state.lock().unwrap().flips = usize::MAX;
+    cluster.data[1].state.lock().flips = usize::MAX;
     let mut part = vec![0; 1000];
     let offset = 3 * UNIT + 32 * KIB - 500;
     let error = file.read_at(&mut part, offset).unwrap_err();
@@ -361,7 +361,7 @@ fn a_lost_object_is_an_error_and_not_a_hole() {
     let file = create(&client, "lost");
     file.write_at(&pattern(6, 300_000), 0).unwrap();
     file.flush().unwrap();
-    cluster.data[0].state.lock().unwrap().objects.clear();
+    cluster.data[0].state.lock().objects.clear();
     let error = file.read_at(&mut [0; 10], 0).unwrap_err();
     assert_eq!(error.code, Code::Corrupt);
     assert!(error.to_string().contains("missing on target t1"), "{error}");
@@ -377,7 +377,7 @@ fn a_target_that_moved_to_another_server_is_found_there() {
     file.write_at(&bytes, 0).unwrap();
     file.flush().unwrap();
     cluster.transport.serve("data:9", Arc::clone(&cluster.data[0]) as Arc<dyn Service>);
-    cluster.meta.state.lock().unwrap().map.nodes[0].address = "data:9".into();
+    cluster.meta.state.lock().map.nodes[0].address = "data:9".into();
     let gone = Arc::new(FakeData::default());
     gone.fail_next(Method::Read, Code::WrongTarget, 10);
     cluster.transport.serve("data:1", gone);

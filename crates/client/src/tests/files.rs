@@ -44,7 +44,7 @@ fn a_file_that_outgrows_its_record_moves_to_objects_whole() {
     assert_eq!(stored.layout.unwrap().written_slots, 0b111);
     assert_eq!(stored.attributes.size, 400_000);
     // What an fsync had made durable in the record was so in the object before the record let go of it.
-    assert_eq!(cluster.data[0].state.lock().unwrap().sync_writes, 1);
+    assert_eq!(cluster.data[0].state.lock().sync_writes, 1);
     let other = cluster.client();
     assert_eq!(read_all(&other.open_file(inode, READ).unwrap()), bytes);
 }
@@ -91,7 +91,7 @@ fn fsync_reaches_every_server_that_was_written_to_and_no_other() {
     file.sync().unwrap();
     let synced: Vec<usize> = cluster.data.iter().map(|d| d.count(Method::SyncObjects)).collect();
     assert_eq!(synced, [1, 1, 0, 1]);
-    assert_eq!(cluster.meta.state.lock().unwrap().synced_commits, 2);
+    assert_eq!(cluster.meta.state.lock().synced_commits, 2);
 }
 
 #[test]
@@ -195,7 +195,7 @@ fn many_readers_of_parts_ask_for_the_file_once() {
         }
     }
     let asked: u64 =
-        cluster.data.iter().flat_map(|d| d.state.lock().unwrap().reads.clone()).map(|r| u64::from(r.1)).sum();
+        cluster.data.iter().flat_map(|d| d.state.lock().reads.clone()).map(|r| u64::from(r.1)).sum();
     assert_eq!(asked, 32 << 20);
 }
 
@@ -212,8 +212,7 @@ fn random_reads_ask_for_what_they_need_only() {
         file.read_at(&mut part, offset).unwrap();
         assert!(part == bytes[offset as usize..offset as usize + 4096]);
     }
-    let asked: u32 =
-        cluster.data.iter().flat_map(|d| d.state.lock().unwrap().reads.clone()).map(|r| r.1).sum();
+    let asked: u32 = cluster.data.iter().flat_map(|d| d.state.lock().reads.clone()).map(|r| r.1).sum();
     assert_eq!(asked, 4 * 4096);
 }
 
@@ -291,7 +290,7 @@ fn an_open_and_a_look_while_a_report_is_under_way_do_not_bring_back_what_was_bef
         let bytes = pattern(22, length);
         file.write_at(&bytes, 0).unwrap();
         let (second, seen) = (client.clone(), std::sync::mpsc::channel());
-        *cluster.meta.before_commit.lock().unwrap() = Some(Box::new(move || {
+        *cluster.meta.before_commit.lock() = Some(Box::new(move || {
             let size = second.attributes(inode).unwrap().size;
             let opened = second.open_file(inode, READ).unwrap();
             seen.0.send((size, opened.known_attributes().size, opened)).unwrap();
@@ -369,7 +368,7 @@ fn an_open_sees_what_another_client_has_closed() {
     let newer = pattern(12, 150_000);
     again.write_at(&newer, 0).unwrap();
     again.close().unwrap();
-    cluster.data.iter().for_each(|d| d.state.lock().unwrap().objects.retain(|id, _| id.generation == 2));
+    cluster.data.iter().for_each(|d| d.state.lock().objects.retain(|id, _| id.generation == 2));
     let mut part = vec![0; 1000];
     assert_eq!(opened.read_at(&mut part, 500).unwrap(), 1000);
     assert_eq!(part, newer[500..1500]);

@@ -92,7 +92,7 @@ fn bytes_hit_on_their_way_are_read_again_and_a_server_that_refuses_is_an_error()
     let cluster = Cluster::new(3);
     let client = cluster.client();
     let (file, bytes) = striped(&cluster, &client);
-    cluster.data.iter().for_each(|data| data.state.lock().unwrap().flips = 1);
+    cluster.data.iter().for_each(|data| data.state.lock().flips = 1);
     let read = read_list(&file, &[(3, 50), (300_003, 50)]).expect("reads");
     assert!(read[0] == bytes[3..53] && read[1] == bytes[300_003..300_053]);
     cluster.data.iter().for_each(|data| data.fail_next(Method::ReadList, Code::Io, 1));

@@ -6,13 +6,15 @@ mod fake_data;
 mod fake_meta;
 mod faults;
 mod files;
+mod growing;
 mod lists;
 mod locks;
+mod missing;
 mod names;
 mod outages;
 mod power;
-mod silence;
 mod two_clients;
+mod unresponsive;
 mod unsent;
 
 use crate::{Client, File, NewInode, Options};
@@ -89,12 +91,12 @@ impl Cluster {
 
     /// All objects are lost.
     pub(crate) fn lose_objects(&self) {
-        self.data.iter().for_each(|server| server.state.lock().unwrap().objects.clear());
+        self.data.iter().for_each(|server| server.state.lock().objects.clear());
     }
 
     /// Bytes held by all data servers.
     fn object_count(&self) -> usize {
-        self.data.iter().map(|d| d.state.lock().unwrap().objects.len()).sum()
+        self.data.iter().map(|d| d.state.lock().objects.len()).sum()
     }
 
     fn data_requests(&self, method: vazao_wire::Method) -> usize {

@@ -77,15 +77,15 @@ fn an_unlinked_file_lives_until_its_last_close() {
     file.write_at(&bytes, 0).unwrap();
     client.unlink(ROOT, b"gone").unwrap();
     let inode = file.inode().0;
-    assert_eq!(cluster.meta.state.lock().unwrap().last_held_inode, inode);
+    assert_eq!(cluster.meta.state.lock().last_held_inode, inode);
     assert!(read_all(&file) == bytes);
     client.tick().unwrap();
     client.tick().unwrap();
-    assert!(cluster.meta.state.lock().unwrap().held.contains(&inode));
+    assert!(cluster.meta.state.lock().held.contains(&inode));
     file.close().unwrap();
-    assert!(cluster.meta.state.lock().unwrap().released.is_empty());
+    assert!(cluster.meta.state.lock().released.is_empty());
     other.close().unwrap();
-    assert_eq!(cluster.meta.state.lock().unwrap().released.iter().copied().collect::<Vec<_>>(), [inode]);
+    assert_eq!(cluster.meta.state.lock().released.iter().copied().collect::<Vec<_>>(), [inode]);
 }
 
 #[test]
@@ -96,9 +96,9 @@ fn an_inode_unlinked_elsewhere_and_not_open_here_is_let_go_at_once() {
     let inode = file.inode().0;
     file.close().unwrap();
     two.unlink(ROOT, b"gone").unwrap();
-    assert_eq!(cluster.meta.state.lock().unwrap().last_held_inode, 0);
+    assert_eq!(cluster.meta.state.lock().last_held_inode, 0);
     one.tick().unwrap();
-    assert!(cluster.meta.state.lock().unwrap().not_held.contains(&inode));
+    assert!(cluster.meta.state.lock().not_held.contains(&inode));
 }
 
 /// A client said that it did not have a file open whose open had been answered, while that answer was still on its way.
@@ -110,7 +110,7 @@ fn an_inode_unlinked_elsewhere_is_kept_while_an_answer_to_its_open_may_be_on_its
     let file = create(&one, "gone");
     let inode = file.inode().0;
     file.close().unwrap();
-    let is_let_go = || cluster.meta.state.lock().unwrap().not_held.contains(&inode);
+    let is_let_go = || cluster.meta.state.lock().not_held.contains(&inode);
     let opening = one.core.opens.begin();
     two.unlink(ROOT, b"gone").unwrap();
     (0..3).for_each(|_| one.tick().unwrap());
@@ -163,10 +163,10 @@ fn a_file_that_is_replaced_while_it_is_opened_by_its_path_is_looked_for_again() 
     file.write_at(b"there", 0).unwrap();
     file.close().unwrap();
     let (path, mode) = (VolumePath::parse(b"f").unwrap(), OpenMode { read: true, ..OpenMode::default() });
-    cluster.meta.state.lock().unwrap().replaced_before_open = 3;
+    cluster.meta.state.lock().replaced_before_open = 3;
     let (_, file) = client.open_path(&path, mode).unwrap();
     assert_eq!(read_all(&file), b"there");
-    cluster.meta.state.lock().unwrap().replaced_before_open = 1000;
+    cluster.meta.state.lock().replaced_before_open = 1000;
     let endless = client.open_path(&path, mode).map(|_| ()).unwrap_err();
     assert_eq!(endless.code, Code::Stale, "whoever replaces it for ever is not waited for");
 }

@@ -24,13 +24,13 @@ fn cluster_with_file() -> (Cluster, u64) {
 impl Cluster {
     /// What the metadata service says of the only data server from now on.
     fn say_silent(&self, silent_ms: u64) {
-        let node = &mut self.meta.state.lock().unwrap().map.nodes[0];
+        let node = &mut self.meta.state.lock().map.nodes[0];
         (node.state, node.silent_ms) = (if silent_ms < 10_000 { 1 } else { 2 }, silent_ms);
     }
 
     /// The same of its target.
     fn say_target(&self, state: u32, trouble: &str) {
-        let target = &mut self.meta.state.lock().unwrap().map.targets[0];
+        let target = &mut self.meta.state.lock().map.targets[0];
         (target.state, target.trouble) = (state, trouble.to_owned());
     }
 
@@ -88,7 +88,7 @@ fn a_hung_server_is_waited_for_until_it_counts_as_lost_and_no_longer() {
     cluster.transport.set_fates(Some(Box::new(move |_, method| {
         if method == Method::GetClusterMap {
             let waited_ms = (clock.now_ns() - started_ns) / 1_000_000;
-            meta.state.lock().unwrap().map.nodes[0].silent_ms = 20_000 + waited_ms;
+            meta.state.lock().map.nodes[0].silent_ms = 20_000 + waited_ms;
         }
         if method == Method::Read { Fate::LoseRequest } else { Fate::Deliver }
     })));
@@ -136,7 +136,7 @@ fn a_server_that_only_the_metadata_service_cannot_hear_is_read_from() {
 fn a_metadata_service_with_another_volume_is_not_believed() {
     let (cluster, _) = cluster_with_file();
     let client = cluster.client();
-    cluster.meta.state.lock().unwrap().map.cluster_id = 8;
+    cluster.meta.state.lock().map.cluster_id = 8;
     cluster.meta.forget_sessions();
     let error = client.lookup(ROOT, b"f").and_then(|_| client.tick()).expect_err("another volume");
     assert_eq!(error.code, Code::Stale);

@@ -1,8 +1,9 @@
 //! The metadata service loses power, and with it what it had answered and not made durable.
 
 use super::{Cluster, create, pattern, read_all};
-use crate::{File, OpenMode};
+use crate::{Client, File, OpenMode};
 use vazao_model::ids::ROOT;
+use vazao_wire::Method;
 
 const BOTH: OpenMode = OpenMode { read: true, write: true, truncate: false };
 
@@ -10,7 +11,7 @@ const BOTH: OpenMode = OpenMode { read: true, write: true, truncate: false };
 fn flush_in_vain(cluster: &Cluster, file: &File) {
     let before = cluster.meta.inode(file.inode().0);
     file.flush().unwrap();
-    cluster.meta.state.lock().unwrap().inodes.insert(file.inode().0, before);
+    cluster.meta.state.lock().inodes.insert(file.inode().0, before);
 }
 
 fn stored(cluster: &Cluster) -> Vec<u8> {
@@ -49,7 +50,7 @@ fn inline_bytes_that_a_service_forgot_follow_a_file_that_another_client_outgrew(
         file.write_at(&bytes[part * 1_000..(part + 1) * 1_000], part as u64 * 1_000).unwrap();
         file.flush().unwrap();
     }
-    cluster.meta.state.lock().unwrap().inodes.insert(file.inode().0, before);
+    cluster.meta.state.lock().inodes.insert(file.inode().0, before);
     let second = two.open_file(file.inode(), BOTH).unwrap();
     second.write_at(&bytes[5_000..], 5_000).unwrap();
     file.write_at(&bytes[..1], 0).unwrap();
@@ -80,7 +81,7 @@ fn one_forgotten_report_is_noticed_by_the_next() {
 fn cut_in_vain(cluster: &Cluster, file: &File, length: u64) {
     let before = cluster.meta.inode(file.inode().0);
     file.set_length(length).unwrap();
-    cluster.meta.state.lock().unwrap().inodes.insert(file.inode().0, before);
+    cluster.meta.state.lock().inodes.insert(file.inode().0, before);
 }
 
 /// A length that was set is a change like any other: an fsync returned 0, and the file had the length of before.
@@ -131,5 +132,143 @@ fn bytes_that_were_cut_off_do_not_come_back_when_a_service_forgets_the_cut() {
                 now.len()
             );
         }
+    }
+}
+
+/// Does something with the file, closes it, opens it again, and has the service forget all that was done to it.
+fn reopened_in_vain((cluster, client): (&Cluster, &Client), file: File, change: impl FnOnce(&File)) -> File {
+    let inode = file.inode();
+    let before = cluster.meta.inode(inode.0);
+    change(&file);
+    file.close().unwrap();
+    let again = client.open_file(inode, BOTH).unwrap();
+    cluster.meta.state.lock().inodes.insert(inode.0, before);
+    again
+}
+
+/// The handle that was closed had known what to set again; the fsync through the next one returned 0.
+#[test]
+fn a_length_that_a_service_forgot_is_set_again_also_when_the_file_was_closed_since() {
+    for written in [0, 1_000, 10_000, 200_000] {
+        for length in [0, 500, 17_353, 120_000, 300_000] {
+            let cluster = Cluster::new(2);
+            let client = cluster.client();
+            let file = create(&client, "f");
+            let mut bytes = pattern(written as u64, written);
+            file.write_at(&bytes, 0).unwrap();
+            file.sync().unwrap();
+            let cut = |file: &File| file.set_length(length as u64).unwrap();
+            let again = reopened_in_vain((&cluster, &client), file, cut);
+            bytes.resize(length, 0);
+            again.sync().unwrap();
+            let now = stored(&cluster);
+            assert!(now == bytes, "{written} bytes, then {length}: {} bytes", now.len());
+            assert!(read_all(&again) == bytes);
+        }
+    }
+}
+
+#[test]
+fn bytes_of_a_closed_small_file_that_a_service_forgot_are_told_again_by_the_next_fsync() {
+    for (durable, cut) in [(0, false), (1_000, false), (10_000, false), (5_000, true)] {
+        let cluster = Cluster::new(2);
+        let client = cluster.client();
+        let file = create(&client, "f");
+        let mut bytes = pattern(durable as u64, 12_000);
+        file.write_at(&bytes[..durable], 0).unwrap();
+        file.sync().unwrap();
+        let again = reopened_in_vain((&cluster, &client), file, |file| {
+            if cut {
+                file.set_length(0).unwrap();
+                bytes[..durable].fill(0);
+            }
+            file.write_at(&bytes[durable..], durable as u64).unwrap();
+        });
+        again.sync().unwrap();
+        assert!(stored(&cluster) == bytes, "{durable} bytes were durable");
+        assert!(read_all(&again) == bytes);
+    }
+}
+
+/// Once more through a further handle, which has changed nothing itself.
+#[test]
+fn what_a_service_may_forget_is_remembered_over_any_number_of_closes_until_an_fsync() {
+    let cluster = Cluster::new(2);
+    let client = cluster.client();
+    let file = create(&client, "f");
+    let inode = file.inode();
+    file.write_at(&pattern(1, 9_000), 0).unwrap();
+    file.sync().unwrap();
+    let before = cluster.meta.inode(inode.0);
+    file.write_at(&pattern(2, 3_000), 1_000).unwrap();
+    file.close().unwrap();
+    for _ in 0..3 {
+        client.open_file(inode, BOTH).unwrap().close().unwrap();
+    }
+    let again = client.open_file(inode, BOTH).unwrap();
+    cluster.meta.state.lock().inodes.insert(inode.0, before);
+    again.sync().unwrap();
+    let mut bytes = pattern(1, 9_000);
+    bytes[1_000..4_000].copy_from_slice(&pattern(2, 3_000));
+    assert!(stored(&cluster) == bytes);
+    again.close().unwrap();
+    // An fsync has made it durable: from now on there is nothing to tell again.
+    let commits = cluster.meta.count(Method::Commit);
+    client.open_file(inode, BOTH).unwrap().close().unwrap();
+    assert_eq!(cluster.meta.count(Method::Commit), commits);
+}
+
+/// Nobody had the file open when the service lost power; others saw what was left. A look at the file brought the lost
+/// bytes back over what they had made durable.
+#[test]
+fn what_was_lost_while_a_file_was_closed_does_not_come_back_over_what_others_saw() {
+    for length in [3_000, 60_000] {
+        let cluster = Cluster::new(2);
+        let (client, other) = (cluster.client(), cluster.client());
+        let file = create(&client, "f");
+        let inode = file.inode();
+        file.sync().unwrap();
+        let before = cluster.meta.inode(inode.0);
+        for part in 0..4 {
+            file.write_at(&pattern(part, 2_000), 0).unwrap();
+            file.flush().unwrap();
+        }
+        file.close().unwrap();
+        cluster.meta.state.lock().inodes.insert(inode.0, before);
+        let second = other.open_file(inode, BOTH).unwrap();
+        second.write_at(&pattern(9, length), 500).unwrap();
+        second.sync().unwrap();
+        let again = client.open_file(inode, BOTH).unwrap();
+        again.sync().unwrap();
+        let mut bytes = vec![0; 500];
+        bytes.extend_from_slice(&pattern(9, length));
+        assert!(read_all(&again) == bytes && stored(&cluster) == bytes, "{length} bytes");
+    }
+}
+
+/// What is remembered of closed files has a bound: those closed first are forgotten first.
+#[test]
+fn contents_of_closed_files_are_remembered_up_to_a_bound() {
+    let cluster = Cluster::new(1);
+    let client = cluster.client();
+    let bytes = pattern(1, 16_000);
+    let inodes: Vec<_> = (0..600)
+        .map(|number| {
+            let file = create(&client, &number.to_string());
+            file.write_at(&bytes, 0).unwrap();
+            let inode = file.inode();
+            file.close().unwrap();
+            inode
+        })
+        .collect();
+    for (inode, is_remembered) in [(inodes[599], true), (inodes[300], true), (inodes[0], false)] {
+        let file = client.open_file(inode, BOTH).unwrap();
+        let mut state = cluster.meta.state.lock();
+        let record = state.inodes.get_mut(&inode.0).unwrap();
+        record.contents.clear();
+        (record.attributes.size, record.attributes.version) = (0, 1);
+        drop(state);
+        file.sync().unwrap();
+        assert_eq!(cluster.meta.inode(inode.0).contents == bytes, is_remembered);
     }
 }

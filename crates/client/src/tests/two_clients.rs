@@ -2,8 +2,10 @@
 
 use super::{Cluster, create, pattern, read_all};
 use crate::{Client, File, OpenMode};
+use vazao_model::Code;
 use vazao_model::ids::ROOT;
 use vazao_model::limits::INLINE_BYTES_MAX;
+use vazao_wire::inline::Fate;
 
 const BOTH: OpenMode = OpenMode { read: true, write: true, truncate: false };
 
@@ -130,4 +132,25 @@ fn a_range_zeroed_by_one_client_stays_zero_when_another_reports() {
     let seen = contents(&cluster);
     assert!(seen.len() == 9_000 && seen[..8_000].iter().all(|byte| *byte == 0));
     assert_eq!(&seen[8_000..8_011], [3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 0]);
+}
+
+/// A report that failed beneath a lock was sent again when the lock was another client's already: it put the old bytes
+/// over what that one had written and synced. Found by cutting a mount off for longer than its deadline.
+#[test]
+fn what_could_not_be_reported_under_a_lock_is_not_reported_after_it() {
+    let cluster = Cluster::new(1);
+    let (_one, _two, first, second) = shared(&cluster);
+    first.write_at(b"11", 0).unwrap();
+    first.sync().unwrap();
+    first.write_at(b"12", 0).unwrap();
+    cluster.transport.set_fates(Some(Box::new(|_, _| Fate::LoseRequest)));
+    assert_eq!(first.flush_under_lock().map_err(|error| error.code), Err(Code::Timeout));
+    cluster.transport.set_fates(None);
+    // The lock is the second one's now.
+    second.write_at(b"13", 0).unwrap();
+    second.sync().unwrap();
+    assert_eq!(first.sync(), Ok(()), "the failure was told by the call that met it");
+    assert_eq!((contents(&cluster), read_all(&first)), (b"13".to_vec(), b"13".to_vec()));
+    first.close().unwrap();
+    assert_eq!(contents(&cluster), b"13");
 }

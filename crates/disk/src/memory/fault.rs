@@ -1,9 +1,7 @@
 //! Which operations fail on purpose, and how many there were.
-
-use super::lock;
+use parking_lot::{Condvar, Mutex};
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Condvar, Mutex, PoisonError};
 
 /// What an operation does to the disk.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -64,24 +62,24 @@ impl Faults {
         if !self.any_planned.load(Ordering::Acquire) {
             return Ok(());
         }
-        match lock(&self.planned).next(access, path) {
+        match self.planned.lock().next(access, path) {
             Some(kind) => Err(io::Error::new(kind, format!("fault injected into {access:?} of {path}"))),
             None => Ok(()),
         }
     }
 
     pub(super) fn fail_after(&self, count: u64, kind: io::ErrorKind) {
-        lock(&self.planned).after = Some((count, kind));
+        self.planned.lock().after = Some((count, kind));
         self.any_planned.store(true, Ordering::Release);
     }
 
     pub(super) fn fail_path(&self, access: Access, part: &str, kind: io::ErrorKind) {
-        lock(&self.planned).paths.push((access, part.to_string(), kind));
+        self.planned.lock().paths.push((access, part.to_string(), kind));
         self.any_planned.store(true, Ordering::Release);
     }
 
     pub(super) fn clear(&self) {
-        *lock(&self.planned) = Planned::default();
+        *self.planned.lock() = Planned::default();
         self.any_planned.store(false, Ordering::Release);
     }
 
@@ -103,28 +101,28 @@ impl Faults {
 
     /// Holds syncs, or lets all of them go on.
     pub(super) fn hold_syncs(&self, part: Option<&str>) {
-        *lock(&self.held) = part.map(str::to_owned);
+        *self.held.lock() = part.map(str::to_owned);
         self.turned.notify_all();
     }
 
     /// Comes back when the sync of this path may go on. Called before the disk's life is looked at: it may end
     /// meanwhile.
     pub(super) fn wait_while_held(&self, path: &str) {
-        let mut held = lock(&self.held);
+        let mut held = self.held.lock();
         if held.as_ref().is_none_or(|part| !path.contains(part.as_str())) {
             return;
         }
         self.holding.fetch_add(1, Ordering::Relaxed);
         self.turned.notify_all();
         while held.as_ref().is_some_and(|part| path.contains(part.as_str())) {
-            held = self.turned.wait(held).unwrap_or_else(PoisonError::into_inner);
+            self.turned.wait(&mut held);
         }
         self.holding.fetch_sub(1, Ordering::Relaxed);
     }
 
     /// Makes the disk hang, or answer again.
     pub(super) fn set_hanging(&self, hangs: bool) {
-        let held = lock(&self.held);
+        let held = self.held.lock();
         self.hangs.store(hangs, Ordering::Release);
         drop(held);
         self.turned.notify_all();
@@ -136,11 +134,11 @@ impl Faults {
         if !self.hangs.load(Ordering::Acquire) {
             return;
         }
-        let mut held = lock(&self.held);
+        let mut held = self.held.lock();
         self.holding.fetch_add(1, Ordering::Relaxed);
         self.turned.notify_all();
         while self.hangs.load(Ordering::Acquire) {
-            held = self.turned.wait(held).unwrap_or_else(PoisonError::into_inner);
+            self.turned.wait(&mut held);
         }
         self.holding.fetch_sub(1, Ordering::Relaxed);
     }
@@ -152,9 +150,9 @@ impl Faults {
 
     /// Waits until a sync is being held.
     pub(super) fn await_held(&self) {
-        let mut held = lock(&self.held);
+        let mut held = self.held.lock();
         while self.holding.load(Ordering::Relaxed) == 0 {
-            held = self.turned.wait(held).unwrap_or_else(PoisonError::into_inner);
+            self.turned.wait(&mut held);
         }
     }
 

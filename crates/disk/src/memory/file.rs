@@ -1,15 +1,16 @@
 //! A file of the disk in memory: what readers see, what would survive power loss, and what lies between the two.
 
+use super::Shared;
 use super::contents::Contents;
 use super::fault::Access;
-use super::{Shared, lock};
 use crate::DiskFile;
+use parking_lot::{Mutex, MutexGuard};
 use rand::rngs::StdRng;
 use rand::{Rng, RngExt};
 use std::collections::VecDeque;
 use std::io;
 use std::ops::Range;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::Arc;
 
 /// What a disk writes whole or not at all.
 const SECTOR_BYTES: u64 = 512;
@@ -86,7 +87,7 @@ impl Inode {
 
     /// Power loss; returns the bytes of storage in use after it.
     pub(super) fn crash(&self, random: &mut StdRng) -> u64 {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         state.lose_unsynced(random);
         state.current = state.durable.clone();
         state.named = true;
@@ -95,19 +96,19 @@ impl Inode {
 
     /// Process death; returns the bytes of storage in use.
     pub(super) fn close_all(&self) -> u64 {
-        lock(&self.state).close_all()
+        self.state.lock().close_all()
     }
 
     /// The tree dropped its name; returns the bytes of storage that became free.
     pub(super) fn lose_name(&self) -> u64 {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         state.named = false;
         state.free_bytes()
     }
 
     /// Makes its contents durable, or fails with `fault` as a disk would.
     pub(super) fn sync(&self, fault: io::Result<()>, random: &mut StdRng) -> io::Result<()> {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         match &fault {
             Ok(()) => state.sync(),
             // The kernel forgets that the pages were dirty: a later sync will not write them again.
@@ -118,7 +119,7 @@ impl Inode {
 
     /// Returns the bytes of storage that this added, where there was a hole.
     pub(super) fn corrupt(&self, offset: u64, xor: u8) -> io::Result<u64> {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         let before = state.current.allocated_bytes();
         if offset >= state.current.length() {
             return Err(io::Error::from_raw_os_error(INVALID));
@@ -136,7 +137,7 @@ impl State {
         self.current.allocated_bytes()
     }
 
-    /// What is freed now that a name or a handle went away: everything, once nobody can reach it.
+    /// Bytes freed now that a name or a handle went away: all of them, once neither is left.
     fn free_bytes(&self) -> u64 {
         if self.named || self.handles > 0 { 0 } else { self.current.allocated_bytes() }
     }
@@ -236,14 +237,14 @@ impl MemoryFile {
         number: u64,
         writable: bool,
     ) -> MemoryFile {
-        lock(&inode.state).handles += 1;
+        inode.state.lock().handles += 1;
         MemoryFile { shared, inode, path: path.to_string(), life, number, writable }
     }
 
     /// Runs `act` on the file unless its disk is gone; the life cannot end meanwhile.
     fn with<T>(&self, act: impl FnOnce(&mut State) -> io::Result<T>) -> io::Result<T> {
         let _life = self.shared.alive(Some(self.life))?;
-        let mut state: MutexGuard<'_, State> = lock(&self.inode.state);
+        let mut state: MutexGuard<'_, State> = self.inode.state.lock();
         act(&mut state)
     }
 
@@ -348,7 +349,7 @@ impl DiskFile for MemoryFile {
         self.shared.faults.wait_while_held(&self.path);
         let _life = self.shared.alive(Some(self.life))?;
         let fault = self.shared.faults.check(Access::Sync, &self.path);
-        self.inode.sync(fault, &mut lock(&self.shared.random))
+        self.inode.sync(fault, &mut self.shared.random.lock())
     }
 
     fn try_lock(&self) -> io::Result<bool> {

@@ -23,14 +23,15 @@ pub use fault::Operations;
 use crate::{Disk, DiskEntry, DiskFile, Open, Space};
 use fault::{Access, Faults};
 use file::MemoryFile;
+use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 use rand::SeedableRng;
 use rand::rngs::StdRng;
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 use tree::Tree;
 
-/// Capacity until [`MemoryDisk::set_capacity`] gives another; files are sparse, so nobody pays for it.
+/// Capacity until [`MemoryDisk::set_capacity`] sets another; files are sparse, so it costs no memory.
 const CAPACITY_BYTES_DEFAULT: u64 = 1 << 40;
 
 /// EIO: what a handle answers after the machine or process that opened it is gone.
@@ -58,15 +59,10 @@ struct Shared {
     crashes: AtomicU64,
 }
 
-/// A panic in one test thread must not hide behind a poisoned lock in another.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl Shared {
     /// Takes part in the present life, unless the caller's `life` is over.
     fn alive(&self, life: Option<u64>) -> io::Result<RwLockReadGuard<'_, u64>> {
-        let now = self.life.read().unwrap_or_else(PoisonError::into_inner);
+        let now = self.life.read();
         match life {
             Some(life) if life != *now => Err(io::Error::from_raw_os_error(GONE)),
             _ => Ok(now),
@@ -75,7 +71,7 @@ impl Shared {
 
     /// Ends this life; `at_the_end` runs while no operation is under way.
     fn end_life(&self, at_the_end: impl FnOnce()) {
-        let mut life = self.life.write().unwrap_or_else(PoisonError::into_inner);
+        let mut life = self.life.write();
         *life += 1;
         at_the_end();
     }
@@ -143,15 +139,15 @@ impl MemoryDisk {
     /// The disk as one process sees it: this handle, its clones and its files all fail with EIO from the next
     /// `crash` or `kill` on. A handle from `new` outlives both; leftover threads of a killed server should not have it.
     pub fn boot(&self) -> MemoryDisk {
-        let life = *self.shared.life.read().unwrap_or_else(PoisonError::into_inner);
+        let life = *self.shared.life.read();
         MemoryDisk { shared: self.shared.clone(), life: Some(life) }
     }
 
     /// Power loss. Open handles fail with EIO from here on; what was not synced may be lost.
     pub fn crash(&self) {
         self.shared.end_life(|| {
-            let mut random = lock(&self.shared.random);
-            let mut tree = lock(&self.shared.tree);
+            let mut random = self.shared.random.lock();
+            let mut tree = self.shared.tree.lock();
             tree.crash(&mut random);
             let mut used_bytes = 0;
             tree.for_each_file(&mut |_, inode| used_bytes += inode.crash(&mut random));
@@ -164,7 +160,7 @@ impl MemoryDisk {
     pub fn kill(&self) {
         self.shared.end_life(|| {
             let mut used_bytes = 0;
-            lock(&self.shared.tree).for_each_file(&mut |_, inode| used_bytes += inode.close_all());
+            self.shared.tree.lock().for_each_file(&mut |_, inode| used_bytes += inode.close_all());
             self.shared.used_bytes.store(used_bytes, Ordering::Relaxed);
         });
     }
@@ -247,7 +243,7 @@ impl MemoryDisk {
     /// Damages one byte of a file as a failing medium would: silently, below the page cache, and for good.
     /// `xor` is what it is changed with; 0 would change nothing. Errors: `NotFound`, `InvalidInput` past the end.
     pub fn corrupt(&self, path: &str, offset: u64, xor: u8) -> io::Result<()> {
-        let added_bytes = lock(&self.shared.tree).file(path)?.corrupt(offset, xor)?;
+        let added_bytes = self.shared.tree.lock().file(path)?.corrupt(offset, xor)?;
         self.shared.used_bytes.fetch_add(added_bytes, Ordering::Relaxed);
         Ok(())
     }
@@ -267,7 +263,7 @@ impl MemoryDisk {
         self.shared.faults.wait_while_hanging();
         let life = self.shared.alive(self.life)?;
         self.shared.faults.check(access, path)?;
-        act(&mut lock(&self.shared.tree), *life)
+        act(&mut self.shared.tree.lock(), *life)
     }
 }
 
@@ -311,11 +307,11 @@ impl Disk for MemoryDisk {
     fn sync_all(&self) -> io::Result<()> {
         self.shared.faults.wait_while_hanging();
         let _life = self.shared.alive(self.life)?;
-        let mut tree = lock(&self.shared.tree);
+        let mut tree = self.shared.tree.lock();
         let mut outcome = Ok(());
         tree.for_each_file(&mut |path, inode| {
             let fault = self.shared.faults.check(Access::Sync, path);
-            let synced = inode.sync(fault, &mut lock(&self.shared.random));
+            let synced = inode.sync(fault, &mut self.shared.random.lock());
             outcome = std::mem::replace(&mut outcome, Ok(())).and(synced);
         });
         outcome?;

@@ -3,6 +3,7 @@
 pub(crate) mod contents;
 pub(crate) mod look;
 pub(crate) mod names;
+pub(crate) mod sharing;
 
 use crate::load::journal::{Entry, Journal};
 use contents::Expected;

@@ -10,11 +10,12 @@
 use super::{Losses, Odds, VolatileDisk};
 use crate::clock::now_ns;
 use crate::failure::{Failure, Outcome};
+use parking_lot::Mutex;
 use std::io::{BufRead, BufReader, Write};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use vazao_fuse::{MountOptions, SINGLE_NAME, SingleFile, Uring, mount_single};
 
 /// Disks that lose power together. One lock for all: no disk takes anything after another one has lost power.
@@ -75,32 +76,28 @@ struct Shared {
     number: usize,
 }
 
-fn locked(power: &Mutex<Power>) -> MutexGuard<'_, Power> {
-    power.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl SingleFile for Shared {
     fn length(&self) -> u64 {
-        locked(&self.power).disks[self.number].length()
+        self.power.lock().disks[self.number].length()
     }
     fn read(&self, buffer: &mut [u8], offset: u64) -> std::io::Result<()> {
-        locked(&self.power).disks[self.number].read(buffer, offset);
+        self.power.lock().disks[self.number].read(buffer, offset);
         Ok(())
     }
     fn write(&self, bytes: &[u8], offset: u64) -> std::io::Result<()> {
-        let mut power = locked(&self.power);
+        let mut power = self.power.lock();
         power.disks[self.number].write(bytes, offset);
         power.count();
         Ok(())
     }
     fn zero(&self, range: Range<u64>) -> std::io::Result<()> {
-        let mut power = locked(&self.power);
+        let mut power = self.power.lock();
         power.disks[self.number].zero(range);
         power.count();
         Ok(())
     }
     fn flush(&self) -> std::io::Result<()> {
-        locked(&self.power).disks[self.number].flush();
+        self.power.lock().disks[self.number].flush();
         Ok(())
     }
 }
@@ -135,7 +132,7 @@ pub fn serve(arguments: &Arguments) -> Outcome {
     say("ready").map_err(Failure::at("standard output"))?;
     for line in std::io::stdin().lock().lines() {
         let line = line.map_err(Failure::at("standard input"))?;
-        let answer = obey(&mut locked(&power), &line).unwrap_or_else(|| format!("not understood: {line}"));
+        let answer = obey(&mut power.lock(), &line).unwrap_or_else(|| format!("not understood: {line}"));
         say(&answer).map_err(Failure::at("standard output"))?;
     }
     Ok(())

@@ -4,7 +4,9 @@ pub(crate) mod access;
 pub(crate) mod bytes;
 pub(crate) mod journal;
 pub(crate) mod process;
+pub(crate) mod sharing;
 pub(crate) mod tree;
 pub(crate) mod writer;
 
+pub use sharing::process::{Arguments as SharerArguments, run as share};
 pub use writer::{Arguments as WriterArguments, run as write};

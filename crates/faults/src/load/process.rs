@@ -5,10 +5,11 @@ use super::writer::Way;
 use crate::clock::wait_until;
 use crate::failure::{Failure, Outcome};
 use crate::tool::command;
+use parking_lot::Mutex;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Stdio};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 
 /// A writer's process, and what it has said so far.
@@ -66,7 +67,7 @@ impl Writer {
 
     /// Operations that were answered so far.
     pub(crate) fn answered(&self) -> usize {
-        let journal = self.journal.lock().unwrap_or_else(PoisonError::into_inner);
+        let journal = self.journal.lock();
         journal.entries.iter().filter(|entry| entry.is_answered()).count()
     }
 
@@ -98,7 +99,7 @@ impl Writer {
         {
             return Err(Failure::new("a writer's journal could not be read"));
         }
-        Ok(std::mem::take(&mut *self.journal.lock().unwrap_or_else(PoisonError::into_inner)))
+        Ok(std::mem::take(&mut *self.journal.lock()))
     }
 }
 
@@ -114,6 +115,6 @@ fn listen(output: ChildStdout, journal: &Mutex<Journal>) {
     for line in BufReader::new(output).lines().map_while(Result::ok) {
         // The last line of a writer that was killed may be torn: what it was about to say nobody has heard.
         let Ok(line) = serde_json::from_str::<Line>(&line) else { return };
-        journal.lock().unwrap_or_else(PoisonError::into_inner).hear(line);
+        journal.lock().hear(line);
     }
 }

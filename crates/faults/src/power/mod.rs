@@ -112,10 +112,7 @@ fn kinds(wanted: &[FileSystem]) -> Outcome<Vec<FileSystem>> {
 }
 
 fn on_one(arguments: &Arguments, kind: FileSystem, enclosure: &mut Enclosure) -> Outcome<Tally> {
-    let vazao = match &arguments.vazao {
-        Some(path) => path.canonicalize().map_err(Failure::at(path.display()))?,
-        None => std::env::current_exe().map_err(Failure::at("finding this program"))?.with_file_name("vazao"),
-    };
+    let vazao = crate::tool::vazao(arguments.vazao.as_deref())?;
     let scratch = tempfile::Builder::new().prefix("power-").tempdir();
     let scratch = scratch.map_err(Failure::at("a temporary directory"))?;
     let cluster = Cluster::make(&vazao, scratch.path(), kind, arguments.data_servers)?;

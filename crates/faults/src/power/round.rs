@@ -67,6 +67,16 @@ fn draw(random: &mut StdRng) -> Hit {
     }
 }
 
+/// A round when power has gone.
+struct After {
+    name: String,
+    directories: Vec<String>,
+    writers: Vec<Writer>,
+    nodes: Vec<usize>,
+    blow: Blow,
+    appends: bool,
+}
+
 /// The rounds on one file system.
 pub(super) struct Rounds<'a> {
     arguments: &'a Arguments,
@@ -197,7 +207,7 @@ impl<'a> Rounds<'a> {
         self.cluster.close()
     }
 
-    /// Load, loss, and the way back.
+    /// Load, loss, and the way back. Errors: what went wrong before the loss.
     fn survive(
         &mut self,
         number: u64,
@@ -226,6 +236,23 @@ impl<'a> Rounds<'a> {
         };
         let blow = Blow { at_ns: loss.at_ns, is_survived };
         let directories: Vec<String> = writers.iter().map(|writer| writer.directory.clone()).collect();
+        let after = After { name, directories, writers, nodes, blow, appends };
+        // Whatever does not work after the loss is a finding.
+        let checked = self
+            .come_back(after, random, enclosure)
+            .unwrap_or_else(|failure| Checked { findings: vec![failure.to_string()], ..Checked::default() });
+        Ok((loss, checked))
+    }
+
+    /// The way back after a loss, and the look at what is left.
+    fn come_back(
+        &mut self,
+        after: After,
+        random: &mut StdRng,
+        enclosure: &mut Enclosure,
+    ) -> Outcome<Checked> {
+        let After { name, directories, writers, nodes, blow, appends } = after;
+        let is_survived = blow.is_survived;
         let journals = if is_survived {
             self.recover(&nodes, enclosure)?;
             sleep_ms(AFTERWARDS_MS);
@@ -266,7 +293,7 @@ impl<'a> Rounds<'a> {
         self.check_rest(&mut checked)?;
         self.keep(name, std::mem::take(&mut checked.kept))?;
         self.cluster.unmount(&self.mountpoint)?;
-        Ok((loss, checked))
+        Ok(checked)
     }
 
     fn start_writers(

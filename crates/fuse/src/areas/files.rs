@@ -1,18 +1,18 @@
 //! Open files: each a channel, and what all those of one inode have in flight.
 
+use super::Areas;
 use super::table::Spot;
-use super::{Areas, locked};
-use crate::door::{Opened, mode_without_set_id};
+use crate::volume::{Opened, mode_without_set_id};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use vazao_client::Result;
-use vazao_client::area::{AreaChanges, Behind, Channel, ChannelOptions, FileIdentity, Writer};
+use vazao_client::area::{AreaChanges, Channel, ChannelOptions, FileIdentity, WriteBehindBuffer, Writer};
 use vazao_model::{Attributes, Code, InodeId};
 
 /// What all open files of one inode share.
 #[derive(Debug)]
 pub(super) struct Shared {
-    pub(super) behind: Arc<Behind>,
+    pub(super) behind: Arc<WriteBehindBuffer>,
     /// Set-id bits are there for writing to clear, as far as this mount knows.
     set_id: AtomicBool,
     /// How many they are; changes under the lock of the table of these.
@@ -68,11 +68,11 @@ impl Areas {
         };
         // Who waits for room waits for answers.
         let has_answered = || open.shared.behind.has_answered_since(began_ns);
-        self.patience.tell(&*self.clock, &open.node, message, has_answered)?
+        self.circuit_breaker.tell(&*self.clock, &open.node, message, has_answered)?
     }
 
-    /// An open file that is about to be written to. `clear_set_id`: by somebody who may not keep set-id bits. The node
-    /// would keep them when its daemon is root's.
+    /// An open file that is about to be written to. `clear_set_id`: the caller may not keep set-id bits. The node
+    /// would keep them when its daemon runs as root.
     pub(super) fn writing(&self, handle: u64, clear_set_id: bool) -> Result<Arc<OpenFile>> {
         let open = self.changing(handle)?;
         if clear_set_id && open.shared.set_id.swap(false, Ordering::Relaxed) {
@@ -97,7 +97,7 @@ impl Areas {
 
     /// Files already open must look again before the next write.
     pub(super) fn remember_set_id(&self, inode: InodeId) {
-        if let Some(shared) = locked(&self.shared).get(&inode) {
+        if let Some(shared) = self.shared.lock().get(&inode) {
             shared.set_id.store(true, Ordering::Relaxed);
         }
     }
@@ -113,12 +113,12 @@ impl Areas {
     /// A file was changed through this mount.
     pub(super) fn changed(&self, inode: InodeId) {
         let now_ns = self.clock.now_ns();
-        locked(&self.table).changed(inode, now_ns);
+        self.table.lock().changed(inode, now_ns);
     }
 
     /// Waits for what is in flight to a file.
     pub(super) fn settle(&self, inode: InodeId) {
-        let shared = locked(&self.shared).get(&inode).cloned();
+        let shared = self.shared.lock().get(&inode).cloned();
         if let Some(shared) = shared {
             shared.behind.settle();
         }
@@ -126,7 +126,7 @@ impl Areas {
 
     /// The same by its name.
     pub(super) fn settle_place(&self, spot: &Spot) {
-        let number = locked(&self.table).number(spot);
+        let number = self.table.lock().number(spot);
         number.into_iter().for_each(|inode| self.settle(inode));
     }
 
@@ -159,8 +159,8 @@ impl Areas {
     /// Keeps an open file.
     pub(super) fn opened(&self, spot: &Spot, channel: Channel, attributes: Attributes) -> Opened {
         let inode = attributes.inode;
-        let (behind, set_id, opens) = (self.behinds.file(), AtomicBool::new(false), AtomicUsize::new(0));
-        let mut all = locked(&self.shared);
+        let (behind, set_id, opens) = (self.write_back.file(), AtomicBool::new(false), AtomicUsize::new(0));
+        let mut all = self.shared.lock();
         let shared = all.entry(inode).or_insert_with(|| Arc::new(Shared { behind, set_id, opens }));
         let shared = Arc::clone(shared);
         if mode_without_set_id(&attributes).is_some() {
@@ -177,7 +177,7 @@ impl Areas {
     /// An open file is closed for good. What was written through pages after its last flush is waited for.
     pub(super) fn released(&self, open: &Arc<OpenFile>) -> Result<()> {
         let settled = open.writer.settle();
-        // Before what is known of the flights goes: a listing that was begun meanwhile has the size of before.
+        // Before the in-flight state is dropped: a listing that was begun meanwhile has the size before the write.
         if open.shared.behind.has_landed() {
             self.changed(open.inode);
         }
@@ -185,7 +185,7 @@ impl Areas {
             tracing::warn!(inode = open.inode.0, %error, "written and lost; nobody is left to be told");
             self.lost.note(format!("inode {}: {error}", open.inode.0));
         }
-        let mut all = locked(&self.shared);
+        let mut all = self.shared.lock();
         if open.shared.opens.fetch_sub(1, Ordering::Relaxed) == 1 {
             all.remove(&open.inode);
         }

@@ -1,8 +1,8 @@
 //! Open directories: listed whole when they begin to be read, and handed out entry by entry.
 
 use super::table::Spot;
-use super::{Areas, LEASE, locked};
-use std::sync::Mutex;
+use super::{Areas, LEASE};
+use parking_lot::Mutex;
 use vazao_client::{Asked, Entry, Result};
 use vazao_model::limits::LIST_ENTRIES_MAX;
 use vazao_model::{Attributes, FileKind, InodeId};
@@ -42,7 +42,7 @@ impl Areas {
     ) -> Result<()> {
         let spot = self.spot(inode)?;
         let asked = self.client.asked();
-        let mut snapshot = locked(&listing.snapshot);
+        let mut snapshot = listing.snapshot.lock();
         if cookie == 0 || snapshot.is_none() {
             let asked_ns = self.clock.now_ns();
             *snapshot = Some(Snapshot { entries: self.entries(&spot)?, asked_ns });
@@ -61,7 +61,7 @@ impl Areas {
             let may_show = with_attributes && is_fresh;
             let known = may_show.then(|| self.shown_in_list(&place, listed, *asked_ns)).flatten();
             if let Some(known) = known.as_ref().filter(|known| known.kind == FileKind::Directory) {
-                locked(&self.table).may_walk(inode, known.inode);
+                self.table.lock().may_walk(inode, known.inode);
             }
             let counts = known.is_some();
             let mut entry = plain(&listed.name, InodeId::default(), listed.kind, at as u64 + 3);
@@ -69,7 +69,7 @@ impl Areas {
             entry.attributes = known;
             if !take(&entry.listed(), asked) {
                 if counts {
-                    locked(&self.table).forget(entry.inode, 1);
+                    self.table.lock().forget(entry.inode, 1);
                 }
                 break;
             }
@@ -79,7 +79,7 @@ impl Areas {
 
     /// The number that a name is listed with when it is not shown: it counts nothing.
     fn number_shown(&self, spot: &Spot) -> InodeId {
-        let mut table = locked(&self.table);
+        let mut table = self.table.lock();
         table.number(spot).unwrap_or_else(|| table.fresh())
     }
 
@@ -88,16 +88,16 @@ impl Areas {
     fn shown_in_list(&self, place: &Spot, listed: &Listed, asked_ns: u64) -> Option<Attributes> {
         let attributes = listed.attributes.clone()?;
         if place.area.is_empty() {
-            let inode = locked(&self.table).enter(place, None);
+            let inode = self.table.lock().enter(place, None);
             return Some(Attributes { inode, ..attributes });
         }
         let is_linked = attributes.kind == FileKind::File && attributes.links > 1;
-        let number = locked(&self.table).number(place);
+        let number = self.table.lock().number(place);
         let is_another = |number| {
             // Written to since it was listed, or right now: the kernel would cut it to the size it had.
-            let shared = locked(&self.shared).get(&number).cloned();
+            let shared = self.shared.lock().get(&number).cloned();
             let is_written = shared.is_some_and(|shared| !shared.behind.is_still_since(asked_ns));
-            let table = locked(&self.table);
+            let table = self.table.lock();
             is_written || table.is_linked(number) || table.is_changed(number, asked_ns)
         };
         if is_linked || number.is_some_and(is_another) {

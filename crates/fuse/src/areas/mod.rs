@@ -1,13 +1,13 @@
 //! The areas of all nodes as one tree: `/NODE/AREA/path…`.
 //!
 //! The two upper levels come from the cluster's map and cannot be changed; below, each request goes to the node that
-//! has the area, files by channels. What the kernel may believe of attributes and names it believes for [`LEASE`]; what
-//! others change is seen after that, and at each open. A node that does not answer is not asked again for a moment, so
-//! that it gives errors for its own subtree and holds up nobody else. `docs/semantics.md` says what users are promised.
+//! has the area, files by channels. The kernel may cache attributes and names for [`LEASE`]; changes by others are seen
+//! after that, and at each open. A node that does not answer is not asked again for a moment (circuit breaker), so that
+//! it gives errors for its own subtree and delays no other. `docs/semantics.md` says what users are promised.
 
+mod circuit_breaker;
 mod files;
 mod listing;
-mod patience;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -15,20 +15,21 @@ mod upper;
 mod walks;
 mod xattrs;
 
-use crate::door::{Allocation, Caller, NewMode, Opened, Place, mode_without_set_id};
 use crate::filesystem::{FileSystem, Unsent};
 use crate::handles::Handles;
 use crate::listing::Wanted;
 use crate::lost::Lost;
+use crate::volume::{Allocation, Caller, NewMode, Opened, Place, mode_without_set_id};
+use circuit_breaker::CircuitBreaker;
 use files::{OpenFile, Shared};
 use listing::Listing;
-use patience::Patience;
+use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::ops::Range;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 use table::{Seen, Spot, Table};
-use vazao_client::area::{AreaChanges, AreaClient, Behinds, Channel, ChannelOptions, FileIdentity};
+use vazao_client::area::{AreaChanges, AreaClient, Channel, ChannelOptions, FileIdentity, WriteBackTracker};
 use vazao_client::{
     Asked, Changes, Client, Error, Listed, OpenMode, RenameMode, Result, Seek, SetTime, SharedBytes,
     VolumeSpace, XattrMode,
@@ -51,18 +52,14 @@ pub(crate) struct Areas {
     table: Mutex<Table>,
     walks: Walks,
     clients: Mutex<HashMap<Export, AreaClient>>,
-    patience: Patience,
+    circuit_breaker: CircuitBreaker,
     files: Handles<OpenFile>,
     /// What all open files of an inode share.
     shared: Mutex<HashMap<InodeId, Arc<Shared>>>,
-    behinds: Arc<Behinds>,
+    write_back: Arc<WriteBackTracker>,
     directories: Handles<Listing>,
     lost: Lost,
     born: Timestamp,
-}
-
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn fixed(what: &str) -> Error {
@@ -76,14 +73,14 @@ impl Areas {
         let wall_ns = clock.wall_ns();
         let (seconds, nanoseconds) = ((wall_ns / 1_000_000_000) as i64, (wall_ns % 1_000_000_000) as u32);
         Areas {
-            behinds: client.writes_behind(),
+            write_back: client.writes_behind(),
             client,
             clock,
             root,
             table: Mutex::new(Table::new(root)),
             walks: Walks::default(),
             clients: Mutex::default(),
-            patience: Patience::default(),
+            circuit_breaker: CircuitBreaker::default(),
             files: Handles::new(),
             shared: Mutex::default(),
             directories: Handles::new(),
@@ -93,7 +90,7 @@ impl Areas {
     }
 
     fn spot(&self, inode: InodeId) -> Result<Arc<Spot>> {
-        locked(&self.table).spot(inode).ok_or_else(|| Code::NotFound.into())
+        self.table.lock().spot(inode).ok_or_else(|| Code::NotFound.into())
     }
 
     /// A place in an area, where changes may be made.
@@ -106,14 +103,14 @@ impl Areas {
     }
 
     fn area(&self, spot: &Spot) -> AreaClient {
-        let mut clients = locked(&self.clients);
+        let mut clients = self.clients.lock();
         let key = (spot.node.clone(), spot.area.clone());
         clients.entry(key).or_insert_with(|| self.client.area(&spot.node, &spot.area)).clone()
     }
 
     /// Asks a node, unless it is silent.
     fn ask<T>(&self, node: &str, question: impl FnOnce() -> Result<T>) -> Result<T> {
-        self.patience.ask(&*self.clock, node, question)
+        self.circuit_breaker.ask(&*self.clock, node, question)
     }
 
     fn ask_area<T>(&self, spot: &Spot, question: impl FnOnce(&AreaClient) -> Result<T>) -> Result<T> {
@@ -125,30 +122,30 @@ impl Areas {
     fn entered(&self, spot: &Spot, attributes: Attributes, identity: Option<FileIdentity>) -> Attributes {
         let is_linked = attributes.kind == FileKind::File && attributes.links > 1;
         let seen = identity.map(|identity| Seen { identity, is_linked });
-        let inode = locked(&self.table).enter(spot, seen);
+        let inode = self.table.lock().enter(spot, seen);
         Attributes { inode, ..attributes }
     }
 
     /// A walk went through a directory to what lies in it.
     fn walked(&self, directory: InodeId, shown: &Attributes) {
         if shown.kind == FileKind::Directory {
-            locked(&self.table).walked(directory, shown.inode);
+            self.table.lock().walked(directory, shown.inode);
         }
     }
 
     /// What the kernel is to be shown under a name.
     fn look_up(&self, spot: &Spot) -> Result<Attributes> {
-        let known = locked(&self.table).number(spot);
+        let known = self.table.lock().number(spot);
         let (attributes, identity) = self.stat_settled(spot)?;
         let shown = self.entered(spot, attributes, Some(identity));
-        if known == Some(shown.inode) || !locked(&self.shared).contains_key(&shown.inode) {
+        if known == Some(shown.inode) || !self.shared.lock().contains_key(&shown.inode) {
             return Ok(shown);
         }
         // A further name of a file that is open by another one: what is in flight to that was not waited for.
         match self.stat_settled(spot) {
             Ok((attributes, _)) => Ok(Attributes { inode: shown.inode, ..attributes }),
             Err(error) => {
-                locked(&self.table).forget(shown.inode, 1);
+                self.table.lock().forget(shown.inode, 1);
                 Err(error)
             }
         }
@@ -197,14 +194,14 @@ impl FileSystem for Areas {
         let found = self.look_up_walk(place).unwrap_or_else(|| self.look_up(&spot));
         match &found {
             Ok(attributes) => self.walked(place.directory, attributes),
-            Err(error) if error.code == Code::NotFound => locked(&self.table).removed(&spot),
+            Err(error) if error.code == Code::NotFound => self.table.lock().removed(&spot),
             Err(_) => {}
         }
         found
     }
 
-    fn recall(&self, place: Place<'_>) -> Option<(Result<Attributes>, Option<Asked>)> {
-        self.recall_walk(place)
+    fn cached(&self, place: Place<'_>) -> Option<(Result<Attributes>, Option<Asked>)> {
+        self.cached_walk(place)
     }
 
     fn attributes(&self, inode: InodeId, handle: Option<u64>) -> Result<Attributes> {
@@ -292,7 +289,7 @@ impl FileSystem for Areas {
             _ => return Err(Error::new(Code::Unsupported, "devices, pipes and sockets: not in areas")),
         };
         // What was known under this name is gone, or it could not have been made.
-        locked(&self.table).removed(&spot);
+        self.table.lock().removed(&spot);
         let shown = self.entered(&spot, attributes, None);
         self.walked(place.directory, &shown);
         Ok(shown)
@@ -305,7 +302,7 @@ impl FileSystem for Areas {
             self.settle_place(&spot);
             area.remove(&spot.path)
         })?;
-        locked(&self.table).removed(&spot);
+        self.table.lock().removed(&spot);
         Ok(())
     }
 
@@ -313,7 +310,7 @@ impl FileSystem for Areas {
         let spot = self.within(place)?;
         let _changing = self.walks.changing();
         self.ask_area(&spot, |area| area.remove_directory(&spot.path))?;
-        locked(&self.table).removed(&spot);
+        self.table.lock().removed(&spot);
         Ok(())
     }
 
@@ -328,7 +325,7 @@ impl FileSystem for Areas {
             self.settle_place(&to);
             area.rename(&from.path, &to.path, mode)
         })?;
-        locked(&self.table).renamed(&from, &to, mode == RenameMode::Exchange);
+        self.table.lock().renamed(&from, &to, mode == RenameMode::Exchange);
         Ok(())
     }
 
@@ -489,9 +486,9 @@ impl FileSystem for Areas {
     }
 
     fn space(&self) -> Result<VolumeSpace> {
-        // Each area lies on a file system of its own; a sum of them would be nobody's space. The inodes in use are
+        // Each area lies on a file system of its own, so a sum of their space means nothing. The inodes in use are
         // those that the kernel knows at the moment.
-        let inodes = locked(&self.table).len() as u64;
+        let inodes = self.table.lock().len() as u64;
         Ok(VolumeSpace { inodes, ..VolumeSpace::default() })
     }
 
@@ -506,7 +503,7 @@ impl FileSystem for Areas {
             self.settle(inode);
             area.link(&from.path, &to.path)
         })?;
-        let same = locked(&self.table).link(inode, &to, identity);
+        let same = self.table.lock().link(inode, &to, identity);
         Ok(match same {
             Some(inode) => Attributes { inode, ..attributes },
             None => self.entered(&to, attributes, Some(identity)),
@@ -541,7 +538,7 @@ impl FileSystem for Areas {
     }
 
     fn forget(&self, forgotten: &mut dyn Iterator<Item = (InodeId, u64)>) {
-        let mut table = locked(&self.table);
+        let mut table = self.table.lock();
         forgotten.for_each(|(inode, count)| table.forget(inode, count));
     }
 

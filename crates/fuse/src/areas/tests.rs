@@ -1,9 +1,9 @@
-//! The tree of one node's area, without a kernel: what it is told at which moment.
+//! The tree of one node's area, tested without a kernel: what the node is asked, and when.
 
 use super::{Areas, LEASE};
-use crate::door::{Caller, NewMode, Place};
 use crate::filesystem::{FileSystem, Unsent};
 use crate::listing::Wanted;
+use crate::volume::{Caller, NewMode, Place};
 use prost::Message;
 use std::sync::Arc;
 use std::thread;
@@ -175,15 +175,15 @@ fn nothing_is_kept_of_files_that_were_closed_at_the_same_time() {
     let (inode, one) = world.create("f");
     let other =
         world.areas.open(inode, OpenMode { read: true, ..OpenMode::default() }).expect("opened").handle;
-    // Both are still there while both are closed, and somebody looks at the file.
+    // Both are still there while both are being closed; then the file's status is read.
     let closed = [one, other].map(|handle| world.areas.files.remove(handle).expect("is open"));
     let looked_at = Arc::clone(&closed[0].shared);
     closed.iter().for_each(|open| world.areas.released(open).expect("closed"));
     drop(looked_at);
-    assert!(super::locked(&world.areas.shared).is_empty());
+    assert!(world.areas.shared.lock().is_empty());
 }
 
-/// Whoever closed a file half an hour after its node had been away made the node silent for everybody.
+/// Regression: a close half an hour after the node had been away made the node silent for all callers.
 #[test]
 fn an_error_of_long_ago_does_not_make_a_node_silent_that_answers() {
     let world = World::new();

@@ -1,7 +1,7 @@
 //! The two upper levels of the tree, nodes and their areas: they come from the cluster's map.
 
+use super::Areas;
 use super::table::Spot;
-use super::{Areas, locked};
 use std::sync::Arc;
 use vazao_client::{Error, Result};
 use vazao_model::{Attributes, Code, FileKind, InodeId, Node};
@@ -53,7 +53,7 @@ impl Areas {
         let found = self.upper_names(directory).into_iter().find(|(found, _)| found.as_bytes() == name);
         let (_, spot) = found.ok_or(Error::from(Code::NotFound))?;
         if spot.area.is_empty() {
-            let inode = locked(&self.table).enter(&spot, None);
+            let inode = self.table.lock().enter(&spot, None);
             return Ok(self.upper(inode));
         }
         let (attributes, identity) = self.stat(&spot)?;

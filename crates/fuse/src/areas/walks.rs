@@ -11,10 +11,10 @@
 //! - What is kept was asked for after the last change through this mount had ended.
 //! - It is believed no longer than any other answer: the lease counts from the request.
 
-use super::{Areas, LEASE, locked};
-use crate::door::Place;
+use super::{Areas, LEASE};
+use crate::volume::Place;
+use parking_lot::Mutex;
 use std::collections::HashMap;
-use std::sync::Mutex;
 use std::time::Duration;
 use vazao_client::{Asked, Result};
 use vazao_model::{Attributes, FileKind, InodeId};
@@ -44,7 +44,7 @@ pub(super) struct Changing<'a>(&'a Walks);
 
 impl Drop for Changing<'_> {
     fn drop(&mut self) {
-        let mut kept = locked(&self.0.kept);
+        let mut kept = self.0.kept.lock();
         kept.changes += 1;
         kept.answers.clear();
     }
@@ -56,12 +56,12 @@ impl Walks {
     }
 
     fn changes(&self) -> u64 {
-        locked(&self.kept).changes
+        self.kept.lock().changes
     }
 
     /// Keeps what was asked for when `changes` had ended.
     fn keep(&self, changes: u64, answers: impl Iterator<Item = (InodeId, Attributes)>, asked: Asked) {
-        let mut kept = locked(&self.kept);
+        let mut kept = self.kept.lock();
         if kept.changes != changes {
             return;
         }
@@ -72,11 +72,11 @@ impl Walks {
     }
 
     fn is_empty(&self) -> bool {
-        locked(&self.kept).answers.is_empty()
+        self.kept.lock().answers.is_empty()
     }
 
     fn get(&self, inode: InodeId) -> Option<(Attributes, Asked)> {
-        locked(&self.kept).answers.get(&inode).cloned()
+        self.kept.lock().answers.get(&inode).cloned()
     }
 }
 
@@ -91,12 +91,12 @@ impl Areas {
     }
 
     /// A directory that has been asked for with one above it.
-    pub(super) fn recall_walk(&self, place: Place<'_>) -> Option<(Result<Attributes>, Option<Asked>)> {
+    pub(super) fn cached_walk(&self, place: Place<'_>) -> Option<(Result<Attributes>, Option<Asked>)> {
         if self.walks.is_empty() {
             return None;
         }
-        let spot = locked(&self.table).spot(place.directory)?.child(place.name);
-        let inode = locked(&self.table).number(&spot)?;
+        let spot = self.table.lock().spot(place.directory)?.child(place.name);
+        let inode = self.table.lock().number(&spot)?;
         let (attributes, asked) = self.walks.get(inode)?;
         if self.age(asked) > AGE_MAX {
             return None;
@@ -108,7 +108,7 @@ impl Areas {
     /// it is no directory any more.
     pub(super) fn look_up_walk(&self, place: Place<'_>) -> Option<Result<Attributes>> {
         let (spot, below) = {
-            let table = locked(&self.table);
+            let table = self.table.lock();
             let spot = table.spot(place.directory)?.child(place.name);
             let below = table.walk_below(&spot);
             (spot, below)

@@ -3,8 +3,8 @@
 use super::super::LEASE;
 use super::super::tests::World;
 use super::Walks;
-use crate::door::Place;
 use crate::filesystem::FileSystem;
+use crate::volume::Place;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use vazao_client::{Asked, Changes, Result};
@@ -14,7 +14,7 @@ use vazao_wire::inline::Fate;
 
 const DEPTH: usize = 600;
 
-/// How often a request for one directory may be repeated on a machine that stands still in between.
+/// How often a request for one directory may be repeated on a machine that stalls in between.
 const SLACK: usize = 40;
 
 /// A world with a path of so many directories, all called `d`, and what counts the looks at it.
@@ -38,7 +38,7 @@ impl World {
 
     fn step(&self, directory: InodeId) -> Result<Attributes> {
         let place = Place { directory, name: b"d" };
-        self.areas.recall(place).map_or_else(|| self.areas.lookup(place), |(known, _)| known)
+        self.areas.cached(place).map_or_else(|| self.areas.lookup(place), |(known, _)| known)
     }
 
     /// What the directories of the path are, from the top.
@@ -65,9 +65,9 @@ fn a_deep_path_is_looked_at_again_with_few_requests() {
     assert!(looks.load(Ordering::Relaxed) <= SLACK, "{} requests", looks.load(Ordering::Relaxed));
     // All that the kernel was shown is counted, so that nothing stays when it has forgotten it.
     let counts = numbers(&first).into_iter().map(|inode| (inode, 2));
-    let before = super::super::locked(&world.areas.table).len();
+    let before = world.areas.table.lock().len();
     world.areas.forget(&mut { counts });
-    assert_eq!(before - super::super::locked(&world.areas.table).len(), DEPTH);
+    assert_eq!(before - world.areas.table.lock().len(), DEPTH);
 }
 
 #[test]
@@ -76,7 +76,7 @@ fn what_was_asked_for_ahead_is_believed_no_longer_than_from_its_request() {
     let first = world.walk(3).expect("is there");
     world.step(world.data).expect("asked for with those below");
     let place = Place { directory: first[0].inode, name: b"d" };
-    if let Some((_, asked)) = world.areas.recall(place) {
+    if let Some((_, asked)) = world.areas.cached(place) {
         let asked = asked.expect("it may be believed");
         assert!(world.areas.entry_lease(asked, place) < LEASE);
     }

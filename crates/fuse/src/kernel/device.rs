@@ -4,12 +4,12 @@
 //! the same descriptor; giving each its own (`clone_fd`) made no clear difference when it was measured.
 
 use super::abi::{self, capability};
-use super::begun::{self, Begin};
-use super::crew::Crew;
+use super::asynchronous::{self, Begin};
 use super::lent::{Afterwards, Received, Spare};
 use super::reply::{self, InitAnswer, Reply};
 use super::request::{self, Body, Header, Init, Malformed, Request};
 use super::serve::{Failure, Notifier, Server};
+use super::worker_pool::WorkerPool;
 use crate::failures::is_trouble;
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
@@ -79,7 +79,7 @@ impl Device {
     pub(super) fn send(&self, answer: &[u8]) -> bool {
         let sent = rustix::io::write(&self.descriptor, answer);
         match sent {
-            // NOENT: nobody waits for it any more. NODEV: unmounted meanwhile.
+            // NOENT: the caller no longer waits for the request. NODEV: unmounted meanwhile.
             Ok(_) | Err(Errno::NOENT | Errno::NODEV | Errno::CONNABORTED) => {}
             Err(error) => tracing::error!("the kernel refused an answer of {} bytes: {error}", answer.len()),
         }
@@ -279,11 +279,11 @@ impl Memory {
 pub(crate) fn serve(
     device: &Arc<Device>,
     server: &Arc<Server>,
-    crew: &Crew<Buffers>,
+    worker_pool: &WorkerPool<Buffers>,
     memory: &Memory,
 ) -> Result<(), DeviceError> {
     let mut buffers = None;
-    while crew.take_turn(&mut buffers) {
+    while worker_pool.take_turn(&mut buffers) {
         let mut is_reading = true;
         while is_reading {
             let Buffers { request, reply } = buffers.get_or_insert_with(|| Buffers {
@@ -293,13 +293,13 @@ pub(crate) fn serve(
             let received = device.receive(request.as_mut());
             let Ok(Some(length)) = received else {
                 server.end();
-                crew.leave();
-                crew.dismiss();
+                worker_pool.leave();
+                worker_pool.dismiss();
                 return received.map(|_| ());
             };
             let leave = || {
                 is_reading = false;
-                crew.leave();
+                worker_pool.leave();
             };
             if length < KEPT_BYTES_MIN {
                 reply.afterwards = Afterwards::possible(None);
@@ -314,8 +314,8 @@ pub(crate) fn serve(
     Ok(())
 }
 
-/// Serves one request, and then does what was left of it. `leave` is called before anything that may take time: then
-/// somebody else has to read the device.
+/// Serves one request, and then does what was left of it. `leave` is called before anything that may block: another
+/// thread then has to read the device.
 fn serve_one(
     device: &Arc<Device>,
     server: &Arc<Server>,
@@ -328,7 +328,7 @@ fn serve_one(
     };
     let mut leave = Some(leave);
     let mut leave = || leave.take().into_iter().for_each(|leave| leave());
-    let mut alone = match begun::begin(device, server, &header, body) {
+    let mut alone = match asynchronous::begin(device, server, &header, body) {
         Begin::Begun => return,
         Begin::Alone(alone) => Some(alone),
         Begin::Not => None,
@@ -338,7 +338,7 @@ fn serve_one(
     }
     let begin = |request: &Request<'_>| {
         if alone.is_none() {
-            match begun::begin_decoded(device, server, &header, request) {
+            match asynchronous::begin_decoded(device, server, &header, request) {
                 Begin::Begun => return true,
                 Begin::Alone(entered) => alone = Some(entered),
                 Begin::Not => {}
@@ -354,7 +354,7 @@ fn serve_one(
 }
 
 /// Answers one request into `reply`; false when it must not be answered. `begin` is called before anything that may
-/// take time, and may have somebody else answer: then it is true.
+/// block, and may pass the request on to another thread: then it is true.
 pub(crate) fn answer(
     server: &Server,
     header: &Header,

@@ -1,8 +1,9 @@
 //! Receive buffers that writes keep until servers have their bytes, and what is done of a request after its answer.
 
 use crate::filesystem::Unsent;
+use parking_lot::Mutex;
 use std::ops::Range;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use vazao_client::{SendBuffer, SharedBytes};
 
 /// Buffers kept for later; a mount that writes uses a few more than its window has megabytes.
@@ -14,8 +15,8 @@ pub(crate) struct Spare {
     buffers: Mutex<Vec<SendBuffer>>,
 }
 
-/// A receive buffer. It can be shared with whoever still sends what was received in it, and goes back to the spare ones
-/// when the last user drops it.
+/// A receive buffer. It can be shared with writes in flight that send from it, and returns to the spare buffers when
+/// its last user drops it.
 #[derive(Debug)]
 pub(crate) struct Received {
     /// Until it is dropped.
@@ -35,7 +36,7 @@ impl Spare {
         new: impl FnOnce(usize) -> SendBuffer,
     ) -> Received {
         let page = rustix::param::page_size();
-        let kept = self.buffers.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let kept = self.buffers.lock().pop();
         let bytes = kept.filter(|bytes| bytes.len() == length + page).unwrap_or_else(|| new(length + page));
         let data = bytes.as_ptr() as usize + before;
         Received { start: data.next_multiple_of(page) - data, bytes: Some(bytes), spare: Arc::clone(self) }
@@ -56,7 +57,7 @@ impl AsMut<[u8]> for Received {
 
 impl Drop for Received {
     fn drop(&mut self) {
-        let mut buffers = self.spare.buffers.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut buffers = self.spare.buffers.lock();
         if buffers.len() < SPARE_MAX {
             buffers.extend(self.bytes.take());
         }
@@ -124,9 +125,9 @@ mod tests {
             afterwards.memory_of(&[1, 2, 3]).is_none() && Afterwards::default().memory_of(part).is_none()
         );
         drop((shared, afterwards));
-        assert!(spare.buffers.lock().expect("not poisoned").is_empty(), "somebody still sends from it");
+        assert!(spare.buffers.lock().is_empty(), "somebody still sends from it");
         drop(memory);
-        assert_eq!(spare.buffers.lock().expect("not poisoned").len(), 1);
+        assert_eq!(spare.buffers.lock().len(), 1);
         assert_eq!(
             spare.take(8192, 80, |length| vec![0; length].into()).as_ref()[80],
             7,

@@ -3,7 +3,7 @@
 use super::abi::lock_type;
 use super::reply::Reply;
 use super::serve::{Failure, Outcome, Server};
-use crate::door::LockWish;
+use crate::volume::LockWish;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use vazao_client::Error;
 use vazao_model::Code;
@@ -89,7 +89,8 @@ impl Server {
         self.after_lock(self.door.set_lock(wish, waits), waits)
     }
 
-    /// The last holder's changes have been heard of; the kernel must have been told of them, too.
+    /// This client knows of the last holder's changes; the kernel must have been notified of them, too, or it serves
+    /// old pages.
     fn after_lock(&self, outcome: Result<(), Error>, waits: bool) -> Outcome {
         if outcome.is_ok() {
             self.notices.settle();

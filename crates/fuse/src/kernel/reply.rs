@@ -42,7 +42,7 @@ pub(crate) struct Reply {
     end: usize,
     unique: u64,
     errno: i32,
-    /// The memory is somebody else's and stays as long as it is.
+    /// The memory is borrowed and keeps its length.
     is_lent: bool,
     /// What does not fit into lent memory lands here, and makes the answer an error.
     overflow: Vec<u8>,

@@ -2,8 +2,8 @@
 
 use super::abi::{self, setattr};
 use super::locks;
-use crate::door::{Allocation, LockWish, NewMode};
 use crate::interrupts::Call;
+use crate::volume::{Allocation, LockWish, NewMode};
 use std::ops::Range;
 use vazao_client::{Changes, RenameMode, Seek, SetTime, XattrMode};
 use vazao_model::{FileKind, Timestamp};
@@ -187,7 +187,7 @@ pub(crate) enum Request<'a> {
         to_offset: u64,
         length: u64,
     },
-    /// What the kernel must be told is not there, and not that nobody has it at all.
+    /// Answered as unsupported here. ENOSYS would tell the kernel that the operation does not exist at all.
     Unsupported,
     OpenDirectory,
     ReadDirectory {
@@ -218,7 +218,7 @@ pub(crate) enum Request<'a> {
         name: &'a [u8],
     },
     Ioctl,
-    /// What the kernel does by itself once it hears that nobody else does.
+    /// The kernel does this by itself once the file system answers ENOSYS.
     NotImplemented,
 }
 
@@ -254,8 +254,8 @@ impl<'a> Body<'a> {
 }
 
 impl Request<'_> {
-    /// Requests that change nothing but what a caller who is gone would not miss: a call that waits too long for a
-    /// server may end with EINTR. What is written is not given up by who wrote it.
+    /// Interruptible requests: they change nothing, or only what a caller that is gone would not miss. Such a call may
+    /// end with EINTR when it waits too long for a server. Writes of file data are never interruptible.
     pub(crate) fn can_be_given_up(&self) -> bool {
         matches!(
             self,

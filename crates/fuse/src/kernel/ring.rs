@@ -1,9 +1,9 @@
 //! One place in a queue of FUSE over io_uring: a ring with a single command in it, and the memory the kernel fills.
 //!
-//! The crate's only module with `unsafe`: system calls that take addresses cannot do without. It keeps two promises.
-//! Memory belongs either to the kernel, and is then kept in here out of everybody's reach, or to the caller, to whom
-//! [`Ring::wait`] hands it together with a request. And what the kernel may still write to is never freed. Which
-//! thread waits, and what a request means, is for `uring` and `request` to know.
+//! The crate's only module with `unsafe`: system calls that take addresses cannot do without. It has two invariants.
+//! Memory belongs either to the kernel, and is then inaccessible in here, or to the caller, to whom [`Ring::wait`]
+//! hands it together with a request. Memory that the kernel may still write to is never freed. Threads, and the meaning
+//! of requests, belong to `uring` and `request`.
 //!
 //! The layouts are those of linux/io_uring.h and linux/fuse.h (FUSE 7.42, Linux 6.14).
 
@@ -162,7 +162,7 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: mapped by `new`, and nobody has an address in it any more. It cannot fail for such a mapping.
+        // SAFETY: mapped by `new`, and no address in it is in use any more. It cannot fail for such a mapping.
         let _ = unsafe { munmap(self.start, self.length) };
     }
 }
@@ -321,7 +321,8 @@ impl<D: AsFd> Ring<D> {
 
 impl<D: AsFd> Drop for Ring<D> {
     fn drop(&mut self) {
-        // A command that has not completed may still be written to: better lost than somebody else's.
+        // The kernel may still write to the memory of a command that has not completed: leak it rather than have it
+        // reused.
         std::mem::forget(self.lent.take());
     }
 }

@@ -1,17 +1,17 @@
 //! Answers one request: decoded request in, door called, answer encoded.
 
 use super::abi::{self, open_flag};
-use super::begun::Begun;
+use super::asynchronous::Begun;
 use super::locks::{Helper, Waiting};
 use super::reply::{DirectoryEntry, Reply, Shown};
 use super::request::{Forgotten, Header, Request, SetAttributes};
-use crate::appetite::Appetites;
-use crate::door::{Caller, NewMode, Opened, Place, is_asked_by_kernel};
 use crate::filesystem::FileSystem;
 use crate::interrupts::Interrupts;
 use crate::listing::Wanted;
 use crate::notices::Notices;
+use crate::readdirplus::ReaddirplusPolicies;
 use crate::told::Told;
+use crate::volume::{Caller, NewMode, Opened, Place, is_asked_by_kernel};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use vazao_client::{Asked, Error, Listed, Listener, OpenMode, RenameMode, SendBuffer};
@@ -38,7 +38,7 @@ pub(crate) trait Notifier: Send + Sync {
 pub(crate) enum Failure {
     /// A client call failed.
     Client(Error),
-    /// A lock is somebody else's, and the caller did not want to wait for it.
+    /// Another owner holds the lock, and the caller did not want to wait for it.
     LockTaken,
     /// An outcome of the protocol itself.
     Errno(i32),
@@ -51,8 +51,8 @@ impl From<Error> for Failure {
 }
 
 impl Failure {
-    /// errno for the kernel. `EAGAIN` is for non-blocking calls: whoever waited for a lock, to append for example, and
-    /// did not get it until the deadline is told that the time is over.
+    /// errno for the kernel. `EAGAIN` is for non-blocking calls: a caller that waited for a lock, to append for
+    /// example, and did not get it by the deadline gets a timeout.
     pub(crate) fn errno(&self) -> i32 {
         match self {
             Failure::Client(error) if error.code == Code::Locked => Code::Timeout.errno(),
@@ -104,7 +104,7 @@ pub(crate) struct Server {
     pub(crate) notices: Arc<Notices>,
     pub(crate) interrupts: Interrupts,
     pub(crate) waiting: Waiting,
-    pub(crate) appetites: Appetites,
+    pub(crate) readdirplus: ReaddirplusPolicies,
     /// How many requests have been begun and not answered yet, and how many may be.
     pub(crate) begun: Begun,
     /// Set where threads do not make up for those that wait by themselves.
@@ -127,10 +127,10 @@ impl Server {
         let inode = self.nodes.inode(header.node);
         match *request {
             Request::Lookup { name } => {
-                self.appetites.looked_up(inode, header.thread);
-                self.recall(Place { directory: inode, name }, reply)
+                self.readdirplus.looked_up(inode, header.thread);
+                self.cached(Place { directory: inode, name }, reply)
             }
-            Request::GetAttributes { .. } => self.recall_attributes(inode, reply),
+            Request::GetAttributes { .. } => self.cached_attributes(inode, reply),
             Request::OpenDirectory => {
                 reply.put_open_out(self.door.open_directory(inode), 0);
                 Some(Ok(()))
@@ -166,7 +166,7 @@ impl Server {
         self.door.forget(&mut { numbers });
     }
 
-    /// The kernel has nothing more to ask, and nobody waits for an answer.
+    /// The kernel sends no more requests, and no caller waits for an answer.
     pub(crate) fn end(&self) {
         if !self.interrupts.is_over() {
             self.door.begin_end();
@@ -275,8 +275,8 @@ impl Server {
     }
 
     /// What is known of a name without asking.
-    fn recall(&self, place: Place<'_>, reply: &mut Reply) -> Option<Outcome> {
-        let (known, asked) = self.door.recall(place)?;
+    fn cached(&self, place: Place<'_>, reply: &mut Reply) -> Option<Outcome> {
+        let (known, asked) = self.door.cached(place)?;
         Some(match asked {
             Some(asked) => {
                 reply.asked = asked;
@@ -288,7 +288,7 @@ impl Server {
     }
 
     fn lookup(&self, place: Place<'_>, reply: &mut Reply) -> Outcome {
-        match self.recall(place, reply) {
+        match self.cached(place, reply) {
             Some(outcome) => outcome,
             None => self.found(place, self.door.lookup(place), reply),
         }
@@ -331,14 +331,14 @@ impl Server {
         Ok(())
     }
 
-    fn recall_attributes(&self, inode: InodeId, reply: &mut Reply) -> Option<Outcome> {
-        let (known, asked) = self.door.recall_attributes(inode)?;
+    fn cached_attributes(&self, inode: InodeId, reply: &mut Reply) -> Option<Outcome> {
+        let (known, asked) = self.door.cached_attributes(inode)?;
         reply.asked = asked;
         Some(self.attributes(known, reply))
     }
 
     fn get_attributes(&self, inode: InodeId, handle: Option<u64>, reply: &mut Reply) -> Outcome {
-        match self.recall_attributes(inode, reply) {
+        match self.cached_attributes(inode, reply) {
             Some(outcome) => outcome,
             None => self.attributes(self.door.attributes(inode, handle)?, reply),
         }
@@ -483,7 +483,7 @@ impl Server {
                 self.door.read_directory(inode, handle, cookie, wanted, take)?;
                 // Not the request that only finds the end.
                 if !with_attributes && reply.length() > 0 {
-                    self.appetites.goes_on_without(inode, header.thread);
+                    self.readdirplus.goes_on_without(inode, header.thread);
                 }
             }
             Request::SyncDirectory => self.door.sync_directory()?,
@@ -497,9 +497,9 @@ impl Server {
     /// lists is likely to look at.
     fn wanted(&self, header: &Header, cookie: u64, with_attributes: bool) -> Wanted {
         match (with_attributes, cookie) {
-            (true, 0) => Wanted::Attributes(self.appetites.first_entries(header.thread)),
+            (true, 0) => Wanted::Attributes(self.readdirplus.first_entries(header.thread)),
             (true, _) => {
-                self.appetites.goes_on_with_attributes(header.thread);
+                self.readdirplus.goes_on_with_attributes(header.thread);
                 Wanted::Attributes(usize::MAX)
             }
             (false, _) => Wanted::Names,

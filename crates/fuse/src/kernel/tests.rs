@@ -5,7 +5,7 @@ use super::device::{DeviceError, Offer, Trial, negotiate};
 use super::reply::{DirectoryEntry, InitAnswer, Reply, Shown};
 use super::request::{self, Body as Parts, Header, Init, Malformed, Request, SetAttributes};
 use super::serve::Nodes;
-use crate::door::NewMode;
+use crate::volume::NewMode;
 use proptest::prelude::*;
 use std::time::Duration;
 use vazao_client::{Changes, RenameMode, SetTime, VolumeSpace, XattrMode};

@@ -3,12 +3,13 @@
 //! The kernel has a queue for each core and puts a request into the one of the core that its caller runs on. Each
 //! thread here is bound to a core and has one place in its queue: it takes a request, calls the server, and gives the
 //! answer back together with the wish for the next, in one system call and without another core's help. The kernel
-//! gives a request to the place that was freed last, so that a thread that is still warm gets it, and a thread that
-//! waits for a server holds up nobody as long as its queue has a free place: a queue that is used grows until it has
-//! [`FREE_MIN`] of them. They must be there beforehand: a place that is added does not take a request that waits
-//! already, the kernel looks at those only when an answer is given back.
+//! gives a request to the place that was freed last, so that a thread that is still warm gets it. A thread that blocks
+//! on a server delays no other request as long as its queue has a free place: a queue grows until it has [`FREE_MIN`]
+//! of them, from the beginning or, on a machine with many cores, once it is used. They must be there beforehand: an
+//! added place does not take a request that already waits, as the kernel looks at those only when an answer is given
+//! back.
 //!
-//! What comes without being answered (forgotten inodes, interrupts), and what the kernel is told unasked, still goes
+//! What comes without being answered (forgotten inodes, interrupts), and notifications to the kernel, still goes
 //! over the device itself.
 
 use super::device::{self, Device, DeviceError};
@@ -16,11 +17,12 @@ use super::reply::Reply;
 use super::request::{self, Body};
 use super::ring::{DeviceRing, Exchange, Ring};
 use super::serve::Server;
+use parking_lot::Mutex;
 use rustix::io::Errno;
 use rustix::thread::{CpuSet, sched_setaffinity};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
 /// The kernel module's switch.
@@ -35,6 +37,10 @@ const SPARE_REPLY_BYTES: usize = 4096;
 /// Free places that a queue in use has ready: enough for all read-ahead at once, and a burst of calls beside it, which
 /// all wait when their server is gone.
 const FREE_MIN: usize = device::BACKGROUND_MAX as usize + 24;
+
+/// On machines with at most so many cores all queues grow when the mount begins: that is a thousand threads. On larger
+/// ones each grows when it is used.
+const READY_QUEUES_MAX: usize = 20;
 
 type Ended = Result<(), DeviceError>;
 
@@ -145,6 +151,11 @@ impl Prepared {
             outcome = outcome.and(registered);
             queues.keep(waiting.thread);
         }
+        if outcome.is_ok() && queues.count() <= READY_QUEUES_MAX {
+            // A queue that grows with its first use is too late for a first burst of calls to a dead server: they take
+            // all places, and what comes behind them waits for their deadline.
+            (0..queues.count()).for_each(|core| queues.top_up(core as u16));
+        }
         (queues, outcome)
     }
 }
@@ -156,22 +167,22 @@ impl Queues {
     }
 
     fn keep(&self, thread: JoinHandle<Ended>) {
-        self.threads.lock().unwrap_or_else(PoisonError::into_inner).push(thread);
+        self.threads.lock().push(thread);
     }
 
     /// Waits until all threads have ended.
     pub(crate) fn join(&self) -> Ended {
         let mut outcome = Ok(());
         loop {
-            let thread = self.threads.lock().unwrap_or_else(PoisonError::into_inner).pop();
+            let thread = self.threads.lock().pop();
             // Threads are made by threads that have not ended yet: when none is left, none will come.
             let Some(thread) = thread else { return outcome };
             outcome = outcome.and(thread.join().unwrap_or(Err(DeviceError::Device(Errno::IO))));
         }
     }
 
-    /// Takes a place in the queue of `core` and serves requests until the file system is unmounted. The place has been
-    /// counted. `registered` is told how it began; a queue's first place has one.
+    /// Takes a place in the queue of `core` and serves requests until the file system is unmounted. The caller has
+    /// counted the place. `registered` receives the outcome of the registration; a queue's first place has one.
     fn run(
         self: &Arc<Queues>,
         core: u16,

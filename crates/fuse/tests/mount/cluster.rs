@@ -1,9 +1,10 @@
 //! A cluster within the test's process, over TCP on loopback, and mounts of its volume that never outlive a test.
 
 use crate::watcher::Watcher;
+use parking_lot::{Mutex, MutexGuard};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 use tempfile::TempDir;
@@ -37,7 +38,7 @@ pub(crate) fn wanted_transport() -> Uring {
     }
 }
 
-/// True when mounts can be tested. Without a device it is false only where somebody has said that this is known.
+/// True when mounts can be tested. Without a device it is false only where the environment says that this is known.
 pub(crate) fn has_fuse() -> bool {
     if std::env::var_os(NO_FUSE).is_some_and(|value| value == "1") {
         eprintln!("{NO_FUSE}=1: mounts are not tested");
@@ -139,7 +140,7 @@ impl Cluster {
     }
 
     fn servers(&self) -> MutexGuard<'_, Vec<Server>> {
-        self.servers.lock().unwrap_or_else(PoisonError::into_inner)
+        self.servers.lock()
     }
 
     /// A server stops answering; number 0 is the metadata service, the others are data servers.
@@ -287,7 +288,7 @@ impl Drop for Cluster {
             let _ = ticking.join();
         }
         self.servers().iter_mut().for_each(Server::stop);
-        self.data.iter().for_each(|data| data.close());
+        self.data.iter().for_each(|data| assert!(data.close(), "its disks answer"));
         let _ = self.meta.close();
     }
 }

@@ -236,8 +236,8 @@ fn a_file_removed_by_another_mount_stays_readable_where_it_is_open() {
     });
 }
 
-/// A mount that has made a directory knows all names in it without asking, so that nobody told it when another mount
-/// made one that it had looked for in vain: it went on not seeing it for half a minute.
+/// Regression: a mount that has made a directory caches all its names. It got no invalidation when another mount made a
+/// name that it had looked up in vain, and did not see the name for half a minute.
 #[test]
 fn a_name_that_was_looked_for_in_a_directory_of_ones_own_is_seen_when_another_makes_it() {
     with_cluster(|cluster| {
@@ -278,8 +278,8 @@ fn a_name_that_came_by_rename_is_known_to_be_gone_when_another_mount_removes_it(
     });
 }
 
-/// A kernel moves what it believes a name to lead to. What another mount has put there an instant before then had the
-/// new name on the servers, and the file of before had it in the mount that renamed, for up to 30 seconds.
+/// Race: a kernel moves what it believes a name to lead to. A file that another mount had put there an instant before
+/// got the new name on the servers, while the renaming mount showed the old file there for up to 30 seconds.
 #[test]
 fn renames_that_cross_those_of_another_mount_leave_the_same_names_in_both() {
     const ROUNDS: usize = 300;

@@ -209,7 +209,7 @@ fn write_in_both(roots: [&Path; 2], path: &str, parts: &[Part]) -> Outcome {
             file.sync_all().map_err(errno)?;
         }
     }
-    // What a close tells is told by an fsync, too, and closing a file tells no error here.
+    // An fsync reports the errors that a close reports, and closing a file reports none here.
     files.iter().try_for_each(File::sync_all).map(|()| String::new()).map_err(errno)
 }
 
@@ -307,8 +307,8 @@ impl Trees<'_> {
         fs::remove_file(&seen).expect("there");
     }
 
-    /// Does it on a mount. The other mount's changes are told within milliseconds, and nobody waits for that: what was
-    /// refused, or only looked, is tried again for a while when it does not end as it should.
+    /// Does it on a mount. The other mount's changes arrive within milliseconds, asynchronously. So an operation that
+    /// was refused, or only read, is retried for a while when it does not end as it should.
     fn perform_in_time(&self, mount: usize, operation: &Operation, theirs: &Outcome) -> Outcome {
         let clock = vazao_meter::clock::system();
         let deadline_ns = clock.now_ns() + LATE_NS_MAX;

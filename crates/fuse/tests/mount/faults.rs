@@ -61,8 +61,8 @@ fn a_data_server_that_is_gone_fails_reads_of_its_files_in_time_and_holds_up_noth
     });
 }
 
-/// The error of the read-ahead was repeated for its first page, which was sound, and so on: a damaged block made up to
-/// a megabyte before it unreadable to whoever read in order.
+/// Regression: the error of the read-ahead was repeated for its first page, which was sound, and so on. A damaged block
+/// made up to a megabyte before it unreadable to a sequential reader.
 #[test]
 fn a_damaged_block_hides_no_sound_one_from_a_reader_in_order() {
     const PART: usize = 64 << 10;

@@ -180,7 +180,7 @@ fn a_process_that_waits_for_a_silent_server_can_be_killed() {
     });
 }
 
-/// A process that has the file open and sets and asks for fcntl(2)'s locks as it is told.
+/// A process that has the file open and sets and tests fcntl(2) locks on command.
 struct Locker {
     child: Child,
     answers: BufReader<std::process::ChildStdout>,

@@ -3,8 +3,8 @@
 
 mod acls;
 mod appends;
+mod asynchronous;
 mod attributes;
-mod begun;
 mod cluster;
 mod consistency;
 mod contents;

@@ -260,7 +260,7 @@ fn a_mounted_subdirectory_is_a_root_of_its_own() {
         assert_eq!(inode(part.root()), inode(&whole.path("a/b c")));
         fs::create_dir(part.path("new")).expect("created");
         fs::write(part.path("new/g"), b"through the part").expect("written");
-        // Another mount made it: this one is told after a millisecond or so.
+        // Another mount made it: this one is notified after a millisecond or so.
         let arrived = || fs::read(whole.path("a/b c/new/g")).is_ok_and(|bytes| bytes == b"through the part");
         soon("a file made through the part", arrived);
         part.unmount();

@@ -91,8 +91,8 @@ fn halves_that_two_mounts_write_under_a_lock_are_both_there() {
     });
 }
 
-/// One mount fsynced 2,000 bytes, the other wrote 38,000 behind them and closed: these were lost, or the close of the
-/// first was told ESTALE.
+/// Regression: one mount fsynced 2,000 bytes, the other wrote 38,000 behind them and closed. The 38,000 were lost, or
+/// the close of the first failed with ESTALE.
 #[test]
 fn a_file_that_grows_in_two_mounts_keeps_what_both_have_written() {
     with_cluster(|cluster| {

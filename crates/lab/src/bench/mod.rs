@@ -96,7 +96,7 @@ pub(crate) struct Bench<'a> {
     pub(crate) args: &'a Args,
     pub(crate) amounts: Amounts,
     pub(crate) place: &'a Library,
-    /// The same, until somebody asks for the end.
+    /// The same place, whose calls fail after a request to stop.
     pub(crate) watched: &'a Interruptible,
     pub(crate) stop: &'a Stop,
     pub(crate) client: &'a Client,

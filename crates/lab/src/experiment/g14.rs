@@ -70,7 +70,7 @@ impl Experiment for G14 {
     fn findings(&self, figures: &[Figure]) -> Vec<Finding> {
         let finding = |(key, rate, link): (&str, Option<u64>, &str)| {
             let median = |series: &str, at| figure(figures, key)?.median(series, at);
-            // Where the link is full, nobody can be faster than another.
+            // Where the link is full, no method can be faster than another.
             let full = rate.map(|rate| rate as f64 / 8.0 / MB * TCP_PAYLOAD_SHARE * LINK_FULL);
             let ahead = |at| {
                 let (channel, nfs) = (median(CHANNEL, at)?, median(NFS, at)?);

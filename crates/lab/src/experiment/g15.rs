@@ -4,7 +4,7 @@ use super::outcome::{Figure, Finding, Form};
 use super::testbed::{Plan, Testbed};
 use super::{About, Experiment, Lab, Measured, figure, shown};
 use crate::Error;
-use std::sync::Mutex;
+use parking_lot::Mutex;
 use vazao_client::Client;
 use vazao_client::area::ChannelOptions;
 
@@ -126,10 +126,10 @@ fn run(
             once(client, operation, &unique, index)?;
             own.push(lab.clock.now_ns().saturating_sub(start_ns));
         }
-        delays.lock().unwrap_or_else(std::sync::PoisonError::into_inner).extend(own);
+        delays.lock().extend(own);
         Ok(())
     })?;
-    let mut delays_ns = delays.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let mut delays_ns = delays.into_inner();
     delays_ns.sort_unstable();
     Ok(Run { seconds, delays_ns })
 }

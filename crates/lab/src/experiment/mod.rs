@@ -47,10 +47,11 @@ pub use run::{Args, ListArgs, list, run};
 use crate::place::Stop;
 use crate::{Error, child};
 use outcome::{Figure, Finding, Outcome};
+use parking_lot::Mutex;
 use reading::Reading;
 use std::path::PathBuf;
 use std::process::Command;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use vazao_meter::Clock;
 
 /// How much of an experiment is done.
@@ -94,7 +95,7 @@ impl Lab {
         Lab { clock, program, work, scale: Scale::Short, repeat: None, seed: 1, stop, reading }
     }
 
-    /// Fails once somebody has asked to stop.
+    /// Fails after a request to stop.
     pub fn check(&self) -> Result<(), Error> {
         self.stop.check().map_err(|error| Error::Failed(error.to_string()))
     }
@@ -124,11 +125,11 @@ impl Lab {
     }
 
     fn remembered(&self) -> Option<Reading> {
-        self.reading.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.reading.lock().clone()
     }
 
     fn remember(&self, reading: &Reading) {
-        *self.reading.lock().unwrap_or_else(PoisonError::into_inner) = Some(reading.clone());
+        *self.reading.lock() = Some(reading.clone());
     }
 
     /// One of two values by the scale.

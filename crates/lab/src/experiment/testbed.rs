@@ -1,9 +1,9 @@
 //! The machines of an experiment: a cluster of real daemons on hosts of a made network, with disks of a chosen rate,
 //! and hosts for clients beside it.
 //!
-//! Load comes from other processes of this program on the client hosts (`vazao lab psplit …`), so that it crosses
-//! the links like anybody's. Everything ends with the value: daemons by SIGTERM, hosts and disks by their ledger;
-//! daemons end by themselves when this process is killed.
+//! Load comes from other processes of this program on the client hosts (`vazao lab psplit …`), so that it crosses the
+//! links like real traffic. Everything ends with the value: daemons by SIGTERM, hosts and disks by their ledger.
+//! Daemons end by themselves when this process is killed.
 
 use crate::experiment::Lab;
 use crate::hosts::{BitsPerSecond, Delay, Host, Network, SlowDisk};
@@ -330,7 +330,7 @@ impl<'a> Testbed<'a> {
         })
     }
 
-    /// A command of this program on a client's host, for the cluster; an error once somebody has asked to stop.
+    /// A command of this program on a client's host, for the cluster; an error after a request to stop.
     pub fn vazao(&self, client: usize) -> Result<Command, Error> {
         self.lab.check()?;
         self.program(client)
@@ -342,7 +342,7 @@ impl<'a> Testbed<'a> {
         Ok(command)
     }
 
-    /// Takes a mount of a client's host away, whether or not somebody has asked to stop.
+    /// Unmounts on a client's host, also after a request to stop.
     pub fn unmount(&self, client: usize, directory: &Path) -> Result<(), Error> {
         child::text(self.program(client)?.arg("umount").arg(directory), &Stop::default()).map(drop)
     }

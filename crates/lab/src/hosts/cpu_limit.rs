@@ -4,9 +4,9 @@ use super::Error;
 use super::cgroup::{self, PROCESSOR, Tree};
 use super::ledger::Ledger;
 use super::undo::Made;
+use parking_lot::Mutex;
 use std::fs;
 use std::path::PathBuf;
-use std::sync::Mutex;
 
 /// The stretch of time in which a process may use up its share. The kernel's default, 100 ms, would make answers wait
 /// for nearly that long.
@@ -26,7 +26,7 @@ pub struct CpuLimit {
 }
 
 impl CpuLimit {
-    /// A bound of `processors`, for example 0.5: half of one. It bounds nobody until somebody is attached.
+    /// A bound of `processors`, for example 0.5: half of one. It limits no process until one is attached.
     pub fn new(processors: f64) -> Result<CpuLimit, Error> {
         check(processors)?;
         let ledger = Ledger::open("a bound on processor time")?;
@@ -47,7 +47,7 @@ impl CpuLimit {
     pub fn set(&mut self, processors: f64) -> Result<(), Error> {
         check(processors)?;
         self.processors = processors;
-        let joined = self.joined.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).clone();
+        let joined = self.joined.lock().clone();
         joined.iter().chain([&self.group]).try_for_each(|group| self.write(group))
     }
 
@@ -57,7 +57,7 @@ impl CpuLimit {
             && let Some(group) = cgroup::ours_of(root, process)?
         {
             self.write(&group)?;
-            self.joined.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).push(group);
+            self.joined.lock().push(group);
             return Ok(());
         }
         cgroup::attach(&self.group, process)

@@ -103,7 +103,7 @@ struct Line {
 
 impl Line {
     fn run(mut self) {
-        // Forwarding late would be a delay nobody asked for. Without the right to hurry it is merely less exact.
+        // Late forwarding would be an unwanted delay. Without the right to raise the priority it is merely less exact.
         let _ = rustix::process::setpriority_process(None, -10);
         let mut buffer = vec![0; FRAME_BYTES_MAX];
         while !self.settings.stop.load(Ordering::Relaxed) {

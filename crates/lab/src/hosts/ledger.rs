@@ -7,11 +7,11 @@
 
 use super::undo::{Made, undo};
 use super::{Error, error::require_root};
+use parking_lot::Mutex;
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{ErrorKind, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// Where ledgers are, and the mount points of slow disks.
@@ -63,7 +63,7 @@ impl Ledger {
             Error::Refused(format!("{made:?} cannot be recorded, use a path that is valid text: {error}"))
         })?;
         line.push(b'\n');
-        let mut file = self.file.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let mut file = self.file.lock();
         if self.closed.load(Ordering::SeqCst) {
             return Err(Error::Refused(format!("{} is closed: what it stood for was dropped", self.name)));
         }

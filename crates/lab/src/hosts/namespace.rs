@@ -57,7 +57,8 @@ impl Namespace {
         command
     }
 
-    /// Runs `work` on a thread inside this namespace. Sockets made there stay there, whoever uses them afterwards.
+    /// Runs `work` on a thread inside this namespace. Sockets made there stay there, whichever thread uses them
+    /// afterwards.
     pub(crate) fn inside<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T, Error> {
         let path = file(&self.name);
         let handle = File::open(&path).map_err(Error::at(path.display()))?;

@@ -13,10 +13,11 @@ use super::ledger::Ledger;
 use super::link::{BitsPerSecond, shape};
 use super::namespace::Namespace;
 use super::probe::{self, End};
+use parking_lot::{Mutex, MutexGuard};
 use std::ffi::OsStr;
 use std::net::Ipv4Addr;
 use std::process::Command;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// A machine that is busy for a moment gets so many looks before the delay is said to be wrong.
@@ -267,7 +268,7 @@ impl Host {
     }
 
     fn lock(&self) -> MutexGuard<'_, Link> {
-        self.link.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+        self.link.lock()
     }
 }
 

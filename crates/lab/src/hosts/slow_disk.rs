@@ -8,9 +8,9 @@ use super::cgroup::{self, BLOCK_IO, Tree};
 use super::ledger::Ledger;
 use super::undo::{Made, loop_device_of};
 use super::{Error, tool};
+use parking_lot::Mutex;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
 
 const RULES: [&str; 2] = ["blkio.throttle.read_bps_device", "blkio.throttle.write_bps_device"];
 /// Below this an ext4 file system with a journal does not fit.
@@ -73,7 +73,7 @@ impl SlowDisk {
                 cgroup::write(&root.join(rule), &format!("{} {bytes_per_second}", self.device_numbers))
             }),
             Tree::Unified(_) => {
-                let groups = self.groups.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).clone();
+                let groups = self.groups.lock().clone();
                 groups.iter().try_for_each(|group| self.bound(group))
             }
         }
@@ -90,7 +90,7 @@ impl SlowDisk {
                     None => self.group_for(root, process)?,
                 };
                 self.bound(&group)?;
-                self.groups.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).push(group);
+                self.groups.lock().push(group);
                 Ok(())
             }
         }

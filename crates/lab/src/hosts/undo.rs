@@ -1,5 +1,5 @@
-//! What a run can have made, and how each of it is undone by its identity, whoever made it and however often it is
-//! tried.
+//! What a run can have made, and how each of it is undone by its identity. Undoing is idempotent, and does not depend
+//! on the process that made it.
 
 use super::{Error, cgroup, namespace, tool};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -136,7 +136,7 @@ fn lift_throttle(rule: &Path, backing: &Path) -> Result<(), Error> {
     cgroup::write(rule, &format!("{numbers} 0"))
 }
 
-/// Unmounts even what somebody still uses: the device then goes when its last user does.
+/// Unmounts even what is still in use: the device then goes with its last user.
 fn unmount(path: &Path) -> Result<(), Error> {
     let mounts = fs::read_to_string("/proc/self/mounts").map_err(Error::at("/proc/self/mounts"))?;
     let path = path.to_string_lossy();

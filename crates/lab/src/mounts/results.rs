@@ -50,7 +50,7 @@ pub struct Results {
 }
 
 impl Results {
-    /// Adds a repetition: place, operation and number of processes, rate, and processor seconds where they are told.
+    /// Adds a repetition: place, operation and number of processes, rate, and processor seconds where they are known.
     pub(super) fn push(&mut self, key: (&str, Operation, u32), rate: f64, processor: Option<Seconds>) {
         let (place, operation, processes) = key;
         let same = |row: &Row| row.place == place && row.operation == operation && row.processes == processes;

@@ -1,4 +1,4 @@
-//! A process that carries out operations on files of a directory, one kind after the other, when it is told to.
+//! A process that carries out operations on files of a directory, one kind after the other, on command.
 //!
 //! It reads lines `OPERATION COUNT` and answers each with `done` or `failed REASON`: the parent starts several at once
 //! and takes the time.

@@ -122,7 +122,7 @@ impl File<'_> {
     pub(crate) fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize, Error> {
         let Session { functions, context } = self.session;
         let (start, length) = (buffer.as_mut_ptr().cast(), buffer.len() as u64);
-        // SAFETY: context and handle are alive; the buffer has as many bytes as the call is told.
+        // SAFETY: context and handle are alive; the buffer has as many bytes as the call gets as its length.
         let result = unsafe { (functions.read)(*context, self.handle, offset, length, start) };
         self.session.check("read", result)
     }
@@ -134,7 +134,8 @@ impl File<'_> {
         while done < bytes.len() {
             let (rest, at) = (&bytes[done..], offset + done as u64);
             let (start, length) = (rest.as_ptr().cast(), rest.len() as u64);
-            // SAFETY: context and handle are alive; the buffer has as many bytes as the call is told, and is only read.
+            // SAFETY: context and handle are alive; the buffer has as many bytes as the call gets as its length, and is
+            // only read.
             let result = unsafe { (functions.write)(*context, self.handle, at, length, start) };
             match self.session.check("write", result)? {
                 0 => return Err(Error::Failed("NFS write: nothing was written".to_owned())),

@@ -1,4 +1,4 @@
-//! A place whose calls fail once somebody has asked the measurement to end. What takes things away again still works.
+//! A place whose calls fail after a request to stop the measurement. Calls that remove things still work.
 
 use super::{OpenFile, Place};
 use std::io;
@@ -17,7 +17,7 @@ impl Stop {
         Stop(asked)
     }
 
-    /// Errors: somebody asked.
+    /// Errors: a stop was requested.
     pub fn check(&self) -> io::Result<()> {
         if self.0.load(Ordering::Relaxed) { Err(io::Error::other("interrupted")) } else { Ok(()) }
     }

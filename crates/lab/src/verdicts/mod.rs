@@ -1,7 +1,7 @@
 //! Throttles one resource on purpose, moves data, and compares what the verdict names with what was throttled.
 //!
-//! The cases are in [`cases`], what they do in [`stage`]. A miss is told as it is: the table at the end has every case
-//! with what was expected, what was said, and in which words.
+//! The cases are in [`cases`], what they do in [`stage`]. A wrong verdict is reported as it is: the table at the end
+//! has every case with what was expected, the verdict, and its words.
 
 mod cases;
 mod stage;

@@ -5,14 +5,12 @@
 
 use super::transaction::{Optimistic, ReadSet, Store, Writes};
 use super::{Commit, Engine, EngineResult, Figures, Notice, Position, Transaction};
+use parking_lot::{RwLock, RwLockReadGuard};
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound;
-use std::sync::{RwLock, RwLockReadGuard};
 
 /// Commits whose keys are remembered: more than are ever made while one transaction is open.
 const RECENT_COMMITS_MAX: usize = 1024;
-
-const NO_PANIC: &str = "no code panics while it holds this lock";
 
 #[derive(Default)]
 struct State {
@@ -35,7 +33,7 @@ impl MemoryEngine {
     }
 
     fn state(&self) -> RwLockReadGuard<'_, State> {
-        self.state.read().expect(NO_PANIC)
+        self.state.read()
     }
 }
 
@@ -78,7 +76,7 @@ impl Store for MemoryEngine {
     }
 
     fn apply(&self, reads: &ReadSet, writes: Writes) -> EngineResult<Commit> {
-        let mut state = self.state.write().expect(NO_PANIC);
+        let mut state = self.state.write();
         if state.is_stale(reads) {
             return Ok(Commit::Conflict);
         }

@@ -110,14 +110,14 @@ pub(crate) trait Transaction {
     /// Removes a key, blindly as well.
     fn delete(&mut self, key: Vec<u8>);
 
-    /// Forgets the writes and keeps what was read: the commit then only tells whether the reads were of one moment.
+    /// Discards the writes and keeps the read set: the commit then only checks that all reads were of one state.
     fn discard_writes(&mut self);
 
     /// Ends the transaction. Without writes it only checks the reads.
     fn commit(self: Box<Self>) -> EngineResult<Commit>;
 }
 
-/// What an engine tells of itself to metrics.
+/// Figures of an engine for the metrics.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Figures {
     /// Number of the last commit.
@@ -178,8 +178,8 @@ pub(crate) trait Engine: Send + Sync + 'static {
         Ok(())
     }
 
-    /// The disk is slow to sync: power loss would take older commits than it may. Whoever changes something now is to
-    /// be answered when that is durable.
+    /// The disk is slow to sync: power loss would take older commits than promised. A change is answered only when it
+    /// is durable then.
     fn is_behind(&self) -> bool {
         false
     }
@@ -194,9 +194,9 @@ pub(crate) trait Engine: Send + Sync + 'static {
         self.figures().position
     }
 
-    /// Reads all that is stored from where it is stored and compares it with its checksums; what is found is told by
-    /// [`Engine::health`]. `go_on` gets the bytes read since it was called last and the bytes there are, and ends this
-    /// by false, as the result is then.
+    /// Reads everything that is stored from the disk and compares it with its checksums; [`Engine::health`] reports
+    /// what is found. `go_on` gets the bytes read since its last call and the total bytes, and stops the scrub by
+    /// returning false, which is the result then.
     fn scrub(&self, _go_on: &mut dyn FnMut(u64, u64) -> bool) -> EngineResult<bool> {
         Ok(true)
     }

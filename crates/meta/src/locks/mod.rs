@@ -1,17 +1,17 @@
 //! Locks between clients: flock(2) and fcntl(2), in memory only.
 //!
-//! Who holds what is known to the clients too. After a restart of the service the sessions that had locks take them
-//! back. Their records say of which files: until a session has done so, or has ended, nobody else gets a lock on these.
-//! A lock that is not free may be waited for in a queue: when it becomes free its first waiter holds it at once, and is
-//! told.
-//!
-//! Between processes that wait for each other in a circle the one that would close it is refused, as fcntl(2) has it.
+//! - Clients know their own locks too. After a restart of the service the sessions that had locks reclaim them.
+//! - Session records list the locked files. Until a session has reclaimed its locks or has ended, no other session
+//!   gets a lock on these files.
+//! - A lock that is not free may be waited for in a queue. When it becomes free its first waiter holds it at once,
+//!   and is notified.
+//! - Deadlock detection: a request that would close a cycle of waiting processes is refused, as fcntl(2) has it.
 
 #[cfg(test)]
 mod tests;
 
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::{HashMap, HashSet, VecDeque};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use vazao_model::limits::{LOCKS_MAX, LOCKS_OF_SESSION_MAX, SESSION_LEASE_MS};
 use vazao_model::locks::{HeldLock, LockKind, LockMode, LockRange, RangeLocks};
 use vazao_model::{InodeId, SessionId};
@@ -115,7 +115,7 @@ pub(crate) struct Locks {
 
 impl Locks {
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// The service has started; these sessions may have had locks before.
@@ -133,7 +133,7 @@ impl Locks {
 
     /// One session's record is changed at a time.
     pub(crate) fn begin_marking(&self) -> MutexGuard<'_, ()> {
-        self.marking.lock().unwrap_or_else(PoisonError::into_inner)
+        self.marking.lock()
     }
 
     /// The session's record says so now.

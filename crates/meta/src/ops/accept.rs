@@ -34,8 +34,8 @@ fn accept_target(service: &MetaService, id: TargetId, incarnation: u64) -> Outco
     Ok(settled(note, position))
 }
 
-/// The numbers that tell files apart skip all that the lost changes can have used: a new file must not find the objects
-/// of one that this directory does not know.
+/// The counters that distinguish files skip all numbers that the lost changes may have used: a new file must not find
+/// the objects of one that this directory does not know.
 fn accept_metadata(service: &MetaService) -> Outcome<Settled> {
     let history = service.history();
     let Some(behind) = history.to_accept() else {

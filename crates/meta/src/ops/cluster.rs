@@ -1,4 +1,4 @@
-//! GetClusterMap and RegisterNode: who belongs to the cluster.
+//! GetClusterMap and RegisterNode: membership of the cluster.
 
 use crate::answer::Settled;
 use crate::fault::Outcome;
@@ -13,8 +13,8 @@ pub(crate) fn map(service: &MetaService) -> Outcome<proto::GetClusterMapResponse
     Ok(proto::GetClusterMapResponse { map: Some(service.map_message()) })
 }
 
-/// Ids that are new leave only once they are durable, and so does the leave to serve a target: the node writes them
-/// into its directories, and would otherwise come back with ids that nobody knows.
+/// New ids, and the permission to serve a target, are sent only once they are durable: the node writes them into its
+/// directories, and after a crash of this service would otherwise report ids that the service does not know.
 pub(crate) fn register(service: &MetaService, request: &proto::RegisterNodeRequest) -> Settled {
     match taken_in(service, request) {
         Ok((response, durable_at)) => Settled { answer: Ok(response.encode_to_vec()), durable_at },
@@ -67,7 +67,7 @@ fn note_refusal(service: &MetaService, request: &proto::RegisterNodeRequest, fau
     }
 }
 
-/// Writes down who has fallen silent, so that it is known after a restart of this service.
+/// Records which nodes have fallen silent, so that this is known after a restart of this service.
 pub(crate) fn note_silent(service: &MetaService) -> Outcome<()> {
     let mut cluster = service.cluster();
     let mut next = cluster.clone();

@@ -69,7 +69,7 @@ pub(crate) fn begin(
     };
     context.write(keys::conversion(id), &conversion);
     context.put_inode(id, &InodeRecord { generation, ..record });
-    // Were the record forgotten, nobody would lift the seals.
+    // If a crash lost the record, the seals on the old objects would never be lifted.
     context.answer_when_durable = true;
     Ok(response)
 }

@@ -77,7 +77,7 @@ fn unnamed(
     })
 }
 
-/// Whoever creates a file, or finds it there, opens it with that.
+/// A create opens the file as well, whether it made it or found it there.
 fn note_open(context: &mut Context<'_>, kind: FileKind, id: InodeId) {
     if let Some(session) = context.caller.filter(|_| kind == FileKind::File) {
         context.opens(session, id);

@@ -15,10 +15,11 @@ use vazao_model::{Code, InodeId, Layout, LayoutHint, limits};
 use vazao_wire::proto;
 use vazao_wire::service::Fault;
 
-/// Gives a file a layout. One with inline contents gets it in two steps, so that two clients that outgrow it at the
-/// same time do not overwrite each other's bytes: the first answer proposes a layout, of which nobody else knows, and
-/// shows the contents; the second request says that they have been copied, and installs it if they are still the same.
-/// If they are not, or the file has got another layout meanwhile, the answer is a new proposal, or that layout.
+/// Gives a file a layout. A file with inline contents gets it in two steps, because of a race: two clients that
+/// outgrow it at the same time must not overwrite each other's bytes. The first answer proposes a layout, which no
+/// other client knows, and shows the contents. The second request says that they have been copied, and installs the
+/// layout if they are still the same. If they are not, or the file has got another layout meanwhile, the answer is a
+/// new proposal, or that layout.
 pub(crate) fn assign(
     context: &mut Context<'_>,
     request: &proto::AssignLayoutRequest,

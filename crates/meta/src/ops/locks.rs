@@ -36,11 +36,13 @@ pub(crate) fn set(service: &MetaService, request: &proto::SetLockRequest) -> Out
     if wish.place.kind == LockKind::Append && (verdict == Verdict::Waits || !grants.is_empty()) {
         // Also the next holder, while others wait behind it.
         let holder = service.locks().holder_in_the_way(wish.place);
-        holder.into_iter().for_each(|session| service.watchers().tell_end_wanted(session, wish.place.inode));
+        holder
+            .into_iter()
+            .for_each(|session| service.invalidations().tell_end_wanted(session, wish.place.inode));
     }
     let is_granted = verdict == Verdict::Granted && wish.mode.is_some();
     let version = if is_granted { version(service, wish.place.inode)? } else { 0 };
-    let changes = service.watchers().last(wish.owner.session);
+    let changes = service.invalidations().last(wish.owner.session);
     let response = proto::SetLockResponse { verdict: number(verdict), version, changes };
     Ok(Settled { answer: Ok(response.encode_to_vec()), durable_at })
 }
@@ -105,10 +107,10 @@ pub(crate) fn reclaim(
     Ok(proto::ReclaimLocksResponse { lost })
 }
 
-/// Tells those who waited that they have their locks.
+/// Notifies the waiters that hold their locks now.
 pub(crate) fn tell(service: &MetaService, grants: &[Grant]) {
     for grant in grants {
-        service.watchers().tell_grant(grant.session, grant.inode, grant.waiter);
+        service.invalidations().tell_grant(grant.session, grant.inode, grant.waiter);
     }
 }
 

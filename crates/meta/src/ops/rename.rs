@@ -43,7 +43,7 @@ pub(crate) fn run(
     }
     let from = place(context, request.parent, &request.name)?;
     let to = place(context, request.new_parent, &request.new_name)?;
-    // Whoever renames knows afterwards where both names lead, without having looked either of them up.
+    // After a rename the caller knows where both names lead, without a lookup.
     context.shows_entry(from.parent, from.name);
     context.shows_entry(to.parent, to.name);
     let moved = context.entry(from.parent, from.name)?.ok_or_else(|| from.fault(Code::NotFound))?;

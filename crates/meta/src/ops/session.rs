@@ -117,7 +117,7 @@ fn release_all(service: &MetaService, session: SessionId, inodes: &[u64]) -> Out
 /// Ends a session: lets go of what it may have held, then forgets its slots and itself.
 pub(crate) fn end(service: &MetaService, session: SessionId) -> Outcome<()> {
     service.sessions().revoke(session);
-    service.watchers().leave(session);
+    service.invalidations().leave(session);
     service.opens().leave(session);
     ops::locks::tell(service, &service.locks().end(session));
     let ended = end_records(service, session);

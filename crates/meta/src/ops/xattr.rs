@@ -173,7 +173,7 @@ pub(crate) fn remove(
     let is_acl = name == acl::ACCESS || name == acl::DEFAULT;
     match erase(context, id, &mut record, name)? {
         true => {}
-        // As in local file systems: whoever wants no list has what he wants.
+        // As in local file systems: removing an absent list succeeds.
         false if is_acl => return Ok(proto::RemoveXattrResponse {}),
         false => return Err(fault(Code::NoAttribute, id, name)),
     }

@@ -1,4 +1,5 @@
-//! Who may convert, and who may end that. What becomes of the bytes is tested with whole clusters (`crates/sim`).
+//! Which sessions may convert a file and end a conversion. Whole clusters (`crates/sim`) test what becomes of the
+//! bytes.
 
 use super::harness::World;
 use vazao_model::Code;

@@ -79,7 +79,7 @@ struct History {
     under_way: Option<Tree>,
 }
 
-/// True when the caller was told what became of its request.
+/// True when the caller knows the outcome of its request.
 fn is_answer<T>(outcome: &Result<T, Code>) -> bool {
     !matches!(outcome, Err(Code::Io | Code::Unavailable | Code::Corrupt | Code::Internal | Code::Overloaded))
 }

@@ -113,7 +113,7 @@ fn a_sound_volume_has_no_findings() {
 /// The first records of a volume lie beside those of its members and of the root: damage there is one of the volume.
 const FIRST: usize = 60;
 
-/// A flipped bit in the contents of a small file was given to whoever read it: 16 of 22 damaged checkpoints did so.
+/// Readers got a flipped bit in the contents of a small file: 16 of 22 damaged checkpoints served one.
 #[test]
 fn flipped_contents_are_errors_that_name_the_inode_and_the_check_names_every_path() {
     let volume = volume();

@@ -166,7 +166,7 @@ fn power_lost_between_the_slices_of_a_checkpoint_leaves_a_whole_tree() {
     }
 }
 
-/// A metadata disk that had been full refused new files for ever after: the pages of what was removed stayed in the
+/// A metadata disk that was full once refused new files for ever after: the pages of removed records stayed in the
 /// checkpoint's file.
 #[test]
 fn a_full_disk_that_was_emptied_takes_new_files_again() {
@@ -185,7 +185,7 @@ fn a_full_disk_that_was_emptied_takes_new_files_again() {
     }
 }
 
-/// The same, with somebody else's files taking all room that was left before anything was removed.
+/// The same, with files of another program taking all room that was left before anything was removed.
 #[test]
 fn new_files_work_again_on_a_disk_that_others_had_filled_to_the_last_byte() {
     let disk = MemoryDisk::new(5);

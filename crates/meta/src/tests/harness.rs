@@ -1,9 +1,10 @@
 //! A metadata service without sockets: one request at a time, answered before the call returns.
 
 use crate::{Background, MetaOptions, MetaService};
+use parking_lot::Mutex;
 use prost::Message;
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use vazao_disk::{Disk, MemoryDisk};
 use vazao_meter::{Clock, ManualClock};
 use vazao_model::{Code, FileKind, InodeId, ids::ROOT};
@@ -19,11 +20,11 @@ pub(crate) struct Inbox {
 
 impl Inbox {
     pub(crate) fn take(&self) -> Option<Answer> {
-        self.answer.lock().unwrap().take()
+        self.answer.lock().take()
     }
 
     fn put(&self, answer: Answer) {
-        assert!(self.answer.lock().unwrap().replace(answer).is_none(), "answered twice");
+        assert!(self.answer.lock().replace(answer).is_none(), "answered twice");
     }
 }
 
@@ -48,7 +49,7 @@ impl Responder for Inbox {
     fn defer(&mut self) -> Deferred {
         let answer = Arc::clone(&self.answer);
         Deferred::new(move |late| {
-            answer.lock().unwrap().replace(late);
+            answer.lock().replace(late);
         })
     }
 }
@@ -113,7 +114,7 @@ impl World {
         let clock = Arc::clone(&self.clock);
         let service =
             MetaService::open(Arc::new(disk.boot()), options, Arc::clone(&clock) as Arc<dyn Clock>).unwrap();
-        let sequence = Mutex::new(*self.sequence.lock().unwrap());
+        let sequence = Mutex::new(*self.sequence.lock());
         World { service, clock, session: self.session, sequence }
     }
 
@@ -129,7 +130,7 @@ impl World {
     }
 
     pub(crate) fn once(&self) -> Option<proto::Once> {
-        let mut sequence = self.sequence.lock().unwrap();
+        let mut sequence = self.sequence.lock();
         *sequence += 1;
         Some(proto::Once { session: self.session, slot: 0, sequence: *sequence, seat: 0 })
     }
@@ -304,7 +305,7 @@ pub(crate) struct Servers {
 
 impl Servers {
     pub(crate) fn set_down(&self, address: &str, down: bool) {
-        let mut all = self.down.lock().unwrap();
+        let mut all = self.down.lock();
         if down {
             all.insert(address.to_owned())
         } else {
@@ -313,11 +314,11 @@ impl Servers {
     }
 
     pub(crate) fn removed(&self) -> Vec<Removed> {
-        self.removed.lock().unwrap().clone()
+        self.removed.lock().clone()
     }
 
     pub(crate) fn calls(&self) -> u32 {
-        *self.calls.lock().unwrap()
+        *self.calls.lock()
     }
 }
 
@@ -343,13 +344,13 @@ impl Transport for Servers {
         _deadline_ns: u64,
     ) -> Box<dyn Pending> {
         assert_eq!(method, Method::RemoveObjects);
-        *self.calls.lock().unwrap() += 1;
-        if self.down.lock().unwrap().contains(address) {
+        *self.calls.lock() += 1;
+        if self.down.lock().contains(address) {
             return Box::new(Answered(Err(Fault::new(Code::Unreachable, address))));
         }
         let request = proto::RemoveObjectsRequest::decode(message).unwrap();
         let objects = request.objects.iter().map(|o| (o.target, o.inode, o.generation, o.slot));
-        self.removed.lock().unwrap().extend(objects);
+        self.removed.lock().extend(objects);
         let message = proto::RemoveObjectsResponse::default().encode_to_vec();
         Box::new(Answered(Ok(Received { message, attachment: Buffer::default(), service_us: 0 })))
     }

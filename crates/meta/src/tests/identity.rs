@@ -1,5 +1,5 @@
-//! Who has an identity: copies beside the original, disks and metadata that are older than what was recorded, and nodes
-//! that were silent before a restart.
+//! Identity of nodes and targets: copies beside the original, disks and metadata older than recorded, and nodes that
+//! were silent before a restart.
 
 use super::harness::{TOP, World, call, options};
 use crate::MetaOptions;
@@ -62,7 +62,7 @@ impl Server {
         copy
     }
 
-    /// One report; what it was told is done.
+    /// One report; the server obeys the verdict.
     fn report(&mut self, world: &World) -> Result<proto::Verdict, Fault> {
         let response = world.try_call::<op::RegisterNode>(&self.request)?;
         (self.request.cluster_id, self.request.node) = (response.cluster_id, response.node);
@@ -80,7 +80,7 @@ impl Server {
         self.request.targets[0].incarnation = incarnation;
     }
 
-    /// Reports until there is nothing more to do. What it is told in the end: 1 serve, 3 stale.
+    /// Reports until there is nothing more to do. Returns the last verdict: 1 serve, 3 stale.
     fn join(&mut self, world: &World) -> Result<u32, Fault> {
         loop {
             match self.report(world)?.what {
@@ -160,7 +160,7 @@ fn a_server_that_comes_to_itself_after_another_one_took_its_place_is_refused() {
     assert_eq!(refused.code, Code::InUse);
 }
 
-/// A disk restored from an image showed 256 of 732 pages of a rewritten, synced file as they had been before.
+/// A disk restored from an image returned old contents for 256 of 732 pages of a rewritten, synced file.
 #[test]
 fn an_image_of_a_disk_is_stale_until_an_operator_accepts_it() {
     let world = World::new();
@@ -251,8 +251,8 @@ fn a_data_server_is_heard_while_the_metadata_disk_has_failed() {
     restarted.report(&world).unwrap_err();
 }
 
-/// The answer to a first registration was lost: its targets were given further ids, and the first ones stayed for ever
-/// as targets that nobody reported.
+/// The answer to a first registration was lost: the retry gave its targets further ids, and the first ones stayed for
+/// ever as targets without a server.
 #[test]
 fn a_target_whose_first_answer_was_lost_gets_the_same_id() {
     let world = World::new();
@@ -359,7 +359,7 @@ fn lookup(name: &str) -> proto::LookupRequest {
 
 #[test]
 fn a_restart_of_the_metadata_service_is_never_taken_for_an_older_copy() {
-    // With power lost at every start: what was told to a data server was durable.
+    // With power lost at every start: every verdict that a data server received was durable.
     let disk = MemoryDisk::new(5);
     let mut server = Server::new("a").started(1, "a:1");
     for round in 0..12 {

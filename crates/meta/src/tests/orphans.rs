@@ -183,7 +183,7 @@ fn silent_servers_are_not_asked_and_do_not_hold_up_the_others() {
     assert_eq!(servers.calls(), 1);
 }
 
-/// A renewal that tells what is open of what was shown before `covers`; the round it is answered with.
+/// A renewal that lists what is open of what was shown before `covers`; returns the round of the answer.
 fn tell(world: &World, covers: u64, open: &[u64]) -> u64 {
     let request = proto::RenewSessionRequest {
         session: world.session,
@@ -229,8 +229,8 @@ fn a_client_that_is_known_not_to_have_a_file_open_is_not_asked_about_it() {
     world.assert_consistent();
 }
 
-/// A mount removed a file and made a new one under its name. Another mount, whose kernel had not heard of that yet,
-/// opened the removed file and wrote to it: what it had written and synced was gone with the last close.
+/// A mount removed a file and made a new one under its name. Another mount, whose kernel had not invalidated the name
+/// yet, opened the removed file and wrote to it: data that was written and synced was lost with the last close.
 #[test]
 fn a_file_that_has_lost_its_last_name_is_opened_only_by_clients_that_may_have_it_open() {
     let world = World::new();
@@ -285,7 +285,7 @@ fn after_a_restart_every_client_may_have_anything_open_until_it_has_told() {
     world.assert_consistent();
 }
 
-/// An open that was answered between a removal's look at who has the file open and its commit would be lost.
+/// Race: an open answered between a removal's check for opens and its commit would be lost.
 #[test]
 fn a_file_that_was_opened_is_there_however_close_its_removal_came() {
     const FILES: usize = 2000;

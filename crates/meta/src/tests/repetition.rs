@@ -41,7 +41,7 @@ fn a_repeated_failure_stays_a_failure() {
     let request = create(world.once(), "a");
     let first = world.try_call::<op::Create>(&request).unwrap_err();
     assert_eq!(first.code, Code::Exists);
-    // Without the slot's memory the repetition would now succeed, though its caller was told otherwise.
+    // Without the slot's stored answer the repetition would now succeed, though its caller has seen a failure.
     let unlink = proto::UnlinkRequest { parent: TOP.0, name: b"a".to_vec(), ..Default::default() };
     world.call::<op::Unlink>(&unlink).unwrap();
     assert_eq!(world.try_call::<op::Create>(&request).unwrap_err(), first);

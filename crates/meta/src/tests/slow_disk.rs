@@ -33,8 +33,8 @@ fn begin_create(world: &World, name: &str) -> Inbox {
     inbox
 }
 
-/// Names that had been answered 150 to 300 ms before a loss of power were gone after it: a sync took that long, and
-/// answers went on leaving meanwhile.
+/// Names answered 150 to 300 ms before a loss of power were lost: a sync took that long, and answers were still sent
+/// meanwhile.
 #[test]
 fn changes_wait_for_a_slow_sync_once_the_oldest_unsynced_one_is_old_and_reads_do_not() {
     let disk = MemoryDisk::new(1);
@@ -111,7 +111,7 @@ fn a_directory_that_is_taken_away_fails_fsync_and_changes_with_the_reason_and_re
         assert!(fault.code == Code::Io && fault.detail.contains("directory was replaced"), "{fault}");
         assert_eq!(world.make(TOP, "g", FileKind::File), Err(Code::Io));
         assert!(world.lookup(TOP, "f").is_ok());
-        // Withheld, this answer made whoever opened a file wait for the whole deadline.
+        // When this answer was withheld, an open blocked for the whole deadline.
         let open = proto::OpenRequest { inode: inode.0, ..Default::default() };
         assert!(send::<op::Open>(&world.service, &open).take().is_some());
         world.service.flush().unwrap();

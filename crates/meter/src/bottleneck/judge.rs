@@ -8,11 +8,11 @@ use crate::measures::{Change, Part, Peer};
 /// A candidate that scores less is not named.
 pub const CONCLUSIVE: f64 = 0.5;
 
-/// A server is looked at closely when the observer stood still for it at least this share of what it did for the
-/// server it waited for most.
+/// A server is examined when the observer was blocked on it for at least this share of the time for the server it
+/// waited for most.
 const WAITED_ALIKE: f64 = 0.5;
 
-/// An observer that stood still for less than this share of the time was not held up by those it asks.
+/// An observer that was blocked for less than this share of the time was not held up by its servers.
 const HELD_UP: f64 = 0.3;
 
 /// Below this, counters in steps of 10 ms decide instead of what happened.
@@ -70,13 +70,13 @@ pub fn judge(scene: Scene<'_>) -> Verdict {
     choose(observer, candidates, waited)
 }
 
-/// Renewals of sessions and questions about counters are answered by a process that nobody asks for anything.
+/// An idle process still answers session renewals and requests for counters: up to this rate and share of time.
 const HOUSEKEEPING_PER_SECOND: f64 = 5.0;
 const HOUSEKEEPING_SHARE: f64 = 0.02;
 
 fn is_idle(change: &Change) -> bool {
     let work = &change.of.work;
-    let asked: u64 = change.of.peers.iter().map(|peer| peer.flights.events).sum();
+    let asked: u64 = change.of.peers.iter().map(|peer| peer.in_flight.events).sum();
     let disks: u64 = change.of.disks.iter().map(|disk| disk.waits.busy_ns).sum();
     let waited = change.share(disks.saturating_add(change.of.waits.busy_ns));
     work.read_bytes + work.written_bytes == 0

@@ -49,8 +49,8 @@ pub(super) fn quota(change: &Change) -> Option<Candidate> {
     let quota = cpu.quota.filter(|quota| *quota > 0.0)?;
     let share = change.share(cpu.used_ns) / quota;
     let used_up = throttled(change);
-    // Whoever is held back in most periods wants more, also when a machine that others keep full grants less than the
-    // quota. Usage that comes in bursts uses it up in some periods only.
+    // A process that is throttled in most periods needs more, also when a machine filled by others grants less than
+    // the quota. Usage in bursts reaches the quota in some periods only.
     let score = ((share / QUOTA_USED_UP).min(1.0) * (used_up * 2.0).min(1.0)).max(used_up.min(1.0));
     let text = format!(
         "CPU of {}: its quota of {quota:.2} processors used up in {} of its periods",

@@ -104,10 +104,10 @@ impl Path<'_> {
 
     /// Mean time from a request to its answer, and what the server had of it.
     fn latency_us(&self) -> Option<(f64, f64)> {
-        let count = self.peer.flights.events as f64;
+        let count = self.peer.in_flight.events as f64;
         (count > 0.0).then(|| {
             let of = |ns: u64| ns as f64 / 1e3 / count;
-            (of(self.peer.flights.total_ns), of(self.peer.service_ns))
+            (of(self.peer.in_flight.total_ns), of(self.peer.service_ns))
         })
     }
 

@@ -18,18 +18,18 @@ fn process(name: &str, part: Part) -> Change {
     Change { seconds: 1.0, of }
 }
 
-/// A client that stood still for `waits` of the time for one server, each answer taking 10 ms, 9 ms of it there.
+/// A client that was blocked for `waits` of the time on one server, each answer taking 10 ms, 9 ms of it there.
 fn client(waits: f64) -> Change {
     let mut client = process("client", Part::Client);
     client.of.waits = busy(waits);
     client.of.work.read_bytes = 1 << 20;
-    let flights = Occupied { busy_ns: SECOND_NS, total_ns: SECOND_NS, events: 100 };
+    let in_flight = Occupied { busy_ns: SECOND_NS, total_ns: SECOND_NS, events: 100 };
     client.of.peers = vec![Peer {
         name: "data1".to_owned(),
         address: "10.0.0.1:7000".to_owned(),
         local: "10.0.0.9".to_owned(),
         waits: busy(waits),
-        flights,
+        in_flight,
         service_ns: SECOND_NS / 10 * 9,
         connections: vec![Connection {
             id: 1,
@@ -143,7 +143,7 @@ fn a_link_at_its_stated_rate_limits() {
 fn an_answer_that_takes_as_long_as_the_way_is_limited_by_round_trips() {
     let mut observer = client(0.98);
     let peer = &mut observer.of.peers[0];
-    peer.flights = Occupied { busy_ns: SECOND_NS, total_ns: 2 * SECOND_NS, events: 40 };
+    peer.in_flight = Occupied { busy_ns: SECOND_NS, total_ns: 2 * SECOND_NS, events: 40 };
     peer.service_ns = SECOND_NS / 100;
     peer.connections[0].rtt_min_us = 48_000;
     let found = verdict(&observer, &[]);
@@ -157,7 +157,7 @@ fn an_answer_that_takes_as_long_as_the_way_is_limited_by_round_trips() {
 fn answers_that_wait_for_the_window_of_a_free_way_are_limited_by_round_trips() {
     let mut observer = client(0.98);
     let peer = &mut observer.of.peers[0];
-    peer.flights = Occupied { busy_ns: SECOND_NS, total_ns: 58 * SECOND_NS / 10, events: 50 };
+    peer.in_flight = Occupied { busy_ns: SECOND_NS, total_ns: 58 * SECOND_NS / 10, events: 50 };
     peer.service_ns = SECOND_NS / 100;
     peer.connections[0].rtt_min_us = 40_000;
     let named = |rtt_us| {
@@ -171,7 +171,7 @@ fn answers_that_wait_for_the_window_of_a_free_way_are_limited_by_round_trips() {
     assert_ne!(named(100_000), Resource::RoundTrip, "what queues on the way waits for the way");
 }
 
-/// Seen with four threads writing over a link of 100 Mb/s: they stood still in `send`, and the program was blamed.
+/// Seen with four threads writing over a link of 100 Mb/s: they blocked in `send`, and the program was blamed.
 #[test]
 fn standing_still_until_a_request_can_be_handed_over_is_waiting_too() {
     let mut observer = client(0.1);

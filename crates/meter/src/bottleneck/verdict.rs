@@ -46,7 +46,7 @@ impl Resource {
 pub struct Verdict {
     /// The limit.
     pub resource: Resource,
-    /// Whose: a node, `client`, a host; for a link the end of it that is narrow, as far as that can be told.
+    /// Where the resource is: a node, `client`, a host; for a link its narrow end, as far as that is known.
     pub place: String,
     /// The share of its ceiling, 0 to 1; `None` when the ceiling is not known.
     pub share: Option<f64>,

@@ -4,10 +4,11 @@ use super::{cgroup, text};
 use crate::measures::Disk;
 use crate::occupancy::Occupancy;
 use crate::{Clock, accounts::Cause};
+use parking_lot::Mutex;
 use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 /// The kernel counts sectors of 512 bytes whatever the disk's own are.
 const SECTOR_BYTES: u64 = 512;
@@ -107,7 +108,7 @@ impl DiskWatches {
     /// answers there.
     pub fn of(&self, path: &Path) -> Option<Arc<DiskWatch>> {
         let device = std::fs::metadata(path).ok()?.dev();
-        let mut found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut found = self.found.lock();
         if let Some((_, watch)) = found.iter().find(|(known, _)| *known == device) {
             return Some(Arc::clone(watch));
         }
@@ -123,7 +124,7 @@ impl DiskWatches {
 
     /// What all of them count.
     pub fn measures(&self) -> Vec<Disk> {
-        let found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
+        let found = self.found.lock();
         found.iter().map(|(_, watch)| watch.measures()).collect()
     }
 }
@@ -145,8 +146,8 @@ const LOCAL: [u64; 9] = [
     0x8584_58F6,
 ];
 
-/// Whether an open file is known to lie on this machine: what is in memory of it is had without asking anybody. Another
-/// program (FUSE) or another machine may be behind any other.
+/// Whether an open file is known to lie on this machine: its cached pages are read without a request to another
+/// program. Another program (FUSE) or another machine may be behind any other file.
 pub fn is_local(file: impl AsFd) -> bool {
     rustix::fs::fstatfs(file).is_ok_and(|found| LOCAL.contains(&(found.f_type as u64 & 0xFFFF_FFFF)))
 }

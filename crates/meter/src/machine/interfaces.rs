@@ -33,7 +33,7 @@ fn counters(dev: &str) -> Vec<Link> {
     dev.lines().filter_map(line).filter(|link| link.name != "lo").collect()
 }
 
-/// Megabits a second in bytes a second; virtual interfaces say -1 or a number that binds nobody.
+/// Megabits a second in bytes a second; virtual interfaces report -1 or a number that limits nothing.
 fn rate(speed: &str) -> Option<f64> {
     let megabits: f64 = speed.trim().parse().ok()?;
     (megabits > 0.0).then_some(megabits * 1e6 / 8.0)

@@ -1,8 +1,8 @@
 //! What the kernel counts of this process and its machine, read from `/proc`, `/sys` and the routing socket.
 //!
-//! A source that is missing (a container without `/proc/diskstats`, no right to look) gives zeros or `None`, never an
-//! error: what limits is then said with less certainty. Ceilings are those that somebody set or a driver states:
-//! nothing is guessed here.
+//! A source that is missing (a container without `/proc/diskstats`, no permission) gives zeros or `None`, never an
+//! error: the bottleneck is then named with less certainty. Ceilings are configured values or those that a driver
+//! states; nothing is guessed here.
 
 mod cgroup;
 mod devices;

@@ -2,12 +2,12 @@
 
 use super::{cgroup, text};
 use crate::measures::{Cpu, Thread};
+use parking_lot::Mutex;
 use rustix::time::{ClockId, clock_gettime};
 use std::collections::BTreeMap;
 use std::fs;
-use std::sync::{Mutex, PoisonError};
 
-/// Threads that are told of one by one.
+/// Threads that are reported one by one.
 const THREADS_MAX: usize = 16;
 
 /// USER_HZ, the unit of CPU time in `/proc/stat`, on every architecture we build for.
@@ -36,12 +36,12 @@ impl Seen {
     }
 }
 
-/// The counters now. Whoever wants to know how long short-lived threads waited for a processor calls this several times
-/// a second.
+/// The counters now. To measure how long short-lived threads waited for a processor, call this several times a
+/// second.
 pub fn cpu() -> Cpu {
     let spent = clock_gettime(ClockId::ProcessCPUTime);
     let mut threads = threads();
-    let delayed_ns = SEEN.lock().unwrap_or_else(PoisonError::into_inner).update(&threads);
+    let delayed_ns = SEEN.lock().update(&threads);
     threads.sort_by_key(|thread| std::cmp::Reverse(thread.used_ns + thread.delayed_ns));
     threads.truncate(THREADS_MAX);
     let group = cgroup::processor();

@@ -1,18 +1,18 @@
-//! `auto`: begins with what is known of the pair of nodes and of files of such a size, measures, and changes streams or
-//! method where that pays.
+//! The copy method `auto`: measures while it copies, and changes streams or method where that pays.
 //!
-//! Of a large file, blocks are taken by whoever is free, so that a connection can be added to its copy at any moment.
-//! Of shorter ones each is a trial of a method ([`trials`]). What turned out best is remembered for the pair, over
-//! restarts.
+//! It begins with what is known of the pair of nodes and of files of such a size. Blocks of a large file go to
+//! whichever connection is free, so that a connection can be added to its copy at any moment. Of shorter files each is
+//! a trial of a method ([`trials`]). The best result is remembered for the pair, over restarts.
 
 mod trials;
 
 use crate::engine::Engines;
 use crate::method::{CopyMethod, Done, Method, add_stream, build};
 use crate::outgoing::Outgoing;
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 use trials::{Class, Trial, Trials};
 use vazao_wire::service::Fault;
@@ -104,7 +104,7 @@ impl Pairs {
     }
 
     fn trials(&self) -> MutexGuard<'_, BTreeMap<(String, Class), Trials>> {
-        self.trials.lock().unwrap_or_else(PoisonError::into_inner)
+        self.trials.lock()
     }
 
     /// The method for a file of a class, and why.
@@ -147,7 +147,7 @@ impl Pairs {
     }
 
     fn known(&self) -> MutexGuard<'_, BTreeMap<String, Known>> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+        self.known.lock()
     }
 
     fn learn(&self, node: &str, now: Known) {
@@ -242,7 +242,7 @@ struct State {
 
 impl Running {
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// Adds streams, unless the copy is over.
@@ -316,7 +316,7 @@ impl Auto {
 
     fn say_method(&self, method: Method, why: String) {
         let chosen = Chosen { method, why };
-        *self.chosen.lock().unwrap_or_else(PoisonError::into_inner) = Some(chosen);
+        *self.chosen.lock() = Some(chosen);
     }
 
     /// Sends a file that is too short to learn from while it runs, and notes how fast it went.

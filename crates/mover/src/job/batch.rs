@@ -9,7 +9,7 @@ use crate::auto::Chosen;
 use crate::batch::{BYTES_MAX, BatchFile, FILES_MAX, PATH_BYTES_MAX, Sent, send_batch};
 use crate::outgoing::WHOLE_BYTES_MAX;
 use crate::place::Place;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use vazao_model::{Code, FileKind};
 use vazao_wire::proto;
 use vazao_wire::service::Fault;
@@ -130,7 +130,7 @@ impl Inner {
         let outcomes = opened.into_iter().zip(batch).map(|(open, file)| {
             open?;
             match sent.next().unwrap_or_else(missing) {
-                // A node of before batches takes each by itself.
+                // A node of a version without batches takes each file by itself.
                 Err(fault) if fault.code == Code::Unsupported => {
                     match self.means.first(&client, job, &file.entry)? {
                         First::Ended(Ended::Done) => Ok(Sent::Done),
@@ -146,7 +146,7 @@ impl Inner {
 
     /// Says why no method is at work, where none was yet.
     fn say_batch(&self, job: &Job) {
-        let mut chosen = job.chosen.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut chosen = job.chosen.lock();
         if chosen.is_none() {
             let why = format!("small files, up to {FILES_MAX} in one request");
             *chosen = Some(Chosen { method: job.method, why });

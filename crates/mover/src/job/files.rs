@@ -204,7 +204,7 @@ mod tests {
         assert_eq!(JobFiles::all(directory.path()).expect("listed").len(), 1);
     }
 
-    /// A job whose directory was removed went on writing down what became of its files, for nobody.
+    /// Regression: a job whose directory was removed went on recording outcomes that could never be read.
     #[test]
     fn outcomes_without_a_place_are_errors() {
         let directory = tempfile::tempdir().expect("a temporary directory");

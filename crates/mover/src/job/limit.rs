@@ -6,7 +6,7 @@ use crate::control::Counts;
 /// A verdict needs this much time; the one before stays until then.
 const WINDOW_NS: u64 = 1_000_000_000;
 
-/// Shorter round trips hold nobody up.
+/// Shorter round trips do not limit a copy.
 const ROUND_TRIP_NS_MIN: u64 = 1_000_000;
 
 /// Which resource it is.
@@ -129,7 +129,7 @@ impl Spent {
         } else {
             Resource::Network
         };
-        // A receiver that says only what its disk took: the rest of our waiting is anybody's.
+        // A receiver that reports only its disk's time: the rest of our waiting cannot be attributed.
         let (disk, on_the_way, cpu, rest) = match self.receiver {
             0 => (self.disk.min(waited), 0, 0, waited - self.disk.min(waited)),
             _ => {

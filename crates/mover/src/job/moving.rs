@@ -9,7 +9,7 @@ use crate::method::{CopyMethod, Method, build};
 use crate::outgoing::{Outgoing, WHOLE_BYTES_MAX};
 use crate::volume::VolumeCopy;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use vazao_model::{Code, FileKind};
 use vazao_wire::proto;
 use vazao_wire::service::Fault;
@@ -87,7 +87,7 @@ impl Inner {
 
     /// Says why no method is at work.
     fn say_volume(&self, job: &Job) {
-        let mut chosen = job.chosen.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut chosen = job.chosen.lock();
         if chosen.is_none() {
             let why = "into the volume: the client stripes over the data servers".to_owned();
             *chosen = Some(Chosen { method: job.method, why });

@@ -90,7 +90,7 @@ mod tests {
         }
         assert_eq!(rates.bytes_per_second(), 1_000_000);
         assert_eq!(rates.left_ms(5_000_000, 1), 5_000);
-        // It becomes ten times slower, and after a while everybody knows.
+        // It becomes ten times slower; after a while every estimate shows it.
         for second in 11..=40u64 {
             rates.note(10_000_000 + (second - 10) * 100_000, 1, second * 1_000_000_000);
         }

@@ -15,10 +15,11 @@ use crate::method::Method;
 use crate::place::Place;
 use crate::source::of_client;
 use crate::volume::Arrivals;
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 use vazao_area::AreaService;
@@ -160,7 +161,7 @@ impl Queue {
         let spec = request.spec.unwrap_or_default();
         self.inner.check(&spec)?;
         let (inner, now_ns) = (&self.inner, self.inner.means.clock.now_ns());
-        let _one = inner.submitting.lock().unwrap_or_else(PoisonError::into_inner);
+        let _one = inner.submitting.lock();
         let jobs = inner.jobs();
         let same = |job: &&Arc<Job>| spec.nonce != 0 && job.spec.nonce == spec.nonce;
         if let Some(job) = jobs.iter().rev().find(same) {
@@ -273,7 +274,7 @@ impl Queue {
         (open, self.inner.table().out)
     }
 
-    /// Removes what nobody went on with in the volume.
+    /// Removes abandoned parts of files in the volume.
     pub(crate) fn sweep(&self) {
         let inner = &self.inner;
         inner.means.arrivals.sweep(&*inner.means.clock, || inner.client());
@@ -292,7 +293,7 @@ impl Queue {
         while inner.table().out > 0 && clock.now_ns() < files_ns {
             clock.sleep(Duration::from_millis(5));
         }
-        if let Some(thread) = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take() {
+        if let Some(thread) = self.thread.lock().take() {
             let _ = thread.join();
         }
         let patience = Duration::from_nanos(until_ns.saturating_sub(clock.now_ns()));
@@ -305,7 +306,7 @@ impl Queue {
             }
         }
         // Whoever is just opening one has it locked.
-        let client = inner.client.try_lock().ok().and_then(|mut client| client.take());
+        let client = inner.client.try_lock().and_then(|mut client| client.take());
         if let Some(client) = client {
             let _ = client.close();
         }
@@ -355,7 +356,7 @@ fn restore(job: &Job, is_planned: bool) -> std::io::Result<()> {
 
 impl Inner {
     pub(super) fn table(&self) -> MutexGuard<'_, Table> {
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+        self.table.lock()
     }
 
     /// All jobs, the oldest first.
@@ -373,7 +374,7 @@ impl Inner {
     }
 
     pub(super) fn client(&self) -> Result<Client, Fault> {
-        let mut client = self.client.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut client = self.client.lock();
         if let Some(client) = &*client {
             return Ok(client.clone());
         }
@@ -430,8 +431,8 @@ impl Inner {
                 begun |= self.deal(&jobs[(index + turn) % jobs.len()], now_ns);
             }
             if !begun {
-                let table = self.table();
-                drop(self.changed.wait_timeout(table, LOOK));
+                let mut table = self.table();
+                self.changed.wait_for(&mut table, LOOK);
             }
         }
     }

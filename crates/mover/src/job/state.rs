@@ -7,8 +7,9 @@ use crate::auto::Chosen;
 use crate::control::{Control, Counts, Timeouts};
 use crate::method::Method;
 use crate::place::Place;
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use vazao_wire::proto;
 
 /// Where a job is.
@@ -126,7 +127,7 @@ pub(super) struct Progress {
     pub(super) sending: BTreeMap<u64, Weak<dyn Underway>>,
     /// Since when the other node has not answered.
     pub(super) cut_since_ns: Option<u64>,
-    /// The last that was heard of the other node was that it cannot now.
+    /// The other node's last fault was transient (`may_pass`); the next file that ends clears it.
     pub(super) is_cut: bool,
     /// A round trip to the other node takes long.
     pub(super) is_far: bool,
@@ -208,7 +209,7 @@ impl Job {
     }
 
     pub(super) fn progress(&self) -> MutexGuard<'_, Progress> {
-        self.progress.lock().unwrap_or_else(PoisonError::into_inner)
+        self.progress.lock()
     }
 
     /// Bytes at the destination.
@@ -231,7 +232,7 @@ impl Job {
         progress.limit.note(Spent::of(&self.counts), round_trip_ns, now_ns);
     }
 
-    /// What others are told.
+    /// The status that callers see.
     pub(super) fn status(&self, now_ns: u64) -> proto::JobStatus {
         let progress = self.progress();
         let bytes_done = Job::bytes_done(&progress);
@@ -244,7 +245,7 @@ impl Job {
             state if state.is_over() => 0,
             _ => u64::MAX,
         };
-        let chosen = self.chosen.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let chosen = self.chosen.lock().clone();
         let chosen = chosen.as_ref();
         let limit = self.limit(&progress);
         let (source, destination) = self.ends();

@@ -5,7 +5,8 @@ use super::{CopyMethod, Done};
 use crate::engine::{Machine, drive};
 use crate::outgoing::Outgoing;
 use crate::record::Kind;
-use std::sync::{Arc, Mutex, PoisonError};
+use parking_lot::Mutex;
+use std::sync::Arc;
 use vazao_model::Code;
 
 /// A thread of one copy nests a few calls and keeps its buffers on the heap.
@@ -28,12 +29,12 @@ impl CopyMethod for Blocking {
 /// Sends blocks of `copy` over one connection in a thread of its own.
 pub(super) fn spawn(copy: Arc<Outgoing>, buffer: Option<u32>, done: Done) {
     let fault = copy.fault(Code::Overloaded, "this node has no more threads; lower `copies_out_max`");
-    // Called by whoever gets there: the thread, or this function where there is none.
+    // Called once: by the thread, or by this function when no thread can be started.
     let done = Arc::new(Mutex::new(Some(done)));
     let call = {
         let done = Arc::clone(&done);
         move |outcome| {
-            let done = done.lock().unwrap_or_else(PoisonError::into_inner).take();
+            let done = done.lock().take();
             if let Some(done) = done {
                 done(outcome);
             }

@@ -7,8 +7,9 @@ use super::{CopyMethod, Done};
 use crate::ftp::{Reply, Session, Waits};
 use crate::grid::zero_checksum;
 use crate::outgoing::Outgoing;
+use parking_lot::Mutex;
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use vazao_model::Code;
 use vazao_model::checksum::{combine, crc32c};
 use vazao_wire::service::Fault;
@@ -35,10 +36,10 @@ impl CopyMethod for Ftp {
 
     fn start(&self, copy: Arc<Outgoing>, done: Done) {
         let fault = copy.fault(Code::Overloaded, "this node has no more threads; lower `copies_out_max`");
-        // Called by whoever gets there: the thread, or this function where there is none.
+        // Called once: by the thread, or by this function when no thread can be started.
         let done = Arc::new(Mutex::new(Some(done)));
         let call = move |outcome| {
-            let done = done.lock().unwrap_or_else(PoisonError::into_inner).take();
+            let done = done.lock().take();
             if let Some(done) = done {
                 done(outcome);
             }
@@ -90,9 +91,9 @@ fn send(copy: &Outgoing) -> Result<(), Fault> {
     outcome
 }
 
-/// What a fault means of a peer that is a node of ours, or was: one that was started anew knows the copy under another
-/// token, or not at all, and its port may be somebody else's by now, who answers whatever it likes. Then the copy
-/// begins again.
+/// Translates a fault of a peer that is a node of ours, or was. A node that was restarted knows the copy under another
+/// token, or not at all. Its port may belong to another server by now, whose answers mean nothing. The copy begins
+/// again then.
 fn of_stranger(fault: Fault) -> Fault {
     let code = match fault.code {
         Code::AccessDenied | Code::Unsupported | Code::BadRequest | Code::NotFound => Code::BadHandle,

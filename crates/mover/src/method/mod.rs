@@ -53,7 +53,7 @@ pub enum Method {
         /// Bytes of its socket buffers; `None`: as the system likes.
         buffer: Option<u32>,
     },
-    /// Several connections for each copy; blocks are taken by whoever is free.
+    /// Several connections for each copy; blocks go to whichever connection is free.
     Streams(u32),
     /// One event loop for all copies of a daemon.
     Nonblocking,

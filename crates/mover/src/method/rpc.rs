@@ -46,9 +46,9 @@ impl CopyMethod for Rpc {
     fn start(&self, copy: Arc<Outgoing>, done: Done) {
         let (block, window) = (self.block, self.window);
         let fault = copy.fault(Code::Overloaded, "this node has no more threads; lower `copies_out_max`");
-        let done = Arc::new(std::sync::Mutex::new(Some(done)));
+        let done = Arc::new(parking_lot::Mutex::new(Some(done)));
         let call = move |outcome| {
-            let done = done.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take();
+            let done = done.lock().take();
             if let Some(done) = done {
                 done(outcome);
             }

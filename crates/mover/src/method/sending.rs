@@ -212,7 +212,7 @@ impl Sending {
         Ok(())
     }
 
-    /// What the receiver has waited for since its last account. One of before such accounts says nothing.
+    /// The receiver's waiting times since its last report. A receiver of an older version reports none.
     fn told(&mut self, disk_ns: u64, starved_us: u32) {
         let now_ns = self.copy.around.clock.now_ns();
         let since_ns = now_ns.saturating_sub(std::mem::replace(&mut self.told_ns, now_ns));

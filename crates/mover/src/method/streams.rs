@@ -1,8 +1,9 @@
-//! `streams:N`: N connections for each copy, each with a thread; blocks are taken by whoever is free.
+//! `streams:N`: N connections for each copy, each with a thread; blocks go to whichever connection is free.
 
 use super::{CopyMethod, Done, blocking};
 use crate::outgoing::Outgoing;
-use std::sync::{Arc, Mutex, PoisonError};
+use parking_lot::Mutex;
+use std::sync::Arc;
 use vazao_wire::service::Fault;
 
 pub(super) struct Streams {
@@ -30,7 +31,7 @@ impl CopyMethod for Streams {
         for _ in 0..count {
             let together = Arc::clone(&together);
             let one = move |outcome: Result<(), Fault>| {
-                let mut all = together.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut all = together.lock();
                 all.left -= 1;
                 if all.outcome.is_ok() {
                     all.outcome = outcome;

@@ -82,7 +82,7 @@ impl Receiver {
             let why = format!("{}: arrived with another checksum than it was sent with", target.shown());
             return Err(Fault::new(Code::Corrupt, why));
         }
-        // Of the file's own area, whoever's threads these are.
+        // This wait belongs to the file's own area, whichever thread runs it.
         let waiting = target.begin("a small file of a copy")?;
         let held = self.hold_small(id)?;
         let found = target.status()?;

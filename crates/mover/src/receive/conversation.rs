@@ -65,7 +65,7 @@ pub(super) struct Conversation {
     heard_ns: u64,
     /// Since when nothing is there to be read.
     starving_ns: Option<u64>,
-    /// What is told with the next block.
+    /// What the answer to the next block reports.
     told: Told,
 }
 

@@ -391,7 +391,7 @@ impl Session {
         say("226 stored")
     }
 
-    /// The data connection of whoever has the session.
+    /// Accepts the data connection of the session's client.
     fn accept(&mut self, passive: &TcpListener) -> Result<TcpStream, Fault> {
         self.answer("150 send\r\n")?;
         let until_ns = self.waits.until_ns(self.waits.connect_ms);

@@ -2,12 +2,13 @@
 
 use super::journal::Journal;
 use crate::grid::{BlockSet, Grid, whole_checksum, zero_checksum};
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashMap;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use vazao_area::{AreaFile, Inside};
 use vazao_meter::{Cause, Clock};
 use vazao_model::Code;
@@ -104,7 +105,7 @@ impl Incoming {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// Somebody has shown interest.
@@ -273,7 +274,8 @@ impl Incoming {
                 self.finish(&mut state, block, checksum)?;
             }
             at += piece as u64;
-            // Told to whoever sends its end: another connection, cut since, may have brought the block before.
+            // Reported to the connection that sends the block's end: another connection, cut since, may have brought
+            // the block before.
             if at == self.grid.start(block) + self.grid.length(block) && state.finished.has(block) {
                 finished(self.grid.start(block));
             }

@@ -1,8 +1,9 @@
 //! The receiving side: files that arrive in this node's areas.
 //!
 //! A copy is known by its id, which the sender makes of the source's place and version and of the destination. Its
-//! bytes go to a temporary name beside the final one; a journal in the daemon's own directory says which blocks are
-//! there. The number of files at once is bounded: who comes too many is told to come again, and waits in its own queue.
+//! bytes go to a temporary name beside the final one. A journal in the daemon's own directory says which blocks are
+//! there. The number of files at once is bounded (backpressure): a sender above the bound must retry, and waits in its
+//! own queue.
 
 mod batch;
 mod conversation;
@@ -18,10 +19,11 @@ pub(crate) use port::DataPort;
 use crate::grid::Grid;
 use incoming::Start;
 use journal::{Found, Journal, hex};
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 use vazao_area::{AreaService, Inside, InsideStatus};
 use vazao_meter::{Cause, Clock, Counter};
@@ -29,13 +31,13 @@ use vazao_model::{Code, FileKind};
 use vazao_wire::proto;
 use vazao_wire::service::Fault;
 
-/// A file that nobody sends to is closed after this; what has arrived stays.
+/// A file without a sender is closed after this; what has arrived stays.
 const IDLE_NS_MAX: u64 = 20_000_000_000;
 
-/// What has arrived of a file is removed when nobody went on for this long.
+/// An abandoned partial file is removed after this.
 const KEPT: Duration = Duration::from_secs(7 * 24 * 3600);
 
-/// A copy that ended is known for this long, for a sender that has not heard of it.
+/// A completed copy is known for this long, for a sender that lost the answer: its retry is idempotent.
 const KEPT_ENDED: Duration = Duration::from_secs(24 * 3600);
 
 /// Copies that ended and whose answer may have been lost.
@@ -132,7 +134,7 @@ impl Receiver {
     }
 
     fn table(&self) -> MutexGuard<'_, Table> {
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+        self.table.lock()
     }
 
     /// The node's name.
@@ -464,13 +466,13 @@ impl Receiver {
         Ok(self.clock.now_ns().saturating_sub(started_ns))
     }
 
-    /// Closes what nobody sends to, and removes what nobody came back for.
+    /// Closes idle files and removes abandoned parts.
     pub(crate) fn tick(&self) {
         let now_ns = self.clock.now_ns();
         self.table().arriving.retain(|_, incoming| !incoming.is_idle(now_ns, IDLE_NS_MAX));
     }
 
-    /// Removes what nobody came back for; to be called now and then.
+    /// Removes abandoned parts; to be called now and then.
     pub(crate) fn sweep(self: &Arc<Receiver>) {
         let Ok(entries) = std::fs::read_dir(&self.directory) else { return };
         let wall = Duration::from_nanos(self.clock.wall_ns());
@@ -512,7 +514,7 @@ impl Receiver {
         let _ = std::fs::remove_file(path);
     }
 
-    /// Removes what has arrived of a copy that nobody came back for, if it is still that, and its journal.
+    /// Removes the part of an abandoned copy, if it is still that part, and its journal.
     fn remove_part(
         &self,
         id: [u8; 16],

@@ -5,12 +5,13 @@ use super::conversation::Conversation;
 use super::ftp::Endpoint;
 use super::strangers::Strangers;
 use crate::engine::{Engine, Engines, Inbox, Machine, Step};
+use parking_lot::Mutex;
 use rustix::fd::{AsFd, BorrowedFd};
 use std::collections::VecDeque;
 use std::io::ErrorKind;
 use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use vazao_model::Code;
 use vazao_model::limits::GREETING_CONNECTIONS_MAX;
 use vazao_wire::service::Fault;
@@ -42,7 +43,7 @@ pub(super) struct PortShared {
 impl PortShared {
     /// Where the bytes of a measurement are written, if they are. Refuses one that was not asked for.
     pub(super) fn probe(&self, token: &[u8; 16]) -> Result<Option<String>, Fault> {
-        let probes = self.probes.lock().unwrap_or_else(PoisonError::into_inner);
+        let probes = self.probes.lock();
         let known = probes.iter().find(|(other, _)| other == token);
         let unknown = || Fault::new(Code::Unauthenticated, "data connection: an unknown measurement");
         known.map(|(_, area)| area.clone()).ok_or_else(unknown)
@@ -95,7 +96,7 @@ impl DataPort {
 
     /// Where the FTP endpoint listens, which is opened where it is not.
     pub(crate) fn ftp(&self) -> Result<SocketAddr, Fault> {
-        let mut ftp = self.ftp.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut ftp = self.ftp.lock();
         if let Some(endpoint) = &*ftp {
             return Ok(endpoint.address());
         }
@@ -109,7 +110,7 @@ impl DataPort {
 
     /// Ends the FTP sessions.
     pub(crate) fn close(&self) {
-        let ftp = self.ftp.lock().unwrap_or_else(PoisonError::into_inner);
+        let ftp = self.ftp.lock();
         ftp.iter().for_each(Endpoint::close);
     }
 
@@ -126,7 +127,7 @@ impl DataPort {
     /// Lets a measurement in, whose bytes are written to an area if one is given.
     pub(crate) fn admit_probe(&self, to_disk: Option<String>) -> Result<[u8; 16], Fault> {
         let token = super::random()?;
-        let mut probes = self.shared.probes.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut probes = self.shared.probes.lock();
         probes.push_back((token, to_disk));
         while probes.len() > PROBES_MAX {
             probes.pop_front();

@@ -1,9 +1,10 @@
-//! Peers that have connected and not said what for. Anybody who reaches a port can be one, so that there are few of
-//! them, and the oldest makes room for a new one: whoever has something to say says it at once.
+//! Connections that have not sent a request yet. Every host that reaches a port can open one, so their number is small,
+//! and a new one evicts the oldest: a peer with a request sends it at once.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::BTreeMap;
 use std::net::{Shutdown, TcpStream};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 #[derive(Debug, Default)]
 struct Table {
@@ -39,11 +40,11 @@ impl Strangers {
     }
 
     fn table(&self) -> MutexGuard<'_, Table> {
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+        self.table.lock()
     }
 
-    /// Another one. Where there are as many as there may be the oldest is shut down: whoever serves it finds it ended.
-    /// Errors: no descriptors are left.
+    /// Adds a connection. At the limit the oldest is shut down, and the thread that serves it finds it ended. Errors:
+    /// no descriptors are left.
     pub(super) fn enter(self: &Arc<Strangers>, socket: &TcpStream) -> std::io::Result<Stranger> {
         let socket = socket.try_clone()?;
         let mut table = self.table();

@@ -14,10 +14,11 @@ use crate::method::{Method, build};
 use crate::outgoing::{Destination, Manner, Outgoing, Started, Surroundings, begin};
 use crate::source::{FileSource, Source};
 use crate::{Mover, Options};
+use parking_lot::Mutex;
 use std::fs::File;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::mpsc::channel;
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tempfile::TempDir;
 use vazao_area::{AreaConfig, AreaService};
@@ -109,7 +110,7 @@ impl World {
         let roles = Arc::new(Roles { area: Arc::clone(&area), mover: Arc::clone(&mover) });
         let options = ServerOptions { threads: 2, key: ClusterKey::insecure(), name: "n9".to_owned() };
         let server = Server::start("127.0.0.1:0", roles, options, Arc::clone(&self.clock)).expect("listens");
-        *self.node.lock().expect("whole") = Some((server, mover, area));
+        *self.node.lock() = Some((server, mover, area));
     }
 
     /// The receiving daemon ends, in order or not: what it has in memory is gone.
@@ -119,7 +120,7 @@ impl World {
     }
 
     fn end(&self) {
-        let Some((mut server, mover, area)) = self.node.lock().expect("whole").take() else { return };
+        let Some((mut server, mover, area)) = self.node.lock().take() else { return };
         server.stop();
         let until_ns = self.clock.now_ns() + END_NS_MAX;
         mover.close(until_ns);
@@ -131,7 +132,7 @@ impl World {
     }
 
     fn address(&self) -> String {
-        let node = self.node.lock().expect("whole");
+        let node = self.node.lock();
         node.as_ref().map(|(server, ..)| server.address().to_string()).expect("runs")
     }
 

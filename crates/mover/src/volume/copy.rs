@@ -8,8 +8,9 @@ use crate::job::Underway;
 use crate::outgoing::{Destination, Manner, Surroundings, begin_request, changed, id_of};
 use crate::receive::journal::{self, Journal};
 use crate::source::{Source, Version, of_client};
+use parking_lot::{Condvar, Mutex};
 use std::path::PathBuf;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 use vazao_client::{Changes, Client, File, NewInode, OpenMode, RenameMode, SetTime};
 use vazao_model::checksum::{combine, crc32c};
@@ -70,16 +71,12 @@ impl std::fmt::Debug for VolumeCopy {
     }
 }
 
-/// What the writers have done and nobody has noted.
+/// What the writers have written and the journal does not have yet.
 #[derive(Default)]
 struct Written {
     blocks: Vec<(usize, u32)>,
     writers: usize,
     fault: Option<Fault>,
-}
-
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Refuses to replace what no copy replaces.
@@ -301,7 +298,7 @@ fn read_checksum(file: &File, start: u64, length: u64) -> vazao_client::Result<u
 
 impl Underway for VolumeCopy {
     fn finished_bytes(&self) -> u64 {
-        locked(&self.work).finished_bytes()
+        self.work.lock().finished_bytes()
     }
 }
 
@@ -314,7 +311,7 @@ impl VolumeCopy {
     /// failure is noted.
     pub(crate) fn run(&self) -> Result<(), Fault> {
         let writers = WRITERS.min(self.grid.blocks());
-        locked(&self.written).writers = writers;
+        self.written.lock().writers = writers;
         std::thread::scope(|scope| {
             for _ in 0..writers {
                 let writer = std::thread::Builder::new().name("into-volume".to_owned());
@@ -324,14 +321,14 @@ impl VolumeCopy {
             }
             self.note_blocks()
         })?;
-        match locked(&self.written).fault.take() {
+        match self.written.lock().fault.take() {
             Some(fault) => Err(fault),
             None => Ok(()),
         }
     }
 
     fn writer_ended(&self, outcome: Result<(), Fault>) {
-        let mut written = locked(&self.written);
+        let mut written = self.written.lock();
         written.writers -= 1;
         if let Err(fault) = outcome {
             written.fault.get_or_insert(fault);
@@ -346,11 +343,11 @@ impl VolumeCopy {
             if !self.wait_for_room() {
                 break Ok(());
             }
-            let taken = locked(&self.work).take();
+            let taken = self.work.lock().take();
             let Some(block) = taken else { break Ok(()) };
             match self.write_block(block, &mut buffer) {
                 Ok(checksum) => {
-                    locked(&self.written).blocks.push((block, checksum));
+                    self.written.lock().blocks.push((block, checksum));
                     self.changed.notify_all();
                 }
                 Err(fault) => break Err(fault),
@@ -361,9 +358,9 @@ impl VolumeCopy {
 
     /// Waits while too much is not noted; false once another writer failed.
     fn wait_for_room(&self) -> bool {
-        let mut written = locked(&self.written);
+        let mut written = self.written.lock();
         while written.fault.is_none() && written.blocks.len() >= UNNOTED_MAX {
-            written = self.changed.wait(written).unwrap_or_else(PoisonError::into_inner);
+            self.changed.wait(&mut written);
         }
         written.fault.is_none()
     }
@@ -403,12 +400,12 @@ impl VolumeCopy {
         let clock = &self.around.clock;
         let mut noted_ns = clock.now_ns();
         loop {
-            let mut written = locked(&self.written);
+            let mut written = self.written.lock();
             let is_over = written.writers == 0;
             let is_late = clock.now_ns().saturating_sub(noted_ns) >= NOTED_AFTER.as_nanos() as u64;
             let enough = if is_late { 1 } else { NOTED_BLOCKS };
             if !is_over && written.blocks.len() < enough {
-                drop(self.changed.wait_timeout(written, LOOK));
+                self.changed.wait_for(&mut written, LOOK);
                 continue;
             }
             let blocks = std::mem::take(&mut written.blocks);
@@ -417,7 +414,7 @@ impl VolumeCopy {
             noted_ns = clock.now_ns();
             if let Err(fault) = self.note(&blocks) {
                 // The writers stop, and wait for nothing.
-                locked(&self.written).fault.get_or_insert(fault.clone());
+                self.written.lock().fault.get_or_insert(fault.clone());
                 self.changed.notify_all();
                 return Err(fault);
             }
@@ -434,12 +431,12 @@ impl VolumeCopy {
         let started_ns = self.around.clock.now_ns();
         self.file.flush().map_err(|error| self.about(error))?;
         self.around.counts.confirm_ns.add(self.around.clock.now_ns().saturating_sub(started_ns));
-        let mut journal = locked(&self.journal);
+        let mut journal = self.journal.lock();
         for &(block, checksum) in blocks {
             if let Some(journal) = &mut *journal {
                 journal.append(block, checksum).map_err(|error| self.own(&error))?;
             }
-            locked(&self.work).finish(block, checksum);
+            self.work.lock().finish(block, checksum);
         }
         Ok(())
     }
@@ -451,7 +448,7 @@ impl VolumeCopy {
 
     /// All is written: has it made durable and gives it its name. Errors: the source changed meanwhile.
     pub(crate) fn end(&self) -> Result<(), Fault> {
-        if !locked(&self.work).is_finished() {
+        if !self.work.lock().is_finished() {
             return Err(Fault::new(
                 Code::Interrupted,
                 format!("{}: not all blocks were written", self.shown),
@@ -468,7 +465,7 @@ impl VolumeCopy {
         let modified = Some(SetTime::At(self.version.modified));
         let changes = Changes { mode: Some(self.source.mode()), modified, ..Changes::default() };
         self.client.set_attributes(self.file.inode(), &changes).map_err(|error| self.about(error))?;
-        if let Some(journal) = &mut *locked(&self.journal) {
+        if let Some(journal) = &mut *self.journal.lock() {
             journal.end().map_err(|error| self.own(&error))?;
         }
         let mode = if self.manner.no_replace { RenameMode::NoReplace } else { RenameMode::Replace };
@@ -482,7 +479,7 @@ impl VolumeCopy {
     fn read_back(&self) -> Result<(), Fault> {
         let mode = OpenMode { read: true, ..OpenMode::default() };
         let file = self.client.open_file(self.file.inode(), mode).map_err(|error| self.about(error))?;
-        let work = locked(&self.work);
+        let work = self.work.lock();
         for block in 0..self.grid.blocks() {
             self.around.control.check(self.around.clock.now_ns())?;
             let read = read_checksum(&file, self.grid.start(block), self.grid.length(block));

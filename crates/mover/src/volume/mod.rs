@@ -14,16 +14,17 @@ pub(crate) use names::{finish_directory, make_directory, make_link, owner_of};
 
 use crate::receive::journal;
 use crate::source::of_client;
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 use vazao_client::Client;
 use vazao_meter::Clock;
 use vazao_model::{Code, InodeId, VolumePath};
 use vazao_wire::service::Fault;
 
-/// What has arrived of a file is removed when nobody went on for this long, as in an area.
+/// An abandoned partial file is removed after this, as in an area.
 const KEPT: Duration = Duration::from_secs(7 * 24 * 3600);
 
 /// Which files this node is writing, and where it keeps their journals.
@@ -69,7 +70,7 @@ impl Arrivals {
     }
 
     fn under_way(&self) -> MutexGuard<'_, HashSet<[u8; 16]>> {
-        self.under_way.lock().unwrap_or_else(PoisonError::into_inner)
+        self.under_way.lock()
     }
 
     fn hold(self: &Arc<Arrivals>, id: [u8; 16], shown: &str) -> Result<Held, Fault> {
@@ -83,7 +84,7 @@ impl Arrivals {
         journal::path_of(&self.directory, id)
     }
 
-    /// Removes what nobody went on with. `client` is asked for only where there is something to remove.
+    /// Removes abandoned parts. `client` is called only where there is something to remove.
     pub(crate) fn sweep(&self, clock: &dyn Clock, client: impl Fn() -> Result<Client, Fault>) {
         let Ok(entries) = std::fs::read_dir(&self.directory) else { return };
         let wall = Duration::from_nanos(clock.wall_ns());

@@ -16,7 +16,7 @@ pub(super) fn part_name(id: &[u8; 16], name: &[u8]) -> Vec<u8> {
     [b".", &name[..kept], tail.as_bytes()].concat()
 }
 
-/// Who new names belong to: with `preserve` the source's owner, else whoever asked for the job.
+/// The owner of new names: with `preserve` the source's owner, else the user that submitted the job.
 pub(crate) fn owner_of(spec: &proto::JobSpec, entry: &proto::PlanEntry) -> (u32, u32) {
     if spec.preserve { (entry.uid, entry.gid) } else { (spec.uid, spec.gid) }
 }

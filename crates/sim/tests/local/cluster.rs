@@ -11,7 +11,7 @@ use vazao_model::InodeId;
 use vazao_model::ids::ROOT;
 use vazao_store::DataService;
 use vazao_wire::key::ClusterKey;
-use vazao_wire::local::Door;
+use vazao_wire::local::LocalServer;
 use vazao_wire::service::Service;
 use vazao_wire::tcp::{Server, ServerOptions, TcpTransport, TransportOptions};
 
@@ -20,7 +20,7 @@ const DEADLINE_MS: u32 = 1_500;
 
 pub(crate) struct Cluster {
     pub(crate) data: Arc<DataService>,
-    pub(crate) door: Door,
+    pub(crate) door: LocalServer,
     pub(crate) data_server: Server,
     meta_server: Server,
     key: ClusterKey,
@@ -55,7 +55,7 @@ impl Cluster {
         let deadline_ns = clock.now_ns() + 5_000_000_000;
         let meta_address = meta_server.address().to_string();
         data.heartbeat(&*transport, &meta_address, deadline_ns).expect("registers");
-        let door = Door::open(Arc::clone(&data) as _, key.clone(), clock).expect("abstract sockets");
+        let door = LocalServer::open(Arc::clone(&data) as _, key.clone(), clock).expect("abstract sockets");
         data.announce_door(door.announcement());
         Cluster { data, door, data_server, meta_server, key, directory }
     }
@@ -84,7 +84,7 @@ impl Cluster {
         found
     }
 
-    /// Flips a bit of the only data file or sidecar, behind everybody's back.
+    /// Flips a bit of the only data file or sidecar, past the server and the clients.
     pub(crate) fn flip(&self, suffix: &str, offset: u64) {
         let files = self.files(suffix);
         assert_eq!(files.len(), 1, "{files:?}");

@@ -10,7 +10,7 @@ fn lent_bytes(client: &Client) -> u64 {
     client.statistics().servers.iter().map(|server| server.bytes_lent).sum()
 }
 
-/// What somebody reads who goes through the servers only.
+/// Reads the file through the servers only.
 fn read_through(cluster: &Cluster, inode: InodeId, length: usize) -> Vec<u8> {
     let client = cluster.client(false);
     let file = client.open_file(inode, READ_WRITE).expect("opens");

@@ -10,7 +10,7 @@ use crate::target::Target;
 use std::os::fd::OwnedFd;
 use vazao_disk::Open;
 use vazao_model::{Code, ObjectId};
-use vazao_wire::local::Doorkeeper;
+use vazao_wire::local::LocalService;
 use vazao_wire::proto;
 use vazao_wire::service::Fault;
 
@@ -37,7 +37,7 @@ impl Target {
     }
 }
 
-impl Doorkeeper for DataService {
+impl LocalService for DataService {
     fn hand_out(
         &self,
         request: &proto::OpenLocalRequest,

@@ -28,7 +28,7 @@ impl Target {
         let object = self.cache.get(id);
         let _blocking = object.begin(Mode::Blocking)?;
         let mut body = object.write(self);
-        self.fences.pass(id)?;
+        self.freezes.pass(id)?;
         self.open_chunks(id, &mut body, 0..=0)?;
         self.demand(id, &body, must_exist)?;
         let end = offset.saturating_add(length).min(body.length);

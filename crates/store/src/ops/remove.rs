@@ -28,7 +28,7 @@ impl Target {
             self.sync_directory(bucket)?;
         }
         if buried {
-            self.store_fences()?;
+            self.store_freezes()?;
         }
         Ok(removed)
     }
@@ -37,7 +37,7 @@ impl Target {
         let object = self.cache.get(id);
         let blocking = object.begin(Mode::Blocking)?;
         let mut body = object.write(self);
-        let is_again = self.fences.is_going(id);
+        let is_again = self.freezes.is_going(id);
         let chunks: Vec<u64> = match body.known && !is_again {
             true => body.chunks.keys().copied().collect(),
             false => self.chunks_to_remove(id)?,

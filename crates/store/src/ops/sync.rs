@@ -6,18 +6,19 @@
 use crate::names::{self, Bucket, Part};
 use crate::object::{Mode, Object, Stop, internal};
 use crate::target::Target;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, PoisonError};
 use vazao_disk::DiskFile;
 use vazao_meter::Cause;
 use vazao_model::ObjectId;
 
 impl Target {
-    /// Syncs one object. One that is missing is no error: it was removed.
-    pub(crate) fn sync(&self, id: ObjectId) -> Result<(), Stop> {
+    /// Syncs one object. False when it is missing, which is no error here: most likely it was removed, and whether the
+    /// file should have it the metadata service knows.
+    pub(crate) fn sync(&self, id: ObjectId) -> Result<bool, Stop> {
         self.check()?;
         let object = self.cache.get(id);
-        let _syncing = object.syncing.lock().unwrap_or_else(PoisonError::into_inner);
+        let _syncing = object.syncing.lock();
         let body = self.open_to_read(&object, 0..=0, Mode::Blocking)?;
         let is_dirty = |chunk: &crate::object::Chunk| chunk.dirty.load(Ordering::Acquire);
         let chunks: Vec<u64> = body.chunks.iter().filter(|(_, c)| is_dirty(c)).map(|(i, _)| *i).collect();
@@ -26,13 +27,15 @@ impl Target {
             self.sync_chunk(&object, index)?;
         }
         let body = self.open_to_read(&object, 0..=0, Mode::Blocking)?;
+        let exists = body.exists();
         let names_changed = body.names_dirty.swap(false, Ordering::AcqRel);
         drop(body);
         if names_changed && let Err(fault) = self.sync_directory(Bucket::of(id)) {
             object.read(self).names_dirty.store(true, Ordering::Release);
             return Err(fault.into());
         }
-        Ok(self.check_place()?)
+        self.check_place()?;
+        Ok(exists)
     }
 
     /// Syncs one chunk where it was written to. After an error it counts as not synced, so that the next sync of the

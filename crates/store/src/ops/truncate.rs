@@ -21,7 +21,7 @@ impl Target {
         let object = self.cache.get(id);
         let _blocking = object.begin(Mode::Blocking)?;
         let mut body = object.write(self);
-        self.fences.pass(id)?;
+        self.freezes.pass(id)?;
         let last = length.saturating_sub(1) / self.chunk_bytes;
         let tail = length - last * self.chunk_bytes;
         self.open_chunks(id, &mut body, last..=last)?;

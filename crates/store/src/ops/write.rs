@@ -68,7 +68,7 @@ impl Target {
         let object = self.object(id, mode)?;
         let _blocking = object.begin(mode)?;
         let mut body = object.write_as(self, mode)?;
-        self.fences.pass(id)?;
+        self.freezes.pass(id)?;
         let end = offset + bytes.len() as u64;
         let range = offset / self.chunk_bytes..=end.saturating_sub(1) / self.chunk_bytes;
         if mode == Mode::Blocking {

@@ -3,7 +3,7 @@
 mod crash;
 mod damage;
 mod faults;
-mod fences;
+mod freezes;
 mod hung;
 mod list_io;
 mod model;
@@ -226,6 +226,13 @@ impl Rig {
     pub(crate) fn sync_since(&self, inode: u64, boot: u64) -> Result<(), Fault> {
         let request = proto::SyncObjectsRequest { objects: vec![address(inode)], boot };
         self.call::<op::SyncObjects>(&request).map(drop)
+    }
+
+    /// Syncs several at once; returns how many of them are missing.
+    pub(crate) fn sync_all(&self, inodes: &[u64]) -> Result<u64, Fault> {
+        let objects = inodes.iter().map(|inode| address(*inode)).collect();
+        let request = proto::SyncObjectsRequest { objects, boot: 0 };
+        self.call::<op::SyncObjects>(&request).map(|response| response.missing)
     }
 
     pub(crate) fn remove(&self, inode: u64) -> Result<u64, Fault> {

@@ -71,3 +71,19 @@ fn a_file_that_was_removed_beneath_the_server_fails_every_fsync_of_its_object_an
     rig.remove(4).expect("removed");
     rig.sync(4).expect("nothing is missing");
 }
+
+/// Lost beneath the server and no longer in its memory, it was synced like one that had been removed.
+#[test]
+fn a_sync_says_how_many_objects_are_missing_and_an_empty_one_is_not() {
+    let mut rig = Rig::new(4);
+    for inode in 1..=4 {
+        rig.write(inode, 0, &pattern(inode, 100_000)).expect("writes");
+    }
+    rig.truncate(4, 0).expect("cut");
+    assert_eq!(rig.sync_all(&[1, 2, 3, 4]).expect("synced"), 0);
+    rig.disk.remove(&data_path(2, 0)).expect("removed");
+    rig.restart();
+    rig.remove(3).expect("removed");
+    assert_eq!(rig.sync_all(&[1, 2, 3, 4, 5]).expect("synced"), 3);
+    assert_eq!(rig.sync_all(&[1, 4]).expect("synced"), 0);
+}

@@ -8,7 +8,7 @@ use vazao_disk::{Disk, MemoryDisk, Open};
 use vazao_meter::{Clock, Exposition, ManualClock};
 use vazao_model::checksum::{first_mismatch, piece_checksums};
 use vazao_model::{Code, TargetId};
-use vazao_wire::local::{Doorkeeper, LentMemory};
+use vazao_wire::local::{LentMemory, LocalService};
 use vazao_wire::service::{Answer, Deferred, Fault, Request, Responder, Service};
 use vazao_wire::{Method, op, proto};
 

@@ -1,4 +1,4 @@
-//! A dependency is a decision: declared once with a reason, without features nobody chose, and used.
+//! A dependency is a decision: declared once with a reason, with chosen features only, and used.
 
 use crate::tree::{Finding, SourceFile, Tree};
 

@@ -1,9 +1,8 @@
 //! Bytes on the wire and on disk change together with the documents that specify them.
 //!
 //! `docs/formats.lock` has a hash of each source file that defines such bytes, without comments, white space and tests,
-//! and of the document. When a hash of a source changes, somebody has to look at the document, and then
-//! `./x tidy --accept` records the new state. It cannot know whether bytes changed; it makes sure that the question
-//! was asked.
+//! and of the document. A changed hash fails the check until the document has been reviewed and `./x tidy --accept`
+//! records the new state. The check cannot know whether bytes changed; it makes sure that the question is asked.
 
 use crate::lexer::{Token, tokens};
 use crate::tree::{Finding, SourceFile, Tree};

@@ -1,14 +1,15 @@
-//! Memory that a client lends to data servers of its machine: what it writes lies there, and the servers take it out
-//! themselves instead of receiving it from a socket.
+//! Shared memory for local writes: a client writes into it, and data servers of its machine copy from it instead of a
+//! socket.
 //!
 //! Only the lender maps it, and only the lender can write to it: a server has a descriptor from which it copies with
-//! ordinary reads. So nothing that the lender does meanwhile (write on, cut the file, die) can do more to a server
-//! than give it bytes that do not match their checksums.
+//! ordinary reads. So the lender cannot crash a server by a race (writing on, truncating the file, dying): at worst
+//! the server gets bytes that do not match their checksums.
 //!
 //! The one module of this crate with unsafe code: the standard library cannot map a file into memory.
 
 #![allow(unsafe_code, reason = "the standard library cannot map a file into memory")]
 
+use parking_lot::Mutex;
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use std::ffi::c_void;
@@ -16,7 +17,7 @@ use std::io;
 use std::ops::{Deref, DerefMut, Range};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 /// Buffers begin and end on such boundaries, so that no two share a page.
 const UNIT_BYTES: usize = 4096;
@@ -27,7 +28,7 @@ pub struct LentMemory {
     file: OwnedFd,
     start: NonNull<c_void>,
     length: usize,
-    /// Ranges that nobody has, in order, no two of which touch.
+    /// Free ranges in order, no two of which touch.
     free: Mutex<Vec<Range<usize>>>,
 }
 
@@ -49,13 +50,14 @@ impl LentMemory {
         let start = NonNull::new(start).ok_or_else(|| io::Error::other("a mapping at address 0"))?;
         let memory =
             LentMemory { file, start, length, free: Mutex::new(std::iter::once(0..length).collect()) };
-        // Nobody can cut it under the mapping, and those it is lent to can neither write to it nor map it so.
+        // The seals keep every process from truncating the file under the mapping, and borrowers from writing to it
+        // or mapping it writable.
         let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::FUTURE_WRITE | SealFlags::SEAL;
         fcntl_add_seals(&memory.file, seals)?;
         Ok(Arc::new(memory))
     }
 
-    /// What it is lent by.
+    /// The descriptor to lend.
     pub fn descriptor(&self) -> BorrowedFd<'_> {
         self.file.as_fd()
     }
@@ -64,7 +66,7 @@ impl LentMemory {
     /// left.
     pub fn take(self: &Arc<LentMemory>, length: usize) -> Option<LentBuffer> {
         let taken = length.checked_next_multiple_of(UNIT_BYTES)?.max(UNIT_BYTES);
-        let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut free = self.free.lock();
         let index = free.iter().position(|range| range.len() >= taken)?;
         let range = free.get_mut(index)?;
         let start = range.start;
@@ -83,7 +85,7 @@ impl LentMemory {
     }
 
     fn give_back(&self, range: Range<usize>) {
-        let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut free = self.free.lock();
         let index = free.partition_point(|other| other.start < range.start);
         free.insert(index, range);
         for index in [index, index.saturating_sub(1)] {
@@ -166,7 +168,7 @@ mod tests {
             let mut buffers: Vec<_> = (0..4).map(|_| memory.take(4 * UNIT_BYTES)).collect();
             assert!(memory.take(1).is_none(), "all of it is given out");
             order.into_iter().for_each(|index: usize| buffers[index] = None);
-            let free = memory.free.lock().expect("not poisoned");
+            let free = memory.free.lock();
             assert_eq!(free.as_slice(), std::slice::from_ref(&(0..16 * UNIT_BYTES)));
         }
     }

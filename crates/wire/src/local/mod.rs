@@ -5,15 +5,15 @@
 //! The frames and the mutual proof of the cluster key are those of TCP, one request at a time. A descriptor is good
 //! for as long as the connection it came over lives: its end is how a client learns that the server is gone.
 
-mod door;
 mod memory;
+mod server;
 mod talk;
 #[cfg(test)]
 mod tests;
 mod visit;
 
-pub use door::{Door, Doorkeeper};
 pub use memory::{LentBuffer, LentMemory};
+pub use server::{LocalServer, LocalService};
 pub use visit::{Handed, Visit};
 
 /// Longest message of a request through the door: an object's address and a number.
@@ -25,8 +25,8 @@ const ANSWER_BYTES_MAX: usize = 16 * 1024;
 /// Descriptors that one answer carries: those of a chunk and of its sidecar.
 const DESCRIPTORS: usize = 2;
 
-/// Which machine this is, since when: two processes with the same number share one kernel and its page cache. 0: not
-/// known. The second half of the kernel's random boot id (random(4)).
+/// Identifies this boot of this machine: two processes with the same number share one kernel and its page cache. 0:
+/// not known. The second half of the kernel's random boot id (random(4)).
 pub fn host() -> u64 {
     let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     let digits: String = text.chars().filter(char::is_ascii_hexdigit).skip(16).take(16).collect();

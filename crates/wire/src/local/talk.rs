@@ -1,4 +1,4 @@
-//! One end of a connection through the door: whole frames out and in, each by a deadline, descriptors along with them.
+//! One end of a door connection: whole frames with descriptors, sent and received by a deadline.
 
 use super::DESCRIPTORS;
 use crate::frame::{FrameError, HEADER_BYTES, Header};

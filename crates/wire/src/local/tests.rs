@@ -1,15 +1,16 @@
-//! The door over real sockets: who is let in, what is handed out, how it ends.
+//! The local door over real sockets: which clients are admitted, what is handed out, how it ends.
 
-use super::{Door, Doorkeeper, LentMemory, Visit};
+use super::{LentMemory, LocalServer, LocalService, Visit};
 use crate::key::ClusterKey;
 use crate::proto::{OpenLocalRequest, OpenLocalResponse};
 use crate::service::Fault;
+use parking_lot::Mutex;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketType, connect, socket};
 use std::io::Read;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixStream;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use vazao_meter::{Clock, SystemClock};
 use vazao_model::Code;
 use vazao_model::limits::LOCAL_VISITORS_MAX;
@@ -26,7 +27,7 @@ impl Keeper {
     }
 }
 
-impl Doorkeeper for Keeper {
+impl LocalService for Keeper {
     fn hand_out(
         &self,
         request: &OpenLocalRequest,
@@ -42,12 +43,12 @@ impl Doorkeeper for Keeper {
     }
 
     fn borrow(&self, number: u64, memory: OwnedFd) -> Result<(), Fault> {
-        self.1.lock().expect("not poisoned").push((number, memory));
+        self.1.lock().push((number, memory));
         Ok(())
     }
 
     fn give_back(&self, number: u64) {
-        self.1.lock().expect("not poisoned").retain(|(other, _)| *other != number);
+        self.1.lock().retain(|(other, _)| *other != number);
     }
 }
 
@@ -59,11 +60,11 @@ fn soon() -> u64 {
     SystemClock.now_ns() + 20_000_000_000
 }
 
-fn open(key: &ClusterKey) -> Door {
-    Door::open(Keeper::new(), key.clone(), clock()).expect("abstract sockets")
+fn open(key: &ClusterKey) -> LocalServer {
+    LocalServer::open(Keeper::new(), key.clone(), clock()).expect("abstract sockets")
 }
 
-fn visit(door: &Door, key: &ClusterKey) -> Result<Visit, Fault> {
+fn visit(door: &LocalServer, key: &ClusterKey) -> Result<Visit, Fault> {
     Visit::begin(&door.announcement().name, key, clock(), soon())
 }
 
@@ -78,7 +79,7 @@ fn contents(file: OwnedFd) -> Vec<u8> {
 }
 
 /// A connection that has said nothing yet.
-fn stranger(door: &Door) -> UnixStream {
+fn stranger(door: &LocalServer) -> UnixStream {
     let socket = socket(AddressFamily::UNIX, SocketType::STREAM, None).expect("a socket");
     let address = SocketAddrUnix::new_abstract_name(&door.announcement().name).expect("a name");
     connect(&socket, &address).expect("the door is open");
@@ -104,17 +105,16 @@ fn whoever_has_the_key_is_handed_both_files_of_a_chunk() {
 #[test]
 fn memory_is_lent_once_for_as_long_as_the_visit_lasts() {
     let (key, keeper) = (ClusterKey::insecure(), Keeper::new());
-    let door = Door::open(Arc::clone(&keeper) as _, key.clone(), clock()).expect("abstract sockets");
+    let door = LocalServer::open(Arc::clone(&keeper) as _, key.clone(), clock()).expect("abstract sockets");
     let memory = LentMemory::new(8192).expect("a descriptor");
     memory.take(5).expect("is empty").copy_from_slice(b"lent!");
     let [first, second] = [0, 1].map(|_| visit(&door, &key).expect("let in"));
     let numbers = [&first, &second].map(|visit| visit.lend(&memory, soon()).expect("taken"));
     assert_eq!(first.lend(&memory, soon()), Some(numbers[0]), "not again");
     assert_ne!(numbers[0], numbers[1]);
-    let lent =
-        || keeper.1.lock().expect("not poisoned").iter().map(|(number, _)| *number).collect::<Vec<_>>();
+    let lent = || keeper.1.lock().iter().map(|(number, _)| *number).collect::<Vec<_>>();
     assert_eq!(lent(), numbers);
-    let descriptor = keeper.1.lock().expect("not poisoned").remove(0).1;
+    let descriptor = keeper.1.lock().remove(0).1;
     assert_eq!(contents(descriptor), b"lent!");
     assert!(ask(&second, 0).is_ok(), "files are handed out as before");
     drop((first, second));
@@ -128,7 +128,7 @@ fn memory_is_lent_once_for_as_long_as_the_visit_lasts() {
 /// A server from before memory could be lent.
 struct Old;
 
-impl Doorkeeper for Old {
+impl LocalService for Old {
     fn hand_out(
         &self,
         _request: &OpenLocalRequest,
@@ -140,7 +140,7 @@ impl Doorkeeper for Old {
 #[test]
 fn a_server_that_takes_no_memory_is_asked_once_and_serves_on() {
     let key = ClusterKey::insecure();
-    let door = Door::open(Arc::new(Old), key.clone(), clock()).expect("abstract sockets");
+    let door = LocalServer::open(Arc::new(Old), key.clone(), clock()).expect("abstract sockets");
     let visit = visit(&door, &key).expect("let in");
     let memory = LentMemory::new(4096).expect("a descriptor");
     for _ in 0..2 {

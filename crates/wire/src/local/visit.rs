@@ -1,4 +1,4 @@
-//! The client's side of the door.
+//! Client side of the local door.
 
 use super::memory::LentMemory;
 use super::talk::{Said, Talk};
@@ -9,12 +9,13 @@ use crate::key::ClusterKey;
 use crate::operation::Method;
 use crate::proto;
 use crate::service::Fault;
+use parking_lot::Mutex;
 use prost::Message;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use vazao_meter::Clock;
 use vazao_model::Code;
 
@@ -30,9 +31,9 @@ pub struct Handed {
 /// A connection through a data server's door.
 pub struct Visit {
     talk: Talk,
-    /// Held from a request to its answer.
+    /// Serialises requests: held from a request to its answer.
     turn: Mutex<()>,
-    /// What the server calls the memory that it was lent; `None` within: it does not take any.
+    /// The server's number for the lent memory; `None` within: the server takes none.
     lent: OnceLock<Option<u64>>,
     is_over: AtomicBool,
 }
@@ -44,7 +45,8 @@ impl std::fmt::Debug for Visit {
 }
 
 impl Visit {
-    /// Goes through the door with this abstract name. Errors: nobody is there, or has another key, or is too busy.
+    /// Connects to the door with this abstract name. Errors: nothing listens there, the key differs, or the server is
+    /// too busy.
     pub fn begin(
         name: &[u8],
         key: &ClusterKey,
@@ -54,7 +56,7 @@ impl Visit {
         let peer = format!("local door {}", String::from_utf8_lossy(name));
         let unreachable = |errno: Errno| Fault::new(Code::Unreachable, format!("{peer}: {errno}"));
         let address = SocketAddrUnix::new_abstract_name(name).map_err(unreachable)?;
-        // A door whose queue is full refuses at once instead of making its visitors wait.
+        // Fast fail: a door whose queue is full refuses at once instead of blocking its visitors.
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let stream =
             socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None).map_err(unreachable)?;
@@ -71,7 +73,7 @@ impl Visit {
 
     /// Asks for the files of a chunk. Errors: the server's fault; or the connection's, which is over then.
     pub fn open(&self, request: &proto::OpenLocalRequest, deadline_ns: u64) -> Result<Handed, Fault> {
-        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        let _turn = self.turn.lock();
         let said = self.exchange(Method::OpenLocal.number(), &request.encode_to_vec(), &[], deadline_ns)?;
         let response = proto::OpenLocalResponse::decode(said.message.as_slice())
             .map_err(|e| self.talk.fault(Code::BadRequest, e))?;
@@ -87,13 +89,13 @@ impl Visit {
         Ok(Handed { response, files })
     }
 
-    /// Lends the server memory, always the same; returns what it calls it. `None` when it takes none, for instance
-    /// because it is older, or while another thread asks it.
+    /// Lends the server memory, always the same; returns the server's number for it. `None` when the server takes
+    /// none, for instance because it is older, or while another thread's request is in flight.
     pub fn lend(&self, memory: &LentMemory, deadline_ns: u64) -> Option<u64> {
         if let Some(lent) = self.lent.get() {
             return *lent;
         }
-        let _turn = self.turn.try_lock().ok()?;
+        let _turn = self.turn.try_lock()?;
         let message = proto::LendMemoryRequest {}.encode_to_vec();
         let method = Method::LendMemory.number();
         let answer = self.exchange(method, &message, &[memory.descriptor()], deadline_ns);
@@ -101,7 +103,7 @@ impl Visit {
         *self.lent.get_or_init(|| response.map(|response| response.memory))
     }
 
-    /// False once the server is gone or has asked its visitors to leave: what it handed out is void then.
+    /// False once the server is gone or has disconnected its visitors: the descriptors it handed out are void then.
     pub fn is_alive(&self) -> bool {
         !self.is_over.load(Ordering::Relaxed) && (self.talk.is_open() || self.end())
     }
@@ -113,7 +115,8 @@ impl Visit {
         false
     }
 
-    /// One request and its answer. After a fault of the connection itself nobody knows where in the stream it is.
+    /// One request and its answer. After a fault of the connection the position in the stream is unknown, so the
+    /// connection ends.
     fn exchange(
         &self,
         method: u16,

@@ -1,11 +1,10 @@
-//! Connections that are made before somebody waits for them, each by a thread that ends with it.
+//! Connections made in the background before a call needs them, each by a short-lived thread.
 //!
-//! A connection takes two round trips before its first request. Over a long way that is much: whoever is about to talk
-//! to several servers has all of these connections made at the same time, and a thread that has none of its own to a
-//! server yet uses one of another thread until its own stands.
+//! A connection takes two round trips before its first request, which is expensive over a long distance. A caller
+//! that is about to talk to several servers has all of these connections made in parallel. A thread without a
+//! connection of its own to a server uses another thread's until its own is established.
 
 use super::link::Link;
-use super::locked;
 use super::peer::{At, CONNECT_AGAIN, Peer, TcpTransport};
 use super::socket;
 use std::sync::Arc;
@@ -22,22 +21,22 @@ const MANY_BYTES: usize = 64 * 1024;
 const STACK_BYTES: usize = 256 * 1024;
 
 impl TcpTransport {
-    /// The calling thread's connection to a server far away or, until that stands, another one to it. Who sends
-    /// `bytes` that are many gets the first one that takes them at once.
+    /// The calling thread's connection to a server far away or, until that is established, another thread's. A
+    /// request of many `bytes` gets the first connection that can send them at once.
     pub(super) fn far_link(&self, peer: &Arc<Peer>, at: At, bytes: usize) -> Option<Arc<Link>> {
-        let mut usable = peer.links.iter().filter_map(|place| place.try_lock().ok()?.usable());
+        let mut usable = peer.links.iter().filter_map(|place| place.try_lock()?.usable());
         if bytes >= MANY_BYTES
             && let Some(free) = usable.find(|link| link.is_free_to_send())
         {
             return Some(free);
         }
-        // Where the place is locked somebody is connecting it.
-        if let Ok(place) = peer.place(at).try_lock()
+        // A locked place means that another thread is connecting it.
+        if let Some(place) = peer.place(at).try_lock()
             && let Some(link) = place.usable()
         {
             return Some(link);
         }
-        let other = peer.links.iter().filter_map(|place| place.try_lock().ok()?.usable()).next()?;
+        let other = peer.links.iter().filter_map(|place| place.try_lock()?.usable()).next()?;
         let connect_ns = u64::from(self.options.connect_ms_max) * 1_000_000;
         self.make_link(peer, at, self.clock.now_ns() + connect_ns);
         Some(other)
@@ -47,9 +46,9 @@ impl TcpTransport {
     pub(super) fn has_link(&self, address: &str) -> bool {
         let Some(peer) = self.known_peer(address) else { return false };
         match peer.place(peer.at()).try_lock() {
-            Ok(place) => place.usable().is_some(),
-            // For a moment, or until somebody has connected it.
-            Err(_) => true,
+            Some(place) => place.usable().is_some(),
+            // For a moment, or until another thread has connected it.
+            None => true,
         }
     }
 
@@ -61,9 +60,9 @@ impl TcpTransport {
         }
     }
 
-    /// Has the connection at a place made, unless it is there or somebody is at it.
+    /// Has the connection at a place made, unless it exists, has just failed, or is being made.
     fn make_link(&self, peer: &Arc<Peer>, at: At, deadline_ns: u64) {
-        let Ok(mut place) = peer.place(at).try_lock() else { return };
+        let Some(mut place) = peer.place(at).try_lock() else { return };
         let now_ns = self.clock.now_ns();
         let again_ns = u64::try_from(CONNECT_AGAIN.as_nanos()).unwrap_or(u64::MAX);
         let has_failed =
@@ -77,11 +76,11 @@ impl TcpTransport {
         let spawned = thread.spawn(move || {
             let connected = own.upgrade().map(|own| own.link_at(&theirs, at, core, deadline_ns));
             if let Some(Err(fault)) = connected {
-                tracing::debug!(%fault, "a connection that would have been needed");
+                tracing::debug!(%fault, "cannot connect ahead of a request");
             }
-            locked(theirs.place(at)).is_expected = false;
+            theirs.place(at).lock().is_expected = false;
         });
-        // Without a thread whoever needs it connects.
+        // Without a thread the next call that needs the connection makes it.
         place.is_expected = spawned.is_ok();
     }
 }

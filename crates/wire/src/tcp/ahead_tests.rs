@@ -1,4 +1,4 @@
-//! Connections that are made before somebody waits for them, against servers that answer when the test wants it.
+//! Connections made ahead of the calls that need them, against servers that answer when the test wants it.
 
 use super::tests::{next_frame, within_ms};
 use super::{TcpTransport, TransportOptions};
@@ -9,10 +9,11 @@ use crate::operation::op;
 use crate::proto;
 use crate::service::Fault;
 use crate::transport::{Transport, call, submit};
+use parking_lot::{Condvar, Mutex};
 use prost::Message;
 use std::io::Write;
 use std::net::{TcpListener, TcpStream};
-use std::sync::{Arc, Barrier, Condvar, Mutex};
+use std::sync::{Arc, Barrier};
 use std::time::Duration;
 use vazao_meter::{Clock, SystemClock};
 use vazao_model::Code;
@@ -202,11 +203,11 @@ fn servers_that_are_dead_silent_or_strangers_fail_their_own_requests_and_no_othe
     assert_eq!(code(&silent), Code::Timeout);
     let waited_ms = (SystemClock.now_ns() - started_ns) / 1_000_000;
     assert!(waited_ms < 10_000, "one attempt stands for both: {waited_ms} ms");
-    // What has failed is tried again by whoever needs it.
+    // The next call that needs a failed connection retries it.
     assert_eq!(code(&dead), Code::Unreachable);
 }
 
-/// Far away, and slow to greet whoever comes second until it is told to.
+/// Far away, and slow to greet the second connection until the test releases it.
 #[derive(Default)]
 struct Distant {
     goes_on: Mutex<bool>,
@@ -217,8 +218,7 @@ impl Manners for Distant {
     fn greeted(&self, connection: usize) {
         SystemClock.sleep(FAR);
         if connection > 0 {
-            let waiting = self.goes_on.lock().expect("sound");
-            drop(self.changed.wait_while(waiting, |goes_on| !*goes_on).expect("sound"));
+            self.changed.wait_while(&mut self.goes_on.lock(), |goes_on| !*goes_on);
         }
     }
 }
@@ -237,7 +237,7 @@ fn a_thread_without_a_connection_to_a_far_server_uses_anothers_until_its_own_sta
             scope.spawn(|| (0..5).for_each(|_| ping(&transport, &address, 10_000).expect("answered")));
         }
     });
-    *manners.goes_on.lock().expect("sound") = true;
+    *manners.goes_on.lock() = true;
     manners.changed.notify_all();
     let connections: usize = transport.peers().iter().map(|peer| peer.connections.len()).sum();
     assert!(connections <= 5, "one for each thread at most: {connections}");
@@ -257,16 +257,16 @@ impl Manners for Far {
     fn answer(&self) -> Vec<u8> {
         if self.bytes == 0 {
             let (left, changed) = &*self.long_ones;
-            let waiting = left.lock().expect("sound");
-            let left = changed.wait_timeout_while(waiting, Duration::from_secs(20), |left| *left < LONG_ONES);
-            assert!(!left.expect("sound").1.timed_out(), "nobody received the long answers");
+            let is_short = |left: &mut usize| *left < LONG_ONES;
+            let waited = changed.wait_while_for(&mut left.lock(), is_short, Duration::from_secs(20));
+            assert!(!waited.timed_out(), "the long answers were not received");
         }
         vec![1; self.bytes]
     }
 
     fn answered(&self, has_left: bool) {
         if self.bytes > 0 && has_left {
-            *self.long_ones.0.lock().expect("sound") += 1;
+            *self.long_ones.0.lock() += 1;
             self.long_ones.1.notify_all();
         }
     }
@@ -306,7 +306,7 @@ impl Manners for Waiting {
     }
 
     fn ended(&self) {
-        *self.gone.0.lock().expect("sound") = true;
+        *self.gone.0.lock() = true;
         self.gone.1.notify_all();
     }
 }
@@ -320,7 +320,6 @@ fn the_threads_that_receive_from_far_away_let_go_of_their_connection_when_the_cl
     let transport = transport(&key);
     ping(&transport, &address, 10_000).expect("answered");
     drop(transport);
-    let waiting = gone.0.lock().expect("sound");
-    let waited = gone.1.wait_timeout_while(waiting, Duration::from_secs(10), |gone| !*gone);
-    assert!(!waited.expect("sound").1.timed_out(), "the connection stays");
+    let waited = gone.1.wait_while_for(&mut gone.0.lock(), |gone| !*gone, Duration::from_secs(10));
+    assert!(!waited.timed_out(), "the connection stays");
 }

@@ -1,11 +1,11 @@
-//! Memory that all connections of a server share: for requests that have arrived in part, and for answers that nobody
-//! has taken. Connections claim what they keep, and wait (backpressure) while all together have too much.
+//! Memory limits that all connections of a server share: for partly received requests and for unsent answers.
+//! Connections claim what they buffer. They block (backpressure) while the total exceeds the limit.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use vazao_model::limits::{CONNECTIONS_MAX, UNFINISHED_BYTES_MAX, UNSENT_BYTES_MAX};
 
-/// How much memory there is for one purpose, and how much of it is claimed.
+/// A memory budget for one purpose, and how much of it is claimed.
 #[derive(Debug)]
 pub(super) struct Budget {
     claimed_bytes: AtomicUsize,
@@ -27,7 +27,7 @@ impl Budget {
         self.claimed_bytes() >= self.bytes_max
     }
 
-    /// True while twice as much is claimed: some had to be kept although there was no more.
+    /// True while twice the budget is claimed: answers had to be kept although it was used up.
     pub(super) fn is_overdrawn(&self) -> bool {
         self.claimed_bytes() >= self.bytes_max.saturating_mul(2)
     }
@@ -50,7 +50,7 @@ impl Claim {
         self.bytes
     }
 
-    /// Claims `bytes` in place of what was claimed, whether there are so many or not.
+    /// Claims `bytes` in place of the earlier claim, beyond the budget if need be.
     pub(super) fn set(&mut self, bytes: usize) {
         if bytes > self.bytes {
             self.budget.claimed_bytes.fetch_add(bytes - self.bytes, Ordering::Relaxed);
@@ -60,8 +60,9 @@ impl Claim {
         self.bytes = bytes;
     }
 
-    /// Claims `bytes` in place of what was claimed. False, and nothing has changed, when there are not so many. A
-    /// quarter is kept for claims that bring a request to its end: whoever has a part of it may wait for the rest.
+    /// Claims `bytes` in place of the earlier claim. Returns false and changes nothing when the budget has too little
+    /// left. A quarter is reserved for claims that complete a request: without it partly received requests that wait
+    /// for memory would deadlock.
     pub(super) fn try_set(&mut self, bytes: usize, is_last: bool) -> bool {
         let Some(more) = bytes.checked_sub(self.bytes).filter(|more| *more > 0) else {
             self.set(bytes);
@@ -98,7 +99,7 @@ pub(super) struct Bounds {
     strangers: Arc<AtomicUsize>,
 }
 
-/// One of those connections, as long as it is one.
+/// Counts a connection as unauthenticated until dropped.
 #[derive(Debug)]
 pub(super) struct Stranger(Arc<AtomicUsize>);
 
@@ -134,7 +135,7 @@ impl Bounds {
         self.strangers.load(Ordering::Relaxed) > 0
     }
 
-    /// True while somebody waits for memory, or soon will.
+    /// True while a connection waits for memory, or soon will.
     pub(super) fn is_pressed(&self) -> bool {
         self.waiting.load(Ordering::Relaxed) > 0 || self.unsent.is_short()
     }

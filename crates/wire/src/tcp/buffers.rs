@@ -1,8 +1,8 @@
 //! Reused buffers. A `Vec` keeps its initialised length for life, so that reuse costs neither clearing nor page faults.
 
-use super::locked;
 use crate::transport::{Buffer, Pool};
-use std::sync::{Arc, Mutex};
+use parking_lot::Mutex;
+use std::sync::Arc;
 
 /// Buffers above this are freed after use: they belong to rare giant frames.
 const KEPT_BYTES_MAX: usize = 1 << 20;
@@ -54,14 +54,14 @@ const POOL_BUFFERS_MAX: usize = 64;
 impl SharedPool {
     /// A buffer of at least `length` initialised bytes.
     pub(super) fn take(&self, length: usize) -> Vec<u8> {
-        let mut buffer = locked(&self.free).pop().unwrap_or_default();
+        let mut buffer = self.free.lock().pop().unwrap_or_default();
         if buffer.len() < length {
             buffer.resize(length, 0);
         }
         buffer
     }
 
-    /// The first `length` bytes of `bytes` as a buffer that comes back here.
+    /// The first `length` bytes of `bytes` as a buffer that returns to this pool.
     pub(super) fn lend(self: &Arc<Self>, bytes: Vec<u8>, length: usize) -> Buffer {
         let home = (!bytes.is_empty()).then(|| Arc::clone(self) as Arc<dyn Pool>);
         Buffer::new(bytes, length, home)
@@ -70,7 +70,7 @@ impl SharedPool {
 
 impl Pool for SharedPool {
     fn put_back(&self, bytes: Vec<u8>) {
-        let mut free = locked(&self.free);
+        let mut free = self.free.lock();
         if free.len() < POOL_BUFFERS_MAX && bytes.len() <= KEPT_BYTES_MAX {
             free.push(bytes);
         }

@@ -1,4 +1,4 @@
-//! Connecting over TCP, in a wait that can be ended, and what the kernel is asked to notice of the way to the server.
+//! Connecting over TCP with a cancellable wait, and detecting dead paths: keep-alive and unacknowledged data.
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -10,13 +10,13 @@ use vazao_meter::Clock;
 use vazao_meter::tcp_info;
 use vazao_model::limits::{PROBE_MS, PROBES_MAX, UNACKNOWLEDGED_MS_MAX};
 
-/// How often a wait looks whether it is to end.
+/// Interval at which a wait checks for cancellation.
 const LOOK_NS: u64 = 100_000_000;
 
-/// Probes of a connection on which nothing comes follow one another so closely.
+/// Interval between keep-alive probes of an idle connection.
 const PROBE_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Connects to `place` by `deadline_ns`, unless `is_over` says that nobody wants the connection any more.
+/// Connects to `place` by `deadline_ns`, unless `is_over` says that the connection is no longer wanted.
 pub(super) fn dial(
     place: SocketAddr,
     clock: &dyn Clock,
@@ -50,8 +50,9 @@ pub(super) fn dial(
     Ok(stream)
 }
 
-/// Where nobody listens on a port of this machine, the system may give a client that very port as its own, and TCP then
-/// connects it to itself: nobody answers, and the server that comes back finds its port taken.
+/// Refuses a TCP self-connection. When nothing listens on a port of this machine, the kernel may choose that very
+/// port as the client's source port, and TCP then connects the socket to itself. Requests over it would never be
+/// answered, and the restarted server would find its port taken.
 pub(super) fn refuse_itself(stream: &TcpStream) -> io::Result<()> {
     match stream.local_addr()? == stream.peer_addr()? {
         true => Err(ErrorKind::ConnectionRefused.into()),
@@ -59,9 +60,9 @@ pub(super) fn refuse_itself(stream: &TcpStream) -> io::Result<()> {
     }
 }
 
-/// Has the kernel probe a connection on which nothing comes, and give it up when the probes are not acknowledged: an
-/// answer may have been sent, and be sent again only minutes after a network is back that was away. A peer that is busy
-/// acknowledges probes. Whatever was sent and not acknowledged keeps the kernel from probing: see [`is_way_lost`].
+/// Has the kernel probe an idle connection, and give it up when the probes are not acknowledged. Without probes a
+/// lost answer is retransmitted only minutes after an outage. A busy peer acknowledges probes. Unacknowledged data
+/// keeps the kernel from probing: see [`is_way_lost`].
 pub fn probe_way(stream: &TcpStream) -> io::Result<()> {
     sockopt::set_socket_keepalive(stream, true)?;
     sockopt::set_tcp_keepidle(stream, Duration::from_millis(u64::from(PROBE_MS)))?;
@@ -69,10 +70,10 @@ pub fn probe_way(stream: &TcpStream) -> io::Result<()> {
     Ok(sockopt::set_tcp_keepcnt(stream, PROBES_MAX)?)
 }
 
-/// Whether what was sent does not get through to the peer's machine, for [`UNACKNOWLEDGED_MS_MAX`] at least. TCP's own
-/// backoff doubles the time between two attempts, so that a network that is back stays unused for as long as it was
-/// away; over a new connection it is used at once. `TCP_USER_TIMEOUT` would not do: it also ends connections to servers
-/// that are busy and do not read (tcp(7)), whose machines acknowledge all the same.
+/// Whether sent data has been unacknowledged by the peer's machine for [`UNACKNOWLEDGED_MS_MAX`] at least. TCP's own
+/// exponential backoff leaves a restored network unused for as long as the outage was; a new connection uses it at
+/// once. `TCP_USER_TIMEOUT` would not do: it also ends connections to servers that are busy and do not read (tcp(7)),
+/// whose machines acknowledge all the same.
 pub fn is_way_lost(stream: &TcpStream) -> bool {
     // The kernel's own probe of a closed window may be on its way at this moment.
     const PROBES_MIN: u8 = 2;

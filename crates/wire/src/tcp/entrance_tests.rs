@@ -51,7 +51,7 @@ fn a_client_that_shall_not_or_cannot_go_in_comes_over_tcp() {
     assert_eq!(told_not_to.peers().len(), 1);
 }
 
-/// Names in the abstract namespace belong to whoever takes them first: that must cost a moment, not the service.
+/// Any process can take a name in the abstract namespace first: that must cost a moment, not the service.
 #[test]
 fn whoever_sits_at_the_entrance_without_being_the_server_is_passed_by() {
     let (key, other_key) = (key(), key());
@@ -98,7 +98,7 @@ fn a_server_that_starts_again_is_found_by_clients_that_came_by_its_entrances() {
     drop(server);
 }
 
-/// Looking at it takes ten milliseconds, so that every server seems to be far away.
+/// A clock that advances ten milliseconds at each reading, so that every server seems to be far away.
 #[derive(Default)]
 struct Slow(AtomicU64);
 

@@ -31,10 +31,10 @@ const SCRATCH_BYTES: usize = 1 << 20;
 /// Connections whose peers owe bytes are looked at this often.
 const SWEEP_NS: u64 = 1_000_000_000;
 
-/// All connections are while somebody waits for memory.
+/// Interval of sweeps over all connections while one of them waits for memory.
 const SWEEP_PRESSED_NS: u64 = 250_000_000;
 
-/// Those that wait for memory are looked at this often: another loop's connections may have given some back.
+/// Poll interval for connections that wait for memory: another loop's connections may have freed some.
 const ADMIT_NS: i64 = 20_000_000;
 
 /// The kernel gives up a connection over which nothing is acknowledged for so long: later than this process does.
@@ -87,7 +87,8 @@ pub(super) struct Held {
     waiting: Vec<u64>,
     /// How many of them the server knows of.
     waiting_told: usize,
-    /// The connection that has memory beyond the bound: one at a time, so that there is always one that goes on.
+    /// The connection that has memory beyond the bound: one at a time, so that one can always proceed. Without it
+    /// connections that wait for memory could deadlock.
     overdrawn: Option<u64>,
     swept_ns: u64,
     /// The connection whose requests are being handled while this lies in the seat.
@@ -357,8 +358,8 @@ impl EventLoop {
         self.connections.insert(id, served);
     }
 
-    /// Closes the connection that has been the longest without proving the key: strangers must not keep those who have
-    /// it out. False when there is none.
+    /// Closes the connection that has been the longest without proving the key: unauthenticated peers must not take
+    /// all connections from clients of the cluster. False when there is none.
     fn drop_oldest_stranger(&mut self) -> bool {
         let strangers = self.connections.values().filter(|served| served.in_handshake());
         let oldest = strangers.min_by_key(|served| (served.since_ns, served.id)).map(|served| served.id);
@@ -367,7 +368,8 @@ impl EventLoop {
         true
     }
 
-    /// Has the other loops do the same. False when they have none either. Until they do there is one connection more.
+    /// Has the other loops do the same. False when they have none either. Until they do the limit is exceeded by one
+    /// connection.
     fn ask_for_room(&self) -> bool {
         let may_be_had = self.shared.bounds.has_strangers();
         if may_be_had {
@@ -384,7 +386,8 @@ impl EventLoop {
         }
         let ended = epoll::EventFlags::HUP | epoll::EventFlags::ERR;
         if happened.intersects(ended) && !served.listens() {
-            // Nothing would be read that says so, and epoll would not stop to.
+            // The connection is not read at present, so no read would notice its end, and epoll would report the end
+            // again and again: a busy loop.
             return self.drop_connection(served, &Close::Gone);
         }
         if happened.intersects(epoll::EventFlags::IN | ended) {
@@ -420,7 +423,7 @@ impl EventLoop {
         }
     }
 
-    /// The batch did not reach its log: nothing of it may be believed.
+    /// The batch did not reach the log: none of its answers may be sent.
     fn distrust(&mut self, fault: &Fault) {
         warn!(%fault, "answers withheld");
         for id in std::mem::take(&mut self.answered) {
@@ -486,7 +489,7 @@ impl EventLoop {
             let Some(served) = self.connections.get_mut(&id) else { continue };
             served.is_queued = false;
             waiting.extend(served.wanted_bytes().map(|bytes| (bytes, id)));
-            // Whoever waits no longer is read from again.
+            // A connection that waits no longer is read from again.
             self.answered.push(id);
         }
         waiting.sort_unstable();
@@ -499,7 +502,7 @@ impl EventLoop {
                 held.overdrawn = Some(id);
             }
         }
-        // These note down again who still waits.
+        // Sending puts the connections that still wait back into the list.
         self.send_answers(now_ns);
         if self.is_relieved() {
             return;
@@ -512,8 +515,8 @@ impl EventLoop {
         }
     }
 
-    /// Closes connections whose peers have owed the rest of a handshake or a frame, or not taken their answers, for too
-    /// long; where others wait for memory, sooner.
+    /// Closes connections whose peers have owed the rest of a handshake or a frame, or left their answers unread, for
+    /// too long. Under memory pressure the timeouts are shorter.
     fn sweep(&mut self, now_ns: u64, is_pressed: bool) {
         self.swept_ns = now_ns;
         let mut late = Vec::new();
@@ -530,7 +533,7 @@ impl EventLoop {
     }
 }
 
-/// Why a connection has to be closed, whether anybody waits for its memory or not.
+/// Why a connection has to be closed, whether others need its memory or not.
 fn late_by(served: &mut Served, now_ns: u64) -> Option<&'static str> {
     let is_over = |since_ns: u64, ms: u32| now_ns.saturating_sub(since_ns) > u64::from(ms) * 1_000_000;
     let limit_ms = if served.in_handshake() { HELLO_MS_MAX } else { DEADLINE_MS_DEFAULT };
@@ -556,9 +559,9 @@ fn watch(epoll: &OwnedFd, served: &mut Served, now_ns: u64) -> io::Result<()> {
     Ok(epoll::modify(epoll, &*served, epoll::EventData::new_u64(served.id), flags)?)
 }
 
-/// A peer whose machine died without a word is noticed by the kernel's probes, after two minutes, or when it has
-/// acknowledged nothing for [`ABANDONED_MS_MAX`]. Whoever does not read is disconnected before that, by a reset: the
-/// kernel gives a connection up without telling the peer.
+/// Keep-alive probes of the kernel detect a peer whose machine died, after two minutes, or when it has acknowledged
+/// nothing for [`ABANDONED_MS_MAX`]. A peer that does not read its answers is disconnected earlier, by a reset: the
+/// kernel alone would give the connection up without notifying the peer.
 fn prepare(stream: &TcpStream) -> io::Result<()> {
     stream.set_nonblocking(true)?;
     stream.set_nodelay(true)?;
@@ -581,6 +584,6 @@ fn refuse_overloaded(stream: &Socket, connections_max: usize) {
     let mut frame = Vec::with_capacity(HEADER_BYTES + message.len());
     frame.extend_from_slice(&header.encode());
     frame.extend_from_slice(&message);
-    // The peer is told if its socket takes it; it is closed either way.
+    // Best effort: the peer gets the reason if its socket takes it. The connection is closed either way.
     let _ = send(stream, &frame, SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
 }

@@ -1,7 +1,7 @@
-//! Requests as their callers hold them.
+//! Requests in flight, as their callers hold them.
 
 use super::link::Link;
-use super::patience::Asked;
+use super::slow_requests::Asked;
 use crate::service::{Fault, RequestId};
 use crate::transport::{Pending, Received};
 use std::sync::Arc;

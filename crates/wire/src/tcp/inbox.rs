@@ -1,19 +1,18 @@
 //! How other threads reach an event loop: a queue and an eventfd that wakes it.
 
-use super::locked;
 use super::socket::Socket;
 use crate::service::Answer;
+use parking_lot::Mutex;
 use rustix::event::{EventfdFlags, eventfd};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// What other threads tell a loop.
+/// Messages of other threads to a loop.
 pub(super) enum Notice {
     /// Serve this connection.
     Accepted(Socket),
-    /// Another loop needs a connection that this one's oldest stranger has.
+    /// Close the oldest unauthenticated connection: another loop needs its place.
     MakeRoom,
     /// The answer to a deferred request.
     Answered {
@@ -41,7 +40,7 @@ impl Inbox {
 
     /// Queues a notice and wakes the loop.
     pub(super) fn push(&self, notice: Notice) {
-        locked(&self.notices).push(notice);
+        self.notices.lock().push(notice);
         self.wake();
     }
 
@@ -57,7 +56,7 @@ impl Inbox {
     pub(super) fn drain(&self) -> Vec<Notice> {
         let _ = rustix::io::read(&self.wake, &mut [0u8; 8]);
         self.woken.store(false, Ordering::Release);
-        std::mem::take(&mut *locked(&self.notices))
+        std::mem::take(&mut *self.notices.lock())
     }
 }
 

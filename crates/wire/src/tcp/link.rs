@@ -1,11 +1,12 @@
-//! A client's connection. No thread of its own: whoever waits for an answer receives for everybody (leader), the others
-//! sleep until their answer is there or they are told to lead.
+//! A client's TCP connection, with pipelined requests and no receiver thread of its own.
+//!
+//! One waiter, the leader, receives the answers of all requests in flight. The other waiters sleep until their answer
+//! is there or they are woken to take over the lead.
 
 use super::buffers::SharedPool;
 use super::in_flight::InFlight;
 use super::inbound::{Frame, Inbound};
-use super::locked;
-use super::patience::{Asked, Patience, Watch};
+use super::slow_requests::{Asked, RequestTimeout, SlowRequestWatchdog};
 use super::socket::Socket;
 use super::watched::{Entry, Watched};
 use crate::frame::{Header, METHOD_HELLO, flags};
@@ -15,65 +16,73 @@ use crate::key::ClusterKey;
 use crate::operation::Method;
 use crate::proto;
 use crate::service::Fault;
-use crate::transport::{Received, Then};
+use crate::transport::{Completion, Received};
+use parking_lot::{Mutex, MutexGuard};
 use prost::Message;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags};
 use std::collections::HashMap;
 use std::io::IoSlice;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::Thread;
 use std::time::Duration;
 use vazao_meter::{Accounts, Cause, Clock};
 use vazao_model::Code;
 
-/// One request's place.
+/// State of one request.
 enum Slot {
-    /// No answer yet; the thread that sleeps for it, if one does, or what is to be called when it comes.
+    /// In flight; with the thread that sleeps for the answer, if one does, or the completion of an asynchronous call.
     Waiting { thread: Option<Thread>, bytes: u64, then: Option<Called> },
     /// Answered, not yet taken.
     Done(Result<Received, Fault>),
-    /// Nobody wants the answer; it still returns its credits.
+    /// The caller has given up; the answer is dropped when it comes, and still returns its credits.
     Abandoned { bytes: u64 },
 }
 
-/// Whom to call, and about which request.
+/// A completion, and the request it belongs to.
 pub(super) struct Called {
     asked: Asked,
-    then: Then,
+    then: Completion,
 }
 
 #[derive(Default)]
 struct Table {
     slots: HashMap<u64, Slot>,
-    /// Somebody receives.
+    /// A leader receives.
     led: bool,
     broken: Option<Fault>,
     requests: u32,
     bytes: u64,
     /// Threads that wait for credits.
     hungry: Vec<Thread>,
-    /// Those to be called about answers that have just come.
+    /// Completions of answers that have just come; they run once the lock is released.
     called: Vec<Called>,
-    /// The thread that receives for those who do not stand still, while it sleeps because nothing is under way.
-    tender: Option<Thread>,
+    /// The receiver thread for asynchronous calls, while it sleeps because no request is in flight.
+    receiver: Option<Thread>,
 }
 
-/// A connection that has been authenticated.
+/// An authenticated connection.
+///
+/// - Lock order: `sending`, `inbound`, `table`. No lock is held while a completion runs.
+/// - `Table::led` says that a thread leads, which means that it receives or polls for all. After the handshake
+///   only the leader locks `inbound`.
+/// - A leader that leaves must pass the lead on ([`pass_on_lead`]), or lead again soon.
+/// - Credits return when the answer arrives, also for an abandoned request.
+/// - `Table::broken` is set once. From then on every request fails with it.
 pub(super) struct Link {
     stream: Arc<Socket>,
     _watched: Entry,
     address: String,
     credits: Credits,
-    /// How long the first answer took.
+    /// Round-trip time of the handshake's first message.
     round_trip_ns: u64,
-    /// The server has said that it takes requests.
+    /// The server has accepted the proof of the key.
     is_admitted: AtomicBool,
     clock: Arc<dyn Clock>,
     accounts: Arc<Accounts>,
-    watch: Arc<Watch>,
+    watch: Arc<SlowRequestWatchdog>,
     is_hung_up: Arc<AtomicBool>,
     sending: Mutex<()>,
     inbound: Mutex<Inbound>,
@@ -85,7 +94,7 @@ pub(super) struct LinkParts {
     pub(super) clock: Arc<dyn Clock>,
     pub(super) accounts: Arc<Accounts>,
     pub(super) pool: Arc<SharedPool>,
-    pub(super) watch: Arc<Watch>,
+    pub(super) watch: Arc<SlowRequestWatchdog>,
     pub(super) watched: Arc<Watched>,
     /// The transport ends all waits.
     pub(super) is_hung_up: Arc<AtomicBool>,
@@ -134,14 +143,14 @@ impl Link {
         let answer = link.hear_hello(deadline_ns)?;
         link.round_trip_ns = link.clock.now_ns().saturating_sub(asked_ns);
         let (credits, proof) = handshake.finish(key, &answer).map_err(|fault| link.named(fault))?;
-        // Its answer is not waited for, that would be one more round trip: the server has proved the key, and handles
-        // nothing that follows before this has convinced it.
+        // The answer is not waited for, which would cost one more round trip: the server has proved the key, and
+        // handles no request before it has verified this proof.
         link.say_hello(&proof, deadline_ns)?;
         link.credits = credits;
         Ok(link)
     }
 
-    /// How far away the server is, as far as the handshake told.
+    /// The handshake's round-trip time.
     pub(super) fn round_trip_ns(&self) -> u64 {
         self.round_trip_ns
     }
@@ -153,11 +162,11 @@ impl Link {
     fn say_hello(&self, message: &[u8], deadline_ns: u64) -> Result<(), Fault> {
         let header =
             Header { method: METHOD_HELLO, message_bytes: message.len() as u32, ..Header::default() };
-        self.send_parts([&header.encode(), message, &[]], deadline_ns, None)
+        self.send_parts([&header.encode(), message, &[]], deadline_ns, None).map(drop)
     }
 
     fn hear_hello(&self, deadline_ns: u64) -> Result<Vec<u8>, Fault> {
-        let mut inbound = locked(&self.inbound);
+        let mut inbound = self.inbound.lock();
         loop {
             if let Some(frame) = inbound.next_frame().map_err(|e| self.garbage(&e))? {
                 if frame.header.has(flags::ERROR) {
@@ -165,7 +174,7 @@ impl Link {
                 }
                 return Ok(frame.message);
             }
-            // Until it stands nobody else can break it off.
+            // Until the connection is established no other thread can break it off, so this loop checks the flag.
             if self.is_hung_up.load(Ordering::Relaxed) {
                 return Err(Code::Cancelled.into());
             }
@@ -194,14 +203,15 @@ impl Link {
 
     /// True until the connection has failed.
     pub(super) fn is_usable(&self) -> bool {
-        locked(&self.table).broken.is_none()
+        self.table.lock().broken.is_none()
     }
 
-    /// Sends a request; its answer will be found under its id, and `then`, which is taken, is called about it.
+    /// Sends a request. Its answer is kept under its id; the completion `then`, which is taken, runs once it is
+    /// there.
     pub(super) fn submit(
         self: &Arc<Link>,
         request: &Outgoing<'_>,
-        then: &mut Option<Then>,
+        then: &mut Option<Completion>,
     ) -> Result<(), Fault> {
         self.take_credits(request, then)?;
         let header = Header {
@@ -215,26 +225,34 @@ impl Link {
         let parts = [&header.encode(), request.message, request.attachment];
         let mut patience = self.patience(&Asked::of(request));
         let sent = self.send_parts(parts, request.deadline_ns, Some(&mut patience));
-        if let Err(fault) = sent {
-            self.break_off(&fault);
-        }
+        self.end_sending(sent);
         Ok(())
     }
 
-    fn patience(&self, asked: &Asked) -> Patience<'_> {
-        Patience::new(&self.watch, &self.clock, &self.address, asked)
+    /// After [`Link::send_parts`].
+    fn end_sending(self: &Arc<Link>, sent: Result<bool, Fault>) {
+        match sent {
+            // Completions may send, so none runs before the turn at sending is over.
+            Ok(has_received) if has_received => self.call(),
+            Ok(_) => {}
+            Err(fault) => self.break_off(&fault),
+        }
     }
 
-    /// The server's limits allow as many more requests as there are.
+    fn patience(&self, asked: &Asked) -> RequestTimeout<'_> {
+        RequestTimeout::new(&self.watch, &self.clock, &self.address, asked)
+    }
+
+    /// True while at most half of the credits are in use.
     pub(super) fn has_room(&self) -> bool {
-        let table = locked(&self.table);
+        let table = self.table.lock();
         table.requests < self.credits.requests / 2 && table.bytes < self.credits.bytes / 2
     }
 
-    /// A request with an attachment would leave at once: the limits allow it, nobody else is sending, and the socket
-    /// takes more.
+    /// A request with an attachment would leave at once: credits allow it, no other thread is sending, and the socket
+    /// buffer has room.
     pub(super) fn is_free_to_send(&self) -> bool {
-        if !self.has_room() || self.sending.try_lock().is_err() {
+        if !self.has_room() || self.sending.try_lock().is_none() {
             return false;
         }
         let mut fds = [PollFd::new(&*self.stream, PollFlags::OUT)];
@@ -242,12 +260,16 @@ impl Link {
         looked.is_ok() && fds[0].revents().contains(PollFlags::OUT)
     }
 
-    /// Waits until the server's limits allow one more request, and enters it.
-    fn take_credits(self: &Arc<Link>, request: &Outgoing<'_>, then: &mut Option<Then>) -> Result<(), Fault> {
+    /// Blocks until the server's credits allow one more request (backpressure), and enters it.
+    fn take_credits(
+        self: &Arc<Link>,
+        request: &Outgoing<'_>,
+        then: &mut Option<Completion>,
+    ) -> Result<(), Fault> {
         let bytes = request.attachment.len() as u64;
         let mut patience = self.patience(&Asked::of(request));
         let mut started_ns = None;
-        let mut table = locked(&self.table);
+        let mut table = self.table.lock();
         loop {
             if let Some(fault) = &table.broken {
                 return Err(fault.clone());
@@ -256,11 +278,14 @@ impl Link {
             if fits && table.requests < self.credits.requests {
                 break;
             }
-            if self.left_ns(request.deadline_ns) == 0 {
-                return Err(self.late());
-            }
-            if started_ns.is_some() && interrupt::is_killed() {
-                return Err(Code::Interrupted.into());
+            let is_killed = || started_ns.is_some() && interrupt::is_killed();
+            let fault = match self.left_ns(request.deadline_ns) {
+                0 => Some(self.late()),
+                _ => is_killed().then(|| Code::Interrupted.into()),
+            };
+            if let Some(fault) = fault {
+                pass_on_lead(&table);
+                return Err(fault);
             }
             started_ns = started_ns.or_else(|| Some(self.clock.now_ns()));
             let until_ns = patience.until_ns(request.deadline_ns);
@@ -271,10 +296,15 @@ impl Link {
         table.bytes += bytes;
         let then = then.take().map(|then| Called { asked: Asked::of(request), then });
         table.slots.insert(request.id, Slot::Waiting { thread: None, bytes, then });
-        let tender = table.tender.take();
+        if started_ns.is_some() {
+            // This thread may have led, and sends before it leads again: others sleep until then, though their answers
+            // may be there.
+            pass_on_lead(&table);
+        }
+        let receiver = table.receiver.take();
         drop(table);
-        if let Some(tender) = tender {
-            tender.unpark();
+        if let Some(receiver) = receiver {
+            receiver.unpark();
         }
         if let Some(started_ns) = started_ns {
             self.accounts.charge(Cause::Credit, self.clock.now_ns().saturating_sub(started_ns));
@@ -316,12 +346,12 @@ impl Link {
         }
     }
 
-    /// Waits until the answer is there, or not to be waited for any longer.
+    /// Blocks until the answer is there, the deadline has passed or the caller is interrupted.
     fn until_done<'a>(self: &'a Arc<Link>, asked: &Asked) -> Result<MutexGuard<'a, Table>, Fault> {
         let Asked { id, deadline_ns, .. } = *asked;
         let mut patience = self.patience(asked);
-        let mut table = locked(&self.table);
-        // Looks once also after the deadline: an answer may be there that nobody has received yet.
+        let mut table = self.table.lock();
+        // Receives once also after the deadline: the answer may be in the socket buffer already.
         let mut looked_at_ns = None;
         loop {
             if matches!(table.slots.get(&id), Some(Slot::Done(_)) | None) {
@@ -343,7 +373,8 @@ impl Link {
         }
     }
 
-    /// Receives as the leader, or sleeps while somebody else does. `id` is the request waited for, `None` for credits.
+    /// Receives as the leader, or sleeps while another thread does. `id` is the request waited for, `None` for
+    /// credits.
     fn wait_for_progress<'a>(
         self: &'a Arc<Link>,
         mut table: MutexGuard<'a, Table>,
@@ -358,7 +389,7 @@ impl Link {
                 self.break_off(&fault);
             }
             self.call();
-            let mut table = locked(&self.table);
+            let mut table = self.table.lock();
             table.led = false;
             return table;
         }
@@ -372,12 +403,12 @@ impl Link {
         if id.is_some() {
             self.accounts.charge(Cause::Network, self.clock.now_ns().saturating_sub(started_ns));
         }
-        locked(&self.table)
+        self.table.lock()
     }
 
-    /// Receives for everybody until the own answer, or anything at all when waiting for credits, has come.
+    /// Receives for all waiters until the own answer, or any answer when waiting for credits, has arrived.
     fn lead(&self, id: Option<u64>, deadline_ns: u64) -> Result<(), Fault> {
-        let mut inbound = locked(&self.inbound);
+        let mut inbound = self.inbound.lock();
         let mut late_receives = 0;
         loop {
             let mut delivered = false;
@@ -424,8 +455,8 @@ impl Link {
         Ok(false)
     }
 
-    /// Fails once nothing gets through any more: a request that was lost with the way to its server is sent again over
-    /// a new connection, instead of being waited for until its deadline.
+    /// Fails once nothing gets through to the peer: the caller can then retry over a new connection, instead of
+    /// blocking until its deadline.
     fn check_way(&self) -> Result<(), Fault> {
         if self.stream.is_way_lost() { Err(self.lost("nothing gets through to it")) } else { Ok(()) }
     }
@@ -457,7 +488,7 @@ impl Link {
         }
     }
 
-    /// What the server makes of the proof. Later it says no more than why it closes the connection.
+    /// The server's verdict on the proof. A later message says no more than why it closes the connection.
     fn admit(&self, frame: &Frame) -> Result<(), Fault> {
         let was_admitted = self.is_admitted.swap(true, Ordering::Relaxed);
         if frame.header.has(flags::ERROR) && !was_admitted {
@@ -471,7 +502,7 @@ impl Link {
         if !frame.header.has(flags::ANSWER) {
             return;
         }
-        let mut table = locked(&self.table);
+        let mut table = self.table.lock();
         let bytes = match table.slots.remove(&id) {
             Some(Slot::Waiting { thread, bytes, then }) => {
                 table.called.extend(then);
@@ -504,7 +535,7 @@ impl Link {
     /// True once the answer to `id` is there; receives what the socket holds to find out.
     pub(super) fn is_done(self: &Arc<Link>, id: u64) -> bool {
         let waiting = |table: &Table| matches!(table.slots.get(&id), Some(Slot::Waiting { .. }));
-        let mut table = locked(&self.table);
+        let mut table = self.table.lock();
         if waiting(&table) && !table.led {
             table = self.wait_for_progress(table, Some(id), 0);
             pass_on_lead(&table);
@@ -514,7 +545,7 @@ impl Link {
 
     /// The answer to `id` is no longer wanted.
     pub(super) fn abandon(self: &Arc<Link>, id: u64) {
-        let mut table = locked(&self.table);
+        let mut table = self.table.lock();
         match table.slots.remove(&id) {
             Some(Slot::Waiting { bytes, .. }) => {
                 table.slots.insert(id, Slot::Abandoned { bytes });
@@ -523,22 +554,21 @@ impl Link {
         }
         drop(table);
         let header = Header { flags: flags::CANCEL, request_id: id, ..Header::default() };
-        if let Err(fault) =
-            self.send_parts([&header.encode(), &[], &[]], self.clock.now_ns() + CANCEL_NS_MAX, None)
-        {
-            self.break_off(&fault);
-        }
+        let until_ns = self.clock.now_ns() + CANCEL_NS_MAX;
+        self.end_sending(self.send_parts([&header.encode(), &[], &[]], until_ns, None));
     }
 
-    /// Sends header, message and attachment. While the socket takes nothing, answers are received, since a server
-    /// whose own answers are stuck reads no requests.
+    /// Sends header, message and attachment. While the socket buffer is full, answers are received: a server whose
+    /// own answers are stuck reads no requests, so not receiving would deadlock. True when it did: their completions
+    /// have yet to run.
     fn send_parts(
         &self,
         parts: [&[u8]; 3],
         deadline_ns: u64,
-        mut patience: Option<&mut Patience<'_>>,
-    ) -> Result<(), Fault> {
-        let _sending = locked(&self.sending);
+        mut patience: Option<&mut RequestTimeout<'_>>,
+    ) -> Result<bool, Fault> {
+        let _sending = self.sending.lock();
+        let mut has_received = false;
         let total: usize = parts.iter().map(|part| part.len()).sum();
         let mut sent = 0;
         while sent < total {
@@ -550,11 +580,12 @@ impl Link {
                 Err(Errno::AGAIN) => {
                     let until_ns = patience.as_mut().map_or(deadline_ns, |p| p.until_ns(deadline_ns));
                     self.wait_for_room(deadline_ns, until_ns)?;
+                    has_received = true;
                 }
                 Err(errno) => return Err(self.lost(&errno.to_string())),
             }
         }
-        Ok(())
+        Ok(has_received)
     }
 
     /// Waits until `until_ns` at most, for the caller to look again.
@@ -564,7 +595,7 @@ impl Link {
         }
         self.check_way()?;
         let until_ns = until_ns.min(self.clock.now_ns() + WAY_LOOK_NS);
-        let mut table = locked(&self.table);
+        let mut table = self.table.lock();
         if table.led {
             drop(table);
             self.poll(PollFlags::OUT, until_ns)?;
@@ -575,7 +606,7 @@ impl Link {
         let outcome = self
             .poll(PollFlags::OUT | PollFlags::IN, until_ns)
             .and_then(|ready| if ready.contains(PollFlags::IN) { self.lead(None, 0) } else { Ok(()) });
-        let mut table = locked(&self.table);
+        let mut table = self.table.lock();
         table.led = false;
         pass_on_lead(&table);
         outcome
@@ -583,7 +614,7 @@ impl Link {
 
     /// Ends the connection: every request in flight fails with `fault`.
     pub(super) fn break_off(self: &Arc<Link>, fault: &Fault) {
-        let mut guard = locked(&self.table);
+        let mut guard = self.table.lock();
         let table = &mut *guard;
         if table.broken.is_some() {
             return;
@@ -598,31 +629,37 @@ impl Link {
                 *slot = Slot::Done(Err(fault.clone()));
             }
         }
-        table.hungry.drain(..).chain(table.tender.take()).for_each(|thread| thread.unpark());
+        table.hungry.drain(..).chain(table.receiver.take()).for_each(|thread| thread.unpark());
         drop(guard);
+        if self.stream.has_untaken() {
+            // The kernel would go on sending these requests after their callers have given up or retried them: once the
+            // network is back they would overwrite what other clients have changed since.
+            self.stream.abort();
+        }
         // The descriptor stays open until the last user lets go; the peer learns of the end now.
         self.stream.shut_down();
         self.call();
     }
 
-    /// Calls those whose answers have come.
+    /// Runs the completions of answers that have come.
     fn call(self: &Arc<Link>) {
-        let called = std::mem::take(&mut locked(&self.table).called);
+        let called = std::mem::take(&mut self.table.lock().called);
         for Called { asked, then } in called {
             then(Box::new(InFlight::new(Arc::clone(self), asked)));
         }
     }
 
-    /// Receives for those who do not stand still, until the connection has failed. A request that has waited for
-    /// [`TENDED_NS_MAX`] is handed over unanswered: somebody has to watch over its deadline.
+    /// Receives for asynchronous calls until the connection has failed. A request that has waited for
+    /// [`TENDED_NS_MAX`] is handed to its completion unanswered, so that a thread of the caller can enforce its
+    /// deadline.
     pub(super) fn tend(self: &Arc<Link>) {
         let mut handed_over_ns = self.clock.now_ns();
         loop {
-            let table = locked(&self.table);
+            let table = self.table.lock();
             if table.broken.is_some() {
                 return;
             }
-            // Another thread may have received these while this one called others.
+            // Another thread may have received answers while this one ran completions.
             if !table.called.is_empty() {
                 drop(table);
                 self.call();
@@ -637,7 +674,7 @@ impl Link {
             }
             let is_idle = table.requests == 0 && table.broken.is_none() && table.called.is_empty();
             if is_idle && now_ns.saturating_sub(started_ns) >= TENDED_NS_MAX {
-                table.tender = Some(std::thread::current());
+                table.receiver = Some(std::thread::current());
                 drop(table);
                 std::thread::park();
             } else {
@@ -648,15 +685,15 @@ impl Link {
     }
 }
 
-/// Whoever waits looks so often whether anything still gets through.
+/// Interval at which a waiter checks whether anything still gets through.
 const WAY_LOOK_NS: u64 = 1_000_000_000;
 
-/// A receive waits this long by itself before a poll takes over, which knows its deadline. Shorter than the time after
-/// which a call that can be interrupted looks whether it was.
+/// A receive blocks this long by itself before a poll with the deadline takes over. Shorter than the interval at
+/// which an interruptible call polls its flag.
 const WAIT_IN_RECEIVE_NS: u64 = 200_000_000;
 
-/// An answer that nobody stands still for is waited for at least this long, and at most twice as long, before a thread
-/// has to.
+/// The receiver thread waits at least this long for an answer to an asynchronous call, and at most twice as long,
+/// before it hands the request to a thread that blocks.
 const TENDED_NS_MAX: u64 = WAIT_IN_RECEIVE_NS;
 
 /// Longer than a receive waits by itself, which it would not do otherwise.
@@ -668,7 +705,7 @@ const LATE_RECEIVES_MAX: u32 = 64;
 /// A cancel that cannot be sent within this time means that the connection is stuck.
 const CANCEL_NS_MAX: u64 = 1_000_000_000;
 
-/// Those who have waited for long are to be called.
+/// Queues the completions of requests that have waited for long.
 fn hand_over(table: &mut Table, now_ns: u64) {
     let Table { slots, called, .. } = table;
     let is_late = |then: &mut Called| now_ns.saturating_sub(then.asked.submitted_ns) >= TENDED_NS_MAX;
@@ -679,7 +716,8 @@ fn hand_over(table: &mut Table, now_ns: u64) {
     }
 }
 
-/// Wakes one sleeper so that somebody receives after the leader has gone.
+/// Wakes one sleeping waiter to receive in place of the leader that leaves. Without it all waiters would sleep until
+/// their deadlines.
 fn pass_on_lead(table: &Table) {
     if table.led {
         return;
@@ -690,7 +728,7 @@ fn pass_on_lead(table: &Table) {
     });
     match sleeper {
         Some(thread) => thread.unpark(),
-        // A hungry thread may have given up since it was noted down, so all of them are told.
+        // A thread that waits for credits may have given up since it was noted, so all of them are woken.
         None => table.hungry.iter().for_each(Thread::unpark),
     }
 }

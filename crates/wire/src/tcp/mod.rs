@@ -10,25 +10,18 @@ mod inbound;
 mod inbox;
 mod link;
 mod outbound;
-mod patience;
 mod peer;
+mod receiver;
 mod relief;
 mod served;
 mod server;
+mod slow_requests;
 mod socket;
-mod tender;
 mod watched;
 
 pub use dial::{is_way_lost, probe_way};
 pub use peer::{TcpTransport, TransportOptions};
 pub use server::{Server, ServerOptions};
-
-use std::sync::{Mutex, MutexGuard, PoisonError};
-
-/// Locks, also after a panic elsewhere: every structure here is consistent between statements.
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 #[cfg(test)]
 mod ahead_tests;

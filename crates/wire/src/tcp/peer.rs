@@ -1,25 +1,25 @@
-//! The TCP transport: for each server a few connections, one for each calling thread as far as they go.
+//! The TCP transport: a few connections to each server, shared by the calling threads.
 
 use super::ahead::FAR_NS;
 use super::buffers::SharedPool;
 use super::dial::dial;
 use super::in_flight::{Failed, InFlight};
 use super::link::{Link, LinkParts, Outgoing};
-use super::locked;
-use super::patience::{Asked, Watch};
+use super::receiver;
+use super::slow_requests::{Asked, SlowRequestWatchdog};
 use super::socket::{self, Socket};
-use super::tender;
 use super::watched::Watched;
 use crate::key::ClusterKey;
 use crate::local::Visit;
 use crate::operation::Method;
 use crate::service::{Fault, RequestId};
-use crate::transport::{OnSlow, Pending, Presence, Then, Transport};
+use crate::transport::{Completion, OnSlow, Pending, Presence, Transport};
+use parking_lot::{Mutex, RwLock};
 use std::cell::Cell;
 use std::collections::HashMap;
 use std::net::{TcpStream, ToSocketAddrs};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 use vazao_meter::{Accounts, Clock};
 use vazao_model::Code;
@@ -34,7 +34,7 @@ pub struct TransportOptions {
     pub connect_ms_max: u32,
     /// Go in by the entrance of a server on this machine, where it has some.
     pub local: bool,
-    /// A request that has waited this long is told of, see [`Transport::watch`].
+    /// A request that has waited this long is reported as slow, see [`Transport::watch`].
     pub slow_ms: u32,
 }
 
@@ -53,9 +53,9 @@ pub struct TcpTransport {
     pub(super) clock: Arc<dyn Clock>,
     accounts: Arc<Accounts>,
     pool: Arc<SharedPool>,
-    watch: Arc<Watch>,
+    watch: Arc<SlowRequestWatchdog>,
     watched: Arc<Watched>,
-    /// Nobody waits for an answer any more.
+    /// All waits for answers end: the process stops.
     is_hung_up: Arc<AtomicBool>,
     next_id: AtomicU64,
 }
@@ -73,13 +73,13 @@ pub(super) struct Peer {
     /// Those by the entrances on this machine: as many for each core, one core after the other.
     local: Vec<Mutex<Place>>,
     cores: usize,
-    /// Those for requests that nobody stands still for: one for each core by the entrances, otherwise only the first.
+    /// Connections for asynchronous calls: one for each core by the entrances, otherwise only the first.
     tended: Vec<Mutex<Place>>,
-    /// Somebody connects one of these.
+    /// A thread is making one of these.
     is_connecting: AtomicBool,
     /// It has been entered that way.
     is_local: AtomicBool,
-    /// How far away it is, as the latest handshake told; see [`ahead`](super::ahead).
+    /// Round-trip time of the latest handshake; see [`ahead`](super::ahead).
     pub(super) round_trip_ns: AtomicU64,
 }
 
@@ -131,21 +131,21 @@ impl Peer {
     /// Those by the entrances that stand.
     #[cfg(test)]
     pub(super) fn local_links(&self) -> impl Iterator<Item = Arc<Link>> {
-        self.local.iter().filter_map(|place| locked(place).usable())
+        self.local.iter().filter_map(|place| place.lock().usable())
     }
 
-    /// Which of the connections a request takes that the calling thread does not stand still for.
+    /// Number of the connection that an asynchronous call of this thread uses.
     fn tended_number(&self) -> usize {
         let core = if self.is_local.load(Ordering::Relaxed) { socket::current_core() } else { 0 };
         core % self.tended.len()
     }
 
     fn tended_link(&self, number: usize) -> Option<Arc<Link>> {
-        locked(&self.tended[number]).usable()
+        self.tended[number].lock().usable()
     }
 }
 
-/// Until a connection that nobody waits for is tried again.
+/// Backoff before a failed background connection is retried.
 pub(super) const CONNECT_AGAIN: Duration = Duration::from_secs(1);
 
 /// One connection of a peer, or how the last attempt at it ended.
@@ -153,7 +153,7 @@ pub(super) const CONNECT_AGAIN: Duration = Duration::from_secs(1);
 pub(super) struct Place {
     link: Option<Arc<Link>>,
     pub(super) failed: Option<(u64, Fault)>,
-    /// A thread has been sent to make it.
+    /// A background thread is making it.
     pub(super) is_expected: bool,
 }
 
@@ -185,7 +185,10 @@ impl TcpTransport {
             clock,
             accounts: Arc::default(),
             pool: Arc::default(),
-            watch: Arc::new(Watch { slow_ns: u64::from(options.slow_ms) * 1_000_000, ..Watch::default() }),
+            watch: Arc::new(SlowRequestWatchdog {
+                slow_ns: u64::from(options.slow_ms) * 1_000_000,
+                ..SlowRequestWatchdog::default()
+            }),
             watched: Arc::default(),
             is_hung_up: Arc::default(),
             next_id: AtomicU64::new(random_start()),
@@ -198,14 +201,14 @@ impl TcpTransport {
     }
 
     pub(super) fn known_peer(&self, address: &str) -> Option<Arc<Peer>> {
-        self.peers.read().unwrap_or_else(PoisonError::into_inner).get(address).map(Arc::clone)
+        self.peers.read().get(address).map(Arc::clone)
     }
 
     pub(super) fn peer(&self, address: &str) -> Arc<Peer> {
         if let Some(peer) = self.known_peer(address) {
             return peer;
         }
-        let mut peers = self.peers.write().unwrap_or_else(PoisonError::into_inner);
+        let mut peers = self.peers.write();
         let peer = peers
             .entry(address.to_owned())
             .or_insert_with(|| Arc::new(Peer::new(address, self.options.connections_max)));
@@ -231,12 +234,12 @@ impl TcpTransport {
         deadline_ns: u64,
     ) -> Result<Arc<Link>, Fault> {
         let asked_ns = self.clock.now_ns();
-        let mut place = locked(peer.place(at));
+        let mut place = peer.place(at).lock();
         if let Some(link) = place.usable() {
             return Ok(link);
         }
-        // An attempt that failed while this thread waited for its turn stands for its own: else the threads of a crowd
-        // would wait for one time-out after the other, far beyond their deadlines.
+        // An attempt that failed while this thread waited for the lock counts as its own. Otherwise the threads of a
+        // crowd would wait for one connect timeout after the other, far beyond their deadlines.
         if let Some((_, fault)) = place.failed.as_ref().filter(|(failed_ns, _)| *failed_ns > asked_ns) {
             return Err(fault.clone());
         }
@@ -246,9 +249,9 @@ impl TcpTransport {
                 peer.round_trip_ns.store(link.round_trip_ns(), Ordering::Relaxed);
                 let link = Arc::new(link);
                 if link.round_trip_ns() > FAR_NS {
-                    tender::assist(&link);
+                    receiver::assist(&link);
                 }
-                // Hung up meanwhile, it was not found among those to break off.
+                // Race: a hang-up in the meantime did not find this link among those to break off.
                 if self.is_hung_up.load(Ordering::SeqCst) {
                     link.break_off(&hung_up());
                 }
@@ -320,7 +323,7 @@ impl TcpTransport {
         link
     }
 
-    /// Connects to all that `address` stands for, and says nothing there.
+    /// Connects to every address that `address` resolves to, and sends nothing.
     fn look(&self, address: &str, deadline_ns: u64) -> Presence {
         let Ok(resolved) = address.to_socket_addrs() else { return Presence::Unknown };
         let mut presence = Presence::Unknown;
@@ -344,7 +347,7 @@ impl TcpTransport {
         Ok(link)
     }
 
-    /// Gets the connection ready that is for requests nobody stands still for from `number`, unless somebody is at it.
+    /// Makes the connection for asynchronous calls at `number` in the background, unless one is being made.
     fn get_tended(&self, peer: &Arc<Peer>, number: usize) {
         if peer.is_connecting.swap(true, Ordering::SeqCst) {
             return;
@@ -356,16 +359,17 @@ impl TcpTransport {
                 let deadline_ns = u64::from(transport.options.connect_ms_max) * 1_000_000;
                 let deadline_ns = transport.clock.now_ns() + deadline_ns;
                 let connected = transport.connect(&peer_too, number, deadline_ns).map(Arc::new);
-                match connected.and_then(tender::spawn) {
+                match connected.and_then(receiver::spawn) {
                     Ok(link) => {
-                        // Looked at only once it is in its place: whoever hangs up meanwhile finds it there.
-                        locked(&peer_too.tended[number]).link = Some(Arc::clone(&link));
+                        // The flag is read only after the link is in its place. A concurrent hang-up either finds the
+                        // link there or is seen here.
+                        peer_too.tended[number].lock().link = Some(Arc::clone(&link));
                         if transport.is_hung_up.load(Ordering::SeqCst) {
                             link.break_off(&hung_up());
                         }
                     }
                     Err(fault) => {
-                        tracing::debug!(%fault, "requests are waited for");
+                        tracing::debug!(%fault, "cannot connect for asynchronous calls: requests block instead");
                         transport.clock.sleep(CONNECT_AGAIN);
                     }
                 }
@@ -380,8 +384,7 @@ impl TcpTransport {
     /// Breaks every connection off, and makes no more.
     fn break_off_all(&self) {
         self.is_hung_up.store(true, Ordering::SeqCst);
-        let peers: Vec<Arc<Peer>> =
-            self.peers.read().unwrap_or_else(PoisonError::into_inner).values().map(Arc::clone).collect();
+        let peers: Vec<Arc<Peer>> = self.peers.read().values().map(Arc::clone).collect();
         for peer in &peers {
             for place in peer.links.iter().chain(&peer.local).chain(&peer.tended) {
                 if let Some(link) = self.link_now(place) {
@@ -391,11 +394,11 @@ impl TcpTransport {
         }
     }
 
-    /// The connection at a place. Somebody who makes one has the place locked, may be stuck in finding the address, and
-    /// breaks it off himself; others have it locked for a moment.
+    /// The connection at a place. A thread that connects holds the lock, may block in name resolution, and breaks its
+    /// connection off itself. All others hold the lock for a moment only.
     fn link_now(&self, place: &Mutex<Place>) -> Option<Arc<Link>> {
         for _ in 0..HANG_UP_LOOKS {
-            if let Ok(place) = place.try_lock() {
+            if let Some(place) = place.try_lock() {
                 return place.link.clone();
             }
             self.clock.sleep(HANG_UP_PAUSE);
@@ -412,33 +415,33 @@ impl TcpTransport {
 
 impl Drop for TcpTransport {
     fn drop(&mut self) {
-        // Their threads keep the connections.
-        let peers = self.peers.get_mut().unwrap_or_else(PoisonError::into_inner);
+        // Their receiver threads keep the connections alive.
+        let peers = self.peers.get_mut();
         let tended = peers.values().flat_map(|peer| &peer.tended).map(|place| (place, 0));
-        // A busy machine's own server may have been slow to greet, too.
+        // A connection within a busy machine may have had a slow handshake, and so a receiver thread, too.
         let far = peers.values().flat_map(|peer| peer.links.iter().chain(&peer.local));
         let far = far.map(|place| (place, FAR_NS));
         for (place, beyond_ns) in tended.chain(far) {
-            if let Some(link) = locked(place).link.take_if(|link| link.round_trip_ns() >= beyond_ns) {
+            if let Some(link) = place.lock().link.take_if(|link| link.round_trip_ns() >= beyond_ns) {
                 link.break_off(&Fault::new(Code::Disconnected, "the client was closed"));
             }
         }
     }
 }
 
-/// What requests fail with that nobody waits for any more. Repeating them is of no use.
+/// What outstanding requests fail with when the process stops. A retry would fail in the same way.
 fn hung_up() -> Fault {
     Fault::new(Code::Cancelled, "this process is stopping")
 }
 
-/// A place that is locked is looked at again so often, with such pauses.
+/// Retries for a place that is locked, and the pause between them.
 const HANG_UP_LOOKS: u32 = 20;
 const HANG_UP_PAUSE: Duration = Duration::from_millis(5);
 
-/// A server of this machine answers at once; whoever does not is another.
+/// A server of this machine answers the handshake at once; a slower peer is a different process.
 const ENTER_NS_MAX: u64 = 1_000_000_000;
 
-/// Ids start at a random place, so that those of two clients differ in the logs.
+/// Request ids start at a random number, so that those of two clients differ in the logs.
 fn random_start() -> u64 {
     let mut bytes = [0; 8];
     // Without randomness ids of two clients may coincide in the logs; nothing else depends on it.
@@ -483,7 +486,7 @@ impl Transport for TcpTransport {
         let peer = self.peer(address);
         let number = peer.tended_number();
         match peer.tended_link(number) {
-            // Who does not stand still must not wait for his turn to send either.
+            // An asynchronous caller must not block on credits either.
             Some(link) => link.has_room(),
             None => {
                 self.get_tended(&peer, number);
@@ -499,7 +502,7 @@ impl Transport for TcpTransport {
         message: &[u8],
         attachment: &[u8],
         deadline_ns: u64,
-        then: Then,
+        then: Completion,
     ) {
         let peer = self.peer(address);
         let Some(link) = peer.tended_link(peer.tended_number()) else {

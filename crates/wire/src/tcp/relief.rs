@@ -9,12 +9,12 @@
 //! What it costs where disks answer: an uncontended lock, twice for all that one receive brings.
 
 use super::event_loop::{EventLoop, Held};
-use super::locked;
 use super::server::Shared;
+use parking_lot::Mutex;
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
 use tracing::warn;
@@ -47,12 +47,12 @@ pub(super) struct Seat {
 impl Seat {
     /// Leaves what the loop has while requests are handled.
     pub(super) fn leave(&self, held: Option<Box<Held>>) {
-        *locked(&self.held) = held;
+        *self.held.lock() = held;
     }
 
     /// Takes it back; `None` when another thread has it.
     pub(super) fn take_back(&self) -> Option<Box<Held>> {
-        locked(&self.held).take()
+        self.held.lock().take()
     }
 
     /// A handler goes into a disk.
@@ -103,7 +103,7 @@ pub(super) struct Crew {
 impl Crew {
     /// Starts a thread. Errors: there is none to be had.
     pub(super) fn start(&self, event_loop: EventLoop, name: String) -> io::Result<()> {
-        let mut members = locked(&self.members);
+        let mut members = self.members.lock();
         let member = start(event_loop, name)?;
         members.push(member);
         Ok(())
@@ -111,7 +111,7 @@ impl Crew {
 
     /// Relieves those that are stuck.
     fn look(&self, shared: &Arc<Shared>) {
-        let mut members = locked(&self.members);
+        let mut members = self.members.lock();
         members.retain(|member| !(member.is_relieved && member.thread.is_finished()));
         let mut stuck = members.iter().filter(|member| member.is_relieved).count();
         let mut fresh = Vec::new();
@@ -138,7 +138,7 @@ impl Crew {
 
     /// Waits for all threads but those that a disk holds up, whose connections are closed.
     pub(super) fn join(&self, clock: &dyn Clock) {
-        let members = std::mem::take(&mut *locked(&self.members));
+        let members = std::mem::take(&mut *self.members.lock());
         let until_ns = clock.now_ns() + END_NS;
         for Member { seat, name, thread, is_relieved, .. } in members {
             let may_wait = || !is_relieved && (seat.present_use().is_none() || clock.now_ns() < until_ns);

@@ -6,8 +6,9 @@ use crate::operation::{Method, op};
 use crate::proto;
 use crate::service::{Request, Responder, Service};
 use crate::transport::{Transport, call, submit};
+use parking_lot::Mutex;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use vazao_meter::{Clock, SystemClock};
 
@@ -72,7 +73,7 @@ fn a_loop_that_a_disk_holds_up_is_relieved_and_goes_on_where_it_was() {
         // Connections that are there before, on all loops.
         let others: Vec<_> = (0..4).map(|_| client()).collect();
         others.iter().for_each(|other| ping(&**other, &address).expect("answers"));
-        let held = service.held.lock().expect("whole");
+        let held = service.held.lock();
         let writer = client();
         let deadline_ns = SystemClock.now_ns() + 60 * SECOND_NS;
         let write = proto::WriteRequest::default();
@@ -104,7 +105,7 @@ fn a_server_ends_though_one_of_its_threads_is_held_up() {
     let service = Arc::new(Hanging::default());
     let mut server = serve(&service, 2);
     let address = server.address().to_string();
-    let held = service.held.lock().expect("whole");
+    let held = service.held.lock();
     let writer = client();
     let deadline_ns = SystemClock.now_ns() + 60 * SECOND_NS;
     let stuck =

@@ -1,4 +1,4 @@
-//! One connection as the server sees it: its handshake, its half-received frame, its unsent answers.
+//! Server side of one connection: handshake, partly received frame, unsent answers.
 
 use super::bounds::{Bounds, Claim, Stranger};
 use super::buffers::Stack;
@@ -34,8 +34,8 @@ pub(super) enum Close {
     Gone,
     /// The peer broke the protocol or a limit; worth a log line.
     Refused(Fault),
-    /// The peer neither goes on with its request nor takes its answers. What is still to be sent is thrown away: the
-    /// kernel would keep it for a peer that does not read.
+    /// The peer neither continues its request nor takes its answers. Unsent data is discarded: the kernel would keep
+    /// it for a peer that does not read.
     Stalled(Fault),
     /// The service could not keep what it answered, so its answers are not sent.
     Withheld(Fault),
@@ -51,8 +51,8 @@ const DEFERRED_MAX: usize = 64;
 /// of the usual reads.
 const SEND_BYTES: usize = 256 * 1024;
 
-/// The buffer of a request that begins to arrive: whoever sends no more than a header does not take as much memory as
-/// the header claims.
+/// First buffer of a request that begins to arrive: a peer that sends no more than a header must not take as much
+/// memory as the header claims.
 const FIRST_BYTES: usize = 80 * 1024;
 
 /// A full one becomes so many times as long, or as long as the request. The usual writes of 256 KiB need one step.
@@ -175,7 +175,7 @@ impl Served {
         self.in_handshake() || (self.is_within_frame() && self.listens())
     }
 
-    /// True when bytes of the peer wait in the socket: it is not the peer who is late. One system call.
+    /// True when bytes of the peer are unread in the socket: the server is late then, not the peer. One system call.
     pub(super) fn has_unread(&self) -> bool {
         self.stream.has_unread()
     }
@@ -253,8 +253,8 @@ impl Served {
         true
     }
 
-    /// True when the peer has taken none of its answers for `limit_ns`, be it that they are kept here or by the kernel,
-    /// who is asked once for each silence.
+    /// True when the peer has taken none of its answers for `limit_ns`, whether they are buffered here or in the
+    /// kernel. The kernel is asked only while nothing is buffered here, and not again once it has none.
     pub(super) fn is_unread(&mut self, now_ns: u64, limit_ns: u64) -> bool {
         if now_ns.saturating_sub(self.sent_ns) <= limit_ns {
             return false;
@@ -547,7 +547,7 @@ impl Served {
         let (flag, message, attachment) = match answer {
             Ok((message, attachment)) => (0, message.as_slice(), attachment.as_slice()),
             Err(fault) => {
-                // What ends a handshake is told by the loop, louder.
+                // The event loop logs a failed handshake at a higher level.
                 if method != METHOD_HELLO {
                     let (shown, method) =
                         (RequestId(request_id), Method::from_number(method).map(Method::name));
@@ -613,7 +613,8 @@ impl Served {
         Ok(())
     }
 
-    /// Has the kernel throw away what it still keeps for the peer, who learns of the end at once.
+    /// Has the kernel discard the data that the peer has not taken, and reset the connection, which notifies the peer
+    /// at once.
     pub(super) fn abort(&self) {
         self.stream.abort();
     }

@@ -120,8 +120,9 @@ impl Server {
         self.shared.crew.start(event_loop, format!("{}-{number}", self.name))
     }
 
-    /// Lets clients of this machine in by Unix sockets, with a thread for each core: for services whose requests are so
-    /// short that waking another core takes longer than all the rest. Errors: somebody else has the names.
+    /// Opens Unix sockets for clients of this machine, with a thread for each core: for services whose requests are
+    /// so short that waking another core takes longer than all the rest. Errors: the names are taken by another
+    /// process.
     pub fn open_entrances(&mut self) -> io::Result<()> {
         for core in 0..socket::entrances() {
             let inbox = Arc::new(Inbox::new()?);

@@ -45,12 +45,13 @@ impl Socket {
         let _ = sockopt::set_socket_linger(self, Some(Duration::ZERO));
     }
 
-    /// Bytes that the peer's machine has acknowledged; `None` within this machine, where nobody counts them.
+    /// Bytes that the peer's machine has acknowledged; `None` for a Unix socket, which has no such counter.
     pub(super) fn taken_bytes(&self) -> Option<u64> {
         tcp_info::connection(self.tcp()?, 0).map(|connection| connection.sent_bytes)
     }
 
-    /// Whether the kernel keeps bytes that the peer's machine has not taken; within this machine nobody counts them.
+    /// Whether the kernel keeps bytes that the peer's machine has not acknowledged; false for a Unix socket, which
+    /// has no such counter.
     pub(super) fn has_untaken(&self) -> bool {
         self.tcp().and_then(tcp_info::way).is_some_and(|way| way.has_unacknowledged)
     }
@@ -154,6 +155,6 @@ pub(super) fn bind_to(core: usize) {
     }
     cores.set(core);
     if let Err(error) = sched_setaffinity(None, &cores) {
-        tracing::debug!(core, "the thread of this core's entrance runs anywhere: {error}");
+        tracing::debug!(core, "cannot bind the thread of this core's entrance to the core: {error}");
     }
 }

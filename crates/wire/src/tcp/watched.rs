@@ -1,17 +1,17 @@
 //! The connections that are open, so that what the kernel counts for them can be asked at any moment from any thread.
 
-use super::locked;
 use super::socket::Socket;
+use parking_lot::Mutex;
 use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 use vazao_meter::measures::{Connection, Peer};
 use vazao_meter::tcp_info;
 
-/// Connections of one peer that are told of one by one: those that moved most.
+/// Connections of one peer that are reported one by one: those that moved most.
 const CONNECTIONS_MAX: usize = 32;
 
-/// Hosts that are told of: those that moved most.
+/// Hosts that are reported: those that moved most.
 const PEERS_MAX: usize = 128;
 
 /// All open connections of a server or a client.
@@ -37,7 +37,7 @@ pub(super) struct Entry {
 
 impl Drop for Entry {
     fn drop(&mut self) {
-        let gone = locked(&self.watched.open).remove(&self.id);
+        let gone = self.watched.open.lock().remove(&self.id);
         // Closed outside the lock.
         drop(gone);
     }
@@ -47,14 +47,14 @@ impl Watched {
     /// Watches a connection to or from `address`.
     pub(super) fn enter(self: &Arc<Watched>, stream: &Arc<Socket>, address: String) -> Entry {
         let id = self.next.fetch_add(1, Ordering::Relaxed) + 1;
-        locked(&self.open).insert(id, Open { stream: Arc::clone(stream), address });
+        self.open.lock().insert(id, Open { stream: Arc::clone(stream), address });
         Entry { watched: Arc::clone(self), id }
     }
 
     /// The kernel's counters, by peer.
     pub(super) fn peers(&self) -> Vec<Peer> {
         let mut peers: BTreeMap<String, Peer> = BTreeMap::new();
-        for (&id, open) in locked(&self.open).iter() {
+        for (&id, open) in self.open.lock().iter() {
             // Of a connection within the machine the kernel counts nothing.
             let Some(stream) = open.stream.tcp() else { continue };
             let Some(connection) = tcp_info::connection(stream, id) else { continue };

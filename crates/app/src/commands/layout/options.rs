@@ -63,7 +63,7 @@ impl HintOptions {
         !self.strips.is_empty() || self.groups.is_some() || self.factor.is_some()
     }
 
-    /// Refuses what makes no sense before anybody is asked.
+    /// Refuses meaningless options before any server is asked.
     pub(super) fn check(&self) -> Outcome {
         if let Some(unit) = self.stripe_unit.filter(|&unit| unit != 0) {
             check_stripe_unit(unit).map_err(|e| Failure::usage(format!("--stripe-unit: {e}")))?;

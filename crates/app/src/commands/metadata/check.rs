@@ -52,7 +52,7 @@ fn stand(report: &MetadataReport) -> Stand {
     Stand { share: report.share, message, is_running: report.state == ScrubState::Running }
 }
 
-/// Whether somebody has to do something.
+/// Whether an operator has to act.
 pub(crate) fn is_bad(report: &MetadataReport) -> bool {
     report.has_damage() || !report.mended.is_empty() || report.state == ScrubState::Failed
 }

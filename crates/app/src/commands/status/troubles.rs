@@ -6,7 +6,7 @@ use serde::Serialize;
 use vazao_client::MetadataReport;
 use vazao_model::{AreaInfo, ClusterMap, Code, Node, NodeState, Refusal, Target, TargetState};
 
-/// From this share of a target's space gone on, somebody should know.
+/// From this share of a target's space used on, it is reported.
 const NEARLY_FULL_SHARE: f64 = 0.95;
 
 /// Something that is not as it should be.
@@ -53,7 +53,7 @@ fn refusal(refusal: &Refusal) -> Trouble {
     }
 }
 
-/// What the metadata service has heard of a node, together with what it answers to us.
+/// What the metadata service knows of a node, together with the node's answer to this machine.
 fn node_trouble(state: &State, node: &Node, start: &str) -> Option<Trouble> {
     let ago = format::duration(node.silent_ms * 1_000_000);
     let is_silent = node.state == NodeState::Silent;

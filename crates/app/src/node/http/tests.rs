@@ -159,7 +159,8 @@ fn a_request_line_without_end_is_refused_when_it_is_too_long() {
     assert_eq!(answer(&mut stream, false).0, 431);
 }
 
-/// A body that never came kept `/metrics` and `/healthz` from everybody, and 9,000 connections had a thread each.
+/// Regression: a body that never came blocked `/metrics` and `/healthz` for all clients, and 9,000 connections had a
+/// thread each.
 #[test]
 fn a_thousand_connections_that_say_nothing_or_half_a_request_keep_nobody_out() {
     let to = start();

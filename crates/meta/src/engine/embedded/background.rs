@@ -6,7 +6,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 
-/// Longest sleep of a thread that nobody woke: it then looks for itself.
+/// Longest sleep of a thread that is not woken: it then polls.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 #[derive(Debug, Default)]
@@ -32,7 +32,7 @@ impl Threads {
         self.signals.lock().expect(NO_PANIC)
     }
 
-    /// There are unsynced commits; `urgent`: somebody waits for them.
+    /// Signals unsynced commits; `urgent`: a request waits for them.
     pub(super) fn wake_syncer(&self, urgent: bool) {
         let mut signals = self.signals();
         if !signals.dirty || (urgent && !signals.urgent) {
@@ -47,7 +47,7 @@ impl Threads {
         self.checkpointer.notify_one();
     }
 
-    /// Tells those who wait that a checkpoint ended.
+    /// Notifies waiters that a checkpoint ended.
     pub(super) fn report_progress(&self) {
         self.progress.notify_all();
     }
@@ -119,7 +119,7 @@ fn next_checkpoint(core: &Core) -> bool {
     core.threads.next_checkpoint()
 }
 
-/// Works until told to end or until the engine has failed, which it logs itself.
+/// Works until the engine closes or has failed, which the engine logs itself.
 fn run(core: &Core, next: fn(&Core) -> bool, work: fn(&Core) -> EngineResult<()>) {
     while next(core) && work(core).is_ok() {}
 }

@@ -1,7 +1,7 @@
 //! The checkpoint: a redb database over verified blocks, and the ranges of keys that were lost from it.
 //!
-//! A range is lost when the blocks under it were damaged and the checkpoint had to be written anew. Reading in it is an
-//! error from then on, unless the key was written since: a record that is gone must not look like one that never was.
+//! A range is lost when the blocks under it were damaged and the checkpoint had to be rebuilt. Reads in it are errors
+//! from then on, unless the key was written since: a lost record must not look like one that never existed.
 
 use super::super::transaction::Writes;
 use super::super::{EngineError, EngineResult, Position};
@@ -33,7 +33,7 @@ const NO_PANIC: &str = "redb's panics are caught before this lock is left";
 /// The verified file as redb wants it.
 struct BlockBackend {
     file: Arc<BlockFile>,
-    /// A sync failed: what the file holds is not what it shows.
+    /// A sync failed: the page cache may show data that the disk does not hold.
     unsure: Arc<AtomicBool>,
 }
 
@@ -78,8 +78,8 @@ struct ShadowBackend {
     passing: Arc<Passing>,
 }
 
-/// Whether damaged pages are passed over by whoever reads records in their order, and how many were. Each is read once
-/// in such a walk, when it comes to it.
+/// Whether a walk over records in their order skips damaged pages, and how many it has skipped. Each page is read
+/// once in such a walk, when it comes to it.
 #[derive(Default)]
 struct Passing {
     is_on: AtomicBool,
@@ -139,13 +139,13 @@ pub(super) type Pending<'a> = (&'a [u8], Option<&'a [u8]>);
 
 /// One state of the checkpoint, which stays readable while the next one is written.
 pub(super) struct View {
-    /// `None` while the file is being compacted, when nobody reads.
+    /// `None` while the file is being compacted, when there are no readers.
     records: Option<ReadOnlyTable<&'static [u8], &'static [u8]>>,
     /// In key order, none within another.
     lost: Vec<KeyRange>,
     /// The last commit in it.
     pub(super) applied: Position,
-    /// Closed when nobody reads it any more, though another one has taken its place.
+    /// Closed at the end of the last read, even when another one has taken its place.
     _base: Option<Arc<Base>>,
     shadow: Option<Shadow>,
 }
@@ -171,7 +171,7 @@ pub(super) fn guarded<T>(what: &str, work: impl FnOnce() -> Result<T, redb::Erro
     match catch_unwind(AssertUnwindSafe(work)) {
         Ok(Ok(value)) => Ok(value),
         Ok(Err(redb::Error::Io(e))) => Err(EngineError::io(format!("{what} of {CHECKPOINT_FILE}"), e)),
-        // The cause was reported when it happened. It is no damage.
+        // The I/O error was reported when it happened. It is not damage.
         Ok(Err(redb::Error::PreviousIo)) => Err(EngineError::io(
             format!("{what} of {CHECKPOINT_FILE}"),
             io::Error::other("an earlier write of it failed"),
@@ -198,8 +198,8 @@ impl Base {
         let known = file.damage();
         let mut database = open_database(&file, &unsure, cache_bytes)?;
         if file.damage() != known {
-            // After an unclean stop redb looks at a state that never became durable, and goes back to the one before.
-            // Blocks of that state are no damage. Opened again, with nothing of them in memory, it reads what is in
+            // After an unclean stop redb reads a state that never became durable, and falls back to the one before.
+            // Damaged blocks of the former are no damage. Opened again with an empty cache, it reads only what is in
             // use.
             guarded("closing", || {
                 drop(database);
@@ -213,8 +213,8 @@ impl Base {
         Ok(Arc::new(base))
     }
 
-    /// The same records as they are on the disk at this moment, with nothing of them in memory. No other thread may be
-    /// writing. It is for one walk in the order of keys, which passes over damaged pages ([`View::passed_pages`]).
+    /// The same records as they are on the disk at this moment, with an empty cache. No other thread may be writing.
+    /// It is for one walk in the order of keys, which skips damaged pages ([`View::passed_pages`]).
     pub(super) fn view_of_disk(&self) -> EngineResult<View> {
         let passing = Arc::new(Passing::default());
         let backend = ShadowBackend {
@@ -269,7 +269,7 @@ impl Base {
         })
     }
 
-    /// Moves what is in use to the front of the file and cuts off the rest; false when somebody still reads an older
+    /// Moves what is in use to the front of the file and cuts off the rest; false while a reader holds an older
     /// state.
     pub(super) fn compact(&self) -> EngineResult<bool> {
         let mut database = self.database.lock().expect(NO_PANIC);
@@ -301,7 +301,7 @@ impl Base {
             let transaction = begin_write(database)?;
             write(&transaction, changes, applied)?;
             if self.file.has_damage() {
-                // redb may have taken what stands in for a damaged page for a neighbour to merge with.
+                // redb may have merged a neighbour with the placeholder of a damaged page.
                 return Err(redb::Error::Corrupted("a page that was read is damaged".to_owned()));
             }
             Ok(transaction.commit()?)
@@ -342,11 +342,11 @@ impl Base {
         if self.unsure.load(Ordering::Relaxed) { Ok(()) } else { rewrite::set_sure(&*self.disk) }
     }
 
-    /// Closes the file. redb keeps failures of its last writes to itself: they come out when it is opened again.
+    /// Closes the file. redb does not report failures of its last writes: the next open finds them.
     pub(super) fn close(&self) {
         let Some(database) = self.database.lock().expect(NO_PANIC).take() else { return };
         if self.file.is_retired() {
-            // Nothing that redb still wants to write is of use.
+            // Writes that redb still has pending are discarded.
             let _ = catch_unwind(AssertUnwindSafe(|| drop(database)));
             return;
         }
@@ -468,7 +468,7 @@ impl View {
         Ok(View { records: Some(transaction.open_table(RECORDS)?), lost, applied, _base: None, shadow: None })
     }
 
-    /// What stands in for the state of a file that nobody may read.
+    /// Placeholder for the state of a file that must not be read.
     pub(super) fn closed(applied: Position) -> View {
         View { records: None, lost: Vec::new(), applied, _base: None, shadow: None }
     }

@@ -648,9 +648,9 @@ impl BlockFile {
         1
     }
 
-    /// After an unclean stop: blocks that were being written match their entries or not. None of them is in use by a
-    /// durable state, so those that do not are declared to have no contents, and are not called damage later. What was
-    /// in use and is damaged stays an error to whoever reads it. Returns their number.
+    /// After an unclean stop, handles torn writes: no block that was being written is in use by a durable state. One
+    /// that does not match its entry is marked empty, so that it is not reported as damage later. A damaged block that
+    /// was in use stays an error for its readers. Returns the number of torn blocks.
     pub(super) fn give_up_torn(&self) -> io::Result<u64> {
         let mut block = vec![0; BLOCK_BYTES as usize];
         let mut torn = 0;

@@ -1,4 +1,4 @@
-//! From the log into the checkpoint: the frozen changes are written into it, and then the log files go that held them.
+//! Checkpoints: frozen changes of the log are written into the checkpoint, then their log files are removed.
 
 use super::super::{EngineError, EngineResult};
 use super::base::View;
@@ -15,13 +15,14 @@ impl Core {
         self.check()?;
         let Some(frozen) = self.state().frozen.clone() else { return Ok(()) };
         if !self.fits(&frozen) {
-            // redb would have to be opened again after a failed write: nothing is begun that might not fit. The log has
-            // everything.
+            // After a failed write redb would have to be opened again, so a checkpoint that might not fit is not
+            // begun. The log holds all changes.
             self.look_at_space();
             return Ok(());
         }
         let Some(applied) = self.write_base(&frozen)? else { return Ok(()) };
-        // Into a file that nobody finds again all of that succeeds as well.
+        // Writes and syncs succeed even when the directory has been removed or replaced, so the place is checked
+        // before anything counts as durable.
         self.check_place()?;
         let last = frozen.last();
         let old = {
@@ -35,7 +36,7 @@ impl Core {
         self.durable.fetch_max(last, Ordering::AcqRel);
         self.checkpoints.fetch_add(1, Ordering::Relaxed);
         self.notify_durable();
-        // What replaces the older files has to be there for good before they go.
+        // The names of the new files must be durable (fsync of the directory) before the old log files are removed.
         let named = self.disk.sync_directory("").map_err(|e| EngineError::io("the metadata directory", e));
         if let Err(error) = named.and_then(|()| self.log().remove_up_to(last)) {
             tracing::warn!(%error, "a log file stays until the next start");
@@ -46,8 +47,8 @@ impl Core {
         Ok(())
     }
 
-    /// Writes the changes into the checkpoint, or into a new one where damage keeps them out of it. `None`: there is
-    /// too little room, or a reader keeps what came free; the next attempt begins again.
+    /// Writes the changes into the checkpoint, or into a new one where damage prevents that. `None`: there is too
+    /// little room, or a reader holds freed pages; the next attempt begins again.
     pub(super) fn write_base(&self, frozen: &Overlay) -> EngineResult<Option<View>> {
         if !self.must_rebuild() {
             match self.change_base(frozen) {
@@ -64,7 +65,7 @@ impl Core {
         let in_one = self.fits_at_once(frozen);
         let mut changes: Vec<_> = frozen.iter().collect();
         if !in_one {
-            // Removals first: they make room for values. The overlay hides that some of a commit is there already.
+            // Removals first: they make room for values. The overlay shadows a half-applied commit from readers.
             changes.sort_by_key(|(_, value)| value.is_some());
         }
         let (mut rest, mut pace) = (changes.into_iter().peekable(), Pace::default());
@@ -80,7 +81,8 @@ impl Core {
             }
             let is_last = rest.peek().is_none();
             if !is_last && self.durable.load(Ordering::Acquire) < frozen.last() {
-                // A part of these commits must not be durable in the checkpoint before all of them are in the log.
+                // Crash safety: a part of these commits must not be durable in the checkpoint before all of them are
+                // in the log.
                 self.sync_log()?;
             }
             let applied = self.base().apply(&slice, is_last.then_some(frozen.last()));
@@ -88,7 +90,7 @@ impl Core {
             if is_last {
                 return Ok(Some(view));
             }
-            // The overlay hides what has changed. The older state has to go: its pages are room for later slices.
+            // The overlay shadows the changed keys. The older state has to be released: later slices need its pages.
             self.replace_base(&mut self.state_to_change(), view);
         }
     }
@@ -100,14 +102,14 @@ impl Core {
         former.push(Arc::downgrade(&replaced));
     }
 
-    /// True while somebody reads a former state of the checkpoint: no page that came free since is used again.
+    /// True while a reader holds a former state of the checkpoint: pages freed since then are not reused.
     pub(super) fn is_former_read(&self) -> bool {
         let mut former = self.former.lock().expect(NO_PANIC);
         former.retain(|view| view.strong_count() > 0);
         !former.is_empty()
     }
 
-    /// Waits while somebody `is_reading`, but not for more than so many pauses. False: somebody still does.
+    /// Blocks while `is_reading`, for at most so many pauses. Returns false on a timeout.
     pub(super) fn wait_for_readers(&self, pauses: u32, is_reading: impl Fn() -> bool) -> bool {
         (0..pauses).any(|pause| {
             if pause > 0 {

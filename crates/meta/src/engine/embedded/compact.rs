@@ -94,7 +94,7 @@ impl Core {
         Ok(is_gain && has_room)
     }
 
-    /// Nobody else may be writing a checkpoint.
+    /// No other thread may be writing a checkpoint.
     fn compact(&self) -> EngineResult<()> {
         let base = self.base();
         let (started_ns, before) = (self.clock.now_ns(), base.allocated_bytes());

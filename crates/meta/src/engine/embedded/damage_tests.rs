@@ -113,8 +113,8 @@ fn read_all(engine: &dyn Engine, truth: &BTreeMap<Vec<u8>, Vec<u8>>, damage: &st
     errors + 1
 }
 
-/// Of 22 damaged checkpoints 16 gave other contents of small files than had been written, without an error or a line in
-/// the log: redb looks at its checksums only after an unclean stop.
+/// Of 22 damaged checkpoints 16 returned other contents of small files than were written, without an error or a line
+/// in the log: redb checks its checksums only after an unclean stop.
 #[test]
 fn a_flipped_bit_anywhere_in_the_checkpoint_is_an_error_or_nothing() {
     let sound = closed_volume();
@@ -301,7 +301,8 @@ fn a_scrub_mends_log_and_format_and_names_damage_that_only_the_disk_has() {
     assert_eq!(again.begin().get(b"in the log").unwrap(), Some(b"alone".to_vec()));
 }
 
-/// A bit of the header was mended without a word but in the service's log: whoever asked was told that all was well.
+/// A flipped bit of the header was repaired with no trace but a line in the service's log: the health report said
+/// that all was well.
 #[test]
 fn a_damaged_copy_of_the_header_is_mended_and_told_of() {
     for (copy, is_running) in [(0, false), (1, false), (0, true), (1, true)] {

@@ -87,7 +87,7 @@ fn parse(bytes: &[u8]) -> EngineResult<Format> {
     Ok(Format { identity, is_before_checksums })
 }
 
-/// A file whose beginning is damaged and one of somebody else look the same.
+/// A file whose beginning is damaged looks like a file of another program.
 fn not_ours() -> EngineError {
     let text = "FORMAT is damaged, or not that of a metadata directory: check the path; if it is right, restore the file \
                 from a backup";

@@ -1,7 +1,7 @@
-//! When a damaged checkpoint is kept as it is: a new one would lack so much that the service could not go on with it.
+//! When a damaged checkpoint is kept as it is: a new one would lack so much that the service could not run on it.
 //!
-//! The service goes on with what it can read, the log keeps what is changed, and growth is refused as on a full disk.
-//! The old file stays whole in what it has, for whoever restores the volume.
+//! The service runs on what it can read, the log keeps all changes, and growth is refused as on a full disk. The old
+//! file is not overwritten, so that an operator can restore the volume from it.
 
 use super::base::View;
 use super::rebuild::Built;

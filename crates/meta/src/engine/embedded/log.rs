@@ -1,4 +1,5 @@
-//! The log: files named after the first commit they may hold, written by one writer, read back after a crash.
+//! The write-ahead log: files named after the first commit they may hold, written by one writer, read back after a
+//! crash.
 
 use super::super::{EngineError, EngineResult, Position};
 use super::overlay::Overlay;
@@ -103,7 +104,7 @@ pub(super) fn recover(disk: &dyn Disk, identity: u64, applied: Position) -> Engi
     Ok(Recovered { overlay: reader.overlay, position, files, cut_bytes })
 }
 
-/// A checkpoint always has a log that goes on after it: the next one is there before the last one is removed.
+/// A checkpoint always has a log that continues it: the next file exists before the last one is removed.
 fn missing(applied: Position, first: Option<&LogFile>) -> EngineError {
     let there = first.map_or("there is no log file".to_owned(), |file| format!("the first is {}", file.name));
     EngineError::Corrupt(format!(
@@ -144,8 +145,8 @@ fn read_whole(disk: &dyn Disk, name: &str) -> EngineResult<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Removes what lies after the end, then what the checkpoint has made superfluous, then cuts the torn tail: in this
-/// order a crash in between leaves a state that is read in the same way again.
+/// Removes files after the end, then those that the checkpoint has made superfluous, then cuts the torn tail. In this
+/// order a crash in between leaves a state that recovery reads in the same way again.
 fn tidy_up(
     disk: &dyn Disk,
     after_end: &[LogFile],
@@ -197,8 +198,9 @@ struct Reader {
 impl Reader {
     /// Reads one file. Returns how many of its bytes belong to the log; `None` when all of it lies after the end.
     ///
-    /// After the end nothing may be used, for a commit is missing. It was never promised, unless a later record knows
-    /// that it had been durable: then it is damage, and an operator has to decide.
+    /// Records after the end are not applied, because a commit before them is missing. The missing commit was never
+    /// promised, unless a later record says that it was durable: then this is damage rather than a torn write, and an
+    /// operator has to decide.
     fn read(&mut self, name: &str, bytes: &[u8]) -> EngineResult<Option<usize>> {
         let mut good = if self.end.is_none() { Some(0) } else { None };
         let mut at = 0;
@@ -330,7 +332,7 @@ impl Log {
         !self.old.is_empty()
     }
 
-    /// Writes what is pending, with one write. After an error the same bytes are written to the same place again.
+    /// Writes all pending records with one write. After an error the retry writes the same bytes to the same place.
     pub(super) fn write(&mut self) -> EngineResult<u64> {
         let bytes = self.pending.len();
         if bytes > 0 {
@@ -392,14 +394,15 @@ impl Log {
     }
 
     /// Notes that `done` has been synced, in the log as well: a mark lets recovery tell damage from a torn tail even
-    /// when no commit follows. It is not essential, so an error in writing it is left to the next commit to meet.
+    /// when no commit follows. The mark is not essential, so an error in writing it is ignored; the next commit meets
+    /// the same error.
     pub(super) fn synced(&mut self, done: &Unsynced, durable: Position, identity: u64) {
         self.unsynced.drain(..done.files.len().saturating_sub(1).min(self.unsynced.len()));
         self.names_synced = done.names.unwrap_or(self.names_synced);
         if self.pending.is_empty() {
             let mut mark = Vec::new();
             record::append(&mut mark, identity, self.last, durable, &Default::default());
-            // An error says nothing about the commits; the next of them will meet it.
+            // The error does not affect commits that are durable already; the next commit meets it.
             let _ = self.put(&mut mark);
         }
     }
@@ -414,8 +417,8 @@ impl Log {
     }
 }
 
-/// Makes a file that begins with a mark, durably: one that has a name is then never without a record, whenever power
-/// is lost, and an empty one is known for damage.
+/// Makes a file that begins with a durable mark. A named file then never lacks a record, whenever power is lost, and
+/// an empty one is recognised as damage.
 fn draft(disk: &dyn Disk, identity: u64) -> EngineResult<Arc<dyn DiskFile>> {
     let mut mark = Vec::new();
     record::append(&mut mark, identity, 0, 0, &Default::default());

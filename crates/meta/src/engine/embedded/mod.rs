@@ -1,12 +1,16 @@
-//! The embedded engine: an append-only log, the changes since the last checkpoint in memory, and a checkpoint on disk.
+//! The embedded engine: a write-ahead log, recent changes in memory, and a checkpoint on disk.
 //!
-//! A commit goes into the overlay and into a batch of log records. `flush` writes the batch with one write, after
-//! which it survives the process; a sync, at the latest 10 ms later, makes it survive power loss. When the overlay
-//! has grown, it is frozen, the log continues in a new file, and the frozen changes go into the checkpoint in one
-//! transaction. Reads look into overlay, frozen overlay, checkpoint, in this order. What survives is always a
-//! prefix of the commits.
-//!
-//! Locks are taken in the order `syncing`, `log`, `state`, and none is held over a sync.
+//! - Commit: the changes go into the overlay and into a batch of log records.
+//! - `flush` writes the batch with one write: the commits survive the process. A sync, at the latest 10 ms later,
+//!   makes them survive power loss.
+//! - Checkpoint: a grown overlay is frozen, the log continues in a new file, and the frozen changes go into the
+//!   checkpoint in one transaction.
+//! - Reads look into overlay, frozen overlay, checkpoint, in this order.
+//! - What survives is always a prefix of the commits.
+//! - Lock order: `syncing`, `log`, `state`. Neither `log` nor `state` is held over a sync.
+//! - A panic poisons the locks on purpose: a half-made change in memory must not reach the disk.
+
+#![allow(clippy::disallowed_types, reason = "a panic must stop the engine")]
 
 mod ages;
 mod background;
@@ -68,8 +72,8 @@ const OVERLAY_PRESSURE: usize = 2;
 /// and being woken by it is a tenth of a whole fsync. A slower disk would hold up the other requests of the loop.
 const SYNC_AT_ONCE_NS_MAX: u64 = 300_000;
 
-/// Reads take microseconds. When one is not over after so many pauses, it is not waited for: by requests, which all
-/// stand still meanwhile, and by a checkpoint, which others need.
+/// Reads take microseconds. The wait for a reader times out after so many pauses: the first number for requests,
+/// which all block meanwhile, the second for slices of a checkpoint, which other threads need.
 const READERS_PAUSES: u32 = 1_000;
 const SLICE_READERS_PAUSES: u32 = 50_000;
 const READERS_PAUSE: Duration = Duration::from_micros(100);
@@ -101,7 +105,7 @@ pub(super) struct Core {
     manual: bool,
     cache_bytes: usize,
     base: RwLock<Arc<Base>>,
-    /// Damage keeps changes out of the checkpoint that is there.
+    /// Damage prevents changes to the present checkpoint: it has to be rebuilt.
     must_rebuild: AtomicBool,
     /// Records that every start needs.
     essential: Vec<Range<Vec<u8>>>,
@@ -114,7 +118,7 @@ pub(super) struct Core {
     durable: AtomicU64,
     ages: Ages,
     checkpoint_turn: Mutex<()>,
-    /// Former states of the checkpoint that somebody may still be reading.
+    /// Former states of the checkpoint that a reader may still hold.
     former: Mutex<Vec<Weak<View>>>,
     waiting: Mutex<BTreeMap<(Position, u64), Notice>>,
     notices: AtomicU64,
@@ -304,7 +308,8 @@ impl Core {
         }
     }
 
-    /// Stops the engine: after a failed sync nobody knows what the disk holds, so nothing is promised any more.
+    /// Stops the engine: after a failed fsync the contents of the disk are unknown, so nothing can be promised any
+    /// more.
     fn fail(&self, error: &EngineError) {
         tracing::error!(%error, "the metadata engine stops");
         self.failed.write().expect(NO_PANIC).get_or_insert_with(|| error.clone());
@@ -396,7 +401,7 @@ impl Core {
         self.sync_in_turn(turn)
     }
 
-    /// The same, unless another thread is at it: then that one is told to begin again, and nobody waits here.
+    /// The same without blocking: if another thread is syncing, the syncer is woken to sync again.
     fn sync_log_unless_busy(&self) -> EngineResult<()> {
         match self.syncing.try_lock() {
             Ok(turn) => self.sync_in_turn(turn),
@@ -416,7 +421,8 @@ impl Core {
             self.fail(&error);
             return Err(error);
         }
-        // Into a file that nobody finds again a sync succeeds as well.
+        // A sync succeeds even when the directory has been removed or replaced, so the place is checked before
+        // anything counts as durable.
         self.check_place()?;
         self.durable.fetch_max(written, Ordering::AcqRel);
         let mut log = self.log();
@@ -474,8 +480,8 @@ impl Core {
 
     // ---- commits ----
 
-    /// Holds a committer back while the checkpoint is far behind. With little room that is sooner: the changes have to
-    /// stay so few that the next checkpoint fits.
+    /// Blocks a committer while the checkpoint is far behind (backpressure). With little room this begins earlier:
+    /// the changes must stay so few that the next checkpoint fits.
     fn wait_for_checkpoint(&self) -> EngineResult<()> {
         let too_far = |state: &State| {
             let limit = self.overlay_bytes_max * OVERLAY_PRESSURE;
@@ -506,7 +512,7 @@ impl Core {
         if state.position == started {
             return false;
         }
-        // What went into the checkpoint since has lost its positions.
+        // Changes that went into the checkpoint since have lost their positions, so a conflict cannot be ruled out.
         if state.base.applied > started {
             return true;
         }
@@ -533,7 +539,7 @@ impl Store for Core {
             }
             Arc::clone(&state.base)
         };
-        // A commit that changes the key meanwhile is found when the transaction ends.
+        // A concurrent commit that changes the key is detected as a conflict when the transaction ends.
         base.get(key).map_err(|error| self.check().err().unwrap_or(error))
     }
 
@@ -616,7 +622,7 @@ impl Engine for EmbeddedEngine {
             notice(outcome);
         });
         self.core.waiting.lock().expect(NO_PANIC).insert((position, number), notice);
-        // It may have become durable just before.
+        // Race: the commit may have become durable before the waiter was entered.
         self.core.notify_durable();
     }
 
@@ -694,7 +700,8 @@ impl Engine for EmbeddedEngine {
 }
 
 impl EmbeddedEngine {
-    /// What the threads would do: a sync when somebody waits for it or, if `timed`, when it is time, and a checkpoint.
+    /// The background threads' work, for the manual mode: a sync when a request waits for it or, if `timed`, when it
+    /// is due, and a checkpoint.
     fn do_background_work(&self, timed: bool) -> EngineResult<()> {
         let core = &self.core;
         let due = core.clock.now_ns().saturating_sub(core.synced_ns.load(Ordering::Relaxed)) >= SYNC_EVERY_NS;

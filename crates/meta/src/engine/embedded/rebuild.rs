@@ -1,7 +1,7 @@
-//! Writing a checkpoint anew: from one of the format before, or from one that is damaged.
+//! Rebuilds a checkpoint: from one of the former format, or from one that is damaged.
 //!
-//! The new one is built beside the old one as a draft and takes its place by a rename. What could not be read of the
-//! old one is noted as lost in the new one, so that it stays an error.
+//! The new one is built as a draft beside the old one and replaces it by a rename. Records of the old one that cannot
+//! be read are noted as lost in the new one, so that reading them stays an error.
 
 use super::super::{EngineError, EngineOptions, EngineResult};
 use super::base::{Base, KeyRange, View, guarded};
@@ -68,8 +68,8 @@ pub(super) struct Built {
     pub(super) lost: Vec<KeyRange>,
 }
 
-/// Copies all records that can be read, and what is lost. What cannot be read in `from` is looked for in `second`,
-/// another view of the same records. Returns the number of records, and what was lost just now.
+/// Copies all readable records, and the lost ranges. What cannot be read in `from` is read from `second`, another
+/// view of the same records. Returns the number of records, and the newly lost ranges.
 fn copy(from: &View, second: Option<&View>, into: &Arc<Base>) -> EngineResult<(u64, Vec<KeyRange>)> {
     let mut copy = Copy { into, pairs: Vec::new(), bytes: 0, count: 0 };
     let mut lost_now = from.survey((&[], &AFTER_ALL), &mut |key, value| copy.take(key, value))?;
@@ -102,7 +102,7 @@ fn merged(mut ranges: Vec<KeyRange>) -> Vec<KeyRange> {
     merged
 }
 
-/// A rebuild that a crash ended leaves its draft, which takes room.
+/// Removes the draft that a crash during a rebuild leaves, since it takes room.
 pub(super) fn remove_draft(disk: &dyn Disk) -> EngineResult<()> {
     match disk.remove(DRAFT_FILE) {
         Err(e) if e.kind() != io::ErrorKind::NotFound => Err(EngineError::io(DRAFT_FILE, e)),
@@ -124,14 +124,14 @@ fn give_name(disk: &dyn Disk) -> EngineResult<()> {
     named.map_err(|e| EngineError::io(CHECKPOINT_FILE, e))
 }
 
-/// Renames the damaged checkpoint, in place of one that was kept before. The draft's name is durable then, so that
-/// [`put_back`] knows of a crash before the draft was given its name.
+/// Renames the damaged checkpoint, in place of one kept before. The draft's name is made durable first, so that
+/// [`put_back`] recognises a crash between the two renames.
 fn keep_damaged(disk: &dyn Disk) -> EngineResult<()> {
     let kept = disk.sync_directory("").and_then(|()| disk.rename(CHECKPOINT_FILE, DAMAGED_FILE));
     kept.map_err(|e| EngineError::io(DAMAGED_FILE, e))
 }
 
-/// Gives the damaged checkpoint its name again when a crash left it without a successor.
+/// Restores the name of the damaged checkpoint when a crash left it without a successor.
 pub(super) fn put_back(disk: &dyn Disk) -> EngineResult<()> {
     let entries = disk.list("").map_err(|e| EngineError::io("the metadata directory", e))?;
     let is_there = |name: &str| entries.iter().any(|entry| entry.name == name);
@@ -178,7 +178,7 @@ impl StorageBackend for PlainBackend {
     }
 }
 
-/// Converts a directory of format 1. Interrupted anywhere it is still one, or already one of the present format.
+/// Converts a directory of format 1. After a crash at any point it is either still of format 1 or of the present one.
 pub(super) fn convert(disk: &Arc<dyn Disk>, identity: u64, options: &EngineOptions) -> EngineResult<()> {
     let missing = |e: io::Error| match e.kind() {
         io::ErrorKind::NotFound => {
@@ -189,7 +189,7 @@ pub(super) fn convert(disk: &Arc<dyn Disk>, identity: u64, options: &EngineOptio
     let file = disk.open(PLAIN_FILE, Open::Existing).map_err(missing)?;
     let needed =
         GROWTH * file.allocated_bytes().map_err(|e| EngineError::io(PLAIN_FILE, e))? + ROOM_BYTES_MIN;
-    // A conversion that was interrupted leaves a draft that may have taken the room.
+    // An interrupted conversion leaves a draft, which may have taken the room.
     remove_draft(&**disk)?;
     check_room(&**disk, needed)?;
     if rewrite::is_unsure(&**disk)? {
@@ -261,7 +261,7 @@ fn check_room(disk: &dyn Disk, needed: u64) -> EngineResult<()> {
 // ---- from one that is damaged ----
 
 impl Core {
-    /// The checkpoint cannot be changed any more where it is damaged: the next one is a new file.
+    /// True when damage prevents changes to the checkpoint: the next one is a new file.
     pub(super) fn must_rebuild(&self) -> bool {
         self.must_rebuild.load(Ordering::Relaxed) || self.base().file().has_damage()
     }
@@ -302,7 +302,7 @@ impl Core {
             }
         };
         if let Some(why) = self.too_much_lost(&built) {
-            // Nothing that redb still wants to write to the draft is of use.
+            // Writes that redb still has pending for the draft are discarded.
             built.base.file().retire();
             drop(built);
             remove_draft(&*self.disk)?;

@@ -41,7 +41,7 @@ fn rewrite_by(file: &dyn DiskFile, start: u64, end: u64, step: u64) -> io::Resul
                     file.write_at(&chunk[..read], at)?;
                 }
             }
-            // What the disk does not give back cannot be written again; whoever needs it learns of that by himself.
+            // A part that the disk cannot read cannot be written again; its next reader gets the error.
             Err(_) if step > SECTOR_BYTES => rewrite_by(file, at, at + length as u64, SECTOR_BYTES)?,
             Err(error) => tracing::warn!(%error, at_byte = at, "a part of a file cannot be read"),
         }
@@ -63,7 +63,7 @@ pub(super) fn set_sure(disk: &dyn Disk) -> EngineResult<()> {
     }
 }
 
-/// True when the last changes of the checkpoint ended nobody knows how.
+/// True when the last changes of the checkpoint ended with an unknown result.
 pub(super) fn is_unsure(disk: &dyn Disk) -> EngineResult<bool> {
     match disk.open(UNSURE_FILE, Open::ReadOnly) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(false),
@@ -72,7 +72,7 @@ pub(super) fn is_unsure(disk: &dyn Disk) -> EngineResult<bool> {
     }
 }
 
-/// Makes a file durable whose last changes ended nobody knows how. The note of that stays.
+/// Makes a file durable whose last changes ended with an unknown result. The note of that stays.
 pub(super) fn write_again(disk: &dyn Disk, name: &str) -> EngineResult<()> {
     let write_again = || -> io::Result<()> {
         let file = disk.open(name, Open::Existing)?;

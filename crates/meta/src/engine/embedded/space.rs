@@ -1,8 +1,9 @@
 //! Room on the metadata disk: a reserve that only removals may use, and checkpoints that are known to fit.
 //!
-//! A log that cannot be written stops every change, those that would make room included. So growth is refused before.
+//! A log that cannot be written stops every change, those that would make room included. So growth is refused before
+//! that.
 //!
-//! Why removals always get through, as long as nobody else takes the room:
+//! Why removals always succeed, as long as no other program takes the room:
 //!
 //! - The log is freed by checkpoints, so a checkpoint must always get on. One slice of it needs [`SLICE_BYTES_MIN`]. It
 //!   takes new pages only while free ones are lacking, and after three slices there are as many as one takes.
@@ -144,7 +145,7 @@ impl Pace {
 }
 
 impl Core {
-    /// Room on the disk; one that cannot tell is taken for spacious.
+    /// Room on the disk; a disk that cannot report it counts as spacious.
     pub(super) fn available_bytes(&self) -> u64 {
         self.disk.space().map_or(u64::MAX, |space| space.available_bytes)
     }
@@ -204,7 +205,7 @@ impl Core {
         }
     }
 
-    /// Asks the disk for its room. One that cannot tell is taken for spacious.
+    /// Asks the disk for its room. A disk that cannot report it counts as spacious.
     pub(super) fn look_at_space(&self) {
         let watch = &self.watch;
         watch.looked_ns.store(self.clock.now_ns(), Ordering::Relaxed);

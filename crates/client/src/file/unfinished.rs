@@ -1,0 +1,152 @@
+//! What a file without handles is remembered for: a handle that comes later goes on where the last one ended.
+//!
+//! Where the last close failed this is what could not be reported. After one that succeeded it is what the metadata
+//! service may still lose with its power: until an fsync has returned, the next handle has to notice that when it
+//! happens, and to report it again.
+
+use super::inode::{Contents, FreshInode, InodeState, Uncommitted};
+use super::lost_ranges::LostRanges;
+use super::moved::Next;
+use super::unsynced::Unsynced;
+use std::sync::Arc;
+use vazao_model::Attributes;
+
+/// What an inode without handles is remembered for.
+#[derive(Default)]
+pub(crate) struct Unfinished {
+    /// Where its unsynced writes went.
+    pub(super) unsynced: Unsynced,
+    /// Which of its writes failed.
+    pub(super) lost_ranges: LostRanges,
+    /// What the metadata service does not know, or may forget. Boxed: of most files nothing.
+    pub(super) unreported: Option<Box<Unreported>>,
+}
+
+/// The state of a file as its last handle left it, as far as the metadata service is concerned.
+pub(super) struct Unreported {
+    attributes: Attributes,
+    absorbed_at: u64,
+    size: u64,
+    contents: Contents,
+    next: Option<Next>,
+    written_slots: u64,
+    uncommitted: Uncommitted,
+    length_set: bool,
+    length_again: Option<u64>,
+}
+
+impl Unfinished {
+    /// True when there is nothing to remember.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.unsynced.is_empty() && self.lost_ranges.is_empty() && self.unreported.is_none()
+    }
+
+    /// Bytes of contents that it keeps in memory.
+    pub(crate) fn contents_bytes(&self) -> usize {
+        match self.unreported.as_ref().map(|left| &left.contents) {
+            Some(Contents::Inline(inline)) => inline.bytes().len(),
+            _ => 0,
+        }
+    }
+}
+
+impl Unreported {
+    /// What of it still concerns the file as an open shows it.
+    fn concerning(mut self: Box<Self>, fresh: &FreshInode) -> Option<Box<Unreported>> {
+        let (then, now) = (&self.attributes, &fresh.attributes);
+        if now.version < then.version {
+            // The service lost power while the file was closed here. It is what others have seen since, and may have
+            // changed: nothing of before comes over that because this client looks at the file.
+            return None;
+        }
+        let is_same = then.modified == now.modified && then.size == now.size;
+        match &self.contents {
+            Contents::Moving => return None,
+            // Another client has changed it since, as above.
+            Contents::Inline(_) if !is_same => return None,
+            Contents::Inline(_) => {}
+            // Of an earlier life of the file there is nothing to report. What was written in this one is at the data
+            // servers, and to be reported whatever else has changed.
+            Contents::Striped(mine) => {
+                fresh.layout.as_ref().filter(|theirs| mine.is_same_life(theirs))?;
+                if !is_same {
+                    (self.length_set, self.length_again) = (false, None);
+                }
+            }
+        }
+        Some(self)
+    }
+}
+
+impl InodeState {
+    /// Takes away what is to be remembered when the last handle is gone.
+    pub(crate) fn take_unfinished(&mut self) -> Unfinished {
+        let unreported = self.take_unreported();
+        // An open that was answered before must not be taken for the news that the service has lost power.
+        self.was_reported |= unreported.is_some();
+        let unsynced = std::mem::take(&mut self.unsynced);
+        Unfinished { unsynced, lost_ranges: std::mem::take(&mut self.lost_ranges), unreported }
+    }
+
+    fn take_unreported(&mut self) -> Option<Box<Unreported>> {
+        let mut uncommitted = std::mem::take(&mut self.uncommitted);
+        if let Some(report) = self.reporting.clone() {
+            uncommitted.restore(report);
+        }
+        let is_inline_unfinished = self.inline_mut().is_some_and(|inline| {
+            // Of a report that is still under way nothing is known.
+            inline.fail_report();
+            inline.is_unfinished()
+        });
+        let is_length_unfinished = self.length_set || self.length_again.is_some();
+        let is_unfinished =
+            is_inline_unfinished || is_length_unfinished || !uncommitted.is_empty() || self.has_moved();
+        let contents = match &mut self.contents {
+            _ if !is_unfinished => return None,
+            Contents::Moving => return None,
+            Contents::Inline(inline) => Contents::Inline(std::mem::take(inline)),
+            Contents::Striped(layout) => Contents::Striped(Arc::clone(layout)),
+        };
+        Some(Box::new(Unreported {
+            attributes: self.attributes.clone(),
+            absorbed_at: self.absorbed_at,
+            size: self.size,
+            contents,
+            next: self.next.clone(),
+            written_slots: self.written_slots,
+            uncommitted,
+            length_set: self.length_set,
+            length_again: self.length_again,
+        }))
+    }
+
+    /// The state of a file that is opened after its last handle left `closed`.
+    pub(crate) fn reopened(fresh: FreshInode, fresh_at: u64, closed: Unfinished) -> InodeState {
+        let Unfinished { unsynced, lost_ranges, unreported } = closed;
+        let Some(left) = unreported.and_then(|left| left.concerning(&fresh)) else {
+            let mut state = InodeState::new(fresh, fresh_at);
+            state.unsynced = unsynced.under(state.layout().map(|layout| &**layout));
+            state.lost_ranges = lost_ranges.in_life(state.layout().map(|layout| layout.life));
+            return state;
+        };
+        let shown = FreshInode {
+            attributes: left.attributes,
+            layout: None,
+            contents: None,
+            asked_at: left.absorbed_at,
+        };
+        let mut state = InodeState::new(shown, left.absorbed_at);
+        state.size = left.size;
+        state.contents = left.contents;
+        state.next = left.next;
+        state.written_slots = left.written_slots;
+        state.uncommitted = left.uncommitted;
+        state.was_reported = true;
+        state.length_set = left.length_set;
+        state.length_again = left.length_again;
+        state.unsynced = unsynced;
+        state.lost_ranges = lost_ranges;
+        state.absorb_open(fresh, fresh_at);
+        state
+    }
+}

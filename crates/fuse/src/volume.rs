@@ -1,0 +1,640 @@
+//! What the kernel asks for, in the client's terms: one function a request, each one client call or a few.
+//!
+//! Knows inodes, names and handles; nothing of FUSE's bytes or of the device.
+
+mod xattrs;
+
+pub(crate) use xattrs::is_asked_by_kernel;
+
+use crate::failures::{Failures, REMEMBERED_NS};
+use crate::handles::Handles;
+use crate::listing::{Ahead, Listing, Source, Wanted};
+use crate::lost::Lost;
+mod finish;
+mod locks;
+
+pub(crate) use locks::LockWish;
+use locks::unlock_all;
+
+use parking_lot::{Mutex, MutexGuard};
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+use vazao_client::{
+    Asked, Changes, Client, Completion, Error, File, Listed, NamePage, NewInode, OpenMode, Page, Readiness,
+    RenameMode, Result, Seek, SendBuffer, SetTime, SharedBytes, Unsent, VolumeSpace, interrupt,
+};
+use vazao_meter::Clock;
+use vazao_model::{Attributes, Code, FileKind, InodeId, ids, limits};
+
+const SET_USER_ID: u32 = 0o4000;
+const SET_GROUP_ID: u32 = 0o2000;
+const GROUP_EXECUTE: u32 = 0o010;
+
+/// Who asks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Caller {
+    pub(crate) uid: u32,
+    pub(crate) gid: u32,
+}
+
+/// The permissions that a new inode is asked to have.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct NewMode {
+    /// As the program gave them.
+    pub(crate) bits: u32,
+    /// What the process wants taken from them, unless the directory has a default access control list.
+    pub(crate) umask: u32,
+}
+
+/// A new name in a directory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Place<'a> {
+    pub(crate) directory: InodeId,
+    pub(crate) name: &'a [u8],
+}
+
+/// What fallocate(2) does beside asking for space.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Allocation {
+    /// The length stays as it is.
+    pub(crate) keep_size: bool,
+    /// The range reads as zeros afterwards.
+    pub(crate) zero: bool,
+}
+
+/// A file just opened.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Opened {
+    pub(crate) handle: u64,
+    pub(crate) attributes: Attributes,
+}
+
+struct OpenFile {
+    file: File,
+    /// Who has locked something through it, and by which of the two calls.
+    lock_owners: Mutex<Vec<(u64, bool)>>,
+    /// The file may have set-id bits, which a write by an ordinary user must clear.
+    set_id: AtomicBool,
+    /// The file may have capabilities, which any write must clear.
+    has_xattrs: AtomicBool,
+    failures: Failures,
+}
+
+impl OpenFile {
+    fn owners(&self) -> MutexGuard<'_, Vec<(u64, bool)>> {
+        self.lock_owners.lock()
+    }
+
+    fn locked(&self, owner: u64, is_flock: bool) {
+        let mut owners = self.owners();
+        if !owners.contains(&(owner, is_flock)) {
+            owners.push((owner, is_flock));
+        }
+    }
+
+    fn forget_owner(&self, owner: u64) {
+        self.owners().retain(|other| *other != (owner, false));
+    }
+
+    fn take_owners(&self) -> Vec<(u64, bool)> {
+        std::mem::take(&mut *self.owners())
+    }
+}
+
+/// The door of one mount.
+pub(crate) struct VolumeFilesystem {
+    client: Client,
+    clock: Arc<dyn Clock>,
+    root: InodeId,
+    files: Handles<OpenFile>,
+    directories: Handles<Listing>,
+    lost: Lost,
+    /// Until when any failed read is remembered: writes look for such only before that.
+    remembered_until_ns: AtomicU64,
+}
+
+/// The mode that writing or a change of owner leaves, when it is another one: without set-user-id, and without
+/// set-group-id unless that bit without group execution means mandatory locking (chown(2), write(2)).
+pub(crate) fn mode_without_set_id(attributes: &Attributes) -> Option<u32> {
+    if attributes.kind == FileKind::Directory {
+        return None;
+    }
+    let group = if attributes.mode & GROUP_EXECUTE != 0 { SET_GROUP_ID } else { 0 };
+    let mode = attributes.mode & !(SET_USER_ID | group);
+    (mode != attributes.mode).then_some(mode)
+}
+
+fn new_file(caller: Caller, mode: NewMode) -> NewInode {
+    let (NewMode { bits: mode, umask }, Caller { uid, gid }) = (mode, caller);
+    NewInode { mode, umask, uid, gid, ..NewInode::default() }
+}
+
+impl VolumeFilesystem {
+    /// A door to `client` whose root is the directory `root`.
+    pub(crate) fn new(client: Client, root: InodeId) -> VolumeFilesystem {
+        let clock = vazao_meter::clock::system();
+        let (files, directories) = (Handles::new(), Handles::new());
+        let (lost, remembered_until_ns) = (Lost::default(), AtomicU64::new(0));
+        VolumeFilesystem { client, clock, root, files, directories, lost, remembered_until_ns }
+    }
+
+    /// To be taken before a call whose answer the kernel will believe for a while.
+    pub(crate) fn asked(&self) -> Asked {
+        self.client.asked()
+    }
+
+    pub(crate) fn attributes_lease(&self, asked: Asked, inode: InodeId) -> Duration {
+        self.client.attributes_lease(asked, inode)
+    }
+
+    pub(crate) fn entry_lease(&self, asked: Asked, place: Place<'_>) -> Duration {
+        self.client.entry_lease(asked, place.directory, place.name)
+    }
+
+    /// The time of the mount's clock.
+    pub(crate) fn now_ns(&self) -> u64 {
+        self.clock.now_ns()
+    }
+
+    fn file(&self, handle: u64) -> Result<Arc<OpenFile>> {
+        self.files.get(handle).ok_or_else(|| Code::BadHandle.into())
+    }
+
+    pub(crate) fn lookup(&self, place: Place<'_>) -> Result<Attributes> {
+        self.client.lookup(place.directory, place.name)
+    }
+
+    /// [`VolumeFilesystem::lookup`] without asking, and as of when; `None` when that cannot be said.
+    pub(crate) fn cached(&self, place: Place<'_>) -> Option<(Result<Attributes>, Option<Asked>)> {
+        self.client.cached(place.directory, place.name)
+    }
+
+    /// [`VolumeFilesystem::attributes`] without asking, and as of when; `None` when that cannot be said.
+    pub(crate) fn cached_attributes(&self, inode: InodeId) -> Option<(Attributes, Asked)> {
+        self.client.cached_attributes(inode)
+    }
+
+    pub(crate) fn attributes(&self, inode: InodeId, handle: Option<u64>) -> Result<Attributes> {
+        match handle.and_then(|handle| self.files.get(handle)) {
+            Some(open) => open.file.attributes(),
+            None => self.client.attributes(inode),
+        }
+    }
+
+    /// Not in a mounted subdirectory: nothing above it is to be reached, also by numbers.
+    pub(crate) fn finds_by_number(&self) -> bool {
+        self.root == ids::ROOT
+    }
+
+    /// Attributes of an inode that the kernel has evicted. An inode without a name, kept only by open files, is
+    /// `Stale`.
+    pub(crate) fn find(&self, inode: InodeId) -> Result<Attributes> {
+        let found = self.client.attributes(inode)?;
+        if found.links > 0 { Ok(found) } else { Err(Code::Stale.into()) }
+    }
+
+    /// The directory above. What is known of names here is not asked: the directory may have been moved elsewhere.
+    pub(crate) fn parent(&self, inode: InodeId) -> Result<Attributes> {
+        self.find(self.client.list_names(inode, 0, 1)?.parent())
+    }
+
+    /// Changes attributes. `clear_set_id`: the caller may not keep set-id bits while the length changes.
+    pub(crate) fn set_attributes(
+        &self,
+        inode: InodeId,
+        changes: &Changes,
+        clear_set_id: bool,
+    ) -> Result<Attributes> {
+        let mut changes = *changes;
+        if changes.size.is_some() {
+            // truncate(2) comes with "modified now", which changing the length does.
+            changes.modified = changes.modified.filter(|time| *time != SetTime::Now);
+        }
+        let answer = self.client.set_attributes(inode, &changes);
+        if changes.size.is_some() {
+            self.forget_failures(inode);
+        }
+        let attributes = answer?;
+        if changes.mode.is_some_and(|mode| mode & (SET_USER_ID | SET_GROUP_ID) != 0) {
+            self.remember_set_id(inode);
+        }
+        let owner_changed = changes.uid.is_some() || changes.gid.is_some();
+        if clear_set_id || (owner_changed && changes.mode.is_none()) {
+            return self.clear_set_id(inode, attributes);
+        }
+        Ok(attributes)
+    }
+
+    /// Files already open must look again before the next write.
+    fn remember_set_id(&self, inode: InodeId) {
+        let open = self.files.all();
+        open.iter().filter(|f| f.file.inode() == inode).for_each(|f| f.set_id.store(true, Ordering::Relaxed));
+    }
+
+    /// The contents were changed, through whichever handle: reads that failed before are tried anew.
+    fn forget_failures(&self, inode: InodeId) {
+        let until_ns = self.remembered_until_ns.load(Ordering::Relaxed);
+        if until_ns == 0 || self.clock.now_ns() > until_ns {
+            return;
+        }
+        let open = self.files.all();
+        open.iter().filter(|f| f.file.inode() == inode).for_each(|f| f.failures.forget());
+    }
+
+    fn clear_set_id(&self, inode: InodeId, attributes: Attributes) -> Result<Attributes> {
+        match mode_without_set_id(&attributes) {
+            Some(mode) => {
+                self.client.set_attributes(inode, &Changes { mode: Some(mode), ..Changes::default() })
+            }
+            None => Ok(attributes),
+        }
+    }
+
+    pub(crate) fn read_link(&self, inode: InodeId) -> Result<Vec<u8>> {
+        self.client.read_link(inode)
+    }
+
+    /// Creates an inode of any kind; `contents` is a link's target.
+    pub(crate) fn create(
+        &self,
+        place: Place<'_>,
+        caller: Caller,
+        kind: FileKind,
+        mode: NewMode,
+        device: u32,
+        contents: &[u8],
+    ) -> Result<Attributes> {
+        let Caller { uid, gid } = caller;
+        let NewMode { bits: mode, umask } = mode;
+        let new = NewInode { kind, mode, uid, gid, device, contents: contents.to_vec(), umask };
+        self.client.create(place.directory, place.name, &new)
+    }
+
+    pub(crate) fn link(&self, inode: InodeId, place: Place<'_>) -> Result<Attributes> {
+        self.client.link(inode, place.directory, place.name)
+    }
+
+    pub(crate) fn unlink(&self, place: Place<'_>) -> Result<()> {
+        self.client.unlink(place.directory, place.name)
+    }
+
+    /// Whether calls can be begun without waiting.
+    pub(crate) fn can_begin(&self) -> bool {
+        self.client.can_begin()
+    }
+
+    /// [`VolumeFilesystem::unlink`] without standing still for the answer.
+    pub(crate) fn begin_unlink(&self, place: Place<'_>, then: Completion<()>) {
+        self.client.begin_unlink(place.directory, place.name, then);
+    }
+
+    /// [`VolumeFilesystem::lookup`] without standing still for the answer.
+    pub(crate) fn begin_lookup(&self, place: Place<'_>, then: Completion<Attributes>) {
+        self.client.begin_lookup(place.directory, place.name, then);
+    }
+
+    /// [`VolumeFilesystem::open`] as far as the file is open, without standing still for the answer.
+    pub(crate) fn begin_open(&self, inode: InodeId, mode: OpenMode, then: Completion<File>) {
+        self.client.begin_open_file(inode, mode, then);
+    }
+
+    /// The rest of [`VolumeFilesystem::open`], which waits for nothing.
+    pub(crate) fn end_open(&self, file: File) -> Opened {
+        let attributes = file.known_attributes();
+        self.opened(file, attributes)
+    }
+
+    pub(crate) fn remove_directory(&self, place: Place<'_>) -> Result<()> {
+        self.client.remove_directory(place.directory, place.name)
+    }
+
+    pub(crate) fn rename(&self, from: Place<'_>, to: Place<'_>, mode: RenameMode) -> Result<()> {
+        self.client.rename(from.directory, from.name, to.directory, to.name, mode)
+    }
+
+    pub(crate) fn open(&self, inode: InodeId, mode: OpenMode) -> Result<Opened> {
+        Ok(self.end_open(self.client.open_file(inode, mode)?))
+    }
+
+    fn opened(&self, file: File, attributes: Attributes) -> Opened {
+        let set_id = AtomicBool::new(mode_without_set_id(&attributes).is_some());
+        let has_xattrs = AtomicBool::new(!attributes.without_xattrs);
+        Opened {
+            handle: self.files.insert(OpenFile {
+                file,
+                lock_owners: Mutex::default(),
+                set_id,
+                has_xattrs,
+                failures: Failures::default(),
+            }),
+            attributes,
+        }
+    }
+
+    /// Creates and opens a file; with `truncate`, one that is there already is emptied.
+    pub(crate) fn create_file(
+        &self,
+        place: Place<'_>,
+        caller: Caller,
+        mode: NewMode,
+        exclusive: bool,
+        truncate: bool,
+    ) -> Result<Opened> {
+        let created =
+            self.client.create_file(place.directory, place.name, &new_file(caller, mode), exclusive)?;
+        self.end_create_file(created, truncate)
+    }
+
+    /// [`VolumeFilesystem::create_file`] as far as a file is there and open, without standing still for the answer.
+    pub(crate) fn begin_create_file(
+        &self,
+        place: Place<'_>,
+        caller: Caller,
+        mode: NewMode,
+        exclusive: bool,
+        then: Completion<(Attributes, File)>,
+    ) {
+        let new = new_file(caller, mode);
+        self.client.begin_create_file(place.directory, place.name, &new, exclusive, then);
+    }
+
+    /// The rest of [`VolumeFilesystem::create_file`]. It waits for nothing where the file is new.
+    pub(crate) fn end_create_file(&self, created: (Attributes, File), truncate: bool) -> Result<Opened> {
+        let (mut attributes, file) = created;
+        if truncate && attributes.size > 0 {
+            file.set_length(0)?;
+            self.forget_failures(file.inode());
+            attributes = file.attributes()?;
+        }
+        Ok(self.opened(file, attributes))
+    }
+
+    /// Creates and opens a file without a name (`O_TMPFILE`).
+    pub(crate) fn create_unnamed(&self, directory: InodeId, caller: Caller, mode: NewMode) -> Result<Opened> {
+        let (attributes, file) = self.client.create_unnamed(directory, &new_file(caller, mode))?;
+        Ok(self.opened(file, attributes))
+    }
+
+    pub(crate) fn read(&self, handle: u64, buffer: &mut [u8], offset: u64) -> Result<usize> {
+        let open = self.locked_file(handle)?;
+        let range = offset..offset.saturating_add(buffer.len() as u64);
+        let began_ns = self.clock.now_ns();
+        if let Some(error) = open.failures.repeated(&range, began_ns) {
+            return Err(error);
+        }
+        let read = open.file.read_at(buffer, offset);
+        if let Err(error) = &read {
+            let now_ns = self.clock.now_ns();
+            open.failures.note(range, error, began_ns, now_ns);
+            self.remembered_until_ns.fetch_max(now_ns + REMEMBERED_NS, Ordering::Relaxed);
+        }
+        read
+    }
+
+    pub(crate) fn write(&self, handle: u64, bytes: &[u8], offset: u64, clear_set_id: bool) -> Result<()> {
+        self.writing(handle, clear_set_id, |file| file.write_at(bytes, offset))
+    }
+
+    /// Memory to receive writes in, where data servers of this machine find their bytes.
+    pub(crate) fn send_buffer(&self, length: usize) -> SendBuffer {
+        self.client.send_buffer(length)
+    }
+
+    /// [`VolumeFilesystem::write`] that leaves the sending to the caller; `memory` is what the bytes lie in, where it
+    /// can be kept.
+    pub(crate) fn write_later(
+        &self,
+        handle: u64,
+        bytes: &[u8],
+        memory: Option<(SharedBytes, Range<usize>)>,
+        offset: u64,
+        clear_set_id: bool,
+    ) -> Result<Option<Unsent>> {
+        self.writing(handle, clear_set_id, |file| match memory {
+            Some((memory, range)) => file.write_shared_later(&memory, range, offset),
+            None => file.write_later(bytes, offset),
+        })
+    }
+
+    /// Writes at the end of the file; returns where that was.
+    pub(crate) fn append(&self, handle: u64, bytes: &[u8], clear_set_id: bool) -> Result<u64> {
+        self.writing(handle, clear_set_id, |file| file.append(bytes))
+    }
+
+    fn writing<T>(
+        &self,
+        handle: u64,
+        clear_set_id: bool,
+        work: impl FnOnce(&File) -> Result<T>,
+    ) -> Result<T> {
+        let open = self.locked_file(handle)?;
+        if clear_set_id && open.set_id.swap(false, Ordering::Relaxed) {
+            let inode = open.file.inode();
+            self.clear_set_id(inode, self.client.attributes(inode)?)?;
+        }
+        self.drop_capability(&open)?;
+        let written = work(&open.file);
+        self.forget_failures(open.file.inode());
+        written
+    }
+
+    /// A descriptor of the file is being closed: what it wrote goes out, and errors of it come back.
+    /// True when that changed attributes.
+    pub(crate) fn flush(&self, handle: u64) -> Result<bool> {
+        let is_locked = self.files.get(handle).is_some_and(|open| self.is_locked(&open));
+        match is_locked {
+            // Whoever locks next must see what was written under the locks, also by one who was killed.
+            true => interrupt::uninterruptible(|| self.reporting(handle, File::flush_under_lock)),
+            false => self.reporting(handle, File::flush),
+        }
+    }
+
+    /// True when closing a file has nothing to wait for: not for what was written, not for locks.
+    pub(crate) fn is_idle(&self, handle: u64) -> bool {
+        self.files.get(handle).is_some_and(|open| !self.is_locked(&open) && open.file.is_idle())
+    }
+
+    /// fcntl(2)'s locks of a file go with any of its descriptors that their process closes.
+    fn is_locked(&self, open: &OpenFile) -> bool {
+        !open.owners().is_empty() || self.client.is_locked(open.file.inode())
+    }
+
+    /// True when [`VolumeFilesystem::begin_flush`] needs no thread, unless the metadata service is slow.
+    pub(crate) fn can_begin_flush(&self, handle: u64) -> bool {
+        self.files.get(handle).is_some_and(|open| !self.is_locked(&open) && open.file.can_begin_flush())
+    }
+
+    /// [`VolumeFilesystem::flush`] and [`VolumeFilesystem::unlock_closed`] without standing still for the answer.
+    pub(crate) fn begin_flush(&self, handle: u64, owner: u64, then: Completion<bool>) {
+        let open = match self.file(handle) {
+            Ok(open) => open,
+            Err(error) => return then(Readiness::Ready(Err(error))),
+        };
+        open.forget_owner(owner);
+        let (place, before) = (open.place(owner, false), open.file.reports());
+        let (client, looking, flushed) = (self.client.clone(), self.client.clone(), Arc::clone(&open));
+        open.file.begin_flush(Box::new(move |early| {
+            // Its process may have locked it meanwhile.
+            let is_quick = move |_: &Result<()>| !looking.has_locks(place);
+            let end = move |written| {
+                let stored = flushed.file.end_flush(written);
+                stored.and(unlock_all(&client, place)).map(|()| flushed.file.reports() != before)
+            };
+            then(early.and_then(is_quick, end));
+        }));
+    }
+
+    /// True when [`VolumeFilesystem::read`] takes no time.
+    pub(crate) fn is_at_hand(&self, handle: u64) -> bool {
+        self.files.get(handle).is_some_and(|open| open.file.is_at_hand())
+    }
+
+    /// True when [`VolumeFilesystem::write`] up to `end` takes no time.
+    pub(crate) fn takes_at_once(&self, handle: u64, end: u64) -> bool {
+        let is_plain = |open: &OpenFile| {
+            !open.set_id.load(Ordering::Relaxed) && !open.has_xattrs.load(Ordering::Relaxed)
+        };
+        self.files.get(handle).is_some_and(|open| is_plain(&open) && open.file.takes_at_once(end))
+    }
+
+    /// [`VolumeFilesystem::flush`], durable.
+    pub(crate) fn sync(&self, handle: u64) -> Result<bool> {
+        self.reporting(handle, File::sync)
+    }
+
+    fn reporting(&self, handle: u64, work: fn(&File) -> Result<()>) -> Result<bool> {
+        let open = self.file(handle)?;
+        let before = open.file.reports();
+        let kept = self.give_up_if_lost(&open);
+        kept.and_then(|()| work(&open.file)).map(|()| open.file.reports() != before)
+    }
+
+    /// The last descriptor is gone.
+    pub(crate) fn release(&self, handle: u64) -> Result<()> {
+        let open = self.files.remove(handle).ok_or(Error::from(Code::BadHandle))?;
+        if open.owners().is_empty() {
+            return self.close(open);
+        }
+        // The next holder must see what was written under the locks.
+        let flushed = self.give_up_if_lost(&open).and_then(|()| open.file.flush_under_lock());
+        let unlocked = self.unlock_released(&open);
+        flushed.and(self.close(open)).and(unlocked)
+    }
+
+    /// fallocate(2). Space is not reserved, only asked about: a plain call fails when there is too little of it.
+    pub(crate) fn allocate(&self, handle: u64, range: Range<u64>, mode: Allocation) -> Result<()> {
+        let open = self.locked_file(handle)?;
+        if range.end > limits::FILE_BYTES_MAX {
+            return Err(Code::TooLarge.into());
+        }
+        self.drop_capability(&open)?;
+        let missing = range.end.saturating_sub(open.file.attributes()?.size);
+        if missing > 0 && !mode.zero && missing > self.client.space()?.available_bytes {
+            return Err(Code::NoSpace.into());
+        }
+        let zeroed = if mode.zero { open.file.zero(range.clone()) } else { Ok(()) };
+        let is_long_enough = missing == 0 || mode.keep_size;
+        let outcome =
+            zeroed.and_then(|()| if is_long_enough { Ok(()) } else { open.file.set_length(range.end) });
+        self.forget_failures(open.file.inode());
+        outcome
+    }
+
+    /// copy_file_range(2); returns how many bytes.
+    pub(crate) fn copy(
+        &self,
+        from: u64,
+        from_offset: u64,
+        to: u64,
+        to_offset: u64,
+        length: u64,
+    ) -> Result<u64> {
+        let (source, open) = (self.file(from)?, self.file(to)?);
+        self.drop_capability(&open)?;
+        let copied = open.file.copy_from(&source.file, from_offset, to_offset, length);
+        self.forget_failures(open.file.inode());
+        copied
+    }
+
+    /// Where data or a hole begins; `None`: nowhere before the end.
+    pub(crate) fn seek(&self, handle: u64, seek: Seek, offset: u64) -> Result<Option<u64>> {
+        self.file(handle)?.file.seek(seek, offset)
+    }
+
+    pub(crate) fn open_directory(&self, inode: InodeId) -> u64 {
+        self.directories.insert(Listing::new(inode, inode == self.root))
+    }
+
+    /// Gives the entries after `cookie` to `take` until it says false, with the moment they are shown as of.
+    pub(crate) fn read_directory(
+        &self,
+        inode: InodeId,
+        handle: u64,
+        cookie: u64,
+        wanted: Wanted,
+        take: &mut dyn FnMut(&Listed<'_>, Asked) -> bool,
+    ) -> Result<()> {
+        let listing = self.directories.get(handle).ok_or(Error::from(Code::BadHandle))?;
+        listing.read(cookie, wanted, &Pages { client: &self.client, directory: inode }, take)
+    }
+
+    pub(crate) fn release_directory(&self, handle: u64) {
+        self.directories.remove(handle);
+    }
+
+    /// fsync(2) of a directory.
+    pub(crate) fn sync_directory(&self) -> Result<()> {
+        self.client.sync()
+    }
+
+    pub(crate) fn space(&self) -> Result<VolumeSpace> {
+        self.client.space()
+    }
+}
+
+/// The pages of a directory.
+struct Pages<'a> {
+    client: &'a Client,
+    directory: InodeId,
+}
+
+impl Source for Pages<'_> {
+    fn fetch(&self, after: u64, limit: u32) -> Result<Page> {
+        self.client.list(self.directory, after, limit, true)
+    }
+
+    fn fetch_names(&self, after: u64, limit: u32) -> Result<NamePage> {
+        self.client.list_names(self.directory, after, limit)
+    }
+
+    fn ahead(&self, after: u64, limit: u32) -> Ahead {
+        let pending = self.client.begin_list_names(self.directory, after, limit);
+        Box::new(move || pending.wait())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn with_mode(kind: FileKind, mode: u32) -> Attributes {
+        Attributes { kind, mode, ..Attributes::default() }
+    }
+
+    #[test]
+    fn set_id_bits_are_cleared_as_chown_and_write_demand() {
+        for (kind, before, after) in [
+            (FileKind::File, 0o4755, Some(0o755)),
+            (FileKind::File, 0o6755, Some(0o755)),
+            (FileKind::File, 0o2755, Some(0o755)),
+            (FileKind::File, 0o2644, None),
+            (FileKind::File, 0o6644, Some(0o2644)),
+            (FileKind::File, 0o1755, None),
+            (FileKind::Directory, 0o6755, None),
+        ] {
+            assert_eq!(mode_without_set_id(&with_mode(kind, before)), after, "{kind:?} {before:o}");
+        }
+    }
+}
