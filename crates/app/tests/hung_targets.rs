@@ -4,11 +4,9 @@ mod support;
 
 use rustix::process::Signal;
 use std::fs;
-use std::os::unix::fs::FileExt;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
 use support::{Cluster, VAZAO, noise, noise_file, seconds, signal, spawn, succeeded, text, wait_until};
 
 /// The file system in bytes: small, as its image is written once.
@@ -180,33 +178,58 @@ impl Drop for Node {
     }
 }
 
-/// Sets a flag at its end.
-struct Sets<'a>(&'a AtomicBool);
+/// Writes blocks to a file until its standard input ends, and then stores in another file what the first one has to
+/// hold. Where the disk hung for so long that a write failed, all bytes are written again.
+const WRITES_ON: &str = r#"
+use IO::Handle;
+my ($path, $expected) = @ARGV;
+open(my $file, '+<:raw', $path) or die $!;
+sysread($file, my $bytes, 3_000_000) or die $!;
+my ($round, $is_whole, $waiting) = (0, 1, '');
+vec($waiting, fileno(STDIN), 1) = 1;
+until (select(my $ended = $waiting, undef, undef, 0)) {
+    my ($at, $length) = ($round * 7 % 20 * 100_000, 100_000 + $round % 3);
+    my $block = chr(65 + $round % 26) x $length;
+    substr($bytes, $at, $length) = $block;
+    sysseek($file, $at, 0);
+    $is_whole &&= syswrite($file, $block) == $length;
+    # Every now and then, so that others have some of the machine, too.
+    $is_whole &&= $file->sync if $round % 4 == 3;
+    $round++;
+}
+$is_whole &&= $file->sync;
+for (1 .. 60) {
+    last if $is_whole;
+    sysseek($file, 0, 0);
+    ($is_whole = syswrite($file, $bytes) == length($bytes) && $file->sync) or sleep 1;
+}
+$is_whole or die $!;
+open(my $out, '>:raw', $expected) or die $!;
+print($out $bytes) && close($out) or die $!;
+"#;
 
-impl Drop for Sets<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::SeqCst);
-    }
+/// A process that writes to a file of the mount. Of its own: a process that has files of a mount open and begins another
+/// one waits until that one's copies of its descriptors are closed, which stores what was written.
+struct Writer {
+    process: Child,
+    expected: PathBuf,
 }
 
-/// Writes blocks to an open file of a mount until it is told to end. Returns the bytes that the file has then. Where
-/// the disk hung for so long that a write failed, all of them are written again.
-fn write_on(path: &Path, mut bytes: Vec<u8>, is_over: &AtomicBool) -> Vec<u8> {
-    let file = fs::File::options().write(true).open(path).expect("opens");
-    let (mut round, mut is_whole) = (0, true);
-    while !is_over.load(Ordering::SeqCst) {
-        let (at, block) = (round * 7 % 20 * 100_000, noise(100_000 + round % 3));
-        bytes[at..at + block.len()].copy_from_slice(&block);
-        let written = file.write_all_at(&block, at as u64);
-        // Every now and then, so that others have some of the machine, too.
-        is_whole &= written.and_then(|()| if round % 4 == 3 { file.sync_data() } else { Ok(()) }).is_ok();
-        round += 1;
+impl Writer {
+    fn start(node: &Node, name: &str) -> Writer {
+        let name = name.trim_start_matches("vz:/");
+        let expected = node.cluster.local(&format!("expected-{name}"));
+        let mut command = Command::new("perl");
+        command.args(["-e", WRITES_ON]).arg(node.mountpoint().join(name)).arg(&expected);
+        Writer { process: command.stdin(Stdio::piped()).spawn().expect("it starts"), expected }
     }
-    is_whole &= file.sync_all().is_ok();
-    wait_until("all is written", || {
-        is_whole || file.write_all_at(&bytes, 0).and_then(|()| file.sync_all()).is_ok()
-    });
-    bytes
+
+    /// Ends it; returns what the file has to hold.
+    fn end(mut self) -> Vec<u8> {
+        drop(self.process.stdin.take());
+        assert!(self.process.wait().expect("a child").success(), "all is written");
+        fs::read(&self.expected).expect("written")
+    }
 }
 
 /// Writes went into the page cache by the thread that had the connection: one to a disk that hung held up whoever else
@@ -224,19 +247,9 @@ fn a_target_whose_disk_hangs_is_named_and_holds_up_nothing_else_of_its_node() {
         names.iter().partition(|name| node.target_of(name) == "t2");
     assert!(!cold.is_empty() && !well.is_empty());
     node.mount("f0");
-    let is_over = AtomicBool::new(false);
-    let path = |name: &str| node.mountpoint().join(name.trim_start_matches("vz:/"));
-    let bytes = noise(2_100_000);
-    let written = std::thread::scope(|scope| {
-        let writers = [cold[0], well[0]].map(|name| {
-            let (path, bytes, is_over) = (path(name), bytes.clone(), &is_over);
-            scope.spawn(move || write_on(&path, bytes, is_over))
-        });
-        let _over = Sets(&is_over);
-        frozen.while_frozen(|| look_around(&node, &source, &well));
-        is_over.store(true, Ordering::SeqCst);
-        writers.map(|writer| writer.join().expect("no write failed"))
-    });
+    let writers = [cold[0], well[0]].map(|name| Writer::start(&node, name));
+    frozen.while_frozen(|| look_around(&node, &source, &well));
+    let written = writers.map(Writer::end);
     for (name, written) in [cold[0], well[0]].into_iter().zip(&written) {
         assert!(node.run(&["cat", name]).stdout == *written, "{name}");
     }
