@@ -111,7 +111,14 @@ impl std::fmt::Debug for Waiting<'_> {
 
 fn lane_options(options: &Options, jobs_max: usize, bytes_max: usize) -> LaneOptions {
     let threads = options.threads;
-    LaneOptions { threads, threads_more: 2 * threads, jobs_max, bytes_max, hangs_ms: AREA_HANGS_MS }
+    LaneOptions {
+        threads,
+        threads_more: 2 * threads,
+        jobs_max,
+        bytes_max,
+        hangs_ms: AREA_HANGS_MS,
+        is_probed: false,
+    }
 }
 
 impl Area {

@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use vazao_model::limits::NODE_SILENT_MS;
-use vazao_model::{ClusterMap, Code, Node, NodeState, TargetId};
+use vazao_model::{ClusterMap, Code, Node, NodeState, TargetId, TargetState};
 use vazao_wire::service::Fault;
 
 const NS_A_MS: u64 = 1_000_000;
@@ -91,7 +91,8 @@ fn outage(map: &ClusterMap, target: TargetId, age_ms: u64, lost_ms: u64) -> Opti
         target.state.name(),
         target.trouble
     );
-    Some(Fault::new(Code::TargetFailed, detail))
+    let code = if target.state == TargetState::Hung { Code::Hung } else { Code::TargetFailed };
+    Some(Fault::new(code, detail))
 }
 
 impl Core {
@@ -173,7 +174,7 @@ impl Core {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use vazao_model::{NodeId, Target, TargetState};
+    use vazao_model::{NodeId, Target};
 
     fn map(silent_ms: u64, state: TargetState) -> ClusterMap {
         let is_silent = silent_ms >= u64::from(NODE_SILENT_MS);
@@ -210,6 +211,7 @@ mod tests {
         for state in [TargetState::Failed, TargetState::Stale, TargetState::Missing] {
             assert_eq!(code(0, state, 0), Some(Code::TargetFailed), "{state:?}");
         }
+        assert_eq!(code(0, TargetState::Hung, 0), Some(Code::Hung));
         assert_eq!(code(0, TargetState::Full, 0), None, "it can be read");
         let fault = outage(&map(0, TargetState::Stale), TargetId(3), 0, 30_000).expect("is out");
         assert!(fault.detail.contains("t3 of data1 is stale: its disk is an older copy"), "{fault}");

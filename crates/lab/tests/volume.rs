@@ -117,7 +117,7 @@ impl Drop for Cluster {
         self.stopping.store(true, Ordering::SeqCst);
         self.ticking.take().map(JoinHandle::join);
         self.servers.iter_mut().for_each(Server::stop);
-        self.data.iter().for_each(|service| service.close());
+        self.data.iter().for_each(|service| assert!(service.close(), "its disks answer"));
         let _ = self.meta.close();
     }
 }

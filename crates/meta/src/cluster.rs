@@ -205,7 +205,8 @@ impl Cluster {
 
     /// What to do when no target serves: a silent node may only be late, and a full target may be emptied.
     fn code_of_none(&self, now_ns: u64) -> Code {
-        let may_come = |target: &Target| self.may_come(target.node, now_ns) && target.state.is_readable();
+        let may_answer = |target: &Target| target.state.is_readable() || target.state == TargetState::Hung;
+        let may_come = |target: &Target| self.may_come(target.node, now_ns) && may_answer(target);
         let is_full = |target: &Target| self.is_up(target.node, now_ns) && target.state == TargetState::Full;
         match () {
             () if self.shown().any(may_come) => Code::Unavailable,
@@ -236,7 +237,11 @@ impl Cluster {
         if let Some(first) = inode.0.checked_rem(usable.len() as u64) {
             usable.rotate_left(first as usize);
         }
-        usable.sort_by_key(|(_, _, id)| is_tight(&self.targets[id].shown));
+        // Behind all others those whose servers wait for their disks: they may hang.
+        usable.sort_by_key(|(_, _, id)| {
+            let shown = &self.targets[id].shown;
+            (!shown.trouble.is_empty(), is_tight(shown))
+        });
         usable.into_iter().map(|(_, _, id)| id).collect()
     }
 

@@ -61,6 +61,8 @@ pub enum TargetState {
     Stale = 4,
     /// Its node is there and its directory is not: serves nothing until its disk is back.
     Missing = 5,
+    /// Its disk answers nothing: requests for it wait or fail until it does.
+    Hung = 6,
 }
 
 impl TargetState {
@@ -71,6 +73,7 @@ impl TargetState {
             2 => TargetState::Full,
             4 => TargetState::Stale,
             5 => TargetState::Missing,
+            6 => TargetState::Hung,
             _ => TargetState::Failed,
         }
     }
@@ -88,6 +91,7 @@ impl TargetState {
             TargetState::Failed => "failed",
             TargetState::Stale => "stale",
             TargetState::Missing => "missing",
+            TargetState::Hung => "hung",
         }
     }
 }

@@ -168,6 +168,13 @@ pub const SLOW_DISK_MS: u32 = 2_000;
 /// that were asleep turn by then.
 pub const AREA_HANGS_MS: u32 = 15_000;
 
+/// The same of a target, whose threads need not all be stuck for that: one of its own looks whether its disk answers.
+pub const TARGET_HANGS_MS: u32 = AREA_HANGS_MS;
+
+/// A data server that ends waits so long for the disk of a target that hangs. What was answered as synced is
+/// on that disk; the rest is swept by the next start.
+pub const CLOSING_MS_MAX: u32 = 60_000;
+
 /// A single operation that takes longer is reported even though other operations of its file system complete: half a
 /// minute of syncing is nothing special.
 pub const STUCK_MS: u32 = 60_000;

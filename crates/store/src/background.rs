@@ -3,12 +3,30 @@
 use crate::epochs;
 use crate::target::Target;
 use crate::unkept::Unkept;
+use crate::waits::Waits;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use vazao_wire::proto::HistoryMark;
 
 impl Target {
-    /// Space, incarnation, sweep, known damage, epoch. `mark`: the latest that this server was told of the metadata.
-    pub(crate) fn tick(&self, checkpoint_ms: u64, mark: HistoryMark) {
+    /// Looks after the threads that wait for its disk, and has one of them do the rest. It never waits itself.
+    pub(crate) fn begin_tick(self: &Arc<Target>, checkpoint_ms: u64, mark: HistoryMark) {
+        self.waits.look();
+        self.waits.look_after(self, Target::waits, Target::ask_disk);
+        self.waits.tick(self, Target::waits, move |target| target.tick(checkpoint_ms, mark));
+    }
+
+    /// Who waits for its disk.
+    pub(crate) fn waits(&self) -> &Waits {
+        &self.waits
+    }
+
+    /// Place, space, incarnation, sweep, known damage, epoch. `mark`: the latest that this server was told of
+    /// the metadata.
+    fn tick(&self, checkpoint_ms: u64, mark: HistoryMark) {
+        if self.check_place().is_err() {
+            return;
+        }
         if let Err(error) = self.room.refresh(&*self.disk) {
             tracing::warn!(target_id = self.id().0, %error, "cannot tell the space left on {}", self.label);
         }

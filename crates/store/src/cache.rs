@@ -46,6 +46,14 @@ impl Cache {
         Arc::clone(object)
     }
 
+    /// The object with this id, where it is known here. Nothing is closed for it.
+    pub(crate) fn find(&self, id: ObjectId) -> Option<Arc<Object>> {
+        let objects = self.objects.read();
+        let object = objects.get(&id)?;
+        object.last_use.store(self.uses.fetch_add(1, Ordering::Relaxed), Ordering::Relaxed);
+        Some(Arc::clone(object))
+    }
+
     /// Forgets an object that nobody but the caller holds: one that has been removed and will not come back.
     pub(crate) fn release(&self, object: Arc<Object>) {
         let mut objects = self.objects.write();

@@ -156,12 +156,25 @@ impl Epochs {
         Ok(Some(Epochs { file, gate, record, swept, is_owed, is_changed }))
     }
 
+    /// Reads the file from the disk itself, as far as the kernel lets go of what it has of it in memory.
+    pub(crate) fn probe(&self) {
+        self.file.drop_cached(0, COPY_STRIDE + COPY_BYTES as u64);
+        let _ = self.file.read_at(&mut [0; COPY_BYTES], 0);
+    }
+
     fn record(&self) -> MutexGuard<'_, Record> {
         self.record.lock()
     }
 
-    /// Leave to write without waiting for a disk; `None` when the epoch has to be announced first.
+    /// Leave to write without waiting for a disk; `None` when the epoch has to be announced first, or is
+    /// ending: who ends it waits for writes that may be stuck.
     pub(crate) fn try_enter(&self) -> Option<Pass<'_>> {
+        let gate = self.gate.try_read()?;
+        // Not made where it is not given: its end counts as a change.
+        if gate.announced { Some(Pass { gate, epochs: self }) } else { None }
+    }
+
+    fn enter_announced(&self) -> Option<Pass<'_>> {
         let gate = self.gate.read();
         if gate.announced { Some(Pass { gate, epochs: self }) } else { None }
     }
@@ -186,7 +199,7 @@ impl Epochs {
     /// Leave to write. Errors: the announcement could not be made durable.
     pub(crate) fn enter(&self) -> Result<Pass<'_>, Unkept> {
         loop {
-            if let Some(pass) = self.try_enter() {
+            if let Some(pass) = self.enter_announced() {
                 return Ok(pass);
             }
             let mut gate = self.gate.write();

@@ -1,4 +1,4 @@
-//! Fences around objects whose file is being converted to another layout.
+//! Freezes of objects whose file is being converted to another layout.
 //!
 //! Whoever converts a file has its objects *watched* before it copies them, and *sealed* when it is done: a seal is set
 //! only when nothing has changed since the watch began. A sealed object is read as ever and refuses every change, until
@@ -22,7 +22,7 @@ use vazao_wire::service::Fault;
 pub(crate) const SEALED: &str = "SEALED";
 const SEALED_NEW: &str = "SEALED.new";
 
-/// Fences of one target: a conversion sets at most 64, and is over within its files' copying.
+/// Freezes of one target: a conversion sets at most 64, and is over within its files' copying.
 const FENCES_MAX: usize = 16_384;
 
 /// Removed objects that are remembered, the newest: longer than requests to them can be on their way.
@@ -49,12 +49,14 @@ struct ObjectFreeze {
     state: State,
 }
 
-/// The fences of one target.
+/// The freezes of one target.
 #[derive(Default, Debug)]
 pub(crate) struct ObjectFreezes {
     freezes: Mutex<BTreeMap<ObjectId, ObjectFreeze>>,
     /// Their number, so that writes to targets without any take no lock.
     count: AtomicUsize,
+    /// Held while they are written down: the disk may hang, and others look at them meanwhile.
+    storing: Mutex<()>,
 }
 
 impl ObjectFreezes {
@@ -73,7 +75,7 @@ impl ObjectFreezes {
             io::Error::new(io::ErrorKind::InvalidData, text)
         })?;
         let count = AtomicUsize::new(freezes.len());
-        Ok(ObjectFreezes { freezes: Mutex::new(freezes), count })
+        Ok(ObjectFreezes { freezes: Mutex::new(freezes), count, storing: Mutex::default() })
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<ObjectId, ObjectFreeze>> {
@@ -194,10 +196,11 @@ impl ObjectFreezes {
     /// Writes down which objects are sealed. After power loss the file is the old or the new one.
     fn store(&self, disk: &dyn Disk) -> io::Result<()> {
         // One at a time, so that an older state never replaces a newer one.
-        let freezes = self.lock();
+        let _one = self.storing.lock();
+        let text = encode(&self.lock());
         let file = disk.open(SEALED_NEW, Open::Create)?;
         file.set_length(0)?;
-        file.write_at(encode(&freezes).as_bytes(), 0)?;
+        file.write_at(text.as_bytes(), 0)?;
         file.sync()?;
         disk.rename(SEALED_NEW, SEALED)?;
         disk.sync_directory("")
@@ -269,17 +272,17 @@ impl Target {
         for &id in objects {
             all &= self.alone(id, || self.freezes.seal(id, token))?;
         }
-        self.store_fences()?;
+        self.store_freezes()?;
         self.epochs.note_change();
         Ok(all)
     }
 
-    /// Takes fences away.
+    /// Takes freezes away.
     pub(crate) fn lift(&self, objects: &[ObjectId], token: u64) -> Result<(), Stop> {
         self.check()?;
         let lifted = objects.iter().filter(|id| self.freezes.lift(**id, token)).count();
         if lifted > 0 {
-            self.store_fences()?;
+            self.store_freezes()?;
             self.epochs.note_change();
         }
         Ok(())
@@ -288,7 +291,7 @@ impl Target {
     /// Has nobody see a sealed object any more whose chunks are about to be removed one after the other, also when that
     /// is interrupted: a client that still has the file's old layout would take those that are gone for holes.
     pub(crate) fn hide(&self, id: ObjectId) -> Result<(), Fault> {
-        if self.freezes.go(id) { self.store_fences() } else { Ok(()) }
+        if self.freezes.go(id) { self.store_freezes() } else { Ok(()) }
     }
 
     /// Remembers of a sealed object that it was removed. True when that has to be written down.
@@ -301,7 +304,7 @@ impl Target {
         if must_exist && !body.exists() { Err(removed(id)) } else { Ok(()) }
     }
 
-    pub(crate) fn store_fences(&self) -> Result<(), Fault> {
+    pub(crate) fn store_freezes(&self) -> Result<(), Fault> {
         self.freezes.store(&*self.disk).map_err(|e| self.write_fault(SEALED, &e))
     }
 

@@ -5,14 +5,16 @@
 //! for every 64 KiB block. `docs/on-disk.md` specifies the files and argues what a crash can do to them.
 //!
 //! It knows no names, no directories and no clients. A request that needs no waiting is answered in the caller's
-//! thread; the others go to a pool a target.
+//! thread; the others go to threads of the target, and a disk that hangs holds up those alone (`waits.rs`).
 
 mod background;
 mod cache;
+mod closing;
 mod damage;
 mod epochs;
 mod error;
 mod failure;
+mod fan_out;
 mod freezes;
 mod identity;
 mod incarnation;
@@ -35,6 +37,7 @@ mod sweep;
 mod target;
 mod targets;
 mod unkept;
+mod waits;
 mod write_back;
 
 pub use error::OpenError;

@@ -1,7 +1,7 @@
 //! What a data server counts.
 
 use vazao_meter::measures::Work;
-use vazao_meter::{Accounts, Cause, Counter, Exposition, Gauge, Histogram};
+use vazao_meter::{Accounts, Cause, Counter, Exposition, Histogram};
 use vazao_wire::Method;
 
 /// The methods that a data server serves.
@@ -36,8 +36,6 @@ pub(crate) struct Metrics {
     pub(crate) written_bytes: Counter,
     /// Requests handed to the pools.
     pub(crate) deferred: Counter,
-    /// Requests waiting for or running in the pools.
-    pub(crate) deferred_now: Gauge,
 }
 
 impl Metrics {
@@ -61,8 +59,8 @@ impl Metrics {
         work
     }
 
-    /// Writes everything out.
-    pub(crate) fn expose(&self, accounts: &Accounts, out: &mut Exposition) {
+    /// Writes everything out; `deferred` requests wait for a disk now.
+    pub(crate) fn expose(&self, accounts: &Accounts, deferred: usize, out: &mut Exposition) {
         let each = || METHODS.iter().zip(&self.methods);
         for (method, metrics) in each() {
             let labels = [("method", method.name())];
@@ -84,10 +82,9 @@ impl Metrics {
             let labels = [("direction", direction)];
             out.counter("vazao_data_bytes_total", "Bytes of objects moved.", &labels, counter.get() as f64);
         }
-        let deferred = self.deferred.get() as f64;
-        out.counter("vazao_data_deferred_total", "Requests that had to wait for a disk.", &[], deferred);
-        let now = self.deferred_now.get() as f64;
-        out.gauge("vazao_data_deferred", "Requests waiting for a disk now.", &[], now);
+        let all = self.deferred.get() as f64;
+        out.counter("vazao_data_deferred_total", "Requests that had to wait for a disk.", &[], all);
+        out.gauge("vazao_data_deferred", "Requests waiting for a disk now.", &[], deferred as f64);
         let causes = [Cause::Disk, Cause::Lock, Cause::Compute];
         out.accounts("vazao_data_time_seconds_total", "Where the server's time went.", accounts, &causes);
     }

@@ -22,6 +22,12 @@ use vazao_wire::service::Fault;
 /// Chunks that one object keeps open between requests.
 const OPEN_CHUNKS_MAX: usize = 8;
 
+/// A loop thread that finds an object locked by another one tries again for about as long as a large write into the
+/// page cache takes, and then leaves the request to the target's own threads. It spins: where others want its core,
+/// giving that away takes milliseconds each time, and whoever else the loop serves would wait for a disk that hangs.
+const TRIES: usize = 200;
+const SPINS: usize = 64;
+
 /// Why an operation did not finish.
 #[derive(Debug)]
 pub(crate) enum Stop {
@@ -37,7 +43,7 @@ impl From<Fault> for Stop {
     }
 }
 
-/// Whether an operation may wait for a disk.
+/// Whether an operation may wait for a disk, and close files.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Mode {
     /// No: it runs in a loop thread.
@@ -119,6 +125,27 @@ impl Object {
         }
     }
 
+    /// Tries for as long as another loop thread holds a lock; one that it does not get soon is held by a
+    /// thread that waits for the disk.
+    fn soon<G>(&self, try_lock: impl Fn() -> Option<G>) -> Result<G, Stop> {
+        for _ in 0..TRIES {
+            match try_lock() {
+                Some(guard) => return Ok(guard),
+                None if self.blocking.load(Ordering::Relaxed) > 0 => break,
+                None => (0..SPINS).for_each(|_| std::hint::spin_loop()),
+            }
+        }
+        Err(Stop::Wait)
+    }
+
+    /// Takes the lock for writing, in a loop thread only where that does not take long.
+    pub(crate) fn write_as(&self, target: &Target, mode: Mode) -> Result<RwLockWriteGuard<'_, Body>, Stop> {
+        match mode {
+            Mode::Fast => self.soon(|| self.body.try_write()),
+            Mode::Blocking => Ok(self.write(target)),
+        }
+    }
+
     /// Takes the lock for reading.
     pub(crate) fn read(&self, target: &Target) -> RwLockReadGuard<'_, Body> {
         match self.body.try_read() {
@@ -174,6 +201,14 @@ impl Body {
 }
 
 impl Target {
+    /// The object with this id. One that nobody has used lately has to be looked for on the disk.
+    pub(crate) fn object(&self, id: ObjectId, mode: Mode) -> Result<Arc<Object>, Stop> {
+        match mode {
+            Mode::Fast => self.cache.find(id).ok_or(Stop::Wait),
+            Mode::Blocking => Ok(self.cache.get(id)),
+        }
+    }
+
     /// The lock for reading, with the chunks open.
     pub(crate) fn open_to_read<'o>(
         &self,
@@ -181,7 +216,10 @@ impl Target {
         chunks: RangeInclusive<u64>,
         mode: Mode,
     ) -> Result<RwLockReadGuard<'o, Body>, Stop> {
-        let body = object.read(self);
+        let body = match mode {
+            Mode::Fast => object.soon(|| object.body.try_read())?,
+            Mode::Blocking => object.read(self),
+        };
         if body.is_open(chunks.clone()) {
             return Ok(body);
         }

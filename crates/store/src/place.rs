@@ -17,7 +17,7 @@ impl Target {
         let lost = match self.disk.check_place() {
             Err(error) => error.to_string(),
             // What cannot be asked of one file says nothing about the directory.
-            Ok(()) if self.lock.is_named().unwrap_or(true) => return Ok(()),
+            Ok(()) if self.lock_file().is_none_or(|lock| lock.is_named().unwrap_or(true)) => return Ok(()),
             Ok(()) => "LOCK was removed or replaced while it was in use".to_owned(),
         };
         self.fail_without_note(format!("{lost}: put the directory back as it was, and start the node again"));

@@ -1,6 +1,7 @@
 //! How a data server joins a cluster and reports to it.
 
 use crate::error::OpenError;
+use crate::identity::Identity;
 use crate::options::MissingTarget;
 use crate::service::DataService;
 use crate::space::Reported;
@@ -131,11 +132,19 @@ impl DataService {
                 (response.cluster_id, response.node, TargetId(id));
             // A failed target keeps reporting, and writes nothing.
             if !target.is_failed() {
-                target.set_identity(identity)?;
+                match target.keep_identity(identity) {
+                    Ok(()) => {}
+                    // It asks for its id again.
+                    Err(fault) if fault.code == Code::Hung => {
+                        registered.warnings.push(fault.to_string());
+                        continue;
+                    }
+                    Err(fault) => return Err(fault),
+                }
                 match target.obey(verdict, is_judged, self.latest_mark()) {
                     Ok(must_register_again) => registered.must_register_again |= must_register_again,
                     Err(fault) if fault.code == Code::BadRequest => return Err(fault),
-                    // Its disk is full or failed: it is not served, the others are.
+                    // Its disk is full, hangs or failed: it is not served, the others are.
                     Err(fault) => registered.warnings.push(fault.to_string()),
                 }
             }
@@ -227,15 +236,32 @@ const ADVANCE: u32 = 2;
 const STALE: u32 = 3;
 
 impl Target {
+    /// Writes down who it is, where that is news. The disk is waited for only for a while: others are to be reported.
+    fn keep_identity(self: &Arc<Target>, identity: Identity) -> Result<(), Fault> {
+        if self.identity() == identity {
+            return Ok(());
+        }
+        self.waits.in_time(self, Target::waits, move |target| target.set_identity(identity))
+    }
+
     /// Does what the metadata service has said of it. True when it has to be told that it is done. `is_judged`: it has
     /// judged any target.
-    fn obey(&self, verdict: &proto::Verdict, is_judged: bool, mark: HistoryMark) -> Result<bool, Fault> {
+    fn obey(
+        self: &Arc<Target>,
+        verdict: &proto::Verdict,
+        is_judged: bool,
+        mark: HistoryMark,
+    ) -> Result<bool, Fault> {
         match verdict.what {
             // The request called it missing; it was added since. The next answer judges it.
             0 if is_judged => {}
             // A service that knows nothing of incarnations has no objection.
             0 | SERVE => self.standing.serve(),
-            ADVANCE => self.raise_incarnation(verdict.incarnation, mark)?,
+            ADVANCE => {
+                let incarnation = verdict.incarnation;
+                let raise = move |target: &Target| target.raise_incarnation(incarnation, mark);
+                self.waits.in_time(self, Target::waits, raise)?;
+            }
             STALE if self.standing.refuse(&verdict.why) => {
                 tracing::error!(target_id = self.id().0, directory = %self.label, "stale: {}", verdict.why);
             }

@@ -2,6 +2,7 @@
 
 use crate::damage::Place;
 use crate::error::OpenError;
+use crate::fan_out::{Handed, Then, Work};
 use crate::lent::Lent;
 use crate::metrics::Metrics;
 use crate::object::{Mode, Stop, internal};
@@ -12,15 +13,13 @@ use crate::targets::Targets;
 use parking_lot::{Mutex, RwLock};
 use prost::Message;
 use std::cell::RefCell;
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 use vazao_disk::Disk;
 use vazao_meter::{Accounts, Clock, Exposition};
 use vazao_model::limits::BLOCK_BYTES;
-use vazao_model::{Code, ObjectId};
-use vazao_wire::service::{Answer, Deferred, Fault, Request, Responder, Service};
+use vazao_model::{Code, ObjectId, TargetState};
+use vazao_wire::service::{Answer, Fault, Request, Responder, Service};
 use vazao_wire::{Method, proto};
 
 thread_local! {
@@ -32,7 +31,7 @@ thread_local! {
 pub(crate) struct Shared {
     metrics: Metrics,
     accounts: Arc<Accounts>,
-    clock: Arc<dyn Clock>,
+    pub(crate) clock: Arc<dyn Clock>,
 }
 
 /// A data server: the targets of one node.
@@ -47,8 +46,8 @@ pub struct DataService {
     pub(crate) mark: Mutex<proto::HistoryMark>,
     /// Targets that it had and that are not there.
     pub(crate) missing: Mutex<Vec<MissingTarget>>,
-    shared: Arc<Shared>,
-    is_stopped: AtomicBool,
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) is_stopped: AtomicBool,
 }
 
 impl std::fmt::Debug for DataService {
@@ -59,15 +58,15 @@ impl std::fmt::Debug for DataService {
 
 /// One request on its way through the server.
 #[derive(Clone, Copy)]
-struct Call {
-    method: Method,
+pub(crate) struct Call {
+    pub(crate) method: Method,
     start_ns: u64,
-    deadline_ns: u64,
+    pub(crate) deadline_ns: u64,
 }
 
 impl Shared {
     /// Counts the end of a request.
-    fn record(&self, call: Call, fault: Option<&Fault>) {
+    pub(crate) fn record(&self, call: Call, fault: Option<&Fault>) {
         let ns = self.clock.now_ns().saturating_sub(call.start_ns);
         self.metrics.record(call.method, ns, fault.is_some());
     }
@@ -137,12 +136,13 @@ impl DataService {
     /// Opens or formats one more target while the server runs; it is announced with the next heartbeat. Errors: as in
     /// [`DataService::open`]; the others go on either way.
     pub fn add_target(&self, disk: Arc<dyn Disk>, label: &str) -> Result<(), OpenError> {
+        // Before the others are looked at, who must not wait for its disk.
+        let (Shared { clock, accounts, .. }, share) = (&*self.shared, self.targets.len() + 1);
+        let mut target = Target::open(disk, label, &self.options, share, clock, accounts)?;
+        // Whoever adds one while others are missing knows what they are doing.
+        target.is_meant = true;
+        let target = Arc::new(target);
         self.targets.add(|others| {
-            let Shared { clock, accounts, .. } = &*self.shared;
-            let mut target = Target::open(disk, label, &self.options, others.len() + 1, clock, accounts)?;
-            // Whoever adds one while others are missing knows what they are doing.
-            target.is_meant = true;
-            let target = Arc::new(target);
             let all: Vec<_> = others.iter().chain([&target]).map(Arc::clone).collect();
             crate::registration::check_identities(&all, self.options.cluster_id)?;
             self.is_back(target.identity().uuid);
@@ -165,41 +165,25 @@ impl DataService {
     }
 
     /// How many of its targets have failed or are stale: when one more has, nobody may go on reading it past the
-    /// server.
+    /// server. What the page cache has of one that hangs may be read.
     pub fn failed_targets(&self) -> usize {
-        self.targets.iter().filter(|target| !target.state().is_readable()).count()
+        let is_out = |state: TargetState| !state.is_readable() && state != TargetState::Hung;
+        self.targets.iter().filter(|target| is_out(target.state())).count()
     }
 
     /// Background work; to be called about once a second. Ends epochs, goes on with the sweep after an unclean stop,
-    /// looks at the space left.
+    /// looks at the space left. Each target does it in threads of its own: one whose disk hangs holds up no other, nor
+    /// the caller.
     pub fn tick(&self) {
-        for target in self.targets.iter() {
-            if target.check_place().is_ok() && !self.is_stopped() {
-                target.tick(self.options.checkpoint_ms, self.latest_mark());
-            }
-        }
-    }
-
-    /// Stops serving and makes everything durable, so that the next start finds a clean target. A last report to the
-    /// metadata service may follow: with that, no copy made before passes for what is there now.
-    pub fn close(&self) {
-        self.is_stopped.store(true, Ordering::Release);
-        for target in self.targets.iter() {
-            target.scrub.finish();
-            if let Some(pool) = &target.pool {
-                // A disk that hangs is waited for: what it has taken over is to be durable.
-                pool.stop(Duration::MAX);
-            }
-            if target.check().is_ok() {
-                target.checkpoint();
-                target.end_incarnation(self.latest_mark());
-            }
+        for target in self.targets.iter().filter(|_| !self.is_stopped()) {
+            target.begin_tick(self.options.checkpoint_ms, self.latest_mark());
         }
     }
 
     /// Writes its metrics out.
     pub fn expose(&self, out: &mut Exposition) {
-        self.shared.metrics.expose(&self.shared.accounts, out);
+        let deferred = self.targets.iter().map(|target| target.waits.waiting()).sum();
+        self.shared.metrics.expose(&self.shared.accounts, deferred, out);
         let open: usize = self.targets.iter().map(|t| t.cache.open_chunks()).sum();
         out.gauge("vazao_data_open_chunks", "Chunks with open files.", &[], open as f64);
         for target in self.targets.iter() {
@@ -225,6 +209,12 @@ impl DataService {
             let blocks = target.repairs().1 as f64;
             let help = "Checksums computed again after an unclean stop.";
             out.counter("vazao_data_repaired_blocks_total", help, &[("target", id.as_str())], blocks);
+        }
+        for target in self.targets.iter() {
+            let id = target.id().0.to_string();
+            let seconds = target.waits.silent_ns() as f64 / 1e9;
+            let help = "How long its disk has not answered anything it was asked; 0: it answers.";
+            out.gauge("vazao_data_silent_seconds", help, &[("target", id.as_str())], seconds);
         }
     }
 
@@ -270,12 +260,16 @@ impl DataService {
         self.target_of(address)
     }
 
-    fn target_of(&self, address: Option<&proto::ObjectAddress>) -> Result<(&Arc<Target>, ObjectId), Fault> {
+    pub(crate) fn target_of(
+        &self,
+        address: Option<&proto::ObjectAddress>,
+    ) -> Result<(&Arc<Target>, ObjectId), Fault> {
         let id = ops::object(address)?;
         Ok((self.target(address.map_or(0, |a| a.target))?, id))
     }
 
-    /// Has `work` done where it may wait, and its answer delivered. Errors: there is too much to do already.
+    /// Has `work` done where it may wait, and its answer delivered. Errors: there is too much to do already; the disk
+    /// hangs.
     fn defer(
         &self,
         call: Call,
@@ -284,40 +278,34 @@ impl DataService {
         responder: &mut dyn Responder,
         work: impl FnOnce(&Target) -> Answer + Send + 'static,
     ) -> Result<(), Fault> {
-        let Some(pool) = &target.pool else {
+        let Some(lane) = target.waits.lane() else {
             let answer = self.shared.run(call, target, work);
             self.shared.record(call, answer.as_ref().err());
             answer_now(responder, answer);
             return Ok(());
         };
-        let place = pool.reserve(bytes).ok_or_else(|| overloaded(target))?;
-        let deferred = responder.defer();
         let (shared, target) = (Arc::clone(&self.shared), Arc::clone(target));
-        shared.metrics.deferred.add(1);
-        shared.metrics.deferred_now.add(1);
-        place.submit(move || {
+        self.shared.metrics.deferred.add(1);
+        lane.defer(call.method.name(), bytes, call.deadline_ns, responder, move || {
             let answer = shared.run(call, &target, work);
-            shared.metrics.deferred_now.add(-1);
             shared.record(call, answer.as_ref().err());
-            // Before the answer: whoever has it may find the service gone with its last owner.
-            drop(target);
-            drop(shared);
-            deferred.finish(answer);
-        });
-        Ok(())
+            answer
+        })
     }
 
     fn read(&self, call: Call, request: &Request<'_>, responder: &mut dyn Responder) -> Result<(), Fault> {
         let proto::ReadRequest { object, offset, length } = decode(request)?;
         let (target, id) = self.target_of(object.as_ref())?;
         ops::read::check(id, offset, length)?;
-        let mode = if target.pool.is_some() { Mode::Fast } else { Mode::Blocking };
+        let mode = if target.waits.lane().is_some() { Mode::Fast } else { Mode::Blocking };
         let mut sent = 0;
-        let read = target.read(id, offset, length, mode, &mut |message, length, fill| {
-            sent = length;
-            responder.try_reply_with(message, length, fill)
+        let read = target.waits.reads.run(responder, |responder| {
+            target.read(id, offset, length, mode, &mut |message, length, fill| {
+                sent = length;
+                responder.try_reply_with(message, length, fill)
+            })
         });
-        match read {
+        match read.unwrap_or(Err(Stop::Wait)) {
             Ok(()) => {
                 self.shared.metrics.read_bytes.add(sent as u64);
                 self.shared.record(call, None);
@@ -357,8 +345,10 @@ impl DataService {
         let (target, id) = self.target_of(object.as_ref())?;
         ops::write::check(target, id, offset, &checksums, bytes)?;
         self.shared.metrics.written_bytes.add(bytes.len() as u64);
-        if !sync && target.pool.is_some() {
-            match target.write(id, offset, &checksums, bytes, Mode::Fast, must_exist) {
+        if !sync && target.waits.lane().is_some() {
+            let write =
+                |_: &mut dyn Responder| target.write(id, offset, &checksums, bytes, Mode::Fast, must_exist);
+            match target.waits.writes.run(responder, write).unwrap_or(Err(Stop::Wait)) {
                 Ok(object_length) => {
                     let answer = proto::WriteResponse { object_length, boot: target.boot };
                     responder.reply(&answer.encode_to_vec());
@@ -457,14 +447,38 @@ impl DataService {
         let (to, length) = (ops::copy::Place { object: id, offset: r.offset }, r.length);
         let must_exist = r.must_exist;
         ops::copy::check(from, to, length)?;
-        let source = Arc::clone(source);
-        self.defer(call, target, length as usize, responder, move |target| {
-            let (message, bytes) = read_blocking(&source, from.object, from.offset, length)?;
+        let take = move |target: &Target, (message, bytes): (Vec<u8>, Vec<u8>)| {
             let broken = |_| internal("an answer of our own that cannot be decoded");
             let answer = proto::ReadResponse::decode(&*message).map_err(broken)?;
             target.take_copy(from, to, length, &answer, &bytes, must_exist)?;
             Ok((proto::CopyObjectRangeResponse { boot: target.boot }.encode_to_vec(), Vec::new()))
-        })
+        };
+        let read = move |source: &Target| read_blocking(source, from.object, from.offset, length);
+        let (Some(lane), false) = (source.waits.lane(), Arc::ptr_eq(source, target)) else {
+            let same = Arc::clone(source);
+            let both = move |target: &Target| take(target, read(&same)?);
+            return self.defer(call, target, length as usize, responder, both);
+        };
+        // No thread of the one waits for the disk of the other.
+        self.shared.metrics.deferred.add(1);
+        let (target, shared, held) = (Arc::clone(target), Arc::clone(&self.shared), Arc::clone(source));
+        let write = move |read: Answer, whole| {
+            let (mut handed, name) = (Handed::to(whole), call.method.name());
+            let written = read.and_then(|read| {
+                let lane = target.waits.lane().ok_or_else(|| internal("a target without threads"))?;
+                let (held, shared) = (Arc::clone(&target), shared);
+                lane.defer(name, length as usize, call.deadline_ns, &mut handed, move || {
+                    let answer = take(&held, read);
+                    shared.record(call, answer.as_ref().err());
+                    answer
+                })
+            });
+            if let Err(fault) = written {
+                handed.fail(&fault);
+            }
+        };
+        let mut then = Then::new(responder, write);
+        lane.defer(call.method.name(), length as usize, call.deadline_ns, &mut then, move || read(&held))
     }
 
     fn fence(&self, call: Call, request: &Request<'_>, responder: &mut dyn Responder) -> Result<(), Fault> {
@@ -549,49 +563,6 @@ impl DataService {
         self.fan_out(call, &objects, responder, |target, objects| target.remove(objects), finish)
     }
 
-    /// Has `work` done for the objects of each target, at the same time, and answers with the sum of what it returned.
-    fn fan_out(
-        &self,
-        call: Call,
-        objects: &[proto::ObjectAddress],
-        responder: &mut dyn Responder,
-        work: Work,
-        finish: fn(u64) -> Vec<u8>,
-    ) -> Result<(), Fault> {
-        let mut parts: BTreeMap<u32, (&Arc<Target>, Vec<ObjectId>)> = BTreeMap::new();
-        for address in objects {
-            let (target, id) = self.target_of(Some(address))?;
-            parts.entry(address.target).or_insert_with(|| (target, Vec::new())).1.push(id);
-        }
-        if self.options.inline || parts.is_empty() {
-            let run = |(target, objects): &(&Arc<Target>, Vec<ObjectId>)| work(target, objects);
-            let sum = parts.values().map(run).try_fold(0, |sum, part| Ok(sum + part?));
-            responder.reply(&finish(sum.map_err(fault)?));
-            self.shared.record(call, None);
-            return Ok(());
-        }
-        let left = parts.len();
-        let join = Arc::new(Join {
-            shared: Arc::clone(&self.shared),
-            call,
-            finish,
-            progress: Mutex::new(Progress { left, sum: 0, fault: None, deferred: Some(responder.defer()) }),
-        });
-        for (target, objects) in parts.into_values() {
-            let Some(place) = target.pool.as_ref().and_then(|pool| pool.reserve(0)) else {
-                join.arrive(Err(overloaded(target)));
-                continue;
-            };
-            let (join, target) = (Arc::clone(&join), Arc::clone(target));
-            place.submit(move || {
-                let done = work(&target, &objects).map_err(fault);
-                drop(target);
-                join.arrive(done);
-            });
-        }
-        Ok(())
-    }
-
     fn dispatch(
         &self,
         call: Call,
@@ -645,46 +616,13 @@ impl Service for DataService {
             responder.fail(&fault);
         }
     }
-}
 
-/// What is done with the objects of one target.
-type Work = fn(&Target, &[ObjectId]) -> Result<u64, Stop>;
+    fn may_hang(&self) -> bool {
+        !self.options.inline
+    }
 
-/// Work under way on several targets, with one answer.
-struct Join {
-    shared: Arc<Shared>,
-    call: Call,
-    finish: fn(u64) -> Vec<u8>,
-    progress: Mutex<Progress>,
-}
-
-struct Progress {
-    left: usize,
-    sum: u64,
-    fault: Option<Fault>,
-    deferred: Option<Deferred>,
-}
-
-impl Join {
-    /// One target is done; the last one answers.
-    fn arrive(&self, done: Result<u64, Fault>) {
-        let mut progress = self.progress.lock();
-        progress.left = progress.left.saturating_sub(1);
-        match done {
-            Ok(count) => progress.sum += count,
-            Err(fault) => progress.fault = Some(fault),
-        }
-        if progress.left > 0 {
-            return;
-        }
-        let answer = match progress.fault.take() {
-            Some(fault) => Err(fault),
-            None => Ok(((self.finish)(progress.sum), Vec::new())),
-        };
-        self.shared.record(self.call, answer.as_ref().err());
-        if let Some(deferred) = progress.deferred.take() {
-            deferred.finish(answer);
-        }
+    fn look(&self) {
+        self.targets.iter().for_each(|target| target.waits.look());
     }
 }
 
@@ -696,10 +634,6 @@ fn check_boot(target: &Target, id: ObjectId, boot: u64) -> Result<(), Fault> {
     let detail =
         format!("{target}, object {id}: the machine lost power after it was written; write it again");
     Err(Fault::new(Code::Io, detail))
-}
-
-fn overloaded(target: &Target) -> Fault {
-    Fault::new(Code::Overloaded, format!("{target}: too many requests wait for its disk"))
 }
 
 fn read_blocking(target: &Target, id: ObjectId, offset: u64, length: u32) -> Answer {

@@ -94,7 +94,8 @@ impl Room {
         Ok(taken)
     }
 
-    fn try_take(&self, bytes: u64) -> Option<Taken<'_>> {
+    /// The same by what the disk last said.
+    pub(crate) fn try_take(&self, bytes: u64) -> Option<Taken<'_>> {
         let limit_bytes = self.limit_bytes.load(Ordering::SeqCst);
         let more = |taken: u64| taken.checked_add(bytes).filter(|taken| *taken <= limit_bytes);
         self.taken_bytes.fetch_update(Ordering::SeqCst, Ordering::SeqCst, more).ok()?;

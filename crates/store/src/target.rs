@@ -15,6 +15,7 @@ use crate::space::Room;
 use crate::standing::Standing;
 use crate::sweep::Sweep;
 use crate::unkept::{Unkept, is_out_of_descriptors};
+use crate::waits::Waits;
 use parking_lot::{Mutex, MutexGuard};
 use std::io::{self, ErrorKind};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
@@ -23,7 +24,6 @@ use vazao_disk::{Disk, DiskFile};
 use vazao_meter::{Accounts, Cause, Clock};
 use vazao_model::limits::HEARTBEAT_MS;
 use vazao_model::{Code, TargetId, TargetState};
-use vazao_wire::pool::Pool;
 use vazao_wire::proto::HistoryMark;
 use vazao_wire::service::Fault;
 
@@ -63,8 +63,7 @@ pub(crate) struct Target {
     pub(crate) accounts: Arc<Accounts>,
     /// A write-back is being started.
     pub(crate) is_writing_back: Arc<AtomicBool>,
-    /// None in inline mode.
-    pub(crate) pool: Option<Pool>,
+    pub(crate) waits: Waits,
     pub(crate) sweep: Mutex<Sweep>,
     pub(crate) scrub: Scrub,
     /// When the present epoch was first seen with writes; 0: it has none.
@@ -78,8 +77,10 @@ pub(crate) struct Target {
     /// Leaf directories, then those of the first level.
     directories: Box<[AtomicU8]>,
     failure: OnceLock<String>,
-    /// Held as long as the target is open.
-    pub(crate) lock: Arc<dyn DiskFile>,
+    /// Held from its opening to its end.
+    lock: Mutex<Option<Arc<dyn DiskFile>>>,
+    /// Held while TARGET is written.
+    storing_identity: Mutex<()>,
 }
 
 impl Target {
@@ -100,9 +101,6 @@ impl Target {
         let damaged = || OpenError::Damaged { path: format!("{label}/{}", incarnation::FILE) };
         let incarnation = incarnation.ok_or_else(damaged)?;
         let room = Room::new(&*disk, options.reserve_bytes).map_err(place)?;
-        let (jobs_max, bytes_max) = (options.queued_requests_max, options.queued_bytes_max);
-        let pool = || Pool::new("target", options.workers, jobs_max, bytes_max, Arc::clone(clock));
-        let pool = (!options.inline).then(pool);
         let freezes = ObjectFreezes::load(&*disk).map_err(place)?;
         let failure = OnceLock::new();
         if let Some(reason) = failure::read(&*disk).map_err(place)? {
@@ -129,16 +127,17 @@ impl Target {
             clock: Arc::clone(clock),
             accounts: Arc::clone(accounts),
             is_writing_back: Arc::default(),
-            pool,
+            waits: Waits::new(label, options, clock),
             sweep,
             scrub: Scrub::new(Arc::clone(clock)),
             dirty_since_ns: AtomicU64::new(0),
             is_unmarked: AtomicBool::new(false),
             id: AtomicU32::new(identity.id.0),
             identity: Mutex::new(identity),
+            storing_identity: Mutex::default(),
             directories,
             failure,
-            lock,
+            lock: Mutex::new(Some(lock)),
         })
     }
 
@@ -158,13 +157,39 @@ impl Target {
 
     /// Changes what its TARGET file says, durably.
     pub(crate) fn set_identity(&self, new: Identity) -> Result<(), Fault> {
-        let mut identity = self.lock_identity();
-        if *identity != new {
+        // Not the lock of the identity itself: reports need that while the disk may hang.
+        let _one = self.storing_identity.lock();
+        if self.identity() != new {
             new.store(&*self.disk).map_err(|e| self.write_fault("TARGET", &e))?;
-            *identity = new;
+            *self.lock_identity() = new;
             self.id.store(new.id.0, Ordering::Relaxed);
         }
         Ok(())
+    }
+
+    /// The LOCK file; `None` once the target has ended.
+    pub(crate) fn lock_file(&self) -> Option<Arc<dyn DiskFile>> {
+        self.lock.lock().clone()
+    }
+
+    /// Makes everything durable, so that the next start finds a clean target, and lets another process have
+    /// it. It takes as long as the disk does.
+    pub(crate) fn end(&self, mark: HistoryMark) {
+        self.scrub.finish();
+        self.waits.stop();
+        if self.check().is_ok() {
+            self.checkpoint();
+            self.end_incarnation(mark);
+        }
+        drop(self.lock.lock().take());
+    }
+
+    /// Asks the disk for something that its kernel cannot answer from memory, nor while it is frozen.
+    pub(crate) fn ask_disk(&self) {
+        let Some(lock) = self.lock_file() else { return };
+        // What comes of it does not matter, only that something does.
+        let _ = lock.length().and_then(|length| lock.set_length(length));
+        self.epochs.probe();
     }
 
     /// Writes an incarnation that the metadata service has asked for. Errors: the disk is full, or failed, and with it
@@ -230,16 +255,18 @@ impl Target {
         match self.failure.get() {
             Some(_) => TargetState::Failed,
             None if self.standing.stale().is_some() => TargetState::Stale,
+            None if self.waits.hangs().is_some() => TargetState::Hung,
             None if self.room.is_full() => TargetState::Full,
             None => TargetState::Serving,
         }
     }
 
-    /// Why it failed, is stale or is full; empty otherwise.
+    /// Why it failed, is stale, does not answer or is full; empty otherwise.
     pub(crate) fn trouble(&self) -> String {
         match (self.failure.get(), self.standing.stale()) {
             (Some(reason), _) => reason.clone(),
             (None, Some(why)) => why,
+            (None, None) if self.waits.trouble().is_some() => self.waits.trouble().unwrap_or_default(),
             (None, None) if self.room.is_full() => self.room.why_full(),
             (None, None) => String::new(),
         }

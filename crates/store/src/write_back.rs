@@ -55,20 +55,24 @@ impl Target {
         data: &Arc<dyn DiskFile>,
         behind: &mut WriteBackTracker,
     ) {
-        let Some(pool) = &self.pool else { return };
+        let Some(lane) = self.waits.lane() else { return };
         if behind.bytes < WRITE_BACK_BYTES || self.is_writing_back.swap(true, Ordering::AcqRel) {
             return;
         }
         let is_writing_back = Arc::clone(&self.is_writing_back);
-        let (Some(place), Some(range)) = (pool.reserve(0), behind.take_due()) else {
+        let Some(range) = behind.take_due() else {
             return is_writing_back.store(false, Ordering::Release);
         };
         let data = Arc::clone(data);
         tracing::trace!(file = %names::path(id, chunk, Part::Data), ?range, "write-back");
-        place.submit(move || {
+        let start = move || {
             data.start_write_back(range.start, range.end - range.start);
             is_writing_back.store(false, Ordering::Release);
-        });
+        };
+        // Where there is too much to do already it is left to the kernel.
+        if !lane.run("the start of a write-back", start) {
+            self.is_writing_back.store(false, Ordering::Release);
+        }
     }
 }
 

@@ -6,8 +6,8 @@
 //! - it answers: requests wait in the queue, within its bounds;
 //! - slow ([`SLOW_DISK_MS`]): few requests stay in the queue, the others are told to come again, so that they do not
 //!   hold up what comes behind them on their connections;
-//! - hangs (`hangs_ms`) with no thread left: what is queued, what has waited for so long and what comes is answered
-//!   [`Code::Hung`].
+//! - hangs (`hangs_ms`) with no thread left, or none needed to find out whether it answers: what is queued,
+//!   what has waited for so long and what comes is answered [`Code::Hung`].
 //!
 //! Threads that are stuck while others of the file system come back are replaced, up to a bound.
 
@@ -42,6 +42,8 @@ pub struct LaneOptions {
     pub bytes_max: usize,
     /// From when on requests fail at once.
     pub hangs_ms: u32,
+    /// Somebody else looks whether a silent file system answers: none of the threads that are left has to find out.
+    pub is_probed: bool,
 }
 
 /// A request that is carried out or waits to be. Whoever takes the answer's place out of it answers.
@@ -104,7 +106,15 @@ impl Lane {
 
     fn overloaded(&self) -> Fault {
         let place = self.watchdog.place();
-        Fault::new(Code::Overloaded, format!("{place}: too many requests wait for its file system"))
+        let why =
+            self.watchdog.trouble().map(|why| format!(": {why}; see what lies beneath it (mount, dmesg)"));
+        let why = why.unwrap_or_default();
+        Fault::new(Code::Overloaded, format!("{place}: too many requests wait for its file system{why}"))
+    }
+
+    fn hangs(&self, state: PoolState) -> bool {
+        let is_asked = state.is_full || self.options.is_probed;
+        is_asked && self.watchdog.is_silent(self.options.hangs_ms)
     }
 
     /// Refuses what would wait in vain, or hold up others.
@@ -113,7 +123,7 @@ impl Lane {
             return Ok(());
         }
         let state = self.pool.state();
-        if state.is_full && self.watchdog.is_silent(self.options.hangs_ms) {
+        if self.hangs(state) {
             return Err(self.hung());
         }
         match state.queued < QUEUED_WHEN_SLOW_MAX {
@@ -202,8 +212,7 @@ impl Lane {
     /// Looks whether the file system answers, and acts as the states above say; to be called about once a second. It
     /// never waits.
     pub fn tick(&self) {
-        let is_full = self.pool.state().is_full;
-        if is_full && self.watchdog.is_silent(self.options.hangs_ms) {
+        if self.hangs(self.pool.state()) {
             let hung = self.hung();
             self.pool.refuse(0, &hung);
             self.answer_stuck(&hung);
@@ -265,8 +274,14 @@ mod tests {
     use vazao_meter::ManualClock;
     use vazao_model::limits::AREA_HANGS_MS;
 
-    const OPTIONS: LaneOptions =
-        LaneOptions { threads: 2, threads_more: 1, jobs_max: 100, bytes_max: 1000, hangs_ms: AREA_HANGS_MS };
+    const OPTIONS: LaneOptions = LaneOptions {
+        threads: 2,
+        threads_more: 1,
+        jobs_max: 100,
+        bytes_max: 1000,
+        hangs_ms: AREA_HANGS_MS,
+        is_probed: false,
+    };
 
     /// Keeps answers.
     struct Requester(Sender<Answer>);
@@ -301,9 +316,13 @@ mod tests {
 
     impl World {
         fn new() -> World {
+            World::with(OPTIONS)
+        }
+
+        fn with(options: LaneOptions) -> World {
             let clock = Arc::new(ManualClock::default());
             let watchdog = Arc::new(Watchdog::new("area a of node n1", Arc::clone(&clock) as _));
-            let lane = Lane::new("test", OPTIONS, Arc::clone(&watchdog), Arc::clone(&clock) as _);
+            let lane = Lane::new("test", options, Arc::clone(&watchdog), Arc::clone(&clock) as _);
             let (sender, answers) = channel();
             let (gate, waiting) = channel();
             let waiting = Arc::new(Mutex::new(waiting));
@@ -364,6 +383,20 @@ mod tests {
         world.pass(1);
         world.ask().expect("taken again");
         assert!(world.answers.recv().expect("an answer").is_ok());
+    }
+
+    #[test]
+    fn where_others_look_whether_it_answers_requests_fail_though_threads_are_left() {
+        let mut world = World::with(LaneOptions { is_probed: true, ..OPTIONS });
+        world.ask().expect("a thread is free");
+        while world.watchdog.silence().is_none() {
+            std::thread::yield_now();
+        }
+        world.pass(AREA_HANGS_MS - 1);
+        assert!(world.answers.try_recv().is_err());
+        world.pass(1);
+        assert_eq!(world.code(), Code::Hung);
+        assert_eq!(world.ask().expect_err("hangs").code, Code::Hung);
     }
 
     #[test]

@@ -83,6 +83,14 @@ pub trait Responder {
     /// Answers with an error.
     fn fail(&mut self, fault: &Fault);
 
+    /// The handler is about to do what a disk that hangs would hold up for ever, though it takes no time where the disk
+    /// answers: use of the page cache. A loop thread that does not come to [`Responder::leave_disk`] is relieved by
+    /// another one. Only for services that say so ([`Service::may_hang`]).
+    fn enter_disk(&mut self) {}
+
+    /// It has come back.
+    fn leave_disk(&mut self) {}
+
     /// Defers the answer: any thread may send it later. A deferred answer that is dropped without a reply answers
     /// `Internal`; otherwise the requester would hang until its timeout.
     fn defer(&mut self) -> Deferred;
@@ -136,4 +144,13 @@ pub trait Service: Send + Sync + 'static {
     fn flush(&self) -> Result<(), Fault> {
         Ok(())
     }
+
+    /// True where [`Service::handle`] calls [`Responder::enter_disk`]. Asked once, when the server starts.
+    fn may_hang(&self) -> bool {
+        false
+    }
+
+    /// Looks for handlers that a disk holds up; called several times a second by a thread that waits for nothing, where
+    /// [`Service::may_hang`] is true.
+    fn look(&self) {}
 }

@@ -61,16 +61,13 @@ impl std::fmt::Debug for Watchdog {
 pub struct UnderWay<'a> {
     watchdog: &'a Watchdog,
     number: u64,
+    /// Its end shows that the file system answers.
+    is_sign: bool,
 }
 
 impl Drop for UnderWay<'_> {
     fn drop(&mut self) {
-        let now_ns = self.watchdog.clock.now_ns();
-        let mut table = self.watchdog.table();
-        table.ended_ns = now_ns;
-        if let Some(place) = table.under_way.iter().position(|begun| begun.number == self.number) {
-            table.under_way.remove(place);
-        }
+        self.watchdog.end(self.number, self.is_sign);
     }
 }
 
@@ -91,12 +88,34 @@ impl Watchdog {
 
     /// An operation begins that may wait for the file system.
     pub fn begin(&self, what: &'static str) -> UnderWay<'_> {
+        UnderWay { watchdog: self, number: self.note(what), is_sign: true }
+    }
+
+    /// The same for one whose end says nothing: a file system that hangs may answer it from memory.
+    pub fn begin_unsigned(&self, what: &'static str) -> UnderWay<'_> {
+        UnderWay { watchdog: self, number: self.note(what), is_sign: false }
+    }
+
+    /// Notes an operation that has begun; [`Watchdog::end`] takes its number.
+    pub fn note(&self, what: &'static str) -> u64 {
         let since_ns = self.clock.now_ns();
         let mut table = self.table();
         let number = table.next;
         table.next += 1;
         table.under_way.push(Begun { number, since_ns, what });
-        UnderWay { watchdog: self, number }
+        number
+    }
+
+    /// An operation has ended. `is_sign`: that shows that the file system answers.
+    pub fn end(&self, number: u64, is_sign: bool) {
+        let now_ns = self.clock.now_ns();
+        let mut table = self.table();
+        if is_sign {
+            table.ended_ns = now_ns;
+        }
+        if let Some(place) = table.under_way.iter().position(|begun| begun.number == number) {
+            table.under_way.remove(place);
+        }
     }
 
     /// How long nothing has ended although something is under way; `None` where nothing is.
@@ -199,6 +218,23 @@ mod tests {
         let begun = watchdog.begin("a read");
         assert!(!watchdog.is_silent(1), "it has just been asked");
         drop(begun);
+    }
+
+    /// Background work on a disk that hung ended each second, for there was nothing to write: nobody heard of
+    /// the sync that was stuck.
+    #[test]
+    fn an_end_that_says_nothing_is_no_sign_of_life() {
+        let (clock, watchdog) = watchdog();
+        let _sync = watchdog.begin("a sync");
+        for _ in 0..5 {
+            let look = watchdog.begin_unsigned("background work");
+            clock.advance(Duration::from_secs(1));
+            drop(look);
+        }
+        let trouble = watchdog.trouble().expect("silent");
+        assert!(trouble.contains("for 5 s; 1 operations") && trouble.contains("a sync"), "{trouble}");
+        watchdog.end(watchdog.note("a look"), true);
+        assert!(watchdog.trouble().is_none());
     }
 
     #[test]

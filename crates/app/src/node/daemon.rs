@@ -91,6 +91,7 @@ struct Node {
     mover: Arc<Mover>,
     areas: Areas,
     targets: AddedTargets,
+    missing: opening::Missing,
     measures: Arc<MeasureService>,
     server: Mutex<Server>,
     /// Where clients of this machine are handed descriptors.
@@ -150,6 +151,7 @@ pub(crate) fn run(config: &NodeConfig, settings: &Settings) -> Outcome {
         mover,
         areas,
         targets: AddedTargets::new(&settings.directory, plan.given()),
+        missing: opening::Missing::default(),
         measures: Arc::clone(&measures),
         clock,
         transport,
@@ -379,10 +381,13 @@ fn start_threads(
         let thread = std::thread::Builder::new().name(name.to_owned()).spawn(work);
         thread.map(|thread| threads.push(thread)).at("starting a thread")
     };
-    // Apart: the metadata service's waits for data servers, which may be silent, and copies' for their directories.
+    // Apart: the metadata service waits for data servers, which may be silent, copies for their directories, and new
+    // targets for their disks.
     let mut ticks: Vec<Tick> = vec![("tick-areas", Node::tick_areas), ("tick-copies", Node::tick_copies)];
     ticks.extend(node.meta.is_some().then_some::<Tick>(("tick-meta", Node::tick_meta)));
-    ticks.extend(node.data.is_some().then_some::<Tick>(("tick-data", Node::tick_data)));
+    if node.data.is_some() {
+        ticks.extend::<[Tick; 2]>([("tick-data", Node::tick_data), ("tick-targets", Node::tick_targets)]);
+    }
     for (name, work) in ticks {
         let ticking = Arc::clone(node);
         start(name, Box::new(move || ticking.repeat(work)))?;
@@ -466,10 +471,15 @@ impl Node {
 
     fn tick_data(&self) {
         if let Some(data) = &self.data {
-            self.targets.refresh(data, &self.measures);
-            opening::take_back_missing(data, &self.measures);
             data.tick();
             self.guard_door(data);
+        }
+    }
+
+    fn tick_targets(&self) {
+        if let Some(data) = &self.data {
+            self.targets.refresh(data, &self.measures);
+            self.missing.take_back(data, &self.measures);
         }
     }
 

@@ -96,6 +96,17 @@ impl Service for Router {
         let services = all.into_iter().filter_map(|slot| slot.service.get());
         services.into_iter().try_for_each(|service| service.flush())
     }
+
+    /// Asked before the services are there: of all roles only data servers use disks in the server's own threads.
+    fn may_hang(&self) -> bool {
+        self.data.expected
+    }
+
+    fn look(&self) {
+        if let Some(data) = self.data.service.get() {
+            data.look();
+        }
+    }
 }
 
 #[cfg(test)]

@@ -37,6 +37,8 @@ pub(super) struct Faults {
     /// One is being held, or they go on.
     turned: Condvar,
     holding: AtomicU64,
+    /// Nothing that needs the disk ends.
+    hangs: AtomicBool,
     reads: AtomicU64,
     writes: AtomicU64,
     syncs: AtomicU64,
@@ -116,6 +118,34 @@ impl Faults {
             self.turned.wait(&mut held);
         }
         self.holding.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Makes the disk hang, or answer again.
+    pub(super) fn set_hanging(&self, hangs: bool) {
+        let held = self.held.lock();
+        self.hangs.store(hangs, Ordering::Release);
+        drop(held);
+        self.turned.notify_all();
+    }
+
+    /// Comes back once the disk does not hang. Called before the disk's life is looked at, as
+    /// [`Faults::wait_while_held`].
+    pub(super) fn wait_while_hanging(&self) {
+        if !self.hangs.load(Ordering::Acquire) {
+            return;
+        }
+        let mut held = self.held.lock();
+        self.holding.fetch_add(1, Ordering::Relaxed);
+        self.turned.notify_all();
+        while self.hangs.load(Ordering::Acquire) {
+            self.turned.wait(&mut held);
+        }
+        self.holding.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// How many operations are being held.
+    pub(super) fn holding(&self) -> u64 {
+        self.holding.load(Ordering::Relaxed)
     }
 
     /// Waits until a sync is being held.

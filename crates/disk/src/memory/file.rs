@@ -250,6 +250,16 @@ impl MemoryFile {
 
     /// The same for an operation that can be made to fail.
     fn attempt<T>(&self, access: Access, act: impl FnOnce(&mut State) -> io::Result<T>) -> io::Result<T> {
+        self.shared.faults.wait_while_hanging();
+        self.attempt_at_once(access, act)
+    }
+
+    /// The same of what is in memory.
+    fn attempt_at_once<T>(
+        &self,
+        access: Access,
+        act: impl FnOnce(&mut State) -> io::Result<T>,
+    ) -> io::Result<T> {
         self.with(|state| {
             self.shared.faults.check(access, &self.path)?;
             act(state)
@@ -279,7 +289,8 @@ impl DiskFile for MemoryFile {
         if !self.shared.faults.is_cached() {
             return self.with(|_| Ok(None));
         }
-        self.read_at(buffer, offset).map(Some)
+        check_range(offset, buffer.len())?;
+        self.attempt_at_once(Access::Read, |state| Ok(state.current.read(buffer, offset))).map(Some)
     }
 
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
@@ -334,6 +345,7 @@ impl DiskFile for MemoryFile {
     }
 
     fn sync(&self) -> io::Result<()> {
+        self.shared.faults.wait_while_hanging();
         self.shared.faults.wait_while_held(&self.path);
         let _life = self.shared.alive(Some(self.life))?;
         let fault = self.shared.faults.check(Access::Sync, &self.path);

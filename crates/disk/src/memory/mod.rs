@@ -214,6 +214,17 @@ impl MemoryDisk {
         self.shared.faults.await_held();
     }
 
+    /// Makes the disk hang (`true`): whatever needs it waits, until it answers again (`false`). What is in memory can
+    /// still be read without waiting, and open files can be asked for their lengths.
+    pub fn set_hanging(&self, hangs: bool) {
+        self.shared.faults.set_hanging(hangs);
+    }
+
+    /// Operations that wait because the disk hangs, or because syncs are held.
+    pub fn held_operations(&self) -> u64 {
+        self.shared.faults.holding()
+    }
+
     /// Makes [`Disk::check_place`] fail, as if the directory had been removed or replaced.
     pub fn set_replaced(&self, is_replaced: bool) {
         self.shared.faults.set_replaced(is_replaced);
@@ -249,6 +260,7 @@ impl MemoryDisk {
         path: &str,
         act: impl FnOnce(&mut Tree, u64) -> io::Result<T>,
     ) -> io::Result<T> {
+        self.shared.faults.wait_while_hanging();
         let life = self.shared.alive(self.life)?;
         self.shared.faults.check(access, path)?;
         act(&mut self.shared.tree.lock(), *life)
@@ -293,6 +305,7 @@ impl Disk for MemoryDisk {
     }
 
     fn sync_all(&self) -> io::Result<()> {
+        self.shared.faults.wait_while_hanging();
         let _life = self.shared.alive(self.life)?;
         let mut tree = self.shared.tree.lock();
         let mut outcome = Ok(());
@@ -308,6 +321,7 @@ impl Disk for MemoryDisk {
     }
 
     fn space(&self) -> io::Result<Space> {
+        self.shared.faults.wait_while_hanging();
         drop(self.shared.alive(self.life)?);
         let capacity_bytes = self.shared.capacity_bytes.load(Ordering::Relaxed);
         let used_bytes = self.shared.used_bytes.load(Ordering::Relaxed);
@@ -316,6 +330,7 @@ impl Disk for MemoryDisk {
     }
 
     fn check_place(&self) -> io::Result<()> {
+        self.shared.faults.wait_while_hanging();
         drop(self.shared.alive(self.life)?);
         match self.shared.faults.is_replaced() {
             false => Ok(()),

@@ -288,7 +288,7 @@ impl Drop for Cluster {
             let _ = ticking.join();
         }
         self.servers().iter_mut().for_each(Server::stop);
-        self.data.iter().for_each(|data| data.close());
+        self.data.iter().for_each(|data| assert!(data.close(), "its disks answer"));
         let _ = self.meta.close();
     }
 }

@@ -44,7 +44,9 @@ impl LocalService for DataService {
     ) -> Result<(proto::OpenLocalResponse, Option<Pair>), Fault> {
         let (target, id) = self.serving_target_of(request.object.as_ref())?;
         super::check_range(id, request.chunk.saturating_mul(target.chunk_bytes), 0)?;
-        let files = target.open_local(id, request.chunk)?;
+        // By the visitor's own thread, which nobody else needs; a disk that is known to hang does not even get that.
+        target.waits.check()?;
+        let files = target.waits.during("OpenLocal", || target.open_local(id, request.chunk))?;
         let response = proto::OpenLocalResponse { missing: files.is_none(), chunk_bytes: target.chunk_bytes };
         Ok((response, files))
     }

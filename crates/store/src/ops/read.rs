@@ -56,7 +56,7 @@ impl Target {
         mode: Mode,
         emit: Emit<'_>,
     ) -> Result<(), Stop> {
-        let object = self.cache.get(id);
+        let object = self.object(id, mode)?;
         let _blocking = object.begin(mode)?;
         let end = offset.saturating_add(u64::from(length));
         let chunks = offset / self.chunk_bytes..=end.saturating_sub(1).max(offset) / self.chunk_bytes;

@@ -28,7 +28,7 @@ impl Target {
             self.sync_directory(bucket)?;
         }
         if buried {
-            self.store_fences()?;
+            self.store_freezes()?;
         }
         Ok(removed)
     }

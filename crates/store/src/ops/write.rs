@@ -65,9 +65,9 @@ impl Target {
         mode: Mode,
         must_exist: bool,
     ) -> Result<u64, Stop> {
-        let object = self.cache.get(id);
+        let object = self.object(id, mode)?;
         let _blocking = object.begin(mode)?;
-        let mut body = object.write(self);
+        let mut body = object.write_as(self, mode)?;
         self.freezes.pass(id)?;
         let end = offset + bytes.len() as u64;
         let range = offset / self.chunk_bytes..=end.saturating_sub(1) / self.chunk_bytes;
@@ -84,7 +84,7 @@ impl Target {
             return Ok(body.length);
         }
         self.check_marked()?;
-        let _room = self.take_room(&body, end, bytes.len() as u64)?;
+        let _room = self.take_room(&body, end, bytes.len() as u64, mode)?;
         let pass = match mode {
             Mode::Fast => self.epochs.try_enter().ok_or(Stop::Wait)?,
             Mode::Blocking => self.enter()?,
@@ -93,20 +93,26 @@ impl Target {
         if !bytes.is_empty() {
             body.length = body.length.max(end);
         }
-        body.trim();
+        if mode == Mode::Blocking {
+            body.trim();
+        }
         Ok(body.length)
     }
 
     /// Growth stops before the disk is full. What an object already has room for goes on to the disk.
-    fn take_room(&self, body: &Body, end: u64, length: u64) -> Result<Option<Taken<'_>>, Fault> {
+    fn take_room(&self, body: &Body, end: u64, length: u64, mode: Mode) -> Result<Option<Taken<'_>>, Stop> {
         if end <= body.length && body.exists() {
             return Ok(None);
         }
         let wanted = length + if body.exists() { 0 } else { NEW_OBJECT_BYTES };
+        if mode == Mode::Fast {
+            // Otherwise the disk has to be asked.
+            return self.room.try_take(wanted).map(Some).ok_or(Stop::Wait);
+        }
         match self.room.take(&*self.disk, wanted) {
-            Ok(None) => Err(self.no_space()),
+            Ok(None) => Err(self.no_space().into()),
             Ok(taken) => Ok(taken),
-            Err(error) => Err(self.read_fault("", &error)),
+            Err(error) => Err(self.read_fault("", &error).into()),
         }
     }
 

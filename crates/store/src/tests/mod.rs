@@ -4,6 +4,7 @@ mod crash;
 mod damage;
 mod faults;
 mod freezes;
+mod hung;
 mod list_io;
 mod model;
 mod place;

@@ -38,6 +38,10 @@ const BACKLOG: i32 = 64;
 /// A visitor's thread opens files and sends a short answer.
 const STACK_BYTES: usize = 512 * 1024;
 
+/// The thread of a local client that no disk holds up has ended so soon after its connection was shut down.
+const END_NS: u64 = 1_000_000_000;
+const STEP: Duration = Duration::from_millis(1);
+
 /// The owner of the objects behind a door: the data server.
 pub trait LocalService: Send + Sync + 'static {
     /// Opens the files of a chunk for a visitor, for reading only: the data and the sidecar, or none when there is no
@@ -127,7 +131,7 @@ impl LocalServer {
         self.shared.visitors().talks.values().for_each(|talk| talk.end());
     }
 
-    /// Closes the door, and joins the threads.
+    /// Closes the door, and joins the threads; not for long those of clients, which a disk may hold up.
     pub fn close(&mut self) {
         self.shared.stopping.store(true, Ordering::SeqCst);
         // Wakes the accept thread.
@@ -138,7 +142,15 @@ impl LocalServer {
         }
         self.send_away();
         let threads = std::mem::take(&mut self.shared.visitors().threads);
-        threads.into_values().for_each(|thread| drop(thread.join()));
+        let until_ns = self.shared.clock.now_ns() + END_NS;
+        for thread in threads.into_values() {
+            while !thread.is_finished() && self.shared.clock.now_ns() < until_ns {
+                self.shared.clock.sleep(STEP);
+            }
+            if thread.is_finished() {
+                drop(thread.join());
+            }
+        }
     }
 }
 

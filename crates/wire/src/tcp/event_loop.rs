@@ -2,6 +2,7 @@
 
 use super::buffers::Stack;
 use super::inbox::{Inbox, Notice};
+use super::relief::Seat;
 use super::served::{Close, Served, Surroundings, encode_failure};
 use super::server::Shared;
 use super::socket::{Socket, bind_to};
@@ -13,6 +14,7 @@ use rustix::net::{SendFlags, SocketFlags, accept_with, send, sockopt};
 use std::collections::HashMap;
 use std::io;
 use std::net::{TcpListener, TcpStream};
+use std::ops::{Deref, DerefMut};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
@@ -71,17 +73,14 @@ impl Listener {
     }
 }
 
-/// The state of one loop thread.
-pub(super) struct EventLoop {
-    shared: Arc<Shared>,
+/// What a loop has to go on with, whichever thread runs it.
+pub(super) struct Held {
     inbox: Arc<Inbox>,
     epoll: OwnedFd,
     listener: Option<Listener>,
     connections: HashMap<u64, Served>,
     next_id: u64,
     next_loop: usize,
-    stack: Stack,
-    scratch: Vec<u8>,
     /// Connections with answers of this round.
     answered: Vec<u64>,
     /// Connections that wait for memory.
@@ -92,6 +91,49 @@ pub(super) struct EventLoop {
     /// connections that wait for memory could deadlock.
     overdrawn: Option<u64>,
     swept_ns: u64,
+    /// The connection whose requests are being handled while this lies in the seat.
+    in_service: Option<Arc<Socket>>,
+    /// It is another thread's, whose answers have to be kept before they are sent.
+    is_taken_over: bool,
+}
+
+impl Held {
+    /// Ends the connection whose handler is stuck: its peer sends again, over another connection, what was not
+    /// answered.
+    fn give_up_stuck(&mut self, shared: &Shared) {
+        let Some(socket) = self.in_service.take() else { return };
+        // Its descriptor stays open until the handler comes back: epoll would go on to tell of it.
+        let _ = epoll::delete(&self.epoll, &*socket);
+        socket.shut_down();
+        shared.metrics.connections.add(-1);
+    }
+}
+
+/// The state of one loop thread.
+///
+/// While requests of a connection are handled, [`Held`] lies in the thread's [`Seat`], where the service may be held up
+/// by a disk ([`Service::may_hang`](crate::service::Service::may_hang)): a thread that is not back in time finds the
+/// seat empty, and another one goes on with all other connections. Everything else runs only while the thread has it.
+pub(super) struct EventLoop {
+    shared: Arc<Shared>,
+    seat: Arc<Seat>,
+    stack: Stack,
+    scratch: Vec<u8>,
+    held: Option<Box<Held>>,
+}
+
+impl Deref for EventLoop {
+    type Target = Held;
+
+    fn deref(&self) -> &Held {
+        self.held.as_deref().expect("a thread that has lost its connections looks at none")
+    }
+}
+
+impl DerefMut for EventLoop {
+    fn deref_mut(&mut self) -> &mut Held {
+        self.held.as_deref_mut().expect("a thread that has lost its connections looks at none")
+    }
 }
 
 impl EventLoop {
@@ -108,22 +150,84 @@ impl EventLoop {
             }
             epoll::add(&epoll, listener, epoll::EventData::new_u64(LISTENER), epoll::EventFlags::IN)?;
         }
-        Ok(EventLoop {
-            shared,
+        let held = Held {
             inbox,
             epoll,
             listener,
             connections: HashMap::new(),
             next_id: FIRST_CONNECTION,
             next_loop: 0,
-            stack: Stack::default(),
-            scratch: vec![0; SCRATCH_BYTES],
             answered: Vec::new(),
             waiting: Vec::new(),
             waiting_told: 0,
             overdrawn: None,
             swept_ns: 0,
-        })
+            in_service: None,
+            is_taken_over: false,
+        };
+        Ok(EventLoop::with(shared, Box::new(held)))
+    }
+
+    fn with(shared: Arc<Shared>, held: Box<Held>) -> EventLoop {
+        let (seat, stack, scratch) = (Arc::default(), Stack::default(), vec![0; SCRATCH_BYTES]);
+        EventLoop { shared, seat, stack, scratch, held: Some(held) }
+    }
+
+    /// Goes on with what a thread that is stuck has left in its seat.
+    pub(super) fn in_place_of(shared: Arc<Shared>, mut held: Box<Held>) -> EventLoop {
+        held.give_up_stuck(&shared);
+        // That thread may have been about to send their answers.
+        held.answered = held.connections.keys().copied().collect();
+        held.connections.values_mut().for_each(|served| served.is_queued = false);
+        held.waiting.clear();
+        held.is_taken_over = true;
+        held.inbox.wake();
+        EventLoop::with(shared, held)
+    }
+
+    /// Where it is looked after.
+    pub(super) fn seat(&self) -> Arc<Seat> {
+        Arc::clone(&self.seat)
+    }
+
+    /// True once another thread goes on with its connections.
+    fn is_relieved(&self) -> bool {
+        self.held.is_none()
+    }
+
+    /// Has `served` do `work`, which handles requests. `None` when this thread was relieved meanwhile: the connection
+    /// is gone.
+    fn handle<T>(
+        &mut self,
+        served: &mut Served,
+        started_ns: u64,
+        requests: &mut u64,
+        work: impl FnOnce(&mut Served, &mut [u8], &mut Surroundings<'_>) -> T,
+    ) -> Option<T> {
+        let mut scratch = std::mem::take(&mut self.scratch);
+        let inbox = Arc::clone(&self.inbox);
+        if self.shared.may_hang {
+            self.in_service = Some(served.socket());
+            self.seat.leave(self.held.take());
+        }
+        let mut around = Surroundings {
+            service: &*self.shared.service,
+            key: &self.shared.key,
+            clock: &self.shared.clock,
+            inbox: &inbox,
+            seat: &self.seat,
+            stack: &mut self.stack,
+            metrics: &self.shared.metrics,
+            started_ns,
+            requests,
+        };
+        let done = work(served, &mut scratch, &mut around);
+        self.scratch = scratch;
+        if self.shared.may_hang {
+            self.held = self.seat.take_back();
+            self.held.as_mut()?.in_service = None;
+        }
+        Some(done)
     }
 
     /// Serves until the server stops.
@@ -147,12 +251,17 @@ impl EventLoop {
             let started_ns = self.shared.clock.now_ns();
             self.shared.metrics.accounts.charge(Cause::Idle, started_ns.saturating_sub(round_ended_ns));
             self.round(&events, started_ns);
+            if self.is_relieved() {
+                info!("a thread that a disk held up is back; another one has its connections");
+                return;
+            }
             round_ended_ns = self.shared.clock.now_ns();
             self.shared.metrics.accounts.charge(Cause::Compute, round_ended_ns.saturating_sub(started_ns));
         }
-        self.connections.values_mut().for_each(|connection| {
-            let _ = connection.send(&mut self.stack, &self.shared.metrics, round_ended_ns);
-        });
+        let EventLoop { shared, stack, held, .. } = &mut self;
+        for connection in held.iter_mut().flat_map(|held| held.connections.values_mut()) {
+            let _ = connection.send(stack, &shared.metrics, round_ended_ns);
+        }
     }
 
     fn round(&mut self, events: &[epoll::Event], started_ns: u64) {
@@ -164,15 +273,23 @@ impl EventLoop {
                 INBOX => self.read_inbox(started_ns),
                 _ => self.serve(id, happened, started_ns, &mut requests),
             }
+            if self.is_relieved() {
+                return;
+            }
         }
         self.shared.metrics.requests.add(requests);
-        if requests > 0
+        if (requests > 0 || std::mem::take(&mut self.is_taken_over))
             && let Err(fault) = self.shared.service.flush()
         {
             self.distrust(&fault);
         }
         self.send_answers(started_ns);
-        self.admit(started_ns);
+        if !self.is_relieved() {
+            self.admit(started_ns);
+        }
+        if self.is_relieved() {
+            return;
+        }
         let is_pressed = self.shared.bounds.is_pressed();
         let interval_ns = if is_pressed { SWEEP_PRESSED_NS } else { SWEEP_NS };
         if started_ns.saturating_sub(self.swept_ns) > interval_ns {
@@ -209,15 +326,11 @@ impl EventLoop {
                 Notice::Accepted(stream) => self.adopt(stream, started_ns),
                 Notice::MakeRoom => drop(self.drop_oldest_stranger()),
                 Notice::Answered { connection, request_id, answer } => {
-                    let Some(mut served) = self.connections.remove(&connection) else { continue };
-                    let mut requests = 0;
-                    served.finish_deferred(
-                        request_id,
-                        &answer,
-                        &mut self.surroundings(started_ns, &mut requests),
-                    );
-                    self.connections.insert(connection, served);
-                    self.answered.push(connection);
+                    let EventLoop { shared, stack, held, .. } = self;
+                    let Some(held) = held else { return };
+                    let Some(served) = held.connections.get_mut(&connection) else { continue };
+                    served.finish_deferred(request_id, &answer, stack, &shared.clock);
+                    held.answered.push(connection);
                 }
             }
         }
@@ -266,19 +379,6 @@ impl EventLoop {
         may_be_had
     }
 
-    fn surroundings<'a>(&'a mut self, started_ns: u64, requests: &'a mut u64) -> Surroundings<'a> {
-        Surroundings {
-            service: &*self.shared.service,
-            key: &self.shared.key,
-            clock: &self.shared.clock,
-            inbox: &self.inbox,
-            stack: &mut self.stack,
-            metrics: &self.shared.metrics,
-            started_ns,
-            requests,
-        }
-    }
-
     fn serve(&mut self, id: u64, happened: epoll::EventFlags, started_ns: u64, requests: &mut u64) {
         let Some(mut served) = self.connections.remove(&id) else { return };
         if happened.intersects(epoll::EventFlags::OUT) {
@@ -291,9 +391,10 @@ impl EventLoop {
             return self.drop_connection(served, &Close::Gone);
         }
         if happened.intersects(epoll::EventFlags::IN | ended) {
-            let mut scratch = std::mem::take(&mut self.scratch);
-            let outcome = served.receive(&mut scratch, &mut self.surroundings(started_ns, requests));
-            self.scratch = scratch;
+            let receive = |served: &mut Served, scratch: &mut [u8], around: &mut Surroundings<'_>| {
+                served.receive(scratch, around)
+            };
+            let Some(outcome) = self.handle(&mut served, started_ns, requests, receive) else { return };
             match outcome {
                 Ok(received) => self.shared.metrics.received_bytes.add(received as u64),
                 Err(close) => return self.drop_connection(served, &close),
@@ -337,6 +438,9 @@ impl EventLoop {
         while !answered.is_empty() {
             for id in answered.drain(..) {
                 self.send_to(id, started_ns);
+                if self.is_relieved() {
+                    return;
+                }
             }
             // Sending may have made room for requests that were held back; their answers are sent in the next turn.
             std::mem::swap(&mut answered, &mut self.answered);
@@ -347,14 +451,16 @@ impl EventLoop {
     fn send_to(&mut self, id: u64, started_ns: u64) {
         let Some(mut served) = self.connections.remove(&id) else { return };
         let mut requests = 0;
-        let outcome = served.send(&mut self.stack, &self.shared.metrics, started_ns).and_then(|()| {
-            if served.can_resume() {
-                self.answered.push(id);
-                served.resume(&mut self.surroundings(started_ns, &mut requests))?;
-                self.shared.service.flush().map_err(Close::Withheld)?;
-            }
-            watch(&self.epoll, &mut served, started_ns).map_err(|_| Close::Gone)
-        });
+        let mut outcome = served.send(&mut self.stack, &self.shared.metrics, started_ns);
+        if outcome.is_ok() && served.can_resume() {
+            self.answered.push(id);
+            let resume =
+                |served: &mut Served, _: &mut [u8], around: &mut Surroundings<'_>| served.resume(around);
+            let Some(resumed) = self.handle(&mut served, started_ns, &mut requests, resume) else { return };
+            outcome = resumed.and_then(|()| self.shared.service.flush().map_err(Close::Withheld));
+        }
+        let outcome =
+            outcome.and_then(|()| watch(&self.epoll, &mut served, started_ns).map_err(|_| Close::Gone));
         self.shared.metrics.requests.add(requests);
         match outcome {
             Ok(()) => {
@@ -388,17 +494,19 @@ impl EventLoop {
         }
         waiting.sort_unstable();
         for (bytes, id) in waiting {
-            let Some(served) = self.connections.get_mut(&id) else { continue };
-            let may_overdraw = bytes > 0 && self.overdrawn.is_none();
-            if !served.admit(&mut self.stack, now_ns, false)
-                && may_overdraw
-                && served.admit(&mut self.stack, now_ns, true)
-            {
-                self.overdrawn = Some(id);
+            let EventLoop { stack, held, .. } = self;
+            let Some(held) = held else { return };
+            let Some(served) = held.connections.get_mut(&id) else { continue };
+            let may_overdraw = bytes > 0 && held.overdrawn.is_none();
+            if !served.admit(stack, now_ns, false) && may_overdraw && served.admit(stack, now_ns, true) {
+                held.overdrawn = Some(id);
             }
         }
         // Sending puts the connections that still wait back into the list.
         self.send_answers(now_ns);
+        if self.is_relieved() {
+            return;
+        }
         let (told, waits) = (self.waiting_told, self.waiting.len());
         if told != waits {
             self.shared.bounds.waiting.fetch_add(waits, Ordering::Relaxed);

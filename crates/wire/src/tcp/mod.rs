@@ -12,6 +12,7 @@ mod link;
 mod outbound;
 mod peer;
 mod receiver;
+mod relief;
 mod served;
 mod server;
 mod slow_requests;
@@ -28,6 +29,8 @@ mod ahead_tests;
 mod bounds_tests;
 #[cfg(test)]
 mod entrance_tests;
+#[cfg(test)]
+mod relief_tests;
 #[cfg(test)]
 mod tended_tests;
 #[cfg(test)]

@@ -4,6 +4,7 @@ use super::bounds::{Bounds, Claim, Stranger};
 use super::buffers::Stack;
 use super::inbox::{Inbox, Notice};
 use super::outbound::Outbound;
+use super::relief::Seat;
 use super::server::Metrics;
 use super::socket::Socket;
 use super::watched::{Entry, Watched};
@@ -69,6 +70,7 @@ pub(super) struct Surroundings<'a> {
     pub(super) key: &'a ClusterKey,
     pub(super) clock: &'a Arc<dyn Clock>,
     pub(super) inbox: &'a Arc<Inbox>,
+    pub(super) seat: &'a Seat,
     pub(super) stack: &'a mut Stack,
     pub(super) metrics: &'a Metrics,
     pub(super) started_ns: u64,
@@ -161,6 +163,11 @@ impl Served {
             deferred: HashMap::new(),
             bounds: Arc::clone(bounds),
         }
+    }
+
+    /// Its socket, for who has to end it from elsewhere.
+    pub(super) fn socket(&self) -> Arc<Socket> {
+        Arc::clone(&self.stream)
     }
 
     /// True while the peer owes us bytes: in the handshake, or in the middle of a frame, as long as it is read from.
@@ -500,7 +507,7 @@ impl Served {
 
     /// Answers a deferred request as cancelled at once; its late answer is then dropped.
     fn cancel(&mut self, request_id: u64, around: &mut Surroundings<'_>) {
-        self.finish_deferred(request_id, &Err(Fault::from(Code::Cancelled)), around);
+        self.finish_deferred(request_id, &Err(Fault::from(Code::Cancelled)), around.stack, around.clock);
     }
 
     /// Sends the answer to a deferred request, unless it was cancelled before.
@@ -508,10 +515,11 @@ impl Served {
         &mut self,
         request_id: u64,
         answer: &Answer,
-        around: &mut Surroundings<'_>,
+        stack: &mut Stack,
+        clock: &Arc<dyn Clock>,
     ) {
         if let Some(awaited) = self.deferred.remove(&request_id) {
-            self.answer(awaited.method, request_id, awaited.started_ns, answer, around);
+            self.answer_from(awaited.method, request_id, awaited.started_ns, answer, stack, clock);
         }
     }
 
@@ -522,6 +530,18 @@ impl Served {
         started_ns: u64,
         answer: &Answer,
         around: &mut Surroundings<'_>,
+    ) {
+        self.answer_from(method, request_id, started_ns, answer, around.stack, around.clock);
+    }
+
+    fn answer_from(
+        &mut self,
+        method: u16,
+        request_id: u64,
+        started_ns: u64,
+        answer: &Answer,
+        stack: &mut Stack,
+        clock: &Arc<dyn Clock>,
     ) {
         let failure;
         let (flag, message, attachment) = match answer {
@@ -543,9 +563,9 @@ impl Served {
             request_id,
             message_bytes: message.len() as u32,
             attachment_bytes: attachment.len() as u32,
-            time: elapsed_us(around.clock, started_ns),
+            time: elapsed_us(clock, started_ns),
         };
-        self.outbound.frame(around.stack, &header, message).copy_from_slice(attachment);
+        self.outbound.frame(stack, &header, message).copy_from_slice(attachment);
     }
 
     /// Tells the peer why before the connection is closed. What was answered before goes along, so it has to be kept
@@ -675,6 +695,14 @@ impl Responder for LoopResponder<'_, '_> {
         self.answered = true;
         let (method, id, started_ns) = (self.header.method, self.header.request_id, self.around.started_ns);
         self.connection.answer(method, id, started_ns, &Err(fault.clone()), self.around);
+    }
+
+    fn enter_disk(&mut self) {
+        self.around.seat.enter();
+    }
+
+    fn leave_disk(&mut self) {
+        self.around.seat.leave_disk();
     }
 
     fn defer(&mut self) -> Deferred {

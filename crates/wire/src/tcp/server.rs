@@ -3,6 +3,7 @@
 use super::bounds::Bounds;
 use super::event_loop::{EventLoop, Listener};
 use super::inbox::Inbox;
+use super::relief::{Crew, Relief};
 use super::socket;
 use super::watched::Watched;
 use crate::key::ClusterKey;
@@ -11,7 +12,6 @@ use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::JoinHandle;
 use vazao_meter::measures::Peer;
 use vazao_meter::{Accounts, Cause, Clock, Counter, Exposition, Gauge};
 
@@ -48,6 +48,9 @@ pub(super) struct Shared {
     pub(super) watched: Arc<Watched>,
     pub(super) bounds: Arc<Bounds>,
     pub(super) stopping: AtomicBool,
+    /// Handlers may be held up by a disk.
+    pub(super) may_hang: bool,
+    pub(super) crew: Crew,
 }
 
 /// A running server; it stops when dropped.
@@ -55,7 +58,7 @@ pub struct Server {
     shared: Arc<Shared>,
     address: SocketAddr,
     name: String,
-    threads: Vec<JoinHandle<()>>,
+    relief: Option<Relief>,
     /// Those of the threads at entrances of this machine.
     entrances: Vec<Arc<Inbox>>,
 }
@@ -91,6 +94,7 @@ impl Server {
         let count = options.threads.max(1);
         let inboxes = (0..count).map(|_| Inbox::new().map(Arc::new)).collect::<io::Result<Vec<_>>>()?;
         let shared = Arc::new(Shared {
+            may_hang: service.may_hang(),
             service,
             key: options.key,
             clock,
@@ -99,9 +103,10 @@ impl Server {
             watched: Arc::default(),
             bounds: Arc::new(bounds),
             stopping: AtomicBool::new(false),
+            crew: Crew::default(),
         });
-        let (threads, entrances) = (Vec::with_capacity(count), Vec::new());
-        let mut server = Server { shared, address, name: options.name, threads, entrances };
+        let relief = shared.may_hang.then(|| Relief::start(&shared, &options.name)).transpose()?;
+        let mut server = Server { shared, address, name: options.name, relief, entrances: Vec::new() };
         let mut listener = Some(Listener::Tcp(listener));
         for index in 0..count {
             let inbox = Arc::clone(&server.shared.inboxes[index]);
@@ -112,9 +117,7 @@ impl Server {
 
     fn spawn(&mut self, number: String, inbox: Arc<Inbox>, listener: Option<Listener>) -> io::Result<()> {
         let event_loop = EventLoop::new(Arc::clone(&self.shared), inbox, listener)?;
-        let builder = std::thread::Builder::new().name(format!("{}-{number}", self.name));
-        self.threads.push(builder.spawn(move || event_loop.run())?);
-        Ok(())
+        self.shared.crew.start(event_loop, format!("{}-{number}", self.name))
     }
 
     /// Opens Unix sockets for clients of this machine, with a thread for each core: for services whose requests are
@@ -145,14 +148,15 @@ impl Server {
         self.shared.watched.peers()
     }
 
-    /// Stops serving: sends what sockets take at once, closes all connections, joins the threads.
+    /// Stops serving: sends what sockets take at once, closes all connections, joins the threads. Those that a disk
+    /// holds up are left behind.
     pub fn stop(&mut self) {
         self.shared.stopping.store(true, Ordering::Release);
         self.shared.inboxes.iter().chain(&self.entrances).for_each(|inbox| inbox.wake());
-        for thread in self.threads.drain(..) {
-            // A thread that panicked has been reported by the panic itself.
-            let _ = thread.join();
+        if let Some(relief) = self.relief.take() {
+            relief.stop();
         }
+        self.shared.crew.join(&*self.shared.clock);
     }
 
     /// Adds this server's metrics.

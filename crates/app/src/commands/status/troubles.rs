@@ -164,8 +164,13 @@ fn space_trouble(target: &Target) -> Option<(String, &'static str)> {
             format!("is missing: {}", target.trouble),
             "mount its disk; the running node takes it back, another is started again. If it is lost, restore its files from copies",
         )),
+        TargetState::Hung => Some((format!("does not answer: {}", target.trouble), HUNG_REMEDY)),
         TargetState::Full => {
             Some((format!("is full: reads go on, new data is refused{}", why_full(target)), room))
+        }
+        // Its server says so before it gives up waiting.
+        TargetState::Serving if !target.trouble.is_empty() => {
+            Some((format!("is slow: {}", target.trouble), HUNG_REMEDY))
         }
         TargetState::Serving if nearly_full && target.capacity_bytes > 0 => {
             Some((format!("is nearly full: {} left", format::size(target.available_bytes)), room))
@@ -173,6 +178,8 @@ fn space_trouble(target: &Target) -> Option<(String, &'static str)> {
         TargetState::Serving => None,
     }
 }
+
+const HUNG_REMEDY: &str = "see what lies beneath it (mount, dmesg); it is used again as soon as its disk answers, and until then other targets go on";
 
 fn why_full(target: &Target) -> String {
     match (target.trouble.as_str(), target.reserve_bytes) {
