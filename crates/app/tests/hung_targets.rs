@@ -208,8 +208,8 @@ open(my $out, '>:raw', $expected) or die $!;
 print($out $bytes) && close($out) or die $!;
 "#;
 
-/// A process that writes to a file of the mount. Of its own: a process that has files of a mount open and begins another
-/// one waits until that one's copies of its descriptors are closed, which stores what was written.
+/// A process that writes to a file of the mount. Of its own: a process that has files of a mount open and begins
+/// another one waits until that one's copies of its descriptors are closed, which stores what was written.
 struct Writer {
     process: Child,
     expected: PathBuf,

@@ -224,7 +224,8 @@ impl Manners for Distant {
 }
 
 /// Each thread of a daemon's pool that talked to a far node for the first time waited for a connection of its own. So
-/// did later one in 30 under load: a place that another thread looked at just then counted as one that is being connected.
+/// did later one in 30 under load: a place that another thread looked at just then counted as one that is being
+/// connected.
 #[test]
 fn a_thread_without_a_connection_to_a_far_server_uses_anothers_until_its_own_stands() {
     let key = key();
