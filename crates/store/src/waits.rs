@@ -1,11 +1,10 @@
-//! Who waits for the disk of a target, so that one that hangs (it neither answers nor fails) holds up nothing else.
+//! Waiting for the disk of a target, so that a disk that hangs (it neither answers nor fails) blocks nothing else.
 //!
-//! - Requests that may wait have threads of the target ([`Lane`]): they fail at once when the disk hangs.
-//! - Background work has a thread of its own, and whoever needs its outcome waits a bounded time for it.
-//! - Loop threads use the page cache themselves ([`Quick`]), which takes less time than to wake another
-//!   thread. One that
-//!   does not come back is relieved (`vazao_wire::tcp`), and from then on the target's requests go to its threads.
-//! - A thread of its own looks whether a silent disk answers: a slow one does, while it syncs for half a minute.
+//! - Requests that may block have threads of the target ([`Lane`]). They fail at once when the disk hangs.
+//! - Background work has a thread of its own, and its outcome is waited for with a timeout.
+//! - Event loops use the page cache themselves ([`Quick`]), which takes less time than to wake another thread. A loop
+//!   that is stuck is taken over (`vazao_wire::tcp`), and from then on the target's requests go to its threads.
+//! - A thread of its own probes a silent disk: a slow one answers while it syncs for half a minute.
 //!
 //! It knows nothing of what is done on the disk.
 
@@ -23,20 +22,20 @@ use vazao_wire::pool::Pool;
 use vazao_wire::service::{Fault, Responder};
 use vazao_wire::watchdog::Watchdog;
 
-/// Threads for background work: what is done about once a second never has more than one of them, so that the other is
-/// there for what is waited for.
+/// Threads for background work: the periodic work never has more than one of them, so that the other one is free for
+/// work with a waiter.
 const BACKGROUND_THREADS: usize = 2;
 
 /// Background work that may be queued.
 const BACKGROUND_MAX: usize = 4;
 
-/// Work that is waited for, as writing down a new incarnation, takes milliseconds. Longer nobody waits.
+/// Timeout of work with a waiter, as the record of a new incarnation, which takes milliseconds.
 const IN_TIME: Duration = Duration::from_secs(2);
 
-/// After loop threads were held up they leave the disk to the target's own threads for so long.
+/// After an event loop was stuck all of them leave the disk to the target's own threads for this long.
 const AVOIDED_NS: u64 = 5_000_000_000;
 
-/// Uses of the page cache by loop threads: reads, or writes. Their own cost is two additions.
+/// Uses of the page cache by event loops: reads, or writes. Counting costs two additions.
 #[derive(Debug, Default)]
 pub(crate) struct Quick {
     /// Those under way in the lower half, the number of those that have ended in the upper one.
@@ -58,7 +57,7 @@ const ENDED: u64 = (1 << 32) - 1;
 const UNDER_WAY: u64 = u32::MAX as u64;
 
 impl Quick {
-    /// Runs `work` in a loop thread; `None` where loop threads had better not go near the disk.
+    /// Runs `work` in an event loop; `None` while event loops must not use the disk.
     pub(crate) fn run<T>(
         &self,
         responder: &mut dyn Responder,
@@ -103,7 +102,7 @@ struct Lanes {
     background: Pool,
 }
 
-/// Who waits for the disk of one target.
+/// The waiters for the disk of one target.
 #[derive(Debug)]
 pub(crate) struct Waits {
     pub(crate) reads: Quick,
@@ -186,7 +185,7 @@ impl Waits {
         Fault::new(Code::Hung, format!("{place}: {why}; see what lies beneath it (mount, dmesg)"))
     }
 
-    /// Looks for loop threads that are held up; to be called several times a second. It never waits.
+    /// Looks for event loops that are stuck; to be called several times a second. It never blocks.
     pub(crate) fn look(&self) {
         let now_ns = self.clock.now_ns();
         self.reads.look("a cached read", &self.watchdog, now_ns);
@@ -265,7 +264,7 @@ impl Waits {
                 work(&owner)
             };
             drop(owner);
-            // Whoever waited may have given up.
+            // The waiter may have given up.
             let _ = done.send(worked);
         });
         outcome.recv_timeout(IN_TIME).unwrap_or_else(|_| Err(self.hung()))
@@ -292,9 +291,9 @@ mod tests {
     use vazao_meter::ManualClock;
     use vazao_wire::service::{Answer, Deferred};
 
-    struct Nobody;
+    struct NoResponder;
 
-    impl Responder for Nobody {
+    impl Responder for NoResponder {
         fn reply(&mut self, _message: &[u8]) {}
         fn try_reply_with(
             &mut self,
@@ -311,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn loop_threads_leave_a_disk_alone_that_holds_one_of_them_up_and_come_back_later() {
+    fn event_loops_avoid_a_disk_that_one_of_them_is_stuck_in_and_use_it_again_later() {
         let clock = Arc::new(ManualClock::default());
         let shared: Arc<dyn Clock> = Arc::clone(&clock) as _;
         let waits = Waits::new("/disk", &Options { inline: true, ..Options::default() }, &shared);
@@ -320,7 +319,7 @@ mod tests {
             waits.look();
         };
         for _ in 0..3 {
-            assert_eq!(waits.writes.run(&mut Nobody, |_| 1), Some(1));
+            assert_eq!(waits.writes.run(&mut NoResponder, |_| 1), Some(1));
             look();
         }
         let (go, gate) = channel::<()>();
@@ -328,7 +327,7 @@ mod tests {
         std::thread::scope(|scope| {
             let stuck = &waits.writes;
             scope.spawn(move || {
-                stuck.run(&mut Nobody, |_| {
+                stuck.run(&mut NoResponder, |_| {
                     begin.send(()).expect("is awaited");
                     let _ = gate.recv();
                 })
@@ -336,8 +335,8 @@ mod tests {
             begun.recv().expect("runs");
             look();
             look();
-            assert_eq!(waits.writes.run(&mut Nobody, |_| 1), None);
-            assert_eq!(waits.reads.run(&mut Nobody, |_| 1), Some(1), "reads go on");
+            assert_eq!(waits.writes.run(&mut NoResponder, |_| 1), None);
+            assert_eq!(waits.reads.run(&mut NoResponder, |_| 1), Some(1), "reads go on");
             clock.advance(Duration::from_secs(5));
             look();
             assert!(waits.trouble().expect("is named").contains("a cached write first"));
@@ -345,9 +344,9 @@ mod tests {
         });
         look();
         assert!(waits.trouble().is_none());
-        assert_eq!(waits.writes.run(&mut Nobody, |_| 1), None, "not at once");
+        assert_eq!(waits.writes.run(&mut NoResponder, |_| 1), None, "not at once");
         clock.advance(Duration::from_nanos(AVOIDED_NS));
         look();
-        assert_eq!(waits.writes.run(&mut Nobody, |_| 1), Some(1));
+        assert_eq!(waits.writes.run(&mut NoResponder, |_| 1), Some(1));
     }
 }

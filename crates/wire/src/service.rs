@@ -83,12 +83,12 @@ pub trait Responder {
     /// Answers with an error.
     fn fail(&mut self, fault: &Fault);
 
-    /// The handler is about to do what a disk that hangs would hold up for ever, though it takes no time where the disk
-    /// answers: use of the page cache. A loop thread that does not come to [`Responder::leave_disk`] is relieved by
-    /// another one. Only for services that say so ([`Service::may_hang`]).
+    /// The handler is about to use the page cache, which takes no time unless the disk hangs. An event loop whose
+    /// thread does not come to [`Responder::leave_disk`] is taken over by another thread. Only for services that say so
+    /// ([`Service::may_hang`]).
     fn enter_disk(&mut self) {}
 
-    /// It has come back.
+    /// The disk has answered.
     fn leave_disk(&mut self) {}
 
     /// Defers the answer: any thread may send it later. A deferred answer that is dropped without a reply answers
@@ -150,7 +150,7 @@ pub trait Service: Send + Sync + 'static {
         false
     }
 
-    /// Looks for handlers that a disk holds up; called several times a second by a thread that waits for nothing, where
+    /// Looks for handlers that are stuck in a disk. Called several times a second by a thread that never blocks, where
     /// [`Service::may_hang`] is true.
     fn look(&self) {}
 }

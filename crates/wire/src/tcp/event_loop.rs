@@ -2,10 +2,10 @@
 
 use super::buffers::Stack;
 use super::inbox::{Inbox, Notice};
-use super::relief::Seat;
 use super::served::{Close, Served, Surroundings, encode_failure};
 use super::server::Shared;
 use super::socket::{Socket, bind_to};
+use super::takeover::LoopSlot;
 use crate::frame::{HEADER_BYTES, Header, METHOD_HELLO, flags};
 use crate::service::Fault;
 use rustix::event::{Timespec, epoll};
@@ -73,8 +73,8 @@ impl Listener {
     }
 }
 
-/// What a loop has to go on with, whichever thread runs it.
-pub(super) struct Held {
+/// What a loop continues with, whichever thread runs it.
+pub(super) struct LoopState {
     inbox: Arc<Inbox>,
     epoll: OwnedFd,
     listener: Option<Listener>,
@@ -91,13 +91,13 @@ pub(super) struct Held {
     /// connections that wait for memory could deadlock.
     overdrawn: Option<u64>,
     swept_ns: u64,
-    /// The connection whose requests are being handled while this lies in the seat.
+    /// The connection whose requests are being handled, while this is in the slot.
     in_service: Option<Arc<Socket>>,
-    /// It is another thread's, whose answers have to be kept before they are sent.
+    /// Taken over from another thread, whose answers have to be made durable before they are sent.
     is_taken_over: bool,
 }
 
-impl Held {
+impl LoopState {
     /// Ends the connection whose handler is stuck: its peer sends again, over another connection, what was not
     /// answered.
     fn give_up_stuck(&mut self, shared: &Shared) {
@@ -111,28 +111,28 @@ impl Held {
 
 /// The state of one loop thread.
 ///
-/// While requests of a connection are handled, [`Held`] lies in the thread's [`Seat`], where the service may be held up
-/// by a disk ([`Service::may_hang`](crate::service::Service::may_hang)): a thread that is not back in time finds the
-/// seat empty, and another one goes on with all other connections. Everything else runs only while the thread has it.
+/// Of a service that uses disks ([`Service::may_hang`](crate::service::Service::may_hang)) the state is in the thread's
+/// [`LoopSlot`] while requests are handled. A thread that returns too late finds the slot empty: another thread has
+/// taken the state over. Everything else runs only while the thread has the state.
 pub(super) struct EventLoop {
     shared: Arc<Shared>,
-    seat: Arc<Seat>,
+    slot: Arc<LoopSlot>,
     stack: Stack,
     scratch: Vec<u8>,
-    held: Option<Box<Held>>,
+    state: Option<Box<LoopState>>,
 }
 
 impl Deref for EventLoop {
-    type Target = Held;
+    type Target = LoopState;
 
-    fn deref(&self) -> &Held {
-        self.held.as_deref().expect("a thread that has lost its connections looks at none")
+    fn deref(&self) -> &LoopState {
+        self.state.as_deref().expect("a thread that has lost its connections looks at none")
     }
 }
 
 impl DerefMut for EventLoop {
-    fn deref_mut(&mut self) -> &mut Held {
-        self.held.as_deref_mut().expect("a thread that has lost its connections looks at none")
+    fn deref_mut(&mut self) -> &mut LoopState {
+        self.state.as_deref_mut().expect("a thread that has lost its connections looks at none")
     }
 }
 
@@ -150,7 +150,7 @@ impl EventLoop {
             }
             epoll::add(&epoll, listener, epoll::EventData::new_u64(LISTENER), epoll::EventFlags::IN)?;
         }
-        let held = Held {
+        let state = LoopState {
             inbox,
             epoll,
             listener,
@@ -165,37 +165,37 @@ impl EventLoop {
             in_service: None,
             is_taken_over: false,
         };
-        Ok(EventLoop::with(shared, Box::new(held)))
+        Ok(EventLoop::with(shared, Box::new(state)))
     }
 
-    fn with(shared: Arc<Shared>, held: Box<Held>) -> EventLoop {
-        let (seat, stack, scratch) = (Arc::default(), Stack::default(), vec![0; SCRATCH_BYTES]);
-        EventLoop { shared, seat, stack, scratch, held: Some(held) }
+    fn with(shared: Arc<Shared>, state: Box<LoopState>) -> EventLoop {
+        let (slot, stack, scratch) = (Arc::default(), Stack::default(), vec![0; SCRATCH_BYTES]);
+        EventLoop { shared, slot, stack, scratch, state: Some(state) }
     }
 
-    /// Goes on with what a thread that is stuck has left in its seat.
-    pub(super) fn in_place_of(shared: Arc<Shared>, mut held: Box<Held>) -> EventLoop {
-        held.give_up_stuck(&shared);
+    /// Continues with the state that a stuck thread has left in its slot.
+    pub(super) fn in_place_of(shared: Arc<Shared>, mut state: Box<LoopState>) -> EventLoop {
+        state.give_up_stuck(&shared);
         // That thread may have been about to send their answers.
-        held.answered = held.connections.keys().copied().collect();
-        held.connections.values_mut().for_each(|served| served.is_queued = false);
-        held.waiting.clear();
-        held.is_taken_over = true;
-        held.inbox.wake();
-        EventLoop::with(shared, held)
+        state.answered = state.connections.keys().copied().collect();
+        state.connections.values_mut().for_each(|served| served.is_queued = false);
+        state.waiting.clear();
+        state.is_taken_over = true;
+        state.inbox.wake();
+        EventLoop::with(shared, state)
     }
 
-    /// Where it is looked after.
-    pub(super) fn seat(&self) -> Arc<Seat> {
-        Arc::clone(&self.seat)
+    /// Where its state is while requests are handled.
+    pub(super) fn slot(&self) -> Arc<LoopSlot> {
+        Arc::clone(&self.slot)
     }
 
-    /// True once another thread goes on with its connections.
-    fn is_relieved(&self) -> bool {
-        self.held.is_none()
+    /// True once another thread has taken its state over.
+    fn is_replaced(&self) -> bool {
+        self.state.is_none()
     }
 
-    /// Has `served` do `work`, which handles requests. `None` when this thread was relieved meanwhile: the connection
+    /// Has `served` do `work`, which handles requests. `None` when this thread was replaced meanwhile: the connection
     /// is gone.
     fn handle<T>(
         &mut self,
@@ -208,14 +208,14 @@ impl EventLoop {
         let inbox = Arc::clone(&self.inbox);
         if self.shared.may_hang {
             self.in_service = Some(served.socket());
-            self.seat.leave(self.held.take());
+            self.slot.leave(self.state.take());
         }
         let mut around = Surroundings {
             service: &*self.shared.service,
             key: &self.shared.key,
             clock: &self.shared.clock,
             inbox: &inbox,
-            seat: &self.seat,
+            slot: &self.slot,
             stack: &mut self.stack,
             metrics: &self.shared.metrics,
             started_ns,
@@ -224,8 +224,8 @@ impl EventLoop {
         let done = work(served, &mut scratch, &mut around);
         self.scratch = scratch;
         if self.shared.may_hang {
-            self.held = self.seat.take_back();
-            self.held.as_mut()?.in_service = None;
+            self.state = self.slot.take_back();
+            self.state.as_mut()?.in_service = None;
         }
         Some(done)
     }
@@ -251,15 +251,17 @@ impl EventLoop {
             let started_ns = self.shared.clock.now_ns();
             self.shared.metrics.accounts.charge(Cause::Idle, started_ns.saturating_sub(round_ended_ns));
             self.round(&events, started_ns);
-            if self.is_relieved() {
-                info!("a thread that a disk held up is back; another one has its connections");
+            if self.is_replaced() {
+                info!(
+                    "a server thread that was stuck in a disk has returned; another thread has its connections"
+                );
                 return;
             }
             round_ended_ns = self.shared.clock.now_ns();
             self.shared.metrics.accounts.charge(Cause::Compute, round_ended_ns.saturating_sub(started_ns));
         }
-        let EventLoop { shared, stack, held, .. } = &mut self;
-        for connection in held.iter_mut().flat_map(|held| held.connections.values_mut()) {
+        let EventLoop { shared, stack, state, .. } = &mut self;
+        for connection in state.iter_mut().flat_map(|state| state.connections.values_mut()) {
             let _ = connection.send(stack, &shared.metrics, round_ended_ns);
         }
     }
@@ -273,7 +275,7 @@ impl EventLoop {
                 INBOX => self.read_inbox(started_ns),
                 _ => self.serve(id, happened, started_ns, &mut requests),
             }
-            if self.is_relieved() {
+            if self.is_replaced() {
                 return;
             }
         }
@@ -284,10 +286,10 @@ impl EventLoop {
             self.distrust(&fault);
         }
         self.send_answers(started_ns);
-        if !self.is_relieved() {
+        if !self.is_replaced() {
             self.admit(started_ns);
         }
-        if self.is_relieved() {
+        if self.is_replaced() {
             return;
         }
         let is_pressed = self.shared.bounds.is_pressed();
@@ -326,11 +328,11 @@ impl EventLoop {
                 Notice::Accepted(stream) => self.adopt(stream, started_ns),
                 Notice::MakeRoom => drop(self.drop_oldest_stranger()),
                 Notice::Answered { connection, request_id, answer } => {
-                    let EventLoop { shared, stack, held, .. } = self;
-                    let Some(held) = held else { return };
-                    let Some(served) = held.connections.get_mut(&connection) else { continue };
+                    let EventLoop { shared, stack, state, .. } = self;
+                    let Some(state) = state else { return };
+                    let Some(served) = state.connections.get_mut(&connection) else { continue };
                     served.finish_deferred(request_id, &answer, stack, &shared.clock);
-                    held.answered.push(connection);
+                    state.answered.push(connection);
                 }
             }
         }
@@ -438,7 +440,7 @@ impl EventLoop {
         while !answered.is_empty() {
             for id in answered.drain(..) {
                 self.send_to(id, started_ns);
-                if self.is_relieved() {
+                if self.is_replaced() {
                     return;
                 }
             }
@@ -494,17 +496,17 @@ impl EventLoop {
         }
         waiting.sort_unstable();
         for (bytes, id) in waiting {
-            let EventLoop { stack, held, .. } = self;
-            let Some(held) = held else { return };
-            let Some(served) = held.connections.get_mut(&id) else { continue };
-            let may_overdraw = bytes > 0 && held.overdrawn.is_none();
+            let EventLoop { stack, state, .. } = self;
+            let Some(state) = state else { return };
+            let Some(served) = state.connections.get_mut(&id) else { continue };
+            let may_overdraw = bytes > 0 && state.overdrawn.is_none();
             if !served.admit(stack, now_ns, false) && may_overdraw && served.admit(stack, now_ns, true) {
-                held.overdrawn = Some(id);
+                state.overdrawn = Some(id);
             }
         }
         // Sending puts the connections that still wait back into the list.
         self.send_answers(now_ns);
-        if self.is_relieved() {
+        if self.is_replaced() {
             return;
         }
         let (told, waits) = (self.waiting_told, self.waiting.len());

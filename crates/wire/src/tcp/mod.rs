@@ -12,11 +12,11 @@ mod link;
 mod outbound;
 mod peer;
 mod receiver;
-mod relief;
 mod served;
 mod server;
 mod slow_requests;
 mod socket;
+mod takeover;
 mod watched;
 
 pub use dial::{is_way_lost, probe_way};
@@ -30,7 +30,7 @@ mod bounds_tests;
 #[cfg(test)]
 mod entrance_tests;
 #[cfg(test)]
-mod relief_tests;
+mod takeover_tests;
 #[cfg(test)]
 mod tended_tests;
 #[cfg(test)]

@@ -4,9 +4,9 @@ use super::bounds::{Bounds, Claim, Stranger};
 use super::buffers::Stack;
 use super::inbox::{Inbox, Notice};
 use super::outbound::Outbound;
-use super::relief::Seat;
 use super::server::Metrics;
 use super::socket::Socket;
+use super::takeover::LoopSlot;
 use super::watched::{Entry, Watched};
 use crate::frame::{HEADER_BYTES, Header, METHOD_HELLO, flags};
 use crate::hello::{self, HELLO_BYTES_MAX, ServerHandshake};
@@ -70,7 +70,7 @@ pub(super) struct Surroundings<'a> {
     pub(super) key: &'a ClusterKey,
     pub(super) clock: &'a Arc<dyn Clock>,
     pub(super) inbox: &'a Arc<Inbox>,
-    pub(super) seat: &'a Seat,
+    pub(super) slot: &'a LoopSlot,
     pub(super) stack: &'a mut Stack,
     pub(super) metrics: &'a Metrics,
     pub(super) started_ns: u64,
@@ -698,11 +698,11 @@ impl Responder for LoopResponder<'_, '_> {
     }
 
     fn enter_disk(&mut self) {
-        self.around.seat.enter();
+        self.around.slot.enter();
     }
 
     fn leave_disk(&mut self) {
-        self.around.seat.leave_disk();
+        self.around.slot.leave_disk();
     }
 
     fn defer(&mut self) -> Deferred {

@@ -3,8 +3,8 @@
 use super::bounds::Bounds;
 use super::event_loop::{EventLoop, Listener};
 use super::inbox::Inbox;
-use super::relief::{Crew, Relief};
 use super::socket;
+use super::takeover::{LoopThreads, TakeoverWatch};
 use super::watched::Watched;
 use crate::key::ClusterKey;
 use crate::service::Service;
@@ -50,7 +50,7 @@ pub(super) struct Shared {
     pub(super) stopping: AtomicBool,
     /// Handlers may be held up by a disk.
     pub(super) may_hang: bool,
-    pub(super) crew: Crew,
+    pub(super) threads: LoopThreads,
 }
 
 /// A running server; it stops when dropped.
@@ -58,7 +58,7 @@ pub struct Server {
     shared: Arc<Shared>,
     address: SocketAddr,
     name: String,
-    relief: Option<Relief>,
+    takeover: Option<TakeoverWatch>,
     /// Those of the threads at entrances of this machine.
     entrances: Vec<Arc<Inbox>>,
 }
@@ -103,10 +103,10 @@ impl Server {
             watched: Arc::default(),
             bounds: Arc::new(bounds),
             stopping: AtomicBool::new(false),
-            crew: Crew::default(),
+            threads: LoopThreads::default(),
         });
-        let relief = shared.may_hang.then(|| Relief::start(&shared, &options.name)).transpose()?;
-        let mut server = Server { shared, address, name: options.name, relief, entrances: Vec::new() };
+        let takeover = shared.may_hang.then(|| TakeoverWatch::start(&shared, &options.name)).transpose()?;
+        let mut server = Server { shared, address, name: options.name, takeover, entrances: Vec::new() };
         let mut listener = Some(Listener::Tcp(listener));
         for index in 0..count {
             let inbox = Arc::clone(&server.shared.inboxes[index]);
@@ -117,7 +117,7 @@ impl Server {
 
     fn spawn(&mut self, number: String, inbox: Arc<Inbox>, listener: Option<Listener>) -> io::Result<()> {
         let event_loop = EventLoop::new(Arc::clone(&self.shared), inbox, listener)?;
-        self.shared.crew.start(event_loop, format!("{}-{number}", self.name))
+        self.shared.threads.start(event_loop, format!("{}-{number}", self.name))
     }
 
     /// Opens Unix sockets for clients of this machine, with a thread for each core: for services whose requests are
@@ -153,10 +153,10 @@ impl Server {
     pub fn stop(&mut self) {
         self.shared.stopping.store(true, Ordering::Release);
         self.shared.inboxes.iter().chain(&self.entrances).for_each(|inbox| inbox.wake());
-        if let Some(relief) = self.relief.take() {
-            relief.stop();
+        if let Some(takeover) = self.takeover.take() {
+            takeover.stop();
         }
-        self.shared.crew.join(&*self.shared.clock);
+        self.shared.threads.join(&*self.shared.clock);
     }
 
     /// Adds this server's metrics.

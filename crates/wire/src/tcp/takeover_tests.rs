@@ -65,7 +65,7 @@ fn ping(transport: &dyn Transport, address: &str) -> Result<(), crate::service::
 
 /// One write to a disk that hung held up every connection of the loop thread that it had come to, for good.
 #[test]
-fn a_loop_that_a_disk_holds_up_is_relieved_and_goes_on_where_it_was() {
+fn a_loop_whose_thread_is_stuck_in_a_disk_is_taken_over_and_continues() {
     for threads in [1, 2] {
         let service = Arc::new(Hanging::default());
         let mut server = serve(&service, threads);
