@@ -1,11 +1,10 @@
 //! The interface between the kernel's requests and a file system: the volume, or the areas of all nodes.
 //!
-//! One `Server` receives the kernel's requests over either transport and answers them through this trait. Its functions
-//! are those of [`VolumeFilesystem`], which describes each. A default implementation refuses the operation unless its
-//! comment says otherwise.
+//! One `Server` receives the kernel's requests over either transport and answers them through this trait. A default
+//! implementation refuses the operation unless its comment says otherwise.
 
 use crate::listing::Wanted;
-use crate::volume::{Allocation, Caller, LockWish, NewMode, Opened, Place, VolumeFilesystem};
+use crate::volume::{Allocation, Caller, LockWish, NewMode, Opened, Place};
 use std::ops::Range;
 use std::time::Duration;
 use vazao_client::{
@@ -26,9 +25,11 @@ pub(crate) enum Unsent {
 
 /// A file system that the kernel's requests are put to.
 pub(crate) trait FileSystem: Send + Sync {
+    /// To be taken before a call whose answer the kernel will believe for a while.
     fn asked(&self) -> Asked;
     fn attributes_lease(&self, asked: Asked, inode: InodeId) -> Duration;
     fn entry_lease(&self, asked: Asked, place: Place<'_>) -> Duration;
+    /// The time of the mount's clock.
     fn now_ns(&self) -> u64;
     fn lookup(&self, place: Place<'_>) -> Result<Attributes>;
     fn attributes(&self, inode: InodeId, handle: Option<u64>) -> Result<Attributes>;
@@ -45,8 +46,10 @@ pub(crate) trait FileSystem: Send + Sync {
     fn parent(&self, _inode: InodeId) -> Result<Attributes> {
         unsupported("the parent of a directory")
     }
+    /// Changes attributes. `clear_set_id`: the caller may not keep set-id bits while the length changes.
     fn set_attributes(&self, inode: InodeId, changes: &Changes, clear_set_id: bool) -> Result<Attributes>;
     fn read_link(&self, inode: InodeId) -> Result<Vec<u8>>;
+    /// Creates an inode of any kind; `contents` is a link's target.
     fn create(
         &self,
         place: Place<'_>,
@@ -62,6 +65,7 @@ pub(crate) trait FileSystem: Send + Sync {
     fn open(&self, inode: InodeId, mode: OpenMode) -> Result<Opened>;
     /// Names that led to this inode lead elsewhere, or nowhere: they are to be asked for again.
     fn forget_names(&self, _inode: InodeId) {}
+    /// Creates and opens a file; with `truncate`, one that is there already is emptied.
     fn create_file(
         &self,
         place: Place<'_>,
@@ -88,13 +92,21 @@ pub(crate) trait FileSystem: Send + Sync {
     ) -> Result<Option<Unsent>> {
         self.write(handle, bytes, offset, clear_set_id).map(|()| None)
     }
+    /// Writes at the end of the file; returns where that was.
     fn append(&self, handle: u64, bytes: &[u8], clear_set_id: bool) -> Result<u64>;
+    /// A descriptor of the file is being closed: what it wrote goes out, and errors of it come back.
+    /// True when that changed attributes.
     fn flush(&self, handle: u64) -> Result<bool>;
+    /// [`FileSystem::flush`], durable.
     fn sync(&self, handle: u64) -> Result<bool>;
+    /// The last descriptor is gone.
     fn release(&self, handle: u64) -> Result<()>;
+    /// fallocate(2). Space is not reserved, only asked about: a plain call fails when there is too little of it.
     fn allocate(&self, handle: u64, range: Range<u64>, mode: Allocation) -> Result<()>;
+    /// Where data or a hole begins; `None`: nowhere before the end.
     fn seek(&self, handle: u64, seek: Seek, offset: u64) -> Result<Option<u64>>;
     fn open_directory(&self, inode: InodeId) -> u64;
+    /// Gives the entries after `cookie` to `take` until it says false, with the moment they are shown as of.
     fn read_directory(
         &self,
         inode: InodeId,
@@ -104,6 +116,7 @@ pub(crate) trait FileSystem: Send + Sync {
         take: &mut dyn FnMut(&Listed<'_>, Asked) -> bool,
     ) -> Result<()>;
     fn release_directory(&self, handle: u64);
+    /// fsync(2) of a directory.
     fn sync_directory(&self) -> Result<()>;
     fn space(&self) -> Result<VolumeSpace>;
     /// The kernel has nothing more to ask: all that is still at work, and what follows, is over within one deadline.
@@ -191,18 +204,22 @@ pub(crate) trait FileSystem: Send + Sync {
     fn begin_flush(&self, _handle: u64, _owner: u64, then: Completion<bool>) {
         then(Readiness::Ready(unsupported("a flush in two steps")));
     }
+    /// [`FileSystem::lookup`] without asking, and as of when; `None` when that cannot be said.
     fn cached(&self, _place: Place<'_>) -> Option<(Result<Attributes>, Option<Asked>)> {
         None
     }
+    /// [`FileSystem::attributes`] without asking, and as of when; `None` when that cannot be said.
     fn cached_attributes(&self, _inode: InodeId) -> Option<(Attributes, Asked)> {
         None
     }
     fn link(&self, _inode: InodeId, _place: Place<'_>) -> Result<Attributes> {
         unsupported("a further name for a file")
     }
+    /// Creates and opens a file without a name (`O_TMPFILE`).
     fn create_unnamed(&self, _directory: InodeId, _caller: Caller, _mode: NewMode) -> Result<Opened> {
         unsupported("a file without a name")
     }
+    /// copy_file_range(2); returns how many bytes.
     fn copy(&self, _from: u64, _from_offset: u64, _to: u64, _to_offset: u64, _length: u64) -> Result<u64> {
         unsupported("copying within the file system")
     }
@@ -238,243 +255,4 @@ pub(crate) trait FileSystem: Send + Sync {
 
 fn unsupported<T>(what: &str) -> Result<T> {
     Err(Error::new(Code::Unsupported, format!("{what}: not in this mount")))
-}
-
-impl FileSystem for VolumeFilesystem {
-    fn asked(&self) -> Asked {
-        VolumeFilesystem::asked(self)
-    }
-    fn attributes_lease(&self, asked: Asked, inode: InodeId) -> Duration {
-        VolumeFilesystem::attributes_lease(self, asked, inode)
-    }
-    fn entry_lease(&self, asked: Asked, place: Place<'_>) -> Duration {
-        VolumeFilesystem::entry_lease(self, asked, place)
-    }
-    fn now_ns(&self) -> u64 {
-        VolumeFilesystem::now_ns(self)
-    }
-    fn lookup(&self, place: Place<'_>) -> Result<Attributes> {
-        VolumeFilesystem::lookup(self, place)
-    }
-    fn attributes(&self, inode: InodeId, handle: Option<u64>) -> Result<Attributes> {
-        VolumeFilesystem::attributes(self, inode, handle)
-    }
-    fn finds_by_number(&self) -> bool {
-        VolumeFilesystem::finds_by_number(self)
-    }
-    fn find(&self, inode: InodeId) -> Result<Attributes> {
-        VolumeFilesystem::find(self, inode)
-    }
-    fn parent(&self, inode: InodeId) -> Result<Attributes> {
-        VolumeFilesystem::parent(self, inode)
-    }
-    fn set_attributes(&self, inode: InodeId, changes: &Changes, clear_set_id: bool) -> Result<Attributes> {
-        VolumeFilesystem::set_attributes(self, inode, changes, clear_set_id)
-    }
-    fn read_link(&self, inode: InodeId) -> Result<Vec<u8>> {
-        VolumeFilesystem::read_link(self, inode)
-    }
-    fn create(
-        &self,
-        place: Place<'_>,
-        caller: Caller,
-        kind: FileKind,
-        mode: NewMode,
-        device: u32,
-        contents: &[u8],
-    ) -> Result<Attributes> {
-        VolumeFilesystem::create(self, place, caller, kind, mode, device, contents)
-    }
-    fn unlink(&self, place: Place<'_>) -> Result<()> {
-        VolumeFilesystem::unlink(self, place)
-    }
-    fn remove_directory(&self, place: Place<'_>) -> Result<()> {
-        VolumeFilesystem::remove_directory(self, place)
-    }
-    fn rename(&self, from: Place<'_>, to: Place<'_>, mode: RenameMode) -> Result<()> {
-        VolumeFilesystem::rename(self, from, to, mode)
-    }
-    fn open(&self, inode: InodeId, mode: OpenMode) -> Result<Opened> {
-        VolumeFilesystem::open(self, inode, mode)
-    }
-    fn forget_names(&self, inode: InodeId) {
-        VolumeFilesystem::forget_names(self, inode);
-    }
-    fn create_file(
-        &self,
-        place: Place<'_>,
-        caller: Caller,
-        mode: NewMode,
-        exclusive: bool,
-        truncate: bool,
-    ) -> Result<Opened> {
-        VolumeFilesystem::create_file(self, place, caller, mode, exclusive, truncate)
-    }
-    fn read(&self, handle: u64, buffer: &mut [u8], offset: u64) -> Result<usize> {
-        VolumeFilesystem::read(self, handle, buffer, offset)
-    }
-    fn write(&self, handle: u64, bytes: &[u8], offset: u64, clear_set_id: bool) -> Result<()> {
-        VolumeFilesystem::write(self, handle, bytes, offset, clear_set_id)
-    }
-    fn send_buffer(&self, length: usize) -> SendBuffer {
-        VolumeFilesystem::send_buffer(self, length)
-    }
-    fn write_later(
-        &self,
-        handle: u64,
-        bytes: &[u8],
-        memory: Option<(SharedBytes, Range<usize>)>,
-        offset: u64,
-        clear_set_id: bool,
-    ) -> Result<Option<Unsent>> {
-        let unsent = VolumeFilesystem::write_later(self, handle, bytes, memory, offset, clear_set_id)?;
-        Ok(unsent.map(Unsent::Striped))
-    }
-    fn append(&self, handle: u64, bytes: &[u8], clear_set_id: bool) -> Result<u64> {
-        VolumeFilesystem::append(self, handle, bytes, clear_set_id)
-    }
-    fn flush(&self, handle: u64) -> Result<bool> {
-        VolumeFilesystem::flush(self, handle)
-    }
-    fn sync(&self, handle: u64) -> Result<bool> {
-        VolumeFilesystem::sync(self, handle)
-    }
-    fn release(&self, handle: u64) -> Result<()> {
-        VolumeFilesystem::release(self, handle)
-    }
-    fn allocate(&self, handle: u64, range: Range<u64>, mode: Allocation) -> Result<()> {
-        VolumeFilesystem::allocate(self, handle, range, mode)
-    }
-    fn seek(&self, handle: u64, seek: Seek, offset: u64) -> Result<Option<u64>> {
-        VolumeFilesystem::seek(self, handle, seek, offset)
-    }
-    fn open_directory(&self, inode: InodeId) -> u64 {
-        VolumeFilesystem::open_directory(self, inode)
-    }
-    fn read_directory(
-        &self,
-        inode: InodeId,
-        handle: u64,
-        cookie: u64,
-        wanted: Wanted,
-        take: &mut dyn FnMut(&Listed<'_>, Asked) -> bool,
-    ) -> Result<()> {
-        VolumeFilesystem::read_directory(self, inode, handle, cookie, wanted, take)
-    }
-    fn release_directory(&self, handle: u64) {
-        VolumeFilesystem::release_directory(self, handle)
-    }
-    fn sync_directory(&self) -> Result<()> {
-        VolumeFilesystem::sync_directory(self)
-    }
-    fn space(&self) -> Result<VolumeSpace> {
-        VolumeFilesystem::space(self)
-    }
-    fn begin_end(&self) {
-        VolumeFilesystem::begin_end(self)
-    }
-    fn finish(&self) -> Vec<String> {
-        VolumeFilesystem::finish(self)
-    }
-    fn open_files(&self) -> usize {
-        VolumeFilesystem::open_files(self)
-    }
-    fn unstored_amount(&self) -> (usize, u64) {
-        VolumeFilesystem::unstored_amount(self)
-    }
-    fn unstored(&self) -> Vec<String> {
-        VolumeFilesystem::unstored(self)
-    }
-    fn end_within(&self, left: Duration) {
-        VolumeFilesystem::end_within(self, left)
-    }
-    fn silent_servers(&self) -> Vec<(String, u64)> {
-        VolumeFilesystem::silent_servers(self)
-    }
-    fn is_idle(&self, handle: u64) -> bool {
-        VolumeFilesystem::is_idle(self, handle)
-    }
-    fn can_begin(&self) -> bool {
-        VolumeFilesystem::can_begin(self)
-    }
-    fn begin_create_file(
-        &self,
-        place: Place<'_>,
-        caller: Caller,
-        mode: NewMode,
-        exclusive: bool,
-        then: Completion<(Attributes, File)>,
-    ) {
-        VolumeFilesystem::begin_create_file(self, place, caller, mode, exclusive, then)
-    }
-    fn end_create_file(&self, created: (Attributes, File), truncate: bool) -> Result<Opened> {
-        VolumeFilesystem::end_create_file(self, created, truncate)
-    }
-    fn begin_unlink(&self, place: Place<'_>, then: Completion<()>) {
-        VolumeFilesystem::begin_unlink(self, place, then)
-    }
-    fn is_at_hand(&self, handle: u64) -> bool {
-        VolumeFilesystem::is_at_hand(self, handle)
-    }
-    fn takes_at_once(&self, handle: u64, end: u64) -> bool {
-        VolumeFilesystem::takes_at_once(self, handle, end)
-    }
-    fn begin_lookup(&self, place: Place<'_>, then: Completion<Attributes>) {
-        VolumeFilesystem::begin_lookup(self, place, then)
-    }
-    fn begin_open(&self, inode: InodeId, mode: OpenMode, then: Completion<File>) {
-        VolumeFilesystem::begin_open(self, inode, mode, then)
-    }
-    fn end_open(&self, file: File) -> Result<Opened> {
-        Ok(VolumeFilesystem::end_open(self, file))
-    }
-    fn can_begin_flush(&self, handle: u64) -> bool {
-        VolumeFilesystem::can_begin_flush(self, handle)
-    }
-    fn begin_flush(&self, handle: u64, owner: u64, then: Completion<bool>) {
-        VolumeFilesystem::begin_flush(self, handle, owner, then)
-    }
-    fn cached(&self, place: Place<'_>) -> Option<(Result<Attributes>, Option<Asked>)> {
-        VolumeFilesystem::cached(self, place)
-    }
-    fn cached_attributes(&self, inode: InodeId) -> Option<(Attributes, Asked)> {
-        VolumeFilesystem::cached_attributes(self, inode)
-    }
-    fn link(&self, inode: InodeId, place: Place<'_>) -> Result<Attributes> {
-        VolumeFilesystem::link(self, inode, place)
-    }
-    fn create_unnamed(&self, directory: InodeId, caller: Caller, mode: NewMode) -> Result<Opened> {
-        VolumeFilesystem::create_unnamed(self, directory, caller, mode)
-    }
-    fn copy(&self, from: u64, from_offset: u64, to: u64, to_offset: u64, length: u64) -> Result<u64> {
-        VolumeFilesystem::copy(self, from, from_offset, to, to_offset, length)
-    }
-    fn get_xattr(&self, inode: InodeId, name: &[u8]) -> Result<Vec<u8>> {
-        VolumeFilesystem::get_xattr(self, inode, name)
-    }
-    fn set_xattr(
-        &self,
-        inode: InodeId,
-        name: &[u8],
-        value: &[u8],
-        mode: XattrMode,
-        clear_set_group: bool,
-    ) -> Result<()> {
-        VolumeFilesystem::set_xattr(self, inode, name, value, mode, clear_set_group)
-    }
-    fn list_xattrs(&self, inode: InodeId, caller: Caller) -> Result<Vec<u8>> {
-        VolumeFilesystem::list_xattrs(self, inode, caller)
-    }
-    fn remove_xattr(&self, inode: InodeId, name: &[u8]) -> Result<()> {
-        VolumeFilesystem::remove_xattr(self, inode, name)
-    }
-    fn test_lock(&self, wish: &LockWish) -> Result<Option<Obstacle>> {
-        VolumeFilesystem::test_lock(self, wish)
-    }
-    fn set_lock(&self, wish: &LockWish, waits: bool) -> Result<()> {
-        VolumeFilesystem::set_lock(self, wish, waits)
-    }
-    fn unlock_closed(&self, handle: u64, owner: u64) -> Result<()> {
-        VolumeFilesystem::unlock_closed(self, handle, owner)
-    }
 }

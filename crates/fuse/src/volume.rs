@@ -2,28 +2,28 @@
 //!
 //! Knows inodes, names and handles; nothing of FUSE's bytes or of the device.
 
+mod finish;
+mod locks;
 mod xattrs;
 
+pub(crate) use locks::LockWish;
 pub(crate) use xattrs::is_asked_by_kernel;
 
 use crate::failures::{Failures, REMEMBERED_NS};
+use crate::filesystem::{FileSystem, Unsent};
 use crate::handles::Handles;
 use crate::listing::{Ahead, Listing, Source, Wanted};
 use crate::lost::Lost;
-mod finish;
-mod locks;
-
-pub(crate) use locks::LockWish;
 use locks::unlock_all;
-
 use parking_lot::{Mutex, MutexGuard};
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 use vazao_client::{
-    Asked, Changes, Client, Completion, Error, File, Listed, NamePage, NewInode, OpenMode, Page, Readiness,
-    RenameMode, Result, Seek, SendBuffer, SetTime, SharedBytes, Unsent, VolumeSpace, interrupt,
+    Asked, Changes, Client, Completion, Error, File, Listed, NamePage, NewInode, Obstacle, OpenMode, Page,
+    Readiness, RenameMode, Result, Seek, SendBuffer, SetTime, SharedBytes, Unstored, VolumeSpace, XattrMode,
+    interrupt,
 };
 use vazao_meter::Clock;
 use vazao_model::{Attributes, Code, FileKind, InodeId, ids, limits};
@@ -103,7 +103,7 @@ impl OpenFile {
     }
 }
 
-/// The door of one mount.
+/// The volume as a file system, for one mount.
 pub(crate) struct VolumeFilesystem {
     client: Client,
     clock: Arc<dyn Clock>,
@@ -140,91 +140,8 @@ impl VolumeFilesystem {
         VolumeFilesystem { client, clock, root, files, directories, lost, remembered_until_ns }
     }
 
-    /// To be taken before a call whose answer the kernel will believe for a while.
-    pub(crate) fn asked(&self) -> Asked {
-        self.client.asked()
-    }
-
-    pub(crate) fn attributes_lease(&self, asked: Asked, inode: InodeId) -> Duration {
-        self.client.attributes_lease(asked, inode)
-    }
-
-    pub(crate) fn entry_lease(&self, asked: Asked, place: Place<'_>) -> Duration {
-        self.client.entry_lease(asked, place.directory, place.name)
-    }
-
-    /// The time of the mount's clock.
-    pub(crate) fn now_ns(&self) -> u64 {
-        self.clock.now_ns()
-    }
-
     fn file(&self, handle: u64) -> Result<Arc<OpenFile>> {
         self.files.get(handle).ok_or_else(|| Code::BadHandle.into())
-    }
-
-    pub(crate) fn lookup(&self, place: Place<'_>) -> Result<Attributes> {
-        self.client.lookup(place.directory, place.name)
-    }
-
-    /// [`VolumeFilesystem::lookup`] without asking, and as of when; `None` when that cannot be said.
-    pub(crate) fn cached(&self, place: Place<'_>) -> Option<(Result<Attributes>, Option<Asked>)> {
-        self.client.cached(place.directory, place.name)
-    }
-
-    /// [`VolumeFilesystem::attributes`] without asking, and as of when; `None` when that cannot be said.
-    pub(crate) fn cached_attributes(&self, inode: InodeId) -> Option<(Attributes, Asked)> {
-        self.client.cached_attributes(inode)
-    }
-
-    pub(crate) fn attributes(&self, inode: InodeId, handle: Option<u64>) -> Result<Attributes> {
-        match handle.and_then(|handle| self.files.get(handle)) {
-            Some(open) => open.file.attributes(),
-            None => self.client.attributes(inode),
-        }
-    }
-
-    /// Not in a mounted subdirectory: nothing above it is to be reached, also by numbers.
-    pub(crate) fn finds_by_number(&self) -> bool {
-        self.root == ids::ROOT
-    }
-
-    /// Attributes of an inode that the kernel has evicted. An inode without a name, kept only by open files, is
-    /// `Stale`.
-    pub(crate) fn find(&self, inode: InodeId) -> Result<Attributes> {
-        let found = self.client.attributes(inode)?;
-        if found.links > 0 { Ok(found) } else { Err(Code::Stale.into()) }
-    }
-
-    /// The directory above. What is known of names here is not asked: the directory may have been moved elsewhere.
-    pub(crate) fn parent(&self, inode: InodeId) -> Result<Attributes> {
-        self.find(self.client.list_names(inode, 0, 1)?.parent())
-    }
-
-    /// Changes attributes. `clear_set_id`: the caller may not keep set-id bits while the length changes.
-    pub(crate) fn set_attributes(
-        &self,
-        inode: InodeId,
-        changes: &Changes,
-        clear_set_id: bool,
-    ) -> Result<Attributes> {
-        let mut changes = *changes;
-        if changes.size.is_some() {
-            // truncate(2) comes with "modified now", which changing the length does.
-            changes.modified = changes.modified.filter(|time| *time != SetTime::Now);
-        }
-        let answer = self.client.set_attributes(inode, &changes);
-        if changes.size.is_some() {
-            self.forget_failures(inode);
-        }
-        let attributes = answer?;
-        if changes.mode.is_some_and(|mode| mode & (SET_USER_ID | SET_GROUP_ID) != 0) {
-            self.remember_set_id(inode);
-        }
-        let owner_changed = changes.uid.is_some() || changes.gid.is_some();
-        if clear_set_id || (owner_changed && changes.mode.is_none()) {
-            return self.clear_set_id(inode, attributes);
-        }
-        Ok(attributes)
     }
 
     /// Files already open must look again before the next write.
@@ -252,77 +169,6 @@ impl VolumeFilesystem {
         }
     }
 
-    pub(crate) fn read_link(&self, inode: InodeId) -> Result<Vec<u8>> {
-        self.client.read_link(inode)
-    }
-
-    /// Creates an inode of any kind; `contents` is a link's target.
-    pub(crate) fn create(
-        &self,
-        place: Place<'_>,
-        caller: Caller,
-        kind: FileKind,
-        mode: NewMode,
-        device: u32,
-        contents: &[u8],
-    ) -> Result<Attributes> {
-        let Caller { uid, gid } = caller;
-        let NewMode { bits: mode, umask } = mode;
-        let new = NewInode { kind, mode, uid, gid, device, contents: contents.to_vec(), umask };
-        self.client.create(place.directory, place.name, &new)
-    }
-
-    pub(crate) fn link(&self, inode: InodeId, place: Place<'_>) -> Result<Attributes> {
-        self.client.link(inode, place.directory, place.name)
-    }
-
-    pub(crate) fn unlink(&self, place: Place<'_>) -> Result<()> {
-        self.client.unlink(place.directory, place.name)
-    }
-
-    /// Whether calls can be begun without waiting.
-    pub(crate) fn can_begin(&self) -> bool {
-        self.client.can_begin()
-    }
-
-    /// [`VolumeFilesystem::unlink`] without standing still for the answer.
-    pub(crate) fn begin_unlink(&self, place: Place<'_>, then: Completion<()>) {
-        self.client.begin_unlink(place.directory, place.name, then);
-    }
-
-    /// [`VolumeFilesystem::lookup`] without standing still for the answer.
-    pub(crate) fn begin_lookup(&self, place: Place<'_>, then: Completion<Attributes>) {
-        self.client.begin_lookup(place.directory, place.name, then);
-    }
-
-    /// [`VolumeFilesystem::open`] as far as the file is open, without standing still for the answer.
-    pub(crate) fn begin_open(&self, inode: InodeId, mode: OpenMode, then: Completion<File>) {
-        self.client.begin_open_file(inode, mode, then);
-    }
-
-    /// The rest of [`VolumeFilesystem::open`], which waits for nothing.
-    pub(crate) fn end_open(&self, file: File) -> Opened {
-        let attributes = file.known_attributes();
-        self.opened(file, attributes)
-    }
-
-    pub(crate) fn remove_directory(&self, place: Place<'_>) -> Result<()> {
-        self.client.remove_directory(place.directory, place.name)
-    }
-
-    pub(crate) fn rename(&self, from: Place<'_>, to: Place<'_>, mode: RenameMode) -> Result<()> {
-        self.client.rename(from.directory, from.name, to.directory, to.name, mode)
-    }
-
-    pub(crate) fn open(&self, inode: InodeId, mode: OpenMode) -> Result<Opened> {
-        Ok(self.end_open(self.client.open_file(inode, mode)?))
-    }
-
-    /// See [`FileSystem::forget_names`](crate::filesystem::FileSystem::forget_names).
-    pub(crate) fn forget_names(&self, inode: InodeId) {
-        self.client.forget_names(inode);
-    }
-
     fn opened(&self, file: File, attributes: Attributes) -> Opened {
         let set_id = AtomicBool::new(mode_without_set_id(&attributes).is_some());
         let has_xattrs = AtomicBool::new(!attributes.without_xattrs);
@@ -336,96 +182,6 @@ impl VolumeFilesystem {
             }),
             attributes,
         }
-    }
-
-    /// Creates and opens a file; with `truncate`, one that is there already is emptied.
-    pub(crate) fn create_file(
-        &self,
-        place: Place<'_>,
-        caller: Caller,
-        mode: NewMode,
-        exclusive: bool,
-        truncate: bool,
-    ) -> Result<Opened> {
-        let created =
-            self.client.create_file(place.directory, place.name, &new_file(caller, mode), exclusive)?;
-        self.end_create_file(created, truncate)
-    }
-
-    /// [`VolumeFilesystem::create_file`] as far as a file is there and open, without standing still for the answer.
-    pub(crate) fn begin_create_file(
-        &self,
-        place: Place<'_>,
-        caller: Caller,
-        mode: NewMode,
-        exclusive: bool,
-        then: Completion<(Attributes, File)>,
-    ) {
-        let new = new_file(caller, mode);
-        self.client.begin_create_file(place.directory, place.name, &new, exclusive, then);
-    }
-
-    /// The rest of [`VolumeFilesystem::create_file`]. It waits for nothing where the file is new.
-    pub(crate) fn end_create_file(&self, created: (Attributes, File), truncate: bool) -> Result<Opened> {
-        let (mut attributes, file) = created;
-        if truncate && attributes.size > 0 {
-            file.set_length(0)?;
-            self.forget_failures(file.inode());
-            attributes = file.attributes()?;
-        }
-        Ok(self.opened(file, attributes))
-    }
-
-    /// Creates and opens a file without a name (`O_TMPFILE`).
-    pub(crate) fn create_unnamed(&self, directory: InodeId, caller: Caller, mode: NewMode) -> Result<Opened> {
-        let (attributes, file) = self.client.create_unnamed(directory, &new_file(caller, mode))?;
-        Ok(self.opened(file, attributes))
-    }
-
-    pub(crate) fn read(&self, handle: u64, buffer: &mut [u8], offset: u64) -> Result<usize> {
-        let open = self.locked_file(handle)?;
-        let range = offset..offset.saturating_add(buffer.len() as u64);
-        let began_ns = self.clock.now_ns();
-        if let Some(error) = open.failures.repeated(&range, began_ns) {
-            return Err(error);
-        }
-        let read = open.file.read_at(buffer, offset);
-        if let Err(error) = &read {
-            let now_ns = self.clock.now_ns();
-            open.failures.note(range, error, began_ns, now_ns);
-            self.remembered_until_ns.fetch_max(now_ns + REMEMBERED_NS, Ordering::Relaxed);
-        }
-        read
-    }
-
-    pub(crate) fn write(&self, handle: u64, bytes: &[u8], offset: u64, clear_set_id: bool) -> Result<()> {
-        self.writing(handle, clear_set_id, |file| file.write_at(bytes, offset))
-    }
-
-    /// Memory to receive writes in, where data servers of this machine find their bytes.
-    pub(crate) fn send_buffer(&self, length: usize) -> SendBuffer {
-        self.client.send_buffer(length)
-    }
-
-    /// [`VolumeFilesystem::write`] that leaves the sending to the caller; `memory` is what the bytes lie in, where it
-    /// can be kept.
-    pub(crate) fn write_later(
-        &self,
-        handle: u64,
-        bytes: &[u8],
-        memory: Option<(SharedBytes, Range<usize>)>,
-        offset: u64,
-        clear_set_id: bool,
-    ) -> Result<Option<Unsent>> {
-        self.writing(handle, clear_set_id, |file| match memory {
-            Some((memory, range)) => file.write_shared_later(&memory, range, offset),
-            None => file.write_later(bytes, offset),
-        })
-    }
-
-    /// Writes at the end of the file; returns where that was.
-    pub(crate) fn append(&self, handle: u64, bytes: &[u8], clear_set_id: bool) -> Result<u64> {
-        self.writing(handle, clear_set_id, |file| file.append(bytes))
     }
 
     fn writing<T>(
@@ -445,9 +201,177 @@ impl VolumeFilesystem {
         written
     }
 
-    /// A descriptor of the file is being closed: what it wrote goes out, and errors of it come back.
-    /// True when that changed attributes.
-    pub(crate) fn flush(&self, handle: u64) -> Result<bool> {
+    /// fcntl(2)'s locks of a file go with any of its descriptors that their process closes.
+    fn is_locked(&self, open: &OpenFile) -> bool {
+        !open.owners().is_empty() || self.client.is_locked(open.file.inode())
+    }
+
+    fn reporting(&self, handle: u64, work: fn(&File) -> Result<()>) -> Result<bool> {
+        let open = self.file(handle)?;
+        let before = open.file.reports();
+        let kept = self.give_up_if_lost(&open);
+        kept.and_then(|()| work(&open.file)).map(|()| open.file.reports() != before)
+    }
+}
+
+impl FileSystem for VolumeFilesystem {
+    fn asked(&self) -> Asked {
+        self.client.asked()
+    }
+
+    fn attributes_lease(&self, asked: Asked, inode: InodeId) -> Duration {
+        self.client.attributes_lease(asked, inode)
+    }
+
+    fn entry_lease(&self, asked: Asked, place: Place<'_>) -> Duration {
+        self.client.entry_lease(asked, place.directory, place.name)
+    }
+
+    fn now_ns(&self) -> u64 {
+        self.clock.now_ns()
+    }
+
+    fn lookup(&self, place: Place<'_>) -> Result<Attributes> {
+        self.client.lookup(place.directory, place.name)
+    }
+
+    fn attributes(&self, inode: InodeId, handle: Option<u64>) -> Result<Attributes> {
+        match handle.and_then(|handle| self.files.get(handle)) {
+            Some(open) => open.file.attributes(),
+            None => self.client.attributes(inode),
+        }
+    }
+
+    fn finds_by_number(&self) -> bool {
+        self.root == ids::ROOT
+    }
+
+    fn find(&self, inode: InodeId) -> Result<Attributes> {
+        let found = self.client.attributes(inode)?;
+        if found.links > 0 { Ok(found) } else { Err(Code::Stale.into()) }
+    }
+
+    fn parent(&self, inode: InodeId) -> Result<Attributes> {
+        self.find(self.client.list_names(inode, 0, 1)?.parent())
+    }
+
+    fn set_attributes(&self, inode: InodeId, changes: &Changes, clear_set_id: bool) -> Result<Attributes> {
+        let mut changes = *changes;
+        if changes.size.is_some() {
+            // truncate(2) comes with "modified now", which changing the length does.
+            changes.modified = changes.modified.filter(|time| *time != SetTime::Now);
+        }
+        let answer = self.client.set_attributes(inode, &changes);
+        if changes.size.is_some() {
+            self.forget_failures(inode);
+        }
+        let attributes = answer?;
+        if changes.mode.is_some_and(|mode| mode & (SET_USER_ID | SET_GROUP_ID) != 0) {
+            self.remember_set_id(inode);
+        }
+        let owner_changed = changes.uid.is_some() || changes.gid.is_some();
+        if clear_set_id || (owner_changed && changes.mode.is_none()) {
+            return self.clear_set_id(inode, attributes);
+        }
+        Ok(attributes)
+    }
+
+    fn read_link(&self, inode: InodeId) -> Result<Vec<u8>> {
+        self.client.read_link(inode)
+    }
+
+    fn create(
+        &self,
+        place: Place<'_>,
+        caller: Caller,
+        kind: FileKind,
+        mode: NewMode,
+        device: u32,
+        contents: &[u8],
+    ) -> Result<Attributes> {
+        let Caller { uid, gid } = caller;
+        let NewMode { bits: mode, umask } = mode;
+        let new = NewInode { kind, mode, uid, gid, device, contents: contents.to_vec(), umask };
+        self.client.create(place.directory, place.name, &new)
+    }
+
+    fn unlink(&self, place: Place<'_>) -> Result<()> {
+        self.client.unlink(place.directory, place.name)
+    }
+
+    fn remove_directory(&self, place: Place<'_>) -> Result<()> {
+        self.client.remove_directory(place.directory, place.name)
+    }
+
+    fn rename(&self, from: Place<'_>, to: Place<'_>, mode: RenameMode) -> Result<()> {
+        self.client.rename(from.directory, from.name, to.directory, to.name, mode)
+    }
+
+    fn open(&self, inode: InodeId, mode: OpenMode) -> Result<Opened> {
+        self.end_open(self.client.open_file(inode, mode)?)
+    }
+
+    fn forget_names(&self, inode: InodeId) {
+        self.client.forget_names(inode);
+    }
+
+    fn create_file(
+        &self,
+        place: Place<'_>,
+        caller: Caller,
+        mode: NewMode,
+        exclusive: bool,
+        truncate: bool,
+    ) -> Result<Opened> {
+        let created =
+            self.client.create_file(place.directory, place.name, &new_file(caller, mode), exclusive)?;
+        self.end_create_file(created, truncate)
+    }
+
+    fn read(&self, handle: u64, buffer: &mut [u8], offset: u64) -> Result<usize> {
+        let open = self.locked_file(handle)?;
+        let range = offset..offset.saturating_add(buffer.len() as u64);
+        let began_ns = self.clock.now_ns();
+        if let Some(error) = open.failures.repeated(&range, began_ns) {
+            return Err(error);
+        }
+        let read = open.file.read_at(buffer, offset);
+        if let Err(error) = &read {
+            let now_ns = self.clock.now_ns();
+            open.failures.note(range, error, began_ns, now_ns);
+            self.remembered_until_ns.fetch_max(now_ns + REMEMBERED_NS, Ordering::Relaxed);
+        }
+        read
+    }
+
+    fn write(&self, handle: u64, bytes: &[u8], offset: u64, clear_set_id: bool) -> Result<()> {
+        self.writing(handle, clear_set_id, |file| file.write_at(bytes, offset))
+    }
+
+    fn send_buffer(&self, length: usize) -> SendBuffer {
+        self.client.send_buffer(length)
+    }
+
+    fn write_later(
+        &self,
+        handle: u64,
+        bytes: &[u8],
+        memory: Option<(SharedBytes, Range<usize>)>,
+        offset: u64,
+        clear_set_id: bool,
+    ) -> Result<Option<Unsent>> {
+        let unsent = self.writing(handle, clear_set_id, |file| match memory {
+            Some((memory, range)) => file.write_shared_later(&memory, range, offset),
+            None => file.write_later(bytes, offset),
+        })?;
+        Ok(unsent.map(Unsent::Striped))
+    }
+
+    fn append(&self, handle: u64, bytes: &[u8], clear_set_id: bool) -> Result<u64> {
+        self.writing(handle, clear_set_id, |file| file.append(bytes))
+    }
+
+    fn flush(&self, handle: u64) -> Result<bool> {
         let is_locked = self.files.get(handle).is_some_and(|open| self.is_locked(&open));
         match is_locked {
             // Whoever locks next must see what was written under the locks, also by one who was killed.
@@ -456,23 +380,164 @@ impl VolumeFilesystem {
         }
     }
 
-    /// True when closing a file has nothing to wait for: not for what was written, not for locks.
-    pub(crate) fn is_idle(&self, handle: u64) -> bool {
+    fn sync(&self, handle: u64) -> Result<bool> {
+        self.reporting(handle, File::sync)
+    }
+
+    fn release(&self, handle: u64) -> Result<()> {
+        let open = self.files.remove(handle).ok_or(Error::from(Code::BadHandle))?;
+        if open.owners().is_empty() {
+            return self.close(open);
+        }
+        // The next holder must see what was written under the locks.
+        let flushed = self.give_up_if_lost(&open).and_then(|()| open.file.flush_under_lock());
+        let unlocked = self.unlock_released(&open);
+        flushed.and(self.close(open)).and(unlocked)
+    }
+
+    fn allocate(&self, handle: u64, range: Range<u64>, mode: Allocation) -> Result<()> {
+        let open = self.locked_file(handle)?;
+        if range.end > limits::FILE_BYTES_MAX {
+            return Err(Code::TooLarge.into());
+        }
+        self.drop_capability(&open)?;
+        let missing = range.end.saturating_sub(open.file.attributes()?.size);
+        if missing > 0 && !mode.zero && missing > self.client.space()?.available_bytes {
+            return Err(Code::NoSpace.into());
+        }
+        let zeroed = if mode.zero { open.file.zero(range.clone()) } else { Ok(()) };
+        let is_long_enough = missing == 0 || mode.keep_size;
+        let outcome =
+            zeroed.and_then(|()| if is_long_enough { Ok(()) } else { open.file.set_length(range.end) });
+        self.forget_failures(open.file.inode());
+        outcome
+    }
+
+    fn seek(&self, handle: u64, seek: Seek, offset: u64) -> Result<Option<u64>> {
+        self.file(handle)?.file.seek(seek, offset)
+    }
+
+    fn open_directory(&self, inode: InodeId) -> u64 {
+        self.directories.insert(Listing::new(inode, inode == self.root))
+    }
+
+    fn read_directory(
+        &self,
+        inode: InodeId,
+        handle: u64,
+        cookie: u64,
+        wanted: Wanted,
+        take: &mut dyn FnMut(&Listed<'_>, Asked) -> bool,
+    ) -> Result<()> {
+        let listing = self.directories.get(handle).ok_or(Error::from(Code::BadHandle))?;
+        listing.read(cookie, wanted, &Pages { client: &self.client, directory: inode }, take)
+    }
+
+    fn release_directory(&self, handle: u64) {
+        self.directories.remove(handle);
+    }
+
+    fn sync_directory(&self) -> Result<()> {
+        self.client.sync()
+    }
+
+    fn space(&self) -> Result<VolumeSpace> {
+        self.client.space()
+    }
+
+    fn begin_end(&self) {
+        self.lost.begin();
+        self.client.end_within(self.client.deadline());
+    }
+
+    fn finish(&self) -> Vec<String> {
+        self.close_all()
+    }
+
+    fn open_files(&self) -> usize {
+        self.files.len()
+    }
+
+    fn unstored_amount(&self) -> (usize, u64) {
+        let unstored = self.client.unstored();
+        (unstored.len(), unstored.iter().map(Unstored::bytes).sum())
+    }
+
+    fn unstored(&self) -> Vec<String> {
+        self.client.unstored().iter().map(Unstored::to_string).collect()
+    }
+
+    fn end_within(&self, left: Duration) {
+        self.client.end_within(left);
+    }
+
+    fn silent_servers(&self) -> Vec<(String, u64)> {
+        self.client.silent_servers()
+    }
+
+    fn is_idle(&self, handle: u64) -> bool {
         self.files.get(handle).is_some_and(|open| !self.is_locked(&open) && open.file.is_idle())
     }
 
-    /// fcntl(2)'s locks of a file go with any of its descriptors that their process closes.
-    fn is_locked(&self, open: &OpenFile) -> bool {
-        !open.owners().is_empty() || self.client.is_locked(open.file.inode())
+    fn is_at_hand(&self, handle: u64) -> bool {
+        self.files.get(handle).is_some_and(|open| open.file.is_at_hand())
     }
 
-    /// True when [`VolumeFilesystem::begin_flush`] needs no thread, unless the metadata service is slow.
-    pub(crate) fn can_begin_flush(&self, handle: u64) -> bool {
+    fn takes_at_once(&self, handle: u64, end: u64) -> bool {
+        let is_plain = |open: &OpenFile| {
+            !open.set_id.load(Ordering::Relaxed) && !open.has_xattrs.load(Ordering::Relaxed)
+        };
+        self.files.get(handle).is_some_and(|open| is_plain(&open) && open.file.takes_at_once(end))
+    }
+
+    fn can_begin(&self) -> bool {
+        self.client.can_begin()
+    }
+
+    fn begin_create_file(
+        &self,
+        place: Place<'_>,
+        caller: Caller,
+        mode: NewMode,
+        exclusive: bool,
+        then: Completion<(Attributes, File)>,
+    ) {
+        let new = new_file(caller, mode);
+        self.client.begin_create_file(place.directory, place.name, &new, exclusive, then);
+    }
+
+    fn end_create_file(&self, created: (Attributes, File), truncate: bool) -> Result<Opened> {
+        let (mut attributes, file) = created;
+        if truncate && attributes.size > 0 {
+            file.set_length(0)?;
+            self.forget_failures(file.inode());
+            attributes = file.attributes()?;
+        }
+        Ok(self.opened(file, attributes))
+    }
+
+    fn begin_unlink(&self, place: Place<'_>, then: Completion<()>) {
+        self.client.begin_unlink(place.directory, place.name, then);
+    }
+
+    fn begin_lookup(&self, place: Place<'_>, then: Completion<Attributes>) {
+        self.client.begin_lookup(place.directory, place.name, then);
+    }
+
+    fn begin_open(&self, inode: InodeId, mode: OpenMode, then: Completion<File>) {
+        self.client.begin_open_file(inode, mode, then);
+    }
+
+    fn end_open(&self, file: File) -> Result<Opened> {
+        let attributes = file.known_attributes();
+        Ok(self.opened(file, attributes))
+    }
+
+    fn can_begin_flush(&self, handle: u64) -> bool {
         self.files.get(handle).is_some_and(|open| !self.is_locked(&open) && open.file.can_begin_flush())
     }
 
-    /// [`VolumeFilesystem::flush`] and [`VolumeFilesystem::unlock_closed`] without standing still for the answer.
-    pub(crate) fn begin_flush(&self, handle: u64, owner: u64, then: Completion<bool>) {
+    fn begin_flush(&self, handle: u64, owner: u64, then: Completion<bool>) {
         let open = match self.file(handle) {
             Ok(open) => open,
             Err(error) => return then(Readiness::Ready(Err(error))),
@@ -491,71 +556,24 @@ impl VolumeFilesystem {
         }));
     }
 
-    /// True when [`VolumeFilesystem::read`] takes no time.
-    pub(crate) fn is_at_hand(&self, handle: u64) -> bool {
-        self.files.get(handle).is_some_and(|open| open.file.is_at_hand())
+    fn cached(&self, place: Place<'_>) -> Option<(Result<Attributes>, Option<Asked>)> {
+        self.client.cached(place.directory, place.name)
     }
 
-    /// True when [`VolumeFilesystem::write`] up to `end` takes no time.
-    pub(crate) fn takes_at_once(&self, handle: u64, end: u64) -> bool {
-        let is_plain = |open: &OpenFile| {
-            !open.set_id.load(Ordering::Relaxed) && !open.has_xattrs.load(Ordering::Relaxed)
-        };
-        self.files.get(handle).is_some_and(|open| is_plain(&open) && open.file.takes_at_once(end))
+    fn cached_attributes(&self, inode: InodeId) -> Option<(Attributes, Asked)> {
+        self.client.cached_attributes(inode)
     }
 
-    /// [`VolumeFilesystem::flush`], durable.
-    pub(crate) fn sync(&self, handle: u64) -> Result<bool> {
-        self.reporting(handle, File::sync)
+    fn link(&self, inode: InodeId, place: Place<'_>) -> Result<Attributes> {
+        self.client.link(inode, place.directory, place.name)
     }
 
-    fn reporting(&self, handle: u64, work: fn(&File) -> Result<()>) -> Result<bool> {
-        let open = self.file(handle)?;
-        let before = open.file.reports();
-        let kept = self.give_up_if_lost(&open);
-        kept.and_then(|()| work(&open.file)).map(|()| open.file.reports() != before)
+    fn create_unnamed(&self, directory: InodeId, caller: Caller, mode: NewMode) -> Result<Opened> {
+        let (attributes, file) = self.client.create_unnamed(directory, &new_file(caller, mode))?;
+        Ok(self.opened(file, attributes))
     }
 
-    /// The last descriptor is gone.
-    pub(crate) fn release(&self, handle: u64) -> Result<()> {
-        let open = self.files.remove(handle).ok_or(Error::from(Code::BadHandle))?;
-        if open.owners().is_empty() {
-            return self.close(open);
-        }
-        // The next holder must see what was written under the locks.
-        let flushed = self.give_up_if_lost(&open).and_then(|()| open.file.flush_under_lock());
-        let unlocked = self.unlock_released(&open);
-        flushed.and(self.close(open)).and(unlocked)
-    }
-
-    /// fallocate(2). Space is not reserved, only asked about: a plain call fails when there is too little of it.
-    pub(crate) fn allocate(&self, handle: u64, range: Range<u64>, mode: Allocation) -> Result<()> {
-        let open = self.locked_file(handle)?;
-        if range.end > limits::FILE_BYTES_MAX {
-            return Err(Code::TooLarge.into());
-        }
-        self.drop_capability(&open)?;
-        let missing = range.end.saturating_sub(open.file.attributes()?.size);
-        if missing > 0 && !mode.zero && missing > self.client.space()?.available_bytes {
-            return Err(Code::NoSpace.into());
-        }
-        let zeroed = if mode.zero { open.file.zero(range.clone()) } else { Ok(()) };
-        let is_long_enough = missing == 0 || mode.keep_size;
-        let outcome =
-            zeroed.and_then(|()| if is_long_enough { Ok(()) } else { open.file.set_length(range.end) });
-        self.forget_failures(open.file.inode());
-        outcome
-    }
-
-    /// copy_file_range(2); returns how many bytes.
-    pub(crate) fn copy(
-        &self,
-        from: u64,
-        from_offset: u64,
-        to: u64,
-        to_offset: u64,
-        length: u64,
-    ) -> Result<u64> {
+    fn copy(&self, from: u64, from_offset: u64, to: u64, to_offset: u64, length: u64) -> Result<u64> {
         let (source, open) = (self.file(from)?, self.file(to)?);
         self.drop_capability(&open)?;
         let copied = open.file.copy_from(&source.file, from_offset, to_offset, length);
@@ -563,39 +581,39 @@ impl VolumeFilesystem {
         copied
     }
 
-    /// Where data or a hole begins; `None`: nowhere before the end.
-    pub(crate) fn seek(&self, handle: u64, seek: Seek, offset: u64) -> Result<Option<u64>> {
-        self.file(handle)?.file.seek(seek, offset)
+    fn get_xattr(&self, inode: InodeId, name: &[u8]) -> Result<Vec<u8>> {
+        VolumeFilesystem::get_xattr(self, inode, name)
     }
 
-    pub(crate) fn open_directory(&self, inode: InodeId) -> u64 {
-        self.directories.insert(Listing::new(inode, inode == self.root))
-    }
-
-    /// Gives the entries after `cookie` to `take` until it says false, with the moment they are shown as of.
-    pub(crate) fn read_directory(
+    fn set_xattr(
         &self,
         inode: InodeId,
-        handle: u64,
-        cookie: u64,
-        wanted: Wanted,
-        take: &mut dyn FnMut(&Listed<'_>, Asked) -> bool,
+        name: &[u8],
+        value: &[u8],
+        mode: XattrMode,
+        clear_set_group: bool,
     ) -> Result<()> {
-        let listing = self.directories.get(handle).ok_or(Error::from(Code::BadHandle))?;
-        listing.read(cookie, wanted, &Pages { client: &self.client, directory: inode }, take)
+        VolumeFilesystem::set_xattr(self, inode, name, value, mode, clear_set_group)
     }
 
-    pub(crate) fn release_directory(&self, handle: u64) {
-        self.directories.remove(handle);
+    fn list_xattrs(&self, inode: InodeId, caller: Caller) -> Result<Vec<u8>> {
+        VolumeFilesystem::list_xattrs(self, inode, caller)
     }
 
-    /// fsync(2) of a directory.
-    pub(crate) fn sync_directory(&self) -> Result<()> {
-        self.client.sync()
+    fn remove_xattr(&self, inode: InodeId, name: &[u8]) -> Result<()> {
+        VolumeFilesystem::remove_xattr(self, inode, name)
     }
 
-    pub(crate) fn space(&self) -> Result<VolumeSpace> {
-        self.client.space()
+    fn test_lock(&self, wish: &LockWish) -> Result<Option<Obstacle>> {
+        VolumeFilesystem::test_lock(self, wish)
+    }
+
+    fn set_lock(&self, wish: &LockWish, waits: bool) -> Result<()> {
+        VolumeFilesystem::set_lock(self, wish, waits)
+    }
+
+    fn unlock_closed(&self, handle: u64, owner: u64) -> Result<()> {
+        VolumeFilesystem::unlock_closed(self, handle, owner)
     }
 }
 

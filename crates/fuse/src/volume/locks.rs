@@ -32,14 +32,14 @@ impl OpenFile {
 
 impl VolumeFilesystem {
     /// What stands against a lock.
-    pub(crate) fn test_lock(&self, wish: &LockWish) -> Result<Option<Obstacle>> {
+    pub(super) fn test_lock(&self, wish: &LockWish) -> Result<Option<Obstacle>> {
         let open = self.file(wish.handle)?;
         let Some(mode) = wish.mode else { return Ok(None) };
         self.client.test_lock(open.place(wish.owner, wish.is_flock), wish.range, mode)
     }
 
     /// Locks or lets go; with `waits`, waits for the lock until the request is interrupted.
-    pub(crate) fn set_lock(&self, wish: &LockWish, waits: bool) -> Result<()> {
+    pub(super) fn set_lock(&self, wish: &LockWish, waits: bool) -> Result<()> {
         let open = self.file(wish.handle)?;
         let place = open.place(wish.owner, wish.is_flock);
         let Some(mode) = wish.mode else {
@@ -75,7 +75,7 @@ impl VolumeFilesystem {
     }
 
     /// A process closes a descriptor: its fcntl(2) locks of the file go.
-    pub(crate) fn unlock_closed(&self, handle: u64, owner: u64) -> Result<()> {
+    pub(super) fn unlock_closed(&self, handle: u64, owner: u64) -> Result<()> {
         let open = self.file(handle)?;
         open.forget_owner(owner);
         unlock_all(&self.client, open.place(owner, false))

@@ -26,13 +26,13 @@ fn check_name(name: &[u8]) -> Result<()> {
 }
 
 impl VolumeFilesystem {
-    pub(crate) fn get_xattr(&self, inode: InodeId, name: &[u8]) -> Result<Vec<u8>> {
+    pub(super) fn get_xattr(&self, inode: InodeId, name: &[u8]) -> Result<Vec<u8>> {
         check_name(name)?;
         self.client.get_xattr(inode, name)
     }
 
     /// `clear_set_group`: with an access control list the set-group-id bit goes.
-    pub(crate) fn set_xattr(
+    pub(super) fn set_xattr(
         &self,
         inode: InodeId,
         name: &[u8],
@@ -51,14 +51,14 @@ impl VolumeFilesystem {
     }
 
     /// Names, each followed by a NUL; `trusted.` ones are for root's eyes (xattr(7)).
-    pub(crate) fn list_xattrs(&self, inode: InodeId, caller: Caller) -> Result<Vec<u8>> {
+    pub(super) fn list_xattrs(&self, inode: InodeId, caller: Caller) -> Result<Vec<u8>> {
         let mut names = self.client.list_xattrs(inode)?;
         names.retain(|name| check_name(name).is_ok());
         names.retain(|name| caller.uid == 0 || !name.starts_with(b"trusted."));
         Ok(names.into_iter().flat_map(|name| [name, vec![0]].concat()).collect())
     }
 
-    pub(crate) fn remove_xattr(&self, inode: InodeId, name: &[u8]) -> Result<()> {
+    pub(super) fn remove_xattr(&self, inode: InodeId, name: &[u8]) -> Result<()> {
         check_name(name)?;
         self.client.remove_xattr(inode, name)
     }
