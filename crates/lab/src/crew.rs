@@ -1,9 +1,9 @@
 //! A number of threads that prepare, start together, and are timed from the first start to the last end.
 
-use crate::sampler::{Record, Recorder};
 use std::io;
 use std::sync::Barrier;
 use vazao_meter::Clock;
+use vazao_sampler::{Record, Recorder};
 
 /// What the threads of one run did.
 #[derive(Clone, PartialEq, Debug, Default)]

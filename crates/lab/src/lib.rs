@@ -1,9 +1,9 @@
 //! The laboratory: psplit, the benchmarks of the foundation's goals and of mounts, and the published experiments.
 //!
 //! Everything here measures through the doors a user has — the client library, or a directory of this machine — and
-//! changes nothing in them. An experiment is one module over four shared parts: a [`place`] does the I/O, the
-//! [`sampler`] records what the machine did meanwhile, [`statistics`] sums repetitions up, and [`report`] writes them.
-//! It is not a load generator for tests: correctness is tested elsewhere, though wrong bytes fail a run here too.
+//! changes nothing in them. An experiment is one module over four shared parts: a [`place`] does the I/O, `sampler`
+//! records what the machine did meanwhile, [`statistics`] sums repetitions up, and [`report`] writes them. It is not a
+//! load generator for tests: correctness is tested elsewhere, though wrong bytes fail a run here too.
 
 use std::io::Write;
 use std::sync::Arc;
@@ -20,13 +20,9 @@ pub mod machine;
 pub mod mounts;
 mod nfs;
 pub mod place;
-pub mod probe;
 pub mod psplit;
 pub mod report;
-pub mod sampler;
-pub mod servers;
 pub mod size;
-mod snapshot;
 pub mod statistics;
 pub mod verdicts;
 

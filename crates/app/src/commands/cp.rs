@@ -20,11 +20,11 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 use std::sync::Arc;
 use vazao_client::Client;
-use vazao_lab::sampler::{Record, Recorder};
-use vazao_lab::servers;
 use vazao_meter::machine::DiskWatches;
 use vazao_model::FileKind;
 use vazao_mover::ftp::Url;
+use vazao_sampler::servers;
+use vazao_sampler::{Record, Recorder};
 
 /// Arguments of `vazao cp`.
 #[derive(Debug, Args)]

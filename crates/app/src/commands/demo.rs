@@ -20,11 +20,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 use vazao_fuse::{Mount, MountOptions};
-use vazao_lab::sampler::{Record, Recorder};
-use vazao_lab::{probe, servers};
 use vazao_meter::Clock;
 use vazao_meter::bottleneck::{OTHERS, Resource, Verdict};
 use vazao_model::VolumePath;
+use vazao_sampler::{Record, Recorder};
+use vazao_sampler::{loopback, servers};
 
 /// Copies of the data that lie on the disk at the same time, at most: one generated, one in the cluster by each
 /// door, one copied back, and one to spare.
@@ -219,7 +219,7 @@ impl Demo {
     }
 
     fn loopback(&self) -> Outcome<Timed> {
-        let seconds = probe::tcp_stream_seconds(&self.stage.clock, LOOPBACK_BYTES, CALL_BYTES);
+        let seconds = loopback::tcp_stream_seconds(&self.stage.clock, LOOPBACK_BYTES, CALL_BYTES);
         let rate = LOOPBACK_BYTES as f64 / seconds.at("measuring loopback TCP")?.max(1e-9);
         Ok(Timed::new("loopback TCP, one stream", rate))
     }

@@ -2,14 +2,14 @@
 //! turns.
 
 use super::{Bench, Goal, Results, random};
+use crate::Error;
 use crate::content::stream;
 use crate::crew::Timed;
 use crate::place::{Local, Place};
 use crate::psplit::work::{Cell, Source};
 use crate::psplit::{self, Mode, Verify};
-use crate::sampler::Record;
 use crate::size::MIB;
-use crate::{Error, probe};
+use vazao_sampler::{Record, loopback};
 
 const LARGE_CALL_BYTES: u64 = MIB;
 const SMALL_CALL_BYTES: u64 = 64 * 1024;
@@ -44,12 +44,12 @@ fn repetitions(
     for repetition in 1..=bench.args.repeat {
         let clock = bench.clock;
         let total = bench.amounts.total_bytes;
-        let probe = || probe::tcp_stream_seconds(clock, total, LARGE_CALL_BYTES as usize);
+        let probe = || loopback::tcp_stream_seconds(clock, total, LARGE_CALL_BYTES as usize);
         let (seconds, record) = bench.recorder.during(probe);
         let mut seconds = seconds.map_err(Error::at("raw TCP stream over loopback"))?;
         results.push("tcp.stream", total as f64 / seconds, Some(record));
         for connections in CONNECTIONS {
-            let several = probe::tcp_streams_seconds(clock, connections, total, LARGE_CALL_BYTES as usize);
+            let several = loopback::tcp_streams_seconds(clock, connections, total, LARGE_CALL_BYTES as usize);
             seconds = seconds.min(several.map_err(Error::at("raw TCP streams over loopback"))?);
         }
         results.push("tcp.best", total as f64 / seconds, None);

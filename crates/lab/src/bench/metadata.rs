@@ -4,12 +4,12 @@ use super::{Bench, Goal, Results};
 use crate::Error;
 use crate::crew::{self, Timed};
 use crate::place::{Place, owner};
-use crate::sampler::Record;
 use std::io;
 use vazao_client::NewInode;
 use vazao_meter::cpu::process_use;
 use vazao_model::limits::LIST_ENTRIES_MAX;
 use vazao_model::{FileKind, InodeId};
+use vazao_sampler::Record;
 
 const THREADS: u64 = 8;
 

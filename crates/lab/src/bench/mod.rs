@@ -16,12 +16,12 @@ pub use results::{FORMAT, Goal, Results, Row};
 
 use crate::machine::Machine;
 use crate::place::{self, Interruptible, Library, Place, Stop, VOLUME_PREFIX};
-use crate::sampler::{ProcessRecord, Recorder};
 use crate::size::MIB;
-use crate::{Context, Error, report, servers};
+use crate::{Context, Error, report};
 use vazao_client::Client;
 use vazao_meter::Clock;
 use vazao_model::Role;
+use vazao_sampler::{ProcessRecord, Recorder, servers};
 
 /// How much is done.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]

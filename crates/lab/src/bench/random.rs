@@ -5,8 +5,8 @@ use crate::Error;
 use crate::content::stream;
 use crate::crew::{self, Timed};
 use crate::place::{Place, read_full};
-use crate::sampler::Record;
 use std::io;
+use vazao_sampler::Record;
 
 const KIB: u64 = 1024;
 

@@ -3,11 +3,11 @@
 use super::Amounts;
 use crate::machine::Machine;
 use crate::report::Table;
-use crate::sampler::Record;
 use crate::size::{MIB, format_size, significant};
 use crate::statistics::Summary;
 use serde::{Deserialize, Serialize};
 use vazao_meter::bottleneck::Verdict;
+use vazao_sampler::Record;
 
 /// Names the kind and version of a result file.
 pub const FORMAT: &str = "vazao-lab-bench-2";

@@ -76,8 +76,8 @@ fn a_local_directory_is_refused_with_the_remedy() {
 #[test]
 fn cpu_time_is_told_for_a_gibibyte_and_for_an_operation() {
     let mut results = results();
-    let process = |user_s| crate::sampler::ProcessRecord { user_s, ..Default::default() };
-    let record = crate::sampler::Record {
+    let process = |user_s| vazao_sampler::ProcessRecord { user_s, ..Default::default() };
+    let record = vazao_sampler::Record {
         seconds: 2.0,
         machine_busy_s: 3.0,
         processes: vec![process(1.0), process(0.5)],

@@ -8,7 +8,6 @@ use super::testbed::{DiskPlan, Plan, Testbed};
 use super::{Lab, Measured};
 use crate::content::{self, Generator};
 use crate::hosts::BitsPerSecond;
-use crate::sampler::{Record, Recorder};
 use crate::size::{MB, MIB, format_size};
 use crate::{Error, child};
 use std::fs;
@@ -16,6 +15,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
+use vazao_sampler::{Record, Recorder};
 
 /// What the disks give: about what the paper's did.
 const DISK_BYTES_PER_S: u64 = 28_000_000;

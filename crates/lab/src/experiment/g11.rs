@@ -4,10 +4,10 @@ use super::outcome::{Figure, Finding, Form};
 use super::testbed::{Plan, Testbed};
 use super::{About, Experiment, Lab, Measured, figure, shown};
 use crate::Error;
-use crate::sampler::Recorder;
 use crate::size::MIB;
 use std::hint::black_box;
 use vazao_client::area::AreaClient;
+use vazao_sampler::Recorder;
 
 /// Memory for references.
 pub(super) struct G11;

@@ -4,11 +4,11 @@ use super::outcome::{Figure, Finding, Form};
 use super::testbed::{Plan, Testbed};
 use super::{About, Experiment, Lab, Measured, figure, shown};
 use crate::Error;
-use crate::sampler::Recorder;
 use crate::size::MIB;
 use std::fs;
 use vazao_client::area::{AreaClient, Channel, ChannelOptions};
 use vazao_model::Code;
+use vazao_sampler::Recorder;
 
 /// Channels without end.
 pub(super) struct G12;

@@ -7,9 +7,9 @@ use super::testbed::Testbed;
 use super::{About, Experiment, Lab, Measured, figure, shown};
 use crate::Error;
 use crate::hosts::Host;
-use crate::sampler::Recorder;
 use crate::size::{MB, MIB, format_size};
 use std::time::Duration;
+use vazao_sampler::Recorder;
 
 /// Disks and links one by one.
 pub(super) struct P1;

@@ -5,7 +5,7 @@ use super::reading::{self, LOCAL, series_of};
 use super::{About, Experiment, Lab, Measured, figure, psplits, shown};
 use crate::Error;
 use crate::psplit::Run;
-use crate::sampler::ProcessRecord;
+use vazao_sampler::ProcessRecord;
 
 /// Processor use while reading, by process.
 pub(super) struct P5;

@@ -8,7 +8,6 @@
 use crate::experiment::Lab;
 use crate::hosts::{BitsPerSecond, Delay, Host, Network, SlowDisk};
 use crate::place::Stop;
-use crate::sampler::Watched;
 use crate::{Error, child};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -16,6 +15,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 use vazao_client::{Client, Config};
+use vazao_sampler::Watched;
 use vazao_wire::key::ClusterKey;
 
 /// What to make.

@@ -3,11 +3,11 @@
 //! Mounts and servers are the other processes of this very program, told apart by their command lines: what does
 //! nothing meanwhile counts nothing, so that it does not matter which of them serve the place that is measured.
 
-use crate::snapshot::machine_busy_s;
 use serde::{Deserialize, Serialize};
 use std::fs;
 use std::path::PathBuf;
 use vazao_meter::cpu::process_use;
+use vazao_sampler::machine_busy_s;
 
 const GIB: f64 = (1u64 << 30) as f64;
 

@@ -13,12 +13,12 @@ pub(crate) mod work;
 pub use results::{FORMAT, Results, Run};
 
 use crate::place::{self, OpenFile, Place};
-use crate::sampler::{Recorder, Watched};
 use crate::size::{MIB, format_size, parse_size};
-use crate::{Context, Error, content, machine::Machine, report, servers};
+use crate::{Context, Error, content, machine::Machine, report};
 use serde::{Deserialize, Serialize};
 use std::fs;
 use vazao_client::Client;
+use vazao_sampler::{Recorder, Watched, servers};
 use work::{Cell, Source};
 
 /// What psplit does with the files.

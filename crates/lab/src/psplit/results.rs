@@ -3,12 +3,12 @@
 use super::{Args, Mode, Verify};
 use crate::machine::Machine;
 use crate::report::Table;
-use crate::sampler::{ProcessRecord, Record};
 use crate::size::{MB, format_size, mebibytes_a_second, megabytes_a_second, significant};
 use crate::statistics::Summary;
 use serde::{Deserialize, Serialize};
 use std::fmt::Write;
 use vazao_meter::bottleneck::Verdict;
+use vazao_sampler::{ProcessRecord, Record};
 
 /// Names the kind and version of a result file.
 pub const FORMAT: &str = "vazao-lab-psplit-2";

@@ -4,10 +4,10 @@ use super::{Args, Mode, Verify};
 use crate::content::{Generator, stream};
 use crate::crew::{self, Timed};
 use crate::place::{OpenFile, Place, read_full};
-use crate::sampler::{Record, Recorder};
 use crate::size::MIB;
 use std::io;
 use vazao_meter::Clock;
+use vazao_sampler::{Record, Recorder};
 
 /// The file that is read.
 #[derive(Clone, Copy, Debug)]
@@ -107,7 +107,7 @@ impl Cell<'_> {
             };
             moved.map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", part.file)))
         };
-        crew::run(parts.len(), clock, &recorder.at(place), prepare, work)
+        crew::run(parts.len(), clock, &recorder.of(place.client(), place.disks()), prepare, work)
     }
 
     fn blocks(&self, length: u64) -> impl Iterator<Item = (u64, usize)> + use<> {

@@ -234,7 +234,7 @@ mod tests {
             state,
             capacity_bytes: 100,
             available_bytes: 50,
-            trouble: "write error".to_owned(),
+            trouble: if state == TargetState::Failed { "write error".to_owned() } else { String::new() },
             ..Target::default()
         }
     }
@@ -269,6 +269,23 @@ mod tests {
             found[4].what.contains("1 damaged block ") && found[5].what.contains("2 objects"),
             "{found:?}"
         );
+    }
+
+    #[test]
+    fn a_target_whose_disk_is_slow_or_hangs_is_named_with_what_it_waits_for() {
+        let silent = |state, trouble: &str| Target { trouble: trouble.to_owned(), ..target(1, state) };
+        let map = ClusterMap {
+            nodes: vec![node(1, NodeState::Up)],
+            targets: vec![
+                silent(TargetState::Serving, "no answer for 5 s"),
+                silent(TargetState::Hung, "no answer for 20 s"),
+            ],
+            ..ClusterMap::default()
+        };
+        let found = found(map, Vec::new());
+        assert_eq!(found[0].what, "is slow: no answer for 5 s");
+        assert_eq!(found[1].what, "does not answer: no answer for 20 s");
+        assert!(found.iter().all(|trouble| trouble.remedy.contains("dmesg")), "{found:?}");
     }
 
     #[test]

@@ -5,7 +5,6 @@
 //! is missing (a container without `/proc/diskstats`) gives an empty list, never an error: a measurement stays valid
 //! without its explanation.
 
-use crate::place::Place;
 use crate::snapshot::{DiskCounters, NetworkCounters, ProcessSnapshot, Snapshot, link_bytes_per_s};
 use parking_lot::{Condvar, Mutex};
 use serde::{Deserialize, Serialize};
@@ -154,11 +153,6 @@ impl Recorder {
             client: client.cloned(),
             disks,
         }
-    }
-
-    /// The same for work in a place.
-    pub fn at(&self, place: &dyn Place) -> Recorder {
-        self.of(place.client(), place.disks())
     }
 
     /// Runs `work` and records what happened meanwhile.

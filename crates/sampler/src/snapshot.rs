@@ -1,6 +1,6 @@
 //! The machine's counters at one moment, from `/proc` and `/sys` (proc(5)); the differences are the sampler's business.
 
-use crate::sampler::Watched;
+use crate::recorder::Watched;
 use std::collections::BTreeMap;
 use std::fs;
 use vazao_meter::cpu::{ProcessUse, process_use};
@@ -69,7 +69,7 @@ impl Snapshot {
 }
 
 /// CPU seconds of all cores together since the machine started.
-pub(crate) fn machine_busy_s() -> f64 {
+pub fn machine_busy_s() -> f64 {
     machine_cpu(&fs::read_to_string("/proc/stat").unwrap_or_default()).busy_s
 }
 

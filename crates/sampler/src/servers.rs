@@ -5,7 +5,7 @@
 //! the same for `vazao up` and for nodes started by hand; it needs root, or daemons of the same user. Nodes on
 //! other machines are named as not watched.
 
-use crate::sampler::Watched;
+use crate::recorder::Watched;
 use std::collections::BTreeMap;
 use std::fs;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs, UdpSocket};
