@@ -44,25 +44,6 @@ pub(crate) fn rate(bytes_a_second: f64) -> String {
     format!("{}/s", size(bytes_a_second.max(0.0) as u64))
 }
 
-/// Reads a size: `65536`, `64K`, `64KiB`, `1M`; units are powers of 1024.
-pub(crate) fn parse_size(text: &str) -> Result<u64, String> {
-    let refuse = || format!("'{text}' is no size; write it as 65536, 64K, 64KiB, 1M or 1G");
-    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
-    let (number, unit) = text.split_at(digits);
-    let number: u64 = number.parse().map_err(|_| refuse())?;
-    let unit = unit.trim().to_ascii_uppercase();
-    let letter = unit.strip_suffix("IB").or_else(|| unit.strip_suffix('B')).unwrap_or(&unit);
-    let power = match letter {
-        "" => 0,
-        "K" => 1,
-        "M" => 2,
-        "G" => 3,
-        "T" => 4,
-        _ => return Err(refuse()),
-    };
-    number.checked_mul(1 << (10 * power)).ok_or_else(refuse)
-}
-
 /// Type and permissions as `ls -l` shows them.
 pub(crate) fn mode(kind: FileKind, mode: u32) -> String {
     let mut text = String::with_capacity(10);
@@ -196,18 +177,6 @@ mod tests {
         assert_eq!(shown, ["0", "1023", "1.0K", "1.1K", "10K", "1.0M", "1.0G"]);
         assert!(human(u64::MAX).ends_with('E'));
         assert_eq!(size(1_610_612_736), "1.5 GiB");
-    }
-
-    #[test]
-    fn sizes_are_read_with_and_without_unit() {
-        for (text, bytes) in
-            [("65536", 65536), ("64K", 65536), ("64KiB", 65536), ("1m", 1 << 20), ("2GB", 2 << 30)]
-        {
-            assert_eq!(parse_size(text), Ok(bytes), "{text}");
-        }
-        for bad in ["", "K", "-1", "1X", "1.5M", "99999999999T"] {
-            assert!(parse_size(bad).is_err(), "{bad}");
-        }
     }
 
     #[test]

@@ -18,7 +18,7 @@ const BAR_PARTS: u64 = 10_000;
 #[derive(Debug, Args)]
 pub(crate) struct Orders {
     /// Bytes a second from each directory, as 50M; 0: as fast as the disk is
-    #[arg(long, value_name = "SIZE", value_parser = format::parse_size, default_value = "100M")]
+    #[arg(long, value_name = "SIZE", value_parser = vazao_model::size::parse_size, default_value = "100M")]
     rate: u64,
     /// Start it and do not wait for its end
     #[arg(long, conflicts_with_all = ["stop", "report"])]

@@ -14,6 +14,7 @@ pub mod limits;
 pub mod locks;
 pub mod name;
 pub mod sidecar;
+pub mod size;
 
 pub use attributes::{Attributes, FileKind, Timestamp};
 pub use cluster::{AreaInfo, ClusterMap, Node, NodeState, Refusal, Role, Target, TargetState};

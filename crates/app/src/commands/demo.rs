@@ -45,7 +45,7 @@ const FILES_A_CHECKSUM_CALL: usize = 500;
 #[command(after_help = "Examples:\n  vazao demo --generate 1G\n  vazao demo ~/films/one.mkv ~/src")]
 pub(crate) struct Arguments {
     /// Also a file of this size with random contents
-    #[arg(long, value_name = "SIZE", value_parser = format::parse_size)]
+    #[arg(long, value_name = "SIZE", value_parser = vazao_model::size::parse_size)]
     generate: Option<u64>,
     /// Files and directories to move through the cluster
     files: Vec<OsString>,

@@ -45,7 +45,7 @@ pub(crate) struct Arguments {
     #[arg(long, requires = "convert")]
     dry_run: bool,
     /// Bytes a second that are copied at most, as 50M; 0: as fast as it goes
-    #[arg(long, value_name = "SIZE", value_parser = format::parse_size, default_value = "0", requires = "convert")]
+    #[arg(long, value_name = "SIZE", value_parser = vazao_model::size::parse_size, default_value = "0", requires = "convert")]
     rate: u64,
     /// Files or directories
     #[arg(value_name = "vz:/PATH", required = true)]

@@ -3,7 +3,7 @@
 use crate::cli::Results;
 use crate::context::Context;
 use crate::failure::{Failure, Outcome};
-use crate::format::{self, Lean, parse_size};
+use crate::format::{self, Lean};
 use crate::output::Output;
 use clap::Args;
 use serde_json::json;
@@ -107,7 +107,8 @@ pub(crate) fn run(context: &Context, arguments: Arguments) -> Outcome {
     if !(arguments.seconds > 0.0 && arguments.seconds <= most) {
         return Err(Failure::usage(format!("--seconds: more than 0, at most {most}")));
     }
-    let bytes_max = parse_size(&arguments.bytes).map_err(Failure::usage)?.clamp(1, BYTES_MAX);
+    let bytes_max =
+        vazao_model::size::parse_size(&arguments.bytes).map_err(Failure::usage)?.clamp(1, BYTES_MAX);
     if arguments.streams.is_empty() || arguments.streams.iter().any(|n| !(1..=STREAMS_MAX).contains(n)) {
         return Err(Failure::usage(format!("--streams: numbers from 1 to {STREAMS_MAX}")));
     }

@@ -4,7 +4,7 @@ use super::ftp::FtpTimeouts;
 use super::rules::{Overwrite, Rules};
 use crate::context::Context;
 use crate::failure::{Failure, Outcome};
-use crate::format::{parse_size, size};
+use crate::format::size;
 use crate::jobs::{self, Watched};
 use crate::location::{Location, show};
 use crate::output::Output;
@@ -135,7 +135,8 @@ impl Remote {
     }
 
     fn rate_bytes(&self) -> Outcome<u64> {
-        let rate = self.bwlimit.as_deref().map(parse_size).transpose().map_err(Failure::usage)?;
+        let rate =
+            self.bwlimit.as_deref().map(vazao_model::size::parse_size).transpose().map_err(Failure::usage)?;
         Ok(rate.unwrap_or(0))
     }
 

@@ -224,7 +224,7 @@ impl NodeConfig {
             );
         }
         if let Some(reserve) = self.data.as_ref().and_then(|data| data.reserve.as_ref()) {
-            crate::format::parse_size(reserve).map_err(|e| format!("reserve: {e}"))?;
+            vazao_model::size::parse_size(reserve).map_err(|e| format!("reserve: {e}"))?;
         }
         let wildcard = ["0.0.0.0:", "[::]:"].iter().any(|prefix| self.listen.starts_with(prefix));
         if wildcard && self.advertise.is_none() {

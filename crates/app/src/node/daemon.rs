@@ -11,7 +11,6 @@ use super::opening::{self, disk};
 use super::router::Router;
 use super::targets::AddedTargets;
 use crate::failure::{At, Failure, Outcome};
-use crate::format::parse_size;
 use crate::signals::{self, Stop};
 use parking_lot::Mutex;
 use std::io::Read;
@@ -261,7 +260,10 @@ fn open_data(
         name: config.name.clone(),
         address: address.to_owned(),
         roles: config.roles.iter().map(|role| Role::from(*role)).collect(),
-        reserve_bytes: section.reserve.as_deref().and_then(|reserve| parse_size(reserve).ok()),
+        reserve_bytes: section
+            .reserve
+            .as_deref()
+            .and_then(|reserve| vazao_model::size::parse_size(reserve).ok()),
         run,
         missing: plan.missing.clone(),
         meant: plan.meant.clone(),

@@ -10,7 +10,7 @@ pub use results::{FORMAT, Results, Row};
 
 use crate::machine::Machine;
 use crate::report;
-use crate::size::{MIB, parse_size};
+use crate::size::MIB;
 use crate::{Context, Error};
 use serde::{Deserialize, Serialize};
 use std::io::{BufRead, BufReader, Write};
@@ -145,7 +145,7 @@ pub struct Args {
     #[arg(long, default_value = "20000", value_parser = clap::value_parser!(u64).range(0..=10_000_000))]
     pub files: u64,
     /// Data of all processes together; 0 leaves streams away
-    #[arg(long, default_value = "1G", value_parser = size_or_none)]
+    #[arg(long, default_value = "1G", value_parser = vazao_model::size::parse_size)]
     pub data: u64,
     /// Numbers of processes at once, each in a directory of its own
     #[arg(long, value_delimiter = ',', default_value = "1,8", value_parser = clap::value_parser!(u32).range(1..=256))]
@@ -156,10 +156,6 @@ pub struct Args {
     /// Write every value to a file, or - for the output instead of the table
     #[arg(long, value_name = "FILE")]
     pub json: Option<String>,
-}
-
-fn size_or_none(text: &str) -> Result<u64, String> {
-    if text == "0" { Ok(0) } else { parse_size(text) }
 }
 
 /// A directory to work in, by name.

@@ -16,6 +16,7 @@ use crate::outgoing::Outgoing;
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
+use vazao_model::size::parse_size;
 use vazao_wire::service::Fault;
 
 /// Connections of one copy.
@@ -90,20 +91,6 @@ impl fmt::Display for Method {
     }
 }
 
-/// `64K`, `1MiB` or plain bytes.
-fn size(text: &str) -> Option<u64> {
-    let digits = text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit()).len();
-    let number: u64 = text.get(..digits)?.parse().ok()?;
-    let shift = match text.get(digits..)?.to_ascii_lowercase().as_str() {
-        "" | "b" => 0,
-        "k" | "kib" => 10,
-        "m" | "mib" => 20,
-        "g" | "gib" => 30,
-        _ => return None,
-    };
-    number.checked_mul(1 << shift)
-}
-
 impl FromStr for Method {
     type Err = String;
 
@@ -114,7 +101,7 @@ impl FromStr for Method {
             settings.push(part.split_once('=').unwrap_or(("", part)));
         }
         let number = |key: &str, value: &str, range: &std::ops::RangeInclusive<u32>| {
-            let number = size(value).and_then(|number| u32::try_from(number).ok());
+            let number = parse_size(value).ok().and_then(|number| u32::try_from(number).ok());
             number.filter(|number| range.contains(number)).ok_or_else(|| {
                 format!("{text}: {key} has to be between {} and {}", range.start(), range.end())
             })

@@ -19,7 +19,7 @@ const FACTOR_DEFAULT: u32 = 8;
 #[derive(Debug, Args)]
 pub(super) struct HintOptions {
     /// Bytes that go to one target before the next one's turn: a multiple of 64K; 0 inherits
-    #[arg(long, value_name = "SIZE", value_parser = format::parse_size)]
+    #[arg(long, value_name = "SIZE", value_parser = vazao_model::size::parse_size)]
     stripe_unit: Option<u64>,
     /// Targets that a file is spread over; 0 inherits
     #[arg(long, value_name = "N")]
@@ -115,7 +115,7 @@ fn parse_strips(texts: &[String]) -> Outcome<Vec<Strip>> {
             Some((slot, size)) => (slot.parse().map_err(|_| wrong("SLOT is no number".to_owned()))?, size),
             None => (index, text.as_str()),
         };
-        Ok(Strip { slot, bytes: format::parse_size(size).map_err(wrong)? })
+        Ok(Strip { slot, bytes: vazao_model::size::parse_size(size).map_err(wrong)? })
     };
     if texts.is_empty() {
         return Err(Failure::usage(
