@@ -1,7 +1,6 @@
 //! What the commands that scrub have in common: their options, the wait with its progress, the words for states.
 
 use crate::failure::Outcome;
-use crate::format;
 use clap::Args;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::time::Duration;
