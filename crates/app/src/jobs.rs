@@ -30,7 +30,7 @@ const SHOWN_MAX: usize = 20;
 pub(crate) enum Watched {
     /// The job is over.
     Over(Box<proto::JobStatus>),
-    /// Somebody stopped watching.
+    /// The user stopped watching.
     Left(Box<proto::JobStatus>),
 }
 

@@ -14,7 +14,7 @@ pub(crate) struct Output {
     writer: BufWriter<StdoutLock<'static>>,
     /// JSON was asked for.
     pub(crate) json: bool,
-    /// Somebody reads along: names are shown escaped.
+    /// The output is a terminal: names are shown escaped.
     pub(crate) terminal: bool,
 }
 

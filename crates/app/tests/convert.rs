@@ -161,7 +161,7 @@ fn a_conversion_that_is_interrupted_leaves_nothing_and_one_that_is_killed_leaves
     child.wait().expect("it ends");
     is_whole(&cluster);
     let said = cluster.fails(&to_local(&[]));
-    assert!(said.contains("somebody else converts it"), "until its session is over: {said}");
+    assert!(said.contains("another client converts it"), "until its session is over: {said}");
     cluster.ok(&["cp", &text(&cluster.local("source")), "vz:/f"]);
     cluster.ok(&to_local(&[]));
     is_whole(&cluster);

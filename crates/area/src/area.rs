@@ -72,7 +72,7 @@ struct Lanes {
     requests: Lane,
     /// Carries out what belongs to copies: their syncs take long, and no reader waits behind them.
     copies: Lane,
-    /// Closes files that nobody uses any more, each by a job of its own: one that is stuck holds up no other.
+    /// Closes unused files, each by a job of its own: one that is stuck delays no other.
     closing: Lane,
 }
 
@@ -233,7 +233,7 @@ impl Area {
         Err(Fault::new(code, format!("area {:?} of node {}: {trouble}", self.name, self.node)))
     }
 
-    /// Why it counts as hanging: nothing has come back for so long that whoever waits for it is told so.
+    /// Why it counts as hanging: nothing has returned for so long that its waiters get an error.
     pub(crate) fn hangs(&self) -> Option<String> {
         self.watchdog.is_silent(AREA_HANGS_MS).then(|| self.trouble()).flatten()
     }
@@ -285,7 +285,7 @@ impl Area {
         }
     }
 
-    /// Looks whether a file system that hangs answers again: whoever waits for it may be waiting for an answer that was
+    /// Probes whether a file system that hangs answers again: its waiters may be waiting for an answer that was
     /// lost. One thread at a time does.
     fn probe(self: &Arc<Area>) {
         if self.lanes.is_none() || !self.is_usable() || self.is_probing.swap(true, Ordering::AcqRel) {
@@ -432,7 +432,7 @@ impl Drop for Area {
     fn drop(&mut self) {
         let Some(lanes) = self.lanes.take() else { return };
         if lanes.closing.state().queued > 0 {
-            // Whoever lets go of it last must not wait. Without a thread the files are closed here.
+            // The last owner must not block. Without a thread the files are closed here.
             let _ = std::thread::Builder::new().name("closing".to_owned()).spawn(move || drop(lanes));
         }
     }

@@ -49,7 +49,7 @@ impl Core {
 
     fn cache_attributes(&self, asked: Asked, attributes: &Attributes) {
         self.cache.cache_attributes(asked, attributes);
-        // A change by somebody else that was heard of ends it for good: a later time of this client's own hides it.
+        // An invalidation by another client ends it for good: a later time of this client's own hides it.
         if attributes.kind == FileKind::Directory
             && let Some(since) = self.cache.whole_if_own(attributes)
             && !self.has_changed(since, attributes.inode)
@@ -58,7 +58,7 @@ impl Core {
         }
     }
 
-    /// A name has come to a directory or gone from it by this client. Where it cannot be said that nobody else has
+    /// A name has come to a directory or gone from it by this client. Where it cannot be said that no other client has
     /// changed it before, it is not whole any more.
     fn change_whole(&self, parent: InodeId, name: &[u8], is_there: bool, time: Option<Timestamp>) {
         let Some(since) = self.cache.whole_since(parent) else { return };
@@ -100,7 +100,7 @@ impl Core {
         }
     }
 
-    /// Takes over what a listing with attributes has shown; without them nobody keeps track of who was shown it.
+    /// Caches what a listing with attributes has shown; without them the service keeps no interest.
     pub(crate) fn cache_listing(&self, asked: Asked, directory: InodeId, response: &proto::ListResponse) {
         if !self.caches() {
             return;
@@ -263,8 +263,8 @@ impl Client {
     }
 
     /// Where a name leads, without asking, and as of when that is known. `None` when it is not, or may have changed.
-    /// Without a time it must not be passed on to be believed: a directory is known whole, but nobody has asked about
-    /// this name in it, so that nobody will be told when it comes.
+    /// Without a time it must not be cached further: a directory is known whole, but no request has asked about
+    /// this name in it, so that there is no invalidation when it comes.
     pub fn cached(&self, parent: InodeId, name: &[u8]) -> Option<(Result<Attributes>, Option<Asked>)> {
         let core = &self.core;
         if !core.caches() || !is_entry(name) {
@@ -277,7 +277,7 @@ impl Client {
             let (attributes, shown) = self.cached_attributes(inode)?;
             return Some((Ok(attributes), Some(asked.older(shown))));
         }
-        // Whoever changes a name changes the times of its directory.
+        // A change of a name changes the times of its directory.
         let asked = core.cache.cached_absence(parent, name)?;
         core.is_believable(asked, parent, &[]).then(|| (Err(absent(name)), None))
     }

@@ -157,7 +157,7 @@ impl Core {
         Duration::from_nanos(lease_ns.saturating_sub(now_ns.saturating_sub(asked.at_ns)))
     }
 
-    /// True when somebody else is known to have changed an inode since.
+    /// True when another client is known to have changed an inode since.
     pub(crate) fn has_changed(&self, since: Asked, inode: InodeId) -> bool {
         self.watch.has_changed(since, inode, &[])
     }
@@ -177,7 +177,7 @@ impl Core {
             return;
         }
         let seat = self.watch.seat.swap(response.seat, Ordering::SeqCst);
-        // What was asked from another seat, or from none, was noted for nobody who would be told here.
+        // What was asked with another interest bit, or with none, causes no invalidation here.
         if response.forget || seat != response.seat {
             self.forget_all();
         }

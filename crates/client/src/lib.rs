@@ -66,7 +66,7 @@ use vazao_wire::key::ClusterKey;
 use vazao_wire::tcp::{TcpTransport, TransportOptions};
 use vazao_wire::transport::Transport;
 
-/// Opening a client gives up after this: whoever starts a command wants to know soon that there is no cluster.
+/// Timeout of opening a client: the user of a command wants to know soon that there is no cluster.
 const OPEN_MS_MAX: u32 = 5_000;
 
 /// Changes of attributes; `None` leaves as it is.
@@ -197,7 +197,7 @@ pub struct VolumeSpace {
     pub capacity_bytes: u64,
     /// Sum over serving targets.
     pub available_bytes: u64,
-    /// In use on the file systems of the targets, whoever wrote it; reserves are neither used nor available.
+    /// In use on the file systems of the targets, by any program; reserves are neither used nor available.
     pub used_bytes: u64,
     /// Inodes in use.
     pub inodes: u64,

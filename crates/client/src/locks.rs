@@ -202,7 +202,7 @@ impl Core {
                 Ok(Answer::Granted { version: response.version, changes: response.changes })
             }
             1 => Ok(Answer::Waits),
-            2 => refuse(Code::Locked, "somebody else has locked it"),
+            2 => refuse(Code::Locked, "another owner has locked it"),
             3 => refuse(Code::Deadlock, "who has locked it waits for the one who asks"),
             4 => refuse(Code::NoLocks, "the metadata service keeps no more locks, or no more of this client"),
             5 => Ok(Answer::TooEarly),

@@ -32,7 +32,7 @@ const LOOK: Duration = Duration::from_millis(200);
 /// Between two looks at whether the watch is over.
 const NAP: Duration = Duration::from_millis(20);
 
-/// Shorter watches judge nothing, so that nobody is asked at their end.
+/// Shorter watches judge nothing, so that no server is asked at their end.
 const SECONDS_MIN: f64 = 0.1;
 
 /// What people call this client, and what it is.

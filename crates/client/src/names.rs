@@ -253,7 +253,7 @@ mod tests {
         let mut message = message();
         message.entries[1].kind = 99;
         let names = Names::decode(message.encode_to_vec().as_slice()).expect("it is whole");
-        let error = NamePage::new(names, Asked::default()).expect_err("nobody could show it");
+        let error = NamePage::new(names, Asked::default()).expect_err("it cannot be shown");
         assert_eq!(error.code, Code::BadRequest);
     }
 }

@@ -164,7 +164,7 @@ impl Client {
         }
     }
 
-    /// Opens the regular file at a path, and shows what it is. One that somebody else replaces between the look at the
+    /// Opens the regular file at a path, and shows what it is. One that another client replaces between the look at the
     /// name and the opening is looked for again.
     pub fn open_path(&self, path: &VolumePath, mode: OpenMode) -> Result<(Attributes, File)> {
         let mut tries = 1;
@@ -197,7 +197,8 @@ impl Client {
         answer: Result<proto::OpenResponse>,
     ) -> Result<FreshInode> {
         if answer.as_ref().is_err_and(|error| error.code == Code::Stale) {
-            // Somebody else has replaced it, and the news is on its way: names that lead to it are not to be believed.
+            // Another client has replaced it, and the invalidation is under way: cached names that lead to it are
+            // stale.
             self.core.cache.forget_all();
         }
         let inode_message = answer?.inode;

@@ -21,7 +21,7 @@ pub struct Options {
     /// Read objects on data servers of this machine from their files, without the server, and reach its metadata
     /// service by a Unix socket.
     pub short_circuit: bool,
-    /// Renew the session from a thread of the client's own. Without it somebody has to call
+    /// Renew the session from a thread of the client's own. Without it the owner has to call
     /// [`crate::Client::tick`] every [`vazao_model::limits::HEARTBEAT_MS`].
     pub background: bool,
     /// Decides the jitter of retries; 0 takes a random one.

@@ -37,7 +37,7 @@ pub struct Overview {
 
 impl Overview {
     /// Asks everybody through `client` and returns those of whom two counts are known, servers first. Clients and
-    /// mounts report every two seconds once somebody looks.
+    /// mounts report every two seconds once the overview is read.
     pub fn look(&mut self, client: &Client) -> Vec<Shown> {
         let own = machine::instance();
         let (nodes, clients) = client.measures_of_nodes(true);

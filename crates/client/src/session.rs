@@ -207,7 +207,7 @@ impl Core {
     fn may_hold_unlinked(&self, inode: u64) -> bool {
         let mut asked = self.session.asked.lock();
         let period = asked.get(&inode).copied().unwrap_or_else(|| self.opens.period());
-        // Before the registry: whoever is over by now is known there.
+        // Before the registry: opens that have ended by now are known there.
         let is_over = self.opens.are_over(period);
         let is_open = self.registry.hold_unlinked(InodeId(inode));
         asked.remove(&inode);

@@ -274,7 +274,7 @@ pub fn kill(pids: &[Pid]) -> Outcome {
     wait_until("the killed processes are gone", || pids.iter().all(is_gone))
 }
 
-/// True when no thread of a process can answer anybody any more: stopped, ended, or in a call of the kernel that it
+/// True when no thread of a process can answer any more: stopped, ended, or in a call of the kernel that it
 /// leaves stopped.
 fn stands_still(pid: Pid) -> bool {
     let Ok(tasks) = fs::read_dir(format!("/proc/{}/task", pid.as_raw_nonzero())) else { return true };

@@ -58,7 +58,7 @@ impl Enclosure {
         Ok(enclosure)
     }
 
-    /// The machine seems to have started anew, for whoever looks from here on.
+    /// The machine seems to have started anew, for every look from here on.
     pub fn boot(&mut self) -> Outcome {
         self.boots += 1;
         let (run, boots) = (std::process::id(), self.boots);

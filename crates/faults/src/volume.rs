@@ -17,7 +17,7 @@ pub enum FileSystem {
     Btrfs,
 }
 
-/// Whoever still has something open on it gets this long to end.
+/// Processes that still have something open on it get this long to end.
 const BUSY_MS_MAX: u64 = 30_000;
 
 impl FileSystem {
@@ -106,7 +106,7 @@ impl Volume {
         mounted.map(drop)
     }
 
-    /// Unmounts it, once nobody uses it any more.
+    /// Unmounts it, once it is unused.
     pub fn unmount(&self) -> Outcome {
         let deadline_ns = now_ns() + BUSY_MS_MAX * 1_000_000;
         loop {

@@ -147,7 +147,7 @@ impl Interrupts {
         self.places().iter().filter_map(of).collect()
     }
 
-    /// Nobody waits for any request any more: the kernel has ended the conversation.
+    /// No request has a waiter any more: the kernel has ended the connection.
     pub(crate) fn end(&self) {
         self.is_over.store(true, Ordering::SeqCst);
         self.begun().values_mut().for_each(|is_given_up| *is_given_up = true);
@@ -198,7 +198,7 @@ impl Interrupts {
         self.begun.lock()
     }
 
-    /// Nobody waits for this request any more.
+    /// This request has no waiter any more.
     pub(crate) fn raise(&self, unique: u64) {
         // Noted before looking: a thread that begins the request at this moment is either seen, or sees the note.
         self.note_early(unique);

@@ -261,7 +261,7 @@ pub fn mount_areas(client: Client, mountpoint: &Path, options: MountOptions) -> 
     let areas = Box::new(Areas::new(client, root));
     let read_ahead_bytes = options.read_ahead_bytes.max(AREAS_READ_AHEAD_BYTES);
     let options = MountOptions { read_ahead_bytes, ..options };
-    // Nobody tells of what local programs change: what the kernel may believe ends by its time.
+    // There are no invalidations for changes by local programs: the kernel's cached attributes expire by time.
     serve(None, mountpoint, "vazao:areas", root, areas, options)
 }
 

@@ -101,7 +101,7 @@ impl Moves {
         concerned
     }
 
-    /// Somebody else has changed `name`: other names that the kernel may have wrong.
+    /// Another client has changed `name`: other names that the kernel may have wrong.
     pub(crate) fn hear(&self, name: &Name) -> Vec<Name> {
         let now_ns = self.clock.now_ns();
         let mut recent = self.recent();

@@ -94,7 +94,7 @@ mod tests {
         readdirplus.goes_on_without(DIRECTORY, THREAD);
         readdirplus.looked_up(DIRECTORY, THREAD);
         assert_eq!(readdirplus.first_entries(THREAD), FIRST_ENTRIES_LOOKED_AT);
-        assert_eq!(readdirplus.first_entries(THREAD + 1), FIRST_ENTRIES, "somebody else");
+        assert_eq!(readdirplus.first_entries(THREAD + 1), FIRST_ENTRIES, "another thread");
         readdirplus.goes_on_without(DIRECTORY, THREAD);
         assert_eq!(readdirplus.first_entries(THREAD), FIRST_ENTRIES, "it has not looked again");
     }

@@ -374,7 +374,7 @@ impl FileSystem for VolumeFilesystem {
     fn flush(&self, handle: u64) -> Result<bool> {
         let is_locked = self.files.get(handle).is_some_and(|open| self.is_locked(&open));
         match is_locked {
-            // Whoever locks next must see what was written under the locks, also by one who was killed.
+            // The next holder must see what was written under the locks, also by a process that was killed.
             true => interrupt::uninterruptible(|| self.reporting(handle, File::flush_under_lock)),
             false => self.reporting(handle, File::flush),
         }

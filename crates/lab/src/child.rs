@@ -36,7 +36,7 @@ pub(crate) fn output(child: Child, what: &str, stop: &Stop) -> Result<Output, Er
             }
             Err(RecvTimeoutError::Timeout) => (),
             Err(RecvTimeoutError::Disconnected) => {
-                return Err(Error::Failed(format!("{what}: nobody waits for it")));
+                return Err(Error::Failed(format!("{what}: its waiter is gone")));
             }
         }
     }

@@ -93,7 +93,7 @@ pub(crate) fn print(text: &str, context: &mut Context<'_>) -> Result<(), Error> 
     context.output.write_all(text.as_bytes()).map_err(Error::at("writing the report"))
 }
 
-/// A word on how far something long has come, to people: not to where results go. Nobody may be listening.
+/// Progress of something long, for people: not to where results go. There may be no reader.
 pub(crate) fn say(text: &str) {
     let _ = std::io::Write::write_all(&mut std::io::stderr(), format!("{text}\n").as_bytes());
 }

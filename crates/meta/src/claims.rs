@@ -308,7 +308,7 @@ mod tests {
         rig.claims.settle(&*rig.transport);
         rig.transport.set_fates(None);
         let now_ns = rig.clock.now_ns();
-        let second = rig.claims.judge(&holder(2, true), 3, now_ns).expect_err("nobody has asked there yet");
+        let second = rig.claims.judge(&holder(2, true), 3, now_ns).expect_err("it has not been asked yet");
         assert_eq!(second.code, Code::Unavailable);
     }
 

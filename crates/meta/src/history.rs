@@ -227,7 +227,7 @@ mod tests {
     fn an_image_taken_while_the_service_ran_lacks_the_end_of_that_start() {
         let history = history(3);
         assert!(history.hear(mark(2, 20, 301), "data1"), "the image had 300 commits when start 3 found it");
-        assert_eq!(history.mark(350), None, "nobody may forget what they know");
+        assert_eq!(history.mark(350), None, "no member may forget what it knows");
         assert!(history.check(Method::Lookup).is_err() && history.check(Method::GetClusterMap).is_ok());
         assert!(history.trouble().contains("data1") && history.trouble().contains("accept-old"));
         assert!(!history.hear(mark(2, 20, 302), "data2"), "it is no news");

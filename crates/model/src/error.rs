@@ -140,7 +140,7 @@ codes! {
     /// The caller was interrupted.
     Interrupted = 22, EINTR, GiveUp, "interrupted";
     /// A conflicting lock is held by another owner.
-    Locked = 23, EAGAIN, GiveUp, "locked by somebody else";
+    Locked = 23, EAGAIN, GiveUp, "locked by another owner";
     /// Waiting for a lock would never end.
     Deadlock = 24, EDEADLK, GiveUp, "deadlock of locks";
     /// No more locks can be had.

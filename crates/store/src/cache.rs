@@ -54,7 +54,7 @@ impl Cache {
         Some(Arc::clone(object))
     }
 
-    /// Forgets an object that nobody but the caller holds: one that has been removed and will not come back.
+    /// Evicts an object that only the caller holds: one that has been removed and will not come back.
     pub(crate) fn release(&self, object: Arc<Object>) {
         let mut objects = self.objects.write();
         if Arc::strong_count(&object) == 2 {
@@ -75,7 +75,7 @@ impl Cache {
     }
 
     /// Forgets the eighth of the objects that has not been used for longest, when there are too many. An object that
-    /// somebody holds stays: a second one of its id would have a lock of its own.
+    /// is in use stays: a second one of its id would have a lock of its own.
     fn trim(&self, wanted: usize) {
         let mut objects = self.objects.write();
         if objects.len() + wanted <= self.open_chunks_max && self.open_chunks() < self.open_chunks_max {

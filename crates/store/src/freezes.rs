@@ -1,11 +1,11 @@
 //! Freezes of objects whose file is being converted to another layout.
 //!
-//! Whoever converts a file has its objects *watched* before it copies them, and *sealed* when it is done: a seal is set
+//! A conversion has a file's objects *watched* before it copies them, and *sealed* when it is done: a seal is set
 //! only when nothing has changed since the watch began. A sealed object is read as ever and refuses every change, until
 //! it is removed with the file's old layout or the seal is lifted. Of those removed it is remembered for a while, so
 //! that no late write makes them anew. Seals survive restarts and loss of power (`SEALED`
 //! in the target's directory): a write that slipped in after one would be lost with the object. Watches do not, and
-//! whoever asks for a seal then hears that something may have changed.
+//! a request for a seal is then answered that something may have changed.
 
 use crate::object::{Body, Mode, Stop};
 use crate::target::Target;
@@ -37,9 +37,9 @@ enum State {
         changed: bool,
     },
     Sealed,
-    /// Its file has another layout, and some of its chunks may be gone already: nobody may read the others as all.
+    /// Its file has another layout, and some of its chunks may be gone already: the others must not be read as all.
     Going,
-    /// It is gone. A write that was on its way for long would make it anew, where nobody reads it.
+    /// It is gone. A write that was under way for long would make it anew, where it is never read.
     Gone,
 }
 
@@ -112,7 +112,7 @@ impl ObjectFreezes {
             return Err(Fault::new(Code::InUse, format!("object {id}: its file is being converted already")));
         }
         if freezes.len() >= FENCES_MAX {
-            // Those whose owners died are the oldest; none of them keeps anybody from writing.
+            // Those whose owners died are the oldest; none of them blocks a write.
             freezes.retain(|_, fence| !matches!(fence.state, State::Watched { .. }));
         }
         if freezes.len() >= FENCES_MAX {
@@ -288,7 +288,7 @@ impl Target {
         Ok(())
     }
 
-    /// Has nobody see a sealed object any more whose chunks are about to be removed one after the other, also when that
+    /// Hides a sealed object whose chunks are about to be removed one after the other, also when that
     /// is interrupted: a client that still has the file's old layout would take those that are gone for holes.
     pub(crate) fn hide(&self, id: ObjectId) -> Result<(), Fault> {
         if self.freezes.go(id) { self.store_freezes() } else { Ok(()) }
@@ -329,14 +329,14 @@ mod tests {
     #[test]
     fn a_seal_is_set_only_when_nothing_has_changed_since_the_watch() {
         let freezes = ObjectFreezes::default();
-        assert!(!freezes.seal(object(0), 1), "nobody watches");
+        assert!(!freezes.seal(object(0), 1), "it is not watched");
         freezes.watch(object(0), 1).expect("free");
         freezes.watch(object(1), 1).expect("free");
         freezes.pass(object(1)).expect("watched objects may be changed");
         assert!(freezes.seal(object(0), 1) && !freezes.seal(object(1), 1));
         assert_eq!(freezes.pass(object(0)).map_err(|fault| fault.code), Err(Code::Converting));
         assert!(freezes.pass(object(2)).is_ok() && freezes.watch(object(0), 2).is_err());
-        assert!(!freezes.lift(object(0), 2), "somebody else's");
+        assert!(!freezes.lift(object(0), 2), "another owner's");
         assert!(freezes.lift(object(0), 1) && freezes.pass(object(0)).is_ok());
         assert!(!freezes.seal(object(0), 1), "a seal that comes late seals nothing");
     }

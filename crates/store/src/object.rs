@@ -24,7 +24,7 @@ const OPEN_CHUNKS_MAX: usize = 8;
 
 /// A loop thread that finds an object locked by another one tries again for about as long as a large write into the
 /// page cache takes, and then leaves the request to the target's own threads. It spins: where others want its core,
-/// giving that away takes milliseconds each time, and whoever else the loop serves would wait for a disk that hangs.
+/// giving that away takes milliseconds each time, and the loop's other connections would wait for a disk that hangs.
 const TRIES: usize = 200;
 const SPINS: usize = 64;
 
@@ -201,7 +201,7 @@ impl Body {
 }
 
 impl Target {
-    /// The object with this id. One that nobody has used lately has to be looked for on the disk.
+    /// The object with this id. One that was not used lately has to be looked for on the disk.
     pub(crate) fn object(&self, id: ObjectId, mode: Mode) -> Result<Arc<Object>, Stop> {
         match mode {
             Mode::Fast => self.cache.find(id).ok_or(Stop::Wait),
@@ -413,7 +413,7 @@ impl Target {
         Ok(())
     }
 
-    /// Notes durably in chunk 0 that chunks up to `chunk` may exist: without that note nobody would look for them.
+    /// Notes durably in chunk 0 that chunks up to `chunk` may exist: without that note they would not be looked for.
     fn announce_chunk(&self, id: ObjectId, body: &mut Body, chunk: u64) -> Result<(), Fault> {
         if body.last_chunk >= chunk {
             return Ok(());

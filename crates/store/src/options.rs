@@ -48,7 +48,7 @@ pub struct Options {
     pub run: u64,
     /// Targets of this node whose directories are not there: announced as missing, and refused to those who ask.
     pub missing: Vec<MissingTarget>,
-    /// Directories that somebody said become new targets although others are missing.
+    /// Directories that become new targets by request although others are missing.
     pub meant: Vec<String>,
     /// Largest chunk file. Only tests use another than the default.
     pub chunk_bytes: u64,

@@ -139,7 +139,7 @@ impl DataService {
         // Before the others are looked at, who must not wait for its disk.
         let (Shared { clock, accounts, .. }, share) = (&*self.shared, self.targets.len() + 1);
         let mut target = Target::open(disk, label, &self.options, share, clock, accounts)?;
-        // Whoever adds one while others are missing knows what they are doing.
+        // Adding one while others are missing is on purpose.
         target.is_meant = true;
         let target = Arc::new(target);
         self.targets.add(|others| {
@@ -164,7 +164,7 @@ impl DataService {
         *self.door.write() = door;
     }
 
-    /// How many of its targets have failed or are stale: when one more has, nobody may go on reading it past the
+    /// How many of its targets have failed or are stale: when one more has, no client may go on reading it past the
     /// server. What the page cache has of one that hangs may be read.
     pub fn failed_targets(&self) -> usize {
         let is_out = |state: TargetState| !state.is_readable() && state != TargetState::Hung;

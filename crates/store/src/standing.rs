@@ -1,7 +1,7 @@
 //! Whether a target may be served: what the metadata service has said of it since this server started.
 //!
-//! Until it has said anything, requests are told to try again: the directory may be a copy of a target that somebody
-//! else serves, or an old one. Once it has agreed, a metadata service that is away changes nothing.
+//! Until it has answered, requests are told to retry: the directory may be a copy of a target that another server
+//! serves, or an old one. Once it has agreed, a metadata service that is away changes nothing.
 
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicU8, Ordering};

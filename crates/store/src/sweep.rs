@@ -17,7 +17,7 @@ use vazao_wire::service::Fault;
 pub(crate) struct Sweep {
     /// The next leaf directory; `None` when there is nothing to sweep.
     next: Option<u16>,
-    /// Chunks with regions that were repaired, by the sweep or because somebody needed them first.
+    /// Chunks with regions that were repaired, by the sweep or by the first use before it.
     chunks: u64,
     /// Entries that were wrong.
     blocks: u64,
@@ -158,7 +158,7 @@ impl Target {
         let mut body = object.write(self);
         let is_known = self.open_chunks(id, &mut body, 0..=0).is_ok();
         if is_known && !body.chunks.contains_key(&chunk) {
-            // Whoever creates the chunk clears such a file, so it does no harm where it cannot be removed.
+            // The creation of the chunk clears such a file, so it does no harm where it cannot be removed.
             let _ = self.disk.remove(&names::path(id, chunk, Part::Sums));
         }
     }

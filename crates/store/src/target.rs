@@ -52,7 +52,7 @@ pub(crate) struct Target {
     pub(crate) incarnation: Incarnation,
     /// What the metadata service has said of it.
     pub(crate) standing: Standing,
-    /// Somebody said that it is new although others of its node are missing.
+    /// It was asked to become a new target although others of its node are missing.
     pub(crate) is_meant: bool,
     pub(crate) cache: Cache,
     pub(crate) chunk_bytes: u64,
@@ -370,7 +370,7 @@ impl Target {
         if leaf.load(Ordering::Acquire) == UNKNOWN {
             let path = bucket.path();
             self.disk.create_directory(&path).map_err(|e| self.write_fault(&path, &e))?;
-            // Somebody else may have come further meanwhile.
+            // Another thread may have come further meanwhile.
             let _ = upper.compare_exchange(UNKNOWN, THERE, Ordering::AcqRel, Ordering::Acquire);
             let _ = leaf.compare_exchange(UNKNOWN, THERE, Ordering::AcqRel, Ordering::Acquire);
         }

@@ -52,7 +52,7 @@ fn report(tree: &Tree, names: &[String]) -> ExitCode {
         findings.iter().for_each(|finding| report.push_str(&format!("{}: {finding}\n", rule.name)));
     }
     report.push_str(&format!("tidy: {count} findings\n"));
-    // Whoever reads only the beginning (`| head`) closes the pipe, and that is no failure of ours.
+    // A reader of only the beginning (`| head`) closes the pipe, which is no failure.
     let _ = std::io::stdout().write_all(report.as_bytes());
     if count == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

@@ -42,11 +42,11 @@ pub struct LaneOptions {
     pub bytes_max: usize,
     /// From when on requests fail at once.
     pub hangs_ms: u32,
-    /// Somebody else looks whether a silent file system answers: none of the threads that are left has to find out.
+    /// A probe finds out whether a silent file system answers: none of the threads that are left has to.
     pub is_probed: bool,
 }
 
-/// A request that is carried out or waits to be. Whoever takes the answer's place out of it answers.
+/// A request that is carried out or queued. The thread that takes the deferred answer out of it answers.
 struct Held {
     deferred: Mutex<Option<Deferred>>,
     deadline_ns: u64,
@@ -172,7 +172,7 @@ impl Lane {
                     answer
                 }
             };
-            // Before the answer: whoever has it may find the service gone with its last owner.
+            // Before the answer: its receiver may drop the service's last owner.
             drop((entry, watchdog, clock));
             held.answer(answer);
         });
@@ -197,7 +197,7 @@ impl Lane {
         Ok(())
     }
 
-    /// Has `work` done that nobody waits for. False where there is too much to do already: `work` is dropped.
+    /// Has `work` done that has no waiter. False when the queue is full: `work` is dropped.
     pub fn run(&self, what: &'static str, work: impl FnOnce() + Send + 'static) -> bool {
         let Some(place) = self.pool.reserve(0) else { return false };
         let watchdog = Arc::clone(&self.watchdog);
@@ -231,7 +231,7 @@ impl Lane {
     }
 
     /// Answers requests that have been carried out for as long as it takes to say that the file system hangs. What
-    /// becomes of them nobody knows.
+    /// becomes of them is unknown.
     fn answer_stuck(&self, hung: &Fault) {
         let (now_ns, hangs_ns) = (self.clock.now_ns(), u64::from(self.options.hangs_ms) * NS_A_MS);
         let is_stuck = |held: &Held| now_ns.saturating_sub(held.since_ns.load(Ordering::Relaxed)) >= hangs_ns;

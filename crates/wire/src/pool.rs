@@ -439,7 +439,7 @@ mod tests {
             let say = say.clone();
             pool.reserve(30).expect("fits").submit_or(move |leave| {
                 if let Err(fault) = leave {
-                    // The one that is kept hears of the end, too, when nobody listens any more.
+                    // The one that is kept ends, too, without a receiver.
                     let _ = say.send((number, fault.code));
                 }
             });

@@ -220,7 +220,7 @@ mod tests {
         drop(begun);
     }
 
-    /// Background work on a disk that hung ended each second, for there was nothing to write: nobody heard of
+    /// Background work on a disk that hung ended each second, for there was nothing to write: nothing reported
     /// the sync that was stuck.
     #[test]
     fn an_end_that_says_nothing_is_no_sign_of_life() {

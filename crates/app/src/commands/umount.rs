@@ -59,7 +59,7 @@ type Detached = Receiver<Result<(), MountError>>;
 fn detach(mount: &Found, how: Detach) -> Detached {
     let (mountpoint, (say, said)) = (mount.mountpoint.clone(), channel());
     let work = move || {
-        // Nobody listens any more when the command is over.
+        // The receiver is gone once the command has ended.
         let _ = say.send(vazao_fuse::unmount(&mountpoint, how));
     };
     if let Err(error) = std::thread::Builder::new().name("umount".to_owned()).spawn(work) {

@@ -197,7 +197,7 @@ impl Transfer<'_> {
         replaced: Option<&Found>,
     ) -> Outcome {
         let reader = self.from.open(source)?;
-        // Nobody else gets to see the data before the file has the owner that its permissions are meant for.
+        // No other user may see the data before the file has the owner that its permissions are meant for.
         let is_final = replaced.is_none() && !self.preserve;
         let mode = if is_final { found.mode & 0o777 } else { 0o600 };
         let (sink, have, mut part) = self.begin_file(part, mode, found.size)?;
@@ -396,7 +396,7 @@ impl Transfer<'_> {
     ) -> Outcome {
         for (buffer, count, offset) in full {
             self.write(sink, &buffer[..count], offset, skip_zeros)?;
-            // Nobody takes it back once the reader has ended.
+            // It is not taken back once the reader has ended.
             let _ = empty.send(buffer);
         }
         Ok(())

@@ -94,7 +94,7 @@ impl<'a> Attendant<'a> {
         if signals > self.obeyed && self.obeyed == 0 {
             self.obeyed = 1;
             self.unmount();
-            // Whoever sends a signal later than others have unmounted wants to know why it is still there.
+            // A signal after the unmount asks why the process is still there.
             if self.mount.is_ending() {
                 self.tell_after_ns = 0;
             }

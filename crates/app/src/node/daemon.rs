@@ -101,7 +101,7 @@ struct Node {
     unregistered: Mutex<Option<String>>,
     /// What the metadata service had to say to the operator, last time.
     warned: Mutex<Vec<String>>,
-    /// Where that is told to whoever starts the node.
+    /// Where the process that starts the node reads it.
     trouble_file: PathBuf,
     /// The metadata service will never take this node in: why.
     refused: Mutex<Option<String>>,
@@ -593,7 +593,7 @@ impl Node {
         self.stopping.store(true, Ordering::SeqCst);
         let until_ns = self.clock.now_ns() + (u64::from(STOP_MS_MAX) + HUNG_UP_MS) * 1_000_000;
         self.mover.close(until_ns);
-        // Whoever else waits for an answer has nothing to bring to an end.
+        // Other waiters have nothing to complete.
         self.transport.hang_up();
         self.server.lock().stop();
         if let Some(door) = &self.door {

@@ -84,7 +84,7 @@ impl std::fmt::Debug for AreaClient {
 }
 
 impl Client {
-    /// The area `area` of the node `node`. Asks nobody: an area that is not there says so when it is used.
+    /// The area `area` of the node `node`. Sends no request: an area that is not there fails when it is used.
     pub fn area(&self, node: &str, area: &str) -> AreaClient {
         let core = Arc::clone(&self.core);
         let lease = Arc::new(Lease::new(Arc::clone(&core), node));

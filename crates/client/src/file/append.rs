@@ -18,7 +18,7 @@ use vazao_wire::interrupt;
 ///
 /// Each time that it is taken it has an owner of its own at the metadata service. A release that arrives late, because
 /// its connection broke or its caller was killed, then names an owner that is gone, and cannot take the lock from
-/// whoever has it by then: an open of the same file in the same client, for example.
+/// its next owner: an open of the same file in the same client, for example.
 #[derive(Default)]
 pub(crate) struct End {
     /// One append of this client at a time.
@@ -95,7 +95,7 @@ impl OpenInode {
         Ok(())
     }
 
-    /// Reports what was written, and lets go. The caller has the turn, or nobody can have it any more.
+    /// Reports what was written, and releases it. The caller has the turn, or there is no other user any more.
     fn give_end_back(&self) {
         self.end.is_wanted.store(false, Ordering::SeqCst);
         if !self.end.is_held() {
@@ -133,8 +133,8 @@ impl OpenInode {
 }
 
 impl Core {
-    /// Another client wants to append. Whoever appends here at the moment lets go when it is done; else a thread does,
-    /// for the one that has heard of it must go on hearing.
+    /// Another client wants to append. An append in progress here releases it at its end; otherwise a thread does,
+    /// because the receiver of the notification must go on receiving.
     pub(crate) fn give_end_back(&self, inode: InodeId) {
         let Some(open) = self.registry.find(inode) else {
             // It was let go, or that is under way. Should the release have been lost, the service hears what is held.

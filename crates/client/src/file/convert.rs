@@ -87,7 +87,7 @@ impl Copied {
 impl Client {
     /// Gives a file another layout; readers and writers go on meanwhile. `progress` is told how many bytes are copied
     /// so far, several times a second where a rate is kept to; when it returns false the conversion is given up.
-    /// Errors: `InUse` when the file is written to all the time, or somebody else converts it; `VersionMismatch` while
+    /// Errors: `InUse` when the file is written to all the time, or another client converts it; `VersionMismatch` while
     /// a client is here that knows no conversions; those of reading and writing. Then the file is as it was.
     pub fn convert(
         &self,

@@ -156,7 +156,7 @@ impl OpenInode {
         self.write_segment(bytes[..].into(), piece.to.start, deadline_ns, &mut None)
     }
 
-    /// True when the server that has both objects has copied the piece. Where it cannot, somebody else must: an older
+    /// True when the server that has both objects has copied the piece. Where it cannot, the client must: an older
     /// server, a source that is gone, a full disk; the way through the client then tells what is wrong.
     fn copy_on_server(
         &self,

@@ -157,7 +157,7 @@ impl InlineContents {
         [data, zeros].into_iter().filter(is_needed)
     }
 
-    /// The report was not carried out, or nobody knows.
+    /// The report was not carried out, or its outcome is unknown.
     pub(super) fn fail_report(&mut self) {
         let reported = std::mem::take(&mut self.reporting);
         self.written.add_all(&reported);
@@ -337,7 +337,7 @@ mod tests {
 
     proptest! {
         /// Two clients and a service that merges reports, against one array in which each report lands as it is made:
-        /// no byte that somebody wrote is lost to one that he did not write.
+        /// no byte written by one client is lost to bytes that the other one did not write.
         #[test]
         fn two_clients_lose_nothing_of_each_other(steps in prop::collection::vec(step(), 1..60)) {
             let (mut record, mut version) = (Vec::new(), 1);

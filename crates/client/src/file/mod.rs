@@ -81,7 +81,7 @@ impl File {
         let asked_at = fresh.asked_at;
         let mut fresh = Some(fresh);
         let (shared, was_open) = core.registry.enter(inode, version, asked_at, || {
-            let fresh = fresh.take().expect("called at most once, and nobody took it before");
+            let fresh = fresh.take().expect("called at most once, and not taken before");
             Arc::new(OpenInode::new(Arc::clone(core), fresh))
         })?;
         if let (true, Some(fresh)) = (was_open, fresh) {
@@ -138,7 +138,7 @@ impl File {
         self.write_payload(bytes.into(), offset, &mut None)
     }
 
-    /// [`File::write_at`] that leaves the sending to the caller, who can answer whoever waits for the write before:
+    /// [`File::write_at`] that leaves the sending to the caller, which can answer the writer before:
     /// `Some` sends when it is dropped, which must be soon. Reads, flush and close of this client wait for it.
     pub fn write_later(&self, bytes: &[u8], offset: u64) -> Result<Option<Unsent>> {
         self.payload_later(bytes.into(), offset)
@@ -357,8 +357,8 @@ impl Drop for File {
 }
 
 impl OpenInode {
-    /// Fails while the file is not what was written. Whoever was told of it by a write or an earlier fsync may not have
-    /// understood: the kernel makes a short count of the error of a write it has cut into several.
+    /// Fails while the file is not what was written. A program that got the error from a write or an earlier fsync may
+    /// not have understood: the kernel makes a short count of the error of a write it has cut into several.
     pub(crate) fn check_losses(&self) -> Result<()> {
         let state = self.lock();
         state.lost_ranges.outstanding(state.size).cloned().map_or(Ok(()), Err)

@@ -82,7 +82,7 @@ impl InodeState {
         self.next = None;
         let known = next.layout.written_slots;
         if self.uncommitted.slots != 0 {
-            // A conversion waits for such slots to be reported: these came too late for it, and nobody copies them.
+            // A conversion waits for such slots to be reported: these came too late for it and are not copied.
             self.lost_ranges.tell(came_too_late());
         }
         self.uncommitted.slots = next.slots & !known;
@@ -207,8 +207,7 @@ impl OpenInode {
     fn pause(&self, error: Error, waited: &mut ConversionDeadline, deadline_ns: u64) -> Result<()> {
         let now_ns = self.core.clock.now_ns();
         if now_ns >= deadline_ns {
-            let text =
-                format!("{}: whoever converts it has stopped half-way; try again in a minute", self.id);
+            let text = format!("{}: its conversion has stopped half-way; try again in a minute", self.id);
             return Err(error.about(text));
         }
         if now_ns >= waited.ends_ns {

@@ -2,7 +2,7 @@
 //!
 //! Several clients may outgrow one file at the same time. The record's contents are copied to an object of a layout
 //! that is only *proposed*; the metadata service installs it if the contents are still those that were copied. So no
-//! client copies over what another one has written: whoever comes second finds the layout installed, and writes there
+//! client copies over what another one has written: the second one finds the layout installed, and writes there
 //! only the bytes that it has written itself.
 
 use super::inline::InlineContents;

@@ -3,7 +3,7 @@
 use std::ops::{Deref, Range};
 use std::sync::Arc;
 
-/// Bytes that somebody else keeps as long as they are needed: a door's receive buffer, which goes back to its pool when
+/// Bytes that another owner keeps as long as they are needed: a door's receive buffer, which returns to its pool when
 /// the last user drops it. They must not change meanwhile.
 pub type SharedBytes = Arc<dyn AsRef<[u8]> + Send + Sync>;
 
@@ -80,7 +80,7 @@ impl<'a> Payload<'a> {
     }
 
     /// The same bytes to keep, without copying; `None` where they are only borrowed, and where a small part would keep
-    /// a whole receive buffer from being used again: that memory is counted by nobody.
+    /// a whole receive buffer from being used again, and that memory is not counted.
     pub(super) fn shared(&self) -> Option<SharedSlice> {
         let is_large = |(slice, _): &(&SharedSlice, usize)| {
             self.bytes.len() >= slice.len().min(RECEIVED_BYTES) / PARTS_MAX

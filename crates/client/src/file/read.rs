@@ -63,7 +63,7 @@ pub(super) enum Source {
     Here(Block),
     /// In a file of this machine, as far as known.
     Local(LocalPart),
-    /// Failed for another reader of the same chunk, who had planned to read it, too: whoever comes to it asks again.
+    /// Failed for another reader of the same chunk, which had planned to read it, too: the next reader asks again.
     Failed,
 }
 

@@ -1,7 +1,7 @@
 //! What those who read one file in order know of each other: how many they are, and where each began.
 //!
-//! A file's window is what keeps its servers busy, whoever reads: readers at the same time share it. And where another
-//! began, the part of this one most likely ends (a file read in parts by many threads): nobody reads ahead beyond that.
+//! A file's window is what keeps its servers busy: concurrent readers share it. And where another
+//! began, the part of this one most likely ends (a file read in parts by many threads): read-ahead stops there.
 //! Without both, 32 threads that read 2 MiB each from eight servers asked for three times what they were to have.
 
 use parking_lot::Mutex;
@@ -50,7 +50,7 @@ impl Reader {
         (window_bytes / readers).max(least.min(window_bytes))
     }
 
-    /// It reads `range`: where that passes the beginning of another, nobody's part ends there. Returns how far may be
+    /// It reads `range`: where that passes the beginning of another, no part ends there. Returns how far may be
     /// read ahead.
     pub(super) fn limit(&self, range: &Range<u64>) -> u64 {
         if self.all.known.load(Ordering::Relaxed) <= 1 {

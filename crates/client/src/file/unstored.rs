@@ -1,4 +1,4 @@
-//! What of a file exists in this client's memory only, for whoever has to say what is lost when the client ends.
+//! What of a file exists in this client's memory only: the report of what is lost when the client ends.
 
 use super::inode::{Contents, InodeState, OpenInode};
 use crate::Error;
@@ -88,7 +88,7 @@ impl InodeState {
         let mut is_unreported = false;
         for report in reports.filter(|report| !report.is_empty()) {
             is_unreported = true;
-            // Nobody finds bytes beyond the end that the metadata service knows.
+            // Bytes beyond the end that the metadata service knows are out of reach.
             ranges.push(self.attributes.size..report.end.min(self.size));
         }
         if let Contents::Inline(inline) = &self.contents {

@@ -1,6 +1,6 @@
 //! Sidecar entries of a chunk as they were when they were last read: what saves a system call for each read.
 //!
-//! They are hints. Whoever finds that bytes do not agree with one reads the entry again, and nobody takes one for the
+//! They are hints. A reader whose bytes do not agree with one reads the entry again, and no reader takes one for the
 //! truth about anything else.
 
 use std::sync::atomic::{AtomicU64, Ordering};

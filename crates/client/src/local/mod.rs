@@ -23,7 +23,7 @@ use std::sync::atomic::Ordering;
 use vazao_model::{ObjectId, TargetId};
 use vazao_wire::proto;
 
-/// Pairs of files kept open: a process may have 1,024 descriptors unless somebody raised that.
+/// Pairs of files kept open: a process may have 1,024 descriptors unless the limit was raised.
 const FILES_MAX: usize = 128;
 
 /// A chunk that the server did not hand out is asked for again after this time: it may have been created since.

@@ -32,7 +32,7 @@ pub(crate) fn look(directory: &Path) -> Outcome<Seen> {
             for entry in fs::read_dir(&path).map_err(Failure::at(path.display()))? {
                 let entry = entry.map_err(Failure::at(path.display()))?;
                 let name = entry.file_name().to_string_lossy().into_owned();
-                // The beginnings of copies that nobody went on with.
+                // The beginnings of copies that were not continued.
                 if name.starts_with('.') && name.ends_with(".part") {
                     continue;
                 }

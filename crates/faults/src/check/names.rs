@@ -282,7 +282,7 @@ mod tests {
         found.tree.apply(&file(4)).expect("is new");
         assert!(prefixes(&journal, survived(loss_ns), &found).is_ok());
         assert!(prefixes(&journal, survived(loss_ns), &left(&journal, 1)).is_err());
-        // Nobody hears what a machine without power answers.
+        // What a machine without power answers is lost.
         let hit = Blow { at_ns: loss_ns, is_survived: false };
         assert!(
             prefixes(&journal, hit, &found).is_err() && prefixes(&journal, hit, &left(&journal, 1)).is_ok()

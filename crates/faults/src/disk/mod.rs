@@ -76,8 +76,8 @@ impl Write {
 ///
 /// States:
 /// - *on*: reads show `current`; a write goes into `current` and into `cache`; a flush empties the cache onto `medium`.
-/// - *lost*: power went. `survivor` is what the medium holds from then on. Whoever has not been told yet goes on
-///   reading and writing `current`, as a machine would that is dead and does not know it; nobody ever sees that again.
+/// - *lost*: power went. `survivor` is what the medium holds from then on. Processes that do not know yet go on
+///   reading and writing `current`, as a machine would that is dead and does not know it; that is never seen again.
 ///
 /// Invariants: 1. While on, `current` is `medium` with the writes of `cache` upon it in the order of their answers. 2.
 /// A flush is answered when every write answered before the flush came is on `medium`. A write that is answered while
@@ -87,7 +87,7 @@ impl Write {
 /// is open: the disk destages in any order, but it never destages a write that it has replaced in its cache, so no
 /// older write follows a newer one. 4. What a flush has put on `medium` is never lost.
 ///
-/// There is no forced unit access here (FUA). Whoever attaches this disk must not say that there is; then the kernel
+/// There is no forced unit access here (FUA). The attachment of this disk must not offer it; then the kernel
 /// follows each such write by a flush (Documentation/block/writeback_cache_control.rst), which makes *more* durable
 /// than FUA would: writes answered before it as well. What depends on FUA alone is therefore not tested.
 #[derive(Debug)]

@@ -1,7 +1,7 @@
 //! Disks as files: mounted by a process of their own, which is told on its standard input when power goes.
 //!
-//! A process of its own, because whoever reads a file system whose device it also serves never ends: killed, it waits
-//! for a request that nobody is left to answer.
+//! A process of its own, because a process that reads a file system whose device it also serves never ends: killed, it
+//! waits for a request that no process is left to answer.
 //!
 //! The words, one line each, answered by one line each: `lose SEED DROPPED TORN DISK…` (all of these disks at one
 //! moment), `arm WRITES SEED DROPPED TORN DISK…` (the same, once so many writes have come), `gain DISK…`, `lie DISK…`.

@@ -118,7 +118,7 @@ proptest! {
                 Step::Loss { seed, dropped, torn } => {
                     disk.lose_power(seed, Odds { dropped, torn });
                     prop_assert!(reference.shows(&disk), "a machine that is dead saw it happen");
-                    // What comes too late is seen by nobody.
+                    // What comes too late is never seen.
                     disk.write(&[0xDD; 2048], 1024);
                     disk.flush();
                     disk.gain_power();

@@ -1,5 +1,5 @@
 //! Wall clocks of processes, which can be set while they run: by libfaketime, which reads from a file by how much each
-//! clock is off. The monotonic clock is the machine's, as it is when somebody sets a real machine's clock.
+//! clock is off. The monotonic clock is the machine's, as it is when a real machine's clock is set.
 
 use crate::daemons::Surroundings;
 use crate::failure::{Failure, Outcome};

@@ -1,4 +1,4 @@
-//! What a writer did and when it was answered, as it tells whoever started it: one JSON value a line.
+//! What a writer did and when it was answered, as it reports to its parent: one JSON value a line.
 
 use super::tree::Op;
 use crate::failure::{Failure, Outcome};

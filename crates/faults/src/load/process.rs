@@ -1,4 +1,4 @@
-//! The writers of a round, as whoever starts them sees them.
+//! The writers of a round, as their parent sees them.
 
 use super::journal::{Journal, Line};
 use super::writer::Way;
@@ -113,7 +113,7 @@ impl Drop for Writer {
 
 fn listen(output: ChildStdout, journal: &Mutex<Journal>) {
     for line in BufReader::new(output).lines().map_while(Result::ok) {
-        // The last line of a writer that was killed may be torn: what it was about to say nobody has heard.
+        // The last line of a writer that was killed may be torn: it was never reported.
         let Ok(line) = serde_json::from_str::<Line>(&line) else { return };
         journal.lock().hear(line);
     }

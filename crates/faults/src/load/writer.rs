@@ -22,7 +22,7 @@ const FILE_BYTES_MAX: u64 = 2 << 20;
 /// Names stay below this for the same reason.
 const NODES_MAX: usize = 120;
 const OPEN_MAX: usize = 6;
-/// A writer ends by itself after this many: nobody reads a journal without end.
+/// A writer ends by itself after this many, which bounds its journal.
 const OPERATIONS_MAX: u64 = 20_000;
 
 /// Which way a writer takes to the volume.
@@ -78,7 +78,7 @@ struct Writer {
     /// What this way does not have.
     missing: BTreeSet<&'static str>,
     next: u64,
-    /// Something has failed: names are left alone from then on, since nobody knows what they lead to.
+    /// Something has failed: names are left alone from then on, since it is unknown what they lead to.
     has_failed: bool,
 }
 
@@ -96,7 +96,7 @@ pub fn run(arguments: &Arguments) -> Outcome {
     let stop = Arc::new(AtomicBool::new(false));
     let stopping = Arc::clone(&stop);
     std::thread::spawn(move || {
-        // Nothing is ever said to a writer: it hears that nobody is left who could.
+        // A writer gets no commands: the end of its input says that its parent is gone.
         let _ = std::io::stdin().read(&mut [0]);
         stopping.store(true, Ordering::SeqCst);
     });
@@ -382,7 +382,7 @@ impl Writer {
             }
             _ => {}
         }
-        // A file without a name can be written to, and nobody can look at it afterwards.
+        // A file without a name can be written to, and not be looked at afterwards.
         let gone: Vec<u64> =
             self.open.keys().copied().filter(|file| !self.tree.nodes.contains_key(file)).collect();
         for file in gone {

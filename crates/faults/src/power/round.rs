@@ -93,7 +93,7 @@ pub(super) struct Rounds<'a> {
     lost_ns_max: u64,
     span_ns_max: u64,
     operations: usize,
-    /// Nobody appends before this.
+    /// Nothing appends before this.
     locked_until_ns: u64,
 }
 
@@ -228,7 +228,7 @@ impl<'a> Rounds<'a> {
         let nodes = nodes_of(hit, self.cluster.nodes(), random);
         let loss = if is_survived {
             self.write_back(&nodes, random)?;
-            // Nobody answers those who live on after power went.
+            // Processes that live on after power went get no answers.
             self.cluster.freeze(&nodes)?;
             self.cluster.lose_power(&nodes, random.random(), odds(random))?
         } else {

@@ -182,7 +182,7 @@ impl Areas {
             self.changed(open.inode);
         }
         if let Err(error) = &settled {
-            tracing::warn!(inode = open.inode.0, %error, "written and lost; nobody is left to be told");
+            tracing::warn!(inode = open.inode.0, %error, "written and lost, after the last close");
             self.lost.note(format!("inode {}: {error}", open.inode.0));
         }
         let mut all = self.shared.lock();

@@ -421,7 +421,7 @@ fn log(header: &Header, failure: &Failure) {
         Failure::Client(error) => {
             tracing::debug!(kernel, request = %error.request, node, "{operation}: {error}");
         }
-        Failure::LockTaken => tracing::debug!(kernel, node, "{operation}: the lock is somebody else's"),
+        Failure::LockTaken => tracing::debug!(kernel, node, "{operation}: the lock has another owner"),
         Failure::Errno(errno) => tracing::debug!(kernel, node, errno, "{operation}: not served"),
     }
 }

@@ -125,7 +125,7 @@ mod tests {
             afterwards.memory_of(&[1, 2, 3]).is_none() && Afterwards::default().memory_of(part).is_none()
         );
         drop((shared, afterwards));
-        assert!(spare.buffers.lock().is_empty(), "somebody still sends from it");
+        assert!(spare.buffers.lock().is_empty(), "it is still being sent from");
         drop(memory);
         assert_eq!(spare.buffers.lock().len(), 1);
         assert_eq!(

@@ -160,7 +160,7 @@ pub(crate) enum Request<'a> {
         wish: LockWish,
         waits: bool,
     },
-    /// Nobody waits for this request any more. Not answered.
+    /// This request has no waiter any more. Not answered.
     Interrupt {
         unique: u64,
     },

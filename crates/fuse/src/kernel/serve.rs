@@ -195,7 +195,7 @@ impl Server {
             return self.interrupts.during(call, || self.work(header, request, reply));
         }
         if matches!(request, Request::Release { .. } | Request::ReleaseDirectory { .. }) {
-            // Nobody waits for these.
+            // These have no waiter.
             return self.work(header, request, reply);
         }
         self.interrupts.writing(call, || self.work(header, request, reply))

@@ -29,7 +29,7 @@ struct Parked<T> {
 }
 
 impl<T> WorkerPool<T> {
-    /// Nobody waits yet.
+    /// No waiter yet.
     pub(crate) fn new() -> WorkerPool<T> {
         let parked = Parked { waiting: 0, tools: Vec::new(), calls: 0, is_dismissed: false };
         WorkerPool { reading: AtomicUsize::new(0), parked: Mutex::new(parked), called: Condvar::new() }
@@ -116,7 +116,7 @@ mod tests {
                         if request < THREADS - 1 {
                             gate.wait();
                         }
-                        done.send(request).expect("somebody counts");
+                        done.send(request).expect("the receiver counts");
                     }
                     worker_pool.dismiss();
                 });

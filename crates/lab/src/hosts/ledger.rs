@@ -114,7 +114,7 @@ fn directories() -> Result<Vec<PathBuf>, Error> {
 fn sweep_one(directory: &Path) -> Result<bool, Error> {
     let file = match File::open(ledger_file(directory)) {
         Err(error) if error.kind() == ErrorKind::NotFound => {
-            // Killed before it made anything. Whoever is only about to make its ledger takes another name.
+            // Killed before it made anything. A process that is only about to make its ledger takes another name.
             let _ = fs::remove_dir(directory);
             return Ok(false);
         }

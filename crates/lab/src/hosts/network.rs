@@ -118,7 +118,7 @@ impl Network {
 
 impl Drop for Network {
     fn drop(&mut self) {
-        // Whoever still has a handle on a host must not keep the hosts alive.
+        // A remaining handle on a host must not keep the hosts alive.
         for host in &self.hosts {
             host.lock().line = None;
         }

@@ -282,7 +282,10 @@ fn run_steps(name: &str, engine: &dyn Engine, steps: &[(usize, Step)]) {
                 match ended.transaction.commit().unwrap() {
                     Commit::Done(_) => replay(&mut model, name, &ended.done),
                     Commit::Conflict => {
-                        assert!(engine.figures().position > ended.began_at, "{name}: conflict with nobody");
+                        assert!(
+                            engine.figures().position > ended.began_at,
+                            "{name}: a conflict without another transaction"
+                        );
                     }
                 }
             }

@@ -49,7 +49,7 @@ pub(crate) struct Wish {
 pub(crate) enum Verdict {
     Granted,
     Waits,
-    /// Somebody else has it.
+    /// Another owner has it.
     Taken,
     /// Waiting would close a circle.
     Deadlock,

@@ -11,7 +11,7 @@ use vazao_wire::service::Fault;
 /// Bytes of one line: a path of 4,096 bytes with its command, or a listing's facts before such a name.
 const LINE_BYTES_MAX: usize = 8192;
 
-/// Whoever asks to stop is heard this often.
+/// A request to stop is noticed this often.
 const TICK_NS: u64 = 50_000_000;
 
 /// What is asked for every time something is waited for.

@@ -646,5 +646,5 @@ impl Session {
     }
 }
 
-/// Nobody waits longer for a goodbye.
+/// Timeout of a goodbye.
 const QUIT_MS: u32 = 1_000;

@@ -275,7 +275,7 @@ pub(super) fn next_file(progress: &mut Progress, now_ns: u64) -> Option<Again> {
     next.map(|(index, entry)| Again { index, entry, tries: Tries::default() })
 }
 
-/// Whoever failed was not there: what has arrived stays for when it is again.
+/// The failed end was away: what has arrived stays for its return.
 fn is_away(fault: &Fault) -> bool {
     matches!(fault.code, Code::Unreachable | Code::Disconnected | Code::Timeout)
 }

@@ -305,7 +305,7 @@ impl Queue {
                 tracing::warn!(job = job.id, %error, "could not be written down");
             }
         }
-        // Whoever is just opening one has it locked.
+        // One that is just being opened is locked.
         let client = inner.client.try_lock().and_then(|mut client| client.take());
         if let Some(client) = client {
             let _ = client.close();

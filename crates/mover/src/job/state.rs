@@ -22,13 +22,13 @@ pub enum JobState {
     Planning = 2,
     /// Its files are being copied.
     Running = 3,
-    /// Somebody asked it to wait.
+    /// It was asked to wait.
     Paused = 4,
     /// All files are there.
     Done = 5,
     /// Some are not.
     Failed = 6,
-    /// Somebody asked it to end.
+    /// It was asked to end.
     Cancelled = 7,
 }
 

@@ -182,7 +182,8 @@ impl Sending {
 
     fn understand(&mut self) -> Result<(), Fault> {
         while let Some(header) = self.heard.get(..HEADER_BYTES) {
-            // Whoever has the port of a node that was started anew answers something else: that is no end of the copy.
+            // Another process may have the port of a node that was restarted, and answers something else: that is no
+            // end of the copy.
             let header =
                 Header::parse(header).map_err(|fault| self.copy.fault(Code::Disconnected, fault.detail))?;
             let whole = HEADER_BYTES + header.body_bytes();

@@ -108,12 +108,12 @@ impl Incoming {
         self.state.lock()
     }
 
-    /// Somebody has shown interest.
+    /// A sender has shown interest.
     pub(crate) fn touch(&self, now_ns: u64) {
         self.used_ns.store(now_ns, Ordering::Relaxed);
     }
 
-    /// Nobody has for `silent_ns`, and no connection is open.
+    /// None has for `silent_ns`, and no connection is open.
     pub(super) fn is_idle(&self, now_ns: u64, silent_ns: u64) -> bool {
         let silent = now_ns.saturating_sub(self.used_ns.load(Ordering::Relaxed));
         self.connections.load(Ordering::Relaxed) == 0 && silent > silent_ns

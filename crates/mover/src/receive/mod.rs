@@ -348,7 +348,7 @@ impl Receiver {
         there: Option<&InsideStatus>,
     ) -> Option<Begun> {
         let begin = found.record.begin.as_ref()?;
-        // Somebody may have written to it since.
+        // A program may have written to it since.
         let is_it = |status: &InsideStatus| {
             let (size, modified) = (status.attributes.size, status.attributes.modified);
             Some(status.identity) == found.record.part && (size, modified) == (begin.size, begin.modified)

@@ -30,7 +30,7 @@ const NOTED_BLOCKS: usize = 2 * WRITERS;
 /// Fewer are noted after this.
 const NOTED_AFTER: Duration = Duration::from_secs(1);
 
-/// Nobody writes on while so many are not noted: the rest would be memory, or sent again.
+/// Writing stops while so many are not noted: the rest would be memory, or sent again.
 const UNNOTED_MAX: usize = 2 * NOTED_BLOCKS;
 
 /// How often a thread that waits looks whether it is to stop.
@@ -207,7 +207,7 @@ impl PartPlace<'_> {
     /// Begins from nothing.
     fn start(&self, request: &proto::CopyBeginRequest, owner: Owner) -> Result<OpenPart, Fault> {
         let Owner { uid, gid } = owner;
-        // Nobody else gets to see the data before it has the permissions that are meant for it.
+        // No other user may see the data before it has the permissions that are meant for it.
         let new = NewInode { kind: FileKind::File, mode: 0o600, uid, gid, ..NewInode::default() };
         let made = match self.client.create_file(self.parent, self.part, &new, true) {
             Err(error) if error.code == Code::Exists => {

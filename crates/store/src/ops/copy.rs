@@ -50,7 +50,7 @@ impl Target {
             return Err(Fault::new(Code::Corrupt, detail));
         }
         let (copied, mode) = (bytes.len() as u64, Mode::Blocking);
-        // Also a copy of zeros makes the object: whoever reads it expects one.
+        // Also a copy of zeros makes the object: its readers expect one.
         self.write(to.object, 0, &[], &[], mode, must_exist).map_err(fault)?;
         if bytes.iter().any(|byte| *byte != 0) {
             self.write(to.object, to.offset, &answer.checksums, bytes, mode, false).map_err(fault)?;

@@ -44,7 +44,8 @@ impl LocalService for DataService {
     ) -> Result<(proto::OpenLocalResponse, Option<Pair>), Fault> {
         let (target, id) = self.serving_target_of(request.object.as_ref())?;
         super::check_range(id, request.chunk.saturating_mul(target.chunk_bytes), 0)?;
-        // By the visitor's own thread, which nobody else needs; a disk that is known to hang does not even get that.
+        // By the local client's own thread, which no other request needs; a disk that is known to hang does not even
+        // get that.
         target.waits.check()?;
         let files = target.waits.during("OpenLocal", || target.open_local(id, request.chunk))?;
         let response = proto::OpenLocalResponse { missing: files.is_none(), chunk_bytes: target.chunk_bytes };

@@ -49,7 +49,7 @@ impl Target {
         if !chunks.is_empty() {
             let _pass = self.enter_to_remove()?;
             body.forget();
-            // Chunk 0 goes last: while it is there, somebody finds the others.
+            // Chunk 0 goes last: while it is there, the others are found.
             for &chunk in chunks.iter().rev() {
                 existed |= self.remove_chunk(id, chunk)?;
             }

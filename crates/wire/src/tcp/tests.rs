@@ -484,5 +484,5 @@ fn a_connection_to_itself_is_nobody_listening() {
     assert_eq!(refused.kind(), std::io::ErrorKind::ConnectionRefused);
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     let other = TcpStream::connect(listener.local_addr().expect("its address")).expect("connects");
-    super::dial::refuse_itself(&other).expect("somebody else is there");
+    super::dial::refuse_itself(&other).expect("there is another end");
 }

@@ -1,6 +1,6 @@
 //! A small HTTP/1.1 server for what a daemon tells of itself: GET and HEAD, no bodies.
 //!
-//! Anybody who reaches the port may talk to it, so that everything about it is bounded: one thread, few connections,
+//! Any peer that reaches the port may talk to it, so that everything about it is bounded: one thread, few connections,
 //! short requests, little time. Where there are as many connections as there may be, the one that has been the longest
 //! without finishing a request or taking an answer makes room: scrapers, which do both at once, always get in.
 

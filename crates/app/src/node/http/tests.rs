@@ -188,7 +188,7 @@ fn who_takes_long_is_closed_in_time_and_does_not_hold_up_others() {
     let (mut half, mut reader) = (connect(to), connect(to));
     half.write_all(b"GET /ok HTTP/1.1\r\n").expect("sent");
     reader.write_all(b"GET /long HTTP/1.1\r\nHost: x\r\n\r\n").expect("sent");
-    assert!(is_well(to), "nobody waits for them");
+    assert!(is_well(to), "they block nothing");
     clock.0.fetch_add(u64::from(HTTP_MS_MAX) * 1_000_000, Ordering::SeqCst);
     assert_eq!(rest(half), 0);
     assert!(rest(reader) < LONG_BYTES, "it was closed before all was taken");
