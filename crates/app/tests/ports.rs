@@ -39,7 +39,7 @@ const CASES: usize = 700;
 const MEMORY_KB_MAX: u64 = 800_000;
 
 /// No port keeps a guest waiting for longer who sends what it promised.
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 fn cases() -> usize {
     std::env::var("VAZAO_FUZZ_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(CASES)
@@ -123,7 +123,7 @@ fn provoke(vandal: &mut Vandal, line: &mut dyn Line, bytes: &[u8]) {
 
 fn tcp(address: &str) -> TcpStream {
     let stream = TcpStream::connect(address).expect("the daemon listens");
-    stream.set_read_timeout(Some(PATIENCE)).expect("set");
+    stream.set_read_timeout(Some(TIMEOUT)).expect("set");
     stream
 }
 
@@ -132,12 +132,12 @@ fn local(name: &[u8]) -> UnixStream {
     let descriptor = socket(AddressFamily::UNIX, SocketType::STREAM, None).expect("a socket");
     connect(&descriptor, &address).expect("the daemon listens");
     let stream = UnixStream::from(descriptor);
-    stream.set_read_timeout(Some(PATIENCE)).expect("set");
+    stream.set_read_timeout(Some(TIMEOUT)).expect("set");
     stream
 }
 
 fn deadline_ns() -> u64 {
-    SystemClock.now_ns() + PATIENCE.as_nanos() as u64
+    SystemClock.now_ns() + TIMEOUT.as_nanos() as u64
 }
 
 /// A daemon with all roles, an area and all its ports.

@@ -14,7 +14,7 @@ use vazao_wire::proto;
 use vazao_wire::service::Fault;
 
 /// Directories that take longer to open than this are opened in the background.
-const OPEN_PATIENCE: Duration = Duration::from_secs(2);
+const OPEN_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A directory that is to be exported.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -121,7 +121,7 @@ impl Exports {
         let all: Vec<Export> = configs.into_iter().map(export).collect();
         drop(begun);
         // Over at once when all have been opened, or cannot be.
-        let _ = ended.recv_timeout(OPEN_PATIENCE);
+        let _ = ended.recv_timeout(OPEN_TIMEOUT);
         Exports { all }
     }
 

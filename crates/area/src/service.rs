@@ -186,9 +186,9 @@ impl AreaService {
         for lane in exports.areas().flat_map(|area| area.lanes()) {
             let _ = lane.stop(Duration::ZERO);
         }
-        let patience = || Duration::from_nanos(until_ns.saturating_sub(self.shared.clock.now_ns()));
+        let timeout = || Duration::from_nanos(until_ns.saturating_sub(self.shared.clock.now_ns()));
         for area in exports.areas() {
-            let is_stuck = !area.lanes().all(|lane| lane.stop(patience()));
+            let is_stuck = !area.lanes().all(|lane| lane.stop(timeout()));
             if is_stuck {
                 tracing::warn!(area = area.name, "threads that wait for its file system are left behind");
             }

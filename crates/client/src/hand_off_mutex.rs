@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_turn_taken_by_one_thread_is_ended_by_another_and_goes_to_whoever_waits() {
+    fn a_turn_taken_by_one_thread_is_ended_by_another_and_goes_to_a_waiter() {
         let turn = HandOffMutex::default();
         assert!(turn.try_take());
         assert!(!turn.try_take());

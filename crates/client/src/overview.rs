@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_is_gone_disappears_after_some_rounds() {
+    fn one_that_is_gone_disappears_after_some_rounds() {
         let mut overview = Overview::default();
         overview.take(vec![measures("client", Part::Client, 1, 0)]);
         assert_eq!(overview.take(vec![measures("client", Part::Client, 2, 0)]).len(), 1);

@@ -5,7 +5,7 @@ use std::time::Duration;
 use vazao_meter::{Clock, SystemClock};
 
 /// How long anything here is waited for: the machine may be busy.
-const PATIENCE_MS: u64 = 60_000;
+const TIMEOUT_MS: u64 = 60_000;
 
 /// The machine's monotonic clock. Not a process's own, since moments of several processes are compared.
 pub fn now_ns() -> u64 {
@@ -20,7 +20,7 @@ pub fn sleep_ms(milliseconds: u64) {
 
 /// Waits until something is so.
 pub fn wait_until(what: &str, so: impl FnMut() -> bool) -> Outcome {
-    wait_until_within(what, PATIENCE_MS, so)
+    wait_until_within(what, TIMEOUT_MS, so)
 }
 
 /// Waits until something is so, for `ms_max` at most.

@@ -78,7 +78,7 @@ const LOOK: Duration = Duration::from_secs(2);
 pub(crate) fn is_dead(path: &Path) -> bool {
     let (path, (say, said)) = (path.to_owned(), channel());
     let look = move || {
-        // Whoever asked may have given up.
+        // The caller may have given up.
         let _ = say.send(matches!(state(&path), Ok(State::Dead)));
     };
     let looking = std::thread::Builder::new().name("look".to_owned()).spawn(look);

@@ -126,11 +126,11 @@ impl Claims {
         self.open.lock()
     }
 
-    /// Blocks up to `patience` for a claim that has to be settled.
-    pub(crate) fn wait(&self, patience: Duration) {
+    /// Blocks up to `timeout` for a claim that has to be settled.
+    pub(crate) fn wait(&self, timeout: Duration) {
         let mut open = self.open();
         let is_settled = |open: &mut BTreeMap<_, Claim>| open.values().all(|claim| claim.found.is_some());
-        self.come.wait_while_for(&mut open, is_settled, patience);
+        self.come.wait_while_for(&mut open, is_settled, timeout);
     }
 
     /// Probes the addresses of all unsettled holders in parallel. True when no claim is left to be probed.

@@ -20,9 +20,9 @@ pub(crate) struct Metrics {
     /// Objects that data servers have removed.
     pub(crate) objects_removed: Counter,
     /// Objects found that no file has.
-    pub(crate) strays_found: Counter,
+    pub(crate) orphan_objects_found: Counter,
     /// Those of them that were removed.
-    pub(crate) strays_removed: Counter,
+    pub(crate) orphan_objects_removed: Counter,
     /// Objects met that carry numbers which this service has not given out.
     pub(crate) objects_unknown: Counter,
     /// Where time went.
@@ -35,8 +35,8 @@ impl Metrics {
             methods: Method::ALL.iter().map(|_| MethodFigures::default()).collect(),
             conflicts: Counter::new(),
             objects_removed: Counter::new(),
-            strays_found: Counter::new(),
-            strays_removed: Counter::new(),
+            orphan_objects_found: Counter::new(),
+            orphan_objects_removed: Counter::new(),
             objects_unknown: Counter::new(),
             accounts: Arc::new(Accounts::new()),
         }
@@ -81,8 +81,16 @@ impl Metrics {
         let help = "Objects of deleted files that were removed.";
         exposition.counter("vazao_meta_objects_removed_total", help, &[], self.objects_removed.get() as f64);
         let orphan_objects = [
-            ("vazao_meta_strays_found_total", "Objects found that no file has.", &self.strays_found),
-            ("vazao_meta_strays_removed_total", "Objects that no file had, removed.", &self.strays_removed),
+            (
+                "vazao_meta_orphan_objects_found_total",
+                "Objects found that no file has.",
+                &self.orphan_objects_found,
+            ),
+            (
+                "vazao_meta_orphan_objects_removed_total",
+                "Objects that no file had, removed.",
+                &self.orphan_objects_removed,
+            ),
             (
                 "vazao_meta_objects_unknown_total",
                 "Objects met that are newer than this metadata, and left alone.",

@@ -1,4 +1,4 @@
-//! The search for orphan objects (strays): objects that no file has any more and that no reclaim record names.
+//! The search for orphan objects: objects that no file has any more and that no reclaim record names.
 //!
 //! A write that arrives after the objects of its file were removed makes one of them again. A generation that was
 //! lost with the power leaves its objects behind. No record lists those. So the search walks through each target's
@@ -31,8 +31,8 @@ use vazao_wire::transport::{Transport, submit};
 /// Objects of a target looked at in a tick.
 const PAGE: u32 = 1024;
 
-/// Strays remembered for a target; those beyond are found by a later pass.
-const STRAYS_MAX: usize = 65_536;
+/// Orphan objects remembered for a target; those beyond are found by a later pass.
+const ORPHAN_OBJECTS_MAX: usize = 65_536;
 
 /// A target whose last pass found nothing is walked through again after so many grace periods.
 const REST_GRACES: u64 = 6;
@@ -71,7 +71,7 @@ enum Standing {
     /// A file has it, or it is the reclaimer's.
     Known,
     /// No file has it, nor ever will.
-    Stray,
+    Orphan,
     /// It carries a number that has not been given out yet.
     FromTheFuture,
 }
@@ -137,10 +137,12 @@ fn look_through(
         match standing {
             Standing::Known => {}
             Standing::FromTheFuture => warn_of_the_future(service, target, object),
-            Standing::Stray if walk.is_old(object, now_ns, grace_ns) => {
+            Standing::Orphan if walk.is_old(object, now_ns, grace_ns) => {
                 dead.insert(object);
             }
-            Standing::Stray => service.metrics().strays_found.add(u64::from(walk.note(object, now_ns))),
+            Standing::Orphan => {
+                service.metrics().orphan_objects_found.add(u64::from(walk.note(object, now_ns)))
+            }
         }
     }
     if !dead.is_empty() {
@@ -183,7 +185,7 @@ fn recorded_standing(context: &mut Context<'_>, object: ObjectId) -> Outcome<Sta
     if object.inode >= service.unused_inodes() || unborn {
         return Ok(Standing::FromTheFuture);
     }
-    Ok(Standing::Stray)
+    Ok(Standing::Orphan)
 }
 
 fn warn_of_the_future(service: &MetaService, target: TargetId, object: ObjectId) {
@@ -216,7 +218,7 @@ fn remove(
     let deadline_ns = transport.clock().now_ns().saturating_add(DEADLINE_NS);
     match submit::<op::RemoveObjects>(transport, address, &request, &[], deadline_ns).wait() {
         Ok((response, _)) => {
-            service.metrics().strays_removed.add(response.removed);
+            service.metrics().orphan_objects_removed.add(response.removed);
             walk.found.retain(|object, _| !dead.contains(object));
             tracing::info!(%target, "removed {} objects that no file has", response.removed);
         }
@@ -239,10 +241,10 @@ impl Walk {
         now_ns.saturating_sub(found.first_ns) >= grace_ns
     }
 
-    /// Remembers a stray; true when it was not known.
+    /// Remembers an orphan object; true when it was not known.
     fn note(&mut self, object: ObjectId, now_ns: u64) -> bool {
         let found = Found { first_ns: now_ns, pass: self.pass };
-        let is_new = self.found.len() < STRAYS_MAX && !self.found.contains_key(&object);
+        let is_new = self.found.len() < ORPHAN_OBJECTS_MAX && !self.found.contains_key(&object);
         if is_new {
             self.found.insert(object, found);
         }

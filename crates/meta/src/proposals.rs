@@ -1,7 +1,7 @@
 //! Proposed layouts: for files with inline contents, not installed yet (`ops/layout.rs`).
 //!
 //! The client copies the contents to objects of the proposed layout before it asks for the installation. No record
-//! names that layout meanwhile, so these objects look like strays. The search for strays treats an object of a
+//! names that layout meanwhile, so these objects look like orphan objects. The search for those treats an object of a
 //! proposal in this table as known, and a layout is installed only while its proposal is in the table. A proposal
 //! that was dropped, by timeout, by the limit or by a restart of the service, is never installed, so the search may
 //! remove its objects.

@@ -78,7 +78,7 @@ pub struct MetaOptions {
     /// A random number of this start of the process, which distinguishes this node from a copy; 0: none.
     pub run: u64,
     /// Objects that no file has are removed when they were found so at two times that lie this far apart.
-    pub stray_grace_ms: u32,
+    pub orphan_grace_ms: u32,
 }
 
 impl Default for MetaOptions {
@@ -95,7 +95,7 @@ impl Default for MetaOptions {
             name_hash_bits: NAME_HASH_BITS,
             run: 0,
             // After this no request that was under way when its file went can still arrive.
-            stray_grace_ms: limits::DEADLINE_MS_MAX,
+            orphan_grace_ms: limits::DEADLINE_MS_MAX,
         }
     }
 }
@@ -186,7 +186,7 @@ impl MetaService {
             locks: Locks::default(),
             metrics,
             reclaimer: Reclaimer::default(),
-            orphan_objects: OrphanObjects::new(options.stray_grace_ms),
+            orphan_objects: OrphanObjects::new(options.orphan_grace_ms),
             integrity: Integrity::new(Arc::clone(&clock)),
             background: options.background,
             clock,
@@ -506,10 +506,10 @@ impl MetaService {
         self.cluster().map(0).cluster_id
     }
 
-    /// Settles claims to identities, which nodes that have just started wait for. Blocks up to `patience` for a
+    /// Settles claims to identities, which nodes that have just started wait for. Blocks up to `timeout` for a
     /// claim, and probes through `transport` whether the holders are gone. To be called in a loop; false: again soon.
-    pub fn settle_claims(&self, transport: &dyn Transport, patience: Duration) -> bool {
-        self.claims.wait(patience);
+    pub fn settle_claims(&self, transport: &dyn Transport, timeout: Duration) -> bool {
+        self.claims.wait(timeout);
         self.claims.settle(transport)
     }
 

@@ -116,8 +116,8 @@ impl Mover {
         self.shared.port.close();
         self.engine.stop(until_ns);
         self.engines.stop(until_ns);
-        let patience = Duration::from_nanos(until_ns.saturating_sub(clock.now_ns()));
-        if !self.pool.stop(patience) {
+        let timeout = Duration::from_nanos(until_ns.saturating_sub(clock.now_ns()));
+        if !self.pool.stop(timeout) {
             tracing::warn!("a request about copies still waits for another node, or for a disk that hangs");
         }
     }

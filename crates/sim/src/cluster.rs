@@ -320,7 +320,7 @@ impl Shared {
             run,
             overlay_bytes_max: 64 << 10,
             cache_bytes: 1 << 20,
-            stray_grace_ms: crate::orphan_objects::GRACE_MS,
+            orphan_grace_ms: crate::orphan_objects::GRACE_MS,
             ..MetaOptions::default()
         };
         let clock = Arc::clone(&self.clock) as Arc<dyn Clock>;

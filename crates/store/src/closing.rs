@@ -13,14 +13,14 @@ use vazao_model::limits::{CLOSING_MS_MAX, SLOW_MS};
 
 /// How long disks are waited for.
 #[derive(Clone, Copy)]
-pub(crate) struct Patience {
+pub(crate) struct CloseTimeouts {
     /// Then the log says which ones.
     pub(crate) silent: Duration,
     /// Then the server ends without them.
     pub(crate) whole: Duration,
 }
 
-const PATIENCE: Patience = Patience {
+const TIMEOUT: CloseTimeouts = CloseTimeouts {
     silent: Duration::from_millis(SLOW_MS as u64),
     whole: Duration::from_millis(CLOSING_MS_MAX as u64),
 };
@@ -31,10 +31,10 @@ impl DataService {
     /// waited for as long as [`CLOSING_MS_MAX`]. False where one still does: its target is swept by the next start, and
     /// what was answered as synced is on it.
     pub fn close(&self) -> bool {
-        self.close_within(PATIENCE)
+        self.close_within(TIMEOUT)
     }
 
-    pub(crate) fn close_within(&self, patience: Patience) -> bool {
+    pub(crate) fn close_within(&self, timeout: CloseTimeouts) -> bool {
         self.is_stopped.store(true, Ordering::Release);
         let mark = self.latest_mark();
         let (done, ended) = channel();
@@ -55,7 +55,7 @@ impl DataService {
             }
         }
         drop(done);
-        await_ends(&ended, &mut open, patience, &*self.shared.clock);
+        await_ends(&ended, &mut open, timeout, &*self.shared.clock);
         open.is_empty()
     }
 }
@@ -64,13 +64,13 @@ impl DataService {
 fn await_ends(
     ended: &Receiver<usize>,
     open: &mut BTreeMap<usize, &Arc<Target>>,
-    patience: Patience,
+    timeout: CloseTimeouts,
     clock: &dyn Clock,
 ) {
     let begun_ns = clock.now_ns();
     let mut is_said = false;
     while !open.is_empty() {
-        let limit = if is_said { patience.whole } else { patience.silent };
+        let limit = if is_said { timeout.whole } else { timeout.silent };
         let passed = Duration::from_nanos(clock.now_ns().saturating_sub(begun_ns));
         match ended.recv_timeout(limit.saturating_sub(passed)) {
             Ok(number) => drop(open.remove(&number)),
@@ -84,7 +84,7 @@ fn await_ends(
             }
             Err(RecvTimeoutError::Timeout) => {
                 is_said = true;
-                let seconds = patience.whole.as_secs();
+                let seconds = timeout.whole.as_secs();
                 for target in open.values() {
                     tracing::warn!(
                         %target,

@@ -1,4 +1,4 @@
-//! A lane: the threads, the queue and the patience for requests that wait for one file system. One that hangs holds up
+//! A lane: the threads, the queue and the timeout for requests that wait for one file system. One that hangs holds up
 //! its own lane and no other (a bulkhead), and after a while its requests fail at once (a circuit breaker).
 //!
 //! States, by how long nothing has ended although something is under way ([`Watchdog`]):
@@ -247,9 +247,9 @@ impl Lane {
         }
     }
 
-    /// Drops what is queued and lets running work finish for as long as `patience`. False where some of it is stuck.
-    pub fn stop(&self, patience: Duration) -> bool {
-        self.pool.stop(patience)
+    /// Drops what is queued and lets running work finish for as long as `timeout`. False where some of it is stuck.
+    pub fn stop(&self, timeout: Duration) -> bool {
+        self.pool.stop(timeout)
     }
 }
 

@@ -301,9 +301,9 @@ impl Pool {
         self.shared.begin_threads(queue);
     }
 
-    /// Drops what is queued, lets running work finish for as long as `patience`, ends the threads. False where some
+    /// Drops what is queued, lets running work finish for as long as `timeout`, ends the threads. False where some
     /// are stuck: they are left to themselves.
-    pub fn stop(&self, patience: Duration) -> bool {
+    pub fn stop(&self, timeout: Duration) -> bool {
         let own = std::thread::current().id();
         let mut queue = self.shared.queue();
         queue.stopping = true;
@@ -317,7 +317,7 @@ impl Pool {
         let mut queue = self.shared.queue();
         // The last owner of a service may be one of its own jobs.
         let own = usize::from(queue.threads.contains(&own));
-        let mut left = patience;
+        let mut left = timeout;
         while queue.begun > own {
             if left.is_zero() {
                 return false;
@@ -342,7 +342,7 @@ mod tests {
     use std::sync::mpsc;
     use vazao_meter::{ManualClock, SystemClock};
 
-    const PATIENCE: Duration = Duration::from_secs(60);
+    const TIMEOUT: Duration = Duration::from_secs(60);
 
     fn pool(threads: usize) -> Pool {
         Pool::new("test", threads, 10, 100, Arc::new(SystemClock))
@@ -383,7 +383,7 @@ mod tests {
         begun.recv().expect("runs");
         pool.reserve(1).expect("fits").submit(move || done.send(()).expect("never runs"));
         std::thread::scope(|scope| {
-            let stopping = scope.spawn(|| pool.stop(PATIENCE));
+            let stopping = scope.spawn(|| pool.stop(TIMEOUT));
             assert!(finished.recv().is_err(), "the queued job is dropped before the running one ends");
             release.send(()).expect("waits");
             assert!(stopping.join().expect("ends"));
@@ -398,7 +398,7 @@ mod tests {
         begun.recv().expect("runs");
         assert!(!pool.stop(STEP));
         drop(release);
-        assert!(pool.stop(PATIENCE));
+        assert!(pool.stop(TIMEOUT));
     }
 
     #[test]

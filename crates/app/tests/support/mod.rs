@@ -15,7 +15,7 @@ use vazao_meter::{Clock, SystemClock};
 pub(crate) const VAZAO: &str = env!("CARGO_BIN_EXE_vazao");
 
 /// Longest wait for anything in these tests: the machine may be busy.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A cluster in a temporary directory.
 pub(crate) struct Cluster {
@@ -161,7 +161,7 @@ pub(crate) fn is_alive(pid: u32) -> bool {
 
 /// Waits until something is so.
 pub(crate) fn wait_until(what: &str, mut so: impl FnMut() -> bool) {
-    let deadline_ns = SystemClock.now_ns() + PATIENCE.as_nanos() as u64;
+    let deadline_ns = SystemClock.now_ns() + TIMEOUT.as_nanos() as u64;
     while !so() {
         assert!(SystemClock.now_ns() < deadline_ns, "waited in vain: {what}");
         SystemClock.sleep(Duration::from_millis(5));

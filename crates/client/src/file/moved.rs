@@ -19,7 +19,7 @@ use vazao_wire::{op, proto};
 pub(super) const PAUSE: Duration = Duration::from_millis(20);
 
 /// A waiter ends a stalled conversion after this timeout.
-const PATIENCE_NS: u64 = 5_000_000_000;
+const TIMEOUT_NS: u64 = 5_000_000_000;
 
 /// Deadline of a wait for a conversion.
 struct ConversionDeadline {
@@ -28,7 +28,7 @@ struct ConversionDeadline {
 
 impl ConversionDeadline {
     fn new(now_ns: u64) -> ConversionDeadline {
-        ConversionDeadline { ends_ns: now_ns.saturating_add(PATIENCE_NS) }
+        ConversionDeadline { ends_ns: now_ns.saturating_add(TIMEOUT_NS) }
     }
 }
 
@@ -211,7 +211,7 @@ impl OpenInode {
             return Err(error.about(text));
         }
         if now_ns >= waited.ends_ns {
-            waited.ends_ns = now_ns.saturating_add(PATIENCE_NS);
+            waited.ends_ns = now_ns.saturating_add(TIMEOUT_NS);
             let request =
                 proto::EndConversionRequest { once: None, inode: self.id.0, generation: 0, stalled: true };
             let ended = self.core.change_until::<op::EndConversion>(request, deadline_ns);

@@ -193,7 +193,7 @@ impl Queues {
         queue.free.fetch_add(1, Ordering::SeqCst);
         let begun = ring.register(exchange(self.request_bytes_max));
         match registered {
-            // Whoever asked may have given up.
+            // The caller may have given up.
             Some(registered) => drop(registered.send(begun)),
             None if begun.is_ok() => self.top_up(core),
             None => {}

@@ -313,7 +313,7 @@ impl Mounted {
     /// Unmounts in order; fails when something in it is still open.
     ///
     /// A program that another test is starting at this moment has this one's descriptors too, until it is executed:
-    /// hence the patience.
+    /// hence the timeout.
     pub(crate) fn unmount(self) {
         let clock = vazao_meter::clock::system();
         let deadline_ns = clock.now_ns() + BUSY_NS_MAX;

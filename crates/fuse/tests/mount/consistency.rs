@@ -283,7 +283,7 @@ fn a_name_that_came_by_rename_is_known_to_be_gone_when_another_mount_removes_it(
 #[test]
 fn renames_that_cross_those_of_another_mount_leave_the_same_names_in_both() {
     const ROUNDS: usize = 300;
-    const PATIENCE_NS: u64 = 3_000_000_000;
+    const TIMEOUT_NS: u64 = 3_000_000_000;
     with_cluster(|cluster| {
         let (a, b) = (cluster.mount(), cluster.mount());
         let clock = vazao_meter::clock::system();
@@ -303,7 +303,7 @@ fn renames_that_cross_those_of_another_mount_leave_the_same_names_in_both() {
                 scope.spawn(|| rename(&a, "from", "to"));
                 rename(&b, "other", "from");
             });
-            let deadline_ns = clock.now_ns() + PATIENCE_NS;
+            let deadline_ns = clock.now_ns() + TIMEOUT_NS;
             while names(&a) != names(&b) {
                 assert!(clock.now_ns() < deadline_ns, "round {round}: {:?} {:?}", names(&a), names(&b));
                 clock.sleep(Duration::from_millis(1));

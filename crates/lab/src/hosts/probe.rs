@@ -22,18 +22,18 @@ impl End<'_> {
 }
 
 /// The shortest round trip of `rounds` answered ones: what the path takes when the processor does not hold it up.
-/// `patience` is how long an answer may take before it counts as lost.
+/// `timeout` is how long an answer may take before it counts as lost.
 pub(crate) fn round_trip(
     from: End<'_>,
     to: End<'_>,
     rounds: u32,
-    patience: Duration,
+    timeout: Duration,
 ) -> Result<Duration, Error> {
     let (here, there) = (from.datagrams()?, to.datagrams()?);
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| echo(&there, &stop));
-        let result = ping(&here, &there, rounds, patience);
+        let result = ping(&here, &there, rounds, timeout);
         stop.store(true, Ordering::Relaxed);
         result
     })
@@ -50,10 +50,10 @@ fn echo(socket: &UdpSocket, stop: &AtomicBool) {
     }
 }
 
-fn ping(here: &UdpSocket, there: &UdpSocket, rounds: u32, patience: Duration) -> std::io::Result<Duration> {
+fn ping(here: &UdpSocket, there: &UdpSocket, rounds: u32, timeout: Duration) -> std::io::Result<Duration> {
     const LOST_MAX: u32 = 8;
     let target = there.local_addr()?;
-    here.set_read_timeout(Some(patience))?;
+    here.set_read_timeout(Some(timeout))?;
     let (mut best_ns, mut answered, mut lost) = (u64::MAX, 0, 0);
     while answered < rounds {
         match one_round(here, target, answered + lost) {

@@ -57,7 +57,7 @@ pub(crate) fn assign(
 }
 
 /// Installs a proposed layout to which the inline contents have been copied; `None` when they have changed since, or
-/// when the proposal is forgotten: its objects may have been removed as strays.
+/// when the proposal is forgotten: its objects may have been removed as orphan objects.
 fn install_copied(
     context: &mut Context<'_>,
     id: InodeId,

@@ -137,7 +137,7 @@ struct Volume {
 
 fn open(disk: &MemoryDisk, clock: &Arc<ManualClock>, seed: u64, grace_ms: u32) -> World {
     let options = MetaOptions {
-        stray_grace_ms: grace_ms,
+        orphan_grace_ms: grace_ms,
         overlay_bytes_max: 20_000,
         seed: Some(seed),
         ..options("embedded")
@@ -259,8 +259,8 @@ fn a_write_that_arrives_after_its_file_was_removed_leaves_nothing_behind() {
     volume.pass(2 * GRACE_MS / 1000);
     assert!(!volume.servers.has(late[0]));
     assert!(kept.iter().all(|&object| volume.servers.has(object)));
-    assert_eq!(volume.figure("vazao_meta_strays_found_total"), 1.0);
-    assert_eq!(volume.figure("vazao_meta_strays_removed_total"), 1.0);
+    assert_eq!(volume.figure("vazao_meta_orphan_objects_found_total"), 1.0);
+    assert_eq!(volume.figure("vazao_meta_orphan_objects_removed_total"), 1.0);
     // It comes once more, while the search rests.
     volume.servers.add(late[1]);
     volume.pass(10 * GRACE_MS / 1000);
@@ -320,7 +320,7 @@ fn numbers_that_were_never_given_out_are_left_alone_for_the_metadata_is_the_olde
     volume.pass(4 * GRACE_MS / 1000);
     assert!(volume.servers.has(newer_file) && volume.servers.has(newer_life));
     assert!(volume.figure("vazao_meta_objects_unknown_total") >= 2.0);
-    assert_eq!(volume.figure("vazao_meta_strays_found_total"), 0.0);
+    assert_eq!(volume.figure("vazao_meta_orphan_objects_found_total"), 0.0);
 }
 
 /// The story: the answer to a write was lost, so that a client took fifteen seconds to copy a small file's contents to

@@ -31,7 +31,7 @@ const ANSWER_BYTES: usize = 32 * 1024;
 /// Pieces read of one answer: thousands of interfaces.
 const PIECES_MAX: usize = 64;
 /// The kernel answers at once; this only keeps a surprise from hanging us.
-const PATIENCE: Duration = Duration::from_millis(200);
+const TIMEOUT: Duration = Duration::from_millis(200);
 
 /// Bytes a second by interface index; empty where the kernel does not answer.
 pub(super) fn rates() -> BTreeMap<i32, f64> {
@@ -41,7 +41,7 @@ pub(super) fn rates() -> BTreeMap<i32, f64> {
 fn ask() -> rustix::io::Result<BTreeMap<i32, f64>> {
     // No protocol is NETLINK_ROUTE.
     let socket = socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, None)?;
-    sockopt::set_socket_timeout(&socket, sockopt::Timeout::Recv, Some(PATIENCE))?;
+    sockopt::set_socket_timeout(&socket, sockopt::Timeout::Recv, Some(TIMEOUT))?;
     let mut request = Vec::with_capacity(HEADER_BYTES + BODY_BYTES);
     request.extend_from_slice(&((HEADER_BYTES + BODY_BYTES) as u32).to_ne_bytes());
     request.extend_from_slice(&RTM_GETQDISC.to_ne_bytes());

@@ -296,8 +296,8 @@ impl Queue {
         if let Some(thread) = self.thread.lock().take() {
             let _ = thread.join();
         }
-        let patience = Duration::from_nanos(until_ns.saturating_sub(clock.now_ns()));
-        if !inner.pool.stop(patience) {
+        let timeout = Duration::from_nanos(until_ns.saturating_sub(clock.now_ns()));
+        if !inner.pool.stop(timeout) {
             tracing::warn!("a job still waits for another node, or for a disk that hangs");
         }
         for job in jobs.iter().filter(|job| !job.progress().state.is_over()) {

@@ -229,15 +229,15 @@ impl Sender<'_> {
     /// Waits until at most `left` blocks are not confirmed.
     fn wait_for_confirmations(&mut self, left: usize) -> Result<(), Fault> {
         let around = &self.copy.around;
-        let patience_ns = u64::from(around.control.timeouts.block_ms) * 1_000_000;
-        let mut until_ns = around.clock.now_ns() + patience_ns;
+        let timeout_ns = u64::from(around.control.timeouts.block_ms) * 1_000_000;
+        let mut until_ns = around.clock.now_ns() + timeout_ns;
         while self.unconfirmed.len() > left {
             let (before, started_ns) = (self.unconfirmed.len(), around.clock.now_ns());
             self.hear(LOOK_NS)?;
             let now_ns = around.clock.now_ns();
             around.counts.confirm_ns.add(now_ns.saturating_sub(started_ns));
             if self.unconfirmed.len() < before {
-                until_ns = now_ns + patience_ns;
+                until_ns = now_ns + timeout_ns;
             } else if now_ns >= until_ns {
                 let why = format!("no block went on within {} ms", around.control.timeouts.block_ms);
                 return Err(self.copy.fault(Code::Timeout, why));

@@ -258,8 +258,8 @@ impl<'a> Calls<'a> {
 
     fn submit(&mut self, block: usize, bytes: u64, request: &proto::CopyBlockRequest, attachment: &[u8]) {
         let around = &self.copy.around;
-        let patience_ns = u64::from(around.control.timeouts.block_ms) * 1_000_000;
-        let deadline_ns = around.clock.now_ns() + patience_ns;
+        let timeout_ns = u64::from(around.control.timeouts.block_ms) * 1_000_000;
+        let deadline_ns = around.clock.now_ns() + timeout_ns;
         let pending =
             submit::<CopyBlock>(&*around.transport, &self.copy.to.address, request, attachment, deadline_ns);
         self.flying.push_back(Flying { block, bytes, pending });

@@ -119,8 +119,8 @@ impl Sending {
 
     fn until_ns(&self) -> u64 {
         let timeouts = &self.copy.around.control.timeouts;
-        let patience_ms = if self.is_welcome { timeouts.block_ms } else { timeouts.connect_ms };
-        self.progress_ns + u64::from(patience_ms) * 1_000_000
+        let timeout_ms = if self.is_welcome { timeouts.block_ms } else { timeouts.connect_ms };
+        self.progress_ns + u64::from(timeout_ms) * 1_000_000
     }
 
     fn check_time(&self, now_ns: u64) -> Result<(), Fault> {

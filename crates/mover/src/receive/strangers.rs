@@ -68,7 +68,7 @@ mod tests {
     use std::net::TcpListener;
 
     #[test]
-    fn the_oldest_makes_room_and_whoever_has_become_known_stays() {
+    fn the_oldest_makes_room_and_a_connection_that_has_become_known_stays() {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let pair = || {
             let near = TcpStream::connect(listener.local_addr().expect("bound")).expect("connects");

@@ -16,7 +16,7 @@ struct Guest {
 impl Guest {
     fn new(port: u16) -> Guest {
         let socket = TcpStream::connect(("127.0.0.1", port)).expect("connects");
-        socket.set_read_timeout(Some(super::PATIENCE)).expect("set");
+        socket.set_read_timeout(Some(super::TIMEOUT)).expect("set");
         let mut guest = Guest { control: BufReader::new(socket) };
         assert_eq!(guest.hear(), 220);
         guest

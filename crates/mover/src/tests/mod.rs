@@ -29,7 +29,7 @@ use vazao_wire::service::{Fault, Request, Responder, Service};
 use vazao_wire::tcp::{Server, ServerOptions, TcpTransport, TransportOptions};
 
 /// Nothing in these tests takes longer than this unless it hangs.
-const PATIENCE: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// A node's end waits this long for what is under way.
 const END_NS_MAX: u64 = 5_000_000_000;
@@ -182,7 +182,7 @@ impl World {
         let (sender, receiver) = channel();
         let done = move |outcome| sender.send(outcome).expect("is awaited");
         build(method, &self.engines).start(Arc::clone(copy), Box::new(done));
-        receiver.recv_timeout(PATIENCE).expect("ends")
+        receiver.recv_timeout(TIMEOUT).expect("ends")
     }
 
     /// A whole copy.
@@ -214,7 +214,7 @@ fn noise(length: usize) -> Vec<u8> {
 }
 
 fn wait_until(what: &str, mut so: impl FnMut() -> bool) {
-    let deadline_ns = SystemClock.now_ns() + PATIENCE.as_nanos() as u64;
+    let deadline_ns = SystemClock.now_ns() + TIMEOUT.as_nanos() as u64;
     while !so() {
         assert!(SystemClock.now_ns() < deadline_ns, "waited in vain: {what}");
         SystemClock.sleep(Duration::from_millis(2));

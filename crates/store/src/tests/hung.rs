@@ -1,7 +1,7 @@
 //! A target whose disk hangs: it neither answers nor fails.
 
 use super::{address, options, pattern};
-use crate::closing::Patience;
+use crate::closing::CloseTimeouts;
 use crate::{DataService, Options};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
@@ -253,8 +253,8 @@ fn the_end_makes_the_others_clean_and_waits_a_bounded_time_for_a_disk_that_hangs
         assert_eq!(world.write(target, 5, false).code(), Ok(()));
     }
     world.hang();
-    let patience = Patience { silent: Duration::from_millis(50), whole: Duration::from_millis(100) };
-    assert!(!world.service.close_within(patience), "one is left behind");
+    let timeout = CloseTimeouts { silent: Duration::from_millis(50), whole: Duration::from_millis(100) };
+    assert!(!world.service.close_within(timeout), "one is left behind");
     let suspects = |disk: &MemoryDisk| {
         crate::epochs::Epochs::open(disk).expect("readable").expect("not damaged").suspects()
     };

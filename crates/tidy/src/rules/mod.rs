@@ -10,3 +10,4 @@ pub(crate) mod licences;
 pub(crate) mod links;
 pub(crate) mod modules;
 pub(crate) mod sizes;
+pub(crate) mod words;

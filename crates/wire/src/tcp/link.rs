@@ -223,8 +223,8 @@ impl Link {
             time: self.left_ns(request.deadline_ns).div_ceil(1_000_000).min(u64::from(u32::MAX)) as u32,
         };
         let parts = [&header.encode(), request.message, request.attachment];
-        let mut patience = self.patience(&Asked::of(request));
-        let sent = self.send_parts(parts, request.deadline_ns, Some(&mut patience));
+        let mut timeout = self.timeout(&Asked::of(request));
+        let sent = self.send_parts(parts, request.deadline_ns, Some(&mut timeout));
         self.end_sending(sent);
         Ok(())
     }
@@ -239,7 +239,7 @@ impl Link {
         }
     }
 
-    fn patience(&self, asked: &Asked) -> RequestTimeout<'_> {
+    fn timeout(&self, asked: &Asked) -> RequestTimeout<'_> {
         RequestTimeout::new(&self.watch, &self.clock, &self.address, asked)
     }
 
@@ -267,7 +267,7 @@ impl Link {
         then: &mut Option<Completion>,
     ) -> Result<(), Fault> {
         let bytes = request.attachment.len() as u64;
-        let mut patience = self.patience(&Asked::of(request));
+        let mut timeout = self.timeout(&Asked::of(request));
         let mut started_ns = None;
         let mut table = self.table.lock();
         loop {
@@ -288,7 +288,7 @@ impl Link {
                 return Err(fault);
             }
             started_ns = started_ns.or_else(|| Some(self.clock.now_ns()));
-            let until_ns = patience.until_ns(request.deadline_ns);
+            let until_ns = timeout.until_ns(request.deadline_ns);
             let until_ns = interrupt::look_by_ns(self.clock.now_ns(), until_ns);
             table = self.wait_for_progress(table, None, until_ns);
         }
@@ -349,7 +349,7 @@ impl Link {
     /// Blocks until the answer is there, the deadline has passed or the caller is interrupted.
     fn until_done<'a>(self: &'a Arc<Link>, asked: &Asked) -> Result<MutexGuard<'a, Table>, Fault> {
         let Asked { id, deadline_ns, .. } = *asked;
-        let mut patience = self.patience(asked);
+        let mut timeout = self.timeout(asked);
         let mut table = self.table.lock();
         // Receives once also after the deadline: the answer may be in the socket buffer already.
         let mut looked_at_ns = None;
@@ -368,7 +368,7 @@ impl Link {
                 return Err(fault);
             }
             looked_at_ns = looked_at_ns.or(Some(now_ns));
-            let until_ns = interrupt::look_by_ns(now_ns, patience.until_ns(deadline_ns));
+            let until_ns = interrupt::look_by_ns(now_ns, timeout.until_ns(deadline_ns));
             table = self.wait_for_progress(table, Some(id), until_ns);
         }
     }
@@ -565,7 +565,7 @@ impl Link {
         &self,
         parts: [&[u8]; 3],
         deadline_ns: u64,
-        mut patience: Option<&mut RequestTimeout<'_>>,
+        mut timeout: Option<&mut RequestTimeout<'_>>,
     ) -> Result<bool, Fault> {
         let _sending = self.sending.lock();
         let mut has_received = false;
@@ -578,7 +578,7 @@ impl Link {
                 Ok(count) => sent += count,
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => {
-                    let until_ns = patience.as_mut().map_or(deadline_ns, |p| p.until_ns(deadline_ns));
+                    let until_ns = timeout.as_mut().map_or(deadline_ns, |p| p.until_ns(deadline_ns));
                     self.wait_for_room(deadline_ns, until_ns)?;
                     has_received = true;
                 }

@@ -103,9 +103,9 @@ mod tests {
         let submitted_ns = clock.now_ns();
         clock.sleep(std::time::Duration::from_millis(20));
         let asked = Asked { id: 1, method: Method::Ping, submitted_ns, deadline_ns: u64::MAX };
-        let mut patience = RequestTimeout::new(&watch, &clock, "here", &asked);
-        assert!(patience.until_ns(u64::MAX) < u64::MAX && TOLD.load(Ordering::SeqCst) == 0);
+        let mut timeout = RequestTimeout::new(&watch, &clock, "here", &asked);
+        assert!(timeout.until_ns(u64::MAX) < u64::MAX && TOLD.load(Ordering::SeqCst) == 0);
         clock.sleep(std::time::Duration::from_millis(2));
-        assert_eq!((patience.until_ns(u64::MAX), TOLD.load(Ordering::SeqCst)), (u64::MAX, 1));
+        assert_eq!((timeout.until_ns(u64::MAX), TOLD.load(Ordering::SeqCst)), (u64::MAX, 1));
     }
 }

@@ -74,13 +74,13 @@ impl Threads {
     }
 
     /// Waits until there is something to sync, and then for as long as that may wait; false to end.
-    fn next_sync(&self, patience: impl Fn() -> Duration) -> bool {
+    fn next_sync(&self, timeout: impl Fn() -> Duration) -> bool {
         let mut signals = self.signals();
         while !signals.dirty && !signals.stop {
             signals = self.syncer.wait_timeout(signals, LOOK_EVERY).expect(NO_PANIC).0;
         }
         let in_peace = |signals: &mut Signals| !signals.urgent && !signals.stop;
-        signals = self.syncer.wait_timeout_while(signals, patience(), in_peace).expect(NO_PANIC).0;
+        signals = self.syncer.wait_timeout_while(signals, timeout(), in_peace).expect(NO_PANIC).0;
         signals.dirty = false;
         signals.urgent = false;
         !signals.stop
@@ -112,7 +112,7 @@ pub(super) fn start(core: &Arc<Core>) -> EngineResult<()> {
 }
 
 fn next_sync(core: &Core) -> bool {
-    core.threads.next_sync(|| core.sync_patience())
+    core.threads.next_sync(|| core.sync_timeout())
 }
 
 fn next_checkpoint(core: &Core) -> bool {

@@ -456,7 +456,7 @@ impl Core {
 
     /// How long the syncer may still wait: so that the oldest commit is durable in time if the sync takes as long as
     /// the last one did.
-    fn sync_patience(&self) -> Duration {
+    fn sync_timeout(&self) -> Duration {
         let took_ns = match self.sync_took_ns.load(Ordering::Relaxed) {
             u64::MAX => 0,
             took_ns => took_ns,
