@@ -6,6 +6,7 @@ use crate::logging;
 use crate::node::config::NodeConfig;
 use crate::node::daemon::{self, Settings};
 use crate::node::memory::Wishes;
+use crate::node::state;
 use clap::Args;
 use std::path::PathBuf;
 
@@ -36,7 +37,9 @@ The metadata server's node.toml; a cluster has one:
   advertise = \"host1:7000\"
   key_file = \"cluster.key\"
   [meta]
-  directory = \"/ssd/vazao\"";
+  directory = \"/ssd/vazao\"
+
+All settings: docs/configuration.md";
 
 /// Arguments of `vazao serve`.
 #[derive(Debug, Args)]
@@ -91,8 +94,11 @@ pub(crate) fn run(context: &Context, arguments: Arguments) -> Outcome {
     logging::start(&context.common, level, config.log.format, arguments.log_file.as_deref())?;
     let directory = std::path::absolute(&arguments.config).ok();
     let directory = directory.and_then(|file| file.parent().map(PathBuf::from)).unwrap_or_default();
+    let state = state::directory(&config, &directory)?;
+    state::make(&state, &config.name)?;
     let settings = Settings {
         directory,
+        state,
         insecure: arguments.insecure,
         until_stdin_closes: arguments.until_stdin_closes,
         wishes: arguments.wishes.wishes()?,

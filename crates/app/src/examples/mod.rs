@@ -5,6 +5,7 @@
 //! named within a sentence may lack arguments, and has to exist with the options that it names.
 
 mod configuration;
+mod reference;
 mod shell;
 mod text;
 

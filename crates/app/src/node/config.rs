@@ -34,6 +34,9 @@ pub(crate) struct NodeConfig {
     /// `host:port` of /metrics and /healthz; none are served without it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) metrics: Option<String>,
+    /// Where it keeps what it remembers, jobs and journals of copies; `state.rs` has the default.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) state_dir: Option<PathBuf>,
     /// Threads that serve requests; 0: as many as CPUs.
     #[serde(default)]
     pub(crate) threads: usize,
@@ -213,6 +216,13 @@ impl NodeConfig {
         if self.name.is_empty() {
             return Err("name is empty; give the node a name that no other one of the cluster has".to_owned());
         }
+        let is_file_name = Path::new(&self.name).file_name().is_some_and(|name| name == self.name.as_str());
+        if !is_file_name || self.name.chars().any(char::is_control) {
+            return Err(format!(
+                "name {:?} cannot be the name of a directory; use letters and digits",
+                self.name
+            ));
+        }
         if self.roles.is_empty() {
             return Err(
                 "roles is empty; write roles = [\"meta\"], [\"data\"], [\"area\"] or several".to_owned()
@@ -368,6 +378,7 @@ mod tests {
             (DATA.to_owned(), "targets"),
             (format!("{DATA}[data]\ntargets = [\"t\"]\nreserve = \"much\"\n"), "reserve"),
             (format!("{DATA}colour = 1\n"), "colour"),
+            (DATA.replace("\"d\"", "\"../d\""), "../d"),
             (DATA.replace("\"data\"", "\"cook\""), "cook"),
             (DATA.replace("127.0.0.1", "0.0.0.0") + "[data]\ntargets = [\"t\"]\n", "advertise"),
             (DATA.replace("\"m:1\"", "") + "[data]\ntargets = [\"t\"]\n", "metadata"),
