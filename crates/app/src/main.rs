@@ -11,6 +11,8 @@ mod context;
 mod copy;
 mod credentials;
 mod descriptors;
+#[cfg(test)]
+mod examples;
 mod failure;
 mod format;
 mod jobs;

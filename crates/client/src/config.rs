@@ -74,7 +74,8 @@ impl Config {
         Config::parse(path, &text)
     }
 
-    fn parse(path: &Path, text: &str) -> Result<Config> {
+    /// Reads the text of a configuration file that lies at `path`.
+    pub fn parse(path: &Path, text: &str) -> Result<Config> {
         let text: Text = toml::from_str(text).map_err(|e| {
             let line = e.span().map(|span| text[..span.start.min(text.len())].matches('\n').count() + 1);
             let place = line.map_or(String::new(), |line| format!("line {line}: "));
@@ -125,7 +126,8 @@ impl Config {
     }
 }
 
-fn is_address(text: &str) -> bool {
+/// Whether a text is "host:port", a port between 0 and 65535.
+pub fn is_address(text: &str) -> bool {
     text.rsplit_once(':').is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok())
 }
 

@@ -159,6 +159,8 @@ impl ClusterDirectory {
             metadata: if role == RoleName::Meta { Vec::new() } else { vec![ANY_PORT.to_owned()] },
             key_file: (!self.is_insecure()).then(|| PathBuf::from("../../cluster.key")),
             metrics: Some(ANY_PORT.to_owned()),
+            // Where `NodePlace` looks for it, whatever the directory.
+            state_dir: Some(PathBuf::from(".")),
             threads: 0,
             channels_max: None,
             descriptors_max: None,

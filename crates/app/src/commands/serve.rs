@@ -6,14 +6,44 @@ use crate::logging;
 use crate::node::config::NodeConfig;
 use crate::node::daemon::{self, Settings};
 use crate::node::memory::Wishes;
+use crate::node::state;
 use clap::Args;
 use std::path::PathBuf;
 
+const EXAMPLES: &str = "\
+Example:
+  vazao serve --config /etc/vazao/node.toml
+
+A data server's node.toml; relative paths start at the file's directory:
+  name = \"data7\"
+  roles = [\"data\"]                     # or \"meta\", \"area\", or several
+  listen = \"0.0.0.0:7001\"
+  advertise = \"host7:7001\"             # how others reach it; needed with 0.0.0.0
+  metadata = [\"host1:7000\"]            # the metadata service; not for the role meta
+  key_file = \"cluster.key\"             # the same on all nodes, mode 600
+  metrics = \"127.0.0.1:9100\"           # /metrics and /healthz
+  [data]
+  targets = [\"/disk1/vazao\", \"/disk2/vazao\"]
+  # [copy]
+  # listen = \"0.0.0.0:7101\"            # for copies between nodes; else a free port
+  # [[area]]                           # a directory that is exported in place
+  # name = \"srv\"
+  # path = \"/srv/data\"
+
+The metadata server's node.toml; a cluster has one:
+  name = \"meta1\"
+  roles = [\"meta\"]
+  listen = \"0.0.0.0:7000\"
+  advertise = \"host1:7000\"
+  key_file = \"cluster.key\"
+  [meta]
+  directory = \"/ssd/vazao\"
+
+All settings: docs/configuration.md";
+
 /// Arguments of `vazao serve`.
 #[derive(Debug, Args)]
-#[command(
-    after_help = "Example of a data server's node.toml; relative paths start at the file's directory:\n  name = \"data7\"\n  roles = [\"data\"]                     # \"meta\", \"data\" or both\n  listen = \"0.0.0.0:7001\"\n  advertise = \"host7:7001\"             # how others reach it; needed with 0.0.0.0\n  metadata = [\"host1:7000\"]            # the metadata service\n  key_file = \"cluster.key\"             # the same on all nodes, mode 600\n  metrics = \"127.0.0.1:9100\"           # /metrics and /healthz\n  [data]\n  targets = [\"/disk1/vazao\", \"/disk2/vazao\"]\n  # [meta] directory = \"/ssd/vazao\"     for the role meta\n  # [[area]] name = \"data\", path = \"/srv/data\", read_only = true   exported in place\n  # [log] level = \"info\", format = \"json\""
-)]
+#[command(after_help = EXAMPLES)]
 pub(crate) struct Arguments {
     /// The node's configuration
     #[arg(long, value_name = "FILE")]
@@ -64,8 +94,11 @@ pub(crate) fn run(context: &Context, arguments: Arguments) -> Outcome {
     logging::start(&context.common, level, config.log.format, arguments.log_file.as_deref())?;
     let directory = std::path::absolute(&arguments.config).ok();
     let directory = directory.and_then(|file| file.parent().map(PathBuf::from)).unwrap_or_default();
+    let state = state::directory(&config, &directory)?;
+    state::make(&state, &config.name)?;
     let settings = Settings {
         directory,
+        state,
         insecure: arguments.insecure,
         until_stdin_closes: arguments.until_stdin_closes,
         wishes: arguments.wishes.wishes()?,

@@ -6,6 +6,7 @@ use crate::logging::Form;
 use serde::{Deserialize, Serialize};
 use std::fs;
 use std::path::{Path, PathBuf};
+use vazao_client::config::is_address;
 use vazao_model::Role;
 
 /// What `node.toml` says.
@@ -33,6 +34,9 @@ pub(crate) struct NodeConfig {
     /// `host:port` of /metrics and /healthz; none are served without it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) metrics: Option<String>,
+    /// Where it keeps what it remembers, jobs and journals of copies; `state.rs` has the default.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) state_dir: Option<PathBuf>,
     /// Threads that serve requests; 0: as many as CPUs.
     #[serde(default)]
     pub(crate) threads: usize,
@@ -187,8 +191,13 @@ impl NodeConfig {
     pub(crate) fn read(file: &Path) -> Outcome<NodeConfig> {
         let shown = file.display();
         let text = fs::read_to_string(file).at(&shown)?;
-        let config: NodeConfig = toml::from_str(&text).map_err(|e| Failure::new(format!("{shown}: {e}")))?;
-        config.check().map_err(|problem| Failure::new(format!("{shown}: {problem}")))?;
+        NodeConfig::parse(&text).map_err(|problem| Failure::new(format!("{shown}: {problem}")))
+    }
+
+    /// Reads and checks the text of a file. Errors: what is wrong with it.
+    pub(crate) fn parse(text: &str) -> Result<NodeConfig, String> {
+        let config: NodeConfig = toml::from_str(text).map_err(|e| e.to_string())?;
+        config.check()?;
         Ok(config)
     }
 
@@ -207,24 +216,78 @@ impl NodeConfig {
         if self.name.is_empty() {
             return Err("name is empty; give the node a name that no other one of the cluster has".to_owned());
         }
+        let is_file_name = Path::new(&self.name).file_name().is_some_and(|name| name == self.name.as_str());
+        if !is_file_name || self.name.chars().any(char::is_control) {
+            return Err(format!(
+                "name {:?} cannot be the name of a directory; use letters and digits",
+                self.name
+            ));
+        }
         if self.roles.is_empty() {
             return Err(
                 "roles is empty; write roles = [\"meta\"], [\"data\"], [\"area\"] or several".to_owned()
             );
         }
-        if self.has(RoleName::Meta) && self.meta.is_none() {
-            return Err("role meta needs a section [meta] with directory = \"…\"".to_owned());
-        }
-        if self.has(RoleName::Data) && self.data.as_ref().is_none_or(|data| data.targets.is_empty()) {
-            return Err("role data needs a section [data] with targets = [\"…\"]".to_owned());
-        }
-        if !self.has(RoleName::Meta) && self.metadata.is_empty() {
-            return Err(
-                "metadata is empty; write metadata = [\"host:port\"] of the metadata service".to_owned()
-            );
-        }
+        self.check_sections()?;
+        self.check_metadata()?;
         if let Some(reserve) = self.data.as_ref().and_then(|data| data.reserve.as_ref()) {
             vazao_model::size::parse_size(reserve).map_err(|e| format!("reserve: {e}"))?;
+        }
+        self.check_addresses()
+    }
+
+    /// A section that no role uses would be left aside without a word, and with it the disks that it names.
+    fn check_sections(&self) -> Result<(), String> {
+        let unused = |section: &str, role: &str| {
+            let section =
+                format!("section [{section}] is used by the role {role}, which this node does not have");
+            format!("{section}; add \"{role}\" to roles, or remove the section")
+        };
+        match (self.has(RoleName::Meta), &self.meta) {
+            (true, None) => return Err("role meta needs a section [meta] with directory = \"…\"".to_owned()),
+            (false, Some(_)) => return Err(unused("meta", "meta")),
+            _ => {}
+        }
+        let targets = self.data.as_ref().map(|data| data.targets.len());
+        match (self.has(RoleName::Data), targets) {
+            (true, None | Some(0)) => {
+                Err("role data needs a section [data] with targets = [\"…\"]".to_owned())
+            }
+            (false, Some(_)) => Err(unused("data", "data")),
+            _ => Ok(()),
+        }
+    }
+
+    /// A node with the role meta has a volume of its own and joins no other: one that names another metadata service
+    /// would begin a second, empty volume, and what is written to it would not be found.
+    fn check_metadata(&self) -> Result<(), String> {
+        if !self.has(RoleName::Meta) {
+            let none = "metadata is empty; write metadata = [\"host:port\"] of the metadata service";
+            return if self.metadata.is_empty() { Err(none.to_owned()) } else { Ok(()) };
+        }
+        let is_own = |address: &String| *address == self.listen || Some(address) == self.advertise.as_ref();
+        let Some(other) = self.metadata.iter().find(|address| !is_own(address)) else { return Ok(()) };
+        let others: Vec<String> =
+            self.roles.iter().filter(|role| **role != RoleName::Meta).map(quoted).collect();
+        let roles = match others.is_empty() {
+            true => "[\"data\"] or [\"area\"]".to_owned(),
+            false => format!("[{}]", others.join(", ")),
+        };
+        Err(format!(
+            "role meta begins a volume of its own, and metadata names the metadata service of another one, {other}; a \
+             cluster has one metadata service. To join that one, write roles = {roles} and remove the section [meta]; \
+             for a volume of its own, remove the line metadata"
+        ))
+    }
+
+    fn check_addresses(&self) -> Result<(), String> {
+        let mut addresses = vec![("listen", &self.listen)];
+        addresses.extend(self.advertise.iter().map(|address| ("advertise", address)));
+        addresses.extend(self.metadata.iter().map(|address| ("metadata", address)));
+        addresses.extend(self.metrics.iter().map(|address| ("metrics", address)));
+        addresses.extend(self.copy.listen.iter().map(|address| ("[copy] listen", address)));
+        if let Some((key, wrong)) = addresses.iter().find(|(_, address)| !is_address(address)) {
+            return Err(format!("{key} has \"{wrong}\", which is not \"host:port\""));
         }
         let wildcard = ["0.0.0.0:", "[::]:"].iter().any(|prefix| self.listen.starts_with(prefix));
         if wildcard && self.advertise.is_none() {
@@ -235,6 +298,11 @@ impl NodeConfig {
         }
         Ok(())
     }
+}
+
+/// A role as node.toml has it.
+fn quoted(role: &RoleName) -> String {
+    format!("\"{}\"", Role::from(*role).name())
 }
 
 #[cfg(test)]
@@ -272,15 +340,53 @@ mod tests {
         assert_eq!(NodeConfig::read(&file), Ok(config));
     }
 
+    /// A second node with the role meta and `metadata` of the first began an empty volume of its own, and said nothing.
+    #[test]
+    fn a_node_with_metadata_of_its_own_does_not_name_that_of_another_one() {
+        let meta =
+            "name = \"m2\"\nroles = [\"meta\"]\nlisten = \"0.0.0.0:7000\"\nadvertise = \"host2:7000\"\n";
+        let with = |roles: &str, metadata: &str| {
+            let text = format!(
+                "{meta}metadata = [\"{metadata}\"]\n[meta]\ndirectory = \"m\"\n[data]\ntargets = [\"t\"]\n"
+            );
+            read(&text.replace("[\"meta\"]", roles))
+        };
+        let refused = |roles| with(roles, "host1:7000").expect_err("refused").message().map(str::to_owned);
+        let refused = |roles| refused(roles).expect("has a message");
+        assert!(refused("[\"meta\", \"data\"]").contains("host1:7000"));
+        assert!(
+            refused("[\"meta\", \"data\"]")
+                .contains("write roles = [\"data\"] and remove the section [meta]")
+        );
+        assert!(refused("[\"data\", \"meta\", \"area\"]").contains("roles = [\"data\", \"area\"]"));
+        assert!(with("[\"meta\", \"data\"]", "host2:7000").is_ok(), "it may name itself");
+    }
+
+    #[test]
+    fn a_section_that_no_role_uses_is_refused_instead_of_left_aside() {
+        let data = format!("{DATA}[data]\ntargets = [\"t\"]\n");
+        let area = data.replace("[\"data\"]", "[\"area\"]");
+        for (text, role) in [(format!("{data}[meta]\ndirectory = \"m\"\n"), "meta"), (area, "data")] {
+            let message = read(&text).expect_err("refused").message().expect("has a message").to_owned();
+            assert!(message.contains(&format!("add \"{role}\" to roles")), "{message}");
+        }
+    }
+
     #[test]
     fn mistakes_are_named_with_the_file_and_what_to_write() {
         let cases = [
             (DATA.to_owned(), "targets"),
             (format!("{DATA}[data]\ntargets = [\"t\"]\nreserve = \"much\"\n"), "reserve"),
             (format!("{DATA}colour = 1\n"), "colour"),
+            (DATA.replace("\"d\"", "\"../d\""), "../d"),
             (DATA.replace("\"data\"", "\"cook\""), "cook"),
             (DATA.replace("127.0.0.1", "0.0.0.0") + "[data]\ntargets = [\"t\"]\n", "advertise"),
             (DATA.replace("\"m:1\"", "") + "[data]\ntargets = [\"t\"]\n", "metadata"),
+            (DATA.replace("m:1", "m") + "[data]\ntargets = [\"t\"]\n", "host:port"),
+            (
+                DATA.replace("metadata", "advertise = \"h\"\nmetadata") + "[data]\ntargets = [\"t\"]\n",
+                "advertise",
+            ),
         ];
         for (text, expected) in cases {
             let failure = read(&text).expect_err("refused");

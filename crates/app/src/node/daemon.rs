@@ -65,8 +65,10 @@ type Tick = (&'static str, fn(&Node));
 
 /// How a node was started.
 pub(crate) struct Settings {
-    /// Where its lock and notice lie.
+    /// Where its configuration lies, with the areas and targets that were added to it.
     pub(crate) directory: PathBuf,
+    /// Where its state lies: what it remembers, jobs, lock and notice.
+    pub(crate) state: PathBuf,
     /// A cluster key is not demanded.
     pub(crate) insecure: bool,
     /// It ends when standard input does.
@@ -120,11 +122,11 @@ pub(crate) fn run(config: &NodeConfig, settings: &Settings) -> Outcome {
         stop_with_stdin(&stop)?;
     }
     let key = key(config, settings)?;
-    let lock_path = settings.directory.join("lock");
+    let lock_path = settings.state.join("lock");
     let Some(lock) = Lock::take(&lock_path)? else {
         return Err(Failure::new(format!("{}: this node already runs", lock_path.display())));
     };
-    let memory = Arc::new(MemoryFile::load(&settings.directory)?);
+    let memory = Arc::new(MemoryFile::load(&settings.state)?);
     opening::check_metadata(config, settings, &memory)?;
     let plan = opening::data_plan(config, settings, &memory)?;
     let run = getrandom::u64().map_err(|e| Failure::new(format!("the kernel's random numbers: {e}")))?;
@@ -158,7 +160,7 @@ pub(crate) fn run(config: &NodeConfig, settings: &Settings) -> Outcome {
         server: Mutex::new(server),
         unregistered: Mutex::new(Some("not registered yet".to_owned())),
         warned: Mutex::default(),
-        trouble_file: files::trouble_file(&settings.directory),
+        trouble_file: files::trouble_file(&settings.state),
         refused: Mutex::new(None),
         stopping: AtomicBool::new(false),
     });
@@ -170,7 +172,7 @@ pub(crate) fn run(config: &NodeConfig, settings: &Settings) -> Outcome {
     let metrics = serve_metrics(config, &node)?;
     info!(name = config.name, %address, "serving");
     let threads = start_threads(&node, config, &memory, &advertised, &stop)?;
-    let notice_path = settings.directory.join("running.json");
+    let notice_path = settings.state.join("running.json");
     let notice = Notice { pid: std::process::id(), address: advertised, metrics };
     wait(&node, &stop, &notice, &notice_path)?;
     info!("stopping");
@@ -336,7 +338,7 @@ fn open_mover(
         let options = vazao_client::Options { name: name.clone(), ..vazao_client::Options::default() };
         Client::open(Arc::clone(&carrier) as Arc<dyn Transport>, metadata.clone(), options)
     };
-    let options = config.copy.options(&config.name, &config.listen, &settings.directory);
+    let options = config.copy.options(&config.name, &config.listen, &settings.state);
     let opened = Mover::open(options, Arc::clone(area), client, transport.clock());
     opened.map_err(|error| Failure::new(format!("node {}: copies: {error}", config.name)))
 }

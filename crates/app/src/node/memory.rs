@@ -1,4 +1,4 @@
-//! What a node remembers of itself, in `member.json` beside its node.toml: its id, the targets it had, the volume whose
+//! What a node remembers of itself, in `member.json` among its state: its id, the targets it had, the volume whose
 //! metadata it served, and where the file systems of its areas were mounted. A disk that is not mounted leaves an empty
 //! directory; without this file that would pass for a new one.
 
@@ -79,7 +79,7 @@ pub(crate) struct MemoryFile {
 impl MemoryFile {
     /// Reads it; one that is not there is empty. Errors: it cannot be read, or makes no sense.
     pub(crate) fn load(directory: &Path) -> Outcome<MemoryFile> {
-        let path = directory.join("member.json");
+        let path = directory.join(super::state::MEMORY);
         let shown = path.display();
         let memory = match fs::read_to_string(&path) {
             Ok(text) => serde_json::from_str(&text).map_err(|e| {

@@ -12,4 +12,5 @@ mod metrics;
 mod opening;
 pub(crate) mod owners;
 mod router;
+pub(crate) mod state;
 pub(crate) mod targets;
