@@ -94,7 +94,7 @@ pub(crate) enum Command {
     Layout(commands::layout::Arguments),
     /// Export directories of a node in place, or list what is exported
     Area(commands::area::Arguments),
-    /// Give a data server another disk, or go on with an old copy of one
+    /// Give a data server another disk, list the files on one, or go on with an old copy of one
     Target(commands::target::Arguments),
     /// Look for damage of the metadata, or go on with an old copy of it
     #[command(visible_alias = "meta")]

@@ -253,12 +253,59 @@ fn status_names_a_silent_node_and_how_to_start_it() {
     cluster.ok(&["status", "--check"]);
     cluster.kill("data2");
     wait_until("data2 is found silent", || status()["troubles"][0]["thing"] == "node data2");
+    // The log of the metadata service used to say nothing of it.
+    let log = || fs::read_to_string(cluster.dir().join("log/meta1.log")).expect("a log");
+    let said =
+        |words: &str| log().lines().filter(|line| line.contains(words) && line.contains("data2")).count();
+    wait_until("it is in the log", || said("has fallen silent") == 1);
     let text = cluster.ok(&["status"]);
     let remedy = format!("vazao up --dir {}", cluster.dir().display());
     assert!(text.contains("TROUBLE: node data2") && text.contains(&remedy), "{text}");
     failed(cluster.run(&["status", "--check"]), 1);
     cluster.up(&[]);
     wait_until("all is well again", || status()["troubles"] == serde_json::json!([]));
+    wait_until("that is in the log, too", || said("reports again") == 1);
+    assert_eq!(said("has fallen silent"), 1, "{}", log());
+}
+
+/// `vazao status` had one line for a dead metadata service, and no word of the other nodes.
+#[test]
+fn status_without_the_metadata_service_asks_the_nodes_that_are_known() {
+    let cluster = Cluster::start(2);
+    // As on another machine: without the directory of the cluster beside it.
+    let client = cluster.local("client.toml");
+    let key = cluster.dir().join("cluster.key");
+    let address = &cluster.notice("meta1")["address"];
+    fs::write(&client, format!("meta = [{address}]\nkey_file = {key:?}\n")).expect("written");
+    let client = text(&client);
+    let from_elsewhere = |arguments: &[&str]| cluster.run(&[arguments, &["--cluster", &client]].concat());
+    let of_dead = |arguments: &[&str]| {
+        let output = from_elsewhere(arguments);
+        let shown = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(failed(output, 1).contains("start it with"));
+        shown
+    };
+    cluster.kill("meta1");
+    assert!(of_dead(&["status"]).contains("no `vazao status` on this machine has seen them"));
+    cluster.up(&[]);
+    succeeded(from_elsewhere(&["status"]));
+    cluster.kill("meta1");
+    cluster.kill("data2");
+    let shown = of_dead(&["status"]);
+    let line = |name: &str| shown.lines().find(|line| line.starts_with(name)).unwrap_or_default().to_owned();
+    assert!(shown.contains("`vazao status` of") && shown.contains(" ago"), "{shown}");
+    assert!(line("data1").trim_end().ends_with('s') && line("data1").contains(" t"), "{shown}");
+    assert!(line("data2").contains("refused") && line("meta1").contains("refused"), "{shown}");
+    let json: serde_json::Value = serde_json::from_str(&of_dead(&["status", "--json"])).expect("JSON");
+    let node = |name: &str| {
+        let nodes = json["nodes"].as_array().expect("a list");
+        nodes.iter().find(|node| node["name"] == name).expect("it is known").clone()
+    };
+    assert!(node("data1")["answered_us"].is_u64() && node("data2")["no_answer"].is_string(), "{json}");
+    // With its directory at hand nobody has to have looked before.
+    let output = cluster.run(&["status"]);
+    let shown = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(shown.contains("its directory") && shown.contains("does not run"), "{shown}");
 }
 
 #[test]

@@ -11,6 +11,7 @@ use serde::Deserialize;
 use std::path::{Path, PathBuf};
 use vazao_model::Code;
 use vazao_model::limits::DEADLINE_MS_MAX;
+use vazao_wire::key::ClusterKey;
 
 /// Where a cluster is and how to prove that we may use it.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -110,6 +111,12 @@ impl Config {
             dirty_bytes_max: text.dirty_bytes_max,
             short_circuit: text.short_circuit,
         })
+    }
+
+    /// The key, read from its file. Errors: it cannot be read, or is none.
+    pub(crate) fn key(&self) -> Result<ClusterKey> {
+        let Some(path) = &self.key_file else { return Ok(ClusterKey::insecure()) };
+        ClusterKey::load(path).map_err(|e| Error::new(Code::Io, e.to_string()))
     }
 
     /// The options it asks for.

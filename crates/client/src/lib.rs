@@ -61,8 +61,7 @@ pub use vazao_wire::interrupt;
 use crate::core::Core;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use vazao_model::{Attributes, ClusterMap, Code, FileKind, InodeId, Timestamp};
-use vazao_wire::key::ClusterKey;
+use vazao_model::{Attributes, ClusterMap, FileKind, InodeId, Timestamp};
 use vazao_wire::tcp::{TcpTransport, TransportOptions};
 use vazao_wire::transport::Transport;
 
@@ -245,10 +244,7 @@ impl Client {
 
     /// [`Client::connect`] with other options than the configuration asks for.
     pub fn connect_with(config: &Config, options: Options) -> Result<Client> {
-        let key = match &config.key_file {
-            Some(path) => ClusterKey::load(path).map_err(|e| Error::new(Code::Io, e.to_string()))?,
-            None => ClusterKey::insecure(),
-        };
+        let key = config.key()?;
         let (connections_max, local) = (options.connections_max, options.short_circuit);
         let wire_options = TransportOptions { connections_max, local, ..TransportOptions::default() };
         let watch_options = TransportOptions { connections_max: 1, ..wire_options };

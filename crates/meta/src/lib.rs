@@ -24,6 +24,7 @@ mod invalidation_hub;
 mod joining;
 mod keys;
 mod locks;
+mod member_watch;
 mod metrics;
 mod names;
 mod numbers;

@@ -13,6 +13,7 @@ use crate::invalidation_hub::InvalidationHub;
 use crate::joining::Now;
 use crate::keys::{self, NAME_HASH_BITS};
 use crate::locks::Locks;
+use crate::member_watch::MemberWatch;
 use crate::metrics::Metrics;
 use crate::names::NameHash;
 use crate::numbers::{self, InodeNumbers};
@@ -116,6 +117,7 @@ pub struct MetaService {
     run: u64,
     claims: Claims,
     refusals: Refusals,
+    member_watch: MemberWatch,
     history: History,
     sessions: Sessions,
     opens: Opens,
@@ -170,6 +172,7 @@ impl MetaService {
             run: options.run,
             claims: Claims::default(),
             refusals: Refusals::default(),
+            member_watch: MemberWatch::default(),
             history: History::default(),
             names: NameHash::new(&volume.name_key, bits)?,
             boot,
@@ -511,6 +514,12 @@ impl MetaService {
     pub fn settle_claims(&self, transport: &dyn Transport, timeout: Duration) -> bool {
         self.claims.wait(timeout);
         self.claims.settle(transport)
+    }
+
+    /// Logs which nodes have fallen silent or report again, and which targets stop or begin to serve. To be called every
+    /// second or so, not by the thread that calls [`MetaService::tick`]: that one waits for data servers.
+    pub fn watch_members(&self) {
+        self.member_watch.look(&self.cluster(), self.clock.now_ns());
     }
 
     /// What has to be done from time to time, every second or so: sessions that ran out, objects of deleted files

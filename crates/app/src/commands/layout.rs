@@ -12,6 +12,7 @@ use crate::location::{show_volume, volume_path};
 use crate::output::Output;
 use clap::Args;
 use options::HintOptions;
+pub(crate) use show::slot_bytes;
 use std::ffi::{OsStr, OsString};
 use vazao_client::Client;
 use vazao_model::{Attributes, FileKind, VolumePath};
@@ -20,7 +21,8 @@ const EXAMPLES: &str = "Examples:
   vazao layout vz:/data/file                                        where its bytes lie
   vazao layout vz:/data --stripe-unit 1M --width 2                  for files created in it from now on
   vazao layout vz:/data --distribution strips --strips 1M,4M,1M     more for the second target, which is faster
-  vazao layout vz:/data --distribution groups --groups 2 --factor 8 8 units a target in one half, then in the other
+  vazao layout vz:/data --distribution groups --groups 2 --factor 8
+      8 units a target in one half, then in the other
   vazao layout vz:/scratch --distribution local                     each file whole, on its writer's own machine
   vazao layout vz:/data --distribution inherit                      as the directory above has it
   vazao layout --convert vz:/data/file --width 4                    rewrites a file that is in use

@@ -2,8 +2,9 @@
 //!
 //! Two views are compared: what the nodes have reported to the metadata service, and whether each of them answers this
 //! machine now. All are asked at once, with a short timeout, so that a hung node is shown and does not hang this
-//! command.
+//! command. While the metadata service does not answer, the nodes are asked that are known from before.
 
+mod known;
 mod troubles;
 mod view;
 
@@ -25,13 +26,13 @@ use vazao_model::{AreaInfo, ClusterMap, Code, Node, NodeId, NodeState};
 /// A node that has not answered by then is shown as one that does not.
 const PROBE: Duration = Duration::from_secs(2);
 
-/// The metadata service is given this long: without it there is nothing to show.
+/// The metadata service is given this long: without it there is little to show.
 const METADATA_MS_MAX: u32 = 3_000;
 
 /// Arguments of `vazao status`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  vazao status\n  vazao status --check || mail -s 'vazao in trouble' root\n\nREPORTED is when the metadata service heard of a node, ANSWERS IN how long it took to answer this machine just now.\nUSED is what is in use on the file systems of the targets, by whomever; the reserve is neither used nor available.\nDAMAGE counts blocks and objects that were found damaged or missing since their server started.\nIt ends within 10 s, whatever hangs."
+    after_help = "Examples:\n  vazao status\n  vazao status --check || mail -s 'vazao in trouble' root\n\nREPORTED is when the metadata service heard of a node, ANSWERS IN how long it took to answer this machine just now.\nUSED is what is in use on the file systems of the targets, by whomever; the reserve is neither used nor available.\nDAMAGE counts blocks and objects that were found damaged or missing since their server started.\nWhile the metadata service does not answer, the nodes that an earlier `vazao status` on this machine has seen are asked.\nIt ends within 10 s, whatever hangs."
 )]
 pub(crate) struct Arguments {
     #[command(flatten)]
@@ -91,8 +92,9 @@ pub(crate) fn run(context: &Context, arguments: Arguments) -> Outcome {
     let mut output = Output::new(arguments.results.json);
     let state = match asked {
         Ok(state) => state,
-        Err(error) => return without_metadata(output, error, &start),
+        Err(error) => return known::show(output, &file, &config, error, &start),
     };
+    known::keep(&file, &config, &state.map);
     let troubles = troubles(&state, &start);
     if output.json {
         output.value(&view::to_json(&state, &troubles))?;
@@ -103,32 +105,12 @@ pub(crate) fn run(context: &Context, arguments: Arguments) -> Outcome {
     if arguments.check && !troubles.is_empty() { Err(Failure::Reported) } else { Ok(()) }
 }
 
-/// The metadata service does not answer: that is all there is to tell.
-fn without_metadata(mut output: Output, error: Error, start: &str) -> Outcome {
-    if output.json {
-        let remedy = format!("if the metadata service is not running, start it with {start}");
-        let trouble = json!({"thing": "the cluster", "what": error.to_string(), "remedy": remedy});
-        output.value(&json!({"nodes": [], "targets": [], "troubles": [trouble]}))?;
-        output.finish()?;
-    }
-    Err(with_start(error.into(), start))
-}
-
 /// How a node of this cluster is started.
 fn start_command(client_file: &Path) -> String {
     let directory = client_file.parent().and_then(|parent| ClusterDirectory::open(parent).ok());
     match directory {
         Some(directory) => format!("`vazao up --dir {} --detach`", directory.root().display()),
         None => "`vazao serve --config NODE.toml` on its machine".to_owned(),
-    }
-}
-
-fn with_start(failure: Failure, start: &str) -> Failure {
-    match failure {
-        Failure::Failed(message) => Failure::Failed(format!(
-            "{message}; if the metadata service is not running, start it with {start}"
-        )),
-        other => other,
     }
 }
 

@@ -1,9 +1,12 @@
-//! `vazao target`: gives a data server one more disk, for which it needs the node's own files; goes on with an old
-//! copy of one, for which the network key is enough.
+//! `vazao target`: gives a data server one more disk, for which it needs the node's own files; lists the files on one, and
+//! goes on with an old copy of one, for which the network key is enough.
 
+mod files;
 mod old;
+mod search;
 
 use super::area::OfNode;
+use crate::cli::Results;
 use crate::context::Context;
 use crate::failure::{At, Failure, Outcome};
 use crate::node::config::RoleName;
@@ -46,6 +49,16 @@ enum What {
         #[command(flatten)]
         node: OfNode,
     },
+    /// List the files that have bytes on a target, also when it is gone
+    #[command(
+        after_help = "Examples:\n  vazao target files t3 > lost\n  vazao target files t3 --json | jq -r .path\n\nOne line for each name of a file, as it is found; the whole volume is looked through. The layouts tell, not the target.\nFiles up to 16 KiB are kept with the metadata, and lie on no target. What a program has written and not synced or closed\nyet may be missing."
+    )]
+    Files {
+        /// The target, as `vazao status` names it
+        target: String,
+        #[command(flatten)]
+        results: Results,
+    },
     /// Go on with a target whose disk is an older copy, or list what may be old on it
     #[command(
         after_help = "Examples:\n  vazao target accept-old t3                      lists the files that may be old\n  vazao target accept-old t3 --yes-lose-writes    serves it as it is\n\nFor a disk that was restored from an image and cannot be replaced by a newer one. Files that were written since read as\nthey were, or fail where they lie on other targets too; restore them from copies."
@@ -63,6 +76,7 @@ enum What {
 pub(crate) fn run(context: &Context, arguments: Arguments) -> Outcome {
     match arguments.what {
         What::Add { directory, node } => add(&directory, &node),
+        What::Files { target, results } => files::list(context, &target, results),
         What::AcceptOld { target, yes_lose_writes } => old::accept(context, &target, yes_lose_writes),
     }
 }

@@ -388,7 +388,9 @@ fn start_threads(
     // Apart: the metadata service waits for data servers, which may be silent, copies for their directories, and new
     // targets for their disks.
     let mut ticks: Vec<Tick> = vec![("tick-areas", Node::tick_areas), ("tick-copies", Node::tick_copies)];
-    ticks.extend(node.meta.is_some().then_some::<Tick>(("tick-meta", Node::tick_meta)));
+    if node.meta.is_some() {
+        ticks.extend::<[Tick; 2]>([("tick-meta", Node::tick_meta), ("tick-members", Node::tick_members)]);
+    }
     if node.data.is_some() {
         ticks.extend::<[Tick; 2]>([("tick-data", Node::tick_data), ("tick-targets", Node::tick_targets)]);
     }
@@ -471,6 +473,10 @@ impl Node {
         if let Some(meta) = &self.meta {
             meta.tick(&*self.transport);
         }
+    }
+
+    fn tick_members(&self) {
+        self.meta.iter().for_each(|meta| meta.watch_members());
     }
 
     fn tick_data(&self) {

@@ -97,7 +97,8 @@ fn holder(layout: &Layout, slot: u32, map: &ClusterMap) -> (String, String, Stri
     (target.to_string(), name, node.map_or_else(unknown, |n| n.address.clone()))
 }
 
-fn slot_bytes(layout: &Layout, slot: u32, size: u64) -> u64 {
+/// Bytes of a file that one slot has.
+pub(crate) fn slot_bytes(layout: &Layout, slot: u32, size: u64) -> u64 {
     if layout.is_written(slot) { layout.distribution.object_length(slot, size, layout.width()) } else { 0 }
 }
 

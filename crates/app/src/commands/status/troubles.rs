@@ -154,7 +154,7 @@ fn space_trouble(target: &Target) -> Option<(String, &'static str)> {
     match state(target) {
         TargetState::Failed => Some((
             format!("failed: {}", target.trouble),
-            "check the disk (dmesg, smartctl); once it is sound, restart the node, else restore its files from copies",
+            "check the disk (dmesg, smartctl); once it is sound, restart the node; else restore from copies what `vazao target files TARGET` lists",
         )),
         TargetState::Stale => Some((
             format!("is stale and serves nothing: {}", target.trouble),
@@ -162,7 +162,7 @@ fn space_trouble(target: &Target) -> Option<(String, &'static str)> {
         )),
         TargetState::Missing => Some((
             format!("is missing: {}", target.trouble),
-            "mount its disk; the running node takes it back, another is started again. If it is lost, restore its files from copies",
+            "mount its disk; the running node takes it back, another is started again. If it is lost, restore from copies what `vazao target files TARGET` lists",
         )),
         TargetState::Hung => Some((format!("does not answer: {}", target.trouble), HUNG_REMEDY)),
         TargetState::Full => {
@@ -314,7 +314,10 @@ mod tests {
         assert!(found[0].thing == "the metadata" && found[0].what.contains("older copy"), "{found:?}");
         assert!(found[1].what.contains("at h:9 was refused 12.0 s ago: n2 is served"), "{found:?}");
         assert!(found[2].what.contains("stale") && found[2].remedy.contains("accept-old t1"), "{found:?}");
-        assert!(found[3].what.contains("is missing") && found[3].remedy.contains("mount"), "{found:?}");
+        assert!(
+            found[3].what.contains("is missing") && found[3].remedy.contains("vazao target files t2"),
+            "{found:?}"
+        );
     }
 
     #[test]

@@ -1,15 +1,13 @@
 //! `vazao target accept-old`: what may be old on a target whose disk is an older copy, and the decision to go on with
 //! it.
 
+use super::search::Search;
 use crate::context::Context;
-use crate::failure::{At, Failure, Outcome};
+use crate::failure::{Failure, Outcome};
 use crate::format;
 use crate::location::show_volume;
 use crate::output::Output;
-use crate::walk::pages;
-use vazao_client::{Client, Entry};
-use vazao_model::ids::ROOT;
-use vazao_model::{Attributes, FileKind, InodeId, Target, TargetId, TargetState, Timestamp, VolumePath};
+use vazao_model::{Attributes, Target, TargetState, Timestamp};
 
 /// Clocks of clients and of the server may differ by this much.
 const CLOCKS_SECONDS: i64 = 120;
@@ -30,10 +28,16 @@ pub(super) fn accept(context: &Context, name: &str, yes_lose_writes: bool) -> Ou
         return Ok(());
     }
     let mut output = Output::new(false);
-    let mut search = Search { client: &client, target: id, since: since(target), found: 0 };
-    search.run(&mut output)?;
+    let (since, mut listed) = (since(target), 0);
+    let is_recent = |attributes: &Attributes| attributes.modified >= since || attributes.changed >= since;
+    let is_complete = Search::new(&client, id).run(&mut output, is_recent, |output, found| {
+        listed += 1;
+        let modified = format::minute(found.attributes.modified);
+        output.line(&format!("{modified}  {}", show_volume(&found.path)))
+    })?;
     output.finish()?;
-    let count = format::count(search.found, "file", "files");
+    let least = if is_complete { "" } else { "at least " };
+    let count = format!("{least}{}", format::count(listed, "file", "files"));
     Err(Failure::new(format!(
         "target {id}: {}\n{count} on it changed since and may be old or broken, as listed. If the right disk is lost, \
          `vazao target accept-old {id} --yes-lose-writes` serves it as it is; restore these files from copies then",
@@ -45,55 +49,4 @@ pub(super) fn accept(context: &Context, name: &str, yes_lose_writes: bool) -> Ou
 fn since(target: &Target) -> Timestamp {
     let written = Timestamp::from_seconds(target.found_seconds);
     Timestamp { seconds: written.seconds - CLOCKS_SECONDS, ..written }
-}
-
-/// Files with data on a target that were changed since.
-struct Search<'a> {
-    client: &'a Client,
-    target: TargetId,
-    since: Timestamp,
-    found: u64,
-}
-
-impl Search<'_> {
-    fn run(&mut self, output: &mut Output) -> Outcome {
-        let mut waiting = vec![(ROOT, VolumePath::default())];
-        while let Some((directory, path)) = waiting.pop() {
-            let mut below = Vec::new();
-            pages(self.client, directory, &path, true, |entries| {
-                for entry in entries {
-                    let path = path.join(&entry.name);
-                    match entry.kind {
-                        FileKind::Directory => below.push((entry.inode, path)),
-                        FileKind::File => self.file(output, &entry, &path)?,
-                        _ => {}
-                    }
-                }
-                Ok(())
-            })?;
-            waiting.extend(below);
-        }
-        Ok(())
-    }
-
-    fn file(&mut self, output: &mut Output, entry: &Entry, path: &VolumePath) -> Outcome {
-        let Some(attributes) = entry.attributes.as_ref().filter(|attributes| self.is_recent(attributes))
-        else {
-            return Ok(());
-        };
-        if !self.lies_here(entry.inode, path)? {
-            return Ok(());
-        }
-        self.found += 1;
-        output.line(&format!("{}  {}", format::minute(attributes.modified), show_volume(path)))
-    }
-
-    fn is_recent(&self, attributes: &Attributes) -> bool {
-        attributes.modified >= self.since || attributes.changed >= self.since
-    }
-
-    fn lies_here(&self, inode: InodeId, path: &VolumePath) -> Outcome<bool> {
-        let layout = self.client.layout(inode).at(show_volume(path))?;
-        Ok(layout.is_some_and(|layout| layout.targets.contains(&self.target)))
-    }
 }
