@@ -1,5 +1,5 @@
-//! `vazao target`: gives a data server one more disk, for which it needs the node's own files; lists the files on one, and
-//! goes on with an old copy of one, for which the network key is enough.
+//! `vazao target`: gives a data server one more disk, for which it needs the node's own files; lists the files on one,
+//! and goes on with an old copy of one, for which the network key is enough.
 
 mod files;
 mod old;

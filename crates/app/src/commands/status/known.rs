@@ -1,8 +1,8 @@
-//! What `vazao status` tells while the metadata service does not answer: the nodes that are known from before, and whether
-//! each of them answers this machine now.
+//! What `vazao status` tells while the metadata service does not answer: the nodes that are known from before, and
+//! whether each of them answers this machine now.
 //!
-//! Only the metadata service knows the members of a cluster. A cluster of `vazao up` has them in its directory; of others
-//! the last `vazao status` of this user that succeeded has left a note.
+//! Only the metadata service knows the members of a cluster. A cluster of `vazao up` has them in its directory; of
+//! others the last `vazao status` of this user that succeeded has left a note.
 
 use super::PROBE;
 use crate::cluster::directory::{ClusterDirectory, NodePlace};
