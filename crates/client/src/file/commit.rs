@@ -2,29 +2,12 @@
 
 use super::inline::InlineContents;
 use super::inode::{FreshInode, InodeState, OpenInode, Uncommitted};
-use super::unsynced::{Former, Unsynced};
-use super::write::object_address;
-use crate::call::decode;
 use crate::completion::{Completion, Readiness, begin_change_as_of};
-use crate::data::DataCall;
 use crate::invalidations::Asked;
 use crate::{Error, Result};
-use std::collections::BTreeMap;
 use std::sync::Arc;
-use vazao_model::{Code, Layout};
-use vazao_wire::{Method, interrupt, op, proto};
-
-/// Objects on their way to being durable.
-struct Syncing {
-    slots: u64,
-    layout: Option<Arc<Layout>>,
-    /// What was changed, and under which starts of their machines.
-    changes: Unsynced,
-    /// What each server was asked for, and for which slots.
-    calls: Vec<(DataCall, Vec<u32>)>,
-    /// The same for single slots of layouts that the file has no more.
-    former: Vec<(DataCall, Former, u32)>,
-}
+use vazao_model::Code;
+use vazao_wire::{interrupt, op, proto};
 
 impl OpenInode {
     /// Writes out everything and reports it; with `sync` all of it survives power loss.
@@ -81,7 +64,8 @@ impl OpenInode {
     /// and the last close will have nothing to let go of.
     pub(super) fn is_idle(&self, reported: u64) -> bool {
         let state = self.lock();
-        let has_failed = !state.lost_ranges.is_empty() || state.lost_ranges.count().0 != reported;
+        let lost = state.sync.lost();
+        let has_failed = !lost.is_empty() || lost.count().0 != reported;
         state.is_clean() && !has_failed && !self.is_unlinked() && !self.holds_end()
     }
 
@@ -112,116 +96,10 @@ impl OpenInode {
             return false;
         }
         self.discard();
-        self.lock().lost_ranges.tell(error.clone());
+        self.lock().sync.tell(error.clone());
         // The bytes that are shown here are not those of the file.
         self.note_changed_elsewhere();
         true
-    }
-
-    /// Asks for the objects changed since the last time to be made durable, on all servers at once.
-    fn begin_sync(&self, deadline_ns: u64) -> Syncing {
-        let mut state = self.lock();
-        let slots = std::mem::take(&mut state.unsynced_slots) & state.written_slots;
-        let mut changes = std::mem::take(&mut state.unsynced);
-        let layout = state.layout().cloned();
-        drop(state);
-        let mut former = Vec::new();
-        for layout in changes.take_former() {
-            for (boot, slot) in layout.by_boot() {
-                let call = self.submit_sync(&layout.layout, &[slot], boot, deadline_ns);
-                former.push((call, layout.only(slot), slot));
-            }
-        }
-        let mut syncing = Syncing { slots, layout, changes, calls: Vec::new(), former };
-        let Some(layout) = syncing.layout.clone().filter(|_| slots != 0) else { return syncing };
-        for slots in self.slots_by_server(&layout, slots) {
-            // A server that started anew while it was written to is asked about each of its starts.
-            for (boot, slots) in syncing.changes.by_boot(&slots) {
-                let call = self.submit_sync(&layout, &slots, boot, deadline_ns);
-                syncing.calls.push((call, slots));
-            }
-        }
-        syncing
-    }
-
-    fn finish_sync(&self, begun: Syncing, deadline_ns: u64) -> Result<()> {
-        let mut outcome = self.finish_former(begun.former, deadline_ns);
-        // All are awaited even when one fails, so that none is left running behind the caller's back.
-        for (mut call, mut slots) in begun.calls {
-            let received = self.core.finish_data(&mut call, &[], deadline_ns);
-            let missing = received.and_then(|received| Ok(decode::<op::SyncObjects>(&received)?.missing));
-            let answer = match (missing, &begun.layout) {
-                (Ok(missing), Some(layout)) if missing > 0 => {
-                    self.check_missing(layout, &mut slots, deadline_ns)
-                }
-                (other, _) => other.map(|_| ()).map_err(|error| error.about(self.id)),
-            };
-            if let (Err(error), Some(layout)) = (&answer, &begun.layout) {
-                let mut state = self.lock();
-                let lost = match error.code {
-                    // It is gone, and stays so until it was written again.
-                    Code::Io => state.unsynced.unwritten(&begun.changes, &slots),
-                    // It is unknown whether the machine still has it: the next fsync must ask again.
-                    _ => state.unsynced.restore(layout, &begun.changes, &slots),
-                };
-                state.lose(layout, &lost, error);
-            }
-            outcome = outcome.and(answer);
-        }
-        if let Err(error) = &outcome {
-            let mut state = self.lock();
-            state.unsynced_slots |= begun.slots;
-            // Not a failure when the caller was killed: the next fsync retries.
-            if error.code != Code::Interrupted {
-                state.lost_ranges.tell(error.clone());
-            }
-        }
-        outcome
-    }
-
-    fn finish_former(&self, calls: Vec<(DataCall, Former, u32)>, deadline_ns: u64) -> Result<()> {
-        let mut outcome = Ok(());
-        for (mut call, former, slot) in calls {
-            let answer = self.core.finish_data(&mut call, &[], deadline_ns).map(|_| ());
-            let answer = answer.map_err(|error| error.about(self.id));
-            if let Err(error) = &answer {
-                let mut state = self.lock();
-                match error.code {
-                    Code::Io => state.lose(&former.layout, &former.spans(slot), error),
-                    _ => state.unsynced.restore_former(former),
-                }
-            }
-            outcome = outcome.and(answer);
-        }
-        outcome
-    }
-
-    /// Asks for the objects of slots on one server to be made durable, which were changed during its start `boot`.
-    pub(super) fn submit_sync(
-        &self,
-        layout: &Layout,
-        slots: &[u32],
-        boot: u64,
-        deadline_ns: u64,
-    ) -> DataCall {
-        let target_of = |slot: &u32| layout.targets.get(*slot as usize).copied().unwrap_or_default();
-        let target = slots.first().map(target_of).unwrap_or_default();
-        let objects = slots.iter().filter_map(|slot| object_address(self.id.0, layout, *slot)).collect();
-        let message = prost::Message::encode_to_vec(&proto::SyncObjectsRequest { objects, boot });
-        self.core.connect_ahead(layout, slots.first().copied().unwrap_or_default(), deadline_ns);
-        self.core.submit_data(target, Method::SyncObjects, message, &[], deadline_ns)
-    }
-
-    /// The slots of one server together. A target whose server is not known stands alone: asking for it will refresh
-    /// the map.
-    fn slots_by_server(&self, layout: &Layout, slots: u64) -> Vec<Vec<u32>> {
-        let mut groups: BTreeMap<(u32, u32), Vec<u32>> = BTreeMap::new();
-        for (slot, target) in (0..).zip(&layout.targets).filter(|(slot, _)| slots & (1 << slot) != 0) {
-            let server = self.core.server(*target);
-            let key = server.map_or((0, target.0), |server| (server.node.0, 0));
-            groups.entry(key).or_default().push(slot);
-        }
-        groups.into_values().collect()
     }
 
     /// Sends one report. The caller holds `committing`.

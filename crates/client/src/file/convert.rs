@@ -6,10 +6,11 @@
 //! when this client is gone.
 
 use super::holes::Seek;
-use super::inode::{OpenInode, power_lost};
+use super::inode::OpenInode;
 use super::read::{Trouble, View};
 use super::read_ahead::ReadAhead;
 use super::staging::transfer_at;
+use super::sync_ledger::power_lost;
 use super::write::{How, object_address};
 use crate::call::decode;
 use crate::data::DataCall;

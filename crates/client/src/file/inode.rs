@@ -2,12 +2,11 @@
 
 use super::append::End;
 use super::inline::InlineContents;
-use super::lost_ranges::LostRanges;
 use super::moved::Next;
 use super::readers::Readers;
 use super::staging::{InFlightWrite, Run, overlap};
-use super::unsynced::{Span, Unsynced, in_file};
-use crate::Error;
+use super::sync_ledger::SyncLedger;
+use super::unsynced::Span;
 use crate::core::Core;
 use crate::hand_off_mutex::HandOffMutex;
 use parking_lot::{Condvar, Mutex, MutexGuard, RwLock};
@@ -96,10 +95,8 @@ pub(crate) struct InodeState {
     pub(crate) next: Option<Next>,
     /// Slots known to have objects.
     pub(crate) written_slots: u64,
-    /// Slots changed since the last fsync.
-    pub(crate) unsynced_slots: u64,
-    /// What was changed in them here, and under which starts of their machines.
-    pub(crate) unsynced: Unsynced,
+    /// What an fsync has yet to make durable, and what is lost.
+    pub(super) sync: SyncLedger,
     /// Runs being filled, by the start of their transfer.
     pub(crate) staged: BTreeMap<u64, Run>,
     /// Runs in flight, in the order in which they left.
@@ -121,8 +118,6 @@ pub(crate) struct InodeState {
     pub(crate) write_count: u64,
     /// The client's count of answers when one about this inode was last taken over.
     pub(crate) absorbed_at: u64,
-    /// What could not be written.
-    pub(crate) lost_ranges: LostRanges,
     /// Holes were made here since the metadata service was last told how much storage the file takes.
     pub(crate) is_sparse: bool,
 }
@@ -171,9 +166,7 @@ impl InodeState {
             attributes: fresh.attributes.clone(),
             size: fresh.attributes.size,
             written_slots: fresh.layout.as_ref().map_or(0, |layout| layout.written_slots),
-            // Others may have written to it and not made that durable.
-            unsynced_slots: u64::MAX,
-            unsynced: Unsynced::default(),
+            sync: SyncLedger::of_unknown(),
             staged: BTreeMap::new(),
             in_flight: BTreeMap::new(),
             next_flight: 0,
@@ -186,7 +179,6 @@ impl InodeState {
             length_again: None,
             write_count: 0,
             absorbed_at: fresh_at,
-            lost_ranges: LostRanges::default(),
             is_sparse: false,
             next: None,
             contents: fresh.into_contents(),
@@ -264,35 +256,16 @@ impl InodeState {
     /// knows of the slot: the file may have got another layout, and its object may have been removed, before.
     pub(crate) fn note_written(&mut self, range: &Range<u64>, boot: u64, must_exist: bool) {
         let Some(layout) = self.layout().cloned() else { return };
-        let (slot, start) = layout.distribution.locate(range.start, layout.width());
+        let (slot, _) = layout.distribution.locate(range.start, layout.width());
         let bit = 1u64.checked_shl(slot).unwrap_or(0);
         self.uncommitted.slots |= if must_exist { bit & !self.written_slots } else { bit };
         self.written_slots |= bit;
-        self.unsynced_slots |= bit;
-        let span = Span { range: start..start + (range.end - range.start), is_cut: false };
-        self.note_change(&layout, slot, span, boot);
-        self.lost_ranges.clear(range);
+        self.write_count += u64::from(self.sync.written(&layout, range, boot));
     }
 
     /// Notes a change of the object of `slot`. What a loss of power before it may have taken is lost from here on.
     pub(crate) fn note_change(&mut self, layout: &Layout, slot: u32, span: Span, boot: u64) {
-        let lost = self.unsynced.note(layout, slot, span, boot);
-        let lost: Vec<(u32, Span)> = lost.into_iter().map(|span| (slot, span)).collect();
-        self.lose(layout, &lost, &power_lost(layout, slot));
-    }
-
-    /// These ranges of objects are not what was answered.
-    pub(crate) fn lose(&mut self, layout: &Layout, spans: &[(u32, Span)], error: &Error) {
-        let mut told = false;
-        for (slot, span) in spans {
-            for range in in_file(layout, *slot, &span.range) {
-                told = true;
-                self.lost_ranges.add_span(Span { range, ..*span }, layout.life, error.clone());
-            }
-        }
-        if told {
-            self.write_count += 1;
-        }
+        self.write_count += u64::from(self.sync.changed(layout, slot, span, boot));
     }
 
     /// The transfer of a staged run that overlaps `range`.
@@ -357,14 +330,12 @@ impl InodeState {
         self.absorbed_at = now_at;
         if fresh.attributes.version != self.attributes.version {
             // Another client has changed it, and may not have made that durable.
-            self.unsynced_slots = u64::MAX;
+            self.sync.touch_all();
         }
         self.size = fresh.attributes.size;
         self.attributes = fresh.attributes.clone();
         self.written_slots = fresh.layout.as_ref().map_or(0, |layout| layout.written_slots);
-        let life = fresh.layout.as_ref().map(|layout| layout.life);
-        self.lost_ranges = std::mem::take(&mut self.lost_ranges).in_life(life);
-        self.unsynced = std::mem::take(&mut self.unsynced).under(fresh.layout.as_ref());
+        self.sync.replace_layout(fresh.layout.as_ref());
         self.next = None;
         self.contents = fresh.into_contents();
         self.write_count += 1;
@@ -441,13 +412,6 @@ impl InodeState {
             self.written_slots |= theirs.written_slots;
         }
     }
-}
-
-/// What a machine that lost power before an fsync has done.
-pub(crate) fn power_lost(layout: &Layout, slot: u32) -> Error {
-    let target = layout.targets.get(slot as usize).copied().unwrap_or_default();
-    let detail = "lost power after it was written to and before an fsync; write the file again";
-    Error::new(Code::Io, format!("the machine of target {target} {detail}"))
 }
 
 impl OpenInode {

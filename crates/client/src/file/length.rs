@@ -1,7 +1,7 @@
 //! Setting a file's length. No write of this client to the file is under way meanwhile.
 
 use super::inode::{FreshInode, OpenInode, Uncommitted};
-use super::unsynced::{Span, Unsynced};
+use super::unsynced::Span;
 use super::write::object_address;
 use crate::call::decode;
 use crate::core::sole;
@@ -49,8 +49,7 @@ impl OpenInode {
         }
         state.was_reported = true;
         (state.length_set, state.length_again) = (true, None);
-        state.unsynced = Unsynced::default();
-        state.lost_ranges.clear(&(0..u64::MAX));
+        state.sync.empty();
         drop(state);
         self.absorb_open(fresh);
         Ok(())
@@ -66,7 +65,7 @@ impl OpenInode {
         let mut state = self.lock();
         let (size, slots, layout) = (state.size, state.written_slots, state.layout().cloned());
         if let (true, Some(_)) = (length < size, &layout) {
-            state.unsynced_slots |= slots;
+            state.sync.touch(slots);
         }
         drop(state);
         if let (true, Some(layout)) = (length < size, layout) {
@@ -91,7 +90,7 @@ impl OpenInode {
         state.size = length;
         state.was_reported = true;
         (state.length_set, state.length_again) = (true, None);
-        state.lost_ranges.clear(&(length..u64::MAX));
+        state.sync.mend(&(length..u64::MAX));
         state.write_count += 1;
         if let Some(inline) = state.inline_mut() {
             inline.cut(usize::try_from(length).unwrap_or(usize::MAX));

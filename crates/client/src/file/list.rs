@@ -177,7 +177,7 @@ impl OpenInode {
         for (offset, bytes) in parts {
             let range = *offset..offset.saturating_add(bytes.len() as u64);
             state = self.settle(state, &range, deadline_ns);
-            if let Some(error) = state.lost_ranges.within(&range) {
+            if let Some(error) = state.sync.lost().within(&range) {
                 return Err(error.clone());
             }
         }
@@ -387,10 +387,10 @@ impl OpenInode {
             let range = start..start + spot.length as u64;
             match &outcome {
                 Ok(Some((boot, must_exist))) => state.note_written(&range, *boot, *must_exist),
-                Ok(None) => state.lost_ranges.clear(&range),
+                Ok(None) => state.sync.mend(&range),
                 Err(error) => {
                     let place = format!("{}, bytes {}-{}", self.id, range.start, range.end);
-                    state.lost_ranges.add(range, layout.life, error.clone().about(place));
+                    state.sync.failed(range, layout.life, error.clone().about(place));
                 }
             }
         }

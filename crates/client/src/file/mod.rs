@@ -24,6 +24,8 @@ mod read_ahead;
 mod readers;
 mod staging;
 mod strides;
+mod sync;
+mod sync_ledger;
 mod unfinished;
 mod unsent;
 mod unstored;
@@ -87,7 +89,7 @@ impl File {
         if let (true, Some(fresh)) = (was_open, fresh) {
             shared.absorb_open(fresh);
         }
-        let (failures, _) = shared.lock().lost_ranges.count();
+        let (failures, _) = shared.lock().sync.lost().count();
         Some(File {
             shared,
             mode,
@@ -334,7 +336,7 @@ impl File {
     /// The failure of an acknowledged write, once for each handle.
     fn report_failure(&self) -> Result<()> {
         let state = self.shared.lock();
-        let (count, failure) = state.lost_ranges.count();
+        let (count, failure) = state.sync.lost().count();
         let reported = self.failures_reported.swap(count, Ordering::SeqCst);
         match failure {
             Some(error) if reported < count => Err(error.clone()),
@@ -361,7 +363,7 @@ impl OpenInode {
     /// not have understood: the kernel makes a short count of the error of a write it has cut into several.
     pub(crate) fn check_losses(&self) -> Result<()> {
         let state = self.lock();
-        state.lost_ranges.outstanding(state.size).cloned().map_or(Ok(()), Err)
+        state.sync.lost().outstanding(state.size).cloned().map_or(Ok(()), Err)
     }
 
     /// Asks the metadata service, and adds what is known better here.

@@ -64,7 +64,7 @@ impl InodeState {
         let slots = match &self.next {
             Some(next) if next.layout.generation == theirs.generation => next.slots,
             Some(next) if next.slots & !next.layout.written_slots != 0 => {
-                self.lost_ranges.tell(came_too_late());
+                self.sync.tell(came_too_late());
                 0
             }
             _ => 0,
@@ -83,13 +83,11 @@ impl InodeState {
         let known = next.layout.written_slots;
         if self.uncommitted.slots != 0 {
             // A conversion waits for such slots to be reported: these came too late for it and are not copied.
-            self.lost_ranges.tell(came_too_late());
+            self.sync.tell(came_too_late());
         }
         self.uncommitted.slots = next.slots & !known;
         self.written_slots = known | next.slots;
-        // The copy is durable; what power took before it was made is what the next fsync asks about.
-        self.unsynced = std::mem::take(&mut self.unsynced).under(Some(&next.layout));
-        self.unsynced_slots = u64::MAX;
+        self.sync.convert(&next.layout);
         self.contents = Contents::Striped(next.layout);
         self.write_count += 1;
     }
@@ -101,9 +99,9 @@ impl InodeState {
         } else if self.layout().is_some_and(|mine| mine.generation == layout.generation) {
             self.uncommitted.slots |= slots & !self.written_slots;
             self.written_slots |= slots;
-            self.unsynced_slots |= slots;
+            self.sync.touch(slots);
         } else if slots & !layout.written_slots != 0 {
-            self.lost_ranges.tell(came_too_late());
+            self.sync.tell(came_too_late());
         }
         self.write_count += 1;
     }

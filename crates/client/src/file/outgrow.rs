@@ -64,7 +64,7 @@ impl OpenInode {
             Ok(moved) => {
                 state.written_slots = moved.layout.written_slots;
                 // Other clients may have written there and not made it durable.
-                state.unsynced_slots = u64::MAX;
+                state.sync.touch_all();
                 state.contents = Contents::Striped(moved.layout);
                 for (range, boot) in moved.written {
                     state.note_written(&range, boot, false);

@@ -141,7 +141,7 @@ impl OpenInode {
             let Some(written_slots) = now.map(|(_, slots)| slots).filter(|_| state.size >= end) else {
                 continue;
             };
-            if let Some(error) = state.lost_ranges.within(&(offset..end)) {
+            if let Some(error) = state.sync.lost().within(&(offset..end)) {
                 return Err(error.clone());
             }
             let view = View {

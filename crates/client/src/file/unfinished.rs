@@ -5,19 +5,16 @@
 //! happens, and to report it again.
 
 use super::inode::{Contents, FreshInode, InodeState, Uncommitted};
-use super::lost_ranges::LostRanges;
 use super::moved::Next;
-use super::unsynced::Unsynced;
+use super::sync_ledger::SyncLedger;
 use std::sync::Arc;
 use vazao_model::Attributes;
 
 /// What an inode without handles is remembered for.
 #[derive(Default)]
 pub(crate) struct Unfinished {
-    /// Where its unsynced writes went.
-    pub(super) unsynced: Unsynced,
-    /// Which of its writes failed.
-    pub(super) lost_ranges: LostRanges,
+    /// What an fsync has yet to make durable, and what is lost.
+    pub(super) sync: SyncLedger,
     /// What the metadata service does not know, or may forget. Boxed: of most files nothing.
     pub(super) unreported: Option<Box<Unreported>>,
 }
@@ -38,7 +35,7 @@ pub(super) struct Unreported {
 impl Unfinished {
     /// True when there is nothing to remember.
     pub(crate) fn is_empty(&self) -> bool {
-        self.unsynced.is_empty() && self.lost_ranges.is_empty() && self.unreported.is_none()
+        self.sync.is_settled() && self.unreported.is_none()
     }
 
     /// Bytes of contents that it keeps in memory.
@@ -84,8 +81,7 @@ impl InodeState {
         let unreported = self.take_unreported();
         // An open that was answered before must not be taken for the news that the service has lost power.
         self.was_reported |= unreported.is_some();
-        let unsynced = std::mem::take(&mut self.unsynced);
-        Unfinished { unsynced, lost_ranges: std::mem::take(&mut self.lost_ranges), unreported }
+        Unfinished { sync: std::mem::take(&mut self.sync), unreported }
     }
 
     fn take_unreported(&mut self) -> Option<Box<Unreported>> {
@@ -122,11 +118,10 @@ impl InodeState {
 
     /// The state of a file that is opened after its last handle left `closed`.
     pub(crate) fn reopened(fresh: FreshInode, fresh_at: u64, closed: Unfinished) -> InodeState {
-        let Unfinished { unsynced, lost_ranges, unreported } = closed;
+        let Unfinished { sync, unreported } = closed;
         let Some(left) = unreported.and_then(|left| left.concerning(&fresh)) else {
             let mut state = InodeState::new(fresh, fresh_at);
-            state.unsynced = unsynced.under(state.layout().map(|layout| &**layout));
-            state.lost_ranges = lost_ranges.in_life(state.layout().map(|layout| layout.life));
+            state.sync = sync.of_reopened(state.layout().map(|layout| &**layout));
             return state;
         };
         let shown = FreshInode {
@@ -144,8 +139,7 @@ impl InodeState {
         state.was_reported = true;
         state.length_set = left.length_set;
         state.length_again = left.length_again;
-        state.unsynced = unsynced;
-        state.lost_ranges = lost_ranges;
+        state.sync = sync.of_continued();
         state.absorb_open(fresh, fresh_at);
         state
     }

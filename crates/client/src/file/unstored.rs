@@ -72,7 +72,7 @@ impl OpenInode {
         if ranges.is_empty() && !is_unreported {
             return None;
         }
-        let cause = state.lost_ranges.outstanding(state.size).cloned();
+        let cause = state.sync.lost().outstanding(state.size).cloned();
         Some(Unstored { inode: self.id, ranges, is_unreported, cause })
     }
 }
@@ -82,7 +82,7 @@ impl InodeState {
     fn unstored(&self) -> (Vec<Range<u64>>, bool) {
         let staged = self.staged.values().map(|run| run.range.clone());
         let in_flight = self.in_flight.values().map(|flight| flight.run.range.clone());
-        let lost = self.lost_ranges.ranges(self.size);
+        let lost = self.sync.lost().ranges(self.size);
         let mut ranges: Vec<Range<u64>> = staged.chain(in_flight).chain(lost).collect();
         let reports = [Some(&self.uncommitted), self.reporting.as_ref()].into_iter().flatten();
         let mut is_unreported = false;

@@ -335,11 +335,11 @@ impl OpenInode {
         let range = flight.run.range.clone();
         match outcome {
             Ok(Some(boot)) => state.note_written(&range, boot, flight.must_exist),
-            Ok(None) => state.lost_ranges.clear(&range),
+            Ok(None) => state.sync.mend(&range),
             Err(error) => {
                 let place = format!("{}, bytes {}-{}", self.id, range.start, range.end);
                 let life = state.layout().map_or(0, |layout| layout.life);
-                state.lost_ranges.add(range, life, error.about(place));
+                state.sync.failed(range, life, error.about(place));
             }
         }
     }

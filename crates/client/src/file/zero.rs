@@ -67,7 +67,7 @@ impl OpenInode {
         self.write_out(deadline_ns);
         let mut state = self.lock();
         let (slots, size) = (state.written_slots, state.size);
-        state.unsynced_slots |= slots;
+        state.sync.touch(slots);
         drop(state);
         if range.end >= size {
             // The objects may be cut: beyond their ends everything reads as zeros.
@@ -76,7 +76,7 @@ impl OpenInode {
             self.punch_objects(layout, slots, range, lost, deadline_ns)?;
         }
         let mut state = self.lock();
-        state.lost_ranges.clear(range);
+        state.sync.mend(range);
         state.is_sparse = true;
         self.note_zeroed(&mut state);
         Ok(())
