@@ -516,8 +516,8 @@ impl MetaService {
         self.claims.settle(transport)
     }
 
-    /// Logs which nodes have fallen silent or report again, and which targets stop or begin to serve. To be called every
-    /// second or so, not by the thread that calls [`MetaService::tick`]: that one waits for data servers.
+    /// Logs which nodes have fallen silent or report again, and which targets stop or begin to serve. To be called
+    /// every second or so, not by the thread that calls [`MetaService::tick`]: that one waits for data servers.
     pub fn watch_members(&self) {
         self.member_watch.look(&self.cluster(), self.clock.now_ns());
     }

@@ -1,11 +1,12 @@
-//! What `vazao status` tells while the metadata service does not answer: the nodes that are known from before, and whether
-//! each of them answers this machine now.
+//! What `vazao status` tells while the metadata service does not answer: the nodes that are known from before, and
+//! whether each of them answers this machine now.
 //!
-//! Only the metadata service knows the members of a cluster. A cluster of `vazao up` has them in its directory; of others
-//! the last `vazao status` of this user that succeeded has left a note.
+//! Only the metadata service knows the members of a cluster. A cluster of `vazao up` has them in its directory; of
+//! others the last `vazao status` of this user that succeeded has left a note.
 
 use super::PROBE;
 use crate::cluster::directory::{ClusterDirectory, NodePlace};
+use crate::context::loopback_hint;
 use crate::failure::{Failure, Outcome};
 use crate::format::{self, Lean};
 use crate::node::config::NodeConfig;
@@ -149,7 +150,8 @@ pub(super) fn show(
     }
     output.finish()?;
     let message = Failure::from(error).message().unwrap_or_default().to_owned();
-    Err(Failure::new(format!("{message}; {remedy}")))
+    let hint = loopback_hint(client_file, config).map(|hint| format!("; {hint}")).unwrap_or_default();
+    Err(Failure::new(format!("{message}; {remedy}{hint}")))
 }
 
 /// Its answer: nanoseconds, or why there is none.
