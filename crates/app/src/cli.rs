@@ -58,6 +58,8 @@ pub(crate) enum Command {
     Up(commands::up::Arguments),
     /// Stop a cluster that `up` started
     Down(commands::down::Arguments),
+    /// Make this machine a node of a cluster of several machines: key, configuration, systemd unit
+    Node(commands::node::Arguments),
     /// Run one node with the roles its configuration names
     Serve(commands::serve::Arguments),
     /// Show the volume as a directory of this machine

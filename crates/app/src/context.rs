@@ -1,9 +1,11 @@
 //! What a command works with: the common options and, once it is needed, a client of the chosen cluster.
 
 use crate::cli::Common;
+use crate::cluster::directory::ClusterDirectory;
 use crate::failure::{Failure, Outcome};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use vazao_client::{Client, Config, Options};
+use vazao_model::Code;
 
 /// The environment variable that names the cluster.
 pub(crate) const CLUSTER_VARIABLE: &str = "VAZAO_CLUSTER";
@@ -45,6 +47,46 @@ impl Context {
         let config = Config::load(&file)?;
         let mut options = config.options();
         change(&mut options);
-        Ok(Client::connect_with(&config, options)?)
+        Client::connect_with(&config, options).map_err(|error| {
+            let is_unreachable = error.code == Code::Unreachable;
+            let hint = loopback_hint(&file, &config).filter(|_| is_unreachable);
+            let failure = Failure::from(error);
+            match (hint, failure.message()) {
+                (Some(hint), Some(message)) => Failure::new(format!("{message}; {hint}")),
+                _ => failure,
+            }
+        })
+    }
+}
+
+/// What to say when nothing answers at an address that only this machine reaches: a client.toml of `vazao up` may have
+/// been copied to another one. `None`: it names others, or lies in its cluster's directory.
+pub(crate) fn loopback_hint(file: &Path, config: &Config) -> Option<String> {
+    let is_at_home = file.parent().is_some_and(|directory| ClusterDirectory::open(directory).is_ok());
+    let host = |address: &String| address.rsplit_once(':').map_or(String::new(), |(host, _)| host.to_owned());
+    if is_at_home || !config.meta.iter().all(|address| is_loopback(&host(address))) {
+        return None;
+    }
+    Some(format!(
+        "{} names this machine itself ({}): a cluster of `vazao up` is reached on its own machine only, and for several \
+         there is `vazao node init`",
+        file.display(),
+        config.meta.join(", ")
+    ))
+}
+
+/// Whether only this machine reaches a host.
+pub(crate) fn is_loopback(host: &str) -> bool {
+    host == "localhost" || host == "[::1]" || host.starts_with("127.")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn loopback_is_recognised() {
+        assert!(["127.0.0.1", "localhost", "[::1]"].iter().all(|host| is_loopback(host)));
+        assert!(!["192.0.2.1", "host1", "[2001:db8::1]"].iter().any(|host| is_loopback(host)));
     }
 }

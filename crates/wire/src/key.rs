@@ -59,14 +59,20 @@ impl ClusterKey {
             return Err(refused(path, "others can read it; run `chmod 600` on it and consider a new key"));
         }
         let text = fs::read_to_string(path).map_err(unread)?;
+        ClusterKey::parse(&text)
+            .map_err(|why| refused(path, &format!("{why}; copy the file from a node that works")))
+    }
+
+    /// Reads the text of a key file. Errors: why it is none.
+    pub fn parse(text: &str) -> Result<ClusterKey, &'static str> {
         let digits = text.trim_end().as_bytes();
-        if digits.len() != 2 * KEY_BYTES {
-            return Err(refused(path, "not 64 hexadecimal digits; copy the file from a node that works"));
+        if digits.len() != 2 * KEY_BYTES || !digits.iter().all(u8::is_ascii_hexdigit) {
+            return Err("not 64 hexadecimal digits");
         }
+        let digit = |digit: u8| char::from(digit).to_digit(16).unwrap_or_default() as u8;
         let mut bytes = [0; KEY_BYTES];
         for (byte, pair) in bytes.iter_mut().zip(digits.chunks_exact(2)) {
-            let pair = std::str::from_utf8(pair).map_err(|_| refused(path, "not hexadecimal"))?;
-            *byte = u8::from_str_radix(pair, 16).map_err(|_| refused(path, "not hexadecimal"))?;
+            *byte = digit(pair[0]) << 4 | digit(pair[1]);
         }
         Ok(ClusterKey { bytes })
     }

@@ -17,6 +17,7 @@ pub(crate) mod mkdir;
 pub(crate) mod mount;
 pub(crate) mod mount_helper;
 pub(crate) mod mv;
+pub(crate) mod node;
 pub(crate) mod probe;
 pub(crate) mod rm;
 pub(crate) mod scrub;
@@ -48,6 +49,7 @@ pub(crate) fn run(line: Line) -> Outcome {
         Command::Up(arguments) => up::run(&context, arguments),
         Command::Down(arguments) => down::run(&context, arguments),
         Command::Serve(arguments) => serve::run(&context, arguments),
+        Command::Node(arguments) => node::run(&context, arguments),
         Command::Mount(arguments) => mount::run(&context, arguments),
         Command::MountHelper(arguments) => mount_helper::run(&arguments),
         Command::Umount(arguments) => umount::run(&context, arguments),

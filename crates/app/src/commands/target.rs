@@ -126,7 +126,7 @@ fn add(directory: &Path, node: &OfNode) -> Outcome {
 }
 
 /// Refuses a directory that holds something else than a target.
-fn check_contents(path: &Path) -> Outcome {
+pub(crate) fn check_contents(path: &Path) -> Outcome {
     for entry in std::fs::read_dir(path).at(path.display())? {
         let name = entry.at(path.display())?.file_name();
         if !OF_TARGETS.iter().any(|known| name == *known) {
@@ -139,7 +139,8 @@ fn check_contents(path: &Path) -> Outcome {
     Ok(())
 }
 
-fn is_same_disk(one: &Path, other: &Path) -> bool {
+/// Whether both lie on one file system, as far as they are there.
+pub(crate) fn is_same_disk(one: &Path, other: &Path) -> bool {
     let device = |path: &Path| std::fs::metadata(path).ok().map(|status| status.dev());
     device(one).is_some() && device(one) == device(other)
 }

@@ -152,7 +152,7 @@ fn say(output: &mut Output, directory: &ClusterDirectory, what: &str) -> Outcome
 }
 
 /// A word that a POSIX shell reads as it is.
-fn shell_quoted(word: &str) -> String {
+pub(crate) fn shell_quoted(word: &str) -> String {
     let plain = |b: u8| b.is_ascii_alphanumeric() || b"/._-+:@%".contains(&b);
     if word.bytes().all(plain) { word.to_owned() } else { format!("'{}'", word.replace('\'', "'\\''")) }
 }
@@ -256,7 +256,7 @@ impl Start<'_> {
 
 /// The client's configuration with the right address; `None` when `present` has it. What users added stays.
 fn client_text(present: Option<&str>, meta_address: &str, insecure: bool) -> Option<String> {
-    let heading = "# Written by `vazao up`. Copy it together with the key to let another machine in.\n";
+    let heading = "# Written by `vazao up`. Its address reaches this machine only; for several machines see `vazao node init`.\n";
     let Some(mut table) = present.and_then(|text| text.parse::<toml::Table>().ok()) else {
         let key = if insecure { "insecure = true" } else { "key_file = \"cluster.key\"" };
         return Some(format!("{heading}meta = [\"{meta_address}\"]\n{key}\n"));

@@ -23,10 +23,10 @@ pub(crate) struct NodeConfig {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) advertise: Option<String>,
     /// When the port of `listen` is taken, take any other.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "is_no")]
     pub(crate) other_port_if_taken: bool,
     /// The metadata service: `host:port`. Not needed by a node that is one.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) metadata: Vec<String>,
     /// The cluster key. Only `--insecure` does without.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -38,7 +38,7 @@ pub(crate) struct NodeConfig {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) state_dir: Option<PathBuf>,
     /// Threads that serve requests; 0: as many as CPUs.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "is_zero")]
     pub(crate) threads: usize,
     /// Open channels into files of areas; the next one is refused. 100,000 by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -56,7 +56,7 @@ pub(crate) struct NodeConfig {
     #[serde(default, skip_serializing_if = "CopySection::is_default")]
     pub(crate) copy: CopySection,
     /// Logs.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "LogSection::is_default")]
     pub(crate) log: LogSection,
     /// Directories that are exported in place; `vazao area add` keeps its own in areas.toml.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -128,6 +128,11 @@ fn is_no(value: &bool) -> bool {
     !*value
 }
 
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde wants it so")]
+fn is_zero(value: &usize) -> bool {
+    *value == 0
+}
+
 /// `[copy]`: how this node takes part in copies.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -173,6 +178,12 @@ pub(crate) struct LogSection {
     /// "text" or "json".
     #[serde(default)]
     pub(crate) format: Form,
+}
+
+impl LogSection {
+    fn is_default(&self) -> bool {
+        *self == LogSection::default()
+    }
 }
 
 impl NodeConfig {

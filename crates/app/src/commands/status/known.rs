@@ -6,6 +6,7 @@
 
 use super::PROBE;
 use crate::cluster::directory::{ClusterDirectory, NodePlace};
+use crate::context::loopback_hint;
 use crate::failure::{Failure, Outcome};
 use crate::format::{self, Lean};
 use crate::node::config::NodeConfig;
@@ -149,7 +150,8 @@ pub(super) fn show(
     }
     output.finish()?;
     let message = Failure::from(error).message().unwrap_or_default().to_owned();
-    Err(Failure::new(format!("{message}; {remedy}")))
+    let hint = loopback_hint(client_file, config).map(|hint| format!("; {hint}")).unwrap_or_default();
+    Err(Failure::new(format!("{message}; {remedy}{hint}")))
 }
 
 /// Its answer: nanoseconds, or why there is none.
