@@ -21,7 +21,7 @@ const META_PORT: u16 = 7000;
 
 const OTHER_PORT: u16 = 7001;
 
-/// The port for copies is this much higher, so that whoever opens a firewall knows it.
+/// The port for copies is this much higher, so that a firewall can be opened for it.
 const COPY_PORT_DISTANCE: u16 = 100;
 
 /// A metadata service that serves has answered by then.

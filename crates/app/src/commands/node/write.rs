@@ -104,7 +104,7 @@ fn with_remedy(failure: Failure) -> Failure {
     }
 }
 
-/// Whatever the umask of whoever runs this, daemons and clients of other users can read it.
+/// Whatever the umask of the command, daemons and clients of other users can read it.
 fn make_readable(path: &Path) -> Outcome {
     fs::set_permissions(path, fs::Permissions::from_mode(0o644)).at(path.display())
 }
