@@ -130,7 +130,7 @@ impl Registry {
     /// Remembers up to which version an inode was changed here.
     fn keep_version(&self, inode: &OpenInode) {
         let state = inode.lock();
-        if !state.was_reported {
+        if !state.is_changed_here() {
             return;
         }
         let mut left = self.left.lock();

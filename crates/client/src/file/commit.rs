@@ -1,7 +1,8 @@
 //! Reports to the metadata service: at flush, fsync and close, and only when something has changed.
 
 use super::inline::InlineContents;
-use super::inode::{FreshInode, InodeState, OpenInode, Uncommitted};
+use super::inode::{FreshInode, InodeState, OpenInode};
+use super::report_ledger::Report;
 use crate::completion::{Completion, Readiness, begin_change_as_of};
 use crate::invalidations::Asked;
 use crate::{Error, Result};
@@ -73,7 +74,7 @@ impl OpenInode {
     /// durable without them is true nevertheless.
     fn only_times_change(&self) -> bool {
         let state = self.lock();
-        let report = &state.uncommitted;
+        let report = state.reports.waiting();
         state.layout().is_some() && report.end <= state.attributes.size && report.slots == 0
     }
 
@@ -81,7 +82,7 @@ impl OpenInode {
     pub(crate) fn discard(&self) {
         self.discard_staged();
         let mut state = self.lock();
-        state.uncommitted = Uncommitted::default();
+        state.reports.discard();
         state.next = None;
         if let Some(inline) = state.inline_mut() {
             inline.discard();
@@ -106,10 +107,11 @@ impl OpenInode {
     fn commit(&self, sync: bool, deadline_ns: u64) -> Result<Committed> {
         self.set_length_again(deadline_ns)?;
         let mut state = self.lock();
-        if state.uncommitted.is_empty() && !sync {
+        if !state.reports.is_waiting() && !sync {
             return Ok(Committed::Taken);
         }
-        let sparse = state.layout().filter(|_| state.has_holes() && state.uncommitted.modified.is_some());
+        let sparse =
+            state.layout().filter(|_| state.has_holes() && state.reports.waiting().modified.is_some());
         let allocated_bytes = match sparse.cloned().map(|layout| (layout, state.written_slots)) {
             Some((layout, slots)) => {
                 drop(state);
@@ -138,13 +140,15 @@ impl OpenInode {
         });
         self.count_report();
         let mut state = self.lock();
-        let report = state.reporting.take().unwrap_or_default();
+        let report = state.reports.end_report();
         match fresh {
             Ok(fresh) if is_taken(&state, &report, &fresh, generation) => {
                 // Before contents that were shown take the place of those that the service has forgotten.
                 let forgotten = state.remember(&fresh, &report) | state.end_inline_report(&fresh, sync);
                 state.absorb(fresh, self.core.count_answer());
-                state.length_set &= !sync || forgotten;
+                if sync && !forgotten {
+                    state.reports.length_is_durable();
+                }
                 drop(state);
                 if forgotten && sync {
                     interrupt::uninterruptible(|| self.report(true, deadline_ns))?;
@@ -153,7 +157,7 @@ impl OpenInode {
             }
             Ok(fresh) if state.inline_mut().is_some() => {
                 state.remember(&fresh, &report);
-                state.uncommitted.restore(report);
+                state.reports.restore(report);
                 state.fail_inline_report();
                 state.absorb(fresh, self.core.count_answer());
                 return Ok(Committed::Outgrown);
@@ -166,7 +170,7 @@ impl OpenInode {
                 return Err(error.about(self.id));
             }
             Err(error) => {
-                state.uncommitted.restore(report);
+                state.reports.restore(report);
                 state.fail_inline_report();
                 return Err(error.about(self.id));
             }
@@ -199,7 +203,7 @@ impl OpenInode {
                 open.flush(false)
             }));
         }
-        if state.uncommitted.is_empty() {
+        if !state.reports.is_waiting() {
             drop((state, turn));
             return then(Readiness::Ready(Ok(())));
         }
@@ -233,13 +237,13 @@ impl OpenInode {
 
     /// Sets the length that a service which lost power has forgotten.
     fn set_length_again(&self, deadline_ns: u64) -> Result<()> {
-        let Some(length) = self.lock().length_again.take() else { return Ok(()) };
+        let Some(length) = self.lock().reports.take_length_again() else { return Ok(()) };
         let outcome = interrupt::uninterruptible(|| match length {
             0 => self.empty(deadline_ns),
             _ => self.set_size(length, deadline_ns),
         });
         if outcome.is_err() {
-            self.lock().length_again = Some(length);
+            self.lock().reports.set_length_again(length);
         }
         outcome
     }
@@ -294,15 +298,12 @@ impl Drop for Committing {
 
 /// Takes what has not been reported, and makes it what is being reported.
 fn take_report(inode: u64, state: &mut InodeState, sync: bool) -> proto::CommitRequest {
-    let report = std::mem::take(&mut state.uncommitted);
-    let request = commit_request(inode, state, &report, sync);
-    state.reporting = Some(report);
-    state.was_reported = true;
-    request
+    let report = state.reports.begin();
+    commit_request(inode, state, &report, sync)
 }
 
 /// Whether the metadata service has taken a report about the layout of `generation`.
-fn is_taken(state: &InodeState, report: &Uncommitted, fresh: &FreshInode, generation: u32) -> bool {
+fn is_taken(state: &InodeState, report: &Report, fresh: &FreshInode, generation: u32) -> bool {
     let theirs = fresh.layout.as_ref();
     let is_same = theirs.map_or(0, |layout| layout.generation) == generation;
     // Of a file that was converted meanwhile, unless it reports objects that the conversion has not copied.
@@ -310,12 +311,7 @@ fn is_taken(state: &InodeState, report: &Uncommitted, fresh: &FreshInode, genera
     is_same || (is_converted && report.slots == 0)
 }
 
-fn commit_request(
-    inode: u64,
-    state: &mut InodeState,
-    report: &Uncommitted,
-    sync: bool,
-) -> proto::CommitRequest {
+fn commit_request(inode: u64, state: &mut InodeState, report: &Report, sync: bool) -> proto::CommitRequest {
     let generation = state.layout().map_or(0, |layout| layout.generation);
     let inline = state.inline_mut();
     let base_version = inline.as_ref().map_or(0, |inline| inline.base_version());

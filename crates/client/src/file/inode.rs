@@ -4,6 +4,7 @@ use super::append::End;
 use super::inline::InlineContents;
 use super::moved::Next;
 use super::readers::Readers;
+use super::report_ledger::{Report, ReportLedger};
 use super::staging::{InFlightWrite, Run, overlap};
 use super::sync_ledger::SyncLedger;
 use super::unsynced::Span;
@@ -16,7 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 use vazao_model::limits::{BLOCK_BYTES, INLINE_BYTES_MAX};
-use vazao_model::{Attributes, Code, InodeId, Layout, Timestamp};
+use vazao_model::{Attributes, Code, InodeId, Layout};
 use vazao_wire::proto;
 use vazao_wire::service::Fault;
 
@@ -60,30 +61,6 @@ pub(crate) enum Contents {
     Striped(Arc<Layout>),
 }
 
-/// Changes that are not reported to the metadata service.
-#[derive(Clone, Default)]
-pub(crate) struct Uncommitted {
-    /// End of the furthest write; 0 for none.
-    pub(crate) end: u64,
-    /// Slots that got objects.
-    pub(crate) slots: u64,
-    /// Time of the last write.
-    pub(crate) modified: Option<Timestamp>,
-}
-
-impl Uncommitted {
-    pub(crate) fn is_empty(&self) -> bool {
-        self.modified.is_none() && self.slots == 0
-    }
-
-    /// Takes back what could not be reported; what came later has precedence.
-    pub(crate) fn restore(&mut self, earlier: Uncommitted) {
-        self.end = self.end.max(earlier.end);
-        self.slots |= earlier.slots;
-        self.modified = self.modified.or(earlier.modified);
-    }
-}
-
 /// The changeable part.
 pub(crate) struct InodeState {
     /// From the latest answer of the metadata service.
@@ -105,15 +82,8 @@ pub(crate) struct InodeState {
     pub(crate) in_flight_bytes: usize,
     /// Threads in the middle of a write to objects.
     pub(crate) writers: usize,
-    pub(crate) uncommitted: Uncommitted,
-    /// The report in flight: answers from before it may still arrive.
-    pub(crate) reporting: Option<Uncommitted>,
-    /// A report was sent through this state.
-    pub(crate) was_reported: bool,
-    /// The length was set here, and no fsync has returned since: a metadata service that loses power may forget it.
-    pub(super) length_set: bool,
-    /// It has forgotten it: the length to be set once more before the next report.
-    pub(super) length_again: Option<u64>,
+    /// What the metadata service has yet to be told.
+    pub(super) reports: ReportLedger,
     /// Grows with every write and cut, so that bytes read ahead before it are not used after it.
     pub(crate) write_count: u64,
     /// The client's count of answers when one about this inode was last taken over.
@@ -172,11 +142,7 @@ impl InodeState {
             next_flight: 0,
             in_flight_bytes: 0,
             writers: 0,
-            uncommitted: Uncommitted::default(),
-            reporting: None,
-            was_reported: false,
-            length_set: false,
-            length_again: None,
+            reports: ReportLedger::default(),
             write_count: 0,
             absorbed_at: fresh_at,
             is_sparse: false,
@@ -190,11 +156,19 @@ impl InodeState {
         self.is_sparse || self.attributes.allocated_bytes < self.attributes.size
     }
 
+    /// True when the metadata service was told of a change through this state.
+    pub(crate) fn is_changed_here(&self) -> bool {
+        self.reports.has_told()
+    }
+
     /// True when everything written here has been written out and reported.
     pub(crate) fn is_clean(&self) -> bool {
         let is_moving = matches!(self.contents, Contents::Moving);
-        let is_reported = self.uncommitted.is_empty() && self.reporting.is_none();
-        !self.has_unwritten() && is_reported && self.writers == 0 && !is_moving && !self.has_moved()
+        !self.has_unwritten()
+            && self.reports.is_clear()
+            && self.writers == 0
+            && !is_moving
+            && !self.has_moved()
     }
 
     /// True when a report needs nothing but to be sent: what was written lies in the inode record.
@@ -206,16 +180,6 @@ impl InodeState {
     /// True when something was written under a layout that is not the file's here yet: the next report tells of it.
     pub(crate) fn has_moved(&self) -> bool {
         self.next.as_ref().is_some_and(|next| next.slots != 0)
-    }
-
-    /// End of the furthest write that the metadata service may not know of; 0 for none.
-    fn unreported_end(&self) -> u64 {
-        self.uncommitted.end.max(self.reporting.as_ref().map_or(0, |report| report.end))
-    }
-
-    /// Time of the last write that the metadata service may not know of.
-    fn unreported_modified(&self) -> Option<Timestamp> {
-        self.uncommitted.modified.or_else(|| self.reporting.as_ref()?.modified)
     }
 
     /// True when bytes are staged or in flight.
@@ -258,7 +222,7 @@ impl InodeState {
         let Some(layout) = self.layout().cloned() else { return };
         let (slot, _) = layout.distribution.locate(range.start, layout.width());
         let bit = 1u64.checked_shl(slot).unwrap_or(0);
-        self.uncommitted.slots |= if must_exist { bit & !self.written_slots } else { bit };
+        self.reports.made_objects(if must_exist { bit & !self.written_slots } else { bit });
         self.written_slots |= bit;
         self.write_count += u64::from(self.sync.written(&layout, range, boot));
     }
@@ -286,7 +250,7 @@ impl InodeState {
 
     /// When the answer to `report` shows that the metadata service has lost power, and with it what it had answered:
     /// has all that is known here reported again, and returns true.
-    pub(super) fn remember(&mut self, fresh: &FreshInode, report: &Uncommitted) -> bool {
+    pub(super) fn remember(&mut self, fresh: &FreshInode, report: &Report) -> bool {
         // A report with a time makes a version of its own.
         let least = self.attributes.version.saturating_add(u64::from(report.modified.is_some()));
         if fresh.attributes.version >= least || fresh.asked_at < self.absorbed_at {
@@ -299,8 +263,8 @@ impl InodeState {
     /// here. False when bytes of inline contents are all there is to tell, which [`InlineContents`] knows of.
     fn tell_again(&mut self) -> bool {
         let size = self.size;
-        if self.length_set {
-            self.length_again = Some(size);
+        if self.reports.is_length_unsynced() {
+            self.reports.set_length_again(size);
             if let Some(inline) = self.inline_mut() {
                 inline.write_all_again(size);
             }
@@ -308,7 +272,7 @@ impl InodeState {
             return false;
         }
         self.report_again(size);
-        self.uncommitted.slots |= if self.layout().is_some() { self.written_slots } else { 0 };
+        self.reports.made_objects(if self.layout().is_some() { self.written_slots } else { 0 });
         true
     }
 
@@ -345,7 +309,7 @@ impl InodeState {
     fn refresh_inline(&mut self, fresh: FreshInode, now_at: u64) {
         self.absorbed_at = now_at;
         self.attributes = fresh.attributes;
-        self.size = self.attributes.size.max(self.unreported_end());
+        self.size = self.attributes.size.max(self.reports.end());
         self.write_count += 1;
         let (version, bytes) = (self.attributes.version, fresh.contents.unwrap_or_default());
         if self.inline_mut().is_some_and(|inline| inline.refresh(bytes, version)) {
@@ -381,9 +345,9 @@ impl InodeState {
 
     /// The next report tells of the file up to `end`, whatever was reported before.
     pub(super) fn report_again(&mut self, end: u64) {
-        self.uncommitted.end = self.uncommitted.end.max(end);
         self.size = self.size.max(end);
-        self.uncommitted.modified = Some(self.unreported_modified().unwrap_or(self.attributes.modified));
+        let modified = self.reports.modified().unwrap_or(self.attributes.modified);
+        self.reports.wrote(end, modified);
     }
 
     /// Takes over what an answer without contents has shown.
@@ -396,19 +360,19 @@ impl InodeState {
         if let Some(theirs) = &fresh.layout {
             self.note_layout(theirs);
             if self.next.as_ref().is_some_and(|next| next.layout.generation == theirs.generation) {
-                self.size = self.attributes.size.max(self.unreported_end());
+                self.size = self.attributes.size.max(self.reports.end());
             }
             if let Some(inline) = self.inline_mut() {
                 inline.note_outgrown();
             }
         }
         if self.inline_mut().is_some() {
-            self.size = self.attributes.size.max(self.unreported_end());
+            self.size = self.attributes.size.max(self.reports.end());
         }
         if let (Contents::Striped(mine), Some(theirs)) = (&self.contents, &fresh.layout)
             && mine.generation == theirs.generation
         {
-            self.size = self.attributes.size.max(self.unreported_end());
+            self.size = self.attributes.size.max(self.reports.end());
             self.written_slots |= theirs.written_slots;
         }
     }
@@ -548,13 +512,13 @@ impl OpenInode {
             self.note_changed_elsewhere();
         }
         let mut merged = if is_old { state.attributes.clone() } else { attributes };
-        if merged.size < state.unreported_end() {
-            merged.size = state.unreported_end();
+        if merged.size < state.reports.end() {
+            merged.size = state.reports.end();
             // Programs take a file without storage for one hole, and would not read what is not reported yet.
             let likely = if state.has_holes() { BLOCK_BYTES as u64 } else { merged.size };
             merged.allocated_bytes = merged.allocated_bytes.max(likely);
         }
-        if let Some(modified) = state.unreported_modified() {
+        if let Some(modified) = state.reports.modified() {
             merged.modified = modified;
             merged.changed = merged.changed.max(modified);
         }

@@ -1,6 +1,6 @@
 //! Setting a file's length. No write of this client to the file is under way meanwhile.
 
-use super::inode::{FreshInode, OpenInode, Uncommitted};
+use super::inode::{FreshInode, OpenInode};
 use super::unsynced::Span;
 use super::write::object_address;
 use crate::call::decode;
@@ -42,13 +42,12 @@ impl OpenInode {
         let response = self.core.change_until::<op::Open>(request, deadline_ns)?;
         let fresh = FreshInode::new(response.inode, asked_at)?;
         let mut state = self.lock();
-        state.uncommitted = Uncommitted::default();
+        state.reports.discard();
         state.next = None;
         if let Some(inline) = state.inline_mut() {
             inline.cut(0);
         }
-        state.was_reported = true;
-        (state.length_set, state.length_again) = (true, None);
+        state.reports.length_was_set();
         state.sync.empty();
         drop(state);
         self.absorb_open(fresh);
@@ -88,8 +87,7 @@ impl OpenInode {
         let mut state = self.lock();
         state.is_sparse |= length > state.size;
         state.size = length;
-        state.was_reported = true;
-        (state.length_set, state.length_again) = (true, None);
+        state.reports.length_was_set();
         state.sync.mend(&(length..u64::MAX));
         state.write_count += 1;
         if let Some(inline) = state.inline_mut() {

@@ -22,6 +22,7 @@ mod payload;
 mod read;
 mod read_ahead;
 mod readers;
+mod report_ledger;
 mod staging;
 mod strides;
 mod sync;

@@ -81,11 +81,10 @@ impl InodeState {
         }
         self.next = None;
         let known = next.layout.written_slots;
-        if self.uncommitted.slots != 0 {
+        if self.reports.replace_objects(next.slots & !known) != 0 {
             // A conversion waits for such slots to be reported: these came too late for it and are not copied.
             self.sync.tell(came_too_late());
         }
-        self.uncommitted.slots = next.slots & !known;
         self.written_slots = known | next.slots;
         self.sync.convert(&next.layout);
         self.contents = Contents::Striped(next.layout);
@@ -97,7 +96,7 @@ impl InodeState {
         if let Some(next) = self.next.as_mut().filter(|next| next.layout.generation == layout.generation) {
             next.slots |= slots;
         } else if self.layout().is_some_and(|mine| mine.generation == layout.generation) {
-            self.uncommitted.slots |= slots & !self.written_slots;
+            self.reports.made_objects(slots & !self.written_slots);
             self.written_slots |= slots;
             self.sync.touch(slots);
         } else if slots & !layout.written_slots != 0 {

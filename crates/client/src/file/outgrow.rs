@@ -55,7 +55,8 @@ impl OpenInode {
         let moved = self.move_to_objects(&mut inline, &mut forgotten, deadline_ns);
         let mut state = self.lock();
         if let Some(length) = forgotten.length {
-            (state.length_again, state.size) = (None, length);
+            state.reports.take_length_again();
+            state.size = length;
             state.report_again(length);
         } else if forgotten.bytes {
             state.report_again(inline.unreported_end());
@@ -134,8 +135,8 @@ impl OpenInode {
     /// written anew. Returns the length that it is to have; `None`: nothing of that.
     fn cut_again(&self, inline: &mut InlineContents, version: u64, deadline_ns: u64) -> Result<Option<u64>> {
         let state = self.lock();
-        let is_older = version < state.attributes.version && state.length_set;
-        let length = state.length_again.or_else(|| is_older.then_some(state.size));
+        let is_older = version < state.attributes.version && state.reports.is_length_unsynced();
+        let length = state.reports.length_again().or_else(|| is_older.then_some(state.size));
         drop(state);
         let Some(length) = length else { return Ok(None) };
         let (inode, seat) = (self.id.0, self.core.seat());

@@ -4,8 +4,9 @@
 //! service may still lose with its power: until an fsync has returned, the next handle has to notice that when it
 //! happens, and to report it again.
 
-use super::inode::{Contents, FreshInode, InodeState, Uncommitted};
+use super::inode::{Contents, FreshInode, InodeState};
 use super::moved::Next;
+use super::report_ledger::ReportLedger;
 use super::sync_ledger::SyncLedger;
 use std::sync::Arc;
 use vazao_model::Attributes;
@@ -27,9 +28,7 @@ pub(super) struct Unreported {
     contents: Contents,
     next: Option<Next>,
     written_slots: u64,
-    uncommitted: Uncommitted,
-    length_set: bool,
-    length_again: Option<u64>,
+    reports: ReportLedger,
 }
 
 impl Unfinished {
@@ -67,7 +66,7 @@ impl Unreported {
             Contents::Striped(mine) => {
                 fresh.layout.as_ref().filter(|theirs| mine.is_same_life(theirs))?;
                 if !is_same {
-                    (self.length_set, self.length_again) = (false, None);
+                    self.reports.forget_length();
                 }
             }
         }
@@ -79,24 +78,16 @@ impl InodeState {
     /// Takes away what is to be remembered when the last handle is gone.
     pub(crate) fn take_unfinished(&mut self) -> Unfinished {
         let unreported = self.take_unreported();
-        // An open that was answered before must not be taken for the news that the service has lost power.
-        self.was_reported |= unreported.is_some();
         Unfinished { sync: std::mem::take(&mut self.sync), unreported }
     }
 
     fn take_unreported(&mut self) -> Option<Box<Unreported>> {
-        let mut uncommitted = std::mem::take(&mut self.uncommitted);
-        if let Some(report) = self.reporting.clone() {
-            uncommitted.restore(report);
-        }
         let is_inline_unfinished = self.inline_mut().is_some_and(|inline| {
             // Of a report that is still under way nothing is known.
             inline.fail_report();
             inline.is_unfinished()
         });
-        let is_length_unfinished = self.length_set || self.length_again.is_some();
-        let is_unfinished =
-            is_inline_unfinished || is_length_unfinished || !uncommitted.is_empty() || self.has_moved();
+        let is_unfinished = is_inline_unfinished || !self.reports.is_settled() || self.has_moved();
         let contents = match &mut self.contents {
             _ if !is_unfinished => return None,
             Contents::Moving => return None,
@@ -110,9 +101,7 @@ impl InodeState {
             contents,
             next: self.next.clone(),
             written_slots: self.written_slots,
-            uncommitted,
-            length_set: self.length_set,
-            length_again: self.length_again,
+            reports: self.reports.leave(),
         }))
     }
 
@@ -135,10 +124,7 @@ impl InodeState {
         state.contents = left.contents;
         state.next = left.next;
         state.written_slots = left.written_slots;
-        state.uncommitted = left.uncommitted;
-        state.was_reported = true;
-        state.length_set = left.length_set;
-        state.length_again = left.length_again;
+        state.reports = left.reports;
         state.sync = sync.of_continued();
         state.absorb_open(fresh, fresh_at);
         state

@@ -84,9 +84,8 @@ impl InodeState {
         let in_flight = self.in_flight.values().map(|flight| flight.run.range.clone());
         let lost = self.sync.lost().ranges(self.size);
         let mut ranges: Vec<Range<u64>> = staged.chain(in_flight).chain(lost).collect();
-        let reports = [Some(&self.uncommitted), self.reporting.as_ref()].into_iter().flatten();
         let mut is_unreported = false;
-        for report in reports.filter(|report| !report.is_empty()) {
+        for report in self.reports.unanswered() {
             is_unreported = true;
             // Bytes beyond the end that the metadata service knows are out of reach.
             ranges.push(self.attributes.size..report.end.min(self.size));

@@ -121,8 +121,7 @@ impl OpenInode {
         state.is_sparse |= start > state.size.next_multiple_of(BLOCK_BYTES as u64);
         state.size = state.size.max(end);
         state.write_count += 1;
-        state.uncommitted.end = state.uncommitted.end.max(end);
-        state.uncommitted.modified = Some(self.core.wall_time());
+        state.reports.wrote(end, self.core.wall_time());
     }
 
     fn stage_all<'a>(

@@ -84,7 +84,7 @@ impl OpenInode {
 
     fn note_zeroed(&self, state: &mut InodeState) {
         state.write_count += 1;
-        state.uncommitted.modified = Some(self.core.wall_time());
+        state.reports.changed(self.core.wall_time());
     }
 
     /// What of a file range lies in one object is a range there, too.
