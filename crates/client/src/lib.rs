@@ -15,6 +15,7 @@ mod ending;
 pub mod error;
 mod file;
 mod hand_off_mutex;
+mod in_flight;
 mod integrity;
 mod invalidations;
 mod local;

@@ -175,7 +175,7 @@ impl OpenInode {
         let answer = self.core.finish_data(&mut call, &[], deadline_ns);
         let boot = answer.and_then(|received| Ok(decode::<op::CopyObjectRange>(&received)?.boot));
         let mut state = self.lock();
-        state.writers -= 1;
+        state.buffer.end_writer();
         match boot {
             Ok(boot) => {
                 state.note_written(&piece.to, boot, must_exist);
@@ -224,7 +224,7 @@ impl OpenInode {
         };
         // What was written to that place before must not arrive after the copy.
         let mut state = self.settle(self.lock(), &piece.to, deadline_ns);
-        state.writers += 1;
+        state.buffer.begin_writer();
         drop(state);
         let message = prost::Message::encode_to_vec(&request);
         let call = self.core.submit_data(target, Method::CopyObjectRange, message, &[], deadline_ns);

@@ -5,13 +5,12 @@ use super::inline::InlineContents;
 use super::moved::Next;
 use super::readers::Readers;
 use super::report_ledger::{Report, ReportLedger};
-use super::staging::{InFlightWrite, Run, overlap};
 use super::sync_ledger::SyncLedger;
 use super::unsynced::Span;
+use super::write_buffer::WriteBuffer;
 use crate::core::Core;
 use crate::hand_off_mutex::HandOffMutex;
 use parking_lot::{Condvar, Mutex, MutexGuard, RwLock};
-use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -74,14 +73,8 @@ pub(crate) struct InodeState {
     pub(crate) written_slots: u64,
     /// What an fsync has yet to make durable, and what is lost.
     pub(super) sync: SyncLedger,
-    /// Runs being filled, by the start of their transfer.
-    pub(crate) staged: BTreeMap<u64, Run>,
-    /// Runs in flight, in the order in which they left.
-    pub(crate) in_flight: BTreeMap<u64, InFlightWrite>,
-    pub(crate) next_flight: u64,
-    pub(crate) in_flight_bytes: usize,
-    /// Threads in the middle of a write to objects.
-    pub(crate) writers: usize,
+    /// What no server has acknowledged.
+    pub(super) buffer: WriteBuffer,
     /// What the metadata service has yet to be told.
     pub(super) reports: ReportLedger,
     /// Grows with every write and cut, so that bytes read ahead before it are not used after it.
@@ -137,11 +130,7 @@ impl InodeState {
             size: fresh.attributes.size,
             written_slots: fresh.layout.as_ref().map_or(0, |layout| layout.written_slots),
             sync: SyncLedger::of_unknown(),
-            staged: BTreeMap::new(),
-            in_flight: BTreeMap::new(),
-            next_flight: 0,
-            in_flight_bytes: 0,
-            writers: 0,
+            buffer: WriteBuffer::default(),
             reports: ReportLedger::default(),
             write_count: 0,
             absorbed_at: fresh_at,
@@ -164,27 +153,18 @@ impl InodeState {
     /// True when everything written here has been written out and reported.
     pub(crate) fn is_clean(&self) -> bool {
         let is_moving = matches!(self.contents, Contents::Moving);
-        !self.has_unwritten()
-            && self.reports.is_clear()
-            && self.writers == 0
-            && !is_moving
-            && !self.has_moved()
+        self.buffer.is_idle() && self.reports.is_clear() && !is_moving && !self.has_moved()
     }
 
     /// True when a report needs nothing but to be sent: what was written lies in the inode record.
     pub(super) fn is_reported_at_once(&self) -> bool {
         let is_inline = matches!(&self.contents, Contents::Inline(inline) if !inline.is_outgrown());
-        is_inline && !self.has_unwritten() && self.writers == 0 && self.next.is_none()
+        is_inline && self.buffer.is_idle() && self.next.is_none()
     }
 
     /// True when something was written under a layout that is not the file's here yet: the next report tells of it.
     pub(crate) fn has_moved(&self) -> bool {
         self.next.as_ref().is_some_and(|next| next.slots != 0)
-    }
-
-    /// True when bytes are staged or in flight.
-    pub(crate) fn has_unwritten(&self) -> bool {
-        !self.staged.is_empty() || !self.in_flight.is_empty()
     }
 
     /// The layout, once there is one.
@@ -230,16 +210,6 @@ impl InodeState {
     /// Notes a change of the object of `slot`. What a loss of power before it may have taken is lost from here on.
     pub(crate) fn note_change(&mut self, layout: &Layout, slot: u32, span: Span, boot: u64) {
         self.write_count += u64::from(self.sync.changed(layout, slot, span, boot));
-    }
-
-    /// The transfer of a staged run that overlaps `range`.
-    pub(crate) fn staged_within(&self, range: &Range<u64>) -> Option<u64> {
-        self.staged.iter().find(|(_, run)| overlap(&run.range, range)).map(|(start, _)| *start)
-    }
-
-    /// The first write in flight before `before` that overlaps `range`.
-    pub(crate) fn flight_within(&self, range: &Range<u64>, before: u64) -> Option<u64> {
-        self.in_flight.range(..before).find(|(_, f)| overlap(&f.run.range, range)).map(|(id, _)| *id)
     }
 
     /// True when something newer is known: an answer that was taken over while this one was under way, with a higher

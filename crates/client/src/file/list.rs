@@ -187,7 +187,7 @@ impl OpenInode {
             written_slots,
             size: state.size,
             write_count: state.write_count,
-            has_unwritten: state.has_unwritten(),
+            has_unwritten: state.buffer.has_unwritten(),
             deadline_ns,
         }))
     }
@@ -294,7 +294,7 @@ impl OpenInode {
         let mut state = self.lock();
         let Contents::Striped(layout) = &state.contents else { return Ok(false) };
         let layout = Arc::clone(layout);
-        state.writers += 1;
+        state.buffer.begin_writer();
         for (offset, bytes) in parts {
             let range = *offset..offset + bytes.len() as u64;
             state = self.settle(state, &range, deadline_ns);
@@ -304,7 +304,7 @@ impl OpenInode {
         drop(state);
         let sent = self.send_listed(&layout, written_slots, parts, deadline_ns);
         let mut state = self.lock();
-        state.writers -= 1;
+        state.buffer.end_writer();
         // What was read ahead while the bytes were on their way may be older than they are.
         state.write_count += 1;
         drop(state);

@@ -33,6 +33,7 @@ mod unstored;
 mod unsynced;
 mod window;
 mod write;
+mod write_buffer;
 mod zero;
 
 pub use convert::{Convert, Converted};

@@ -76,7 +76,7 @@ impl InodeState {
     /// Exchanges the layout. No write may be under way.
     fn take_next(&mut self) {
         let (Some(mine), Some(next)) = (self.layout(), self.next.clone()) else { return };
-        if self.has_unwritten() || !mine.is_same_life(&next.layout) {
+        if self.buffer.has_unwritten() || !mine.is_same_life(&next.layout) {
             return;
         }
         self.next = None;

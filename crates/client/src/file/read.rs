@@ -149,7 +149,7 @@ impl OpenInode {
                 written_slots,
                 size: state.size,
                 write_count: state.write_count,
-                has_unwritten: state.has_unwritten(),
+                has_unwritten: state.buffer.has_unwritten(),
                 deadline_ns,
             };
             drop(state);

@@ -4,9 +4,10 @@
 use super::inode::OpenInode;
 use super::read::{Source, Trouble, View};
 use super::readers::Reader;
-use super::staging::{overlap, transfer_at};
+use super::staging::transfer_at;
 use super::strides::{Stride, Strides};
 use crate::budget::ReadAheadShare;
+use crate::in_flight::overlap;
 use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::ops::Range;

@@ -80,10 +80,8 @@ impl OpenInode {
 impl InodeState {
     /// Ranges that the servers may not have, in any order, and whether the metadata service is behind.
     fn unstored(&self) -> (Vec<Range<u64>>, bool) {
-        let staged = self.staged.values().map(|run| run.range.clone());
-        let in_flight = self.in_flight.values().map(|flight| flight.run.range.clone());
         let lost = self.sync.lost().ranges(self.size);
-        let mut ranges: Vec<Range<u64>> = staged.chain(in_flight).chain(lost).collect();
+        let mut ranges: Vec<Range<u64>> = self.buffer.ranges().chain(lost).collect();
         let mut is_unreported = false;
         for report in self.reports.unanswered() {
             is_unreported = true;

@@ -6,7 +6,7 @@
 
 use super::inode::{Contents, InodeState, OpenInode};
 use super::payload::Payload;
-use super::staging::{InFlightWrite, Run, transfer_at};
+use super::staging::{Run, transfer_at};
 use super::unsent::Later;
 use crate::core::shared;
 use crate::data::DataCall;
@@ -24,9 +24,6 @@ use vazao_wire::{Method, op, proto};
 
 /// A longer write is cut into segments, so that others get a turn and memory stays bounded.
 const SEGMENT_BYTES: usize = 4 << 20;
-
-/// Runs of one file that may wait for neighbours: several sequential writers, or one whose requests arrive jumbled.
-const STAGED_RUNS_MAX: usize = 8;
 
 /// How a write is carried out.
 #[derive(Clone, Copy, Default)]
@@ -104,10 +101,10 @@ impl OpenInode {
                 }
                 Contents::Striped(layout) => {
                     let layout = Arc::clone(layout);
-                    state.writers += 1;
+                    state.buffer.begin_writer();
                     self.note_write(&mut state, offset, end);
                     let mut state = self.stage_all(state, &layout, payload, offset, deadline_ns, later);
-                    state.writers -= 1;
+                    state.buffer.end_writer();
                     // Bytes read ahead meanwhile may be older than writes that have completed (race).
                     state.write_count += 1;
                     return Ok(());
@@ -141,7 +138,7 @@ impl OpenInode {
             let range = position..position + length;
             let shared = now.shared().filter(|_| range == transfer);
             let is_in_the_way = |run: &Run| shared.is_some() || !run.touches(&range);
-            while state.staged.get(&transfer.start).is_some_and(is_in_the_way) {
+            while state.buffer.staged(transfer.start).is_some_and(is_in_the_way) {
                 state = self.send_later(state, later, deadline_ns);
                 state = self.launch(state, transfer.start, deadline_ns);
             }
@@ -162,14 +159,14 @@ impl OpenInode {
     fn stage_complete(&self, state: &mut InodeState, run: Run) -> Option<u64> {
         let start = run.range.start;
         self.core.dirty_bytes.fetch_add(run.memory_bytes(), Ordering::Relaxed);
-        state.staged.insert(start, run);
+        state.buffer.stage(run);
         Some(start)
     }
 
     /// Adds bytes of one transfer to its run, which they touch; returns what is to be sent: the start of a transfer.
     fn stage(&self, state: &mut InodeState, transfer: Range<u64>, offset: u64, bytes: &[u8]) -> Option<u64> {
         let started_ns = self.core.clock.now_ns();
-        let run = state.staged.entry(transfer.start).or_insert_with(|| {
+        let run = state.buffer.staged_or(transfer.start, || {
             let length = (transfer.end - transfer.start) as usize;
             let buffer = self.core.staging.take_or(length, |length| self.core.send_buffer(length));
             self.core.dirty_bytes.fetch_add(buffer.len(), Ordering::Relaxed);
@@ -181,8 +178,7 @@ impl OpenInode {
         if is_full {
             return Some(transfer.start);
         }
-        let mut others = state.staged.keys().copied().filter(|start| *start != transfer.start);
-        if state.staged.len() > STAGED_RUNS_MAX { others.next() } else { None }
+        state.buffer.superfluous(transfer.start)
     }
 
     /// Sends the staged run of a transfer.
@@ -199,12 +195,7 @@ impl OpenInode {
     /// Counts the staged run of a transfer among those in flight; it is to be sent by [`OpenInode::submit_enqueued`].
     pub(super) fn enqueue(&self, state: &mut InodeState, start: u64) -> Option<(Arc<Layout>, u64)> {
         let layout = state.layout().cloned()?;
-        let run = Arc::new(state.staged.remove(&start)?);
-        let id = state.next_flight;
-        state.next_flight += 1;
-        state.in_flight_bytes += run.memory_bytes();
-        state.in_flight.insert(id, InFlightWrite { run, must_exist: false, call: None });
-        Some((layout, id))
+        Some((layout, state.buffer.launch(start)?))
     }
 
     /// Sends an enqueued run, after the overlapping writes before it have completed.
@@ -215,8 +206,8 @@ impl OpenInode {
         id: u64,
         deadline_ns: u64,
     ) -> Guard<'a> {
-        let Some(run) = state.in_flight.get(&id).map(|flight| Arc::clone(&flight.run)) else { return state };
-        while let Some(earlier) = state.flight_within(&run.range, id) {
+        let Some(run) = state.buffer.flying(id) else { return state };
+        while let Some(earlier) = state.buffer.flights().overlapping(&run.range, id) {
             state = self.await_flight(state, earlier, deadline_ns);
         }
         let (slot, _) = layout.distribution.locate(run.range.start, layout.width());
@@ -227,12 +218,7 @@ impl OpenInode {
         let call = interrupt::killable(submit);
         let mut state = self.lock();
         match call {
-            Ok(call) => {
-                if let Some(flight) = state.in_flight.get_mut(&id) {
-                    flight.must_exist = must_exist;
-                    flight.call = Some(call);
-                }
-            }
+            Ok(call) => state.buffer.sent(id, call, must_exist),
             Err(error) => self.complete(&mut state, id, Err(error)),
         }
         self.wake();
@@ -242,11 +228,11 @@ impl OpenInode {
     pub(super) fn keep_to_window<'a>(&'a self, mut state: Guard<'a>, deadline_ns: u64) -> Guard<'a> {
         let limit_bytes = self.core.options.dirty_bytes_per_file_max;
         let window_bytes = state.layout().map_or(limit_bytes, |l| self.window_bytes(l, limit_bytes) as usize);
-        while state.in_flight_bytes > window_bytes {
+        while state.buffer.flights().bytes() > window_bytes {
             // The oldest that no other thread waits for: two that wait for one would wake each other for nothing.
-            let mut in_flight = state.in_flight.iter();
-            let free = in_flight.find(|(_, flight)| flight.call.is_some()).map(|(id, _)| *id);
-            let Some(id) = free.or_else(|| state.in_flight.keys().next().copied()) else { break };
+            let flights = state.buffer.flights();
+            let free = flights.oldest_sent().map(|(id, _)| id);
+            let Some(id) = free.or_else(|| flights.oldest()) else { break };
             let is_awaited;
             (state, is_awaited) = self.await_or_leave(state, id, deadline_ns);
             if !is_awaited {
@@ -293,16 +279,15 @@ impl OpenInode {
         if caller_killed() {
             return (state, false);
         }
-        let Some(flight) = state.in_flight.get_mut(&id) else { return (state, true) };
-        let Some(mut call) = flight.call.take() else { return (self.wait_turn(state), true) };
-        let run = Arc::clone(&flight.run);
+        let Some(run) = state.buffer.flying(id) else { return (state, true) };
+        let Some(mut call) = state.buffer.flights_mut().begin_wait(id) else {
+            return (self.wait_turn(state), true);
+        };
         drop(state);
         let written = interrupt::killable(|| self.finish_write_or_leave(&mut call, run.bytes(), deadline_ns));
         if written.as_ref().is_err_and(|error| error.code == Code::Interrupted) {
             let mut state = self.lock();
-            if let Some(flight) = state.in_flight.get_mut(&id) {
-                flight.call = Some(call);
-            }
+            state.buffer.flights_mut().sent(id, call);
             self.wake();
             return (state, false);
         }
@@ -328,10 +313,8 @@ impl OpenInode {
     }
 
     fn complete(&self, state: &mut InodeState, id: u64, outcome: Result<Option<u64>>) {
-        let Some(flight) = state.in_flight.remove(&id) else { return };
-        state.in_flight_bytes -= flight.run.memory_bytes();
+        let Some((flight, range)) = state.buffer.flights_mut().complete(id) else { return };
         self.core.dirty_bytes.fetch_sub(flight.run.memory_bytes(), Ordering::Relaxed);
-        let range = flight.run.range.clone();
         match outcome {
             Ok(Some(boot)) => state.note_written(&range, boot, flight.must_exist),
             Ok(None) => state.sync.mend(&range),
@@ -346,10 +329,7 @@ impl OpenInode {
     /// Gives back the buffers of writes that have completed meanwhile, so that the next ones use them while they
     /// are still in the cache.
     fn complete_finished<'a>(&'a self, mut state: Guard<'a>, deadline_ns: u64) -> Guard<'a> {
-        while let Some((id, flight)) = state.in_flight.first_key_value()
-            && flight.call.as_ref().is_some_and(DataCall::is_done)
-        {
-            let id = *id;
+        while let Some(id) = state.buffer.oldest_done() {
             let is_awaited;
             (state, is_awaited) = self.await_or_leave(state, id, deadline_ns);
             if !is_awaited {
@@ -377,11 +357,11 @@ impl OpenInode {
     /// Sends or awaits the oldest unwritten run; false when there is none.
     fn write_out_oldest(&self, deadline_ns: u64) -> bool {
         let state = self.lock();
-        if let Some(id) = state.in_flight.keys().next().copied() {
+        if let Some(id) = state.buffer.flights().oldest() {
             drop(self.await_or_leave(state, id, deadline_ns));
             return true;
         }
-        if let Some(start) = state.staged.keys().next().copied() {
+        if let Some(start) = state.buffer.first_staged() {
             drop(self.launch(state, start, deadline_ns));
             return true;
         }
@@ -396,11 +376,11 @@ impl OpenInode {
     /// [`OpenInode::write_out`], killable: false when the caller was killed first.
     pub(super) fn write_out_or_leave(&self, deadline_ns: u64) -> bool {
         let mut state = self.lock();
-        for start in state.staged.keys().copied().collect::<Vec<_>>() {
+        for start in state.buffer.staged_starts() {
             state = self.launch(state, start, deadline_ns);
         }
-        let before = state.next_flight;
-        while let Some(id) = state.in_flight.range(..before).next().map(|(id, _)| *id) {
+        let before = state.buffer.flights().end();
+        while let Some(id) = state.buffer.flights().oldest_before(before) {
             let is_awaited;
             (state, is_awaited) = self.await_or_leave(state, id, deadline_ns);
             if !is_awaited {
@@ -418,9 +398,9 @@ impl OpenInode {
         deadline_ns: u64,
     ) -> Guard<'a> {
         loop {
-            if let Some(start) = state.staged_within(range) {
+            if let Some(start) = state.buffer.staged_within(range) {
                 state = self.launch(state, start, deadline_ns);
-            } else if let Some(id) = state.flight_within(range, u64::MAX) {
+            } else if let Some(id) = state.buffer.flights().overlapping(range, u64::MAX) {
                 state = self.await_flight(state, id, deadline_ns);
             } else {
                 return state;
@@ -430,8 +410,7 @@ impl OpenInode {
 
     /// Throws away what is staged.
     pub(super) fn discard_staged(&self) {
-        let staged = std::mem::take(&mut self.lock().staged);
-        let bytes: usize = staged.values().map(Run::memory_bytes).sum();
+        let bytes = self.lock().buffer.discard_staged();
         self.core.dirty_bytes.fetch_sub(bytes, Ordering::Relaxed);
     }
 }
@@ -444,7 +423,7 @@ fn caller_killed() -> bool {
 impl Drop for OpenInode {
     fn drop(&mut self) {
         self.discard_staged();
-        let bytes = self.lock().in_flight_bytes;
+        let bytes = self.lock().buffer.flights().bytes();
         self.core.dirty_bytes.fetch_sub(bytes, Ordering::Relaxed);
     }
 }
