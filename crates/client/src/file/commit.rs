@@ -30,7 +30,7 @@ impl OpenInode {
                 return Err(left());
             }
             // What was refused just now is under another layout: it is to be reported, too.
-            if !self.lock().has_moved() {
+            if !self.lock().placed.has_moved() {
                 break one;
             }
         };
@@ -83,7 +83,7 @@ impl OpenInode {
         self.discard_staged();
         let mut state = self.lock();
         state.reports.discard();
-        state.next = None;
+        state.placed.forget_next();
         if let Some(inline) = state.inline_mut() {
             inline.discard();
         }
@@ -112,7 +112,7 @@ impl OpenInode {
         }
         let sparse =
             state.layout().filter(|_| state.has_holes() && state.reports.waiting().modified.is_some());
-        let allocated_bytes = match sparse.cloned().map(|layout| (layout, state.written_slots)) {
+        let allocated_bytes = match sparse.cloned().map(|layout| (layout, state.placed.slots())) {
             Some((layout, slots)) => {
                 drop(state);
                 let allocated_bytes = self.allocated_bytes(&layout, slots, deadline_ns);

@@ -2,7 +2,8 @@
 //! of the source are not read: they become holes.
 
 use super::holes::Seek;
-use super::inode::{Contents, OpenInode};
+use super::inode::OpenInode;
+use super::layout_state::Contents;
 use super::read_ahead::ReadAhead;
 use super::write::object_address;
 use crate::call::decode;
@@ -55,7 +56,7 @@ impl OpenInode {
         source.write_out(deadline_ns);
         let state = source.lock();
         let length = state.size.saturating_sub(from).min(length).min(COPY_BYTES_MAX);
-        let known = match state.read_layout() {
+        let known = match state.placed.read_layout() {
             Some((layout, written_slots)) => Source { layout: Some(Arc::clone(layout)), written_slots },
             None => Source { layout: None, written_slots: 0 },
         };
@@ -129,7 +130,7 @@ impl OpenInode {
     fn striped(&self, deadline_ns: u64) -> Result<Arc<Layout>> {
         let mut state = self.lock();
         loop {
-            match &state.contents {
+            match state.placed.contents() {
                 Contents::Moving => state = self.wait_turn(state),
                 Contents::Striped(layout) => return Ok(Arc::clone(layout)),
                 Contents::Inline(_) => {
@@ -213,7 +214,7 @@ impl OpenInode {
             return None;
         }
         let target = TargetId(object.target);
-        let must_exist = self.lock().has_object(slot);
+        let must_exist = self.lock().placed.has_object(slot);
         let request = proto::CopyObjectRangeRequest {
             source: Some(from),
             source_offset: from_offset,

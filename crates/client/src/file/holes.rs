@@ -3,7 +3,8 @@
 //! Holes of a striped file are those of its objects: what of the file after some offset lies in one object begins at
 //! one offset there, so the first data, or the first hole, of each object give that of the file.
 
-use super::inode::{Contents, OpenInode};
+use super::inode::OpenInode;
+use super::layout_state::Contents;
 use super::write::object_address;
 use crate::Result;
 use crate::call::decode;
@@ -42,7 +43,7 @@ impl OpenInode {
             if offset >= size {
                 return Ok(None);
             }
-            match &state.contents {
+            match state.placed.contents() {
                 Contents::Moving => state = self.wait_turn(state),
                 Contents::Inline(inline) => {
                     let data_end = (inline.bytes().len() as u64).min(size);
@@ -52,8 +53,8 @@ impl OpenInode {
                     });
                 }
                 Contents::Striped(layout) => {
-                    let mine = (layout, state.written_slots);
-                    let (layout, slots) = state.read_layout().unwrap_or(mine);
+                    let mine = (layout, state.placed.slots());
+                    let (layout, slots) = state.placed.read_layout().unwrap_or(mine);
                     break (Arc::clone(layout), slots);
                 }
             }

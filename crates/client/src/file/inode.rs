@@ -2,7 +2,7 @@
 
 use super::append::End;
 use super::inline::InlineContents;
-use super::moved::Next;
+use super::layout_state::{Contents, LayoutState};
 use super::readers::Readers;
 use super::report_ledger::{Report, ReportLedger};
 use super::sync_ledger::SyncLedger;
@@ -50,27 +50,14 @@ pub(crate) struct OpenInode {
     pub(super) readers: Arc<Readers>,
 }
 
-/// Where the contents are.
-pub(crate) enum Contents {
-    /// In the inode record, with a copy here.
-    Inline(InlineContents),
-    /// A thread is moving them to objects.
-    Moving,
-    /// In objects.
-    Striped(Arc<Layout>),
-}
-
 /// The changeable part.
 pub(crate) struct InodeState {
     /// From the latest answer of the metadata service.
     pub(crate) attributes: Attributes,
     /// Length, unreported writes included.
     pub(crate) size: u64,
-    pub(crate) contents: Contents,
-    /// The layout that they get once no write is under way.
-    pub(crate) next: Option<Next>,
-    /// Slots known to have objects.
-    pub(crate) written_slots: u64,
+    /// Where the contents are.
+    pub(super) placed: LayoutState,
     /// What an fsync has yet to make durable, and what is lost.
     pub(super) sync: SyncLedger,
     /// What no server has acknowledged.
@@ -128,15 +115,13 @@ impl InodeState {
         InodeState {
             attributes: fresh.attributes.clone(),
             size: fresh.attributes.size,
-            written_slots: fresh.layout.as_ref().map_or(0, |layout| layout.written_slots),
             sync: SyncLedger::of_unknown(),
             buffer: WriteBuffer::default(),
             reports: ReportLedger::default(),
             write_count: 0,
             absorbed_at: fresh_at,
             is_sparse: false,
-            next: None,
-            contents: fresh.into_contents(),
+            placed: LayoutState::new(fresh.into_contents()),
         }
     }
 
@@ -152,47 +137,23 @@ impl InodeState {
 
     /// True when everything written here has been written out and reported.
     pub(crate) fn is_clean(&self) -> bool {
-        let is_moving = matches!(self.contents, Contents::Moving);
-        self.buffer.is_idle() && self.reports.is_clear() && !is_moving && !self.has_moved()
+        let is_moving = matches!(self.placed.contents(), Contents::Moving);
+        self.buffer.is_idle() && self.reports.is_clear() && !is_moving && !self.placed.has_moved()
     }
 
     /// True when a report needs nothing but to be sent: what was written lies in the inode record.
     pub(super) fn is_reported_at_once(&self) -> bool {
-        let is_inline = matches!(&self.contents, Contents::Inline(inline) if !inline.is_outgrown());
-        is_inline && self.buffer.is_idle() && self.next.is_none()
-    }
-
-    /// True when something was written under a layout that is not the file's here yet: the next report tells of it.
-    pub(crate) fn has_moved(&self) -> bool {
-        self.next.as_ref().is_some_and(|next| next.slots != 0)
+        self.placed.is_inline() && self.buffer.is_idle() && !self.placed.has_next()
     }
 
     /// The layout, once there is one.
     pub(crate) fn layout(&self) -> Option<&Arc<Layout>> {
-        match &self.contents {
-            Contents::Striped(layout) => Some(layout),
-            _ => None,
-        }
+        self.placed.layout()
     }
 
     /// The copy of inline contents, unless they are in objects.
-    pub(crate) fn inline_mut(&mut self) -> Option<&mut InlineContents> {
-        match &mut self.contents {
-            Contents::Inline(inline) => Some(inline),
-            _ => None,
-        }
-    }
-
-    /// Takes the inline contents away to be moved; `None` when they have moved.
-    pub(crate) fn begin_move(&mut self) -> Option<InlineContents> {
-        let inline = std::mem::take(self.inline_mut()?);
-        self.contents = Contents::Moving;
-        Some(inline)
-    }
-
-    /// True when a slot is known to have an object.
-    pub(crate) fn has_object(&self, slot: u32) -> bool {
-        self.written_slots & 1u64.checked_shl(slot).unwrap_or(0) != 0
+    pub(super) fn inline_mut(&mut self) -> Option<&mut InlineContents> {
+        self.placed.inline_mut()
     }
 
     /// Notes that `range` of the file, which lies in one unit, was written by a machine during its start `boot`.
@@ -202,8 +163,8 @@ impl InodeState {
         let Some(layout) = self.layout().cloned() else { return };
         let (slot, _) = layout.distribution.locate(range.start, layout.width());
         let bit = 1u64.checked_shl(slot).unwrap_or(0);
-        self.reports.made_objects(if must_exist { bit & !self.written_slots } else { bit });
-        self.written_slots |= bit;
+        let new = self.placed.note_objects(bit);
+        self.reports.made_objects(if must_exist { new } else { bit });
         self.write_count += u64::from(self.sync.written(&layout, range, boot));
     }
 
@@ -242,7 +203,7 @@ impl InodeState {
             return false;
         }
         self.report_again(size);
-        self.reports.made_objects(if self.layout().is_some() { self.written_slots } else { 0 });
+        self.reports.made_objects(self.placed.slots());
         true
     }
 
@@ -254,7 +215,7 @@ impl InodeState {
         if fresh.attributes.version < self.attributes.version {
             self.tell_again();
         }
-        if matches!(self.contents, Contents::Inline(_)) && fresh.contents.is_some() {
+        if matches!(self.placed.contents(), Contents::Inline(_)) && fresh.contents.is_some() {
             return self.refresh_inline(fresh, now_at);
         }
         if !self.is_clean() || !fresh.is_complete() {
@@ -268,10 +229,8 @@ impl InodeState {
         }
         self.size = fresh.attributes.size;
         self.attributes = fresh.attributes.clone();
-        self.written_slots = fresh.layout.as_ref().map_or(0, |layout| layout.written_slots);
         self.sync.replace_layout(fresh.layout.as_ref());
-        self.next = None;
-        self.contents = fresh.into_contents();
+        self.placed = LayoutState::new(fresh.into_contents());
         self.write_count += 1;
     }
 
@@ -329,7 +288,7 @@ impl InodeState {
         self.attributes = fresh.attributes;
         if let Some(theirs) = &fresh.layout {
             self.note_layout(theirs);
-            if self.next.as_ref().is_some_and(|next| next.layout.generation == theirs.generation) {
+            if self.placed.is_next(theirs.generation) {
                 self.size = self.attributes.size.max(self.reports.end());
             }
             if let Some(inline) = self.inline_mut() {
@@ -339,11 +298,11 @@ impl InodeState {
         if self.inline_mut().is_some() {
             self.size = self.attributes.size.max(self.reports.end());
         }
-        if let (Contents::Striped(mine), Some(theirs)) = (&self.contents, &fresh.layout)
+        if let (Some(mine), Some(theirs)) = (self.layout(), &fresh.layout)
             && mine.generation == theirs.generation
         {
             self.size = self.attributes.size.max(self.reports.end());
-            self.written_slots |= theirs.written_slots;
+            self.placed.note_objects(theirs.written_slots);
         }
     }
 }
@@ -408,7 +367,8 @@ impl OpenInode {
 
     /// True, once, when another client has changed its contents and nothing unwritten here is in the way of looking.
     pub(crate) fn must_look_again(&self) -> bool {
-        let can_look = |state: &InodeState| state.is_clean() || matches!(state.contents, Contents::Inline(_));
+        let can_look =
+            |state: &InodeState| state.is_clean() || matches!(state.placed.contents(), Contents::Inline(_));
         self.changed_elsewhere.load(Ordering::SeqCst)
             && can_look(&self.lock())
             && self.changed_elsewhere.swap(false, Ordering::SeqCst)
@@ -416,17 +376,12 @@ impl OpenInode {
 
     /// True when a read needs no server.
     pub(super) fn is_at_hand(&self) -> bool {
-        let is_here =
-            |state: &InodeState| matches!(&state.contents, Contents::Inline(inline) if !inline.is_outgrown());
-        !self.changed_elsewhere.load(Ordering::SeqCst) && is_here(&self.lock())
+        !self.changed_elsewhere.load(Ordering::SeqCst) && self.lock().placed.is_inline()
     }
 
     /// True when a write up to `end` needs no server, and blocks on no thread that needs one (fast path).
     pub(super) fn takes_at_once(&self, end: u64) -> bool {
-        let is_inline = |state: &InodeState| {
-            matches!(&state.contents, Contents::Inline(inline) if !inline.is_outgrown())
-                && state.next.is_none()
-        };
+        let is_inline = |state: &InodeState| state.placed.is_inline() && !state.placed.has_next();
         let dirty_bytes = self.core.dirty_bytes.load(Ordering::Relaxed);
         end <= INLINE_BYTES_MAX as u64
             && dirty_bytes <= self.core.options.dirty_bytes_max

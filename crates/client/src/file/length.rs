@@ -43,7 +43,7 @@ impl OpenInode {
         let fresh = FreshInode::new(response.inode, asked_at)?;
         let mut state = self.lock();
         state.reports.discard();
-        state.next = None;
+        state.placed.forget_next();
         if let Some(inline) = state.inline_mut() {
             inline.cut(0);
         }
@@ -62,7 +62,7 @@ impl OpenInode {
         self.look_again(deadline_ns)?;
         self.adopt_alone(deadline_ns);
         let mut state = self.lock();
-        let (size, slots, layout) = (state.size, state.written_slots, state.layout().cloned());
+        let (size, slots, layout) = (state.size, state.placed.slots(), state.layout().cloned());
         if let (true, Some(_)) = (length < size, &layout) {
             state.sync.touch(slots);
         }

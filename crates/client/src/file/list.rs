@@ -3,7 +3,7 @@
 //! Small ranges close to one another are read as one, with what lies between them (data sieving, Thakur, Gropp and Lusk
 //! 1999): the bytes between cost less than the ranges apart.
 
-use super::inode::{Contents, InodeState, OpenInode};
+use super::inode::{InodeState, OpenInode};
 use super::moved::is_moved;
 use super::read::View;
 use super::write::object_address;
@@ -181,7 +181,7 @@ impl OpenInode {
                 return Err(error.clone());
             }
         }
-        let Some((layout, written_slots)) = state.read_layout() else { return Ok(None) };
+        let Some((layout, written_slots)) = state.placed.read_layout() else { return Ok(None) };
         Ok(Some(View {
             layout: Arc::clone(layout),
             written_slots,
@@ -292,15 +292,14 @@ impl OpenInode {
         self.adopt_layout(deadline_ns);
         let _gate = shared(&self.length_gate);
         let mut state = self.lock();
-        let Contents::Striped(layout) = &state.contents else { return Ok(false) };
-        let layout = Arc::clone(layout);
+        let Some(layout) = state.layout().cloned() else { return Ok(false) };
         state.buffer.begin_writer();
         for (offset, bytes) in parts {
             let range = *offset..offset + bytes.len() as u64;
             state = self.settle(state, &range, deadline_ns);
             self.note_write(&mut state, range.start, range.end);
         }
-        let written_slots = state.written_slots;
+        let written_slots = state.placed.slots();
         drop(state);
         let sent = self.send_listed(&layout, written_slots, parts, deadline_ns);
         let mut state = self.lock();

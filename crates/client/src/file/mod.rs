@@ -11,6 +11,7 @@ mod copy;
 mod holes;
 mod inline;
 mod inode;
+mod layout_state;
 mod length;
 mod list;
 mod local;

@@ -5,7 +5,8 @@
 //! is remembered of it until the file's own layout is exchanged. That happens when no write is under way, before the
 //! next write or flush; reads look into the new objects from the moment they are known of.
 
-use super::inode::{Contents, FreshInode, InodeState, OpenInode};
+use super::inode::{FreshInode, InodeState, OpenInode};
+use super::layout_state::Written;
 use super::staging::transfer_at;
 use super::write::How;
 use crate::core::sole;
@@ -37,70 +38,39 @@ pub(super) fn is_moved(error: &Error) -> bool {
     matches!(error.code, Code::Converting | Code::NotFound)
 }
 
-/// The layout that a file is to have here.
-#[derive(Clone, Debug)]
-pub(crate) struct Next {
-    pub(crate) layout: Arc<Layout>,
-    /// Slots that were written under it here.
-    pub(crate) slots: u64,
-}
-
 impl InodeState {
-    /// The layout that reads go by, and its slots that have objects.
-    pub(crate) fn read_layout(&self) -> Option<(&Arc<Layout>, u64)> {
-        match &self.next {
-            Some(next) => Some((&next.layout, next.layout.written_slots | next.slots)),
-            None => self.layout().map(|layout| (layout, self.written_slots)),
-        }
-    }
-
     /// Takes note of a newer layout of the same life of the file.
     pub(super) fn note_layout(&mut self, theirs: &Layout) {
-        let Some(mine) = self.layout() else { return };
-        let newest = self.next.as_ref().map_or(mine.generation, |next| next.layout.generation);
-        if !mine.is_same_life(theirs) || theirs.generation < newest || theirs.generation == mine.generation {
-            return;
+        let Some(written) = self.placed.note_next(theirs) else { return };
+        if matches!(written, Written::TooLate) {
+            self.sync.tell(came_too_late());
         }
-        let slots = match &self.next {
-            Some(next) if next.layout.generation == theirs.generation => next.slots,
-            Some(next) if next.slots & !next.layout.written_slots != 0 => {
-                self.sync.tell(came_too_late());
-                0
-            }
-            _ => 0,
-        };
-        self.next = Some(Next { layout: Arc::new(theirs.clone()), slots });
         self.write_count += 1;
     }
 
     /// Exchanges the layout. No write may be under way.
     fn take_next(&mut self) {
-        let (Some(mine), Some(next)) = (self.layout(), self.next.clone()) else { return };
-        if self.buffer.has_unwritten() || !mine.is_same_life(&next.layout) {
+        if self.buffer.has_unwritten() {
             return;
         }
-        self.next = None;
-        let known = next.layout.written_slots;
-        if self.reports.replace_objects(next.slots & !known) != 0 {
+        let Some((layout, unreported)) = self.placed.take_next() else { return };
+        if self.reports.replace_objects(unreported) != 0 {
             // A conversion waits for such slots to be reported: these came too late for it and are not copied.
             self.sync.tell(came_too_late());
         }
-        self.written_slots = known | next.slots;
-        self.sync.convert(&next.layout);
-        self.contents = Contents::Striped(next.layout);
+        self.sync.convert(&layout);
         self.write_count += 1;
     }
 
     /// Takes note of slots that were written under a layout that was not the file's here.
     fn note_moved(&mut self, layout: &Layout, slots: u64) {
-        if let Some(next) = self.next.as_mut().filter(|next| next.layout.generation == layout.generation) {
-            next.slots |= slots;
-        } else if self.layout().is_some_and(|mine| mine.generation == layout.generation) {
-            self.reports.made_objects(slots & !self.written_slots);
-            self.written_slots |= slots;
-            self.sync.touch(slots);
-        } else if slots & !layout.written_slots != 0 {
-            self.sync.tell(came_too_late());
+        match self.placed.note_moved(layout, slots) {
+            Written::Next => {}
+            Written::Present { new } => {
+                self.reports.made_objects(new);
+                self.sync.touch(slots);
+            }
+            Written::TooLate => self.sync.tell(came_too_late()),
         }
         self.write_count += 1;
     }
@@ -117,7 +87,7 @@ fn came_too_late() -> Error {
 impl OpenInode {
     /// Exchanges the layout for the file's new one, if it has one. The caller holds nothing of this file.
     pub(crate) fn adopt_layout(&self, deadline_ns: u64) {
-        if self.lock().next.is_some() {
+        if self.lock().placed.has_next() {
             let _alone = sole(&self.length_gate);
             self.adopt_alone(deadline_ns);
         }
@@ -125,7 +95,7 @@ impl OpenInode {
 
     /// The same for a caller that keeps all writers out.
     pub(super) fn adopt_alone(&self, deadline_ns: u64) {
-        if self.lock().next.is_some() {
+        if self.lock().placed.has_next() {
             self.write_out(deadline_ns);
             self.lock().take_next();
         }
@@ -227,7 +197,7 @@ impl OpenInode {
         if let Some(theirs) = &fresh.layout {
             state.note_layout(theirs);
             let mine = state.layout().is_some_and(|mine| mine.is_same_life(theirs));
-            if let (true, Some((newest, _))) = (mine, state.read_layout()) {
+            if let (true, Some((newest, _))) = (mine, state.placed.read_layout()) {
                 return Ok(Arc::clone(newest));
             }
         }

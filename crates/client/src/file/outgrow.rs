@@ -6,7 +6,8 @@
 //! only the bytes that it has written itself.
 
 use super::inline::InlineContents;
-use super::inode::{Contents, OpenInode};
+use super::inode::OpenInode;
+use super::layout_state::Contents;
 use super::moved::{PAUSE, is_moved};
 use super::write::How;
 use crate::{Error, Result};
@@ -44,13 +45,14 @@ impl OpenInode {
 
     /// [`OpenInode::outgrow`] if the file is known to have a layout already.
     pub(super) fn follow_outgrown(&self, deadline_ns: u64) -> Result<()> {
-        let is_outgrown = matches!(&self.lock().contents, Contents::Inline(inline) if inline.is_outgrown());
+        let is_outgrown =
+            matches!(self.lock().placed.contents(), Contents::Inline(inline) if inline.is_outgrown());
         if is_outgrown { self.outgrow(deadline_ns) } else { Ok(()) }
     }
 
     /// The caller has the turn at reporting.
     pub(super) fn outgrow_in_turn(&self, deadline_ns: u64) -> Result<()> {
-        let Some(mut inline) = self.lock().begin_move() else { return Ok(()) };
+        let Some(mut inline) = self.lock().placed.begin_move() else { return Ok(()) };
         let mut forgotten = Forgotten::default();
         let moved = self.move_to_objects(&mut inline, &mut forgotten, deadline_ns);
         let mut state = self.lock();
@@ -63,10 +65,9 @@ impl OpenInode {
         }
         let outcome = match moved {
             Ok(moved) => {
-                state.written_slots = moved.layout.written_slots;
                 // Other clients may have written there and not made it durable.
                 state.sync.touch_all();
-                state.contents = Contents::Striped(moved.layout);
+                state.placed.end_move(Contents::Striped(moved.layout));
                 for (range, boot) in moved.written {
                     state.note_written(&range, boot, false);
                 }
@@ -74,7 +75,7 @@ impl OpenInode {
                 Ok(())
             }
             Err(error) => {
-                state.contents = Contents::Inline(inline);
+                state.placed.end_move(Contents::Inline(inline));
                 Err(error)
             }
         };

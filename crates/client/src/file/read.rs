@@ -1,6 +1,7 @@
 //! Reads: the range is cut at transfers, all parts are asked for at once, each piece is verified while it is copied.
 
-use super::inode::{Contents, InodeState, OpenInode};
+use super::inode::{InodeState, OpenInode};
+use super::layout_state::Contents;
 use super::local::LocalPart;
 use super::read_ahead::{Chunk, ReadAhead};
 use super::staging::transfer_at;
@@ -137,7 +138,7 @@ impl OpenInode {
                 return Ok(0);
             }
             let state = self.settle(state, &(offset..end), deadline_ns);
-            let now = state.read_layout().filter(|(now, _)| now.generation == layout.generation);
+            let now = state.placed.read_layout().filter(|(now, _)| now.generation == layout.generation);
             let Some(written_slots) = now.map(|(_, slots)| slots).filter(|_| state.size >= end) else {
                 continue;
             };
@@ -169,13 +170,13 @@ impl OpenInode {
     fn look(&self, buffer: &mut [u8], offset: u64) -> Look<'_> {
         let mut state = self.lock();
         loop {
-            match &state.contents {
+            match state.placed.contents() {
                 Contents::Moving => state = self.wait_turn(state),
                 Contents::Inline(inline) => {
                     return Look::Inline(copy_inline(inline.bytes(), state.size, buffer, offset));
                 }
                 Contents::Striped(layout) => {
-                    let layout = Arc::clone(state.read_layout().map_or(layout, |(layout, _)| layout));
+                    let layout = Arc::clone(state.placed.read_layout().map_or(layout, |(layout, _)| layout));
                     return Look::Objects(state, layout);
                 }
             }
@@ -361,7 +362,7 @@ impl OpenInode {
             Trouble::Missing(call, slot) => (call, slot),
         };
         self.look_again(view.deadline_ns)?;
-        let generation = self.lock().read_layout().map(|(layout, _)| layout.generation);
+        let generation = self.lock().placed.read_layout().map(|(layout, _)| layout.generation);
         if generation != Some(view.layout.generation) {
             return Ok(());
         }

@@ -28,7 +28,7 @@ impl OpenInode {
     /// Asks for the objects changed since the last time to be made durable, on all servers at once.
     pub(super) fn begin_sync(&self, deadline_ns: u64) -> Syncing {
         let mut state = self.lock();
-        let written = state.written_slots;
+        let written = state.placed.slots();
         let SyncBegun { slots, mut changes } = state.sync.begin(written);
         let layout = state.layout().cloned();
         drop(state);

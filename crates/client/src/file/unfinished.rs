@@ -4,11 +4,10 @@
 //! service may still lose with its power: until an fsync has returned, the next handle has to notice that when it
 //! happens, and to report it again.
 
-use super::inode::{Contents, FreshInode, InodeState};
-use super::moved::Next;
+use super::inode::{FreshInode, InodeState};
+use super::layout_state::{Contents, LayoutState};
 use super::report_ledger::ReportLedger;
 use super::sync_ledger::SyncLedger;
-use std::sync::Arc;
 use vazao_model::Attributes;
 
 /// What an inode without handles is remembered for.
@@ -25,9 +24,7 @@ pub(super) struct Unreported {
     attributes: Attributes,
     absorbed_at: u64,
     size: u64,
-    contents: Contents,
-    next: Option<Next>,
-    written_slots: u64,
+    placed: LayoutState,
     reports: ReportLedger,
 }
 
@@ -39,7 +36,7 @@ impl Unfinished {
 
     /// Bytes of contents that it keeps in memory.
     pub(crate) fn contents_bytes(&self) -> usize {
-        match self.unreported.as_ref().map(|left| &left.contents) {
+        match self.unreported.as_ref().map(|left| left.placed.contents()) {
             Some(Contents::Inline(inline)) => inline.bytes().len(),
             _ => 0,
         }
@@ -56,7 +53,7 @@ impl Unreported {
             return None;
         }
         let is_same = then.modified == now.modified && then.size == now.size;
-        match &self.contents {
+        match self.placed.contents() {
             Contents::Moving => return None,
             // Another client has changed it since, as above.
             Contents::Inline(_) if !is_same => return None,
@@ -87,20 +84,16 @@ impl InodeState {
             inline.fail_report();
             inline.is_unfinished()
         });
-        let is_unfinished = is_inline_unfinished || !self.reports.is_settled() || self.has_moved();
-        let contents = match &mut self.contents {
-            _ if !is_unfinished => return None,
-            Contents::Moving => return None,
-            Contents::Inline(inline) => Contents::Inline(std::mem::take(inline)),
-            Contents::Striped(layout) => Contents::Striped(Arc::clone(layout)),
-        };
+        let is_unfinished = is_inline_unfinished || !self.reports.is_settled() || self.placed.has_moved();
+        if !is_unfinished {
+            return None;
+        }
+        let placed = self.placed.leave()?;
         Some(Box::new(Unreported {
             attributes: self.attributes.clone(),
             absorbed_at: self.absorbed_at,
             size: self.size,
-            contents,
-            next: self.next.clone(),
-            written_slots: self.written_slots,
+            placed,
             reports: self.reports.leave(),
         }))
     }
@@ -121,9 +114,7 @@ impl InodeState {
         };
         let mut state = InodeState::new(shown, left.absorbed_at);
         state.size = left.size;
-        state.contents = left.contents;
-        state.next = left.next;
-        state.written_slots = left.written_slots;
+        state.placed = left.placed;
         state.reports = left.reports;
         state.sync = sync.of_continued();
         state.absorb_open(fresh, fresh_at);

@@ -1,6 +1,7 @@
 //! What of a file exists in this client's memory only: the report of what is lost when the client ends.
 
-use super::inode::{Contents, InodeState, OpenInode};
+use super::inode::{InodeState, OpenInode};
+use super::layout_state::Contents;
 use crate::Error;
 use std::fmt;
 use std::ops::Range;
@@ -88,7 +89,7 @@ impl InodeState {
             // Bytes beyond the end that the metadata service knows are out of reach.
             ranges.push(self.attributes.size..report.end.min(self.size));
         }
-        if let Contents::Inline(inline) = &self.contents {
+        if let Contents::Inline(inline) = self.placed.contents() {
             ranges.extend(inline.unanswered().map(|range| range.start as u64..range.end as u64));
         }
         (ranges, is_unreported)

@@ -4,7 +4,8 @@
 //! later one waits for the earlier one's acknowledgement, so that servers see them in order. What a file in its inode
 //! record does when it outgrows it is in `outgrow.rs`.
 
-use super::inode::{Contents, InodeState, OpenInode};
+use super::inode::{InodeState, OpenInode};
+use super::layout_state::Contents;
 use super::payload::Payload;
 use super::staging::{Run, transfer_at};
 use super::unsent::Later;
@@ -87,10 +88,12 @@ impl OpenInode {
         let mut state = self.lock();
         loop {
             let outgrown = end > INLINE_BYTES_MAX as u64;
-            match &mut state.contents {
+            match state.placed.contents() {
                 Contents::Moving => state = self.wait_turn(state),
                 Contents::Inline(inline) if !outgrown && !inline.is_outgrown() => {
-                    inline.write(bytes, offset as usize);
+                    if let Some(inline) = state.inline_mut() {
+                        inline.write(bytes, offset as usize);
+                    }
                     self.note_write(&mut state, offset, end);
                     return Ok(());
                 }
@@ -211,7 +214,7 @@ impl OpenInode {
             state = self.await_flight(state, earlier, deadline_ns);
         }
         let (slot, _) = layout.distribution.locate(run.range.start, layout.width());
-        let must_exist = state.has_object(slot);
+        let must_exist = state.placed.has_object(slot);
         drop(state);
         let how = How { sync: false, must_exist };
         let submit = || self.submit_write(layout, run.range.start, run.bytes(), how, deadline_ns);

@@ -1,6 +1,7 @@
 //! Zeroing a range: what is behind it goes away, so that the range reads as zeros and takes no space.
 
-use super::inode::{Contents, InodeState, OpenInode};
+use super::inode::{InodeState, OpenInode};
+use super::layout_state::Contents;
 use crate::Result;
 use crate::core::sole;
 use parking_lot::MutexGuard;
@@ -28,7 +29,7 @@ impl OpenInode {
             return Ok(());
         }
         loop {
-            match &state.contents {
+            match state.placed.contents() {
                 Contents::Inline(inline) if inline.is_outgrown() => {
                     drop(state);
                     self.outgrow(deadline_ns)?;
@@ -66,7 +67,7 @@ impl OpenInode {
         let _one = self.committing.take();
         self.write_out(deadline_ns);
         let mut state = self.lock();
-        let (slots, size) = (state.written_slots, state.size);
+        let (slots, size) = (state.placed.slots(), state.size);
         state.sync.touch(slots);
         drop(state);
         if range.end >= size {
