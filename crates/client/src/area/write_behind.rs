@@ -10,9 +10,9 @@
 
 use super::Channel;
 use super::channel::{PendingWrite, REQUEST_BYTES};
-use crate::core::Core;
+use crate::area::Nodes;
+use crate::data::{InFlight, Waitable, overlap};
 use crate::file::{SharedBytes, SharedSlice};
-use crate::in_flight::{InFlight, Waitable, overlap};
 use crate::{Error, Result};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::ops::Range;
@@ -41,7 +41,7 @@ const LOOK: Duration = Duration::from_millis(100);
 
 /// Bytes in flight over all files of a mount, and the files whose late answers a background thread receives.
 pub struct WriteBackTracker {
-    core: Arc<Core>,
+    nodes: Arc<Nodes>,
     bytes: AtomicUsize,
     late: Mutex<Late>,
 }
@@ -128,8 +128,8 @@ impl Drop for Unsent {
 }
 
 impl WriteBackTracker {
-    pub(super) fn new(core: Arc<Core>) -> WriteBackTracker {
-        WriteBackTracker { core, bytes: AtomicUsize::new(0), late: Mutex::default() }
+    pub(super) fn new(nodes: Arc<Nodes>) -> WriteBackTracker {
+        WriteBackTracker { nodes, bytes: AtomicUsize::new(0), late: Mutex::default() }
     }
 
     /// A file of which nothing is in flight.
@@ -143,7 +143,7 @@ impl WriteBackTracker {
 
     /// Adds a file to the list of the background thread, and starts the thread if it does not run.
     fn look_after(self: &Arc<WriteBackTracker>, file: &Arc<WriteBehindBuffer>) {
-        if !self.core.options.background {
+        if !self.nodes.context.options.background {
             return;
         }
         let mut late = self.late.lock();
@@ -164,9 +164,9 @@ impl WriteBackTracker {
     /// Receives late answers until nothing is in flight.
     fn receive(self: Arc<WriteBackTracker>) {
         loop {
-            self.core.clock.sleep(Duration::from_millis(LATE_MS));
+            self.nodes.context.clock.sleep(Duration::from_millis(LATE_MS));
             let files: Vec<_> = self.late.lock().files.iter().filter_map(Weak::upgrade).collect();
-            let late_ns = self.core.clock.now_ns().saturating_sub(LATE_MS * 1_000_000);
+            let late_ns = self.nodes.context.clock.now_ns().saturating_sub(LATE_MS * 1_000_000);
             files.iter().for_each(|file| file.settle_where(|_, write, _| write.taken_ns < late_ns));
             drop(files);
             let mut late = self.late.lock();
@@ -221,7 +221,7 @@ impl WriteBehindBuffer {
     /// when it was taken over: a dead node costs about one timeout, not one for each write. Writes taken over from now
     /// on are excluded: with a continuous writer the wait would never end.
     fn settle_where(&self, wanted: impl Fn(u64, &AreaWrite, &Range<u64>) -> bool) {
-        let floor_ns = self.all.core.clock.now_ns() + GRACE_MS * 1_000_000;
+        let floor_ns = self.all.nodes.context.clock.now_ns() + GRACE_MS * 1_000_000;
         let mut state = self.lock();
         let end = state.in_flight.end();
         loop {
@@ -258,7 +258,7 @@ impl WriteBehindBuffer {
         }
         let mut state = self.lock();
         let Some((write, _)) = state.in_flight.complete(number) else { return };
-        state.completed_ns = self.all.core.clock.now_ns();
+        state.completed_ns = self.all.nodes.context.clock.now_ns();
         if is_done {
             state.answered_ns = state.completed_ns;
         }
@@ -303,7 +303,8 @@ impl WriteBehindBuffer {
         bytes: &SharedSlice,
         offset: u64,
     ) -> Unsent {
-        let (taken_ns, deadline_ns) = (self.all.core.clock.now_ns(), self.all.core.deadline_ns());
+        let (taken_ns, deadline_ns) =
+            (self.all.nodes.context.clock.now_ns(), self.all.nodes.context.deadline_ns());
         let mut state = self.lock();
         let first = state.in_flight.end();
         for start in (0..bytes.len()).step_by(REQUEST_BYTES) {

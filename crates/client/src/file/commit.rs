@@ -3,8 +3,8 @@
 use super::inline::InlineContents;
 use super::inode::{FreshInode, InodeState, OpenInode};
 use super::report_ledger::Report;
-use crate::completion::{Completion, Readiness, begin_change_as_of};
-use crate::invalidations::Asked;
+use crate::cache::Asked;
+use crate::meta::{Completion, Readiness, begin_change_as_of};
 use crate::{Error, Result};
 use std::sync::Arc;
 use vazao_model::Code;
@@ -18,7 +18,7 @@ impl OpenInode {
 
     /// [`OpenInode::flush`], killable: `Interrupted` when the caller was killed.
     pub(super) fn flush_or_leave(&self, sync: bool) -> Result<()> {
-        let deadline_ns = self.core.deadline_ns();
+        let deadline_ns = self.core.context.deadline_ns();
         let left = || Error::new(Code::Interrupted, format!("{}: its writer was killed", self.id));
         let _one = loop {
             if !self.write_out_or_leave(deadline_ns) {
@@ -126,7 +126,7 @@ impl OpenInode {
         request.allocated_bytes = allocated_bytes;
         drop(state);
         let (generation, asked_at) = (request.generation, self.core.answers());
-        let answer = self.core.change_as_of::<op::Commit>(request, deadline_ns);
+        let answer = self.core.meta.change_as_of::<op::Commit>(request, deadline_ns);
         self.end_report(answer, Reported { generation, asked_at, sync }, deadline_ns)
     }
 
@@ -135,7 +135,7 @@ impl OpenInode {
         let Reported { generation, asked_at, sync } = reported;
         let fresh = answer.and_then(|(response, asked)| {
             // Cache fill: a stat after the close needs no request.
-            asked.and_then(|asked| self.core.cache_inode(asked, response.inode.as_ref()));
+            asked.and_then(|asked| self.core.cache.put_inode(asked, response.inode.as_ref()));
             Ok(FreshInode::new(response.inode, asked_at)?)
         });
         self.count_report();
@@ -210,9 +210,9 @@ impl OpenInode {
         let request = take_report(self.id.0, &mut state, false);
         drop(state);
         let (generation, asked_at, deadline_ns) =
-            (request.generation, self.core.answers(), self.core.deadline_ns());
+            (request.generation, self.core.answers(), self.core.context.deadline_ns());
         let reported = Reported { generation, asked_at, sync: false };
-        begin_change_as_of::<op::Commit>(&self.core, request, move |early| {
+        begin_change_as_of::<op::Commit>(&self.core.meta, request, move |early| {
             // One that was not taken, as another client has cut the file or made it grow, is followed by more requests.
             let is_quick = move |answer: &Answer| {
                 let of = |response: &proto::CommitResponse| {
@@ -258,9 +258,10 @@ impl OpenInode {
 
     /// Asks the metadata service for layout and contents as they are now.
     pub(super) fn look_again(&self, deadline_ns: u64) -> Result<()> {
-        let request = proto::OpenRequest { inode: self.id.0, seat: self.core.seat(), ..Default::default() };
+        let request =
+            proto::OpenRequest { inode: self.id.0, seat: self.core.cache.seat(), ..Default::default() };
         let asked_at = self.core.answers();
-        let response = self.core.ask_until::<op::Open>(&request, deadline_ns)?;
+        let response = self.core.meta.ask_until::<op::Open>(&request, deadline_ns)?;
         self.absorb_open(FreshInode::new(response.inode, asked_at)?);
         Ok(())
     }

@@ -12,14 +12,14 @@ use super::read_ahead::ReadAhead;
 use super::staging::transfer_at;
 use super::sync_ledger::power_lost;
 use super::write::{How, object_address};
-use crate::call::decode;
 use crate::data::DataCall;
-use crate::{Client, Error, OpenMode, Result};
+use crate::meta::decode;
+use crate::{Error, File, Result};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
-use vazao_model::{Code, InodeId, Layout, LayoutHint, TargetId};
+use vazao_model::{Code, Layout, LayoutHint, TargetId};
 use vazao_wire::{Method, op, proto};
 
 /// Bytes copied at once.
@@ -85,32 +85,18 @@ impl Copied {
     }
 }
 
-impl Client {
-    /// Gives a file another layout; readers and writers go on meanwhile. `progress` is told how many bytes are copied
-    /// so far, several times a second where a rate is kept to; when it returns false the conversion is given up.
-    /// Errors: `InUse` when the file is written to all the time, or another client converts it; `VersionMismatch` while
-    /// a client is here that knows no conversions; those of reading and writing. Then the file is as it was.
-    pub fn convert(
-        &self,
-        inode: InodeId,
-        how: &Convert,
-        progress: &dyn Fn(u64) -> bool,
-    ) -> Result<Converted> {
-        let mode = OpenMode { read: true, write: true, truncate: false };
-        let file = self.open_file(inode, mode)?;
+impl File {
+    /// Gives the file another layout; see [`crate::Client::convert`].
+    pub(crate) fn convert(&self, how: &Convert, progress: &dyn Fn(u64) -> bool) -> Result<Converted> {
         let mut starts = 0;
         loop {
             starts += 1;
-            match file.shared.convert(how, progress) {
+            match self.shared.convert(how, progress) {
                 Err(error) if error.code == Code::InUse && starts < STARTS_MAX => {
-                    tracing::debug!(%inode, %error, "converting it anew");
-                    self.core.clock.sleep(CLEAN_UP_PAUSE * starts);
+                    tracing::debug!(inode = %self.shared.id, %error, "converting it anew");
+                    self.shared.core.context.clock.sleep(CLEAN_UP_PAUSE * starts);
                 }
-                Err(error) => return Err(error),
-                Ok(done) => {
-                    file.close()?;
-                    return Ok(done);
-                }
+                other => return other,
             }
         }
     }
@@ -118,17 +104,17 @@ impl Client {
 
 impl OpenInode {
     fn convert(&self, how: &Convert, progress: &dyn Fn(u64) -> bool) -> Result<Converted> {
-        let deadline_ns = self.core.deadline_ns();
+        let deadline_ns = self.core.context.deadline_ns();
         self.flush(false)?;
         self.look_again(deadline_ns)?;
         let request = proto::BeginConversionRequest {
             once: None,
             inode: self.id.0,
             hint: Some(how.hint.clone().into()),
-            host: self.core.options.host,
+            host: self.core.context.options.host,
             dry_run: how.is_dry_run,
         };
-        let begun = self.core.change_until::<op::BeginConversion>(request, deadline_ns)?;
+        let begun = self.core.meta.change_until::<op::BeginConversion>(request, deadline_ns)?;
         let (Some(from), Some(to)) = (begun.from, begun.to) else {
             return Ok(Converted { bytes: 0, from: None, to: None, is_changed: false });
         };
@@ -163,14 +149,14 @@ impl Attempt<'_> {
     /// Bytes that were copied.
     fn run(&self, size: u64) -> Result<u64> {
         self.fence(WATCH)?;
-        let (slots, end) = self.extent(self.inode.core.deadline_ns())?;
+        let (slots, end) = self.extent(self.inode.core.context.deadline_ns())?;
         if slots & !self.old.written_slots != 0 {
             let text = "a client has written parts of it and not reported them yet, or died before it did: \
                         close or fsync it there, or write to it and close it";
             return Err(self.busy(text));
         }
         let copied = self.copy(slots, end)?;
-        let deadline_ns = self.inode.core.deadline_ns();
+        let deadline_ns = self.inode.core.context.deadline_ns();
         self.sync(&copied, deadline_ns)?;
         let allocated_bytes = self.inode.allocated_bytes(&self.new, copied.slots(), deadline_ns);
         self.fence(SEAL)?;
@@ -182,7 +168,7 @@ impl Attempt<'_> {
             written_slots: copied.slots(),
             allocated_bytes,
         };
-        self.inode.core.change::<op::SwitchLayout>(request)?;
+        self.inode.core.meta.change::<op::SwitchLayout>(request)?;
         Ok(copied.bytes)
     }
 
@@ -196,13 +182,13 @@ impl Attempt<'_> {
         let generation = self.new.generation;
         let request =
             proto::EndConversionRequest { once: None, inode: self.inode.id.0, generation, stalled: false };
-        let ended = self.inode.core.change::<op::EndConversion>(request);
+        let ended = self.inode.core.meta.change::<op::EndConversion>(request);
         if ended.is_ok_and(|response| !response.ended) {
             let request = proto::GetAttributesRequest { inode: self.inode.id.0, seat: 0 };
-            let now = self.inode.core.ask::<op::GetAttributes>(&request)?;
+            let now = self.inode.core.meta.ask::<op::GetAttributes>(&request)?;
             let layout = now.inode.and_then(|inode| inode.layout);
             if layout.is_some_and(|layout| layout.generation == generation) {
-                return self.stored_bytes(self.inode.core.deadline_ns());
+                return self.stored_bytes(self.inode.core.context.deadline_ns());
             }
         }
         Err(error)
@@ -210,7 +196,7 @@ impl Attempt<'_> {
 
     /// Sends each target's old objects a step of the fence.
     fn fence(&self, step: u32) -> Result<()> {
-        let deadline_ns = self.inode.core.deadline_ns();
+        let deadline_ns = self.inode.core.context.deadline_ns();
         let mut by_target: BTreeMap<TargetId, Vec<proto::ObjectAddress>> = BTreeMap::new();
         for (slot, target) in (0..).zip(&self.old.targets) {
             by_target.entry(*target).or_default().extend(object_address(self.inode.id.0, &self.old, slot));
@@ -221,12 +207,12 @@ impl Attempt<'_> {
             .map(|(target, objects)| {
                 let request = proto::FenceObjectsRequest { objects, token, step };
                 let message = prost::Message::encode_to_vec(&request);
-                self.inode.core.submit_data(target, Method::FenceObjects, message, &[], deadline_ns)
+                self.inode.core.data.submit_data(target, Method::FenceObjects, message, &[], deadline_ns)
             })
             .collect();
         let mut outcome = Ok(());
         for mut call in calls {
-            let answer = self.inode.core.finish_data(&mut call, &[], deadline_ns);
+            let answer = self.inode.core.data.finish_data(&mut call, &[], deadline_ns);
             let answer = answer.and_then(|received| Ok(decode::<op::FenceObjects>(&received)?));
             let answer = answer.and_then(|response| match response.changed {
                 true => Err(self.busy("it was written to while it was converted")),
@@ -258,14 +244,15 @@ impl Attempt<'_> {
             let object = object_address(self.inode.id.0, &self.old, slot)?;
             let target = TargetId(object.target);
             let message = prost::Message::encode_to_vec(&proto::StatObjectRequest { object: Some(object) });
-            let call = self.inode.core.submit_data(target, Method::StatObject, message, &[], deadline_ns);
+            let call =
+                self.inode.core.data.submit_data(target, Method::StatObject, message, &[], deadline_ns);
             Some((slot, call))
         };
         let calls: Vec<(u32, DataCall)> = (0..self.old.width()).filter_map(ask).collect();
         let answers: Vec<Result<_>> = calls
             .into_iter()
             .map(|(slot, mut call)| {
-                let received = self.inode.core.finish_data(&mut call, &[], deadline_ns)?;
+                let received = self.inode.core.data.finish_data(&mut call, &[], deadline_ns)?;
                 Ok((slot, decode::<op::StatObject>(&received)?))
             })
             .collect();
@@ -282,7 +269,7 @@ impl Attempt<'_> {
         let core = &self.inode.core;
         let ahead = Mutex::new(ReadAhead::default());
         let mut buffer = core.pool.take(SEGMENT_BYTES);
-        let started_ns = core.clock.now_ns();
+        let started_ns = core.context.clock.now_ns();
         let mut copied = Copied::default();
         let mut position = 0;
         while let Some(start) = self.next(Seek::Data, slots, position, end)? {
@@ -305,7 +292,7 @@ impl Attempt<'_> {
         if offset >= end {
             return Ok(None);
         }
-        self.inode.seek_objects(seek, &self.old, slots, offset, end, self.inode.core.deadline_ns())
+        self.inode.seek_objects(seek, &self.old, slots, offset, end, self.inode.core.context.deadline_ns())
     }
 
     fn read(
@@ -322,7 +309,7 @@ impl Attempt<'_> {
             size: end,
             write_count: 0,
             has_unwritten: false,
-            deadline_ns: self.inode.core.deadline_ns(),
+            deadline_ns: self.inode.core.context.deadline_ns(),
         };
         self.inode.read_objects(ahead, &view, buffer, offset).map_err(|trouble| match trouble {
             Trouble::Failed(error) => error,
@@ -335,7 +322,7 @@ impl Attempt<'_> {
 
     /// Writes a part under the new layout.
     fn write(&self, bytes: &[u8], offset: u64, copied: &mut Copied) -> Result<()> {
-        let deadline_ns = self.inode.core.deadline_ns();
+        let deadline_ns = self.inode.core.context.deadline_ns();
         let (mut rest, mut position) = (bytes, offset);
         let mut calls = Vec::new();
         while !rest.is_empty() {
@@ -370,14 +357,14 @@ impl Attempt<'_> {
         let calls: Vec<DataCall> = copied.boots.iter().map(sync).collect();
         let mut outcome = Ok(());
         for mut call in calls {
-            outcome = outcome.and(self.inode.core.finish_data(&mut call, &[], deadline_ns).map(|_| ()));
+            outcome = outcome.and(self.inode.core.data.finish_data(&mut call, &[], deadline_ns).map(|_| ()));
         }
         outcome.map_err(|error| error.about(self.inode.id))
     }
 
     /// Reports progress, and waits for as long as the rate demands.
     fn keep_to_rate(&self, bytes: u64, started_ns: u64) -> Result<()> {
-        let clock = &self.inode.core.clock;
+        let clock = &self.inode.core.context.clock;
         let due_ns = (u128::from(bytes) * 1_000_000_000).checked_div(u128::from(self.rate_bytes_max));
         let due_ns = u64::try_from(due_ns.unwrap_or(0)).unwrap_or(u64::MAX).saturating_add(started_ns);
         loop {

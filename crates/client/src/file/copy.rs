@@ -6,9 +6,8 @@ use super::inode::OpenInode;
 use super::layout_state::Contents;
 use super::read_ahead::ReadAhead;
 use super::write::object_address;
-use crate::call::decode;
-use crate::core::shared;
 use crate::data::DataCall;
+use crate::meta::decode;
 use crate::{Error, Result};
 use parking_lot::Mutex;
 use std::ops::Range;
@@ -51,7 +50,7 @@ impl OpenInode {
         to: u64,
         length: u64,
     ) -> Result<u64> {
-        let deadline_ns = self.core.deadline_ns();
+        let deadline_ns = self.core.context.deadline_ns();
         self.adopt_layout(deadline_ns);
         source.write_out(deadline_ns);
         let state = source.lock();
@@ -75,7 +74,7 @@ impl OpenInode {
                 done = segment.end - from;
                 continue;
             }
-            let _gate = shared(&self.length_gate);
+            let _gate = self.length_gate.read();
             let layout =
                 if copy_end > INLINE_BYTES_MAX as u64 { Some(self.striped(deadline_ns)?) } else { None };
             let piece = next_piece(&known, layout.as_deref(), from + done, to + done..end);
@@ -119,7 +118,7 @@ impl OpenInode {
         if self.lock().size > range.start {
             self.zero(range.clone())?;
         }
-        let _gate = shared(&self.length_gate);
+        let _gate = self.length_gate.read();
         let mut state = self.lock();
         self.note_write(&mut state, range.start, range.end);
         state.is_sparse = true;
@@ -173,7 +172,7 @@ impl OpenInode {
         else {
             return false;
         };
-        let answer = self.core.finish_data(&mut call, &[], deadline_ns);
+        let answer = self.core.data.finish_data(&mut call, &[], deadline_ns);
         let boot = answer.and_then(|received| Ok(decode::<op::CopyObjectRange>(&received)?.boot));
         let mut state = self.lock();
         state.buffer.end_writer();
@@ -209,7 +208,7 @@ impl OpenInode {
         }
         let from = object_address(source, theirs, from_slot)?;
         let object = object_address(self.id.0, ours, slot)?;
-        let node = |target: u32| self.core.server(TargetId(target)).map(|server| server.node);
+        let node = |target: u32| self.core.servers.server(TargetId(target)).map(|server| server.node);
         if node(from.target)? != node(object.target)? {
             return None;
         }
@@ -228,7 +227,7 @@ impl OpenInode {
         state.buffer.begin_writer();
         drop(state);
         let message = prost::Message::encode_to_vec(&request);
-        let call = self.core.submit_data(target, Method::CopyObjectRange, message, &[], deadline_ns);
+        let call = self.core.data.submit_data(target, Method::CopyObjectRange, message, &[], deadline_ns);
         Some((call, must_exist))
     }
 }

@@ -7,8 +7,8 @@ use super::inode::OpenInode;
 use super::layout_state::Contents;
 use super::write::object_address;
 use crate::Result;
-use crate::call::decode;
 use crate::data::DataCall;
+use crate::meta::decode;
 use std::sync::Arc;
 use vazao_model::{Layout, TargetId};
 use vazao_wire::{Method, op, proto};
@@ -34,7 +34,7 @@ impl OpenInode {
     /// The first offset at or after `offset` with what is looked for; `None` when there is none before the end of the
     /// file, or `offset` lies beyond it.
     pub(crate) fn seek(&self, seek: Seek, offset: u64) -> Result<Option<u64>> {
-        let deadline_ns = self.core.deadline_ns();
+        let deadline_ns = self.core.context.deadline_ns();
         self.follow_outgrown(deadline_ns)?;
         self.write_out(deadline_ns);
         let mut state = self.lock();
@@ -106,12 +106,12 @@ impl OpenInode {
             let target = TargetId(object.target);
             let request = proto::ObjectRangesRequest { object: Some(object), offset: from, limit: 1 };
             let message = prost::Message::encode_to_vec(&request);
-            let call = self.core.submit_data(target, Method::ObjectRanges, message, &[], deadline_ns);
+            let call = self.core.data.submit_data(target, Method::ObjectRanges, message, &[], deadline_ns);
             calls.push((slot, from, call));
         }
         let mut outcome = Ok(());
         for (slot, from, mut call) in calls {
-            let answer = self.core.finish_data(&mut call, &[], deadline_ns);
+            let answer = self.core.data.finish_data(&mut call, &[], deadline_ns);
             match answer.and_then(|received| Ok(decode::<op::ObjectRanges>(&received)?)) {
                 Ok(response) => firsts.push(first(slot, from, &response)),
                 Err(error) => outcome = outcome.and(Err(error)),
@@ -129,14 +129,14 @@ impl OpenInode {
                 let target = TargetId(object.target);
                 let request = proto::StatObjectRequest { object: Some(object) };
                 let message = prost::Message::encode_to_vec(&request);
-                Some(self.core.submit_data(target, Method::StatObject, message, &[], deadline_ns))
+                Some(self.core.data.submit_data(target, Method::StatObject, message, &[], deadline_ns))
             })
             .collect();
         // All are awaited, also after one that failed.
         let answers: Vec<Option<u64>> = calls
             .into_iter()
             .map(|mut call| {
-                let received = self.core.finish_data(&mut call, &[], deadline_ns).ok()?;
+                let received = self.core.data.finish_data(&mut call, &[], deadline_ns).ok()?;
                 Some(decode::<op::StatObject>(&received).ok()?.allocated_bytes)
             })
             .collect();

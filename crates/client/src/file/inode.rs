@@ -1,6 +1,7 @@
 //! State that all handles of one inode share in this client.
 
-use super::append::End;
+use super::end::End;
+use super::hand_off_mutex::HandOffMutex;
 use super::inline::InlineContents;
 use super::layout_state::{Contents, LayoutState};
 use super::readers::Readers;
@@ -9,7 +10,6 @@ use super::sync_ledger::SyncLedger;
 use super::unsynced::Span;
 use super::write_buffer::WriteBuffer;
 use crate::core::Core;
-use crate::hand_off_mutex::HandOffMutex;
 use parking_lot::{Condvar, Mutex, MutexGuard, RwLock};
 use std::ops::Range;
 use std::sync::Arc;
@@ -384,7 +384,7 @@ impl OpenInode {
         let is_inline = |state: &InodeState| state.placed.is_inline() && !state.placed.has_next();
         let dirty_bytes = self.core.dirty_bytes.load(Ordering::Relaxed);
         end <= INLINE_BYTES_MAX as u64
-            && dirty_bytes <= self.core.options.dirty_bytes_max
+            && dirty_bytes <= self.core.context.options.dirty_bytes_max
             && self.length_gate.try_read().is_some()
             && is_inline(&self.lock())
     }

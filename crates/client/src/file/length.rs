@@ -3,9 +3,8 @@
 use super::inode::{FreshInode, OpenInode};
 use super::unsynced::Span;
 use super::write::object_address;
-use crate::call::decode;
-use crate::core::sole;
 use crate::data::DataCall;
+use crate::meta::decode;
 use crate::{Error, Result};
 use std::ops::Range;
 use std::sync::Arc;
@@ -19,8 +18,8 @@ impl OpenInode {
         if length > FILE_BYTES_MAX {
             return Err(Error::new(Code::TooLarge, format!("{}: length {length}", self.id)));
         }
-        let deadline_ns = self.core.deadline_ns();
-        let _alone = sole(&self.length_gate);
+        let deadline_ns = self.core.context.deadline_ns();
+        let _alone = self.length_gate.write();
         let _one = self.committing.take();
         if length == 0 {
             return self.empty(deadline_ns);
@@ -35,11 +34,11 @@ impl OpenInode {
         let request = proto::OpenRequest {
             inode: self.id.0,
             truncate: true,
-            seat: self.core.seat(),
+            seat: self.core.cache.seat(),
             ..Default::default()
         };
         let asked_at = self.core.answers();
-        let response = self.core.change_until::<op::Open>(request, deadline_ns)?;
+        let response = self.core.meta.change_until::<op::Open>(request, deadline_ns)?;
         let fresh = FreshInode::new(response.inode, asked_at)?;
         let mut state = self.lock();
         state.reports.discard();
@@ -78,11 +77,11 @@ impl OpenInode {
         let request = proto::SetAttributesRequest {
             inode: self.id.0,
             size: Some(length),
-            modified: Some(self.core.wall_time().into()),
+            modified: Some(self.core.context.wall_time().into()),
             ..Default::default()
         };
         let asked_at = self.core.answers();
-        let response = self.core.change_until::<op::SetAttributes>(request, deadline_ns)?;
+        let response = self.core.meta.change_until::<op::SetAttributes>(request, deadline_ns)?;
         self.absorb(FreshInode::new(response.inode, asked_at)?);
         let mut state = self.lock();
         state.is_sparse |= length > state.size;
@@ -130,13 +129,13 @@ impl OpenInode {
                 let object = object_address(self.id.0, layout, slot)?;
                 let target = TargetId(object.target);
                 let message = prost::Message::encode_to_vec(&request(slot, object)?);
-                self.core.connect_ahead(layout, slot, deadline_ns);
-                Some((slot, self.core.submit_data(target, O::METHOD, message, &[], deadline_ns)))
+                self.core.data.connect_ahead(layout, slot, deadline_ns);
+                Some((slot, self.core.data.submit_data(target, O::METHOD, message, &[], deadline_ns)))
             })
             .collect();
         let mut outcome = Ok(());
         for (slot, call) in &mut calls {
-            let answer = self.core.finish_data(call, &[], deadline_ns);
+            let answer = self.core.data.finish_data(call, &[], deadline_ns);
             let boot = answer.and_then(|received| Ok(boot(decode::<O>(&received)?)));
             let place = |at: u64| layout.distribution.object_length(*slot, at, layout.width());
             let span = Span { range: place(range.start)..place(range.end), is_cut: true };

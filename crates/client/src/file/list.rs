@@ -7,7 +7,6 @@ use super::inode::{InodeState, OpenInode};
 use super::moved::is_moved;
 use super::read::View;
 use super::write::object_address;
-use crate::core::shared;
 use crate::data::{DataCall, malformed};
 use crate::{Error, Result};
 use parking_lot::{Mutex, MutexGuard};
@@ -172,7 +171,7 @@ impl OpenInode {
 
     /// The file as it is once the parts' own writes are at the servers; `None` when it has no objects.
     fn view_of(&self, parts: &[(u64, &mut [u8])]) -> Result<Option<View>> {
-        let deadline_ns = self.core.deadline_ns();
+        let deadline_ns = self.core.context.deadline_ns();
         let mut state = self.lock();
         for (offset, bytes) in parts {
             let range = *offset..offset.saturating_add(bytes.len() as u64);
@@ -213,9 +212,9 @@ impl OpenInode {
         let calls =
             requests.iter().map(|request| self.ask_list(view, request)).collect::<Result<Vec<_>>>()?;
         for (request, mut call) in requests.into_iter().zip(calls) {
-            let received = self.core.finish_data(&mut call, &[], view.deadline_ns);
+            let received = self.core.data.finish_data(&mut call, &[], view.deadline_ns);
             let received = received.map_err(|error| error.about(self.id))?;
-            let answer = crate::call::decode::<op::ReadList>(&received)?;
+            let answer = crate::meta::decode::<op::ReadList>(&received)?;
             let is_lost =
                 answer.missing && view.written_slots & 1u64.checked_shl(request.slot).unwrap_or(0) != 0;
             if answer.lengths.len() != request.joints.len() {
@@ -259,8 +258,8 @@ impl OpenInode {
         let target = TargetId(object.target);
         let message = proto::ReadListRequest { object: Some(object), ranges: request.ranges() };
         let message = prost::Message::encode_to_vec(&message);
-        self.core.connect_ahead(&view.layout, request.slot, view.deadline_ns);
-        Ok(self.core.submit_data(target, Method::ReadList, message, &[], view.deadline_ns))
+        self.core.data.connect_ahead(&view.layout, request.slot, view.deadline_ns);
+        Ok(self.core.data.submit_data(target, Method::ReadList, message, &[], view.deadline_ns))
     }
 
     fn listed_object(&self, layout: &Layout, slot: u32) -> Result<proto::ObjectAddress> {
@@ -287,10 +286,10 @@ impl OpenInode {
 
     /// False when the file has no objects yet.
     fn write_listed(&self, parts: &[(u64, &[u8])]) -> Result<bool> {
-        let deadline_ns = self.core.deadline_ns();
+        let deadline_ns = self.core.context.deadline_ns();
         self.make_room(deadline_ns);
         self.adopt_layout(deadline_ns);
-        let _gate = shared(&self.length_gate);
+        let _gate = self.length_gate.read();
         let mut state = self.lock();
         let Some(layout) = state.layout().cloned() else { return Ok(false) };
         state.buffer.begin_writer();
@@ -337,14 +336,14 @@ impl OpenInode {
             let must_exist = written_slots & 1u64.checked_shl(request.slot).unwrap_or(0) != 0;
             let message = proto::WriteListRequest { object: Some(object), ranges, checksums, must_exist };
             let message = prost::Message::encode_to_vec(&message);
-            self.core.connect_ahead(layout, request.slot, deadline_ns);
-            let call = self.core.submit_data(target, Method::WriteList, message, &bytes, deadline_ns);
+            self.core.data.connect_ahead(layout, request.slot, deadline_ns);
+            let call = self.core.data.submit_data(target, Method::WriteList, message, &bytes, deadline_ns);
             calls.push((request, must_exist, call, bytes));
         }
         for (request, must_exist, mut call, bytes) in calls {
-            let outcome = self.core.finish_data(&mut call, &bytes, deadline_ns).and_then(|received| {
-                self.core.count_written(&call, bytes.len());
-                Ok(crate::call::decode::<op::WriteList>(&received)?.boot)
+            let outcome = self.core.data.finish_data(&mut call, &bytes, deadline_ns).and_then(|received| {
+                self.core.data.count_written(&call, bytes.len());
+                Ok(crate::meta::decode::<op::WriteList>(&received)?.boot)
             });
             let outcome = self.follow_list(outcome, &request, parts, deadline_ns);
             let outcome = outcome.map(|boot| boot.map(|boot| (boot, must_exist)));
@@ -414,7 +413,7 @@ impl super::File {
             return Err(self.bad_handle("reading"));
         }
         let lengths = self.shared.read_list(parts)?;
-        self.shared.core.counters.bytes_read.add(lengths.iter().sum::<usize>() as u64);
+        self.shared.core.context.counters.bytes_read.add(lengths.iter().sum::<usize>() as u64);
         Ok(lengths)
     }
 
@@ -428,7 +427,7 @@ impl super::File {
         self.shared.write_list(parts)?;
         self.report_failure()?;
         let bytes: usize = parts.iter().map(|(_, bytes)| bytes.len()).sum();
-        self.shared.core.counters.bytes_written.add(bytes as u64);
+        self.shared.core.context.counters.bytes_written.add(bytes as u64);
         Ok(())
     }
 

@@ -3,8 +3,8 @@
 use super::inode::OpenInode;
 use super::read::{Block, View};
 use super::write::object_address;
-use crate::local::LocalFile;
-use crate::routes::Server;
+use crate::data::LocalFile;
+use crate::servers::Server;
 use std::ops::Range;
 use std::sync::Arc;
 use vazao_meter::Cause;
@@ -40,9 +40,9 @@ impl OpenInode {
         }
         let (slot, object_offset) = view.layout.distribution.locate(range.start, view.layout.width());
         let object = object_address(self.id.0, &view.layout, slot)?;
-        let server = self.core.server(TargetId(object.target))?;
+        let server = self.core.servers.server(TargetId(object.target))?;
         let length = range.end - range.start;
-        let (file, chunk_offset) = self.core.local_file(&object, object_offset)?;
+        let (file, chunk_offset) = self.core.data.local_file(&object, object_offset)?;
         let is_within_chunk = chunk_offset + length <= server.door.chunk_bytes();
         (is_within_chunk && file.is_cached(chunk_offset, length)).then(|| LocalPart {
             range: range.clone(),
@@ -64,13 +64,17 @@ impl OpenInode {
 
     /// Copies verified bytes at file offset `offset`. False when the server has to be asked.
     pub(super) fn copy_local(&self, part: &LocalPart, offset: u64, buffer: &mut [u8]) -> bool {
-        let started_ns = self.core.clock.now_ns();
+        let started_ns = self.core.context.clock.now_ns();
         let in_part = offset - part.range.start;
         let is_good = part.file.is_valid(started_ns) && part.file.read(buffer, part.chunk_offset + in_part);
         if is_good {
             part.server.counters.bytes_local.add(buffer.len() as u64);
         }
-        self.core.counters.accounts.charge(Cause::Compute, self.core.clock.now_ns() - started_ns);
+        self.core
+            .context
+            .counters
+            .accounts
+            .charge(Cause::Compute, self.core.context.clock.now_ns() - started_ns);
         is_good
     }
 }

@@ -5,7 +5,7 @@
 
 use super::unsynced::Span;
 use crate::Error;
-use crate::in_flight::overlap;
+use crate::data::overlap;
 use std::ops::Range;
 
 /// Failed ranges kept apart; beyond that everything between them counts as failed too.

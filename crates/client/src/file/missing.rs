@@ -6,8 +6,8 @@
 
 use super::inode::{FreshInode, OpenInode};
 use super::write::object_address;
-use crate::call::decode;
 use crate::data::DataCall;
+use crate::meta::decode;
 use crate::{Error, Result};
 use vazao_model::{Code, Layout, TargetId};
 use vazao_wire::{Method, op, proto};
@@ -46,13 +46,13 @@ impl OpenInode {
             let object = object_address(self.id.0, layout, *slot)?;
             let target = TargetId(object.target);
             let message = prost::Message::encode_to_vec(&proto::StatObjectRequest { object: Some(object) });
-            Some((*slot, self.core.submit_data(target, Method::StatObject, message, &[], deadline_ns)))
+            Some((*slot, self.core.data.submit_data(target, Method::StatObject, message, &[], deadline_ns)))
         };
         let calls: Vec<(u32, DataCall)> = slots.iter().filter_map(ask).collect();
         let answers: Vec<Result<_>> = calls
             .into_iter()
             .map(|(slot, mut call)| {
-                let received = self.core.finish_data(&mut call, &[], deadline_ns)?;
+                let received = self.core.data.finish_data(&mut call, &[], deadline_ns)?;
                 Ok((slot, decode::<op::StatObject>(&received)?.exists))
             })
             .collect();
@@ -64,7 +64,7 @@ impl OpenInode {
     fn has_layout_still(&self, layout: &Layout, deadline_ns: u64) -> Result<bool> {
         let request = proto::GetAttributesRequest { inode: self.id.0, seat: 0 };
         let asked_at = self.core.answers();
-        match self.core.ask_until::<op::GetAttributes>(&request, deadline_ns) {
+        match self.core.meta.ask_until::<op::GetAttributes>(&request, deadline_ns) {
             Err(error) if matches!(error.code, Code::NotFound | Code::Stale) => Ok(false),
             Err(error) => Err(error),
             Ok(response) => {

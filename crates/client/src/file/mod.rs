@@ -8,6 +8,8 @@ mod append;
 mod commit;
 mod convert;
 mod copy;
+mod end;
+mod hand_off_mutex;
 mod holes;
 mod inline;
 mod inode;
@@ -18,11 +20,13 @@ mod local;
 mod lost_ranges;
 mod missing;
 mod moved;
+mod opens;
 mod outgrow;
 mod payload;
 mod read;
 mod read_ahead;
 mod readers;
+mod registry;
 mod report_ledger;
 mod staging;
 mod strides;
@@ -41,14 +45,16 @@ pub use convert::{Convert, Converted};
 pub use holes::Seek;
 pub(crate) use inode::{FreshInode, OpenInode};
 pub use list::Strided;
+pub(crate) use opens::{Opens, TOLD_MAX};
 pub use payload::SharedBytes;
 pub(crate) use payload::SharedSlice;
+pub(crate) use registry::Registry;
 pub(crate) use unfinished::Unfinished;
 pub use unsent::Unsent;
 pub use unstored::Unstored;
 
-use crate::completion::Completion;
 use crate::core::Core;
+use crate::meta::Completion;
 use crate::{Error, OpenMode, Result};
 use parking_lot::Mutex;
 use payload::Payload;
@@ -133,7 +139,7 @@ impl File {
             return Err(self.bad_handle("reading"));
         }
         let read = self.shared.read(&self.ahead, buffer, offset)?;
-        self.shared.core.counters.bytes_read.add(read as u64);
+        self.shared.core.context.counters.bytes_read.add(read as u64);
         Ok(read)
     }
 
@@ -188,7 +194,7 @@ impl File {
         }
         self.report_failure()?;
         self.shared.write(payload, offset, later)?;
-        self.shared.core.counters.bytes_written.add(payload.bytes().len() as u64);
+        self.shared.core.context.counters.bytes_written.add(payload.bytes().len() as u64);
         Ok(())
     }
 
@@ -201,7 +207,7 @@ impl File {
         }
         self.report_failure()?;
         let offset = self.shared.append(bytes)?;
-        self.shared.core.counters.bytes_written.add(bytes.len() as u64);
+        self.shared.core.context.counters.bytes_written.add(bytes.len() as u64);
         Ok(offset)
     }
 
@@ -371,9 +377,9 @@ impl OpenInode {
 
     /// Asks the metadata service, and adds what is known better here.
     pub(crate) fn fetch_attributes(&self) -> Result<Attributes> {
-        let request = proto::GetAttributesRequest { inode: self.id.0, seat: self.core.seat() };
+        let request = proto::GetAttributesRequest { inode: self.id.0, seat: self.core.cache.seat() };
         let asked_at = self.core.answers();
-        let response = self.core.ask::<op::GetAttributes>(&request)?;
+        let response = self.core.meta.ask::<op::GetAttributes>(&request)?;
         let fresh = FreshInode::new(response.inode, asked_at)?;
         Ok(self.merge(fresh.attributes, asked_at))
     }
@@ -394,8 +400,8 @@ impl OpenInode {
         if !self.is_unlinked() {
             return Ok(());
         }
-        let request = proto::ReleaseRequest { session: self.core.session.id(), inodes: vec![self.id.0] };
-        match self.core.ask::<op::Release>(&request) {
+        let request = proto::ReleaseRequest { session: self.core.meta.session.id(), inodes: vec![self.id.0] };
+        match self.core.meta.ask::<op::Release>(&request) {
             // With its session the metadata service has forgotten what it held.
             Err(error) if error.code == Code::SessionExpired => Ok(()),
             other => other.map(|_| ()),

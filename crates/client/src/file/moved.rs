@@ -9,7 +9,6 @@ use super::inode::{FreshInode, InodeState, OpenInode};
 use super::layout_state::Written;
 use super::staging::transfer_at;
 use super::write::How;
-use crate::core::sole;
 use crate::{Error, Result};
 use std::sync::Arc;
 use std::time::Duration;
@@ -88,7 +87,7 @@ impl OpenInode {
     /// Exchanges the layout for the file's new one, if it has one. The caller holds nothing of this file.
     pub(crate) fn adopt_layout(&self, deadline_ns: u64) {
         if self.lock().placed.has_next() {
-            let _alone = sole(&self.length_gate);
+            let _alone = self.length_gate.write();
             self.adopt_alone(deadline_ns);
         }
     }
@@ -121,7 +120,7 @@ impl OpenInode {
     /// Writes under the present layout what the objects of another one have refused; durable when it returns.
     fn write_moved(&self, refusal: Error, bytes: &[u8], offset: u64, deadline_ns: u64) -> Result<()> {
         let mut refusal = refusal;
-        let mut waited = ConversionDeadline::new(self.core.clock.now_ns());
+        let mut waited = ConversionDeadline::new(self.core.context.clock.now_ns());
         let refused_under = self.lock().layout().map(|layout| layout.generation);
         // An object that is gone although the file still has the same layout is lost, and made anew.
         let mut lost_under = refused_under.filter(|_| refusal.code == Code::NotFound);
@@ -154,7 +153,7 @@ impl OpenInode {
         work: impl Fn(Option<u32>) -> Result<()>,
     ) -> Result<()> {
         let mut lost_under = None;
-        let mut waited = ConversionDeadline::new(self.core.clock.now_ns());
+        let mut waited = ConversionDeadline::new(self.core.context.clock.now_ns());
         loop {
             let error = match work(lost_under) {
                 Err(error) if is_moved(&error) => error,
@@ -172,7 +171,7 @@ impl OpenInode {
     /// Lets time pass before a refused change is tried again. A seal is there while one request to the metadata
     /// service lasts: where it stays, its owner was killed or is stuck, and has to try again.
     fn pause(&self, error: Error, waited: &mut ConversionDeadline, deadline_ns: u64) -> Result<()> {
-        let now_ns = self.core.clock.now_ns();
+        let now_ns = self.core.context.clock.now_ns();
         if now_ns >= deadline_ns {
             let text = format!("{}: its conversion has stopped half-way; try again in a minute", self.id);
             return Err(error.about(text));
@@ -181,17 +180,17 @@ impl OpenInode {
             waited.ends_ns = now_ns.saturating_add(TIMEOUT_NS);
             let request =
                 proto::EndConversionRequest { once: None, inode: self.id.0, generation: 0, stalled: true };
-            let ended = self.core.change_until::<op::EndConversion>(request, deadline_ns);
+            let ended = self.core.meta.change_until::<op::EndConversion>(request, deadline_ns);
             tracing::warn!(inode = %self.id, ?ended, "its conversion has stopped half-way and is given up");
         }
-        self.core.clock.sleep(PAUSE);
+        self.core.context.clock.sleep(PAUSE);
         Ok(())
     }
 
     fn newest_layout(&self, deadline_ns: u64) -> Result<Arc<Layout>> {
         let request = proto::GetAttributesRequest { inode: self.id.0, seat: 0 };
         let asked_at = self.core.answers();
-        let response = self.core.ask_until::<op::GetAttributes>(&request, deadline_ns)?;
+        let response = self.core.meta.ask_until::<op::GetAttributes>(&request, deadline_ns)?;
         let fresh = FreshInode::new(response.inode, asked_at)?;
         let mut state = self.lock();
         if let Some(theirs) = &fresh.layout {

@@ -96,10 +96,10 @@ impl OpenInode {
             let request = proto::AssignLayoutRequest {
                 once: None,
                 inode: self.id.0,
-                host: self.core.options.host,
+                host: self.core.context.options.host,
                 copied: copied.as_ref().map(|(copied, _)| copied.clone()),
             };
-            let response = self.core.change_until::<op::AssignLayout>(request, deadline_ns)?;
+            let response = self.core.meta.change_until::<op::AssignLayout>(request, deadline_ns)?;
             let proposed = response.layout.unwrap_or_default();
             let layout = Arc::new(Layout::try_from(proposed)?);
             if forgotten.length.is_none() {
@@ -116,14 +116,14 @@ impl OpenInode {
                 }
                 match self.write_unreported(inline, layout, deadline_ns) {
                     // The file gets another layout just now: the next answer shows it.
-                    Err(error) if is_moved(&error) && self.core.clock.now_ns() < deadline_ns => {
-                        self.core.clock.sleep(PAUSE);
+                    Err(error) if is_moved(&error) && self.core.context.clock.now_ns() < deadline_ns => {
+                        self.core.context.clock.sleep(PAUSE);
                         continue;
                     }
                     outcome => return outcome,
                 }
             };
-            if self.core.clock.now_ns() >= deadline_ns {
+            if self.core.context.clock.now_ns() >= deadline_ns {
                 let detail = "other clients change it faster than it can outgrow its inode record; try again";
                 return Err(Error::new(Code::Timeout, format!("{}: {detail}", self.id)));
             }
@@ -140,9 +140,9 @@ impl OpenInode {
         let length = state.reports.length_again().or_else(|| is_older.then_some(state.size));
         drop(state);
         let Some(length) = length else { return Ok(None) };
-        let (inode, seat) = (self.id.0, self.core.seat());
+        let (inode, seat) = (self.id.0, self.core.cache.seat());
         let request = proto::OpenRequest { inode, truncate: true, seat, ..Default::default() };
-        self.core.change_until::<op::Open>(request, deadline_ns)?;
+        self.core.meta.change_until::<op::Open>(request, deadline_ns)?;
         inline.write_all_again(length);
         Ok(Some(length))
     }

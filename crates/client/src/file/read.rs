@@ -103,8 +103,8 @@ enum Look<'a> {
 impl OpenInode {
     /// Reads at `offset`; fewer bytes than asked for only at the end of the file.
     pub(crate) fn read(&self, ahead: &Mutex<ReadAhead>, buffer: &mut [u8], offset: u64) -> Result<usize> {
-        let deadline_ns = self.core.deadline_ns();
-        let soon_ns = deadline_ns.min(self.core.clock.now_ns() + LOOK_AGAIN_NS_MAX);
+        let deadline_ns = self.core.context.deadline_ns();
+        let soon_ns = deadline_ns.min(self.core.context.clock.now_ns() + LOOK_AGAIN_NS_MAX);
         if self.must_look_again() && self.look_again(soon_ns).is_err() {
             // What was known before may still be read; the next read asks again.
             self.note_changed_elsewhere();
@@ -251,18 +251,18 @@ impl OpenInode {
         let length = (range.end - range.start) as u32;
         let request = proto::ReadRequest { object: Some(object), offset: object_offset, length };
         let message = prost::Message::encode_to_vec(&request);
-        self.core.connect_ahead(layout, slot, view.deadline_ns);
-        let call = self.core.submit_data(target, Method::Read, message, &[], view.deadline_ns);
+        self.core.data.connect_ahead(layout, slot, view.deadline_ns);
+        let call = self.core.data.submit_data(target, Method::Read, message, &[], view.deadline_ns);
         Ok(Fetch { range, slot, object_offset, call })
     }
 
     /// Waits for a request's answer.
     fn arrive(&self, view: &View, mut fetch: Fetch) -> std::result::Result<Block, Trouble> {
-        let received = self
-            .core
-            .finish_data(&mut fetch.call, &[], view.deadline_ns)
-            .map_err(|e| e.about(format!("{}, bytes {}-{}", self.id, fetch.range.start, fetch.range.end)))?;
-        let response = crate::call::decode::<op::Read>(&received).map_err(Error::from)?;
+        let received =
+            self.core.data.finish_data(&mut fetch.call, &[], view.deadline_ns).map_err(|e| {
+                e.about(format!("{}, bytes {}-{}", self.id, fetch.range.start, fetch.range.end))
+            })?;
+        let response = crate::meta::decode::<op::Read>(&received).map_err(Error::from)?;
         let asked = fetch.range.end - fetch.range.start;
         let got = received.attachment.len() as u64;
         if response.missing {
@@ -311,13 +311,17 @@ impl OpenInode {
                 return self.copy(view, &mut own, offset, buffer);
             }
         };
-        let started_ns = self.core.clock.now_ns();
+        let started_ns = self.core.context.clock.now_ns();
         let mut block = block;
         if block.copy(offset, buffer).is_err() {
             block = self.read_again(view, &block)?;
             block.copy(offset, buffer).map_err(|piece| self.corrupt(view, &block, piece))?;
         }
-        self.core.counters.accounts.charge(Cause::Compute, self.core.clock.now_ns() - started_ns);
+        self.core
+            .context
+            .counters
+            .accounts
+            .charge(Cause::Compute, self.core.context.clock.now_ns() - started_ns);
         *source = Source::Here(block);
         Ok(())
     }
@@ -346,11 +350,11 @@ impl OpenInode {
     fn report_damage(&self, view: &View, slot: u32, offset: u64, missing: bool) {
         let Some(object) = object_address(self.id.0, &view.layout, slot) else { return };
         let target = TargetId(object.target);
-        let until_ns = view.deadline_ns.min(self.core.clock.now_ns().saturating_add(REPORT_NS_MAX));
+        let until_ns = view.deadline_ns.min(self.core.context.clock.now_ns().saturating_add(REPORT_NS_MAX));
         let request = proto::ReportDamageRequest { object: Some(object), offset, missing };
         let message = prost::Message::encode_to_vec(&request);
-        let mut call = self.core.submit_data(target, Method::ReportDamage, message, &[], until_ns);
-        if let Err(error) = self.core.finish_data(&mut call, &[], until_ns) {
+        let mut call = self.core.data.submit_data(target, Method::ReportDamage, message, &[], until_ns);
+        if let Err(error) = self.core.data.finish_data(&mut call, &[], until_ns) {
             tracing::debug!(%error, "damage could not be reported");
         }
     }

@@ -6,8 +6,8 @@ use super::read::{Source, Trouble, View};
 use super::readers::Reader;
 use super::staging::transfer_at;
 use super::strides::{Stride, Strides};
-use crate::budget::ReadAheadShare;
-use crate::in_flight::overlap;
+use crate::data::ReadAheadShare;
+use crate::data::overlap;
 use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -139,8 +139,9 @@ impl ReadAhead {
             self.last_record = range.start;
         }
         let length = range.end - range.start;
-        let has_room = inode.core.read_ahead.used() < inode.core.options.read_ahead_total_bytes_max;
-        let fitting = inode.window_bytes(&view.layout, inode.core.options.read_ahead_bytes_max) / length;
+        let has_room = inode.core.read_ahead.used() < inode.core.context.options.read_ahead_total_bytes_max;
+        let fitting =
+            inode.window_bytes(&view.layout, inode.core.context.options.read_ahead_bytes_max) / length;
         let records_max = if has_room { fitting.min(RECORDS_MAX.into()) as u32 } else { 1 };
         for n in 1..=self.records.min(records_max) {
             let Some(record) = stride.after(range.start, n).filter(|r| r.start < view.size) else { break };
@@ -186,7 +187,7 @@ impl ReadAhead {
         let block_bytes = BLOCK_BYTES as u64;
         let start = range.start / block_bytes * block_bytes;
         let mut front = self.chunks.back().map_or(start, |last| last.range.end);
-        let options = &inode.core.options;
+        let options = &inode.core.context.options;
         let has_room = inode.core.read_ahead.used() < options.read_ahead_total_bytes_max;
         let reader = self.reader.get_or_insert_with(|| inode.readers.enter(self.began));
         let limit_bytes = inode.window_bytes(&view.layout, options.read_ahead_bytes_max);

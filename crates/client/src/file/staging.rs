@@ -4,8 +4,8 @@
 //! A *run* is a contiguous range of bytes within one transfer.
 
 use super::payload::SharedSlice;
-use crate::budget::PooledBuffer;
-use crate::local::SendBuffer;
+use crate::data::PooledBuffer;
+use crate::data::SendBuffer;
 use std::ops::Range;
 use vazao_model::Layout;
 
@@ -115,7 +115,7 @@ impl Run {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::budget::Pool;
+    use crate::data::Pool;
     use std::sync::Arc;
     use vazao_model::TargetId;
 

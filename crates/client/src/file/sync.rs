@@ -5,8 +5,8 @@ use super::sync_ledger::SyncBegun;
 use super::unsynced::{Former, Unsynced};
 use super::write::object_address;
 use crate::Result;
-use crate::call::decode;
 use crate::data::DataCall;
+use crate::meta::decode;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use vazao_model::Layout;
@@ -55,7 +55,7 @@ impl OpenInode {
         let mut outcome = self.finish_former(begun.former, deadline_ns);
         // All are awaited even when one fails, so that none is left running behind the caller's back.
         for (mut call, mut slots) in begun.calls {
-            let received = self.core.finish_data(&mut call, &[], deadline_ns);
+            let received = self.core.data.finish_data(&mut call, &[], deadline_ns);
             let missing = received.and_then(|received| Ok(decode::<op::SyncObjects>(&received)?.missing));
             let answer = match (missing, &begun.layout) {
                 (Ok(missing), Some(layout)) if missing > 0 => {
@@ -79,7 +79,7 @@ impl OpenInode {
     fn finish_former(&self, calls: Vec<(DataCall, Former, u32)>, deadline_ns: u64) -> Result<()> {
         let mut outcome = Ok(());
         for (mut call, former, slot) in calls {
-            let answer = self.core.finish_data(&mut call, &[], deadline_ns).map(|_| ());
+            let answer = self.core.data.finish_data(&mut call, &[], deadline_ns).map(|_| ());
             let answer = answer.map_err(|error| error.about(self.id));
             if let Err(error) = &answer {
                 let mut state = self.lock();
@@ -103,8 +103,8 @@ impl OpenInode {
         let target = slots.first().map(target_of).unwrap_or_default();
         let objects = slots.iter().filter_map(|slot| object_address(self.id.0, layout, *slot)).collect();
         let message = prost::Message::encode_to_vec(&proto::SyncObjectsRequest { objects, boot });
-        self.core.connect_ahead(layout, slots.first().copied().unwrap_or_default(), deadline_ns);
-        self.core.submit_data(target, Method::SyncObjects, message, &[], deadline_ns)
+        self.core.data.connect_ahead(layout, slots.first().copied().unwrap_or_default(), deadline_ns);
+        self.core.data.submit_data(target, Method::SyncObjects, message, &[], deadline_ns)
     }
 
     /// The slots of one server together. A target whose server is not known stands alone: asking for it will refresh
@@ -112,7 +112,7 @@ impl OpenInode {
     fn slots_by_server(&self, layout: &Layout, slots: u64) -> Vec<Vec<u32>> {
         let mut groups: BTreeMap<(u32, u32), Vec<u32>> = BTreeMap::new();
         for (slot, target) in (0..).zip(&layout.targets).filter(|(slot, _)| slots & (1 << slot) != 0) {
-            let server = self.core.server(*target);
+            let server = self.core.servers.server(*target);
             let key = server.map_or((0, target.0), |server| (server.node.0, 0));
             groups.entry(key).or_default().push(slot);
         }

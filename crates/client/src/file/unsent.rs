@@ -38,7 +38,7 @@ impl Unsent {
 
 impl Drop for Unsent {
     fn drop(&mut self) {
-        let deadline_ns = self.inode.core.deadline_ns();
+        let deadline_ns = self.inode.core.context.deadline_ns();
         drop(self.inode.send(self.inode.lock(), &mut self.in_flight, deadline_ns));
     }
 }

@@ -2,7 +2,7 @@
 
 use super::inode::OpenInode;
 use super::staging::{IN_FLIGHT_A_SERVER, transfer_bytes, window_bytes};
-use crate::routes::Server;
+use crate::servers::Server;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use vazao_model::Layout;
@@ -13,12 +13,12 @@ impl OpenInode {
     pub(super) fn window_bytes(&self, layout: &Layout, limit: usize) -> u64 {
         let usual = window_bytes(layout, limit);
         let a_server = transfer_bytes(layout) * IN_FLIGHT_A_SERVER;
-        if self.core.pace_bytes_max.load(Ordering::Relaxed) <= a_server {
+        if self.core.data.pace_bytes_max.load(Ordering::Relaxed) <= a_server {
             return usual;
         }
         let mut servers: Vec<Arc<Server>> = Vec::with_capacity(layout.targets.len());
         for target in &layout.targets {
-            if let Some(server) = self.core.server(*target)
+            if let Some(server) = self.core.servers.server(*target)
                 && !servers.iter().any(|known| known.node == server.node)
             {
                 servers.push(server);

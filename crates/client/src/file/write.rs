@@ -9,7 +9,6 @@ use super::layout_state::Contents;
 use super::payload::Payload;
 use super::staging::{Run, transfer_at};
 use super::unsent::Later;
-use crate::core::shared;
 use crate::data::DataCall;
 use crate::{Error, Result};
 use parking_lot::MutexGuard;
@@ -52,7 +51,7 @@ impl OpenInode {
         if end.is_none() {
             return Err(Error::new(Code::TooLarge, format!("{}: writing at {offset}", self.id)));
         }
-        let deadline_ns = self.core.deadline_ns();
+        let deadline_ns = self.core.context.deadline_ns();
         self.adopt_layout(deadline_ns);
         let (mut rest, mut position) = (payload, offset);
         // The kernel cuts what is to be written into many requests, and stops at the first that fails.
@@ -67,7 +66,7 @@ impl OpenInode {
                 drop(self.keep_to_window(state, deadline_ns));
             }
             self.make_room(deadline_ns);
-            let _gate = shared(&self.length_gate);
+            let _gate = self.length_gate.read();
             self.write_segment(segment, position, deadline_ns, later)?;
             position += segment.bytes().len() as u64;
             rest = tail;
@@ -121,7 +120,7 @@ impl OpenInode {
         state.is_sparse |= start > state.size.next_multiple_of(BLOCK_BYTES as u64);
         state.size = state.size.max(end);
         state.write_count += 1;
-        state.reports.wrote(end, self.core.wall_time());
+        state.reports.wrote(end, self.core.context.wall_time());
     }
 
     fn stage_all<'a>(
@@ -168,16 +167,20 @@ impl OpenInode {
 
     /// Adds bytes of one transfer to its run, which they touch; returns what is to be sent: the start of a transfer.
     fn stage(&self, state: &mut InodeState, transfer: Range<u64>, offset: u64, bytes: &[u8]) -> Option<u64> {
-        let started_ns = self.core.clock.now_ns();
+        let started_ns = self.core.context.clock.now_ns();
         let run = state.buffer.staged_or(transfer.start, || {
             let length = (transfer.end - transfer.start) as usize;
-            let buffer = self.core.staging.take_or(length, |length| self.core.send_buffer(length));
+            let buffer = self.core.staging.take_or(length, |length| self.core.data.send_buffer(length));
             self.core.dirty_bytes.fetch_add(buffer.len(), Ordering::Relaxed);
             Run::new(buffer, transfer.start, offset)
         });
         run.put(offset, bytes);
         let is_full = run.is_full();
-        self.core.counters.accounts.charge(Cause::Compute, self.core.clock.now_ns() - started_ns);
+        self.core
+            .context
+            .counters
+            .accounts
+            .charge(Cause::Compute, self.core.context.clock.now_ns() - started_ns);
         if is_full {
             return Some(transfer.start);
         }
@@ -229,7 +232,7 @@ impl OpenInode {
     }
 
     pub(super) fn keep_to_window<'a>(&'a self, mut state: Guard<'a>, deadline_ns: u64) -> Guard<'a> {
-        let limit_bytes = self.core.options.dirty_bytes_per_file_max;
+        let limit_bytes = self.core.context.options.dirty_bytes_per_file_max;
         let window_bytes = state.layout().map_or(limit_bytes, |l| self.window_bytes(l, limit_bytes) as usize);
         while state.buffer.flights().bytes() > window_bytes {
             // The oldest that no other thread waits for: two that wait for one would wake each other for nothing.
@@ -254,9 +257,13 @@ impl OpenInode {
         deadline_ns: u64,
     ) -> Result<DataCall> {
         let (slot, object_offset) = layout.distribution.locate(offset, layout.width());
-        let started_ns = self.core.clock.now_ns();
+        let started_ns = self.core.context.clock.now_ns();
         let checksums = piece_checksums(object_offset, bytes);
-        self.core.counters.accounts.charge(Cause::Compute, self.core.clock.now_ns() - started_ns);
+        self.core
+            .context
+            .counters
+            .accounts
+            .charge(Cause::Compute, self.core.context.clock.now_ns() - started_ns);
         let object = object_address(self.id.0, layout, slot);
         let target = object.as_ref().map(|object| vazao_model::TargetId(object.target));
         let no_slot = || Error::new(Code::Internal, format!("{}: no slot {slot} in its layout", self.id));
@@ -266,8 +273,8 @@ impl OpenInode {
             proto::WriteRequest { object, offset: object_offset, checksums, sync, must_exist, lent };
         let message = prost::Message::encode_to_vec(&request);
         let target = target.ok_or_else(no_slot)?;
-        self.core.connect_ahead(layout, slot, deadline_ns);
-        Ok(self.core.submit_data(target, Method::Write, message, bytes, deadline_ns))
+        self.core.data.connect_ahead(layout, slot, deadline_ns);
+        Ok(self.core.data.submit_data(target, Method::Write, message, bytes, deadline_ns))
     }
 
     /// Waits for the completion of a write in flight, or, when another thread does so, for a short while.
@@ -310,9 +317,9 @@ impl OpenInode {
 
     /// `Interrupted`: not yet known, and `call` can be waited for again.
     fn finish_write_or_leave(&self, call: &mut DataCall, bytes: &[u8], deadline_ns: u64) -> Result<u64> {
-        let received = self.core.finish_data(call, bytes, deadline_ns)?;
-        self.core.count_written(call, bytes.len());
-        Ok(crate::call::decode::<op::Write>(&received)?.boot)
+        let received = self.core.data.finish_data(call, bytes, deadline_ns)?;
+        self.core.data.count_written(call, bytes.len());
+        Ok(crate::meta::decode::<op::Write>(&received)?.boot)
     }
 
     fn complete(&self, state: &mut InodeState, id: u64, outcome: Result<Option<u64>>) {
@@ -344,7 +351,7 @@ impl OpenInode {
 
     /// Waits until fewer bytes are dirty over all files than may be.
     pub(super) fn make_room(&self, deadline_ns: u64) {
-        while self.core.dirty_bytes.load(Ordering::Relaxed) > self.core.options.dirty_bytes_max
+        while self.core.dirty_bytes.load(Ordering::Relaxed) > self.core.context.options.dirty_bytes_max
             && !caller_killed()
         {
             if self.write_out_oldest(deadline_ns) {

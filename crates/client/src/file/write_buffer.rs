@@ -5,7 +5,7 @@
 
 use super::staging::Run;
 use crate::data::DataCall;
-use crate::in_flight::{InFlight, overlap};
+use crate::data::{InFlight, overlap};
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;

@@ -3,7 +3,6 @@
 use super::inode::{InodeState, OpenInode};
 use super::layout_state::Contents;
 use crate::Result;
-use crate::core::sole;
 use parking_lot::MutexGuard;
 use std::ops::Range;
 use std::sync::Arc;
@@ -13,8 +12,8 @@ use vazao_wire::{op, proto};
 impl OpenInode {
     /// Makes `range` read as zeros, as far as it lies within the file.
     pub(crate) fn zero(&self, range: Range<u64>) -> Result<()> {
-        let deadline_ns = self.core.deadline_ns();
-        let _alone = sole(&self.length_gate);
+        let deadline_ns = self.core.context.deadline_ns();
+        let _alone = self.length_gate.write();
         self.until_converted(deadline_ns, |lost| self.zero_alone(&range, lost, deadline_ns))
     }
 
@@ -85,7 +84,7 @@ impl OpenInode {
 
     fn note_zeroed(&self, state: &mut InodeState) {
         state.write_count += 1;
-        state.reports.changed(self.core.wall_time());
+        state.reports.changed(self.core.context.wall_time());
     }
 
     /// What of a file range lies in one object is a range there, too.
