@@ -17,7 +17,7 @@ use crate::cache::{Asked, Listener};
 use crate::config::{Config, Options};
 use crate::core::{Core, Description, watching};
 use crate::data::SendBuffer;
-use crate::file::Unstored;
+use crate::file::{self, Unstored};
 use crate::locks::{LockPlace, Locks};
 use crate::statistics::Statistics;
 use crate::{Error, Result, measure};
@@ -133,7 +133,7 @@ impl Client {
     pub fn close(self) -> Result<()> {
         let mut outcome = Ok(());
         for open in self.core.registry.all() {
-            outcome = outcome.and(open.flush(false)).and(open.check_losses());
+            outcome = outcome.and(file::flush(&open, false)).and(open.check_losses());
         }
         self.leave_session();
         outcome

@@ -3,7 +3,7 @@
 use super::resolve::Walk;
 use crate::cache::is_entry;
 use crate::client::{ListNames, NamePage};
-use crate::file::FreshInode;
+use crate::file::{self, FreshInode};
 use crate::{
     Asked, Changes, Client, Entry, Error, File, NewInode, OpenMode, Page, RenameMode, Result, SetTime,
     VolumeSpace, XattrMode,
@@ -74,7 +74,7 @@ impl Client {
         }
         let open = self.core.registry.find(inode);
         if let (Some(open), true) = (&open, rest.modified.is_some()) {
-            open.flush(false)?;
+            file::flush(open, false)?;
         }
         let asked_at = self.core.answers();
         let response = self.core.meta.change::<op::SetAttributes>(set_attributes_request(inode, &rest))?;
@@ -86,7 +86,7 @@ impl Client {
 
     fn set_size(&self, inode: InodeId, size: u64) -> Result<Attributes> {
         if let Some(open) = self.core.registry.find(inode) {
-            return open.set_length(size).map(|()| open.known_attributes());
+            return file::set_length(&open, size).map(|()| open.known_attributes());
         }
         let file = self.open_file(inode, OpenMode { write: true, ..OpenMode::default() })?;
         let cut = file.set_length(size).map(|()| file.known_attributes());

@@ -1,6 +1,7 @@
 //! The request that waits for changes by other clients, and what they lead to here.
 
 use crate::core::Core;
+use crate::file;
 use crate::meta::decode;
 use crate::{Error, Result};
 use std::sync::atomic::Ordering;
@@ -52,7 +53,7 @@ impl Core {
         }
         if change.end_wanted {
             return match self.registry.find(inode) {
-                Some(open) => open.begin_giving_end_back(),
+                Some(open) => file::begin_giving_end_back(open),
                 // It was let go, or that is under way. Should the release have been lost, the service hears what is
                 // held.
                 None => self.locks.must_tell(),

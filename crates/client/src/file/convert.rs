@@ -7,11 +7,12 @@
 
 use super::holes::Seek;
 use super::inode::OpenInode;
+use super::objects::{How, object_address};
 use super::read::{Trouble, View};
 use super::read_ahead::ReadAhead;
 use super::staging::transfer_at;
 use super::sync_ledger::power_lost;
-use super::write::{How, object_address};
+use super::{commit, holes, objects, read, sync};
 use crate::data::DataCall;
 use crate::meta::decode;
 use crate::{Error, File, Result};
@@ -91,7 +92,7 @@ impl File {
         let mut starts = 0;
         loop {
             starts += 1;
-            match self.shared.convert(how, progress) {
+            match convert(&self.shared, how, progress) {
                 Err(error) if error.code == Code::InUse && starts < STARTS_MAX => {
                     tracing::debug!(inode = %self.shared.id, %error, "converting it anew");
                     self.shared.core.context.clock.sleep(CLEAN_UP_PAUSE * starts);
@@ -102,46 +103,44 @@ impl File {
     }
 }
 
-impl OpenInode {
-    fn convert(&self, how: &Convert, progress: &dyn Fn(u64) -> bool) -> Result<Converted> {
-        let deadline_ns = self.core.context.deadline_ns();
-        self.flush(false)?;
-        self.look_again(deadline_ns)?;
-        let request = proto::BeginConversionRequest {
-            once: None,
-            inode: self.id.0,
-            hint: Some(how.hint.clone().into()),
-            host: self.core.context.options.host,
-            dry_run: how.is_dry_run,
-        };
-        let begun = self.core.meta.change_until::<op::BeginConversion>(request, deadline_ns)?;
-        let (Some(from), Some(to)) = (begun.from, begun.to) else {
-            return Ok(Converted { bytes: 0, from: None, to: None, is_changed: false });
-        };
-        let (old, new) = (Layout::try_from(from)?, Layout::try_from(to)?);
-        if begun.unchanged {
-            return Ok(Converted { bytes: 0, from: Some(old.clone()), to: Some(old), is_changed: false });
-        }
-        let attempt = Attempt {
-            inode: self,
-            old: Arc::new(old.clone()),
-            new: new.clone(),
-            rate_bytes_max: how.rate_bytes_max,
-            progress,
-        };
-        if how.is_dry_run {
-            let bytes = attempt.stored_bytes(deadline_ns)?;
-            return Ok(Converted { bytes, from: Some(old), to: Some(new), is_changed: false });
-        }
-        match attempt.run(begun.size) {
-            Ok(bytes) => Ok(Converted { bytes, from: Some(old), to: Some(new), is_changed: true }),
-            Err(error) => attempt.give_up(error).map(|bytes| Converted {
-                bytes,
-                from: Some(old),
-                to: Some(new),
-                is_changed: true,
-            }),
-        }
+fn convert(open: &OpenInode, how: &Convert, progress: &dyn Fn(u64) -> bool) -> Result<Converted> {
+    let deadline_ns = open.core.context.deadline_ns();
+    commit::flush(open, false)?;
+    commit::look_again(open, deadline_ns)?;
+    let request = proto::BeginConversionRequest {
+        once: None,
+        inode: open.id.0,
+        hint: Some(how.hint.clone().into()),
+        host: open.core.context.options.host,
+        dry_run: how.is_dry_run,
+    };
+    let begun = open.core.meta.change_until::<op::BeginConversion>(request, deadline_ns)?;
+    let (Some(from), Some(to)) = (begun.from, begun.to) else {
+        return Ok(Converted { bytes: 0, from: None, to: None, is_changed: false });
+    };
+    let (old, new) = (Layout::try_from(from)?, Layout::try_from(to)?);
+    if begun.unchanged {
+        return Ok(Converted { bytes: 0, from: Some(old.clone()), to: Some(old), is_changed: false });
+    }
+    let attempt = Attempt {
+        inode: open,
+        old: Arc::new(old.clone()),
+        new: new.clone(),
+        rate_bytes_max: how.rate_bytes_max,
+        progress,
+    };
+    if how.is_dry_run {
+        let bytes = attempt.stored_bytes(deadline_ns)?;
+        return Ok(Converted { bytes, from: Some(old), to: Some(new), is_changed: false });
+    }
+    match attempt.run(begun.size) {
+        Ok(bytes) => Ok(Converted { bytes, from: Some(old), to: Some(new), is_changed: true }),
+        Err(error) => attempt.give_up(error).map(|bytes| Converted {
+            bytes,
+            from: Some(old),
+            to: Some(new),
+            is_changed: true,
+        }),
     }
 }
 
@@ -158,7 +157,7 @@ impl Attempt<'_> {
         let copied = self.copy(slots, end)?;
         let deadline_ns = self.inode.core.context.deadline_ns();
         self.sync(&copied, deadline_ns)?;
-        let allocated_bytes = self.inode.allocated_bytes(&self.new, copied.slots(), deadline_ns);
+        let allocated_bytes = holes::allocated_bytes(self.inode, &self.new, copied.slots(), deadline_ns);
         self.fence(SEAL)?;
         let request = proto::SwitchLayoutRequest {
             once: None,
@@ -292,7 +291,15 @@ impl Attempt<'_> {
         if offset >= end {
             return Ok(None);
         }
-        self.inode.seek_objects(seek, &self.old, slots, offset, end, self.inode.core.context.deadline_ns())
+        holes::seek_objects(
+            self.inode,
+            seek,
+            &self.old,
+            slots,
+            offset,
+            end,
+            self.inode.core.context.deadline_ns(),
+        )
     }
 
     fn read(
@@ -311,7 +318,7 @@ impl Attempt<'_> {
             has_unwritten: false,
             deadline_ns: self.inode.core.context.deadline_ns(),
         };
-        self.inode.read_objects(ahead, &view, buffer, offset).map_err(|trouble| match trouble {
+        read::read_objects(self.inode, ahead, &view, buffer, offset).map_err(|trouble| match trouble {
             Trouble::Failed(error) => error,
             Trouble::Missing(call, slot) => {
                 let text = format!("the object of slot {slot} is missing at {}", call.server_name());
@@ -329,14 +336,15 @@ impl Attempt<'_> {
             let length = rest.len().min((transfer_at(&self.new, position).end - position) as usize);
             let (now, later) = rest.split_at(length);
             let (slot, _) = self.new.distribution.locate(position, self.new.width());
-            let call = self.inode.submit_write(&self.new, position, now, How::default(), deadline_ns)?;
+            let call =
+                objects::submit_write(self.inode, &self.new, position, now, How::default(), deadline_ns)?;
             calls.push((slot, call, now));
             rest = later;
             position += length as u64;
         }
         let mut outcome = Ok(());
         for (slot, mut call, bytes) in calls {
-            let written = self.inode.finish_write(&mut call, bytes, deadline_ns);
+            let written = objects::finish_write(self.inode, &mut call, bytes, deadline_ns);
             outcome = outcome.and(written.and_then(|written| self.note_boot(slot, written, copied)));
         }
         outcome.map_err(|error| error.about(self.inode.id))
@@ -352,8 +360,9 @@ impl Attempt<'_> {
 
     /// Makes the new objects durable.
     fn sync(&self, copied: &Copied, deadline_ns: u64) -> Result<()> {
-        let sync =
-            |(slot, boot): (&u32, &u64)| self.inode.submit_sync(&self.new, &[*slot], *boot, deadline_ns);
+        let sync = |(slot, boot): (&u32, &u64)| {
+            sync::submit_sync(self.inode, &self.new, &[*slot], *boot, deadline_ns)
+        };
         let calls: Vec<DataCall> = copied.boots.iter().map(sync).collect();
         let mut outcome = Ok(());
         for mut call in calls {
