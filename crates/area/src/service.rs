@@ -17,10 +17,11 @@ use std::sync::Arc;
 use std::time::Duration;
 use vazao_meter::machine::DiskWatches;
 use vazao_meter::measures::Measures;
-use vazao_meter::{Accounts, Clock, Exposition};
+use vazao_meter::{Cause, Clock, Exposition};
 use vazao_model::Code;
 use vazao_wire::lane::Lane;
-use vazao_wire::service::{Answer, Fault, Request, Responder, Service};
+use vazao_wire::service::{Answer, Call, Fault, Request, Responder, Service};
+use vazao_wire::shell::{self, Shell, decode};
 use vazao_wire::{Method, proto};
 
 /// What outlives a single request and is used by the threads of the areas too.
@@ -30,7 +31,7 @@ pub(crate) struct Shared {
     pub(crate) descriptors: Descriptors,
     pub(crate) replies: Replies,
     pub(crate) metrics: Metrics,
-    pub(crate) accounts: Arc<Accounts>,
+    pub(crate) shell: Arc<Shell>,
     around: Surroundings,
     pub(crate) clock: Arc<dyn Clock>,
     /// Another one after the machine lost power; 0: not known.
@@ -51,14 +52,6 @@ impl std::fmt::Debug for AreaService {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("AreaService").field("channels", &self.shared.channels.len()).finish_non_exhaustive()
     }
-}
-
-/// One request on its way through the service.
-#[derive(Clone, Copy)]
-struct Call {
-    method: Method,
-    start_ns: u64,
-    deadline_ns: u64,
 }
 
 impl Shared {
@@ -96,16 +89,6 @@ impl Shared {
         self.channels.remove(id);
         self.descriptors.remove(id);
     }
-
-    fn record(&self, call: Call, fault: Option<&Fault>) {
-        let ns = self.clock.now_ns().saturating_sub(call.start_ns);
-        self.metrics.record(call.method, ns, fault.is_some());
-    }
-}
-
-fn decode<M: Message + Default>(request: &Request<'_>) -> Result<M, Fault> {
-    M::decode(request.message)
-        .map_err(|e| Fault::new(Code::BadRequest, format!("{}: {e}", request.method.name())))
 }
 
 /// Half of the kernel's random boot id (random(4)), as data servers tell it.
@@ -136,8 +119,8 @@ impl AreaService {
             channels: Channels::new(options.channels_max, options.lease_ms),
             descriptors: Descriptors::new(options.descriptors_max),
             replies: Replies::default(),
-            metrics: Metrics::new(),
-            accounts: Arc::default(),
+            metrics: Metrics::default(),
+            shell: Shell::new("vazao_area", Arc::clone(&clock)),
             around,
             clock,
             boot: boot_id(),
@@ -198,13 +181,15 @@ impl AreaService {
     /// Adds its disks and its work to what the node counts.
     pub fn fill(&self, measures: &mut Measures) {
         measures.disks.extend(self.shared.around.disks.measures());
-        measures.work.add(&self.shared.metrics.work());
+        measures.work.add(&self.shared.shell.work());
     }
 
     /// Writes its metrics out.
     pub fn expose(&self, out: &mut Exposition) {
         let shared = &self.shared;
-        shared.metrics.expose(&shared.accounts, out);
+        shared.shell.expose(&[Cause::Disk], out);
+        shared.shell.expose_bytes(out);
+        shared.metrics.expose(out);
         out.gauge("vazao_area_channels", "Open channels.", &[], shared.channels.len() as f64);
         out.gauge("vazao_area_descriptors", "Files open for channels.", &[], shared.descriptors.len() as f64);
         let help = "How long its file system has not answered anything it was asked; 0: it answers.";
@@ -228,40 +213,21 @@ impl AreaService {
         responder: &mut dyn Responder,
         work: impl FnOnce(&Shared) -> Answer + Send + 'static,
     ) -> Result<(), Fault> {
-        let Some(lane) = area.lane(false) else {
-            let (message, attachment) = work(&self.shared)?;
-            self.shared.record(call, None);
-            responder.reply_with(&message, attachment.len(), &mut |place| {
-                place.copy_from_slice(&attachment);
-                Ok(())
-            });
-            return Ok(());
-        };
         let shared = Arc::clone(&self.shared);
-        self.shared.metrics.deferred.add(1);
-        lane.defer(call.method.name(), bytes, call.deadline_ns, responder, move || {
-            let answer = work(&shared);
-            shared.record(call, answer.as_ref().err());
-            answer
-        })
+        shell::defer(area.lane(false), call, bytes, responder, move || work(&shared))
     }
 
     /// Has `work`, which belongs to a copy into an area, done by the area's threads for copies, and its answer
-    /// delivered; `None` where everything happens in the caller's thread. Errors: no such area; there is too much to
-    /// do already; its file system hangs.
+    /// delivered. Errors: no such area; there is too much to do already; its file system hangs.
     pub fn defer_copy(
         &self,
         area: &str,
-        what: &'static str,
+        call: Call,
         bytes: usize,
-        deadline_ns: u64,
         responder: &mut dyn Responder,
         work: impl FnOnce() -> Answer + Send + 'static,
     ) -> Result<(), Fault> {
-        let area = self.shared.area(area)?;
-        let inline = || Fault::new(Code::Unsupported, "copies into areas without threads");
-        let lane = area.lane(true).ok_or_else(inline)?;
-        lane.defer(what, bytes, deadline_ns, responder, work)
+        shell::defer(self.shared.area(area)?.lane(true), call, bytes, responder, work)
     }
 
     /// Has `work`, which belongs to a copy into an area, done by the area's threads for copies, behind the back of the
@@ -306,8 +272,6 @@ impl AreaService {
                     place.copy_from_slice(&reading.bytes);
                     Ok(())
                 });
-                self.shared.metrics.read_bytes.add(reading.bytes.len() as u64);
-                self.shared.record(call, None);
             }
             Ok::<bool, Fault>(is_done)
         })?;
@@ -317,7 +281,6 @@ impl AreaService {
         let area = Arc::clone(&channel.area);
         let work = move |shared: &Shared| {
             let reading = read::blocking(shared, &channel, &ranges)?;
-            shared.metrics.read_bytes.add(reading.bytes.len() as u64);
             Ok((encode(&reading), reading.bytes))
         };
         self.defer(call, &area, bytes, responder, work)
@@ -401,7 +364,6 @@ impl AreaService {
     ) -> Result<(), Fault> {
         if let Some(answer) = self.at_once(request)? {
             responder.reply(&answer);
-            self.shared.record(call, None);
             return Ok(());
         }
         match request.method {
@@ -476,14 +438,8 @@ fn read_list_answer(reading: &Reading) -> Vec<u8> {
 
 impl Service for AreaService {
     fn handle(&self, request: Request<'_>, responder: &mut dyn Responder) {
-        let call = Call {
-            method: request.method,
-            start_ns: self.shared.clock.now_ns(),
-            deadline_ns: request.deadline_ns,
-        };
-        if let Err(fault) = self.dispatch(call, &request, responder) {
-            self.shared.record(call, Some(&fault));
-            responder.fail(&fault);
-        }
+        self.shared
+            .shell
+            .serve(&request, responder, |responder| self.dispatch(request.call(), &request, responder));
     }
 }

@@ -1,37 +1,26 @@
 //! An operation's answer on its way out, at once or when it is durable.
 
-use crate::engine::{Engine, Position};
+use crate::engine::{Engine, EngineError, Position};
 use vazao_wire::service::{Fault, Responder};
+use vazao_wire::shell;
 
 /// A finished operation.
 #[derive(Debug)]
 pub(crate) struct Settled {
-    /// The encoded result.
+    /// The encoded result, or the refusal that is remembered for a repetition.
     pub(crate) answer: Result<Vec<u8>, Fault>,
-    /// It may leave once this position is durable.
+    /// It may leave once this position is durable; `None`: with the next flush.
     pub(crate) durable_at: Option<Position>,
-}
-
-impl Settled {
-    /// May leave with the next flush.
-    pub(crate) fn now(answer: Result<Vec<u8>, Fault>) -> Settled {
-        Settled { answer, durable_at: None }
-    }
 }
 
 /// Hands the answer to the responder, or keeps it until it is durable.
 pub(crate) fn deliver(engine: &dyn Engine, settled: Settled, responder: &mut dyn Responder) {
-    let waiting = settled.durable_at.filter(|&position| engine.figures().durable < position);
-    let Some(position) = waiting else {
-        match settled.answer {
-            Ok(message) => responder.reply(&message),
-            Err(fault) => responder.fail(&fault),
-        }
-        return;
-    };
+    let Settled { answer, durable_at } = settled;
+    let waiting = durable_at.filter(|&position| engine.figures().durable < position);
+    let answer = answer.map(|message| (message, Vec::new()));
+    let Some(position) = waiting else { return shell::reply(responder, answer) };
     let deferred = responder.defer();
-    let answer = settled.answer.map(|message| (message, Vec::new()));
-    let notice = move |durable: Result<(), crate::engine::EngineError>| {
+    let notice = move |durable: Result<(), EngineError>| {
         deferred.finish(durable.map_err(Fault::from).and(answer));
     };
     engine.when_durable(position, Box::new(notice));

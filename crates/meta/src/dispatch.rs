@@ -31,7 +31,7 @@ pub(crate) fn run(service: &MetaService, method: Method, message: &[u8]) -> Outc
         Method::Release => direct::<op::Release>(service, message, ops::session::release),
         _ => return change(service, method, message),
     };
-    viewed.map(|message| Settled::now(Ok(message)))
+    viewed.map(|message| Settled { answer: Ok(message), durable_at: None })
 }
 
 fn change(service: &MetaService, method: Method, message: &[u8]) -> Outcome<Settled> {
@@ -53,7 +53,7 @@ fn change(service: &MetaService, method: Method, message: &[u8]) -> Outcome<Sett
         Method::AcceptOld => ops::accept::run(service, &decode::<op::AcceptOld>(message)?),
         Method::SetLock => ops::locks::set(service, &decode::<op::SetLock>(message)?),
         Method::Sync => ops::sync::run(service),
-        Method::RegisterNode => Ok(ops::cluster::register(service, &decode::<op::RegisterNode>(message)?)),
+        Method::RegisterNode => ops::cluster::register(service, &decode::<op::RegisterNode>(message)?),
         other => {
             let text = format!("{} is not an operation of the metadata service", other.name());
             Err(Fault::new(Code::Unsupported, text))

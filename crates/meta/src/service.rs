@@ -41,6 +41,7 @@ use vazao_model::ids::ROOT;
 use vazao_model::{Code, FileKind, InodeId, Role, SessionId, TargetId, limits};
 use vazao_wire::proto;
 use vazao_wire::service::{Fault, Request, RequestId, Responder, Service};
+use vazao_wire::shell::{self, Shell};
 use vazao_wire::transport::Transport;
 use vazao_wire::{Method, Operation};
 
@@ -123,6 +124,7 @@ pub struct MetaService {
     opens: Opens,
     invalidations: InvalidationHub,
     locks: Locks,
+    shell: Arc<Shell>,
     metrics: Metrics,
     reclaimer: Reclaimer,
     orphan_objects: OrphanObjects,
@@ -149,7 +151,7 @@ impl MetaService {
         clock: Arc<dyn Clock>,
     ) -> Result<Arc<MetaService>, Fault> {
         let random = Random::new(options.seed);
-        let metrics = Metrics::new();
+        let shell = Shell::new("vazao_meta", Arc::clone(&clock));
         let engine_options = EngineOptions {
             disk,
             clock: Arc::clone(&clock),
@@ -159,7 +161,7 @@ impl MetaService {
             identity: random.number()?,
             initial: new_volume(&random, &*clock)?,
             essential: keys::essential(),
-            accounts: Arc::clone(&metrics.accounts),
+            accounts: Arc::clone(shell.accounts()),
         };
         let engine = engine::open(&options.engine, engine_options)?;
         let volume = open_volume(&*engine)?;
@@ -187,7 +189,8 @@ impl MetaService {
             opens: Opens::new(boot),
             invalidations: InvalidationHub::default(),
             locks: Locks::default(),
-            metrics,
+            shell,
+            metrics: Metrics::default(),
             reclaimer: Reclaimer::default(),
             orphan_objects: OrphanObjects::new(options.orphan_grace_ms),
             integrity: Integrity::new(Arc::clone(&clock)),
@@ -592,16 +595,18 @@ impl MetaService {
 
     /// What was done: operations by duration.
     pub fn work(&self) -> Work {
-        self.metrics.work()
+        self.shell.work()
     }
 
     /// Where this service's time went.
     pub fn accounts(&self) -> Arc<Accounts> {
-        Arc::clone(&self.metrics.accounts)
+        Arc::clone(self.shell.accounts())
     }
 
     /// Adds this service's counters and histograms to a page of metrics.
     pub fn expose(&self, exposition: &mut Exposition) {
+        let causes = [Cause::Disk, Cause::Lock, Cause::Compute, Cause::Commit];
+        self.shell.expose(&causes, exposition);
         self.metrics.expose(exposition);
         let figures = self.engine.figures();
         let mut gauge = |name: &str, help: &str, value: f64| exposition.gauge(name, help, &[], value);
@@ -632,21 +637,16 @@ impl Service for MetaService {
         if request.method == Method::WatchChanges && !self.history.is_behind() {
             return ops::watch::run(self, request.message, responder);
         }
-        let checked = self.history.check(request.method);
-        let settled = checked
-            .and_then(|()| dispatch::run(self, request.method, request.message))
-            .unwrap_or_else(|fault| Settled::now(Err(fault)));
-        let failed = settled.answer.is_err();
-        if let Err(fault) = &settled.answer
-            && matches!(fault.code, Code::Corrupt | Code::Io | Code::Internal)
-        {
-            let id = RequestId(request.id);
-            tracing::error!(request = %id, method = request.method.name(), error = %fault, "failed");
-        }
-        deliver(&*self.engine, settled, responder);
+        self.shell.serve(&request, responder, |responder| {
+            let checked = self.history.check(request.method);
+            let settled = checked.and_then(|()| dispatch::run(self, request.method, request.message));
+            let settled = settled.unwrap_or_else(|fault| Settled { answer: Err(fault), durable_at: None });
+            let _ = settled.answer.as_ref().inspect_err(|fault| log_failure(&request, fault));
+            deliver(&*self.engine, settled, responder);
+            Ok(())
+        });
         let spent_ns = self.clock.now_ns().saturating_sub(started_ns);
-        self.metrics.record(request.method, spent_ns, failed);
-        self.metrics.accounts.charge(Cause::Compute, spent_ns);
+        self.shell.accounts().charge(Cause::Compute, spent_ns);
     }
 
     /// While the log cannot be written, changes are refused and other answers may leave. Only those of this thread
@@ -666,10 +666,17 @@ impl Service for MetaService {
     }
 }
 
+/// Logs what no client is the cause of.
+fn log_failure(request: &Request<'_>, fault: &Fault) {
+    if matches!(fault.code, Code::Corrupt | Code::Io | Code::Internal) {
+        let id = RequestId(request.id);
+        tracing::error!(request = %id, method = request.method.name(), error = %fault, "failed");
+    }
+}
+
 /// Decodes a request's arguments.
 pub(crate) fn decode<O: Operation>(message: &[u8]) -> Outcome<O::Request> {
-    O::Request::decode(message)
-        .map_err(|e| Fault::new(Code::BadRequest, format!("arguments of {}: {e}", Method::name(O::METHOD))))
+    shell::decode_message(O::METHOD, message)
 }
 
 /// The volume's record.

@@ -13,7 +13,8 @@ use vazao_client::Client;
 use vazao_meter::{Clock, Exposition};
 use vazao_model::Code;
 use vazao_wire::pool::Pool;
-use vazao_wire::service::{Answer, Fault, Request, Responder, Service};
+use vazao_wire::service::{Answer, Call, Fault, Request, Responder, Service};
+use vazao_wire::shell::{Shell, decode};
 use vazao_wire::{Method, proto};
 
 /// Threads for requests that are about no area in particular: jobs, measurements.
@@ -42,18 +43,13 @@ struct Shared {
     receiver: Arc<Receiver>,
     port: DataPort,
     options: Options,
-    clock: Arc<dyn Clock>,
+    shell: Arc<Shell>,
 }
 
 impl std::fmt::Debug for Mover {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Mover").field("node", &self.shared.options.node).finish_non_exhaustive()
     }
-}
-
-fn decode<M: Message + Default>(request: &Request<'_>) -> Result<M, Fault> {
-    M::decode(request.message)
-        .map_err(|e| Fault::new(Code::BadRequest, format!("{}: {e}", request.method.name())))
 }
 
 fn message(message: &impl Message) -> Answer {
@@ -94,7 +90,8 @@ impl Mover {
             engines: engines.clone(),
         })?);
         let pool = Pool::new("copies", THREADS, REQUESTS_MAX, REQUEST_BYTES_MAX, Arc::clone(&clock));
-        let shared = Arc::new(Shared { receiver, port, options, clock });
+        let shell = Shell::new("vazao_copy", clock);
+        let shared = Arc::new(Shared { receiver, port, options, shell });
         Ok(Arc::new(Mover { shared, queue, pool, engine, engines, ticks: Default::default() }))
     }
 
@@ -111,7 +108,7 @@ impl Mover {
     /// Stops sending and receiving; all goes on after the next start. What still waits at `until_ns` for another node
     /// or for a disk that hangs is left to itself.
     pub fn close(&self, until_ns: u64) {
-        let clock = &*self.shared.clock;
+        let clock = self.shared.shell.clock();
         self.queue.stop(until_ns);
         self.shared.port.close();
         self.engine.stop(until_ns);
@@ -126,6 +123,7 @@ impl Mover {
     pub fn expose(&self, out: &mut Exposition) {
         let receiver = &self.shared.receiver;
         let metrics = &receiver.metrics;
+        self.shared.shell.expose(&[], out);
         let (jobs, sending) = self.queue.counts();
         out.counter(
             "vazao_copy_received_bytes",
@@ -143,45 +141,29 @@ impl Mover {
 
     fn defer(
         &self,
+        call: Call,
         bytes: usize,
-        deadline_ns: u64,
         responder: &mut dyn Responder,
         work: Work,
     ) -> Result<(), Fault> {
-        let place = self.pool.reserve(bytes).ok_or_else(|| {
-            let why = format!("node {}: too many copies wait for its disks", self.shared.options.node);
-            Fault::new(Code::Overloaded, why)
-        })?;
-        let deferred = responder.defer();
         let shared = Arc::clone(&self.shared);
-        place.submit_or(move |leave| {
-            let answer = match leave {
-                Err(fault) => Err(fault),
-                Ok(()) if shared.clock.now_ns() > deadline_ns => {
-                    Err(Fault::new(Code::Timeout, "waited too long for a thread"))
-                }
-                Ok(()) => work(&shared),
-            };
-            drop(shared);
-            deferred.finish(answer);
-        });
-        Ok(())
+        self.pool.defer(call, bytes, responder, move || work(&shared))
     }
 
     fn dispatch(&self, request: &Request<'_>, responder: &mut dyn Responder) -> Result<(), Fault> {
         let bytes = request.message.len() + request.attachment.len();
         let Some((area, work)) = self.copy_work(request)? else {
             let work = self.job_work(request)?;
-            return self.defer(bytes, request.deadline_ns, responder, work);
+            return self.defer(request.call(), bytes, responder, work);
         };
         let areas = self.shared.receiver.areas();
         // A copy or an area that is not known is answered without a file system.
         let Some(area) = area.filter(|area| areas.has(area)) else {
-            return self.defer(bytes, request.deadline_ns, responder, work);
+            return self.defer(request.call(), bytes, responder, work);
         };
         let shared = Arc::clone(&self.shared);
         let work = move || work(&shared);
-        areas.defer_copy(&area, request.method.name(), bytes, request.deadline_ns, responder, work)
+        areas.defer_copy(&area, request.call(), bytes, responder, work)
     }
 
     /// What a request about files that arrive has done, and in which area; `None` for any other request.
@@ -297,7 +279,7 @@ fn begin(shared: &Shared, request: proto::CopyBeginRequest) -> Answer {
 
 fn block(shared: &Shared, request: &proto::CopyBlockRequest, bytes: &[u8]) -> Answer {
     let held = shared.receiver.find(&request.copy, &request.token)?;
-    let started_ns = shared.clock.now_ns();
+    let started_ns = shared.shell.clock().now_ns();
     match request.zeros {
         true => held.zeros(request.offset, request.length, &mut |_| {})?,
         false if request.length != bytes.len() as u64 => {
@@ -306,16 +288,14 @@ fn block(shared: &Shared, request: &proto::CopyBlockRequest, bytes: &[u8]) -> An
         }
         false => {
             shared.receiver.metrics.received_bytes.add(request.length);
-            held.write(request.offset, bytes, &request.checksums, &*shared.clock, &mut |_| {})?;
+            held.write(request.offset, bytes, &request.checksums, &**shared.shell.clock(), &mut |_| {})?;
         }
     }
-    message(&proto::CopyBlockResponse { disk_ns: shared.clock.now_ns().saturating_sub(started_ns) })
+    message(&proto::CopyBlockResponse { disk_ns: shared.shell.clock().now_ns().saturating_sub(started_ns) })
 }
 
 impl Service for Mover {
     fn handle(&self, request: Request<'_>, responder: &mut dyn Responder) {
-        if let Err(fault) = self.dispatch(&request, responder) {
-            responder.fail(&fault);
-        }
+        self.shared.shell.serve(&request, responder, |responder| self.dispatch(&request, responder));
     }
 }

@@ -55,7 +55,7 @@ impl DataService {
             }
         }
         drop(done);
-        await_ends(&ended, &mut open, timeout, &*self.shared.clock);
+        await_ends(&ended, &mut open, timeout, &**self.shell.clock());
         open.is_empty()
     }
 }

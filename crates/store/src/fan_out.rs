@@ -4,22 +4,20 @@
 //! free again.
 
 use crate::object::Stop;
-use crate::service::{Call, DataService, Shared, fault};
+use crate::service::{DataService, fault};
 use crate::target::Target;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use vazao_model::ObjectId;
 use vazao_wire::proto;
-use vazao_wire::service::{Answer, Deferred, Fault, Responder};
+use vazao_wire::service::{Answer, Call, Deferred, Fault, Responder};
 
 /// What is done with the objects of one target.
 pub(crate) type Work = fn(&Target, &[ObjectId]) -> Result<u64, Stop>;
 
 /// Work under way on several targets, with one answer.
 struct Join {
-    shared: Arc<Shared>,
-    call: Call,
     finish: fn(u64) -> Vec<u8>,
     progress: Mutex<Progress>,
 }
@@ -138,7 +136,6 @@ impl Join {
             Some(fault) => Err(fault),
             None => Ok(((self.finish)(progress.sum), Vec::new())),
         };
-        self.shared.record(self.call, answer.as_ref().err());
         if let Some(deferred) = progress.deferred.take() {
             deferred.finish(answer);
         }
@@ -164,13 +161,10 @@ impl DataService {
             let run = |(target, objects): &(&Arc<Target>, Vec<ObjectId>)| work(target, objects);
             let sum = parts.values().map(run).try_fold(0, |sum, part| Ok(sum + part?));
             responder.reply(&finish(sum.map_err(fault)?));
-            self.shared.record(call, None);
             return Ok(());
         }
         let left = parts.len();
         let join = Arc::new(Join {
-            shared: Arc::clone(&self.shared),
-            call,
             finish,
             progress: Mutex::new(Progress { left, sum: 0, fault: None, deferred: Some(responder.defer()) }),
         });

@@ -19,7 +19,6 @@ mod freezes;
 mod identity;
 mod incarnation;
 mod lent;
-mod metrics;
 mod names;
 mod object;
 mod ops;

@@ -4,7 +4,6 @@ use crate::damage::Place;
 use crate::error::OpenError;
 use crate::fan_out::{Handed, Then, Work};
 use crate::lent::Lent;
-use crate::metrics::Metrics;
 use crate::object::{Mode, Stop, internal};
 use crate::ops;
 use crate::options::{MissingTarget, Options};
@@ -16,22 +15,16 @@ use std::cell::RefCell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use vazao_disk::Disk;
-use vazao_meter::{Accounts, Clock, Exposition};
+use vazao_meter::{Accounts, Cause, Clock, Exposition};
 use vazao_model::limits::BLOCK_BYTES;
 use vazao_model::{Code, ObjectId, TargetState};
-use vazao_wire::service::{Answer, Fault, Request, Responder, Service};
+use vazao_wire::service::{Answer, Call, Fault, Request, Responder, Service};
+use vazao_wire::shell::{self, Shell, decode};
 use vazao_wire::{Method, proto};
 
 thread_local! {
     /// Bytes of a write that were lent.
     static FETCHED: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
-}
-
-/// What outlives a single request and is used by the threads of the pools too.
-pub(crate) struct Shared {
-    metrics: Metrics,
-    accounts: Arc<Accounts>,
-    pub(crate) clock: Arc<dyn Clock>,
 }
 
 /// A data server: the targets of one node.
@@ -46,7 +39,7 @@ pub struct DataService {
     pub(crate) mark: Mutex<proto::HistoryMark>,
     /// Targets that it had and that are not there.
     pub(crate) missing: Mutex<Vec<MissingTarget>>,
-    pub(crate) shared: Arc<Shared>,
+    pub(crate) shell: Arc<Shell>,
     pub(crate) is_stopped: AtomicBool,
 }
 
@@ -56,52 +49,11 @@ impl std::fmt::Debug for DataService {
     }
 }
 
-/// One request on its way through the server.
-#[derive(Clone, Copy)]
-pub(crate) struct Call {
-    pub(crate) method: Method,
-    start_ns: u64,
-    pub(crate) deadline_ns: u64,
-}
-
-impl Shared {
-    /// Counts the end of a request.
-    pub(crate) fn record(&self, call: Call, fault: Option<&Fault>) {
-        let ns = self.clock.now_ns().saturating_sub(call.start_ns);
-        self.metrics.record(call.method, ns, fault.is_some());
-    }
-
-    /// Runs deferred work unless its requester has given up already.
-    fn run(&self, call: Call, target: &Target, work: impl FnOnce(&Target) -> Answer) -> Answer {
-        if self.clock.now_ns() > call.deadline_ns {
-            return Err(Fault::new(Code::Timeout, format!("{target}: waited too long for a thread")));
-        }
-        target.check()?;
-        work(target)
-    }
-}
-
 /// The fault of an operation that was allowed to wait.
 pub(crate) fn fault(stop: Stop) -> Fault {
     match stop {
         Stop::Fault(fault) => fault,
         Stop::Wait => internal("an operation that may wait asked to be allowed to"),
-    }
-}
-
-fn decode<M: Message + Default>(request: &Request<'_>) -> Result<M, Fault> {
-    M::decode(request.message)
-        .map_err(|e| Fault::new(Code::BadRequest, format!("{}: {e}", request.method.name())))
-}
-
-fn answer_now(responder: &mut dyn Responder, answer: Answer) {
-    match answer {
-        Ok((message, attachment)) if attachment.is_empty() => responder.reply(&message),
-        Ok((message, attachment)) => responder.reply_with(&message, attachment.len(), &mut |buffer| {
-            buffer.copy_from_slice(&attachment);
-            Ok(())
-        }),
-        Err(fault) => responder.fail(&fault),
     }
 }
 
@@ -116,29 +68,28 @@ impl DataService {
         if let Some(problem) = options.problem() {
             return Err(OpenError::Options(problem.to_owned()));
         }
-        let accounts = Arc::new(Accounts::new());
+        let shell = Shell::new("vazao_data", clock);
         let share = disks.len();
         let mut targets = Vec::with_capacity(share);
         for (disk, label) in disks {
-            let target = Target::open(disk, &label, &options, share, &clock, &accounts)?;
+            let target = Target::open(disk, &label, &options, share, shell.clock(), shell.accounts())?;
             targets.push(Arc::new(target));
         }
         crate::registration::check_identities(&targets, options.cluster_id)?;
         let address = RwLock::new(options.address.clone());
-        let shared = Arc::new(Shared { metrics: Metrics::default(), accounts, clock });
         let targets = Targets::new(targets)?;
         let (door, lent, is_stopped) = (RwLock::default(), Lent::default(), AtomicBool::new(false));
         let mark = Mutex::new(crate::registration::latest_mark(&targets));
         let missing = Mutex::new(options.missing.clone());
-        Ok(Arc::new(DataService { targets, options, address, door, lent, mark, missing, shared, is_stopped }))
+        Ok(Arc::new(DataService { targets, options, address, door, lent, mark, missing, shell, is_stopped }))
     }
 
     /// Opens or formats one more target while the server runs; it is announced with the next heartbeat. Errors: as in
     /// [`DataService::open`]; the others go on either way.
     pub fn add_target(&self, disk: Arc<dyn Disk>, label: &str) -> Result<(), OpenError> {
         // Before the others are looked at, who must not wait for its disk.
-        let (Shared { clock, accounts, .. }, share) = (&*self.shared, self.targets.len() + 1);
-        let mut target = Target::open(disk, label, &self.options, share, clock, accounts)?;
+        let (shell, share) = (&self.shell, self.targets.len() + 1);
+        let mut target = Target::open(disk, label, &self.options, share, shell.clock(), shell.accounts())?;
         // Adding one while others are missing is on purpose.
         target.is_meant = true;
         let target = Arc::new(target);
@@ -182,8 +133,10 @@ impl DataService {
 
     /// Writes its metrics out.
     pub fn expose(&self, out: &mut Exposition) {
-        let deferred = self.targets.iter().map(|target| target.waits.waiting()).sum();
-        self.shared.metrics.expose(&self.shared.accounts, deferred, out);
+        self.shell.expose(&[Cause::Disk, Cause::Lock, Cause::Compute], out);
+        self.shell.expose_bytes(out);
+        let deferred: usize = self.targets.iter().map(|target| target.waits.waiting()).sum();
+        out.gauge("vazao_data_deferred", "Requests waiting for a disk now.", &[], deferred as f64);
         let open: usize = self.targets.iter().map(|t| t.cache.open_chunks()).sum();
         out.gauge("vazao_data_open_chunks", "Chunks with open files.", &[], open as f64);
         for target in self.targets.iter() {
@@ -220,12 +173,12 @@ impl DataService {
 
     /// What was done: bytes, and operations by duration.
     pub fn work(&self) -> vazao_meter::measures::Work {
-        self.shared.metrics.work()
+        self.shell.work()
     }
 
     /// Where its time went.
     pub fn accounts(&self) -> Arc<Accounts> {
-        Arc::clone(&self.shared.accounts)
+        Arc::clone(self.shell.accounts())
     }
 
     fn is_stopped(&self) -> bool {
@@ -278,18 +231,10 @@ impl DataService {
         responder: &mut dyn Responder,
         work: impl FnOnce(&Target) -> Answer + Send + 'static,
     ) -> Result<(), Fault> {
-        let Some(lane) = target.waits.lane() else {
-            let answer = self.shared.run(call, target, work);
-            self.shared.record(call, answer.as_ref().err());
-            answer_now(responder, answer);
-            return Ok(());
-        };
-        let (shared, target) = (Arc::clone(&self.shared), Arc::clone(target));
-        self.shared.metrics.deferred.add(1);
-        lane.defer(call.method.name(), bytes, call.deadline_ns, responder, move || {
-            let answer = shared.run(call, &target, work);
-            shared.record(call, answer.as_ref().err());
-            answer
+        let (lane, target) = (target.waits.lane(), Arc::clone(target));
+        shell::defer(lane, call, bytes, responder, move || {
+            target.check()?;
+            work(&target)
         })
     }
 
@@ -298,28 +243,17 @@ impl DataService {
         let (target, id) = self.target_of(object.as_ref())?;
         ops::read::check(id, offset, length)?;
         let mode = if target.waits.lane().is_some() { Mode::Fast } else { Mode::Blocking };
-        let mut sent = 0;
         let read = target.waits.reads.run(responder, |responder| {
             target.read(id, offset, length, mode, &mut |message, length, fill| {
-                sent = length;
                 responder.try_reply_with(message, length, fill)
             })
         });
         match read.unwrap_or(Err(Stop::Wait)) {
-            Ok(()) => {
-                self.shared.metrics.read_bytes.add(sent as u64);
-                self.shared.record(call, None);
-                Ok(())
-            }
+            Ok(()) => Ok(()),
             Err(Stop::Fault(fault)) => Err(fault),
-            Err(Stop::Wait) => {
-                let shared = Arc::clone(&self.shared);
-                self.defer(call, target, length as usize, responder, move |target| {
-                    let answer = read_blocking(target, id, offset, length)?;
-                    shared.metrics.read_bytes.add(answer.1.len() as u64);
-                    Ok(answer)
-                })
-            }
+            Err(Stop::Wait) => self.defer(call, target, length as usize, responder, move |target| {
+                read_blocking(target, id, offset, length)
+            }),
         }
     }
 
@@ -344,7 +278,7 @@ impl DataService {
         let proto::WriteRequest { object, offset, checksums, sync, must_exist, .. } = write;
         let (target, id) = self.target_of(object.as_ref())?;
         ops::write::check(target, id, offset, &checksums, bytes)?;
-        self.shared.metrics.written_bytes.add(bytes.len() as u64);
+        self.shell.count_written(bytes.len());
         if !sync && target.waits.lane().is_some() {
             let write =
                 |_: &mut dyn Responder| target.write(id, offset, &checksums, bytes, Mode::Fast, must_exist);
@@ -352,7 +286,6 @@ impl DataService {
                 Ok(object_length) => {
                     let answer = proto::WriteResponse { object_length, boot: target.boot };
                     responder.reply(&answer.encode_to_vec());
-                    self.shared.record(call, None);
                     return Ok(());
                 }
                 Err(Stop::Fault(fault)) => return Err(fault),
@@ -370,11 +303,10 @@ impl DataService {
         })
     }
 
-    fn scrub(&self, call: Call, request: &Request<'_>, responder: &mut dyn Responder) -> Result<(), Fault> {
+    fn scrub(&self, request: &Request<'_>, responder: &mut dyn Responder) -> Result<(), Fault> {
         let request: proto::ScrubRequest = decode(request)?;
         let target = self.target(request.target)?;
         responder.reply(&ops::scrub::scrub(target, &request, self.options.inline)?.encode_to_vec());
-        self.shared.record(call, None);
         Ok(())
     }
 
@@ -387,12 +319,7 @@ impl DataService {
         let proto::ReadListRequest { object, ranges } = decode(request)?;
         let (target, id) = self.target_of(object.as_ref())?;
         let bytes = ops::list_io::check(id, &ranges)?;
-        let shared = Arc::clone(&self.shared);
-        self.defer(call, target, bytes, responder, move |target| {
-            let answer = target.read_list(id, &ranges)?;
-            shared.metrics.read_bytes.add(answer.1.len() as u64);
-            Ok(answer)
-        })
+        self.defer(call, target, bytes, responder, move |target| target.read_list(id, &ranges))
     }
 
     fn write_list(
@@ -404,7 +331,7 @@ impl DataService {
         let proto::WriteListRequest { object, ranges, checksums, must_exist } = decode(request)?;
         let (target, id) = self.target_of(object.as_ref())?;
         target.check_list(id, &ranges, &checksums, request.attachment)?;
-        self.shared.metrics.written_bytes.add(request.attachment.len() as u64);
+        self.shell.count_written(request.attachment.len());
         let bytes = request.attachment.to_vec();
         self.defer(call, target, bytes.len(), responder, move |target| {
             let written = target.write_list(id, &ranges, &checksums, &bytes, must_exist);
@@ -460,18 +387,13 @@ impl DataService {
             return self.defer(call, target, length as usize, responder, both);
         };
         // No thread of the one waits for the disk of the other.
-        self.shared.metrics.deferred.add(1);
-        let (target, shared, held) = (Arc::clone(target), Arc::clone(&self.shared), Arc::clone(source));
+        let (target, held) = (Arc::clone(target), Arc::clone(source));
         let write = move |read: Answer, whole| {
             let (mut handed, name) = (Handed::to(whole), call.method.name());
             let written = read.and_then(|read| {
                 let lane = target.waits.lane().ok_or_else(|| internal("a target without threads"))?;
-                let (held, shared) = (Arc::clone(&target), shared);
-                lane.defer(name, length as usize, call.deadline_ns, &mut handed, move || {
-                    let answer = take(&held, read);
-                    shared.record(call, answer.as_ref().err());
-                    answer
-                })
+                let held = Arc::clone(&target);
+                lane.defer(name, length as usize, call.deadline_ns, &mut handed, move || take(&held, read))
             });
             if let Err(fault) = written {
                 handed.fail(&fault);
@@ -575,7 +497,6 @@ impl DataService {
         match request.method {
             Method::Ping => {
                 responder.reply(&proto::PingResponse { run: self.options.run }.encode_to_vec());
-                self.shared.record(call, None);
                 Ok(())
             }
             Method::Read => self.read(call, request, responder),
@@ -590,13 +511,12 @@ impl DataService {
             Method::FenceObjects => self.fence(call, request, responder),
             Method::ListObjects => self.list(call, request, responder),
             Method::ReportDamage => self.report_damage(call, request, responder),
-            Method::Scrub => self.scrub(call, request, responder),
+            Method::Scrub => self.scrub(request, responder),
             Method::ReadList => self.read_list(call, request, responder),
             Method::WriteList => self.write_list(call, request, responder),
             Method::LocalDoor => {
                 let door = self.door.read();
                 responder.reply(&door.encode_to_vec());
-                self.shared.record(call, None);
                 Ok(())
             }
             other => Err(Fault::new(Code::Unsupported, format!("{} on a data server", other.name()))),
@@ -606,15 +526,7 @@ impl DataService {
 
 impl Service for DataService {
     fn handle(&self, request: Request<'_>, responder: &mut dyn Responder) {
-        let call = Call {
-            method: request.method,
-            start_ns: self.shared.clock.now_ns(),
-            deadline_ns: request.deadline_ns,
-        };
-        if let Err(fault) = self.dispatch(call, &request, responder) {
-            self.shared.record(call, Some(&fault));
-            responder.fail(&fault);
-        }
+        self.shell.serve(&request, responder, |responder| self.dispatch(request.call(), &request, responder));
     }
 
     fn may_hang(&self) -> bool {

@@ -16,6 +16,7 @@ pub mod operation;
 pub mod pool;
 pub mod scrub;
 pub mod service;
+pub mod shell;
 pub mod tcp;
 pub mod transport;
 pub mod watchdog;

@@ -41,6 +41,9 @@ macro_rules! operations {
             /// Its number in the frame header.
             pub fn number(self) -> u16 { self as u16 }
 
+            /// Its place in [`Method::ALL`].
+            pub fn index(self) -> usize { PLACES[self as usize].into() }
+
             /// Its name in logs and metrics.
             pub fn name(self) -> &'static str {
                 match self { $(Method::$name => stringify!($name),)* }
@@ -266,9 +269,30 @@ operations! {
     AreaRemoveXattr = 0x0356, AreaRemoveXattrRequest, AreaRemoveXattrResponse, Safe;
 }
 
+/// Beyond the highest number of a method.
+const NUMBERS_END: usize = 0x0400;
+
+/// The place in [`Method::ALL`] of the method with each number.
+static PLACES: [u8; NUMBERS_END] = {
+    let mut places = [0; NUMBERS_END];
+    let mut place = 0;
+    while place < Method::ALL.len() {
+        places[Method::ALL[place] as usize] = place as u8;
+        place += 1;
+    }
+    places
+};
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn each_method_knows_its_place() {
+        for (place, method) in Method::ALL.iter().enumerate() {
+            assert_eq!(method.index(), place);
+        }
+    }
 
     #[test]
     fn every_method_number_is_found_again() {

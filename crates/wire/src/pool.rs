@@ -4,7 +4,7 @@
 //! Threads begin when there is work for them and end when there has been none for a while. A thread that waits for a
 //! disk cannot be woken: one that is stuck is replaced, up to a bound, and not waited for when the pool stops.
 
-use crate::service::Fault;
+use crate::service::{Answer, Call, Fault, Responder};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -270,6 +270,36 @@ impl Pool {
         queue.bytes += bytes;
         queue.places += 1;
         Some(Place { shared: &self.shared, bytes, is_used: false })
+    }
+
+    /// Has `work`, which holds `bytes` while it waits, done by a thread, and its answer delivered, unless its requester
+    /// has given up by then. Errors: `Overloaded`, there is too much to do already.
+    pub fn defer(
+        &self,
+        call: Call,
+        bytes: usize,
+        responder: &mut dyn Responder,
+        work: impl FnOnce() -> Answer + Send + 'static,
+    ) -> Result<(), Fault> {
+        let too_many =
+            || Fault::new(Code::Overloaded, format!("{}: too many requests wait", self.shared.name));
+        let place = self.reserve(bytes).ok_or_else(too_many)?;
+        let (deferred, clock) = (responder.defer(), Arc::clone(&self.shared.clock));
+        place.submit_or(move |leave| {
+            let is_late = clock.now_ns() > call.deadline_ns;
+            let too_late =
+                || Fault::new(Code::Timeout, format!("{}: waited too long for a thread", call.method.name()));
+            // `work` is gone before the answer leaves: it may be the last owner of the service.
+            let answer = match leave.and_then(|()| if is_late { Err(too_late()) } else { Ok(()) }) {
+                Ok(()) => work(),
+                Err(fault) => {
+                    drop(work);
+                    Err(fault)
+                }
+            };
+            deferred.finish(answer);
+        });
+        Ok(())
     }
 
     /// What it is at.

@@ -32,6 +32,22 @@ pub struct Request<'a> {
     pub deadline_ns: u64,
 }
 
+impl Request<'_> {
+    /// What outlives the arguments.
+    pub fn call(&self) -> Call {
+        Call { method: self.method, deadline_ns: self.deadline_ns }
+    }
+}
+
+/// A request without its arguments: for work that goes on in another thread.
+#[derive(Clone, Copy, Debug)]
+pub struct Call {
+    /// What is asked.
+    pub method: Method,
+    /// When the requester stops waiting, on the service's own clock.
+    pub deadline_ns: u64,
+}
+
 /// A failed operation on its way to the requester.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("{detail}: {code}")]

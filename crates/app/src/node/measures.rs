@@ -8,11 +8,11 @@ use vazao_disk::{Disk, WatchedDisk};
 use vazao_meter::Clock;
 use vazao_meter::machine::DiskWatch;
 use vazao_meter::measures::{Measures, Part};
-use vazao_model::Code;
 use vazao_wire::measures::of_this_process;
 use vazao_wire::pool::Pool;
 use vazao_wire::proto;
-use vazao_wire::service::{Fault, Request, Responder, Service};
+use vazao_wire::service::{Request, Responder, Service};
+use vazao_wire::shell::decode;
 
 /// Questions that may wait: reading the kernel's files takes about a millisecond.
 const WAITING_MAX: usize = 64;
@@ -78,20 +78,14 @@ pub(crate) struct Measuring(pub(crate) Arc<MeasureService>);
 
 impl Service for Measuring {
     fn handle(&self, request: Request<'_>, responder: &mut dyn Responder) {
-        let asked = match proto::MeasureRequest::decode(request.message) {
+        let asked = match decode::<proto::MeasureRequest>(&request) {
             Ok(asked) => asked,
-            Err(error) => return responder.fail(&Fault::new(Code::BadRequest, format!("Measure: {error}"))),
+            Err(fault) => return responder.fail(&fault),
         };
-        let Some(place) = self.0.pool.reserve(0) else {
-            return responder.fail(&Fault::new(Code::Overloaded, "too many ask for measures"));
-        };
-        let deferred = responder.defer();
         let service = Arc::clone(&self.0);
-        place.submit(move || {
-            let answer = service.answer(&asked).encode_to_vec();
-            // Before the answer: its receiver may otherwise find the service kept alive by this last reference.
-            drop(service);
-            deferred.finish(Ok((answer, Vec::new())));
-        });
+        let work = move || Ok((service.answer(&asked).encode_to_vec(), Vec::new()));
+        if let Err(fault) = self.0.pool.defer(request.call(), 0, responder, work) {
+            responder.fail(&fault);
+        }
     }
 }

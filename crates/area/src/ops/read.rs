@@ -132,7 +132,7 @@ fn read_all(
         let place = &mut reading.bytes[at..at + length];
         let started_ns = shared.clock.now_ns();
         let got = if length == 0 { Ok(Some(0)) } else { read(file, place, range.offset) };
-        shared.accounts.charge(Cause::Disk, shared.clock.now_ns().saturating_sub(started_ns));
+        shared.shell.accounts().charge(Cause::Disk, shared.clock.now_ns().saturating_sub(started_ns));
         let Some(count) = got.map_err(fail)? else { return Ok(false) };
         checksums(range.offset, &reading.bytes[at..at + count], &mut reading.checksums);
         reading.lengths.push(count as u32);

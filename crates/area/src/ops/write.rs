@@ -55,9 +55,9 @@ pub(crate) fn write(
     let file = writable(shared, channel)?;
     let started_ns = shared.clock.now_ns();
     let written = channel.area.during(Cause::DiskWrite, || write_all(&file, bytes, request.offset));
-    shared.accounts.charge(Cause::Disk, shared.clock.now_ns().saturating_sub(started_ns));
+    shared.shell.accounts().charge(Cause::Disk, shared.clock.now_ns().saturating_sub(started_ns));
     written.map_err(|error| fault::of(error, &shown(channel)))?;
-    shared.metrics.written_bytes.add(bytes.len() as u64);
+    shared.shell.count_written(bytes.len());
     if request.sync {
         sync_file(shared, channel, &file)?;
     }
@@ -106,7 +106,7 @@ fn sync_file(shared: &Shared, channel: &Channel, file: &AreaFile) -> Result<(), 
     }
     let started_ns = shared.clock.now_ns();
     let synced = channel.area.during(Cause::DiskSync, || rustix::fs::fsync(&**file));
-    shared.accounts.charge(Cause::Disk, shared.clock.now_ns().saturating_sub(started_ns));
+    shared.shell.accounts().charge(Cause::Disk, shared.clock.now_ns().saturating_sub(started_ns));
     synced.map_err(|error| {
         channel.sync_failed.store(true, Ordering::Release);
         fault::of(error, &shown(channel))

@@ -15,14 +15,9 @@ pub(crate) fn map(service: &MetaService) -> Outcome<proto::GetClusterMapResponse
 
 /// New ids, and the permission to serve a target, are sent only once they are durable: the node writes them into its
 /// directories, and after a crash of this service would otherwise report ids that the service does not know.
-pub(crate) fn register(service: &MetaService, request: &proto::RegisterNodeRequest) -> Settled {
-    match taken_in(service, request) {
-        Ok((response, durable_at)) => Settled { answer: Ok(response.encode_to_vec()), durable_at },
-        Err(fault) => {
-            note_refusal(service, request, &fault);
-            Settled::now(Err(fault))
-        }
-    }
+pub(crate) fn register(service: &MetaService, request: &proto::RegisterNodeRequest) -> Outcome<Settled> {
+    let taken_in = taken_in(service, request).inspect_err(|fault| note_refusal(service, request, fault));
+    taken_in.map(|(response, durable_at)| Settled { answer: Ok(response.encode_to_vec()), durable_at })
 }
 
 fn taken_in(
