@@ -131,10 +131,11 @@ impl<'a> Context<'a> {
         self.answer_when_durable = false;
     }
 
-    pub(crate) fn commit(self) -> EngineResult<Commit> {
+    /// Ends the transaction; `None`: the engine is behind, nothing has changed. Its lock is gone by then.
+    pub(crate) fn commit(self) -> EngineResult<Option<Commit>> {
         let (service, delta, asker) = (self.service, self.inodes_delta, self.asker());
-        let outcome = self.transaction.commit()?;
-        if matches!(outcome, Commit::Done(_)) {
+        let outcome = self.transaction.commit_unless_behind()?;
+        if matches!(outcome, Some(Commit::Done(_))) {
             service.count_inodes(delta);
             service.invalidations().publish(asker, service.names(), self.changed);
         }

@@ -8,6 +8,7 @@
 
 mod acl;
 mod answer;
+mod backpressure;
 mod check;
 mod claims;
 mod cluster;

@@ -4,6 +4,7 @@
 //! a second file would find the first one's bytes. So a number leaves only when its reservation is durable: inode ids
 //! come from batches reserved ahead, generations carry the count of starts of the service.
 
+use crate::backpressure;
 use crate::context::Context;
 use crate::engine::{Commit, Engine};
 use crate::fault::Outcome;
@@ -136,8 +137,10 @@ fn add_to_counter(engine: &dyn Engine, key: &[u8], first: u64, step: u64) -> Out
             None => first,
         };
         transaction.put(key.to_vec(), NumberRecord { value: value + step }.encode_to_vec());
-        if let Commit::Done(position) = transaction.commit()? {
-            return Ok((value, position));
+        match transaction.commit_unless_behind()? {
+            Some(Commit::Done(position)) => return Ok((value, position)),
+            Some(Commit::Conflict) => {}
+            None => backpressure::wait(engine)?,
         }
     }
 }

@@ -1,6 +1,7 @@
 //! The metadata service: opens the volume, runs transactions, answers requests, and does background work in `tick`.
 
 use crate::answer::{Settled, deliver};
+use crate::backpressure::{self, unless_behind};
 use crate::claims::Claims;
 use crate::cluster::Cluster;
 use crate::context::Context;
@@ -31,16 +32,17 @@ use parking_lot::{Mutex, MutexGuard};
 use prost::Message;
 use std::cell::Cell;
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 use vazao_disk::Disk;
 use vazao_meter::measures::Work;
 use vazao_meter::{Accounts, Cause, Clock, Exposition};
 use vazao_model::ids::ROOT;
 use vazao_model::{Code, FileKind, InodeId, Role, SessionId, TargetId, limits};
+use vazao_wire::pool::Pool;
 use vazao_wire::proto;
-use vazao_wire::service::{Fault, Request, RequestId, Responder, Service};
+use vazao_wire::service::{Answer, Fault, Request, RequestId, Responder, Service};
 use vazao_wire::shell::{self, Shell};
 use vazao_wire::transport::Transport;
 use vazao_wire::{Method, Operation};
@@ -130,6 +132,8 @@ pub struct MetaService {
     orphan_objects: OrphanObjects,
     integrity: Integrity,
     background: Background,
+    /// Threads for changes that wait until the engine has caught up.
+    waiters: Pool,
     this: This,
     /// The last logged failure of each background task.
     tick_failures: Mutex<BTreeMap<&'static str, String>>,
@@ -195,6 +199,7 @@ impl MetaService {
             orphan_objects: OrphanObjects::new(options.orphan_grace_ms),
             integrity: Integrity::new(Arc::clone(&clock)),
             background: options.background,
+            waiters: backpressure::waiters(&clock),
             clock,
             this: This::new(),
             tick_failures: Mutex::default(),
@@ -404,13 +409,14 @@ impl MetaService {
             }
             let wrote = context.wrote;
             match context.commit()? {
-                Commit::Done(position) => {
+                None => backpressure::wait(&*self.engine)?,
+                Some(Commit::Done(position)) => {
                     if wrote {
                         ANSWERED.set(ANSWERED.get().max(position));
                     }
                     return Ok((outcome, position));
                 }
-                Commit::Conflict => self.metrics.conflicts.add(1),
+                Some(Commit::Conflict) => self.metrics.conflicts.add(1),
             }
         }
         Err(Fault::new(Code::Conflict, format!("{ATTEMPTS_MAX} attempts of one transaction")))
@@ -531,7 +537,9 @@ impl MetaService {
     pub fn tick(&self, transport: &dyn Transport) {
         let now_ns = self.clock.now_ns();
         self.logged("maintenance", self.engine.maintain().map_err(Fault::from));
-        self.logged("note of silent nodes", ops::cluster::note_silent(self));
+        // Event loops must not wait for its lock: where the engine is behind, the next tick notes them.
+        let noted = unless_behind(|| ops::cluster::note_silent(self));
+        self.logged("note of silent nodes", noted.unwrap_or(Ok(())));
         if self.history.is_behind() {
             // Nothing of an older copy may reach the data servers.
             return self.logged("log", self.engine.flush().map_err(Fault::from));
@@ -584,6 +592,7 @@ impl MetaService {
     /// Makes everything durable, writes a checkpoint and releases the directory. Later requests are refused.
     pub fn close(&self) -> Result<(), Fault> {
         self.integrity.finish();
+        self.waiters.stop(Duration::MAX);
         self.write_inodes_in_use()?;
         Ok(self.engine.close()?)
     }
@@ -638,10 +647,9 @@ impl Service for MetaService {
             return ops::watch::run(self, request.message, responder);
         }
         self.shell.serve(&request, responder, |responder| {
-            let checked = self.history.check(request.method);
-            let settled = checked.and_then(|()| dispatch::run(self, request.method, request.message));
-            let settled = settled.unwrap_or_else(|fault| Settled { answer: Err(fault), durable_at: None });
-            let _ = settled.answer.as_ref().inspect_err(|fault| log_failure(&request, fault));
+            let Some(settled) = unless_behind(|| self.settle(&request)) else {
+                return self.settle_later(&request, responder);
+            };
             deliver(&*self.engine, settled, responder);
             Ok(())
         });
@@ -663,6 +671,45 @@ impl Service for MetaService {
             }
             flushed => Ok(flushed?),
         }
+    }
+}
+
+impl MetaService {
+    /// Carries a request out.
+    fn settle(&self, request: &Request<'_>) -> Settled {
+        let checked = self.history.check(request.method);
+        let settled = checked.and_then(|()| dispatch::run(self, request.method, request.message));
+        let settled = settled.unwrap_or_else(|fault| Settled { answer: Err(fault), durable_at: None });
+        let _ = settled.answer.as_ref().inspect_err(|fault| log_failure(request, fault));
+        settled
+    }
+
+    /// Has a request carried out by a thread that may wait until the engine has caught up. Errors: too many wait.
+    fn settle_later(&self, request: &Request<'_>, responder: &mut dyn Responder) -> Result<(), Fault> {
+        let stopped = || Fault::new(Code::Unavailable, "the metadata service is stopping");
+        let service = self.this.get().and_then(Weak::upgrade).ok_or_else(stopped)?;
+        let (call, id, message) = (request.call(), request.id, request.message.to_vec());
+        self.waiters.defer(call, message.len(), responder, move || {
+            let (method, deadline_ns) = (call.method, call.deadline_ns);
+            service.settle_now(&Request { method, id, message: &message, attachment: &[], deadline_ns })
+        })
+    }
+
+    /// Carries a request out and waits for whatever it takes.
+    fn settle_now(&self, request: &Request<'_>) -> Answer {
+        let settled = loop {
+            self.engine.catch_up()?;
+            if let Some(settled) = unless_behind(|| self.settle(request)) {
+                break settled;
+            }
+        };
+        // What was committed may be lost, and is not refused: the client asks again, and gets the remembered answer.
+        let unsure = |fault: Fault| Fault::new(Code::Unavailable, fault.to_string());
+        self.flush().map_err(unsure)?;
+        if settled.durable_at.is_some() {
+            self.engine.sync().map_err(|error| unsure(error.into()))?;
+        }
+        settled.answer.map(|message| (message, Vec::new()))
     }
 }
 

@@ -152,11 +152,13 @@ impl Drop for Deferred {
 pub trait Service: Send + Sync + 'static {
     /// Handles one request. May be called from several threads at once. Must not block for longer than a cached read
     /// or write takes, because all connections of the loop wait meanwhile: a request that has to wait takes
-    /// [`Responder::defer`] and completes elsewhere.
+    /// [`Responder::defer`] and completes elsewhere. What services wait for: a file system
+    /// ([`crate::shell::defer`]), a checkpoint of the metadata, durability, another node.
     fn handle(&self, request: Request<'_>, responder: &mut dyn Responder);
 
-    /// Called after a batch of requests and before any of their answers is sent. After an error no answer of the
-    /// batch is sent, and the connections are closed.
+    /// Called after a batch of requests and before any of their answers is sent. May write what the batch has changed
+    /// to a file, and sync it where the disk does that in less time than another thread needs to wake up. After an
+    /// error no answer of the batch is sent, and the connections are closed.
     fn flush(&self) -> Result<(), Fault> {
         Ok(())
     }

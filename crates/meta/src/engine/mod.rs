@@ -2,7 +2,8 @@
 //!
 //! An engine knows bytes and order, nothing of inodes. Transactions are optimistic: reads go to the present state,
 //! writes stay with the transaction, and a commit succeeds when nothing that was read has been changed since. An
-//! engine may make a commit wait for milliseconds (a remote one will), so nothing above assumes one thread.
+//! engine may refuse a commit until it has caught up with earlier ones, which takes seconds on a slow disk; what
+//! happens then is in `crate::backpressure`.
 
 pub(crate) mod embedded;
 pub(crate) mod memory;
@@ -113,8 +114,13 @@ pub(crate) trait Transaction {
     /// Discards the writes and keeps the read set: the commit then only checks that all reads were of one state.
     fn discard_writes(&mut self);
 
-    /// Ends the transaction. Without writes it only checks the reads.
+    /// [`Transaction::commit_unless_behind`] after [`Engine::catch_up`].
+    #[cfg(test)]
     fn commit(self: Box<Self>) -> EngineResult<Commit>;
+
+    /// Ends the transaction. Without writes it only checks the reads. Never waits for a disk: `None` while the engine
+    /// is behind, and nothing is changed.
+    fn commit_unless_behind(self: Box<Self>) -> EngineResult<Option<Commit>>;
 }
 
 /// Figures of an engine for the metrics.
@@ -161,6 +167,11 @@ pub(crate) trait Engine: Send + Sync + 'static {
     /// Calls `notice` once `position` survives power loss: at once when it does already, else from any thread.
     /// Takes effect with the next [`Engine::flush`].
     fn when_durable(&self, position: Position, notice: Notice);
+
+    /// Blocks until the engine takes further changes. Fails when it stops or has failed.
+    fn catch_up(&self) -> EngineResult<()> {
+        Ok(())
+    }
 
     /// Does what background threads would, for an engine that was opened without any.
     fn maintain(&self) -> EngineResult<()>;

@@ -23,7 +23,16 @@ pub(crate) trait Store {
         end: &[u8],
         take: &mut dyn FnMut(&[u8], &[u8]) -> bool,
     ) -> EngineResult<()>;
-    /// Applies the writes unless a commit after `reads.started` wrote what `reads` holds.
+    /// True while further changes have to wait until this has caught up with earlier ones.
+    fn is_far_behind(&self) -> EngineResult<bool> {
+        Ok(false)
+    }
+    /// Blocks while it is far behind.
+    #[cfg(test)]
+    fn catch_up(&self) -> EngineResult<()> {
+        Ok(())
+    }
+    /// Applies the writes unless a commit after `reads.started` wrote what `reads` holds. Never waits for a disk.
     fn apply(&self, reads: &ReadSet, writes: Writes) -> EngineResult<Commit>;
 }
 
@@ -180,9 +189,21 @@ impl<S: Store> Transaction for Optimistic<'_, S> {
         self.writes.clear();
     }
 
+    #[cfg(test)]
     fn commit(self: Box<Self>) -> EngineResult<Commit> {
         check_limits(&self.writes)?;
+        if !self.writes.is_empty() {
+            self.store.catch_up()?;
+        }
         self.store.apply(&self.reads, self.writes)
+    }
+
+    fn commit_unless_behind(self: Box<Self>) -> EngineResult<Option<Commit>> {
+        check_limits(&self.writes)?;
+        if !self.writes.is_empty() && self.store.is_far_behind()? {
+            return Ok(None);
+        }
+        self.store.apply(&self.reads, self.writes).map(Some)
     }
 }
 

@@ -5,12 +5,16 @@ use parking_lot::Mutex;
 use prost::Message;
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Duration;
 use vazao_disk::{Disk, MemoryDisk};
 use vazao_meter::{Clock, ManualClock};
 use vazao_model::{Code, FileKind, InodeId, ids::ROOT};
 use vazao_wire::service::{Answer, Deferred, Fault, Request, Responder, Service};
 use vazao_wire::transport::{Buffer, Pending, Received, Transport};
 use vazao_wire::{Method, Operation, op, proto};
+
+/// An answer that takes longer does not come.
+const ANSWER_MS_MAX: u32 = 60_000;
 
 /// Keeps the one answer.
 #[derive(Default)]
@@ -68,8 +72,20 @@ pub(crate) fn send<O: Operation>(service: &MetaService, request: &O::Request) ->
 pub(crate) fn call<O: Operation>(service: &MetaService, request: &O::Request) -> Result<O::Response, Fault> {
     let inbox = send::<O>(service, request);
     service.flush()?;
-    let (message, _) = inbox.take().expect("answered after a flush")?;
+    let (message, _) = answer_of(&inbox).expect("answered after a flush")?;
     Ok(O::Response::decode(message.as_slice()).expect("an answer decodes"))
+}
+
+/// The answer: at once, or from a thread for changes that wait for the engine.
+pub(crate) fn answer_of(inbox: &Inbox) -> Option<Answer> {
+    let answer = |_| {
+        let taken = inbox.take();
+        if taken.is_none() {
+            vazao_meter::SystemClock.sleep(Duration::from_millis(1));
+        }
+        taken
+    };
+    (0..ANSWER_MS_MAX).find_map(answer)
 }
 
 /// A service with one session, and shorthand for its operations.

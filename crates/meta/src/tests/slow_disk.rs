@@ -1,6 +1,6 @@
 //! A metadata disk whose syncs take long, or that is taken away: what is answered, and what power loss takes.
 
-use super::harness::{Inbox, Servers, TOP, World, options, send};
+use super::harness::{Inbox, Servers, TOP, World, answer_of, options, send};
 use crate::{Background, MetaOptions};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
@@ -120,4 +120,34 @@ fn a_directory_that_is_taken_away_fails_fsync_and_changes_with_the_reason_and_re
     }
     let opened = world.try_call::<op::OpenSession>(&proto::OpenSessionRequest::default()).unwrap_err();
     assert!(opened.detail.contains("directory was replaced"), "{opened}");
+}
+
+/// A create that waited for a checkpoint held up everything else that came over the connections of its event loop.
+#[test]
+fn a_change_that_waits_for_a_checkpoint_holds_up_no_event_loop() {
+    let disk = MemoryDisk::new(1);
+    let world = World::on(Arc::new(disk.boot()), MetaOptions { overlay_bytes_max: 4000, ..with_threads() });
+    let others = world.another_client();
+    disk.hold_syncs("checkpoint");
+    let mut made = 0;
+    let waiting = loop {
+        let inbox = begin_create(&world, &format!("f{made}"));
+        match inbox.take() {
+            Some(answer) => assert!(answer.is_ok(), "{answer:?}"),
+            None => break inbox,
+        }
+        made += 1;
+        assert!(made < 10_000, "the engine never waits for its checkpoint");
+    };
+    let other = begin_create(&others, "other");
+    assert!(world.lookup(TOP, "f0").is_ok(), "reading waits, too");
+    let renewal = proto::RenewSessionRequest { session: world.session, ..Default::default() };
+    assert!(world.call::<op::RenewSession>(&renewal).is_ok());
+    assert!(waiting.take().is_none() && other.take().is_none());
+    disk.release_syncs();
+    for inbox in [waiting, other] {
+        assert!(answer_of(&inbox).is_some_and(|answer| answer.is_ok()));
+    }
+    assert_eq!(world.names(TOP).len(), made + 2);
+    world.service.close().unwrap();
 }

@@ -480,28 +480,36 @@ impl Core {
 
     // ---- commits ----
 
-    /// Blocks a committer while the checkpoint is far behind (backpressure). With little room this begins earlier:
-    /// the changes must stay so few that the next checkpoint fits.
-    fn wait_for_checkpoint(&self) -> EngineResult<()> {
-        let too_far = |state: &State| {
-            let limit = self.overlay_bytes_max * OVERLAY_PRESSURE;
-            let is_much = match self.watch.is_low() {
-                true => {
-                    state.active.bytes() > space::LOW_OVERLAY_BYTES_MAX.min(limit)
-                        || state.logged_bytes > space::LOW_LOG_BYTES_MAX
-                }
-                false => state.active.bytes() > limit,
-            };
-            is_much && state.frozen.as_ref().is_some_and(|frozen| self.fits(frozen))
+    fn log_failing(&self) -> bool {
+        self.log_failing.load(Ordering::Relaxed)
+    }
+
+    /// The checkpoint is so far behind that committers have to wait (backpressure). With little room this begins
+    /// earlier: the changes must stay so few that the next checkpoint fits.
+    fn is_too_far(&self, state: &State) -> bool {
+        let limit = self.overlay_bytes_max * OVERLAY_PRESSURE;
+        let is_much = match self.watch.is_low() {
+            true => {
+                state.active.bytes() > space::LOW_OVERLAY_BYTES_MAX.min(limit)
+                    || state.logged_bytes > space::LOW_LOG_BYTES_MAX
+            }
+            false => state.active.bytes() > limit,
         };
-        if !too_far(&self.state()) {
+        is_much && state.frozen.as_ref().is_some_and(|frozen| self.fits(frozen))
+    }
+
+    /// Blocks while the checkpoint is too far behind.
+    fn catch_up_with_checkpoint(&self) -> EngineResult<()> {
+        self.check()?;
+        self.writable()?;
+        if !self.is_too_far(&self.state()) {
             return Ok(());
         }
         let started_ns = self.clock.now_ns();
         if self.manual {
             self.checkpoint()?;
         } else {
-            self.threads.wait_while(|| self.check().is_ok() && too_far(&self.state()));
+            self.threads.wait_while(|| self.check().is_ok() && self.is_too_far(&self.state()));
         }
         self.accounts.charge(Cause::Commit, self.clock.now_ns().saturating_sub(started_ns));
         self.check()
@@ -559,6 +567,19 @@ impl Store for Core {
         overlay::merge(changes, state.base.range(start, end)?, take)
     }
 
+    fn is_far_behind(&self) -> EngineResult<bool> {
+        if self.manual {
+            self.catch_up_with_checkpoint()?;
+        }
+        // A failure is what the commit says.
+        Ok(!self.manual && self.check().is_ok() && !self.log_failing() && self.is_too_far(&self.state()))
+    }
+
+    #[cfg(test)]
+    fn catch_up(&self) -> EngineResult<()> {
+        self.catch_up_with_checkpoint()
+    }
+
     fn apply(&self, reads: &ReadSet, writes: Writes) -> EngineResult<Commit> {
         if writes.is_empty() {
             let state = self.state();
@@ -567,7 +588,6 @@ impl Store for Core {
         }
         self.check()?;
         self.writable()?;
-        self.wait_for_checkpoint()?;
         let durable = self.durable.load(Ordering::Acquire);
         let mut state = self.state_to_change();
         if self.is_stale(&state, reads) {
@@ -624,6 +644,10 @@ impl Engine for EmbeddedEngine {
         self.core.waiting.lock().expect(NO_PANIC).insert((position, number), notice);
         // Race: the commit may have become durable before the waiter was entered.
         self.core.notify_durable();
+    }
+
+    fn catch_up(&self) -> EngineResult<()> {
+        self.core.catch_up_with_checkpoint()
     }
 
     fn room(&self) -> EngineResult<()> {
