@@ -4,6 +4,7 @@
 //! - Membership is recorded and has an epoch. So is, for each target, the incarnation its disk must not be older
 //!   than, and why it does not serve.
 //! - Liveness of nodes and free space of targets come from the last heartbeat, in memory only.
+//! - A heartbeat looks at the node's own entries only ([`Cluster::excerpt`]): its cost does not grow with the cluster.
 //! - After a restart every member counts as just heard, except those recorded as silent: a service that was away must
 //!   not take the others for dead.
 
@@ -13,7 +14,7 @@ use crate::joining::Now;
 use crate::keys;
 use crate::records::{MembershipRecord, NodeRecord, TargetRecord};
 use prost::Message;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use vazao_model::{
     AreaInfo, ClusterMap, Code, Epoch, InodeId, Node, NodeId, NodeState, Role, Target, TargetId, TargetState,
@@ -75,6 +76,10 @@ pub(crate) struct Cluster {
     pub(crate) membership: MembershipRecord,
     pub(crate) nodes: BTreeMap<NodeId, Member>,
     pub(crate) targets: BTreeMap<TargetId, Held>,
+    /// Which node has a name.
+    names: BTreeMap<String, NodeId>,
+    /// The targets of each node, as recorded.
+    of_node: BTreeMap<NodeId, BTreeSet<TargetId>>,
     /// This service itself.
     own: NodeId,
 }
@@ -91,7 +96,7 @@ impl Cluster {
             };
             let away_ns = away_seconds.saturating_mul(1_000_000_000);
             let member = Member { record, heard_ns: now.ns, away_ns, areas: Vec::new(), host: 0 };
-            cluster.nodes.insert(NodeId(id), member);
+            cluster.keep_node(NodeId(id), member);
         }
         for (id, record) in load_records::<TargetRecord>(context, keys::targets())? {
             let shown = Target {
@@ -108,9 +113,51 @@ impl Cluster {
                 incarnation: record.incarnation,
                 ..Target::default()
             };
-            cluster.targets.insert(TargetId(id), Held { record, shown });
+            cluster.keep(TargetId(id), Held { record, shown });
         }
         Ok(cluster)
+    }
+
+    fn keep_node(&mut self, id: NodeId, member: Member) {
+        let name = member.record.name.clone();
+        if let Some(before) = self.nodes.insert(id, member).filter(|before| before.record.name != name) {
+            self.names.remove(&before.record.name);
+        }
+        self.names.insert(name, id);
+    }
+
+    fn keep(&mut self, id: TargetId, held: Held) {
+        let node = NodeId(held.record.node);
+        if let Some(before) = self.targets.insert(id, held)
+            && let Some(others) = self.of_node.get_mut(&NodeId(before.record.node))
+        {
+            others.remove(&id);
+        }
+        self.of_node.entry(node).or_default().insert(id);
+    }
+
+    /// The member of this name.
+    pub(crate) fn named(&self, name: &str) -> Option<NodeId> {
+        self.names.get(name).copied()
+    }
+
+    /// What an announcement of `node` can change: the node and its targets, and `named` ones that others have by now,
+    /// with those nodes. Copied, so that a change is prepared without a lock on the rest.
+    pub(crate) fn excerpt(&self, node: Option<NodeId>, named: impl Iterator<Item = TargetId>) -> Cluster {
+        let own = node.and_then(|node| self.of_node.get(&node)).into_iter().flatten().copied();
+        let targets: BTreeMap<TargetId, Held> =
+            own.chain(named).filter_map(|id| Some((id, self.targets.get(&id)?.clone()))).collect();
+        let holders = targets.values().map(|held| NodeId(held.record.node)).chain(node);
+        let nodes = holders.filter_map(|id| Some((id, self.nodes.get(&id)?.clone()))).collect();
+        let (cluster_id, membership, own) = (self.cluster_id, self.membership, self.own);
+        Cluster { cluster_id, membership, nodes, targets, own, ..Cluster::default() }
+    }
+
+    /// Takes a changed excerpt over.
+    pub(crate) fn merge(&mut self, changed: Cluster) {
+        self.membership = changed.membership;
+        changed.nodes.into_iter().for_each(|(id, member)| self.keep_node(id, member));
+        changed.targets.into_iter().for_each(|(id, held)| self.keep(id, held));
     }
 
     /// Names the service's own node, which is always up.
@@ -118,19 +165,19 @@ impl Cluster {
         self.own = node;
     }
 
-    /// Nodes that have fallen silent since this was last asked. From now on their records say since when.
-    pub(crate) fn note_silent(&mut self, now: Now) -> Vec<(NodeId, NodeRecord)> {
-        let own = self.own;
+    /// Nodes that have fallen silent, and whose records do not say so yet: an excerpt that does.
+    pub(crate) fn fallen_silent(&self, now: Now) -> Cluster {
         let is_news = |id: NodeId, member: &Member| {
-            id != own && member.record.silent_since_seconds == 0 && member.silent_ns(now.ns) >= SILENT_NS
+            id != self.own && member.record.silent_since_seconds == 0 && member.silent_ns(now.ns) >= SILENT_NS
         };
-        let fallen = self.nodes.iter_mut().filter(|(id, member)| is_news(**id, member));
-        let note = |(id, member): (&NodeId, &mut Member)| {
-            let seconds = member.silent_ns(now.ns) / 1_000_000_000;
+        let fallen = self.nodes.iter().filter(|(id, member)| is_news(**id, member));
+        let note = |(&id, member): (&NodeId, &Member)| {
+            let (mut member, seconds) = (member.clone(), member.silent_ns(now.ns) / 1_000_000_000);
             member.record.silent_since_seconds = now.wall_seconds.saturating_sub(seconds).max(1);
-            (*id, member.record.clone())
+            (id, member)
         };
-        fallen.map(note).collect()
+        let nodes = fallen.map(note).collect();
+        Cluster { nodes, ..self.excerpt(None, std::iter::empty()) }
     }
 
     pub(crate) fn is_up(&self, node: NodeId, now_ns: u64) -> bool {
@@ -142,11 +189,12 @@ impl Cluster {
         !self.is_up(node, now_ns) && self.nodes.get(&node).is_some_and(|m| m.silent_ns(now_ns) < LOST_NS)
     }
 
-    /// An operator goes on with an older copy of a target, which was found with `incarnation`. The record to be
-    /// written. Errors: it is not stale, or was found with another one by now.
-    pub(crate) fn accept_old(&mut self, id: TargetId, incarnation: u64) -> Outcome<TargetRecord> {
+    /// An operator goes on with an older copy of a target, which was found with `incarnation`: an excerpt whose record
+    /// says so. Errors: it is not stale, or was found with another one by now.
+    pub(crate) fn accept_old(&self, id: TargetId, incarnation: u64) -> Outcome<Cluster> {
         let refuse = |code, text: String| Err(Fault::new(code, format!("target {id}: {text}")));
-        let Some(held) = self.targets.get_mut(&id) else {
+        let mut excerpt = self.excerpt(None, std::iter::once(id));
+        let Some(held) = excerpt.targets.get_mut(&id) else {
             return refuse(
                 Code::NotFound,
                 "not in this cluster; `vazao status` shows the targets".to_owned(),
@@ -164,7 +212,7 @@ impl Cluster {
             );
         }
         held.record.accepted_from = Some(incarnation);
-        Ok(held.record.clone())
+        Ok(excerpt)
     }
 
     /// Where a target is served, while its node answers. `None`: unknown or silent.

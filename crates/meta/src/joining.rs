@@ -61,8 +61,8 @@ impl Joined {
 }
 
 impl Cluster {
-    /// Works a node's announcement into a new state. `names_targets`: those of the node that it does not name are
-    /// missing.
+    /// Works a node's announcement into an excerpt that is to be merged ([`Cluster::merge`]) once it is written.
+    /// `names_targets`: those of the node that it does not name are missing.
     pub(crate) fn joined(
         &self,
         request: &proto::RegisterNodeRequest,
@@ -70,10 +70,12 @@ impl Cluster {
         now: Now,
     ) -> Outcome<(Cluster, Joined)> {
         self.check_request(request)?;
-        let mut next = self.clone();
+        let named = request.targets.iter().filter_map(|target| self.known_target(target));
+        let known = self.identify(request)?;
+        let mut next = self.excerpt(known, named);
         let mut joined = Joined::default();
-        let node = next.join_node(request, now, &mut joined)?;
-        next.check_new_targets(request, node)?;
+        let node = next.join_node(known, request, now, &mut joined)?;
+        self.check_new_targets(request, node)?;
         for target in &request.targets {
             let id = next.join_target(request, node, target, now, &mut joined)?;
             joined.response.targets.push(id.0);
@@ -132,7 +134,7 @@ impl Cluster {
     /// Which member the announcement is of; `None`: a new one. A node without an id whose name is known is that node:
     /// the answer to its first registration was lost, or its directory is new.
     fn identify(&self, request: &proto::RegisterNodeRequest) -> Outcome<Option<NodeId>> {
-        let named = self.nodes.iter().find(|(_, m)| m.record.name == request.name).map(|(id, _)| *id);
+        let named = self.named(&request.name);
         let refuse = |text: String| Err(Fault::new(Code::Invalid, text));
         match (request.node, named) {
             (0, named) => Ok(named),
@@ -169,14 +171,12 @@ impl Cluster {
     /// Finds or makes the node.
     fn join_node(
         &mut self,
+        known: Option<NodeId>,
         request: &proto::RegisterNodeRequest,
         now: Now,
         joined: &mut Joined,
     ) -> Outcome<NodeId> {
-        let id = match self.identify(request)? {
-            Some(id) => id,
-            None => self.next_node(),
-        };
+        let id = known.unwrap_or_else(|| self.next_node());
         let before = self.nodes.get(&id);
         let known = before.map(|member| &member.record);
         let is_same = known.is_some_and(|record| record.run == request.run);
@@ -246,6 +246,11 @@ impl Cluster {
         all.find(|(_, held)| !uuid.is_empty() && held.record.uuid == uuid).map(|(id, _)| *id)
     }
 
+    /// The target that is announced, where it has an id.
+    fn known_target(&self, target: &proto::Target) -> Option<TargetId> {
+        if target.id == 0 { self.target_with(&target.uuid) } else { Some(TargetId(target.id)) }
+    }
+
     fn join_target(
         &mut self,
         request: &proto::RegisterNodeRequest,
@@ -254,8 +259,7 @@ impl Cluster {
         now: Now,
         joined: &mut Joined,
     ) -> Outcome<TargetId> {
-        let known = if target.id == 0 { self.target_with(&target.uuid) } else { Some(TargetId(target.id)) };
-        let id = known.unwrap_or_else(|| {
+        let id = self.known_target(target).unwrap_or_else(|| {
             self.membership.last_target += 1;
             TargetId(self.membership.last_target)
         });
@@ -369,15 +373,15 @@ impl Cluster {
         if let Some(heard) = next.nodes.get(&node) {
             *member = Member { record: member.record.clone(), ..heard.clone() };
         }
-        for (id, held) in self.targets.iter_mut().filter(|(_, held)| held.record.node == node.0) {
-            if let Some(said) = next.targets.get(id).filter(|said| said.record.run == held.record.run) {
-                let incarnation = held.record.incarnation;
-                held.shown = Target { incarnation, ..said.shown.clone() };
+        for (id, said) in &next.targets {
+            let is_same = |held: &&mut Held| (held.record.node, held.record.run) == (node.0, said.record.run);
+            if let Some(held) = self.targets.get_mut(id).filter(is_same) {
+                held.shown = Target { incarnation: held.record.incarnation, ..said.shown.clone() };
             }
         }
     }
 
-    /// Writes what a registration changed.
+    /// Writes what a registration changed, whose excerpt this is.
     pub(crate) fn write(&self, context: &mut Context<'_>, joined: &Joined) -> Outcome<()> {
         if joined.is_new_membership {
             let before: MembershipRecord = context.read(keys::MEMBERSHIP, "membership")?.unwrap_or_default();

@@ -3,7 +3,6 @@
 //! Each change is said once. What was silent or did not serve already when this service started is said with its first
 //! look. Nothing here waits: a data server that is gone must not hold up the word that it is.
 
-use crate::cluster::Cluster;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use vazao_model::{ClusterMap, Node, NodeId, NodeState, Target, TargetId, TargetState};
@@ -36,8 +35,8 @@ pub(crate) struct MemberWatch {
 
 impl MemberWatch {
     /// Looks at the members and logs what is new of them.
-    pub(crate) fn look(&self, cluster: &Cluster, now_ns: u64) {
-        for news in self.told.lock().news(&cluster.map(now_ns), now_ns) {
+    pub(crate) fn look(&self, map: &ClusterMap, now_ns: u64) {
+        for news in self.told.lock().news(map, now_ns) {
             log(news);
         }
     }

@@ -28,7 +28,7 @@ use crate::reclaim::Reclaimer;
 use crate::records::{InodeRecord, NumberRecord, TimeRecord, VolumeRecord};
 use crate::refusals::Refusals;
 use crate::sessions::{self, Sessions};
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 use prost::Message;
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -115,7 +115,9 @@ pub struct MetaService {
     last_stamp_ns: AtomicU64,
     inodes_in_use: AtomicI64,
     inodes_written: AtomicI64,
-    cluster: Mutex<Cluster>,
+    cluster: RwLock<Cluster>,
+    /// Held while the cluster is changed, also while the change is written: readers do not wait for that.
+    cluster_changing: Mutex<()>,
     /// The random number of this start of the process, as for nodes.
     run: u64,
     claims: Claims,
@@ -188,7 +190,8 @@ impl MetaService {
             last_stamp_ns: AtomicU64::new(0),
             inodes_in_use: AtomicI64::new(0),
             inodes_written: AtomicI64::new(0),
-            cluster: Mutex::new(Cluster::default()),
+            cluster: RwLock::default(),
+            cluster_changing: Mutex::default(),
             sessions: Sessions::default(),
             opens: Opens::new(boot),
             invalidations: InvalidationHub::default(),
@@ -235,7 +238,7 @@ impl MetaService {
         self.locks.await_sessions(with_locks, now_ns);
         self.inodes_in_use.store(i64::try_from(used).unwrap_or(i64::MAX), Ordering::Relaxed);
         open.into_iter().for_each(|session| self.sessions.grant(session, now_ns));
-        *self.cluster() = cluster;
+        *self.cluster.write() = cluster;
         let request = proto::RegisterNodeRequest {
             cluster_id,
             node: self.node_named(&options.name),
@@ -247,13 +250,12 @@ impl MetaService {
         };
         let names_targets = !options.roles.contains(&Role::Data);
         let (own, _) = self.take_in(&request, names_targets)?;
-        self.cluster().set_own(vazao_model::NodeId(own.node));
+        self.cluster.write().set_own(vazao_model::NodeId(own.node));
         Ok(())
     }
 
     fn node_named(&self, name: &str) -> u32 {
-        let map = self.cluster().map(0);
-        map.nodes.iter().find(|node| node.name == name).map_or(0, |node| node.id.0)
+        self.cluster().named(name).map_or(0, |node| node.0)
     }
 
     // ---- what operations use ----
@@ -333,8 +335,26 @@ impl MetaService {
         self.random.number()
     }
 
-    pub(crate) fn cluster(&self) -> MutexGuard<'_, Cluster> {
-        self.cluster.lock()
+    /// The cluster at present; to be let go before anything else is done.
+    pub(crate) fn cluster(&self) -> RwLockReadGuard<'_, Cluster> {
+        self.cluster.read()
+    }
+
+    /// Changes the cluster by an excerpt once `write` has put it into the records. Returns the position of the change.
+    pub(crate) fn change_cluster(
+        &self,
+        change: impl FnOnce(&Cluster) -> Outcome<Cluster>,
+        write: impl Fn(&mut Context<'_>, &Cluster),
+    ) -> Outcome<Position> {
+        let _one = self.cluster_changing.lock();
+        let changed = change(&self.cluster())?;
+        let (written, position) = self.transact(None, |context| {
+            write(context, &changed);
+            Ok(())
+        })?;
+        written?;
+        self.cluster.write().merge(changed);
+        Ok(position)
     }
 
     pub(crate) fn run(&self) -> u64 {
@@ -493,21 +513,21 @@ impl MetaService {
         request: &proto::RegisterNodeRequest,
         names_targets: bool,
     ) -> Outcome<(proto::RegisterNodeResponse, Option<Position>)> {
-        let mut cluster = self.cluster();
-        let (next, joined) = cluster.joined(request, names_targets, self.now())?;
+        let _one = self.cluster_changing.lock();
+        let (next, joined) = self.cluster().joined(request, names_targets, self.now())?;
         let mut changed_at = None;
         if joined.is_change() {
             let written = self.transact(None, |context| next.write(context, &joined));
             let position = match written.and_then(|(written, position)| written.map(|()| position)) {
                 Ok(position) => position,
                 Err(fault) => {
-                    cluster.hear(request, &next, &joined);
+                    self.cluster.write().hear(request, &next, &joined);
                     return Err(fault);
                 }
             };
             changed_at = joined.must_be_durable.then_some(position);
         }
-        *cluster = next;
+        self.cluster.write().merge(next);
         Ok((joined.response, changed_at))
     }
 
@@ -515,7 +535,7 @@ impl MetaService {
 
     /// The id of the cluster, given at creation.
     pub fn cluster_id(&self) -> u64 {
-        self.cluster().map(0).cluster_id
+        self.cluster().cluster_id
     }
 
     /// Settles claims to identities, which nodes that have just started wait for. Blocks up to `timeout` for a
@@ -528,7 +548,10 @@ impl MetaService {
     /// Logs which nodes have fallen silent or report again, and which targets stop or begin to serve. To be called
     /// every second or so, not by the thread that calls [`MetaService::tick`]: that one waits for data servers.
     pub fn watch_members(&self) {
-        self.member_watch.look(&self.cluster(), self.clock.now_ns());
+        let now_ns = self.clock.now_ns();
+        // A log that is slow to be written must not hold up the cluster's lock.
+        let map = self.cluster().map(now_ns);
+        self.member_watch.look(&map, now_ns);
     }
 
     /// What has to be done from time to time, every second or so: sessions that ran out, objects of deleted files

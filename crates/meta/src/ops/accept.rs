@@ -20,15 +20,13 @@ pub(crate) fn run(service: &MetaService, request: &proto::AcceptOldRequest) -> O
 }
 
 fn accept_target(service: &MetaService, id: TargetId, incarnation: u64) -> Outcome<Settled> {
-    let mut cluster = service.cluster();
-    let mut next = cluster.clone();
-    let record = next.accept_old(id, incarnation)?;
-    let (written, position) = service.transact(None, |context| {
-        context.write(keys::target(id), &record);
-        Ok(())
-    })?;
-    written?;
-    *cluster = next;
+    let position = service.change_cluster(
+        |cluster| cluster.accept_old(id, incarnation),
+        |context, changed| {
+            let record = changed.targets.get(&id).map(|held| &held.record);
+            record.into_iter().for_each(|record| context.write(keys::target(id), record));
+        },
+    )?;
     tracing::warn!(%id, incarnation, "an operator goes on with an older copy of this target");
     let note = format!("{id} is served as it is with the next report of its server, within some seconds");
     Ok(settled(note, position))

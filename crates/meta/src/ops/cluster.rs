@@ -64,17 +64,11 @@ fn note_refusal(service: &MetaService, request: &proto::RegisterNodeRequest, fau
 
 /// Records which nodes have fallen silent, so that this is known after a restart of this service.
 pub(crate) fn note_silent(service: &MetaService) -> Outcome<()> {
-    let mut cluster = service.cluster();
-    let mut next = cluster.clone();
-    let fallen = next.note_silent(service.now());
-    if fallen.is_empty() {
-        return Ok(());
-    }
-    let (written, _) = service.transact(None, |context| {
-        fallen.iter().for_each(|(id, record)| context.write(keys::node(*id), record));
-        Ok(())
-    })?;
-    written?;
-    *cluster = next;
-    Ok(())
+    let noted = service.change_cluster(
+        |cluster| Ok(cluster.fallen_silent(service.now())),
+        |context, changed| {
+            changed.nodes.iter().for_each(|(id, member)| context.write(keys::node(*id), &member.record));
+        },
+    );
+    noted.map(|_| ())
 }

@@ -63,10 +63,10 @@ pub(crate) fn renew(
     }
     let orphans = orphans_to_ask(service, session, lease.asked_last)?;
     service.sessions().set_asked_last(session, orphans.last().copied().unwrap_or(0));
-    let map = service.map_message();
     let now_ns = service.clock().now_ns();
     let report_measures = service.sessions().report(session, request.measures.as_ref(), now_ns);
-    let map = (map.epoch > request.epoch).then_some(map);
+    let is_newer = service.cluster().membership.epoch > request.epoch;
+    let map = is_newer.then(|| service.map_message());
     let tells = request.covers_round.map(|covers| service.opens().renewed(session, covers, &request.open));
     let round = tells.unwrap_or_default();
     Ok(proto::RenewSessionResponse { map, orphans, report_measures, round })

@@ -54,6 +54,22 @@ fn the_first_report_joins_and_later_ones_are_heartbeats() {
     assert_eq!(register(&world, &moved).unwrap().epoch, joined.epoch + 1);
 }
 
+/// Each heartbeat copied the whole cluster.
+#[test]
+fn a_heartbeat_copies_what_belongs_to_its_node_only() {
+    let world = World::new();
+    let join = |n: u32| register(&world, &node(&format!("n{n}"), &[0, 0])).unwrap();
+    let joined: Vec<_> = (0..50).map(join).collect();
+    let heartbeat = proto::RegisterNodeRequest { node: joined[7].node, ..node("n7", &joined[7].targets) };
+    let (excerpt, _) = world.service.cluster().joined(&heartbeat, true, world.service.now()).unwrap();
+    assert_eq!((excerpt.nodes.len(), excerpt.targets.len()), (1, 2));
+    let renamed = proto::RegisterNodeRequest { name: "other".to_owned(), ..heartbeat };
+    register(&world, &renamed).unwrap();
+    let cluster = world.service.cluster();
+    assert_eq!((cluster.named("n7"), cluster.named("other").map(|id| id.0)), (None, Some(joined[7].node)));
+    assert_eq!((cluster.nodes.len(), cluster.targets.len()), (51, 100));
+}
+
 #[test]
 fn a_node_whose_first_answer_was_lost_gets_the_same_id() {
     let world = World::new();
