@@ -151,7 +151,7 @@ impl<'a> Context<'a> {
         self.turn = Some(service.opens().opens(session, id));
     }
 
-    /// Which sessions may have an inode open that is about to lose its last name.
+    /// Which of the sessions, which are sorted, may have an inode open that is about to lose its last name.
     pub(crate) fn may_hold(&mut self, id: InodeId, sessions: &[SessionId]) -> Vec<SessionId> {
         let service = self.service;
         let (turn, holders) = service.opens().ends(id, sessions);

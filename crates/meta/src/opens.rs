@@ -7,12 +7,14 @@
 //! - The table errs to one side: a session of which nothing is known may have any file open. That is so before its
 //!   first complete renewal, after too many opens to note, and for two or three renewals after a restart of the
 //!   service.
+//! - A removal looks its inode up ([`Table::holders`]), and walks no sessions but those of which nothing is known.
+//! - A session is in the table for as long as its record is there: it is entered before, and leaves after it.
 //! - Race: an open between a removal's look at this table and its commit would be lost. Opens and removals therefore
 //!   exclude each other by locks on shares of the inodes (`InodeGuard`).
-//! - Lock order: `turns`, `sessions`.
+//! - Lock order: `turns`, `table`.
 
 use parking_lot::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use vazao_model::{InodeId, SessionId};
 
@@ -26,6 +28,9 @@ const TURNS: usize = 256;
 /// Rounds of one start of the service; the starts count above them.
 const ROUND_BITS: u32 = 40;
 
+/// In place of a round: the session's last list names the inode, and no open was noted after it.
+const LISTED: u64 = 0;
+
 /// The opens of one session.
 #[derive(Default)]
 struct Session {
@@ -33,61 +38,124 @@ struct Session {
     complete_since: Option<u64>,
     /// The round of its last list; 0: none since then.
     covered: u64,
-    /// What that list has open.
-    open: HashSet<u64>,
-    /// Opens noted before each of these rounds and after the round in front of it.
-    closed: VecDeque<(u64, HashSet<u64>)>,
-    /// Noted since the last round.
-    current: HashSet<u64>,
+    /// The last round that it was answered with.
+    round: u64,
+    /// What it may have open: the round before the last open, or [`LISTED`].
+    noted: HashMap<u64, u64>,
+    /// Those of `noted` that are not only listed.
+    opened: usize,
 }
 
-impl Session {
-    fn noted(&self) -> usize {
-        self.current.len() + self.closed.iter().map(|(_, noted)| noted.len()).sum::<usize>()
+/// The opens of all sessions, by session and by inode.
+#[derive(Default)]
+struct Table {
+    sessions: HashMap<SessionId, Session>,
+    /// Sessions that may have anything open.
+    unknown: BTreeSet<SessionId>,
+    /// By inode, the sessions that have noted it.
+    holders: HashMap<u64, Vec<SessionId>>,
+}
+
+impl Table {
+    fn enter(&mut self, id: SessionId) -> &mut Session {
+        if !self.sessions.contains_key(&id) {
+            self.unknown.insert(id);
+        }
+        self.sessions.entry(id).or_default()
     }
 
-    fn note(&mut self, inode: u64) {
-        if self.complete_since.is_none() {
+    fn note(&mut self, id: SessionId, inode: u64) {
+        let Some(session) = self.sessions.get_mut(&id).filter(|session| session.complete_since.is_some())
+        else {
+            return;
+        };
+        let before = session.noted.insert(inode, session.round);
+        session.opened += usize::from(before.unwrap_or(LISTED) == LISTED);
+        let is_too_much = session.opened > NOTED_MAX;
+        if before.is_none() {
+            self.holders.entry(inode).or_default().push(id);
+        }
+        if is_too_much {
+            self.forget(id);
+        }
+    }
+
+    /// Takes over a list of what a session has open, of all that was noted before the round `covers`.
+    fn take_list(&mut self, id: SessionId, covers: u64, open: &[u64]) {
+        let Table { sessions, unknown, holders } = self;
+        let Some(session) = sessions.get_mut(&id) else { return };
+        let is_complete = session.complete_since.is_some_and(|since| covers >= since);
+        if !is_complete || covers <= session.covered {
             return;
         }
-        self.current.insert(inode);
-        if self.current.len() > NOTED_MAX {
-            *self = Session::default();
+        session.covered = covers;
+        let open: HashSet<u64> = open.iter().copied().collect();
+        let mut opened = 0;
+        session.noted.retain(|inode, round| {
+            // Opened after the answer with that round: the list does not speak of it.
+            let is_later = *round >= covers;
+            let stays = is_later || open.contains(inode);
+            match stays {
+                true if is_later => opened += 1,
+                true => *round = LISTED,
+                false => end_holding(holders, *inode, id),
+            }
+            stays
+        });
+        session.opened = opened;
+        for inode in open {
+            session.noted.entry(inode).or_insert_with(|| {
+                holders.entry(inode).or_default().push(id);
+                LISTED
+            });
+        }
+        unknown.remove(&id);
+    }
+
+    fn begin_round(&mut self, id: SessionId, round: u64) {
+        if let Some(session) = self.sessions.get_mut(&id) {
+            session.complete_since.get_or_insert(round);
+            session.round = round;
         }
     }
 
-    fn says(&mut self, covers: u64, open: &[u64]) {
-        let is_complete = self.complete_since.is_some_and(|since| covers >= since);
-        if !is_complete || covers <= self.covered {
-            return;
-        }
-        self.covered = covers;
-        self.open = open.iter().copied().collect();
-        self.closed.retain(|(round, _)| *round > covers);
+    /// Drops all that is known of a session, which has opened too much.
+    fn forget(&mut self, id: SessionId) {
+        self.leave(id);
+        self.enter(id);
     }
 
-    fn begin_round(&mut self, round: u64) {
-        if self.noted() > NOTED_MAX {
-            *self = Session::default();
-        }
-        self.complete_since.get_or_insert(round);
-        let noted = std::mem::take(&mut self.current);
-        if !noted.is_empty() {
-            self.closed.push_back((round, noted));
-        }
+    fn leave(&mut self, id: SessionId) {
+        let session = self.sessions.remove(&id).unwrap_or_default();
+        session.noted.into_keys().for_each(|inode| end_holding(&mut self.holders, inode, id));
+        self.unknown.remove(&id);
     }
 
-    fn may_hold(&self, inode: u64) -> bool {
-        self.covered == 0
-            || self.open.contains(&inode)
-            || self.current.contains(&inode)
-            || self.closed.iter().any(|(_, noted)| noted.contains(&inode))
+    /// Those of the sessions `all`, which are sorted, that may have the inode open.
+    fn may_hold(&self, inode: u64, all: &[SessionId]) -> Vec<SessionId> {
+        let noted = self.holders.get(&inode).into_iter().flatten();
+        let is_wanted = |id: &SessionId| all.binary_search(id).is_ok();
+        let mut found: BTreeSet<SessionId> =
+            self.unknown.iter().chain(noted).copied().filter(is_wanted).collect();
+        if self.sessions.len() < all.len() {
+            found.extend(all.iter().filter(|id| !self.sessions.contains_key(id)));
+        }
+        found.into_iter().collect()
+    }
+}
+
+fn end_holding(holders: &mut HashMap<u64, Vec<SessionId>>, inode: u64, id: SessionId) {
+    if let Some(of_inode) = holders.get_mut(&inode) {
+        of_inode.retain(|&other| other != id);
+        if of_inode.is_empty() {
+            holders.remove(&inode);
+        }
     }
 }
 
 /// The opens of all sessions.
 pub(crate) struct Opens {
-    sessions: Mutex<HashMap<SessionId, Session>>,
+    table: Mutex<Table>,
     round: AtomicU64,
     turns: Box<[RwLock<()>]>,
 }
@@ -104,14 +172,14 @@ impl Opens {
     /// Nothing is known. `boot` counts the starts of the service.
     pub(crate) fn new(boot: u64) -> Opens {
         Opens {
-            sessions: Mutex::default(),
+            table: Mutex::default(),
             round: AtomicU64::new(boot << ROUND_BITS),
             turns: (0..TURNS).map(|_| RwLock::default()).collect(),
         }
     }
 
-    fn sessions(&self) -> MutexGuard<'_, HashMap<SessionId, Session>> {
-        self.sessions.lock()
+    fn table(&self) -> MutexGuard<'_, Table> {
+        self.table.lock()
     }
 
     fn turn(&self, inode: InodeId) -> &RwLock<()> {
@@ -122,35 +190,37 @@ impl Opens {
     /// over.
     pub(crate) fn opens(&self, session: SessionId, inode: InodeId) -> InodeGuard<'_> {
         let turn = self.turn(inode).read();
-        if let Some(session) = self.sessions().get_mut(&session) {
-            session.note(inode.0);
-        }
+        self.table().note(session, inode.0);
         InodeGuard::Opens { _turn: turn }
     }
 
-    /// An inode is about to lose its last name: returns which of these sessions may have it open, true while the lock
-    /// is held.
+    /// A session is about to begin: until it has said what it has open it may have anything.
+    pub(crate) fn enter(&self, session: SessionId) {
+        self.table().enter(session);
+    }
+
+    /// An inode is about to lose its last name: returns which of the sessions `all`, sorted, may have it open, true
+    /// while the lock is held.
     pub(crate) fn ends(&self, inode: InodeId, all: &[SessionId]) -> (InodeGuard<'_>, Vec<SessionId>) {
         let turn = self.turn(inode).write();
-        let known = self.sessions();
-        let may_hold = |id: &&SessionId| known.get(id).is_none_or(|session| session.may_hold(inode.0));
-        (InodeGuard::Ends { _turn: turn }, all.iter().filter(may_hold).copied().collect())
+        let holders = self.table().may_hold(inode.0, all);
+        (InodeGuard::Ends { _turn: turn }, holders)
     }
 
     /// A renewal of a session with its list of opens: all of `open`, of what was noted before round `covers`. Returns
     /// the round to answer with.
     pub(crate) fn renewed(&self, session: SessionId, covers: u64, open: &[u64]) -> u64 {
-        let mut sessions = self.sessions();
+        let mut table = self.table();
         let round = self.round.fetch_add(1, Ordering::SeqCst) + 1;
-        let session = sessions.entry(session).or_default();
-        session.says(covers, open);
-        session.begin_round(round);
+        table.enter(session);
+        table.take_list(session, covers, open);
+        table.begin_round(session, round);
         round
     }
 
-    /// A session is over.
+    /// A session is over, and its record gone.
     pub(crate) fn leave(&self, session: SessionId) {
-        self.sessions().remove(&session);
+        self.table().leave(session);
     }
 }
 
@@ -249,5 +319,72 @@ mod tests {
         opens.renewed(SESSION, 0, &[]);
         opens.renewed(SESSION, round, &[]);
         assert!(may_hold(&opens, FILE));
+    }
+
+    /// A removal walked all sessions under one lock.
+    #[test]
+    fn a_removal_looks_at_the_holders_of_its_inode_and_at_unknown_sessions_only() {
+        let opens = Opens::new(1);
+        let all: Vec<SessionId> = (1..=1000).map(SessionId).collect();
+        let begin = |&session: &SessionId| {
+            opens.enter(session);
+            let round = opens.renewed(session, 0, &[]);
+            let listed = if session.0 == 7 { vec![FILE.0] } else { Vec::new() };
+            opens.renewed(session, round, &listed);
+        };
+        all.iter().skip(1).for_each(begin);
+        opens.enter(SessionId(1));
+        drop(opens.opens(SessionId(9), FILE));
+        assert_eq!(opens.ends(FILE, &all).1, [1, 7, 9].map(SessionId));
+        assert_eq!(opens.ends(FILE, &all[6..8]).1, [7].map(SessionId), "the others have ended");
+        begin(&SessionId(1));
+        opens.leave(SessionId(9));
+        assert_eq!(opens.ends(FILE, &all[..8]).1, [7].map(SessionId));
+        let table = opens.table();
+        assert_eq!((table.holders.len(), table.unknown.len()), (1, 0));
+    }
+
+    /// The index by inode against sets of each session, over random opens, lists and ends.
+    #[test]
+    fn the_index_agrees_with_what_each_session_has_noted() {
+        use rand::rngs::StdRng;
+        use rand::{RngExt, SeedableRng};
+        let mut random = StdRng::seed_from_u64(5);
+        let opens = Opens::new(1);
+        let mut rounds: HashMap<u64, Vec<u64>> = HashMap::new();
+        for _ in 0..20_000 {
+            let session = random.random_range(1..6);
+            let inode = random.random_range(1..20);
+            match random.random_range(0..10) {
+                0 => {
+                    opens.leave(SessionId(session));
+                    rounds.remove(&session);
+                }
+                1..4 => {
+                    let of_session = rounds.entry(session).or_default();
+                    let covers = of_session.get(random.random_range(0..of_session.len().max(1)));
+                    let listed: Vec<u64> = (1..20).filter(|_| random.random_bool(0.2)).collect();
+                    let round = opens.renewed(SessionId(session), covers.copied().unwrap_or(0), &listed);
+                    of_session.push(round);
+                }
+                _ => drop(opens.opens(SessionId(session), InodeId(inode))),
+            }
+            let table = opens.table();
+            let noted = |(id, session): (&SessionId, &Session)| {
+                session.noted.keys().map(|&inode| (inode, *id)).collect::<Vec<_>>()
+            };
+            let by_session: BTreeSet<(u64, SessionId)> = table.sessions.iter().flat_map(noted).collect();
+            let of_inode = |(&inode, ids): (&u64, &Vec<SessionId>)| {
+                ids.iter().map(|&id| (inode, id)).collect::<Vec<_>>()
+            };
+            let by_inode: Vec<(u64, SessionId)> = table.holders.iter().flat_map(of_inode).collect();
+            assert_eq!(by_inode.len(), by_session.len(), "noted twice");
+            assert_eq!(by_inode.into_iter().collect::<BTreeSet<_>>(), by_session);
+            for (id, session) in &table.sessions {
+                assert_eq!(session.covered == 0, table.unknown.contains(id));
+                let opened = session.noted.values().filter(|&&round| round != LISTED).count();
+                assert_eq!(session.opened, opened);
+            }
+        }
     }
 }

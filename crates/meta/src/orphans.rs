@@ -61,11 +61,10 @@ fn possible_holders(
     let service = context.service;
     let all = service.sessions().all(context)?;
     let caller = context.caller;
-    let others: Vec<SessionId> = all.iter().copied().filter(|&session| Some(session) != caller).collect();
-    let own = caller.filter(|caller| held && all.contains(caller));
+    let own = caller.filter(|caller| held && all.binary_search(caller).is_ok());
     // Clients do not report open directories.
-    let others = if record.is_directory() { others } else { context.may_hold(id, &others) };
-    Ok(others.into_iter().chain(own).collect())
+    let holders = if record.is_directory() { all.to_vec() } else { context.may_hold(id, &all) };
+    Ok(holders.into_iter().filter(|&session| Some(session) != caller).chain(own).collect())
 }
 
 /// A session does not, or no longer, have an unlinked inode open.

@@ -237,7 +237,10 @@ impl MetaService {
         let (cluster, used, open, with_locks) = loaded?;
         self.locks.await_sessions(with_locks, now_ns);
         self.inodes_in_use.store(i64::try_from(used).unwrap_or(i64::MAX), Ordering::Relaxed);
-        open.into_iter().for_each(|session| self.sessions.grant(session, now_ns));
+        for session in open {
+            self.opens.enter(session);
+            self.sessions.grant(session, now_ns);
+        }
         *self.cluster.write() = cluster;
         let request = proto::RegisterNodeRequest {
             cluster_id,

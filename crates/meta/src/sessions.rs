@@ -138,7 +138,7 @@ impl Sessions {
         self.leases().len()
     }
 
-    /// All sessions as the transaction sees them: it conflicts with one that opens or ends a session.
+    /// All sessions, sorted, as the transaction sees them: it conflicts with one that opens or ends a session.
     pub(crate) fn all(&self, context: &mut Context<'_>) -> Outcome<Arc<[SessionId]>> {
         let epoch = epoch(context)?;
         {

@@ -28,6 +28,28 @@ pub(crate) fn open(
     request: &proto::OpenSessionRequest,
 ) -> Outcome<proto::OpenSessionResponse> {
     let session = SessionId(service.random_number()?);
+    service.opens().enter(session);
+    let opened = begin(service, session, request);
+    if opened.is_err() {
+        service.opens().leave(session);
+    }
+    let root = opened?;
+    service.sessions().grant(session, service.clock().now_ns());
+    Ok(proto::OpenSessionResponse {
+        session: session.0,
+        lease_ms: limits::SESSION_LEASE_MS,
+        slots: limits::SESSION_SLOTS_MAX,
+        map: Some(service.map_message()),
+        volume_layout: Some(layout::effective(root.hint.as_ref())?.into()),
+    })
+}
+
+/// Writes the record of a new session. Returns the root directory.
+fn begin(
+    service: &MetaService,
+    session: SessionId,
+    request: &proto::OpenSessionRequest,
+) -> Outcome<InodeRecord> {
     let client: String = request.client.chars().take(CLIENT_BYTES_MAX / 4).collect();
     let (root, _) = service.transact(None, |context| {
         if context.exists(&keys::session(session))? {
@@ -41,15 +63,7 @@ pub(crate) fn open(
         sessions::advance_epoch(context)?;
         context.inode(ROOT)
     })?;
-    let root: InodeRecord = root?;
-    service.sessions().grant(session, service.clock().now_ns());
-    Ok(proto::OpenSessionResponse {
-        session: session.0,
-        lease_ms: limits::SESSION_LEASE_MS,
-        slots: limits::SESSION_SLOTS_MAX,
-        map: Some(service.map_message()),
-        volume_layout: Some(layout::effective(root.hint.as_ref())?.into()),
-    })
+    root
 }
 
 pub(crate) fn renew(
@@ -118,11 +132,12 @@ fn release_all(service: &MetaService, session: SessionId, inodes: &[u64]) -> Out
 pub(crate) fn end(service: &MetaService, session: SessionId) -> Outcome<()> {
     service.sessions().revoke(session);
     service.invalidations().leave(session);
-    service.opens().leave(session);
     ops::locks::tell(service, &service.locks().end(session));
     let ended = end_records(service, session);
-    if ended.is_err() {
-        service.sessions().expire_later(session);
+    match ended {
+        // Before that a removal in between has to find it.
+        Ok(()) => service.opens().leave(session),
+        Err(_) => service.sessions().expire_later(session),
     }
     ended
 }
