@@ -105,7 +105,10 @@ pub(super) fn start(core: &Arc<Core>) -> EngineResult<()> {
     };
     let handles = vec![
         spawn("meta-sync", Box::new(move || run(&syncer, next_sync, Core::sync_if_dirty)))?,
-        spawn("meta-checkpoint", Box::new(move || run(&checkpointer, next_checkpoint, Core::checkpoint)))?,
+        spawn(
+            "meta-checkpoint",
+            Box::new(move || run(&checkpointer, next_checkpoint, Core::rotate_and_checkpoint)),
+        )?,
     ];
     *core.threads.handles.lock().expect(NO_PANIC) = handles;
     Ok(())

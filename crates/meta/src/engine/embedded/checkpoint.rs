@@ -123,13 +123,9 @@ impl Core {
     /// may free much in the checkpoint.
     pub(super) fn free_log(&self, at_any_size: bool) -> EngineResult<()> {
         self.write_log()?;
-        let mut log = self.log();
-        if (self.must_rotate(&log) || self.would_help(at_any_size))
-            && let Err(error) = self.rotate(&mut log)
-        {
+        if let Err(error) = self.rotate_if(|log| self.must_rotate(log) || self.would_help(at_any_size)) {
             tracing::warn!(%error, "the log goes on in its present file");
         }
-        drop(log);
         self.checkpoint()
     }
 
@@ -137,15 +133,10 @@ impl Core {
     pub(super) fn checkpoint_all(&self) -> EngineResult<()> {
         self.write_log()?;
         self.checkpoint()?;
-        {
-            let mut log = self.log();
+        self.rotate_if(|_| {
             let state = self.state();
-            let rest = state.frozen.is_none() && !state.active.is_empty();
-            drop(state);
-            if rest {
-                self.rotate(&mut log)?;
-            }
-        }
+            state.frozen.is_none() && !state.active.is_empty()
+        })?;
         self.checkpoint()
     }
 }

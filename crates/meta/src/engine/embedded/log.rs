@@ -364,12 +364,9 @@ impl Log {
         Ok(())
     }
 
-    /// Gets the next file ready.
-    pub(super) fn prepare(&mut self, identity: u64) -> EngineResult<()> {
-        if self.next.is_none() {
-            self.next = Some(draft(&*self.disk, identity)?);
-        }
-        Ok(())
+    /// Takes the next file, made by [`draft`].
+    pub(super) fn prepare(&mut self, next: Arc<dyn DiskFile>) {
+        self.next = Some(next);
     }
 
     /// Continues in the next file, which is ready. Nothing may be pending.
@@ -419,7 +416,7 @@ impl Log {
 
 /// Makes a file that begins with a durable mark. A named file then never lacks a record, whenever power is lost, and
 /// an empty one is recognised as damage.
-fn draft(disk: &dyn Disk, identity: u64) -> EngineResult<Arc<dyn DiskFile>> {
+pub(super) fn draft(disk: &dyn Disk, identity: u64) -> EngineResult<Arc<dyn DiskFile>> {
     let mut mark = Vec::new();
     record::append(&mut mark, identity, 0, 0, &Default::default());
     let make = || -> io::Result<Arc<dyn DiskFile>> {

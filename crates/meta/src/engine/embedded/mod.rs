@@ -7,7 +7,7 @@
 //!   checkpoint in one transaction.
 //! - Reads look into overlay, frozen overlay, checkpoint, in this order.
 //! - What survives is always a prefix of the commits.
-//! - Lock order: `syncing`, `log`, `state`. Neither `log` nor `state` is held over a sync.
+//! - Lock order: `syncing`, `drafting`, `log`, `state`. Neither `log` nor `state` is held over a sync.
 //! - A panic poisons the locks on purpose: a half-made change in memory must not reach the disk.
 
 #![allow(clippy::disallowed_types, reason = "a panic must stop the engine")]
@@ -114,6 +114,8 @@ pub(super) struct Core {
     log: Mutex<Log>,
     /// One sync at a time.
     syncing: Mutex<()>,
+    /// One thread at a time makes the next file of the log.
+    drafting: Mutex<()>,
     written: AtomicU64,
     durable: AtomicU64,
     ages: Ages,
@@ -244,6 +246,7 @@ impl Core {
             state: RwLock::new(state),
             log: Mutex::new(log),
             syncing: Mutex::new(()),
+            drafting: Mutex::new(()),
             written: AtomicU64::new(position),
             durable: AtomicU64::new(0),
             ages: Ages::default(),
@@ -332,13 +335,14 @@ impl Core {
         let mut log = self.log();
         log.spacious = !self.watch.is_tight();
         self.write_batch(&mut log)?;
-        if self.must_rotate(&log)
-            && let Err(error) = self.rotate(&mut log)
-        {
-            // Everything is written; the next flush tries again.
-            tracing::warn!(%error, "the log goes on in its present file");
-        }
+        let is_full = self.must_rotate(&log);
         drop(log);
+        // A new file is synced before it is used, for which no event loop waits.
+        match self.manual {
+            true if is_full => self.rotate_full(),
+            false if is_full => self.threads.wake_checkpointer(),
+            _ => {}
+        }
         self.look_at_space_in_time();
         self.accounts.charge(Cause::Disk, self.clock.now_ns().saturating_sub(started_ns));
         Ok(())
@@ -377,9 +381,33 @@ impl Core {
         is_wanted && self.watch.would_help() && state.frozen.is_none() && !state.active.is_empty()
     }
 
-    /// Freezes the overlay and continues the log in a new file.
+    /// Rotates a full log. After an error the next flush tries again: everything is written.
+    fn rotate_full(&self) {
+        if let Err(error) = self.rotate_if(|log| self.must_rotate(log)) {
+            tracing::warn!(%error, "the log goes on in its present file");
+        }
+    }
+
+    /// What the checkpointer does when it is woken.
+    fn rotate_and_checkpoint(&self) -> EngineResult<()> {
+        self.rotate_full();
+        self.checkpoint()
+    }
+
+    /// Rotates the log if `is_due`. The new file is made before the log is locked, which would hold up requests.
+    fn rotate_if(&self, is_due: impl Fn(&Log) -> bool) -> EngineResult<()> {
+        if !is_due(&self.log()) {
+            return Ok(());
+        }
+        let _one = self.drafting.lock().expect(NO_PANIC);
+        let next = log::draft(&*self.disk, self.identity)?;
+        let mut log = self.log();
+        log.prepare(next);
+        if is_due(&log) { self.rotate(&mut log) } else { Ok(()) }
+    }
+
+    /// Freezes the overlay and continues the log in the new file.
     fn rotate(&self, log: &mut Log) -> EngineResult<()> {
-        log.prepare(self.identity)?;
         loop {
             self.write_batch(log)?;
             let mut state = self.state_to_change();
