@@ -137,7 +137,7 @@ impl<'a> Context<'a> {
         let outcome = self.transaction.commit_unless_behind()?;
         if matches!(outcome, Some(Commit::Done(_))) {
             service.count_inodes(delta);
-            service.invalidations().publish(asker, service.names(), self.changed);
+            service.part().invalidations.publish(asker, service.names(), self.changed);
         }
         Ok(outcome)
     }
@@ -148,13 +148,13 @@ impl<'a> Context<'a> {
     /// operation opens or ends one inode.
     pub(crate) fn opens(&mut self, session: SessionId, id: InodeId) {
         let service = self.service;
-        self.turn = Some(service.opens().opens(session, id));
+        self.turn = Some(service.part().opens.opens(session, id));
     }
 
     /// Which of the sessions, which are sorted, may have an inode open that is about to lose its last name.
     pub(crate) fn may_hold(&mut self, id: InodeId, sessions: &[SessionId]) -> Vec<SessionId> {
         let service = self.service;
-        let (turn, holders) = service.opens().ends(id, sessions);
+        let (turn, holders) = service.part().opens.ends(id, sessions);
         self.turn = Some(turn);
         holders
     }
@@ -167,7 +167,7 @@ impl<'a> Context<'a> {
 
     /// The answer will show where a name leads, or that it leads nowhere.
     pub(crate) fn shows_entry(&self, parent: InodeId, name: &[u8]) {
-        self.service.invalidations().note_entry(self.asker(), self.service.names(), parent, name);
+        self.service.part().invalidations.note_entry(self.asker(), self.service.names(), parent, name);
     }
 
     /// Invalidates a file's contents.
@@ -301,7 +301,7 @@ impl<'a> Context<'a> {
     // ---- messages ----
 
     pub(crate) fn attributes(&mut self, id: InodeId, record: &InodeRecord) -> Outcome<proto::Attributes> {
-        self.service.invalidations().note_inode(self.asker(), id);
+        self.service.part().invalidations.note_inode(self.asker(), id);
         let time = |t: Option<TimeRecord>| Some(t.unwrap_or_default().into());
         let mut attributes = proto::Attributes {
             inode: id.0,

@@ -34,6 +34,7 @@ mod opens;
 mod ops;
 mod orphan_objects;
 mod orphans;
+mod part;
 mod placement;
 mod proposals;
 mod random;

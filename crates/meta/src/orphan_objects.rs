@@ -177,7 +177,7 @@ fn recorded_standing(context: &mut Context<'_>, object: ObjectId) -> Outcome<Sta
     if conversion.is_some_and(|layout| layout.generation == object.generation) {
         return Ok(Standing::Known);
     }
-    if service.proposals().knows(object.inode, object.generation, service.clock().now_ns()) {
+    if service.part().proposals.knows(object.inode, object.generation, service.clock().now_ns()) {
         return Ok(Standing::Known);
     }
     let last = record.map_or(0, |record| record.generation);

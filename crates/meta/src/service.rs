@@ -10,19 +10,16 @@ use crate::engine::{self, Background, Commit, Engine, EngineError, EngineOptions
 use crate::fault::Outcome;
 use crate::history::History;
 use crate::integrity::{Integrity, This};
-use crate::invalidation_hub::InvalidationHub;
 use crate::joining::Now;
 use crate::keys::{self, NAME_HASH_BITS};
-use crate::locks::Locks;
 use crate::member_watch::MemberWatch;
 use crate::metrics::Metrics;
 use crate::names::NameHash;
 use crate::numbers::{self, InodeNumbers};
 use crate::once::{self, Repeatable};
-use crate::opens::Opens;
 use crate::ops;
 use crate::orphan_objects::OrphanObjects;
-use crate::proposals::Proposals;
+use crate::part::PartState;
 use crate::random::Random;
 use crate::reclaim::Reclaimer;
 use crate::records::{InodeRecord, NumberRecord, TimeRecord, VolumeRecord};
@@ -125,9 +122,7 @@ pub struct MetaService {
     member_watch: MemberWatch,
     history: History,
     sessions: Sessions,
-    opens: Opens,
-    invalidations: InvalidationHub,
-    locks: Locks,
+    part: PartState,
     shell: Arc<Shell>,
     metrics: Metrics,
     reclaimer: Reclaimer,
@@ -139,7 +134,6 @@ pub struct MetaService {
     this: This,
     /// The last logged failure of each background task.
     tick_failures: Mutex<BTreeMap<&'static str, String>>,
-    proposals: Proposals,
 }
 
 impl std::fmt::Debug for MetaService {
@@ -193,9 +187,7 @@ impl MetaService {
             cluster: RwLock::default(),
             cluster_changing: Mutex::default(),
             sessions: Sessions::default(),
-            opens: Opens::new(boot),
-            invalidations: InvalidationHub::default(),
-            locks: Locks::default(),
+            part: PartState::new(boot),
             shell,
             metrics: Metrics::default(),
             reclaimer: Reclaimer::default(),
@@ -206,7 +198,6 @@ impl MetaService {
             clock,
             this: This::new(),
             tick_failures: Mutex::default(),
-            proposals: Proposals::default(),
         };
         service.history = service.begin_history(found)?;
         service.load(volume.cluster_id, &options)?;
@@ -235,12 +226,9 @@ impl MetaService {
             Ok((cluster, used.map_or(1, |used| used.value), open, with_locks))
         })?;
         let (cluster, used, open, with_locks) = loaded?;
-        self.locks.await_sessions(with_locks, now_ns);
+        self.part.resume(&open, with_locks, now_ns);
         self.inodes_in_use.store(i64::try_from(used).unwrap_or(i64::MAX), Ordering::Relaxed);
-        for session in open {
-            self.opens.enter(session);
-            self.sessions.grant(session, now_ns);
-        }
+        open.into_iter().for_each(|session| self.sessions.grant(session, now_ns));
         *self.cluster.write() = cluster;
         let request = proto::RegisterNodeRequest {
             cluster_id,
@@ -279,16 +267,9 @@ impl MetaService {
         &self.sessions
     }
 
-    pub(crate) fn opens(&self) -> &Opens {
-        &self.opens
-    }
-
-    pub(crate) fn locks(&self) -> &Locks {
-        &self.locks
-    }
-
-    pub(crate) fn invalidations(&self) -> &InvalidationHub {
-        &self.invalidations
+    /// What the owner of the inodes keeps in memory.
+    pub(crate) fn part(&self) -> &PartState {
+        &self.part
     }
 
     pub(crate) fn metrics(&self) -> &Metrics {
@@ -314,10 +295,6 @@ impl MetaService {
     /// For a thread of its own.
     pub(crate) fn own_reference(&self) -> &This {
         &self.this
-    }
-
-    pub(crate) fn proposals(&self) -> &Proposals {
-        &self.proposals
     }
 
     /// The first inode number that was certainly not given out yet.
@@ -574,7 +551,7 @@ impl MetaService {
             tracing::info!(%session, "session expired");
             self.logged("end of a session", crate::ops::session::end(self, session));
         }
-        self.invalidations.tick(now_ns, |session| self.sessions.is_known(session));
+        self.part.invalidations.tick(now_ns, |session| self.sessions.is_known(session));
         self.logged("count of inodes", self.write_inodes_in_use());
         self.logged("clean-up of conversions", crate::conversions::run(self, transport));
         self.logged("removal of objects", crate::reclaim::run(self, transport));
@@ -643,11 +620,10 @@ impl MetaService {
         let causes = [Cause::Disk, Cause::Lock, Cause::Compute, Cause::Commit];
         self.shell.expose(&causes, exposition);
         self.metrics.expose(exposition);
+        self.part.expose(exposition);
         let figures = self.engine.figures();
         let mut gauge = |name: &str, help: &str, value: f64| exposition.gauge(name, help, &[], value);
         gauge("vazao_meta_sessions", "Clients with a lease.", self.sessions.count() as f64);
-        gauge("vazao_meta_watchers", "Clients that remember answers.", self.invalidations.count() as f64);
-        gauge("vazao_meta_locks", "Locks of clients, and waiters for them.", self.locks.count() as f64);
         gauge("vazao_meta_inodes", "Inodes in use.", self.inodes_in_use() as f64);
         gauge("vazao_meta_overlay_bytes", "Changes not yet in a checkpoint.", figures.overlay_bytes as f64);
         let unsynced = figures.position.saturating_sub(figures.durable);

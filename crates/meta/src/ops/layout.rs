@@ -49,7 +49,7 @@ pub(crate) fn assign(
     if record.contents.is_empty() {
         return Ok(install(context, id, &mut record, layout));
     }
-    context.service.proposals().note(id, generation, context.service.clock().now_ns());
+    context.service.part().proposals.note(id, generation, context.service.clock().now_ns());
     // The version stays: a proposal changes nothing that another one is compared with.
     context.put_inode(id, &record);
     let (contents, version) = (Some(record.contents), record.version);
@@ -73,7 +73,8 @@ fn install_copied(
     if record.layout.as_ref().is_some_and(|present| present.generation == layout.generation) {
         return Ok(None);
     }
-    let is_known = context.service.proposals().take(id, layout.generation, context.service.clock().now_ns());
+    let is_known =
+        context.service.part().proposals.take(id, layout.generation, context.service.clock().now_ns());
     if !is_known || record.layout.is_some() || record.version != copied.version {
         orphans::reclaim_objects(context, id, &LayoutRecord::from(layout));
         return Ok(None);

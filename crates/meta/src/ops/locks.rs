@@ -27,7 +27,7 @@ pub(crate) fn set(service: &MetaService, request: &proto::SetLockRequest) -> Out
         // Before the lock: a service that restarts in between must not forget that this session may have some.
         durable_at = mark(service, wish.owner.session, wish.place.inode)?;
     }
-    let (verdict, grants) = service.locks().set(wish, service.clock().now_ns());
+    let (verdict, grants) = service.part().locks.set(wish, service.clock().now_ns());
     if verdict == Verdict::Granted && wish.mode.is_some() {
         // Marks for other files may have pushed this one out of the list before the lock was there.
         durable_at = durable_at.max(mark(service, wish.owner.session, wish.place.inode)?);
@@ -35,14 +35,14 @@ pub(crate) fn set(service: &MetaService, request: &proto::SetLockRequest) -> Out
     tell(service, &grants);
     if wish.place.kind == LockKind::Append && (verdict == Verdict::Waits || !grants.is_empty()) {
         // Also the next holder, while others wait behind it.
-        let holder = service.locks().holder_in_the_way(wish.place);
+        let holder = service.part().locks.holder_in_the_way(wish.place);
         holder
             .into_iter()
-            .for_each(|session| service.invalidations().tell_end_wanted(session, wish.place.inode));
+            .for_each(|session| service.part().invalidations.tell_end_wanted(session, wish.place.inode));
     }
     let is_granted = verdict == Verdict::Granted && wish.mode.is_some();
     let version = if is_granted { version(service, wish.place.inode)? } else { 0 };
-    let changes = service.invalidations().last(wish.owner.session);
+    let changes = service.part().invalidations.last(wish.owner.session);
     let response = proto::SetLockResponse { verdict: number(verdict), version, changes };
     Ok(Settled { answer: Ok(response.encode_to_vec()), durable_at })
 }
@@ -63,7 +63,7 @@ pub(crate) fn test(
     request: &proto::TestLockRequest,
 ) -> Outcome<proto::TestLockResponse> {
     let wish = wish(service, request.session, request.lock.as_ref(), 0)?;
-    let found = service.locks().test(&wish);
+    let found = service.part().locks.test(&wish);
     let held = found.map(|(held, process)| proto::Lock {
         inode: wish.place.inode.0,
         kind: wish.place.kind as u32,
@@ -82,7 +82,7 @@ pub(crate) fn cancel(
     request: &proto::CancelLockRequest,
 ) -> Outcome<proto::CancelLockResponse> {
     let wish = wish(service, request.session, request.lock.as_ref(), request.waiter)?;
-    let was_waiting = service.locks().cancel(wish.place, wish.owner.session, request.waiter);
+    let was_waiting = service.part().locks.cancel(wish.place, wish.owner.session, request.waiter);
     Ok(proto::CancelLockResponse { was_waiting })
 }
 
@@ -102,7 +102,7 @@ pub(crate) fn reclaim(
     for wish in &wishes {
         mark(service, session, wish.place.inode)?;
     }
-    let (lost, grants) = service.locks().reclaim(session, &wishes);
+    let (lost, grants) = service.part().locks.reclaim(session, &wishes);
     tell(service, &grants);
     Ok(proto::ReclaimLocksResponse { lost })
 }
@@ -110,7 +110,7 @@ pub(crate) fn reclaim(
 /// Notifies the waiters that hold their locks now.
 pub(crate) fn tell(service: &MetaService, grants: &[Grant]) {
     for grant in grants {
-        service.invalidations().tell_grant(grant.session, grant.inode, grant.waiter);
+        service.part().invalidations.tell_grant(grant.session, grant.inode, grant.waiter);
     }
 }
 
@@ -153,10 +153,10 @@ fn version(service: &MetaService, inode: InodeId) -> Outcome<u64> {
 /// Notes in the session's record that it may have locks on the file. Returns the position that has to be durable before
 /// the first one may leave.
 fn mark(service: &MetaService, session: SessionId, inode: InodeId) -> Outcome<Option<u64>> {
-    if service.locks().is_marked(session, inode) {
+    if service.part().locks.is_marked(session, inode) {
         return Ok(None);
     }
-    let _one = service.locks().begin_marking();
+    let _one = service.part().locks.begin_marking();
     let (written, position) = service.transact(Some(session), |context| {
         let key = keys::session(session);
         let record = context.read::<SessionRecord>(&key, "session")?;
@@ -166,7 +166,7 @@ fn mark(service: &MetaService, session: SessionId, inode: InodeId) -> Outcome<Op
         Ok(sessions::marks(&record))
     })?;
     if let Some(marks) = written? {
-        service.locks().mark(session, marks);
+        service.part().locks.mark(session, marks);
     }
     Ok(Some(position))
 }
@@ -179,7 +179,7 @@ fn add_mark(service: &MetaService, session: SessionId, record: &mut SessionRecor
     if record.locked_inodes.len() <= LOCKED_INODES_MAX {
         return;
     }
-    let held = service.locks().files_of(session);
+    let held = service.part().locks.files_of(session);
     let is_held = |inode: u64| held.as_ref().is_none_or(|held| held.contains(&InodeId(inode)));
     record.locked_inodes.retain(|&marked| marked == inode.0 || is_held(marked));
     if record.locked_inodes.len() > LOCKED_INODES_MAX / 2 {

@@ -28,10 +28,10 @@ pub(crate) fn open(
     request: &proto::OpenSessionRequest,
 ) -> Outcome<proto::OpenSessionResponse> {
     let session = SessionId(service.random_number()?);
-    service.opens().enter(session);
+    service.part().begin_session(session);
     let opened = begin(service, session, request);
     if opened.is_err() {
-        service.opens().leave(session);
+        service.part().forget_session(session);
     }
     let root = opened?;
     service.sessions().grant(session, service.clock().now_ns());
@@ -81,7 +81,8 @@ pub(crate) fn renew(
     let report_measures = service.sessions().report(session, request.measures.as_ref(), now_ns);
     let is_newer = service.cluster().membership.epoch > request.epoch;
     let map = is_newer.then(|| service.map_message());
-    let tells = request.covers_round.map(|covers| service.opens().renewed(session, covers, &request.open));
+    let tells =
+        request.covers_round.map(|covers| service.part().opens.renewed(session, covers, &request.open));
     let round = tells.unwrap_or_default();
     Ok(proto::RenewSessionResponse { map, orphans, report_measures, round })
 }
@@ -131,12 +132,10 @@ fn release_all(service: &MetaService, session: SessionId, inodes: &[u64]) -> Out
 /// Ends a session: lets go of what it may have held, then forgets its slots and itself.
 pub(crate) fn end(service: &MetaService, session: SessionId) -> Outcome<()> {
     service.sessions().revoke(session);
-    service.invalidations().leave(session);
-    ops::locks::tell(service, &service.locks().end(session));
+    ops::locks::tell(service, &service.part().end_session(session));
     let ended = end_records(service, session);
     match ended {
-        // Before that a removal in between has to find it.
-        Ok(()) => service.opens().leave(session),
+        Ok(()) => service.part().forget_session(session),
         Err(_) => service.sessions().expire_later(session),
     }
     ended

@@ -29,5 +29,5 @@ fn watch(
         return Err(sessions::unknown(session));
     }
     let now_ns = service.clock().now_ns();
-    service.invalidations().watch(session, &request, service.boot(), now_ns, || responder.defer())
+    service.part().invalidations.watch(session, &request, service.boot(), now_ns, || responder.defer())
 }
