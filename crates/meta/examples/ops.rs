@@ -5,6 +5,7 @@
 use prost::Message;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::mpsc::{Sender, channel};
 use vazao_disk::{Disk, MemoryDisk, RealDisk};
 use vazao_meta::{MetaOptions, MetaService};
 use vazao_meter::{Clock, clock, cpu};
@@ -16,12 +17,14 @@ const BATCH: usize = 16;
 
 const ROOT: u64 = 1;
 
-#[derive(Default)]
-struct Inbox(Option<Answer>);
+struct Inbox {
+    answer: Option<Answer>,
+    sender: Sender<Answer>,
+}
 
 impl Responder for Inbox {
     fn reply(&mut self, message: &[u8]) {
-        self.0 = Some(Ok((message.to_vec(), Vec::new())));
+        self.answer = Some(Ok((message.to_vec(), Vec::new())));
     }
 
     fn try_reply_with(
@@ -35,11 +38,12 @@ impl Responder for Inbox {
     }
 
     fn fail(&mut self, fault: &Fault) {
-        self.0 = Some(Err(fault.clone()));
+        self.answer = Some(Err(fault.clone()));
     }
 
     fn defer(&mut self) -> Deferred {
-        Deferred::new(drop)
+        let sender = self.sender.clone();
+        Deferred::new(move |answer| drop(sender.send(answer)))
     }
 }
 
@@ -51,7 +55,8 @@ struct Bench {
 
 impl Bench {
     fn call<O: Operation>(&mut self, request: &O::Request) -> O::Response {
-        let mut inbox = Inbox::default();
+        let (sender, deferred) = channel();
+        let mut inbox = Inbox { answer: None, sender };
         let message = request.encode_to_vec();
         let request =
             Request { method: O::METHOD, id: 0, message: &message, attachment: &[], deadline_ns: u64::MAX };
@@ -60,7 +65,11 @@ impl Bench {
         if self.sent.is_multiple_of(BATCH) {
             self.service.flush().expect("the log is written");
         }
-        let (message, _) = inbox.0.expect("answered").expect("no error");
+        let answer = inbox.answer.unwrap_or_else(|| {
+            self.service.flush().expect("the log is written");
+            deferred.recv().expect("answered")
+        });
+        let (message, _) = answer.expect("no error");
         O::Response::decode(message.as_slice()).expect("an answer decodes")
     }
 
@@ -110,10 +119,11 @@ fn main() {
 fn run(bench: &mut Bench, session: u64, files: u64) {
     let exists =
         bench.call::<op::List>(&proto::ListRequest { directory: ROOT, limit: 1, ..Default::default() });
+    let mut inodes = Vec::new();
     if exists.entries.is_empty() {
         bench.measure("create in one directory", files, |bench, n| {
             let once = Some(proto::Once { session, slot: (n % 64) as u32, sequence: n / 64 + 1, seat: 0 });
-            bench.call::<op::Create>(&proto::CreateRequest {
+            let created = bench.call::<op::Create>(&proto::CreateRequest {
                 once,
                 parent: ROOT,
                 name: name(n),
@@ -122,6 +132,8 @@ fn run(bench: &mut Bench, session: u64, files: u64) {
                 exclusive: true,
                 ..Default::default()
             });
+            inodes
+                .extend(created.inode.and_then(|inode| inode.attributes).map(|attributes| attributes.inode));
         });
     }
     bench.measure("lookup, scattered", files.min(500_000), |bench, n| {
@@ -151,4 +163,28 @@ fn run(bench: &mut Bench, session: u64, files: u64) {
     };
     list("list, pages of 4,096", false);
     list("list with attributes", true);
+    open_and_unlink(bench, session, &inodes);
+}
+
+/// By a client that tells what it has open.
+fn open_and_unlink(bench: &mut Bench, session: u64, inodes: &[u64]) {
+    let mut round = 0;
+    let mut renew = |bench: &mut Bench, _| {
+        let covers_round = Some(round);
+        let request = proto::RenewSessionRequest { session, covers_round, ..Default::default() };
+        round = bench.call::<op::RenewSession>(&request).round;
+    };
+    (0..2).for_each(|n| renew(bench, n));
+    let count = inodes.len() as u64;
+    bench.measure("open", count, |bench, n| {
+        let inode = inodes[scattered(n, count) as usize];
+        bench.call::<op::Open>(&proto::OpenRequest { inode, session, ..Default::default() });
+    });
+    bench.measure("renewal after these", 2, &mut renew);
+    bench.measure("unlink", count, |bench, n| {
+        let sequence = count / 64 + n / 64 + 2;
+        let once = Some(proto::Once { session, slot: (n % 64) as u32, sequence, seat: 0 });
+        let request = proto::UnlinkRequest { once, parent: ROOT, name: name(n), ..Default::default() };
+        bench.call::<op::Unlink>(&request);
+    });
 }
