@@ -14,7 +14,7 @@
 //! - Lock order: `turns`, `table`.
 
 use parking_lot::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
 use vazao_model::{InodeId, SessionId};
 
@@ -28,22 +28,51 @@ const TURNS: usize = 256;
 /// Rounds of one start of the service; the starts count above them.
 const ROUND_BITS: u32 = 40;
 
-/// In place of a round: the session's last list names the inode, and no open was noted after it.
-const LISTED: u64 = 0;
+/// Outdated notes that are dropped with each new one, and with each list. A list may outdate hundreds of thousands of
+/// them, and no request waits while they are all looked up.
+const DROPPED_WITH_NOTE: usize = 2;
+const DROPPED_WITH_LIST: usize = 4096;
 
 /// The opens of one session.
 #[derive(Default)]
 struct Session {
     /// Everything since this round is noted; `None`: since the next one.
     complete_since: Option<u64>,
-    /// The round of its last list; 0: none since then.
+    /// The round of its last list; 0: none since then. Notes from before it are outdated.
     covered: u64,
     /// The last round that it was answered with.
     round: u64,
-    /// What it may have open: the round before the last open, or [`LISTED`].
+    /// What its last list has open.
+    listed: HashSet<u64>,
+    /// Opens noted, each with the round before the last one.
     noted: HashMap<u64, u64>,
-    /// Those of `noted` that are not only listed.
-    opened: usize,
+    /// The notes in their order, also those that were replaced by later ones.
+    order: VecDeque<(u64, u64)>,
+}
+
+impl Session {
+    fn has(&self, inode: u64) -> bool {
+        self.listed.contains(&inode) || self.noted.contains_key(&inode)
+    }
+
+    fn may_hold(&self, inode: u64) -> bool {
+        self.listed.contains(&inode) || self.noted.get(&inode).is_some_and(|&round| round >= self.covered)
+    }
+
+    /// Drops the oldest notes that are outdated, up to `count`, and tells `dropped` of inodes that are in no list either.
+    fn drop_outdated(&mut self, count: usize, mut dropped: impl FnMut(u64)) {
+        for _ in 0..count {
+            let Some((inode, round)) = self.order.pop_front_if(|(_, round)| *round < self.covered) else {
+                return;
+            };
+            if self.noted.get(&inode) == Some(&round) {
+                self.noted.remove(&inode);
+                if !self.listed.contains(&inode) {
+                    dropped(inode);
+                }
+            }
+        }
+    }
 }
 
 /// The opens of all sessions, by session and by inode.
@@ -52,7 +81,7 @@ struct Table {
     sessions: HashMap<SessionId, Session>,
     /// Sessions that may have anything open.
     unknown: BTreeSet<SessionId>,
-    /// By inode, the sessions that have noted it.
+    /// By inode, the sessions that have listed or noted it, perhaps in a note that is outdated.
     holders: HashMap<u64, Vec<SessionId>>,
 }
 
@@ -65,17 +94,18 @@ impl Table {
     }
 
     fn note(&mut self, id: SessionId, inode: u64) {
-        let Some(session) = self.sessions.get_mut(&id).filter(|session| session.complete_since.is_some())
-        else {
+        let Table { sessions, holders, .. } = self;
+        let Some(session) = sessions.get_mut(&id).filter(|session| session.complete_since.is_some()) else {
             return;
         };
-        let before = session.noted.insert(inode, session.round);
-        session.opened += usize::from(before.unwrap_or(LISTED) == LISTED);
-        let is_too_much = session.opened > NOTED_MAX;
-        if before.is_none() {
-            self.holders.entry(inode).or_default().push(id);
+        if !session.has(inode) {
+            holders.entry(inode).or_default().push(id);
         }
-        if is_too_much {
+        if session.noted.insert(inode, session.round) != Some(session.round) {
+            session.order.push_back((inode, session.round));
+        }
+        session.drop_outdated(DROPPED_WITH_NOTE, |inode| end_holding(holders, inode, id));
+        if session.order.len() > NOTED_MAX {
             self.forget(id);
         }
     }
@@ -89,26 +119,15 @@ impl Table {
             return;
         }
         session.covered = covers;
-        let open: HashSet<u64> = open.iter().copied().collect();
-        let mut opened = 0;
-        session.noted.retain(|inode, round| {
-            // Opened after the answer with that round: the list does not speak of it.
-            let is_later = *round >= covers;
-            let stays = is_later || open.contains(inode);
-            match stays {
-                true if is_later => opened += 1,
-                true => *round = LISTED,
-                false => end_holding(holders, *inode, id),
-            }
-            stays
-        });
-        session.opened = opened;
-        for inode in open {
-            session.noted.entry(inode).or_insert_with(|| {
-                holders.entry(inode).or_default().push(id);
-                LISTED
-            });
+        let listed: HashSet<u64> = open.iter().copied().collect();
+        for &inode in listed.iter().filter(|&&inode| !session.has(inode)) {
+            holders.entry(inode).or_default().push(id);
         }
+        let before = std::mem::replace(&mut session.listed, listed);
+        for inode in before.into_iter().filter(|&inode| !session.has(inode)) {
+            end_holding(holders, inode, id);
+        }
+        session.drop_outdated(DROPPED_WITH_LIST, |inode| end_holding(holders, inode, id));
         unknown.remove(&id);
     }
 
@@ -127,13 +146,15 @@ impl Table {
 
     fn leave(&mut self, id: SessionId) {
         let session = self.sessions.remove(&id).unwrap_or_default();
-        session.noted.into_keys().for_each(|inode| end_holding(&mut self.holders, inode, id));
+        let inodes: HashSet<u64> = session.noted.into_keys().chain(session.listed).collect();
+        inodes.into_iter().for_each(|inode| end_holding(&mut self.holders, inode, id));
         self.unknown.remove(&id);
     }
 
-    /// Those of the sessions `all`, which are sorted, that may have the inode open.
+    /// Those of the sessions `all`, which are sorted, that may have the inode open: also those that were never entered.
     fn may_hold(&self, inode: u64, all: &[SessionId]) -> Vec<SessionId> {
-        let noted = self.holders.get(&inode).into_iter().flatten();
+        let holds = |id: &&SessionId| self.sessions.get(id).is_some_and(|session| session.may_hold(inode));
+        let noted = self.holders.get(&inode).into_iter().flatten().filter(holds);
         let is_wanted = |id: &SessionId| all.binary_search(id).is_ok();
         let mut found: BTreeSet<SessionId> =
             self.unknown.iter().chain(noted).copied().filter(is_wanted).collect();
@@ -371,7 +392,7 @@ mod tests {
             }
             let table = opens.table();
             let noted = |(id, session): (&SessionId, &Session)| {
-                session.noted.keys().map(|&inode| (inode, *id)).collect::<Vec<_>>()
+                session.noted.keys().chain(&session.listed).map(|&inode| (inode, *id)).collect::<Vec<_>>()
             };
             let by_session: BTreeSet<(u64, SessionId)> = table.sessions.iter().flat_map(noted).collect();
             let of_inode = |(&inode, ids): (&u64, &Vec<SessionId>)| {
@@ -382,8 +403,8 @@ mod tests {
             assert_eq!(by_inode.into_iter().collect::<BTreeSet<_>>(), by_session);
             for (id, session) in &table.sessions {
                 assert_eq!(session.covered == 0, table.unknown.contains(id));
-                let opened = session.noted.values().filter(|&&round| round != LISTED).count();
-                assert_eq!(session.opened, opened);
+                let in_order = |(inode, round): (&u64, &u64)| session.order.contains(&(*inode, *round));
+                assert!(session.noted.iter().all(in_order));
             }
         }
     }
