@@ -5,8 +5,8 @@
 //! renaming, attributes other than length and mode.
 
 use crate::filesystem::FileSystem;
-use crate::handles::Handles;
-use crate::listing::Wanted;
+use crate::filesystem::handles::Handles;
+use crate::filesystem::listing::Wanted;
 use crate::volume::{Allocation, Caller, NewMode, Opened, Place};
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::{BTreeMap, HashMap};

@@ -6,7 +6,7 @@
 //! be made or removed in it.
 
 use crate::filesystem::FileSystem;
-use crate::listing::Wanted;
+use crate::filesystem::listing::Wanted;
 use crate::volume::{Allocation, Caller, NewMode, Opened, Place};
 use std::ops::Range;
 use std::sync::Arc;

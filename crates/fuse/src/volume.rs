@@ -9,11 +9,11 @@ mod xattrs;
 pub(crate) use locks::LockWish;
 pub(crate) use xattrs::is_asked_by_kernel;
 
-use crate::failures::{Failures, REMEMBERED_NS};
+use crate::filesystem::failures::{Failures, REMEMBERED_NS};
+use crate::filesystem::handles::Handles;
+use crate::filesystem::listing::{Ahead, Listing, Source, Wanted};
+use crate::filesystem::lost::Lost;
 use crate::filesystem::{FileSystem, Unsent};
-use crate::handles::Handles;
-use crate::listing::{Ahead, Listing, Source, Wanted};
-use crate::lost::Lost;
 use locks::unlock_all;
 use parking_lot::{Mutex, MutexGuard};
 use std::ops::Range;

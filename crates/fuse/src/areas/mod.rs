@@ -15,10 +15,10 @@ mod upper;
 mod walks;
 mod xattrs;
 
+use crate::filesystem::handles::Handles;
+use crate::filesystem::listing::Wanted;
+use crate::filesystem::lost::Lost;
 use crate::filesystem::{FileSystem, Unsent};
-use crate::handles::Handles;
-use crate::listing::Wanted;
-use crate::lost::Lost;
 use crate::volume::{Allocation, Caller, NewMode, Opened, Place, mode_without_set_id};
 use circuit_breaker::CircuitBreaker;
 use files::{OpenFile, Shared};

@@ -1,8 +1,8 @@
 //! The tree of one node's area, tested without a kernel: what the node is asked, and when.
 
 use super::{Areas, LEASE};
+use crate::filesystem::listing::Wanted;
 use crate::filesystem::{FileSystem, Unsent};
-use crate::listing::Wanted;
 use crate::volume::{Caller, NewMode, Place};
 use prost::Message;
 use std::sync::Arc;

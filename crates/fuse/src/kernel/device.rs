@@ -10,7 +10,7 @@ use super::reply::{self, InitAnswer, Reply};
 use super::request::{self, Body, Header, Init, Malformed, Request};
 use super::serve::{Failure, Notifier, Server};
 use super::worker_pool::WorkerPool;
-use crate::failures::is_trouble;
+use crate::filesystem::failures::is_trouble;
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
 use std::panic::{AssertUnwindSafe, catch_unwind};

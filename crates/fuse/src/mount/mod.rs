@@ -1,7 +1,14 @@
 //! A mount: attached, served by its threads, detached.
 
+mod attach;
+mod mountpoint;
+mod progress;
+mod transport;
+
+pub use attach::Detach;
+pub use progress::{Progress, Stage};
+
 use crate::areas::Areas;
-use crate::attach::{self, Detach};
 use crate::filesystem::FileSystem;
 use crate::interrupts::Interrupts;
 use crate::kernel::abi::ROOT_NODE;
@@ -9,15 +16,14 @@ use crate::kernel::asynchronous::Begun;
 use crate::kernel::device::{Device, DeviceError, Trial};
 use crate::kernel::locks::Waiting;
 use crate::kernel::serve::{Nodes, Server, Timeouts};
-use crate::mountpoint::{self, FILE_SYSTEM_TYPE, State};
-use crate::nameless::NamelessOpens;
-use crate::notices::Notices;
+use crate::kernel_cache::nameless::NamelessOpens;
+use crate::kernel_cache::notices::Notices;
+use crate::kernel_cache::readdirplus::ReaddirplusPolicies;
+use crate::kernel_cache::told::Told;
 use crate::null::Null;
-use crate::progress::{Progress, Stage};
-use crate::readdirplus::ReaddirplusPolicies;
 use crate::single::{Single, SingleFile};
-use crate::told::Told;
-use crate::transport;
+use mountpoint::{FILE_SYSTEM_TYPE, State};
+
 use crate::volume::VolumeFilesystem;
 use parking_lot::{Condvar, Mutex};
 use std::io;
@@ -513,5 +519,4 @@ pub fn unmount(mountpoint: &Path, how: Detach) -> Result<(), MountError> {
 }
 
 #[cfg(test)]
-#[path = "mount_tests.rs"]
 mod tests;

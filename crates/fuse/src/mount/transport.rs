@@ -1,12 +1,12 @@
 //! Which way the kernel's requests come, and the threads that wait for them.
 
-use crate::dying::{self, Dying};
+use super::{End, MountError, MountOptions, Uring};
+use crate::interrupts::dying::{self, Dying};
 use crate::kernel::device::{self, Device, DeviceError, Memory, Offer};
 use crate::kernel::serve::Server;
 use crate::kernel::uring::{self, Prepared, Queues};
 use crate::kernel::worker_pool::WorkerPool;
-use crate::mount::{End, MountError, MountOptions, Uring};
-use crate::notices::Notices;
+use crate::kernel_cache::notices::Notices;
 use rustix::io::Errno;
 use std::io;
 use std::sync::{Arc, Weak};

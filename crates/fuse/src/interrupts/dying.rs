@@ -7,7 +7,7 @@
 //! no caller waits for its own answer then. A process that exits by itself does wait: a program that sees it exit may
 //! rely on what it has closed.
 
-use crate::interrupts::Call;
+use super::Call;
 use std::collections::HashSet;
 use std::fs;
 use std::time::Duration;

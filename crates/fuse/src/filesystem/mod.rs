@@ -3,8 +3,13 @@
 //! One `Server` receives the kernel's requests over either transport and answers them through this trait. A default
 //! implementation refuses the operation unless its comment says otherwise.
 
-use crate::listing::Wanted;
+pub(crate) mod failures;
+pub(crate) mod handles;
+pub(crate) mod listing;
+pub(crate) mod lost;
+
 use crate::volume::{Allocation, Caller, LockWish, NewMode, Opened, Place};
+use listing::Wanted;
 use std::ops::Range;
 use std::time::Duration;
 use vazao_client::{

@@ -3,11 +3,13 @@
 //! The kernel interrupts a request for any signal to the caller, also for one that the caller handles and goes on
 //! after. A call is therefore given up only where it blocks for an answer, and checks after a quarter of a second: a
 //! call that is answered in time is never cut short. Requests that write are not interrupted by a signal; the registry
-//! keeps their callers for [`crate::dying`].
+//! keeps their callers for [`crate::interrupts::dying`].
 //!
 //! An interrupt is never answered. The kernel would take `EAGAIN` as a request to retry and send the interrupt again at
 //! once: a busy loop for as long as the request waits. The one case for `EAGAIN` is a race: an interrupt overtakes the
 //! thread that has just read its request. It is handled by a note that this thread finds ([`Interrupts::early`]).
+
+pub(crate) mod dying;
 
 use parking_lot::{Mutex, MutexGuard};
 use std::cell::RefCell;

@@ -1,7 +1,7 @@
 //! Attaching to and detaching from a mountpoint: mount(2) for root, the set-user-id helper `fusermount3` for others.
 
-use crate::mount::{MountError, MountOptions};
-use crate::mountpoint::FILE_SYSTEM_TYPE;
+use super::mountpoint::FILE_SYSTEM_TYPE;
+use super::{MountError, MountOptions};
 use rustix::fd::OwnedFd;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;

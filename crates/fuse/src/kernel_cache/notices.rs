@@ -5,9 +5,9 @@
 //! client's notification thread only puts changes into a queue here. A page whose eviction waits for a silent server
 //! delays nothing but the notifications queued behind it.
 
+use super::moves::{Moves, Name};
+use super::told::Told;
 use crate::kernel::serve::{Nodes, Notifier};
-use crate::moves::{Moves, Name};
-use crate::told::Told;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::collections::VecDeque;
 use std::sync::Arc;
