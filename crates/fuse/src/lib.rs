@@ -18,7 +18,7 @@ mod null;
 mod single;
 mod volume;
 
-pub use kernel::device::Trial;
+pub use kernel::handshake::Trial;
 pub use mount::{
     Detach, Found, Mount, MountError, MountOptions, Progress, Stage, Uring, find, mount, mount_areas,
     mount_null, mount_single, remount, unmount,

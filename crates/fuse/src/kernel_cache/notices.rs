@@ -6,8 +6,9 @@
 //! delays nothing but the notifications queued behind it.
 
 use super::moves::{Moves, Name};
+use super::notifier::Notifier;
 use super::told::Told;
-use crate::kernel::serve::{Nodes, Notifier};
+use crate::kernel::nodes::Nodes;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::collections::VecDeque;
 use std::sync::Arc;

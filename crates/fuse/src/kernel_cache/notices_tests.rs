@@ -1,7 +1,7 @@
 //! The notifications that the kernel receives of changes by others.
 
 use super::*;
-use crate::kernel::serve::Notifier;
+use crate::kernel_cache::notifier::Notifier;
 
 #[derive(Clone, Default)]
 struct Kernel(Arc<Mutex<Vec<String>>>);

@@ -12,10 +12,12 @@ use crate::areas::Areas;
 use crate::filesystem::FileSystem;
 use crate::interrupts::Interrupts;
 use crate::kernel::abi::ROOT_NODE;
-use crate::kernel::asynchronous::Begun;
-use crate::kernel::device::{Device, DeviceError, Trial};
-use crate::kernel::locks::Waiting;
-use crate::kernel::serve::{Nodes, Server, Timeouts};
+use crate::kernel::device::{Device, DeviceError};
+use crate::kernel::handshake::Trial;
+use crate::kernel::in_flight::InFlight;
+use crate::kernel::locks::LockWaiters;
+use crate::kernel::nodes::Nodes;
+use crate::kernel::serve::{Server, Timeouts};
 use crate::kernel_cache::nameless::NamelessOpens;
 use crate::kernel_cache::notices::Notices;
 use crate::kernel_cache::readdirplus::ReaddirplusPolicies;
@@ -319,11 +321,10 @@ fn serve(
         notifier: Box::new(Arc::clone(&device)),
         notices: Arc::clone(&notices),
         interrupts: Interrupts::default(),
-        waiting: Waiting::default(),
+        lock_waiters: LockWaiters::default(),
         readdirplus: ReaddirplusPolicies::default(),
         nameless: NamelessOpens::default(),
-        begun: Begun::new(options.threads.max(1)),
-        helper: OnceLock::new(),
+        in_flight: InFlight::new(options.threads.max(1)),
     });
     // Set once each: this function has just made the mount.
     let _ = mount.server.set(Arc::downgrade(&server));

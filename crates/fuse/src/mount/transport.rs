@@ -2,7 +2,9 @@
 
 use super::{End, MountError, MountOptions, Uring};
 use crate::interrupts::dying::{self, Dying};
-use crate::kernel::device::{self, Device, DeviceError, Memory, Offer};
+use crate::kernel::device::{Device, DeviceError};
+use crate::kernel::handshake::{self, Offer};
+use crate::kernel::receive::{self, Memory};
 use crate::kernel::serve::Server;
 use crate::kernel::uring::{self, Prepared, Queues};
 use crate::kernel::worker_pool::WorkerPool;
@@ -35,7 +37,7 @@ pub(crate) fn start(
         finds_by_number: server.door.finds_by_number(),
         trial: options.trial,
     };
-    let agreed = device::handshake(&device, offer)?;
+    let agreed = handshake::handshake(&device, offer)?;
     let prepared = prepared.filter(|_| agreed.over_io_uring);
     if options.uring == Uring::On && prepared.is_none() {
         return Err(MountError::NoUring(format!("this kernel does not offer them{}", remedy())));
@@ -150,7 +152,7 @@ fn spawn(
             (Arc::clone(&device), Arc::clone(&server), Arc::clone(&worker_pool));
         let memory = Arc::clone(&memory);
         let thread = std::thread::Builder::new().name(format!("fuse-device-{number}"));
-        threads.push(thread.spawn(move || device::serve(&device, &server, &worker_pool, &memory))?);
+        threads.push(thread.spawn(move || receive::serve(&device, &server, &worker_pool, &memory))?);
     }
     let (devices, helped) = (Arc::downgrade(&device), Arc::downgrade(&server));
     let helpers = Arc::clone(&worker_pool);
@@ -158,15 +160,14 @@ fn spawn(
         let (Some(device), Some(server)) = (devices.upgrade(), helped.upgrade()) else { return };
         let (worker_pool, memory) = (Arc::clone(&helpers), Arc::clone(&memory));
         let thread = std::thread::Builder::new().name("fuse-helper".to_owned());
-        let work = move || device::serve(&device, &server, &worker_pool, &memory);
+        let work = move || receive::serve(&device, &server, &worker_pool, &memory);
         if let Err(error) = thread.spawn(work) {
             tracing::warn!("no thread to stand in for one that waits for a lock: {error}");
         }
     };
     let is_device_only = queues.is_none();
     if is_device_only {
-        // Set once: a mount is started once.
-        let _ = server.helper.set(Box::new(help));
+        server.lock_waiters.make_up_with(Box::new(help));
     }
     let (dying_device, dying_server) = (Arc::downgrade(&device), Arc::downgrade(&server));
     let thread = std::thread::Builder::new().name("fuse-dying".to_owned());
