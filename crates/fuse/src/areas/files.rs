@@ -2,7 +2,8 @@
 
 use super::Areas;
 use super::table::Spot;
-use crate::volume::{Opened, mode_without_set_id};
+use crate::filesystem::arguments::Opened;
+use crate::filesystem::privileges::mode_without_set_id;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use vazao_client::Result;

@@ -15,11 +15,12 @@ mod upper;
 mod walks;
 mod xattrs;
 
+use crate::filesystem::arguments::{Allocation, Caller, NewMode, Opened, Place};
 use crate::filesystem::handles::Handles;
 use crate::filesystem::listing::Wanted;
 use crate::filesystem::lost::Lost;
+use crate::filesystem::privileges::mode_without_set_id;
 use crate::filesystem::{FileSystem, Unsent};
-use crate::volume::{Allocation, Caller, NewMode, Opened, Place, mode_without_set_id};
 use circuit_breaker::CircuitBreaker;
 use files::{OpenFile, Shared};
 use listing::Listing;

@@ -1,9 +1,9 @@
 //! The tree of one node's area, tested without a kernel: what the node is asked, and when.
 
 use super::{Areas, LEASE};
+use crate::filesystem::arguments::{Caller, NewMode, Place};
 use crate::filesystem::listing::Wanted;
 use crate::filesystem::{FileSystem, Unsent};
-use crate::volume::{Caller, NewMode, Place};
 use prost::Message;
 use std::sync::Arc;
 use std::thread;

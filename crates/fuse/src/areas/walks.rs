@@ -12,7 +12,7 @@
 //! - It is believed no longer than any other answer: the lease counts from the request.
 
 use super::{Areas, LEASE};
-use crate::volume::Place;
+use crate::filesystem::arguments::Place;
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::time::Duration;

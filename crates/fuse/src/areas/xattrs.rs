@@ -1,7 +1,8 @@
 //! Extended attributes of the tree: those of the nodes' files, as far as their daemons' users may.
 
 use super::Areas;
-use crate::volume::{Caller, is_asked_by_kernel};
+use crate::filesystem::arguments::Caller;
+use crate::filesystem::privileges::is_asked_by_kernel;
 use vazao_client::area::AreaClient;
 use vazao_client::{Error, Result};
 use vazao_model::{Code, InodeId};

@@ -3,12 +3,14 @@
 //! One `Server` receives the kernel's requests over either transport and answers them through this trait. A default
 //! implementation refuses the operation unless its comment says otherwise.
 
+pub(crate) mod arguments;
 pub(crate) mod failures;
 pub(crate) mod handles;
 pub(crate) mod listing;
 pub(crate) mod lost;
+pub(crate) mod privileges;
 
-use crate::volume::{Allocation, Caller, LockWish, NewMode, Opened, Place};
+use arguments::{Allocation, Caller, LockWish, NewMode, Opened, Place};
 use listing::Wanted;
 use std::ops::Range;
 use std::time::Duration;

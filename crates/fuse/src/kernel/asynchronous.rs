@@ -11,7 +11,7 @@ use super::outcome::{Failure, Outcome};
 use super::reply::Reply;
 use super::request::{self, Body, Header, Request};
 use super::serve::{Server, caller, open_mode};
-use crate::volume::Place;
+use crate::filesystem::arguments::Place;
 use parking_lot::Mutex;
 use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -1,8 +1,8 @@
 //! Requests as they come from the device, decoded without copying.
 
 use super::abi::{self, lock_type, setattr};
+use crate::filesystem::arguments::{Allocation, LockWish, NewMode};
 use crate::interrupts::Call;
-use crate::volume::{Allocation, LockWish, NewMode};
 use std::ops::Range;
 use vazao_client::{Changes, RenameMode, Seek, SetTime, XattrMode};
 use vazao_model::locks::{LockMode, LockRange};

@@ -6,7 +6,7 @@ use super::handshake::{Offer, Trial, negotiate};
 use super::nodes::Nodes;
 use super::reply::{DirectoryEntry, InitAnswer, Reply, Shown};
 use super::request::{self, Body as Parts, Header, Init, Malformed, Request, SetAttributes};
-use crate::volume::NewMode;
+use crate::filesystem::arguments::NewMode;
 use proptest::prelude::*;
 use std::time::Duration;
 use vazao_client::{Changes, RenameMode, SetTime, VolumeSpace, XattrMode};
