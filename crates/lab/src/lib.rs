@@ -57,7 +57,7 @@ pub enum Command {
     #[command(hide = true)]
     MountsWorker(mounts::worker::Args),
     /// Print the tables of a result file again, or plots and page of a directory, without measuring anew.
-    Report(report::Args),
+    Report(report::command::Args),
 }
 
 /// Runs one command of the laboratory.
@@ -70,7 +70,7 @@ pub fn run(command: Command, context: &mut Context<'_>) -> Result<(), Error> {
         Command::Verdicts(args) => verdicts::run(&args, context),
         Command::Mounts(args) => mounts::run(&args, context),
         Command::MountsWorker(args) => mounts::worker::run(&args, context.output),
-        Command::Report(args) => report::run(args, context),
+        Command::Report(args) => report::command::run(args, context),
     }
 }
 

@@ -26,7 +26,7 @@ impl Experiment for P4 {
             let title = format!("Read {} in blocks of 64 KiB, {title}", format_size(reading.total_bytes));
             psplits::rates_over_threads((key, &title), &reading.threads, &results.runs, series_of)
         });
-        Ok(Measured { figures: figures.to_vec(), ..reading.measured(lab) })
+        Ok(Measured { figures: figures.to_vec(), ..reading::measured(reading, lab) })
     }
 
     fn findings(&self, figures: &[Figure]) -> Vec<Finding> {

@@ -40,7 +40,7 @@ impl Experiment for P8 {
                 _ => psplits::over_threads(heads, &reading.threads, &reading.cold.runs, servers, share),
             }
         });
-        Ok(Measured { figures: figures.to_vec(), ..reading.measured(lab) })
+        Ok(Measured { figures: figures.to_vec(), ..reading::measured(reading, lab) })
     }
 
     fn findings(&self, figures: &[Figure]) -> Vec<Finding> {
