@@ -1,13 +1,13 @@
 //! Small files of a job, taken from its plan and sent together.
 
+use super::Inner;
 use super::moving::next_file;
-use super::plan::find;
-use super::queue::Inner;
-use super::state::{Again, Job, Progress};
-use super::step::{Ended, First, overwrite_number};
-use crate::auto::Chosen;
-use crate::batch::{BYTES_MAX, BatchFile, FILES_MAX, PATH_BYTES_MAX, Sent, send_batch};
+use crate::job::plan::find;
+use crate::job::state::{Again, Job, Progress};
+use crate::job::step::{Ended, First, overwrite_number};
+use crate::method::auto::Chosen;
 use crate::outgoing::WHOLE_BYTES_MAX;
+use crate::outgoing::batch::{BYTES_MAX, BatchFile, FILES_MAX, PATH_BYTES_MAX, Sent, send_batch};
 use crate::place::Place;
 use std::sync::Arc;
 use vazao_model::{Code, FileKind};

@@ -1,21 +1,29 @@
 //! The queue of a daemon: which job's which file is begun next, and what becomes of those that fail.
 
-use super::batch::{batches_max, gather, is_small};
+mod batch;
+mod moving;
+mod places;
+
+pub(crate) use moving::may_pass;
+
+use super::directories::{Act, each_of};
 use super::files::JobFiles;
-use super::moving::{CUT_NS_MAX, DONE, FAILED, PAUSE_MS, SKIPPED, may_pass, next_file};
 use super::plan::{Destined, Planner};
 use super::state::{Again, Job, JobState, Progress};
 use super::step::{Means, finish_directory, make_directory};
 use super::{ENDED_MAX, Filter, JOBS_MAX};
-use crate::auto::Pairs;
 use crate::control::Order;
 use crate::engine::Engines;
 use crate::grid::BlockSet;
 use crate::method::Method;
+use crate::method::auto::Pairs;
 use crate::place::Place;
 use crate::source::of_client;
 use crate::volume::Arrivals;
+use batch::{batches_max, gather, is_small};
+use moving::{CUT_NS_MAX, DONE, FAILED, PAUSE_MS, SKIPPED, next_file};
 use parking_lot::{Condvar, Mutex, MutexGuard};
+use places::Places;
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -57,37 +65,28 @@ const PAGE: usize = 256;
 /// Opens a client of the cluster that the daemon belongs to.
 pub(crate) type OpenClient = Box<dyn Fn() -> vazao_client::Result<Client> + Send + Sync>;
 
-#[derive(Default)]
-pub(super) struct Table {
-    pub(super) jobs: BTreeMap<u64, Arc<Job>>,
-    pub(super) last: u64,
-    pub(super) out: usize,
-    pub(super) pairs: HashMap<String, usize>,
-    /// Some of them wait for a file system that hangs.
-    pub(super) is_any_stuck: bool,
-    /// Of `out`, places of copies that wait for a file system that hangs: others may have as many more.
-    pub(super) out_stuck: usize,
-    /// Of `pairs`, the same.
-    pub(super) pairs_stuck: HashMap<String, usize>,
+struct Table {
+    jobs: BTreeMap<u64, Arc<Job>>,
+    /// The highest number of a job so far.
+    last: u64,
+    places: Places,
 }
 
 /// Who holds the table takes no job's progress; who holds a progress may take the table.
-pub(super) struct Inner {
-    pub(super) means: Means,
-    pub(super) directory: PathBuf,
-    pub(super) copies_out_max: usize,
-    pub(super) copies_pair_max: usize,
-    pub(super) open_client: OpenClient,
-    pub(super) client: Mutex<Option<Client>>,
-    pub(super) engines: Engines,
+struct Inner {
+    means: Means,
+    directory: PathBuf,
+    open_client: OpenClient,
+    client: Mutex<Option<Client>>,
+    engines: Engines,
     /// What is known of the ways to other nodes.
-    pub(super) pairs: Arc<Pairs>,
-    pub(super) pool: Pool,
-    pub(super) table: Mutex<Table>,
+    pairs: Arc<Pairs>,
+    pool: Pool,
+    table: Mutex<Table>,
     /// Held while a job is taken in.
-    pub(super) submitting: Mutex<()>,
-    pub(super) changed: Condvar,
-    pub(super) stopping: AtomicBool,
+    submitting: Mutex<()>,
+    changed: Condvar,
+    stopping: AtomicBool,
 }
 
 /// The queue.
@@ -128,7 +127,8 @@ impl Queue {
         // Every file that is out has at most one step, every job two.
         let steps_max = setup.copies_out_max + 2 * JOBS_MAX;
         let pool = Pool::new("jobs", THREADS, steps_max, STEP_BYTES_MAX, Arc::clone(&means.clock));
-        let mut table = Table::default();
+        let places = Places::new(setup.copies_out_max, setup.copies_pair_max);
+        let mut table = Table { jobs: BTreeMap::new(), last: 0, places };
         for (number, files) in JobFiles::all(&directory)? {
             table.last = table.last.max(number);
             let Some(record) = files.load() else { continue };
@@ -139,8 +139,6 @@ impl Queue {
         let inner = Arc::new(Inner {
             means,
             directory,
-            copies_out_max: setup.copies_out_max,
-            copies_pair_max: setup.copies_pair_max,
             open_client: setup.open_client,
             client: Mutex::default(),
             engines: setup.engines,
@@ -271,7 +269,7 @@ impl Queue {
     /// Jobs that are not over, and files on their way.
     pub(crate) fn counts(&self) -> (usize, usize) {
         let open = self.inner.jobs().iter().filter(|job| !job.progress().state.is_over()).count();
-        (open, self.inner.table().out)
+        (open, self.inner.table().places.out())
     }
 
     /// Removes abandoned parts of files in the volume.
@@ -290,7 +288,7 @@ impl Queue {
         inner.changed.notify_all();
         let clock = &*inner.means.clock;
         let files_ns = until_ns.min(clock.now_ns() + STOP_FILES_NS_MAX);
-        while inner.table().out > 0 && clock.now_ns() < files_ns {
+        while inner.table().places.out() > 0 && clock.now_ns() < files_ns {
             clock.sleep(Duration::from_millis(5));
         }
         if let Some(thread) = self.thread.lock().take() {
@@ -355,7 +353,7 @@ fn restore(job: &Job, is_planned: bool) -> std::io::Result<()> {
 }
 
 impl Inner {
-    pub(super) fn table(&self) -> MutexGuard<'_, Table> {
+    fn table(&self) -> MutexGuard<'_, Table> {
         self.table.lock()
     }
 
@@ -365,7 +363,7 @@ impl Inner {
     }
 
     /// A fault of the daemon's own disk.
-    pub(super) fn own(&self, error: &std::io::Error) -> Fault {
+    fn own(&self, error: &std::io::Error) -> Fault {
         let code = match error.kind() {
             std::io::ErrorKind::StorageFull => Code::NoSpace,
             _ => Code::Io,
@@ -373,7 +371,11 @@ impl Inner {
         Fault::new(code, format!("node {}: {}: {error}", self.means.node, self.directory.display()))
     }
 
-    pub(super) fn client(&self) -> Result<Client, Fault> {
+    fn directories(&self, job: &Job, act: &Act<'_>) -> Result<(), Fault> {
+        each_of(job, &*self.means.clock, &|error| self.own(error), act)
+    }
+
+    fn client(&self) -> Result<Client, Fault> {
         let mut client = self.client.lock();
         if let Some(client) = &*client {
             return Ok(client.clone());
@@ -441,7 +443,7 @@ impl Inner {
     /// other job: its places in the queue are given to others until it comes back.
     fn note_hangs(&self, jobs: &[Arc<Job>]) {
         let hanging = self.means.area.hanging();
-        let was_any = std::mem::replace(&mut self.table().is_any_stuck, !hanging.is_empty());
+        let was_any = self.table().places.note_any_stuck(!hanging.is_empty());
         if hanging.is_empty() && !was_any {
             return;
         }
@@ -458,8 +460,7 @@ impl Inner {
                 *pairs_stuck.entry(Inner::pair(job)).or_insert(0) += progress.places;
             }
         }
-        let mut table = self.table();
-        (table.out_stuck, table.pairs_stuck) = (out_stuck, pairs_stuck);
+        self.table().places.note_stuck(out_stuck, pairs_stuck);
     }
 
     /// Forgets the oldest jobs that are over, where there are many.
@@ -609,7 +610,7 @@ impl Inner {
     }
 
     /// The node that a job's files go to.
-    pub(super) fn pair(job: &Job) -> String {
+    fn pair(job: &Job) -> String {
         match Place::parse(&job.spec.destination) {
             Ok(Place::Area(reference)) => reference.node,
             _ => String::new(),
@@ -630,10 +631,7 @@ impl Inner {
         let pair = Inner::pair(job);
         {
             let mut table = self.table();
-            let of = |pairs: &HashMap<String, usize>| pairs.get(&pair).copied().unwrap_or(0);
-            let both = of(&table.pairs).saturating_sub(of(&table.pairs_stuck));
-            let out = table.out.saturating_sub(table.out_stuck);
-            if progress.is_stuck || out >= self.copies_out_max || both >= self.copies_pair_max {
+            if progress.is_stuck || !table.places.has_room(&pair) {
                 return false;
             }
             let Some(next) = next_file(&mut progress, now_ns) else {
@@ -655,9 +653,8 @@ impl Inner {
                 progress.batches += 1;
                 batch = gather(&mut progress, next.clone(), now_ns);
             }
-            table.out += 1;
+            table.places.take(pair);
             progress.places += 1;
-            *table.pairs.entry(pair).or_insert(0) += 1;
             progress.in_flight += batch.len().max(1);
             drop(table);
             drop(progress);
@@ -733,5 +730,4 @@ fn is_due(progress: &Progress, now_ns: u64) -> bool {
 }
 
 #[cfg(test)]
-#[path = "queue_tests.rs"]
 mod tests;

@@ -1,11 +1,12 @@
 //! The files of a job under way: begun, ended, tried again, or noted as failed.
 
-use super::queue::Inner;
-use super::state::{Again, Job, Progress, Tries, Underway};
-use super::step::{Ended, First};
-use crate::auto::{Auto, Chosen};
-use crate::control::Order;
-use crate::method::{CopyMethod, Method, build};
+use super::Inner;
+use crate::control::{Order, Underway};
+use crate::job::state::{Again, Job, Progress, Tries};
+use crate::job::step::{Ended, First};
+use crate::method::auto::{Auto, Chosen};
+use crate::method::build::build;
+use crate::method::{CopyMethod, Method};
 use crate::outgoing::{Outgoing, WHOLE_BYTES_MAX};
 use crate::volume::VolumeCopy;
 use std::sync::atomic::Ordering;
@@ -131,14 +132,7 @@ impl Inner {
         progress.in_flight -= files;
         progress.places -= 1;
         let mut table = self.table();
-        table.out -= 1;
-        let pair = Inner::pair(job);
-        if let Some(count) = table.pairs.get_mut(&pair) {
-            *count -= 1;
-            if *count == 0 {
-                table.pairs.remove(&pair);
-            }
-        }
+        table.places.leave(&Inner::pair(job));
         drop(table);
         self.changed.notify_all();
     }

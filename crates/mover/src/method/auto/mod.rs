@@ -6,8 +6,9 @@
 
 mod trials;
 
+use super::build::{add_stream, build};
+use super::{CopyMethod, Done, Method};
 use crate::engine::Engines;
-use crate::method::{CopyMethod, Done, Method, add_stream, build};
 use crate::outgoing::Outgoing;
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::BTreeMap;

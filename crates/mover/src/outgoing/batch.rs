@@ -1,6 +1,6 @@
 //! Many small files in one request: a round trip and a sync for each would cost more than their bytes.
 
-use crate::outgoing::{Destination, Manner, Surroundings, WHOLE_BYTES_MAX, about, begin_request, changed};
+use super::{Destination, Manner, Surroundings, WHOLE_BYTES_MAX, about, begin_request, changed};
 use crate::source::Source;
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,6 +1,8 @@
-//! One file on its way to another node: what every method works with.
+//! One file on its way to another node: what every method works with; many small ones in one request (`batch`).
 
-use crate::control::{Control, Counts};
+pub(crate) mod batch;
+
+use crate::control::{Control, Counts, Underway};
 use crate::ftp::Url;
 use crate::grid::{BlockSet, Grid, Work};
 use crate::source::{Source, Version};
@@ -274,7 +276,7 @@ fn work_of(grid: Grid, answer: &proto::CopyBeginResponse, arrived: &[u8]) -> Opt
     Some(Work::new(grid, finished, checksums))
 }
 
-impl crate::job::Underway for Outgoing {
+impl Underway for Outgoing {
     fn finished_bytes(&self) -> u64 {
         Outgoing::finished_bytes(self)
     }
