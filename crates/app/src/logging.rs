@@ -1,6 +1,5 @@
 //! Structured logs, on standard error or in a file: for operators of daemons, and to diagnose commands.
 
-use crate::cli::Common;
 use crate::failure::{At, Failure, Outcome};
 use crate::log_file::{LOG_BYTES_MAX, LogFile};
 use serde::{Deserialize, Serialize};
@@ -27,9 +26,9 @@ pub(crate) enum Form {
 
 /// Starts logging: the level of the command line goes before that of the environment, and this before `default`.
 /// Without a `file` it goes to standard error.
-pub(crate) fn start(common: &Common, default: &str, form: Form, file: Option<&Path>) -> Outcome {
+pub(crate) fn start(level: Option<&str>, default: &str, form: Form, file: Option<&Path>) -> Outcome {
     let from_environment = || std::env::var(LEVEL_VARIABLE).ok().filter(|level| !level.is_empty());
-    let level = common.log.clone().or_else(from_environment).unwrap_or_else(|| default.to_owned());
+    let level = level.map(str::to_owned).or_else(from_environment).unwrap_or_else(|| default.to_owned());
     let level = LevelFilter::from_str(&level).map_err(|_| {
         Failure::usage(format!("log level '{level}' is unknown; take error, warn, info, debug or trace"))
     })?;
