@@ -33,7 +33,7 @@ pub(crate) mod version;
 use crate::cli::{Command, Line};
 use crate::context::Context;
 use crate::failure::Outcome;
-use crate::logging;
+use crate::process::logging;
 
 /// Runs the command that was asked for.
 pub(crate) fn run(line: Line) -> Outcome {

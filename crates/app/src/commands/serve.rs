@@ -2,12 +2,12 @@
 
 use crate::context::Context;
 use crate::failure::{At, Outcome};
-use crate::logging;
 use crate::node::config::NodeConfig;
 use crate::node::daemon;
 use crate::node::memory::Wishes;
 use crate::node::settings::Settings;
 use crate::node::state;
+use crate::process::logging;
 use clap::Args;
 use std::path::PathBuf;
 

@@ -1,7 +1,7 @@
 //! The configuration of one node, `node.toml`. Paths in it are relative to the directory it lies in.
 
 use crate::failure::{At, Failure, Outcome};
-use crate::logging::Form;
+use crate::process::logging::Form;
 use serde::{Deserialize, Serialize};
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,7 +1,7 @@
 //! Directories of the volume, page by page: nothing holds more than a page unless its caller does.
 
+use super::show_volume;
 use crate::failure::{At, Outcome};
-use crate::location::show_volume;
 use vazao_client::{Client, Entry};
 use vazao_model::limits::LIST_ENTRIES_MAX;
 use vazao_model::{InodeId, VolumePath};

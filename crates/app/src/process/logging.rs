@@ -1,7 +1,7 @@
 //! Structured logs, on standard error or in a file: for operators of daemons, and to diagnose commands.
 
+use super::log_file::{LOG_BYTES_MAX, LogFile};
 use crate::failure::{At, Failure, Outcome};
-use crate::log_file::{LOG_BYTES_MAX, LogFile};
 use serde::{Deserialize, Serialize};
 use std::io::{self, IsTerminal};
 use std::path::Path;

@@ -1,4 +1,7 @@
 //! Standard output: text for people, JSON for programs. A reader that went away (`vazao ls | head`) ends us quietly.
+//! `live` draws a whole terminal anew.
+
+pub(crate) mod live;
 
 use crate::failure::{Failure, Outcome};
 use crate::location;

@@ -1,5 +1,8 @@
 //! Where a path given on the command line points: into the volume (`vz:/a/b`), into an area of a node (`n1:/data/a`),
-//! to an FTP server (`ftp://host/a`) or to this machine. Bytes, never UTF-8.
+//! to an FTP server (`ftp://host/a`) or to this machine. Bytes, never UTF-8. `place` is what commands do at one.
+
+pub(crate) mod place;
+pub(crate) mod walk;
 
 use crate::failure::{Failure, Outcome};
 use std::ffi::{OsStr, OsString};

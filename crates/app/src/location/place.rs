@@ -1,7 +1,7 @@
 //! A place that user commands work on: in the volume (`vz:/a/b`) or in an area of a node (`n1:/data/a/b`).
 
+use super::{Location, show, show_volume};
 use crate::failure::{At, Failure, Outcome};
-use crate::location::{Location, show, show_volume};
 use std::ffi::{OsStr, OsString};
 use vazao_client::area::{AreaClient, Reference};
 use vazao_client::{Client, Entry};
@@ -99,7 +99,7 @@ impl Place {
         mut each: impl FnMut(Vec<Entry>) -> Outcome,
     ) -> Outcome {
         let reference = match self {
-            Place::Volume(path) => return crate::walk::pages(client, inode, path, with_attributes, each),
+            Place::Volume(path) => return super::walk::pages(client, inode, path, with_attributes, each),
             Place::Area(reference) => reference,
         };
         let area = area(client, reference);

@@ -72,7 +72,7 @@ fn all_texts() -> Vec<Text> {
     for entry in fs::read_dir(root().join("crates")).expect("the crates") {
         files(&entry.expect("readable").path().join("src"), "rs", &mut sources);
     }
-    for path in sources.iter().filter(|path| !path.to_string_lossy().contains("app/src/examples/")) {
+    for path in sources.iter().filter(|path| !path.to_string_lossy().contains("app/src/cli/examples/")) {
         let content = fs::read_to_string(path).expect("readable");
         texts.push(text::source(&shown(path), &content));
     }
