@@ -2,8 +2,8 @@
 //! point with all its repetitions. Tables, plots and pages are made from it and never measure anew.
 
 use crate::machine::Machine;
-use crate::size::significant;
-use crate::statistics::Summary;
+use crate::report::size::significant;
+use crate::report::statistics::Summary;
 use serde::{Deserialize, Serialize};
 
 /// Names the kind and version of an outcome's file.

@@ -4,7 +4,7 @@ use super::outcome::{Figure, Finding};
 use super::reading::{self, LOCAL, series_of};
 use super::{About, Experiment, Lab, Measured, figure, psplits, shown};
 use crate::Error;
-use crate::size::format_size;
+use crate::report::size::format_size;
 
 /// Reading with 1 … 32 threads from 1 … 8 servers.
 pub(super) struct P4;

@@ -5,7 +5,7 @@ use super::psplits::rate;
 use super::reading::{self, LOCAL, series_of};
 use super::{About, Experiment, Lab, Measured, figure, psplits, shown};
 use crate::Error;
-use crate::statistics::Summary;
+use crate::report::statistics::Summary;
 
 /// The gain over the local file system.
 pub(super) struct P7;

@@ -6,7 +6,7 @@ use super::reading::{self, DISK_BYTES_PER_S, LOCAL, network_mb_per_s, series_of,
 use super::{About, Experiment, Lab, Measured, figure, psplits, shown};
 use crate::Error;
 use crate::psplit::Run;
-use crate::size::MB;
+use crate::report::size::MB;
 
 type Share = fn(&Run) -> Option<f64>;
 

@@ -4,7 +4,7 @@ use super::chart;
 use super::outcome::{FORMAT, Figure, Outcome, Point, Series};
 use crate::Error;
 use crate::report::Table;
-use crate::size::significant;
+use crate::report::size::significant;
 use std::fmt::Write;
 use std::fs;
 use std::path::Path;

@@ -8,7 +8,7 @@ use super::{Lab, Measured};
 use crate::Error;
 use crate::hosts::{BitsPerSecond, TCP_PAYLOAD_SHARE};
 use crate::psplit::Run;
-use crate::size::{MB, MIB, format_size};
+use crate::report::size::{MB, MIB, format_size};
 
 /// What each disk gives, as the disks of the paper did: about 28 MB/s.
 pub(super) const DISK_BYTES_PER_S: u64 = 28_000_000;

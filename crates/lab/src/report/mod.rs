@@ -1,6 +1,9 @@
 //! How results are written: aligned text for people, Markdown for documents, CSV and JSON for programs.
+//! `statistics` sums repetitions up, `size` writes figures.
 
 pub mod command;
+pub mod size;
+pub mod statistics;
 
 use crate::{Context, Error};
 use serde::Serialize;
