@@ -5,10 +5,12 @@
 //! like a change, and asked for from time to time. Between saying all it holds and a single lock or unlock there must
 //! be an order: the one is done by a writer, the other by a reader of one lock.
 
-use crate::core::{Core, shared, sole};
-use crate::{Client, Error, Result};
+use crate::core::Context;
+use crate::meta::MetaService;
+use crate::{Error, Result};
 use parking_lot::{Condvar, Mutex, RwLock};
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 use vazao_model::limits::LOCK_POLL_MS;
@@ -21,12 +23,6 @@ const LOOK: Duration = Duration::from_millis(100);
 
 /// Pause while locks are taken back after a restart.
 const EARLY: Duration = Duration::from_millis(50);
-
-/// After a lock was granted, changes made before are waited for this long.
-const CHANGES_NS_MAX: u64 = 1_000_000_000;
-
-/// How often is looked whether they have come.
-const CHANGES_PAUSE: Duration = Duration::from_micros(100);
 
 /// What is to be locked, and by whom.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -77,8 +73,9 @@ impl Held {
 }
 
 /// Locks of this client, and those it waits for.
-#[derive(Default)]
-pub(crate) struct Locks {
+pub struct Locks {
+    context: Arc<Context>,
+    meta: Arc<MetaService>,
     held: Mutex<HashMap<File, Held>>,
     /// Shared by a change of one lock, exclusive for the reclaim of all.
     telling: RwLock<()>,
@@ -118,7 +115,29 @@ enum Answer {
     TooEarly,
 }
 
+/// A lock as it was granted: the version of the inode then, and the number of the change to have heard of before.
+pub(crate) struct Granted {
+    pub(crate) version: u64,
+    pub(crate) changes: u64,
+}
+
 impl Locks {
+    pub(crate) fn new(context: Arc<Context>, meta: Arc<MetaService>) -> Locks {
+        Locks {
+            context,
+            meta,
+            held: Mutex::default(),
+            telling: RwLock::default(),
+            must_tell: AtomicBool::new(false),
+            has_locked: AtomicBool::new(false),
+            last_waiter: AtomicU64::new(0),
+            lost: Mutex::default(),
+            has_lost: AtomicBool::new(false),
+            called: Mutex::default(),
+            calling: Condvar::new(),
+        }
+    }
+
     /// The turn of a waiter has come.
     pub(crate) fn call(&self, waiter: u64) {
         self.called.lock().insert(waiter);
@@ -145,7 +164,54 @@ impl Locks {
         }
     }
 
-    fn forget_lost(&self, place: LockPlace) {
+    /// Another client has had a lock since it was last known to be held here.
+    pub(crate) fn note_lost(&self, place: LockPlace) {
+        self.lost.lock().insert(place);
+        self.has_lost.store(true, Ordering::SeqCst);
+    }
+
+    /// True when `place`'s owner has locked any of the file.
+    pub fn has(&self, place: LockPlace) -> bool {
+        let held = self.held.lock();
+        held.get(&(place.inode, place.kind)).is_some_and(|file| file.has(place.owner))
+    }
+
+    /// True when any owner of this client has locked any of the file, by either call.
+    pub fn has_any(&self, inode: InodeId) -> bool {
+        let held = self.held.lock();
+        [LockKind::Flock, LockKind::Range].iter().any(|kind| held.contains_key(&(inode, *kind)))
+    }
+
+    /// Fails with `Io` when a lock of one of these is lost: another client has had it since, and may have changed what
+    /// it protected. That ends when its owner lets go of it, also by closing the file.
+    pub fn check(&self, places: impl IntoIterator<Item = LockPlace>) -> Result<()> {
+        if !self.has_lost.load(Ordering::SeqCst) {
+            return Ok(());
+        }
+        let lost = self.lost.lock();
+        match places.into_iter().find(|place| lost.contains(place)) {
+            None => Ok(()),
+            Some(place) => {
+                let detail = "a lock on it is lost, as this client was cut off for too long; close the file";
+                Err(Error::new(Code::Io, format!("{}: {detail}", place.inode)))
+            }
+        }
+    }
+
+    /// The lock that conflicts with a wanted one, if any.
+    pub fn test(&self, place: LockPlace, range: LockRange, mode: LockMode) -> Result<Option<Obstacle>> {
+        let lock = Some(lock_message(place, range, Some(mode), 0));
+        let request = proto::TestLockRequest { session: self.meta.session.id(), lock };
+        let response = self.meta.ask::<op::TestLock>(&request)?;
+        Ok(response.held.map(|held| Obstacle {
+            range: LockRange { first: held.first, last: held.last },
+            mode: if held.mode == 1 { LockMode::Shared } else { LockMode::Exclusive },
+            process: held.process,
+        }))
+    }
+
+    /// The owner of a lock that may be lost has closed the file.
+    pub fn forget_lost(&self, place: LockPlace) {
         if self.has_lost.load(Ordering::SeqCst) {
             let mut lost = self.lost.lock();
             lost.remove(&place);
@@ -163,7 +229,86 @@ impl Locks {
     }
 }
 
-impl Core {
+impl Locks {
+    /// Tells the service all that is held here, if it may have forgotten. `is_lost` is told of each lock that another
+    /// client has by now.
+    pub(crate) fn tell(&self, is_lost: &dyn Fn(LockPlace)) -> Result<()> {
+        let is_due = self.must_tell.load(Ordering::SeqCst);
+        if !is_due || !self.has_locked.load(Ordering::SeqCst) {
+            return Ok(());
+        }
+        let _alone = self.telling.write();
+        let places: Vec<(LockPlace, LockRange, LockMode, u32)> = {
+            let held = self.held.lock();
+            let of_file = |(&(inode, kind), file): (&File, &Held)| {
+                let place = move |owner| LockPlace { inode, kind, owner };
+                let process = |owner| file.processes.get(&owner).copied().unwrap_or(0);
+                let told = file.locks.iter().map(|l| (place(l.owner), l.range, l.mode, process(l.owner)));
+                told.collect::<Vec<_>>()
+            };
+            held.iter().flat_map(of_file).collect()
+        };
+        let locks = places
+            .iter()
+            .map(|(place, range, mode, process)| lock_message(*place, *range, Some(*mode), *process));
+        let request = proto::ReclaimLocksRequest { session: self.meta.session.id(), locks: locks.collect() };
+        let response = self.meta.ask::<op::ReclaimLocks>(&request)?;
+        self.must_tell.store(false, Ordering::SeqCst);
+        for (place, range, ..) in response.lost.iter().filter_map(|&number| places.get(number as usize)) {
+            tracing::error!(
+                inode = %place.inode,
+                "a lock is lost: this client was cut off for so long that another one has it now"
+            );
+            self.note(*place, *range, None, 0);
+            is_lost(*place);
+        }
+        Ok(())
+    }
+
+    /// Locks a range for `place`'s owner, in whatever way it held it before. Waits, when `give_up` is given, until the
+    /// lock is free or `give_up` says true. Errors: `Locked`, `Deadlock`, `NoLocks`, `Interrupted`.
+    pub(crate) fn lock(
+        &self,
+        place: LockPlace,
+        range: LockRange,
+        mode: LockMode,
+        process: u32,
+        give_up: Option<&dyn Fn() -> bool>,
+    ) -> Result<Granted> {
+        let lock = lock_message(place, range, Some(mode), process);
+        let waiter = match give_up {
+            Some(_) => self.new_owner(),
+            None => 0,
+        };
+        let mut is_giving_up = false;
+        loop {
+            match self.ask_lock_until(place, &lock, waiter, range, self.context.deadline_ns()) {
+                Ok(Answer::Granted { version, changes }) => {
+                    return Ok(Granted { version, changes });
+                }
+                Ok(_) => {}
+                // A waiter for a lock also retries while the service does not answer.
+                // So does one that must not get it yet, as others take theirs back after a restart.
+                Err(error)
+                    if give_up.is_some_and(|give_up| !give_up())
+                        && (is_absence(error.code) || error.code == Code::Locked) =>
+                {
+                    self.context.clock.sleep(LOOK);
+                    continue;
+                }
+                Err(error) => return Err(error),
+            }
+            let Some(give_up) = give_up else { return Err(Code::Locked.into()) };
+            if is_giving_up {
+                return Err(Error::new(Code::Interrupted, format!("{}: waiting for a lock", place.inode)));
+            }
+            is_giving_up = !self.await_turn(waiter, give_up) && self.cancel(lock, waiter)?;
+            if is_giving_up {
+                return Err(Error::new(Code::Interrupted, format!("{}: waiting for a lock", place.inode)));
+            }
+        }
+    }
+
     /// One request for one lock. It excludes a reclaim of all locks meanwhile (race).
     fn ask_lock(
         &self,
@@ -172,24 +317,24 @@ impl Core {
         waiter: u64,
         range: LockRange,
     ) -> Result<Answer> {
-        let _one = shared(&self.locks.telling);
+        let _one = self.telling.read();
         let mode = match lock.mode {
             0 => None,
             1 => Some(LockMode::Shared),
             _ => Some(LockMode::Exclusive),
         };
         match mode {
-            None => self.locks.note(place, range, None, 0),
+            None => self.note(place, range, None, 0),
             // Also when it is refused: after a restart the service waits for every client that has asked for a lock.
-            Some(_) => self.locks.has_locked.store(true, Ordering::SeqCst),
+            Some(_) => self.has_locked.store(true, Ordering::SeqCst),
         }
-        let session = self.session.id();
+        let session = self.meta.session.id();
         let request = proto::SetLockRequest { session, lock: Some(*lock), waiter };
-        let response = match self.ask::<op::SetLock>(&request) {
+        let response = match self.meta.ask::<op::SetLock>(&request) {
             Ok(response) => response,
             Err(error) => {
                 // The service may have granted it, and a caller that gave up must not hold it.
-                self.locks.must_tell();
+                self.must_tell();
                 return Err(error);
             }
         };
@@ -197,7 +342,7 @@ impl Core {
         match response.verdict {
             0 => {
                 if mode.is_some() {
-                    self.locks.note(place, range, mode, lock.process);
+                    self.note(place, range, mode, lock.process);
                 }
                 Ok(Answer::Granted { version: response.version, changes: response.changes })
             }
@@ -220,16 +365,18 @@ impl Core {
         deadline_ns: u64,
     ) -> Result<Answer> {
         loop {
-            let session = self.session.id();
+            let session = self.meta.session.id();
             match self.ask_lock(place, lock, waiter, range) {
-                Ok(Answer::TooEarly) if self.clock.now_ns() < deadline_ns => self.clock.sleep(EARLY),
+                Ok(Answer::TooEarly) if self.context.clock.now_ns() < deadline_ns => {
+                    self.context.clock.sleep(EARLY)
+                }
                 Ok(Answer::TooEarly) => {
                     let detail = "locks are being taken back after a restart of the metadata service";
                     return Err(Error::new(Code::Locked, format!("{}: {detail}", place.inode)));
                 }
                 Err(error) if error.code == Code::SessionExpired && lock.mode != 0 => {
-                    self.open_session(session, deadline_ns)?;
-                    self.locks.must_tell();
+                    self.meta.open_session(session, deadline_ns)?;
+                    self.must_tell();
                 }
                 // With its session the service has forgotten what it held.
                 Err(error) if error.code == Code::SessionExpired => {
@@ -239,121 +386,14 @@ impl Core {
             }
         }
     }
-
-    /// A lock was granted: what its last holder changed must be seen from now on.
-    fn see_changes(&self, inode: InodeId, version: u64, changes: u64) {
-        let deadline_ns = self.clock.now_ns() + CHANGES_NS_MAX;
-        while !self.has_received(changes) && self.clock.now_ns() < deadline_ns {
-            self.clock.sleep(CHANGES_PAUSE);
-        }
-        if let Some(open) = self.registry.find(inode)
-            && version != 0
-            && open.is_other_version(version)
-        {
-            open.note_changed_elsewhere();
-            self.tell_listener(inode);
-        }
-    }
-
-    /// Tells the service all that is held here, if it may have forgotten.
-    pub(crate) fn tell_locks(&self) -> Result<()> {
-        let is_due = self.locks.must_tell.load(Ordering::SeqCst);
-        if !is_due || !self.locks.has_locked.load(Ordering::SeqCst) {
-            return Ok(());
-        }
-        let _alone = sole(&self.locks.telling);
-        let places: Vec<(LockPlace, LockRange, LockMode, u32)> = {
-            let held = self.locks.held.lock();
-            let of_file = |(&(inode, kind), file): (&File, &Held)| {
-                let place = move |owner| LockPlace { inode, kind, owner };
-                let process = |owner| file.processes.get(&owner).copied().unwrap_or(0);
-                let told = file.locks.iter().map(|l| (place(l.owner), l.range, l.mode, process(l.owner)));
-                told.collect::<Vec<_>>()
-            };
-            held.iter().flat_map(of_file).collect()
-        };
-        let locks = places
-            .iter()
-            .map(|(place, range, mode, process)| lock_message(*place, *range, Some(*mode), *process));
-        let request = proto::ReclaimLocksRequest { session: self.session.id(), locks: locks.collect() };
-        let response = self.ask::<op::ReclaimLocks>(&request)?;
-        self.locks.must_tell.store(false, Ordering::SeqCst);
-        for (place, range, ..) in response.lost.iter().filter_map(|&number| places.get(number as usize)) {
-            tracing::error!(
-                inode = %place.inode,
-                "a lock is lost: this client was cut off for so long that another one has it now"
-            );
-            self.locks.note(*place, *range, None, 0);
-            self.lock_lost(*place);
-        }
-        Ok(())
-    }
 }
 
-impl Core {
-    fn lock_lost(&self, place: LockPlace) {
-        if place.kind != LockKind::Append {
-            self.locks.lost.lock().insert(place);
-            self.locks.has_lost.store(true, Ordering::SeqCst);
-            // What the kernel has of it must be asked for, to be refused.
-            self.tell_listener(place.inode);
-        } else if let Some(open) = self.registry.find(place.inode) {
-            open.end.lose(place.owner);
-        }
-    }
-
-    /// Locks a range for `place`'s owner, in whatever way it held it before. Waits, when `give_up` is given, until the
-    /// lock is free or `give_up` says true. Errors: `Locked`, `Deadlock`, `NoLocks`, `Interrupted`.
-    pub(crate) fn lock(
-        &self,
-        place: LockPlace,
-        range: LockRange,
-        mode: LockMode,
-        process: u32,
-        give_up: Option<&dyn Fn() -> bool>,
-    ) -> Result<()> {
-        let core = self;
-        let lock = lock_message(place, range, Some(mode), process);
-        let waiter = match give_up {
-            Some(_) => core.locks.new_owner(),
-            None => 0,
-        };
-        let mut is_giving_up = false;
-        loop {
-            match core.ask_lock_until(place, &lock, waiter, range, core.deadline_ns()) {
-                Ok(Answer::Granted { version, changes }) => {
-                    core.see_changes(place.inode, version, changes);
-                    return Ok(());
-                }
-                Ok(_) => {}
-                // A waiter for a lock also retries while the service does not answer.
-                // So does one that must not get it yet, as others take theirs back after a restart.
-                Err(error)
-                    if give_up.is_some_and(|give_up| !give_up())
-                        && (is_absence(error.code) || error.code == Code::Locked) =>
-                {
-                    core.clock.sleep(LOOK);
-                    continue;
-                }
-                Err(error) => return Err(error),
-            }
-            let Some(give_up) = give_up else { return Err(Code::Locked.into()) };
-            if is_giving_up {
-                return Err(Error::new(Code::Interrupted, format!("{}: waiting for a lock", place.inode)));
-            }
-            is_giving_up = !self.await_turn(waiter, give_up) && self.cancel(lock, waiter)?;
-            if is_giving_up {
-                return Err(Error::new(Code::Interrupted, format!("{}: waiting for a lock", place.inode)));
-            }
-        }
-    }
-
+impl Locks {
     /// True when it is time to ask again, false when the waiter gives up.
     fn await_turn(&self, waiter: u64, give_up: &dyn Fn() -> bool) -> bool {
-        let core = self;
-        let poll_ns = core.clock.now_ns() + u64::from(LOCK_POLL_MS) * 1_000_000;
-        while core.clock.now_ns() < poll_ns {
-            if core.locks.await_call(waiter) {
+        let poll_ns = self.context.clock.now_ns() + u64::from(LOCK_POLL_MS) * 1_000_000;
+        while self.context.clock.now_ns() < poll_ns {
+            if self.await_call(waiter) {
                 return true;
             }
             if give_up() {
@@ -365,14 +405,14 @@ impl Core {
 
     /// A waiter gives up; false when it may have its lock already.
     fn cancel(&self, lock: proto::Lock, waiter: u64) -> Result<bool> {
-        let session = self.session.id();
+        let session = self.meta.session.id();
         let request = proto::CancelLockRequest { session, lock: Some(lock), waiter };
-        match self.ask::<op::CancelLock>(&request) {
+        match self.meta.ask::<op::CancelLock>(&request) {
             Ok(response) => Ok(response.was_waiting),
             Err(error) if error.code == Code::SessionExpired => Ok(true),
             Err(error) => {
                 // Should it be granted after all, it is let go when the service hears what is held here.
-                self.locks.must_tell();
+                self.must_tell();
                 tracing::debug!(%error, "a waiter for a lock could not be taken back");
                 Ok(true)
             }
@@ -381,75 +421,9 @@ impl Core {
 
     /// Lets go of a range. What was written under the lock is to be flushed before.
     pub(crate) fn unlock(&self, place: LockPlace, range: LockRange) -> Result<()> {
-        self.locks.forget_lost(place);
+        self.forget_lost(place);
         let lock = lock_message(place, range, None, 0);
-        self.ask_lock_until(place, &lock, 0, range, self.deadline_ns()).map(|_| ())
-    }
-}
-
-impl Client {
-    /// Locks a range for `place`'s owner, in whatever way it held it before. Waits, when `give_up` is given, until the
-    /// lock is free or `give_up` says true. Errors: `Locked`, `Deadlock`, `NoLocks`, `Interrupted`.
-    pub fn lock(
-        &self,
-        place: LockPlace,
-        range: LockRange,
-        mode: LockMode,
-        process: u32,
-        give_up: Option<&dyn Fn() -> bool>,
-    ) -> Result<()> {
-        self.core.lock(place, range, mode, process, give_up)
-    }
-
-    /// Lets go of a range. What was written under the lock is to be flushed before.
-    pub fn unlock(&self, place: LockPlace, range: LockRange) -> Result<()> {
-        self.core.unlock(place, range)
-    }
-
-    /// True when `place`'s owner has locked any of the file.
-    pub fn has_locks(&self, place: LockPlace) -> bool {
-        let held = self.core.locks.held.lock();
-        held.get(&(place.inode, place.kind)).is_some_and(|file| file.has(place.owner))
-    }
-
-    /// Fails with `Io` when a lock of one of these is lost: another client has had it since, and may have changed what
-    /// it protected. That ends when its owner lets go of it, also by closing the file.
-    pub fn check_locks(&self, places: impl IntoIterator<Item = LockPlace>) -> Result<()> {
-        let locks = &self.core.locks;
-        if !locks.has_lost.load(Ordering::SeqCst) {
-            return Ok(());
-        }
-        let lost = locks.lost.lock();
-        match places.into_iter().find(|place| lost.contains(place)) {
-            None => Ok(()),
-            Some(place) => {
-                let detail = "a lock on it is lost, as this client was cut off for too long; close the file";
-                Err(Error::new(Code::Io, format!("{}: {detail}", place.inode)))
-            }
-        }
-    }
-
-    /// The owner of a lock that may be lost has closed the file.
-    pub fn forget_lost_lock(&self, place: LockPlace) {
-        self.core.locks.forget_lost(place);
-    }
-
-    /// True when any owner of this client has locked any of the file, by either call.
-    pub fn is_locked(&self, inode: InodeId) -> bool {
-        let held = self.core.locks.held.lock();
-        [LockKind::Flock, LockKind::Range].iter().any(|kind| held.contains_key(&(inode, *kind)))
-    }
-
-    /// The lock that conflicts with a wanted one, if any.
-    pub fn test_lock(&self, place: LockPlace, range: LockRange, mode: LockMode) -> Result<Option<Obstacle>> {
-        let lock = Some(lock_message(place, range, Some(mode), 0));
-        let request = proto::TestLockRequest { session: self.core.session.id(), lock };
-        let response = self.core.ask::<op::TestLock>(&request)?;
-        Ok(response.held.map(|held| Obstacle {
-            range: LockRange { first: held.first, last: held.last },
-            mode: if held.mode == 1 { LockMode::Shared } else { LockMode::Exclusive },
-            process: held.process,
-        }))
+        self.ask_lock_until(place, &lock, 0, range, self.context.deadline_ns()).map(|_| ())
     }
 }
 

@@ -148,7 +148,7 @@ impl VolumeFilesystem {
 
     /// fcntl(2)'s locks of a file go with any of its descriptors that their process closes.
     fn is_locked(&self, open: &OpenFile) -> bool {
-        !open.owners().is_empty() || self.client.is_locked(open.file.inode())
+        !open.owners().is_empty() || self.client.locks().has_any(open.file.inode())
     }
 
     fn reporting(&self, handle: u64, work: fn(&File) -> Result<()>) -> Result<bool> {
@@ -492,7 +492,7 @@ impl FileSystem for VolumeFilesystem {
         let (client, looking, flushed) = (self.client.clone(), self.client.clone(), Arc::clone(&open));
         open.file.begin_flush(Box::new(move |early| {
             // Its process may have locked it meanwhile.
-            let is_quick = move |_: &Result<()>| !looking.has_locks(place);
+            let is_quick = move |_: &Result<()>| !looking.locks().has(place);
             let end = move |written| {
                 let stored = flushed.file.end_flush(written);
                 stored.and(unlock_all(&client, place)).map(|()| flushed.file.reports() != before)

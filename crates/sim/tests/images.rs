@@ -78,7 +78,7 @@ fn an_image_that_an_operator_has_accepted_is_served_and_the_right_disk_no_more()
     cluster.heal();
     let map = client.refresh_map().expect("fair weather");
     let stale = map.targets.iter().find(|target| target.state == TargetState::Stale).expect("one is stale");
-    client.accept_old_target(stale.id, stale.found).expect("accepted");
+    client.administration().accept_old_target(stale.id, stale.found).expect("accepted");
     cluster.heal();
     let mixed = read(&cluster, inode).expect("served as it is");
     assert!(mixed != bytes(2) && mixed != bytes(1), "what the operator was told");

@@ -48,6 +48,6 @@ fn accept_old(context: &Context, yes_lose_writes: bool) -> Outcome {
              old metadata does not know would be removed. If that is meant, add --yes-lose-writes"
         )));
     }
-    println!("{}", client.accept_old_metadata()?);
+    println!("{}", client.administration().accept_old_metadata()?);
     Ok(())
 }

@@ -62,8 +62,8 @@ struct Found {
 
 impl Found {
     fn ask(client: &Client, targets: &[TargetId], with_metadata: bool, order: ScrubOrder) -> Outcome<Found> {
-        let metadata = with_metadata.then(|| client.check_metadata(order)).transpose()?;
-        let ask = |target: &TargetId| Ok(client.scrub(*target, order)?);
+        let metadata = with_metadata.then(|| client.administration().check_metadata(order)).transpose()?;
+        let ask = |target: &TargetId| Ok(client.administration().scrub(*target, order)?);
         Ok(Found { targets: targets.iter().map(ask).collect::<Outcome<_>>()?, metadata })
     }
 
@@ -95,7 +95,7 @@ impl Found {
 /// Those named; else all that can be read.
 fn targets(client: &Client, named: &[String]) -> Outcome<Vec<TargetId>> {
     if !named.is_empty() {
-        return named.iter().map(|name| Ok(client.find_target(name)?)).collect();
+        return named.iter().map(|name| Ok(client.administration().find_target(name)?)).collect();
     }
     let map = client.refresh_map()?;
     let readable = map.targets.iter().filter(|target| target.state.is_readable());

@@ -55,11 +55,11 @@ impl State {
     fn ask(client: &Client) -> vazao_client::Result<State> {
         let map = client.refresh_map()?;
         let space = client.space()?;
-        let metadata = match client.check_metadata(ScrubOrder::Report) {
+        let metadata = match client.administration().check_metadata(ScrubOrder::Report) {
             Err(error) if error.code == Code::Unsupported => None,
             report => Some(report?),
         };
-        Ok(State { map, space, probes: client.probe(PROBE), metadata })
+        Ok(State { map, space, probes: client.administration().probe(PROBE), metadata })
     }
 
     fn probe(&self, node: NodeId) -> Option<&Probe> {

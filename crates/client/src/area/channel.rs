@@ -5,7 +5,7 @@
 //! long as the file is still the same.
 
 use super::{AreaClient, FileIdentity, attributes};
-use crate::call::decode;
+use crate::meta::decode;
 use crate::{Error, Result};
 use parking_lot::Mutex;
 use prost::Message;
@@ -138,7 +138,7 @@ impl PendingRead<'_> {
 
 impl Channel {
     pub(super) fn open(area: AreaClient, path: &[u8], options: &ChannelOptions) -> Result<Channel> {
-        let id = area.core.nonce();
+        let id = area.nodes.nonce();
         let response = request_open(&area, path, options, options.identity, id)?;
         area.lease.open.fetch_add(1, Ordering::Relaxed);
         let identity = response.identity.unwrap_or_default().into();
@@ -176,10 +176,10 @@ impl Channel {
                 format!("{}: one read of {length} bytes; at most {ATTACHMENT_BYTES_MAX}", self.shown());
             return Err(Error::new(Code::Invalid, detail));
         }
-        let (id, core) = (self.id(), &self.area.core);
-        let deadline_ns = core.deadline_ns();
+        let (id, nodes) = (self.id(), &self.area.nodes);
+        let deadline_ns = nodes.context.deadline_ns();
         let message = read_message(id, offset, length);
-        let first = core.submit_to_node(&self.area.node, Method::ChannelRead, &message, &[], deadline_ns);
+        let first = nodes.submit_to_node(&self.area.node, Method::ChannelRead, &message, &[], deadline_ns);
         Ok(PendingRead { channel: self, id, offset, length, deadline_ns, first })
     }
 
@@ -232,7 +232,7 @@ impl Channel {
         let range = |&(offset, length): &(u64, usize)| proto::ByteRange { offset, length: length as u32 };
         let list: Vec<proto::ByteRange> = ranges.iter().map(range).collect();
         let make = |channel| proto::ChannelReadListRequest { channel, ranges: list.clone() }.encode_to_vec();
-        let deadline_ns = self.area.core.deadline_ns();
+        let deadline_ns = self.area.nodes.context.deadline_ns();
         let received = self.ask(Method::ChannelReadList, self.id(), &make, &[], deadline_ns, None)?;
         let answer = decode::<op::ChannelReadList>(&received)?;
         let mut bytes = &*received.attachment;
@@ -261,7 +261,7 @@ impl Channel {
 
     /// Writes all of `bytes` at `offset`.
     pub fn write_at(&self, bytes: &[u8], offset: u64) -> Result<()> {
-        let deadline_ns = self.area.core.deadline_ns();
+        let deadline_ns = self.area.nodes.context.deadline_ns();
         let mut flying = VecDeque::new();
         let mut parts = bytes.chunks(REQUEST_BYTES).enumerate();
         loop {
@@ -277,11 +277,12 @@ impl Channel {
 
     /// Sends a write that fits into one request, without waiting for it.
     pub(super) fn start_write(&self, bytes: &[u8], offset: u64) -> Result<PendingWrite> {
-        let (id, core) = (self.id(), &self.area.core);
+        let (id, nodes) = (self.id(), &self.area.nodes);
         let checksums = piece_checksums(offset, bytes);
         let request = proto::ChannelWriteRequest { channel: id, offset, checksums, sync: false };
         let (node, message) = (&self.area.node, request.encode_to_vec());
-        let first = core.submit_to_node(node, Method::ChannelWrite, &message, bytes, core.deadline_ns())?;
+        let first =
+            nodes.submit_to_node(node, Method::ChannelWrite, &message, bytes, nodes.context.deadline_ns())?;
         Ok(PendingWrite { first, request })
     }
 
@@ -327,7 +328,7 @@ impl Channel {
 
     /// Ends the access. What was not synced is with the node's kernel.
     pub fn close(mut self) -> Result<()> {
-        let deadline_ns = self.area.core.deadline_ns();
+        let deadline_ns = self.area.nodes.context.deadline_ns();
         self.end(deadline_ns)
     }
 
@@ -336,13 +337,13 @@ impl Channel {
         self.area.lease.open.fetch_sub(1, Ordering::Relaxed);
         let channel = self.id();
         let message = proto::CloseChannelRequest { channel }.encode_to_vec();
-        let (core, node) = (&self.area.core, &self.area.node);
-        let ended = core.ask_node_raw(node, Method::CloseChannel, &message, &[], deadline_ns, None);
+        let (nodes, node) = (&self.area.nodes, &self.area.node);
+        let ended = nodes.ask_node_raw(node, Method::CloseChannel, &message, &[], deadline_ns, None);
         ended.map(drop).inspect_err(|_| self.area.lease.leave(channel))
     }
 
     fn ask_now(&self, method: Method, make: &dyn Fn(u64) -> Vec<u8>) -> Result<Received> {
-        self.ask(method, self.id(), make, &[], self.area.core.deadline_ns(), None)
+        self.ask(method, self.id(), make, &[], self.area.nodes.context.deadline_ns(), None)
     }
 
     /// Asks, and opens the channel again where the node has forgotten it. `id` is the one that `first` was sent with.
@@ -355,10 +356,10 @@ impl Channel {
         deadline_ns: u64,
         mut first: Option<Box<dyn Pending>>,
     ) -> Result<Received> {
-        let (core, node) = (&self.area.core, &self.area.node);
+        let (nodes, node) = (&self.area.nodes, &self.area.node);
         let mut reopenings = 0;
         loop {
-            let answer = core.ask_node_raw(node, method, &make(id), attachment, deadline_ns, first.take());
+            let answer = nodes.ask_node_raw(node, method, &make(id), attachment, deadline_ns, first.take());
             match answer {
                 Err(error) if error.code == Code::BadHandle && reopenings < REOPENINGS_MAX => {
                     reopenings += 1;
@@ -373,7 +374,7 @@ impl Channel {
     fn reopened(&self, lost: u64) -> Result<u64> {
         let mut id = self.id.lock();
         if *id == lost {
-            let fresh = self.area.core.nonce();
+            let fresh = self.area.nodes.nonce();
             let plain = ChannelOptions { create: false, exclusive: false, truncate: false, ..self.options };
             request_open(&self.area, &self.path, &plain, Some(self.identity), fresh)?;
             *id = fresh;
@@ -401,7 +402,7 @@ impl Channel {
 impl Drop for Channel {
     fn drop(&mut self) {
         if !self.is_closed {
-            let deadline_ns = self.area.core.clock.now_ns() + CLOSE_MS_MAX * 1_000_000;
+            let deadline_ns = self.area.nodes.context.clock.now_ns() + CLOSE_MS_MAX * 1_000_000;
             // No caller is left to get the error. The lease's next renewal or its end closes the channel if this fails.
             let _ = self.end(deadline_ns);
         }

@@ -1,6 +1,6 @@
 //! The lease of the channels that were opened through one [`super::AreaClient`].
 
-use crate::core::Core;
+use crate::area::Nodes;
 use crate::{Error, Result};
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -12,7 +12,7 @@ use vazao_wire::{op, proto};
 
 /// Who has the channels, and how many they are.
 pub(super) struct Lease {
-    core: Arc<Core>,
+    nodes: Arc<Nodes>,
     node: String,
     pub(super) client: u64,
     pub(super) open: AtomicUsize,
@@ -22,10 +22,10 @@ pub(super) struct Lease {
 }
 
 impl Lease {
-    pub(super) fn new(core: Arc<Core>, node: &str) -> Lease {
-        let client = core.nonce();
+    pub(super) fn new(nodes: Arc<Nodes>, node: &str) -> Lease {
+        let client = nodes.nonce();
         let (open, is_kept) = (AtomicUsize::new(0), AtomicBool::new(false));
-        Lease { core, node: node.to_owned(), client, open, left: Mutex::default(), is_kept }
+        Lease { nodes, node: node.to_owned(), client, open, left: Mutex::default(), is_kept }
     }
 
     /// Tells the node that we are there.
@@ -36,12 +36,12 @@ impl Lease {
             return Ok(());
         }
         let request = proto::RenewChannelsRequest { client: self.client };
-        self.core.ask_node::<op::RenewChannels>(&self.node, &request)?;
+        self.nodes.ask_node::<op::RenewChannels>(&self.node, &request)?;
         loop {
             let left = self.left.lock().pop();
             let Some(channel) = left else { return Ok(()) };
             let request = proto::CloseChannelRequest { channel };
-            let ended = self.core.ask_node::<op::CloseChannel>(&self.node, &request);
+            let ended = self.nodes.ask_node::<op::CloseChannel>(&self.node, &request);
             ended.map(drop).inspect_err(|_| self.leave(channel))?;
         }
     }
@@ -53,10 +53,10 @@ impl Lease {
 
     /// Has the lease renewed by a thread from now on, where the client may have threads.
     pub(super) fn keep(self: &Arc<Lease>) -> Result<()> {
-        if !self.core.options.background || self.is_kept.swap(true, Ordering::SeqCst) {
+        if !self.nodes.context.options.background || self.is_kept.swap(true, Ordering::SeqCst) {
             return Ok(());
         }
-        let (weak, clock) = (Arc::downgrade(self), Arc::clone(&self.core.clock));
+        let (weak, clock) = (Arc::downgrade(self), Arc::clone(&self.nodes.context.clock));
         let body = move || {
             let mut waited_ms = 0;
             loop {

@@ -4,17 +4,17 @@
 //! where the node is. A [`Reference`] is a value of the client: the server knows nothing of it and nothing is sent when
 //! one is made. A [`Channel`] is an open remote file.
 
-mod call;
 mod channel;
 mod lease;
+mod nodes;
 mod reference;
 mod write_behind;
 
 pub use channel::{Channel, ChannelOptions, PendingRead};
+pub(crate) use nodes::Nodes;
 pub use reference::{FileIdentity, Reference};
 pub use write_behind::{Unsent, WriteBackTracker, WriteBehindBuffer, Writer};
 
-use crate::core::Core;
 use crate::{Client, RenameMode, Result, XattrMode};
 use lease::Lease;
 use std::sync::Arc;
@@ -71,7 +71,7 @@ pub struct AreaSpace {
 /// One area of one node. Cheap to clone; usable from any number of threads.
 #[derive(Clone)]
 pub struct AreaClient {
-    core: Arc<Core>,
+    nodes: Arc<Nodes>,
     node: Arc<str>,
     area: Arc<str>,
     lease: Arc<Lease>,
@@ -86,25 +86,25 @@ impl std::fmt::Debug for AreaClient {
 impl Client {
     /// The area `area` of the node `node`. Sends no request: an area that is not there fails when it is used.
     pub fn area(&self, node: &str, area: &str) -> AreaClient {
-        let core = Arc::clone(&self.core);
-        let lease = Arc::new(Lease::new(Arc::clone(&core), node));
-        AreaClient { core, node: node.into(), area: area.into(), lease }
+        let nodes = Arc::clone(&self.core.nodes);
+        let lease = Arc::new(Lease::new(Arc::clone(&nodes), node));
+        AreaClient { nodes, node: node.into(), area: area.into(), lease }
     }
 
     /// Writes to files of areas that are answered before their nodes have them: none so far.
     pub fn writes_behind(&self) -> Arc<WriteBackTracker> {
-        Arc::new(WriteBackTracker::new(Arc::clone(&self.core)))
+        Arc::new(WriteBackTracker::new(Arc::clone(&self.core.nodes)))
     }
 
     /// What a node exports.
     pub fn areas(&self, node: &str) -> Result<Vec<AreaInfo>> {
-        let response = self.core.ask_node::<op::ListAreas>(node, &proto::ListAreasRequest {})?;
+        let response = self.core.nodes.ask_node::<op::ListAreas>(node, &proto::ListAreasRequest {})?;
         Ok(response.areas.into_iter().map(AreaInfo::from).collect())
     }
 
     /// Where a node's daemon is: `host:port`. A name that the map does not have is looked for again.
     pub fn node_address(&self, node: &str) -> Result<String> {
-        self.core.node_address(node, self.core.deadline_ns())
+        self.core.nodes.node_address(node, self.core.nodes.context.deadline_ns())
     }
 
     /// Asks a node for something that may be repeated, until it is answered or the deadline of calls has passed.
@@ -113,12 +113,12 @@ impl Client {
         node: &str,
         request: &O::Request,
     ) -> Result<O::Response> {
-        self.core.ask_node::<O>(node, request)
+        self.core.nodes.ask_node::<O>(node, request)
     }
 
     /// What carries this client's requests.
     pub fn transport(&self) -> Arc<dyn vazao_wire::transport::Transport> {
-        Arc::clone(&self.core.transport)
+        Arc::clone(&self.core.nodes.context.transport)
     }
 }
 
@@ -164,7 +164,7 @@ impl AreaClient {
 
     /// Makes a directory. The node's own umask applies.
     pub fn make_directory(&self, path: &[u8], mode: u32) -> Result<Attributes> {
-        let (area, path, nonce) = (self.area.to_string(), path.to_vec(), self.core.nonce());
+        let (area, path, nonce) = (self.area.to_string(), path.to_vec(), self.nodes.nonce());
         let request = proto::AreaMakeDirectoryRequest { area, path, mode, nonce };
         attributes(self.ask::<op::AreaMakeDirectory>(&request)?.attributes)
     }
@@ -180,7 +180,7 @@ impl AreaClient {
     }
 
     fn remove_kind(&self, path: &[u8], directory: bool) -> Result<()> {
-        let (area, path, nonce) = (self.area.to_string(), path.to_vec(), self.core.nonce());
+        let (area, path, nonce) = (self.area.to_string(), path.to_vec(), self.nodes.nonce());
         let request = proto::AreaRemoveRequest { area, path, directory, nonce };
         self.ask::<op::AreaRemove>(&request).map(drop)
     }
@@ -196,7 +196,7 @@ impl AreaClient {
                 RenameMode::NoReplace => 1,
                 RenameMode::Exchange => 2,
             },
-            nonce: self.core.nonce(),
+            nonce: self.nodes.nonce(),
         };
         self.ask::<op::AreaRename>(&request).map(drop)
     }
@@ -204,7 +204,7 @@ impl AreaClient {
     /// Gives what lies at a path a further name within the area. Returns its attributes, and what tells it from others.
     pub fn link(&self, path: &[u8], new_path: &[u8]) -> Result<(Attributes, FileIdentity)> {
         let (area, path, new_path) = (self.area.to_string(), path.to_vec(), new_path.to_vec());
-        let request = proto::AreaLinkRequest { area, path, new_path, nonce: self.core.nonce() };
+        let request = proto::AreaLinkRequest { area, path, new_path, nonce: self.nodes.nonce() };
         let response = self.ask::<op::AreaLink>(&request)?;
         let identity = response.identity.unwrap_or_default().into();
         Ok((attributes(response.attributes)?, identity))
@@ -228,7 +228,7 @@ impl AreaClient {
                 XattrMode::Create => 1,
                 XattrMode::Replace => 2,
             },
-            nonce: self.core.nonce(),
+            nonce: self.nodes.nonce(),
         };
         self.ask::<op::AreaSetXattr>(&request).map(drop)
     }
@@ -242,7 +242,7 @@ impl AreaClient {
     /// Removes an extended attribute.
     pub fn remove_xattr(&self, path: &[u8], name: &[u8]) -> Result<()> {
         let (area, path, name) = (self.area.to_string(), path.to_vec(), name.to_vec());
-        let nonce = self.core.nonce();
+        let nonce = self.nodes.nonce();
         let request = proto::AreaRemoveXattrRequest { area, path, name, nonce };
         self.ask::<op::AreaRemoveXattr>(&request).map(drop)
     }
@@ -255,7 +255,7 @@ impl AreaClient {
 
     /// Makes a symbolic link. It may point anywhere, but is only followed within the area.
     pub fn symlink(&self, path: &[u8], target: &[u8]) -> Result<Attributes> {
-        let (area, path, nonce) = (self.area.to_string(), path.to_vec(), self.core.nonce());
+        let (area, path, nonce) = (self.area.to_string(), path.to_vec(), self.nodes.nonce());
         let request = proto::AreaSymlinkRequest { area, path, target: target.to_vec(), nonce };
         attributes(self.ask::<op::AreaSymlink>(&request)?.attributes)
     }
@@ -292,7 +292,7 @@ impl AreaClient {
     }
 
     fn ask<O: vazao_wire::Operation>(&self, request: &O::Request) -> Result<O::Response> {
-        self.core.ask_node::<O>(&self.node, request)
+        self.nodes.ask_node::<O>(&self.node, request)
     }
 }
 

@@ -10,11 +10,11 @@
 
 use super::Channel;
 use super::channel::{PendingWrite, REQUEST_BYTES};
-use crate::core::Core;
+use crate::area::Nodes;
+use crate::data::{InFlight, Waitable, overlap};
 use crate::file::{SharedBytes, SharedSlice};
 use crate::{Error, Result};
 use parking_lot::{Condvar, Mutex, MutexGuard};
-use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
@@ -41,7 +41,7 @@ const LOOK: Duration = Duration::from_millis(100);
 
 /// Bytes in flight over all files of a mount, and the files whose late answers a background thread receives.
 pub struct WriteBackTracker {
-    core: Arc<Core>,
+    nodes: Arc<Nodes>,
     bytes: AtomicUsize,
     late: Mutex<Late>,
 }
@@ -55,8 +55,6 @@ struct Late {
 
 /// The writes in flight to one file.
 ///
-/// - Stages of a write: `Taken` (not sent yet), `Sent` (no waiter), `Awaited` (one thread waits for the answer). Every
-///   completion removes it.
 /// - The state lock is not held while a request is sent or awaited.
 /// - A failed write is noted at its [`Writer`] before it leaves `in_flight`. The reverse order would let a concurrent
 ///   [`Writer::settle`] report success.
@@ -68,9 +66,7 @@ pub struct WriteBehindBuffer {
 
 #[derive(Default)]
 struct State {
-    in_flight: VecDeque<InFlightWrite>,
-    bytes: usize,
-    next: u64,
+    in_flight: InFlight<AreaWrite, PendingWrite>,
     /// When the last write completed, also with an error; 0 for none.
     completed_ns: u64,
     /// When a write last completed without an error.
@@ -80,22 +76,11 @@ struct State {
 }
 
 /// One write request.
-struct InFlightWrite {
-    number: u64,
-    range: Range<u64>,
+struct AreaWrite {
     writer: Arc<Writer>,
     bytes: SharedSlice,
     taken_ns: u64,
     deadline_ns: u64,
-    stage: Stage,
-}
-
-enum Stage {
-    /// Taken over, not sent yet.
-    Taken,
-    Sent(PendingWrite),
-    /// A thread waits for its answer.
-    Awaited,
 }
 
 /// A channel that writes.
@@ -143,8 +128,8 @@ impl Drop for Unsent {
 }
 
 impl WriteBackTracker {
-    pub(super) fn new(core: Arc<Core>) -> WriteBackTracker {
-        WriteBackTracker { core, bytes: AtomicUsize::new(0), late: Mutex::default() }
+    pub(super) fn new(nodes: Arc<Nodes>) -> WriteBackTracker {
+        WriteBackTracker { nodes, bytes: AtomicUsize::new(0), late: Mutex::default() }
     }
 
     /// A file of which nothing is in flight.
@@ -158,7 +143,7 @@ impl WriteBackTracker {
 
     /// Adds a file to the list of the background thread, and starts the thread if it does not run.
     fn look_after(self: &Arc<WriteBackTracker>, file: &Arc<WriteBehindBuffer>) {
-        if !self.core.options.background {
+        if !self.nodes.context.options.background {
             return;
         }
         let mut late = self.late.lock();
@@ -179,10 +164,10 @@ impl WriteBackTracker {
     /// Receives late answers until nothing is in flight.
     fn receive(self: Arc<WriteBackTracker>) {
         loop {
-            self.core.clock.sleep(Duration::from_millis(LATE_MS));
+            self.nodes.context.clock.sleep(Duration::from_millis(LATE_MS));
             let files: Vec<_> = self.late.lock().files.iter().filter_map(Weak::upgrade).collect();
-            let late_ns = self.core.clock.now_ns().saturating_sub(LATE_MS * 1_000_000);
-            files.iter().for_each(|file| file.settle_where(|flight| flight.taken_ns < late_ns));
+            let late_ns = self.nodes.context.clock.now_ns().saturating_sub(LATE_MS * 1_000_000);
+            files.iter().for_each(|file| file.settle_where(|_, write, _| write.taken_ns < late_ns));
             drop(files);
             let mut late = self.late.lock();
             late.files.retain(|file| file.upgrade().is_some_and(|file| file.is_still_listed()));
@@ -224,43 +209,35 @@ impl WriteBehindBuffer {
 
     /// Waits until nothing is in flight any more.
     pub fn settle(&self) {
-        self.settle_where(|_| true);
+        self.settle_where(|_, _, _| true);
     }
 
     /// Waits for what is in flight to a range.
     pub fn settle_range(&self, range: &Range<u64>) {
-        self.settle_where(|flight| flight.range.start < range.end && range.start < flight.range.end);
+        self.settle_where(|_, _, other| overlap(other, range));
     }
 
     /// Waits for the writes in flight that are `wanted`. Their errors go to their writers. The deadline of each began
     /// when it was taken over: a dead node costs about one timeout, not one for each write. Writes taken over from now
     /// on are excluded: with a continuous writer the wait would never end.
-    fn settle_where(&self, wanted: impl Fn(&InFlightWrite) -> bool) {
-        let floor_ns = self.all.core.clock.now_ns() + GRACE_MS * 1_000_000;
+    fn settle_where(&self, wanted: impl Fn(u64, &AreaWrite, &Range<u64>) -> bool) {
+        let floor_ns = self.all.nodes.context.clock.now_ns() + GRACE_MS * 1_000_000;
         let mut state = self.lock();
-        let end = state.next;
-        let is_wanted = |flight: &&mut InFlightWrite| flight.number < end && wanted(flight);
+        let end = state.in_flight.end();
         loop {
-            let mut is_any = false;
-            let mut found = None;
-            for flight in state.in_flight.iter_mut().filter(is_wanted) {
-                is_any = true;
-                if matches!(flight.stage, Stage::Sent(_)) {
-                    found = Some(flight);
-                    break;
+            let is_wanted = |number, write: &_, range: &_| number < end && wanted(number, write, range);
+            let number = match state.in_flight.waitable(is_wanted) {
+                Waitable::Sent(number) => number,
+                Waitable::Busy => {
+                    self.settled.wait_for(&mut state, LOOK);
+                    continue;
                 }
-            }
-            let Some(flight) = found else {
-                if !is_any {
-                    return;
-                }
-                self.settled.wait_for(&mut state, LOOK);
-                continue;
+                Waitable::None => return,
             };
-            let Stage::Sent(pending) = std::mem::replace(&mut flight.stage, Stage::Awaited) else { continue };
-            let (number, bytes) = (flight.number, flight.bytes.clone());
-            let deadline_ns = flight.deadline_ns.max(floor_ns);
-            let writer = Arc::clone(&flight.writer);
+            let Some(pending) = state.in_flight.begin_wait(number) else { continue };
+            let Some((write, _)) = state.in_flight.get(number) else { continue };
+            let (bytes, writer) = (write.bytes.clone(), Arc::clone(&write.writer));
+            let deadline_ns = write.deadline_ns.max(floor_ns);
             drop(state);
             // Uninterruptible: a waiter that gave up here would drop the answer and lose the write.
             let outcome =
@@ -280,35 +257,25 @@ impl WriteBehindBuffer {
             writer.note(error);
         }
         let mut state = self.lock();
-        let Some(at) = state.in_flight.iter().position(|flight| flight.number == number) else { return };
-        let Some(flight) = state.in_flight.remove(at) else { return };
-        state.bytes -= flight.bytes.len();
-        state.completed_ns = self.all.core.clock.now_ns();
+        let Some((write, _)) = state.in_flight.complete(number) else { return };
+        state.completed_ns = self.all.nodes.context.clock.now_ns();
         if is_done {
             state.answered_ns = state.completed_ns;
         }
         drop(state);
-        self.all.bytes.fetch_sub(flight.bytes.len(), Ordering::Relaxed);
+        self.all.bytes.fetch_sub(write.bytes.len(), Ordering::Relaxed);
         self.settled.notify_all();
     }
 
     /// Submits a request that was taken over.
     fn send(&self, number: u64) {
         let state = self.lock();
-        let found = state.in_flight.iter().find(|flight| flight.number == number);
-        let Some((writer, bytes, offset)) =
-            found.map(|flight| (Arc::clone(&flight.writer), flight.bytes.clone(), flight.range.start))
-        else {
-            return;
-        };
+        let Some((write, range)) = state.in_flight.get(number) else { return };
+        let (writer, bytes, offset) = (Arc::clone(&write.writer), write.bytes.clone(), range.start);
         drop(state);
         match interrupt::uninterruptible(|| writer.channel.start_write(&bytes, offset)) {
             Ok(pending) => {
-                let mut state = self.lock();
-                if let Some(flight) = state.in_flight.iter_mut().find(|flight| flight.number == number) {
-                    flight.stage = Stage::Sent(pending);
-                }
-                drop(state);
+                self.lock().in_flight.sent(number, pending);
                 self.settled.notify_all();
             }
             Err(error) => self.completed(number, &writer, Err(error)),
@@ -319,11 +286,12 @@ impl WriteBehindBuffer {
     fn make_room(&self, length: usize) {
         loop {
             let state = self.lock();
-            let is_full = state.bytes + length > FILE_BYTES_MAX || state.in_flight.len() >= FILE_REQUESTS_MAX;
-            let oldest = state.in_flight.front().map(|flight| flight.number);
+            let in_flight = &state.in_flight;
+            let is_full = in_flight.bytes() + length > FILE_BYTES_MAX || in_flight.len() >= FILE_REQUESTS_MAX;
+            let oldest = in_flight.oldest();
             drop(state);
             match oldest {
-                Some(oldest) if is_full => self.settle_where(|flight| flight.number == oldest),
+                Some(oldest) if is_full => self.settle_where(|number, _, _| number == oldest),
                 _ => return,
             }
         }
@@ -335,30 +303,20 @@ impl WriteBehindBuffer {
         bytes: &SharedSlice,
         offset: u64,
     ) -> Unsent {
-        let (taken_ns, deadline_ns) = (self.all.core.clock.now_ns(), self.all.core.deadline_ns());
+        let (taken_ns, deadline_ns) =
+            (self.all.nodes.context.clock.now_ns(), self.all.nodes.context.deadline_ns());
         let mut state = self.lock();
-        let first = state.next;
+        let first = state.in_flight.end();
         for start in (0..bytes.len()).step_by(REQUEST_BYTES) {
             let part = bytes.part(start..(start + REQUEST_BYTES).min(bytes.len()));
             let at = offset.saturating_add(start as u64);
-            let number = state.next;
-            state.next += 1;
-            state.bytes += part.len();
             self.all.bytes.fetch_add(part.len(), Ordering::Relaxed);
             let range = at..at.saturating_add(part.len() as u64);
-            let (writer, stage) = (Arc::clone(writer), Stage::Taken);
-            state.in_flight.push_back(InFlightWrite {
-                number,
-                range,
-                writer,
-                bytes: part,
-                taken_ns,
-                deadline_ns,
-                stage,
-            });
+            let (length, writer) = (part.len(), Arc::clone(writer));
+            state.in_flight.take(range, length, AreaWrite { writer, bytes: part, taken_ns, deadline_ns });
         }
         let is_new = !std::mem::replace(&mut state.is_listed, true);
-        let numbers = first..state.next;
+        let numbers = first..state.in_flight.end();
         drop(state);
         if is_new {
             self.all.look_after(self);
@@ -426,20 +384,21 @@ impl Writer {
 
     /// True when [`Writer::settle`] would neither block nor fail.
     pub fn is_idle(&self) -> bool {
-        let is_own = |flight: &InFlightWrite| std::ptr::eq(&*flight.writer, self);
-        !self.behind.lock().in_flight.iter().any(is_own) && self.failed.lock().is_none()
+        let is_own = |write: &AreaWrite| std::ptr::eq(&*write.writer, self);
+        !self.behind.lock().in_flight.iter().any(|(_, write, ..)| is_own(write))
+            && self.failed.lock().is_none()
     }
 
     /// Waits for the writes through this channel. Errors: that of a failed write that is not reported yet.
     pub fn settle(&self) -> Result<()> {
-        self.behind.settle_where(|flight| std::ptr::eq(&*flight.writer, self));
+        self.behind.settle_where(|_, write, _| std::ptr::eq(&*write.writer, self));
         self.report()
     }
 
     /// Waits for the writes through this channel because a descriptor of it is closed. Errors: as [`Writer::settle`],
     /// and reported again later: a child process may close an inherited descriptor and ignore the error.
     pub fn settle_closed(&self) -> Result<()> {
-        self.behind.settle_where(|flight| std::ptr::eq(&*flight.writer, self));
+        self.behind.settle_where(|_, write, _| std::ptr::eq(&*write.writer, self));
         self.failed.lock().clone().map_or(Ok(()), Err)
     }
 

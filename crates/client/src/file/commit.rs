@@ -1,265 +1,262 @@
 //! Reports to the metadata service: at flush, fsync and close, and only when something has changed.
 
 use super::inline::InlineContents;
-use super::inode::{FreshInode, InodeState, OpenInode, Uncommitted};
-use crate::completion::{Completion, Readiness, begin_change_as_of};
-use crate::invalidations::Asked;
+use super::inode::{FreshInode, InodeState, OpenInode};
+use super::report_ledger::Report;
+use super::{append, holes, length, moved, outgrow, sync, write_out};
+use crate::cache::Asked;
+use crate::meta::{Completion, Readiness, begin_change_as_of};
 use crate::{Error, Result};
 use std::sync::Arc;
 use vazao_model::Code;
 use vazao_wire::{interrupt, op, proto};
 
-impl OpenInode {
-    /// Writes out everything and reports it; with `sync` all of it survives power loss.
-    pub(crate) fn flush(&self, sync: bool) -> Result<()> {
-        interrupt::uninterruptible(|| self.flush_or_leave(sync))
-    }
+/// Writes out everything and reports it; with `sync` all of it survives power loss.
+pub(crate) fn flush(open: &OpenInode, sync: bool) -> Result<()> {
+    interrupt::uninterruptible(|| flush_or_leave(open, sync))
+}
 
-    /// [`OpenInode::flush`], killable: `Interrupted` when the caller was killed.
-    pub(super) fn flush_or_leave(&self, sync: bool) -> Result<()> {
-        let deadline_ns = self.core.deadline_ns();
-        let left = || Error::new(Code::Interrupted, format!("{}: its writer was killed", self.id));
-        let _one = loop {
-            if !self.write_out_or_leave(deadline_ns) {
-                return Err(left());
+/// [`flush`], killable: `Interrupted` when the caller was killed.
+pub(super) fn flush_or_leave(open: &OpenInode, sync: bool) -> Result<()> {
+    let deadline_ns = open.core.context.deadline_ns();
+    let left = || Error::new(Code::Interrupted, format!("{}: its writer was killed", open.id));
+    let _one = loop {
+        if !write_out::write_out_or_leave(open, deadline_ns) {
+            return Err(left());
+        }
+        moved::adopt_layout(open, deadline_ns);
+        let one = open.committing.take();
+        if !write_out::write_out_or_leave(open, deadline_ns) {
+            return Err(left());
+        }
+        // What was refused just now is under another layout: it is to be reported, too.
+        if !open.lock().placed.has_moved() {
+            break one;
+        }
+    };
+    if !sync {
+        return report(open, false, deadline_ns);
+    }
+    let begun = sync::begin_sync(open, deadline_ns);
+    if only_times_change(open) {
+        // The report says nothing about the data: it may become durable before them, so both are asked for at once.
+        let reported = report(open, true, deadline_ns);
+        return sync::finish_sync(open, begun, deadline_ns).and(reported);
+    }
+    sync::finish_sync(open, begun, deadline_ns)?;
+    report(open, true, deadline_ns)
+}
+
+/// Tells the metadata service what has changed. Where the file turns out to have left its inode record, as another
+/// client's writes made it outgrow it, what was written into the contents here follows. The caller holds
+/// `committing`.
+pub(super) fn report(open: &OpenInode, sync: bool, deadline_ns: u64) -> Result<()> {
+    while commit(open, sync, deadline_ns)? == Committed::Outgrown {
+        interrupt::uninterruptible(|| outgrow::outgrow_in_turn(open, deadline_ns))?;
+        if sync {
+            let begun = sync::begin_sync(open, deadline_ns);
+            sync::finish_sync(open, begun, deadline_ns)?;
+        }
+    }
+    Ok(())
+}
+
+/// True when everything is written out and reported, no failure but the first `reported` of them is to be told of,
+/// and the last close will have nothing to let go of.
+pub(super) fn is_idle(open: &OpenInode, reported: u64) -> bool {
+    let state = open.lock();
+    let lost = state.sync.lost();
+    let has_failed = !lost.is_empty() || lost.count().0 != reported;
+    state.is_clean() && !has_failed && !open.is_unlinked() && !append::holds_end(open)
+}
+
+/// True when the file was only written over where the metadata service knows that there are bytes: a report that is
+/// durable without them is true nevertheless.
+fn only_times_change(open: &OpenInode) -> bool {
+    let state = open.lock();
+    let report = state.reports.waiting();
+    state.layout().is_some() && report.end <= state.attributes.size && report.slots == 0
+}
+
+/// Throws away everything unwritten and unreported.
+pub(crate) fn discard(open: &OpenInode) {
+    write_out::discard_staged(open);
+    let mut state = open.lock();
+    state.reports.discard();
+    state.placed.forget_next();
+    if let Some(inline) = state.inline_mut() {
+        inline.discard();
+    }
+}
+
+/// Gives up what was written here and is not reported: its writers get the error from their next `fsync` or close.
+/// False where there is no such thing.
+pub(super) fn give_up(open: &OpenInode, error: &Error) -> bool {
+    let _one = open.committing.take();
+    if open.lock().is_clean() {
+        return false;
+    }
+    discard(open);
+    open.lock().sync.tell(error.clone());
+    // The bytes that are shown here are not those of the file.
+    open.note_changed_elsewhere();
+    true
+}
+
+/// Sends one report. The caller holds `committing`.
+fn commit(open: &OpenInode, sync: bool, deadline_ns: u64) -> Result<Committed> {
+    set_length_again(open, deadline_ns)?;
+    let mut state = open.lock();
+    if !state.reports.is_waiting() && !sync {
+        return Ok(Committed::Taken);
+    }
+    let sparse = state.layout().filter(|_| state.has_holes() && state.reports.waiting().modified.is_some());
+    let allocated_bytes = match sparse.cloned().map(|layout| (layout, state.placed.slots())) {
+        Some((layout, slots)) => {
+            drop(state);
+            let allocated_bytes = holes::allocated_bytes(open, &layout, slots, deadline_ns);
+            state = open.lock();
+            allocated_bytes
+        }
+        None => None,
+    };
+    state.is_sparse &= allocated_bytes.is_none();
+    let mut request = take_report(open.id.0, &mut state, sync);
+    request.allocated_bytes = allocated_bytes;
+    drop(state);
+    let (generation, asked_at) = (request.generation, open.core.answers());
+    let answer = open.core.meta.change_as_of::<op::Commit>(request, deadline_ns);
+    end_report(open, answer, Reported { generation, asked_at, sync }, deadline_ns)
+}
+
+/// Works in what has become of a report.
+fn end_report(open: &OpenInode, answer: Answer, reported: Reported, deadline_ns: u64) -> Result<Committed> {
+    let Reported { generation, asked_at, sync } = reported;
+    let fresh = answer.and_then(|(response, asked)| {
+        // Cache fill: a stat after the close needs no request.
+        asked.and_then(|asked| open.core.cache.put_inode(asked, response.inode.as_ref()));
+        Ok(FreshInode::new(response.inode, asked_at)?)
+    });
+    open.count_report();
+    let mut state = open.lock();
+    let told = state.reports.end_report();
+    match fresh {
+        Ok(fresh) if is_taken(&state, &told, &fresh, generation) => {
+            // Before contents that were shown take the place of those that the service has forgotten.
+            let forgotten = state.remember(&fresh, &told) | state.end_inline_report(&fresh, sync);
+            state.absorb(fresh, open.core.count_answer());
+            if sync && !forgotten {
+                state.reports.length_is_durable();
             }
-            self.adopt_layout(deadline_ns);
-            let one = self.committing.take();
-            if !self.write_out_or_leave(deadline_ns) {
-                return Err(left());
+            drop(state);
+            if forgotten && sync {
+                interrupt::uninterruptible(|| report(open, true, deadline_ns))?;
             }
-            // What was refused just now is under another layout: it is to be reported, too.
-            if !self.lock().has_moved() {
-                break one;
-            }
-        };
-        if !sync {
-            return self.report(false, deadline_ns);
-        }
-        let begun = self.begin_sync(deadline_ns);
-        if self.only_times_change() {
-            // The report says nothing about the data: it may become durable before them, so both are asked for at once.
-            let reported = self.report(true, deadline_ns);
-            return self.finish_sync(begun, deadline_ns).and(reported);
-        }
-        self.finish_sync(begun, deadline_ns)?;
-        self.report(true, deadline_ns)
-    }
-
-    /// Tells the metadata service what has changed. Where the file turns out to have left its inode record, as another
-    /// client's writes made it outgrow it, what was written into the contents here follows. The caller holds
-    /// `committing`.
-    pub(super) fn report(&self, sync: bool, deadline_ns: u64) -> Result<()> {
-        while self.commit(sync, deadline_ns)? == Committed::Outgrown {
-            interrupt::uninterruptible(|| self.outgrow_in_turn(deadline_ns))?;
-            if sync {
-                let begun = self.begin_sync(deadline_ns);
-                self.finish_sync(begun, deadline_ns)?;
-            }
-        }
-        Ok(())
-    }
-
-    /// True when everything is written out and reported, no failure but the first `reported` of them is to be told of,
-    /// and the last close will have nothing to let go of.
-    pub(super) fn is_idle(&self, reported: u64) -> bool {
-        let state = self.lock();
-        let lost = state.sync.lost();
-        let has_failed = !lost.is_empty() || lost.count().0 != reported;
-        state.is_clean() && !has_failed && !self.is_unlinked() && !self.holds_end()
-    }
-
-    /// True when the file was only written over where the metadata service knows that there are bytes: a report that is
-    /// durable without them is true nevertheless.
-    fn only_times_change(&self) -> bool {
-        let state = self.lock();
-        let report = &state.uncommitted;
-        state.layout().is_some() && report.end <= state.attributes.size && report.slots == 0
-    }
-
-    /// Throws away everything unwritten and unreported.
-    pub(crate) fn discard(&self) {
-        self.discard_staged();
-        let mut state = self.lock();
-        state.uncommitted = Uncommitted::default();
-        state.next = None;
-        if let Some(inline) = state.inline_mut() {
-            inline.discard();
-        }
-    }
-
-    /// Gives up what was written here and is not reported: its writers get the error from their next `fsync` or close.
-    /// False where there is no such thing.
-    pub(super) fn give_up(&self, error: &Error) -> bool {
-        let _one = self.committing.take();
-        if self.lock().is_clean() {
-            return false;
-        }
-        self.discard();
-        self.lock().sync.tell(error.clone());
-        // The bytes that are shown here are not those of the file.
-        self.note_changed_elsewhere();
-        true
-    }
-
-    /// Sends one report. The caller holds `committing`.
-    fn commit(&self, sync: bool, deadline_ns: u64) -> Result<Committed> {
-        self.set_length_again(deadline_ns)?;
-        let mut state = self.lock();
-        if state.uncommitted.is_empty() && !sync {
             return Ok(Committed::Taken);
         }
-        let sparse = state.layout().filter(|_| state.has_holes() && state.uncommitted.modified.is_some());
-        let allocated_bytes = match sparse.cloned().map(|layout| (layout, state.written_slots)) {
-            Some((layout, slots)) => {
-                drop(state);
-                let allocated_bytes = self.allocated_bytes(&layout, slots, deadline_ns);
-                state = self.lock();
-                allocated_bytes
-            }
-            None => None,
-        };
-        state.is_sparse &= allocated_bytes.is_none();
-        let mut request = take_report(self.id.0, &mut state, sync);
-        request.allocated_bytes = allocated_bytes;
-        drop(state);
-        let (generation, asked_at) = (request.generation, self.core.answers());
-        let answer = self.core.change_as_of::<op::Commit>(request, deadline_ns);
-        self.end_report(answer, Reported { generation, asked_at, sync }, deadline_ns)
-    }
-
-    /// Works in what has become of a report.
-    fn end_report(&self, answer: Answer, reported: Reported, deadline_ns: u64) -> Result<Committed> {
-        let Reported { generation, asked_at, sync } = reported;
-        let fresh = answer.and_then(|(response, asked)| {
-            // Cache fill: a stat after the close needs no request.
-            asked.and_then(|asked| self.core.cache_inode(asked, response.inode.as_ref()));
-            Ok(FreshInode::new(response.inode, asked_at)?)
-        });
-        self.count_report();
-        let mut state = self.lock();
-        let report = state.reporting.take().unwrap_or_default();
-        match fresh {
-            Ok(fresh) if is_taken(&state, &report, &fresh, generation) => {
-                // Before contents that were shown take the place of those that the service has forgotten.
-                let forgotten = state.remember(&fresh, &report) | state.end_inline_report(&fresh, sync);
-                state.absorb(fresh, self.core.count_answer());
-                state.length_set &= !sync || forgotten;
-                drop(state);
-                if forgotten && sync {
-                    interrupt::uninterruptible(|| self.report(true, deadline_ns))?;
-                }
-                return Ok(Committed::Taken);
-            }
-            Ok(fresh) if state.inline_mut().is_some() => {
-                state.remember(&fresh, &report);
-                state.uncommitted.restore(report);
-                state.fail_inline_report();
-                state.absorb(fresh, self.core.count_answer());
-                return Ok(Committed::Outgrown);
-            }
-            Ok(_) => drop(state),
-            Err(error) if matches!(error.code, Code::Stale | Code::NotFound) => {
-                state.fail_inline_report();
-                drop(state);
-                self.discard();
-                return Err(error.about(self.id));
-            }
-            Err(error) => {
-                state.uncommitted.restore(report);
-                state.fail_inline_report();
-                return Err(error.about(self.id));
-            }
+        Ok(fresh) if state.inline_mut().is_some() => {
+            state.remember(&fresh, &told);
+            state.reports.restore(told);
+            state.fail_inline_report();
+            state.absorb(fresh, open.core.count_answer());
+            return Ok(Committed::Outgrown);
         }
-        // The report was about an earlier life of the file, and has changed nothing.
-        interrupt::uninterruptible(|| self.start_over(deadline_ns));
-        let detail =
-            format!("{}: another client cut or replaced its contents while they were written", self.id);
-        Err(Error::new(Code::Stale, detail))
-    }
-
-    /// True when [`OpenInode::begin_flush`] will not need a thread, unless the metadata service is slow.
-    pub(super) fn can_begin_flush(&self) -> bool {
-        self.lock().is_reported_at_once()
-    }
-
-    /// Asynchronous [`OpenInode::flush`], without making anything durable.
-    pub(super) fn begin_flush(self: &Arc<OpenInode>, then: Completion<()>) {
-        let open = Arc::clone(self);
-        if !self.committing.try_take() {
-            return then(Readiness::blocking(move || open.flush(false)));
-        }
-        let turn = Committing(open);
-        let mut state = self.lock();
-        if !state.is_reported_at_once() {
+        Ok(_) => drop(state),
+        Err(error) if matches!(error.code, Code::Stale | Code::NotFound) => {
+            state.fail_inline_report();
             drop(state);
-            return then(Readiness::blocking(move || {
-                let open = Arc::clone(&turn.0);
-                drop(turn);
-                open.flush(false)
-            }));
+            discard(open);
+            return Err(error.about(open.id));
         }
-        if state.uncommitted.is_empty() {
-            drop((state, turn));
-            return then(Readiness::Ready(Ok(())));
+        Err(error) => {
+            state.reports.restore(told);
+            state.fail_inline_report();
+            return Err(error.about(open.id));
         }
-        let request = take_report(self.id.0, &mut state, false);
+    }
+    // The report was about an earlier life of the file, and has changed nothing.
+    interrupt::uninterruptible(|| start_over(open, deadline_ns));
+    let detail = format!("{}: another client cut or replaced its contents while they were written", open.id);
+    Err(Error::new(Code::Stale, detail))
+}
+
+/// True when [`begin_flush`] will not need a thread, unless the metadata service is slow.
+pub(super) fn can_begin_flush(open: &OpenInode) -> bool {
+    open.lock().is_reported_at_once()
+}
+
+/// Asynchronous [`flush`], without making anything durable.
+pub(super) fn begin_flush(open: &Arc<OpenInode>, then: Completion<()>) {
+    if !open.committing.try_take() {
+        let open = Arc::clone(open);
+        return then(Readiness::blocking(move || flush(&open, false)));
+    }
+    let turn = Committing(Arc::clone(open));
+    let mut state = open.lock();
+    if !state.is_reported_at_once() {
         drop(state);
-        let (generation, asked_at, deadline_ns) =
-            (request.generation, self.core.answers(), self.core.deadline_ns());
-        let reported = Reported { generation, asked_at, sync: false };
-        begin_change_as_of::<op::Commit>(&self.core, request, move |early| {
-            // One that was not taken, as another client has cut the file or made it grow, is followed by more requests.
-            let is_quick = move |answer: &Answer| {
-                let of = |response: &proto::CommitResponse| {
-                    response
-                        .inode
-                        .as_ref()
-                        .and_then(|inode| inode.layout.as_ref())
-                        .map_or(0, |l| l.generation)
-                };
-                answer.as_ref().map_or(true, |(response, _)| of(response) == generation)
+        return then(Readiness::blocking(move || {
+            let open = Arc::clone(&turn.0);
+            drop(turn);
+            flush(&open, false)
+        }));
+    }
+    if !state.reports.is_waiting() {
+        drop((state, turn));
+        return then(Readiness::Ready(Ok(())));
+    }
+    let request = take_report(open.id.0, &mut state, false);
+    drop(state);
+    let (generation, asked_at, deadline_ns) =
+        (request.generation, open.core.answers(), open.core.context.deadline_ns());
+    let reported = Reported { generation, asked_at, sync: false };
+    begin_change_as_of::<op::Commit>(&open.core.meta, request, move |early| {
+        // One that was not taken, as another client has cut the file or made it grow, is followed by more requests.
+        let is_quick = move |answer: &Answer| {
+            let of = |response: &proto::CommitResponse| {
+                response.inode.as_ref().and_then(|inode| inode.layout.as_ref()).map_or(0, |l| l.generation)
             };
-            let end = move |answer| match turn.0.end_report(answer, reported, deadline_ns)? {
-                Committed::Taken => Ok(()),
-                Committed::Outgrown => interrupt::uninterruptible(|| {
-                    turn.0.outgrow_in_turn(deadline_ns)?;
-                    turn.0.report(false, deadline_ns)
-                }),
-            };
-            then(early.and_then(is_quick, end));
-        });
-    }
+            answer.as_ref().map_or(true, |(response, _)| of(response) == generation)
+        };
+        let end = move |answer| match end_report(&turn.0, answer, reported, deadline_ns)? {
+            Committed::Taken => Ok(()),
+            Committed::Outgrown => interrupt::uninterruptible(|| {
+                outgrow::outgrow_in_turn(&turn.0, deadline_ns)?;
+                report(&turn.0, false, deadline_ns)
+            }),
+        };
+        then(early.and_then(is_quick, end));
+    });
+}
 
-    /// Sets the length that a service which lost power has forgotten.
-    fn set_length_again(&self, deadline_ns: u64) -> Result<()> {
-        let Some(length) = self.lock().length_again.take() else { return Ok(()) };
-        let outcome = interrupt::uninterruptible(|| match length {
-            0 => self.empty(deadline_ns),
-            _ => self.set_size(length, deadline_ns),
-        });
-        if outcome.is_err() {
-            self.lock().length_again = Some(length);
-        }
-        outcome
+/// Sets the length that a service which lost power has forgotten.
+fn set_length_again(open: &OpenInode, deadline_ns: u64) -> Result<()> {
+    let Some(length) = open.lock().reports.take_length_again() else { return Ok(()) };
+    let outcome = interrupt::uninterruptible(|| match length {
+        0 => length::empty(open, deadline_ns),
+        _ => length::set_size(open, length, deadline_ns),
+    });
+    if outcome.is_err() {
+        open.lock().reports.set_length_again(length);
     }
+    outcome
+}
 
-    /// What was written here belonged to contents that are gone: goes on with those that are there now.
-    fn start_over(&self, deadline_ns: u64) {
-        self.discard();
-        if let Err(error) = self.look_again(deadline_ns) {
-            tracing::debug!(inode = %self.id, %error, "a file that was cut elsewhere could not be opened again");
-        }
+/// What was written here belonged to contents that are gone: goes on with those that are there now.
+fn start_over(open: &OpenInode, deadline_ns: u64) {
+    discard(open);
+    if let Err(error) = look_again(open, deadline_ns) {
+        tracing::debug!(inode = %open.id, %error, "a file that was cut elsewhere could not be opened again");
     }
+}
 
-    /// Asks the metadata service for layout and contents as they are now.
-    pub(super) fn look_again(&self, deadline_ns: u64) -> Result<()> {
-        let request = proto::OpenRequest { inode: self.id.0, seat: self.core.seat(), ..Default::default() };
-        let asked_at = self.core.answers();
-        let response = self.core.ask_until::<op::Open>(&request, deadline_ns)?;
-        self.absorb_open(FreshInode::new(response.inode, asked_at)?);
-        Ok(())
-    }
+/// Asks the metadata service for layout and contents as they are now.
+pub(super) fn look_again(open: &OpenInode, deadline_ns: u64) -> Result<()> {
+    let request = proto::OpenRequest { inode: open.id.0, seat: open.core.cache.seat(), ..Default::default() };
+    let asked_at = open.core.answers();
+    let response = open.core.meta.ask_until::<op::Open>(&request, deadline_ns)?;
+    open.absorb_open(FreshInode::new(response.inode, asked_at)?);
+    Ok(())
 }
 
 /// What a report is answered with, and the moment as of which that may be remembered.
@@ -294,15 +291,12 @@ impl Drop for Committing {
 
 /// Takes what has not been reported, and makes it what is being reported.
 fn take_report(inode: u64, state: &mut InodeState, sync: bool) -> proto::CommitRequest {
-    let report = std::mem::take(&mut state.uncommitted);
-    let request = commit_request(inode, state, &report, sync);
-    state.reporting = Some(report);
-    state.was_reported = true;
-    request
+    let report = state.reports.begin();
+    commit_request(inode, state, &report, sync)
 }
 
 /// Whether the metadata service has taken a report about the layout of `generation`.
-fn is_taken(state: &InodeState, report: &Uncommitted, fresh: &FreshInode, generation: u32) -> bool {
+fn is_taken(state: &InodeState, report: &Report, fresh: &FreshInode, generation: u32) -> bool {
     let theirs = fresh.layout.as_ref();
     let is_same = theirs.map_or(0, |layout| layout.generation) == generation;
     // Of a file that was converted meanwhile, unless it reports objects that the conversion has not copied.
@@ -310,12 +304,7 @@ fn is_taken(state: &InodeState, report: &Uncommitted, fresh: &FreshInode, genera
     is_same || (is_converted && report.slots == 0)
 }
 
-fn commit_request(
-    inode: u64,
-    state: &mut InodeState,
-    report: &Uncommitted,
-    sync: bool,
-) -> proto::CommitRequest {
+fn commit_request(inode: u64, state: &mut InodeState, report: &Report, sync: bool) -> proto::CommitRequest {
     let generation = state.layout().map_or(0, |layout| layout.generation);
     let inline = state.inline_mut();
     let base_version = inline.as_ref().map_or(0, |inline| inline.base_version());

@@ -7,19 +7,20 @@
 
 use super::holes::Seek;
 use super::inode::OpenInode;
+use super::objects::{How, object_address};
 use super::read::{Trouble, View};
 use super::read_ahead::ReadAhead;
 use super::staging::transfer_at;
 use super::sync_ledger::power_lost;
-use super::write::{How, object_address};
-use crate::call::decode;
+use super::{commit, holes, objects, read, sync};
 use crate::data::DataCall;
-use crate::{Client, Error, OpenMode, Result};
+use crate::meta::decode;
+use crate::{Error, File, Result};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
-use vazao_model::{Code, InodeId, Layout, LayoutHint, TargetId};
+use vazao_model::{Code, Layout, LayoutHint, TargetId};
 use vazao_wire::{Method, op, proto};
 
 /// Bytes copied at once.
@@ -85,77 +86,61 @@ impl Copied {
     }
 }
 
-impl Client {
-    /// Gives a file another layout; readers and writers go on meanwhile. `progress` is told how many bytes are copied
-    /// so far, several times a second where a rate is kept to; when it returns false the conversion is given up.
-    /// Errors: `InUse` when the file is written to all the time, or another client converts it; `VersionMismatch` while
-    /// a client is here that knows no conversions; those of reading and writing. Then the file is as it was.
-    pub fn convert(
-        &self,
-        inode: InodeId,
-        how: &Convert,
-        progress: &dyn Fn(u64) -> bool,
-    ) -> Result<Converted> {
-        let mode = OpenMode { read: true, write: true, truncate: false };
-        let file = self.open_file(inode, mode)?;
+impl File {
+    /// Gives the file another layout; see [`crate::Client::convert`].
+    pub(crate) fn convert(&self, how: &Convert, progress: &dyn Fn(u64) -> bool) -> Result<Converted> {
         let mut starts = 0;
         loop {
             starts += 1;
-            match file.shared.convert(how, progress) {
+            match convert(&self.shared, how, progress) {
                 Err(error) if error.code == Code::InUse && starts < STARTS_MAX => {
-                    tracing::debug!(%inode, %error, "converting it anew");
-                    self.core.clock.sleep(CLEAN_UP_PAUSE * starts);
+                    tracing::debug!(inode = %self.shared.id, %error, "converting it anew");
+                    self.shared.core.context.clock.sleep(CLEAN_UP_PAUSE * starts);
                 }
-                Err(error) => return Err(error),
-                Ok(done) => {
-                    file.close()?;
-                    return Ok(done);
-                }
+                other => return other,
             }
         }
     }
 }
 
-impl OpenInode {
-    fn convert(&self, how: &Convert, progress: &dyn Fn(u64) -> bool) -> Result<Converted> {
-        let deadline_ns = self.core.deadline_ns();
-        self.flush(false)?;
-        self.look_again(deadline_ns)?;
-        let request = proto::BeginConversionRequest {
-            once: None,
-            inode: self.id.0,
-            hint: Some(how.hint.clone().into()),
-            host: self.core.options.host,
-            dry_run: how.is_dry_run,
-        };
-        let begun = self.core.change_until::<op::BeginConversion>(request, deadline_ns)?;
-        let (Some(from), Some(to)) = (begun.from, begun.to) else {
-            return Ok(Converted { bytes: 0, from: None, to: None, is_changed: false });
-        };
-        let (old, new) = (Layout::try_from(from)?, Layout::try_from(to)?);
-        if begun.unchanged {
-            return Ok(Converted { bytes: 0, from: Some(old.clone()), to: Some(old), is_changed: false });
-        }
-        let attempt = Attempt {
-            inode: self,
-            old: Arc::new(old.clone()),
-            new: new.clone(),
-            rate_bytes_max: how.rate_bytes_max,
-            progress,
-        };
-        if how.is_dry_run {
-            let bytes = attempt.stored_bytes(deadline_ns)?;
-            return Ok(Converted { bytes, from: Some(old), to: Some(new), is_changed: false });
-        }
-        match attempt.run(begun.size) {
-            Ok(bytes) => Ok(Converted { bytes, from: Some(old), to: Some(new), is_changed: true }),
-            Err(error) => attempt.give_up(error).map(|bytes| Converted {
-                bytes,
-                from: Some(old),
-                to: Some(new),
-                is_changed: true,
-            }),
-        }
+fn convert(open: &OpenInode, how: &Convert, progress: &dyn Fn(u64) -> bool) -> Result<Converted> {
+    let deadline_ns = open.core.context.deadline_ns();
+    commit::flush(open, false)?;
+    commit::look_again(open, deadline_ns)?;
+    let request = proto::BeginConversionRequest {
+        once: None,
+        inode: open.id.0,
+        hint: Some(how.hint.clone().into()),
+        host: open.core.context.options.host,
+        dry_run: how.is_dry_run,
+    };
+    let begun = open.core.meta.change_until::<op::BeginConversion>(request, deadline_ns)?;
+    let (Some(from), Some(to)) = (begun.from, begun.to) else {
+        return Ok(Converted { bytes: 0, from: None, to: None, is_changed: false });
+    };
+    let (old, new) = (Layout::try_from(from)?, Layout::try_from(to)?);
+    if begun.unchanged {
+        return Ok(Converted { bytes: 0, from: Some(old.clone()), to: Some(old), is_changed: false });
+    }
+    let attempt = Attempt {
+        inode: open,
+        old: Arc::new(old.clone()),
+        new: new.clone(),
+        rate_bytes_max: how.rate_bytes_max,
+        progress,
+    };
+    if how.is_dry_run {
+        let bytes = attempt.stored_bytes(deadline_ns)?;
+        return Ok(Converted { bytes, from: Some(old), to: Some(new), is_changed: false });
+    }
+    match attempt.run(begun.size) {
+        Ok(bytes) => Ok(Converted { bytes, from: Some(old), to: Some(new), is_changed: true }),
+        Err(error) => attempt.give_up(error).map(|bytes| Converted {
+            bytes,
+            from: Some(old),
+            to: Some(new),
+            is_changed: true,
+        }),
     }
 }
 
@@ -163,16 +148,16 @@ impl Attempt<'_> {
     /// Bytes that were copied.
     fn run(&self, size: u64) -> Result<u64> {
         self.fence(WATCH)?;
-        let (slots, end) = self.extent(self.inode.core.deadline_ns())?;
+        let (slots, end) = self.extent(self.inode.core.context.deadline_ns())?;
         if slots & !self.old.written_slots != 0 {
             let text = "a client has written parts of it and not reported them yet, or died before it did: \
                         close or fsync it there, or write to it and close it";
             return Err(self.busy(text));
         }
         let copied = self.copy(slots, end)?;
-        let deadline_ns = self.inode.core.deadline_ns();
+        let deadline_ns = self.inode.core.context.deadline_ns();
         self.sync(&copied, deadline_ns)?;
-        let allocated_bytes = self.inode.allocated_bytes(&self.new, copied.slots(), deadline_ns);
+        let allocated_bytes = holes::allocated_bytes(self.inode, &self.new, copied.slots(), deadline_ns);
         self.fence(SEAL)?;
         let request = proto::SwitchLayoutRequest {
             once: None,
@@ -182,7 +167,7 @@ impl Attempt<'_> {
             written_slots: copied.slots(),
             allocated_bytes,
         };
-        self.inode.core.change::<op::SwitchLayout>(request)?;
+        self.inode.core.meta.change::<op::SwitchLayout>(request)?;
         Ok(copied.bytes)
     }
 
@@ -196,13 +181,13 @@ impl Attempt<'_> {
         let generation = self.new.generation;
         let request =
             proto::EndConversionRequest { once: None, inode: self.inode.id.0, generation, stalled: false };
-        let ended = self.inode.core.change::<op::EndConversion>(request);
+        let ended = self.inode.core.meta.change::<op::EndConversion>(request);
         if ended.is_ok_and(|response| !response.ended) {
             let request = proto::GetAttributesRequest { inode: self.inode.id.0, seat: 0 };
-            let now = self.inode.core.ask::<op::GetAttributes>(&request)?;
+            let now = self.inode.core.meta.ask::<op::GetAttributes>(&request)?;
             let layout = now.inode.and_then(|inode| inode.layout);
             if layout.is_some_and(|layout| layout.generation == generation) {
-                return self.stored_bytes(self.inode.core.deadline_ns());
+                return self.stored_bytes(self.inode.core.context.deadline_ns());
             }
         }
         Err(error)
@@ -210,7 +195,7 @@ impl Attempt<'_> {
 
     /// Sends each target's old objects a step of the fence.
     fn fence(&self, step: u32) -> Result<()> {
-        let deadline_ns = self.inode.core.deadline_ns();
+        let deadline_ns = self.inode.core.context.deadline_ns();
         let mut by_target: BTreeMap<TargetId, Vec<proto::ObjectAddress>> = BTreeMap::new();
         for (slot, target) in (0..).zip(&self.old.targets) {
             by_target.entry(*target).or_default().extend(object_address(self.inode.id.0, &self.old, slot));
@@ -221,12 +206,12 @@ impl Attempt<'_> {
             .map(|(target, objects)| {
                 let request = proto::FenceObjectsRequest { objects, token, step };
                 let message = prost::Message::encode_to_vec(&request);
-                self.inode.core.submit_data(target, Method::FenceObjects, message, &[], deadline_ns)
+                self.inode.core.data.submit_data(target, Method::FenceObjects, message, &[], deadline_ns)
             })
             .collect();
         let mut outcome = Ok(());
         for mut call in calls {
-            let answer = self.inode.core.finish_data(&mut call, &[], deadline_ns);
+            let answer = self.inode.core.data.finish_data(&mut call, &[], deadline_ns);
             let answer = answer.and_then(|received| Ok(decode::<op::FenceObjects>(&received)?));
             let answer = answer.and_then(|response| match response.changed {
                 true => Err(self.busy("it was written to while it was converted")),
@@ -258,14 +243,15 @@ impl Attempt<'_> {
             let object = object_address(self.inode.id.0, &self.old, slot)?;
             let target = TargetId(object.target);
             let message = prost::Message::encode_to_vec(&proto::StatObjectRequest { object: Some(object) });
-            let call = self.inode.core.submit_data(target, Method::StatObject, message, &[], deadline_ns);
+            let call =
+                self.inode.core.data.submit_data(target, Method::StatObject, message, &[], deadline_ns);
             Some((slot, call))
         };
         let calls: Vec<(u32, DataCall)> = (0..self.old.width()).filter_map(ask).collect();
         let answers: Vec<Result<_>> = calls
             .into_iter()
             .map(|(slot, mut call)| {
-                let received = self.inode.core.finish_data(&mut call, &[], deadline_ns)?;
+                let received = self.inode.core.data.finish_data(&mut call, &[], deadline_ns)?;
                 Ok((slot, decode::<op::StatObject>(&received)?))
             })
             .collect();
@@ -282,7 +268,7 @@ impl Attempt<'_> {
         let core = &self.inode.core;
         let ahead = Mutex::new(ReadAhead::default());
         let mut buffer = core.pool.take(SEGMENT_BYTES);
-        let started_ns = core.clock.now_ns();
+        let started_ns = core.context.clock.now_ns();
         let mut copied = Copied::default();
         let mut position = 0;
         while let Some(start) = self.next(Seek::Data, slots, position, end)? {
@@ -305,7 +291,15 @@ impl Attempt<'_> {
         if offset >= end {
             return Ok(None);
         }
-        self.inode.seek_objects(seek, &self.old, slots, offset, end, self.inode.core.deadline_ns())
+        holes::seek_objects(
+            self.inode,
+            seek,
+            &self.old,
+            slots,
+            offset,
+            end,
+            self.inode.core.context.deadline_ns(),
+        )
     }
 
     fn read(
@@ -322,9 +316,9 @@ impl Attempt<'_> {
             size: end,
             write_count: 0,
             has_unwritten: false,
-            deadline_ns: self.inode.core.deadline_ns(),
+            deadline_ns: self.inode.core.context.deadline_ns(),
         };
-        self.inode.read_objects(ahead, &view, buffer, offset).map_err(|trouble| match trouble {
+        read::read_objects(self.inode, ahead, &view, buffer, offset).map_err(|trouble| match trouble {
             Trouble::Failed(error) => error,
             Trouble::Missing(call, slot) => {
                 let text = format!("the object of slot {slot} is missing at {}", call.server_name());
@@ -335,21 +329,22 @@ impl Attempt<'_> {
 
     /// Writes a part under the new layout.
     fn write(&self, bytes: &[u8], offset: u64, copied: &mut Copied) -> Result<()> {
-        let deadline_ns = self.inode.core.deadline_ns();
+        let deadline_ns = self.inode.core.context.deadline_ns();
         let (mut rest, mut position) = (bytes, offset);
         let mut calls = Vec::new();
         while !rest.is_empty() {
             let length = rest.len().min((transfer_at(&self.new, position).end - position) as usize);
             let (now, later) = rest.split_at(length);
             let (slot, _) = self.new.distribution.locate(position, self.new.width());
-            let call = self.inode.submit_write(&self.new, position, now, How::default(), deadline_ns)?;
+            let call =
+                objects::submit_write(self.inode, &self.new, position, now, How::default(), deadline_ns)?;
             calls.push((slot, call, now));
             rest = later;
             position += length as u64;
         }
         let mut outcome = Ok(());
         for (slot, mut call, bytes) in calls {
-            let written = self.inode.finish_write(&mut call, bytes, deadline_ns);
+            let written = objects::finish_write(self.inode, &mut call, bytes, deadline_ns);
             outcome = outcome.and(written.and_then(|written| self.note_boot(slot, written, copied)));
         }
         outcome.map_err(|error| error.about(self.inode.id))
@@ -365,19 +360,20 @@ impl Attempt<'_> {
 
     /// Makes the new objects durable.
     fn sync(&self, copied: &Copied, deadline_ns: u64) -> Result<()> {
-        let sync =
-            |(slot, boot): (&u32, &u64)| self.inode.submit_sync(&self.new, &[*slot], *boot, deadline_ns);
+        let sync = |(slot, boot): (&u32, &u64)| {
+            sync::submit_sync(self.inode, &self.new, &[*slot], *boot, deadline_ns)
+        };
         let calls: Vec<DataCall> = copied.boots.iter().map(sync).collect();
         let mut outcome = Ok(());
         for mut call in calls {
-            outcome = outcome.and(self.inode.core.finish_data(&mut call, &[], deadline_ns).map(|_| ()));
+            outcome = outcome.and(self.inode.core.data.finish_data(&mut call, &[], deadline_ns).map(|_| ()));
         }
         outcome.map_err(|error| error.about(self.inode.id))
     }
 
     /// Reports progress, and waits for as long as the rate demands.
     fn keep_to_rate(&self, bytes: u64, started_ns: u64) -> Result<()> {
-        let clock = &self.inode.core.clock;
+        let clock = &self.inode.core.context.clock;
         let due_ns = (u128::from(bytes) * 1_000_000_000).checked_div(u128::from(self.rate_bytes_max));
         let due_ns = u64::try_from(due_ns.unwrap_or(0)).unwrap_or(u64::MAX).saturating_add(started_ns);
         loop {

@@ -2,12 +2,13 @@
 //! of the source are not read: they become holes.
 
 use super::holes::Seek;
-use super::inode::{Contents, OpenInode};
+use super::inode::OpenInode;
+use super::layout_state::Contents;
+use super::objects::object_address;
 use super::read_ahead::ReadAhead;
-use super::write::object_address;
-use crate::call::decode;
-use crate::core::shared;
+use super::{holes, moved, outgrow, read, write, write_out, zero};
 use crate::data::DataCall;
+use crate::meta::decode;
 use crate::{Error, Result};
 use parking_lot::Mutex;
 use std::ops::Range;
@@ -40,196 +41,194 @@ struct Source {
     written_slots: u64,
 }
 
-impl OpenInode {
-    /// Copies up to `length` bytes at `from` of `source` to `to` of this file; returns how many, 0 at the source's end.
-    pub(crate) fn copy_from(
-        &self,
-        source: &OpenInode,
-        ahead: &Mutex<ReadAhead>,
-        from: u64,
-        to: u64,
-        length: u64,
-    ) -> Result<u64> {
-        let deadline_ns = self.core.deadline_ns();
-        self.adopt_layout(deadline_ns);
-        source.write_out(deadline_ns);
-        let state = source.lock();
-        let length = state.size.saturating_sub(from).min(length).min(COPY_BYTES_MAX);
-        let known = match state.read_layout() {
-            Some((layout, written_slots)) => Source { layout: Some(Arc::clone(layout)), written_slots },
-            None => Source { layout: None, written_slots: 0 },
+/// Copies up to `length` bytes at `from` of `source` to `to` of this file; returns how many, 0 at the source's end.
+pub(crate) fn copy_from(
+    open: &OpenInode,
+    source: &OpenInode,
+    ahead: &Mutex<ReadAhead>,
+    from: u64,
+    to: u64,
+    length: u64,
+) -> Result<u64> {
+    let deadline_ns = open.core.context.deadline_ns();
+    moved::adopt_layout(open, deadline_ns);
+    write_out::write_out(source, deadline_ns);
+    let state = source.lock();
+    let length = state.size.saturating_sub(from).min(length).min(COPY_BYTES_MAX);
+    let known = match state.placed.read_layout() {
+        Some((layout, written_slots)) => Source { layout: Some(Arc::clone(layout)), written_slots },
+        None => Source { layout: None, written_slots: 0 },
+    };
+    drop(state);
+    let copy_end = to.checked_add(length).filter(|end| *end <= FILE_BYTES_MAX);
+    let copy_end =
+        copy_end.ok_or_else(|| Error::new(Code::TooLarge, format!("{}: copying to {to}", open.id)))?;
+    let (mut done, mut segment) = (0, Segment { end: from, is_hole: false });
+    while done < length {
+        if from + done >= segment.end {
+            segment = segment_at(source, from + done, from + length);
+        }
+        let end = to + (segment.end - from);
+        if segment.is_hole {
+            copy_hole(open, to + done..end)?;
+            done = segment.end - from;
+            continue;
+        }
+        let _gate = open.length_gate.read();
+        let layout =
+            if copy_end > INLINE_BYTES_MAX as u64 { Some(striped(open, deadline_ns)?) } else { None };
+        let piece = next_piece(&known, layout.as_deref(), from + done, to + done..end);
+        let copied = piece.to.end - piece.to.start;
+        let on_server = match (&known.layout, &layout) {
+            (Some(theirs), Some(ours)) => {
+                copy_on_server(open, source.id.0, theirs, known.written_slots, ours, &piece, deadline_ns)
+            }
+            _ => false,
         };
-        drop(state);
-        let copy_end = to.checked_add(length).filter(|end| *end <= FILE_BYTES_MAX);
-        let copy_end =
-            copy_end.ok_or_else(|| Error::new(Code::TooLarge, format!("{}: copying to {to}", self.id)))?;
-        let (mut done, mut segment) = (0, Segment { end: from, is_hole: false });
-        while done < length {
-            if from + done >= segment.end {
-                segment = source.segment(from + done, from + length);
-            }
-            let end = to + (segment.end - from);
-            if segment.is_hole {
-                self.copy_hole(to + done..end)?;
-                done = segment.end - from;
-                continue;
-            }
-            let _gate = shared(&self.length_gate);
-            let layout =
-                if copy_end > INLINE_BYTES_MAX as u64 { Some(self.striped(deadline_ns)?) } else { None };
-            let piece = next_piece(&known, layout.as_deref(), from + done, to + done..end);
-            let copied = piece.to.end - piece.to.start;
-            let on_server = match (&known.layout, &layout) {
-                (Some(theirs), Some(ours)) => {
-                    self.copy_on_server(source.id.0, theirs, known.written_slots, ours, &piece, deadline_ns)
-                }
-                _ => false,
-            };
-            if !on_server {
-                self.copy_through_here(source, ahead, &piece, deadline_ns)?;
-            }
-            done += copied;
+        if !on_server {
+            copy_through_here(open, source, ahead, &piece, deadline_ns)?;
         }
-        Ok(length)
+        done += copied;
     }
+    Ok(length)
+}
 
-    /// What lies at `at` of this file, as far as it goes on before `end`. Where its servers do not say it counts as
-    /// data: reading tells what is wrong.
-    fn segment(&self, at: u64, end: u64) -> Segment {
-        let data = Segment { end, is_hole: false };
-        let state = self.lock();
-        if state.layout().is_some() && !state.has_holes() {
-            return data;
-        }
-        drop(state);
-        match self.seek(Seek::Data, at) {
-            Ok(None) => Segment { end, is_hole: true },
-            Ok(Some(start)) if start > at => Segment { end: start.min(end), is_hole: true },
-            Ok(Some(_)) => match self.seek(Seek::Hole, at) {
-                Ok(Some(hole)) if hole > at => Segment { end: hole.min(end), is_hole: false },
-                _ => data,
-            },
-            Err(_) => data,
-        }
+/// What lies at `at` of this file, as far as it goes on before `end`. Where its servers do not say it counts as
+/// data: reading tells what is wrong.
+fn segment_at(open: &OpenInode, at: u64, end: u64) -> Segment {
+    let data = Segment { end, is_hole: false };
+    let state = open.lock();
+    if state.layout().is_some() && !state.has_holes() {
+        return data;
     }
-
-    /// Makes `range` a hole, also beyond the end, and the file as long as that.
-    fn copy_hole(&self, range: Range<u64>) -> Result<()> {
-        if self.lock().size > range.start {
-            self.zero(range.clone())?;
-        }
-        let _gate = shared(&self.length_gate);
-        let mut state = self.lock();
-        self.note_write(&mut state, range.start, range.end);
-        state.is_sparse = true;
-        Ok(())
+    drop(state);
+    match holes::seek(open, Seek::Data, at) {
+        Ok(None) => Segment { end, is_hole: true },
+        Ok(Some(start)) if start > at => Segment { end: start.min(end), is_hole: true },
+        Ok(Some(_)) => match holes::seek(open, Seek::Hole, at) {
+            Ok(Some(hole)) if hole > at => Segment { end: hole.min(end), is_hole: false },
+            _ => data,
+        },
+        Err(_) => data,
     }
+}
 
-    /// The layout of a file that is to have objects.
-    fn striped(&self, deadline_ns: u64) -> Result<Arc<Layout>> {
-        let mut state = self.lock();
-        loop {
-            match &state.contents {
-                Contents::Moving => state = self.wait_turn(state),
-                Contents::Striped(layout) => return Ok(Arc::clone(layout)),
-                Contents::Inline(_) => {
-                    drop(state);
-                    self.outgrow(deadline_ns)?;
-                    state = self.lock();
-                }
+/// Makes `range` a hole, also beyond the end, and the file as long as that.
+fn copy_hole(open: &OpenInode, range: Range<u64>) -> Result<()> {
+    if open.lock().size > range.start {
+        zero::zero(open, range.clone())?;
+    }
+    let _gate = open.length_gate.read();
+    let mut state = open.lock();
+    write::note_write(open, &mut state, range.start, range.end);
+    state.is_sparse = true;
+    Ok(())
+}
+
+/// The layout of a file that is to have objects.
+fn striped(open: &OpenInode, deadline_ns: u64) -> Result<Arc<Layout>> {
+    let mut state = open.lock();
+    loop {
+        match state.placed.contents() {
+            Contents::Moving => state = open.wait_turn(state),
+            Contents::Striped(layout) => return Ok(Arc::clone(layout)),
+            Contents::Inline(_) => {
+                drop(state);
+                outgrow::outgrow(open, deadline_ns)?;
+                state = open.lock();
             }
         }
     }
+}
 
-    fn copy_through_here(
-        &self,
-        source: &OpenInode,
-        ahead: &Mutex<ReadAhead>,
-        piece: &Piece,
-        deadline_ns: u64,
-    ) -> Result<()> {
-        let mut bytes = vec![0; (piece.to.end - piece.to.start) as usize];
-        let read = source.read(ahead, &mut bytes, piece.from)?;
-        // A source that was cut meanwhile has zeros there.
-        bytes[read..].fill(0);
-        self.make_room(deadline_ns);
-        self.write_segment(bytes[..].into(), piece.to.start, deadline_ns, &mut None)
-    }
+fn copy_through_here(
+    open: &OpenInode,
+    source: &OpenInode,
+    ahead: &Mutex<ReadAhead>,
+    piece: &Piece,
+    deadline_ns: u64,
+) -> Result<()> {
+    let mut bytes = vec![0; (piece.to.end - piece.to.start) as usize];
+    let read = read::read(source, ahead, &mut bytes, piece.from)?;
+    // A source that was cut meanwhile has zeros there.
+    bytes[read..].fill(0);
+    write::make_room(open, deadline_ns);
+    write::write_segment(open, bytes[..].into(), piece.to.start, deadline_ns, &mut None)
+}
 
-    /// True when the server that has both objects has copied the piece. Where it cannot, the client must: an older
-    /// server, a source that is gone, a full disk; the way through the client then tells what is wrong.
-    fn copy_on_server(
-        &self,
-        source: u64,
-        theirs: &Layout,
-        written_slots: u64,
-        ours: &Layout,
-        piece: &Piece,
-        deadline_ns: u64,
-    ) -> bool {
-        let Some((mut call, must_exist)) =
-            self.submit_copy(source, theirs, written_slots, ours, piece, deadline_ns)
-        else {
-            return false;
-        };
-        let answer = self.core.finish_data(&mut call, &[], deadline_ns);
-        let boot = answer.and_then(|received| Ok(decode::<op::CopyObjectRange>(&received)?.boot));
-        let mut state = self.lock();
-        state.writers -= 1;
-        match boot {
-            Ok(boot) => {
-                state.note_written(&piece.to, boot, must_exist);
-                state.is_sparse = true;
-                self.note_write(&mut state, piece.to.start, piece.to.end);
-                true
-            }
-            Err(error) => {
-                tracing::debug!(inode = %self.id, %error, "copied through the client instead");
-                false
-            }
+/// True when the server that has both objects has copied the piece. Where it cannot, the client must: an older
+/// server, a source that is gone, a full disk; the way through the client then tells what is wrong.
+fn copy_on_server(
+    open: &OpenInode,
+    source: u64,
+    theirs: &Layout,
+    written_slots: u64,
+    ours: &Layout,
+    piece: &Piece,
+    deadline_ns: u64,
+) -> bool {
+    let Some((mut call, must_exist)) =
+        submit_copy(open, source, theirs, written_slots, ours, piece, deadline_ns)
+    else {
+        return false;
+    };
+    let answer = open.core.data.finish_data(&mut call, &[], deadline_ns);
+    let boot = answer.and_then(|received| Ok(decode::<op::CopyObjectRange>(&received)?.boot));
+    let mut state = open.lock();
+    state.buffer.end_writer();
+    match boot {
+        Ok(boot) => {
+            state.note_written(&piece.to, boot, must_exist);
+            state.is_sparse = true;
+            write::note_write(open, &mut state, piece.to.start, piece.to.end);
+            true
+        }
+        Err(error) => {
+            tracing::debug!(inode = %open.id, %error, "copied through the client instead");
+            false
         }
     }
+}
 
-    fn submit_copy(
-        &self,
-        source: u64,
-        theirs: &Layout,
-        written_slots: u64,
-        ours: &Layout,
-        piece: &Piece,
-        deadline_ns: u64,
-    ) -> Option<(DataCall, bool)> {
-        let (block_bytes, length) = (BLOCK_BYTES as u64, piece.to.end - piece.to.start);
-        let (from_slot, from_offset) = theirs.distribution.locate(piece.from, theirs.width());
-        let (slot, offset) = ours.distribution.locate(piece.to.start, ours.width());
-        let is_aligned = from_offset % block_bytes == offset % block_bytes && length >= block_bytes;
-        if !is_aligned || written_slots & 1u64.checked_shl(from_slot)? == 0 {
-            return None;
-        }
-        let from = object_address(source, theirs, from_slot)?;
-        let object = object_address(self.id.0, ours, slot)?;
-        let node = |target: u32| self.core.server(TargetId(target)).map(|server| server.node);
-        if node(from.target)? != node(object.target)? {
-            return None;
-        }
-        let target = TargetId(object.target);
-        let must_exist = self.lock().has_object(slot);
-        let request = proto::CopyObjectRangeRequest {
-            source: Some(from),
-            source_offset: from_offset,
-            object: Some(object),
-            offset,
-            length: length as u32,
-            must_exist,
-        };
-        // What was written to that place before must not arrive after the copy.
-        let mut state = self.settle(self.lock(), &piece.to, deadline_ns);
-        state.writers += 1;
-        drop(state);
-        let message = prost::Message::encode_to_vec(&request);
-        let call = self.core.submit_data(target, Method::CopyObjectRange, message, &[], deadline_ns);
-        Some((call, must_exist))
+fn submit_copy(
+    open: &OpenInode,
+    source: u64,
+    theirs: &Layout,
+    written_slots: u64,
+    ours: &Layout,
+    piece: &Piece,
+    deadline_ns: u64,
+) -> Option<(DataCall, bool)> {
+    let (block_bytes, length) = (BLOCK_BYTES as u64, piece.to.end - piece.to.start);
+    let (from_slot, from_offset) = theirs.distribution.locate(piece.from, theirs.width());
+    let (slot, offset) = ours.distribution.locate(piece.to.start, ours.width());
+    let is_aligned = from_offset % block_bytes == offset % block_bytes && length >= block_bytes;
+    if !is_aligned || written_slots & 1u64.checked_shl(from_slot)? == 0 {
+        return None;
     }
+    let from = object_address(source, theirs, from_slot)?;
+    let object = object_address(open.id.0, ours, slot)?;
+    let node = |target: u32| open.core.servers.server(TargetId(target)).map(|server| server.node);
+    if node(from.target)? != node(object.target)? {
+        return None;
+    }
+    let target = TargetId(object.target);
+    let must_exist = open.lock().placed.has_object(slot);
+    let request = proto::CopyObjectRangeRequest {
+        source: Some(from),
+        source_offset: from_offset,
+        object: Some(object),
+        offset,
+        length: length as u32,
+        must_exist,
+    };
+    // What was written to that place before must not arrive after the copy.
+    let mut state = write_out::settle(open, open.lock(), &piece.to, deadline_ns);
+    state.buffer.begin_writer();
+    drop(state);
+    let message = prost::Message::encode_to_vec(&request);
+    let call = open.core.data.submit_data(target, Method::CopyObjectRange, message, &[], deadline_ns);
+    Some((call, must_exist))
 }
 
 /// The longest piece at `from` and at the beginning of `to` that crosses no unit of either file.

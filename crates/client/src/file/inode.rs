@@ -1,22 +1,22 @@
 //! State that all handles of one inode share in this client.
 
-use super::append::End;
+use super::end::End;
+use super::hand_off_mutex::HandOffMutex;
 use super::inline::InlineContents;
-use super::moved::Next;
+use super::layout_state::{Contents, LayoutState};
 use super::readers::Readers;
-use super::staging::{InFlightWrite, Run, overlap};
+use super::report_ledger::{Report, ReportLedger};
 use super::sync_ledger::SyncLedger;
 use super::unsynced::Span;
+use super::write_buffer::WriteBuffer;
 use crate::core::Core;
-use crate::hand_off_mutex::HandOffMutex;
 use parking_lot::{Condvar, Mutex, MutexGuard, RwLock};
-use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 use vazao_model::limits::{BLOCK_BYTES, INLINE_BYTES_MAX};
-use vazao_model::{Attributes, Code, InodeId, Layout, Timestamp};
+use vazao_model::{Attributes, Code, InodeId, Layout};
 use vazao_wire::proto;
 use vazao_wire::service::Fault;
 
@@ -50,70 +50,20 @@ pub(crate) struct OpenInode {
     pub(super) readers: Arc<Readers>,
 }
 
-/// Where the contents are.
-pub(crate) enum Contents {
-    /// In the inode record, with a copy here.
-    Inline(InlineContents),
-    /// A thread is moving them to objects.
-    Moving,
-    /// In objects.
-    Striped(Arc<Layout>),
-}
-
-/// Changes that are not reported to the metadata service.
-#[derive(Clone, Default)]
-pub(crate) struct Uncommitted {
-    /// End of the furthest write; 0 for none.
-    pub(crate) end: u64,
-    /// Slots that got objects.
-    pub(crate) slots: u64,
-    /// Time of the last write.
-    pub(crate) modified: Option<Timestamp>,
-}
-
-impl Uncommitted {
-    pub(crate) fn is_empty(&self) -> bool {
-        self.modified.is_none() && self.slots == 0
-    }
-
-    /// Takes back what could not be reported; what came later has precedence.
-    pub(crate) fn restore(&mut self, earlier: Uncommitted) {
-        self.end = self.end.max(earlier.end);
-        self.slots |= earlier.slots;
-        self.modified = self.modified.or(earlier.modified);
-    }
-}
-
 /// The changeable part.
 pub(crate) struct InodeState {
     /// From the latest answer of the metadata service.
     pub(crate) attributes: Attributes,
     /// Length, unreported writes included.
     pub(crate) size: u64,
-    pub(crate) contents: Contents,
-    /// The layout that they get once no write is under way.
-    pub(crate) next: Option<Next>,
-    /// Slots known to have objects.
-    pub(crate) written_slots: u64,
+    /// Where the contents are.
+    pub(super) placed: LayoutState,
     /// What an fsync has yet to make durable, and what is lost.
     pub(super) sync: SyncLedger,
-    /// Runs being filled, by the start of their transfer.
-    pub(crate) staged: BTreeMap<u64, Run>,
-    /// Runs in flight, in the order in which they left.
-    pub(crate) in_flight: BTreeMap<u64, InFlightWrite>,
-    pub(crate) next_flight: u64,
-    pub(crate) in_flight_bytes: usize,
-    /// Threads in the middle of a write to objects.
-    pub(crate) writers: usize,
-    pub(crate) uncommitted: Uncommitted,
-    /// The report in flight: answers from before it may still arrive.
-    pub(crate) reporting: Option<Uncommitted>,
-    /// A report was sent through this state.
-    pub(crate) was_reported: bool,
-    /// The length was set here, and no fsync has returned since: a metadata service that loses power may forget it.
-    pub(super) length_set: bool,
-    /// It has forgotten it: the length to be set once more before the next report.
-    pub(super) length_again: Option<u64>,
+    /// What no server has acknowledged.
+    pub(super) buffer: WriteBuffer,
+    /// What the metadata service has yet to be told.
+    pub(super) reports: ReportLedger,
     /// Grows with every write and cut, so that bytes read ahead before it are not used after it.
     pub(crate) write_count: u64,
     /// The client's count of answers when one about this inode was last taken over.
@@ -165,23 +115,13 @@ impl InodeState {
         InodeState {
             attributes: fresh.attributes.clone(),
             size: fresh.attributes.size,
-            written_slots: fresh.layout.as_ref().map_or(0, |layout| layout.written_slots),
             sync: SyncLedger::of_unknown(),
-            staged: BTreeMap::new(),
-            in_flight: BTreeMap::new(),
-            next_flight: 0,
-            in_flight_bytes: 0,
-            writers: 0,
-            uncommitted: Uncommitted::default(),
-            reporting: None,
-            was_reported: false,
-            length_set: false,
-            length_again: None,
+            buffer: WriteBuffer::default(),
+            reports: ReportLedger::default(),
             write_count: 0,
             absorbed_at: fresh_at,
             is_sparse: false,
-            next: None,
-            contents: fresh.into_contents(),
+            placed: LayoutState::new(fresh.into_contents()),
         }
     }
 
@@ -190,65 +130,30 @@ impl InodeState {
         self.is_sparse || self.attributes.allocated_bytes < self.attributes.size
     }
 
+    /// True when the metadata service was told of a change through this state.
+    pub(crate) fn is_changed_here(&self) -> bool {
+        self.reports.has_told()
+    }
+
     /// True when everything written here has been written out and reported.
     pub(crate) fn is_clean(&self) -> bool {
-        let is_moving = matches!(self.contents, Contents::Moving);
-        let is_reported = self.uncommitted.is_empty() && self.reporting.is_none();
-        !self.has_unwritten() && is_reported && self.writers == 0 && !is_moving && !self.has_moved()
+        let is_moving = matches!(self.placed.contents(), Contents::Moving);
+        self.buffer.is_idle() && self.reports.is_clear() && !is_moving && !self.placed.has_moved()
     }
 
     /// True when a report needs nothing but to be sent: what was written lies in the inode record.
     pub(super) fn is_reported_at_once(&self) -> bool {
-        let is_inline = matches!(&self.contents, Contents::Inline(inline) if !inline.is_outgrown());
-        is_inline && !self.has_unwritten() && self.writers == 0 && self.next.is_none()
-    }
-
-    /// True when something was written under a layout that is not the file's here yet: the next report tells of it.
-    pub(crate) fn has_moved(&self) -> bool {
-        self.next.as_ref().is_some_and(|next| next.slots != 0)
-    }
-
-    /// End of the furthest write that the metadata service may not know of; 0 for none.
-    fn unreported_end(&self) -> u64 {
-        self.uncommitted.end.max(self.reporting.as_ref().map_or(0, |report| report.end))
-    }
-
-    /// Time of the last write that the metadata service may not know of.
-    fn unreported_modified(&self) -> Option<Timestamp> {
-        self.uncommitted.modified.or_else(|| self.reporting.as_ref()?.modified)
-    }
-
-    /// True when bytes are staged or in flight.
-    pub(crate) fn has_unwritten(&self) -> bool {
-        !self.staged.is_empty() || !self.in_flight.is_empty()
+        self.placed.is_inline() && self.buffer.is_idle() && !self.placed.has_next()
     }
 
     /// The layout, once there is one.
     pub(crate) fn layout(&self) -> Option<&Arc<Layout>> {
-        match &self.contents {
-            Contents::Striped(layout) => Some(layout),
-            _ => None,
-        }
+        self.placed.layout()
     }
 
     /// The copy of inline contents, unless they are in objects.
-    pub(crate) fn inline_mut(&mut self) -> Option<&mut InlineContents> {
-        match &mut self.contents {
-            Contents::Inline(inline) => Some(inline),
-            _ => None,
-        }
-    }
-
-    /// Takes the inline contents away to be moved; `None` when they have moved.
-    pub(crate) fn begin_move(&mut self) -> Option<InlineContents> {
-        let inline = std::mem::take(self.inline_mut()?);
-        self.contents = Contents::Moving;
-        Some(inline)
-    }
-
-    /// True when a slot is known to have an object.
-    pub(crate) fn has_object(&self, slot: u32) -> bool {
-        self.written_slots & 1u64.checked_shl(slot).unwrap_or(0) != 0
+    pub(super) fn inline_mut(&mut self) -> Option<&mut InlineContents> {
+        self.placed.inline_mut()
     }
 
     /// Notes that `range` of the file, which lies in one unit, was written by a machine during its start `boot`.
@@ -258,24 +163,14 @@ impl InodeState {
         let Some(layout) = self.layout().cloned() else { return };
         let (slot, _) = layout.distribution.locate(range.start, layout.width());
         let bit = 1u64.checked_shl(slot).unwrap_or(0);
-        self.uncommitted.slots |= if must_exist { bit & !self.written_slots } else { bit };
-        self.written_slots |= bit;
+        let new = self.placed.note_objects(bit);
+        self.reports.made_objects(if must_exist { new } else { bit });
         self.write_count += u64::from(self.sync.written(&layout, range, boot));
     }
 
     /// Notes a change of the object of `slot`. What a loss of power before it may have taken is lost from here on.
     pub(crate) fn note_change(&mut self, layout: &Layout, slot: u32, span: Span, boot: u64) {
         self.write_count += u64::from(self.sync.changed(layout, slot, span, boot));
-    }
-
-    /// The transfer of a staged run that overlaps `range`.
-    pub(crate) fn staged_within(&self, range: &Range<u64>) -> Option<u64> {
-        self.staged.iter().find(|(_, run)| overlap(&run.range, range)).map(|(start, _)| *start)
-    }
-
-    /// The first write in flight before `before` that overlaps `range`.
-    pub(crate) fn flight_within(&self, range: &Range<u64>, before: u64) -> Option<u64> {
-        self.in_flight.range(..before).find(|(_, f)| overlap(&f.run.range, range)).map(|(id, _)| *id)
     }
 
     /// True when something newer is known: an answer that was taken over while this one was under way, with a higher
@@ -286,7 +181,7 @@ impl InodeState {
 
     /// When the answer to `report` shows that the metadata service has lost power, and with it what it had answered:
     /// has all that is known here reported again, and returns true.
-    pub(super) fn remember(&mut self, fresh: &FreshInode, report: &Uncommitted) -> bool {
+    pub(super) fn remember(&mut self, fresh: &FreshInode, report: &Report) -> bool {
         // A report with a time makes a version of its own.
         let least = self.attributes.version.saturating_add(u64::from(report.modified.is_some()));
         if fresh.attributes.version >= least || fresh.asked_at < self.absorbed_at {
@@ -299,8 +194,8 @@ impl InodeState {
     /// here. False when bytes of inline contents are all there is to tell, which [`InlineContents`] knows of.
     fn tell_again(&mut self) -> bool {
         let size = self.size;
-        if self.length_set {
-            self.length_again = Some(size);
+        if self.reports.is_length_unsynced() {
+            self.reports.set_length_again(size);
             if let Some(inline) = self.inline_mut() {
                 inline.write_all_again(size);
             }
@@ -308,7 +203,7 @@ impl InodeState {
             return false;
         }
         self.report_again(size);
-        self.uncommitted.slots |= if self.layout().is_some() { self.written_slots } else { 0 };
+        self.reports.made_objects(self.placed.slots());
         true
     }
 
@@ -320,7 +215,7 @@ impl InodeState {
         if fresh.attributes.version < self.attributes.version {
             self.tell_again();
         }
-        if matches!(self.contents, Contents::Inline(_)) && fresh.contents.is_some() {
+        if matches!(self.placed.contents(), Contents::Inline(_)) && fresh.contents.is_some() {
             return self.refresh_inline(fresh, now_at);
         }
         if !self.is_clean() || !fresh.is_complete() {
@@ -334,10 +229,8 @@ impl InodeState {
         }
         self.size = fresh.attributes.size;
         self.attributes = fresh.attributes.clone();
-        self.written_slots = fresh.layout.as_ref().map_or(0, |layout| layout.written_slots);
         self.sync.replace_layout(fresh.layout.as_ref());
-        self.next = None;
-        self.contents = fresh.into_contents();
+        self.placed = LayoutState::new(fresh.into_contents());
         self.write_count += 1;
     }
 
@@ -345,7 +238,7 @@ impl InodeState {
     fn refresh_inline(&mut self, fresh: FreshInode, now_at: u64) {
         self.absorbed_at = now_at;
         self.attributes = fresh.attributes;
-        self.size = self.attributes.size.max(self.unreported_end());
+        self.size = self.attributes.size.max(self.reports.end());
         self.write_count += 1;
         let (version, bytes) = (self.attributes.version, fresh.contents.unwrap_or_default());
         if self.inline_mut().is_some_and(|inline| inline.refresh(bytes, version)) {
@@ -381,9 +274,9 @@ impl InodeState {
 
     /// The next report tells of the file up to `end`, whatever was reported before.
     pub(super) fn report_again(&mut self, end: u64) {
-        self.uncommitted.end = self.uncommitted.end.max(end);
         self.size = self.size.max(end);
-        self.uncommitted.modified = Some(self.unreported_modified().unwrap_or(self.attributes.modified));
+        let modified = self.reports.modified().unwrap_or(self.attributes.modified);
+        self.reports.wrote(end, modified);
     }
 
     /// Takes over what an answer without contents has shown.
@@ -395,21 +288,21 @@ impl InodeState {
         self.attributes = fresh.attributes;
         if let Some(theirs) = &fresh.layout {
             self.note_layout(theirs);
-            if self.next.as_ref().is_some_and(|next| next.layout.generation == theirs.generation) {
-                self.size = self.attributes.size.max(self.unreported_end());
+            if self.placed.is_next(theirs.generation) {
+                self.size = self.attributes.size.max(self.reports.end());
             }
             if let Some(inline) = self.inline_mut() {
                 inline.note_outgrown();
             }
         }
         if self.inline_mut().is_some() {
-            self.size = self.attributes.size.max(self.unreported_end());
+            self.size = self.attributes.size.max(self.reports.end());
         }
-        if let (Contents::Striped(mine), Some(theirs)) = (&self.contents, &fresh.layout)
+        if let (Some(mine), Some(theirs)) = (self.layout(), &fresh.layout)
             && mine.generation == theirs.generation
         {
-            self.size = self.attributes.size.max(self.unreported_end());
-            self.written_slots |= theirs.written_slots;
+            self.size = self.attributes.size.max(self.reports.end());
+            self.placed.note_objects(theirs.written_slots);
         }
     }
 }
@@ -474,7 +367,8 @@ impl OpenInode {
 
     /// True, once, when another client has changed its contents and nothing unwritten here is in the way of looking.
     pub(crate) fn must_look_again(&self) -> bool {
-        let can_look = |state: &InodeState| state.is_clean() || matches!(state.contents, Contents::Inline(_));
+        let can_look =
+            |state: &InodeState| state.is_clean() || matches!(state.placed.contents(), Contents::Inline(_));
         self.changed_elsewhere.load(Ordering::SeqCst)
             && can_look(&self.lock())
             && self.changed_elsewhere.swap(false, Ordering::SeqCst)
@@ -482,20 +376,15 @@ impl OpenInode {
 
     /// True when a read needs no server.
     pub(super) fn is_at_hand(&self) -> bool {
-        let is_here =
-            |state: &InodeState| matches!(&state.contents, Contents::Inline(inline) if !inline.is_outgrown());
-        !self.changed_elsewhere.load(Ordering::SeqCst) && is_here(&self.lock())
+        !self.changed_elsewhere.load(Ordering::SeqCst) && self.lock().placed.is_inline()
     }
 
     /// True when a write up to `end` needs no server, and blocks on no thread that needs one (fast path).
     pub(super) fn takes_at_once(&self, end: u64) -> bool {
-        let is_inline = |state: &InodeState| {
-            matches!(&state.contents, Contents::Inline(inline) if !inline.is_outgrown())
-                && state.next.is_none()
-        };
+        let is_inline = |state: &InodeState| state.placed.is_inline() && !state.placed.has_next();
         let dirty_bytes = self.core.dirty_bytes.load(Ordering::Relaxed);
         end <= INLINE_BYTES_MAX as u64
-            && dirty_bytes <= self.core.options.dirty_bytes_max
+            && dirty_bytes <= self.core.context.options.dirty_bytes_max
             && self.length_gate.try_read().is_some()
             && is_inline(&self.lock())
     }
@@ -548,13 +437,13 @@ impl OpenInode {
             self.note_changed_elsewhere();
         }
         let mut merged = if is_old { state.attributes.clone() } else { attributes };
-        if merged.size < state.unreported_end() {
-            merged.size = state.unreported_end();
+        if merged.size < state.reports.end() {
+            merged.size = state.reports.end();
             // Programs take a file without storage for one hole, and would not read what is not reported yet.
             let likely = if state.has_holes() { BLOCK_BYTES as u64 } else { merged.size };
             merged.allocated_bytes = merged.allocated_bytes.max(likely);
         }
-        if let Some(modified) = state.unreported_modified() {
+        if let Some(modified) = state.reports.modified() {
             merged.modified = modified;
             merged.changed = merged.changed.max(modified);
         }

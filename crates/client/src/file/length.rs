@@ -1,11 +1,11 @@
 //! Setting a file's length. No write of this client to the file is under way meanwhile.
 
-use super::inode::{FreshInode, OpenInode, Uncommitted};
+use super::inode::{FreshInode, OpenInode};
+use super::objects::object_address;
 use super::unsynced::Span;
-use super::write::object_address;
-use crate::call::decode;
-use crate::core::sole;
+use super::{commit, moved, write_out};
 use crate::data::DataCall;
+use crate::meta::decode;
 use crate::{Error, Result};
 use std::ops::Range;
 use std::sync::Arc;
@@ -13,137 +13,133 @@ use vazao_model::limits::FILE_BYTES_MAX;
 use vazao_model::{Code, Layout, TargetId};
 use vazao_wire::{Operation, op, proto};
 
-impl OpenInode {
-    /// Cuts or extends with zeros.
-    pub(crate) fn set_length(&self, length: u64) -> Result<()> {
-        if length > FILE_BYTES_MAX {
-            return Err(Error::new(Code::TooLarge, format!("{}: length {length}", self.id)));
-        }
-        let deadline_ns = self.core.deadline_ns();
-        let _alone = sole(&self.length_gate);
-        let _one = self.committing.take();
-        if length == 0 {
-            return self.empty(deadline_ns);
-        }
-        self.until_converted(deadline_ns, |lost| self.resize(length, lost, deadline_ns))
+/// Cuts or extends with zeros.
+pub(crate) fn set_length(open: &OpenInode, length: u64) -> Result<()> {
+    if length > FILE_BYTES_MAX {
+        return Err(Error::new(Code::TooLarge, format!("{}: length {length}", open.id)));
     }
+    let deadline_ns = open.core.context.deadline_ns();
+    let _alone = open.length_gate.write();
+    let _one = open.committing.take();
+    if length == 0 {
+        return empty(open, deadline_ns);
+    }
+    moved::until_converted(open, deadline_ns, |lost| resize(open, length, lost, deadline_ns))
+}
 
-    /// A new life with nothing in it; what was unwritten need not be written any more.
-    pub(super) fn empty(&self, deadline_ns: u64) -> Result<()> {
-        self.discard_staged();
-        self.write_out(deadline_ns);
-        let request = proto::OpenRequest {
-            inode: self.id.0,
-            truncate: true,
-            seat: self.core.seat(),
-            ..Default::default()
-        };
-        let asked_at = self.core.answers();
-        let response = self.core.change_until::<op::Open>(request, deadline_ns)?;
-        let fresh = FreshInode::new(response.inode, asked_at)?;
-        let mut state = self.lock();
-        state.uncommitted = Uncommitted::default();
-        state.next = None;
-        if let Some(inline) = state.inline_mut() {
-            inline.cut(0);
-        }
-        state.was_reported = true;
-        (state.length_set, state.length_again) = (true, None);
-        state.sync.empty();
-        drop(state);
-        self.absorb_open(fresh);
-        Ok(())
+/// A new life with nothing in it; what was unwritten need not be written any more.
+pub(super) fn empty(open: &OpenInode, deadline_ns: u64) -> Result<()> {
+    write_out::discard_staged(open);
+    write_out::write_out(open, deadline_ns);
+    let request = proto::OpenRequest {
+        inode: open.id.0,
+        truncate: true,
+        seat: open.core.cache.seat(),
+        ..Default::default()
+    };
+    let asked_at = open.core.answers();
+    let response = open.core.meta.change_until::<op::Open>(request, deadline_ns)?;
+    let fresh = FreshInode::new(response.inode, asked_at)?;
+    let mut state = open.lock();
+    state.reports.discard();
+    state.placed.forget_next();
+    if let Some(inline) = state.inline_mut() {
+        inline.cut(0);
     }
+    state.reports.length_was_set();
+    state.sync.empty();
+    drop(state);
+    open.absorb_open(fresh);
+    Ok(())
+}
 
-    /// `lost`: see [`OpenInode::until_converted`].
-    fn resize(&self, length: u64, lost: Option<u32>, deadline_ns: u64) -> Result<()> {
-        self.write_out(deadline_ns);
-        self.report(false, deadline_ns)?;
-        // The server's size counts: another client may have made the file longer than is known here.
-        self.look_again(deadline_ns)?;
-        self.adopt_alone(deadline_ns);
-        let mut state = self.lock();
-        let (size, slots, layout) = (state.size, state.written_slots, state.layout().cloned());
-        if let (true, Some(_)) = (length < size, &layout) {
-            state.sync.touch(slots);
-        }
-        drop(state);
-        if let (true, Some(layout)) = (length < size, layout) {
-            // Before the size: should this fail half way, the file has zeros at its end, and never old bytes behind it.
-            self.cut_objects(&layout, slots, &(length..size), lost, deadline_ns)?;
-        }
-        self.set_size(length, deadline_ns)
+/// `lost`: see [`moved::until_converted`].
+fn resize(open: &OpenInode, length: u64, lost: Option<u32>, deadline_ns: u64) -> Result<()> {
+    write_out::write_out(open, deadline_ns);
+    commit::report(open, false, deadline_ns)?;
+    // The server's size counts: another client may have made the file longer than is known here.
+    commit::look_again(open, deadline_ns)?;
+    moved::adopt_alone(open, deadline_ns);
+    let mut state = open.lock();
+    let (size, slots, layout) = (state.size, state.placed.slots(), state.layout().cloned());
+    if let (true, Some(_)) = (length < size, &layout) {
+        state.sync.touch(slots);
     }
+    drop(state);
+    if let (true, Some(layout)) = (length < size, layout) {
+        // Before the size: should this fail half way, the file has zeros at its end, and never old bytes behind it.
+        cut_objects(open, &layout, slots, &(length..size), lost, deadline_ns)?;
+    }
+    set_size(open, length, deadline_ns)
+}
 
-    pub(super) fn set_size(&self, length: u64, deadline_ns: u64) -> Result<()> {
-        let request = proto::SetAttributesRequest {
-            inode: self.id.0,
-            size: Some(length),
-            modified: Some(self.core.wall_time().into()),
-            ..Default::default()
-        };
-        let asked_at = self.core.answers();
-        let response = self.core.change_until::<op::SetAttributes>(request, deadline_ns)?;
-        self.absorb(FreshInode::new(response.inode, asked_at)?);
-        let mut state = self.lock();
-        state.is_sparse |= length > state.size;
-        state.size = length;
-        state.was_reported = true;
-        (state.length_set, state.length_again) = (true, None);
-        state.sync.mend(&(length..u64::MAX));
-        state.write_count += 1;
-        if let Some(inline) = state.inline_mut() {
-            inline.cut(usize::try_from(length).unwrap_or(usize::MAX));
-        }
-        Ok(())
+pub(super) fn set_size(open: &OpenInode, length: u64, deadline_ns: u64) -> Result<()> {
+    let request = proto::SetAttributesRequest {
+        inode: open.id.0,
+        size: Some(length),
+        modified: Some(open.core.context.wall_time().into()),
+        ..Default::default()
+    };
+    let asked_at = open.core.answers();
+    let response = open.core.meta.change_until::<op::SetAttributes>(request, deadline_ns)?;
+    open.absorb(FreshInode::new(response.inode, asked_at)?);
+    let mut state = open.lock();
+    state.is_sparse |= length > state.size;
+    state.size = length;
+    state.reports.length_was_set();
+    state.sync.mend(&(length..u64::MAX));
+    state.write_count += 1;
+    if let Some(inline) = state.inline_mut() {
+        inline.cut(usize::try_from(length).unwrap_or(usize::MAX));
     }
+    Ok(())
+}
 
-    /// Cuts objects where `range` of the file begins, which ends where the file does.
-    pub(super) fn cut_objects(
-        &self,
-        layout: &Arc<Layout>,
-        slots: u64,
-        range: &Range<u64>,
-        lost: Option<u32>,
-        deadline_ns: u64,
-    ) -> Result<()> {
-        let must_exist = lost != Some(layout.generation);
-        let cut = |slot, object| {
-            let length = layout.distribution.object_length(slot, range.start, layout.width());
-            Some(proto::TruncateObjectRequest { object: Some(object), length, must_exist })
-        };
-        let boot = |response: proto::TruncateObjectResponse| response.boot;
-        self.change_objects::<op::TruncateObject>(layout, (slots, range), &cut, &boot, deadline_ns)
-    }
+/// Cuts objects where `range` of the file begins, which ends where the file does.
+pub(super) fn cut_objects(
+    open: &OpenInode,
+    layout: &Arc<Layout>,
+    slots: u64,
+    range: &Range<u64>,
+    lost: Option<u32>,
+    deadline_ns: u64,
+) -> Result<()> {
+    let must_exist = lost != Some(layout.generation);
+    let cut = |slot, object| {
+        let length = layout.distribution.object_length(slot, range.start, layout.width());
+        Some(proto::TruncateObjectRequest { object: Some(object), length, must_exist })
+    };
+    let boot = |response: proto::TruncateObjectResponse| response.boot;
+    change_objects::<op::TruncateObject>(open, layout, (slots, range), &cut, &boot, deadline_ns)
+}
 
-    /// Sends each of `slots` the request made for it, where there is one, and waits for all answers. What lies in
-    /// `range` of the file then reads as zeros. `boot`: the start of the machine that an answer names.
-    pub(super) fn change_objects<O: Operation>(
-        &self,
-        layout: &Layout,
-        (slots, range): (u64, &Range<u64>),
-        request: &dyn Fn(u32, proto::ObjectAddress) -> Option<O::Request>,
-        boot: &dyn Fn(O::Response) -> u64,
-        deadline_ns: u64,
-    ) -> Result<()> {
-        let mut calls: Vec<(u32, DataCall)> = (0..layout.width())
-            .filter(|slot| slots & (1 << slot) != 0)
-            .filter_map(|slot| {
-                let object = object_address(self.id.0, layout, slot)?;
-                let target = TargetId(object.target);
-                let message = prost::Message::encode_to_vec(&request(slot, object)?);
-                self.core.connect_ahead(layout, slot, deadline_ns);
-                Some((slot, self.core.submit_data(target, O::METHOD, message, &[], deadline_ns)))
-            })
-            .collect();
-        let mut outcome = Ok(());
-        for (slot, call) in &mut calls {
-            let answer = self.core.finish_data(call, &[], deadline_ns);
-            let boot = answer.and_then(|received| Ok(boot(decode::<O>(&received)?)));
-            let place = |at: u64| layout.distribution.object_length(*slot, at, layout.width());
-            let span = Span { range: place(range.start)..place(range.end), is_cut: true };
-            outcome = outcome.and(boot.map(|boot| self.lock().note_change(layout, *slot, span, boot)));
-        }
-        outcome.map_err(|e| e.about(self.id))
+/// Sends each of `slots` the request made for it, where there is one, and waits for all answers. What lies in
+/// `range` of the file then reads as zeros. `boot`: the start of the machine that an answer names.
+pub(super) fn change_objects<O: Operation>(
+    open: &OpenInode,
+    layout: &Layout,
+    (slots, range): (u64, &Range<u64>),
+    request: &dyn Fn(u32, proto::ObjectAddress) -> Option<O::Request>,
+    boot: &dyn Fn(O::Response) -> u64,
+    deadline_ns: u64,
+) -> Result<()> {
+    let mut calls: Vec<(u32, DataCall)> = (0..layout.width())
+        .filter(|slot| slots & (1 << slot) != 0)
+        .filter_map(|slot| {
+            let object = object_address(open.id.0, layout, slot)?;
+            let target = TargetId(object.target);
+            let message = prost::Message::encode_to_vec(&request(slot, object)?);
+            open.core.data.connect_ahead(layout, slot, deadline_ns);
+            Some((slot, open.core.data.submit_data(target, O::METHOD, message, &[], deadline_ns)))
+        })
+        .collect();
+    let mut outcome = Ok(());
+    for (slot, call) in &mut calls {
+        let answer = open.core.data.finish_data(call, &[], deadline_ns);
+        let boot = answer.and_then(|received| Ok(boot(decode::<O>(&received)?)));
+        let place = |at: u64| layout.distribution.object_length(*slot, at, layout.width());
+        let span = Span { range: place(range.start)..place(range.end), is_cut: true };
+        outcome = outcome.and(boot.map(|boot| open.lock().note_change(layout, *slot, span, boot)));
     }
+    outcome.map_err(|e| e.about(open.id))
 }

@@ -3,11 +3,11 @@
 //! Small ranges close to one another are read as one, with what lies between them (data sieving, Thakur, Gropp and Lusk
 //! 1999): the bytes between cost less than the ranges apart.
 
-use super::inode::{Contents, InodeState, OpenInode};
+use super::inode::{InodeState, OpenInode};
 use super::moved::is_moved;
+use super::objects::object_address;
 use super::read::View;
-use super::write::object_address;
-use crate::core::shared;
+use super::{local, moved, read, write, write_out};
 use crate::data::{DataCall, malformed};
 use crate::{Error, Result};
 use parking_lot::{Mutex, MutexGuard};
@@ -153,245 +153,248 @@ fn overlap_each_other(parts: &[(u64, &[u8])]) -> bool {
     ranges.windows(2).any(|pair| pair[1].0 < pair[0].1)
 }
 
-impl OpenInode {
-    /// Reads each part; returns how many bytes of each there were.
-    pub(crate) fn read_list(&self, parts: &mut [(u64, &mut [u8])]) -> Result<Vec<usize>> {
-        let mut done: Vec<Option<usize>> = vec![None; parts.len()];
-        if let Some(view) = self.view_of(parts)? {
-            self.read_listed(&view, parts, &mut done)?;
-        }
-        // What is long, inline, missing or damaged: an ordinary read knows what to do or to say.
-        let alone = Mutex::default();
-        for (part, done) in parts.iter_mut().zip(&mut done) {
-            if done.is_none() {
-                *done = Some(self.read(&alone, part.1, part.0)?);
-            }
-        }
-        Ok(done.into_iter().flatten().collect())
+/// Reads each part; returns how many bytes of each there were.
+pub(crate) fn read_list(open: &OpenInode, parts: &mut [(u64, &mut [u8])]) -> Result<Vec<usize>> {
+    let mut done: Vec<Option<usize>> = vec![None; parts.len()];
+    if let Some(view) = view_of(open, parts)? {
+        read_listed(open, &view, parts, &mut done)?;
     }
-
-    /// The file as it is once the parts' own writes are at the servers; `None` when it has no objects.
-    fn view_of(&self, parts: &[(u64, &mut [u8])]) -> Result<Option<View>> {
-        let deadline_ns = self.core.deadline_ns();
-        let mut state = self.lock();
-        for (offset, bytes) in parts {
-            let range = *offset..offset.saturating_add(bytes.len() as u64);
-            state = self.settle(state, &range, deadline_ns);
-            if let Some(error) = state.sync.lost().within(&range) {
-                return Err(error.clone());
-            }
+    // What is long, inline, missing or damaged: an ordinary read knows what to do or to say.
+    let alone = Mutex::default();
+    for (part, done) in parts.iter_mut().zip(&mut done) {
+        if done.is_none() {
+            *done = Some(read::read(open, &alone, part.1, part.0)?);
         }
-        let Some((layout, written_slots)) = state.read_layout() else { return Ok(None) };
-        Ok(Some(View {
-            layout: Arc::clone(layout),
-            written_slots,
-            size: state.size,
-            write_count: state.write_count,
-            has_unwritten: state.has_unwritten(),
-            deadline_ns,
-        }))
     }
+    Ok(done.into_iter().flatten().collect())
+}
 
-    fn read_listed(
-        &self,
-        view: &View,
-        parts: &mut [(u64, &mut [u8])],
-        done: &mut [Option<usize>],
-    ) -> Result<()> {
-        let mut by_slot = BTreeMap::new();
-        for (index, (offset, buffer)) in parts.iter().enumerate() {
-            let length = view.size.saturating_sub(*offset).min(buffer.len() as u64) as usize;
-            if length <= SMALL_BYTES_MAX {
-                done[index] = Some(length);
-                spots(&view.layout, index, *offset, length, &mut by_slot);
-            }
+/// The file as it is once the parts' own writes are at the servers; `None` when it has no objects.
+fn view_of(open: &OpenInode, parts: &[(u64, &mut [u8])]) -> Result<Option<View>> {
+    let deadline_ns = open.core.context.deadline_ns();
+    let mut state = open.lock();
+    for (offset, bytes) in parts {
+        let range = *offset..offset.saturating_add(bytes.len() as u64);
+        state = write_out::settle(open, state, &range, deadline_ns);
+        if let Some(error) = state.sync.lost().within(&range) {
+            return Err(error.clone());
         }
-        for (slot, spots) in &mut by_slot {
-            spots.retain(|spot| !self.copy_spot_local(view, *slot, spot, parts));
+    }
+    let Some((layout, written_slots)) = state.placed.read_layout() else { return Ok(None) };
+    Ok(Some(View {
+        layout: Arc::clone(layout),
+        written_slots,
+        size: state.size,
+        write_count: state.write_count,
+        has_unwritten: state.buffer.has_unwritten(),
+        deadline_ns,
+    }))
+}
+
+fn read_listed(
+    open: &OpenInode,
+    view: &View,
+    parts: &mut [(u64, &mut [u8])],
+    done: &mut [Option<usize>],
+) -> Result<()> {
+    let mut by_slot = BTreeMap::new();
+    for (index, (offset, buffer)) in parts.iter().enumerate() {
+        let length = view.size.saturating_sub(*offset).min(buffer.len() as u64) as usize;
+        if length <= SMALL_BYTES_MAX {
+            done[index] = Some(length);
+            spots(&view.layout, index, *offset, length, &mut by_slot);
         }
-        let requests = requests(by_slot, Some(GAP_BYTES_MAX));
-        let calls =
-            requests.iter().map(|request| self.ask_list(view, request)).collect::<Result<Vec<_>>>()?;
-        for (request, mut call) in requests.into_iter().zip(calls) {
-            let received = self.core.finish_data(&mut call, &[], view.deadline_ns);
-            let received = received.map_err(|error| error.about(self.id))?;
-            let answer = crate::call::decode::<op::ReadList>(&received)?;
-            let is_lost =
-                answer.missing && view.written_slots & 1u64.checked_shl(request.slot).unwrap_or(0) != 0;
-            if answer.lengths.len() != request.joints.len() {
-                return Err(malformed(&call, "not the ranges asked for"));
+    }
+    for (slot, spots) in &mut by_slot {
+        spots.retain(|spot| !copy_spot_local(open, view, *slot, spot, parts));
+    }
+    let requests = requests(by_slot, Some(GAP_BYTES_MAX));
+    let calls = requests.iter().map(|request| ask_list(open, view, request)).collect::<Result<Vec<_>>>()?;
+    for (request, mut call) in requests.into_iter().zip(calls) {
+        let received = open.core.data.finish_data(&mut call, &[], view.deadline_ns);
+        let received = received.map_err(|error| error.about(open.id))?;
+        let answer = crate::meta::decode::<op::ReadList>(&received)?;
+        let is_lost = answer.missing && view.written_slots & 1u64.checked_shl(request.slot).unwrap_or(0) != 0;
+        if answer.lengths.len() != request.joints.len() {
+            return Err(malformed(&call, "not the ranges asked for"));
+        }
+        let mut bytes = &received.attachment[..];
+        let mut checksums = &answer.checksums[..];
+        for (joint, length) in request.joints.into_iter().zip(&answer.lengths) {
+            let short = || malformed(&call, "fewer bytes than it speaks of");
+            let (now, later) = bytes.split_at_checked(*length as usize).ok_or_else(short)?;
+            let count = piece_count(joint.range.start, now.len());
+            let (sums_now, sums_later) = checksums.split_at_checked(count).ok_or_else(short)?;
+            (bytes, checksums) = (later, sums_later);
+            let asked = joint.range.end - joint.range.start;
+            let has_ended = joint.range.start + u64::from(*length) >= answer.object_length;
+            if now.len() as u64 > asked || ((now.len() as u64) < asked && !has_ended) {
+                return Err(malformed(&call, "not the bytes asked for"));
             }
-            let mut bytes = &received.attachment[..];
-            let mut checksums = &answer.checksums[..];
-            for (joint, length) in request.joints.into_iter().zip(&answer.lengths) {
-                let short = || malformed(&call, "fewer bytes than it speaks of");
-                let (now, later) = bytes.split_at_checked(*length as usize).ok_or_else(short)?;
-                let count = piece_count(joint.range.start, now.len());
-                let (sums_now, sums_later) = checksums.split_at_checked(count).ok_or_else(short)?;
-                (bytes, checksums) = (later, sums_later);
-                let asked = joint.range.end - joint.range.start;
-                let has_ended = joint.range.start + u64::from(*length) >= answer.object_length;
-                if now.len() as u64 > asked || ((now.len() as u64) < asked && !has_ended) {
-                    return Err(malformed(&call, "not the bytes asked for"));
-                }
-                let is_good = !is_lost && first_mismatch(joint.range.start, now, sums_now).is_none();
-                for spot in &joint.spots {
-                    match is_good {
-                        true => copy_spot(spot, &joint.range, now, parts),
-                        false => done[spot.part] = None,
-                    }
+            let is_good = !is_lost && first_mismatch(joint.range.start, now, sums_now).is_none();
+            for spot in &joint.spots {
+                match is_good {
+                    true => copy_spot(spot, &joint.range, now, parts),
+                    false => done[spot.part] = None,
                 }
             }
         }
-        Ok(())
     }
+    Ok(())
+}
 
-    fn copy_spot_local(&self, view: &View, slot: u32, spot: &Spot, parts: &mut [(u64, &mut [u8])]) -> bool {
-        let Some((offset, buffer)) = parts.get_mut(spot.part) else { return false };
-        let start = *offset + spot.at as u64;
-        debug_assert_eq!(view.layout.distribution.locate(start, view.layout.width()).0, slot);
-        let part = self.find_local(view, &(start..start + spot.length as u64));
-        part.is_some_and(|part| self.copy_local(&part, start, &mut buffer[spot.at..spot.at + spot.length]))
+fn copy_spot_local(
+    open: &OpenInode,
+    view: &View,
+    slot: u32,
+    spot: &Spot,
+    parts: &mut [(u64, &mut [u8])],
+) -> bool {
+    let Some((offset, buffer)) = parts.get_mut(spot.part) else { return false };
+    let start = *offset + spot.at as u64;
+    debug_assert_eq!(view.layout.distribution.locate(start, view.layout.width()).0, slot);
+    let part = local::find_local(open, view, &(start..start + spot.length as u64));
+    part.is_some_and(|part| {
+        local::copy_local(open, &part, start, &mut buffer[spot.at..spot.at + spot.length])
+    })
+}
+
+fn ask_list(open: &OpenInode, view: &View, request: &Listed) -> Result<DataCall> {
+    let object = listed_object(open, &view.layout, request.slot)?;
+    let target = TargetId(object.target);
+    let message = proto::ReadListRequest { object: Some(object), ranges: request.ranges() };
+    let message = prost::Message::encode_to_vec(&message);
+    open.core.data.connect_ahead(&view.layout, request.slot, view.deadline_ns);
+    Ok(open.core.data.submit_data(target, Method::ReadList, message, &[], view.deadline_ns))
+}
+
+fn listed_object(open: &OpenInode, layout: &Layout, slot: u32) -> Result<proto::ObjectAddress> {
+    let no_slot = || Error::new(Code::Internal, format!("{}: no slot {slot} in its layout", open.id));
+    object_address(open.id.0, layout, slot).ok_or_else(no_slot)
+}
+
+/// Writes all parts; where they overlap the later one counts. What could not be stored is a loss as with any write.
+pub(crate) fn write_list(open: &OpenInode, parts: &[(u64, &[u8])]) -> Result<()> {
+    let is_beyond = |(offset, bytes): &(u64, &[u8])| {
+        offset.checked_add(bytes.len() as u64).is_none_or(|end| end > FILE_BYTES_MAX)
+    };
+    if let Some((offset, _)) = parts.iter().find(|part| is_beyond(part)) {
+        return Err(Error::new(Code::TooLarge, format!("{}: writing at {offset}", open.id)));
     }
-
-    fn ask_list(&self, view: &View, request: &Listed) -> Result<DataCall> {
-        let object = self.listed_object(&view.layout, request.slot)?;
-        let target = TargetId(object.target);
-        let message = proto::ReadListRequest { object: Some(object), ranges: request.ranges() };
-        let message = prost::Message::encode_to_vec(&message);
-        self.core.connect_ahead(&view.layout, request.slot, view.deadline_ns);
-        Ok(self.core.submit_data(target, Method::ReadList, message, &[], view.deadline_ns))
+    let parts: Vec<(u64, &[u8])> = parts.iter().copied().filter(|(_, bytes)| !bytes.is_empty()).collect();
+    let has_long = parts.iter().any(|(_, bytes)| bytes.len() > SMALL_BYTES_MAX);
+    let is_listed = parts.len() > 1 && !has_long && !overlap_each_other(&parts);
+    if is_listed && write_listed(open, &parts)? {
+        return Ok(());
     }
+    parts.iter().try_for_each(|(offset, bytes)| write::write(open, (*bytes).into(), *offset, &mut None))
+}
 
-    fn listed_object(&self, layout: &Layout, slot: u32) -> Result<proto::ObjectAddress> {
-        let no_slot = || Error::new(Code::Internal, format!("{}: no slot {slot} in its layout", self.id));
-        object_address(self.id.0, layout, slot).ok_or_else(no_slot)
+/// False when the file has no objects yet.
+fn write_listed(open: &OpenInode, parts: &[(u64, &[u8])]) -> Result<bool> {
+    let deadline_ns = open.core.context.deadline_ns();
+    write::make_room(open, deadline_ns);
+    moved::adopt_layout(open, deadline_ns);
+    let _gate = open.length_gate.read();
+    let mut state = open.lock();
+    let Some(layout) = state.layout().cloned() else { return Ok(false) };
+    state.buffer.begin_writer();
+    for (offset, bytes) in parts {
+        let range = *offset..offset + bytes.len() as u64;
+        state = write_out::settle(open, state, &range, deadline_ns);
+        write::note_write(open, &mut state, range.start, range.end);
     }
+    let written_slots = state.placed.slots();
+    drop(state);
+    let sent = send_listed(open, &layout, written_slots, parts, deadline_ns);
+    let mut state = open.lock();
+    state.buffer.end_writer();
+    // What was read ahead while the bytes were on their way may be older than they are.
+    state.write_count += 1;
+    drop(state);
+    open.wake();
+    sent.map(|()| true)
+}
 
-    /// Writes all parts; where they overlap the later one counts. What could not be stored is a loss as with any write.
-    pub(crate) fn write_list(&self, parts: &[(u64, &[u8])]) -> Result<()> {
-        let is_beyond = |(offset, bytes): &(u64, &[u8])| {
-            offset.checked_add(bytes.len() as u64).is_none_or(|end| end > FILE_BYTES_MAX)
-        };
-        if let Some((offset, _)) = parts.iter().find(|part| is_beyond(part)) {
-            return Err(Error::new(Code::TooLarge, format!("{}: writing at {offset}", self.id)));
-        }
-        let parts: Vec<(u64, &[u8])> = parts.iter().copied().filter(|(_, bytes)| !bytes.is_empty()).collect();
-        let has_long = parts.iter().any(|(_, bytes)| bytes.len() > SMALL_BYTES_MAX);
-        let is_listed = parts.len() > 1 && !has_long && !overlap_each_other(&parts);
-        if is_listed && self.write_listed(&parts)? {
-            return Ok(());
-        }
-        parts.iter().try_for_each(|(offset, bytes)| self.write((*bytes).into(), *offset, &mut None))
+fn send_listed(
+    open: &OpenInode,
+    layout: &Layout,
+    written_slots: u64,
+    parts: &[(u64, &[u8])],
+    deadline_ns: u64,
+) -> Result<()> {
+    let mut by_slot = BTreeMap::new();
+    for (index, (offset, bytes)) in parts.iter().enumerate() {
+        spots(layout, index, *offset, bytes.len(), &mut by_slot);
     }
-
-    /// False when the file has no objects yet.
-    fn write_listed(&self, parts: &[(u64, &[u8])]) -> Result<bool> {
-        let deadline_ns = self.core.deadline_ns();
-        self.make_room(deadline_ns);
-        self.adopt_layout(deadline_ns);
-        let _gate = shared(&self.length_gate);
-        let mut state = self.lock();
-        let Contents::Striped(layout) = &state.contents else { return Ok(false) };
-        let layout = Arc::clone(layout);
-        state.writers += 1;
-        for (offset, bytes) in parts {
-            let range = *offset..offset + bytes.len() as u64;
-            state = self.settle(state, &range, deadline_ns);
-            self.note_write(&mut state, range.start, range.end);
-        }
-        let written_slots = state.written_slots;
-        drop(state);
-        let sent = self.send_listed(&layout, written_slots, parts, deadline_ns);
-        let mut state = self.lock();
-        state.writers -= 1;
-        // What was read ahead while the bytes were on their way may be older than they are.
-        state.write_count += 1;
-        drop(state);
-        self.wake();
-        sent.map(|()| true)
-    }
-
-    fn send_listed(
-        &self,
-        layout: &Layout,
-        written_slots: u64,
-        parts: &[(u64, &[u8])],
-        deadline_ns: u64,
-    ) -> Result<()> {
-        let mut by_slot = BTreeMap::new();
-        for (index, (offset, bytes)) in parts.iter().enumerate() {
-            spots(layout, index, *offset, bytes.len(), &mut by_slot);
-        }
-        let mut calls = Vec::new();
-        for request in requests(by_slot, None) {
-            let mut bytes = Vec::new();
-            let mut checksums = Vec::new();
-            for spot in request.joints.iter().flat_map(|joint| &joint.spots) {
-                let part = &parts[spot.part].1[spot.at..spot.at + spot.length];
-                checksums.extend(piece_checksums(spot.object_offset, part));
-                bytes.extend_from_slice(part);
-            }
-            let object = self.listed_object(layout, request.slot)?;
-            let target = TargetId(object.target);
-            let ranges = request.ranges();
-            let must_exist = written_slots & 1u64.checked_shl(request.slot).unwrap_or(0) != 0;
-            let message = proto::WriteListRequest { object: Some(object), ranges, checksums, must_exist };
-            let message = prost::Message::encode_to_vec(&message);
-            self.core.connect_ahead(layout, request.slot, deadline_ns);
-            let call = self.core.submit_data(target, Method::WriteList, message, &bytes, deadline_ns);
-            calls.push((request, must_exist, call, bytes));
-        }
-        for (request, must_exist, mut call, bytes) in calls {
-            let outcome = self.core.finish_data(&mut call, &bytes, deadline_ns).and_then(|received| {
-                self.core.count_written(&call, bytes.len());
-                Ok(crate::call::decode::<op::WriteList>(&received)?.boot)
-            });
-            let outcome = self.follow_list(outcome, &request, parts, deadline_ns);
-            let outcome = outcome.map(|boot| boot.map(|boot| (boot, must_exist)));
-            self.complete_listed(&mut self.lock(), layout, &request, parts, outcome);
-        }
-        Ok(())
-    }
-
-    /// As [`OpenInode::follow_write`], for each run of a list.
-    fn follow_list(
-        &self,
-        written: Result<u64>,
-        request: &Listed,
-        parts: &[(u64, &[u8])],
-        deadline_ns: u64,
-    ) -> Result<Option<u64>> {
-        let error = match written {
-            Err(error) if is_moved(&error) => error,
-            other => return other.map(Some),
-        };
+    let mut calls = Vec::new();
+    for request in requests(by_slot, None) {
+        let mut bytes = Vec::new();
+        let mut checksums = Vec::new();
         for spot in request.joints.iter().flat_map(|joint| &joint.spots) {
             let part = &parts[spot.part].1[spot.at..spot.at + spot.length];
-            let start = parts[spot.part].0 + spot.at as u64;
-            self.follow_write(Err(error.clone()), part, start, deadline_ns)?;
+            checksums.extend(piece_checksums(spot.object_offset, part));
+            bytes.extend_from_slice(part);
         }
-        Ok(None)
+        let object = listed_object(open, layout, request.slot)?;
+        let target = TargetId(object.target);
+        let ranges = request.ranges();
+        let must_exist = written_slots & 1u64.checked_shl(request.slot).unwrap_or(0) != 0;
+        let message = proto::WriteListRequest { object: Some(object), ranges, checksums, must_exist };
+        let message = prost::Message::encode_to_vec(&message);
+        open.core.data.connect_ahead(layout, request.slot, deadline_ns);
+        let call = open.core.data.submit_data(target, Method::WriteList, message, &bytes, deadline_ns);
+        calls.push((request, must_exist, call, bytes));
     }
+    for (request, must_exist, mut call, bytes) in calls {
+        let outcome = open.core.data.finish_data(&mut call, &bytes, deadline_ns).and_then(|received| {
+            open.core.data.count_written(&call, bytes.len());
+            Ok(crate::meta::decode::<op::WriteList>(&received)?.boot)
+        });
+        let outcome = follow_list(open, outcome, &request, parts, deadline_ns);
+        let outcome = outcome.map(|boot| boot.map(|boot| (boot, must_exist)));
+        complete_listed(open, &mut open.lock(), layout, &request, parts, outcome);
+    }
+    Ok(())
+}
 
-    fn complete_listed(
-        &self,
-        state: &mut MutexGuard<'_, InodeState>,
-        layout: &Layout,
-        request: &Listed,
-        parts: &[(u64, &[u8])],
-        outcome: Result<Option<(u64, bool)>>,
-    ) {
-        for spot in request.joints.iter().flat_map(|joint| &joint.spots) {
-            let start = parts[spot.part].0 + spot.at as u64;
-            let range = start..start + spot.length as u64;
-            match &outcome {
-                Ok(Some((boot, must_exist))) => state.note_written(&range, *boot, *must_exist),
-                Ok(None) => state.sync.mend(&range),
-                Err(error) => {
-                    let place = format!("{}, bytes {}-{}", self.id, range.start, range.end);
-                    state.sync.failed(range, layout.life, error.clone().about(place));
-                }
+/// As [`moved::follow_write`], for each run of a list.
+fn follow_list(
+    open: &OpenInode,
+    written: Result<u64>,
+    request: &Listed,
+    parts: &[(u64, &[u8])],
+    deadline_ns: u64,
+) -> Result<Option<u64>> {
+    let error = match written {
+        Err(error) if is_moved(&error) => error,
+        other => return other.map(Some),
+    };
+    for spot in request.joints.iter().flat_map(|joint| &joint.spots) {
+        let part = &parts[spot.part].1[spot.at..spot.at + spot.length];
+        let start = parts[spot.part].0 + spot.at as u64;
+        moved::follow_write(open, Err(error.clone()), part, start, deadline_ns)?;
+    }
+    Ok(None)
+}
+
+fn complete_listed(
+    open: &OpenInode,
+    state: &mut MutexGuard<'_, InodeState>,
+    layout: &Layout,
+    request: &Listed,
+    parts: &[(u64, &[u8])],
+    outcome: Result<Option<(u64, bool)>>,
+) {
+    for spot in request.joints.iter().flat_map(|joint| &joint.spots) {
+        let start = parts[spot.part].0 + spot.at as u64;
+        let range = start..start + spot.length as u64;
+        match &outcome {
+            Ok(Some((boot, must_exist))) => state.note_written(&range, *boot, *must_exist),
+            Ok(None) => state.sync.mend(&range),
+            Err(error) => {
+                let place = format!("{}, bytes {}-{}", open.id, range.start, range.end);
+                state.sync.failed(range, layout.life, error.clone().about(place));
             }
         }
     }
@@ -414,8 +417,8 @@ impl super::File {
         if !self.mode.read {
             return Err(self.bad_handle("reading"));
         }
-        let lengths = self.shared.read_list(parts)?;
-        self.shared.core.counters.bytes_read.add(lengths.iter().sum::<usize>() as u64);
+        let lengths = read_list(&self.shared, parts)?;
+        self.shared.core.context.counters.bytes_read.add(lengths.iter().sum::<usize>() as u64);
         Ok(lengths)
     }
 
@@ -426,10 +429,10 @@ impl super::File {
             return Err(self.bad_handle("writing"));
         }
         self.report_failure()?;
-        self.shared.write_list(parts)?;
+        write_list(&self.shared, parts)?;
         self.report_failure()?;
         let bytes: usize = parts.iter().map(|(_, bytes)| bytes.len()).sum();
-        self.shared.core.counters.bytes_written.add(bytes as u64);
+        self.shared.core.context.counters.bytes_written.add(bytes as u64);
         Ok(())
     }
 

@@ -3,9 +3,9 @@
 //! A range is lost from the failure of its write until it has been written again and acknowledged, or cut off. As long
 //! as there is one the file is not what was written: reading it fails, and so does every report that the file is whole.
 
-use super::staging::overlap;
 use super::unsynced::Span;
 use crate::Error;
+use crate::data::overlap;
 use std::ops::Range;
 
 /// Failed ranges kept apart; beyond that everything between them counts as failed too.

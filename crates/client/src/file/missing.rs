@@ -5,72 +5,70 @@
 //! afterwards is lost.
 
 use super::inode::{FreshInode, OpenInode};
-use super::write::object_address;
-use crate::call::decode;
+use super::objects::object_address;
 use crate::data::DataCall;
+use crate::meta::decode;
 use crate::{Error, Result};
 use vazao_model::{Code, Layout, TargetId};
 use vazao_wire::{Method, op, proto};
 
-impl OpenInode {
-    /// Some objects of `slots`, which had been written, were missing when they were to be synced. `Io`: they are lost,
-    /// and only they are left in `slots`. Other errors: whether they are cannot be told.
-    pub(super) fn check_missing(
-        &self,
-        layout: &Layout,
-        slots: &mut Vec<u32>,
-        deadline_ns: u64,
-    ) -> Result<()> {
-        let missing = self.missing(layout, slots, deadline_ns)?;
-        if missing.is_empty() || !self.has_layout_still(layout, deadline_ns)? {
-            return Ok(());
-        }
-        let names: Vec<String> = missing
-            .iter()
-            .map(|slot| {
-                let target = layout.targets.get(*slot as usize).copied().unwrap_or_default();
-                format!("{}.{}.{slot} on target {target}", self.id, layout.generation)
-            })
-            .collect();
-        *slots = missing;
-        let detail = format!(
-            "{}: missing although the file has it: object {}; write the file again or restore it from another copy",
-            self.id,
-            names.join(", object ")
-        );
-        Err(Error::new(Code::Io, detail))
+/// Some objects of `slots`, which had been written, were missing when they were to be synced. `Io`: they are lost,
+/// and only they are left in `slots`. Other errors: whether they are cannot be told.
+pub(super) fn check_missing(
+    open: &OpenInode,
+    layout: &Layout,
+    slots: &mut Vec<u32>,
+    deadline_ns: u64,
+) -> Result<()> {
+    let missing = missing(open, layout, slots, deadline_ns)?;
+    if missing.is_empty() || !has_layout_still(open, layout, deadline_ns)? {
+        return Ok(());
     }
+    let names: Vec<String> = missing
+        .iter()
+        .map(|slot| {
+            let target = layout.targets.get(*slot as usize).copied().unwrap_or_default();
+            format!("{}.{}.{slot} on target {target}", open.id, layout.generation)
+        })
+        .collect();
+    *slots = missing;
+    let detail = format!(
+        "{}: missing although the file has it: object {}; write the file again or restore it from another copy",
+        open.id,
+        names.join(", object ")
+    );
+    Err(Error::new(Code::Io, detail))
+}
 
-    fn missing(&self, layout: &Layout, slots: &[u32], deadline_ns: u64) -> Result<Vec<u32>> {
-        let ask = |slot: &u32| {
-            let object = object_address(self.id.0, layout, *slot)?;
-            let target = TargetId(object.target);
-            let message = prost::Message::encode_to_vec(&proto::StatObjectRequest { object: Some(object) });
-            Some((*slot, self.core.submit_data(target, Method::StatObject, message, &[], deadline_ns)))
-        };
-        let calls: Vec<(u32, DataCall)> = slots.iter().filter_map(ask).collect();
-        let answers: Vec<Result<_>> = calls
-            .into_iter()
-            .map(|(slot, mut call)| {
-                let received = self.core.finish_data(&mut call, &[], deadline_ns)?;
-                Ok((slot, decode::<op::StatObject>(&received)?.exists))
-            })
-            .collect();
-        let answers: Vec<(u32, bool)> = answers.into_iter().collect::<Result<_>>()?;
-        Ok(answers.into_iter().filter(|(_, exists)| !exists).map(|(slot, _)| slot).collect())
-    }
+fn missing(open: &OpenInode, layout: &Layout, slots: &[u32], deadline_ns: u64) -> Result<Vec<u32>> {
+    let ask = |slot: &u32| {
+        let object = object_address(open.id.0, layout, *slot)?;
+        let target = TargetId(object.target);
+        let message = prost::Message::encode_to_vec(&proto::StatObjectRequest { object: Some(object) });
+        Some((*slot, open.core.data.submit_data(target, Method::StatObject, message, &[], deadline_ns)))
+    };
+    let calls: Vec<(u32, DataCall)> = slots.iter().filter_map(ask).collect();
+    let answers: Vec<Result<_>> = calls
+        .into_iter()
+        .map(|(slot, mut call)| {
+            let received = open.core.data.finish_data(&mut call, &[], deadline_ns)?;
+            Ok((slot, decode::<op::StatObject>(&received)?.exists))
+        })
+        .collect();
+    let answers: Vec<(u32, bool)> = answers.into_iter().collect::<Result<_>>()?;
+    Ok(answers.into_iter().filter(|(_, exists)| !exists).map(|(slot, _)| slot).collect())
+}
 
-    /// False also for a file that is gone.
-    fn has_layout_still(&self, layout: &Layout, deadline_ns: u64) -> Result<bool> {
-        let request = proto::GetAttributesRequest { inode: self.id.0, seat: 0 };
-        let asked_at = self.core.answers();
-        match self.core.ask_until::<op::GetAttributes>(&request, deadline_ns) {
-            Err(error) if matches!(error.code, Code::NotFound | Code::Stale) => Ok(false),
-            Err(error) => Err(error),
-            Ok(response) => {
-                let theirs = FreshInode::new(response.inode, asked_at)?.layout;
-                Ok(theirs.is_some_and(|theirs| theirs.generation == layout.generation))
-            }
+/// False also for a file that is gone.
+fn has_layout_still(open: &OpenInode, layout: &Layout, deadline_ns: u64) -> Result<bool> {
+    let request = proto::GetAttributesRequest { inode: open.id.0, seat: 0 };
+    let asked_at = open.core.answers();
+    match open.core.meta.ask_until::<op::GetAttributes>(&request, deadline_ns) {
+        Err(error) if matches!(error.code, Code::NotFound | Code::Stale) => Ok(false),
+        Err(error) => Err(error),
+        Ok(response) => {
+            let theirs = FreshInode::new(response.inode, asked_at)?.layout;
+            Ok(theirs.is_some_and(|theirs| theirs.generation == layout.generation))
         }
     }
 }

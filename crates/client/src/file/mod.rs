@@ -1,27 +1,41 @@
 //! An open file.
 //!
-//! Small contents live in the inode record and in memory here; larger ones are striped over objects, written from
-//! staging buffers ([`staging`], [`write`]), reported by [`commit`], read directly ([`read`]) or ahead
-//! ([`read_ahead`]).
+//! Small contents live in the inode record and in memory here; larger ones are striped over objects.
+//!
+//! [`inode`] has the state of an open file: attributes and length, and four parts that own theirs: [`layout_state`]
+//! (where the contents are), [`write_buffer`] (what no server has acknowledged), [`sync_ledger`] (what an fsync has yet
+//! to make durable), [`report_ledger`] (what the metadata service is to be told). What is done with it is in modules of
+//! functions, each of which knows those before it only: [`objects`] (requests to data servers); [`write_out`] and
+//! [`moved`] (the write buffer's way to them, also while a file is converted); [`sync`]; [`outgrow`]; [`commit`] and
+//! [`length`]; then reads, writes, copies, holes, zeros and appends.
+//!
+//! Lock order: the length gate, then the turn at reporting (`committing`), then the state.
 
 mod append;
 mod commit;
 mod convert;
 mod copy;
+mod end;
+mod hand_off_mutex;
 mod holes;
 mod inline;
 mod inode;
+mod layout_state;
 mod length;
 mod list;
 mod local;
 mod lost_ranges;
 mod missing;
 mod moved;
+mod objects;
+mod opens;
 mod outgrow;
 mod payload;
 mod read;
 mod read_ahead;
 mod readers;
+mod registry;
+mod report_ledger;
 mod staging;
 mod strides;
 mod sync;
@@ -32,20 +46,27 @@ mod unstored;
 mod unsynced;
 mod window;
 mod write;
+mod write_buffer;
+mod write_out;
 mod zero;
 
+pub(crate) use append::begin_giving_end_back;
+pub(crate) use commit::flush;
 pub use convert::{Convert, Converted};
 pub use holes::Seek;
 pub(crate) use inode::{FreshInode, OpenInode};
+pub(crate) use length::set_length;
 pub use list::Strided;
+pub(crate) use opens::{Opens, TOLD_MAX};
 pub use payload::SharedBytes;
 pub(crate) use payload::SharedSlice;
+pub(crate) use registry::Registry;
 pub(crate) use unfinished::Unfinished;
 pub use unsent::Unsent;
 pub use unstored::Unstored;
 
-use crate::completion::Completion;
 use crate::core::Core;
+use crate::meta::Completion;
 use crate::{Error, OpenMode, Result};
 use parking_lot::Mutex;
 use payload::Payload;
@@ -129,8 +150,8 @@ impl File {
         if !self.mode.read {
             return Err(self.bad_handle("reading"));
         }
-        let read = self.shared.read(&self.ahead, buffer, offset)?;
-        self.shared.core.counters.bytes_read.add(read as u64);
+        let read = read::read(&self.shared, &self.ahead, buffer, offset)?;
+        self.shared.core.context.counters.bytes_read.add(read as u64);
         Ok(read)
     }
 
@@ -184,8 +205,8 @@ impl File {
             return Err(self.bad_handle("writing"));
         }
         self.report_failure()?;
-        self.shared.write(payload, offset, later)?;
-        self.shared.core.counters.bytes_written.add(payload.bytes().len() as u64);
+        write::write(&self.shared, payload, offset, later)?;
+        self.shared.core.context.counters.bytes_written.add(payload.bytes().len() as u64);
         Ok(())
     }
 
@@ -197,8 +218,8 @@ impl File {
             return Err(self.bad_handle("writing"));
         }
         self.report_failure()?;
-        let offset = self.shared.append(bytes)?;
-        self.shared.core.counters.bytes_written.add(bytes.len() as u64);
+        let offset = append::append(&self.shared, bytes)?;
+        self.shared.core.context.counters.bytes_written.add(bytes.len() as u64);
         Ok(offset)
     }
 
@@ -210,12 +231,12 @@ impl File {
 
     /// True when [`File::begin_flush`] needs no thread, unless the metadata service is slow.
     pub fn can_begin_flush(&self) -> bool {
-        self.shared.can_begin_flush()
+        commit::can_begin_flush(&self.shared)
     }
 
     /// The first half of [`File::flush`], asynchronous; [`File::end_flush`] is the other one.
     pub fn begin_flush(&self, then: Completion<()>) {
-        self.shared.begin_flush(then);
+        commit::begin_flush(&self.shared, then);
     }
 
     /// Whether everything written so far is stored; `written`: what has become of the first half.
@@ -242,7 +263,7 @@ impl File {
 
     /// True when there is nothing that [`File::flush`] or [`File::close`] would have to wait for, or to report.
     pub fn is_idle(&self) -> bool {
-        self.shared.is_idle(self.failures_reported.load(Ordering::SeqCst))
+        commit::is_idle(&self.shared, self.failures_reported.load(Ordering::SeqCst))
     }
 
     /// Cuts or extends with zeros.
@@ -250,14 +271,14 @@ impl File {
         if !self.mode.write {
             return Err(self.bad_handle("writing"));
         }
-        self.shared.set_length(length)?;
+        length::set_length(&self.shared, length)?;
         self.report_failure()
     }
 
     /// The first offset at or after `offset` that lies in data, or in a hole; the end of the file counts as a hole.
     /// `None` when there is no data any more, or `offset` is not before the end.
     pub fn seek(&self, seek: Seek, offset: u64) -> Result<Option<u64>> {
-        self.shared.seek(seek, offset)
+        holes::seek(&self.shared, seek, offset)
     }
 
     /// Copies up to `length` bytes at `from` of another file, or of this one where the ranges do not overlap, to `to`;
@@ -267,7 +288,7 @@ impl File {
             return Err(self.bad_handle("copying"));
         }
         self.report_failure()?;
-        self.shared.copy_from(&source.shared, &source.ahead, from, to, length)
+        copy::copy_from(&self.shared, &source.shared, &source.ahead, from, to, length)
     }
 
     /// Makes a range a hole, as far as it lies within the file: it reads as zeros and takes no space. The file's length
@@ -276,7 +297,7 @@ impl File {
         if !self.mode.write {
             return Err(self.bad_handle("writing"));
         }
-        self.shared.zero(range)?;
+        zero::zero(&self.shared, range)?;
         self.report_failure()
     }
 
@@ -293,11 +314,11 @@ impl File {
     /// [`File::flush`] before a lock is let go. What cannot be reported now is given up: the next holder of the lock
     /// may write over it, and a later report would put the old bytes back.
     pub fn flush_under_lock(&self) -> Result<()> {
-        let reported = interrupt::killable(|| self.shared.flush_or_leave(false));
+        let reported = interrupt::killable(|| commit::flush_or_leave(&self.shared, false));
         if let Err(error) = &reported
             && error.code != Code::Interrupted
         {
-            self.shared.give_up(error);
+            commit::give_up(&self.shared, error);
         }
         self.end_flush(reported)
     }
@@ -305,7 +326,7 @@ impl File {
     /// Gives up what was written through any handle and is not reported, because a lock on the file is lost: its holder
     /// may have written over it. False where everything is reported.
     pub fn give_up_unreported(&self, error: &Error) -> bool {
-        let gave_up = self.shared.give_up(error);
+        let gave_up = commit::give_up(&self.shared, error);
         if gave_up {
             tracing::warn!(inode = %self.inode(), %error, "what was written under it is given up");
         }
@@ -313,7 +334,7 @@ impl File {
     }
 
     fn finish_writes(&self, sync: bool) -> Result<()> {
-        self.end_flush(interrupt::killable(|| self.shared.flush_or_leave(sync)))
+        self.end_flush(interrupt::killable(|| commit::flush_or_leave(&self.shared, sync)))
     }
 
     fn finish(&mut self) -> std::result::Result<(), (Error, Option<Unstored>)> {
@@ -323,7 +344,7 @@ impl File {
         let is_last_of_unlinked = self.shared.is_unlinked() && self.shared.handle_count() == 1;
         let flushed = if is_last_of_unlinked {
             // No reader can reach it any more.
-            self.shared.discard();
+            commit::discard(&self.shared);
             self.report_failure()
         } else {
             self.finish_writes(false)
@@ -368,9 +389,9 @@ impl OpenInode {
 
     /// Asks the metadata service, and adds what is known better here.
     pub(crate) fn fetch_attributes(&self) -> Result<Attributes> {
-        let request = proto::GetAttributesRequest { inode: self.id.0, seat: self.core.seat() };
+        let request = proto::GetAttributesRequest { inode: self.id.0, seat: self.core.cache.seat() };
         let asked_at = self.core.answers();
-        let response = self.core.ask::<op::GetAttributes>(&request)?;
+        let response = self.core.meta.ask::<op::GetAttributes>(&request)?;
         let fresh = FreshInode::new(response.inode, asked_at)?;
         Ok(self.merge(fresh.attributes, asked_at))
     }
@@ -387,12 +408,12 @@ impl OpenInode {
             return Ok(());
         }
         // Only now: of two handles that are closed at the same time each would take the other one for the last.
-        self.leave_end();
+        append::leave_end(self);
         if !self.is_unlinked() {
             return Ok(());
         }
-        let request = proto::ReleaseRequest { session: self.core.session.id(), inodes: vec![self.id.0] };
-        match self.core.ask::<op::Release>(&request) {
+        let request = proto::ReleaseRequest { session: self.core.meta.session.id(), inodes: vec![self.id.0] };
+        match self.core.meta.ask::<op::Release>(&request) {
             // With its session the metadata service has forgotten what it held.
             Err(error) if error.code == Code::SessionExpired => Ok(()),
             other => other.map(|_| ()),

@@ -1,10 +1,12 @@
 //! Reads: the range is cut at transfers, all parts are asked for at once, each piece is verified while it is copied.
 
-use super::inode::{Contents, InodeState, OpenInode};
+use super::inode::{InodeState, OpenInode};
+use super::layout_state::Contents;
 use super::local::LocalPart;
+use super::objects::object_address;
 use super::read_ahead::{Chunk, ReadAhead};
 use super::staging::transfer_at;
-use super::write::object_address;
+use super::{commit, local, outgrow, write_out};
 use crate::data::{DataCall, malformed};
 use crate::{Error, Result};
 use parking_lot::{Mutex, MutexGuard};
@@ -99,283 +101,287 @@ enum Look<'a> {
     Objects(MutexGuard<'a, InodeState>, Arc<Layout>),
 }
 
-impl OpenInode {
-    /// Reads at `offset`; fewer bytes than asked for only at the end of the file.
-    pub(crate) fn read(&self, ahead: &Mutex<ReadAhead>, buffer: &mut [u8], offset: u64) -> Result<usize> {
-        let deadline_ns = self.core.deadline_ns();
-        let soon_ns = deadline_ns.min(self.core.clock.now_ns() + LOOK_AGAIN_NS_MAX);
-        if self.must_look_again() && self.look_again(soon_ns).is_err() {
-            // What was known before may still be read; the next read asks again.
-            self.note_changed_elsewhere();
-        }
-        self.follow_outgrown(deadline_ns)?;
-        let mut done = 0;
-        for segment in buffer.chunks_mut(SEGMENT_BYTES) {
-            let read = self.read_segment(ahead, segment, offset.saturating_add(done as u64), deadline_ns)?;
-            done += read;
-            if read < segment.len() {
-                break;
-            }
-        }
-        Ok(done)
+/// Reads at `offset`; fewer bytes than asked for only at the end of the file.
+pub(crate) fn read(
+    open: &OpenInode,
+    ahead: &Mutex<ReadAhead>,
+    buffer: &mut [u8],
+    offset: u64,
+) -> Result<usize> {
+    let deadline_ns = open.core.context.deadline_ns();
+    let soon_ns = deadline_ns.min(open.core.context.clock.now_ns() + LOOK_AGAIN_NS_MAX);
+    if open.must_look_again() && commit::look_again(open, soon_ns).is_err() {
+        // What was known before may still be read; the next read asks again.
+        open.note_changed_elsewhere();
     }
-
-    fn read_segment(
-        &self,
-        ahead: &Mutex<ReadAhead>,
-        buffer: &mut [u8],
-        offset: u64,
-        deadline_ns: u64,
-    ) -> Result<usize> {
-        for _ in 0..REPLACED_MAX {
-            let (state, layout) = match self.look(buffer, offset) {
-                Look::Inline(read) => return Ok(read),
-                Look::Objects(state, layout) => (state, layout),
-            };
-            let end = state.size.min(offset.saturating_add(buffer.len() as u64));
-            if end <= offset {
-                return Ok(0);
-            }
-            let state = self.settle(state, &(offset..end), deadline_ns);
-            let now = state.read_layout().filter(|(now, _)| now.generation == layout.generation);
-            let Some(written_slots) = now.map(|(_, slots)| slots).filter(|_| state.size >= end) else {
-                continue;
-            };
-            if let Some(error) = state.sync.lost().within(&(offset..end)) {
-                return Err(error.clone());
-            }
-            let view = View {
-                layout,
-                written_slots,
-                size: state.size,
-                write_count: state.write_count,
-                has_unwritten: state.has_unwritten(),
-                deadline_ns,
-            };
-            drop(state);
-            let wanted = &mut buffer[..(end - offset) as usize];
-            match self.read_objects(ahead, &view, wanted, offset) {
-                Ok(()) => return Ok(wanted.len()),
-                Err(trouble) => {
-                    ahead.lock().cancel();
-                    self.explain(trouble, &view)?;
-                }
-            }
-        }
-        Err(Error::new(Code::Stale, format!("{} is cut by others faster than it can be read", self.id)))
-    }
-
-    /// Serves inline contents; else tells where the objects are.
-    fn look(&self, buffer: &mut [u8], offset: u64) -> Look<'_> {
-        let mut state = self.lock();
-        loop {
-            match &state.contents {
-                Contents::Moving => state = self.wait_turn(state),
-                Contents::Inline(inline) => {
-                    return Look::Inline(copy_inline(inline.bytes(), state.size, buffer, offset));
-                }
-                Contents::Striped(layout) => {
-                    let layout = Arc::clone(state.read_layout().map_or(layout, |(layout, _)| layout));
-                    return Look::Objects(state, layout);
-                }
-            }
+    outgrow::follow_outgrown(open, deadline_ns)?;
+    let mut done = 0;
+    for segment in buffer.chunks_mut(SEGMENT_BYTES) {
+        let read = read_segment(open, ahead, segment, offset.saturating_add(done as u64), deadline_ns)?;
+        done += read;
+        if read < segment.len() {
+            break;
         }
     }
+    Ok(done)
+}
 
-    pub(super) fn read_objects(
-        &self,
-        ahead: &Mutex<ReadAhead>,
-        view: &View,
-        buffer: &mut [u8],
-        offset: u64,
-    ) -> std::result::Result<(), Trouble> {
-        let range = offset..offset + buffer.len() as u64;
-        let chunks = ahead.lock().plan(self, view, &range);
-        let parts = self.parts(view, &range, chunks)?;
-        let mut rest = buffer;
-        for part in parts {
-            let (Part::Ahead(range, _) | Part::Direct(range, _)) = &part;
-            let (now, later) = rest.split_at_mut((range.end - range.start) as usize);
-            rest = later;
-            match part {
-                Part::Ahead(range, chunk) => chunk.copy(self, view, range.start, now)?,
-                Part::Direct(range, mut source) => self.copy(view, &mut source, range.start, now)?,
-            }
-        }
-        Ok(())
-    }
-
-    /// Cuts a range into parts: those that are read ahead, and the rest, which is asked for here.
-    fn parts(&self, view: &View, range: &Range<u64>, chunks: Vec<Arc<Chunk>>) -> Result<Vec<Part>> {
-        let mut parts = Vec::with_capacity(chunks.len().max(1));
-        let mut position = range.start;
-        for chunk in chunks {
-            let (start, end) = (chunk.range.start.max(position), chunk.range.end.min(range.end));
-            if start >= end {
-                continue;
-            }
-            self.ask_direct(view, position..start, &mut parts)?;
-            parts.push(Part::Ahead(start..end, chunk));
-            position = end;
-        }
-        self.ask_direct(view, position..range.end, &mut parts)?;
-        Ok(parts)
-    }
-
-    fn ask_direct(&self, view: &View, range: Range<u64>, parts: &mut Vec<Part>) -> Result<()> {
-        let mut position = range.start;
-        while position < range.end {
-            let end = transfer_at(&view.layout, position).end.min(range.end);
-            parts.push(Part::Direct(position..end, self.source(view, position..end)?));
-            position = end;
-        }
-        Ok(())
-    }
-
-    /// Where a range within one transfer is read from: a file of this machine, or its server, which is asked at once.
-    pub(super) fn source(&self, view: &View, range: Range<u64>) -> Result<Source> {
-        match self.find_local(view, &range) {
-            Some(part) => Ok(Source::Local(part)),
-            None => Ok(Source::Flying(self.fetch(view, range)?)),
-        }
-    }
-
-    /// Asks for a range within one transfer.
-    pub(super) fn fetch(&self, view: &View, range: Range<u64>) -> Result<Fetch> {
-        let layout = &view.layout;
-        let (slot, object_offset) = layout.distribution.locate(range.start, layout.width());
-        let no_slot = || Error::new(Code::Internal, format!("{}: no slot {slot} in its layout", self.id));
-        let object = object_address(self.id.0, layout, slot).ok_or_else(no_slot)?;
-        let target = TargetId(object.target);
-        let length = (range.end - range.start) as u32;
-        let request = proto::ReadRequest { object: Some(object), offset: object_offset, length };
-        let message = prost::Message::encode_to_vec(&request);
-        self.core.connect_ahead(layout, slot, view.deadline_ns);
-        let call = self.core.submit_data(target, Method::Read, message, &[], view.deadline_ns);
-        Ok(Fetch { range, slot, object_offset, call })
-    }
-
-    /// Waits for a request's answer.
-    fn arrive(&self, view: &View, mut fetch: Fetch) -> std::result::Result<Block, Trouble> {
-        let received = self
-            .core
-            .finish_data(&mut fetch.call, &[], view.deadline_ns)
-            .map_err(|e| e.about(format!("{}, bytes {}-{}", self.id, fetch.range.start, fetch.range.end)))?;
-        let response = crate::call::decode::<op::Read>(&received).map_err(Error::from)?;
-        let asked = fetch.range.end - fetch.range.start;
-        let got = received.attachment.len() as u64;
-        if response.missing {
-            if view.written_slots & 1u64.checked_shl(fetch.slot).unwrap_or(0) != 0 {
-                return Err(Trouble::Missing(fetch.call, fetch.slot));
-            }
-        } else if got > asked || (got < asked && fetch.object_offset + got < response.object_length) {
-            return Err(malformed(&fetch.call, "not the bytes asked for").into());
-        }
-        Ok(Block {
-            server: fetch.call.server_name(),
-            range: fetch.range,
-            slot: fetch.slot,
-            object_offset: fetch.object_offset,
-            bytes: received.attachment,
-            checksums: response.checksums,
-            verified: 0,
-        })
-    }
-
-    /// Copies bytes at file offset `offset` out of a source, once they have arrived and been verified.
-    pub(super) fn copy(
-        &self,
-        view: &View,
-        source: &mut Source,
-        offset: u64,
-        buffer: &mut [u8],
-    ) -> std::result::Result<(), Trouble> {
-        let block = match std::mem::replace(source, Source::Failed) {
-            Source::Flying(fetch) => self.arrive(view, fetch)?,
-            Source::Here(block) => block,
-            Source::Local(part) if part.is_read_in_bits(buffer.len()) => match self.load_local(&part) {
-                Some(block) => block,
-                None => self.arrive(view, self.fetch(view, part.range)?)?,
-            },
-            Source::Local(part) if self.copy_local(&part, offset, buffer) => {
-                *source = Source::Local(part);
-                return Ok(());
-            }
-            Source::Local(part) => self.arrive(view, self.fetch(view, part.range)?)?,
-            // Another reader has met the failure, and may have had it explained: this one asks for itself. What it gets
-            // is its own part, and no source for others.
-            Source::Failed => {
-                let end = offset + buffer.len() as u64;
-                let mut own = Source::Flying(self.fetch(view, offset..end)?);
-                return self.copy(view, &mut own, offset, buffer);
-            }
+fn read_segment(
+    open: &OpenInode,
+    ahead: &Mutex<ReadAhead>,
+    buffer: &mut [u8],
+    offset: u64,
+    deadline_ns: u64,
+) -> Result<usize> {
+    for _ in 0..REPLACED_MAX {
+        let (state, layout) = match look(open, buffer, offset) {
+            Look::Inline(read) => return Ok(read),
+            Look::Objects(state, layout) => (state, layout),
         };
-        let started_ns = self.core.clock.now_ns();
-        let mut block = block;
-        if block.copy(offset, buffer).is_err() {
-            block = self.read_again(view, &block)?;
-            block.copy(offset, buffer).map_err(|piece| self.corrupt(view, &block, piece))?;
+        let end = state.size.min(offset.saturating_add(buffer.len() as u64));
+        if end <= offset {
+            return Ok(0);
         }
-        self.core.counters.accounts.charge(Cause::Compute, self.core.clock.now_ns() - started_ns);
-        *source = Source::Here(block);
-        Ok(())
-    }
-
-    /// A checksum did not match: asks once more, since it may have been hit on its way.
-    fn read_again(&self, view: &View, bad: &Block) -> std::result::Result<Block, Trouble> {
-        tracing::warn!(inode = %self.id, server = bad.server, "bytes that do not match their checksum; reading again");
-        let fetch = self.fetch(view, bad.range.clone())?;
-        self.arrive(view, fetch)
-    }
-
-    fn corrupt(&self, view: &View, block: &Block, piece: usize) -> Error {
-        let target = view.layout.targets.get(block.slot as usize).copied().unwrap_or_default();
-        let block_bytes = BLOCK_BYTES as u64;
-        let at = (block.object_offset / block_bytes + piece as u64) * block_bytes;
-        let detail = format!(
-            "{}: block at {at} of object {}.{}.{} on target {target} at {} is damaged; \
-             restore the file from another copy",
-            self.id, self.id, view.layout.generation, block.slot, block.server
-        );
-        self.report_damage(view, block.slot, at, false);
-        Error::new(Code::Corrupt, detail)
-    }
-
-    /// Tells the server of damage, so that `vazao status` can show it. The reader's own error does not depend on it.
-    fn report_damage(&self, view: &View, slot: u32, offset: u64, missing: bool) {
-        let Some(object) = object_address(self.id.0, &view.layout, slot) else { return };
-        let target = TargetId(object.target);
-        let until_ns = view.deadline_ns.min(self.core.clock.now_ns().saturating_add(REPORT_NS_MAX));
-        let request = proto::ReportDamageRequest { object: Some(object), offset, missing };
-        let message = prost::Message::encode_to_vec(&request);
-        let mut call = self.core.submit_data(target, Method::ReportDamage, message, &[], until_ns);
-        if let Err(error) = self.core.finish_data(&mut call, &[], until_ns) {
-            tracing::debug!(%error, "damage could not be reported");
-        }
-    }
-
-    /// Ok when the read may start again; else the error to report.
-    fn explain(&self, trouble: Trouble, view: &View) -> Result<()> {
-        let (call, slot) = match trouble {
-            Trouble::Failed(error) => return Err(error),
-            Trouble::Missing(call, slot) => (call, slot),
+        let state = write_out::settle(open, state, &(offset..end), deadline_ns);
+        let now = state.placed.read_layout().filter(|(now, _)| now.generation == layout.generation);
+        let Some(written_slots) = now.map(|(_, slots)| slots).filter(|_| state.size >= end) else {
+            continue;
         };
-        self.look_again(view.deadline_ns)?;
-        let generation = self.lock().read_layout().map(|(layout, _)| layout.generation);
-        if generation != Some(view.layout.generation) {
+        if let Some(error) = state.sync.lost().within(&(offset..end)) {
+            return Err(error.clone());
+        }
+        let view = View {
+            layout,
+            written_slots,
+            size: state.size,
+            write_count: state.write_count,
+            has_unwritten: state.buffer.has_unwritten(),
+            deadline_ns,
+        };
+        drop(state);
+        let wanted = &mut buffer[..(end - offset) as usize];
+        match read_objects(open, ahead, &view, wanted, offset) {
+            Ok(()) => return Ok(wanted.len()),
+            Err(trouble) => {
+                ahead.lock().cancel();
+                explain(open, trouble, &view)?;
+            }
+        }
+    }
+    Err(Error::new(Code::Stale, format!("{} is cut by others faster than it can be read", open.id)))
+}
+
+/// Serves inline contents; else tells where the objects are.
+fn look<'a>(open: &'a OpenInode, buffer: &mut [u8], offset: u64) -> Look<'a> {
+    let mut state = open.lock();
+    loop {
+        match state.placed.contents() {
+            Contents::Moving => state = open.wait_turn(state),
+            Contents::Inline(inline) => {
+                return Look::Inline(copy_inline(inline.bytes(), state.size, buffer, offset));
+            }
+            Contents::Striped(layout) => {
+                let layout = Arc::clone(state.placed.read_layout().map_or(layout, |(layout, _)| layout));
+                return Look::Objects(state, layout);
+            }
+        }
+    }
+}
+
+pub(super) fn read_objects(
+    open: &OpenInode,
+    ahead: &Mutex<ReadAhead>,
+    view: &View,
+    buffer: &mut [u8],
+    offset: u64,
+) -> std::result::Result<(), Trouble> {
+    let range = offset..offset + buffer.len() as u64;
+    let chunks = ahead.lock().plan(open, view, &range);
+    let parts = parts(open, view, &range, chunks)?;
+    let mut rest = buffer;
+    for part in parts {
+        let (Part::Ahead(range, _) | Part::Direct(range, _)) = &part;
+        let (now, later) = rest.split_at_mut((range.end - range.start) as usize);
+        rest = later;
+        match part {
+            Part::Ahead(range, chunk) => chunk.copy(open, view, range.start, now)?,
+            Part::Direct(range, mut source) => copy(open, view, &mut source, range.start, now)?,
+        }
+    }
+    Ok(())
+}
+
+/// Cuts a range into parts: those that are read ahead, and the rest, which is asked for here.
+fn parts(open: &OpenInode, view: &View, range: &Range<u64>, chunks: Vec<Arc<Chunk>>) -> Result<Vec<Part>> {
+    let mut parts = Vec::with_capacity(chunks.len().max(1));
+    let mut position = range.start;
+    for chunk in chunks {
+        let (start, end) = (chunk.range.start.max(position), chunk.range.end.min(range.end));
+        if start >= end {
+            continue;
+        }
+        ask_direct(open, view, position..start, &mut parts)?;
+        parts.push(Part::Ahead(start..end, chunk));
+        position = end;
+    }
+    ask_direct(open, view, position..range.end, &mut parts)?;
+    Ok(parts)
+}
+
+fn ask_direct(open: &OpenInode, view: &View, range: Range<u64>, parts: &mut Vec<Part>) -> Result<()> {
+    let mut position = range.start;
+    while position < range.end {
+        let end = transfer_at(&view.layout, position).end.min(range.end);
+        parts.push(Part::Direct(position..end, source(open, view, position..end)?));
+        position = end;
+    }
+    Ok(())
+}
+
+/// Where a range within one transfer is read from: a file of this machine, or its server, which is asked at once.
+pub(super) fn source(open: &OpenInode, view: &View, range: Range<u64>) -> Result<Source> {
+    match local::find_local(open, view, &range) {
+        Some(part) => Ok(Source::Local(part)),
+        None => Ok(Source::Flying(fetch(open, view, range)?)),
+    }
+}
+
+/// Asks for a range within one transfer.
+pub(super) fn fetch(open: &OpenInode, view: &View, range: Range<u64>) -> Result<Fetch> {
+    let layout = &view.layout;
+    let (slot, object_offset) = layout.distribution.locate(range.start, layout.width());
+    let no_slot = || Error::new(Code::Internal, format!("{}: no slot {slot} in its layout", open.id));
+    let object = object_address(open.id.0, layout, slot).ok_or_else(no_slot)?;
+    let target = TargetId(object.target);
+    let length = (range.end - range.start) as u32;
+    let request = proto::ReadRequest { object: Some(object), offset: object_offset, length };
+    let message = prost::Message::encode_to_vec(&request);
+    open.core.data.connect_ahead(layout, slot, view.deadline_ns);
+    let call = open.core.data.submit_data(target, Method::Read, message, &[], view.deadline_ns);
+    Ok(Fetch { range, slot, object_offset, call })
+}
+
+/// Waits for a request's answer.
+fn arrive(open: &OpenInode, view: &View, mut fetch: Fetch) -> std::result::Result<Block, Trouble> {
+    let received = open
+        .core
+        .data
+        .finish_data(&mut fetch.call, &[], view.deadline_ns)
+        .map_err(|e| e.about(format!("{}, bytes {}-{}", open.id, fetch.range.start, fetch.range.end)))?;
+    let response = crate::meta::decode::<op::Read>(&received).map_err(Error::from)?;
+    let asked = fetch.range.end - fetch.range.start;
+    let got = received.attachment.len() as u64;
+    if response.missing {
+        if view.written_slots & 1u64.checked_shl(fetch.slot).unwrap_or(0) != 0 {
+            return Err(Trouble::Missing(fetch.call, fetch.slot));
+        }
+    } else if got > asked || (got < asked && fetch.object_offset + got < response.object_length) {
+        return Err(malformed(&fetch.call, "not the bytes asked for").into());
+    }
+    Ok(Block {
+        server: fetch.call.server_name(),
+        range: fetch.range,
+        slot: fetch.slot,
+        object_offset: fetch.object_offset,
+        bytes: received.attachment,
+        checksums: response.checksums,
+        verified: 0,
+    })
+}
+
+/// Copies bytes at file offset `offset` out of a source, once they have arrived and been verified.
+pub(super) fn copy(
+    open: &OpenInode,
+    view: &View,
+    source: &mut Source,
+    offset: u64,
+    buffer: &mut [u8],
+) -> std::result::Result<(), Trouble> {
+    let block = match std::mem::replace(source, Source::Failed) {
+        Source::Flying(fetch) => arrive(open, view, fetch)?,
+        Source::Here(block) => block,
+        Source::Local(part) if part.is_read_in_bits(buffer.len()) => match local::load_local(open, &part) {
+            Some(block) => block,
+            None => arrive(open, view, fetch(open, view, part.range)?)?,
+        },
+        Source::Local(part) if local::copy_local(open, &part, offset, buffer) => {
+            *source = Source::Local(part);
             return Ok(());
         }
-        let target = view.layout.targets.get(slot as usize).copied().unwrap_or_default();
-        let detail = format!(
-            "{}: object {}.{}.{slot} is missing on target {target} at {}; restore the file from another copy",
-            self.id,
-            self.id,
-            view.layout.generation,
-            call.server_name()
-        );
-        self.report_damage(view, slot, 0, true);
-        Err(Error::new(Code::Corrupt, detail))
+        Source::Local(part) => arrive(open, view, fetch(open, view, part.range)?)?,
+        // Another reader has met the failure, and may have had it explained: this one asks for itself. What it gets
+        // is its own part, and no source for others.
+        Source::Failed => {
+            let end = offset + buffer.len() as u64;
+            let mut own = Source::Flying(fetch(open, view, offset..end)?);
+            return copy(open, view, &mut own, offset, buffer);
+        }
+    };
+    let started_ns = open.core.context.clock.now_ns();
+    let mut block = block;
+    if block.copy(offset, buffer).is_err() {
+        block = read_again(open, view, &block)?;
+        block.copy(offset, buffer).map_err(|piece| corrupt(open, view, &block, piece))?;
     }
+    open.core.context.counters.accounts.charge(Cause::Compute, open.core.context.clock.now_ns() - started_ns);
+    *source = Source::Here(block);
+    Ok(())
+}
+
+/// A checksum did not match: asks once more, since it may have been hit on its way.
+fn read_again(open: &OpenInode, view: &View, bad: &Block) -> std::result::Result<Block, Trouble> {
+    tracing::warn!(inode = %open.id, server = bad.server, "bytes that do not match their checksum; reading again");
+    let fetch = fetch(open, view, bad.range.clone())?;
+    arrive(open, view, fetch)
+}
+
+fn corrupt(open: &OpenInode, view: &View, block: &Block, piece: usize) -> Error {
+    let target = view.layout.targets.get(block.slot as usize).copied().unwrap_or_default();
+    let block_bytes = BLOCK_BYTES as u64;
+    let at = (block.object_offset / block_bytes + piece as u64) * block_bytes;
+    let detail = format!(
+        "{}: block at {at} of object {}.{}.{} on target {target} at {} is damaged; \
+         restore the file from another copy",
+        open.id, open.id, view.layout.generation, block.slot, block.server
+    );
+    report_damage(open, view, block.slot, at, false);
+    Error::new(Code::Corrupt, detail)
+}
+
+/// Tells the server of damage, so that `vazao status` can show it. The reader's own error does not depend on it.
+fn report_damage(open: &OpenInode, view: &View, slot: u32, offset: u64, missing: bool) {
+    let Some(object) = object_address(open.id.0, &view.layout, slot) else { return };
+    let target = TargetId(object.target);
+    let until_ns = view.deadline_ns.min(open.core.context.clock.now_ns().saturating_add(REPORT_NS_MAX));
+    let request = proto::ReportDamageRequest { object: Some(object), offset, missing };
+    let message = prost::Message::encode_to_vec(&request);
+    let mut call = open.core.data.submit_data(target, Method::ReportDamage, message, &[], until_ns);
+    if let Err(error) = open.core.data.finish_data(&mut call, &[], until_ns) {
+        tracing::debug!(%error, "damage could not be reported");
+    }
+}
+
+/// Ok when the read may start again; else the error to report.
+fn explain(open: &OpenInode, trouble: Trouble, view: &View) -> Result<()> {
+    let (call, slot) = match trouble {
+        Trouble::Failed(error) => return Err(error),
+        Trouble::Missing(call, slot) => (call, slot),
+    };
+    commit::look_again(open, view.deadline_ns)?;
+    let generation = open.lock().placed.read_layout().map(|(layout, _)| layout.generation);
+    if generation != Some(view.layout.generation) {
+        return Ok(());
+    }
+    let target = view.layout.targets.get(slot as usize).copied().unwrap_or_default();
+    let detail = format!(
+        "{}: object {}.{}.{slot} is missing on target {target} at {}; restore the file from another copy",
+        open.id,
+        open.id,
+        view.layout.generation,
+        call.server_name()
+    );
+    report_damage(open, view, slot, 0, true);
+    Err(Error::new(Code::Corrupt, detail))
 }
 
 impl Block {
@@ -442,16 +448,18 @@ mod tests {
         let file = create(&client, "f");
         file.write_at(&pattern(6, 300_000), 0).unwrap();
         file.flush().unwrap();
-        let Look::Objects(state, layout) = file.shared.look(&mut [0; 1], 0) else { panic!("it is striped") };
+        let Look::Objects(state, layout) = look(&file.shared, &mut [0; 1], 0) else {
+            panic!("it is striped")
+        };
         let (size, write_count, deadline_ns) = (state.size, state.write_count, u64::MAX);
         let view = View { layout, written_slots: 1, size, write_count, has_unwritten: false, deadline_ns };
         drop(state);
         let (mut shared, mut bytes) = (Source::Failed, [0; 1_000]);
-        let read = file.shared.copy(&view, &mut shared, 70_000, &mut bytes);
+        let read = copy(&file.shared, &view, &mut shared, 70_000, &mut bytes);
         assert!(read.is_ok() && bytes == pattern(6, 300_000)[70_000..71_000]);
         assert!(matches!(shared, Source::Failed), "a part is no source for what lies beside it");
         cluster.lose_objects();
-        let read = file.shared.copy(&view, &mut shared, 70_000, &mut bytes);
+        let read = copy(&file.shared, &view, &mut shared, 70_000, &mut bytes);
         assert!(matches!(read, Err(Trouble::Missing(_, 0))));
     }
 }

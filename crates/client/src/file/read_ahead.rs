@@ -4,9 +4,11 @@
 use super::inode::OpenInode;
 use super::read::{Source, Trouble, View};
 use super::readers::Reader;
-use super::staging::{overlap, transfer_at};
+use super::staging::transfer_at;
 use super::strides::{Stride, Strides};
-use crate::budget::ReadAheadShare;
+use super::{read, window};
+use crate::data::ReadAheadShare;
+use crate::data::overlap;
 use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -64,7 +66,7 @@ impl Chunk {
         offset: u64,
         buffer: &mut [u8],
     ) -> std::result::Result<(), Trouble> {
-        inode.copy(view, &mut self.source.lock(), offset, buffer)?;
+        read::copy(inode, view, &mut self.source.lock(), offset, buffer)?;
         self.served_bytes.fetch_add(buffer.len() as u64, Ordering::Relaxed);
         Ok(())
     }
@@ -138,8 +140,10 @@ impl ReadAhead {
             self.last_record = range.start;
         }
         let length = range.end - range.start;
-        let has_room = inode.core.read_ahead.used() < inode.core.options.read_ahead_total_bytes_max;
-        let fitting = inode.window_bytes(&view.layout, inode.core.options.read_ahead_bytes_max) / length;
+        let has_room = inode.core.read_ahead.used() < inode.core.context.options.read_ahead_total_bytes_max;
+        let fitting =
+            window::window_bytes(inode, &view.layout, inode.core.context.options.read_ahead_bytes_max)
+                / length;
         let records_max = if has_room { fitting.min(RECORDS_MAX.into()) as u32 } else { 1 };
         for n in 1..=self.records.min(records_max) {
             let Some(record) = stride.after(range.start, n).filter(|r| r.start < view.size) else { break };
@@ -159,7 +163,7 @@ impl ReadAhead {
         let mut front = range.start;
         while front < range.end {
             let end = transfer_at(&view.layout, front).end.min(range.end);
-            let Ok(source) = inode.source(view, front..end) else { return false };
+            let Ok(source) = read::source(inode, view, front..end) else { return false };
             self.chunks.push_back(Arc::new(Chunk {
                 range: front..end,
                 source: Mutex::new(source),
@@ -185,10 +189,10 @@ impl ReadAhead {
         let block_bytes = BLOCK_BYTES as u64;
         let start = range.start / block_bytes * block_bytes;
         let mut front = self.chunks.back().map_or(start, |last| last.range.end);
-        let options = &inode.core.options;
+        let options = &inode.core.context.options;
         let has_room = inode.core.read_ahead.used() < options.read_ahead_total_bytes_max;
         let reader = self.reader.get_or_insert_with(|| inode.readers.enter(self.began));
-        let limit_bytes = inode.window_bytes(&view.layout, options.read_ahead_bytes_max);
+        let limit_bytes = window::window_bytes(inode, &view.layout, options.read_ahead_bytes_max);
         let limit_bytes = reader.share_of(limit_bytes, WINDOW_BYTES_MIN);
         let wanted_bytes = if has_room { self.window_bytes.max(WINDOW_BYTES_MIN) } else { WINDOW_BYTES_MIN };
         let window_bytes = wanted_bytes.min(limit_bytes);

@@ -4,11 +4,9 @@
 //! A *run* is a contiguous range of bytes within one transfer.
 
 use super::payload::SharedSlice;
-use crate::budget::PooledBuffer;
-use crate::data::DataCall;
-use crate::local::SendBuffer;
+use crate::data::PooledBuffer;
+use crate::data::SendBuffer;
 use std::ops::Range;
-use std::sync::Arc;
 use vazao_model::Layout;
 
 /// Largest request: beyond it nothing gets faster, and buffers stop fitting into the cache.
@@ -42,11 +40,6 @@ pub(super) fn transfer_bytes(layout: &Layout) -> u64 {
 pub(super) fn window_bytes(layout: &Layout, limit: usize) -> u64 {
     let busy = transfer_bytes(layout) * u64::from(layout.width()) * IN_FLIGHT_A_SERVER;
     busy.clamp(WINDOW_BYTES_MIN, WINDOW_BYTES_MAX).min(limit as u64)
-}
-
-/// True when the two have a byte in common.
-pub(crate) fn overlap(a: &Range<u64>, b: &Range<u64>) -> bool {
-    a.start < b.end && b.start < a.end
 }
 
 /// Where the bytes of a run are.
@@ -119,19 +112,11 @@ impl Run {
     }
 }
 
-/// A run that left the staging area.
-pub(crate) struct InFlightWrite {
-    pub(crate) run: Arc<Run>,
-    /// It makes no object: where the file's has been removed it is refused.
-    pub(crate) must_exist: bool,
-    /// Taken while a thread submits it or waits for it.
-    pub(crate) call: Option<DataCall>,
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::budget::Pool;
+    use crate::data::Pool;
+    use std::sync::Arc;
     use vazao_model::TargetId;
 
     #[test]

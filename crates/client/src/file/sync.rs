@@ -1,12 +1,13 @@
 //! An fsync's requests to data servers: objects are made durable on all servers at once.
 
 use super::inode::OpenInode;
+use super::missing;
+use super::objects::object_address;
 use super::sync_ledger::SyncBegun;
 use super::unsynced::{Former, Unsynced};
-use super::write::object_address;
 use crate::Result;
-use crate::call::decode;
 use crate::data::DataCall;
+use crate::meta::decode;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use vazao_model::Layout;
@@ -24,98 +25,96 @@ pub(super) struct Syncing {
     former: Vec<(DataCall, Former, u32)>,
 }
 
-impl OpenInode {
-    /// Asks for the objects changed since the last time to be made durable, on all servers at once.
-    pub(super) fn begin_sync(&self, deadline_ns: u64) -> Syncing {
-        let mut state = self.lock();
-        let written = state.written_slots;
-        let SyncBegun { slots, mut changes } = state.sync.begin(written);
-        let layout = state.layout().cloned();
-        drop(state);
-        let mut former = Vec::new();
-        for layout in changes.take_former() {
-            for (boot, slot) in layout.by_boot() {
-                let call = self.submit_sync(&layout.layout, &[slot], boot, deadline_ns);
-                former.push((call, layout.only(slot), slot));
-            }
+/// Asks for the objects changed since the last time to be made durable, on all servers at once.
+pub(super) fn begin_sync(open: &OpenInode, deadline_ns: u64) -> Syncing {
+    let mut state = open.lock();
+    let written = state.placed.slots();
+    let SyncBegun { slots, mut changes } = state.sync.begin(written);
+    let layout = state.layout().cloned();
+    drop(state);
+    let mut former = Vec::new();
+    for layout in changes.take_former() {
+        for (boot, slot) in layout.by_boot() {
+            let call = submit_sync(open, &layout.layout, &[slot], boot, deadline_ns);
+            former.push((call, layout.only(slot), slot));
         }
-        let mut syncing = Syncing { slots, layout, changes, calls: Vec::new(), former };
-        let Some(layout) = syncing.layout.clone().filter(|_| slots != 0) else { return syncing };
-        for slots in self.slots_by_server(&layout, slots) {
-            // A server that started anew while it was written to is asked about each of its starts.
-            for (boot, slots) in syncing.changes.by_boot(&slots) {
-                let call = self.submit_sync(&layout, &slots, boot, deadline_ns);
-                syncing.calls.push((call, slots));
-            }
-        }
-        syncing
     }
+    let mut syncing = Syncing { slots, layout, changes, calls: Vec::new(), former };
+    let Some(layout) = syncing.layout.clone().filter(|_| slots != 0) else { return syncing };
+    for slots in slots_by_server(open, &layout, slots) {
+        // A server that started anew while it was written to is asked about each of its starts.
+        for (boot, slots) in syncing.changes.by_boot(&slots) {
+            let call = submit_sync(open, &layout, &slots, boot, deadline_ns);
+            syncing.calls.push((call, slots));
+        }
+    }
+    syncing
+}
 
-    pub(super) fn finish_sync(&self, begun: Syncing, deadline_ns: u64) -> Result<()> {
-        let mut outcome = self.finish_former(begun.former, deadline_ns);
-        // All are awaited even when one fails, so that none is left running behind the caller's back.
-        for (mut call, mut slots) in begun.calls {
-            let received = self.core.finish_data(&mut call, &[], deadline_ns);
-            let missing = received.and_then(|received| Ok(decode::<op::SyncObjects>(&received)?.missing));
-            let answer = match (missing, &begun.layout) {
-                (Ok(missing), Some(layout)) if missing > 0 => {
-                    self.check_missing(layout, &mut slots, deadline_ns)
-                }
-                (other, _) => other.map(|_| ()).map_err(|error| error.about(self.id)),
-            };
-            if let (Err(error), Some(layout)) = (&answer, &begun.layout) {
-                let mut state = self.lock();
-                let is_lost = state.sync.sync_failed(layout, &begun.changes, &slots, error);
-                state.write_count += u64::from(is_lost);
+pub(super) fn finish_sync(open: &OpenInode, begun: Syncing, deadline_ns: u64) -> Result<()> {
+    let mut outcome = finish_former(open, begun.former, deadline_ns);
+    // All are awaited even when one fails, so that none is left running behind the caller's back.
+    for (mut call, mut slots) in begun.calls {
+        let received = open.core.data.finish_data(&mut call, &[], deadline_ns);
+        let missing = received.and_then(|received| Ok(decode::<op::SyncObjects>(&received)?.missing));
+        let answer = match (missing, &begun.layout) {
+            (Ok(missing), Some(layout)) if missing > 0 => {
+                missing::check_missing(open, layout, &mut slots, deadline_ns)
             }
-            outcome = outcome.and(answer);
+            (other, _) => other.map(|_| ()).map_err(|error| error.about(open.id)),
+        };
+        if let (Err(error), Some(layout)) = (&answer, &begun.layout) {
+            let mut state = open.lock();
+            let is_lost = state.sync.sync_failed(layout, &begun.changes, &slots, error);
+            state.write_count += u64::from(is_lost);
         }
-        if let Err(error) = &outcome {
-            self.lock().sync.end_failed(begun.slots, error);
-        }
-        outcome
+        outcome = outcome.and(answer);
     }
+    if let Err(error) = &outcome {
+        open.lock().sync.end_failed(begun.slots, error);
+    }
+    outcome
+}
 
-    fn finish_former(&self, calls: Vec<(DataCall, Former, u32)>, deadline_ns: u64) -> Result<()> {
-        let mut outcome = Ok(());
-        for (mut call, former, slot) in calls {
-            let answer = self.core.finish_data(&mut call, &[], deadline_ns).map(|_| ());
-            let answer = answer.map_err(|error| error.about(self.id));
-            if let Err(error) = &answer {
-                let mut state = self.lock();
-                let is_lost = state.sync.former_sync_failed(former, slot, error);
-                state.write_count += u64::from(is_lost);
-            }
-            outcome = outcome.and(answer);
+fn finish_former(open: &OpenInode, calls: Vec<(DataCall, Former, u32)>, deadline_ns: u64) -> Result<()> {
+    let mut outcome = Ok(());
+    for (mut call, former, slot) in calls {
+        let answer = open.core.data.finish_data(&mut call, &[], deadline_ns).map(|_| ());
+        let answer = answer.map_err(|error| error.about(open.id));
+        if let Err(error) = &answer {
+            let mut state = open.lock();
+            let is_lost = state.sync.former_sync_failed(former, slot, error);
+            state.write_count += u64::from(is_lost);
         }
-        outcome
+        outcome = outcome.and(answer);
     }
+    outcome
+}
 
-    /// Asks for the objects of slots on one server to be made durable, which were changed during its start `boot`.
-    pub(super) fn submit_sync(
-        &self,
-        layout: &Layout,
-        slots: &[u32],
-        boot: u64,
-        deadline_ns: u64,
-    ) -> DataCall {
-        let target_of = |slot: &u32| layout.targets.get(*slot as usize).copied().unwrap_or_default();
-        let target = slots.first().map(target_of).unwrap_or_default();
-        let objects = slots.iter().filter_map(|slot| object_address(self.id.0, layout, *slot)).collect();
-        let message = prost::Message::encode_to_vec(&proto::SyncObjectsRequest { objects, boot });
-        self.core.connect_ahead(layout, slots.first().copied().unwrap_or_default(), deadline_ns);
-        self.core.submit_data(target, Method::SyncObjects, message, &[], deadline_ns)
-    }
+/// Asks for the objects of slots on one server to be made durable, which were changed during its start `boot`.
+pub(super) fn submit_sync(
+    open: &OpenInode,
+    layout: &Layout,
+    slots: &[u32],
+    boot: u64,
+    deadline_ns: u64,
+) -> DataCall {
+    let target_of = |slot: &u32| layout.targets.get(*slot as usize).copied().unwrap_or_default();
+    let target = slots.first().map(target_of).unwrap_or_default();
+    let objects = slots.iter().filter_map(|slot| object_address(open.id.0, layout, *slot)).collect();
+    let message = prost::Message::encode_to_vec(&proto::SyncObjectsRequest { objects, boot });
+    open.core.data.connect_ahead(layout, slots.first().copied().unwrap_or_default(), deadline_ns);
+    open.core.data.submit_data(target, Method::SyncObjects, message, &[], deadline_ns)
+}
 
-    /// The slots of one server together. A target whose server is not known stands alone: asking for it will refresh
-    /// the map.
-    fn slots_by_server(&self, layout: &Layout, slots: u64) -> Vec<Vec<u32>> {
-        let mut groups: BTreeMap<(u32, u32), Vec<u32>> = BTreeMap::new();
-        for (slot, target) in (0..).zip(&layout.targets).filter(|(slot, _)| slots & (1 << slot) != 0) {
-            let server = self.core.server(*target);
-            let key = server.map_or((0, target.0), |server| (server.node.0, 0));
-            groups.entry(key).or_default().push(slot);
-        }
-        groups.into_values().collect()
+/// The slots of one server together. A target whose server is not known stands alone: asking for it will refresh
+/// the map.
+fn slots_by_server(open: &OpenInode, layout: &Layout, slots: u64) -> Vec<Vec<u32>> {
+    let mut groups: BTreeMap<(u32, u32), Vec<u32>> = BTreeMap::new();
+    for (slot, target) in (0..).zip(&layout.targets).filter(|(slot, _)| slots & (1 << slot) != 0) {
+        let server = open.core.servers.server(*target);
+        let key = server.map_or((0, target.0), |server| (server.node.0, 0));
+        groups.entry(key).or_default().push(slot);
     }
+    groups.into_values().collect()
 }

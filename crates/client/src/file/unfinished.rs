@@ -4,10 +4,10 @@
 //! service may still lose with its power: until an fsync has returned, the next handle has to notice that when it
 //! happens, and to report it again.
 
-use super::inode::{Contents, FreshInode, InodeState, Uncommitted};
-use super::moved::Next;
+use super::inode::{FreshInode, InodeState};
+use super::layout_state::{Contents, LayoutState};
+use super::report_ledger::ReportLedger;
 use super::sync_ledger::SyncLedger;
-use std::sync::Arc;
 use vazao_model::Attributes;
 
 /// What an inode without handles is remembered for.
@@ -24,12 +24,8 @@ pub(super) struct Unreported {
     attributes: Attributes,
     absorbed_at: u64,
     size: u64,
-    contents: Contents,
-    next: Option<Next>,
-    written_slots: u64,
-    uncommitted: Uncommitted,
-    length_set: bool,
-    length_again: Option<u64>,
+    placed: LayoutState,
+    reports: ReportLedger,
 }
 
 impl Unfinished {
@@ -40,7 +36,7 @@ impl Unfinished {
 
     /// Bytes of contents that it keeps in memory.
     pub(crate) fn contents_bytes(&self) -> usize {
-        match self.unreported.as_ref().map(|left| &left.contents) {
+        match self.unreported.as_ref().map(|left| left.placed.contents()) {
             Some(Contents::Inline(inline)) => inline.bytes().len(),
             _ => 0,
         }
@@ -57,7 +53,7 @@ impl Unreported {
             return None;
         }
         let is_same = then.modified == now.modified && then.size == now.size;
-        match &self.contents {
+        match self.placed.contents() {
             Contents::Moving => return None,
             // Another client has changed it since, as above.
             Contents::Inline(_) if !is_same => return None,
@@ -67,7 +63,7 @@ impl Unreported {
             Contents::Striped(mine) => {
                 fresh.layout.as_ref().filter(|theirs| mine.is_same_life(theirs))?;
                 if !is_same {
-                    (self.length_set, self.length_again) = (false, None);
+                    self.reports.forget_length();
                 }
             }
         }
@@ -79,40 +75,26 @@ impl InodeState {
     /// Takes away what is to be remembered when the last handle is gone.
     pub(crate) fn take_unfinished(&mut self) -> Unfinished {
         let unreported = self.take_unreported();
-        // An open that was answered before must not be taken for the news that the service has lost power.
-        self.was_reported |= unreported.is_some();
         Unfinished { sync: std::mem::take(&mut self.sync), unreported }
     }
 
     fn take_unreported(&mut self) -> Option<Box<Unreported>> {
-        let mut uncommitted = std::mem::take(&mut self.uncommitted);
-        if let Some(report) = self.reporting.clone() {
-            uncommitted.restore(report);
-        }
         let is_inline_unfinished = self.inline_mut().is_some_and(|inline| {
             // Of a report that is still under way nothing is known.
             inline.fail_report();
             inline.is_unfinished()
         });
-        let is_length_unfinished = self.length_set || self.length_again.is_some();
-        let is_unfinished =
-            is_inline_unfinished || is_length_unfinished || !uncommitted.is_empty() || self.has_moved();
-        let contents = match &mut self.contents {
-            _ if !is_unfinished => return None,
-            Contents::Moving => return None,
-            Contents::Inline(inline) => Contents::Inline(std::mem::take(inline)),
-            Contents::Striped(layout) => Contents::Striped(Arc::clone(layout)),
-        };
+        let is_unfinished = is_inline_unfinished || !self.reports.is_settled() || self.placed.has_moved();
+        if !is_unfinished {
+            return None;
+        }
+        let placed = self.placed.leave()?;
         Some(Box::new(Unreported {
             attributes: self.attributes.clone(),
             absorbed_at: self.absorbed_at,
             size: self.size,
-            contents,
-            next: self.next.clone(),
-            written_slots: self.written_slots,
-            uncommitted,
-            length_set: self.length_set,
-            length_again: self.length_again,
+            placed,
+            reports: self.reports.leave(),
         }))
     }
 
@@ -132,13 +114,8 @@ impl InodeState {
         };
         let mut state = InodeState::new(shown, left.absorbed_at);
         state.size = left.size;
-        state.contents = left.contents;
-        state.next = left.next;
-        state.written_slots = left.written_slots;
-        state.uncommitted = left.uncommitted;
-        state.was_reported = true;
-        state.length_set = left.length_set;
-        state.length_again = left.length_again;
+        state.placed = left.placed;
+        state.reports = left.reports;
         state.sync = sync.of_continued();
         state.absorb_open(fresh, fresh_at);
         state

@@ -4,6 +4,7 @@
 //! as for anything else on its way.
 
 use super::inode::{InodeState, OpenInode};
+use super::write_out;
 use parking_lot::MutexGuard;
 use std::sync::Arc;
 use vazao_model::Layout;
@@ -38,52 +39,55 @@ impl Unsent {
 
 impl Drop for Unsent {
     fn drop(&mut self) {
-        let deadline_ns = self.inode.core.deadline_ns();
-        drop(self.inode.send(self.inode.lock(), &mut self.in_flight, deadline_ns));
+        let deadline_ns = self.inode.core.context.deadline_ns();
+        drop(send(&self.inode, self.inode.lock(), &mut self.in_flight, deadline_ns));
     }
 }
 
-impl OpenInode {
-    fn send<'a>(&'a self, mut state: Guard<'a>, in_flight: &mut Enqueued, deadline_ns: u64) -> Guard<'a> {
-        let last = in_flight.len().saturating_sub(1);
-        for (index, (layout, id)) in in_flight.drain(..).enumerate() {
-            state = self.submit_enqueued(state, &layout, id, deadline_ns);
-            // Only behind the last: what is not sent yet is nothing to wait for.
-            if index == last {
-                state = self.keep_to_window(state, deadline_ns);
-            }
-        }
-        state
-    }
-
-    /// Sends what a write has left for later so far: what comes next waits for writes in flight, and would
-    /// deadlock on these.
-    pub(super) fn send_later<'a>(
-        &'a self,
-        state: Guard<'a>,
-        later: &mut Later<'_>,
-        deadline_ns: u64,
-    ) -> Guard<'a> {
-        match later {
-            Some(in_flight) => self.send(state, in_flight, deadline_ns),
-            None => state,
+fn send<'a>(
+    open: &'a OpenInode,
+    mut state: Guard<'a>,
+    in_flight: &mut Enqueued,
+    deadline_ns: u64,
+) -> Guard<'a> {
+    let last = in_flight.len().saturating_sub(1);
+    for (index, (layout, id)) in in_flight.drain(..).enumerate() {
+        state = write_out::submit_enqueued(open, state, &layout, id, deadline_ns);
+        // Only behind the last: what is not sent yet is nothing to wait for.
+        if index == last {
+            state = write_out::keep_to_window(open, state, deadline_ns);
         }
     }
+    state
+}
 
-    /// Sends the staged run of a transfer, or leaves that for later.
-    pub(super) fn submit_or_enqueue<'a>(
-        &'a self,
-        mut state: Guard<'a>,
-        start: u64,
-        deadline_ns: u64,
-        later: &mut Later<'_>,
-    ) -> Guard<'a> {
-        match later {
-            Some(in_flight) => {
-                in_flight.extend(self.enqueue(&mut state, start));
-                state
-            }
-            None => self.launch(state, start, deadline_ns),
+/// Sends what a write has left for later so far: what comes next waits for writes in flight, and would
+/// deadlock on these.
+pub(super) fn send_later<'a>(
+    open: &'a OpenInode,
+    state: Guard<'a>,
+    later: &mut Later<'_>,
+    deadline_ns: u64,
+) -> Guard<'a> {
+    match later {
+        Some(in_flight) => send(open, state, in_flight, deadline_ns),
+        None => state,
+    }
+}
+
+/// Sends the staged run of a transfer, or leaves that for later.
+pub(super) fn submit_or_enqueue<'a>(
+    open: &'a OpenInode,
+    mut state: Guard<'a>,
+    start: u64,
+    deadline_ns: u64,
+    later: &mut Later<'_>,
+) -> Guard<'a> {
+    match later {
+        Some(in_flight) => {
+            in_flight.extend(write_out::enqueue(&mut state, start));
+            state
         }
+        None => write_out::launch(open, state, start, deadline_ns),
     }
 }

@@ -1,6 +1,7 @@
 //! What of a file exists in this client's memory only: the report of what is lost when the client ends.
 
-use super::inode::{Contents, InodeState, OpenInode};
+use super::inode::{InodeState, OpenInode};
+use super::layout_state::Contents;
 use crate::Error;
 use std::fmt;
 use std::ops::Range;
@@ -80,18 +81,15 @@ impl OpenInode {
 impl InodeState {
     /// Ranges that the servers may not have, in any order, and whether the metadata service is behind.
     fn unstored(&self) -> (Vec<Range<u64>>, bool) {
-        let staged = self.staged.values().map(|run| run.range.clone());
-        let in_flight = self.in_flight.values().map(|flight| flight.run.range.clone());
         let lost = self.sync.lost().ranges(self.size);
-        let mut ranges: Vec<Range<u64>> = staged.chain(in_flight).chain(lost).collect();
-        let reports = [Some(&self.uncommitted), self.reporting.as_ref()].into_iter().flatten();
+        let mut ranges: Vec<Range<u64>> = self.buffer.ranges().chain(lost).collect();
         let mut is_unreported = false;
-        for report in reports.filter(|report| !report.is_empty()) {
+        for report in self.reports.unanswered() {
             is_unreported = true;
             // Bytes beyond the end that the metadata service knows are out of reach.
             ranges.push(self.attributes.size..report.end.min(self.size));
         }
-        if let Contents::Inline(inline) = &self.contents {
+        if let Contents::Inline(inline) = self.placed.contents() {
             ranges.extend(inline.unanswered().map(|range| range.start as u64..range.end as u64));
         }
         (ranges, is_unreported)

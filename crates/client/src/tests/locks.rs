@@ -14,14 +14,14 @@ fn a_lost_lock_is_told_of_until_its_owner_lets_go_of_it() {
     for owner in [1, 2] {
         client.lock(place(owner), LockRange::WHOLE, LockMode::Shared, 0, None).unwrap();
     }
-    client.check_locks([place(1), place(2)]).unwrap();
+    client.locks().check([place(1), place(2)]).unwrap();
     client.core.locks.must_tell();
     client.core.tell_locks().unwrap();
-    let refused = |owner| client.check_locks([place(3), place(owner)]).map_err(|error| error.code);
+    let refused = |owner| client.locks().check([place(3), place(owner)]).map_err(|error| error.code);
     assert_eq!((refused(1), refused(2), refused(3)), (Err(Code::Io), Err(Code::Io), Ok(())));
     client.unlock(place(1), LockRange::WHOLE).unwrap();
     assert_eq!((refused(1), refused(2)), (Ok(()), Err(Code::Io)));
-    client.forget_lost_lock(place(2));
+    client.locks().forget_lost(place(2));
     assert_eq!(refused(2), Ok(()));
     file.close().unwrap();
 }

@@ -23,7 +23,7 @@ impl VolumeFilesystem {
     pub(super) fn test_lock(&self, wish: &LockWish) -> Result<Option<Obstacle>> {
         let open = self.file(wish.handle)?;
         let Some(mode) = wish.mode else { return Ok(None) };
-        self.client.test_lock(open.place(wish.owner, wish.is_flock), wish.range, mode)
+        self.client.locks().test(open.place(wish.owner, wish.is_flock), wish.range, mode)
     }
 
     /// Locks or lets go; with `waits`, waits for the lock until the request is interrupted.
@@ -50,7 +50,7 @@ impl VolumeFilesystem {
 
     fn check_locks(&self, open: &OpenFile) -> Result<()> {
         let owners = open.owners().clone();
-        self.client.check_locks(owners.into_iter().map(|(owner, is_flock)| open.place(owner, is_flock)))
+        self.client.locks().check(owners.into_iter().map(|(owner, is_flock)| open.place(owner, is_flock)))
     }
 
     /// Before anything of an open file is reported: what was written under a lock that is lost must not be, for its
@@ -81,8 +81,8 @@ impl VolumeFilesystem {
 
 /// Lets go of all that an owner has locked of a file. Waits for nothing where that is nothing.
 pub(super) fn unlock_all(client: &Client, place: LockPlace) -> Result<()> {
-    client.forget_lost_lock(place);
-    if !client.has_locks(place) {
+    client.locks().forget_lost(place);
+    if !client.locks().has(place) {
         return Ok(());
     }
     client.unlock(place, LockRange::WHOLE)

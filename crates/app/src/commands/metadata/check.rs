@@ -31,9 +31,9 @@ pub(crate) struct Arguments {
 /// Does it.
 pub(crate) fn run(context: &Context, arguments: Arguments) -> Outcome {
     let client = context.client()?;
-    let mut report = client.check_metadata(arguments.orders.order())?;
+    let mut report = client.administration().check_metadata(arguments.orders.order())?;
     if arguments.orders.waits() {
-        let ask = || Ok(client.check_metadata(ScrubOrder::Report)?);
+        let ask = || Ok(client.administration().check_metadata(ScrubOrder::Report)?);
         report = waiting::follow(!arguments.results.json, ask, stand)?;
     }
     client.close()?;

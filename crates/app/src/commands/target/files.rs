@@ -13,7 +13,7 @@ use vazao_model::TargetId;
 /// Lists them.
 pub(super) fn list(context: &Context, name: &str, results: Results) -> Outcome {
     let client = context.client()?;
-    let target = client.find_target(name)?;
+    let target = client.administration().find_target(name)?;
     let mut output = Output::new(results.json);
     let search = Search::new(&client, target);
     let is_complete = search.run(&mut output, |_| true, |output, found| show(output, &found, target))?;

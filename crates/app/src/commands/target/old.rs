@@ -16,7 +16,7 @@ const CLOCKS_SECONDS: i64 = 120;
 pub(super) fn accept(context: &Context, name: &str, yes_lose_writes: bool) -> Outcome {
     let client = context.client()?;
     let map = client.refresh_map()?;
-    let id = client.find_target(name)?;
+    let id = client.administration().find_target(name)?;
     let target = map.target(id).filter(|target| target.state == TargetState::Stale);
     let Some(target) = target else {
         return Err(Failure::new(format!(
@@ -24,7 +24,7 @@ pub(super) fn accept(context: &Context, name: &str, yes_lose_writes: bool) -> Ou
         )));
     };
     if yes_lose_writes {
-        println!("{}", client.accept_old_target(id, target.found)?);
+        println!("{}", client.administration().accept_old_target(id, target.found)?);
         return Ok(());
     }
     let mut output = Output::new(false);

@@ -1,0 +1,190 @@
+//! The client's configuration file, `client.toml`: written by `vazao up`, copied to other machines by hand.
+//!
+//! ```toml
+//! cluster = "home"
+//! meta = ["192.0.2.10:7070"]
+//! key_file = "cluster.key"    # relative to this file
+//! ```
+
+mod options;
+
+pub use options::Options;
+pub(crate) use options::own_name;
+
+use crate::{Error, Result};
+use serde::Deserialize;
+use std::path::{Path, PathBuf};
+use vazao_model::Code;
+use vazao_model::limits::DEADLINE_MS_MAX;
+use vazao_wire::key::ClusterKey;
+
+/// Where a cluster is and how to prove that we may use it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Config {
+    /// The cluster's name, for people.
+    pub cluster: String,
+    /// Addresses of metadata services, `host:port`.
+    pub meta: Vec<String>,
+    /// The file with the cluster key; `None` for a cluster that runs without one.
+    pub key_file: Option<PathBuf>,
+    /// Deadline of each call; `None` for the default.
+    pub deadline_ms: Option<u32>,
+    /// Connections to each server; `None` for the default.
+    pub connections_max: Option<usize>,
+    /// Bytes read ahead of one reader; `None` for the default.
+    pub read_ahead_bytes_max: Option<usize>,
+    /// Bytes written but not yet acknowledged, over all files; `None` for the default.
+    pub dirty_bytes_max: Option<usize>,
+    /// Whether objects on data servers of this machine are read without the server; `None` for the default.
+    pub short_circuit: Option<bool>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Text {
+    #[serde(default)]
+    cluster: String,
+    meta: Vec<String>,
+    key_file: Option<PathBuf>,
+    #[serde(default)]
+    insecure: bool,
+    deadline_ms: Option<u32>,
+    connections_max: Option<usize>,
+    read_ahead_bytes_max: Option<usize>,
+    dirty_bytes_max: Option<usize>,
+    short_circuit: Option<bool>,
+}
+
+fn refused(path: &Path, what: impl std::fmt::Display) -> Error {
+    Error::new(Code::Invalid, format!("{}: {what}", path.display()))
+}
+
+impl Config {
+    /// `$VAZAO_CLUSTER`, or else `client.toml` in the user's configuration directory.
+    pub fn default_path() -> PathBuf {
+        if let Some(path) = std::env::var_os("VAZAO_CLUSTER").filter(|path| !path.is_empty()) {
+            return path.into();
+        }
+        let home = std::env::var_os("HOME").unwrap_or_default();
+        Path::new(&home).join(".config/vazao/client.toml")
+    }
+
+    /// Reads a configuration file. Errors name the file and, where it is known, the line.
+    pub fn load(path: &Path) -> Result<Config> {
+        let text = std::fs::read_to_string(path).map_err(|e| {
+            let code = if e.kind() == std::io::ErrorKind::NotFound { Code::NotFound } else { Code::Io };
+            let remedy =
+                "start a cluster with `vazao up`, or name its client.toml with --cluster or $VAZAO_CLUSTER";
+            Error::new(code, format!("cluster configuration {} ({e}); {remedy}", path.display()))
+        })?;
+        Config::parse(path, &text)
+    }
+
+    /// Reads the text of a configuration file that lies at `path`.
+    pub fn parse(path: &Path, text: &str) -> Result<Config> {
+        let text: Text = toml::from_str(text).map_err(|e| {
+            let line = e.span().map(|span| text[..span.start.min(text.len())].matches('\n').count() + 1);
+            let place = line.map_or(String::new(), |line| format!("line {line}: "));
+            refused(path, format!("{place}{}", e.message()))
+        })?;
+        if text.meta.is_empty() {
+            return Err(refused(path, "`meta` is empty; list at least one metadata service, \"host:port\""));
+        }
+        if let Some(bad) = text.meta.iter().find(|address| !is_address(address)) {
+            return Err(refused(path, format!("`meta` has \"{bad}\", which is not \"host:port\"")));
+        }
+        if text.key_file.is_none() && !text.insecure {
+            return Err(refused(
+                path,
+                "`key_file` is missing; name the cluster's key, or say `insecure = true`",
+            ));
+        }
+        if let Some(bad) = text.deadline_ms.filter(|ms| !(1..=DEADLINE_MS_MAX).contains(ms)) {
+            return Err(refused(
+                path,
+                format!("`deadline_ms` is {bad}, not between 1 and {DEADLINE_MS_MAX}"),
+            ));
+        }
+        let directory = path.parent().unwrap_or(Path::new(""));
+        Ok(Config {
+            cluster: text.cluster,
+            meta: text.meta,
+            key_file: text.key_file.filter(|_| !text.insecure).map(|file| directory.join(file)),
+            deadline_ms: text.deadline_ms,
+            connections_max: text.connections_max,
+            read_ahead_bytes_max: text.read_ahead_bytes_max,
+            dirty_bytes_max: text.dirty_bytes_max,
+            short_circuit: text.short_circuit,
+        })
+    }
+
+    /// The key, read from its file. Errors: it cannot be read, or is none.
+    pub(crate) fn key(&self) -> Result<ClusterKey> {
+        let Some(path) = &self.key_file else { return Ok(ClusterKey::insecure()) };
+        ClusterKey::load(path).map_err(|e| Error::new(Code::Io, e.to_string()))
+    }
+
+    /// The options it asks for.
+    pub fn options(&self) -> Options {
+        let defaults = Options::default();
+        Options {
+            deadline_ms: self.deadline_ms.unwrap_or(defaults.deadline_ms),
+            connections_max: self.connections_max.unwrap_or(defaults.connections_max).max(1),
+            read_ahead_bytes_max: self.read_ahead_bytes_max.unwrap_or(defaults.read_ahead_bytes_max),
+            dirty_bytes_max: self.dirty_bytes_max.unwrap_or(defaults.dirty_bytes_max),
+            short_circuit: self.short_circuit.unwrap_or(defaults.short_circuit),
+            ..defaults
+        }
+    }
+}
+
+/// Whether a text is "host:port", a port between 0 and 65535.
+pub fn is_address(text: &str) -> bool {
+    text.rsplit_once(':').is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> Result<Config> {
+        Config::parse(Path::new("/etc/vazao/client.toml"), text)
+    }
+
+    #[test]
+    fn a_key_file_is_relative_to_the_configuration() {
+        let config =
+            parse("meta = [\"h:1\"]\nkey_file = \"cluster.key\"\ndeadline_ms = 500\n").expect("valid");
+        assert_eq!(config.key_file, Some(PathBuf::from("/etc/vazao/cluster.key")));
+        assert_eq!(config.options().deadline_ms, 500);
+        let absolute = parse("meta = [\"h:1\"]\nkey_file = \"/k\"\n").expect("valid");
+        assert_eq!(absolute.key_file, Some(PathBuf::from("/k")));
+    }
+
+    #[test]
+    fn a_mistake_is_named_with_file_and_line() {
+        let error = parse("meta = [\"h:1\"]\nkey_fil = \"k\"\n").expect_err("unknown key").to_string();
+        assert!(error.contains("/etc/vazao/client.toml: line 2") && error.contains("key_fil"), "{error}");
+    }
+
+    #[test]
+    fn what_cannot_work_is_refused_with_a_remedy() {
+        for (text, word) in [
+            ("meta = []\nkey_file = \"k\"", "at least one"),
+            ("meta = [\"host\"]\nkey_file = \"k\"", "host:port"),
+            ("meta = [\"h:1\"]", "insecure = true"),
+            ("meta = [\"h:1\"]\nkey_file = \"k\"\ndeadline_ms = 0", "deadline_ms"),
+        ] {
+            let error = parse(text).expect_err(text).to_string();
+            assert!(error.contains(word), "{error}");
+        }
+        assert!(parse("meta = [\"h:1\"]\ninsecure = true").expect("valid").key_file.is_none());
+    }
+
+    #[test]
+    fn a_missing_file_says_how_to_get_one() {
+        let error = Config::load(Path::new("/nonexistent/client.toml")).expect_err("missing");
+        assert_eq!(error.code, Code::NotFound);
+        assert!(error.to_string().contains("vazao up"), "{error}");
+    }
+}

@@ -1,0 +1,280 @@
+//! Requests to data servers: many in flight, each repeated at its target's present server until it is answered.
+//!
+//! All of them are idempotent by nature, so a lost answer is no reason to stop.
+
+mod budget;
+mod in_flight;
+mod local;
+
+pub(crate) use budget::{Pool, PooledBuffer, ReadAheadBudget, ReadAheadShare};
+pub(crate) use in_flight::{InFlight, Waitable, overlap};
+pub(crate) use local::LocalFile;
+pub use local::SendBuffer;
+
+use crate::core::Context;
+use crate::meta::{Attempts, MetaService, attempt_deadline_ns, final_error, log_failure};
+use crate::servers::{Server, Servers, is_silence};
+use crate::statistics::InFlightCall;
+use crate::{Error, Result};
+use local::{Lending, LocalFiles};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use vazao_meter::Cause;
+use vazao_model::{Action, Code, Layout, TargetId};
+use vazao_wire::Method;
+use vazao_wire::interrupt;
+use vazao_wire::service::{Fault, RequestId};
+use vazao_wire::transport::{Pending, Received};
+
+/// Servers that are connected to at the same time: of a wide file those that its next megabytes are on.
+const AHEAD_MAX: usize = 16;
+
+/// A request in flight to a data server.
+pub(crate) struct DataCall {
+    target: TargetId,
+    method: Method,
+    message: Vec<u8>,
+    server: Option<Arc<Server>>,
+    pending: Option<Box<dyn Pending>>,
+    in_flight: Option<InFlightCall>,
+    is_repeated: bool,
+    /// Its latest attempt.
+    request: RequestId,
+    submitted_ns: u64,
+}
+
+impl DataCall {
+    /// True when waiting for it will not block.
+    pub(crate) fn is_done(&self) -> bool {
+        self.pending.as_ref().is_some_and(|pending| pending.is_done())
+    }
+
+    /// The server it went to last, for messages.
+    pub(crate) fn server_name(&self) -> String {
+        self.server.as_ref().map_or_else(|| format!("target {}", self.target), ToString::to_string)
+    }
+}
+
+/// The data servers as a client calls them.
+pub(crate) struct DataServers {
+    context: Arc<Context>,
+    servers: Arc<Servers>,
+    meta: Arc<MetaService>,
+    local: LocalFiles,
+    lending: Lending,
+    /// Objects on this machine are read without their server.
+    pub(crate) short_circuit: AtomicBool,
+    /// The largest of what any server wants under way, see [`crate::servers`]: mostly too little to matter.
+    pub(crate) pace_bytes_max: AtomicU64,
+}
+
+impl DataServers {
+    pub(crate) fn new(context: Arc<Context>, servers: Arc<Servers>, meta: Arc<MetaService>) -> DataServers {
+        let short_circuit = AtomicBool::new(context.options.short_circuit);
+        let (local, lending) = (LocalFiles::default(), Lending::default());
+        DataServers {
+            context,
+            servers,
+            meta,
+            local,
+            lending,
+            short_circuit,
+            pace_bytes_max: AtomicU64::new(0),
+        }
+    }
+
+    /// A request to the object of `slot` is about to be sent, and others after it as a rule. Where that needs a
+    /// connection, those to the servers of the slots that follow are made at the same time.
+    pub(crate) fn connect_ahead(&self, layout: &Layout, slot: u32, deadline_ns: u64) {
+        let Some(first) = layout.targets.get(slot as usize).and_then(|target| self.servers.server(*target))
+        else {
+            return;
+        };
+        if layout.targets.len() < 2 || self.context.transport.is_connected(&first.address) {
+            return;
+        }
+        let following = layout.targets.iter().cycle().skip(slot as usize + 1);
+        let following =
+            following.take(layout.targets.len() - 1).filter_map(|target| self.servers.server(*target));
+        let mut servers: Vec<Arc<Server>> = Vec::new();
+        for server in following {
+            let is_known = server.node == first.node || servers.iter().any(|known| known.node == server.node);
+            if !is_known && servers.len() < AHEAD_MAX {
+                servers.push(server);
+            }
+        }
+        let addresses: Vec<&str> = servers.iter().map(|server| server.address.as_str()).collect();
+        let until_ns = attempt_deadline_ns(self.context.clock.now_ns(), deadline_ns);
+        self.context.transport.connect_ahead(&addresses, until_ns);
+    }
+
+    /// Sends a request to the server that holds `target`, without waiting. What goes wrong comes out of
+    /// [`Core::finish_data`], which also sends what was given up before it was sent.
+    pub(crate) fn submit_data(
+        &self,
+        target: TargetId,
+        method: Method,
+        message: Vec<u8>,
+        attachment: &[u8],
+        deadline_ns: u64,
+    ) -> DataCall {
+        let mut call = DataCall {
+            target,
+            method,
+            message,
+            server: None,
+            pending: None,
+            in_flight: None,
+            is_repeated: false,
+            request: RequestId::default(),
+            submitted_ns: self.context.clock.now_ns(),
+        };
+        // A request that would fail at once is left to its waiter.
+        match interrupt::is_killed() || self.servers.was_out(target) {
+            true => call.server = self.servers.server(target),
+            false => self.send(&mut call, attachment, deadline_ns),
+        }
+        call
+    }
+
+    fn send(&self, call: &mut DataCall, attachment: &[u8], deadline_ns: u64) {
+        call.server = self.servers.server(call.target);
+        let Some(server) = &call.server else { return };
+        let started_ns = self.context.clock.now_ns();
+        let until_ns = attempt_deadline_ns(started_ns, deadline_ns);
+        let until_ns = self.servers.attempt_until_ns(call.target, until_ns);
+        server.counters.requests.add(1);
+        call.in_flight = Some(InFlightCall::begin(&server.counters, &self.context.clock));
+        server.counters.credit.enter(started_ns);
+        // Once: if that was in vain, it is sent along.
+        let may_lend = call.method == Method::Write && !std::mem::replace(&mut call.is_repeated, true);
+        let lent = if may_lend { self.lend(server, &call.message, attachment) } else { None };
+        let (message, attachment) = match &lent {
+            Some(message) => (message, &[][..]),
+            None => (&call.message, attachment),
+        };
+        let pending =
+            self.context.transport.submit(&server.address, call.method, message, attachment, until_ns);
+        let sent_ns = self.context.clock.now_ns();
+        server.counters.credit.leave(sent_ns);
+        let spent_ns = sent_ns.saturating_sub(started_ns);
+        server.counters.credit_ns.add(spent_ns);
+        self.context.counters.accounts.charge(Cause::Credit, spent_ns);
+        call.pending = Some(pending);
+    }
+
+    /// Waits for the answer, repeating the request as long as that can help and `deadline_ns` has not passed.
+    /// `attachment` is what was submitted. Given up (`Interrupted`), it can be called again.
+    pub(crate) fn finish_data(
+        &self,
+        call: &mut DataCall,
+        attachment: &[u8],
+        deadline_ns: u64,
+    ) -> Result<Received> {
+        let mut attempts = Attempts::until(&self.context, deadline_ns);
+        if call.pending.is_none() && call.server.is_some() {
+            if self.servers.was_out(call.target)
+                && let Some(fault) = self.meta.known_outage(call.target, deadline_ns)
+            {
+                return Err(Error::from(fault));
+            }
+            self.send(call, attachment, deadline_ns);
+        }
+        loop {
+            let fault = match self.await_answer(call, attachment.len()) {
+                Ok(received) => return Ok(received),
+                Err(_) if interrupt::is_raised() => Code::Interrupted.into(),
+                Err(fault)
+                    if fault.code == Code::Interrupted && self.context.clock.now_ns() < deadline_ns =>
+                {
+                    // Given up before it was sent, and not by the present waiter.
+                    self.send(call, attachment, deadline_ns);
+                    continue;
+                }
+                Err(fault) => fault,
+            };
+            let is_map_old = fault.code.action() == Action::Refresh;
+            if is_silence(&fault)
+                && let Some(known) = self.meta.known_outage(call.target, deadline_ns)
+            {
+                return Err(Error::from(known).of(call.request));
+            }
+            if !attempts.pause(&self.context, &fault) {
+                let error = final_error(fault, &call.server_name(), attempts.elapsed_ms(&self.context));
+                return Err(error.of(call.request));
+            }
+            if let Some(server) = &call.server {
+                self.servers.trying_again(&server.address, &fault, call.submitted_ns);
+            }
+            if is_map_old {
+                self.meta
+                    .refresh_map(deadline_ns)
+                    .map_err(|e| e.about(format!("looking for {}", call.target)))?;
+                if let Some(known) = self.meta.known_outage(call.target, deadline_ns) {
+                    return Err(Error::from(known).of(call.request));
+                }
+            }
+            if let Some(server) = &call.server {
+                server.counters.retries.add(1);
+            }
+            self.send(call, attachment, deadline_ns);
+        }
+    }
+
+    fn await_answer(&self, call: &mut DataCall, sent_bytes: usize) -> std::result::Result<Received, Fault> {
+        let (Some(pending), Some(server)) = (call.pending.take(), &call.server) else {
+            return Err(Fault::new(Code::WrongTarget, format!("no node is known to hold {}", call.target)));
+        };
+        let started_ns = self.context.clock.now_ns();
+        call.request = pending.id();
+        let wait = || if pending.settle() { Ok(pending.wait()) } else { Err(pending) };
+        let answer = self.context.counters.during_wait(&server.counters, &*self.context.clock, wait);
+        let ended_ns = self.context.clock.now_ns();
+        let waited_ns = ended_ns.saturating_sub(started_ns);
+        let answer = match answer {
+            Ok(answer) => answer,
+            Err(pending) => {
+                server.counters.waited_ns.add(waited_ns);
+                self.context.counters.accounts.charge(Cause::Network, waited_ns);
+                call.pending = Some(pending);
+                return Err(Code::Interrupted.into());
+            }
+        };
+        if let Some(in_flight) = call.in_flight.take() {
+            let elapsed_ns = ended_ns.saturating_sub(in_flight.started_ns());
+            self.context.counters.latency.record(elapsed_ns);
+            if let Ok(received) = &answer {
+                let bytes = received.attachment.len().max(sent_bytes) as u64;
+                server.pace.note(bytes, elapsed_ns, ended_ns);
+                self.pace_bytes_max.fetch_max(server.pace.wanted_bytes(), Ordering::Relaxed);
+            }
+        }
+        server.counters.waited_ns.add(waited_ns);
+        self.context.counters.accounts.charge(Cause::Network, waited_ns);
+        match &answer {
+            Ok(received) => {
+                self.servers.answered(&server.address);
+                self.servers.is_back(call.target);
+                server.counters.service_ns.add(u64::from(received.service_us) * 1000);
+                server.counters.bytes_read.add(received.attachment.len() as u64);
+            }
+            Err(fault) => {
+                log_failure(call.request, call.method, server, fault);
+                self.servers.attempt_failed(&server.address, fault);
+            }
+        }
+        answer
+    }
+
+    /// Notes bytes that a data server has acknowledged.
+    pub(crate) fn count_written(&self, call: &DataCall, bytes: usize) {
+        if let Some(server) = &call.server {
+            server.counters.bytes_written.add(bytes as u64);
+        }
+    }
+}
+
+/// An answer that breaks the protocol.
+pub(crate) fn malformed(call: &DataCall, what: &str) -> Error {
+    Error::new(Code::BadRequest, format!("{}: answer to {}: {what}", call.server_name(), call.method.name()))
+}

@@ -1,0 +1,235 @@
+//! The report ledger of a file: what the metadata service is to be told, is being told, and may have forgotten.
+//!
+//! A change of the file *waits* until a report takes it along. While that report is *under way* answers from before it
+//! may still arrive. It is *taken* when the service has carried it out, and waits again otherwise. A length that was
+//! set is not reported but carried out at once; until an fsync has returned, a service that loses power may forget it,
+//! and it has to be set *again*.
+
+use vazao_model::Timestamp;
+
+/// Changes of which the metadata service is told at once.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Report {
+    /// End of the furthest write; 0 for none.
+    pub(super) end: u64,
+    /// Slots that got objects.
+    pub(super) slots: u64,
+    /// Time of the last write.
+    pub(super) modified: Option<Timestamp>,
+}
+
+impl Report {
+    fn is_empty(&self) -> bool {
+        self.modified.is_none() && self.slots == 0
+    }
+
+    /// Adds what came before; what came later has precedence.
+    fn add_earlier(&mut self, earlier: Report) {
+        self.end = self.end.max(earlier.end);
+        self.slots |= earlier.slots;
+        self.modified = self.modified.or(earlier.modified);
+    }
+}
+
+/// The ledger of one file.
+#[derive(Default)]
+pub(super) struct ReportLedger {
+    waiting: Report,
+    under_way: Option<Report>,
+    /// The service was told of a change.
+    has_told: bool,
+    /// A length was set, and no fsync has returned since.
+    is_length_unsynced: bool,
+    /// The length that has to be set once more before the next report.
+    length_again: Option<u64>,
+}
+
+impl ReportLedger {
+    /// Bytes up to `end` were written at `now`.
+    pub(super) fn wrote(&mut self, end: u64, now: Timestamp) {
+        self.waiting.end = self.waiting.end.max(end);
+        self.waiting.modified = Some(now);
+    }
+
+    /// Contents were changed at `now` within the file's length.
+    pub(super) fn changed(&mut self, now: Timestamp) {
+        self.waiting.modified = Some(now);
+    }
+
+    /// These slots have got objects.
+    pub(super) fn made_objects(&mut self, slots: u64) {
+        self.waiting.slots |= slots;
+    }
+
+    /// The file has another layout, in which these slots have got objects. Returns those of the former layout that the
+    /// service was not told of.
+    pub(super) fn replace_objects(&mut self, slots: u64) -> u64 {
+        std::mem::replace(&mut self.waiting.slots, slots)
+    }
+
+    /// What the next report has to tell.
+    pub(super) fn waiting(&self) -> &Report {
+        &self.waiting
+    }
+
+    /// True when there is something to report.
+    pub(super) fn is_waiting(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+
+    /// True when the service has been told of everything and has answered.
+    pub(super) fn is_clear(&self) -> bool {
+        self.waiting.is_empty() && self.under_way.is_none()
+    }
+
+    /// Every change that the service may not know of.
+    pub(super) fn unanswered(&self) -> impl Iterator<Item = &Report> {
+        [Some(&self.waiting), self.under_way.as_ref()]
+            .into_iter()
+            .flatten()
+            .filter(|report| !report.is_empty())
+    }
+
+    /// End of the furthest write that the service may not know of; 0 for none.
+    pub(super) fn end(&self) -> u64 {
+        self.waiting.end.max(self.under_way.map_or(0, |report| report.end))
+    }
+
+    /// Time of the last write that the service may not know of.
+    pub(super) fn modified(&self) -> Option<Timestamp> {
+        self.waiting.modified.or_else(|| self.under_way?.modified)
+    }
+
+    /// What waits is under way now.
+    pub(super) fn begin(&mut self) -> Report {
+        let report = std::mem::take(&mut self.waiting);
+        self.under_way = Some(report);
+        self.has_told = true;
+        report
+    }
+
+    /// The report under way was answered. The caller says with [`ReportLedger::restore`] that it was not taken.
+    pub(super) fn end_report(&mut self) -> Report {
+        self.under_way.take().unwrap_or_default()
+    }
+
+    /// A report was not taken, and waits again.
+    pub(super) fn restore(&mut self, report: Report) {
+        self.waiting.add_earlier(report);
+    }
+
+    /// What waits need not be told.
+    pub(super) fn discard(&mut self) {
+        self.waiting = Report::default();
+    }
+
+    /// True when the service was told of any change, or of a length.
+    pub(super) fn has_told(&self) -> bool {
+        self.has_told
+    }
+
+    /// The length was set, and the service has answered.
+    pub(super) fn length_was_set(&mut self) {
+        self.has_told = true;
+        self.is_length_unsynced = true;
+        self.length_again = None;
+    }
+
+    /// The service has made durable what it knows.
+    pub(super) fn length_is_durable(&mut self) {
+        self.is_length_unsynced = false;
+    }
+
+    /// True when the service may have forgotten a length that was set.
+    pub(super) fn is_length_unsynced(&self) -> bool {
+        self.is_length_unsynced
+    }
+
+    /// The length that has to be set once more.
+    pub(super) fn length_again(&self) -> Option<u64> {
+        self.length_again
+    }
+
+    /// Has the length set once more before the next report.
+    pub(super) fn set_length_again(&mut self, length: u64) {
+        self.length_again = Some(length);
+    }
+
+    /// Takes the length that has to be set once more: the caller does it.
+    pub(super) fn take_length_again(&mut self) -> Option<u64> {
+        self.length_again.take()
+    }
+
+    /// Nothing of a length that was set here is to be repeated.
+    pub(super) fn forget_length(&mut self) {
+        self.is_length_unsynced = false;
+        self.length_again = None;
+    }
+
+    /// True when there is nothing to remember of a file without handles.
+    pub(super) fn is_settled(&self) -> bool {
+        self.is_clear() && !self.is_length_unsynced && self.length_again.is_none()
+    }
+
+    /// Takes away what is to be remembered of a file without handles. Of a report that is still under way nothing is
+    /// known: it waits again.
+    pub(super) fn leave(&mut self) -> ReportLedger {
+        // An open that was answered before must not be taken for the news that the service has lost power.
+        self.has_told = true;
+        let mut waiting = std::mem::take(&mut self.waiting);
+        waiting.add_earlier(self.under_way.unwrap_or_default());
+        ReportLedger {
+            waiting,
+            under_way: None,
+            has_told: true,
+            is_length_unsynced: self.is_length_unsynced,
+            length_again: self.length_again,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(seconds: i64) -> Timestamp {
+        Timestamp { seconds, ..Timestamp::default() }
+    }
+
+    #[test]
+    fn a_report_that_is_not_taken_waits_again_beneath_what_came_later() {
+        let mut ledger = ReportLedger::default();
+        ledger.wrote(100, at(1));
+        ledger.made_objects(0b01);
+        let report = ledger.begin();
+        assert!(!ledger.is_waiting() && !ledger.is_clear());
+        ledger.wrote(50, at(2));
+        ledger.made_objects(0b10);
+        assert_eq!((ledger.end(), ledger.modified()), (100, Some(at(2))));
+        assert_eq!(ledger.unanswered().count(), 2);
+        assert_eq!(ledger.end_report().end, report.end);
+        ledger.restore(report);
+        let waiting = *ledger.waiting();
+        assert_eq!((waiting.end, waiting.slots, waiting.modified), (100, 0b11, Some(at(2))));
+        ledger.begin();
+        ledger.end_report();
+        assert!(ledger.is_clear() && ledger.is_settled() && ledger.has_told());
+    }
+
+    #[test]
+    fn a_file_without_handles_is_remembered_for_what_was_under_way_and_for_its_length() {
+        let mut ledger = ReportLedger::default();
+        ledger.wrote(10, at(1));
+        ledger.begin();
+        let left = ledger.leave();
+        assert!(left.is_waiting() && left.has_told() && !left.is_settled());
+
+        let mut ledger = ReportLedger::default();
+        ledger.length_was_set();
+        assert!(ledger.is_clear() && !ledger.is_settled());
+        ledger.set_length_again(7);
+        ledger.length_is_durable();
+        assert_eq!(ledger.take_length_again(), Some(7));
+        assert!(ledger.is_settled());
+    }
+}

@@ -1,0 +1,132 @@
+//! The client's session, and its request slots.
+
+use super::MetaService;
+use crate::config::own_name;
+use crate::{Error, Result};
+use parking_lot::{Condvar, Mutex};
+use std::sync::Arc;
+use std::time::Duration;
+use vazao_model::Code;
+use vazao_model::limits::SESSION_SLOTS_MAX;
+use vazao_wire::{op, proto};
+
+/// How long a thread that waits for a slot sleeps before it looks at the clock.
+const SLOT_WAIT: Duration = Duration::from_millis(50);
+
+/// The session with the metadata service.
+///
+/// - `opening` serialises opening a session; `slots` is not held while a request is sent.
+/// - A slot is returned only to the session that it was taken from: `install` makes a new table.
+#[derive(Default)]
+pub(crate) struct Session {
+    slots: Mutex<Slots>,
+    freed: Condvar,
+    opening: Mutex<()>,
+}
+
+#[derive(Default)]
+struct Slots {
+    session: u64,
+    free: Vec<u32>,
+    sequences: Vec<u64>,
+    /// Waiters for a free slot. Without any, the wake-up would be a system call for nothing.
+    waiting: usize,
+}
+
+/// A slot in use by one request; free again when dropped.
+pub(crate) struct Slot {
+    session: Arc<Session>,
+    pub(crate) id: u64,
+    slot: u32,
+    sequence: u64,
+}
+
+impl Slot {
+    /// The mark of the request in this slot; `seat` is [`Core::seat`].
+    pub(crate) fn once(&self, seat: u32) -> proto::Once {
+        proto::Once { session: self.id, slot: self.slot, sequence: self.sequence, seat }
+    }
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        let mut slots = self.session.slots.lock();
+        if slots.session == self.id {
+            slots.free.push(self.slot);
+            let is_awaited = slots.waiting > 0;
+            // Notified under the lock, the waiter would only block on it.
+            drop(slots);
+            if is_awaited {
+                self.session.freed.notify_one();
+            }
+        }
+    }
+}
+
+impl Session {
+    /// The session's id.
+    pub(crate) fn id(&self) -> u64 {
+        self.slots.lock().session
+    }
+
+    fn install(&self, session: u64, slots: u32) {
+        let count = slots.clamp(1, SESSION_SLOTS_MAX);
+        let mut slots = self.slots.lock();
+        slots.session = session;
+        (slots.free, slots.sequences) = ((0..count).rev().collect(), vec![0; count as usize]);
+        drop(slots);
+        self.freed.notify_all();
+    }
+
+    fn try_take(self: &Arc<Session>, slots: &mut Slots) -> Option<Slot> {
+        let slot = slots.free.pop()?;
+        let sequence = slots.sequences.get_mut(slot as usize)?;
+        *sequence += 1;
+        Some(Slot { session: Arc::clone(self), id: slots.session, slot, sequence: *sequence })
+    }
+}
+
+impl MetaService {
+    /// A slot for a changing request; blocks while all are in use (backpressure).
+    pub(crate) fn take_slot(&self, deadline_ns: u64) -> Result<Slot> {
+        let mut slots = self.session.slots.lock();
+        loop {
+            if let Some(slot) = self.session.try_take(&mut slots) {
+                return Ok(slot);
+            }
+            if self.context.clock.now_ns() >= deadline_ns {
+                let detail =
+                    format!("{}: all request slots of this client are waiting", self.context.meta_name());
+                return Err(Error::new(Code::Timeout, detail));
+            }
+            slots.waiting += 1;
+            self.session.freed.wait_for(&mut slots, SLOT_WAIT);
+            slots.waiting -= 1;
+        }
+    }
+
+    /// A slot, if one is free.
+    pub(crate) fn free_slot(&self) -> Option<Slot> {
+        self.session.try_take(&mut self.session.slots.lock())
+    }
+
+    /// Opens a session in place of `expired` (0 for the first), unless another thread has done so.
+    pub(crate) fn open_session(&self, expired: u64, deadline_ns: u64) -> Result<()> {
+        let _one = self.session.opening.lock();
+        if self.session.id() != expired {
+            return Ok(());
+        }
+        let client =
+            if self.context.options.name.is_empty() { own_name() } else { self.context.options.name.clone() };
+        let request = proto::OpenSessionRequest { client, follows_conversions: true };
+        let response = self.ask_until::<op::OpenSession>(&request, deadline_ns)?;
+        if let Some(map) = response.map {
+            self.servers.install_map(map)?;
+        }
+        if expired != 0 {
+            tracing::warn!("the session with the metadata service had expired; a new one was opened");
+        }
+        self.session.install(response.session, response.slots);
+        Ok(())
+    }
+}
