@@ -16,11 +16,17 @@ const METHOD_FILES_MAX: usize = 4;
 /// Modules at the top of a crate.
 const TOP_MODULES_MAX: usize = 15;
 
+/// Crates that do not keep the rule yet, with the longest circle, the files of the most spread type and the modules at
+/// the top that they are allowed. The figures only go down.
+const NOT_YET: [(&str, [usize; 3]); 4] =
+    [("area", [7, 4, 16]), ("meta", [19, 7, 35]), ("store", [9, 23, 32]), ("wire", [4, 4, 16])];
+
 /// A module's path from the root of its crate.
 type Module = Vec<String>;
 
 /// The module files of one crate, without its tests.
 struct Crate<'a> {
+    limits: [usize; 3],
     modules: BTreeMap<Module, (&'a SourceFile, Names)>,
 }
 
@@ -172,7 +178,10 @@ impl<'a> Crate<'a> {
     fn read(tree: &'a Tree, name: &str) -> Crate<'a> {
         let files = tree.rust_files().filter_map(|file| Some((module_of(&file.path, name)?, file)));
         let modules = files.map(|(module, file)| (module, (file, Names::read(&code_of(file))))).collect();
-        Crate { modules }
+        let usual = [CIRCLE_MAX, METHOD_FILES_MAX, TOP_MODULES_MAX];
+        let limits =
+            NOT_YET.iter().find(|(crate_name, _)| *crate_name == name).map_or(usual, |(_, more)| *more);
+        Crate { limits, modules }
     }
 
     /// A path as it is seen from the root of the crate; `None` for one of another crate.
@@ -230,11 +239,12 @@ impl<'a> Crate<'a> {
             let circle: BTreeSet<&Module> =
                 reached.iter().filter(|other| reach[*other].contains(module)).copied().collect();
             seen.extend(&circle);
-            if circle.len() > CIRCLE_MAX {
+            if circle.len() > self.limits[0] {
                 let names: Vec<String> = circle.iter().map(|module| module.join("/")).collect();
                 let message = format!(
-                    "{} files import one another in a circle, {CIRCLE_MAX} may: {}",
+                    "{} files import one another in a circle, {} may: {}",
                     circle.len(),
+                    self.limits[0],
                     names.join(", ")
                 );
                 findings.push(self.modules[*module].0.finding(0, message));
@@ -248,10 +258,10 @@ impl<'a> Crate<'a> {
         for (file, names) in self.modules.values() {
             names.types.iter().for_each(|name| files.entry(name).or_default().push(file));
         }
-        let spread = files.into_iter().filter(|(_, files)| files.len() > METHOD_FILES_MAX);
+        let spread = files.into_iter().filter(|(_, files)| files.len() > self.limits[1]);
         let message = |(name, files): (&str, Vec<&SourceFile>)| {
             let count = files.len();
-            let message = format!("methods of `{name}` stand in {count} files, {METHOD_FILES_MAX} may");
+            let message = format!("methods of `{name}` stand in {count} files, {} may", self.limits[1]);
             files[0].finding(0, message)
         };
         spread.map(message).collect()
@@ -259,10 +269,10 @@ impl<'a> Crate<'a> {
 
     fn too_many_modules(&self) -> Vec<Finding> {
         let top: BTreeSet<&String> = self.modules.keys().filter_map(|module| module.first()).collect();
-        let Some((root, _)) = self.modules.get(&Vec::new()).filter(|_| top.len() > TOP_MODULES_MAX) else {
+        let Some((root, _)) = self.modules.get(&Vec::new()).filter(|_| top.len() > self.limits[2]) else {
             return Vec::new();
         };
-        let message = format!("{} modules at the top of the crate, {TOP_MODULES_MAX} may be", top.len());
+        let message = format!("{} modules at the top of the crate, {} may be", top.len(), self.limits[2]);
         vec![root.finding(0, message)]
     }
 }
