@@ -349,7 +349,6 @@ impl<'a> Context<'a> {
             attributes: Some(self.attributes(id, record)?),
             layout: record.layout.as_ref().map(Into::into),
             contents: None,
-            start: self.service.start(),
         })
     }
 
