@@ -78,6 +78,8 @@ pub(crate) struct FreshInode {
     pub(crate) layout: Option<Layout>,
     pub(crate) contents: Option<Vec<u8>>,
     pub(crate) asked_at: u64,
+    /// The metadata service's start; see [`ReportLedger::was_taken`].
+    pub(super) start: u32,
 }
 
 impl FreshInode {
@@ -89,6 +91,7 @@ impl FreshInode {
             attributes: inode.attributes.ok_or_else(missing)?.try_into()?,
             layout: inode.layout.map(Layout::try_from).transpose()?,
             contents: inode.contents,
+            start: inode.start,
             asked_at,
         })
     }
@@ -184,10 +187,19 @@ impl InodeState {
     pub(super) fn remember(&mut self, fresh: &FreshInode, report: &Report) -> bool {
         // A report with a time makes a version of its own.
         let least = self.attributes.version.saturating_add(u64::from(report.modified.is_some()));
-        if fresh.attributes.version >= least || fresh.asked_at < self.absorbed_at {
+        let is_older = fresh.attributes.version < least;
+        if fresh.asked_at < self.absorbed_at || !(is_older || self.is_behind(fresh)) {
             return false;
         }
         self.tell_again()
+    }
+
+    /// True when the metadata service has started anew since it took what is not durable, and lacks some of it:
+    /// reports of other clients may have made as many versions as it forgot.
+    fn is_behind(&self, fresh: &FreshInode) -> bool {
+        let theirs = fresh.layout.as_ref().map_or(0, |layout| layout.written_slots);
+        self.reports.is_perhaps_forgotten(fresh.start)
+            && (fresh.attributes.size < self.size || self.placed.slots() & !theirs != 0)
     }
 
     /// The metadata service has lost power, and with it what it had answered: the next report has all that is known
@@ -204,6 +216,7 @@ impl InodeState {
         }
         self.report_again(size);
         self.reports.made_objects(self.placed.slots());
+        self.reports.is_told_again();
         true
     }
 
@@ -212,7 +225,7 @@ impl InodeState {
         if self.knows_better(&fresh.attributes, fresh.asked_at) {
             return;
         }
-        if fresh.attributes.version < self.attributes.version {
+        if fresh.attributes.version < self.attributes.version || self.is_behind(&fresh) {
             self.tell_again();
         }
         if matches!(self.placed.contents(), Contents::Inline(_)) && fresh.contents.is_some() {
@@ -236,12 +249,13 @@ impl InodeState {
 
     /// Takes over inline contents as an answer has shown them, under what was written here and not reported.
     fn refresh_inline(&mut self, fresh: FreshInode, now_at: u64) {
+        let is_restarted = self.reports.is_perhaps_forgotten(fresh.start);
         self.absorbed_at = now_at;
         self.attributes = fresh.attributes;
         self.size = self.attributes.size.max(self.reports.end());
         self.write_count += 1;
         let (version, bytes) = (self.attributes.version, fresh.contents.unwrap_or_default());
-        if self.inline_mut().is_some_and(|inline| inline.refresh(bytes, version)) {
+        if self.inline_mut().is_some_and(|inline| inline.refresh(bytes, version, is_restarted)) {
             self.report_inline_again();
         }
     }
@@ -249,8 +263,9 @@ impl InodeState {
     /// A report about inline contents was carried out, as `fresh` shows. True when earlier ones have to be repeated.
     pub(super) fn end_inline_report(&mut self, fresh: &FreshInode, sync: bool) -> bool {
         let version = fresh.attributes.version;
+        let is_restarted = self.reports.is_perhaps_forgotten(fresh.start);
         let Some(inline) = self.inline_mut() else { return false };
-        let forgotten = inline.end_report(fresh.contents.clone(), version, sync);
+        let forgotten = inline.end_report(fresh.contents.clone(), version, sync, is_restarted);
         self.write_count += u64::from(fresh.contents.is_some());
         if forgotten {
             self.report_inline_again();
