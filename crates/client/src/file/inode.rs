@@ -195,10 +195,16 @@ impl InodeState {
     }
 
     /// True when the metadata service has started anew since it took what is not durable, and lacks some of it:
-    /// reports of other clients may have made as many versions as it forgot.
+    /// reports of other clients may have made as many versions as it forgot. Of another life of the file, which was cut
+    /// to nothing, nothing is missing.
     fn is_behind(&self, fresh: &FreshInode) -> bool {
+        let is_same_life = match (self.layout(), &fresh.layout) {
+            (Some(mine), Some(theirs)) => mine.is_same_life(theirs),
+            (mine, _) => mine.is_none(),
+        };
         let theirs = fresh.layout.as_ref().map_or(0, |layout| layout.written_slots);
         self.reports.is_perhaps_forgotten(fresh.start)
+            && is_same_life
             && (fresh.attributes.size < self.size || self.placed.slots() & !theirs != 0)
     }
 
@@ -228,6 +234,25 @@ impl InodeState {
         if fresh.attributes.version < self.attributes.version || self.is_behind(&fresh) {
             self.tell_again();
         }
+        self.take_over(fresh, now_at);
+    }
+
+    /// The file was cut to nothing from here, as the answer shows: whatever was known of its contents before, and
+    /// forgotten by the metadata service or not, they are gone.
+    pub(super) fn begin_life(&mut self, fresh: FreshInode, now_at: u64) {
+        self.reports.begin_life(fresh.start);
+        self.placed.forget_next();
+        if let Some(inline) = self.inline_mut() {
+            inline.cut(0);
+        }
+        self.sync.empty();
+        if !self.knows_better(&fresh.attributes, fresh.asked_at) {
+            self.take_over(fresh, now_at);
+        }
+    }
+
+    /// Takes over what an answer has shown. What is dirty here stays.
+    fn take_over(&mut self, fresh: FreshInode, now_at: u64) {
         if matches!(self.placed.contents(), Contents::Inline(_)) && fresh.contents.is_some() {
             return self.refresh_inline(fresh, now_at);
         }

@@ -40,17 +40,7 @@ pub(super) fn empty(open: &OpenInode, deadline_ns: u64) -> Result<()> {
     let asked_at = open.core.answers();
     let response = open.core.meta.change_until::<op::Open>(request, deadline_ns)?;
     let fresh = FreshInode::new(response.inode, asked_at)?;
-    let start = fresh.start;
-    let mut state = open.lock();
-    state.reports.discard();
-    state.placed.forget_next();
-    if let Some(inline) = state.inline_mut() {
-        inline.cut(0);
-    }
-    state.reports.length_was_set(start);
-    state.sync.empty();
-    drop(state);
-    open.absorb_open(fresh);
+    open.lock().begin_life(fresh, open.core.count_answer());
     Ok(())
 }
 

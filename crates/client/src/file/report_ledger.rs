@@ -154,6 +154,13 @@ impl ReportLedger {
         self.length_again = None;
     }
 
+    /// The file was cut to nothing by the service during `start`: what was known of it before need not be told.
+    pub(super) fn begin_life(&mut self, start: u32) {
+        self.discard();
+        self.unsynced_under = None;
+        self.length_was_set(start);
+    }
+
     /// The service has made durable what it knows.
     pub(super) fn length_is_durable(&mut self) {
         self.is_length_unsynced = false;

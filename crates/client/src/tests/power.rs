@@ -317,3 +317,33 @@ fn a_restart_that_lost_nothing_brings_nothing_back() {
         assert_eq!(stored(&cluster).len(), length / 2);
     }
 }
+
+/// A file was cut to nothing after the service had forgotten a report: the cut was taken for a loss, the old length and
+/// objects were told again, and the next write failed with `ESTALE`.
+#[test]
+fn a_file_that_is_cut_to_nothing_after_a_loss_begins_anew() {
+    for length in [2_000, 200_000] {
+        for lost in [false, true] {
+            let cluster = Cluster::new(2);
+            let client = cluster.client();
+            let file = create(&client, "f");
+            file.write_at(&pattern(1, length), 0).unwrap();
+            file.sync().unwrap();
+            let before = cluster.meta.inode(file.inode().0);
+            for part in 2..5 {
+                file.write_at(&pattern(part, length + 4_000), 0).unwrap();
+                file.flush().unwrap();
+            }
+            if lost {
+                cluster.meta.state.lock().inodes.insert(file.inode().0, before);
+            }
+            cluster.meta.state.lock().start += 1;
+            file.set_length(0).unwrap();
+            let anew = pattern(9, 300);
+            file.write_at(&anew, 0).unwrap();
+            file.sync().unwrap();
+            assert!(stored(&cluster) == anew && read_all(&file) == anew, "{length} bytes, {lost}");
+            assert_eq!(file.attributes().unwrap().size, 300);
+        }
+    }
+}
