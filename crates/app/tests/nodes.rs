@@ -5,11 +5,10 @@ mod support;
 use rustix::process::Signal;
 use serde_json::Value;
 use std::fs;
-use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
-use support::{VAZAO, failed, noise_file, signal, succeeded, text, wait_until};
+use support::{VAZAO, failed, free_port, noise_file, signal, succeeded, text, wait_until};
 use tempfile::TempDir;
 
 /// Nodes that end with the test.
@@ -66,18 +65,6 @@ impl Nodes {
 
 fn json(text: &str) -> Value {
     serde_json::from_str(text).expect("JSON")
-}
-
-/// A port that is free, and whose neighbour for copies is free as well.
-fn free_port() -> String {
-    loop {
-        let first = TcpListener::bind("127.0.0.1:0").expect("a port");
-        let port = first.local_addr().expect("bound").port();
-        let Some(copy_port) = port.checked_add(100) else { continue };
-        if TcpListener::bind(("127.0.0.1", copy_port)).is_ok() {
-            return port.to_string();
-        }
-    }
 }
 
 fn mode(path: &Path) -> u32 {

@@ -5,6 +5,7 @@ pub(crate) mod areas;
 
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
+use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
@@ -203,4 +204,16 @@ pub(crate) fn noise_file(path: &Path, length: usize) -> String {
 /// A path as an argument.
 pub(crate) fn text(path: &Path) -> String {
     path.to_str().expect("UTF-8").to_owned()
+}
+
+/// A port that is free, and whose neighbour for copies is free as well.
+pub(crate) fn free_port() -> String {
+    loop {
+        let first = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let port = first.local_addr().expect("bound").port();
+        let Some(copy_port) = port.checked_add(100) else { continue };
+        if TcpListener::bind(("127.0.0.1", copy_port)).is_ok() {
+            return port.to_string();
+        }
+    }
 }

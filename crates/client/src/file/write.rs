@@ -1,5 +1,5 @@
-//! Writes: copied into runs of the write buffer, which `write_out.rs` sends when one is full or something forces it out.
-//! What a file in its inode record does when it outgrows it is in `outgrow.rs`.
+//! Writes: copied into runs of the write buffer, which `write_out.rs` sends when one is full or something forces it
+//! out. What a file in its inode record does when it outgrows it is in `outgrow.rs`.
 
 use super::inode::{InodeState, OpenInode};
 use super::layout_state::Contents;

@@ -37,6 +37,8 @@ pub(super) struct MetaState {
     pub(super) synced_commits: usize,
     /// So many opens come just after somebody else replaced the file.
     pub(super) replaced_before_open: usize,
+    /// Of the service; another one when it has lost power.
+    pub(super) start: u32,
 }
 
 pub(super) struct FakeMeta {
@@ -69,6 +71,7 @@ impl FakeMeta {
             last_held_inode: 0,
             synced_commits: 0,
             replaced_before_open: 0,
+            start: 1,
         };
         let attributes = proto::Attributes { inode: 1, kind: 2, links: 2, ..Default::default() };
         state.inodes.insert(1, FakeInode { attributes, ..FakeInode::default() });
@@ -219,6 +222,7 @@ impl MetaState {
             attributes: Some(found.attributes),
             layout: found.layout.clone(),
             contents: shows.then(|| found.contents.clone()),
+            start: self.start,
         }))
     }
 
