@@ -16,6 +16,7 @@ mod conversions;
 mod dispatch;
 mod engine;
 mod fault;
+mod groups;
 mod history;
 mod incarnations;
 mod integrity;

@@ -1,6 +1,7 @@
 //! How a data server joins a cluster and reports to it.
 
 use crate::error::OpenError;
+use crate::groups::Groups;
 use crate::identity::Identity;
 use crate::options::MissingTarget;
 use crate::service::DataService;
@@ -90,6 +91,8 @@ impl DataService {
             host: self.options.host,
             run: self.options.run,
             seen: Some(self.latest_mark()),
+            epoch: self.groups.read().epoch,
+            follows_groups: true,
         }
     }
 
@@ -123,6 +126,7 @@ impl DataService {
         }
         let is_judged = !response.verdicts.is_empty();
         let mut registered = Registered { must_register_again: false, warnings: response.warnings.clone() };
+        let mut kept: Vec<TargetId> = Vec::new();
         for (target, &(id, verdict)) in self.targets.iter().zip(&answers) {
             let mut identity = target.identity();
             if id == 0 || (identity.id.0 != 0 && identity.id.0 != id) {
@@ -130,6 +134,7 @@ impl DataService {
             }
             (identity.cluster_id, identity.node, identity.id) =
                 (response.cluster_id, response.node, TargetId(id));
+            identity.has_groups |= response.groups.iter().any(|group| group.members.contains(&id));
             // A failed target keeps reporting, and writes nothing.
             if !target.is_failed() {
                 match target.keep_identity(identity) {
@@ -148,6 +153,12 @@ impl DataService {
                     Err(fault) => registered.warnings.push(fault.to_string()),
                 }
             }
+            kept.push(identity.id);
+        }
+        if response.epoch != self.groups.read().epoch {
+            // Those of a target that could not write down that it has some are told again.
+            let epoch = if kept.len() == answers.len() { response.epoch } else { 0 };
+            *self.groups.write() = Groups::new(epoch, &response.groups, &kept);
         }
         Ok(registered)
     }

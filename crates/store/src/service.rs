@@ -3,6 +3,7 @@
 use crate::damage::Place;
 use crate::error::OpenError;
 use crate::fan_out::{Handed, Then, Work};
+use crate::groups::Groups;
 use crate::lent::Lent;
 use crate::metrics::Metrics;
 use crate::object::{Mode, Stop, internal};
@@ -44,6 +45,7 @@ pub struct DataService {
     pub(crate) lent: Lent,
     /// The latest that it was told of the history of the metadata.
     pub(crate) mark: Mutex<proto::HistoryMark>,
+    pub(crate) groups: RwLock<Groups>,
     /// Targets that it had and that are not there.
     pub(crate) missing: Mutex<Vec<MissingTarget>>,
     pub(crate) shared: Arc<Shared>,
@@ -130,7 +132,18 @@ impl DataService {
         let (door, lent, is_stopped) = (RwLock::default(), Lent::default(), AtomicBool::new(false));
         let mark = Mutex::new(crate::registration::latest_mark(&targets));
         let missing = Mutex::new(options.missing.clone());
-        Ok(Arc::new(DataService { targets, options, address, door, lent, mark, missing, shared, is_stopped }))
+        Ok(Arc::new(DataService {
+            targets,
+            options,
+            address,
+            door,
+            lent,
+            mark,
+            groups: RwLock::default(),
+            missing,
+            shared,
+            is_stopped,
+        }))
     }
 
     /// Opens or formats one more target while the server runs; it is announced with the next heartbeat. Errors: as in
@@ -233,7 +246,7 @@ impl DataService {
     }
 
     /// The target with this id, when it can be used.
-    fn target(&self, id: u32) -> Result<&Arc<Target>, Fault> {
+    pub(crate) fn target(&self, id: u32) -> Result<&Arc<Target>, Fault> {
         let target = self.targets.iter().find(|t| t.id().0 == id && id != 0);
         let target = target.ok_or_else(|| self.not_here(id))?;
         target.check()?;
@@ -264,8 +277,9 @@ impl DataService {
         &self,
         address: Option<&proto::ObjectAddress>,
     ) -> Result<(&Arc<Target>, ObjectId), Fault> {
+        let address = address.ok_or_else(|| Fault::new(Code::BadRequest, "no object is named"))?;
         let id = ops::object(address)?;
-        Ok((self.target(address.map_or(0, |a| a.target))?, id))
+        Ok((self.addressed(address)?, id))
     }
 
     /// Has `work` done where it may wait, and its answer delivered. Errors: there is too much to do already; the disk
