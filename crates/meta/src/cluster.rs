@@ -9,10 +9,10 @@
 
 use crate::context::Context;
 use crate::fault::Outcome;
-use crate::groups::Groups;
 use crate::joining::Now;
 use crate::keys;
-use crate::records::{MembershipRecord, NodeRecord, TargetRecord};
+use crate::placement::Groups;
+use crate::records::{GroupRecord, MembershipRecord, NodeRecord, TargetRecord};
 use prost::Message;
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -122,7 +122,8 @@ impl Cluster {
             };
             cluster.targets.insert(TargetId(id), Held { record, shown });
         }
-        cluster.groups = Arc::new(Groups::load(context)?);
+        let groups = load_records::<GroupRecord>(context, keys::groups(), "a placement group")?;
+        cluster.groups = Arc::new(Groups::new(groups));
         Ok(cluster)
     }
 
@@ -349,7 +350,7 @@ fn is_tight(target: &Target) -> bool {
 }
 
 /// The records of a range by their numbers; `what` each is of, for people.
-pub(crate) fn load_records<R: Message + Default>(
+fn load_records<R: Message + Default>(
     context: &mut Context<'_>,
     mut range: Range<Vec<u8>>,
     what: &str,

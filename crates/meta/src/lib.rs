@@ -16,7 +16,6 @@ mod conversions;
 mod dispatch;
 mod engine;
 mod fault;
-mod groups;
 mod history;
 mod incarnations;
 mod integrity;

@@ -377,7 +377,8 @@ impl MetaService {
         self.cluster().choose(inode, width, self.clock.now_ns())
     }
 
-    /// The groups on `targets` for the slots of a file; with `!follows`, for clients that know none, those targets alone.
+    /// The groups on `targets` for the slots of a file; without `follows`, for clients that know none, those targets
+    /// alone.
     pub(crate) fn groups_on(&self, inode: InodeId, targets: &[TargetId], follows: bool) -> Vec<GroupId> {
         match follows {
             true => self.cluster().groups_on(inode, targets),

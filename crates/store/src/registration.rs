@@ -1,13 +1,12 @@
 //! How a data server joins a cluster and reports to it.
 
 use crate::error::OpenError;
-use crate::groups::Groups;
 use crate::identity::Identity;
 use crate::options::MissingTarget;
 use crate::service::DataService;
 use crate::space::Reported;
 use crate::target::Target;
-use crate::targets::Targets;
+use crate::targets::{Groups, Targets};
 use std::sync::Arc;
 use vazao_model::{Code, NodeId, TargetId, TargetState};
 use vazao_wire::op::RegisterNode;

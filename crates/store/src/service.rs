@@ -3,14 +3,13 @@
 use crate::damage::Place;
 use crate::error::OpenError;
 use crate::fan_out::{Handed, Then, Work};
-use crate::groups::Groups;
 use crate::lent::Lent;
 use crate::metrics::Metrics;
 use crate::object::{Mode, Stop, internal};
 use crate::ops;
 use crate::options::{MissingTarget, Options};
 use crate::target::Target;
-use crate::targets::Targets;
+use crate::targets::{Groups, Targets};
 use parking_lot::{Mutex, RwLock};
 use prost::Message;
 use std::cell::RefCell;

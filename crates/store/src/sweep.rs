@@ -30,7 +30,7 @@ pub(crate) struct Sweep {
 /// One way through the target.
 #[derive(Debug, Default)]
 struct Round {
-    /// Leaf directories that are left, the next one last; `None`: they are yet to be listed. What is made later has been
+    /// Leaf directories that are left, the next one last; `None`: they are yet to be listed. What is made later was
     /// written in this run of the server.
     left: Option<Vec<Bucket>>,
 }

@@ -2,14 +2,13 @@
 
 use crate::cache::Cache;
 use crate::damage::Damage;
-use crate::directories::Directories;
 use crate::epochs::{self, Epochs, Pass};
 use crate::error::OpenError;
 use crate::failure;
 use crate::freezes::ObjectFreezes;
 use crate::identity::{self, Identity};
 use crate::incarnation::{self, Incarnation, Moment};
-use crate::names::Bucket;
+use crate::names::{Bucket, Directories};
 use crate::options::Options;
 use crate::scrub::Scrub;
 use crate::space::Room;

@@ -198,7 +198,7 @@ fn attributes() -> proto::Attributes {
     }
 }
 
-/// Layouts of both versions, made without this program from the documents: a file's bytes are found by them for good.
+/// Layouts of all versions, made without this program from the documents: a file's bytes are found by them for good.
 #[test]
 fn layouts_of_every_distribution_encode_as_written_down() {
     let v = vectors();
@@ -211,6 +211,7 @@ fn layouts_of_every_distribution_encode_as_written_down() {
         ("strips", 300, Distribution::VaryingStrips(strips), groups(&[3, 1]), 0b11, 299),
         ("groups", 7, Distribution::Groups { unit_bytes, groups: 2, factor: 8 }, groups(&[1, 2, 3, 4]), 9, 7),
         ("local", 2, Distribution::Local { is_away: true }, groups(&[9]), 1, 2),
+        ("placement groups", 5, Distribution::SimpleStripe { unit_bytes }, groups(&[1 << 20, 3]), 0b11, 5),
     ];
     for (name, generation, distribution, groups, written_slots, life) in layouts {
         let layout = Layout { generation, distribution, groups, written_slots, life };

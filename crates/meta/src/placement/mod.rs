@@ -1,6 +1,10 @@
 //! Where a new layout puts its objects: the distribution that a hint asks for, over placement groups on targets that
 //! serve now.
 
+mod groups;
+
+pub(crate) use groups::Groups;
+
 use crate::context::Context;
 use crate::fault::Outcome;
 use crate::sessions;

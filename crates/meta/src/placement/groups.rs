@@ -4,10 +4,6 @@
 //!   was chosen for them.
 //! - A number below [`GroupId::FIRST`] is the target of that number alone, without a record.
 
-use crate::cluster::load_records;
-use crate::context::Context;
-use crate::fault::Outcome;
-use crate::keys;
 use crate::records::GroupRecord;
 use std::collections::BTreeMap;
 use vazao_model::{Group, GroupId, TargetId};
@@ -27,13 +23,11 @@ pub(crate) struct Groups {
 }
 
 impl Groups {
-    /// Reads the records.
-    pub(crate) fn load(context: &mut Context<'_>) -> Outcome<Groups> {
+    /// Those with these records.
+    pub(crate) fn new(records: Vec<(u32, GroupRecord)>) -> Groups {
         let mut groups = Groups::default();
-        for (id, record) in load_records::<GroupRecord>(context, keys::groups(), "a placement group")? {
-            groups.add(GroupId(id), record);
-        }
-        Ok(groups)
+        records.into_iter().for_each(|(id, record)| groups.add(GroupId(id), record));
+        groups
     }
 
     fn add(&mut self, id: GroupId, record: GroupRecord) {

@@ -1,7 +1,7 @@
 //! Which directories of a target are there, and which would survive power loss: what has been made or synced once is
 //! not made or synced again.
 
-use crate::names::{Bucket, FAN_OUT};
+use super::{Bucket, FAN_OUT};
 use parking_lot::RwLock;
 use std::collections::HashMap;
 use std::sync::Arc;

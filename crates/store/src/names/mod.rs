@@ -1,5 +1,9 @@
 //! Where the files of an object are: names and hashed directories. Specified in docs/on-disk.md.
 
+mod directories;
+
+pub(crate) use directories::Directories;
+
 use vazao_model::checksum::crc32c;
 use vazao_model::{GroupId, InodeId, ObjectId};
 
