@@ -90,7 +90,7 @@ impl DataService {
             host: self.options.host,
             run: self.options.run,
             seen: Some(self.latest_mark()),
-            epoch: self.groups.read().epoch,
+            epoch: self.groups.read().known_epoch(self.latest_mark().run),
             follows_groups: true,
         }
     }
@@ -120,6 +120,7 @@ impl DataService {
         if let Some(ours) = self.cluster_id().filter(|&ours| ours != response.cluster_id) {
             return refuse(format!("cluster {:016x}, but ours is {ours:016x}", response.cluster_id));
         }
+        let asked_epoch = self.groups.read().known_epoch(self.latest_mark().run);
         if let Some(mark) = response.mark {
             *self.mark.lock() = mark;
         }
@@ -154,10 +155,11 @@ impl DataService {
             }
             kept.push(identity.id);
         }
-        if response.epoch != self.groups.read().epoch {
+        let told_by = self.latest_mark().run;
+        if response.epoch != asked_epoch {
             // Those of a target that could not write down that it has some are told again.
             let epoch = if kept.len() == answers.len() { response.epoch } else { 0 };
-            *self.groups.write() = Groups::new(epoch, &response.groups, &kept);
+            *self.groups.write() = Groups::new(epoch, told_by, &response.groups, &kept);
         }
         Ok(registered)
     }

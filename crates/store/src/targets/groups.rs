@@ -12,18 +12,26 @@ use vazao_wire::service::Fault;
 #[derive(Debug, Default)]
 pub(crate) struct Groups {
     /// Of the membership that was told; 0: none yet.
-    pub(crate) epoch: u64,
+    epoch: u64,
+    /// Random number of the metadata service's process that told it: another one may have metadata from a backup, whose
+    /// epochs are those of other memberships.
+    told_by: u64,
     members: HashMap<GroupId, TargetId>,
 }
 
 impl Groups {
     /// Those of `told` that have one of `targets` as a member.
-    pub(crate) fn new(epoch: u64, told: &[proto::Group], targets: &[TargetId]) -> Groups {
+    pub(crate) fn new(epoch: u64, told_by: u64, told: &[proto::Group], targets: &[TargetId]) -> Groups {
         let member_here = |group: &proto::Group| {
             let member = targets.iter().find(|target| group.members.contains(&target.0))?;
             Some((GroupId(group.id), *member))
         };
-        Groups { epoch, members: told.iter().filter_map(member_here).collect() }
+        Groups { epoch, told_by, members: told.iter().filter_map(member_here).collect() }
+    }
+
+    /// The epoch of which a metadata service with this random number need not tell again; 0: it has to tell all.
+    pub(crate) fn known_epoch(&self, service: u64) -> u64 {
+        if self.told_by == service { self.epoch } else { 0 }
     }
 }
 

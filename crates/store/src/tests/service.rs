@@ -262,6 +262,17 @@ fn objects_of_a_placement_group_are_found_by_it_once_the_server_was_told_of_it()
     service.set_registration(&moved).expect("fits");
     assert_eq!(write(of(0)).expect_err("it has gone elsewhere"), Code::WrongTarget);
     assert!(write(of(1)).is_ok());
+    // Another process of the metadata service, maybe with a backup: the same epoch may be another membership.
+    let mark = Some(proto::HistoryMark { run: 3, ..Default::default() });
+    service
+        .set_registration(&proto::RegisterNodeResponse { groups: vec![], mark, ..moved.clone() })
+        .expect("fits");
+    assert!(write(of(1)).is_ok(), "until it tells");
+    assert_eq!(service.registration().epoch, 0, "it is asked for all");
+    let restored = proto::RegisterNodeResponse { groups: vec![group(0, 4)], mark, ..moved };
+    service.set_registration(&restored).expect("fits");
+    assert!(write(of(0)).is_ok() && write(of(1)).is_err());
+    assert_eq!(service.registration().epoch, 7);
 }
 
 #[test]
