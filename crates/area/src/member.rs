@@ -46,6 +46,7 @@ impl AreaService {
             host: vazao_wire::local::host(),
             run: self.shared.options.run,
             seen: None,
+            ..Default::default()
         };
         let response = call::<RegisterNode>(transport, meta_address, &request, deadline_ns)?;
         Ok(Membership { cluster_id: response.cluster_id, node: response.node, warnings: response.warnings })

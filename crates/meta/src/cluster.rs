@@ -12,13 +12,15 @@ use crate::context::Context;
 use crate::fault::Outcome;
 use crate::joining::Now;
 use crate::keys;
-use crate::records::{MembershipRecord, NodeRecord, TargetRecord};
+use crate::placement::Groups;
+use crate::records::{GroupRecord, MembershipRecord, NodeRecord, TargetRecord};
 use prost::Message;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
+use std::sync::Arc;
 use vazao_model::{
-    AreaInfo, ClusterMap, Code, Epoch, InodeId, Node, NodeId, NodeState, Role, Target, TargetId, TargetState,
-    limits,
+    AreaInfo, ClusterMap, Code, Epoch, GroupId, InodeId, Node, NodeId, NodeState, Role, Target, TargetId,
+    TargetState, limits,
 };
 use vazao_wire::service::Fault;
 
@@ -46,6 +48,8 @@ pub(crate) struct Member {
     pub(crate) areas: Vec<AreaInfo>,
     /// Its machine since that was started, as its last heartbeat said; 0: not known.
     pub(crate) host: u64,
+    /// It keeps objects of placement groups apart, as its last heartbeat said.
+    pub(crate) follows_groups: bool,
 }
 
 impl Member {
@@ -80,6 +84,7 @@ pub(crate) struct Cluster {
     names: BTreeMap<String, NodeId>,
     /// The targets of each node, as recorded.
     of_node: BTreeMap<NodeId, BTreeSet<TargetId>>,
+    pub(crate) groups: Arc<Groups>,
     /// This service itself.
     own: NodeId,
 }
@@ -89,16 +94,23 @@ impl Cluster {
     pub(crate) fn load(context: &mut Context<'_>, cluster_id: u64, now: Now) -> Outcome<Cluster> {
         let membership = context.read(keys::MEMBERSHIP, "membership")?.unwrap_or_default();
         let mut cluster = Cluster { cluster_id, membership, ..Cluster::default() };
-        for (id, record) in load_records::<NodeRecord>(context, keys::nodes())? {
+        for (id, record) in load_records::<NodeRecord>(context, keys::nodes(), "a node")? {
             let away_seconds = match record.silent_since_seconds {
                 0 => 0,
                 since => now.wall_seconds.saturating_sub(since),
             };
             let away_ns = away_seconds.saturating_mul(1_000_000_000);
-            let member = Member { record, heard_ns: now.ns, away_ns, areas: Vec::new(), host: 0 };
+            let member = Member {
+                record,
+                heard_ns: now.ns,
+                away_ns,
+                areas: Vec::new(),
+                host: 0,
+                follows_groups: false,
+            };
             cluster.keep_node(NodeId(id), member);
         }
-        for (id, record) in load_records::<TargetRecord>(context, keys::targets())? {
+        for (id, record) in load_records::<TargetRecord>(context, keys::targets(), "a target")? {
             let shown = Target {
                 id: TargetId(id),
                 node: NodeId(record.node),
@@ -115,6 +127,8 @@ impl Cluster {
             };
             cluster.keep(TargetId(id), Held { record, shown });
         }
+        let groups = load_records::<GroupRecord>(context, keys::groups(), "a placement group")?;
+        cluster.groups = Arc::new(Groups::new(groups));
         Ok(cluster)
     }
 
@@ -142,7 +156,7 @@ impl Cluster {
     }
 
     /// What an announcement of `node` can change: the node and its targets, and `named` ones that others have by now,
-    /// with those nodes. Copied, so that a change is prepared without a lock on the rest.
+    /// with those nodes; and the placement groups. Copied, so that a change is prepared without a lock on the rest.
     pub(crate) fn excerpt(&self, node: Option<NodeId>, named: impl Iterator<Item = TargetId>) -> Cluster {
         let own = node.and_then(|node| self.of_node.get(&node)).into_iter().flatten().copied();
         let targets: BTreeMap<TargetId, Held> =
@@ -150,12 +164,13 @@ impl Cluster {
         let holders = targets.values().map(|held| NodeId(held.record.node)).chain(node);
         let nodes = holders.filter_map(|id| Some((id, self.nodes.get(&id)?.clone()))).collect();
         let (cluster_id, membership, own) = (self.cluster_id, self.membership, self.own);
-        Cluster { cluster_id, membership, nodes, targets, own, ..Cluster::default() }
+        let groups = Arc::clone(&self.groups);
+        Cluster { cluster_id, membership, nodes, targets, groups, own, ..Cluster::default() }
     }
 
     /// Takes a changed excerpt over.
     pub(crate) fn merge(&mut self, changed: Cluster) {
-        self.membership = changed.membership;
+        (self.membership, self.groups) = (changed.membership, changed.groups);
         changed.nodes.into_iter().for_each(|(id, member)| self.keep_node(id, member));
         changed.targets.into_iter().for_each(|(id, held)| self.keep(id, held));
     }
@@ -269,6 +284,26 @@ impl Cluster {
         Ok(self.usable(inode, now_ns, is_near).first().copied())
     }
 
+    /// The groups that the objects of a file's slots go to, which are to lie on `targets`: of a server that knows
+    /// no groups its targets alone.
+    pub(crate) fn groups_on(&self, inode: InodeId, targets: &[TargetId]) -> Vec<GroupId> {
+        let follows = |target: &TargetId| {
+            let node = self.targets.get(target).and_then(|held| self.nodes.get(&held.shown.node));
+            node.is_some_and(|member| member.follows_groups)
+        };
+        let group = |(target, slot): (&TargetId, u64)| match follows(target) {
+            true => self.groups.led_by(*target, inode.0.wrapping_add(slot << 32)),
+            false => GroupId::of(*target),
+        };
+        targets.iter().zip(0..).map(group).collect()
+    }
+
+    /// Where each of a group's members is served, as for [`Cluster::address_of`]. `None`: there is no such group.
+    pub(crate) fn addresses_of(&self, group: GroupId, now_ns: u64) -> Option<Vec<(TargetId, Option<&str>)>> {
+        let members = self.groups.members(group)?;
+        Some(members.into_iter().map(|target| (target, self.address_of(target, now_ns))).collect())
+    }
+
     /// Targets that serve, on nodes of which `is_wanted` is true, in the order in which a file takes them.
     fn usable(&self, inode: InodeId, now_ns: u64, is_wanted: impl Fn(&Member) -> bool) -> Vec<TargetId> {
         let mut of_node: BTreeMap<NodeId, usize> = BTreeMap::new();
@@ -346,6 +381,7 @@ impl Cluster {
             epoch: Epoch(self.membership.epoch),
             nodes: nodes.collect(),
             targets: self.shown().cloned().collect(),
+            groups: self.groups.told(|_| true),
             ..ClusterMap::default()
         }
     }
@@ -362,9 +398,11 @@ fn is_tight(target: &Target) -> bool {
     target.available_bytes < target.capacity_bytes / TIGHT_SHARE
 }
 
+/// The records of a range by their numbers; `what` each is of, for people.
 fn load_records<R: Message + Default>(
     context: &mut Context<'_>,
     mut range: Range<Vec<u8>>,
+    what: &str,
 ) -> Outcome<Vec<(u32, R)>> {
     let mut records = Vec::new();
     loop {
@@ -373,7 +411,10 @@ fn load_records<R: Message + Default>(
             let id = keys::number(key, 0).and_then(|id| u32::try_from(id).ok());
             let record = R::decode(value.as_slice()).ok();
             let (Some(id), Some(record)) = (id, record) else {
-                return Err(Fault::new(Code::Corrupt, "a record of the cluster's membership"));
+                return Err(Fault::new(
+                    Code::Corrupt,
+                    format!("a record of the cluster's membership: {what}"),
+                ));
             };
             records.push((id, record));
         }

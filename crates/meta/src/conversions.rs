@@ -14,7 +14,7 @@ use crate::records::ConversionRecord;
 use crate::service::MetaService;
 use prost::Message;
 use std::collections::BTreeMap;
-use vazao_model::{Code, InodeId, SessionId, TargetId};
+use vazao_model::{Code, GroupId, InodeId, SessionId, TargetId};
 use vazao_wire::service::Fault;
 use vazao_wire::transport::{Transport, submit};
 use vazao_wire::{op, proto};
@@ -98,22 +98,31 @@ fn finish(
     service.engine().sync()?;
     let Some(from) = &conversion.from else { return forget(service, id, conversion) };
     let token = conversion.layout.as_ref().map_or(0, |layout| u64::from(layout.generation));
-    let mut by_target: BTreeMap<u32, Vec<proto::ObjectAddress>> = BTreeMap::new();
-    for (&target, slot) in from.targets.iter().zip(0..) {
-        let (inode, generation) = (id.0, from.generation);
-        let object =
-            proto::ObjectAddress { target, inode, generation, slot, epoch: 0, capability: Vec::new() };
-        by_target.entry(target).or_default().push(object);
-    }
     let now_ns = service.clock().now_ns();
+    let mut by_target: BTreeMap<TargetId, Vec<proto::ObjectAddress>> = BTreeMap::new();
+    for (&group, slot) in from.groups.iter().zip(0..) {
+        let group = GroupId(group);
+        let members = service.cluster().groups.members(group);
+        for target in members.into_iter().flatten() {
+            let object = proto::ObjectAddress {
+                target: target.0,
+                inode: id.0,
+                generation: from.generation,
+                slot,
+                group: group.shared().0,
+                ..Default::default()
+            };
+            by_target.entry(target).or_default().push(object);
+        }
+    }
     let deadline_ns = transport.clock().now_ns().saturating_add(DEADLINE_NS);
     let mut all = true;
     let mut calls = Vec::new();
     for (target, objects) in by_target {
-        if !service.cluster().knows(TargetId(target)) {
+        if !service.cluster().knows(target) {
             continue;
         }
-        let address = service.cluster().address_of(TargetId(target), now_ns).map(str::to_owned);
+        let address = service.cluster().address_of(target, now_ns).map(str::to_owned);
         let Some(address) = address else {
             all = false;
             continue;

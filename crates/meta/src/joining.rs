@@ -12,8 +12,10 @@ use crate::context::Context;
 use crate::fault::Outcome;
 use crate::incarnations::{Judgement, Said, judge};
 use crate::keys;
-use crate::records::{MembershipRecord, NodeRecord, TargetRecord};
-use vazao_model::{AreaInfo, Code, NodeId, Role, Target, TargetId, TargetState, Timestamp, limits};
+use crate::records::{GroupRecord, MembershipRecord, NodeRecord, TargetRecord};
+use crate::service;
+use std::sync::Arc;
+use vazao_model::{AreaInfo, Code, GroupId, NodeId, Role, Target, TargetId, TargetState, Timestamp, limits};
 use vazao_wire::proto;
 use vazao_wire::service::Fault;
 
@@ -44,6 +46,7 @@ pub(crate) struct Now {
 pub(crate) struct Joined {
     nodes: Vec<NodeId>,
     targets: Vec<TargetId>,
+    groups: Vec<GroupId>,
     /// The membership is another one than before.
     is_new_membership: bool,
     /// The answer grants something exclusive (new ids, leave to serve): it must not leave before the grant is
@@ -56,7 +59,7 @@ pub(crate) struct Joined {
 impl Joined {
     /// True when there is something to write.
     pub(crate) fn is_change(&self) -> bool {
-        !self.nodes.is_empty() || !self.targets.is_empty()
+        !self.nodes.is_empty() || !self.targets.is_empty() || !self.groups.is_empty()
     }
 }
 
@@ -83,12 +86,38 @@ impl Cluster {
         if names_targets {
             next.mark_unreported(node, now, &mut joined);
         }
+        if request.follows_groups {
+            next.make_groups(&mut joined);
+        }
         next.membership.epoch += u64::from(joined.is_new_membership);
         joined.must_be_durable |= joined.is_new_membership;
+        if request.follows_groups && request.epoch != next.membership.epoch {
+            let targets = &joined.response.targets;
+            let has_member = |record: &GroupRecord| record.members.iter().any(|id| targets.contains(id));
+            joined.response.groups = next.groups.told(has_member).iter().map(Into::into).collect();
+        }
         joined.response.cluster_id = self.cluster_id;
         joined.response.node = node.0;
         joined.response.epoch = next.membership.epoch;
         Ok((next, joined))
+    }
+
+    /// Groups for those of the node's targets that lead none and can be used.
+    fn make_groups(&mut self, joined: &mut Joined) {
+        let is_without = |id: &TargetId| {
+            let is_usable = self.targets.get(id).is_some_and(|held| held.shown.state.is_readable());
+            is_usable && !self.groups.has_leader(*id)
+        };
+        let targets = joined.response.targets.iter().copied().map(TargetId);
+        let without: Vec<TargetId> = targets.filter(is_without).collect();
+        if without.is_empty() {
+            return;
+        }
+        let (groups, MembershipRecord { last_target, groups: made, .. }) =
+            (Arc::make_mut(&mut self.groups), &mut self.membership);
+        let new = without.into_iter().map(|id| groups.make_for(id, *last_target as usize, made));
+        joined.groups = new.flatten().collect();
+        joined.is_new_membership = true;
     }
 
     /// Refuses requests that make no sense, from any node.
@@ -205,7 +234,15 @@ impl Cluster {
             joined.is_new_membership = true;
         }
         let areas = request.areas.iter().cloned().map(AreaInfo::from).collect();
-        self.nodes.insert(id, Member { record, heard_ns: now.ns, away_ns: 0, areas, host: request.host });
+        let member = Member {
+            record,
+            heard_ns: now.ns,
+            away_ns: 0,
+            areas,
+            host: request.host,
+            follows_groups: request.follows_groups,
+        };
+        self.nodes.insert(id, member);
         Ok(id)
     }
 
@@ -395,6 +432,14 @@ impl Cluster {
         }
         for id in &joined.targets {
             context.write(keys::target(*id), &self.targets[id].record);
+        }
+        for id in &joined.groups {
+            if let Some(record) = self.groups.record(*id) {
+                context.write(keys::group(*id), record);
+            }
+        }
+        if !joined.groups.is_empty() {
+            service::note_groups(context)?;
         }
         Ok(())
     }

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 use vazao_model::ids::ROOT;
-use vazao_model::{InodeId, NodeId, SessionId, TargetId};
+use vazao_model::{GroupId, InodeId, NodeId, SessionId, TargetId};
 
 /// Bits of a name's hash: a cookie has to stay positive in a signed 64-bit offset.
 pub(crate) const NAME_HASH_BITS: u32 = 62;
@@ -36,6 +36,7 @@ const REPLY: u8 = b'A';
 const NODE: u8 = b'N';
 const TARGET: u8 = b'G';
 const START: u8 = b'H';
+const GROUP: u8 = b'B';
 
 fn key(kind: u8, numbers: &[u64], tail: &[u8]) -> Vec<u8> {
     let mut key = Vec::with_capacity(1 + 8 * numbers.len() + tail.len());
@@ -72,7 +73,7 @@ pub(crate) fn number(key: &[u8], index: usize) -> Option<u64> {
 pub(crate) fn essential() -> Vec<Range<Vec<u8>>> {
     let single = [VOLUME, MEMBERSHIP, NEXT_INODE, BOOTS, LINEAGE, INODES_IN_USE].map(<[u8]>::to_vec);
     let single = single.into_iter().chain([inode(ROOT)]).map(|key| key.clone()..after(&key));
-    single.chain([nodes(), targets(), starts(), sessions()]).collect()
+    single.chain([nodes(), targets(), groups(), starts(), sessions()]).collect()
 }
 
 /// Whose record lies under this key, for people.
@@ -90,6 +91,7 @@ pub(crate) fn described(key: &[u8]) -> String {
         Some(&SESSION | &REPLY | &ASKED) => format!("session {}", id(0)),
         Some(&NODE) => format!("node {}", id(0)),
         Some(&TARGET) => format!("target {}", id(0)),
+        Some(&GROUP) => format!("placement group {}", id(0)),
         _ => format!("record {:?}", String::from_utf8_lossy(key)),
     }
 }
@@ -261,6 +263,15 @@ pub(crate) fn target(id: TargetId) -> Vec<u8> {
 
 pub(crate) fn targets() -> Range<Vec<u8>> {
     under(vec![TARGET])
+}
+
+/// A placement group.
+pub(crate) fn group(id: GroupId) -> Vec<u8> {
+    key(GROUP, &[u64::from(id.0)], &[])
+}
+
+pub(crate) fn groups() -> Range<Vec<u8>> {
+    under(vec![GROUP])
 }
 
 /// A start of this service.

@@ -23,7 +23,7 @@ use crate::keys;
 use crate::service::MetaService;
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
-use vazao_model::{Code, InodeId, ObjectId, TargetId};
+use vazao_model::{Code, GroupId, InodeId, ObjectId, TargetId};
 use vazao_wire::op;
 use vazao_wire::proto::{self, ListObjectsResponse};
 use vazao_wire::transport::{Transport, submit};
@@ -211,8 +211,8 @@ fn remove(
         inode: object.inode.0,
         generation: object.generation,
         slot: object.slot,
-        epoch: 0,
-        capability: Vec::new(),
+        group: object.group.0,
+        ..Default::default()
     };
     let request = proto::RemoveObjectsRequest { objects: dead.iter().map(object_address).collect() };
     let deadline_ns = transport.clock().now_ns().saturating_add(DEADLINE_NS);
@@ -266,5 +266,10 @@ impl Walk {
 }
 
 fn object_id(listed: &proto::ListedObject) -> ObjectId {
-    ObjectId { inode: InodeId(listed.inode), generation: listed.generation, slot: listed.slot }
+    ObjectId {
+        inode: InodeId(listed.inode),
+        generation: listed.generation,
+        slot: listed.slot,
+        group: GroupId(listed.group),
+    }
 }

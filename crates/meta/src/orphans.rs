@@ -110,7 +110,7 @@ fn end_inode(context: &mut Context<'_>, id: InodeId, record: &InodeRecord) -> Ou
 /// Writes down that the objects of a layout are to be removed: all slots, for a writer that never reported may have
 /// made some that `written_slots` does not know.
 pub(crate) fn reclaim_objects(context: &mut Context<'_>, id: InodeId, layout: &LayoutRecord) {
-    let slots = layout.targets.iter().zip(0..);
-    let objects = slots.map(|(&target, slot)| ReclaimObject { slot, target }).collect();
+    let slots = layout.groups.iter().zip(0..);
+    let objects = slots.map(|(&group, slot)| ReclaimObject { slot, group }).collect();
     context.write(keys::reclaim(id, layout.generation), &ReclaimRecord { objects });
 }

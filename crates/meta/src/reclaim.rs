@@ -12,7 +12,7 @@ use crate::service::MetaService;
 use parking_lot::Mutex;
 use prost::Message;
 use std::collections::{BTreeMap, BTreeSet};
-use vazao_model::{Code, TargetId};
+use vazao_model::{Code, GroupId, TargetId};
 use vazao_wire::service::Fault;
 use vazao_wire::transport::{Transport, submit};
 use vazao_wire::{op, proto};
@@ -106,8 +106,11 @@ fn remove_objects(service: &MetaService, transport: &dyn Transport, files: &[Fil
     let mut by_address: BTreeMap<String, Vec<proto::ObjectAddress>> = BTreeMap::new();
     for file in files {
         for object in &file.record.objects {
-            if let Some(address) = address_of(service, object) {
-                by_address.entry(address).or_default().push(object_address(file, object)?);
+            for (target, address) in served_members(service, object).into_iter().flatten() {
+                if let Some(address) = address {
+                    let named = object_address(file, object, target)?;
+                    by_address.entry(address).or_default().push(named);
+                }
             }
         }
     }
@@ -140,30 +143,38 @@ fn remove_objects(service: &MetaService, transport: &dyn Transport, files: &[Fil
     Ok(done)
 }
 
-fn address_of(service: &MetaService, object: &ReclaimObject) -> Option<String> {
+/// The members of an object's group that are targets of this cluster, and where each is served. `None`: there is no
+/// such group.
+fn served_members(service: &MetaService, object: &ReclaimObject) -> Option<Vec<(TargetId, Option<String>)>> {
     let now_ns = service.clock().now_ns();
-    service.cluster().address_of(TargetId(object.target), now_ns).map(str::to_owned)
+    let cluster = service.cluster();
+    let members = cluster.addresses_of(GroupId(object.group), now_ns)?;
+    let known = members.into_iter().filter(|(target, _)| cluster.knows(*target));
+    Some(known.map(|(target, address)| (target, address.map(str::to_owned))).collect())
 }
 
-fn object_address(file: &File, object: &ReclaimObject) -> Outcome<proto::ObjectAddress> {
+fn object_address(file: &File, object: &ReclaimObject, target: TargetId) -> Outcome<proto::ObjectAddress> {
     let number = |index| {
         keys::number(&file.key, index).ok_or_else(|| Fault::new(Code::Corrupt, "reclaim record's key"))
     };
     Ok(proto::ObjectAddress {
-        target: object.target,
+        target: target.0,
         inode: number(0)?,
         generation: u32::try_from(number(1)?).unwrap_or(u32::MAX),
         slot: object.slot,
         epoch: 0,
         capability: Vec::new(),
+        group: GroupId(object.group).shared().0,
     })
 }
 
 /// Removes the records of finished files, and keeps what is left of the others.
 fn write_back(service: &MetaService, files: &[File], removed: &[String]) -> Outcome<()> {
     let is_done = |object: &ReclaimObject| {
-        let known = service.cluster().knows(TargetId(object.target));
-        !known || address_of(service, object).is_some_and(|address| removed.contains(&address))
+        let is_removed = |(_, address): &(TargetId, Option<String>)| {
+            address.as_ref().is_some_and(|address| removed.contains(address))
+        };
+        served_members(service, object).is_some_and(|members| members.iter().all(is_removed))
     };
     let (done, _) = service.transact(None, |context| {
         for file in files {

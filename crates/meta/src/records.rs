@@ -35,8 +35,9 @@ pub(crate) struct LayoutRecord {
     pub(crate) distribution: u32,
     #[prost(uint64, tag = "3")]
     pub(crate) unit_bytes: u64,
+    /// The placement group of each slot.
     #[prost(uint32, repeated, tag = "4")]
-    pub(crate) targets: Vec<u32>,
+    pub(crate) groups: Vec<u32>,
     #[prost(fixed64, tag = "5")]
     pub(crate) written_slots: u64,
     #[prost(uint32, tag = "6")]
@@ -113,7 +114,7 @@ impl From<&LayoutRecord> for proto::Layout {
             generation: l.generation,
             distribution: l.distribution,
             unit_bytes: l.unit_bytes,
-            targets: l.targets.clone(),
+            groups: l.groups.clone(),
             written_slots: l.written_slots,
             version: l.version,
             pattern: l.pattern.as_ref().map(Into::into),
@@ -128,7 +129,7 @@ impl From<proto::Layout> for LayoutRecord {
             generation: l.generation,
             distribution: l.distribution,
             unit_bytes: l.unit_bytes,
-            targets: l.targets,
+            groups: l.groups,
             written_slots: l.written_slots,
             version: l.version,
             pattern: l.pattern.map(Into::into),
@@ -289,8 +290,9 @@ pub(crate) struct ReclaimRecord {
 pub(crate) struct ReclaimObject {
     #[prost(uint32, tag = "1")]
     pub(crate) slot: u32,
+    /// Its placement group.
     #[prost(uint32, tag = "2")]
-    pub(crate) target: u32,
+    pub(crate) group: u32,
 }
 
 /// Another layout that a file is about to get.
@@ -325,6 +327,9 @@ pub(crate) struct SessionRecord {
     /// Files on which it may have locks: after a restart they wait for it.
     #[prost(uint64, repeated, tag = "5")]
     pub(crate) locked_inodes: Vec<u64>,
+    /// It knows layouts with placement groups.
+    #[prost(bool, tag = "6")]
+    pub(crate) follows_groups: bool,
 }
 
 /// The last answer of a slot.
@@ -425,4 +430,18 @@ pub(crate) struct MembershipRecord {
     pub(crate) last_node: u32,
     #[prost(uint32, tag = "3")]
     pub(crate) last_target: u32,
+    /// Placement groups made so far.
+    #[prost(uint32, tag = "4")]
+    pub(crate) groups: u32,
+}
+
+/// A placement group.
+#[derive(Clone, PartialEq, Eq, Message)]
+pub(crate) struct GroupRecord {
+    /// Version of what follows.
+    #[prost(uint64, tag = "1")]
+    pub(crate) epoch: u64,
+    /// Targets; the first one is the primary.
+    #[prost(uint32, repeated, tag = "2")]
+    pub(crate) members: Vec<u32>,
 }

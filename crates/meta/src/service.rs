@@ -36,7 +36,7 @@ use vazao_disk::Disk;
 use vazao_meter::measures::Work;
 use vazao_meter::{Accounts, Cause, Clock, Exposition};
 use vazao_model::ids::ROOT;
-use vazao_model::{Code, FileKind, InodeId, Role, SessionId, TargetId, limits};
+use vazao_model::{Code, FileKind, GroupId, InodeId, Role, SessionId, TargetId, limits};
 use vazao_wire::pool::Pool;
 use vazao_wire::proto;
 use vazao_wire::service::{Answer, Fault, Request, RequestId, Responder, Service};
@@ -44,8 +44,11 @@ use vazao_wire::shell::{self, Shell};
 use vazao_wire::transport::Transport;
 use vazao_wire::{Method, Operation};
 
-/// Version of keys and records.
-const SCHEMA: u32 = 1;
+/// Version of keys and records while there are no placement groups, which older programs do not know.
+const SCHEMA_WITHOUT_GROUPS: u32 = 1;
+
+/// The latest version.
+const SCHEMA: u32 = 2;
 
 /// Runs of one operation before its caller gets a retry error. Each conflict means that another operation succeeded.
 const ATTEMPTS_MAX: u32 = 100;
@@ -380,6 +383,15 @@ impl MetaService {
 
     pub(crate) fn choose_targets(&self, inode: InodeId, width: u32) -> Outcome<Vec<TargetId>> {
         self.cluster().choose(inode, width, self.clock.now_ns())
+    }
+
+    /// The groups on `targets` for the slots of a file; without `follows`, for clients that know none, those targets
+    /// alone.
+    pub(crate) fn groups_on(&self, inode: InodeId, targets: &[TargetId], follows: bool) -> Vec<GroupId> {
+        match follows {
+            true => self.cluster().groups_on(inode, targets),
+            false => targets.iter().copied().map(GroupId::of).collect(),
+        }
     }
 
     pub(crate) fn choose_target_near(&self, inode: InodeId, host: u64) -> Outcome<Option<TargetId>> {
@@ -750,17 +762,30 @@ fn open_volume(engine: &dyn Engine) -> Outcome<VolumeRecord> {
     })?;
     let volume = VolumeRecord::decode(bytes.as_slice())
         .map_err(|e| Fault::new(Code::Corrupt, format!("volume record: {e}")))?;
-    if volume.schema != SCHEMA {
-        let text = format!("metadata of schema {}: this program reads schema {SCHEMA}", volume.schema);
+    if !(SCHEMA_WITHOUT_GROUPS..=SCHEMA).contains(&volume.schema) {
+        let text = format!(
+            "metadata of schema {}: this program reads {SCHEMA_WITHOUT_GROUPS} to {SCHEMA}; use the version of vazao \
+             that wrote it, or a newer one",
+            volume.schema
+        );
         return Err(Fault::new(Code::VersionMismatch, text));
     }
     Ok(volume)
 }
 
+/// There are placement groups from now on.
+pub(crate) fn note_groups(context: &mut Context<'_>) -> Outcome<()> {
+    let volume = context.read::<VolumeRecord>(keys::VOLUME, "volume")?;
+    if let Some(volume) = volume.filter(|volume| volume.schema == SCHEMA_WITHOUT_GROUPS) {
+        context.write(keys::VOLUME.to_vec(), &VolumeRecord { schema: SCHEMA, ..volume });
+    }
+    Ok(())
+}
+
 /// What a new volume begins with: its record and the root directory.
 fn new_volume(random: &Random, clock: &dyn Clock) -> Outcome<Writes> {
     let name_key = [random.number()?.to_le_bytes(), random.number()?.to_le_bytes()].concat();
-    let volume = VolumeRecord { cluster_id: random.number()?, name_key, schema: SCHEMA };
+    let volume = VolumeRecord { cluster_id: random.number()?, name_key, schema: SCHEMA_WITHOUT_GROUPS };
     let now_ns = clock.wall_ns();
     let now =
         TimeRecord { seconds: (now_ns / 1_000_000_000) as i64, nanoseconds: (now_ns % 1_000_000_000) as u32 };

@@ -39,17 +39,22 @@ pub(crate) struct Lease {
     pub(crate) asked_last: u64,
 }
 
+/// The session records as of an epoch of them.
 #[derive(Default)]
 struct Known {
-    epoch: Option<u64>,
+    epoch: u64,
     ids: Arc<[SessionId]>,
+    /// The name of a client that cannot follow a file to another layout, if there is one.
+    without_conversions: Option<String>,
+    /// A client knows no placement groups.
+    has_without_groups: bool,
 }
 
 /// All sessions.
 #[derive(Default)]
 pub(crate) struct Sessions {
     leases: Mutex<BTreeMap<SessionId, Lease>>,
-    known: Mutex<Known>,
+    known: Mutex<Option<Arc<Known>>>,
     reports: Mutex<BTreeMap<SessionId, proto::Measures>>,
     /// Until when a client's measures are wanted.
     watched_until_ns: AtomicU64,
@@ -140,16 +145,36 @@ impl Sessions {
 
     /// All sessions, sorted, as the transaction sees them: it conflicts with one that opens or ends a session.
     pub(crate) fn all(&self, context: &mut Context<'_>) -> Outcome<Arc<[SessionId]>> {
+        Ok(Arc::clone(&self.known(context)?.ids))
+    }
+
+    fn known(&self, context: &mut Context<'_>) -> Outcome<Arc<Known>> {
         let epoch = epoch(context)?;
-        {
-            let known = self.known.lock();
-            if known.epoch == Some(epoch) {
-                return Ok(Arc::clone(&known.ids));
+        let known = self.known.lock().as_ref().filter(|known| known.epoch == epoch).cloned();
+        match known {
+            Some(known) => Ok(known),
+            None => {
+                let known = Arc::new(Known::load(context, epoch)?);
+                *self.known.lock() = Some(Arc::clone(&known));
+                Ok(known)
             }
         }
-        let ids: Arc<[SessionId]> = load(context)?.into();
-        *self.known.lock() = Known { epoch: Some(epoch), ids: Arc::clone(&ids) };
-        Ok(ids)
+    }
+}
+
+impl Known {
+    fn load(context: &mut Context<'_>, epoch: u64) -> Outcome<Known> {
+        let mut ids = Vec::new();
+        let mut known = Known { epoch, ..Known::default() };
+        visit(context, |id, record| {
+            ids.push(id);
+            known.has_without_groups |= !record.follows_groups;
+            if !record.follows_conversions {
+                known.without_conversions = Some(record.client);
+            }
+        })?;
+        known.ids = ids.into();
+        Ok(known)
     }
 }
 
@@ -190,25 +215,35 @@ pub(crate) fn marks(record: &SessionRecord) -> Option<Marks> {
 /// The name of a client, if there is one, that cannot follow a file to another layout.
 pub(crate) fn left_behind(context: &mut Context<'_>) -> Outcome<Option<String>> {
     let service = context.service;
-    for &session in &*service.sessions().all(context)? {
-        let record = context.read::<SessionRecord>(&keys::session(session), "session")?;
-        if let Some(record) = record.filter(|record| !record.follows_conversions) {
-            return Ok(Some(record.client));
-        }
-    }
-    Ok(None)
+    Ok(service.sessions().known(context)?.without_conversions.clone())
+}
+
+/// True when every client knows layouts with placement groups.
+pub(crate) fn all_follow_groups(context: &mut Context<'_>) -> Outcome<bool> {
+    let service = context.service;
+    Ok(!service.sessions().known(context)?.has_without_groups)
 }
 
 /// The ids of all session records.
 pub(crate) fn load(context: &mut Context<'_>) -> Outcome<Vec<SessionId>> {
-    let mut range = keys::sessions();
     let mut ids = Vec::new();
+    visit(context, |id, _| ids.push(id))?;
+    Ok(ids)
+}
+
+/// Has `take` see all session records. One that cannot be read is seen as one of which nothing is known.
+fn visit(context: &mut Context<'_>, mut take: impl FnMut(SessionId, SessionRecord)) -> Outcome<()> {
+    let mut range = keys::sessions();
     loop {
         let page = context.scan(&range, PAGE)?;
-        ids.extend(page.iter().filter_map(|(key, _)| keys::number(key, 0)).map(SessionId));
+        for (key, value) in &page {
+            if let Some(id) = keys::number(key, 0) {
+                take(SessionId(id), SessionRecord::decode(value.as_slice()).unwrap_or_default());
+            }
+        }
         match page.last() {
             Some((last, _)) if page.len() == PAGE => range.start = keys::after(last),
-            _ => return Ok(ids),
+            _ => return Ok(()),
         }
     }
 }

@@ -1,6 +1,6 @@
 //! The cluster map: which nodes there are, what they do, which targets they hold.
 
-use crate::ids::{Epoch, NodeId, TargetId};
+use crate::ids::{Epoch, GroupId, NodeId, TargetId};
 
 /// What a node does.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -131,6 +131,17 @@ pub struct Target {
     pub found_seconds: u64,
 }
 
+/// A placement group.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Group {
+    /// Its id, which is no target's.
+    pub id: GroupId,
+    /// Version of its membership.
+    pub epoch: u64,
+    /// The targets with copies of its objects; the first one is the primary.
+    pub members: Vec<TargetId>,
+}
+
 /// A directory that a node exports in place.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct AreaInfo {
@@ -185,6 +196,8 @@ pub struct ClusterMap {
     pub nodes: Vec<Node>,
     /// All targets.
     pub targets: Vec<Target>,
+    /// All placement groups that are not a target alone, by their ids.
+    pub groups: Vec<Group>,
     /// Nodes that were not taken in, the latest last.
     pub refusals: Vec<Refusal>,
     /// Why the metadata is not served, for people; empty otherwise.
@@ -195,6 +208,15 @@ impl ClusterMap {
     /// The target with this id.
     pub fn target(&self, id: TargetId) -> Option<&Target> {
         self.targets.iter().find(|t| t.id == id)
+    }
+
+    /// The targets that hold the objects of a group. Empty: it is not known.
+    pub fn members(&self, group: GroupId) -> Vec<TargetId> {
+        let of_record = || {
+            let at = self.groups.binary_search_by_key(&group, |group| group.id).ok()?;
+            Some(self.groups[at].members.clone())
+        };
+        group.target().map(|target| vec![target]).or_else(of_record).unwrap_or_default()
     }
 
     /// The node with this id.

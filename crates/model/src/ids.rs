@@ -31,6 +31,40 @@ id!(
     TargetId(u32),
     "t"
 );
+/// A placement group: the targets that hold copies of the same objects. Those below [`GroupId::FIRST`] are targets that
+/// stand for themselves.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default, Debug)]
+pub struct GroupId(pub u32);
+
+impl GroupId {
+    /// The first that is not a target of its own.
+    pub const FIRST: u32 = 1 << 20;
+
+    /// The group that a target alone is.
+    pub fn of(target: TargetId) -> GroupId {
+        GroupId(target.0)
+    }
+
+    /// The target that this group is, if it is one alone.
+    pub fn target(self) -> Option<TargetId> {
+        (self.0 < GroupId::FIRST).then_some(TargetId(self.0))
+    }
+
+    /// This group as an object's address and its directory name it: 0 for a target's own objects.
+    pub fn shared(self) -> GroupId {
+        if self.target().is_some() { GroupId(0) } else { self }
+    }
+}
+
+impl fmt::Display for GroupId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.target() {
+            Some(target) => target.fmt(f),
+            None => write!(f, "g{}", self.0 - GroupId::FIRST),
+        }
+    }
+}
+
 id!(
     /// A client's stay with the metadata service: holds its leases, its open unlinked files and its request slots.
     SessionId(u64),
@@ -55,8 +89,10 @@ pub struct ObjectId {
     pub inode: InodeId,
     /// Which of the file's lives.
     pub generation: u32,
-    /// Index into the layout's list of targets.
+    /// Index into the layout's list of placement groups.
     pub slot: u32,
+    /// Its placement group, which the three above decide; 0: its target's own.
+    pub group: GroupId,
 }
 
 impl fmt::Display for ObjectId {

@@ -1,7 +1,7 @@
 //! Where a file's bytes lie: written down in full with each file, never derived.
 
 use crate::distribution::{Distribution, Pattern};
-use crate::ids::TargetId;
+use crate::ids::GroupId;
 use crate::limits;
 
 /// The layout of a striped file.
@@ -11,8 +11,8 @@ pub struct Layout {
     pub generation: u32,
     /// How bytes spread over the slots.
     pub distribution: Distribution,
-    /// The target of each slot. Never empty, at most [`limits::STRIPE_WIDTH_MAX`].
-    pub targets: Vec<TargetId>,
+    /// The placement group of each slot. Never empty, at most [`limits::STRIPE_WIDTH_MAX`].
+    pub groups: Vec<GroupId>,
     /// Bit `n` is set once slot `n` has an object: a missing object there is then loss, not a hole.
     pub written_slots: u64,
     /// The generation of the first layout of this life of the file: a converted file has a new generation with the same
@@ -37,7 +37,7 @@ pub enum LayoutError {
     /// Checksum blocks must not straddle targets.
     #[error("stripe unit {0} is not a multiple of 64 KiB between 64 KiB and 1 GiB")]
     StripeUnit(u64),
-    /// No target, or more than a mask can hold.
+    /// No group, or more than a mask can hold.
     #[error("stripe width {0} is not between 1 and 64")]
     Width(usize),
     /// A distribution written by a newer version.
@@ -64,28 +64,28 @@ pub enum LayoutError {
 }
 
 impl Layout {
-    /// A simple stripe over `targets`.
-    pub fn striped(generation: u32, unit_bytes: u64, targets: Vec<TargetId>) -> Result<Layout, LayoutError> {
-        Layout::new(generation, Distribution::SimpleStripe { unit_bytes }, targets)
+    /// A simple stripe over `groups`.
+    pub fn striped(generation: u32, unit_bytes: u64, groups: Vec<GroupId>) -> Result<Layout, LayoutError> {
+        Layout::new(generation, Distribution::SimpleStripe { unit_bytes }, groups)
     }
 
     /// A layout that nothing has been written under yet.
     pub fn new(
         generation: u32,
         distribution: Distribution,
-        targets: Vec<TargetId>,
+        groups: Vec<GroupId>,
     ) -> Result<Layout, LayoutError> {
-        let layout = Layout { generation, distribution, targets, written_slots: 0, life: generation };
+        let layout = Layout { generation, distribution, groups, written_slots: 0, life: generation };
         layout.check()?;
         Ok(layout)
     }
 
     /// Refuses what could not be served; called on everything that comes from the network or the disk.
     pub fn check(&self) -> Result<(), LayoutError> {
-        if self.targets.is_empty() || self.targets.len() > limits::STRIPE_WIDTH_MAX {
-            return Err(LayoutError::Width(self.targets.len()));
+        if self.groups.is_empty() || self.groups.len() > limits::STRIPE_WIDTH_MAX {
+            return Err(LayoutError::Width(self.groups.len()));
         }
-        self.distribution.check(self.targets.len())
+        self.distribution.check(self.groups.len())
     }
 
     /// True when both hold the same bytes, one of them converted from the other.
@@ -95,7 +95,7 @@ impl Layout {
 
     /// Number of slots.
     pub fn width(&self) -> u32 {
-        self.targets.len() as u32
+        self.groups.len() as u32
     }
 
     /// True when slot `slot` has been written.

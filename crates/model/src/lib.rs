@@ -17,8 +17,8 @@ pub mod sidecar;
 pub mod size;
 
 pub use attributes::{Attributes, FileKind, Timestamp};
-pub use cluster::{AreaInfo, ClusterMap, Node, NodeState, Refusal, Role, Target, TargetState};
+pub use cluster::{AreaInfo, ClusterMap, Group, Node, NodeState, Refusal, Role, Target, TargetState};
 pub use error::{Action, Code};
-pub use ids::{Epoch, InodeId, NodeId, ObjectId, SessionId, TargetId};
+pub use ids::{Epoch, GroupId, InodeId, NodeId, ObjectId, SessionId, TargetId};
 pub use layout::{Layout, LayoutHint};
 pub use name::{Name, VolumePath};

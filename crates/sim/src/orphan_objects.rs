@@ -6,7 +6,7 @@ use std::time::Duration;
 use vazao_client::Client;
 use vazao_meter::Clock;
 use vazao_model::limits::SESSION_LEASE_MS;
-use vazao_model::{InodeId, TargetId};
+use vazao_model::{GroupId, InodeId};
 use vazao_wire::transport::call;
 use vazao_wire::{op, proto};
 
@@ -20,8 +20,8 @@ const WAIT_MS: u32 = SESSION_LEASE_MS + PROPOSAL_MS + 10 * GRACE_MS;
 /// The metadata service forgets a proposed layout after this time.
 const PROPOSAL_MS: u32 = 60_000;
 
-/// Target, inode and generation of an object, and its slot.
-type Object = (TargetId, InodeId, u32, u32);
+/// Placement group, inode and generation of an object, and its slot.
+type Object = (GroupId, InodeId, u32, u32);
 
 /// Waits until everything that is to be removed is gone. `inodes`: all files. Errors: an object of none of them, in
 /// words.
@@ -33,8 +33,8 @@ pub(crate) fn left_behind(cluster: &Cluster, clients: &[Client], inodes: &[Inode
     let mut expected = BTreeSet::new();
     for &inode in inodes {
         let Some(layout) = clients[0].layout(inode).expect("fair weather") else { continue };
-        let slots = layout.targets.iter().zip(0..);
-        expected.extend(slots.map(|(&target, slot)| (target, inode, layout.generation, slot)));
+        let slots = layout.groups.iter().zip(0..);
+        expected.extend(slots.map(|(&group, slot)| (group, inode, layout.generation, slot)));
     }
     match objects(cluster).into_iter().find(|object| !expected.contains(object)) {
         Some(stray) => Err(format!("an object of no file: {stray:?}")),
@@ -53,8 +53,12 @@ fn objects(cluster: &Cluster) -> Vec<Object> {
         let address = &map.node(target.node).expect("holds the target").address;
         let request = proto::ListObjectsRequest { target: target.id.0, cookie: Vec::new(), limit: 4096 };
         let page = call::<op::ListObjects>(transport, address, &request, deadline_ns).expect("fair weather");
-        let listed = page.objects.iter().map(|o| (target.id, InodeId(o.inode), o.generation, o.slot));
-        objects.extend(listed);
+        let group_of = |group: u32| if group == 0 { GroupId::of(target.id) } else { GroupId(group) };
+        for o in page.objects {
+            let group = group_of(o.group);
+            assert!(map.members(group).contains(&target.id), "{group} is not of {}", target.id);
+            objects.push((group, InodeId(o.inode), o.generation, o.slot));
+        }
     }
     objects
 }

@@ -69,7 +69,7 @@ fn a_disk_that_fails_to_write_takes_its_target_out_of_service_and_no_other() {
     let (_, kept) = create(&client, "kept");
     write_and_sync(&kept, &bytes(1)).expect("all is well");
     let (_, file) = create(&client, "file");
-    cluster.disk(2).fail_writes("objects", ErrorKind::Other);
+    cluster.disk(2).fail_writes("groups", ErrorKind::Other);
     let told = write_and_sync(&file, &bytes(2)).expect_err("one of three disks fails");
     assert!(matches!(told.code, Code::Io | Code::TargetFailed), "{told}");
     assert!(told.to_string().contains("/disk2"), "{told}");
@@ -88,7 +88,7 @@ fn a_disk_that_fails_to_read_is_an_error_of_that_read_alone() {
     let (cluster, client) = start(3);
     let (inode, file) = create(&client, "file");
     write_and_sync(&file, &bytes(1)).expect("all is well");
-    cluster.disk(1).fail_reads("objects", ErrorKind::Other);
+    cluster.disk(1).fail_reads("groups", ErrorKind::Other);
     let reader = cluster.client(1).open_file(inode, MODE).expect("opens");
     let told = reader.read_at(&mut vec![0; LENGTH], 0).expect_err("one of three disks fails");
     assert_eq!(told.code, Code::Io, "{told}");
@@ -113,7 +113,7 @@ fn a_flipped_bit_in_any_file_of_an_object_is_found_by_a_reader_and_never_shown()
     let (inode, file) = create(&client, "file");
     write_and_sync(&file, &bytes(1)).expect("all is well");
     let disk = cluster.disk(1);
-    let paths = files(&disk, "objects");
+    let paths = files(&disk, "groups");
     assert_eq!(paths.len(), 2, "data and checksums: {paths:?}");
     for path in paths {
         let length =

@@ -155,7 +155,7 @@ impl DataService {
         let mut parts: BTreeMap<u32, (&Arc<Target>, Vec<ObjectId>)> = BTreeMap::new();
         for address in objects {
             let (target, id) = self.target_of(Some(address))?;
-            parts.entry(address.target).or_insert_with(|| (target, Vec::new())).1.push(id);
+            parts.entry(target.id().0).or_insert_with(|| (target, Vec::new())).1.push(id);
         }
         if self.options.inline || parts.is_empty() {
             let run = |(target, objects): &(&Arc<Target>, Vec<ObjectId>)| work(target, objects);

@@ -15,7 +15,7 @@ use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use vazao_disk::{Disk, Open};
 use vazao_model::checksum::crc32c;
-use vazao_model::{Code, InodeId, ObjectId};
+use vazao_model::{Code, GroupId, InodeId, ObjectId};
 use vazao_wire::service::Fault;
 
 /// The seals, in the target's directory.
@@ -220,8 +220,9 @@ fn encode(freezes: &BTreeMap<ObjectId, ObjectFreeze>) -> String {
             State::Going => " going",
             State::Gone => " gone",
         };
-        let ObjectId { inode, generation, slot } = id;
-        text.push_str(&format!("{} {generation} {slot} {:016x}{state}\n", inode.0, fence.token));
+        let ObjectId { inode, generation, slot, group } = id;
+        let group = if group.0 == 0 { String::new() } else { format!(".{}", group.0) };
+        text.push_str(&format!("{} {generation} {slot}{group} {:016x}{state}\n", inode.0, fence.token));
     }
     let checksum = crc32c(text.as_bytes());
     text.push_str(&format!("checksum {checksum:08x}\n"));
@@ -240,10 +241,14 @@ fn decode(bytes: &[u8]) -> Option<BTreeMap<ObjectId, ObjectFreeze>> {
     }
     let parse = |line: &str| {
         let mut words = line.split(' ');
+        let (inode, generation) = (words.next()?, words.next()?);
+        let slot = words.next()?;
+        let (slot, group) = slot.split_once('.').unwrap_or((slot, "0"));
         let id = ObjectId {
-            inode: InodeId(words.next()?.parse().ok()?),
-            generation: words.next()?.parse().ok()?,
-            slot: words.next()?.parse().ok()?,
+            inode: InodeId(inode.parse().ok()?),
+            generation: generation.parse().ok()?,
+            slot: slot.parse().ok()?,
+            group: GroupId(group.parse().ok()?),
         };
         let token = u64::from_str_radix(words.next()?, 16).ok()?;
         let state = match words.next() {
@@ -323,7 +328,8 @@ mod tests {
     use vazao_disk::MemoryDisk;
 
     fn object(slot: u32) -> ObjectId {
-        ObjectId { inode: InodeId(7), generation: 3, slot }
+        let group = if slot == 0 { GroupId(0) } else { GroupId(GroupId::FIRST + slot) };
+        ObjectId { inode: InodeId(7), generation: 3, slot, group }
     }
 
     #[test]
@@ -347,11 +353,12 @@ mod tests {
         let freezes = ObjectFreezes::load(&disk).expect("empty");
         freezes.watch(object(0), 9).expect("free");
         freezes.watch(object(1), 9).expect("free");
-        assert!(freezes.seal(object(0), 9));
+        freezes.watch(object(2), 9).expect("free");
+        assert!(freezes.seal(object(0), 9) && freezes.seal(object(2), 9));
         freezes.store(&disk).expect("stores");
         let again = ObjectFreezes::load(&disk).expect("loads");
-        assert!(again.pass(object(0)).is_err() && !again.seal(object(1), 9));
-        assert!(again.lift(object(0), 9));
+        assert!(again.pass(object(0)).is_err() && again.pass(object(2)).is_err());
+        assert!(!again.seal(object(1), 9) && again.lift(object(0), 9) && again.lift(object(2), 9));
         again.store(&disk).expect("stores");
         assert_eq!(ObjectFreezes::load(&disk).expect("loads").lock().len(), 0);
     }

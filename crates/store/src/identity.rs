@@ -11,8 +11,11 @@ use vazao_disk::{Disk, DiskEntry, Open};
 use vazao_model::TargetId;
 use vazao_model::checksum::crc32c;
 
-/// The format this version reads and writes.
+/// The format of a target without objects of placement groups.
 pub(crate) const FORMAT: u32 = 1;
+
+/// The format of one that may have some. Programs that know the other one only would not find them.
+pub(crate) const FORMAT_WITH_GROUPS: u32 = 2;
 
 const TARGET: &str = "TARGET";
 const TARGET_NEW: &str = "TARGET.new";
@@ -37,6 +40,8 @@ pub(crate) struct Identity {
     pub(crate) node: u32,
     /// Its id; 0 before.
     pub(crate) id: TargetId,
+    /// It may have objects of placement groups.
+    pub(crate) has_groups: bool,
 }
 
 /// What a directory is, for those who do not serve it.
@@ -62,9 +67,10 @@ pub fn inspect(disk: &dyn Disk, label: &str) -> Result<Option<TargetName>, OpenE
 
 impl Identity {
     fn encode(&self) -> String {
-        let Identity { uuid, chunk_bytes, cluster_id, node, id } = *self;
+        let Identity { uuid, chunk_bytes, cluster_id, node, id, has_groups } = *self;
+        let format = if has_groups { FORMAT_WITH_GROUPS } else { FORMAT };
         let mut text = format!(
-            "vazao target\nformat {FORMAT}\nuuid {uuid:032x}\nchunk_bytes {chunk_bytes}\n\
+            "vazao target\nformat {format}\nuuid {uuid:032x}\nchunk_bytes {chunk_bytes}\n\
              cluster {cluster_id:016x}\nnode {node}\ntarget {}\n",
             id.0
         );
@@ -92,8 +98,12 @@ impl Identity {
             return Err(damaged());
         }
         let format = field("format")?.parse().map_err(|_| damaged())?;
-        if format != FORMAT {
-            return Err(OpenError::Format { label: label.to_owned(), found: format, known: FORMAT });
+        if format != FORMAT && format != FORMAT_WITH_GROUPS {
+            return Err(OpenError::Format {
+                label: label.to_owned(),
+                found: format,
+                known: FORMAT_WITH_GROUPS,
+            });
         }
         if given.is_none() {
             return Err(damaged());
@@ -104,6 +114,7 @@ impl Identity {
             cluster_id: u64::from_str_radix(field("cluster")?, 16).map_err(|_| damaged())?,
             node: field("node")?.parse().map_err(|_| damaged())?,
             id: TargetId(field("target")?.parse().map_err(|_| damaged())?),
+            has_groups: format == FORMAT_WITH_GROUPS,
         })
     }
 
@@ -195,19 +206,29 @@ mod tests {
     use proptest::prelude::*;
 
     fn example() -> Identity {
-        Identity { uuid: 0xABCD, chunk_bytes: 1 << 30, cluster_id: 7, node: 2, id: TargetId(5) }
+        Identity {
+            uuid: 0xABCD,
+            chunk_bytes: 1 << 30,
+            cluster_id: 7,
+            node: 2,
+            id: TargetId(5),
+            has_groups: false,
+        }
     }
 
     #[test]
     fn an_identity_is_read_back() {
-        let identity = Identity::decode(example().encode().as_bytes(), "/d").expect("valid");
-        assert_eq!(identity, example());
+        for (has_groups, format) in [(false, "format 1"), (true, "format 2")] {
+            let identity = Identity { has_groups, ..example() };
+            assert!(identity.encode().contains(format));
+            assert_eq!(Identity::decode(identity.encode().as_bytes(), "/d").expect("valid"), identity);
+        }
     }
 
     #[test]
     fn another_format_is_named_even_when_the_rest_is_unknown() {
-        let refused = Identity::decode(b"vazao target\nformat 2\nnew things\n", "/d").expect_err("newer");
-        assert!(refused.to_string().contains("format 2"), "{refused}");
+        let refused = Identity::decode(b"vazao target\nformat 3\nnew things\n", "/d").expect_err("newer");
+        assert!(refused.to_string().contains("format 3"), "{refused}");
     }
 
     /// A flipped bit in the format's number made it another format, and the operator was sent for another version.

@@ -313,7 +313,8 @@ impl Target {
 
     /// Indices of the chunks that an object has, by the names in its directory.
     pub(crate) fn list_chunks(&self, id: ObjectId) -> Result<Vec<u64>, Fault> {
-        let path = Bucket::of(id).path();
+        let bucket = Bucket::of(id);
+        let path = bucket.path();
         let entries = match self.disk.list(&path) {
             Ok(entries) => entries,
             Err(error) if error.kind() == ErrorKind::NotFound => Vec::new(),
@@ -321,7 +322,7 @@ impl Target {
         };
         let mut chunks: Vec<u64> = entries
             .iter()
-            .filter_map(|entry| names::parse(&entry.name))
+            .filter_map(|entry| bucket.parse(&entry.name))
             .filter(|(object, _, part)| *object == id && *part == Part::Data)
             .map(|(_, chunk, _)| chunk)
             .collect();
@@ -373,7 +374,7 @@ impl Target {
     ) -> Result<Option<Header>, Fault> {
         let path = names::path(id, chunk, Part::Sums);
         match Header::read(sums).map_err(|e| self.read_fault(&path, &e))? {
-            Found::Valid(header) if (header.object, header.chunk) == (id, chunk) => Ok(Some(header)),
+            Found::Valid(header) if header.is_of(id, chunk) => Ok(Some(header)),
             Found::Valid(header) => {
                 let what = format!("the checksums are those of {} chunk {}", header.object, header.chunk);
                 Err(self.corrupt(id, chunk, Part::Sums, &what))

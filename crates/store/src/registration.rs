@@ -6,7 +6,7 @@ use crate::options::MissingTarget;
 use crate::service::DataService;
 use crate::space::Reported;
 use crate::target::Target;
-use crate::targets::Targets;
+use crate::targets::{Groups, Targets};
 use std::sync::Arc;
 use vazao_model::{Code, NodeId, TargetId, TargetState};
 use vazao_wire::op::RegisterNode;
@@ -90,6 +90,8 @@ impl DataService {
             host: self.options.host,
             run: self.options.run,
             seen: Some(self.latest_mark()),
+            epoch: self.groups.read().known_epoch(self.latest_mark().run),
+            follows_groups: true,
         }
     }
 
@@ -118,11 +120,13 @@ impl DataService {
         if let Some(ours) = self.cluster_id().filter(|&ours| ours != response.cluster_id) {
             return refuse(format!("cluster {:016x}, but ours is {ours:016x}", response.cluster_id));
         }
+        let asked_epoch = self.groups.read().known_epoch(self.latest_mark().run);
         if let Some(mark) = response.mark {
             *self.mark.lock() = mark;
         }
         let is_judged = !response.verdicts.is_empty();
         let mut registered = Registered { must_register_again: false, warnings: response.warnings.clone() };
+        let mut kept: Vec<TargetId> = Vec::new();
         for (target, &(id, verdict)) in self.targets.iter().zip(&answers) {
             let mut identity = target.identity();
             if id == 0 || (identity.id.0 != 0 && identity.id.0 != id) {
@@ -130,6 +134,7 @@ impl DataService {
             }
             (identity.cluster_id, identity.node, identity.id) =
                 (response.cluster_id, response.node, TargetId(id));
+            identity.has_groups |= response.groups.iter().any(|group| group.members.contains(&id));
             // A failed target keeps reporting, and writes nothing.
             if !target.is_failed() {
                 match target.keep_identity(identity) {
@@ -148,6 +153,13 @@ impl DataService {
                     Err(fault) => registered.warnings.push(fault.to_string()),
                 }
             }
+            kept.push(identity.id);
+        }
+        let told_by = self.latest_mark().run;
+        if response.epoch != asked_epoch {
+            // Those of a target that could not write down that it has some are told again.
+            let epoch = if kept.len() == answers.len() { response.epoch } else { 0 };
+            *self.groups.write() = Groups::new(epoch, told_by, &response.groups, &kept);
         }
         Ok(registered)
     }

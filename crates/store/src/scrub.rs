@@ -1,7 +1,7 @@
 //! Scrub: every block of a target is read from its disk and compared with its checksum, at a bounded rate, in a thread
 //! of its own, while the target serves. What it finds is counted as damage found by a reader is.
 
-use crate::names::{self, BUCKETS, Bucket, Part};
+use crate::names::{self, Bucket, Part};
 use crate::object::{Mode, Stop, blocks};
 use crate::sidecar::{ENTRY_BYTES, entry_at};
 use crate::target::Target;
@@ -9,7 +9,7 @@ use std::sync::Arc;
 use vazao_model::limits::BLOCK_BYTES;
 use vazao_model::{Code, ObjectId};
 use vazao_wire::proto;
-use vazao_wire::scrub::{Progress, Runs, State};
+use vazao_wire::scrub::{Progress, Runs};
 use vazao_wire::service::Fault;
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
@@ -23,7 +23,8 @@ const FINDINGS_MAX: usize = 256;
 /// What a scrub has found, besides what every scrub counts.
 #[derive(Clone, Default)]
 pub(crate) struct Found {
-    /// Buckets gone through.
+    /// Leaf directories that there were, and those gone through.
+    parts: u32,
     parts_done: u32,
     objects: u64,
     damaged: u64,
@@ -70,8 +71,7 @@ impl Target {
     /// How far the scrub has come, and what it has found.
     pub(crate) fn scrub_report(&self) -> proto::ScrubResponse {
         let Progress { state, rate_bytes, bytes, elapsed_ms, trouble, found, .. } = self.scrub.report();
-        let parts = if state == State::Never { 0 } else { u32::from(BUCKETS) };
-        let Found { parts_done, objects, damaged, unreadable, findings } = found;
+        let Found { parts, parts_done, objects, damaged, unreadable, findings } = found;
         proto::ScrubResponse {
             state: state as u32,
             parts,
@@ -89,19 +89,23 @@ impl Target {
 
     /// False when it was stopped.
     fn scrub_buckets(&self) -> Result<bool, Fault> {
-        for bucket in self.buckets_from(0)? {
+        let buckets = self.buckets_from(Bucket::default())?;
+        // One more than there are, so that a target with nothing in it comes to an end as well.
+        self.scrub.note(|found| found.parts = buckets.len() as u32 + 1);
+        for bucket in buckets {
             self.check()?;
             for object in self.list_bucket(bucket)? {
-                if !self.scrub_object(bucket, object)? {
+                if !self.scrub_object(object)? {
                     return Ok(false);
                 }
             }
+            self.scrub.note(|found| found.parts_done += 1);
         }
-        self.scrub.note(|found| found.parts_done = u32::from(BUCKETS));
+        self.scrub.note(|found| found.parts_done += 1);
         Ok(true)
     }
 
-    fn scrub_object(&self, bucket: Bucket, id: ObjectId) -> Result<bool, Fault> {
+    fn scrub_object(&self, id: ObjectId) -> Result<bool, Fault> {
         for chunk in self.list_chunks(id)? {
             let mut first = 0;
             loop {
@@ -117,7 +121,7 @@ impl Target {
                     Err(Stop::Wait) => Looked::default(),
                 };
                 let has_more = looked.has_more;
-                self.note_scrubbed(bucket, id, looked);
+                self.note_scrubbed(id, looked);
                 first += BLOCKS_AT_ONCE;
                 if !has_more {
                     break;
@@ -129,9 +133,8 @@ impl Target {
     }
 
     /// Counts what was read and found, and waits where the rate demands it.
-    fn note_scrubbed(&self, bucket: Bucket, id: ObjectId, looked: Looked) {
+    fn note_scrubbed(&self, id: ObjectId, looked: Looked) {
         self.scrub.note(|found| {
-            found.parts_done = u32::from(bucket.0);
             for (chunk, block, fault) in looked.found {
                 match fault.code {
                     Code::Corrupt => found.damaged += 1,

@@ -8,7 +8,7 @@ use crate::object::{Mode, Stop, internal};
 use crate::ops;
 use crate::options::{MissingTarget, Options};
 use crate::target::Target;
-use crate::targets::Targets;
+use crate::targets::{Groups, Targets};
 use parking_lot::{Mutex, RwLock};
 use prost::Message;
 use std::cell::RefCell;
@@ -37,6 +37,7 @@ pub struct DataService {
     pub(crate) lent: Lent,
     /// The latest that it was told of the history of the metadata.
     pub(crate) mark: Mutex<proto::HistoryMark>,
+    pub(crate) groups: RwLock<Groups>,
     /// Targets that it had and that are not there.
     pub(crate) missing: Mutex<Vec<MissingTarget>>,
     pub(crate) shell: Arc<Shell>,
@@ -81,7 +82,18 @@ impl DataService {
         let (door, lent, is_stopped) = (RwLock::default(), Lent::default(), AtomicBool::new(false));
         let mark = Mutex::new(crate::registration::latest_mark(&targets));
         let missing = Mutex::new(options.missing.clone());
-        Ok(Arc::new(DataService { targets, options, address, door, lent, mark, missing, shell, is_stopped }))
+        Ok(Arc::new(DataService {
+            targets,
+            options,
+            address,
+            door,
+            lent,
+            mark,
+            groups: RwLock::default(),
+            missing,
+            shell,
+            is_stopped,
+        }))
     }
 
     /// Opens or formats one more target while the server runs; it is announced with the next heartbeat. Errors: as in
@@ -186,7 +198,7 @@ impl DataService {
     }
 
     /// The target with this id, when it can be used.
-    fn target(&self, id: u32) -> Result<&Arc<Target>, Fault> {
+    pub(crate) fn target(&self, id: u32) -> Result<&Arc<Target>, Fault> {
         let target = self.targets.iter().find(|t| t.id().0 == id && id != 0);
         let target = target.ok_or_else(|| self.not_here(id))?;
         target.check()?;
@@ -217,8 +229,9 @@ impl DataService {
         &self,
         address: Option<&proto::ObjectAddress>,
     ) -> Result<(&Arc<Target>, ObjectId), Fault> {
+        let address = address.ok_or_else(|| Fault::new(Code::BadRequest, "no object is named"))?;
         let id = ops::object(address)?;
-        Ok((self.target(address.map_or(0, |a| a.target))?, id))
+        Ok((self.addressed(address)?, id))
     }
 
     /// Has `work` done where it may wait, and its answer delivered. Errors: there is too much to do already; the disk

@@ -3,7 +3,7 @@
 
 use vazao_disk::DiskFile;
 use vazao_model::checksum::crc32c;
-use vazao_model::{InodeId, ObjectId};
+use vazao_model::{GroupId, InodeId, ObjectId};
 
 use vazao_model::sidecar::HEADER_BYTES;
 pub(crate) use vazao_model::sidecar::{ENTRY_BYTES, entry_at};
@@ -87,11 +87,17 @@ impl Header {
                 inode: InodeId(u64_at(bytes, 8)),
                 generation: u32_at(bytes, 16),
                 slot: u32_at(bytes, 20),
+                group: GroupId(0),
             },
             chunk: u64_at(bytes, 24),
             last_chunk: u64_at(bytes, 32),
             marks,
         })
+    }
+
+    /// True for the header of this chunk. A sidecar does not say which placement group its object is of.
+    pub(crate) fn is_of(&self, object: ObjectId, chunk: u64) -> bool {
+        ObjectId { group: object.group, ..self.object } == object && self.chunk == chunk
     }
 
     /// Reads the header of a sidecar.
@@ -113,7 +119,7 @@ mod tests {
             inode: u64, generation: u32, slot: u32, chunk: u64, last_chunk: u64, marks: Marks,
             at in 0usize..44, bit in 0u8..8,
         ) {
-            let object = ObjectId { inode: InodeId(inode), generation, slot };
+            let object = ObjectId { inode: InodeId(inode), generation, slot, group: GroupId(0) };
             let header = Header { object, chunk, last_chunk, marks };
             let mut bytes = header.encode();
             prop_assert_eq!(Header::decode(&bytes), Found::Valid(header));

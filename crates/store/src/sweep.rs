@@ -1,7 +1,7 @@
 //! The sweep after an unclean stop: every chunk that may be torn is opened, and thereby repaired, in the background.
 //! When it has been through the whole target, the epochs of that stop are suspect no more.
 
-use crate::names::{self, BUCKETS, Bucket, OBJECTS, Part};
+use crate::names::{self, Bucket, Part};
 use crate::object::Mode;
 use crate::repair::Suspects;
 use crate::sidecar::{Found, Header};
@@ -15,8 +15,8 @@ use vazao_wire::service::Fault;
 /// How far the sweep has come.
 #[derive(Debug, Default)]
 pub(crate) struct Sweep {
-    /// The next leaf directory; `None` when there is nothing to sweep.
-    next: Option<u16>,
+    /// `None`: there is nothing to sweep.
+    round: Option<Round>,
     /// Chunks with regions that were repaired, by the sweep or by the first use before it.
     chunks: u64,
     /// Entries that were wrong.
@@ -27,10 +27,18 @@ pub(crate) struct Sweep {
     failed_rounds: u64,
 }
 
+/// One way through the target.
+#[derive(Debug, Default)]
+struct Round {
+    /// Leaf directories that are left, the next one last; `None`: they are yet to be listed. What is made later was
+    /// written in this run of the server.
+    left: Option<Vec<Bucket>>,
+}
+
 impl Sweep {
     /// A sweep that begins, or that there is no need for.
     pub(crate) fn new(is_needed: bool) -> Sweep {
-        Sweep { next: is_needed.then_some(0), ..Sweep::default() }
+        Sweep { round: is_needed.then(Round::default), ..Sweep::default() }
     }
 }
 
@@ -51,40 +59,57 @@ impl Target {
         (sweep.chunks, sweep.blocks)
     }
 
-    fn sweep_position(&self) -> Option<u16> {
-        self.sweep.lock().next
-    }
-
     /// True when there is nothing to sweep.
-    #[cfg(test)]
     pub(crate) fn is_swept(&self) -> bool {
-        self.sweep_position().is_none()
+        self.sweep.lock().round.is_none()
     }
 
     /// Goes on with the sweep for a while.
     pub(crate) fn sweep_step(&self) -> Result<(), Fault> {
         let start = self.clock.now_ns();
-        while let Some(bucket) = self.sweep_position() {
+        while !self.is_swept() {
             self.check()?;
-            self.sweep_bucket(Bucket(bucket))?;
-            if bucket + 1 == BUCKETS && self.must_go_round_again() {
-                break;
-            }
-            let next = (bucket + 1 < BUCKETS).then_some(bucket + 1);
-            self.sweep.lock().next = next;
-            if next.is_none() {
-                let (chunks, blocks) = self.repairs();
-                self.epochs.set_swept();
-                tracing::info!(
-                    target_id = self.id().0,
-                    "repaired {blocks} blocks of {chunks} unsynced chunks after an unclean stop"
-                );
+            match self.next_to_sweep()? {
+                Some(bucket) => {
+                    self.sweep_bucket(bucket).inspect_err(|_| self.put_back(bucket))?;
+                }
+                None if self.must_go_round_again() => break,
+                None => self.end_sweep(),
             }
             if self.clock.now_ns().saturating_sub(start) > STEP_NS {
                 break;
             }
         }
         Ok(())
+    }
+
+    /// The leaf directory that is next; `None`: the round is over.
+    fn next_to_sweep(&self) -> Result<Option<Bucket>, Fault> {
+        let is_listed = self.sweep.lock().round.as_ref().is_none_or(|round| round.left.is_some());
+        let listed = if is_listed { None } else { Some(self.buckets_from(Bucket::default())?) };
+        let mut sweep = self.sweep.lock();
+        let Some(round) = &mut sweep.round else { return Ok(None) };
+        if let Some(mut listed) = listed {
+            listed.reverse();
+            round.left = Some(listed);
+        }
+        Ok(round.left.as_mut().and_then(Vec::pop))
+    }
+
+    fn put_back(&self, bucket: Bucket) {
+        if let Some(left) = self.sweep.lock().round.as_mut().and_then(|round| round.left.as_mut()) {
+            left.push(bucket);
+        }
+    }
+
+    fn end_sweep(&self) {
+        self.sweep.lock().round = None;
+        let (chunks, blocks) = self.repairs();
+        self.epochs.set_swept();
+        tracing::info!(
+            target_id = self.id().0,
+            "repaired {blocks} blocks of {chunks} unsynced chunks after an unclean stop"
+        );
     }
 
     /// At the end of a round: begins another one when chunks could not be looked at. Until all were, their regions stay
@@ -99,19 +124,18 @@ impl Target {
             tracing::warn!(target_id = self.id().0, failures, "chunks could not be swept; trying again");
         }
         sweep.failed_rounds += 1;
-        sweep.next = Some(0);
+        sweep.round = Some(Round::default());
         true
     }
 
     fn sweep_bucket(&self, bucket: Bucket) -> Result<(), Fault> {
-        // Most of the upper directories of a small target do not exist.
         let path = bucket.path();
         let entries = match self.disk.list(&path) {
             Ok(entries) => entries,
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
-            Err(error) => return Err(self.read_fault(OBJECTS, &error)),
+            Err(error) => return Err(self.read_fault(&path, &error)),
         };
-        let files: Vec<_> = entries.iter().filter_map(|e| names::parse(&e.name)).collect();
+        let files: Vec<_> = entries.iter().filter_map(|e| bucket.parse(&e.name)).collect();
         let data: BTreeSet<(ObjectId, u64)> =
             files.iter().filter(|f| f.2 == Part::Data).map(|f| (f.0, f.1)).collect();
         for &(object, chunk) in &data {

@@ -8,7 +8,7 @@ use crate::failure;
 use crate::freezes::ObjectFreezes;
 use crate::identity::{self, Identity};
 use crate::incarnation::{self, Incarnation, Moment};
-use crate::names::{BUCKETS, Bucket, FAN_OUT, OBJECTS};
+use crate::names::{Bucket, Directories};
 use crate::options::Options;
 use crate::scrub::Scrub;
 use crate::space::Room;
@@ -18,7 +18,7 @@ use crate::unkept::{Unkept, is_out_of_descriptors};
 use crate::waits::Waits;
 use parking_lot::{Mutex, MutexGuard};
 use std::io::{self, ErrorKind};
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use vazao_disk::{Disk, DiskFile};
 use vazao_meter::{Accounts, Cause, Clock};
@@ -26,11 +26,6 @@ use vazao_model::limits::HEARTBEAT_MS;
 use vazao_model::{Code, TargetId, TargetState};
 use vazao_wire::proto::HistoryMark;
 use vazao_wire::service::Fault;
-
-/// What is known of a directory: whether it is there, and whether it would survive power loss.
-const UNKNOWN: u8 = 0;
-const THERE: u8 = 1;
-const DURABLE: u8 = 2;
 
 /// After the disk itself said that it is full, the target counts as full until there is room for this much.
 const REFUSED_BYTES: u64 = 1 << 20;
@@ -74,8 +69,7 @@ pub(crate) struct Target {
     identity: Mutex<Identity>,
     /// The id within `identity`, read with every request.
     id: AtomicU32,
-    /// Leaf directories, then those of the first level.
-    directories: Box<[AtomicU8]>,
+    directories: Directories,
     failure: OnceLock<String>,
     /// Held from its opening to its end.
     lock: Mutex<Option<Arc<dyn DiskFile>>>,
@@ -109,7 +103,6 @@ impl Target {
                 format!("check the disk, restart the machine, then remove {label}/{}", failure::FILE);
             let _ = failure.set(format!("{reason} (noted earlier; to use it again: {remedy})"));
         }
-        let directories = (0..BUCKETS + FAN_OUT).map(|_| AtomicU8::new(UNKNOWN)).collect();
         let sweep = Mutex::new(Sweep::new(epochs.suspects().is_some()));
         Ok(Target {
             label: label.to_owned(),
@@ -135,7 +128,7 @@ impl Target {
             id: AtomicU32::new(identity.id.0),
             identity: Mutex::new(identity),
             storing_identity: Mutex::default(),
-            directories,
+            directories: Directories::default(),
             failure,
             lock: Mutex::new(Some(lock)),
         })
@@ -366,15 +359,8 @@ impl Target {
 
     /// Makes sure that a leaf directory is there.
     pub(crate) fn make_directory(&self, bucket: Bucket) -> Result<(), Fault> {
-        let [leaf, upper] = self.directory_states(bucket);
-        if leaf.load(Ordering::Acquire) == UNKNOWN {
-            let path = bucket.path();
-            self.disk.create_directory(&path).map_err(|e| self.write_fault(&path, &e))?;
-            // Another thread may have come further meanwhile.
-            let _ = upper.compare_exchange(UNKNOWN, THERE, Ordering::AcqRel, Ordering::Acquire);
-            let _ = leaf.compare_exchange(UNKNOWN, THERE, Ordering::AcqRel, Ordering::Acquire);
-        }
-        Ok(())
+        let make = |path: &str| self.disk.create_directory(path).map_err(|e| self.write_fault(path, &e));
+        self.directories.make(bucket, make)
     }
 
     /// Makes the names in a leaf directory durable, and its own.
@@ -387,24 +373,7 @@ impl Target {
                 false => self.sync_fault(path, &error),
             })
         };
-        let [leaf, upper] = self.directory_states(bucket);
-        sync(&bucket.path())?;
-        if leaf.load(Ordering::Acquire) != DURABLE {
-            sync(&bucket.upper())?;
-            if upper.load(Ordering::Acquire) != DURABLE {
-                sync(OBJECTS)?;
-                upper.store(DURABLE, Ordering::Release);
-            }
-            leaf.store(DURABLE, Ordering::Release);
-        }
-        Ok(())
-    }
-
-    /// The states of a leaf directory and of the one above it.
-    fn directory_states(&self, bucket: Bucket) -> [&AtomicU8; 2] {
-        let leaf = usize::from(bucket.0 % BUCKETS);
-        let upper = usize::from(BUCKETS) + leaf / usize::from(FAN_OUT);
-        [&self.directories[leaf], &self.directories[upper]]
+        self.directories.sync(bucket, sync)
     }
 }
 

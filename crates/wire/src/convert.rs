@@ -5,15 +5,18 @@ use crate::service::Fault;
 use vazao_model::distribution::{Distribution, Pattern, Strip, Strips};
 use vazao_model::layout::LayoutError;
 use vazao_model::{
-    AreaInfo, Attributes, ClusterMap, Code, Epoch, FileKind, InodeId, Layout, LayoutHint, Node, NodeId,
-    NodeState, ObjectId, Refusal, Role, Target, TargetId, TargetState, Timestamp,
+    AreaInfo, Attributes, ClusterMap, Code, Epoch, FileKind, Group, GroupId, InodeId, Layout, LayoutHint,
+    Node, NodeId, NodeState, ObjectId, Refusal, Role, Target, TargetId, TargetState, Timestamp,
 };
 
 /// Version of a layout that older software, which reads simple stripes only, can read.
 const LAYOUT_VERSION_STRIPE: u32 = 1;
 
-/// Of one that they would misread.
-const LAYOUT_VERSION: u32 = 2;
+/// Of one that they would misread, and that software without placement groups can read.
+const LAYOUT_VERSION_PATTERN: u32 = 2;
+
+/// Of one with placement groups.
+const LAYOUT_VERSION: u32 = 3;
 
 impl From<Timestamp> for proto::Timestamp {
     fn from(t: Timestamp) -> Self {
@@ -83,9 +86,13 @@ impl From<&Layout> for proto::Layout {
             generation: l.generation,
             distribution: pattern.number(),
             unit_bytes: l.distribution.unit_bytes(),
-            targets: l.targets.iter().map(|t| t.0).collect(),
+            groups: l.groups.iter().map(|group| group.0).collect(),
             written_slots: l.written_slots,
-            version: if is_stripe { LAYOUT_VERSION_STRIPE } else { LAYOUT_VERSION },
+            version: match l.groups.iter().all(|group| group.target().is_some()) {
+                true if is_stripe => LAYOUT_VERSION_STRIPE,
+                true => LAYOUT_VERSION_PATTERN,
+                false => LAYOUT_VERSION,
+            },
             pattern: (!is_stripe).then(|| proto::Pattern { away: is_away, ..(&pattern).into() }),
             life: if l.life == l.generation { 0 } else { l.life },
         }
@@ -96,7 +103,7 @@ impl TryFrom<proto::Layout> for Layout {
     type Error = Fault;
 
     fn try_from(l: proto::Layout) -> Result<Self, Fault> {
-        if l.version != LAYOUT_VERSION && l.version != LAYOUT_VERSION_STRIPE {
+        if !(LAYOUT_VERSION_STRIPE..=LAYOUT_VERSION).contains(&l.version) {
             let detail = format!(
                 "layout of version {}; this program knows {LAYOUT_VERSION_STRIPE} to {LAYOUT_VERSION}: \
                  use the version of Vazão that wrote it, or a newer one",
@@ -107,7 +114,7 @@ impl TryFrom<proto::Layout> for Layout {
         let layout = Layout {
             generation: l.generation,
             distribution: distribution(l.distribution, l.unit_bytes, l.pattern)?,
-            targets: l.targets.into_iter().map(TargetId).collect(),
+            groups: l.groups.into_iter().map(GroupId).collect(),
             written_slots: l.written_slots,
             life: if l.life == 0 { l.generation } else { l.life },
         };
@@ -299,7 +306,21 @@ impl From<&ClusterMap> for proto::ClusterMap {
             targets: m.targets.iter().map(Into::into).collect(),
             refusals: m.refusals.iter().map(Into::into).collect(),
             trouble: m.trouble.clone(),
+            groups: m.groups.iter().map(Into::into).collect(),
         }
+    }
+}
+
+impl From<&Group> for proto::Group {
+    fn from(g: &Group) -> Self {
+        Self { id: g.id.0, epoch: g.epoch, members: g.members.iter().map(|target| target.0).collect() }
+    }
+}
+
+impl From<proto::Group> for Group {
+    fn from(g: proto::Group) -> Self {
+        let members = g.members.into_iter().map(TargetId).collect();
+        Self { id: GroupId(g.id), epoch: g.epoch, members }
     }
 }
 
@@ -312,13 +333,19 @@ impl From<proto::ClusterMap> for ClusterMap {
             targets: m.targets.into_iter().map(Into::into).collect(),
             refusals: m.refusals.into_iter().map(Into::into).collect(),
             trouble: m.trouble,
+            groups: m.groups.into_iter().map(Into::into).collect(),
         }
     }
 }
 
 impl From<&proto::ObjectAddress> for ObjectId {
     fn from(o: &proto::ObjectAddress) -> Self {
-        Self { inode: InodeId(o.inode), generation: o.generation, slot: o.slot }
+        Self {
+            inode: InodeId(o.inode),
+            generation: o.generation,
+            slot: o.slot,
+            group: GroupId(o.group).shared(),
+        }
     }
 }
 
@@ -328,14 +355,14 @@ mod tests {
 
     #[test]
     fn a_layout_of_a_newer_version_or_without_targets_is_refused() {
-        let layout = Layout::striped(3, 65536, vec![TargetId(1), TargetId(2)]).expect("valid");
+        let layout = Layout::striped(3, 65536, vec![GroupId(1), GroupId(2)]).expect("valid");
         let message = proto::Layout::from(&layout);
         assert_eq!(Layout::try_from(message.clone()).expect("valid"), layout);
-        let future = Layout::try_from(proto::Layout { version: 3, ..message.clone() }).expect_err("refused");
+        let future = Layout::try_from(proto::Layout { version: 4, ..message.clone() }).expect_err("refused");
         assert_eq!(future.code, Code::VersionMismatch);
         let unknown = Layout::try_from(proto::Layout { distribution: 5, ..message.clone() });
         assert_eq!(unknown.expect_err("refused").code, Code::VersionMismatch);
-        assert!(Layout::try_from(proto::Layout { targets: vec![], ..message.clone() }).is_err());
+        assert!(Layout::try_from(proto::Layout { groups: vec![], ..message.clone() }).is_err());
         assert!(Layout::try_from(proto::Layout { unit_bytes: 1000, ..message }).is_err());
     }
 
@@ -344,14 +371,15 @@ mod tests {
         let strips = vec![Strip { slot: 1, bytes: 65536 }, Strip { slot: 0, bytes: 131_072 }];
         let all = [
             (2, Distribution::SimpleStripe { unit_bytes: 65536 }, 1),
+            (GroupId::FIRST + 1, Distribution::SimpleStripe { unit_bytes: 65536 }, 3),
             (2, Distribution::VaryingStrips(Strips::new(strips).expect("valid")), 2),
             (4, Distribution::Groups { unit_bytes: 65536, groups: 2, factor: 3 }, 2),
             (1, Distribution::Local { is_away: true }, 2),
         ];
-        for (width, distribution, version) in all {
+        for (last, distribution, version) in all {
             let pattern = distribution.pattern();
-            let targets = (1..=width).map(TargetId).collect();
-            let layout = Layout { life: 5, ..Layout::new(7, distribution, targets).expect("valid") };
+            let groups = (last - (last.min(4) - 1)..=last).map(GroupId).collect();
+            let layout = Layout { life: 5, ..Layout::new(7, distribution, groups).expect("valid") };
             let message = proto::Layout::from(&layout);
             assert_eq!(message.version, version, "programs that know stripes only must not misread others");
             assert_eq!(Layout::try_from(message).expect("valid"), layout);

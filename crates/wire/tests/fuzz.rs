@@ -100,7 +100,7 @@ fn every_message_of_the_table() {
         layout: Some(proto::Layout {
             distribution: 1,
             unit_bytes: 65536,
-            targets: vec![1, 2],
+            groups: vec![1, 1 << 20],
             version: 1,
             ..Default::default()
         }),
@@ -123,6 +123,7 @@ fn every_message_of_the_table() {
         proto::RegisterNodeResponse {
             verdicts: vec![proto::Verdict { what: 3, incarnation: 5, why: "old".into() }; 2],
             warnings: vec!["a copy".into()],
+            groups: vec![proto::Group { id: 1 << 20, epoch: 7, members: vec![1] }],
             ..Default::default()
         }
         .encode_to_vec(),
@@ -153,7 +154,7 @@ fn nouns_made_of_messages() {
     let layout = proto::Layout {
         distribution: 1,
         unit_bytes: 1 << 18,
-        targets: vec![1, 2, 3],
+        groups: vec![1, 2, 3],
         version: 1,
         ..Default::default()
     };
@@ -163,6 +164,7 @@ fn nouns_made_of_messages() {
         nodes: vec![Default::default()],
         targets: vec![Default::default()],
         refusals: vec![Default::default()],
+        groups: vec![proto::Group { id: 1 << 20, epoch: 7, members: vec![1, 2] }; 3],
         ..Default::default()
     };
     fuzz(6, &[layout.encode_to_vec()], |bytes| {

@@ -6,7 +6,7 @@ use prost::Message;
 use serde_json::Value;
 use vazao_model::checksum;
 use vazao_model::distribution::{Distribution, Strip, Strips};
-use vazao_model::{Code, Layout, TargetId};
+use vazao_model::{Code, GroupId, Layout};
 use vazao_wire::frame::{FrameError, HEADER_BYTES, Header};
 use vazao_wire::hello::{ClientHandshake, ServerHandshake};
 use vazao_wire::key::ClusterKey;
@@ -120,6 +120,7 @@ fn messages_encode_as_written_down() {
         slot: 1,
         epoch: 9,
         capability: vec![],
+        group: 0,
     };
     let write = proto::WriteRequest {
         object: Some(object),
@@ -197,29 +198,23 @@ fn attributes() -> proto::Attributes {
     }
 }
 
-/// Layouts of both versions, made without this program from the documents: a file's bytes are found by them for good.
+/// Layouts of all versions, made without this program from the documents: a file's bytes are found by them for good.
 #[test]
 fn layouts_of_every_distribution_encode_as_written_down() {
     let v = vectors();
-    let targets = |ids: &[u32]| ids.iter().copied().map(TargetId).collect::<Vec<_>>();
+    let groups = |ids: &[u32]| ids.iter().copied().map(GroupId).collect::<Vec<_>>();
     let strip = |slot, units: u64| Strip { slot, bytes: units << 16 };
     let strips = Strips::new(vec![strip(0, 1), strip(1, 3), strip(0, 1)]).expect("valid");
     let unit_bytes = 1 << 18;
     let layouts = [
-        ("stripe", 1, Distribution::SimpleStripe { unit_bytes }, targets(&[3, 200, 1]), 0b101, 1),
-        ("strips", 300, Distribution::VaryingStrips(strips), targets(&[3, 1]), 0b11, 299),
-        (
-            "groups",
-            7,
-            Distribution::Groups { unit_bytes, groups: 2, factor: 8 },
-            targets(&[1, 2, 3, 4]),
-            9,
-            7,
-        ),
-        ("local", 2, Distribution::Local { is_away: true }, targets(&[9]), 1, 2),
+        ("stripe", 1, Distribution::SimpleStripe { unit_bytes }, groups(&[3, 200, 1]), 0b101, 1),
+        ("strips", 300, Distribution::VaryingStrips(strips), groups(&[3, 1]), 0b11, 299),
+        ("groups", 7, Distribution::Groups { unit_bytes, groups: 2, factor: 8 }, groups(&[1, 2, 3, 4]), 9, 7),
+        ("local", 2, Distribution::Local { is_away: true }, groups(&[9]), 1, 2),
+        ("placement groups", 5, Distribution::SimpleStripe { unit_bytes }, groups(&[1 << 20, 3]), 0b11, 5),
     ];
-    for (name, generation, distribution, targets, written_slots, life) in layouts {
-        let layout = Layout { generation, distribution, targets, written_slots, life };
+    for (name, generation, distribution, groups, written_slots, life) in layouts {
+        let layout = Layout { generation, distribution, groups, written_slots, life };
         compare(&v, &format!("Layout, {name}"), &proto::Layout::from(&layout));
         let bytes = bytes(&v["messages"][format!("Layout, {name}")]);
         let message = proto::Layout::decode(bytes.as_slice()).expect("decodes");

@@ -27,8 +27,18 @@ const EFFECT_MS_MAX: u64 = 15_000;
 const POLL: Duration = Duration::from_millis(50);
 
 /// What may be in the directory of a target (docs/on-disk.md).
-const OF_TARGETS: [&str; 9] =
-    ["TARGET", "TARGET.new", "LOCK", "STATE", "INCARNATION", "FAILED", "SEALED", "objects", "lost+found"];
+const OF_TARGETS: [&str; 10] = [
+    "TARGET",
+    "TARGET.new",
+    "LOCK",
+    "STATE",
+    "INCARNATION",
+    "FAILED",
+    "SEALED",
+    "objects",
+    "groups",
+    "lost+found",
+];
 
 /// Arguments of `vazao target`.
 #[derive(Debug, Args)]

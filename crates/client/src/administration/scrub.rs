@@ -4,7 +4,7 @@ use super::Administration;
 use crate::data::malformed;
 use crate::{Error, Result};
 use prost::Message;
-use vazao_model::{Code, ObjectId, TargetId};
+use vazao_model::{Code, GroupId, ObjectId, TargetId};
 pub use vazao_wire::scrub::State as ScrubState;
 use vazao_wire::{Method, op, proto};
 
@@ -76,7 +76,7 @@ impl Administration<'_> {
         let core = &self.core;
         let deadline_ns = core.context.deadline_ns();
         let message = proto::ScrubRequest { target: target.0, action, rate_bytes }.encode_to_vec();
-        let mut call = core.data.submit_data(target, Method::Scrub, message, &[], deadline_ns);
+        let mut call = core.data.submit_data(GroupId::of(target), Method::Scrub, message, &[], deadline_ns);
         let received = core.data.finish_data(&mut call, &[], deadline_ns).map_err(|e| e.about(target))?;
         let response = crate::meta::decode::<op::Scrub>(&received)?;
         let unknown = |state: u32| malformed(&call, &format!("a scrub in state {state}"));
@@ -98,6 +98,7 @@ fn report(target: TargetId, state: ScrubState, response: proto::ScrubResponse) -
             inode: vazao_model::InodeId(found.inode),
             generation: found.generation,
             slot: found.slot,
+            group: GroupId(0),
         },
         offset: found.offset,
         what: found.what,

@@ -20,18 +20,23 @@ use local::{Lending, LocalFiles};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use vazao_meter::Cause;
-use vazao_model::{Action, Code, Layout, TargetId};
-use vazao_wire::Method;
+use vazao_model::{Action, Code, GroupId, Layout};
 use vazao_wire::interrupt;
 use vazao_wire::service::{Fault, RequestId};
 use vazao_wire::transport::{Pending, Received};
+use vazao_wire::{Method, proto};
 
 /// Servers that are connected to at the same time: of a wide file those that its next megabytes are on.
 const AHEAD_MAX: usize = 16;
 
+/// The placement group that an address names.
+pub(crate) fn addressed(object: &proto::ObjectAddress) -> GroupId {
+    if object.group == 0 { GroupId(object.target) } else { GroupId(object.group) }
+}
+
 /// A request in flight to a data server.
 pub(crate) struct DataCall {
-    target: TargetId,
+    group: GroupId,
     method: Method,
     message: Vec<u8>,
     server: Option<Arc<Server>>,
@@ -51,7 +56,7 @@ impl DataCall {
 
     /// The server it went to last, for messages.
     pub(crate) fn server_name(&self) -> String {
-        self.server.as_ref().map_or_else(|| format!("target {}", self.target), ToString::to_string)
+        self.server.as_ref().map_or_else(|| format!("placement group {}", self.group), ToString::to_string)
     }
 }
 
@@ -86,16 +91,16 @@ impl DataServers {
     /// A request to the object of `slot` is about to be sent, and others after it as a rule. Where that needs a
     /// connection, those to the servers of the slots that follow are made at the same time.
     pub(crate) fn connect_ahead(&self, layout: &Layout, slot: u32, deadline_ns: u64) {
-        let Some(first) = layout.targets.get(slot as usize).and_then(|target| self.servers.server(*target))
+        let Some(first) = layout.groups.get(slot as usize).and_then(|group| self.servers.server(*group))
         else {
             return;
         };
-        if layout.targets.len() < 2 || self.context.transport.is_connected(&first.address) {
+        if layout.groups.len() < 2 || self.context.transport.is_connected(&first.address) {
             return;
         }
-        let following = layout.targets.iter().cycle().skip(slot as usize + 1);
+        let following = layout.groups.iter().cycle().skip(slot as usize + 1);
         let following =
-            following.take(layout.targets.len() - 1).filter_map(|target| self.servers.server(*target));
+            following.take(layout.groups.len() - 1).filter_map(|group| self.servers.server(*group));
         let mut servers: Vec<Arc<Server>> = Vec::new();
         for server in following {
             let is_known = server.node == first.node || servers.iter().any(|known| known.node == server.node);
@@ -108,18 +113,18 @@ impl DataServers {
         self.context.transport.connect_ahead(&addresses, until_ns);
     }
 
-    /// Sends a request to the server that holds `target`, without waiting. What goes wrong comes out of
+    /// Sends a request to the server that holds `group`, without waiting. What goes wrong comes out of
     /// [`Core::finish_data`], which also sends what was given up before it was sent.
     pub(crate) fn submit_data(
         &self,
-        target: TargetId,
+        group: GroupId,
         method: Method,
         message: Vec<u8>,
         attachment: &[u8],
         deadline_ns: u64,
     ) -> DataCall {
         let mut call = DataCall {
-            target,
+            group,
             method,
             message,
             server: None,
@@ -130,19 +135,19 @@ impl DataServers {
             submitted_ns: self.context.clock.now_ns(),
         };
         // A request that would fail at once is left to its waiter.
-        match interrupt::is_killed() || self.servers.was_out(target) {
-            true => call.server = self.servers.server(target),
+        match interrupt::is_killed() || self.servers.was_out(group) {
+            true => call.server = self.servers.server(group),
             false => self.send(&mut call, attachment, deadline_ns),
         }
         call
     }
 
     fn send(&self, call: &mut DataCall, attachment: &[u8], deadline_ns: u64) {
-        call.server = self.servers.server(call.target);
+        call.server = self.servers.server(call.group);
         let Some(server) = &call.server else { return };
         let started_ns = self.context.clock.now_ns();
         let until_ns = attempt_deadline_ns(started_ns, deadline_ns);
-        let until_ns = self.servers.attempt_until_ns(call.target, until_ns);
+        let until_ns = self.servers.attempt_until_ns(call.group, until_ns);
         server.counters.requests.add(1);
         call.in_flight = Some(InFlightCall::begin(&server.counters, &self.context.clock));
         server.counters.credit.enter(started_ns);
@@ -173,8 +178,8 @@ impl DataServers {
     ) -> Result<Received> {
         let mut attempts = Attempts::until(&self.context, deadline_ns);
         if call.pending.is_none() && call.server.is_some() {
-            if self.servers.was_out(call.target)
-                && let Some(fault) = self.meta.known_outage(call.target, deadline_ns)
+            if self.servers.was_out(call.group)
+                && let Some(fault) = self.meta.known_outage(call.group, deadline_ns)
             {
                 return Err(Error::from(fault));
             }
@@ -195,7 +200,7 @@ impl DataServers {
             };
             let is_map_old = fault.code.action() == Action::Refresh;
             if is_silence(&fault)
-                && let Some(known) = self.meta.known_outage(call.target, deadline_ns)
+                && let Some(known) = self.meta.known_outage(call.group, deadline_ns)
             {
                 return Err(Error::from(known).of(call.request));
             }
@@ -209,8 +214,8 @@ impl DataServers {
             if is_map_old {
                 self.meta
                     .refresh_map(deadline_ns)
-                    .map_err(|e| e.about(format!("looking for {}", call.target)))?;
-                if let Some(known) = self.meta.known_outage(call.target, deadline_ns) {
+                    .map_err(|e| e.about(format!("looking for {}", call.group)))?;
+                if let Some(known) = self.meta.known_outage(call.group, deadline_ns) {
                     return Err(Error::from(known).of(call.request));
                 }
             }
@@ -223,7 +228,7 @@ impl DataServers {
 
     fn await_answer(&self, call: &mut DataCall, sent_bytes: usize) -> std::result::Result<Received, Fault> {
         let (Some(pending), Some(server)) = (call.pending.take(), &call.server) else {
-            return Err(Fault::new(Code::WrongTarget, format!("no node is known to hold {}", call.target)));
+            return Err(Fault::new(Code::WrongTarget, format!("no node is known to hold {}", call.group)));
         };
         let started_ns = self.context.clock.now_ns();
         call.request = pending.id();
@@ -254,7 +259,7 @@ impl DataServers {
         match &answer {
             Ok(received) => {
                 self.servers.answered(&server.address);
-                self.servers.is_back(call.target);
+                self.servers.is_back(call.group);
                 server.counters.service_ns.add(u64::from(received.service_us) * 1000);
                 server.counters.bytes_read.add(received.attachment.len() as u64);
             }

@@ -13,14 +13,14 @@ use super::read_ahead::ReadAhead;
 use super::staging::transfer_at;
 use super::sync_ledger::power_lost;
 use super::{commit, holes, objects, read, sync};
-use crate::data::DataCall;
+use crate::data::{DataCall, addressed};
 use crate::meta::decode;
 use crate::{Error, File, Result};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
-use vazao_model::{Code, Layout, LayoutHint, TargetId};
+use vazao_model::{Code, GroupId, Layout, LayoutHint};
 use vazao_wire::{Method, op, proto};
 
 /// Bytes copied at once.
@@ -193,20 +193,20 @@ impl Attempt<'_> {
         Err(error)
     }
 
-    /// Sends each target's old objects a step of the fence.
+    /// Sends the old objects of each placement group a step of the fence.
     fn fence(&self, step: u32) -> Result<()> {
         let deadline_ns = self.inode.core.context.deadline_ns();
-        let mut by_target: BTreeMap<TargetId, Vec<proto::ObjectAddress>> = BTreeMap::new();
-        for (slot, target) in (0..).zip(&self.old.targets) {
-            by_target.entry(*target).or_default().extend(object_address(self.inode.id.0, &self.old, slot));
+        let mut by_group: BTreeMap<GroupId, Vec<proto::ObjectAddress>> = BTreeMap::new();
+        for (slot, group) in (0..).zip(&self.old.groups) {
+            by_group.entry(*group).or_default().extend(object_address(self.inode.id.0, &self.old, slot));
         }
         let token = u64::from(self.new.generation);
-        let calls: Vec<DataCall> = by_target
+        let calls: Vec<DataCall> = by_group
             .into_iter()
-            .map(|(target, objects)| {
+            .map(|(group, objects)| {
                 let request = proto::FenceObjectsRequest { objects, token, step };
                 let message = prost::Message::encode_to_vec(&request);
-                self.inode.core.data.submit_data(target, Method::FenceObjects, message, &[], deadline_ns)
+                self.inode.core.data.submit_data(group, Method::FenceObjects, message, &[], deadline_ns)
             })
             .collect();
         let mut outcome = Ok(());
@@ -241,10 +241,9 @@ impl Attempt<'_> {
     fn stat(&self, deadline_ns: u64) -> Result<Vec<(u32, proto::StatObjectResponse)>> {
         let ask = |slot| {
             let object = object_address(self.inode.id.0, &self.old, slot)?;
-            let target = TargetId(object.target);
+            let group = addressed(&object);
             let message = prost::Message::encode_to_vec(&proto::StatObjectRequest { object: Some(object) });
-            let call =
-                self.inode.core.data.submit_data(target, Method::StatObject, message, &[], deadline_ns);
+            let call = self.inode.core.data.submit_data(group, Method::StatObject, message, &[], deadline_ns);
             Some((slot, call))
         };
         let calls: Vec<(u32, DataCall)> = (0..self.old.width()).filter_map(ask).collect();

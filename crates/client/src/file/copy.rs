@@ -7,14 +7,14 @@ use super::layout_state::Contents;
 use super::objects::object_address;
 use super::read_ahead::ReadAhead;
 use super::{holes, moved, outgrow, read, write, write_out, zero};
-use crate::data::DataCall;
+use crate::data::{DataCall, addressed};
 use crate::meta::decode;
 use crate::{Error, Result};
 use parking_lot::Mutex;
 use std::ops::Range;
 use std::sync::Arc;
 use vazao_model::limits::{BLOCK_BYTES, FILE_BYTES_MAX, INLINE_BYTES_MAX};
-use vazao_model::{Code, Layout, TargetId};
+use vazao_model::{Code, Layout};
 use vazao_wire::{Method, op, proto};
 
 /// Bytes of one call, so that it ends well within its deadline.
@@ -208,11 +208,11 @@ fn submit_copy(
     }
     let from = object_address(source, theirs, from_slot)?;
     let object = object_address(open.id.0, ours, slot)?;
-    let node = |target: u32| open.core.servers.server(TargetId(target)).map(|server| server.node);
-    if node(from.target)? != node(object.target)? {
+    let node = |object| open.core.servers.server(addressed(object)).map(|server| server.node);
+    if node(&from)? != node(&object)? {
         return None;
     }
-    let target = TargetId(object.target);
+    let group = addressed(&object);
     let must_exist = open.lock().placed.has_object(slot);
     let request = proto::CopyObjectRangeRequest {
         source: Some(from),
@@ -227,7 +227,7 @@ fn submit_copy(
     state.buffer.begin_writer();
     drop(state);
     let message = prost::Message::encode_to_vec(&request);
-    let call = open.core.data.submit_data(target, Method::CopyObjectRange, message, &[], deadline_ns);
+    let call = open.core.data.submit_data(group, Method::CopyObjectRange, message, &[], deadline_ns);
     Some((call, must_exist))
 }
 

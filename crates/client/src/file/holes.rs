@@ -8,10 +8,10 @@ use super::layout_state::Contents;
 use super::objects::object_address;
 use super::{outgrow, write_out};
 use crate::Result;
-use crate::data::DataCall;
+use crate::data::{DataCall, addressed};
 use crate::meta::decode;
 use std::sync::Arc;
-use vazao_model::{Layout, TargetId};
+use vazao_model::Layout;
 use vazao_wire::{Method, op, proto};
 
 /// What is looked for.
@@ -109,10 +109,10 @@ fn first_ranges(
             firsts.push(First { slot, from, start: u64::MAX, end: u64::MAX });
             continue;
         };
-        let target = TargetId(object.target);
+        let group = addressed(&object);
         let request = proto::ObjectRangesRequest { object: Some(object), offset: from, limit: 1 };
         let message = prost::Message::encode_to_vec(&request);
-        let call = open.core.data.submit_data(target, Method::ObjectRanges, message, &[], deadline_ns);
+        let call = open.core.data.submit_data(group, Method::ObjectRanges, message, &[], deadline_ns);
         calls.push((slot, from, call));
     }
     let mut outcome = Ok(());
@@ -137,10 +137,10 @@ pub(super) fn allocated_bytes(
         .filter(|slot| slots & (1 << slot) != 0)
         .filter_map(|slot| {
             let object = object_address(open.id.0, layout, slot)?;
-            let target = TargetId(object.target);
+            let group = addressed(&object);
             let request = proto::StatObjectRequest { object: Some(object) };
             let message = prost::Message::encode_to_vec(&request);
-            Some(open.core.data.submit_data(target, Method::StatObject, message, &[], deadline_ns))
+            Some(open.core.data.submit_data(group, Method::StatObject, message, &[], deadline_ns))
         })
         .collect();
     // All are awaited, also after one that failed.

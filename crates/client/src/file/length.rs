@@ -4,13 +4,13 @@ use super::inode::{FreshInode, OpenInode};
 use super::objects::object_address;
 use super::unsynced::Span;
 use super::{commit, moved, write_out};
-use crate::data::DataCall;
+use crate::data::{DataCall, addressed};
 use crate::meta::decode;
 use crate::{Error, Result};
 use std::ops::Range;
 use std::sync::Arc;
 use vazao_model::limits::FILE_BYTES_MAX;
-use vazao_model::{Code, Layout, TargetId};
+use vazao_model::{Code, Layout};
 use vazao_wire::{Operation, op, proto};
 
 /// Cuts or extends with zeros.
@@ -120,10 +120,10 @@ pub(super) fn change_objects<O: Operation>(
         .filter(|slot| slots & (1 << slot) != 0)
         .filter_map(|slot| {
             let object = object_address(open.id.0, layout, slot)?;
-            let target = TargetId(object.target);
+            let group = addressed(&object);
             let message = prost::Message::encode_to_vec(&request(slot, object)?);
             open.core.data.connect_ahead(layout, slot, deadline_ns);
-            Some((slot, open.core.data.submit_data(target, O::METHOD, message, &[], deadline_ns)))
+            Some((slot, open.core.data.submit_data(group, O::METHOD, message, &[], deadline_ns)))
         })
         .collect();
     let mut outcome = Ok(());

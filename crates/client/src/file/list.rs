@@ -8,7 +8,7 @@ use super::moved::is_moved;
 use super::objects::object_address;
 use super::read::View;
 use super::{local, moved, read, write, write_out};
-use crate::data::{DataCall, malformed};
+use crate::data::{DataCall, addressed, malformed};
 use crate::{Error, Result};
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::BTreeMap;
@@ -16,7 +16,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use vazao_model::checksum::{first_mismatch, piece_checksums, piece_count};
 use vazao_model::limits::{FILE_BYTES_MAX, LIST_RANGES_MAX};
-use vazao_model::{Code, Layout, TargetId};
+use vazao_model::{Code, Layout};
 use vazao_wire::{Method, op, proto};
 
 /// A longer range gains nothing by company and goes its own way.
@@ -261,11 +261,11 @@ fn copy_spot_local(
 
 fn ask_list(open: &OpenInode, view: &View, request: &Listed) -> Result<DataCall> {
     let object = listed_object(open, &view.layout, request.slot)?;
-    let target = TargetId(object.target);
+    let group = addressed(&object);
     let message = proto::ReadListRequest { object: Some(object), ranges: request.ranges() };
     let message = prost::Message::encode_to_vec(&message);
     open.core.data.connect_ahead(&view.layout, request.slot, view.deadline_ns);
-    Ok(open.core.data.submit_data(target, Method::ReadList, message, &[], view.deadline_ns))
+    Ok(open.core.data.submit_data(group, Method::ReadList, message, &[], view.deadline_ns))
 }
 
 fn listed_object(open: &OpenInode, layout: &Layout, slot: u32) -> Result<proto::ObjectAddress> {
@@ -337,13 +337,13 @@ fn send_listed(
             bytes.extend_from_slice(part);
         }
         let object = listed_object(open, layout, request.slot)?;
-        let target = TargetId(object.target);
+        let group = addressed(&object);
         let ranges = request.ranges();
         let must_exist = written_slots & 1u64.checked_shl(request.slot).unwrap_or(0) != 0;
         let message = proto::WriteListRequest { object: Some(object), ranges, checksums, must_exist };
         let message = prost::Message::encode_to_vec(&message);
         open.core.data.connect_ahead(layout, request.slot, deadline_ns);
-        let call = open.core.data.submit_data(target, Method::WriteList, message, &bytes, deadline_ns);
+        let call = open.core.data.submit_data(group, Method::WriteList, message, &bytes, deadline_ns);
         calls.push((request, must_exist, call, bytes));
     }
     for (request, must_exist, mut call, bytes) in calls {

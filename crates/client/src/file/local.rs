@@ -3,12 +3,11 @@
 use super::inode::OpenInode;
 use super::objects::object_address;
 use super::read::{Block, View};
-use crate::data::LocalFile;
+use crate::data::{LocalFile, addressed};
 use crate::servers::Server;
 use std::ops::Range;
 use std::sync::Arc;
 use vazao_meter::Cause;
-use vazao_model::TargetId;
 use vazao_model::limits::BLOCK_BYTES;
 
 /// A smaller file is read from its server: asking for its descriptors would take as long as asking for its bytes.
@@ -39,7 +38,7 @@ pub(super) fn find_local(open: &OpenInode, view: &View, range: &Range<u64>) -> O
     }
     let (slot, object_offset) = view.layout.distribution.locate(range.start, view.layout.width());
     let object = object_address(open.id.0, &view.layout, slot)?;
-    let server = open.core.servers.server(TargetId(object.target))?;
+    let server = open.core.servers.server(addressed(&object))?;
     let length = range.end - range.start;
     let (file, chunk_offset) = open.core.data.local_file(&object, object_offset)?;
     let is_within_chunk = chunk_offset + length <= server.door.chunk_bytes();

@@ -6,10 +6,10 @@
 
 use super::inode::{FreshInode, OpenInode};
 use super::objects::object_address;
-use crate::data::DataCall;
+use crate::data::{DataCall, addressed};
 use crate::meta::decode;
 use crate::{Error, Result};
-use vazao_model::{Code, Layout, TargetId};
+use vazao_model::{Code, Layout};
 use vazao_wire::{Method, op, proto};
 
 /// Some objects of `slots`, which had been written, were missing when they were to be synced. `Io`: they are lost,
@@ -27,8 +27,8 @@ pub(super) fn check_missing(
     let names: Vec<String> = missing
         .iter()
         .map(|slot| {
-            let target = layout.targets.get(*slot as usize).copied().unwrap_or_default();
-            format!("{}.{}.{slot} on target {target}", open.id, layout.generation)
+            let place = open.core.servers.place_name(layout, *slot);
+            format!("{}.{}.{slot} on {place}", open.id, layout.generation)
         })
         .collect();
     *slots = missing;
@@ -43,9 +43,9 @@ pub(super) fn check_missing(
 fn missing(open: &OpenInode, layout: &Layout, slots: &[u32], deadline_ns: u64) -> Result<Vec<u32>> {
     let ask = |slot: &u32| {
         let object = object_address(open.id.0, layout, *slot)?;
-        let target = TargetId(object.target);
+        let group = addressed(&object);
         let message = prost::Message::encode_to_vec(&proto::StatObjectRequest { object: Some(object) });
-        Some((*slot, open.core.data.submit_data(target, Method::StatObject, message, &[], deadline_ns)))
+        Some((*slot, open.core.data.submit_data(group, Method::StatObject, message, &[], deadline_ns)))
     };
     let calls: Vec<(u32, DataCall)> = slots.iter().filter_map(ask).collect();
     let answers: Vec<Result<_>> = calls

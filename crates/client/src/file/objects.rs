@@ -1,7 +1,7 @@
 //! Requests to the objects of a file: where each lies, writes of bytes and their acknowledgements.
 
 use super::inode::OpenInode;
-use crate::data::DataCall;
+use crate::data::{DataCall, addressed};
 use crate::{Error, Result};
 use vazao_meter::Cause;
 use vazao_model::checksum::piece_checksums;
@@ -20,9 +20,15 @@ pub(super) struct How {
 
 /// The address of one object of a file.
 pub(super) fn object_address(inode: u64, layout: &Layout, slot: u32) -> Option<proto::ObjectAddress> {
-    let target = layout.targets.get(slot as usize)?.0;
-    let generation = layout.generation;
-    Some(proto::ObjectAddress { target, inode, generation, slot, epoch: 0, capability: Vec::new() })
+    let group = *layout.groups.get(slot as usize)?;
+    Some(proto::ObjectAddress {
+        target: group.target().map_or(0, |target| target.0),
+        inode,
+        generation: layout.generation,
+        slot,
+        group: group.shared().0,
+        ..Default::default()
+    })
 }
 
 pub(super) fn submit_write(
@@ -38,15 +44,15 @@ pub(super) fn submit_write(
     let checksums = piece_checksums(object_offset, bytes);
     open.core.context.counters.accounts.charge(Cause::Compute, open.core.context.clock.now_ns() - started_ns);
     let object = object_address(open.id.0, layout, slot);
-    let target = object.as_ref().map(|object| vazao_model::TargetId(object.target));
+    let group = object.as_ref().map(addressed);
     let no_slot = || Error::new(Code::Internal, format!("{}: no slot {slot} in its layout", open.id));
     let How { sync, must_exist } = how;
     let lent = None;
     let request = proto::WriteRequest { object, offset: object_offset, checksums, sync, must_exist, lent };
     let message = prost::Message::encode_to_vec(&request);
-    let target = target.ok_or_else(no_slot)?;
+    let group = group.ok_or_else(no_slot)?;
     open.core.data.connect_ahead(layout, slot, deadline_ns);
-    Ok(open.core.data.submit_data(target, Method::Write, message, bytes, deadline_ns))
+    Ok(open.core.data.submit_data(group, Method::Write, message, bytes, deadline_ns))
 }
 
 /// Waits for the acknowledgement of a write; returns the start of the machine that took it.

@@ -7,7 +7,7 @@ use super::objects::object_address;
 use super::read_ahead::{Chunk, ReadAhead};
 use super::staging::transfer_at;
 use super::{commit, local, outgrow, write_out};
-use crate::data::{DataCall, malformed};
+use crate::data::{DataCall, addressed, malformed};
 use crate::{Error, Result};
 use parking_lot::{Mutex, MutexGuard};
 use std::ops::Range;
@@ -15,7 +15,7 @@ use std::sync::Arc;
 use vazao_meter::Cause;
 use vazao_model::checksum::{crc32c, piece_count, piece_lengths};
 use vazao_model::limits::BLOCK_BYTES;
-use vazao_model::{Code, Layout, TargetId};
+use vazao_model::{Code, Layout};
 use vazao_wire::transport::Buffer;
 use vazao_wire::{Method, op, proto};
 
@@ -252,12 +252,12 @@ pub(super) fn fetch(open: &OpenInode, view: &View, range: Range<u64>) -> Result<
     let (slot, object_offset) = layout.distribution.locate(range.start, layout.width());
     let no_slot = || Error::new(Code::Internal, format!("{}: no slot {slot} in its layout", open.id));
     let object = object_address(open.id.0, layout, slot).ok_or_else(no_slot)?;
-    let target = TargetId(object.target);
+    let group = addressed(&object);
     let length = (range.end - range.start) as u32;
     let request = proto::ReadRequest { object: Some(object), offset: object_offset, length };
     let message = prost::Message::encode_to_vec(&request);
     open.core.data.connect_ahead(layout, slot, view.deadline_ns);
-    let call = open.core.data.submit_data(target, Method::Read, message, &[], view.deadline_ns);
+    let call = open.core.data.submit_data(group, Method::Read, message, &[], view.deadline_ns);
     Ok(Fetch { range, slot, object_offset, call })
 }
 
@@ -336,11 +336,11 @@ fn read_again(open: &OpenInode, view: &View, bad: &Block) -> std::result::Result
 }
 
 fn corrupt(open: &OpenInode, view: &View, block: &Block, piece: usize) -> Error {
-    let target = view.layout.targets.get(block.slot as usize).copied().unwrap_or_default();
+    let place = open.core.servers.place_name(&view.layout, block.slot);
     let block_bytes = BLOCK_BYTES as u64;
     let at = (block.object_offset / block_bytes + piece as u64) * block_bytes;
     let detail = format!(
-        "{}: block at {at} of object {}.{}.{} on target {target} at {} is damaged; \
+        "{}: block at {at} of object {}.{}.{} on {place} at {} is damaged; \
          restore the file from another copy",
         open.id, open.id, view.layout.generation, block.slot, block.server
     );
@@ -351,11 +351,11 @@ fn corrupt(open: &OpenInode, view: &View, block: &Block, piece: usize) -> Error 
 /// Tells the server of damage, so that `vazao status` can show it. The reader's own error does not depend on it.
 fn report_damage(open: &OpenInode, view: &View, slot: u32, offset: u64, missing: bool) {
     let Some(object) = object_address(open.id.0, &view.layout, slot) else { return };
-    let target = TargetId(object.target);
+    let group = addressed(&object);
     let until_ns = view.deadline_ns.min(open.core.context.clock.now_ns().saturating_add(REPORT_NS_MAX));
     let request = proto::ReportDamageRequest { object: Some(object), offset, missing };
     let message = prost::Message::encode_to_vec(&request);
-    let mut call = open.core.data.submit_data(target, Method::ReportDamage, message, &[], until_ns);
+    let mut call = open.core.data.submit_data(group, Method::ReportDamage, message, &[], until_ns);
     if let Err(error) = open.core.data.finish_data(&mut call, &[], until_ns) {
         tracing::debug!(%error, "damage could not be reported");
     }
@@ -372,9 +372,9 @@ fn explain(open: &OpenInode, trouble: Trouble, view: &View) -> Result<()> {
     if generation != Some(view.layout.generation) {
         return Ok(());
     }
-    let target = view.layout.targets.get(slot as usize).copied().unwrap_or_default();
+    let place = open.core.servers.place_name(&view.layout, slot);
     let detail = format!(
-        "{}: object {}.{}.{slot} is missing on target {target} at {}; restore the file from another copy",
+        "{}: object {}.{}.{slot} is missing on {place} at {}; restore the file from another copy",
         open.id,
         open.id,
         view.layout.generation,

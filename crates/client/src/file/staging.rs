@@ -117,12 +117,12 @@ mod tests {
     use super::*;
     use crate::data::Pool;
     use std::sync::Arc;
-    use vazao_model::TargetId;
+    use vazao_model::GroupId;
 
     #[test]
     fn transfers_cut_units_and_never_cross_them() {
         let mib = 1 << 20;
-        let layout = Layout::striped(0, 2 * mib + 65536, vec![TargetId(1), TargetId(2)]).expect("valid");
+        let layout = Layout::striped(0, 2 * mib + 65536, vec![GroupId(1), GroupId(2)]).expect("valid");
         assert_eq!(transfer_at(&layout, 5), 0..mib);
         assert_eq!(transfer_at(&layout, mib), mib..2 * mib);
         assert_eq!(transfer_at(&layout, 2 * mib + 1), 2 * mib..2 * mib + 65536);
@@ -132,7 +132,7 @@ mod tests {
     #[test]
     fn a_window_keeps_every_server_busy_within_the_limit() {
         let layout =
-            |width: u32| Layout::striped(0, 1 << 18, (1..=width).map(TargetId).collect()).expect("valid");
+            |width: u32| Layout::striped(0, 1 << 18, (1..=width).map(GroupId).collect()).expect("valid");
         assert_eq!(window_bytes(&layout(1), 8 << 20), 1 << 20);
         assert_eq!(window_bytes(&layout(4), 8 << 20), 2 << 20);
         assert_eq!(window_bytes(&layout(8), 8 << 20), 4 << 20);

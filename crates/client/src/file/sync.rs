@@ -99,22 +99,22 @@ pub(super) fn submit_sync(
     boot: u64,
     deadline_ns: u64,
 ) -> DataCall {
-    let target_of = |slot: &u32| layout.targets.get(*slot as usize).copied().unwrap_or_default();
-    let target = slots.first().map(target_of).unwrap_or_default();
+    let group_of = |slot: &u32| layout.groups.get(*slot as usize).copied().unwrap_or_default();
+    let group = slots.first().map(group_of).unwrap_or_default();
     let objects = slots.iter().filter_map(|slot| object_address(open.id.0, layout, *slot)).collect();
     let message = prost::Message::encode_to_vec(&proto::SyncObjectsRequest { objects, boot });
     open.core.data.connect_ahead(layout, slots.first().copied().unwrap_or_default(), deadline_ns);
-    open.core.data.submit_data(target, Method::SyncObjects, message, &[], deadline_ns)
+    open.core.data.submit_data(group, Method::SyncObjects, message, &[], deadline_ns)
 }
 
-/// The slots of one server together. A target whose server is not known stands alone: asking for it will refresh
-/// the map.
+/// The slots of one server together. A group whose server is not known stands alone: asking for it will refresh the
+/// map.
 fn slots_by_server(open: &OpenInode, layout: &Layout, slots: u64) -> Vec<Vec<u32>> {
-    let mut groups: BTreeMap<(u32, u32), Vec<u32>> = BTreeMap::new();
-    for (slot, target) in (0..).zip(&layout.targets).filter(|(slot, _)| slots & (1 << slot) != 0) {
-        let server = open.core.servers.server(*target);
-        let key = server.map_or((0, target.0), |server| (server.node.0, 0));
-        groups.entry(key).or_default().push(slot);
+    let mut servers: BTreeMap<(u32, u32), Vec<u32>> = BTreeMap::new();
+    for (slot, group) in (0..).zip(&layout.groups).filter(|(slot, _)| slots & (1 << slot) != 0) {
+        let server = open.core.servers.server(*group);
+        let key = server.map_or((0, group.0), |server| (server.node.0, 0));
+        servers.entry(key).or_default().push(slot);
     }
-    groups.into_values().collect()
+    servers.into_values().collect()
 }

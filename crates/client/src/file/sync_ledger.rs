@@ -174,20 +174,23 @@ impl SyncLedger {
 
 /// What a machine that lost power before an fsync has done.
 pub(crate) fn power_lost(layout: &Layout, slot: u32) -> Error {
-    let target = layout.targets.get(slot as usize).copied().unwrap_or_default();
+    let place = match layout.groups.get(slot as usize) {
+        Some(group) if group.target().is_some() => format!("target {group}"),
+        _ => format!("slot {slot} (`vazao layout` shows which)"),
+    };
     let detail = "lost power after it was written to and before an fsync; write the file again";
-    Error::new(Code::Io, format!("the machine of target {target} {detail}"))
+    Error::new(Code::Io, format!("the machine of {place} {detail}"))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use vazao_model::TargetId;
+    use vazao_model::GroupId;
 
     const UNIT: u64 = 65_536;
 
     fn layout() -> Layout {
-        Layout::striped(1, UNIT, vec![TargetId(1), TargetId(2)]).expect("valid")
+        Layout::striped(1, UNIT, vec![GroupId(1), GroupId(2)]).expect("valid")
     }
 
     #[test]

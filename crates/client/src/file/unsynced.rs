@@ -220,12 +220,12 @@ pub(crate) fn in_file(layout: &Layout, slot: u32, object: &Range<u64>) -> Vec<Ra
 #[cfg(test)]
 mod tests {
     use super::*;
-    use vazao_model::TargetId;
+    use vazao_model::GroupId;
 
     const UNIT: u64 = 65_536;
 
     fn layout(width: u32) -> Layout {
-        Layout::striped(1, UNIT, (1..=width).map(TargetId).collect()).expect("valid")
+        Layout::striped(1, UNIT, (1..=width).map(GroupId).collect()).expect("valid")
     }
 
     fn written(range: Range<u64>) -> Span {
@@ -265,7 +265,7 @@ mod tests {
         }
         let lost = unsynced.clone().note(&layout(1), 0, written(5000..5001), 8);
         assert_eq!(lost, [written(0..10 * SPANS_MAX as u64 + 1)]);
-        let other = Layout::striped(2, UNIT, vec![TargetId(1)]).expect("valid");
+        let other = Layout::striped(2, UNIT, vec![GroupId(1)]).expect("valid");
         assert!(unsynced.clone().under(Some(&other)).is_empty());
         let mut converted = unsynced.under(Some(&Layout { life: 1, ..other }));
         let former = converted.take_former();

@@ -15,9 +15,9 @@ pub(super) fn window_bytes(open: &OpenInode, layout: &Layout, limit: usize) -> u
     if open.core.data.pace_bytes_max.load(Ordering::Relaxed) <= a_server {
         return usual;
     }
-    let mut servers: Vec<Arc<Server>> = Vec::with_capacity(layout.targets.len());
-    for target in &layout.targets {
-        if let Some(server) = open.core.servers.server(*target)
+    let mut servers: Vec<Arc<Server>> = Vec::with_capacity(layout.groups.len());
+    for group in &layout.groups {
+        if let Some(server) = open.core.servers.server(*group)
             && !servers.iter().any(|known| known.node == server.node)
         {
             servers.push(server);

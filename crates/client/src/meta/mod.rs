@@ -19,7 +19,7 @@ use parking_lot::Mutex;
 use session::Session;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use vazao_model::{ClusterMap, TargetId};
+use vazao_model::{ClusterMap, GroupId};
 use vazao_wire::service::Fault;
 use vazao_wire::{op, proto};
 
@@ -64,10 +64,10 @@ impl MetaService {
         }
     }
 
-    /// Why `target`, which has not answered, is not worth waiting for; `None`: it may only be late.
-    pub(crate) fn known_outage(&self, target: TargetId, deadline_ns: u64) -> Option<Fault> {
+    /// Why `group`, which has not answered, is not worth waiting for; `None`: it may only be late.
+    pub(crate) fn known_outage(&self, group: GroupId, deadline_ns: u64) -> Option<Fault> {
         self.renew_map(deadline_ns);
-        self.servers.outage(target)
+        self.servers.outage(group)
     }
 
     /// The same of a node by its name.

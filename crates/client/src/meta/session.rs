@@ -118,7 +118,7 @@ impl MetaService {
         }
         let client =
             if self.context.options.name.is_empty() { own_name() } else { self.context.options.name.clone() };
-        let request = proto::OpenSessionRequest { client, follows_conversions: true };
+        let request = proto::OpenSessionRequest { client, follows_conversions: true, follows_groups: true };
         let response = self.ask_until::<op::OpenSession>(&request, deadline_ns)?;
         if let Some(map) = response.map {
             self.servers.install_map(map)?;

@@ -16,7 +16,7 @@ use outages::Outages;
 use parking_lot::RwLock;
 use std::sync::Arc;
 use unresponsive::UnresponsiveServers;
-use vazao_model::{ClusterMap, Code, TargetId};
+use vazao_model::{ClusterMap, Code, GroupId, Layout, TargetId};
 use vazao_wire::proto;
 
 /// What is known of the servers.
@@ -37,9 +37,22 @@ impl Servers {
         Arc::clone(&self.routes.read())
     }
 
-    /// The server that holds `target`, as far as known.
-    pub(crate) fn server(&self, target: TargetId) -> Option<Arc<Server>> {
-        self.routes.read().server(target).cloned()
+    /// The server that holds `group`, as far as known.
+    pub(crate) fn server(&self, group: GroupId) -> Option<Arc<Server>> {
+        self.routes.read().server(group).cloned()
+    }
+
+    /// The target that requests to `group` go to, and its server.
+    pub(crate) fn place(&self, group: GroupId) -> Option<(TargetId, Arc<Server>)> {
+        let routes = self.routes.read();
+        Some((routes.target(group)?, routes.server(group).cloned()?))
+    }
+
+    /// Where the object of a slot lies, for messages.
+    pub(crate) fn place_name(&self, layout: &Layout, slot: u32) -> String {
+        let group = layout.groups.get(slot as usize).copied().unwrap_or_default();
+        let target = self.routes.read().target(group);
+        target.map_or_else(|| format!("placement group {group}"), |target| format!("target {target}"))
     }
 
     /// Takes over a map that the metadata service sent. Errors: it is that of another volume, whose inodes have the

@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use vazao_model::limits::NODE_SILENT_MS;
-use vazao_model::{ClusterMap, Code, Node, NodeState, TargetId, TargetState};
+use vazao_model::{ClusterMap, Code, GroupId, Node, NodeState, TargetId, TargetState};
 use vazao_wire::service::Fault;
 
 const NS_A_MS: u64 = 1_000_000;
@@ -20,37 +20,37 @@ const TRY_NS: u64 = 1_000_000_000;
 /// What was found to be out is not tried for this long.
 const UNTRIED_NS: u64 = 5_000_000_000;
 
-/// Targets that are noted; those beyond are tried each time.
+/// Groups that are noted; those beyond are tried each time.
 const NOTED_MAX: usize = 4096;
 
-/// Targets that were tried in vain, and until when they are not tried again.
+/// Groups that were tried in vain, and until when they are not tried again.
 #[derive(Debug, Default)]
 pub(crate) struct Outages {
     /// How many there are: looked at before every request.
     count: AtomicUsize,
-    until_ns: Mutex<HashMap<TargetId, u64>>,
+    until_ns: Mutex<HashMap<GroupId, u64>>,
     /// When the present map came.
     map_ns: AtomicU64,
 }
 
 impl Outages {
-    fn note(&self, target: TargetId, until_ns: u64) {
+    fn note(&self, group: GroupId, until_ns: u64) {
         let mut noted = self.until_ns.lock();
-        if noted.len() < NOTED_MAX || noted.contains_key(&target) {
-            noted.insert(target, until_ns);
+        if noted.len() < NOTED_MAX || noted.contains_key(&group) {
+            noted.insert(group, until_ns);
         }
         self.count.store(noted.len(), Ordering::Relaxed);
     }
 
-    fn forget(&self, target: TargetId) {
+    fn forget(&self, group: GroupId) {
         let mut noted = self.until_ns.lock();
-        noted.remove(&target);
+        noted.remove(&group);
         self.count.store(noted.len(), Ordering::Relaxed);
     }
 
-    fn is_noted(&self, target: TargetId, now_ns: u64) -> bool {
+    fn is_noted(&self, group: GroupId, now_ns: u64) -> bool {
         self.count.load(Ordering::Relaxed) > 0
-            && self.until_ns.lock().get(&target).is_some_and(|until_ns| now_ns < *until_ns)
+            && self.until_ns.lock().get(&group).is_some_and(|until_ns| now_ns < *until_ns)
     }
 }
 
@@ -105,19 +105,21 @@ impl Servers {
         self.context.clock.now_ns().saturating_sub(self.outages.map_ns.load(Ordering::Relaxed))
     }
 
-    /// True for a target that was tried in vain a moment ago.
-    pub(crate) fn was_out(&self, target: TargetId) -> bool {
-        self.outages.is_noted(target, self.context.clock.now_ns())
+    /// True for a group that was tried in vain a moment ago.
+    pub(crate) fn was_out(&self, group: GroupId) -> bool {
+        self.outages.is_noted(group, self.context.clock.now_ns())
     }
 
-    /// Why `target` is not worth waiting for, as far as the map says; `None`: it may only be late.
-    pub(crate) fn outage(&self, target: TargetId) -> Option<Fault> {
+    /// Why `group` is not worth waiting for, as far as the map says; `None`: it may only be late.
+    pub(crate) fn outage(&self, group: GroupId) -> Option<Fault> {
         let age_ms = self.map_age_ns() / NS_A_MS;
-        let fault = outage(&self.routes().map, target, age_ms, self.lost_ms());
+        let routes = self.routes();
+        let target = routes.target(group);
+        let fault = target.and_then(|target| outage(&routes.map, target, age_ms, self.lost_ms()));
         match fault {
-            Some(_) if self.was_out(target) => {}
-            Some(_) => self.outages.note(target, self.context.clock.now_ns().saturating_add(UNTRIED_NS)),
-            None => self.outages.forget(target),
+            Some(_) if self.was_out(group) => {}
+            Some(_) => self.outages.note(group, self.context.clock.now_ns().saturating_add(UNTRIED_NS)),
+            None => self.outages.forget(group),
         }
         fault
     }
@@ -129,22 +131,23 @@ impl Servers {
         lost_node(node, self.map_age_ns() / NS_A_MS, self.lost_ms())
     }
 
-    /// A target has answered.
-    pub(crate) fn is_back(&self, target: TargetId) {
+    /// A group has answered.
+    pub(crate) fn is_back(&self, group: GroupId) {
         if self.outages.count.load(Ordering::Relaxed) > 0 {
-            self.outages.forget(target);
+            self.outages.forget(group);
         }
     }
 
-    /// Until when an attempt at `target`, which may wait until `until_ns`, is worth it: one at a silent node until that
+    /// Until when an attempt at `group`, which may wait until `until_ns`, is worth it: one at a silent node until that
     /// counts as lost.
-    pub(crate) fn attempt_until_ns(&self, target: TargetId, until_ns: u64) -> u64 {
+    pub(crate) fn attempt_until_ns(&self, group: GroupId, until_ns: u64) -> u64 {
         let routes = self.routes.read();
         if !routes.has_silent {
             return until_ns;
         }
         let map = &routes.map;
-        let node = map.target(target).and_then(|target| map.node(target.node));
+        let target = routes.target(group).and_then(|target| map.target(target));
+        let node = target.and_then(|target| map.node(target.node));
         let Some(silent_ms) = node.and_then(|node| silent_ms(node, self.map_age_ns() / NS_A_MS)) else {
             return until_ns;
         };

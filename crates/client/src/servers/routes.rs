@@ -1,11 +1,11 @@
-//! Which server holds which target, as the cluster map last said.
+//! Which server holds which placement group, as the cluster map last said.
 
 use super::door::LocalDoor;
 use super::pace::Pace;
 use crate::statistics::ServerCounters;
 use std::collections::HashMap;
 use std::sync::Arc;
-use vazao_model::{ClusterMap, NodeId, NodeState, TargetId};
+use vazao_model::{ClusterMap, Group, GroupId, NodeId, NodeState, TargetId};
 
 /// A data server as requests see it.
 #[derive(Debug)]
@@ -41,6 +41,8 @@ pub(crate) struct Routes {
     pub(crate) has_silent: bool,
     servers: HashMap<NodeId, Arc<Server>>,
     targets: HashMap<TargetId, Arc<Server>>,
+    /// The primaries of placement groups that are not a target alone.
+    primaries: HashMap<GroupId, TargetId>,
 }
 
 impl Routes {
@@ -59,13 +61,20 @@ impl Routes {
             .iter()
             .filter_map(|target| Some((target.id, Arc::clone(servers.get(&target.node)?))))
             .collect();
+        let primary = |group: &Group| Some((group.id, *group.members.first()?));
+        let primaries = map.groups.iter().filter_map(primary).collect();
         let has_silent = map.nodes.iter().any(|node| node.state == NodeState::Silent);
-        Routes { map: Arc::new(map), has_silent, servers, targets }
+        Routes { map: Arc::new(map), has_silent, servers, targets, primaries }
     }
 
-    /// The server of a target.
-    pub(crate) fn server(&self, target: TargetId) -> Option<&Arc<Server>> {
-        self.targets.get(&target)
+    /// The target that requests to a group go to. `None`: the map does not have the group.
+    pub(crate) fn target(&self, group: GroupId) -> Option<TargetId> {
+        group.target().or_else(|| self.primaries.get(&group).copied())
+    }
+
+    /// The server of a group.
+    pub(crate) fn server(&self, group: GroupId) -> Option<&Arc<Server>> {
+        self.targets.get(&self.target(group)?)
     }
 
     /// All servers that were sent something or read past, in the order of their ids.

@@ -118,10 +118,10 @@ fn a_layout_from_the_future_is_refused_with_the_remedy_and_nothing_is_lost() {
         change(state.inodes.get_mut(&inode.0).unwrap().layout.as_mut().unwrap());
     };
     let other = cluster.client();
-    set(&|layout| layout.version = 3);
+    set(&|layout| layout.version = 4);
     let refused = other.open_file(inode, BOTH).expect_err("nobody here can read it");
     assert_eq!(refused.code, vazao_model::Code::VersionMismatch);
-    assert!(refused.to_string().contains("layout of version 3"), "{refused}");
+    assert!(refused.to_string().contains("layout of version 4"), "{refused}");
     set(&|layout| (layout.version, layout.distribution) = (2, 77));
     let refused = other.open_file(inode, READ).expect_err("nor this");
     assert!(refused.to_string().contains("unknown distribution 77"), "{refused}");

@@ -4,7 +4,7 @@ use parking_lot::Mutex;
 use prost::Message;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use vazao_model::distribution::Distribution;
-use vazao_model::{Code, Layout, TargetId};
+use vazao_model::{Code, GroupId, Layout};
 use vazao_wire::service::{Fault, Request, Responder, Service};
 use vazao_wire::{Method, proto};
 
@@ -345,7 +345,12 @@ impl MetaState {
             Distribution::Local { .. } => 1,
             _ => self.map.targets.len(),
         };
-        let targets = self.map.targets.iter().map(|t| TargetId(t.id)).cycle().take(width).collect();
+        // Every other target is named by a group that it is alone in.
+        let group_of = |target: &proto::Target| {
+            let group = self.map.groups.iter().find(|group| group.members == [target.id]);
+            GroupId(group.map_or(target.id, |group| group.id))
+        };
+        let groups = self.map.targets.iter().map(group_of).cycle().take(width).collect();
         let found = self.inodes.get_mut(&r.inode).ok_or_else(|| not_found(r.inode))?;
         let version = found.attributes.version;
         if let Some(copied) = r.copied.filter(|copied| found.layout.is_none() && copied.version == version) {
@@ -357,7 +362,7 @@ impl MetaState {
             return Ok(proto::AssignLayoutResponse { layout, contents: None, version });
         }
         found.generation += 1;
-        let layout = Layout::new(found.generation, distribution, targets).unwrap();
+        let layout = Layout::new(found.generation, distribution, groups).unwrap();
         let layout = Some(proto::Layout::from(&layout));
         if found.contents.is_empty() {
             found.layout = layout.clone();

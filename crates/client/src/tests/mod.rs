@@ -22,6 +22,7 @@ use fake_data::FakeData;
 use fake_meta::{FakeMeta, META};
 use std::sync::Arc;
 use vazao_meter::{Clock, ManualClock};
+use vazao_model::GroupId;
 use vazao_model::distribution::Distribution;
 use vazao_model::ids::ROOT;
 use vazao_wire::inline::InlineTransport;
@@ -61,11 +62,13 @@ impl Cluster {
             ..Default::default()
         };
         let target = |id: u32| proto::Target { id, node: id, state: 1, ..Default::default() };
+        let group = |id: u32| proto::Group { id: GroupId::FIRST + id, epoch: 1, members: vec![id] };
         let map = proto::ClusterMap {
             cluster_id: 7,
             epoch: 1,
             nodes: (1..=count).map(node).collect(),
             targets: (1..=count).map(target).collect(),
+            groups: (1..=count).step_by(2).map(group).collect(),
             ..Default::default()
         };
         let meta = Arc::new(FakeMeta::new(map, distribution));

@@ -179,15 +179,17 @@ impl Cluster {
         let length = client.attributes(inode).expect("the cluster runs").size;
         let targets = self.data[number - 1].target_ids();
         let unit_bytes = layout.distribution.strip_bytes_max();
-        let is_there =
-            |unit: &u64| targets.contains(&layout.targets[(unit % layout.targets.len() as u64) as usize]);
+        let map = client.map();
+        let group = |unit: &u64| layout.groups[(unit % layout.groups.len() as u64) as usize];
+        let is_there = |unit: &u64| map.members(group(unit)).iter().any(|member| targets.contains(member));
         (0..length / unit_bytes).filter(is_there).map(|unit| unit * unit_bytes).collect()
     }
 
     /// The files with the bytes of all objects, or of those of an inode.
     pub(crate) fn objects(&self, inode: Option<u64>) -> Vec<PathBuf> {
-        let mut directories: Vec<PathBuf> =
-            (0..DATA_SERVERS).map(|n| self.directory.path().join(format!("data{n}/objects"))).collect();
+        let of_server =
+            |n| ["objects", "groups"].map(|of| self.directory.path().join(format!("data{n}/{of}")));
+        let mut directories: Vec<PathBuf> = (0..DATA_SERVERS).flat_map(of_server).collect();
         let start = inode.map(|inode| format!("{inode:016x}.")).unwrap_or_default();
         let mut objects = Vec::new();
         while let Some(directory) = directories.pop() {

@@ -77,7 +77,7 @@ fn apply(record: &mut InodeRecord, request: &proto::CommitRequest) -> bool {
     record.size = record.size.max(request.size_at_least).max(inline);
     count_storage(record, before.0, request);
     if let Some(layout) = &mut record.layout {
-        let slots = u64::MAX >> (64 - layout.targets.len().clamp(1, 64));
+        let slots = u64::MAX >> (64 - layout.groups.len().clamp(1, 64));
         layout.written_slots |= request.written_slots & slots;
     } else {
         request.inline_writes.iter().for_each(|write| put_inline(&mut record.contents, write));

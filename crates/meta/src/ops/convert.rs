@@ -36,11 +36,11 @@ pub(crate) fn begin(
         return Err(busy(id, "its contents are just moving to data servers"));
     }
     let (generation, _) = numbers::next_generation(context.service.boot(), record.generation)?;
-    let new = placement::layout(context.service, id, generation, &hint, request.host)?;
+    let new = placement::layout(context, id, generation, &hint, request.host)?;
     let from = proto::Layout::from(&present);
     let old = Layout::try_from(from.clone())?;
     let new = Layout { life: old.life, ..new };
-    let unchanged = old.distribution == new.distribution && is_same_place(&old, &new);
+    let unchanged = old.distribution == new.distribution && is_same_place(context, &old, &new);
     let to = proto::Layout::from(&new);
     let response = proto::BeginConversionResponse {
         from: Some(from),
@@ -75,9 +75,11 @@ pub(crate) fn begin(
 }
 
 /// Stripes over the same number of targets are as good as others; a local file has to be where its writer is.
-fn is_same_place(old: &Layout, new: &Layout) -> bool {
-    let is_local = old.targets.len() == 1;
-    old.targets.len() == new.targets.len() && (!is_local || old.targets == new.targets)
+fn is_same_place(context: &Context<'_>, old: &Layout, new: &Layout) -> bool {
+    let is_local = old.width() == 1;
+    let cluster = context.service.cluster();
+    let members = |layout: &Layout| cluster.groups.members(layout.groups[0]);
+    old.width() == new.width() && (!is_local || members(old) == members(new))
 }
 
 pub(crate) fn switch(
@@ -100,7 +102,7 @@ pub(crate) fn switch(
     let (Some(old), Some(mut new)) = (record.layout.take(), conversion.layout) else {
         return Err(Fault::new(Code::Corrupt, format!("conversion of inode {id}")));
     };
-    let slots = u64::MAX >> (64 - new.targets.len().clamp(1, 64));
+    let slots = u64::MAX >> (64 - new.groups.len().clamp(1, 64));
     new.written_slots = request.written_slots & slots;
     orphans::reclaim_objects(context, id, &old);
     record.layout = Some(new);

@@ -42,7 +42,7 @@ pub(crate) fn assign(
     context.grow()?;
     let hint = effective(record.hint.as_ref())?;
     let (generation, wait) = numbers::next_generation(context.service.boot(), record.generation)?;
-    let layout = placement::layout(context.service, id, generation, &hint, request.host)?;
+    let layout = placement::layout(context, id, generation, &hint, request.host)?;
     let layout = proto::Layout::from(&layout);
     context.answer_when_durable |= wait;
     record.generation = generation;

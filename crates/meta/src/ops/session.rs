@@ -56,9 +56,13 @@ fn begin(
             return Err(Fault::new(Code::Conflict, format!("session {session} exists already")));
         }
         let opened = Some(TimeRecord::from(context.now));
-        let follows_conversions = request.follows_conversions;
-        let record =
-            SessionRecord { client: client.clone(), opened, follows_conversions, ..SessionRecord::default() };
+        let record = SessionRecord {
+            client: client.clone(),
+            opened,
+            follows_conversions: request.follows_conversions,
+            follows_groups: request.follows_groups,
+            ..SessionRecord::default()
+        };
         context.write(keys::session(session), &record);
         sessions::advance_epoch(context)?;
         context.inode(ROOT)

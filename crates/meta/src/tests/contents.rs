@@ -70,7 +70,7 @@ fn a_layout_is_assigned_once_and_written_slots_add_up() {
     }
     let f = world.file(TOP, "f");
     let layout = world.assign_layout(f).unwrap();
-    assert_eq!(layout.targets.len(), 3);
+    assert_eq!(layout.groups.len(), 3);
     assert_eq!(world.assign_layout(f).unwrap(), layout);
     let report = |slots, size_at_least| proto::CommitRequest {
         inode: f.0,
@@ -236,9 +236,9 @@ fn hints_are_inherited_by_what_is_created_later() {
     let below = world.directory(d, "below");
     let after = world.file(below, "after");
     let layout = world.assign_layout(after).unwrap();
-    assert_eq!((layout.unit_bytes, layout.targets.len()), (65536, 2));
+    assert_eq!((layout.unit_bytes, layout.groups.len()), (65536, 2));
     let layout = world.assign_layout(before).unwrap();
-    assert_eq!((layout.unit_bytes, layout.targets.len()), (limits::STRIPE_UNIT_BYTES_DEFAULT, 3));
+    assert_eq!((layout.unit_bytes, layout.groups.len()), (limits::STRIPE_UNIT_BYTES_DEFAULT, 3));
     assert_eq!(set(before, 65536, 1), Err(Code::InUse), "striped already");
     let get = proto::GetLayoutHintRequest { inode: below.0 };
     let hints = world.call::<op::GetLayoutHint>(&get).unwrap();
@@ -254,7 +254,7 @@ fn hints_are_inherited_by_what_is_created_later() {
     let own = world.file(below, "own");
     assert_eq!(set(own, 0, 1), Ok(()));
     let layout = world.assign_layout(own).unwrap();
-    assert_eq!((layout.unit_bytes, layout.targets.len()), (65536, 1));
+    assert_eq!((layout.unit_bytes, layout.groups.len()), (65536, 1));
 }
 
 #[test]
@@ -263,7 +263,7 @@ fn files_begin_on_different_targets() {
     for name in ["a", "b", "c", "d"] {
         world.data_server(name);
     }
-    let first = |n| world.assign_layout(world.file(TOP, &format!("f{n}"))).unwrap().targets[0];
+    let first = |n| world.assign_layout(world.file(TOP, &format!("f{n}"))).unwrap().groups[0];
     let firsts: std::collections::BTreeSet<u32> = (0..4).map(first).collect();
     assert_eq!(firsts.len(), 4);
 }

@@ -316,6 +316,8 @@ pub(crate) struct Servers {
     clock: Arc<ManualClock>,
     down: Mutex<BTreeSet<String>>,
     removed: Mutex<Vec<Removed>>,
+    /// Placement groups that were named with what was removed; 0: none was.
+    groups: Mutex<BTreeSet<u32>>,
     calls: Mutex<u32>,
 }
 
@@ -331,6 +333,10 @@ impl Servers {
 
     pub(crate) fn removed(&self) -> Vec<Removed> {
         self.removed.lock().clone()
+    }
+
+    pub(crate) fn groups(&self) -> BTreeSet<u32> {
+        self.groups.lock().clone()
     }
 
     pub(crate) fn calls(&self) -> u32 {
@@ -367,6 +373,7 @@ impl Transport for Servers {
         let request = proto::RemoveObjectsRequest::decode(message).unwrap();
         let objects = request.objects.iter().map(|o| (o.target, o.inode, o.generation, o.slot));
         self.removed.lock().extend(objects);
+        self.groups.lock().extend(request.objects.iter().map(|o| o.group));
         let message = proto::RemoveObjectsResponse::default().encode_to_vec();
         Box::new(Answered(Ok(Received { message, attachment: Buffer::default(), service_us: 0 })))
     }

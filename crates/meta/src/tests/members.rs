@@ -153,7 +153,7 @@ fn full_failed_and_unreported_targets_get_no_new_files() {
     report.targets[0].state = 2;
     register(&world, &report).unwrap();
     let f = world.file(TOP, "f");
-    assert_eq!(world.assign_layout(f).unwrap().targets, [joined.targets[1]]);
+    assert_eq!(world.assign_layout(f).unwrap().groups, [joined.targets[1]]);
     report.targets[1].state = 3;
     report.targets[1].trouble = "disk on fire".to_owned();
     register(&world, &report).unwrap();
@@ -221,15 +221,15 @@ fn layouts_follow_the_distribution_of_their_hint() {
         world.call::<op::AssignLayout>(&request).unwrap().layout.unwrap()
     };
     let layout = assign(set("strips", proto::Pattern { strips, ..pattern(2) }).unwrap(), 0);
-    assert_eq!((layout.distribution, layout.targets.len(), layout.version), (2, 7, 2));
-    assert_eq!(layout.targets[..2], layout.targets[5..], "seven slots share five targets");
+    assert_eq!((layout.distribution, layout.groups.len(), layout.version), (2, 7, 2));
+    assert_eq!(layout.groups[..2], layout.groups[5..], "seven slots share five targets");
     let groups = proto::Pattern { groups: 2, factor: 3, ..pattern(3) };
     let layout = assign(set("groups", groups).unwrap(), 0);
-    assert_eq!((layout.distribution, layout.targets.len()), (3, 4), "the fifth fills no row");
+    assert_eq!((layout.distribution, layout.groups.len()), (3, 4), "the fifth fills no row");
     for (host, near, away) in [(11, &[1][..], false), (13, &[4, 5], false), (99, &[1, 2, 3, 4, 5], true)] {
         let layout = assign(set(&format!("local{host}"), pattern(4)).unwrap(), host);
-        assert_eq!((layout.targets.len(), layout.pattern.as_ref().unwrap().away), (1, away));
-        assert!(near.contains(&layout.targets[0]), "{host}: {layout:?}");
+        assert_eq!((layout.groups.len(), layout.pattern.as_ref().unwrap().away), (1, away));
+        assert!(near.contains(&layout.groups[0]), "{host}: {layout:?}");
     }
     assert_eq!(set("unknown", pattern(9)).map(|_| ()), Err(Code::Invalid));
     let empty = proto::Pattern { strips: vec![], ..pattern(2) };

@@ -60,7 +60,7 @@ impl Servers {
             }
             _ => Vec::new(),
         };
-        let listed = |o: &Object| proto::ListedObject { inode: o.1, generation: o.2, slot: o.3 };
+        let listed = |o: &Object| proto::ListedObject { inode: o.1, generation: o.2, slot: o.3, group: 0 };
         proto::ListObjectsResponse { objects: page.iter().map(listed).collect(), cookie }.encode_to_vec()
     }
 
@@ -166,7 +166,7 @@ fn layout_of(service: &MetaService, inode: u64) -> Option<proto::Layout> {
 }
 
 fn objects_of(inode: u64, layout: &proto::Layout) -> Vec<Object> {
-    (0..).zip(&layout.targets).map(|(slot, &target)| (target, inode, layout.generation, slot)).collect()
+    (0..).zip(&layout.groups).map(|(slot, &target)| (target, inode, layout.generation, slot)).collect()
 }
 
 impl Volume {

@@ -149,7 +149,7 @@ fn objects_of_deleted_and_truncated_files_are_removed_when_their_server_answers(
     world.service.tick(&servers);
     let mut expected = Vec::new();
     for (inode, layout) in [(f, of_f), (g, of_g)] {
-        for (slot, target) in (0..).zip(layout.targets) {
+        for (slot, target) in (0..).zip(layout.groups) {
             expected.push((target, inode.0, layout.generation, slot));
         }
     }

@@ -1,17 +1,17 @@
 //! ListObjects: the objects of a target, a page at a time, in the order of their directories and ids. An object that is
 //! there all the while is listed exactly once.
 
-use crate::names::{self, Bucket, FAN_OUT, OBJECTS, Part};
+use crate::names::{Bucket, FAN_OUT, GROUPS, OBJECTS, Part, parse_group};
 use crate::object::Stop;
 use crate::target::Target;
 use std::collections::BTreeSet;
 use std::io::ErrorKind;
 use vazao_model::limits::LIST_ENTRIES_MAX;
-use vazao_model::{Code, InodeId, ObjectId};
+use vazao_model::{Code, GroupId, InodeId, ObjectId};
 use vazao_wire::proto::{ListObjectsResponse, ListedObject};
 use vazao_wire::service::Fault;
 
-const COOKIE_BYTES: usize = 18;
+const COOKIE_BYTES: usize = 22;
 
 /// The last object listed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -22,12 +22,13 @@ struct Cookie {
 
 impl Cookie {
     fn encode(self) -> Vec<u8> {
-        let ObjectId { inode, generation, slot } = self.object;
+        let ObjectId { inode, generation, slot, group } = self.object;
         let mut bytes = Vec::with_capacity(COOKIE_BYTES);
-        bytes.extend_from_slice(&self.bucket.0.to_be_bytes());
+        bytes.extend_from_slice(&self.bucket.leaf.to_be_bytes());
         bytes.extend_from_slice(&inode.0.to_be_bytes());
         bytes.extend_from_slice(&generation.to_be_bytes());
         bytes.extend_from_slice(&slot.to_be_bytes());
+        bytes.extend_from_slice(&group.0.to_be_bytes());
         bytes
     }
 
@@ -43,8 +44,9 @@ impl Cookie {
             inode: InodeId(number(2, 10)),
             generation: number(10, 14) as u32,
             slot: number(14, 18) as u32,
+            group: GroupId(number(18, 22) as u32),
         };
-        Ok(Some(Cookie { bucket: Bucket(number(0, 2) as u16), object }))
+        Ok(Some(Cookie { bucket: Bucket { group: object.group, leaf: number(0, 2) as u16 }, object }))
     }
 }
 
@@ -54,7 +56,7 @@ impl Target {
         let after = Cookie::decode(cookie)?;
         let limit = limit.clamp(1, LIST_ENTRIES_MAX) as usize;
         let mut response = ListObjectsResponse::default();
-        for bucket in self.buckets_from(after.map_or(0, |c| c.bucket.0))? {
+        for bucket in self.buckets_from(after.map_or_else(Bucket::default, |cookie| cookie.bucket))? {
             let mut objects = self.list_bucket(bucket)?;
             if let Some(Cookie { bucket: last, object }) = after
                 && last == bucket
@@ -66,6 +68,7 @@ impl Target {
                 inode: o.inode.0,
                 generation: o.generation,
                 slot: o.slot,
+                group: o.group.0,
             }));
             if objects.len() >= room
                 && let Some(&object) = objects.get(room - 1)
@@ -77,27 +80,40 @@ impl Target {
         Ok(response)
     }
 
-    /// The leaf directories that exist, from number `first` on. Most of a small target do not.
-    pub(crate) fn buckets_from(&self, first: u16) -> Result<Vec<Bucket>, Fault> {
-        let names = |path: &str| -> Result<BTreeSet<String>, Fault> {
-            match self.disk.list(path) {
-                Ok(entries) => Ok(entries.into_iter().map(|entry| entry.name).collect()),
-                Err(error) if error.kind() == ErrorKind::NotFound => Ok(BTreeSet::new()),
-                Err(error) => Err(self.read_fault(path, &error)),
-            }
-        };
-        let uppers = names(OBJECTS)?;
+    /// The leaf directories that exist, from `first` on. Most of a small target do not.
+    pub(crate) fn buckets_from(&self, first: Bucket) -> Result<Vec<Bucket>, Fault> {
         let mut buckets = Vec::new();
-        for upper in first / FAN_OUT..FAN_OUT {
-            if !uppers.contains(&format!("{upper:02x}")) {
-                continue;
+        if first.is_own() {
+            let uppers = self.names_in(OBJECTS)?;
+            for upper in first.leaf / FAN_OUT..FAN_OUT {
+                if uppers.contains(&format!("{upper:02x}")) {
+                    let upper = Bucket { leaf: upper * FAN_OUT, ..Bucket::default() };
+                    buckets.extend(self.leaves(upper)?);
+                }
             }
-            let leaves = names(&Bucket(upper * FAN_OUT).upper())?;
-            let of_upper = (0..FAN_OUT).filter(|leaf| leaves.contains(&format!("{leaf:02x}")));
-            buckets.extend(of_upper.map(|leaf| Bucket(upper * FAN_OUT + leaf)));
         }
-        buckets.retain(|bucket| bucket.0 >= first);
+        for name in self.names_in(GROUPS)? {
+            if let Some(group) = parse_group(&name).filter(|group| *group >= first.group) {
+                buckets.extend(self.leaves(Bucket { group, leaf: 0 })?);
+            }
+        }
+        buckets.retain(|bucket| *bucket >= first);
         Ok(buckets)
+    }
+
+    /// The leaf directories that exist beside `first`, which is the first beneath its upper one.
+    fn leaves(&self, first: Bucket) -> Result<impl Iterator<Item = Bucket> + use<>, Fault> {
+        let names = self.names_in(&first.upper())?;
+        let all = (0..FAN_OUT).map(move |leaf| Bucket { leaf: first.leaf + leaf, ..first });
+        Ok(all.filter(move |bucket| names.contains(&format!("{:02x}", bucket.leaf % FAN_OUT))))
+    }
+
+    fn names_in(&self, path: &str) -> Result<BTreeSet<String>, Fault> {
+        match self.disk.list(path) {
+            Ok(entries) => Ok(entries.into_iter().map(|entry| entry.name).collect()),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(BTreeSet::new()),
+            Err(error) => Err(self.read_fault(path, &error)),
+        }
     }
 
     pub(crate) fn list_bucket(&self, bucket: Bucket) -> Result<Vec<ObjectId>, Fault> {
@@ -109,7 +125,7 @@ impl Target {
         };
         let mut objects: Vec<ObjectId> = entries
             .iter()
-            .filter_map(|entry| names::parse(&entry.name))
+            .filter_map(|entry| bucket.parse(&entry.name))
             .filter(|(_, chunk, part)| *chunk == 0 && *part == Part::Data)
             .map(|(object, _, _)| object)
             .collect();

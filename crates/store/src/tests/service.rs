@@ -227,6 +227,54 @@ fn sync_and_removal_reach_the_targets_of_all_objects() {
     assert_eq!(answer.expect_err("no such target").code, Code::WrongTarget);
 }
 
+/// A group's objects are asked for at the server, which knows the member it has: an address need not name a target.
+#[test]
+fn objects_of_a_placement_group_are_found_by_it_once_the_server_was_told_of_it() {
+    let disks = [MemoryDisk::new(1), MemoryDisk::new(2)];
+    let service = open(&[&disks[0], &disks[1]], &options()).expect("opens");
+    let id = |number: u32| vazao_model::GroupId::FIRST + number;
+    let group = |number: u32, member: u32| proto::Group { id: id(number), epoch: 1, members: vec![member] };
+    let groups = vec![group(0, 4), group(1, 5), group(2, 99)];
+    let told = proto::RegisterNodeResponse { epoch: 6, groups, ..response(7, 1, &[4, 5]) };
+    service.set_registration(&told).expect("fits");
+    assert_eq!((service.registration().epoch, service.registration().follows_groups), (6, true));
+    let of = |number: u32| proto::ObjectAddress { target: 0, group: id(number), ..address(1) };
+    let bytes = pattern(1, 1000);
+    let write = |address: proto::ObjectAddress| {
+        let request = proto::WriteRequest { object: Some(address), ..write_request(1, &bytes, false) };
+        send(&service, Method::Write, &request, &bytes).0.map_err(|fault| fault.code)
+    };
+    assert!(write(of(0)).is_ok() && write(of(1)).is_ok());
+    assert_eq!(write(of(2)).expect_err("of another server"), Code::WrongTarget);
+    assert_eq!(write(of(3)).expect_err("unknown"), Code::WrongTarget);
+    for (disk, number) in disks.iter().zip(0..) {
+        let names: Vec<String> =
+            disk.list("groups").expect("made").into_iter().map(|entry| entry.name).collect();
+        assert_eq!(names, [format!("{:08x}", id(number))]);
+        let identity = crate::inspect(disk, "/d").expect("is readable").expect("is a target");
+        assert_eq!(identity.cluster_id, 7);
+    }
+    assert!(service.targets.iter().all(|target| target.identity().has_groups));
+    // The same epoch: what it was told stays. Another one: what it is told now counts.
+    service.set_registration(&proto::RegisterNodeResponse { groups: vec![], ..told.clone() }).expect("fits");
+    assert!(write(of(0)).is_ok());
+    let moved = proto::RegisterNodeResponse { epoch: 7, groups: vec![group(1, 5)], ..told };
+    service.set_registration(&moved).expect("fits");
+    assert_eq!(write(of(0)).expect_err("it has gone elsewhere"), Code::WrongTarget);
+    assert!(write(of(1)).is_ok());
+    // Another process of the metadata service, maybe with a backup: the same epoch may be another membership.
+    let mark = Some(proto::HistoryMark { run: 3, ..Default::default() });
+    service
+        .set_registration(&proto::RegisterNodeResponse { groups: vec![], mark, ..moved.clone() })
+        .expect("fits");
+    assert!(write(of(1)).is_ok(), "until it tells");
+    assert_eq!(service.registration().epoch, 0, "it is asked for all");
+    let restored = proto::RegisterNodeResponse { groups: vec![group(0, 4)], mark, ..moved };
+    service.set_registration(&restored).expect("fits");
+    assert!(write(of(0)).is_ok() && write(of(1)).is_err());
+    assert_eq!(service.registration().epoch, 7);
+}
+
 #[test]
 fn ids_given_at_registration_are_kept() {
     let disks = [MemoryDisk::new(1), MemoryDisk::new(2)];

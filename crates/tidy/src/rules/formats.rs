@@ -58,7 +58,7 @@ const FORMATS: [Format; 2] = [
             "crates/store/src/epochs.rs",
             "crates/store/src/identity.rs",
             "crates/store/src/incarnation.rs",
-            "crates/store/src/names.rs",
+            "crates/store/src/names/mod.rs",
             "crates/model/src/sidecar.rs",
             "crates/store/src/sidecar.rs",
         ],

@@ -90,11 +90,16 @@ pub(super) fn file(
 }
 
 fn holder(layout: &Layout, slot: u32, map: &ClusterMap) -> (String, String, String) {
-    let target = layout.targets[slot as usize];
-    let node = map.target(target).and_then(|t| map.node(t.node));
+    let group = layout.groups[slot as usize];
+    let target = map.members(group).first().copied();
+    let node = target.and_then(|target| map.node(map.target(target)?.node));
     let unknown = || "unknown".to_owned();
     let name = node.map_or_else(unknown, |n| n.name.clone());
-    (target.to_string(), name, node.map_or_else(unknown, |n| n.address.clone()))
+    (
+        target.map_or_else(|| group.to_string(), |target| target.to_string()),
+        name,
+        node.map_or_else(unknown, |n| n.address.clone()),
+    )
 }
 
 /// Bytes of a file that one slot has.

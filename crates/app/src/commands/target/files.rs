@@ -8,7 +8,6 @@ use crate::failure::{Failure, Outcome};
 use crate::format;
 use crate::output::{Output, put_name};
 use serde_json::{Map, Value, json};
-use vazao_model::TargetId;
 
 /// Lists them.
 pub(super) fn list(context: &Context, name: &str, results: Results) -> Outcome {
@@ -16,7 +15,7 @@ pub(super) fn list(context: &Context, name: &str, results: Results) -> Outcome {
     let target = client.administration().find_target(name)?;
     let mut output = Output::new(results.json);
     let search = Search::new(&client, target);
-    let is_complete = search.run(&mut output, |_| true, |output, found| show(output, &found, target))?;
+    let is_complete = search.run(&mut output, |_| true, |output, found| show(output, &found))?;
     output.finish()?;
     client.close()?;
     if is_complete {
@@ -28,10 +27,9 @@ pub(super) fn list(context: &Context, name: &str, results: Results) -> Outcome {
 }
 
 /// One line; nothing where its slots on the target have never been written to.
-fn show(output: &mut Output, found: &Found, target: TargetId) -> Outcome {
-    let Found { path, attributes, layout } = found;
-    let slots = (0..layout.width()).filter(|slot| layout.targets[*slot as usize] == target);
-    let written: Vec<u32> = slots.filter(|slot| layout.is_written(*slot)).collect();
+fn show(output: &mut Output, found: &Found) -> Outcome {
+    let Found { path, attributes, layout, slots } = found;
+    let written: Vec<u32> = slots.iter().copied().filter(|slot| layout.is_written(*slot)).collect();
     if written.is_empty() {
         return Ok(());
     }

@@ -15,6 +15,8 @@ pub(super) struct Found {
     pub(super) path: VolumePath,
     pub(super) attributes: Attributes,
     pub(super) layout: Layout,
+    /// Those of its slots.
+    pub(super) slots: Vec<u32>,
 }
 
 /// A walk over the whole volume. What damage of the metadata hides is reported, and the walk goes on.
@@ -98,12 +100,17 @@ impl<'a> Search<'a> {
             *place.lock() = Some(client.layout(attributes.inode));
             Ok(())
         })?;
+        let map = client.map();
         let mut found = Vec::new();
         for ((path, attributes), place) in asked {
             let Some(layout) = place.into_inner() else { continue };
             let layout = self.readable(layout, &path)?.flatten();
-            let layout = layout.filter(|layout| layout.targets.contains(&self.target));
-            found.extend(layout.map(|layout| Found { path, attributes, layout }));
+            let Some(layout) = layout else { continue };
+            let is_there = |slot: &u32| map.members(layout.groups[*slot as usize]).contains(&self.target);
+            let slots: Vec<u32> = (0..layout.width()).filter(is_there).collect();
+            if !slots.is_empty() {
+                found.push(Found { path, attributes, layout, slots });
+            }
         }
         Ok(found)
     }

@@ -14,6 +14,7 @@ pub(crate) use lent::Lending;
 pub use lent::SendBuffer;
 
 use super::DataServers;
+use super::addressed;
 use crate::servers::ASK_NS_MAX;
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -94,11 +95,11 @@ impl DataServers {
         if !self.short_circuit.load(Ordering::Relaxed) || !self.context.transport.can_visit() {
             return None;
         }
-        let server = self.servers.server(TargetId(object.target))?;
+        let (target, server) = self.servers.place(addressed(object))?;
         let chunk_bytes = server.door.chunk_bytes();
         let chunk = object_offset.checked_div(chunk_bytes).unwrap_or(0);
         let now_ns = self.context.clock.now_ns();
-        let key = (TargetId(object.target), ObjectId::from(object), chunk);
+        let key = (target, ObjectId::from(object), chunk);
         let file = match self.local.find(&key, now_ns) {
             Ok(file) => file,
             Err(false) => return None,

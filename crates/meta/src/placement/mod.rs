@@ -1,21 +1,30 @@
-//! Where a new layout puts its objects: the distribution that a hint asks for, over targets that serve now.
+//! Where a new layout puts its objects: the distribution that a hint asks for, over placement groups on targets that
+//! serve now.
 
+mod groups;
+
+pub(crate) use groups::Groups;
+
+use crate::context::Context;
 use crate::fault::Outcome;
-use crate::service::MetaService;
+use crate::sessions;
 use vazao_model::distribution::{Distribution, Pattern, Strips};
 use vazao_model::layout::{Layout, LayoutError};
 use vazao_model::{Code, InodeId, LayoutHint, TargetId};
 use vazao_wire::service::Fault;
 
 /// A layout for file `id` of generation `generation`, as `hint` (in effect: nothing is inherited any more) asks for.
-/// `host`: the writer's machine, 0 where that is not known.
+/// `host`: the writer's machine, 0 where that is not known. While a client is there that knows no placement groups, the
+/// layout has none.
 pub(crate) fn layout(
-    service: &MetaService,
+    context: &mut Context<'_>,
     id: InodeId,
     generation: u32,
     hint: &LayoutHint,
     host: u64,
 ) -> Outcome<Layout> {
+    let follows = sessions::all_follow_groups(context)?;
+    let service = context.service;
     let broken = |e: LayoutError| Fault::new(Code::Corrupt, format!("layout hint of inode {id}: {e}"));
     let unit_bytes = hint.stripe_unit_bytes;
     let (distribution, targets) = match &hint.pattern {
@@ -42,7 +51,7 @@ pub(crate) fn layout(
             (Distribution::Local { is_away }, targets)
         }
     };
-    Layout::new(generation, distribution, targets).map_err(broken)
+    Layout::new(generation, distribution, service.groups_on(id, &targets, follows)).map_err(broken)
 }
 
 /// As many targets as there are slots: strips keep their sizes also where several have to share a target.

@@ -1,5 +1,9 @@
 //! The targets of a server: their number only grows while it runs, so that requests look at them without a lock.
 
+mod groups;
+
+pub(crate) use groups::Groups;
+
 use crate::error::OpenError;
 use crate::target::Target;
 use parking_lot::Mutex;

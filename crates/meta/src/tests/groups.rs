@@ -1,0 +1,172 @@
+//! Placement groups: who gets them, who is told of them, and whose files lie in them.
+
+use super::harness::{Servers, TOP, World, options};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use vazao_disk::MemoryDisk;
+use vazao_model::{GroupId, InodeId};
+use vazao_wire::{op, proto};
+
+/// A data server that knows groups, with the targets `targets` (0: a new one).
+fn server(name: &str, targets: &[u32]) -> proto::RegisterNodeRequest {
+    let target = |&id: &u32| proto::Target { id, state: 1, ..Default::default() };
+    proto::RegisterNodeRequest {
+        name: name.to_owned(),
+        address: format!("{name}:1"),
+        roles: vec![2],
+        targets: targets.iter().map(target).collect(),
+        follows_groups: true,
+        ..Default::default()
+    }
+}
+
+fn register(world: &World, request: &proto::RegisterNodeRequest) -> proto::RegisterNodeResponse {
+    world.call::<op::RegisterNode>(request).unwrap()
+}
+
+fn map(world: &World) -> proto::ClusterMap {
+    world.call::<op::GetClusterMap>(&proto::GetClusterMapRequest {}).unwrap().map.unwrap()
+}
+
+/// A client that knows groups.
+fn client(world: &World) -> World {
+    let request = proto::OpenSessionRequest { follows_groups: true, ..Default::default() };
+    world.as_session(world.call::<op::OpenSession>(&request).unwrap().session)
+}
+
+/// All clients but those that know groups are gone.
+fn end_old_client(world: &World) {
+    let request = proto::CloseSessionRequest { session: world.session };
+    world.call::<op::CloseSession>(&request).unwrap();
+}
+
+fn members(map: &proto::ClusterMap, group: u32) -> Vec<u32> {
+    map.groups.iter().find(|found| found.id == group).map(|found| found.members.clone()).unwrap_or_default()
+}
+
+#[test]
+fn a_server_that_knows_groups_is_told_of_its_own_once_for_each_epoch_and_one_that_does_not_of_none() {
+    let world = World::new();
+    let old = register(&world, &proto::RegisterNodeRequest { follows_groups: false, ..server("old", &[0]) });
+    assert!(old.groups.is_empty() && map(&world).groups.is_empty());
+    let first = register(&world, &server("a", &[0, 0]));
+    assert_eq!(first.groups.len(), 2 * 64);
+    assert!(first.groups.iter().all(|group| group.id >= GroupId::FIRST && group.epoch == 1));
+    let of = |response: &proto::RegisterNodeResponse| -> BTreeSet<u32> {
+        response.groups.iter().flat_map(|group| group.members.clone()).collect()
+    };
+    assert_eq!(of(&first), first.targets.iter().copied().collect());
+    let known = proto::RegisterNodeRequest { epoch: first.epoch, ..server("a", &first.targets) };
+    let again = register(&world, &known);
+    assert_eq!((again.epoch, again.groups.len()), (first.epoch, 0), "it knows them");
+    let second = register(&world, &server("b", &[0]));
+    assert_eq!(of(&second), second.targets.iter().copied().collect());
+    let again = register(&world, &known);
+    assert_eq!((again.epoch, again.groups), (second.epoch, first.groups.clone()), "the epoch is another");
+    let all: Vec<proto::Group> = first.groups.into_iter().chain(second.groups).collect();
+    assert_eq!(map(&world).groups, all);
+    // The server that did not know them has been upgraded.
+    assert_eq!(register(&world, &server("old", &old.targets)).groups.len(), 64);
+}
+
+#[test]
+fn a_target_that_does_not_serve_gets_groups_once_it_does() {
+    let world = World::new();
+    let mut request = server("a", &[0]);
+    request.targets[0].state = 3;
+    let failed = register(&world, &request);
+    assert!(failed.groups.is_empty());
+    assert_eq!(register(&world, &server("a", &failed.targets)).groups.len(), 64);
+}
+
+#[test]
+fn files_lie_in_groups_unless_a_client_or_a_server_does_not_know_them() {
+    let world = World::new();
+    let a = register(&world, &server("a", &[0]));
+    let plain = world.assign_layout(world.file(TOP, "plain")).unwrap();
+    assert_eq!((plain.groups.as_slice(), plain.version), (&a.targets[..], 1), "an old client is there");
+    let new = client(&world);
+    end_old_client(&world);
+    let layout = new.assign_layout(new.file(TOP, "grouped")).unwrap();
+    assert_eq!(layout.version, 3);
+    assert_eq!(members(&map(&new), layout.groups[0]), a.targets);
+    let b = register(&new, &proto::RegisterNodeRequest { follows_groups: false, ..server("b", &[0]) });
+    let layout = new.assign_layout(new.file(TOP, "both")).unwrap();
+    let (alone, grouped): (Vec<u32>, Vec<u32>) =
+        layout.groups.iter().partition(|group| **group < GroupId::FIRST);
+    assert_eq!((alone, grouped.len()), (b.targets, 1));
+}
+
+#[test]
+fn groups_and_their_numbers_survive_a_restart() {
+    let disk = MemoryDisk::new(1);
+    let world = World::on(Arc::new(disk.boot()), options("embedded"));
+    register(&world, &server("a", &[0]));
+    let before = map(&world);
+    world.service.close().unwrap();
+    drop(world);
+    let world = World::on(Arc::new(disk.boot()), options("embedded"));
+    assert_eq!(map(&world).groups, before.groups);
+    let more = register(&world, &server("b", &[0]));
+    let known: BTreeSet<u32> = before.groups.iter().map(|group| group.id).collect();
+    assert!(more.groups.iter().all(|group| !known.contains(&group.id)) && more.groups.len() == 64);
+    assert!(more.epoch > before.epoch);
+    world.assert_consistent();
+}
+
+#[test]
+fn objects_in_groups_are_removed_from_the_targets_that_hold_them() {
+    let old = World::new();
+    let joined = [register(&old, &server("a", &[0])), register(&old, &server("b", &[0]))];
+    let world = client(&old);
+    end_old_client(&old);
+    let f = world.file(TOP, "f");
+    let layout = world.assign_layout(f).unwrap();
+    let servers = Servers::default();
+    servers.set_down("b:1", true);
+    world.remove(TOP, "f", false).unwrap();
+    let object = |slot: u32| {
+        let member = members(&map(&world), layout.groups[slot as usize])[0];
+        (member, f.0, layout.generation, slot)
+    };
+    let on = |target: u32| (0..2).map(object).find(|object| object.0 == target).unwrap();
+    world.service.tick(&servers);
+    assert_eq!(servers.removed(), [on(joined[0].targets[0])], "of the server that is up");
+    servers.set_down("b:1", false);
+    world.service.tick(&servers);
+    assert!(servers.removed().contains(&on(joined[1].targets[0])));
+    assert_eq!(servers.groups(), layout.groups.iter().copied().collect(), "named with their groups");
+    let count = servers.removed().len();
+    world.service.tick(&servers);
+    assert_eq!(servers.removed().len(), count, "nothing is left to do");
+    world.assert_consistent();
+}
+
+#[test]
+fn a_local_file_stays_on_its_machine_in_whichever_group_of_it() {
+    let old = World::new();
+    let here = register(&old, &proto::RegisterNodeRequest { host: 11, ..server("a", &[0]) });
+    register(&old, &proto::RegisterNodeRequest { host: 12, ..server("b", &[0]) });
+    let world = client(&old);
+    end_old_client(&old);
+    for n in 0..8 {
+        let id = world.file(TOP, &format!("f{n}"));
+        let pattern = Some(proto::Pattern { distribution: 4, ..Default::default() });
+        let hint = Some(proto::LayoutHint { pattern, ..Default::default() });
+        let set = proto::SetLayoutHintRequest { once: world.once(), inode: id.0, hint };
+        world.call::<op::SetLayoutHint>(&set).unwrap();
+        let request = proto::AssignLayoutRequest { once: world.once(), inode: id.0, host: 11, copied: None };
+        let layout = world.call::<op::AssignLayout>(&request).unwrap().layout.unwrap();
+        assert_eq!(members(&map(&world), layout.groups[0]), here.targets);
+        assert_eq!(converted_unchanged(&world, id), Some(true), "a conversion to the same place is none");
+    }
+}
+
+/// Whether a conversion of a file to what it has already would change nothing.
+fn converted_unchanged(world: &World, id: InodeId) -> Option<bool> {
+    let pattern = Some(proto::Pattern { distribution: 4, ..Default::default() });
+    let hint = Some(proto::LayoutHint { pattern, ..Default::default() });
+    let request =
+        proto::BeginConversionRequest { once: world.once(), inode: id.0, hint, host: 11, dry_run: true };
+    Some(world.call::<op::BeginConversion>(&request).ok()?.unchanged)
+}

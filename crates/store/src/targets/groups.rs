@@ -1,0 +1,49 @@
+//! The placement groups of a server: which of its targets holds which.
+
+use crate::service::DataService;
+use crate::target::Target;
+use std::collections::HashMap;
+use std::sync::Arc;
+use vazao_model::{Code, GroupId, TargetId};
+use vazao_wire::proto;
+use vazao_wire::service::Fault;
+
+/// The groups with a member here, as the metadata service has told them.
+#[derive(Debug, Default)]
+pub(crate) struct Groups {
+    /// Of the membership that was told; 0: none yet.
+    epoch: u64,
+    /// Random number of the metadata service's process that told it: another one may have metadata from a backup, whose
+    /// epochs are those of other memberships.
+    told_by: u64,
+    members: HashMap<GroupId, TargetId>,
+}
+
+impl Groups {
+    /// Those of `told` that have one of `targets` as a member.
+    pub(crate) fn new(epoch: u64, told_by: u64, told: &[proto::Group], targets: &[TargetId]) -> Groups {
+        let member_here = |group: &proto::Group| {
+            let member = targets.iter().find(|target| group.members.contains(&target.0))?;
+            Some((GroupId(group.id), *member))
+        };
+        Groups { epoch, told_by, members: told.iter().filter_map(member_here).collect() }
+    }
+
+    /// The epoch of which a metadata service with this random number need not tell again; 0: it has to tell all.
+    pub(crate) fn known_epoch(&self, service: u64) -> u64 {
+        if self.told_by == service { self.epoch } else { 0 }
+    }
+}
+
+impl DataService {
+    /// The target that an address names, or that holds its placement group, when it can be used.
+    pub(crate) fn addressed(&self, address: &proto::ObjectAddress) -> Result<&Arc<Target>, Fault> {
+        if address.target != 0 || address.group == 0 {
+            return self.target(address.target);
+        }
+        let group = GroupId(address.group);
+        let member = self.groups.read().members.get(&group).copied();
+        let unknown = || Fault::new(Code::WrongTarget, format!("placement group {group}"));
+        self.target(member.ok_or_else(unknown)?.0)
+    }
+}
