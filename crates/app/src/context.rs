@@ -3,6 +3,7 @@
 use crate::cli::Common;
 use crate::cluster::directory::ClusterDirectory;
 use crate::failure::{Failure, Outcome};
+use crate::node::owners;
 use std::path::{Path, PathBuf};
 use vazao_client::{Client, Config, Options};
 use vazao_model::Code;
@@ -14,6 +15,8 @@ pub(crate) const CLUSTER_VARIABLE: &str = "VAZAO_CLUSTER";
 pub(crate) struct Context {
     /// Options that every command has.
     pub(crate) common: Common,
+    /// What `vazao top` calls this client: a command, or where it is mounted.
+    pub(crate) called: String,
 }
 
 impl Context {
@@ -36,6 +39,13 @@ impl Context {
         Ok(file)
     }
 
+    /// `cp (ana@host1, process 4711)`.
+    fn client_name(&self) -> String {
+        let (user, host) = (owners::own_name(), rustix::system::uname());
+        let host = host.nodename().to_string_lossy();
+        format!("{} ({user}@{host}, process {})", self.called, std::process::id())
+    }
+
     /// Connects to the cluster.
     pub(crate) fn client(&self) -> Outcome<Client> {
         self.client_with(|_| ())
@@ -46,6 +56,7 @@ impl Context {
         let file = self.cluster_file()?;
         let config = Config::load(&file)?;
         let mut options = config.options();
+        options.name = self.client_name();
         change(&mut options);
         Client::connect_with(&config, options).map_err(|error| {
             let is_unreachable = error.code == Code::Unreachable;

@@ -145,8 +145,9 @@ fn table(jobs: &[proto::JobStatus]) -> String {
 fn watch(client: &Client, results: Results, id: &str) -> Outcome {
     let stop = Stop::on_signals(signals::OF_COMMANDS)?;
     stop.hangs_up(client);
-    match jobs::watch(client, id, results.json, &stop)? {
-        Watched::Over(job) => jobs::report(client, &job),
+    let shown = jobs::Shown { json: results.json, is_quiet: false };
+    match jobs::watch(client, id, shown, &stop)? {
+        Watched::Over(job) => jobs::report(client, &job, shown),
         Watched::Left(_) => Ok(()),
     }
 }

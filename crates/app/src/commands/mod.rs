@@ -35,9 +35,22 @@ use crate::context::Context;
 use crate::failure::Outcome;
 use crate::logging;
 
+/// What a client of this command is called in displays.
+fn called(command: &Command) -> String {
+    match command {
+        Command::Mount(arguments) => arguments.mountpoint().display().to_string(),
+        other => {
+            // As in cli.rs, whose variants are the commands' names.
+            let variant = format!("{other:?}");
+            let name = variant.split(|c: char| !c.is_alphanumeric()).next().unwrap_or_default();
+            name.to_lowercase()
+        }
+    }
+}
+
 /// Runs the command that was asked for.
 pub(crate) fn run(line: Line) -> Outcome {
-    let context = Context { common: line.common };
+    let context = Context { common: line.common, called: called(&line.command) };
     if !matches!(line.command, Command::Serve(_)) {
         let file = match &line.command {
             Command::Mount(arguments) => arguments.own_log(),

@@ -129,7 +129,7 @@ fn enter(transfer: Transfer<'_>, item: &Item, waiting: &mut Vec<Item>) -> Outcom
     let mode = if transfer.preserve { 0o700 } else { item.found.mode & 0o777 | 0o700 };
     if !transfer.rules.is_dry() {
         transfer.to.make_directory(&item.destination, mode)?;
-        transfer.meter.done();
+        transfer.meter.entered();
     }
     transfer.from.list(&item.source, &mut |names| {
         for name in names {
