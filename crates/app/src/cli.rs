@@ -1,7 +1,7 @@
 //! The command line: its commands, and the options that all of them have.
 
 use crate::commands;
-use clap::{ArgAction, Args, Parser, Subcommand};
+use clap::{Arg, ArgAction, Args, CommandFactory, Parser, Subcommand};
 use std::path::PathBuf;
 
 const AFTER_HELP: &str = "\
@@ -109,6 +109,10 @@ pub(crate) enum Command {
     Top(commands::top::Arguments),
     /// Benchmarks and experiments
     Lab(commands::lab::Arguments),
+    /// Print what a shell needs to complete commands and options
+    Completions(commands::completions::Arguments),
+    /// Write the manual pages
+    Man(commands::man::Arguments),
     /// Show the version and the formats it understands
     Version(commands::version::Arguments),
     /// Start a cluster, move data through it, compare, measure, clean up
@@ -116,14 +120,29 @@ pub(crate) enum Command {
     Demo(commands::demo::Arguments),
 }
 
+/// The command line as clap has it, with `-h` for help wherever it does not mean human sizes.
+pub(crate) fn command() -> clap::Command {
+    with_short_help(Line::command())
+}
+
+fn with_short_help(mut command: clap::Command) -> clap::Command {
+    let names: Vec<String> = command.get_subcommands().map(|below| below.get_name().to_owned()).collect();
+    for name in names {
+        command = command.mut_subcommand(name, with_short_help);
+    }
+    if command.get_arguments().any(|argument| argument.get_short() == Some('h')) {
+        return command;
+    }
+    command.arg(Arg::new("short help").short('h').action(ArgAction::Help).hide(true))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory;
 
     #[test]
     fn the_command_line_contradicts_itself_nowhere() {
-        Line::command().debug_assert();
+        command().debug_assert();
     }
 
     #[test]
@@ -142,6 +161,23 @@ mod tests {
             assert!(line.is_ok(), "{command}: {line:?}");
         }
         assert!(Line::try_parse_from(["vazao", "df", "-h"]).is_ok());
+    }
+
+    #[test]
+    fn h_is_help_everywhere_else() {
+        let shown = |line: &[&str]| command().try_get_matches_from(line).expect_err("help").kind();
+        for line in [&["vazao", "-h"][..], &["vazao", "cp", "-h"], &["vazao", "area", "add", "-h"]] {
+            assert_eq!(shown(line), clap::error::ErrorKind::DisplayHelp, "{line:?}");
+        }
+    }
+
+    /// clap has it in a feature that was switched off.
+    #[test]
+    fn a_misspelt_command_or_option_is_answered_with_what_was_meant() {
+        let said = |line: &[&str]| command().try_get_matches_from(line).expect_err("wrong").to_string();
+        assert!(said(&["vazao", "statsu"]).contains("status"));
+        assert!(said(&["vazao", "cp", "--overwrit", "a", "b"]).contains("--overwrite"));
+        assert!(said(&["vazao", "cp", "--overwrite", "nevr", "a", "b"]).contains("never"));
     }
 
     #[test]

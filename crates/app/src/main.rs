@@ -29,7 +29,7 @@ mod scrubs;
 mod signals;
 mod walk;
 
-use clap::Parser;
+use clap::FromArgMatches;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
@@ -43,7 +43,8 @@ fn main() -> ExitCode {
         failure::report(&failure);
         return ExitCode::from(failure.exit_code());
     }
-    let line = cli::Line::parse();
+    let matches = cli::command().get_matches_from(&whole);
+    let line = cli::Line::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     match commands::run(line) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {

@@ -2,6 +2,7 @@
 
 pub(crate) mod area;
 pub(crate) mod cat;
+pub(crate) mod completions;
 pub(crate) mod cp;
 pub(crate) mod demo;
 pub(crate) mod df;
@@ -12,6 +13,7 @@ pub(crate) mod lab;
 pub(crate) mod layout;
 pub(crate) mod ln;
 pub(crate) mod ls;
+pub(crate) mod man;
 pub(crate) mod metadata;
 pub(crate) mod mkdir;
 pub(crate) mod mount;
@@ -86,6 +88,8 @@ pub(crate) fn run(line: Line) -> Outcome {
         Command::Status(arguments) => status::run(&context, arguments),
         Command::Top(arguments) => top::run(&context, arguments),
         Command::Lab(arguments) => lab::run(&context, arguments),
+        Command::Completions(arguments) => completions::run(&arguments),
+        Command::Man(arguments) => man::run(&arguments),
         Command::Version(arguments) => version::run(&context, arguments),
         Command::Demo(arguments) => demo::run(&context, arguments),
     }
