@@ -1,13 +1,16 @@
 //! The command line: its commands, and the options that all of them have.
 
 use crate::commands;
+use crate::failure;
 use clap::{Arg, ArgAction, Args, CommandFactory, Parser, Subcommand};
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 const AFTER_HELP: &str = "\
 Paths: vz:/a/b is in the volume, n1:/data/b in the area data of node n1, ftp://user@host/b (for
 `cp`) on an FTP server, anything else on this machine.
-Exit codes: 0 done, 1 failed, 2 wrong usage.
+With --json each line of results is an object, and so is each error: {\"error\":…,\"exit_code\":…} on standard error.
+Exit codes: 0 done, 1 failed, 2 wrong usage, 130 interrupted by Ctrl-C (128 and the signal's number).
 
 Examples:
   vazao up --dir /tmp/v --detach        a cluster on this machine
@@ -125,6 +128,24 @@ pub(crate) fn command() -> clap::Command {
     with_short_help(Line::command())
 }
 
+/// Whether `--json` is among the arguments. The laboratory's names a file.
+pub(crate) fn wants_json(arguments: &[OsString]) -> bool {
+    let is_lab = arguments.iter().any(|argument| argument == "lab");
+    !is_lab && arguments.iter().take_while(|argument| *argument != "--").any(|argument| argument == "--json")
+}
+
+/// Ends the process with what clap says of a command line that it does not understand, or with the help asked for.
+pub(crate) fn refuse(error: &clap::Error, arguments: &[OsString]) -> ! {
+    if !error.use_stderr() || !wants_json(arguments) {
+        error.exit();
+    }
+    let text = error.to_string();
+    let first = text.lines().next().unwrap_or_default();
+    let code = u8::try_from(error.exit_code()).unwrap_or(2);
+    failure::say(first.strip_prefix("error: ").unwrap_or(first), code);
+    std::process::exit(error.exit_code())
+}
+
 fn with_short_help(mut command: clap::Command) -> clap::Command {
     let names: Vec<String> = command.get_subcommands().map(|below| below.get_name().to_owned()).collect();
     for name in names {
@@ -176,6 +197,7 @@ mod tests {
     fn a_misspelt_command_or_option_is_answered_with_what_was_meant() {
         let said = |line: &[&str]| command().try_get_matches_from(line).expect_err("wrong").to_string();
         assert!(said(&["vazao", "statsu"]).contains("status"));
+        assert!(said(&["vazao", "cp", "--recusive", "a", "b"]).contains("--recursive"));
         assert!(said(&["vazao", "cp", "--overwrit", "a", "b"]).contains("--overwrite"));
         assert!(said(&["vazao", "cp", "--overwrite", "nevr", "a", "b"]).contains("never"));
     }

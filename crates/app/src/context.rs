@@ -7,6 +7,7 @@ use crate::node::owners;
 use std::path::{Path, PathBuf};
 use vazao_client::{Client, Config, Options};
 use vazao_model::Code;
+use vazao_wire::key::ClusterKey;
 
 /// The environment variable that names the cluster.
 pub(crate) const CLUSTER_VARIABLE: &str = "VAZAO_CLUSTER";
@@ -55,6 +56,10 @@ impl Context {
     pub(crate) fn client_with(&self, change: impl FnOnce(&mut Options)) -> Outcome<Client> {
         let file = self.cluster_file()?;
         let config = Config::load(&file)?;
+        // What it says of a key that cannot be used is a cause and a remedy; the client would add "input/output error".
+        if let Some(key) = &config.key_file {
+            ClusterKey::load(key).map_err(|error| Failure::new(error.to_string()))?;
+        }
         let mut options = config.options();
         options.name = self.client_name();
         change(&mut options);

@@ -24,6 +24,7 @@ mod mounted;
 mod node;
 mod output;
 mod parallel;
+mod patterns;
 mod place;
 mod scrubs;
 mod signals;
@@ -43,13 +44,19 @@ fn main() -> ExitCode {
         failure::report(&failure);
         return ExitCode::from(failure.exit_code());
     }
-    let matches = cli::command().get_matches_from(&whole);
-    let line = cli::Line::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
+    if cli::wants_json(&whole) {
+        failure::tell_as_json();
+    }
+    let read = cli::command().try_get_matches_from(&whole);
+    let line = match read.and_then(|matches| cli::Line::from_arg_matches(&matches)) {
+        Ok(line) => line,
+        Err(error) => cli::refuse(&error, &whole),
+    };
     match commands::run(line) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             failure::report(&failure);
-            ExitCode::from(failure.exit_code())
+            ExitCode::from(signals::exit_code().unwrap_or(failure.exit_code()))
         }
     }
 }

@@ -176,7 +176,7 @@ fn an_interrupted_copy_into_the_volume_leaves_nothing() {
     let child = spawn(cluster.command(&["cp", &file, "vz:/file"]));
     wait_until("the copy is under way", || cluster.ok(&["ls", "-a", "vz:/"]).contains(".part"));
     signal(child.id(), Signal::INT);
-    let said = failed(child.wait_with_output().expect("it ends"), 1);
+    let said = failed(child.wait_with_output().expect("it ends"), 130);
     assert!(said.contains("interrupted"), "{said}");
     assert_eq!(cluster.ok(&["ls", "-a", "vz:/"]), "");
 }
@@ -192,7 +192,7 @@ fn an_interrupted_copy_out_of_the_volume_keeps_what_was_there() {
     let child = spawn(cluster.command(&["cp", "vz:/file", &text(&out)]));
     wait_until("the copy is under way", || fs::read_dir(&out).expect("listed").count() > 1);
     signal(child.id(), Signal::TERM);
-    failed(child.wait_with_output().expect("it ends"), 1);
+    failed(child.wait_with_output().expect("it ends"), 143);
     assert_eq!(fs::read_dir(&out).expect("listed").count(), 1);
     assert_eq!(fs::read(out.join("file")).expect("readable"), b"old");
 }

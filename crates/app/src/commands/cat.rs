@@ -4,6 +4,7 @@ use crate::context::Context;
 use crate::failure::{At, Failure, Outcome, report};
 use crate::location::show_volume;
 use crate::output::Output;
+use crate::patterns;
 use crate::place::{self, Place, places};
 use clap::Args;
 use std::ffi::OsString;
@@ -30,6 +31,7 @@ pub(crate) struct Arguments {
 pub(crate) fn run(context: &Context, arguments: Arguments) -> Outcome {
     let paths = places(&arguments.paths)?;
     let client = context.client()?;
+    let paths = patterns::expand(&client, paths)?;
     let mut output = Output::new(false);
     let mut outcome = Ok(());
     for path in &paths {

@@ -3,6 +3,7 @@
 use crate::context::Context;
 use crate::failure::{At, Failure, Outcome, report};
 use crate::location::show_volume;
+use crate::patterns;
 use crate::place::{self, Place, places};
 use crate::{parallel, walk};
 use clap::Args;
@@ -31,6 +32,7 @@ pub(crate) struct Arguments {
 pub(crate) fn run(context: &Context, arguments: Arguments) -> Outcome {
     let paths = places(&arguments.paths)?;
     let client = context.client()?;
+    let paths = patterns::expand(&client, paths)?;
     let mut outcome = Ok(());
     for path in &paths {
         let removed = match path {

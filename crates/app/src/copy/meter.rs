@@ -98,6 +98,11 @@ impl Meter {
         self.directories.add(1);
     }
 
+    /// A line on standard error, above the bar.
+    pub(crate) fn say(&self, line: &str) {
+        self.bar.suspend(|| eprintln!("{line}"));
+    }
+
     /// One has failed; `say` prints why, above the bar.
     pub(crate) fn failed(&self, say: impl FnOnce()) {
         self.failed.add(1);

@@ -85,6 +85,11 @@ impl Remote {
         self.resume
     }
 
+    /// Whether files are compared at their end.
+    pub(crate) fn checksum(&self) -> bool {
+        self.checksum
+    }
+
     /// Time-outs towards FTP servers.
     pub(crate) fn timeouts(&self) -> Outcome<FtpTimeouts> {
         let of = |time: &Option<String>, default: u32| match time.as_deref().map(milliseconds).transpose()? {
