@@ -1,10 +1,15 @@
 //! The command line: its commands, and the options that all of them have.
 
+#[cfg(test)]
+mod examples;
+mod options;
+
+pub(crate) use options::{Common, Results};
+
 use crate::commands;
 use crate::failure;
-use clap::{Arg, ArgAction, Args, CommandFactory, Parser, Subcommand};
+use clap::{Arg, ArgAction, CommandFactory, Parser, Subcommand};
 use std::ffi::OsString;
-use std::path::PathBuf;
 
 const AFTER_HELP: &str = "\
 Paths: vz:/a/b is in the volume, n1:/data/b in the area data of node n1, ftp://user@host/b (for
@@ -28,30 +33,6 @@ pub(crate) struct Line {
     pub(crate) common: Common,
     #[command(subcommand)]
     pub(crate) command: Command,
-}
-
-/// What every command understands.
-#[derive(Clone, Debug, Default, Args)]
-pub(crate) struct Common {
-    /// Which cluster: its client.toml [default: $VAZAO_CLUSTER, else ~/.config/vazao/client.toml]
-    #[arg(long, global = true, value_name = "FILE", help_heading = "Common options")]
-    pub(crate) cluster: Option<PathBuf>,
-    /// Log level: error, warn, info, debug (requests that failed) or trace (all requests, with the ids they have in
-    /// the logs of servers) [default: $VAZAO_LOG, else warn; info for serve]
-    #[arg(long, global = true, value_name = "LEVEL", help_heading = "Common options")]
-    pub(crate) log: Option<String>,
-    /// Print help
-    #[arg(long, global = true, action = ArgAction::Help, help_heading = "Common options")]
-    pub(crate) help: Option<bool>,
-}
-
-/// What every command that prints results understands. Not among the common options, because the laboratory's
-/// `--json` names a file.
-#[derive(Clone, Copy, Debug, Default, Args)]
-pub(crate) struct Results {
-    /// Print results as JSON; lists have one object a line
-    #[arg(long)]
-    pub(crate) json: bool,
 }
 
 /// One command each; its file under `commands/` has the same name.
@@ -160,6 +141,7 @@ fn with_short_help(mut command: clap::Command) -> clap::Command {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::path::PathBuf;
 
     #[test]
     fn the_command_line_contradicts_itself_nowhere() {

@@ -9,38 +9,28 @@ mod cluster;
 mod commands;
 mod context;
 mod copy;
-mod credentials;
-mod descriptors;
-#[cfg(test)]
-mod examples;
 mod failure;
 mod format;
 mod jobs;
-mod live;
 mod location;
-mod log_file;
-mod logging;
 mod mounted;
 mod node;
 mod output;
 mod parallel;
-mod patterns;
-mod place;
-mod scrubs;
+mod process;
 mod signals;
-mod walk;
 
 use clap::FromArgMatches;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    descriptors::raise();
+    process::descriptors::raise();
     let mut arguments = std::env::args_os();
     if commands::mount_helper::is_called(arguments.next().as_deref()) {
         return commands::mount_helper::main(arguments);
     }
     let whole: Vec<_> = std::env::args_os().collect();
-    if let Err(failure) = credentials::hide(&whole) {
+    if let Err(failure) = copy::credentials::hide(&whole) {
         failure::report(&failure);
         return ExitCode::from(failure.exit_code());
     }

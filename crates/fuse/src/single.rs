@@ -6,8 +6,8 @@
 //! be made or removed in it.
 
 use crate::filesystem::FileSystem;
-use crate::listing::Wanted;
-use crate::volume::{Allocation, Caller, NewMode, Opened, Place};
+use crate::filesystem::arguments::{Allocation, Caller, NewMode, Opened, Place};
+use crate::filesystem::listing::Wanted;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;

@@ -6,14 +6,13 @@ mod finish;
 mod locks;
 mod xattrs;
 
-pub(crate) use locks::LockWish;
-pub(crate) use xattrs::is_asked_by_kernel;
-
-use crate::failures::{Failures, REMEMBERED_NS};
+use crate::filesystem::arguments::{Allocation, Caller, LockWish, NewMode, Opened, Place};
+use crate::filesystem::failures::{Failures, REMEMBERED_NS};
+use crate::filesystem::handles::Handles;
+use crate::filesystem::listing::{Ahead, Listing, Source, Wanted};
+use crate::filesystem::lost::Lost;
+use crate::filesystem::privileges::{SET_ID, mode_without_set_id};
 use crate::filesystem::{FileSystem, Unsent};
-use crate::handles::Handles;
-use crate::listing::{Ahead, Listing, Source, Wanted};
-use crate::lost::Lost;
 use locks::unlock_all;
 use parking_lot::{Mutex, MutexGuard};
 use std::ops::Range;
@@ -27,49 +26,6 @@ use vazao_client::{
 };
 use vazao_meter::Clock;
 use vazao_model::{Attributes, Code, FileKind, InodeId, ids, limits};
-
-const SET_USER_ID: u32 = 0o4000;
-const SET_GROUP_ID: u32 = 0o2000;
-const GROUP_EXECUTE: u32 = 0o010;
-
-/// Who asks.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Caller {
-    pub(crate) uid: u32,
-    pub(crate) gid: u32,
-}
-
-/// The permissions that a new inode is asked to have.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct NewMode {
-    /// As the program gave them.
-    pub(crate) bits: u32,
-    /// What the process wants taken from them, unless the directory has a default access control list.
-    pub(crate) umask: u32,
-}
-
-/// A new name in a directory.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Place<'a> {
-    pub(crate) directory: InodeId,
-    pub(crate) name: &'a [u8],
-}
-
-/// What fallocate(2) does beside asking for space.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Allocation {
-    /// The length stays as it is.
-    pub(crate) keep_size: bool,
-    /// The range reads as zeros afterwards.
-    pub(crate) zero: bool,
-}
-
-/// A file just opened.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Opened {
-    pub(crate) handle: u64,
-    pub(crate) attributes: Attributes,
-}
 
 struct OpenFile {
     file: File,
@@ -113,17 +69,6 @@ pub(crate) struct VolumeFilesystem {
     lost: Lost,
     /// Until when any failed read is remembered: writes look for such only before that.
     remembered_until_ns: AtomicU64,
-}
-
-/// The mode that writing or a change of owner leaves, when it is another one: without set-user-id, and without
-/// set-group-id unless that bit without group execution means mandatory locking (chown(2), write(2)).
-pub(crate) fn mode_without_set_id(attributes: &Attributes) -> Option<u32> {
-    if attributes.kind == FileKind::Directory {
-        return None;
-    }
-    let group = if attributes.mode & GROUP_EXECUTE != 0 { SET_GROUP_ID } else { 0 };
-    let mode = attributes.mode & !(SET_USER_ID | group);
-    (mode != attributes.mode).then_some(mode)
 }
 
 fn new_file(caller: Caller, mode: NewMode) -> NewInode {
@@ -266,7 +211,7 @@ impl FileSystem for VolumeFilesystem {
             self.forget_failures(inode);
         }
         let attributes = answer?;
-        if changes.mode.is_some_and(|mode| mode & (SET_USER_ID | SET_GROUP_ID) != 0) {
+        if changes.mode.is_some_and(|mode| mode & SET_ID != 0) {
             self.remember_set_id(inode);
         }
         let owner_changed = changes.uid.is_some() || changes.gid.is_some();

@@ -6,7 +6,7 @@
 //! larger distances would be measured wrongly, and none of the compared ones does.
 
 use crate::Error;
-use crate::size::MIB;
+use crate::report::size::MIB;
 use std::fs::File;
 use std::io::Write;
 use std::path::Path;

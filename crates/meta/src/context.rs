@@ -349,6 +349,7 @@ impl<'a> Context<'a> {
             attributes: Some(self.attributes(id, record)?),
             layout: record.layout.as_ref().map(Into::into),
             contents: None,
+            start: self.service.start(),
         })
     }
 

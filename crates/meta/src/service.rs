@@ -101,6 +101,11 @@ impl Default for MetaOptions {
     }
 }
 
+/// An engine's power epoch as answers have it: few bytes, which differ as good as always.
+fn start_of(power_epoch: u64) -> u32 {
+    if power_epoch == 0 { 0 } else { ((power_epoch >> 32) as u32 ^ power_epoch as u32).max(1) }
+}
+
 /// The metadata service of one volume.
 pub struct MetaService {
     engine: Arc<dyn Engine>,
@@ -109,6 +114,8 @@ pub struct MetaService {
     random: Random,
     numbers: Arc<InodeNumbers>,
     boot: u64,
+    /// The engine's power epoch as answers have it; 0: none.
+    start: u32,
     last_stamp_ns: AtomicU64,
     inodes_in_use: AtomicI64,
     inodes_written: AtomicI64,
@@ -176,6 +183,7 @@ impl MetaService {
             history: History::default(),
             names: NameHash::new(&volume.name_key, bits)?,
             boot,
+            start: start_of(engine.power_epoch()),
             numbers: InodeNumbers::open(&*engine)?,
             engine,
             random,
@@ -315,6 +323,11 @@ impl MetaService {
     /// Whether this start of the service, or one before, can have given out a generation.
     pub(crate) fn may_have_been_given(&self, generation: u32) -> bool {
         numbers::boot_of(generation) <= self.boot
+    }
+
+    /// What answers about inodes say of the engine's power epoch.
+    pub(crate) fn start(&self) -> u32 {
+        self.start
     }
 
     pub(crate) fn boot(&self) -> u64 {

@@ -1,4 +1,4 @@
-//! Orders to all copies of a job while they run, and the counters that they update.
+//! Orders to all copies of a job while they run, the counters that they update, and what is seen of each.
 
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
@@ -33,6 +33,12 @@ pub enum Order {
     Cancel = 2,
     /// The daemon ends; it goes on after its start.
     Shutdown = 3,
+}
+
+/// A file on its way, whatever takes it there.
+pub(crate) trait Underway: Send + Sync + std::fmt::Debug {
+    /// Bytes at the destination.
+    fn finished_bytes(&self) -> u64;
 }
 
 /// Bytes a second, shared by all copies of a job. A burst of a tenth of a second is let through.

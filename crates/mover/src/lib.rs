@@ -6,8 +6,6 @@
 //!
 //! It knows nothing of the command line, and nothing of how an area checks its paths.
 
-mod auto;
-mod batch;
 mod control;
 mod engine;
 pub mod ftp;
@@ -27,13 +25,13 @@ mod volume;
 #[cfg(test)]
 mod tests;
 
-pub use batch::{BatchFile, Sent, send_batch};
 pub use control::{Control, Counts, Order, Timeouts};
 pub use grid::Grid;
 pub use job::plan::{Destined, Planner, find};
 pub use job::{Filter, JobState};
 pub use method::{CopyMethod, Done, Method, STREAMS_MAX};
 pub use options::Options;
+pub use outgoing::batch::{BatchFile, Sent, send_batch};
 pub use outgoing::{
     Destination, Manner, Outgoing, Started, Surroundings, WHOLE_BYTES_MAX, begin, send_whole,
 };

@@ -11,7 +11,7 @@ use crate::model::{Change, LINK_TARGET, Place, Tree, UNKNOWN, observe, perform};
 use crate::network::{End, Weather};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use vazao_client::{Client, Error, File, OpenMode, RenameMode, XattrMode};
 use vazao_meter::Clock;
@@ -84,6 +84,8 @@ pub struct Story {
     history: Vec<Tree>,
     contents: BTreeMap<u64, Contents>,
     handles: Vec<Handle>,
+    /// Files that were converted under open handles: one of those may be told to write again (semantics.md, 12).
+    converted: BTreeSet<u64>,
     /// The metadata service lost power since the tree was last compared.
     has_meta_lost_power: bool,
     /// A data server lost power since the contents were last compared.
@@ -130,6 +132,7 @@ impl Story {
             history: Vec::new(),
             contents: BTreeMap::new(),
             handles: Vec::new(),
+            converted: BTreeSet::new(),
             has_meta_lost_power: false,
             has_data_lost_power: false,
             log: Vec::new(),
@@ -487,6 +490,7 @@ impl Story {
         if let Err(error) = handle.file.close() {
             self.explain(handle.inode, &error);
         }
+        self.forget_conversion(handle.inode);
         self.settle_one(handle.inode);
     }
 
@@ -503,10 +507,11 @@ impl Story {
         let is_full = error.code == Code::NoSpace && self.profile.is_full;
         let is_gone = self.has_meta_lost_power || self.has_data_lost_power;
         let is_orphan = !self.tree.nodes.contains_key(&inode);
+        let is_converted = error.code == Code::Stale && self.converted.contains(&inode);
         let may_be_lost = is_gone || self.contents.get(&inode).is_some_and(|c| !c.is_certain()) || is_orphan;
         let is_explained = match error.code {
             Code::NoSpace => is_full,
-            Code::Corrupt | Code::Stale | Code::NotFound => may_be_lost && self.may_fail(),
+            Code::Corrupt | Code::Stale | Code::NotFound => is_converted || (may_be_lost && self.may_fail()),
             _ => self.may_fail(),
         };
         assert!(is_explained, "nothing explains: {error}");
@@ -603,7 +608,15 @@ impl Story {
                 self.settle_one(handle.inode);
             }
         }
+        self.forget_conversion(handle.inode);
         self.adopt_files();
+    }
+
+    /// A handle that is opened after the conversion has the new layout.
+    fn forget_conversion(&mut self, inode: u64) {
+        if self.handles.iter().all(|handle| handle.inode != inode) {
+            self.converted.remove(&inode);
+        }
     }
 
     /// Another client, or the same, reads the file from its beginning.
@@ -680,6 +693,7 @@ impl Story {
                 }
             }
         }
+        self.converted.clear();
         let seen = observe(&self.clients[0]).expect("fair weather");
         for (inode, node) in &mut self.tree.nodes {
             if let (Some(contents), Some(seen)) = (self.contents.get(inode), seen.nodes.get(inode)) {

@@ -38,5 +38,6 @@ pub const RULES: &[Rule] = &[
     Rule { name: "documents", check: rules::documents::check },
     Rule { name: "formats", check: rules::formats::check },
     Rule { name: "links", check: rules::links::check },
+    Rule { name: "structure", check: rules::structure::check },
     Rule { name: "words", check: rules::words::check },
 ];

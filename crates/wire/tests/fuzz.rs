@@ -95,6 +95,7 @@ fn decode_both<O: Operation>(bytes: &[u8]) {
 #[test]
 fn every_message_of_the_table() {
     let inode = proto::Inode {
+        start: 7,
         attributes: Some(proto::Attributes { inode: 5, kind: 1, size: 1 << 50, ..Default::default() }),
         layout: Some(proto::Layout {
             distribution: 1,

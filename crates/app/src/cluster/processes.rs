@@ -2,9 +2,9 @@
 
 use super::directory::NodePlace;
 use crate::failure::{At, Failure, Outcome};
-use crate::log_file;
 use crate::node::files::Notice;
 use crate::node::memory::Wishes;
+use crate::process::log_file;
 use crate::signals::Stop;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use std::fs::{self, File};

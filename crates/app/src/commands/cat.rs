@@ -2,10 +2,10 @@
 
 use crate::context::Context;
 use crate::failure::{At, Failure, Outcome, report};
+use crate::location::patterns;
+use crate::location::place::{self, Place, places};
 use crate::location::show_volume;
 use crate::output::Output;
-use crate::patterns;
-use crate::place::{self, Place, places};
 use clap::Args;
 use std::ffi::OsString;
 use vazao_client::area::{ChannelOptions, Reference};

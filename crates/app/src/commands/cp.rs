@@ -10,9 +10,9 @@ use crate::copy::{
 use crate::failure::{At, Failure, Outcome, report};
 use crate::format;
 use crate::jobs;
+use crate::location::patterns;
 use crate::location::{Location, last_name, show};
 use crate::output::Output;
-use crate::patterns;
 use crate::signals::{self, Stop};
 use clap::Args;
 use serde_json::json;

@@ -2,8 +2,8 @@
 
 use crate::context::Context;
 use crate::failure::{At, Failure, Outcome, report};
+use crate::location::place::{self, Place, places};
 use crate::location::show_volume;
-use crate::place::{self, Place, places};
 use clap::Args;
 use std::ffi::OsString;
 use vazao_client::{Client, NewInode};

@@ -35,7 +35,7 @@ pub(crate) mod version;
 use crate::cli::{Command, Line};
 use crate::context::Context;
 use crate::failure::Outcome;
-use crate::logging;
+use crate::process::logging;
 
 /// What a client of this command is called in displays.
 fn called(command: &Command) -> String {
@@ -58,7 +58,7 @@ pub(crate) fn run(line: Line) -> Outcome {
             Command::Mount(arguments) => arguments.own_log(),
             _ => None,
         };
-        logging::start(&context.common, "warn", logging::Form::Text, file)?;
+        logging::start(context.common.log.as_deref(), "warn", logging::Form::Text, file)?;
     }
     match line.command {
         Command::Up(arguments) => up::run(&context, arguments),

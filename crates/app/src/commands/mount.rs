@@ -6,9 +6,9 @@
 use crate::context::{CLUSTER_VARIABLE, Context};
 use crate::failure::{At, Failure, Outcome};
 use crate::location::volume_path;
-use crate::log_file;
 use crate::mounted::Attendant;
 use crate::mounted::line::Line;
+use crate::process::log_file;
 use crate::signals::{self, Stop};
 use clap::Args;
 use std::ffi::OsString;

@@ -2,8 +2,8 @@
 
 use crate::context::Context;
 use crate::failure::{At, Failure, Outcome, report};
+use crate::location::place;
 use crate::location::{Location, show_volume};
-use crate::place;
 use clap::Args;
 use std::ffi::OsString;
 use vazao_client::area::Reference;

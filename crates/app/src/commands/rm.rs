@@ -2,10 +2,9 @@
 
 use crate::context::Context;
 use crate::failure::{At, Failure, Outcome, report};
-use crate::location::show_volume;
-use crate::patterns;
-use crate::place::{self, Place, places};
-use crate::{parallel, walk};
+use crate::location::place::{self, Place, places};
+use crate::location::{patterns, show_volume, walk};
+use crate::parallel;
 use clap::Args;
 use std::ffi::OsString;
 use vazao_client::{Client, Entry};

@@ -1,16 +1,18 @@
 //! `vazao scrub`: has the servers compare everything on their disks with its checksums.
 
+pub(super) mod waiting;
+
 use super::metadata::check;
 use crate::cli::Results;
 use crate::context::Context;
 use crate::failure::{Failure, Outcome};
 use crate::format::{self, Lean};
 use crate::output::Output;
-use crate::scrubs::{self, Orders, Stand, state_word};
 use clap::Args;
 use serde_json::{Value, json};
 use vazao_client::{Client, MetadataReport, ScrubOrder, ScrubReport, ScrubState};
 use vazao_model::TargetId;
+use waiting::{Orders, Stand, state_word};
 
 /// Arguments of `vazao scrub`.
 #[derive(Debug, Args)]
@@ -34,7 +36,7 @@ pub(crate) fn run(context: &Context, arguments: Arguments) -> Outcome {
     let ask = |order| Found::ask(&client, &targets, with_metadata, order);
     let mut found = ask(arguments.orders.order())?;
     if arguments.orders.waits() {
-        found = scrubs::follow(!arguments.results.json, || ask(ScrubOrder::Report), Found::stand)?;
+        found = waiting::follow(!arguments.results.json, || ask(ScrubOrder::Report), Found::stand)?;
     }
     client.close()?;
     let mut output = Output::new(arguments.results.json);

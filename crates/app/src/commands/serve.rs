@@ -2,11 +2,12 @@
 
 use crate::context::Context;
 use crate::failure::{At, Outcome};
-use crate::logging;
 use crate::node::config::NodeConfig;
-use crate::node::daemon::{self, Settings};
+use crate::node::daemon;
 use crate::node::memory::Wishes;
+use crate::node::settings::Settings;
 use crate::node::state;
+use crate::process::logging;
 use clap::Args;
 use std::path::PathBuf;
 
@@ -91,7 +92,7 @@ impl WishArguments {
 pub(crate) fn run(context: &Context, arguments: Arguments) -> Outcome {
     let config = NodeConfig::load(&arguments.config)?;
     let level = config.log.level.as_deref().unwrap_or("info");
-    logging::start(&context.common, level, config.log.format, arguments.log_file.as_deref())?;
+    logging::start(context.common.log.as_deref(), level, config.log.format, arguments.log_file.as_deref())?;
     let directory = std::path::absolute(&arguments.config).ok();
     let directory = directory.and_then(|file| file.parent().map(PathBuf::from)).unwrap_or_default();
     let state = state::directory(&config, &directory)?;

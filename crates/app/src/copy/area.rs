@@ -2,8 +2,8 @@
 
 use super::tree::{Found, Identity, Owner, Sink, Source, Tree};
 use crate::failure::{Failure, Outcome};
+use crate::location::place::at;
 use crate::location::show;
-use crate::place::at;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use vazao_client::area::{AreaChanges, AreaClient, Channel, ChannelOptions, Reference};
 use vazao_client::{Client, RenameMode};

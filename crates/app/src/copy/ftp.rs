@@ -1,7 +1,7 @@
 //! The side of FTP servers. Paths are `ftp://[user@]host[:port]/`, and behind it the bytes that the server gets.
 
+use super::credentials;
 use super::tree::{Found, Identity, Owner, Sink, Source, Tree};
-use crate::credentials;
 use crate::failure::{Failure, Outcome};
 use crate::location::show;
 use crate::signals::Stop;

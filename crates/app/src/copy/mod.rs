@@ -4,6 +4,7 @@
 //! the rest goes on, as with cp.
 
 mod area;
+pub(crate) mod credentials;
 mod ftp;
 mod local;
 mod meter;

@@ -5,7 +5,7 @@ use crate::commands::ln::new_link;
 use crate::commands::mkdir::new_directory;
 use crate::failure::{At, Failure, Outcome};
 use crate::location::show_volume;
-use crate::walk;
+use crate::location::walk;
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use vazao_client::{Changes, Client, Error, File, NewInode, OpenMode, RenameMode, SetTime};

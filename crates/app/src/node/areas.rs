@@ -1,6 +1,7 @@
 //! The areas of a node: `[[area]]` in its node.toml, and `areas.toml` beside it, which `vazao area` writes and the
 //! running node reads again when it changes.
 
+use super::config::AreaSection;
 use super::memory::{KnownArea, MemoryFile};
 use super::owners;
 use crate::failure::{At, Failure, Outcome};
@@ -12,26 +13,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tracing::{info, warn};
 use vazao_area::{AreaConfig, AreaService};
-
-/// One `[[area]]`.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct AreaSection {
-    /// Its name in `NODE:/NAME/path`.
-    pub(crate) name: String,
-    /// The directory.
-    pub(crate) path: PathBuf,
-    /// Nothing in it can be changed through the node.
-    #[serde(default)]
-    pub(crate) read_only: bool,
-    /// `USER[:GROUP]`, whose files are that are made in it; names of this machine's /etc/passwd, or numbers.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) owner: Option<String>,
-    /// Where the file system is mounted that it lies on; without that nothing is exported. `vazao area add` notes it,
-    /// and a node remembers it of those in its node.toml.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) mounted_at: Option<PathBuf>,
-}
 
 /// `areas.toml`.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]

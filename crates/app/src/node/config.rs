@@ -1,8 +1,7 @@
 //! The configuration of one node, `node.toml`. Paths in it are relative to the directory it lies in.
 
-use super::areas::AreaSection;
 use crate::failure::{At, Failure, Outcome};
-use crate::logging::Form;
+use crate::process::logging::Form;
 use serde::{Deserialize, Serialize};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -158,7 +157,7 @@ impl CopySection {
 
     /// What the mover of a node is opened with.
     pub(crate) fn options(&self, name: &str, listen: &str, directory: &Path) -> vazao_mover::Options {
-        let listen = self.listen.clone().unwrap_or_else(|| super::daemon::any_port(listen));
+        let listen = self.listen.clone().unwrap_or_else(|| any_port(listen));
         let mut options = vazao_mover::Options::new(name, directory.to_owned(), &listen);
         let set = |place: &mut usize, given: Option<usize>| *place = given.unwrap_or(*place).max(1);
         set(&mut options.copies_in_max, self.copies_in_max);
@@ -184,6 +183,31 @@ impl LogSection {
     fn is_default(&self) -> bool {
         *self == LogSection::default()
     }
+}
+
+/// One `[[area]]`.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct AreaSection {
+    /// Its name in `NODE:/NAME/path`.
+    pub(crate) name: String,
+    /// The directory.
+    pub(crate) path: PathBuf,
+    /// Nothing in it can be changed through the node.
+    #[serde(default)]
+    pub(crate) read_only: bool,
+    /// `USER[:GROUP]`, whose files are that are made in it; names of this machine's /etc/passwd, or numbers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) owner: Option<String>,
+    /// Where the file system is mounted that it lies on; without that nothing is exported. `vazao area add` notes it,
+    /// and a node remembers it of those in its node.toml.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) mounted_at: Option<PathBuf>,
+}
+
+/// `host:0` for a `host:port` whose port is taken.
+pub(crate) fn any_port(listen: &str) -> String {
+    listen.rsplit_once(':').map_or_else(|| listen.to_owned(), |(host, _)| format!("{host}:0"))
 }
 
 impl NodeConfig {

@@ -1,14 +1,16 @@
 //! The daemon: opens what its roles need, serves, keeps itself known to the metadata service, and ends in order.
 
 use super::areas::Areas;
-use super::config::{NodeConfig, RoleName};
+use super::config::{NodeConfig, RoleName, any_port};
+use super::disk::disk;
 use super::files::{self, Lock, Notice};
 use super::measures::{Counted, MeasureService, Measuring};
 use super::membership::{Place, Refusals, Register};
-use super::memory::{self, MemoryFile, Plan, Wishes};
+use super::memory::{self, MemoryFile, Plan};
 use super::metrics::{self, Observed};
-use super::opening::{self, disk};
+use super::opening;
 use super::router::Router;
+use super::settings::Settings;
 use super::targets::AddedTargets;
 use crate::failure::{At, Failure, Outcome};
 use crate::signals::{self, Stop};
@@ -62,20 +64,6 @@ const JOIN_NS_MAX: u64 = 500_000_000;
 
 /// The background work of one service, and the name of its thread.
 type Tick = (&'static str, fn(&Node));
-
-/// How a node was started.
-pub(crate) struct Settings {
-    /// Where its configuration lies, with the areas and targets that were added to it.
-    pub(crate) directory: PathBuf,
-    /// Where its state lies: what it remembers, jobs, lock and notice.
-    pub(crate) state: PathBuf,
-    /// A cluster key is not demanded.
-    pub(crate) insecure: bool,
-    /// It ends when standard input does.
-    pub(crate) until_stdin_closes: bool,
-    /// What its operator has said about disks that are not there.
-    pub(crate) wishes: Wishes,
-}
 
 /// The parts of a running node.
 struct Node {
@@ -192,11 +180,6 @@ fn serve_metrics(config: &NodeConfig, node: &Arc<Node>) -> Outcome<Option<String
     let observed = Arc::clone(node) as Arc<dyn Observed>;
     let address = metrics::serve(at, config.other_port_if_taken, observed, &node.clock)?;
     Ok(Some(address.to_string()))
-}
-
-/// `host:0` for a `host:port` whose port is taken.
-pub(crate) fn any_port(listen: &str) -> String {
-    listen.rsplit_once(':').map_or_else(|| listen.to_owned(), |(host, _)| format!("{host}:0"))
 }
 
 fn stop_with_stdin(stop: &Stop) -> Outcome {

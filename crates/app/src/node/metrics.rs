@@ -1,5 +1,6 @@
 //! `/metrics` (Prometheus text) and `/healthz` of a node.
 
+use super::config::any_port;
 use super::http::{self, Page, Pages};
 use crate::failure::{Failure, Outcome};
 use std::net::SocketAddr;
@@ -25,7 +26,7 @@ pub(crate) fn serve(
     let pages: Arc<dyn Pages> = Arc::new(Observing(observed));
     let start = |at: &str| http::serve(at, Arc::clone(&pages), Arc::clone(clock));
     let address = match start(listen) {
-        Err(_) if other_port => start(&super::daemon::any_port(listen)),
+        Err(_) if other_port => start(&any_port(listen)),
         other => other,
     };
     address.map_err(|e| {

@@ -3,6 +3,7 @@
 pub(crate) mod areas;
 pub(crate) mod config;
 pub(crate) mod daemon;
+mod disk;
 pub(crate) mod files;
 mod http;
 mod measures;
@@ -12,5 +13,6 @@ mod metrics;
 mod opening;
 pub(crate) mod owners;
 mod router;
+pub(crate) mod settings;
 pub(crate) mod state;
 pub(crate) mod targets;

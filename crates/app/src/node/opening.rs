@@ -2,9 +2,10 @@
 //! place of something that is missing.
 
 use super::config::{NodeConfig, RoleName};
-use super::daemon::Settings;
+use super::disk::disk;
 use super::measures::MeasureService;
 use super::memory::{Found, MemoryFile, Plan, check_volume, plan};
+use super::settings::Settings;
 use super::targets;
 use crate::failure::{At, Outcome};
 use parking_lot::Mutex;
@@ -15,15 +16,9 @@ use std::sync::mpsc::channel;
 use std::thread;
 use std::time::Duration;
 use tracing::{error, info, warn};
-use vazao_disk::{Disk, RealDisk};
+use vazao_disk::RealDisk;
 use vazao_model::limits::TARGET_HANGS_MS;
 use vazao_store::{DataService, MissingTarget, TargetName};
-
-/// The directory as a disk; it is made where it is not there.
-pub(super) fn disk(directory: &Path) -> Outcome<Arc<dyn Disk>> {
-    std::fs::create_dir_all(directory).at(directory.display())?;
-    Ok(Arc::new(RealDisk::open(directory).at(directory.display())?))
-}
 
 /// What its data server is opened with, after a look at its target directories: those of the configuration, and those
 /// that were added since. Errors: a target is missing.

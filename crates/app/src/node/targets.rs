@@ -1,6 +1,7 @@
 //! The targets of a node: those of its node.toml, and `targets.toml` beside it, which `vazao target add` writes and the
 //! running node reads again when it changes.
 
+use super::disk::disk;
 use super::measures::MeasureService;
 use crate::failure::{At, Failure, Outcome};
 use parking_lot::Mutex;
@@ -99,7 +100,7 @@ impl AddedTargets {
                 continue;
             }
             let label = path.display().to_string();
-            let problem = match super::opening::disk(&path) {
+            let problem = match disk(&path) {
                 Ok(disk) => service
                     .add_target(measures.watch(&path, disk), &label)
                     .err()

@@ -66,9 +66,9 @@ impl Client {
         let core = Arc::new(Core::new(transport, watch_transport, meta, options));
         core.servers.watch();
         core.meta.open_session(0, core.context.clock.now_ns() + u64::from(deadline_ms) * 1_000_000)?;
-        let heartbeat = Arc::new(Heartbeat::new(Arc::clone(&core)));
+        let heartbeat = Arc::new(Heartbeat::default());
         if background {
-            heartbeat::spawn(&heartbeat)?;
+            heartbeat::spawn(&heartbeat, &core)?;
         }
         Ok(Client { core, heartbeat })
     }
@@ -118,7 +118,7 @@ impl Client {
 
     /// What has to happen every [`vazao_model::limits::HEARTBEAT_MS`]; only for clients without a thread of their own.
     pub fn tick(&self) -> Result<()> {
-        self.heartbeat.tick()
+        self.heartbeat.tick(&self.core)
     }
 
     /// Ends every wait for servers, now and from now on: what is asked fails with `Cancelled`. For a program that is to

@@ -144,6 +144,7 @@ fn end_report(open: &OpenInode, answer: Answer, reported: Reported, deadline_ns:
         Ok(fresh) if is_taken(&state, &told, &fresh, generation) => {
             // Before contents that were shown take the place of those that the service has forgotten.
             let forgotten = state.remember(&fresh, &told) | state.end_inline_report(&fresh, sync);
+            state.reports.was_taken(fresh.start, sync && !forgotten);
             state.absorb(fresh, open.core.count_answer());
             if sync && !forgotten {
                 state.reports.length_is_durable();

@@ -167,15 +167,25 @@ impl InlineContents {
     }
 
     /// The report was carried out and made the inode's version `version`; `contents`: as they are now, where this copy
-    /// lacks what others have written. `sync`: all of it survives power loss. True when the service had forgotten what
-    /// it had answered before, because it lost power: that is written again, and the caller reports it.
-    pub(super) fn end_report(&mut self, contents: Option<Vec<u8>>, version: u64, sync: bool) -> bool {
+    /// lacks what others have written. `sync`: all of it survives power loss. `is_restarted`: the service may have lost
+    /// power since it took what is unsynced. True when it had forgotten what it had answered before: that is written
+    /// again, and the caller reports it.
+    pub(super) fn end_report(
+        &mut self,
+        contents: Option<Vec<u8>>,
+        version: u64,
+        sync: bool,
+        is_restarted: bool,
+    ) -> bool {
         let reported = std::mem::take(&mut self.reporting);
         let newer = self.arrived.take().filter(|(_, arrived_version)| *arrived_version > version);
         // A report that changes bytes makes a version of its own: one that it began at was made by a forgotten report.
         let is_repeated = !reported.is_empty() && version <= self.reported_base;
+        let is_lacking =
+            is_restarted && contents.as_ref().is_some_and(|contents| self.is_lacking(contents, &reported));
+        let is_forgotten = is_repeated || is_lacking;
         let was_forgotten =
-            newer.is_none() && (self.restore_forgotten(version) || (is_repeated && self.restore_unsynced()));
+            newer.is_none() && (self.restore_forgotten(version) || (is_forgotten && self.restore_unsynced()));
         if sync {
             self.unsynced = ByteSet::default();
         } else {
@@ -191,8 +201,9 @@ impl InlineContents {
 
     /// Takes over the contents of version `version`, which an answer has shown. True when the service lost power and
     /// forgot what is written here again, as for [`InlineContents::end_report`].
-    pub(super) fn refresh(&mut self, bytes: Vec<u8>, version: u64) -> bool {
-        let was_forgotten = self.restore_forgotten(version);
+    pub(super) fn refresh(&mut self, bytes: Vec<u8>, version: u64, is_restarted: bool) -> bool {
+        let is_lacking = is_restarted && self.is_lacking(&bytes, &ByteSet::default());
+        let was_forgotten = self.restore_forgotten(version) || (is_lacking && self.restore_unsynced());
         if !self.reporting.is_empty() {
             self.arrived = Some((bytes.clone(), version));
         }
@@ -204,6 +215,14 @@ impl InlineContents {
     /// True when there is such.
     pub(super) fn restore_forgotten(&mut self, version: u64) -> bool {
         version < self.base_version && self.restore_unsynced()
+    }
+
+    /// True when contents that the service shows are not those that it took, and that no fsync has followed. What is
+    /// in `reported` has just been told.
+    fn is_lacking(&self, theirs: &[u8], reported: &ByteSet) -> bool {
+        let is_told = |at: usize| reported.0.iter().chain(&self.written.0).any(|range| range.contains(&at));
+        let mut taken = self.unsynced.0.iter().cloned().flatten();
+        taken.any(|at| !is_told(at) && theirs.get(at).unwrap_or(&0) != self.bytes.get(at).unwrap_or(&0))
     }
 
     fn restore_unsynced(&mut self) -> bool {
@@ -297,9 +316,9 @@ mod tests {
         inline.write(b"B", 0);
         inline.begin_report();
         // Another client wrote over the reported byte, after the report was carried out.
-        inline.refresh(b"ZZaa".to_vec(), 3);
+        inline.refresh(b"ZZaa".to_vec(), 3, false);
         assert_eq!(inline.bytes(), b"BZaa");
-        inline.end_report(None, 2, false);
+        inline.end_report(None, 2, false, false);
         assert_eq!((inline.bytes(), inline.base_version()), (&b"ZZaa"[..], 3));
     }
 
@@ -308,11 +327,11 @@ mod tests {
         let mut inline = InlineContents::new(Vec::new(), 1);
         inline.write(b"one", 0);
         inline.begin_report();
-        assert!(!inline.end_report(None, 5, false));
+        assert!(!inline.end_report(None, 5, false, false));
         inline.write(b"two", 3);
         inline.begin_report();
         // The service is back at version 1, and has carried out the second report only.
-        assert!(inline.end_report(Some(b"\0\0\0two".to_vec()), 2, true));
+        assert!(inline.end_report(Some(b"\0\0\0two".to_vec()), 2, true, false));
         assert_eq!(inline.bytes(), b"onetwo");
         assert_eq!(inline.unreported().collect::<Vec<_>>(), [(0, b"one".to_vec())]);
     }
@@ -360,15 +379,15 @@ mod tests {
                         }
                         version += 1;
                         let stale = base != version - 1;
-                        clients[who].end_report(stale.then(|| record.clone()), version, false);
+                        clients[who].end_report(stale.then(|| record.clone()), version, false, false);
                         prop_assert_eq!(clients[who].bytes(), &record[..]);
                     }
                     Step::Look(who) => {
-                        clients[who].refresh(record.clone(), version);
+                        clients[who].refresh(record.clone(), version, false);
                     }
                     Step::Fail(who) => {
                         clients[who].begin_report();
-                        clients[who].refresh(record.clone(), version);
+                        clients[who].refresh(record.clone(), version, false);
                         clients[who].fail_report();
                     }
                 }

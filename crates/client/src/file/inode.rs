@@ -78,6 +78,8 @@ pub(crate) struct FreshInode {
     pub(crate) layout: Option<Layout>,
     pub(crate) contents: Option<Vec<u8>>,
     pub(crate) asked_at: u64,
+    /// The metadata service's start; see [`ReportLedger::was_taken`].
+    pub(super) start: u32,
 }
 
 impl FreshInode {
@@ -89,6 +91,7 @@ impl FreshInode {
             attributes: inode.attributes.ok_or_else(missing)?.try_into()?,
             layout: inode.layout.map(Layout::try_from).transpose()?,
             contents: inode.contents,
+            start: inode.start,
             asked_at,
         })
     }
@@ -184,10 +187,25 @@ impl InodeState {
     pub(super) fn remember(&mut self, fresh: &FreshInode, report: &Report) -> bool {
         // A report with a time makes a version of its own.
         let least = self.attributes.version.saturating_add(u64::from(report.modified.is_some()));
-        if fresh.attributes.version >= least || fresh.asked_at < self.absorbed_at {
+        let is_older = fresh.attributes.version < least;
+        if fresh.asked_at < self.absorbed_at || !(is_older || self.is_behind(fresh)) {
             return false;
         }
         self.tell_again()
+    }
+
+    /// True when the metadata service has started anew since it took what is not durable, and lacks some of it:
+    /// reports of other clients may have made as many versions as it forgot. Of another life of the file, which was cut
+    /// to nothing, nothing is missing.
+    fn is_behind(&self, fresh: &FreshInode) -> bool {
+        let is_same_life = match (self.layout(), &fresh.layout) {
+            (Some(mine), Some(theirs)) => mine.is_same_life(theirs),
+            (mine, _) => mine.is_none(),
+        };
+        let theirs = fresh.layout.as_ref().map_or(0, |layout| layout.written_slots);
+        self.reports.is_perhaps_forgotten(fresh.start)
+            && is_same_life
+            && (fresh.attributes.size < self.size || self.placed.slots() & !theirs != 0)
     }
 
     /// The metadata service has lost power, and with it what it had answered: the next report has all that is known
@@ -204,6 +222,7 @@ impl InodeState {
         }
         self.report_again(size);
         self.reports.made_objects(self.placed.slots());
+        self.reports.is_told_again();
         true
     }
 
@@ -212,9 +231,28 @@ impl InodeState {
         if self.knows_better(&fresh.attributes, fresh.asked_at) {
             return;
         }
-        if fresh.attributes.version < self.attributes.version {
+        if fresh.attributes.version < self.attributes.version || self.is_behind(&fresh) {
             self.tell_again();
         }
+        self.take_over(fresh, now_at);
+    }
+
+    /// The file was cut to nothing from here, as the answer shows: whatever was known of its contents before, and
+    /// forgotten by the metadata service or not, they are gone.
+    pub(super) fn begin_life(&mut self, fresh: FreshInode, now_at: u64) {
+        self.reports.begin_life(fresh.start);
+        self.placed.forget_next();
+        if let Some(inline) = self.inline_mut() {
+            inline.cut(0);
+        }
+        self.sync.empty();
+        if !self.knows_better(&fresh.attributes, fresh.asked_at) {
+            self.take_over(fresh, now_at);
+        }
+    }
+
+    /// Takes over what an answer has shown. What is dirty here stays.
+    fn take_over(&mut self, fresh: FreshInode, now_at: u64) {
         if matches!(self.placed.contents(), Contents::Inline(_)) && fresh.contents.is_some() {
             return self.refresh_inline(fresh, now_at);
         }
@@ -236,12 +274,13 @@ impl InodeState {
 
     /// Takes over inline contents as an answer has shown them, under what was written here and not reported.
     fn refresh_inline(&mut self, fresh: FreshInode, now_at: u64) {
+        let is_restarted = self.reports.is_perhaps_forgotten(fresh.start);
         self.absorbed_at = now_at;
         self.attributes = fresh.attributes;
         self.size = self.attributes.size.max(self.reports.end());
         self.write_count += 1;
         let (version, bytes) = (self.attributes.version, fresh.contents.unwrap_or_default());
-        if self.inline_mut().is_some_and(|inline| inline.refresh(bytes, version)) {
+        if self.inline_mut().is_some_and(|inline| inline.refresh(bytes, version, is_restarted)) {
             self.report_inline_again();
         }
     }
@@ -249,8 +288,9 @@ impl InodeState {
     /// A report about inline contents was carried out, as `fresh` shows. True when earlier ones have to be repeated.
     pub(super) fn end_inline_report(&mut self, fresh: &FreshInode, sync: bool) -> bool {
         let version = fresh.attributes.version;
+        let is_restarted = self.reports.is_perhaps_forgotten(fresh.start);
         let Some(inline) = self.inline_mut() else { return false };
-        let forgotten = inline.end_report(fresh.contents.clone(), version, sync);
+        let forgotten = inline.end_report(fresh.contents.clone(), version, sync, is_restarted);
         self.write_count += u64::from(fresh.contents.is_some());
         if forgotten {
             self.report_inline_again();

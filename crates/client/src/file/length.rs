@@ -40,16 +40,7 @@ pub(super) fn empty(open: &OpenInode, deadline_ns: u64) -> Result<()> {
     let asked_at = open.core.answers();
     let response = open.core.meta.change_until::<op::Open>(request, deadline_ns)?;
     let fresh = FreshInode::new(response.inode, asked_at)?;
-    let mut state = open.lock();
-    state.reports.discard();
-    state.placed.forget_next();
-    if let Some(inline) = state.inline_mut() {
-        inline.cut(0);
-    }
-    state.reports.length_was_set();
-    state.sync.empty();
-    drop(state);
-    open.absorb_open(fresh);
+    open.lock().begin_life(fresh, open.core.count_answer());
     Ok(())
 }
 
@@ -82,11 +73,13 @@ pub(super) fn set_size(open: &OpenInode, length: u64, deadline_ns: u64) -> Resul
     };
     let asked_at = open.core.answers();
     let response = open.core.meta.change_until::<op::SetAttributes>(request, deadline_ns)?;
-    open.absorb(FreshInode::new(response.inode, asked_at)?);
+    let fresh = FreshInode::new(response.inode, asked_at)?;
+    let start = fresh.start;
+    open.absorb(fresh);
     let mut state = open.lock();
     state.is_sparse |= length > state.size;
     state.size = length;
-    state.reports.length_was_set();
+    state.reports.length_was_set(start);
     state.sync.mend(&(length..u64::MAX));
     state.write_count += 1;
     if let Some(inline) = state.inline_mut() {

@@ -3,7 +3,8 @@
 //! A change of the file *waits* until a report takes it along. While that report is *under way* answers from before it
 //! may still arrive. It is *taken* when the service has carried it out, and waits again otherwise. A length that was
 //! set is not reported but carried out at once; until an fsync has returned, a service that loses power may forget it,
-//! and it has to be set *again*.
+//! and it has to be set *again*. What was taken is remembered by the service's *start* until an fsync: one that has
+//! started anew since, by its machine's loss of power, may have forgotten it.
 
 use vazao_model::Timestamp;
 
@@ -42,6 +43,8 @@ pub(super) struct ReportLedger {
     is_length_unsynced: bool,
     /// The length that has to be set once more before the next report.
     length_again: Option<u64>,
+    /// The service's start when it took what no fsync has followed.
+    unsynced_under: Option<u32>,
 }
 
 impl ReportLedger {
@@ -113,6 +116,21 @@ impl ReportLedger {
         self.under_way.take().unwrap_or_default()
     }
 
+    /// A report was taken by the service during `start` (0: it does not tell). `is_durable`: durably, with all before.
+    pub(super) fn was_taken(&mut self, start: u32, is_durable: bool) {
+        self.unsynced_under = if is_durable { None } else { self.unsynced_under.or(Some(start)) };
+    }
+
+    /// True when the service may have forgotten what it took, as it is in another `start` by now.
+    pub(super) fn is_perhaps_forgotten(&self, start: u32) -> bool {
+        self.unsynced_under.is_some_and(|under| under != 0 && start != 0 && under != start)
+    }
+
+    /// All that the service may have forgotten is to be told again.
+    pub(super) fn is_told_again(&mut self) {
+        self.unsynced_under = None;
+    }
+
     /// A report was not taken, and waits again.
     pub(super) fn restore(&mut self, report: Report) {
         self.waiting.add_earlier(report);
@@ -128,11 +146,19 @@ impl ReportLedger {
         self.has_told
     }
 
-    /// The length was set, and the service has answered.
-    pub(super) fn length_was_set(&mut self) {
+    /// The length was set, and the service has answered during `start`.
+    pub(super) fn length_was_set(&mut self, start: u32) {
         self.has_told = true;
+        self.was_taken(start, false);
         self.is_length_unsynced = true;
         self.length_again = None;
+    }
+
+    /// The file was cut to nothing by the service during `start`: what was known of it before need not be told.
+    pub(super) fn begin_life(&mut self, start: u32) {
+        self.discard();
+        self.unsynced_under = None;
+        self.length_was_set(start);
     }
 
     /// The service has made durable what it knows.
@@ -184,6 +210,7 @@ impl ReportLedger {
             has_told: true,
             is_length_unsynced: self.is_length_unsynced,
             length_again: self.length_again,
+            unsynced_under: self.unsynced_under,
         }
     }
 }
@@ -225,7 +252,7 @@ mod tests {
         assert!(left.is_waiting() && left.has_told() && !left.is_settled());
 
         let mut ledger = ReportLedger::default();
-        ledger.length_was_set();
+        ledger.length_was_set(1);
         assert!(ledger.is_clear() && !ledger.is_settled());
         ledger.set_length_again(7);
         ledger.length_is_durable();

@@ -110,6 +110,7 @@ impl InodeState {
             attributes: left.attributes,
             layout: None,
             contents: None,
+            start: 0,
             asked_at: left.absorbed_at,
         };
         let mut state = InodeState::new(shown, left.absorbed_at);

@@ -41,6 +41,8 @@ pub(super) struct MetaState {
     pub(super) is_watched: bool,
     /// Under which names they were told.
     pub(super) reports: Vec<String>,
+    /// Of the service; another one when it has lost power.
+    pub(super) start: u32,
 }
 
 pub(super) struct FakeMeta {
@@ -75,6 +77,7 @@ impl FakeMeta {
             replaced_before_open: 0,
             is_watched: false,
             reports: Vec::new(),
+            start: 1,
         };
         let attributes = proto::Attributes { inode: 1, kind: 2, links: 2, ..Default::default() };
         state.inodes.insert(1, FakeInode { attributes, ..FakeInode::default() });
@@ -231,6 +234,7 @@ impl MetaState {
             attributes: Some(found.attributes),
             layout: found.layout.clone(),
             contents: shows.then(|| found.contents.clone()),
+            start: self.start,
         }))
     }
 

@@ -272,3 +272,78 @@ fn contents_of_closed_files_are_remembered_up_to_a_bound() {
         assert_eq!(cluster.meta.inode(inode.0).contents == bytes, is_remembered);
     }
 }
+
+/// Reports of another client had made more versions than were forgotten, so that nothing looked lost: an fsync returned
+/// 0 over a length, or over bytes, of which the service no longer knew.
+#[test]
+fn a_report_that_was_forgotten_is_noticed_although_others_have_reported_since() {
+    for length in [2_000, 200_000] {
+        let cluster = Cluster::new(2);
+        let (one, two) = (cluster.client(), cluster.client());
+        let file = create(&one, "f");
+        let bytes = pattern(length as u64, length);
+        file.write_at(&bytes[..length / 2], 0).unwrap();
+        file.sync().unwrap();
+        file.write_at(&bytes[length / 2..], length as u64 / 2).unwrap();
+        flush_in_vain(&cluster, &file);
+        cluster.meta.state.lock().start += 1;
+        let other = two.open_file(file.inode(), BOTH).unwrap();
+        for at in 0..5 {
+            other.write_at(&bytes[at..=at], at as u64).unwrap();
+            other.sync().unwrap();
+        }
+        file.write_at(&bytes[..10], 0).unwrap();
+        file.sync().unwrap();
+        assert!(stored(&cluster) == bytes, "{length} bytes");
+    }
+}
+
+/// What the service still has is not told again: a length that another client has cut meanwhile stays as it is.
+#[test]
+fn a_restart_that_lost_nothing_brings_nothing_back() {
+    for length in [2_000, 200_000] {
+        let cluster = Cluster::new(2);
+        let (one, two) = (cluster.client(), cluster.client());
+        let file = create(&one, "f");
+        let bytes = pattern(length as u64, length);
+        file.write_at(&bytes, 0).unwrap();
+        file.flush().unwrap();
+        two.open_file(file.inode(), BOTH).unwrap().set_length(length as u64 / 2).unwrap();
+        file.write_at(&bytes[..10], 0).unwrap();
+        file.sync().unwrap();
+        cluster.meta.state.lock().start += 1;
+        file.write_at(&bytes[..10], 0).unwrap();
+        file.sync().unwrap();
+        assert_eq!(stored(&cluster).len(), length / 2);
+    }
+}
+
+/// A file was cut to nothing after the service had forgotten a report: the cut was taken for a loss, the old length and
+/// objects were told again, and the next write failed with `ESTALE`.
+#[test]
+fn a_file_that_is_cut_to_nothing_after_a_loss_begins_anew() {
+    for length in [2_000, 200_000] {
+        for lost in [false, true] {
+            let cluster = Cluster::new(2);
+            let client = cluster.client();
+            let file = create(&client, "f");
+            file.write_at(&pattern(1, length), 0).unwrap();
+            file.sync().unwrap();
+            let before = cluster.meta.inode(file.inode().0);
+            for part in 2..5 {
+                file.write_at(&pattern(part, length + 4_000), 0).unwrap();
+                file.flush().unwrap();
+            }
+            if lost {
+                cluster.meta.state.lock().inodes.insert(file.inode().0, before);
+            }
+            cluster.meta.state.lock().start += 1;
+            file.set_length(0).unwrap();
+            let anew = pattern(9, 300);
+            file.write_at(&anew, 0).unwrap();
+            file.sync().unwrap();
+            assert!(stored(&cluster) == anew && read_all(&file) == anew, "{length} bytes, {lost}");
+            assert_eq!(file.attributes().unwrap().size, 300);
+        }
+    }
+}

@@ -95,7 +95,7 @@ impl Areas {
         let number = self.table.lock().number(place);
         let is_another = |number| {
             // Written to since it was listed, or right now: the kernel would cut it to the size it had.
-            let shared = self.shared.lock().get(&number).cloned();
+            let shared = self.files.shared(number);
             let is_written = shared.is_some_and(|shared| !shared.behind.is_still_since(asked_ns));
             let table = self.table.lock();
             is_written || table.is_linked(number) || table.is_changed(number, asked_ns)
@@ -118,7 +118,8 @@ impl Areas {
         }
         let (mut entries, mut cookie) = (Vec::new(), 0);
         loop {
-            let page = self.ask_area(spot, |area| area.list(&spot.path, cookie, LIST_ENTRIES_MAX, true))?;
+            let page =
+                self.servers.ask_area(spot, |area| area.list(&spot.path, cookie, LIST_ENTRIES_MAX, true))?;
             let last = page.entries.last().map(|entry| entry.cookie);
             entries.extend(page.entries.into_iter().map(|listed| Listed {
                 name: listed.name,

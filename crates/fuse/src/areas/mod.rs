@@ -6,8 +6,10 @@
 //! it gives errors for its own subtree and delays no other. `docs/semantics.md` says what users are promised.
 
 mod circuit_breaker;
-mod files;
 mod listing;
+mod open_files;
+mod requests;
+mod servers;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -15,21 +17,21 @@ mod upper;
 mod walks;
 mod xattrs;
 
+use crate::filesystem::arguments::{Allocation, Caller, NewMode, Opened, Place};
+use crate::filesystem::handles::Handles;
+use crate::filesystem::listing::Wanted;
+use crate::filesystem::lost::Lost;
+use crate::filesystem::privileges::mode_without_set_id;
 use crate::filesystem::{FileSystem, Unsent};
-use crate::handles::Handles;
-use crate::listing::Wanted;
-use crate::lost::Lost;
-use crate::volume::{Allocation, Caller, NewMode, Opened, Place, mode_without_set_id};
-use circuit_breaker::CircuitBreaker;
-use files::{OpenFile, Shared};
 use listing::Listing;
+use open_files::OpenFiles;
 use parking_lot::Mutex;
-use std::collections::HashMap;
+use servers::Servers;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 use table::{Seen, Spot, Table};
-use vazao_client::area::{AreaChanges, AreaClient, Channel, ChannelOptions, FileIdentity, WriteBackTracker};
+use vazao_client::area::{AreaChanges, AreaClient, Channel, ChannelOptions, FileIdentity};
 use vazao_client::{
     Asked, Changes, Client, Error, Listed, OpenMode, RenameMode, Result, Seek, SetTime, SharedBytes,
     VolumeSpace, XattrMode,
@@ -41,9 +43,6 @@ use walks::Walks;
 /// How long the kernel may believe names and attributes: local programs of the nodes change them without a word.
 const LEASE: Duration = Duration::from_secs(1);
 
-/// An area by the names of its node and its own.
-type Export = (Arc<str>, Arc<str>);
-
 /// All areas as a file system.
 pub(crate) struct Areas {
     client: Client,
@@ -51,12 +50,8 @@ pub(crate) struct Areas {
     root: InodeId,
     table: Mutex<Table>,
     walks: Walks,
-    clients: Mutex<HashMap<Export, AreaClient>>,
-    circuit_breaker: CircuitBreaker,
-    files: Handles<OpenFile>,
-    /// What all open files of an inode share.
-    shared: Mutex<HashMap<InodeId, Arc<Shared>>>,
-    write_back: Arc<WriteBackTracker>,
+    servers: Servers,
+    files: OpenFiles,
     directories: Handles<Listing>,
     lost: Lost,
     born: Timestamp,
@@ -73,16 +68,13 @@ impl Areas {
         let wall_ns = clock.wall_ns();
         let (seconds, nanoseconds) = ((wall_ns / 1_000_000_000) as i64, (wall_ns % 1_000_000_000) as u32);
         Areas {
-            write_back: client.writes_behind(),
+            servers: Servers::new(client.clone(), Arc::clone(&clock)),
+            files: OpenFiles::new(&client),
             client,
             clock,
             root,
             table: Mutex::new(Table::new(root)),
             walks: Walks::default(),
-            clients: Mutex::default(),
-            circuit_breaker: CircuitBreaker::default(),
-            files: Handles::new(),
-            shared: Mutex::default(),
             directories: Handles::new(),
             lost: Lost::default(),
             born: Timestamp { seconds, nanoseconds },
@@ -100,22 +92,6 @@ impl Areas {
             true => Err(fixed(&String::from_utf8_lossy(place.name))),
             false => Ok(directory.below(place.name)),
         }
-    }
-
-    fn area(&self, spot: &Spot) -> AreaClient {
-        let mut clients = self.clients.lock();
-        let key = (spot.node.clone(), spot.area.clone());
-        clients.entry(key).or_insert_with(|| self.client.area(&spot.node, &spot.area)).clone()
-    }
-
-    /// Asks a node, unless it is silent.
-    fn ask<T>(&self, node: &str, question: impl FnOnce() -> Result<T>) -> Result<T> {
-        self.circuit_breaker.ask(&*self.clock, node, question)
-    }
-
-    fn ask_area<T>(&self, spot: &Spot, question: impl FnOnce(&AreaClient) -> Result<T>) -> Result<T> {
-        let area = self.area(spot);
-        self.ask(&spot.node, || question(&area))
     }
 
     /// What the kernel is about to be shown under a name: with the tree's own number, which counts.
@@ -138,7 +114,7 @@ impl Areas {
         let known = self.table.lock().number(spot);
         let (attributes, identity) = self.stat_settled(spot)?;
         let shown = self.entered(spot, attributes, Some(identity));
-        if known == Some(shown.inode) || !self.shared.lock().contains_key(&shown.inode) {
+        if known == Some(shown.inode) || self.files.shared(shown.inode).is_none() {
             return Ok(shown);
         }
         // A further name of a file that is open by another one: what is in flight to that was not waited for.
@@ -151,8 +127,46 @@ impl Areas {
         }
     }
 
-    fn stat(&self, spot: &Spot) -> Result<(Attributes, FileIdentity)> {
-        self.ask_area(spot, |area| area.stat_identified(&spot.path, false))
+    /// The root or a node.
+    fn upper(&self, inode: InodeId) -> Attributes {
+        upper::attributes(inode, self.born)
+    }
+
+    /// The places in the root or in a node, with their names.
+    fn upper_names(&self, spot: &Spot) -> Vec<(Arc<str>, Spot)> {
+        // An older map has to do where the metadata service does not answer.
+        let map = self.client.refresh_map().unwrap_or_else(|_| self.client.map());
+        upper::names(&map, spot)
+    }
+
+    /// One of these places, to be shown.
+    fn upper_lookup(&self, directory: &Spot, name: &[u8]) -> Result<Attributes> {
+        let found = self.upper_names(directory).into_iter().find(|(found, _)| found.as_bytes() == name);
+        let (_, spot) = found.ok_or(Error::from(Code::NotFound))?;
+        if spot.area.is_empty() {
+            let inode = self.table.lock().enter(&spot, None);
+            return Ok(self.upper(inode));
+        }
+        let (attributes, identity) = self.servers.stat(&spot)?;
+        Ok(self.entered(&spot, attributes, Some(identity)))
+    }
+
+    fn change_xattrs(
+        &self,
+        inode: InodeId,
+        change: impl FnOnce(&AreaClient, &[u8]) -> Result<()>,
+    ) -> Result<()> {
+        let spot = self.spot(inode)?;
+        if spot.area.is_empty() {
+            return Err(Error::new(
+                Code::NotPermitted,
+                "nodes and areas of the tree have no attributes to set",
+            ));
+        }
+        let _changing = self.walks.changing();
+        let outcome = self.servers.ask_area(&spot, |area| change(area, &spot.path));
+        self.changed(inode);
+        outcome
     }
 }
 
@@ -205,7 +219,7 @@ impl FileSystem for Areas {
     }
 
     fn attributes(&self, inode: InodeId, handle: Option<u64>) -> Result<Attributes> {
-        match handle.filter(|&handle| self.files.get(handle).is_some()) {
+        match handle.filter(|&handle| self.files.get(handle).is_ok()) {
             Some(handle) => {
                 let attributes = self.with_settled(handle, Channel::stat)?;
                 Ok(Attributes { inode, ..attributes })
@@ -227,7 +241,7 @@ impl FileSystem for Areas {
             return Err(fixed("changing attributes"));
         }
         let _changing = self.walks.changing();
-        let (now, _) = self.stat(&spot)?;
+        let (now, _) = self.servers.stat(&spot)?;
         let keeps_owner =
             changes.uid.is_none_or(|uid| uid == now.uid) && changes.gid.is_none_or(|gid| gid == now.gid);
         if !keeps_owner {
@@ -246,9 +260,9 @@ impl FileSystem for Areas {
             accessed: time(changes.accessed, &*self.clock),
             modified: time(modified, &*self.clock),
         };
-        let attributes = self.ask_area(&spot, |area| {
+        let attributes = self.servers.ask_area(&spot, |area| {
             // A write that arrives later would be cut off in vain, or change the times that were set.
-            self.settle(inode);
+            self.files.settle(inode);
             area.set_attributes(&spot.path, &changes)
         });
         self.changed(inode);
@@ -256,14 +270,15 @@ impl FileSystem for Areas {
         if clear_set_id {
             attributes = self.without_set_id(&spot, attributes)?;
         } else if mode_without_set_id(&attributes).is_some() {
-            self.remember_set_id(inode);
+            // Files already open must look again before the next write.
+            self.files.shared(inode).iter().for_each(|shared| shared.may_have_set_id());
         }
         Ok(Attributes { inode, ..attributes })
     }
 
     fn read_link(&self, inode: InodeId) -> Result<Vec<u8>> {
         let spot = self.spot(inode)?;
-        self.ask_area(&spot, |area| area.read_link(&spot.path))
+        self.servers.ask_area(&spot, |area| area.read_link(&spot.path))
     }
 
     fn create(
@@ -279,8 +294,10 @@ impl FileSystem for Areas {
         let _changing = self.walks.changing();
         let bits = mode.bits & !mode.umask;
         let attributes = match kind {
-            FileKind::Directory => self.ask_area(&spot, |area| area.make_directory(&spot.path, bits))?,
-            FileKind::Symlink => self.ask_area(&spot, |area| area.symlink(&spot.path, contents))?,
+            FileKind::Directory => {
+                self.servers.ask_area(&spot, |area| area.make_directory(&spot.path, bits))?
+            }
+            FileKind::Symlink => self.servers.ask_area(&spot, |area| area.symlink(&spot.path, contents))?,
             FileKind::File => {
                 let Opened { handle, attributes } = self.create_file(place, caller, mode, true, false)?;
                 self.release(handle)?;
@@ -298,7 +315,7 @@ impl FileSystem for Areas {
     fn unlink(&self, place: Place<'_>) -> Result<()> {
         let spot = self.within(place)?;
         let _changing = self.walks.changing();
-        self.ask_area(&spot, |area| {
+        self.servers.ask_area(&spot, |area| {
             self.settle_place(&spot);
             area.remove(&spot.path)
         })?;
@@ -309,7 +326,7 @@ impl FileSystem for Areas {
     fn remove_directory(&self, place: Place<'_>) -> Result<()> {
         let spot = self.within(place)?;
         let _changing = self.walks.changing();
-        self.ask_area(&spot, |area| area.remove_directory(&spot.path))?;
+        self.servers.ask_area(&spot, |area| area.remove_directory(&spot.path))?;
         self.table.lock().removed(&spot);
         Ok(())
     }
@@ -320,7 +337,7 @@ impl FileSystem for Areas {
             return Err(Error::new(Code::CrossDevice, "from one area to another: copy and remove"));
         }
         let _changing = self.walks.changing();
-        self.ask_area(&from, |area| {
+        self.servers.ask_area(&from, |area| {
             self.settle_place(&from);
             self.settle_place(&to);
             area.rename(&from.path, &to.path, mode)
@@ -369,9 +386,9 @@ impl FileSystem for Areas {
     }
 
     fn read(&self, handle: u64, buffer: &mut [u8], offset: u64) -> Result<usize> {
-        let open = self.file(handle)?;
+        let open = self.files.get(handle)?;
         let range = offset..offset.saturating_add(buffer.len() as u64);
-        self.ask(&open.node, || {
+        self.servers.ask(&open.node, || {
             open.shared.behind.settle_range(&range);
             open.writer.channel().read_at(buffer, offset)
         })
@@ -410,7 +427,7 @@ impl FileSystem for Areas {
     }
 
     fn flush(&self, handle: u64) -> Result<bool> {
-        let open = self.file(handle)?;
+        let open = self.files.get(handle)?;
         // Nothing is asked of a node for a file that has nothing in flight: closing it cannot fail.
         if !open.writer.is_idle() {
             self.ask_writer(&open, || open.writer.settle_closed())?;
@@ -419,7 +436,7 @@ impl FileSystem for Areas {
     }
 
     fn sync(&self, handle: u64) -> Result<bool> {
-        let open = self.file(handle)?;
+        let open = self.files.get(handle)?;
         self.ask_writer(&open, || {
             open.writer.settle_file()?;
             open.writer.channel().sync()
@@ -498,9 +515,9 @@ impl FileSystem for Areas {
             return Err(Error::new(Code::CrossDevice, "a name in another area: copy instead"));
         }
         let _changing = self.walks.changing();
-        let (attributes, identity) = self.ask_area(&to, |area| {
+        let (attributes, identity) = self.servers.ask_area(&to, |area| {
             // The kernel takes the size that comes back for the file's.
-            self.settle(inode);
+            self.files.settle(inode);
             area.link(&from.path, &to.path)
         })?;
         let same = self.table.lock().link(inode, &to, identity);
@@ -511,7 +528,7 @@ impl FileSystem for Areas {
     }
 
     fn get_xattr(&self, inode: InodeId, name: &[u8]) -> Result<Vec<u8>> {
-        Areas::get_xattr(self, inode, name)
+        xattrs::get(&self.servers, &*self.spot(inode)?, name)
     }
 
     fn set_xattr(
@@ -526,7 +543,7 @@ impl FileSystem for Areas {
     }
 
     fn list_xattrs(&self, inode: InodeId, caller: Caller) -> Result<Vec<u8>> {
-        Areas::list_xattrs(self, inode, caller)
+        xattrs::list(&self.servers, &*self.spot(inode)?, caller.uid)
     }
 
     fn remove_xattr(&self, inode: InodeId, name: &[u8]) -> Result<()> {

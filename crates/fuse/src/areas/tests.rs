@@ -1,9 +1,9 @@
 //! The tree of one node's area, tested without a kernel: what the node is asked, and when.
 
 use super::{Areas, LEASE};
+use crate::filesystem::arguments::{Caller, NewMode, Place};
+use crate::filesystem::listing::Wanted;
 use crate::filesystem::{FileSystem, Unsent};
-use crate::listing::Wanted;
-use crate::volume::{Caller, NewMode, Place};
 use prost::Message;
 use std::sync::Arc;
 use std::thread;
@@ -180,7 +180,7 @@ fn nothing_is_kept_of_files_that_were_closed_at_the_same_time() {
     let looked_at = Arc::clone(&closed[0].shared);
     closed.iter().for_each(|open| world.areas.released(open).expect("closed"));
     drop(looked_at);
-    assert!(world.areas.shared.lock().is_empty());
+    assert!(world.areas.files.is_empty());
 }
 
 /// Regression: a close half an hour after the node had been away made the node silent for all callers.
@@ -190,7 +190,7 @@ fn an_error_of_long_ago_does_not_make_a_node_silent_that_answers() {
     let (_, handle) = world.create("f");
     world.transport.stop(NODE);
     drop(world.write(handle, b"lost"));
-    world.areas.file(handle).expect("is open").shared.behind.settle();
+    world.areas.files.get(handle).expect("is open").shared.behind.settle();
     world.transport.serve(NODE, Arc::clone(&world.service) as Arc<dyn Service>);
     world.look_up("f").expect("the node is back");
     world.areas.flush(handle).expect_err("lost");

@@ -12,7 +12,7 @@
 //! - It is believed no longer than any other answer: the lease counts from the request.
 
 use super::{Areas, LEASE};
-use crate::volume::Place;
+use crate::filesystem::arguments::Place;
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::time::Duration;
@@ -117,7 +117,7 @@ impl Areas {
         let path = deepest.1.path.get(spot.path.len()..)?;
         let path = path.strip_prefix(b"/").unwrap_or(path);
         let (changes, asked) = (self.walks.changes(), self.client.asked());
-        let found = self.ask_area(&spot, |area| area.stat_below(&spot.path, path));
+        let found = self.servers.ask_area(&spot, |area| area.stat_below(&spot.path, path));
         let (attributes, further) = match found {
             Ok(found) => found,
             Err(error) => return Some(Err(error)),

@@ -4,7 +4,7 @@ use super::super::LEASE;
 use super::super::tests::World;
 use super::Walks;
 use crate::filesystem::FileSystem;
-use crate::volume::Place;
+use crate::filesystem::arguments::Place;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use vazao_client::{Asked, Changes, Result};

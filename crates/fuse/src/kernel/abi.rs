@@ -168,6 +168,8 @@ pub(crate) mod lock_type {
     pub(crate) const SHARED: u32 = 0;
     pub(crate) const EXCLUSIVE: u32 = 1;
     pub(crate) const NONE: u32 = 2;
+    /// Offset of the last byte of any file, as the kernel has it.
+    pub(crate) const OFFSET_MAX: u64 = i64::MAX as u64;
 }
 
 /// WRITE must clear set-id bits.

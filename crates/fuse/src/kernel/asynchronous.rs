@@ -5,53 +5,25 @@
 //! much as all the rest of a short request. Over io_uring a request's place has its own thread anyhow.
 
 use super::abi::{self, open_flag};
-use super::device::{self, Device};
+use super::answer;
+use super::device::Device;
+use super::outcome::{Failure, Outcome};
 use super::reply::Reply;
 use super::request::{self, Body, Header, Request};
-use super::serve::{Failure, Outcome, Server, caller, open_mode};
-use crate::volume::Place;
+use super::serve::{Server, caller, open_mode};
+use crate::filesystem::arguments::Place;
 use parking_lot::Mutex;
 use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use vazao_client::{Asked, Error, File, Readiness};
 use vazao_model::InodeId;
 
 /// Answers to these requests are short.
 const REPLY_BYTES: usize = 512;
 
-/// Several: see [`Begun::is_busy`].
-const BUSY: usize = 2;
-
 thread_local! {
     static REPLY: RefCell<Option<Reply>> = const { RefCell::new(None) };
-}
-
-/// How many of the requests that can be begun are under way.
-#[derive(Debug)]
-pub(crate) struct Begun {
-    count: AtomicUsize,
-    /// Each may come to need a thread.
-    max: usize,
-}
-
-impl Begun {
-    pub(crate) fn new(max: usize) -> Begun {
-        Begun { count: AtomicUsize::new(0), max }
-    }
-
-    /// True when several are under way, so that callers will keep those busy who read the device. With a single caller
-    /// it is faster to have another thread there at each request.
-    pub(super) fn is_busy(&self) -> bool {
-        self.count.load(Ordering::Relaxed) >= BUSY
-    }
-
-    /// How many were there before; `None` when there are as many as there may be.
-    fn enter(&self) -> Option<usize> {
-        let more = |count: usize| (count < self.max).then_some(count + 1);
-        self.count.fetch_update(Ordering::SeqCst, Ordering::SeqCst, more).ok()
-    }
 }
 
 /// What has become of a request.
@@ -69,7 +41,7 @@ pub(super) struct Alone(Arc<Server>);
 
 impl Drop for Alone {
     fn drop(&mut self) {
-        self.0.begun.count.fetch_sub(1, Ordering::SeqCst);
+        self.0.in_flight.leave();
     }
 }
 
@@ -110,7 +82,7 @@ pub(super) fn begin_decoded(
     if !can_be {
         return Begin::Not;
     }
-    let Some(before) = server.begun.enter() else { return Begin::Not };
+    let Some(before) = server.in_flight.enter() else { return Begin::Not };
     if before == 0 || !server.door.can_begin() {
         return Begin::Alone(Alone(Arc::clone(server)));
     }
@@ -228,8 +200,8 @@ impl Work {
         reply.start(header.unique);
         reply.asked = asked;
         let outcome = catch_unwind(AssertUnwindSafe(|| work(&server, &mut reply)));
-        device::conclude(&server, &header, outcome, &mut reply);
-        server.begun.count.fetch_sub(1, Ordering::SeqCst);
+        answer::conclude(&server, &header, outcome, &mut reply);
+        server.in_flight.leave();
         if !device.send(reply.finish()) {
             server.take_back(&mut reply);
         }

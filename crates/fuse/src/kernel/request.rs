@@ -1,11 +1,11 @@
 //! Requests as they come from the device, decoded without copying.
 
-use super::abi::{self, setattr};
-use super::locks;
+use super::abi::{self, lock_type, setattr};
+use crate::filesystem::arguments::{Allocation, LockWish, NewMode};
 use crate::interrupts::Call;
-use crate::volume::{Allocation, LockWish, NewMode};
 use std::ops::Range;
 use vazao_client::{Changes, RenameMode, Seek, SetTime, XattrMode};
+use vazao_model::locks::{LockMode, LockRange};
 use vazao_model::{FileKind, Timestamp};
 
 /// What stands in front of every request.
@@ -496,12 +496,28 @@ fn kind_of(mode: u32) -> Decoded<FileKind> {
     })
 }
 
+/// A range as the kernel has it, its last byte included. Its end of all files is the end of all numbers here.
+fn lock_range(first: u64, last: u64) -> Option<LockRange> {
+    let last = if last >= lock_type::OFFSET_MAX { u64::MAX } else { last };
+    (first <= last).then_some(LockRange { first, last })
+}
+
+/// What a lock's type asks for; `Err` for one there is not.
+fn lock_mode(number: u32) -> Decoded<Option<LockMode>> {
+    match number {
+        lock_type::SHARED => Ok(Some(LockMode::Shared)),
+        lock_type::EXCLUSIVE => Ok(Some(LockMode::Exclusive)),
+        lock_type::NONE => Ok(None),
+        _ => Err(Malformed),
+    }
+}
+
 fn lock(f: &mut Fields<'_>) -> Decoded<LockWish> {
     let (handle, owner, first, last) = (f.u64()?, f.u64()?, f.u64()?, f.u64()?);
     let (kind, process, flags) = (f.u32()?, f.u32()?, f.u32()?);
-    let range = locks::range(first, last).ok_or(Malformed)?;
+    let range = lock_range(first, last).ok_or(Malformed)?;
     let is_flock = flags & abi::LOCK_FLOCK != 0;
-    Ok(LockWish { handle, owner, is_flock, range, mode: locks::mode(kind)?, process })
+    Ok(LockWish { handle, owner, is_flock, range, mode: lock_mode(kind)?, process })
 }
 
 fn file<'a>(operation: u32, f: &mut Fields<'a>) -> Decoded<Request<'a>> {
@@ -616,4 +632,18 @@ fn xattr<'a>(operation: u32, f: &mut Fields<'a>) -> Decoded<Request<'a>> {
         abi::LISTXATTR => Request::ListXattrs { length: f.u32()? },
         _ => Request::RemoveXattr { name: f.name()? },
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lock_to_the_end_of_the_kernels_files_is_one_to_the_end_of_all() {
+        assert_eq!(lock_range(0, lock_type::OFFSET_MAX), Some(LockRange::WHOLE));
+        assert_eq!(lock_range(5, 9), Some(LockRange { first: 5, last: 9 }));
+        assert_eq!(lock_range(9, 5), None);
+        assert!(lock_mode(3).is_err());
+        assert_eq!(lock_mode(lock_type::NONE), Ok(None));
+    }
 }

@@ -1,98 +1,32 @@
 //! Answers one request: decoded request in, door called, answer encoded.
 
 use super::abi::{self, open_flag};
-use super::asynchronous::Begun;
-use super::locks::{Helper, Waiting};
+use super::in_flight::InFlight;
+use super::locks::{self, LockWaiters};
+use super::nodes::Nodes;
+use super::outcome::{Failure, Outcome};
 use super::reply::{DirectoryEntry, Reply, Shown};
 use super::request::{Forgotten, Header, Request, SetAttributes};
 use crate::filesystem::FileSystem;
+use crate::filesystem::arguments::{Caller, NewMode, Opened, Place};
+use crate::filesystem::listing::Wanted;
+use crate::filesystem::privileges::is_asked_by_kernel;
 use crate::interrupts::Interrupts;
-use crate::listing::Wanted;
-use crate::nameless::NamelessOpens;
-use crate::notices::Notices;
-use crate::readdirplus::ReaddirplusPolicies;
-use crate::told::Told;
-use crate::volume::{Caller, NewMode, Opened, Place, is_asked_by_kernel};
-use std::sync::{Arc, OnceLock};
+use crate::kernel_cache::nameless::NamelessOpens;
+use crate::kernel_cache::notices::Notices;
+use crate::kernel_cache::notifier::Notifier;
+use crate::kernel_cache::readdirplus::ReaddirplusPolicies;
+use crate::kernel_cache::told::Told;
+use std::sync::Arc;
 use std::time::Duration;
 use vazao_client::{Asked, Error, Listed, Listener, OpenMode, RenameMode, SendBuffer};
 use vazao_model::{Attributes, Code, FileKind, InodeId};
-
-/// Sends what the kernel did not ask for. Only [`Notifier::invalidate_attributes`] never waits; the others take locks
-/// that a request may hold, and must not be used by a thread that answers requests.
-pub(crate) trait Notifier: Send + Sync {
-    /// The kernel shall ask again before it believes what it knows of `node`. False when it does not know that one.
-    fn invalidate_attributes(&self, node: u64) -> bool;
-
-    /// The same, and the pages it has of a file are dropped.
-    fn invalidate_contents(&self, node: u64) -> bool;
-
-    /// The kernel shall ask again where `name` in `parent` leads.
-    fn invalidate_entry(&self, parent: u64, name: &[u8]);
-
-    /// The same for all names. Kernels before 6.16 do not know this; names then stay believed until their time is over.
-    fn invalidate_entries(&self);
-}
-
-/// Why a request failed.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Failure {
-    /// A client call failed.
-    Client(Error),
-    /// Another owner holds the lock, and the caller did not want to wait for it.
-    LockTaken,
-    /// An outcome of the protocol itself.
-    Errno(i32),
-}
-
-impl From<Error> for Failure {
-    fn from(error: Error) -> Failure {
-        Failure::Client(error)
-    }
-}
-
-impl Failure {
-    /// errno for the kernel. `EAGAIN` is for non-blocking calls: a caller that waited for a lock, to append for
-    /// example, and did not get it by the deadline gets a timeout.
-    pub(crate) fn errno(&self) -> i32 {
-        match self {
-            Failure::Client(error) if error.code == Code::Locked => Code::Timeout.errno(),
-            Failure::Client(error) => error.errno(),
-            Failure::LockTaken => Code::Locked.errno(),
-            Failure::Errno(errno) => *errno,
-        }
-    }
-}
-
-pub(super) type Outcome = Result<(), Failure>;
 
 /// How long the kernel may believe what it was shown.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Timeouts {
     pub(crate) attributes: Duration,
     pub(crate) entries: Duration,
-}
-
-/// Which node number stands for which inode: the same, but for the mount's root, which the kernel calls 1.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Nodes {
-    pub(crate) root: InodeId,
-}
-
-impl Nodes {
-    /// The inode behind a node number.
-    pub(crate) fn inode(self, node: u64) -> InodeId {
-        if node == abi::ROOT_NODE { self.root } else { InodeId(node) }
-    }
-
-    /// The node number of an inode; `None` for the volume's root under a mounted subdirectory, which no path there
-    /// leads to.
-    pub(crate) fn node(self, inode: InodeId) -> Option<u64> {
-        if inode == self.root {
-            return Some(abi::ROOT_NODE);
-        }
-        (inode.0 > abi::ROOT_NODE).then_some(inode.0)
-    }
 }
 
 /// Answers the requests of one mount.
@@ -104,13 +38,11 @@ pub(crate) struct Server {
     pub(crate) notifier: Box<dyn Notifier>,
     pub(crate) notices: Arc<Notices>,
     pub(crate) interrupts: Interrupts,
-    pub(crate) waiting: Waiting,
+    pub(crate) lock_waiters: LockWaiters,
     pub(crate) readdirplus: ReaddirplusPolicies,
     pub(crate) nameless: NamelessOpens,
-    /// How many requests have been begun and not answered yet, and how many may be.
-    pub(crate) begun: Begun,
-    /// Set where threads do not make up for those that wait by themselves.
-    pub(crate) helper: OnceLock<Helper>,
+    /// Requests that have been begun and not answered yet.
+    pub(crate) in_flight: InFlight,
 }
 
 impl Server {
@@ -231,8 +163,10 @@ impl Server {
                 reply.put_space_out(self.door.space()?);
                 Ok(())
             }
-            Request::TestLock(wish) => self.test_lock(&wish, reply),
-            Request::SetLock { wish, waits } => self.set_lock(&wish, waits),
+            Request::TestLock(wish) => locks::test(&*self.door, &wish, reply),
+            Request::SetLock { wish, waits } => {
+                self.lock_waiters.set(&*self.door, &self.notices, &wish, waits)
+            }
             Request::Ioctl => Err(Failure::Errno(abi::errno::NOT_A_TERMINAL)),
             Request::Init(_) | Request::Destroy | Request::Forget(_) | Request::Interrupt { .. } => Ok(()),
             Request::NotImplemented => Err(Failure::Errno(abi::errno::NOT_IMPLEMENTED)),

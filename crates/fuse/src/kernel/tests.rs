@@ -1,11 +1,12 @@
 //! The protocol's bytes: requests laid out by hand as linux/fuse.h does, answers taken apart.
 
 use super::abi::{self, capability, setattr};
-use super::device::{DeviceError, Offer, Trial, negotiate};
+use super::device::DeviceError;
+use super::handshake::{Offer, Trial, negotiate};
+use super::nodes::Nodes;
 use super::reply::{DirectoryEntry, InitAnswer, Reply, Shown};
 use super::request::{self, Body as Parts, Header, Init, Malformed, Request, SetAttributes};
-use super::serve::Nodes;
-use crate::volume::NewMode;
+use crate::filesystem::arguments::NewMode;
 use proptest::prelude::*;
 use std::time::Duration;
 use vazao_client::{Changes, RenameMode, SetTime, VolumeSpace, XattrMode};
@@ -408,7 +409,7 @@ fn the_root_of_a_mounted_subdirectory_is_node_one_both_ways() {
 /// which event loops take for "wait until it is writable".
 #[test]
 fn only_who_asks_for_a_lock_without_waiting_is_told_eagain() {
-    use super::serve::Failure;
+    use super::outcome::Failure;
     use vazao_client::Error;
     use vazao_model::Code;
     assert_eq!(Failure::LockTaken.errno(), Code::Locked.errno());

@@ -12,7 +12,9 @@
 //! What comes without being answered (forgotten inodes, interrupts), and notifications to the kernel, still goes
 //! over the device itself.
 
+use super::answer;
 use super::device::{self, Device, DeviceError};
+use super::handshake;
 use super::reply::Reply;
 use super::request::{self, Body};
 use super::ring::{DeviceRing, Exchange, Ring};
@@ -36,7 +38,7 @@ const SPARE_REPLY_BYTES: usize = 4096;
 
 /// Free places that a queue in use has ready: enough for all read-ahead at once, and a burst of calls beside it, which
 /// all wait when their server is gone.
-const FREE_MIN: usize = device::BACKGROUND_MAX as usize + 24;
+const FREE_MIN: usize = handshake::BACKGROUND_MAX as usize + 24;
 
 /// On machines with at most so many cores all queues grow when the mount begins: that is a thousand threads. On larger
 /// ones each grows when it is used.
@@ -247,7 +249,7 @@ impl Queues {
             return;
         }
         // The place is counted before it is there, so that no more are made than there may be.
-        let places_max = self.places_max + self.server.waiting.count();
+        let places_max = self.places_max + self.server.lock_waiters.count();
         let more = |places: usize| (places < places_max).then_some(places + 1);
         if queue.places.fetch_update(Ordering::SeqCst, Ordering::SeqCst, more).is_err() {
             return;
@@ -304,7 +306,7 @@ fn answer(server: &Server, exchange: &mut Exchange, spare: &mut Reply) {
 }
 
 fn finish(server: &Server, header: &request::Header, body: Body<'_>, reply: &mut Reply) {
-    if !device::answer(server, header, body, reply, |_| false) {
+    if !answer::answer(server, header, body, reply, |_| false) {
         // What needs no answer comes over the device; here every request holds a place until it has one.
         reply.fail(super::abi::errno::INVALID);
     }

@@ -6,22 +6,10 @@
 //! goes with its last close.
 
 use super::{OpenFile, VolumeFilesystem};
+use crate::filesystem::arguments::LockWish;
 use std::sync::Arc;
 use vazao_client::{Client, LockPlace, Obstacle, Result, interrupt};
-use vazao_model::locks::{LockKind, LockMode, LockRange};
-
-/// A lock that the kernel asks for.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct LockWish {
-    pub(crate) handle: u64,
-    /// Process or open file, as the kernel tells them apart.
-    pub(crate) owner: u64,
-    pub(crate) is_flock: bool,
-    pub(crate) range: LockRange,
-    /// `None` lets go.
-    pub(crate) mode: Option<LockMode>,
-    pub(crate) process: u32,
-}
+use vazao_model::locks::{LockKind, LockRange};
 
 impl OpenFile {
     pub(super) fn place(&self, owner: u64, is_flock: bool) -> LockPlace {

@@ -1,19 +1,11 @@
 //! Extended attributes: whose names are served, and the privileges that a change of contents takes away.
 
-use super::{Caller, OpenFile, VolumeFilesystem};
+use super::{OpenFile, VolumeFilesystem};
+use crate::filesystem::arguments::Caller;
+use crate::filesystem::privileges::{ACCESS_LIST, CAPABILITY, DEFAULT_LIST};
 use std::sync::atomic::Ordering;
 use vazao_client::{Error, Result, XattrMode};
 use vazao_model::{Code, InodeId};
-
-/// Capabilities of a program (capabilities(7)).
-pub(crate) const CAPABILITY: &[u8] = b"security.capability";
-const ACCESS_LIST: &[u8] = b"system.posix_acl_access";
-const DEFAULT_LIST: &[u8] = b"system.posix_acl_default";
-
-/// True for what the kernel asks for on its own account: at the first write to a file, and when it checks permissions.
-pub(crate) fn is_asked_by_kernel(name: &[u8]) -> bool {
-    [CAPABILITY, ACCESS_LIST, DEFAULT_LIST].contains(&name)
-}
 
 /// Of the attributes of the system only access control lists are known here; keeping others without a meaning would be
 /// a lie.

@@ -8,7 +8,7 @@ use crate::crew::Timed;
 use crate::place::{Local, Place};
 use crate::psplit::work::{Cell, Source};
 use crate::psplit::{self, Mode, Verify};
-use crate::size::MIB;
+use crate::report::size::MIB;
 use vazao_sampler::{Record, loopback};
 
 const LARGE_CALL_BYTES: u64 = MIB;

@@ -12,11 +12,12 @@ mod results;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use results::Amounts;
 pub use results::{FORMAT, Goal, Results, Row};
 
 use crate::machine::Machine;
 use crate::place::{self, Interruptible, Library, Place, Stop, VOLUME_PREFIX};
-use crate::size::MIB;
+use crate::report::size::MIB;
 use crate::{Context, Error, report};
 use vazao_client::Client;
 use vazao_meter::Clock;
@@ -72,14 +73,6 @@ pub struct Args {
     /// Write every value to a file, or - for the output instead of the table
     #[arg(long, value_name = "FILE")]
     pub json: Option<String>,
-}
-
-/// How much each part does.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Amounts {
-    pub(crate) total_bytes: u64,
-    pub(crate) files: u64,
-    pub(crate) listed_files: u64,
 }
 
 impl Scale {

@@ -1,16 +1,23 @@
 //! What the benchmark measured: rows with their repetitions, goals, and the table of goals and what was reached.
 
-use super::Amounts;
 use crate::machine::Machine;
 use crate::report::Table;
-use crate::size::{MIB, format_size, significant};
-use crate::statistics::Summary;
+use crate::report::size::{MIB, format_size, significant};
+use crate::report::statistics::Summary;
 use serde::{Deserialize, Serialize};
 use vazao_meter::bottleneck::Verdict;
 use vazao_sampler::Record;
 
 /// Names the kind and version of a result file.
 pub const FORMAT: &str = "vazao-lab-bench-2";
+
+/// How much each part does.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Amounts {
+    pub(crate) total_bytes: u64,
+    pub(crate) files: u64,
+    pub(crate) listed_files: u64,
+}
 
 /// What a row has to reach: its ratio to another row where it has one, its own value otherwise.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]

@@ -1,7 +1,7 @@
 //! How rows become ratios and goals, and what the command line refuses; the benchmark itself runs in `tests/volume.rs`.
 
 use super::*;
-use crate::statistics::Summary;
+use crate::report::statistics::Summary;
 
 fn results() -> Results {
     let machine = Machine { cores: 2, ..Machine::default() };

@@ -8,7 +8,7 @@ use super::testbed::{DiskPlan, Plan, Testbed};
 use super::{Lab, Measured};
 use crate::content::{self, Generator};
 use crate::hosts::BitsPerSecond;
-use crate::size::{MB, MIB, format_size};
+use crate::report::size::{MB, MIB, format_size};
 use crate::{Error, child};
 use std::fs;
 use std::path::{Path, PathBuf};

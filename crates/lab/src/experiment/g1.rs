@@ -5,7 +5,7 @@ use super::testbed::{DiskPlan, Plan, Testbed};
 use super::{About, Experiment, Lab, Measured, figure, shown};
 use crate::Error;
 use crate::hosts::BitsPerSecond;
-use crate::size::MIB;
+use crate::report::size::MIB;
 use serde_json::Value;
 use std::time::Duration;
 

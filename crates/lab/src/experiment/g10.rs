@@ -4,7 +4,7 @@ use super::copies::{COMPLETE, Load, MACHINES, MEMORY, Route, Sweep};
 use super::outcome::{Figure, Finding, Form, Series};
 use super::{About, Experiment, Lab, Measured, figure, shown};
 use crate::Error;
-use crate::size::MIB;
+use crate::report::size::MIB;
 
 /// Limits.
 pub(super) struct G10;

@@ -4,7 +4,7 @@ use super::outcome::{Figure, Finding, Form};
 use super::testbed::{Plan, Testbed};
 use super::{About, Experiment, Lab, Measured, figure, shown};
 use crate::Error;
-use crate::size::MIB;
+use crate::report::size::MIB;
 use std::fs;
 use vazao_client::area::{AreaClient, Channel, ChannelOptions};
 use vazao_model::Code;

@@ -7,7 +7,7 @@ use crate::Error;
 use crate::content::{self, Generator};
 use crate::hosts::{BitsPerSecond, TCP_PAYLOAD_SHARE};
 use crate::nfs::Server;
-use crate::size::{KIB, MB, MIB, format_size};
+use crate::report::size::{KIB, MB, MIB, format_size};
 use rustix::fs::OFlags;
 use std::fs::{self, File};
 use std::io::Read;

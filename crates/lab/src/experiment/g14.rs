@@ -7,7 +7,7 @@ use crate::Error;
 use crate::content::{self, Generator};
 use crate::hosts::{BitsPerSecond, TCP_PAYLOAD_SHARE};
 use crate::nfs::{self, Server};
-use crate::size::{KIB, MB, MIB, format_size};
+use crate::report::size::{KIB, MB, MIB, format_size};
 use vazao_client::area::{Channel, ChannelOptions};
 
 /// Random reads.

@@ -6,7 +6,7 @@ use crate::Error;
 use crate::content;
 use crate::hosts::SlowDisk;
 use crate::psplit::drop_caches;
-use crate::size::{MB, MIB, format_size};
+use crate::report::size::{MB, MIB, format_size};
 use std::fs::File;
 use std::io::Read;
 use std::path::PathBuf;

@@ -4,7 +4,7 @@ use super::copies::{Load, RATE, Route, Sweep};
 use super::outcome::{Figure, Finding};
 use super::{About, Experiment, Lab, Measured, figure, shown};
 use crate::Error;
-use crate::size::MIB;
+use crate::report::size::MIB;
 
 /// Streams.
 pub(super) struct G5;

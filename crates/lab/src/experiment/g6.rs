@@ -4,7 +4,7 @@ use super::copies::{COMPLETE, CPU, Load, MACHINES, RATE, Route, Sweep, THREADS};
 use super::outcome::{Figure, Finding};
 use super::{About, Experiment, Lab, Measured, figure, shown};
 use crate::Error;
-use crate::size::MIB;
+use crate::report::size::MIB;
 
 /// Non-blocking against blocking.
 pub(super) struct G6;

@@ -4,7 +4,7 @@ use super::copies::{Load, MACHINES, RATE, Route, Sweep};
 use super::outcome::{Figure, Finding};
 use super::{About, Experiment, Lab, Measured, figure, shown};
 use crate::Error;
-use crate::size::MIB;
+use crate::report::size::MIB;
 
 /// Blocks near.
 pub(super) struct G7;

@@ -5,7 +5,7 @@ use super::copies::{CPU, Load, MACHINES, RATE, Route, Sweep, THREADS};
 use super::outcome::{Figure, Finding};
 use super::{About, Experiment, Lab, Measured, figure, shown};
 use crate::Error;
-use crate::size::MIB;
+use crate::report::size::MIB;
 
 /// All methods.
 pub(super) struct G9;

@@ -2,7 +2,8 @@
 //! point with all its repetitions. Tables, plots and pages are made from it and never measure anew.
 
 use crate::machine::Machine;
-use crate::statistics::Summary;
+use crate::report::size::significant;
+use crate::report::statistics::Summary;
 use serde::{Deserialize, Serialize};
 
 /// Names the kind and version of an outcome's file.
@@ -206,6 +207,34 @@ impl Finding {
         };
         Finding { shape: shape.to_owned(), holds, measured }
     }
+}
+
+impl Holds {
+    /// One word for a table.
+    pub(super) fn word(self) -> &'static str {
+        match self {
+            Holds::Yes => "yes",
+            Holds::No => "NO",
+            Holds::Unknown => "not measured",
+        }
+    }
+}
+
+impl Outcome {
+    /// The file it is kept in, in the directory of results.
+    pub(super) fn file_name(&self) -> String {
+        format!("{}.json", self.id)
+    }
+}
+
+/// A figure by its key.
+pub(crate) fn figure<'a>(figures: &'a [Figure], key: &str) -> Option<&'a Figure> {
+    figures.iter().find(|figure| figure.key == key)
+}
+
+/// A figure for a text, which may lack it.
+pub(crate) fn shown(value: Option<f64>) -> String {
+    value.map_or("not measured".to_owned(), significant)
 }
 
 #[cfg(test)]

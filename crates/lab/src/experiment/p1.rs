@@ -7,7 +7,7 @@ use super::testbed::Testbed;
 use super::{About, Experiment, Lab, Measured, figure, shown};
 use crate::Error;
 use crate::hosts::Host;
-use crate::size::{MB, MIB, format_size};
+use crate::report::size::{MB, MIB, format_size};
 use std::time::Duration;
 use vazao_sampler::Recorder;
 

@@ -6,7 +6,7 @@ use super::reading::{self, directories};
 use super::testbed::Testbed;
 use super::{About, Experiment, Lab, Measured, figure};
 use crate::Error;
-use crate::size::{MIB, format_size};
+use crate::report::size::{MIB, format_size};
 
 /// Reading little to much with few to many threads.
 pub(super) struct P2;

@@ -7,7 +7,7 @@ use super::reading;
 use super::testbed::{Plan, Testbed};
 use super::{About, Experiment, Lab, Measured, figure, shown};
 use crate::Error;
-use crate::size::{MIB, format_size};
+use crate::report::size::{MIB, format_size};
 
 /// Reading and writing the local file system.
 pub(super) struct P3;

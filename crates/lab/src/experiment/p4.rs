@@ -4,7 +4,7 @@ use super::outcome::{Figure, Finding};
 use super::reading::{self, LOCAL, series_of};
 use super::{About, Experiment, Lab, Measured, figure, psplits, shown};
 use crate::Error;
-use crate::size::format_size;
+use crate::report::size::format_size;
 
 /// Reading with 1 … 32 threads from 1 … 8 servers.
 pub(super) struct P4;
@@ -26,7 +26,7 @@ impl Experiment for P4 {
             let title = format!("Read {} in blocks of 64 KiB, {title}", format_size(reading.total_bytes));
             psplits::rates_over_threads((key, &title), &reading.threads, &results.runs, series_of)
         });
-        Ok(Measured { figures: figures.to_vec(), ..reading.measured(lab) })
+        Ok(Measured { figures: figures.to_vec(), ..reading::measured(reading, lab) })
     }
 
     fn findings(&self, figures: &[Figure]) -> Vec<Finding> {

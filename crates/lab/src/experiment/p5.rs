@@ -28,7 +28,7 @@ impl Experiment for P5 {
             psplits::over_threads(client, &reading.threads, &reading.cold.runs, series_of, client_percent),
             psplits::over_threads(servers, &reading.threads, &reading.cold.runs, series_of, server_percent),
         ];
-        Ok(Measured { figures, ..reading.measured(lab) })
+        Ok(Measured { figures, ..reading::measured(reading, lab) })
     }
 
     fn findings(&self, figures: &[Figure]) -> Vec<Finding> {

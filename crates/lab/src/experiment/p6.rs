@@ -6,7 +6,7 @@ use super::reading::{self, LOCAL, directories, series_of};
 use super::testbed::Testbed;
 use super::{About, Experiment, Lab, Measured, figure, shown};
 use crate::Error;
-use crate::size::{MIB, format_size};
+use crate::report::size::{MIB, format_size};
 
 /// Writing with 1 … 32 threads to 1 … 8 servers.
 pub(super) struct P6;

@@ -5,7 +5,7 @@ use super::psplits::rate;
 use super::reading::{self, LOCAL, series_of};
 use super::{About, Experiment, Lab, Measured, figure, psplits, shown};
 use crate::Error;
-use crate::statistics::Summary;
+use crate::report::statistics::Summary;
 
 /// The gain over the local file system.
 pub(super) struct P7;
@@ -36,7 +36,7 @@ impl Experiment for P7 {
         let gain = psplits::over_threads(head, &reading.threads, runs, servers, |run| {
             Some((rate(run) / local(run.threads)? - 1.0) * 100.0)
         });
-        Ok(Measured { figures: vec![gain], ..reading.measured(lab) })
+        Ok(Measured { figures: vec![gain], ..reading::measured(reading, lab) })
     }
 
     fn findings(&self, figures: &[Figure]) -> Vec<Finding> {

@@ -6,7 +6,7 @@ use super::reading::{self, DISK_BYTES_PER_S, LOCAL, network_mb_per_s, series_of,
 use super::{About, Experiment, Lab, Measured, figure, psplits, shown};
 use crate::Error;
 use crate::psplit::Run;
-use crate::size::MB;
+use crate::report::size::MB;
 
 type Share = fn(&Run) -> Option<f64>;
 
@@ -40,7 +40,7 @@ impl Experiment for P8 {
                 _ => psplits::over_threads(heads, &reading.threads, &reading.cold.runs, servers, share),
             }
         });
-        Ok(Measured { figures: figures.to_vec(), ..reading.measured(lab) })
+        Ok(Measured { figures: figures.to_vec(), ..reading::measured(reading, lab) })
     }
 
     fn findings(&self, figures: &[Figure]) -> Vec<Finding> {

@@ -6,7 +6,7 @@ use super::reading::{self, directories, series_of};
 use super::testbed::Testbed;
 use super::{About, Experiment, Lab, Measured, figure, shown};
 use crate::Error;
-use crate::size::{MIB, format_size};
+use crate::report::size::{MIB, format_size};
 
 /// Reading in blocks of 1 KiB … 1 MiB.
 pub(super) struct P9;

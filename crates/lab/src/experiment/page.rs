@@ -1,10 +1,10 @@
 //! What people read of an outcome: text for the terminal, Markdown for documents, one page of HTML with the plots.
 
+use super::chart;
 use super::outcome::{FORMAT, Figure, Outcome, Point, Series};
-use super::run::{draw, word};
 use crate::Error;
 use crate::report::Table;
-use crate::size::significant;
+use crate::report::size::significant;
 use std::fmt::Write;
 use std::fs;
 use std::path::Path;
@@ -80,9 +80,19 @@ fn limits(figure: &Figure) -> Option<Table> {
 fn findings(outcome: &Outcome) -> Table {
     let mut table = Table::new(&["seen", "shape to show", "measured"]);
     for finding in &outcome.findings {
-        table.row(vec![word(finding.holds).to_owned(), finding.shape.clone(), finding.measured.clone()]);
+        table.row(vec![finding.holds.word().to_owned(), finding.shape.clone(), finding.measured.clone()]);
     }
     table
+}
+
+/// Draws the plots of an outcome.
+pub(super) fn draw(outcome: &Outcome, directory: &Path) -> Result<(), Error> {
+    for figure in &outcome.figures {
+        let path = directory.join(image_name(outcome, figure));
+        let image = chart::svg(figure).map_err(Error::Failed)?;
+        fs::write(&path, image).map_err(Error::at(path.display()))?;
+    }
+    Ok(())
 }
 
 /// Makes plots and page of a directory of outcomes again, without measuring.

@@ -5,7 +5,7 @@ use super::outcome::{Figure, Form};
 use super::testbed::Testbed;
 use crate::Error;
 use crate::psplit::{Results, Run};
-use crate::size::{MB, format_size};
+use crate::report::size::{MB, format_size};
 
 /// One call of psplit on a host.
 #[derive(Clone, Debug)]

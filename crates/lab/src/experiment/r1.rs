@@ -5,7 +5,7 @@ use super::outcome::{Figure, Finding, Form, Series};
 use super::{About, Experiment, Lab, Measured, figure, shown};
 use crate::Error;
 use crate::hosts::{BitsPerSecond, Host, Network};
-use crate::size::{MB, format_size};
+use crate::report::size::{MB, format_size};
 use rustix::net::sockopt;
 use std::net::UdpSocket;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -7,7 +7,7 @@ use super::testbed::{DiskPlan, Plan, Testbed};
 use super::{About, Experiment, Lab, Measured, figure, shown};
 use crate::Error;
 use crate::psplit::Results;
-use crate::size::{MB, MIB, format_size};
+use crate::report::size::{MB, MIB, format_size};
 
 /// Sequential reading from the disks of one server.
 pub(super) struct R2;

@@ -2,12 +2,13 @@
 //! beside a slow disk of the client's own; caches dropped before each run, and left warm.
 
 use super::psplits::Call;
+use super::reading_kept::Reading;
 use super::testbed::{DiskPlan, Plan, Testbed};
 use super::{Lab, Measured};
 use crate::Error;
 use crate::hosts::{BitsPerSecond, TCP_PAYLOAD_SHARE};
-use crate::psplit::{Results, Run};
-use crate::size::{MB, MIB, format_size};
+use crate::psplit::Run;
+use crate::report::size::{MB, MIB, format_size};
 
 /// What each disk gives, as the disks of the paper did: about 28 MB/s.
 pub(super) const DISK_BYTES_PER_S: u64 = 28_000_000;
@@ -16,23 +17,10 @@ pub(super) const LINK: BitsPerSecond = BitsPerSecond(1_000_000_000);
 /// The paper's block.
 const BLOCK_BYTES: u64 = 64 << 10;
 
-/// What was measured, and with what.
-#[derive(Clone, Debug)]
-pub(super) struct Reading {
-    pub(super) threads: Vec<u32>,
-    pub(super) total_bytes: u64,
-    pub(super) cold: Results,
-    pub(super) warm: Results,
-    pub(super) setup: Vec<String>,
-    pub(super) gaps: Vec<String>,
-}
-
-impl Reading {
-    /// What all experiments of this measurement bring back, without their figures.
-    pub(super) fn measured(self, lab: &Lab) -> Measured {
-        let scale = format!("{} a run, {} repetitions", format_size(self.total_bytes), lab.repetitions());
-        Measured { scale, setup: self.setup, figures: Vec::new(), gaps: self.gaps }
-    }
+/// What all experiments of this measurement bring back, without their figures.
+pub(super) fn measured(reading: Reading, lab: &Lab) -> Measured {
+    let scale = format!("{} a run, {} repetitions", format_size(reading.total_bytes), lab.repetitions());
+    Measured { scale, setup: reading.setup, figures: Vec::new(), gaps: reading.gaps }
 }
 
 /// Payload that the network carries, megabytes a second.

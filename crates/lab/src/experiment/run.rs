@@ -1,7 +1,10 @@
 //! `vazao lab run` and `vazao lab list`.
 
-use super::outcome::{FORMAT, Holds, Outcome};
-use super::{About, Experiment, Lab, Measured, Scale, chart, file_name, page, registry};
+use super::definition::{About, Experiment, Measured};
+use super::lab::{Lab, Scale};
+use super::outcome::{FORMAT, Outcome};
+use super::page;
+use super::registry::{find, registry};
 use crate::machine::Machine;
 use crate::report::{self, Table};
 use crate::{Context, Error, hosts};
@@ -77,16 +80,10 @@ pub fn run(args: &Args, context: &mut Context<'_>) -> Result<(), Error> {
     clear_away();
     fs::create_dir_all(&args.out).map_err(Error::at(args.out.display()))?;
     let program = std::env::current_exe().map_err(Error::at("this program's own file"))?;
-    let lab = Lab {
-        clock: context.clock.clone(),
-        program,
-        work: args.work.clone(),
-        scale: args.scale,
-        repeat: args.repeat,
-        seed: args.seed,
-        stop: context.stop.clone(),
-        reading: Default::default(),
-    };
+    let mut lab = Lab::new(context.clock.clone(), program, args.work.clone(), context.stop.clone());
+    lab.scale = args.scale;
+    lab.repeat = args.repeat;
+    lab.seed = args.seed;
     let (mut outcomes, mut failures) = (Vec::new(), Vec::new());
     for (number, experiment) in chosen.iter().enumerate() {
         let About { id, title, .. } = experiment.about();
@@ -129,7 +126,7 @@ fn choose(ids: &[String]) -> Result<Vec<&'static dyn Experiment>, Error> {
     let known = || registry().iter().map(|e| e.about().id).collect::<Vec<_>>().join(", ");
     ids.iter()
         .map(|id| {
-            super::find(id).ok_or_else(|| {
+            find(id).ok_or_else(|| {
                 Error::Usage(format!("{id}: no such experiment; there are {}, or all", known()))
             })
         })
@@ -161,26 +158,7 @@ fn measure(experiment: &dyn Experiment, lab: &Lab) -> Result<Outcome, Error> {
 
 /// Writes an outcome and its plots.
 fn keep(outcome: &Outcome, directory: &Path) -> Result<(), Error> {
-    let path = directory.join(file_name(outcome));
+    let path = directory.join(outcome.file_name());
     fs::write(&path, report::to_json(outcome)?).map_err(Error::at(path.display()))?;
-    draw(outcome, directory)
-}
-
-/// Draws the plots of an outcome.
-pub(super) fn draw(outcome: &Outcome, directory: &Path) -> Result<(), Error> {
-    for figure in &outcome.figures {
-        let path = directory.join(page::image_name(outcome, figure));
-        let image = chart::svg(figure).map_err(Error::Failed)?;
-        fs::write(&path, image).map_err(Error::at(path.display()))?;
-    }
-    Ok(())
-}
-
-/// One word for a table.
-pub(super) fn word(holds: Holds) -> &'static str {
-    match holds {
-        Holds::Yes => "yes",
-        Holds::No => "NO",
-        Holds::Unknown => "not measured",
-    }
+    page::draw(outcome, directory)
 }

@@ -9,7 +9,7 @@ use super::testbed::{Plan, Testbed};
 use super::{About, Experiment, Lab, Measured, figure, shown};
 use crate::Error;
 use crate::hosts::{BitsPerSecond, TCP_PAYLOAD_SHARE};
-use crate::size::{MB, MIB, format_size};
+use crate::report::size::{MB, MIB, format_size};
 use std::time::Duration;
 
 /// Long links.

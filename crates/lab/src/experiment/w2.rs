@@ -8,7 +8,7 @@ use super::{About, Experiment, Lab, Measured, figure, shown};
 use crate::Error;
 use crate::content::{self, Generator};
 use crate::hosts::{BitsPerSecond, Host, TCP_PAYLOAD_SHARE};
-use crate::size::{KIB, MIB, format_size};
+use crate::report::size::{KIB, MIB, format_size};
 use std::fs;
 use std::path::Path;
 use std::time::Duration;

@@ -10,7 +10,7 @@ pub use results::{FORMAT, Results, Row};
 
 use crate::machine::Machine;
 use crate::report;
-use crate::size::MIB;
+use crate::report::size::MIB;
 use crate::{Context, Error};
 use serde::{Deserialize, Serialize};
 use std::io::{BufRead, BufReader, Write};

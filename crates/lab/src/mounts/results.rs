@@ -5,8 +5,8 @@ use super::Operation;
 use super::cpu::Seconds;
 use crate::machine::Machine;
 use crate::report::Table;
-use crate::size::{MIB, significant};
-use crate::statistics::Summary;
+use crate::report::size::{MIB, significant};
+use crate::report::statistics::Summary;
 use serde::{Deserialize, Serialize};
 
 /// Names the kind and version of a result file.

@@ -6,13 +6,15 @@
 mod interruptible;
 mod library;
 mod local;
+mod stop;
 #[cfg(test)]
 mod tests;
 
-pub use interruptible::{Interruptible, Stop};
+pub use interruptible::Interruptible;
 pub use library::Library;
 pub(crate) use library::owner;
 pub use local::Local;
+pub use stop::Stop;
 
 use crate::{Context, Error};
 use std::io;

@@ -13,7 +13,7 @@ pub(crate) mod work;
 pub use results::{FORMAT, Results, Run};
 
 use crate::place::{self, OpenFile, Place};
-use crate::size::{MIB, format_size, parse_size};
+use crate::report::size::{MIB, format_size, parse_size};
 use crate::{Context, Error, content, machine::Machine, report};
 use serde::{Deserialize, Serialize};
 use std::fs;

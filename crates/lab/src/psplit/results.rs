@@ -3,8 +3,8 @@
 use super::{Args, Mode, Verify};
 use crate::machine::Machine;
 use crate::report::Table;
-use crate::size::{MB, format_size, mebibytes_a_second, megabytes_a_second, significant};
-use crate::statistics::Summary;
+use crate::report::size::{MB, format_size, mebibytes_a_second, megabytes_a_second, significant};
+use crate::report::statistics::Summary;
 use serde::{Deserialize, Serialize};
 use std::fmt::Write;
 use vazao_meter::bottleneck::Verdict;

@@ -66,8 +66,8 @@ fn results_survive_their_file_and_give_the_same_tables() {
     );
     let (ran, printed) = with_context(|context| run(parse(&line).unwrap(), context));
     ran.unwrap();
-    let args = report::Args { file: json, markdown: false };
-    let (again, reprinted) = with_context(|context| report::run(args, context));
+    let args = report::command::Args { file: json, markdown: false };
+    let (again, reprinted) = with_context(|context| report::command::run(args, context));
     again.unwrap();
     assert_eq!(printed, reprinted);
     assert!(printed.contains("mean MB/s") && printed.contains("mean MiB/s"), "{printed}");

@@ -4,7 +4,7 @@ use super::{Args, Mode, Verify};
 use crate::content::{Generator, stream};
 use crate::crew::{self, Timed};
 use crate::place::{OpenFile, Place, read_full};
-use crate::size::MIB;
+use crate::report::size::MIB;
 use std::io;
 use vazao_meter::Clock;
 use vazao_sampler::{Record, Recorder};

@@ -158,6 +158,12 @@ pub(crate) trait Engine: Send + Sync + 'static {
     /// Returns once everything committed so far survives power loss.
     fn sync(&self) -> EngineResult<()>;
 
+    /// A number that changes whenever commits that were acknowledged and not made durable may have been lost with
+    /// power. 0: that cannot happen.
+    fn power_epoch(&self) -> u64 {
+        0
+    }
+
     /// Calls `notice` once `position` survives power loss: at once when it does already, else from any thread.
     /// Takes effect with the next [`Engine::flush`].
     fn when_durable(&self, position: Position, notice: Notice);

@@ -1,9 +1,10 @@
 //! The directories of a job: made before the first file, finished after the last, several at a time, for each takes a
 //! round trip to the other node.
 
-use super::queue::Inner;
 use super::state::Job;
+use std::io;
 use std::thread;
+use vazao_meter::Clock;
 use vazao_model::FileKind;
 use vazao_wire::proto;
 use vazao_wire::service::Fault;
@@ -12,26 +13,30 @@ use vazao_wire::service::Fault;
 const AT_ONCE: usize = 16;
 
 /// What is done with a directory.
-type Act<'a> = dyn Fn(&proto::PlanEntry) -> Result<(), Fault> + Sync + 'a;
+pub(super) type Act<'a> = dyn Fn(&proto::PlanEntry) -> Result<(), Fault> + Sync + 'a;
 
-impl Inner {
-    /// Does something with each directory of the plan; with those above it before.
-    pub(super) fn directories(&self, job: &Job, act: &Act<'_>) -> Result<(), Fault> {
-        let mut together = Vec::new();
-        for (_, entry) in job.files.plan().map_err(|error| self.own(&error))? {
-            if FileKind::from_number(entry.kind) != Some(FileKind::Directory) {
-                continue;
-            }
-            if together.len() == AT_ONCE || together.iter().any(|above| is_below(&entry, above)) {
-                job.control.check(self.means.clock.now_ns())?;
-                each(&together, act)?;
-                together.clear();
-            }
-            together.push(entry);
+/// Does something with each directory of a job's plan; with those above it before. `own` makes a fault of what the
+/// daemon's own disk says.
+pub(super) fn each_of(
+    job: &Job,
+    clock: &dyn Clock,
+    own: &dyn Fn(&io::Error) -> Fault,
+    act: &Act<'_>,
+) -> Result<(), Fault> {
+    let mut together = Vec::new();
+    for (_, entry) in job.files.plan().map_err(|error| own(&error))? {
+        if FileKind::from_number(entry.kind) != Some(FileKind::Directory) {
+            continue;
         }
-        job.control.check(self.means.clock.now_ns())?;
-        each(&together, act)
+        if together.len() == AT_ONCE || together.iter().any(|above| is_below(&entry, above)) {
+            job.control.check(clock.now_ns())?;
+            each(&together, act)?;
+            together.clear();
+        }
+        together.push(entry);
     }
+    job.control.check(clock.now_ns())?;
+    each(&together, act)
 }
 
 fn is_below(entry: &proto::PlanEntry, above: &proto::PlanEntry) -> bool {

@@ -5,12 +5,10 @@
 //! the copy's method. A file that fails for a reason that may pass is tried again, any other is noted and the rest goes
 //! on. All that is needed to go on after a restart is written down before it is answered.
 
-mod batch;
 mod directories;
 mod files;
 mod filter;
 mod limit;
-mod moving;
 pub(crate) mod plan;
 mod progress;
 mod queue;
@@ -19,10 +17,9 @@ mod step;
 
 pub use filter::Filter;
 #[cfg(test)]
-pub(crate) use moving::may_pass;
+pub(crate) use queue::may_pass;
 pub(crate) use queue::{Queue, Setup};
 pub use state::JobState;
-pub(crate) use state::Underway;
 
 /// Jobs of one daemon that are not over; the next one is refused.
 pub(crate) const JOBS_MAX: usize = 20_000;

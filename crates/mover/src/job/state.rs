@@ -3,9 +3,9 @@
 use super::files::{JobFiles, OutcomeWriter, PlanReader};
 use super::limit::{Limit, Present, Spent};
 use super::progress::Rates;
-use crate::auto::Chosen;
-use crate::control::{Control, Counts, Timeouts};
+use crate::control::{Control, Counts, Timeouts, Underway};
 use crate::method::Method;
+use crate::method::auto::Chosen;
 use crate::place::Place;
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::BTreeMap;
@@ -64,12 +64,6 @@ impl JobState {
             JobState::Cancelled => "cancelled",
         }
     }
-}
-
-/// A file on its way, whatever takes it there.
-pub(crate) trait Underway: Send + Sync + std::fmt::Debug {
-    /// Bytes at the destination.
-    fn finished_bytes(&self) -> u64;
 }
 
 /// A file that is to be tried again.

@@ -1,17 +1,17 @@
 //! Copy methods: ways to get the blocks of one file to another node.
 //!
 //! A method takes blocks from [`Outgoing`] until there are none, and has each confirmed by the receiver. It knows
-//! nothing of names, of jobs, or of how a copy begins and ends.
+//! nothing of names, of jobs, or of how a copy begins and ends. `build` knows them all; `auto` chooses among them.
 
+pub(crate) mod auto;
 mod blocking;
+pub(crate) mod build;
 mod ftp;
 mod nonblocking;
 mod rpc;
 mod sending;
 mod streams;
 
-use crate::auto::Auto;
-use crate::engine::Engines;
 use crate::outgoing::Outgoing;
 use std::fmt;
 use std::str::FromStr;
@@ -139,25 +139,6 @@ impl FromStr for Method {
             }
         }
         Ok(method)
-    }
-}
-
-/// One more connection, with a thread, for a copy under way.
-pub(crate) fn add_stream(copy: Arc<Outgoing>, done: Done) {
-    blocking::spawn(copy, None, done);
-}
-
-/// What carries out a method; `auto` so made knows nothing of the pair.
-pub(crate) fn build(method: Method, engines: &Engines) -> Box<dyn CopyMethod> {
-    match method {
-        Method::Auto => {
-            Box::new(Auto { pairs: Arc::default(), chosen: Arc::default(), engines: engines.clone() })
-        }
-        Method::Blocking { buffer } => Box::new(blocking::Blocking { buffer }),
-        Method::Streams(count) => Box::new(streams::Streams { count }),
-        Method::Nonblocking => Box::new(nonblocking::Nonblocking { engines: engines.clone() }),
-        Method::Rpc { block, window } => Box::new(rpc::Rpc { block, window }),
-        Method::Ftp => Box::new(ftp::Ftp),
     }
 }
 

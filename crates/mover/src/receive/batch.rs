@@ -5,8 +5,8 @@
 //! the directories are synced, each once. So a name never shows a file that is not whole and durable.
 
 use super::{Receiver, SmallHeld, id_of};
-use crate::batch::{BYTES_MAX, FILES_MAX};
 use crate::outgoing::WHOLE_BYTES_MAX;
+use crate::outgoing::batch::{BYTES_MAX, FILES_MAX};
 use std::collections::BTreeMap;
 use std::os::unix::fs::FileExt;
 use vazao_area::{AreaFile, Inside, InsideStatus};

@@ -1,7 +1,7 @@
 //! Many small files in one request.
 
 use super::{World, noise};
-use crate::batch::{BatchFile, FILES_MAX, Sent, send_batch};
+use crate::outgoing::batch::{BatchFile, FILES_MAX, Sent, send_batch};
 use crate::source::Source;
 use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;

@@ -10,7 +10,8 @@ mod probes;
 
 use crate::control::{Control, Counts, Timeouts};
 use crate::engine::Engines;
-use crate::method::{Method, build};
+use crate::method::Method;
+use crate::method::build::build;
 use crate::outgoing::{Destination, Manner, Outgoing, Started, Surroundings, begin};
 use crate::source::{FileSource, Source};
 use crate::{Mover, Options};

@@ -2,9 +2,9 @@
 
 use super::names::part_name;
 use super::{Arrivals, Held, parent_of, shown};
-use crate::batch::wait_for_limit;
+use crate::control::Underway;
 use crate::grid::{BlockSet, Grid, Work, zero_checksum};
-use crate::job::Underway;
+use crate::outgoing::batch::wait_for_limit;
 use crate::outgoing::{Destination, Manner, Surroundings, begin_request, changed, id_of};
 use crate::receive::journal::{self, Journal};
 use crate::source::{Source, Version, of_client};

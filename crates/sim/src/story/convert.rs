@@ -31,6 +31,9 @@ impl Story {
         self.note(format!("{client}: convert {inode} to {pattern:?}"));
         let hint = LayoutHint { stripe_unit_bytes: 64 << 10, width: 0, pattern: Some(pattern) };
         let how = Convert { hint, is_dry_run: false, rate_bytes_max: 0 };
+        if self.handles.iter().any(|handle| handle.inode == inode) {
+            self.converted.insert(inode);
+        }
         match self.clients[client].convert(InodeId(inode), &how, &|_| true) {
             Ok(done) => self.note(format!("  {} bytes, changed: {}", done.bytes, done.is_changed)),
             Err(error) if matches!(error.code, Code::InUse | Code::Stale) => self.note(format!("  {error}")),

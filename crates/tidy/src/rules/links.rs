@@ -1,4 +1,5 @@
-//! Links between documents lead somewhere, and each decision is in the index and has its four parts.
+//! Links between documents and the paths that they name lead somewhere, and each decision is in the index and has its
+//! four parts.
 
 use crate::tree::{Finding, SourceFile, Tree};
 
@@ -18,6 +19,9 @@ pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
 fn check_links(tree: &Tree, file: &SourceFile) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (line, content) in file.text.lines().enumerate() {
+        for path in paths(content).filter(|path| !tree.has_path(path.trim_end_matches('/'))) {
+            findings.push(file.finding(line + 1, format!("there is no {path}")));
+        }
         for link in links(content) {
             let target = link.split('#').next().unwrap_or_default();
             let is_ours = !target.is_empty() && !target.contains(':');
@@ -32,6 +36,15 @@ fn check_links(tree: &Tree, file: &SourceFile) -> Vec<Finding> {
 /// The targets of `[text](target)` in a line.
 fn links(line: &str) -> impl Iterator<Item = &str> {
     line.split("](").skip(1).filter_map(|rest| rest.split(')').next())
+}
+
+/// Paths of the repository that a line names as code.
+fn paths(line: &str) -> impl Iterator<Item = &str> {
+    let is_path = |code: &&str| {
+        ["crates/", "scripts/", "docs/"].iter().any(|start| code.starts_with(start))
+            && code.chars().all(|c| c.is_ascii_alphanumeric() || "/_-.".contains(c))
+    };
+    line.split('`').skip(1).step_by(2).filter(is_path)
 }
 
 /// `target` as seen from the document `from`, with `..` resolved.
@@ -80,6 +93,14 @@ mod tests {
         let readme = "[a](docs/decisions/a.md#question), [b](https://example.org/x), [c](#here), [d](docs/)";
         let found = findings(readme, "[a](a.md) [up](../../README.md)", DECISION);
         assert!(found.is_empty(), "{found:?}");
+    }
+
+    #[test]
+    fn a_path_that_leads_nowhere_is_found() {
+        let found =
+            findings("see `docs/decisions/a.md`, `docs/decisions/`, `crates/*/src`", "[a](a.md)", DECISION);
+        assert!(found.is_empty(), "{found:?}");
+        assert_eq!(findings("see `crates/a/src/gone.rs`", "[a](a.md)", DECISION).len(), 1);
     }
 
     #[test]

@@ -10,4 +10,5 @@ pub(crate) mod licences;
 pub(crate) mod links;
 pub(crate) mod modules;
 pub(crate) mod sizes;
+pub(crate) mod structure;
 pub(crate) mod words;

@@ -1,11 +1,11 @@
 //! `vazao metadata check`: has the metadata service compare everything that it keeps with its checksums.
 
 use crate::cli::Results;
+use crate::commands::scrub::waiting::{self, Orders, Stand};
 use crate::context::Context;
 use crate::failure::{Failure, Outcome};
 use crate::format;
 use crate::output::Output;
-use crate::scrubs::{self, Orders, Stand};
 use clap::Args;
 use serde_json::{Value, json};
 use vazao_client::{MetadataFinding, MetadataReport, ScrubOrder, ScrubState};
@@ -34,7 +34,7 @@ pub(crate) fn run(context: &Context, arguments: Arguments) -> Outcome {
     let mut report = client.administration().check_metadata(arguments.orders.order())?;
     if arguments.orders.waits() {
         let ask = || Ok(client.administration().check_metadata(ScrubOrder::Report)?);
-        report = scrubs::follow(!arguments.results.json, ask, stand)?;
+        report = waiting::follow(!arguments.results.json, ask, stand)?;
     }
     client.close()?;
     let mut output = Output::new(arguments.results.json);
@@ -114,7 +114,7 @@ pub(crate) fn to_json(report: &MetadataReport) -> Value {
     let finding =
         |found: &MetadataFinding| json!({"path": found.path, "inode": found.inode, "what": found.what});
     json!({
-        "state": scrubs::state_word(report.state),
+        "state": waiting::state_word(report.state),
         "share": report.share,
         "bytes": report.bytes,
         "records": report.records,

@@ -6,8 +6,9 @@ use crate::commands::target::{check_contents, is_same_disk};
 use crate::commands::up::shell_quoted;
 use crate::context::is_loopback;
 use crate::failure::{At, Failure, Outcome};
-use crate::node::areas::AreaSection;
-use crate::node::config::{CopySection, DataSection, LogSection, MetaSection, NodeConfig, RoleName};
+use crate::node::config::{
+    AreaSection, CopySection, DataSection, LogSection, MetaSection, NodeConfig, RoleName,
+};
 use crate::node::state;
 use std::io::Read;
 use std::path::{Path, PathBuf};

@@ -634,6 +634,10 @@ impl Engine for EmbeddedEngine {
         self.core.writable()
     }
 
+    fn power_epoch(&self) -> u64 {
+        self.core.disk.boot_id()
+    }
+
     fn is_behind(&self) -> bool {
         self.core.ages.oldest_ns(self.core.clock.now_ns()) > UNSYNCED_NS_MAX
     }

@@ -1,0 +1,12 @@
+//! The kernel's caches: what it was shown and may believe, and who tells it of changes.
+//!
+//! `told` remembers what the kernel was shown, `notices` queues invalidations and passes them on to a `notifier`, with
+//! the renames of `moves`; `nameless` refuses opens by names that are gone, `readdirplus` decides which listings bring
+//! attributes.
+
+mod moves;
+pub(crate) mod nameless;
+pub(crate) mod notices;
+pub(crate) mod notifier;
+pub(crate) mod readdirplus;
+pub(crate) mod told;

@@ -1,0 +1,39 @@
+//! `vazao lab …`: its commands, one line each. It stands above all of them.
+
+use crate::{Context, Error, bench, experiment, mounts, psplit, report, verdicts};
+
+/// The experiments and tools of `vazao lab`.
+#[derive(Clone, Debug, clap::Subcommand)]
+pub enum Command {
+    /// Read, split or generate large files with many threads, and say how fast it went (the PSplit tool).
+    Psplit(psplit::Args),
+    /// Measure what the file system has to reach on this machine, and print goals and ratios.
+    Bench(bench::Args),
+    /// Rerun published experiments by their ids, with tables, plots and a page.
+    Run(experiment::Args),
+    /// List the experiments that can be run.
+    List(experiment::ListArgs),
+    /// Make one resource slow on purpose, move data, and compare the verdict with what was made slow.
+    Verdicts(verdicts::Args),
+    /// Compare mounts and local directories in small operations and streams, in turns.
+    Mounts(mounts::Args),
+    /// Carry out what `vazao lab mounts` orders.
+    #[command(hide = true)]
+    MountsWorker(mounts::worker::Args),
+    /// Print the tables of a result file again, or plots and page of a directory, without measuring anew.
+    Report(report::command::Args),
+}
+
+/// Runs one command of the laboratory.
+pub fn run(command: Command, context: &mut Context<'_>) -> Result<(), Error> {
+    match command {
+        Command::Psplit(args) => psplit::run(args, context),
+        Command::Bench(args) => bench::run(args, context),
+        Command::Run(args) => experiment::run(&args, context),
+        Command::List(args) => experiment::list(&args, context),
+        Command::Verdicts(args) => verdicts::run(&args, context),
+        Command::Mounts(args) => mounts::run(&args, context),
+        Command::MountsWorker(args) => mounts::worker::run(&args, context.output),
+        Command::Report(args) => report::command::run(args, context),
+    }
+}
