@@ -7,12 +7,15 @@ mod options;
 pub(crate) use options::{Common, Results};
 
 use crate::commands;
-use clap::{Parser, Subcommand};
+use crate::failure;
+use clap::{Arg, ArgAction, CommandFactory, Parser, Subcommand};
+use std::ffi::OsString;
 
 const AFTER_HELP: &str = "\
 Paths: vz:/a/b is in the volume, n1:/data/b in the area data of node n1, ftp://user@host/b (for
 `cp`) on an FTP server, anything else on this machine.
-Exit codes: 0 done, 1 failed, 2 wrong usage.
+With --json each line of results is an object, and so is each error: {\"error\":…,\"exit_code\":…} on standard error.
+Exit codes: 0 done, 1 failed, 2 wrong usage, 130 interrupted by Ctrl-C (128 and the signal's number).
 
 Examples:
   vazao up --dir /tmp/v --detach        a cluster on this machine
@@ -90,6 +93,10 @@ pub(crate) enum Command {
     Top(commands::top::Arguments),
     /// Benchmarks and experiments
     Lab(commands::lab::Arguments),
+    /// Print what a shell needs to complete commands and options
+    Completions(commands::completions::Arguments),
+    /// Write the manual pages
+    Man(commands::man::Arguments),
     /// Show the version and the formats it understands
     Version(commands::version::Arguments),
     /// Start a cluster, move data through it, compare, measure, clean up
@@ -97,15 +104,48 @@ pub(crate) enum Command {
     Demo(commands::demo::Arguments),
 }
 
+/// The command line as clap has it, with `-h` for help wherever it does not mean human sizes.
+pub(crate) fn command() -> clap::Command {
+    with_short_help(Line::command())
+}
+
+/// Whether `--json` is among the arguments. The laboratory's names a file.
+pub(crate) fn wants_json(arguments: &[OsString]) -> bool {
+    let is_lab = arguments.iter().any(|argument| argument == "lab");
+    !is_lab && arguments.iter().take_while(|argument| *argument != "--").any(|argument| argument == "--json")
+}
+
+/// Ends the process with what clap says of a command line that it does not understand, or with the help asked for.
+pub(crate) fn refuse(error: &clap::Error, arguments: &[OsString]) -> ! {
+    if !error.use_stderr() || !wants_json(arguments) {
+        error.exit();
+    }
+    let text = error.to_string();
+    let first = text.lines().next().unwrap_or_default();
+    let code = u8::try_from(error.exit_code()).unwrap_or(2);
+    failure::say(first.strip_prefix("error: ").unwrap_or(first), code);
+    std::process::exit(error.exit_code())
+}
+
+fn with_short_help(mut command: clap::Command) -> clap::Command {
+    let names: Vec<String> = command.get_subcommands().map(|below| below.get_name().to_owned()).collect();
+    for name in names {
+        command = command.mut_subcommand(name, with_short_help);
+    }
+    if command.get_arguments().any(|argument| argument.get_short() == Some('h')) {
+        return command;
+    }
+    command.arg(Arg::new("short help").short('h').action(ArgAction::Help).hide(true))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory;
     use std::path::PathBuf;
 
     #[test]
     fn the_command_line_contradicts_itself_nowhere() {
-        Line::command().debug_assert();
+        command().debug_assert();
     }
 
     #[test]
@@ -124,6 +164,24 @@ mod tests {
             assert!(line.is_ok(), "{command}: {line:?}");
         }
         assert!(Line::try_parse_from(["vazao", "df", "-h"]).is_ok());
+    }
+
+    #[test]
+    fn h_is_help_everywhere_else() {
+        let shown = |line: &[&str]| command().try_get_matches_from(line).expect_err("help").kind();
+        for line in [&["vazao", "-h"][..], &["vazao", "cp", "-h"], &["vazao", "area", "add", "-h"]] {
+            assert_eq!(shown(line), clap::error::ErrorKind::DisplayHelp, "{line:?}");
+        }
+    }
+
+    /// clap has it in a feature that was switched off.
+    #[test]
+    fn a_misspelt_command_or_option_is_answered_with_what_was_meant() {
+        let said = |line: &[&str]| command().try_get_matches_from(line).expect_err("wrong").to_string();
+        assert!(said(&["vazao", "statsu"]).contains("status"));
+        assert!(said(&["vazao", "cp", "--recusive", "a", "b"]).contains("--recursive"));
+        assert!(said(&["vazao", "cp", "--overwrit", "a", "b"]).contains("--overwrite"));
+        assert!(said(&["vazao", "cp", "--overwrite", "nevr", "a", "b"]).contains("never"));
     }
 
     #[test]

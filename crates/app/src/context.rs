@@ -3,9 +3,11 @@
 use crate::cli::Common;
 use crate::cluster::directory::ClusterDirectory;
 use crate::failure::{Failure, Outcome};
+use crate::node::owners;
 use std::path::{Path, PathBuf};
 use vazao_client::{Client, Config, Options};
 use vazao_model::Code;
+use vazao_wire::key::ClusterKey;
 
 /// The environment variable that names the cluster.
 pub(crate) const CLUSTER_VARIABLE: &str = "VAZAO_CLUSTER";
@@ -14,6 +16,8 @@ pub(crate) const CLUSTER_VARIABLE: &str = "VAZAO_CLUSTER";
 pub(crate) struct Context {
     /// Options that every command has.
     pub(crate) common: Common,
+    /// What `vazao top` calls this client: a command, or where it is mounted.
+    pub(crate) called: String,
 }
 
 impl Context {
@@ -36,6 +40,13 @@ impl Context {
         Ok(file)
     }
 
+    /// `cp (ana@host1, process 4711)`.
+    fn client_name(&self) -> String {
+        let (user, host) = (owners::own_name(), rustix::system::uname());
+        let host = host.nodename().to_string_lossy();
+        format!("{} ({user}@{host}, process {})", self.called, std::process::id())
+    }
+
     /// Connects to the cluster.
     pub(crate) fn client(&self) -> Outcome<Client> {
         self.client_with(|_| ())
@@ -45,7 +56,12 @@ impl Context {
     pub(crate) fn client_with(&self, change: impl FnOnce(&mut Options)) -> Outcome<Client> {
         let file = self.cluster_file()?;
         let config = Config::load(&file)?;
+        // What it says of a key that cannot be used is a cause and a remedy; the client would add "input/output error".
+        if let Some(key) = &config.key_file {
+            ClusterKey::load(key).map_err(|error| Failure::new(error.to_string()))?;
+        }
         let mut options = config.options();
+        options.name = self.client_name();
         change(&mut options);
         Client::connect_with(&config, options).map_err(|error| {
             let is_unreachable = error.code == Code::Unreachable;

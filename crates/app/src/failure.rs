@@ -2,6 +2,7 @@
 
 use std::fmt::Display;
 use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
 use vazao_model::Code;
 
 /// Why a command ends without success.
@@ -62,10 +63,26 @@ impl Failure {
     }
 }
 
-/// Prints a failure the way every command does.
+/// Failures are told as JSON: the command was given `--json`.
+static AS_JSON: AtomicBool = AtomicBool::new(false);
+
+/// From now on failures are told as JSON.
+pub(crate) fn tell_as_json() {
+    AS_JSON.store(true, Ordering::Relaxed);
+}
+
+/// Prints a failure the way every command does: on standard error, as text or as an object in a line.
 pub(crate) fn report(failure: &Failure) {
     if let Some(message) = failure.message() {
-        eprintln!("vazao: {message}");
+        say(message, failure.exit_code());
+    }
+}
+
+/// Prints what went wrong; with the exit code that it means.
+pub(crate) fn say(message: &str, exit_code: u8) {
+    match AS_JSON.load(Ordering::Relaxed) {
+        true => eprintln!("{}", serde_json::json!({ "error": message, "exit_code": exit_code })),
+        false => eprintln!("vazao: {message}"),
     }
 }
 
@@ -121,9 +138,31 @@ impl<T> At<T> for vazao_client::Result<T> {
     fn at(self, place: impl Display) -> Outcome<T> {
         self.map_err(|error| {
             let place = place.to_string();
+            let error = without_number(error);
             let named = error.detail.starts_with(&place);
             if named { error.into() } else { error.about(place).into() }
         })
+    }
+}
+
+/// Where the path is known, the numbers by which servers call the same thing only puzzle: `name "x" in directory i1`,
+/// `inode i5`, alone or in brackets behind the path. Whatever else a server says of it stays.
+fn without_number(error: vazao_client::Error) -> vazao_client::Error {
+    let is_number = |text: &str| {
+        text.strip_prefix('i')
+            .is_some_and(|digits| !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit()))
+    };
+    let is_numbered = |text: &str| {
+        let name = text.strip_prefix("name \"").and_then(|rest| rest.rsplit_once("\" in directory "));
+        name.map(|(_, number)| number).or_else(|| text.strip_prefix("inode ")).is_some_and(is_number)
+    };
+    let detail = &error.detail;
+    let behind = [" (name \"", " (inode "].iter().filter_map(|begin| detail.find(begin)).min();
+    let cut = behind.filter(|at| detail[at + 2..].strip_suffix(')').is_some_and(is_numbered));
+    match cut {
+        _ if is_numbered(detail) => vazao_client::Error { detail: String::new(), ..error },
+        Some(at) => vazao_client::Error { detail: detail[..at].to_owned(), ..error },
+        None => error,
     }
 }
 
@@ -148,6 +187,24 @@ mod tests {
         let failure = failed.at("/a/b").expect_err("it failed");
         assert_eq!(failure.message(), Some("/a/b: no such file or directory"));
         assert_eq!(failure.exit_code(), 1);
+    }
+
+    /// `vz:/d/x: name "x" in directory i17: no such file or directory` named the thing twice, once as no user knows it.
+    #[test]
+    fn a_path_is_not_followed_by_the_number_of_its_inode() {
+        let said = |detail: &str| {
+            let failed: vazao_client::Result<()> = Err(vazao_client::Error::new(Code::NotFound, detail));
+            failed.at("vz:/d/x").expect_err("it failed").message().unwrap_or_default().to_owned()
+        };
+        for detail in [
+            "name \"x\" in directory i17",
+            "name \"a\\\" in directory b\" in directory i1",
+            "inode i5",
+            "vz:/d/x (name \"x\" in directory i2)",
+        ] {
+            assert_eq!(said(detail), "vz:/d/x: no such file or directory", "{detail}");
+        }
+        assert_eq!(said("target t3 is missing"), "vz:/d/x: target t3 is missing: no such file or directory");
     }
 
     #[test]

@@ -97,6 +97,23 @@ pub(crate) fn http_date(seconds: i64) -> String {
     format!("{weekday}, {day:02} {month} {year:04} {hour:02}:{minute:02}:{second:02} GMT")
 }
 
+/// Files below this on average are counted by the second as well.
+const SMALL_FILE_BYTES: u64 = 1 << 20;
+
+/// What a copy did, in words: `3 files in 1 directory, 1.5 GiB in 12.4 s, 123.9 MiB/s`.
+pub(crate) fn copied(files: u64, directories: u64, bytes: u64, nanoseconds: u64) -> String {
+    let seconds = (nanoseconds as f64 / 1e9).max(1e-9);
+    let mut text = count(files, "file", "files");
+    if directories > 0 {
+        text += &format!(" in {}", count(directories, "directory", "directories"));
+    }
+    text += &format!(", {} in {}, {}", size(bytes), duration(nanoseconds), rate(bytes as f64 / seconds));
+    if files > 1 && bytes / files < SMALL_FILE_BYTES {
+        text += &format!(", {:.0} files/s", files as f64 / seconds);
+    }
+    text
+}
+
 /// `1 block`, `2 blocks`.
 pub(crate) fn count(number: u64, one: &str, more: &str) -> String {
     format!("{number} {}", if number == 1 { one } else { more })
@@ -132,6 +149,22 @@ pub(crate) fn duration(nanoseconds: u64) -> String {
     }
     let whole = seconds as u64;
     format!("{} min {:02} s", whole / 60, whole % 60)
+}
+
+/// A sentence in lines of at most `columns`, cut between words where that can be.
+pub(crate) fn wrapped(text: &str, columns: usize) -> Vec<String> {
+    let columns = columns.max(1);
+    let mut lines: Vec<String> = Vec::new();
+    for word in text.split_whitespace() {
+        let has_room = |line: &String| line.chars().count() + 1 + word.chars().count() <= columns;
+        match lines.last_mut().filter(|line| has_room(line)) {
+            Some(line) => *line += &format!(" {word}"),
+            None => lines.extend(
+                word.chars().collect::<Vec<_>>().chunks(columns).map(|part| part.iter().collect::<String>()),
+            ),
+        }
+    }
+    lines
 }
 
 /// Which way a table's column leans.
@@ -184,6 +217,22 @@ mod tests {
         assert_eq!(mode(FileKind::Directory, 0o1777), "drwxrwxrwt");
         assert_eq!(mode(FileKind::File, 0o4755), "-rwsr-xr-x");
         assert_eq!(mode(FileKind::File, 0o2644), "-rw-r-Sr--");
+    }
+
+    #[test]
+    fn a_copy_counts_files_as_files_and_small_ones_by_the_second() {
+        assert_eq!(copied(1, 0, 4 << 30, 8_000_000_000), "1 file, 4.0 GiB in 8.0 s, 512.0 MiB/s");
+        assert_eq!(
+            copied(3000, 1, 3000 << 10, 2_000_000_000),
+            "3000 files in 1 directory, 2.9 MiB in 2.0 s, 1.5 MiB/s, 1500 files/s"
+        );
+        assert!(copied(0, 2, 0, 1_000).starts_with("0 files in 2 directories, 0 B"));
+    }
+
+    #[test]
+    fn sentences_are_cut_between_words() {
+        assert_eq!(wrapped("disk of data2 (/srv/d2)", 8), ["disk of", "data2", "(/srv/d2", ")"]);
+        assert!(wrapped("", 8).is_empty());
     }
 
     #[test]

@@ -26,6 +26,15 @@ const LOOK_FIRST: Duration = Duration::from_millis(20);
 /// Failed files that are shown at the end.
 const SHOWN_MAX: usize = 20;
 
+/// How a job is shown.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Shown {
+    /// As JSON.
+    pub(crate) json: bool,
+    /// Only what went wrong.
+    pub(crate) is_quiet: bool,
+}
+
 /// What watching led to.
 pub(crate) enum Watched {
     /// The job is over.
@@ -84,14 +93,14 @@ pub(crate) fn failures(
     }
 }
 
-/// Shows a job until it is over: a line on a terminal, with `json` an object a line, otherwise nothing.
-pub(crate) fn watch(client: &Client, id: &str, json: bool, stop: &Stop) -> Outcome<Watched> {
-    let visible = !json && stderr().is_terminal();
+/// Shows a job until it is over: a line on a terminal, as JSON an object a line, otherwise nothing.
+pub(crate) fn watch(client: &Client, id: &str, shown: Shown, stop: &Stop) -> Outcome<Watched> {
+    let visible = !shown.json && !shown.is_quiet && stderr().is_terminal();
     let mut pause = LOOK_FIRST;
     loop {
         let job = status(client, id)?;
         let state = JobState::from_number(job.state);
-        if json {
+        if shown.json {
             let mut output = Output::new(true);
             output.value(&to_json(&job))?;
             output.finish()?;
@@ -208,7 +217,7 @@ pub(crate) fn to_json(job: &proto::JobStatus) -> Value {
 }
 
 /// Says how a job ended, and which files failed.
-pub(crate) fn report(client: &Client, job: &proto::JobStatus) -> Outcome {
+pub(crate) fn report(client: &Client, job: &proto::JobStatus, how: Shown) -> Outcome {
     let mut shown = 0;
     if job.files_failed > 0 {
         failures(client, &job.id, &mut |failure| {
@@ -224,7 +233,7 @@ pub(crate) fn report(client: &Client, job: &proto::JobStatus) -> Outcome {
     }
     match JobState::from_number(job.state) {
         Some(JobState::Done) => {
-            if stderr().is_terminal() {
+            if !how.is_quiet && !how.json {
                 summarize(job);
             }
             Ok(())
@@ -239,18 +248,12 @@ pub(crate) fn report(client: &Client, job: &proto::JobStatus) -> Outcome {
 }
 
 fn summarize(job: &proto::JobStatus) {
-    let seconds = (job.elapsed_ms as f64 / 1e3).max(1e-3);
-    let mostly =
-        if job.bottleneck.is_empty() { String::new() } else { format!("; mostly {}", job.bottleneck) };
     let why = if job.why.is_empty() { String::new() } else { format!(" — {}", job.why) };
-    eprintln!(
-        "{} files, {} in {}, {}{mostly}; {}{why}",
-        job.files_done,
-        format::size(job.bytes_done),
-        format::duration(job.elapsed_ms * 1_000_000),
-        format::rate(job.bytes_done as f64 / seconds),
-        job.method
-    );
+    let copied = format::copied(job.files_done, 0, job.bytes_done, job.elapsed_ms * 1_000_000);
+    eprintln!("{copied}; {}{why}", job.method);
+    if !job.bottleneck.is_empty() {
+        eprintln!("limit: {}", job.bottleneck);
+    }
 }
 
 /// A number that no other job has.

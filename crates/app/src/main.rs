@@ -20,7 +20,7 @@ mod parallel;
 mod process;
 mod signals;
 
-use clap::Parser;
+use clap::FromArgMatches;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
@@ -34,12 +34,19 @@ fn main() -> ExitCode {
         failure::report(&failure);
         return ExitCode::from(failure.exit_code());
     }
-    let line = cli::Line::parse();
+    if cli::wants_json(&whole) {
+        failure::tell_as_json();
+    }
+    let read = cli::command().try_get_matches_from(&whole);
+    let line = match read.and_then(|matches| cli::Line::from_arg_matches(&matches)) {
+        Ok(line) => line,
+        Err(error) => cli::refuse(&error, &whole),
+    };
     match commands::run(line) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             failure::report(&failure);
-            ExitCode::from(failure.exit_code())
+            ExitCode::from(signals::exit_code().unwrap_or(failure.exit_code()))
         }
     }
 }

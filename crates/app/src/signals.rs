@@ -5,7 +5,7 @@ use parking_lot::Mutex;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 use vazao_client::Client;
@@ -16,6 +16,18 @@ pub(crate) const OF_COMMANDS: &[i32] = &[SIGINT, SIGTERM, SIGHUP];
 
 /// What ends a daemon. A terminal that closes is none of its business.
 pub(crate) const OF_DAEMONS: &[i32] = &[SIGINT, SIGTERM];
+
+/// The second signal ends a command at once.
+const LAST_OF_COMMANDS: usize = 2;
+
+/// The signal that asked this command to stop; 0 for none.
+static ASKED_BY: AtomicI32 = AtomicI32::new(0);
+
+/// The exit code by which a shell knows that a signal ended a command (bash(1), "EXIT STATUS"); `None` when none came.
+pub(crate) fn exit_code() -> Option<u8> {
+    let signal = ASKED_BY.load(Ordering::SeqCst);
+    u8::try_from(signal).ok().filter(|signal| *signal > 0).and_then(|signal| signal.checked_add(128))
+}
 
 /// What is done when a process that was asked to stop has had its time.
 type End = Box<dyn FnOnce() + Send>;
@@ -52,11 +64,13 @@ impl Stop {
     /// Takes over `signals` for the rest of the process's life. A second one ends the process at once, for the
     /// person whose first Ctrl-C waits for something that does not end.
     pub(crate) fn on_signals(signals: &[i32]) -> Outcome<Stop> {
-        Stop::on_signals_up_to(signals, 2)
+        Stop::on_signals_up_to(signals, LAST_OF_COMMANDS)
     }
 
     /// The same for a process that does something about all of them but the last: signal `last` ends it at once.
     pub(crate) fn on_signals_up_to(signals: &[i32], last: usize) -> Outcome<Stop> {
+        // Daemons and mounts end by signals as a rule: their exit code says whether that went well.
+        let is_command = signals == OF_COMMANDS && last == LAST_OF_COMMANDS;
         let mut signals = Signals::new(signals).at("taking over signals")?;
         let (asked, count) = (Arc::new(AtomicBool::new(false)), Arc::default());
         let (waker, receiver) = channel();
@@ -64,9 +78,12 @@ impl Stop {
         let stop = Stop { asked, count, waker, wake, grace };
         let asking = stop.clone();
         let watch = move || {
-            for (before, _) in signals.forever().enumerate() {
+            for (before, signal) in signals.forever().enumerate() {
+                if is_command {
+                    ASKED_BY.store(signal, Ordering::SeqCst);
+                }
                 if before + 1 >= last {
-                    std::process::exit(1);
+                    std::process::exit(exit_code().map_or(1, i32::from));
                 }
                 asking.ask();
             }

@@ -151,7 +151,7 @@ fn a_conversion_that_is_interrupted_leaves_nothing_and_one_that_is_killed_leaves
     let before = stored(&cluster);
     let child = begin(&cluster, before);
     signal(child.id(), Signal::INT);
-    let said = failed(child.wait_with_output().expect("it ends"), 1);
+    let said = failed(child.wait_with_output().expect("it ends"), 130);
     assert!(said.contains("interrupted"), "{said}");
     wait_until("its objects are removed", || stored(&cluster) < before + 4_000_000);
     assert_eq!(kind(&cluster), "stripe");

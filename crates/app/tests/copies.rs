@@ -272,15 +272,21 @@ fn a_job_is_paused_resumed_and_cancelled_from_anywhere() {
     wait_until("its limit is seen", || pair.state(id)["limit"]["resource"] == "bandwidth_limit");
     let said = pair.state(id)["bottleneck"].to_string();
     assert!(said.contains("bandwidth limit"), "{said}");
-    pair.cluster.ok(&["jobs", "pause", id]);
+    let before = pair.state(id)["bytes_done"].as_u64();
+    assert_eq!(pair.cluster.ok(&["jobs", "pause", id]), format!("{id}: pauses\n"));
     wait_until("it is paused", || pair.state(id)["state"] == "paused");
+    assert_eq!(pair.cluster.ok(&["jobs", "list"]), pair.cluster.ok(&["jobs"]));
+    assert!(
+        before > Some(0) && pair.state(id)["bytes_done"].as_u64() >= before,
+        "a pause takes nothing back"
+    );
     pair.cluster.ok(&["jobs", "resume", id]);
     pair.cluster.ok(&["jobs", "watch", id]);
     assert!(pair.arrived("big") == Some(noise(8_000_000)));
     let id = pair.cluster.ok(&["cp", "--detach", "--bwlimit", "1M", "data1:/out/big", "data2:/in/second"]);
     let id = id.trim();
     wait_until("it runs", || pair.state(id)["state"] == "running");
-    pair.cluster.ok(&["jobs", "cancel", id]);
+    assert_eq!(pair.cluster.ok(&["jobs", "cancel", id]), format!("{id}: is cancelled\n"));
     wait_until("it is cancelled", || pair.state(id)["state"] == "cancelled");
     assert_eq!(pair.arrived("second"), None);
     let said = pair.cluster.fails(&["jobs", "cancel", id]);
@@ -288,6 +294,23 @@ fn a_job_is_paused_resumed_and_cancelled_from_anywhere() {
     let said =
         pair.cluster.fails(&["cp", "--bwlimit", "1M", "--timeout", "1s", "data1:/out/big", "data2:/in/late"]);
     assert!(said.contains("1000 ms"), "{said}");
+}
+
+/// A rate of 0.5 MiB/s was shown under a limit of 5 MiB/s, with 32 streams, of which each had hardly begun its block.
+#[test]
+fn a_job_under_a_limit_shows_the_rate_it_sends_at_and_has_few_streams() {
+    let pair = Pair::start();
+    pair.put("big", &noise(60_000_000));
+    let id = pair.cluster.ok(&["cp", "--detach", "--bwlimit", "4M", "data1:/out/big", "data2:/in/"]);
+    let id = id.trim();
+    let rate = || pair.state(id)["bytes_per_second"].as_f64().unwrap_or_default();
+    wait_until("it is near its limit", || rate() > 3.0e6);
+    let state = pair.state(id);
+    assert!(rate() < 8.5e6 && state["state"] == "running", "{state}");
+    // Eight where a busy machine makes the way look long.
+    assert!(["streams:1", "streams:8"].iter().any(|method| state["method"] == *method), "{state}");
+    assert!(state["why"].as_str().is_some_and(|why| why.contains("bandwidth limit")), "{state}");
+    pair.cluster.ok(&["jobs", "cancel", id]);
 }
 
 #[test]

@@ -4,6 +4,7 @@ mod support;
 
 use rustix::process::Signal;
 use std::fs::{self, File};
+use std::io::{BufRead, BufReader};
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
 use std::process::Command;
@@ -108,6 +109,55 @@ fn one_bad_file_does_not_hold_up_the_others() {
     assert_eq!(cluster.ok(&["ls", "vz:/tree"]), "a\nc\n");
 }
 
+/// The lines that only this program has were printed on terminals only: not into the logs of cron and CI.
+#[test]
+fn the_end_of_a_copy_says_what_limited_it_without_a_terminal_too() {
+    let cluster = Cluster::start(1);
+    let file = noise_file(&cluster.local("file"), 30_000_000);
+    let copy = |more: &[&str]| cluster.run(&[&["cp"], more].concat());
+    let copied = copy(&[&file, "vz:/file"]);
+    let said = String::from_utf8_lossy(&copied.stderr).into_owned();
+    let lines: Vec<&str> = said.lines().collect();
+    assert!(copied.stdout.is_empty() && lines.len() == 2, "{said}");
+    assert!(lines[0].starts_with("1 file, 28.6 MiB in ") && lines[0].ends_with("/s"), "{said}");
+    assert!(lines[1].starts_with("limit: "), "{said}");
+    assert!(lines[1].starts_with("limit: unknown") || !said.contains("mostly"), "{said}");
+    let quiet = copy(&["-q", &file, "vz:/file"]);
+    assert!(quiet.status.success() && quiet.stderr.is_empty(), "{quiet:?}");
+    // Directories are not files.
+    let tree = cluster.local("tree");
+    fs::create_dir(&tree).expect("made");
+    let empty = String::from_utf8_lossy(&copy(&["-r", &text(&tree), "vz:/tree"]).stderr).into_owned();
+    assert!(empty.starts_with("0 files in 1 directory, 0 B"), "{empty}");
+    noise_file(&tree.join("a"), 10);
+    noise_file(&tree.join("b"), 10);
+    let two = String::from_utf8_lossy(&copy(&["-r", &text(&tree), "vz:/two"]).stderr).into_owned();
+    assert!(two.starts_with("2 files in 1 directory, 20 B") && two.contains(" files/s\n"), "{two}");
+}
+
+/// They were called `process 7050 on host1`.
+#[test]
+fn top_names_clients_by_command_user_and_process() {
+    let cluster = Cluster::start(1);
+    let file = noise_file(&cluster.local("file"), 30_000_000);
+    let mut top = spawn(cluster.command(&["top", "--json", "-i", "0.5"]));
+    let mut copy = spawn(cluster.command(&["cp", "--bwlimit", "1M", &file, "vz:/file"]));
+    let name = format!(", process {})", copy.id());
+    let lines = BufReader::new(top.stdout.take().expect("piped")).lines();
+    let mut lines = lines.map(|line| line.expect("readable"));
+    let seen = lines.find(|line| line.contains(&name)).expect("it is shown");
+    let round: serde_json::Value = serde_json::from_str(&seen).expect("JSON");
+    let parts = round["parts"].as_array().expect("a list");
+    let client = parts.iter().find(|part| part["kind"] == "client").expect("a client");
+    let shown = client["name"].as_str().expect("a name");
+    assert!(shown.starts_with("cp (") && shown.contains('@') && shown.ends_with(&name), "{shown}");
+    assert!(round["written_bytes_per_second"].is_number(), "{round}");
+    for child in [&mut top, &mut copy] {
+        signal(child.id(), Signal::TERM);
+        child.wait().expect("it ends");
+    }
+}
+
 #[test]
 fn the_summary_in_json_names_rate_and_bottleneck() {
     let cluster = Cluster::start(1);
@@ -116,10 +166,7 @@ fn the_summary_in_json_names_rate_and_bottleneck() {
         serde_json::from_str(&cluster.ok(&["cp", "--json", &file, "vz:/file"])).expect("JSON");
     assert_eq!((&summary["bytes"], &summary["files"]), (&20_000_000.into(), &1.into()));
     assert!(summary["bytes_per_second"].as_f64().is_some_and(|rate| rate > 0.0));
-    assert!(
-        summary["bottleneck"]["limit"]["text"].as_str().is_some_and(|text| !text.is_empty()),
-        "{summary}"
-    );
+    assert!(summary["limit"]["text"].as_str().is_some_and(|text| !text.is_empty()), "{summary}");
 }
 
 #[test]
@@ -129,7 +176,7 @@ fn an_interrupted_copy_into_the_volume_leaves_nothing() {
     let child = spawn(cluster.command(&["cp", &file, "vz:/file"]));
     wait_until("the copy is under way", || cluster.ok(&["ls", "-a", "vz:/"]).contains(".part"));
     signal(child.id(), Signal::INT);
-    let said = failed(child.wait_with_output().expect("it ends"), 1);
+    let said = failed(child.wait_with_output().expect("it ends"), 130);
     assert!(said.contains("interrupted"), "{said}");
     assert_eq!(cluster.ok(&["ls", "-a", "vz:/"]), "");
 }
@@ -145,7 +192,7 @@ fn an_interrupted_copy_out_of_the_volume_keeps_what_was_there() {
     let child = spawn(cluster.command(&["cp", "vz:/file", &text(&out)]));
     wait_until("the copy is under way", || fs::read_dir(&out).expect("listed").count() > 1);
     signal(child.id(), Signal::TERM);
-    failed(child.wait_with_output().expect("it ends"), 1);
+    failed(child.wait_with_output().expect("it ends"), 143);
     assert_eq!(fs::read_dir(&out).expect("listed").count(), 1);
     assert_eq!(fs::read(out.join("file")).expect("readable"), b"old");
 }

@@ -35,6 +35,6 @@ fn an_interrupted_demo_cleans_up_too() {
     let cluster = scratch.path().join(format!("vazao-demo-{}/cluster/client.toml", child.id()));
     wait_until("the cluster is being started", || cluster.exists());
     signal(child.id(), Signal::TERM);
-    failed(child.wait_with_output().expect("it ends"), 1);
+    failed(child.wait_with_output().expect("it ends"), 143);
     assert_eq!(fs::read_dir(scratch.path()).expect("listed").count(), 0);
 }

@@ -111,7 +111,7 @@ fn an_experiment_that_is_interrupted_ends_its_copies_and_leaves_nothing() {
         command_lines().any(|line| line.contains(&work) && line.contains("\0cp\0"))
     });
     signal(process, rustix::process::Signal::INT);
-    let said = failed(child.wait_with_output().expect("it ends"), 1);
+    let said = failed(child.wait_with_output().expect("it ends"), 130);
     assert!(said.contains("G10: interrupted") && !said.contains("W2"), "{said}");
     assert!(!path("out").join("G10.json").exists(), "half an outcome was kept");
     assert_eq!(fs::read_dir(path("work")).expect("listed").count(), 0, "files are left");

@@ -15,7 +15,8 @@ fn names(directory: &Path) -> Vec<String> {
 
 fn interrupt(child: Child, with: Signal) -> String {
     signal(child.id(), with);
-    failed(child.wait_with_output().expect("it ends"), 1)
+    // As a shell tells it of a program that a signal has ended.
+    failed(child.wait_with_output().expect("it ends"), 128 + with.as_raw())
 }
 
 #[test]

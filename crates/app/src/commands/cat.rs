@@ -2,6 +2,7 @@
 
 use crate::context::Context;
 use crate::failure::{At, Failure, Outcome, report};
+use crate::location::patterns;
 use crate::location::place::{self, Place, places};
 use crate::location::show_volume;
 use crate::output::Output;
@@ -30,6 +31,7 @@ pub(crate) struct Arguments {
 pub(crate) fn run(context: &Context, arguments: Arguments) -> Outcome {
     let paths = places(&arguments.paths)?;
     let client = context.client()?;
+    let paths = patterns::expand(&client, paths)?;
     let mut output = Output::new(false);
     let mut outcome = Ok(());
     for path in &paths {

@@ -4,11 +4,13 @@ use crate::cli::Results;
 use crate::context::Context;
 use crate::copy::remote::{self, Remote};
 use crate::copy::{
-    self, AreaTree, Counts, FtpTimeouts, FtpTree, Item, LocalTree, Meter, PartNames, Rules, Transfer, Tree,
-    VolumeTree, ftp_path, join,
+    self, AreaTree, Counts, FtpTimeouts, FtpTree, Item, LocalTree, Meter, PartNames, Rules, StandardTree,
+    Transfer, Tree, VolumeTree, ftp_path, join,
 };
 use crate::failure::{At, Failure, Outcome, report};
 use crate::format;
+use crate::jobs;
+use crate::location::patterns;
 use crate::location::{Location, last_name, show};
 use crate::output::Output;
 use crate::signals::{self, Stop};
@@ -20,6 +22,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 use std::sync::Arc;
 use vazao_client::Client;
+use vazao_meter::bottleneck::Resource;
 use vazao_meter::machine::DiskWatches;
 use vazao_model::FileKind;
 use vazao_mover::ftp::Url;
@@ -29,26 +32,39 @@ use vazao_sampler::{Record, Recorder};
 /// Arguments of `vazao cp`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  vazao cp big.iso vz:/images/\n  vazao cp -r ~/data vz:/backup\n  vazao cp -rp vz:/backup/data /restore\n  vazao cp --json vz:/a vz:/b\n  vazao cp -r n1:/data/run7 n9:/incoming/      bytes go straight from n1 to n9\n  vazao cp --detach --bwlimit 20M n1:/data/big n9:/incoming/\n  vazao cp -r ftp://me@host/data ~/data          also to FTP servers; --resume goes on with what has arrived\n\nA file appears under its name only when it is whole: an interrupted copy leaves nothing, or what was there before.\nOne that is killed (SIGKILL, power) leaves .NAME.vazao-….part beside it: the next copy to the same name by the\nsame user of this machine removes it, unless the machine was started anew; rm does at any time.\nA file in the place of another takes over its permissions, and its owner where you may give it; hard links to the\nfile that was there keep the old contents. A symbolic link is followed to the file it leads to; into a fifo or\ndevice of this machine is written.\n\nCopies between nodes are jobs of the node that has the source: they go on when this command is killed, and after restarts.\nCtrl-C cancels; files that have arrived stay, and --resume leaves them. They keep times and permissions.\n\nBetween paths of this machine, areas and the volume this command moves the bytes itself: with --resume from the start, what\nhas arrived of a file stays when it ends early, and the next --resume goes on behind it.\n\nPasswords of FTP servers come from ~/.netrc (readable by you only), VAZAO_FTP_PASSWORD, the address, or are asked for; one in an\naddress is taken off the command line at once. FTP sends them as they are: who reads the network, reads them. Between this\nmachine and an FTP server, what has arrived stays as .NAME.vazao-….part when a copy ends early, for --resume."
+    after_help = "Examples:\n  vazao cp big.iso vz:/images/\n  vazao cp -r ~/data vz:/backup\n  vazao cp -rp vz:/backup/data /restore\n  tar c dir | vazao cp - vz:/dir.tar             - is standard input, or as the last path standard output\n  vazao cp 'vz:/runs/*.dat' ~/data               quoted, so that the shell leaves it alone\n  vazao cp --json vz:/a vz:/b\n  vazao cp -q vz:/a vz:/b                        without the two lines at the end, for cron\n  vazao cp -r n1:/data/run7 n9:/incoming/      bytes go straight from n1 to n9\n  vazao cp --detach --bwlimit 20M n1:/data/big n9:/incoming/\n  vazao cp -r ftp://me@host/data ~/data          also to FTP servers; --resume goes on with what has arrived\n\nA file appears under its name only when it is whole: an interrupted copy leaves nothing, or what was there before.\nOne that is killed (SIGKILL, power) leaves .NAME.vazao-….part beside it: the next copy to the same name by the\nsame user of this machine removes it, unless the machine was started anew; rm does at any time.\nA file in the place of another takes over its permissions, and its owner where you may give it; hard links to the\nfile that was there keep the old contents. A symbolic link is followed to the file it leads to; into a fifo or\ndevice of this machine is written.\n\nCopies between nodes are jobs of the node that has the source: they go on when this command is killed, and after restarts.\nCtrl-C cancels; files that have arrived stay, and --resume leaves them. They keep times and permissions.\n\nBetween paths of this machine, areas and the volume this command moves the bytes itself: with --resume from the start, what\nhas arrived of a file stays when it ends early, and the next --resume goes on behind it.\n\nPasswords of FTP servers come from ~/.netrc (readable by you only), VAZAO_FTP_PASSWORD, the address, or are asked for; one in an\naddress is taken off the command line at once. FTP sends them as they are: who reads the network, reads them. Between this\nmachine and an FTP server, what has arrived stays as .NAME.vazao-….part when a copy ends early, for --resume."
 )]
 pub(crate) struct Arguments {
     #[command(flatten)]
     results: Results,
     /// Directories with all that is in them; symbolic links are copied as links
-    #[arg(short, visible_short_alias = 'R')]
+    #[arg(short, long, visible_short_alias = 'R')]
     recursive: bool,
     /// Keep owner, permissions with set-id bits, and times
-    #[arg(short)]
+    #[arg(short, long)]
     preserve: bool,
     /// Replace files that you may not write to (in a directory where you may)
-    #[arg(short)]
+    #[arg(short, long)]
     force: bool,
+    /// As -rp
+    #[arg(short, long)]
+    archive: bool,
+    /// Name each file on standard error when it is copied
+    #[arg(short, long, conflicts_with = "quiet")]
+    verbose: bool,
+    /// Print neither progress nor, at the end, what was copied and what limited it
+    #[arg(short, long)]
+    quiet: bool,
     #[command(flatten)]
     remote: Remote,
-    /// What to copy, and last where to: a new name, or the directory it goes into
+    /// What to copy, and last where to: a new name, or the directory it goes into. * and ? in vz:/… and NODE:/… stand
+    /// for names as in a shell
     #[arg(required = true, num_args = 2.., value_name = "PATH")]
     paths: Vec<OsString>,
 }
+
+/// Shorter copies spend their time on starting.
+const SECONDS_TOLD_MIN: f64 = 0.1;
 
 /// Which tree a path is in.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -57,6 +73,7 @@ enum Where {
     Volume,
     Area,
     Ftp,
+    Standard,
 }
 
 /// A path with the tree it is in.
@@ -76,7 +93,11 @@ struct Sides<'a> {
 }
 
 impl Sides<'_> {
-    fn side(&mut self, argument: &OsStr) -> Outcome<Side> {
+    fn side(&mut self, argument: &OsStr, is_output: bool) -> Outcome<Side> {
+        if argument.as_bytes() == copy::STANDARD {
+            let tree: Arc<dyn Tree> = Arc::new(StandardTree { is_output });
+            return Ok(Side { tree, path: copy::STANDARD.to_vec(), at: Where::Standard });
+        }
         match Location::parse(argument)? {
             Location::Local(path) => Ok(Side {
                 tree: Arc::clone(&self.local),
@@ -130,26 +151,69 @@ pub(crate) struct How {
     pub(crate) resume: bool,
     /// Time-outs towards FTP servers.
     pub(crate) timeouts: FtpTimeouts,
+    /// No progress is shown.
+    pub(crate) is_quiet: bool,
+}
+
+impl Arguments {
+    fn recursive(&self) -> bool {
+        self.recursive || self.archive
+    }
+
+    fn preserve(&self) -> bool {
+        self.preserve || self.archive
+    }
+
+    /// Refuses what standard input and output cannot do.
+    fn check_standard(&self) -> Outcome {
+        let Some((to, from)) = self.paths.split_last() else { return Ok(()) };
+        let is_standard = |path: &OsString| path.as_bytes() == copy::STANDARD;
+        let (is_input, is_output) = (from.iter().any(is_standard), is_standard(to));
+        let refused = [
+            (is_input && is_output, "-: standard input to standard output is what cat(1) does"),
+            (is_input && self.remote.resume(), "--resume: standard input begins anew each time"),
+            (is_input && self.preserve(), "-p: standard input has neither owner nor times"),
+            (
+                (is_input || is_output) && self.remote.checksum(),
+                "--checksum: standard input and output are read or written once",
+            ),
+            (is_output && self.results.json, "--json: standard output has the file"),
+        ];
+        match refused.iter().find(|(is_so, _)| *is_so) {
+            Some((_, why)) => Err(Failure::usage(*why)),
+            None => Ok(()),
+        }
+    }
 }
 
 /// Copies.
-pub(crate) fn run(context: &Context, arguments: Arguments) -> Outcome {
+pub(crate) fn run(context: &Context, mut arguments: Arguments) -> Outcome {
     let stop = Stop::on_signals(signals::OF_COMMANDS)?;
+    arguments.check_standard()?;
+    if let Some(destination) = arguments.paths.pop() {
+        arguments.paths = patterns::expand_arguments(context, &arguments.paths)?;
+        arguments.paths.push(destination);
+    }
     if remote::concerns(&arguments.paths)? {
-        let json = arguments.results.json;
-        let trees = (arguments.recursive, arguments.preserve);
-        return remote::run(context, &arguments.paths, trees, &arguments.remote, json, &stop);
+        if arguments.verbose {
+            let why = "-v: the nodes do this copy, and name only files that fail; --dry-run names all that it would copy";
+            return Err(Failure::usage(why));
+        }
+        let shown = jobs::Shown { json: arguments.results.json, is_quiet: arguments.quiet };
+        let trees = (arguments.recursive(), arguments.preserve());
+        return remote::run(context, &arguments.paths, trees, &arguments.remote, shown, &stop);
     }
     let is_ftp = arguments.paths.iter().any(|path| Url::looks_like(path.as_bytes()));
     arguments.remote.check_unused(is_ftp)?;
     let how = How {
-        recursive: arguments.recursive,
-        preserve: arguments.preserve,
+        recursive: arguments.recursive(),
+        preserve: arguments.preserve(),
         force: arguments.force,
         resume: arguments.remote.resume(),
         timeouts: arguments.remote.timeouts()?,
+        is_quiet: arguments.quiet,
     };
-    let rules = arguments.remote.rules(arguments.results.json)?;
+    let rules = arguments.remote.rules(arguments.results.json)?.naming(arguments.verbose);
     let (counts, record, outcome) = copy(context, &arguments.paths, how, &rules, &stop)?;
     if rules.is_dry() {
         return outcome;
@@ -176,20 +240,23 @@ pub(crate) fn copy(
     let local = Arc::new(LocalTree::watched(Arc::clone(&disks)));
     let ftp = Arc::new(FtpTree::new(Arc::clone(&clock), stop.clone(), how.timeouts));
     let mut sides = Sides { context, stop, local, volume: None, areas: None, ftp };
-    let to = sides.side(destination)?;
-    let from = sources.iter().map(|source| Ok((sides.side(source)?, source.as_os_str())));
+    let to = sides.side(destination, true)?;
+    let from = sources.iter().map(|source| Ok((sides.side(source, false)?, source.as_os_str())));
     let from = from.collect::<Outcome<Vec<(Side, &OsStr)>>>()?;
     let target = target(to, destination, from.len())?;
-    let meter = Meter::new(Arc::clone(&clock), stderr().is_terminal() && !rules.is_dry());
+    let is_visible = stderr().is_terminal() && !rules.is_dry() && !how.is_quiet;
+    let meter = Meter::new(Arc::clone(&clock), is_visible);
     rules.start(clock.now_ns());
     let watched = sides.volume.as_ref().map(|(client, _)| servers::find(&client.map()).watched);
     let client = sides.volume.as_ref().map(|(client, _)| client);
     let recorder = Recorder::new(clock, watched.unwrap_or_default()).of(client, Some(disks));
     let (outcome, record) = recorder.during(|| {
-        [Where::Volume, Where::Area, Where::Ftp, Where::Local].into_iter().try_for_each(|at| {
-            let group: Vec<&(Side, &OsStr)> = from.iter().filter(|(side, _)| side.at == at).collect();
-            copy_group(&group, &target, (how, rules), &meter, stop)
-        })
+        [Where::Volume, Where::Area, Where::Ftp, Where::Local, Where::Standard].into_iter().try_for_each(
+            |at| {
+                let group: Vec<&(Side, &OsStr)> = from.iter().filter(|(side, _)| side.at == at).collect();
+                copy_group(&group, &target, (how, rules), &meter, stop)
+            },
+        )
     });
     let counts = meter.finish();
     sides.ftp.close();
@@ -276,6 +343,12 @@ fn item(side: &Side, argument: &OsStr, target: &Target, recursive: bool) -> Outc
         let shown = to.tree.show(&to.path);
         return Err(Failure::new(format!("{shown}/: no such directory; make it with mkdir first")));
     }
+    if side.at == Where::Standard && target.into {
+        let shown = to.tree.show(&to.path);
+        return Err(Failure::usage(format!(
+            "{shown}: is a directory; say what standard input is to be called in it"
+        )));
+    }
     let name = match side.at {
         Where::Ftp => last_name(OsStr::from_bytes(ftp_name(&side.path))),
         _ => last_name(argument_path(argument)),
@@ -323,7 +396,7 @@ fn lies_in(side: &Side, found: &copy::Found, to: &Side, destination: &[u8]) -> O
     let local = || std::path::absolute(OsStr::from_bytes(destination)).map(PathBuf::into_os_string);
     let whole = match to.at {
         Where::Local => local().at(show(destination))?.into_vec(),
-        Where::Volume | Where::Area | Where::Ftp => destination.to_vec(),
+        Where::Volume | Where::Area | Where::Ftp | Where::Standard => destination.to_vec(),
     };
     let mut above = whole.as_slice();
     while let Some(slash) = above.iter().rposition(|&b| b == b'/') {
@@ -341,36 +414,37 @@ fn lies_in(side: &Side, found: &copy::Found, to: &Side, destination: &[u8]) -> O
     Ok(false)
 }
 
+/// Says on standard error, or as JSON, what was copied and what limited it: into pipes and logs as well.
 fn summarize(arguments: &Arguments, counts: &Counts, record: &Record) -> Outcome {
-    let rate = counts.bytes as f64 / counts.seconds.max(1e-9);
     let verdict = &record.verdict;
     let mut output = Output::new(arguments.results.json);
     if output.json {
         output.value(&json!({
             "bytes": counts.bytes,
             "files": counts.files,
+            "directories": counts.directories,
             "failed": counts.failed,
             "seconds": counts.seconds,
-            "bytes_per_second": rate,
-            "bottleneck": { "side": slower_side(counts), "limit": verdict, "line": verdict.line() },
+            "bytes_per_second": counts.bytes as f64 / counts.seconds.max(1e-9),
+            "limit": verdict,
             "reading_seconds": counts.reading_s,
             "writing_seconds": counts.writing_s,
         }))?;
-    } else if stderr().is_terminal() {
-        eprintln!(
-            "{} files, {} in {}, {}; mostly {}\n{}",
-            counts.files,
-            format::size(counts.bytes),
-            format::duration((counts.seconds * 1e9) as u64),
-            format::rate(rate),
-            slower_side(counts),
-            verdict.line()
-        );
+    } else if !arguments.quiet {
+        let nanoseconds = (counts.seconds * 1e9) as u64;
+        let copied = format::copied(counts.files, counts.directories, counts.bytes, nanoseconds);
+        eprintln!("{copied}\n{}{}", verdict.line(), nearer(counts, record));
     }
     output.finish()
 }
 
-/// Which side the copy's threads spent more time on.
-fn slower_side(counts: &Counts) -> &'static str {
-    if counts.reading_s > counts.writing_s { "reading the source" } else { "writing the destination" }
+/// Where no limit is known, which side the threads spent more time on. Beside a limit it would only contradict.
+fn nearer(counts: &Counts, record: &Record) -> &'static str {
+    let seconds = record.changes.first().map_or(0.0, |observer| observer.seconds);
+    match record.verdict.resource {
+        Resource::Unknown if seconds < SECONDS_TOLD_MIN => "",
+        Resource::Unknown if counts.reading_s > counts.writing_s => "; mostly it was reading the source",
+        Resource::Unknown => "; mostly it was writing the destination",
+        _ => "",
+    }
 }

@@ -21,7 +21,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 use vazao_fuse::{Mount, MountOptions};
 use vazao_meter::Clock;
-use vazao_meter::bottleneck::{OTHERS, Resource, Verdict};
+use vazao_meter::bottleneck::{Resource, Verdict};
 use vazao_model::VolumePath;
 use vazao_sampler::{Record, Recorder};
 use vazao_sampler::{loopback, servers};
@@ -157,7 +157,14 @@ impl Demo {
         say(&format!("a cluster runs: 1 metadata service, {} data servers", stage.nodes.len() - 1))?;
         let common = Common { cluster: Some(cluster.client_file()), ..Common::default() };
         let bytes = given_bytes + generated;
-        Ok(Demo { stage, stop, context: Context { common }, files, bytes, sums: BTreeMap::new() })
+        Ok(Demo {
+            stage,
+            stop,
+            context: Context { common, called: "demo".to_owned() },
+            files,
+            bytes,
+            sums: BTreeMap::new(),
+        })
     }
 
     fn place(&self, name: &str) -> OsString {
@@ -176,6 +183,7 @@ impl Demo {
             force: false,
             resume: false,
             timeouts: crate::copy::FtpTimeouts::default(),
+            is_quiet: false,
         };
         let (counts, record, outcome) =
             cp::copy(&self.context, paths, how, &crate::copy::Rules::default(), &self.stop)?;
@@ -435,7 +443,7 @@ fn table(rows: &[Timed], tcp_rate: f64) -> Outcome {
     let mut output = Output::new(false);
     output.text(&format!("\n{}", format::table(&head, &rows.iter().map(row).collect::<Vec<_>>())))?;
     let is_disturbed = |timed: &Timed| {
-        timed.limit.as_ref().is_some_and(|limit| limit.resource == Resource::Cpu && limit.place == OTHERS)
+        timed.limit.as_ref().is_some_and(|limit| limit.resource == Resource::Cpu && limit.by_others)
     };
     if rows.iter().any(is_disturbed) {
         output.line(

@@ -4,6 +4,7 @@ use crate::cli::Results;
 use crate::context::Context;
 use crate::failure::{Failure, Outcome, report};
 use crate::format;
+use crate::location::patterns;
 use crate::location::place::{Place, places};
 use crate::output::{Output, put_name};
 use clap::Args;
@@ -52,6 +53,7 @@ struct Counting<'a> {
 pub(crate) fn run(context: &Context, arguments: Arguments) -> Outcome {
     let paths = places(&arguments.paths)?;
     let client = context.client()?;
+    let paths = patterns::expand(&client, paths)?;
     let mut output = Output::new(arguments.results.json);
     let mut counting = Counting { client: &client, arguments: &arguments, seen: HashSet::new() };
     let mut outcome = Ok(());

@@ -28,6 +28,11 @@ pub(crate) struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum What {
+    /// List all jobs of all nodes, as `vazao jobs` alone does
+    List {
+        #[command(flatten)]
+        results: Results,
+    },
     /// Show how a job goes, until it is over
     Watch {
         #[command(flatten)]
@@ -73,6 +78,7 @@ pub(crate) fn run(context: &Context, arguments: Arguments) -> Outcome {
     let client = context.client()?;
     let outcome = match arguments.what {
         None => list(&client, arguments.results),
+        Some(What::List { results }) => list(&client, results),
         Some(What::Watch { results, id }) => watch(&client, results, &id),
         Some(What::Errors { results, id }) => errors(&client, results, &id),
         Some(What::Pause { ids }) => control(&client, &ids, jobs::PAUSE),
@@ -145,8 +151,9 @@ fn table(jobs: &[proto::JobStatus]) -> String {
 fn watch(client: &Client, results: Results, id: &str) -> Outcome {
     let stop = Stop::on_signals(signals::OF_COMMANDS)?;
     stop.hangs_up(client);
-    match jobs::watch(client, id, results.json, &stop)? {
-        Watched::Over(job) => jobs::report(client, &job),
+    let shown = jobs::Shown { json: results.json, is_quiet: false };
+    match jobs::watch(client, id, shown, &stop)? {
+        Watched::Over(job) => jobs::report(client, &job, shown),
         Watched::Left(_) => Ok(()),
     }
 }
@@ -162,14 +169,29 @@ fn errors(client: &Client, results: Results, id: &str) -> Outcome {
 
 fn control(client: &Client, ids: &[String], action: u32) -> Outcome {
     let mut failed = false;
+    let mut output = Output::new(false);
     for id in ids {
         let request = proto::ControlJobRequest { id: id.clone(), action };
         let asked = jobs::node_of(id)
             .and_then(|node| client.ask_node::<op::ControlJob>(node, &request).map_err(Failure::from));
-        if let Err(failure) = asked {
-            crate::failure::report(&failure);
-            failed = true;
+        match asked {
+            Ok(_) => output.line(&format!("{id}: {}", answer(action)))?,
+            Err(failure) => {
+                crate::failure::report(&failure);
+                failed = true;
+            }
         }
     }
+    output.finish()?;
     if failed { Err(Failure::Reported) } else { Ok(()) }
+}
+
+/// What a node does that has taken an order.
+fn answer(action: u32) -> &'static str {
+    match action {
+        jobs::PAUSE => "pauses",
+        jobs::RESUME => "goes on",
+        jobs::CANCEL => "is cancelled",
+        _ => "is forgotten",
+    }
 }

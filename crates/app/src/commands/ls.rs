@@ -4,6 +4,7 @@ use crate::cli::Results;
 use crate::context::Context;
 use crate::failure::{Failure, Outcome, report};
 use crate::format;
+use crate::location::patterns::{self, node_of};
 use crate::location::place::{Place, places};
 use crate::output::{Output, put_name};
 use clap::Args;
@@ -15,7 +16,7 @@ use vazao_model::{Attributes, FileKind};
 /// Arguments of `vazao ls`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  vazao ls vz:/\n  vazao ls -lh vz:/data\n  vazao ls -l n1:/scratch/run7       an area of node n1\n  vazao ls -U vz:/huge | wc -l"
+    after_help = "Examples:\n  vazao ls vz:/\n  vazao ls -lh vz:/data\n  vazao ls -l n1:/scratch/run7       an area of node n1\n  vazao ls n1:                       the areas of node n1\n  vazao ls 'vz:/data/*.dat'          quoted, so that the shell leaves it alone\n  vazao ls -U vz:/huge | wc -l"
 )]
 pub(crate) struct Arguments {
     #[command(flatten)]
@@ -55,18 +56,22 @@ struct Listing<'a> {
 
 /// Lists.
 pub(crate) fn run(context: &Context, arguments: Arguments) -> Outcome {
-    let paths = places(&arguments.paths)?;
+    let (nodes, paths): (Vec<_>, Vec<_>) =
+        arguments.paths.iter().cloned().partition(|path| node_of(path).is_some());
+    let paths = places(&paths)?;
     let client = context.client()?;
-    let headings = paths.len() > 1 || arguments.recursive;
+    let paths = patterns::expand(&client, paths)?;
+    let headings = nodes.len() + paths.len() > 1 || arguments.recursive;
     let output = Output::new(arguments.results.json);
     let mut listing =
         Listing { client: &client, arguments: &arguments, output, headings, begun: false, failed: false };
+    for node in nodes.iter().filter_map(|node| node_of(node)) {
+        let listed = listing.areas(node);
+        listing.noted(listed)?;
+    }
     for path in &paths {
-        if let Err(failure) = listing.argument(path) {
-            listing.output.flush()?;
-            report(&failure);
-            listing.failed = true;
-        }
+        let listed = listing.argument(path);
+        listing.noted(listed)?;
     }
     let failed = listing.failed;
     listing.output.finish()?;
@@ -75,6 +80,36 @@ pub(crate) fn run(context: &Context, arguments: Arguments) -> Outcome {
 }
 
 impl Listing<'_> {
+    fn noted(&mut self, listed: Outcome) -> Outcome {
+        let Err(failure) = listed else { return Ok(()) };
+        self.output.flush()?;
+        report(&failure);
+        self.failed = true;
+        Ok(())
+    }
+
+    /// What a node exports.
+    fn areas(&mut self, name: &str) -> Outcome {
+        let map = self.client.refresh_map()?;
+        let node = map.nodes.iter().find(|node| node.name == name);
+        let node = node.ok_or_else(|| {
+            Failure::new(format!("{name}:: there is no node of this name; `vazao status` shows them"))
+        })?;
+        if self.headings && !self.output.json {
+            let gap = if self.begun { "\n" } else { "" };
+            self.output.line(&format!("{gap}{name}:"))?;
+        }
+        self.begun = true;
+        for area in &node.areas {
+            let path = format!("{name}:/{}", area.name);
+            match self.output.json {
+                true => self.output.value(&json!({ "name": area.name, "path": path, "kind": "area" }))?,
+                false => self.output.line(&area.name)?,
+            }
+        }
+        Ok(())
+    }
+
     fn argument(&mut self, path: &Place) -> Outcome {
         let attributes = path.stat(self.client, !self.arguments.long)?;
         if attributes.kind == FileKind::Directory && !self.arguments.directory {

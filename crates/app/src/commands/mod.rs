@@ -2,6 +2,7 @@
 
 pub(crate) mod area;
 pub(crate) mod cat;
+pub(crate) mod completions;
 pub(crate) mod cp;
 pub(crate) mod demo;
 pub(crate) mod df;
@@ -12,6 +13,7 @@ pub(crate) mod lab;
 pub(crate) mod layout;
 pub(crate) mod ln;
 pub(crate) mod ls;
+pub(crate) mod man;
 pub(crate) mod metadata;
 pub(crate) mod mkdir;
 pub(crate) mod mount;
@@ -35,9 +37,22 @@ use crate::context::Context;
 use crate::failure::Outcome;
 use crate::process::logging;
 
+/// What a client of this command is called in displays.
+fn called(command: &Command) -> String {
+    match command {
+        Command::Mount(arguments) => arguments.mountpoint().display().to_string(),
+        other => {
+            // As in cli.rs, whose variants are the commands' names.
+            let variant = format!("{other:?}");
+            let name = variant.split(|c: char| !c.is_alphanumeric()).next().unwrap_or_default();
+            name.to_lowercase()
+        }
+    }
+}
+
 /// Runs the command that was asked for.
 pub(crate) fn run(line: Line) -> Outcome {
-    let context = Context { common: line.common };
+    let context = Context { common: line.common, called: called(&line.command) };
     if !matches!(line.command, Command::Serve(_)) {
         let file = match &line.command {
             Command::Mount(arguments) => arguments.own_log(),
@@ -73,6 +88,8 @@ pub(crate) fn run(line: Line) -> Outcome {
         Command::Status(arguments) => status::run(&context, arguments),
         Command::Top(arguments) => top::run(&context, arguments),
         Command::Lab(arguments) => lab::run(&context, arguments),
+        Command::Completions(arguments) => completions::run(&arguments),
+        Command::Man(arguments) => man::run(&arguments),
         Command::Version(arguments) => version::run(&context, arguments),
         Command::Demo(arguments) => demo::run(&context, arguments),
     }

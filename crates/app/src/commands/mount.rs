@@ -64,7 +64,7 @@ pub(crate) struct Arguments {
 
 impl Arguments {
     /// Where it is mounted; one of both is required.
-    fn mountpoint(&self) -> &Path {
+    pub(super) fn mountpoint(&self) -> &Path {
         self.areas.as_deref().or(self.mountpoint.as_deref()).unwrap_or(Path::new(""))
     }
 }

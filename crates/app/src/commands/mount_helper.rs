@@ -189,7 +189,8 @@ fn mount_as_asked(asked: Asked) -> Outcome {
     }
     let given = std::env::var_os(CLUSTER_VARIABLE).filter(|file| !file.is_empty()).map(PathBuf::from);
     let cluster = cluster.or(given).unwrap_or_else(|| PathBuf::from(SYSTEM_CLUSTER));
-    let context = Context { common: Common { cluster: Some(cluster), ..Common::default() } };
+    let common = Common { cluster: Some(cluster), ..Common::default() };
+    let context = Context { common, called: "mount".to_owned() };
     std::fs::create_dir_all(SYSTEM_LOGS).at(SYSTEM_LOGS)?;
     let log_file = Path::new(SYSTEM_LOGS).join(mount::log_name(&asked.directory)?);
     mount::in_background(&context, volume, asked.directory, options, log_file, asked.source)

@@ -3,8 +3,7 @@
 use crate::context::Context;
 use crate::failure::{At, Failure, Outcome, report};
 use crate::location::place::{self, Place, places};
-use crate::location::show_volume;
-use crate::location::walk;
+use crate::location::{patterns, show_volume, walk};
 use crate::parallel;
 use clap::Args;
 use std::ffi::OsString;
@@ -32,6 +31,7 @@ pub(crate) struct Arguments {
 pub(crate) fn run(context: &Context, arguments: Arguments) -> Outcome {
     let paths = places(&arguments.paths)?;
     let client = context.client()?;
+    let paths = patterns::expand(&client, paths)?;
     let mut outcome = Ok(());
     for path in &paths {
         let removed = match path {

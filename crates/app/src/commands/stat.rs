@@ -5,6 +5,7 @@ use crate::cli::Results;
 use crate::context::Context;
 use crate::failure::{Failure, Outcome, report};
 use crate::format;
+use crate::location::patterns;
 use crate::location::place::{Place, places};
 use crate::output::Output;
 use clap::Args;
@@ -32,6 +33,7 @@ pub(crate) struct Arguments {
 pub(crate) fn run(context: &Context, arguments: Arguments) -> Outcome {
     let paths = places(&arguments.paths)?;
     let client = context.client()?;
+    let paths = patterns::expand(&client, paths)?;
     let mut output = Output::new(arguments.results.json);
     let mut outcome = Ok(());
     for path in &paths {

@@ -18,7 +18,7 @@ use vazao_meter::measures::Part;
 /// Arguments of `vazao top`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  vazao top\n  vazao top -i 5\n  vazao top --json -n 10 > rates.jsonl\n\nOn a terminal the screen is drawn anew each round and q ends it; elsewhere each round is a table, with --json one\nobject a line. Servers are asked each round; clients and mounts report every two seconds while somebody looks.\nWhat the limits mean: docs/bottleneck.md."
+    after_help = "Examples:\n  vazao top\n  vazao top -i 5\n  vazao top --json -n 10 > rates.jsonl\n\nOn a terminal the screen is drawn anew each round and q ends it; elsewhere each round is a table, with --json one\nobject a line. Servers are asked each round; clients and mounts report every two seconds while `vazao top` runs, and\nare there after some three. Clients are called COMMAND (USER@HOST, process PID), mounts PATH (USER@HOST, process PID).\nWhat the limits mean: docs/bottleneck.md."
 )]
 pub(crate) struct Arguments {
     #[command(flatten)]
@@ -63,6 +63,7 @@ fn rounds(client: &Client, arguments: &Arguments, stop: &Stop) -> Outcome {
     let mut overview = Overview::default();
     overview.look(client);
     let interval = Duration::from_secs_f64(arguments.interval);
+    let keys = format!("every {} s; q ends it", arguments.interval);
     let mut round = 0;
     loop {
         let ends = match &mut screen {
@@ -81,10 +82,10 @@ fn rounds(client: &Client, arguments: &Arguments, stop: &Stop) -> Outcome {
         match &mut screen {
             Some(screen) => {
                 let (rows, columns) = screen.size();
-                screen.draw(&table(&shown, columns), rows)?;
+                screen.draw(&page(&shown, &keys, (rows, columns)), rows)?;
             }
             None if output.json => output.value(&to_json(&shown))?,
-            None => output.line(&table(&shown, usize::MAX))?,
+            None => output.line(&format!("{}\n\n{}", heading(&shown), table(&shown, usize::MAX)))?,
         }
         output.flush()?;
         round += 1;
@@ -104,7 +105,56 @@ fn kind(part: Part) -> &'static str {
     }
 }
 
-/// A table, its lines cut to `columns`.
+/// Bytes and operations of all servers in a second.
+#[derive(Default)]
+struct Totals {
+    read: f64,
+    written: f64,
+    operations: f64,
+}
+
+impl Totals {
+    fn of(shown: &[Shown]) -> Totals {
+        let servers = shown.iter().filter(|shown| shown.change.of.part == Part::Server);
+        servers.fold(Totals::default(), |totals, Shown { change, .. }| Totals {
+            read: totals.read + change.rate(change.of.work.read_bytes),
+            written: totals.written + change.rate(change.of.work.written_bytes),
+            operations: totals.operations + change.rate(change.of.work.operations),
+        })
+    }
+}
+
+/// Who is there, and what all servers do together.
+fn heading(shown: &[Shown]) -> String {
+    let number = |part, one, more| {
+        format::count(shown.iter().filter(|shown| shown.change.of.part == part).count() as u64, one, more)
+    };
+    let totals = Totals::of(shown);
+    format!(
+        "{}, {}, {}: read {}, written {}, {:.0} operations/s",
+        number(Part::Server, "server", "servers"),
+        number(Part::Mount, "mount", "mounts"),
+        number(Part::Client, "client", "clients"),
+        format::rate(totals.read),
+        format::rate(totals.written),
+        totals.operations,
+    )
+}
+
+/// What a screen shows: heading, table, and in its last line the keys.
+fn page(shown: &[Shown], keys: &str, (rows, columns): (usize, usize)) -> String {
+    let cut = |line: &str| line.chars().take(columns).collect::<String>();
+    // The line below the last one belongs to the cursor.
+    let room = rows.saturating_sub(2).max(1);
+    let text = format!("{}\n\n{}", heading(shown), table(shown, columns));
+    let mut lines: Vec<String> = text.lines().map(cut).take(room).collect();
+    lines.resize(room, String::new());
+    lines.push(cut(keys));
+    lines.join("\n")
+}
+
+/// A table. Where its lines are longer than `columns`, each limit has lines of its own below its row, so that nothing
+/// of it is cut.
 fn table(shown: &[Shown], columns: usize) -> String {
     let head = [
         ("NAME", Lean::Left),
@@ -117,26 +167,42 @@ fn table(shown: &[Shown], columns: usize) -> String {
         ("SHARE", Lean::Right),
         ("LIMIT", Lean::Left),
     ];
-    let row = |shown: &Shown| {
-        let (change, work) = (&shown.change, &shown.change.of.work);
-        let latency = |q| work.latency_ns(q).map_or("-".to_owned(), format::duration);
-        let share = shown.verdict.share.map_or("-".to_owned(), |share| format!("{:.0}%", share * 100.0));
-        vec![
-            change.of.name.clone(),
-            kind(change.of.part).to_owned(),
-            format::rate(change.rate(work.read_bytes)),
-            format::rate(change.rate(work.written_bytes)),
-            format!("{:.0}", change.rate(work.operations)),
-            latency(0.5),
-            latency(0.99),
-            share,
-            shown.verdict.text.clone(),
-        ]
-    };
     let rows: Vec<Vec<String>> = shown.iter().map(row).collect();
     let text = format::table(&head, &rows);
-    let cut = |line: &str| line.chars().take(columns).collect::<String>();
-    text.lines().map(cut).fold(String::new(), |all, line| all + &line + "\n")
+    if text.lines().all(|line| line.chars().count() <= columns) {
+        return text;
+    }
+    let text = format::table(&head[..head.len() - 1], &rows);
+    let mut lines = text.lines();
+    let title = lines.next().unwrap_or_default();
+    let mut all = format!("{title}  LIMIT\n");
+    for (line, shown) in lines.zip(shown) {
+        all += &format!("{line}\n");
+        for part in format::wrapped(&shown.verdict.text, columns.saturating_sub(INDENT.len())) {
+            all += &format!("{INDENT}{part}\n");
+        }
+    }
+    all
+}
+
+/// Before a limit that stands below its row.
+const INDENT: &str = "    ";
+
+fn row(shown: &Shown) -> Vec<String> {
+    let (change, work) = (&shown.change, &shown.change.of.work);
+    let latency = |q| work.latency_ns(q).map_or("-".to_owned(), format::duration);
+    let share = shown.verdict.share.map_or("-".to_owned(), |share| format!("{:.0}%", share * 100.0));
+    vec![
+        change.of.name.clone(),
+        kind(change.of.part).to_owned(),
+        format::rate(change.rate(work.read_bytes)),
+        format::rate(change.rate(work.written_bytes)),
+        format!("{:.0}", change.rate(work.operations)),
+        latency(0.5),
+        latency(0.99),
+        share,
+        shown.verdict.text.clone(),
+    ]
 }
 
 fn to_json(shown: &[Shown]) -> Value {
@@ -154,7 +220,13 @@ fn to_json(shown: &[Shown]) -> Value {
             "limit": shown.verdict,
         })
     };
-    json!({ "parts": shown.iter().map(part).collect::<Vec<_>>() })
+    let totals = Totals::of(shown);
+    json!({
+        "parts": shown.iter().map(part).collect::<Vec<_>>(),
+        "read_bytes_per_second": totals.read,
+        "written_bytes_per_second": totals.written,
+        "operations_per_second": totals.operations,
+    })
 }
 
 #[cfg(test)]
@@ -177,17 +249,54 @@ mod tests {
     }
 
     #[test]
-    fn a_row_has_rates_share_and_limit_and_is_cut_to_the_screen() {
+    fn a_row_has_rates_share_and_limit() {
         let text = table(&[shown()], 200);
         assert!(text.contains("data1") && text.contains("99%") && text.contains("disk of data1"), "{text}");
         assert!(text.contains("100"), "200 operations in 2 s: {text}");
-        assert!(table(&[shown()], 20).lines().all(|line| line.chars().count() <= 20));
+    }
+
+    /// At 100 columns the limit, which one looks for, was cut.
+    #[test]
+    fn a_limit_that_has_no_room_beside_its_row_stands_whole_below_it() {
+        let mut long = shown();
+        long.change.of.name = "cp (ana@host1, process 4711)".to_owned();
+        long.verdict.text =
+            "disk of data2 (/srv/d2, sdc): busy 99%, 28.1 MB/s, waited for 98% of the time".to_owned();
+        for columns in [80, 100, 120] {
+            let text = table(&[shown(), long.clone()], columns);
+            assert!(text.lines().filter(|line| line.starts_with(' ')).count() >= 2, "{text}");
+            assert!(text.contains("cp (ana@host1, process 4711)"), "{text}");
+            let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+            assert!(words(&text).contains(&words(&long.verdict.text)), "{text}");
+            assert!(text.lines().all(|line| line.chars().count() <= 110.max(columns)), "{text}");
+        }
+        assert!(table(&[long], 60).lines().filter(|line| line.starts_with(INDENT)).count() == 2);
+    }
+
+    #[test]
+    fn a_screen_has_a_heading_with_totals_and_the_keys_in_its_last_line() {
+        let mount = Shown {
+            change: Change {
+                seconds: 2.0,
+                of: Measures { name: "/m (ana@host1)".to_owned(), part: Part::Mount, ..Measures::default() },
+            },
+            verdict: Verdict::default(),
+        };
+        let text = page(&[shown(), shown(), mount], "every 2 s; q ends it", (10, 100));
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(
+            lines[0],
+            "2 servers, 1 mount, 0 clients: read 53.4 MiB/s, written 0 B/s, 200 operations/s"
+        );
+        assert_eq!((lines.len(), lines[8]), (9, "every 2 s; q ends it"));
+        assert!(page(&[shown()], "keys", (3, 10)).lines().all(|line| line.chars().count() <= 10));
     }
 
     #[test]
     fn json_has_rates_and_the_verdict() {
         let value = to_json(&[shown()]);
         assert_eq!(value["parts"][0]["read_bytes_per_second"], 28_000_000.0);
+        assert_eq!(value["read_bytes_per_second"], 28_000_000.0);
         assert_eq!(value["parts"][0]["limit"]["resource"], "disk");
         assert_eq!(value["parts"][0]["latency_p50_ns"], Value::Null);
     }

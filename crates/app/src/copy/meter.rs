@@ -16,6 +16,7 @@ pub(crate) struct Meter {
     moving: Once,
     bytes: Counter,
     files: Counter,
+    directories: Counter,
     failed: Counter,
     read_ns: Counter,
     write_ns: Counter,
@@ -26,8 +27,10 @@ pub(crate) struct Meter {
 pub(crate) struct Counts {
     /// Bytes of data copied.
     pub(crate) bytes: u64,
-    /// Files, links and directories copied.
+    /// Files and links copied.
     pub(crate) files: u64,
+    /// Directories made, or found to be there.
+    pub(crate) directories: u64,
     /// Those that failed.
     pub(crate) failed: u64,
     /// From first to last.
@@ -48,8 +51,9 @@ impl Meter {
             bar.set_style(style.progress_chars("=> "));
         }
         let started_ns = clock.now_ns();
-        let [bytes, files, failed, read_ns, write_ns] = std::array::from_fn(|_| Counter::new());
-        Meter { clock, started_ns, bar, moving: Once::new(), bytes, files, failed, read_ns, write_ns }
+        let [bytes, files, directories, failed, read_ns, write_ns] = std::array::from_fn(|_| Counter::new());
+        let moving = Once::new();
+        Meter { clock, started_ns, bar, moving, bytes, files, directories, failed, read_ns, write_ns }
     }
 
     pub(crate) fn now_ns(&self) -> u64 {
@@ -84,9 +88,19 @@ impl Meter {
         self.bar.inc(bytes);
     }
 
-    /// One file, link or directory is done.
+    /// One file or link is done.
     pub(crate) fn done(&self) {
         self.files.add(1);
+    }
+
+    /// A directory is there.
+    pub(crate) fn entered(&self) {
+        self.directories.add(1);
+    }
+
+    /// A line on standard error, above the bar.
+    pub(crate) fn say(&self, line: &str) {
+        self.bar.suspend(|| eprintln!("{line}"));
     }
 
     /// One has failed; `say` prints why, above the bar.
@@ -101,6 +115,7 @@ impl Meter {
         Counts {
             bytes: self.bytes.get(),
             files: self.files.get(),
+            directories: self.directories.get(),
             failed: self.failed.get(),
             seconds: self.now_ns().saturating_sub(self.started_ns) as f64 / 1e9,
             reading_s: self.read_ns.get() as f64 / 1e9,

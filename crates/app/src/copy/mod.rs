@@ -11,6 +11,7 @@ mod meter;
 mod part;
 pub(crate) mod remote;
 mod rules;
+mod standard;
 mod transfer;
 mod tree;
 mod volume;
@@ -21,6 +22,7 @@ pub(crate) use local::LocalTree;
 pub(crate) use meter::{Counts, Meter};
 pub(crate) use part::PartNames;
 pub(crate) use rules::Rules;
+pub(crate) use standard::{NAME as STANDARD, StandardTree};
 pub(crate) use transfer::Transfer;
 pub(crate) use tree::{Found, Tree, join};
 pub(crate) use volume::{VolumeTree, umask};
@@ -83,9 +85,22 @@ fn work(transfer: Transfer<'_>, receiver: &Mutex<Receiver<Item>>) {
             _ => transfer.file(&item.source, &item.found, &item.destination),
         };
         match copied {
-            Ok(()) => transfer.meter.done(),
+            Ok(()) => {
+                transfer.meter.done();
+                transfer.told(&item);
+            }
             Err(_) if is_over(transfer) => transfer.meter.failed(|| ()),
             Err(failure) => transfer.meter.failed(|| report(&failure)),
+        }
+    }
+}
+
+impl Transfer<'_> {
+    /// Names a file that was copied, where that was asked for.
+    fn told(&self, item: &Item) {
+        if self.rules.is_verbose() {
+            let (from, to) = (self.from.show(&item.source), self.to.show(&item.destination));
+            self.meter.say(&format!("{from} → {to}"));
         }
     }
 }
@@ -130,7 +145,7 @@ fn enter(transfer: Transfer<'_>, item: &Item, waiting: &mut Vec<Item>) -> Outcom
     let mode = if transfer.preserve { 0o700 } else { item.found.mode & 0o777 | 0o700 };
     if !transfer.rules.is_dry() {
         transfer.to.make_directory(&item.destination, mode)?;
-        transfer.meter.done();
+        transfer.meter.entered();
     }
     transfer.from.list(&item.source, &mut |names| {
         for name in names {

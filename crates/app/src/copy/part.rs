@@ -94,6 +94,7 @@ impl PartNames {
             Identity::Volume(inode) => ("volume", inode),
             Identity::Area(_, _, inode) => ("area", inode),
             Identity::Ftp(number) => ("ftp", number),
+            Identity::Standard(is_output) => ("standard", u64::from(is_output)),
         };
         let part = beside(path, &digest(&(origin()?, kind, version)));
         let name = format!("vazao-part-{}", digest(&(kind, inode, split(&part).1)));

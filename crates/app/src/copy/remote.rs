@@ -4,15 +4,14 @@ use super::ftp::FtpTimeouts;
 use super::rules::{Overwrite, Rules};
 use crate::context::Context;
 use crate::failure::{Failure, Outcome};
-use crate::format::size;
-use crate::jobs::{self, Watched};
+use crate::format::{count, size};
+use crate::jobs::{self, Shown, Watched};
 use crate::location::{Location, show};
 use crate::output::Output;
 use crate::signals::Stop;
 use clap::Args;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::io::{IsTerminal, stderr};
 use std::os::unix::ffi::OsStrExt;
 use vazao_client::Client;
 use vazao_model::FileKind;
@@ -84,6 +83,11 @@ impl Remote {
     /// Whether what is there already is to be gone on with.
     pub(crate) fn resume(&self) -> bool {
         self.resume
+    }
+
+    /// Whether files are compared at their end.
+    pub(crate) fn checksum(&self) -> bool {
+        self.checksum
     }
 
     /// Time-outs towards FTP servers.
@@ -190,7 +194,7 @@ pub(crate) fn run(
     paths: &[OsString],
     (recursive, preserve): (bool, bool),
     remote: &Remote,
-    json: bool,
+    shown: Shown,
     stop: &Stop,
 ) -> Outcome {
     let Some((destination, sources)) = paths.split_last() else {
@@ -200,8 +204,8 @@ pub(crate) fn run(
     let client = context.client()?;
     stop.hangs_up(&client);
     let outcome = match remote.dry_run {
-        true => dry_run(&client, sources, &spec, json),
-        false => copy(&client, sources, &spec, remote.detach, json, stop),
+        true => dry_run(&client, sources, &spec, shown),
+        false => copy(&client, sources, &spec, remote.detach, shown, stop),
     };
     client.close()?;
     outcome
@@ -240,7 +244,7 @@ fn copy(
     sources: &[OsString],
     spec: &proto::JobSpec,
     detach: bool,
-    json: bool,
+    shown: Shown,
     stop: &Stop,
 ) -> Outcome {
     let groups = by_node(sources, &spec.destination)?;
@@ -254,7 +258,7 @@ fn copy(
         submitted.push(jobs::submit(client, &node, spec)?);
     }
     if detach {
-        let mut output = Output::new(json);
+        let mut output = Output::new(shown.json);
         submitted.iter().try_for_each(|job| match output.json {
             true => output.value(&jobs::to_json(job)),
             false => output.line(&job.id),
@@ -263,8 +267,8 @@ fn copy(
     }
     let mut outcome = Ok(());
     for job in &submitted {
-        let one = match jobs::watch(client, &job.id, json, stop)? {
-            Watched::Over(job) => jobs::report(client, &job),
+        let one = match jobs::watch(client, &job.id, shown, stop)? {
+            Watched::Over(job) => jobs::report(client, &job, shown),
             Watched::Left(job) => cancel(client, &job.id),
         };
         outcome = outcome.and(one);
@@ -285,10 +289,10 @@ fn cancel(client: &Client, id: &str) -> Outcome {
 }
 
 /// Says what would be copied.
-fn dry_run(client: &Client, sources: &[OsString], spec: &proto::JobSpec, json: bool) -> Outcome {
+fn dry_run(client: &Client, sources: &[OsString], spec: &proto::JobSpec, shown: Shown) -> Outcome {
     let places = sources.iter().map(place).collect::<Outcome<Vec<_>>>()?;
     let destination = Destined::parse(&spec.destination).map_err(failure)?;
-    let mut output = Output::new(json);
+    let mut output = Output::new(shown.json);
     let (mut files, mut bytes) = (0u64, 0u64);
     let planner = Planner::new(client, spec).map_err(failure)?;
     let mut trouble = Ok(());
@@ -314,8 +318,8 @@ fn dry_run(client: &Client, sources: &[OsString], spec: &proto::JobSpec, json: b
     trouble?;
     planned.map_err(failure)?;
     output.finish()?;
-    if stderr().is_terminal() {
-        eprintln!("{files} files, {} would be copied", size(bytes));
+    if !shown.is_quiet && !shown.json {
+        eprintln!("{}, {} would be copied", count(files, "file", "files"), size(bytes));
     }
     Ok(())
 }

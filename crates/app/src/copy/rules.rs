@@ -36,6 +36,8 @@ pub(crate) struct Rules {
     dry_run: Option<bool>,
     /// Each file is read again at its end and compared.
     pub(crate) checksum: bool,
+    /// Each file is named when it is copied.
+    is_verbose: bool,
     limit: Control,
     /// The time given to all of it, from the start on.
     job_ms: u64,
@@ -51,7 +53,7 @@ impl Rules {
     /// At most `rate_bytes` a second and `job_ms` milliseconds; 0 for no limit.
     pub(crate) fn new(filter: Filter, overwrite: Overwrite, rate_bytes: u64, job_ms: u64) -> Rules {
         let limit = Control::new(Timeouts::default(), rate_bytes);
-        Rules { filter, overwrite, dry_run: None, checksum: false, limit, job_ms }
+        Rules { filter, overwrite, dry_run: None, checksum: false, is_verbose: false, limit, job_ms }
     }
 
     /// Only shows what would be copied.
@@ -62,6 +64,15 @@ impl Rules {
     /// Whether files are compared at their end.
     pub(crate) fn comparing(self, checksum: bool) -> Rules {
         Rules { checksum, ..self }
+    }
+
+    /// Whether each file is named.
+    pub(crate) fn naming(self, is_verbose: bool) -> Rules {
+        Rules { is_verbose, ..self }
+    }
+
+    pub(crate) fn is_verbose(&self) -> bool {
+        self.is_verbose
     }
 
     /// The copy starts: from now on its time counts.

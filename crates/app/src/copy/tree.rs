@@ -14,6 +14,8 @@ pub(crate) enum Identity {
     Area(u64, u64, u64),
     /// On an FTP server: a number of its path.
     Ftp(u64),
+    /// Standard input, or output.
+    Standard(bool),
 }
 
 /// What a path led to.

@@ -1,6 +1,7 @@
 //! Where a path given on the command line points: into the volume (`vz:/a/b`), into an area of a node (`n1:/data/a`),
 //! to an FTP server (`ftp://host/a`) or to this machine. Bytes, never UTF-8. `place` is what commands do at one.
 
+pub(crate) mod patterns;
 pub(crate) mod place;
 pub(crate) mod walk;
 
@@ -13,7 +14,7 @@ use vazao_model::{Code, VolumePath};
 use vazao_mover::ftp::Url;
 
 /// The prefix of a path in the volume.
-const VOLUME_PREFIX: &[u8] = b"vz:";
+pub(crate) const VOLUME_PREFIX: &[u8] = b"vz:";
 
 /// Characters of a path that an error message repeats, so that a message about a path too long stays readable.
 const SHOWN_BYTES_MAX: usize = 200;
@@ -41,6 +42,7 @@ impl Location {
                 let url = Url::parse(argument.as_bytes());
                 url.map(Location::Ftp).map_err(|fault| Failure::usage(fault.detail))
             }
+            None if foreign_scheme(argument).is_some() => Err(foreign(argument)),
             None if Reference::looks_like(argument.as_bytes()) => {
                 let reference = Reference::parse(argument.as_bytes());
                 reference.map(Location::Area).map_err(|error| Failure::usage(error.to_string()))
@@ -50,6 +52,30 @@ impl Location {
     }
 }
 
+/// The scheme of an address of something that is not reached: `s3` of `s3://bucket/x`.
+fn foreign_scheme(argument: &OsStr) -> Option<&str> {
+    let end = argument.as_bytes().windows(3).position(|part| part == b"://")?;
+    let scheme = std::str::from_utf8(&argument.as_bytes()[..end]).ok()?;
+    let is_letter = |c: char| c.is_ascii_alphanumeric() || "+-.".contains(c);
+    (scheme.starts_with(|c: char| c.is_ascii_alphabetic()) && scheme.chars().all(is_letter)).then_some(scheme)
+}
+
+fn foreign(argument: &OsStr) -> Failure {
+    let scheme = foreign_scheme(argument).unwrap_or_default();
+    let shown = show(argument.as_bytes());
+    let what = match scheme.to_ascii_lowercase().as_str() {
+        "s3" | "gs" | "az" | "swift" => "object stores are not reached",
+        "ftps" => "FTP over TLS is not spoken; ftp:// is, without encryption",
+        "sftp" | "scp" | "ssh" => "SSH is not spoken",
+        "http" | "https" | "webdav" | "dav" | "davs" => "HTTP is not spoken",
+        _ => "this kind of address is not known",
+    };
+    Failure::usage(format!(
+        "{shown}: {what}; a path is vz:/PATH, NODE:/AREA/PATH, ftp://HOST/PATH (for cp), or one of this machine \
+         (./{shown} where that is a file's name)"
+    ))
+}
+
 /// Reads a path that has to be in the volume.
 pub(crate) fn volume_path(argument: &OsStr) -> Outcome<VolumePath> {
     match argument.as_bytes().strip_prefix(VOLUME_PREFIX) {
@@ -57,6 +83,7 @@ pub(crate) fn volume_path(argument: &OsStr) -> Outcome<VolumePath> {
         None if Url::looks_like(argument.as_bytes()) => {
             Err(Failure::usage("a path on an FTP server; only `vazao cp` reaches those"))
         }
+        None if foreign_scheme(argument).is_some() => Err(foreign(argument)),
         None if Reference::looks_like(argument.as_bytes()) => Err(Failure::usage(format!(
             "{} is in an area of a node; this command works in the volume: vz:/PATH",
             show(argument.as_bytes())
@@ -146,6 +173,29 @@ mod tests {
         assert_eq!(failure.exit_code(), 2);
         let failure = volume_path(OsStr::new("host:vz:/a")).expect_err("a host");
         assert!(failure.message().is_some_and(|m| m.contains("VAZAO_CLUSTER")), "{failure:?}");
+    }
+
+    /// `s3://bucket/x` was an area without a name on a node called s3.
+    #[test]
+    fn addresses_of_what_is_not_reached_are_refused_as_what_they_are() {
+        for (address, words) in [
+            ("s3://bucket/x", "object stores"),
+            ("ftps://host/x", "FTP over TLS"),
+            ("sftp://host/x", "SSH"),
+            ("https://host/x", "HTTP"),
+            ("foo+bar://x", "not known"),
+        ] {
+            for failure in [
+                Location::parse(OsStr::new(address)).map(drop).expect_err(address),
+                volume_path(OsStr::new(address)).map(drop).expect_err(address),
+            ] {
+                let said = failure.message().unwrap_or_default();
+                assert!(said.contains(words) && said.contains(address), "{said}");
+                assert_eq!(failure.exit_code(), 2);
+            }
+        }
+        assert!(matches!(Location::parse(OsStr::new("ftp://host/x")), Ok(Location::Ftp(_))));
+        assert!(matches!(Location::parse(OsStr::new("./s3://x")), Ok(Location::Local(_))));
     }
 
     #[test]

@@ -11,6 +11,14 @@ pub(crate) fn find(text: &str) -> Outcome<Owner> {
     find_in(text, &read("/etc/passwd"), &read("/etc/group")).map_err(Failure::usage)
 }
 
+/// The user of this process by name, as far as it has one.
+pub(crate) fn own_name() -> String {
+    let uid = rustix::process::geteuid().as_raw().to_string();
+    let users = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
+    let line = users.lines().find(|line| field(line, 2) == Some(&uid));
+    line.and_then(|line| field(line, 0)).map_or(uid, str::to_owned)
+}
+
 fn field(line: &str, index: usize) -> Option<&str> {
     line.split(':').nth(index)
 }

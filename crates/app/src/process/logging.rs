@@ -39,7 +39,9 @@ pub(crate) fn start(level: Option<&str>, default: &str, form: Form, file: Option
         }
         None => BoxMakeWriter::new(io::stderr),
     };
-    let is_terminal = file.is_none() && io::stderr().is_terminal();
+    // https://no-color.org
+    let may_colour = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+    let is_terminal = file.is_none() && may_colour && io::stderr().is_terminal();
     let builder = tracing_subscriber::fmt().with_max_level(level).with_writer(writer);
     let started = match form {
         Form::Text => builder.with_ansi(is_terminal).try_init(),

@@ -12,6 +12,9 @@ use vazao_model::limits::HEARTBEAT_MS;
 use vazao_model::{Code, InodeId};
 use vazao_wire::{op, proto};
 
+/// From the first report of counters to the second.
+const SECOND_REPORT_MS: u32 = 500;
+
 /// Inodes noted as on their way. With more it begins anew, so that some are let go a few renewals later.
 const ASKED_MAX: usize = 65_536;
 
@@ -25,6 +28,8 @@ pub(crate) struct Heartbeat {
     asked: Mutex<HashMap<u64, usize>>,
     /// Renewals carry the counters of this client.
     is_watched: AtomicBool,
+    /// They have since the latest renewal. Rates are known from the second report on, which comes soon.
+    is_newly_watched: AtomicBool,
 }
 
 /// Inodes that the metadata service asked about, to be answered with the next renewal.
@@ -35,6 +40,12 @@ struct Answers {
 }
 
 impl Heartbeat {
+    /// How long to wait for the next one.
+    fn pause(&self) -> Duration {
+        let is_new = self.is_newly_watched.swap(false, Ordering::Relaxed);
+        Duration::from_millis(u64::from(if is_new { SECOND_REPORT_MS } else { HEARTBEAT_MS }))
+    }
+
     /// What has to happen every heartbeat.
     pub(crate) fn tick(&self, core: &Core) -> Result<()> {
         self.renew_session(core)?;
@@ -60,7 +71,8 @@ impl Heartbeat {
         if open.len() > TOLD_MAX { (0, Vec::new()) } else { (covers_round, open) }
     }
 
-    /// True when the metadata service waits for an answer: it keeps asking about what is held.
+    /// True when the metadata service waits for an answer: it keeps asking about what is held, or wants to be told
+    /// counters from now on.
     fn renew_once(&self, core: &Core, deadline_ns: u64) -> Result<bool> {
         let session = core.meta.session.id();
         let answers = std::mem::take(&mut *self.answers.lock());
@@ -86,6 +98,10 @@ impl Heartbeat {
         };
         core.opens.arrived(response.round);
         self.is_watched.store(response.report_measures, Ordering::Relaxed);
+        let is_newly_watched = response.report_measures && !is_watched;
+        if is_newly_watched {
+            self.is_newly_watched.store(true, Ordering::Relaxed);
+        }
         if let Some(map) = response.map {
             core.servers.install_map(map)?;
         }
@@ -93,7 +109,7 @@ impl Heartbeat {
             response.orphans.iter().partition(|&&inode| self.may_hold_unlinked(core, inode));
         let can_let_go = !not_held.is_empty();
         *self.answers.lock() = Answers { held, not_held };
-        Ok(can_let_go)
+        Ok(can_let_go || is_newly_watched)
     }
 
     /// The metadata service asks about an inode without a name: false when it is not open here, and no open of it can
@@ -121,11 +137,11 @@ pub(crate) fn spawn(heartbeat: &Arc<Heartbeat>, core: &Arc<Core>) -> Result<()> 
     let heartbeat = Arc::clone(heartbeat);
     let body = move || {
         let mut is_failing = false;
+        let mut pause = Duration::from_millis(u64::from(HEARTBEAT_MS));
         loop {
-            clock.sleep(Duration::from_millis(u64::from(HEARTBEAT_MS)));
-            if !heartbeat.beat(&weak, &mut is_failing) {
-                return;
-            }
+            clock.sleep(pause);
+            let Some(next) = heartbeat.beat(&weak, &mut is_failing) else { return };
+            pause = next;
         }
     };
     let spawned = std::thread::Builder::new().name("vazao-client".to_owned()).spawn(body);
@@ -134,11 +150,11 @@ pub(crate) fn spawn(heartbeat: &Arc<Heartbeat>, core: &Arc<Core>) -> Result<()> 
 }
 
 impl Heartbeat {
-    /// False when the client is gone.
-    fn beat(&self, core: &Weak<Core>, is_failing: &mut bool) -> bool {
-        let Some(core) = core.upgrade() else { return false };
+    /// How long to wait for the next one; `None` when the client is gone.
+    fn beat(&self, core: &Weak<Core>, is_failing: &mut bool) -> Option<Duration> {
+        let core = core.upgrade()?;
         if core.context.closed.load(Ordering::Relaxed) {
-            return false;
+            return None;
         }
         let failure = self.tick(&core).err();
         // Once for each trouble, not with each heartbeat.
@@ -146,7 +162,7 @@ impl Heartbeat {
             tracing::warn!(%error, "the session could not be renewed; it is tried again");
         }
         *is_failing = failure.is_some();
-        true
+        Some(self.pause())
     }
 }
 
@@ -165,9 +181,27 @@ mod tests {
         let (weak, heartbeat) = (Arc::downgrade(&client.core), Arc::clone(&client.heartbeat));
         drop(client);
         let mut is_failing = false;
-        assert!(heartbeat.beat(&weak, &mut is_failing) && !is_failing);
+        assert!(heartbeat.beat(&weak, &mut is_failing).is_some() && !is_failing);
         file.close().unwrap();
         drop(cluster);
-        assert!(!heartbeat.beat(&weak, &mut is_failing), "nothing is left");
+        assert_eq!(heartbeat.beat(&weak, &mut is_failing), None, "nothing is left");
+    }
+
+    /// `vazao top` showed clients 6 s after they had begun: one heartbeat until a client was told, and one for each
+    /// report.
+    #[test]
+    fn a_client_that_is_watched_from_now_on_reports_at_once_and_soon_again() {
+        let cluster = Cluster::new(1);
+        let client = cluster.client();
+        let heartbeat = &client.heartbeat;
+        let usual = Duration::from_millis(u64::from(HEARTBEAT_MS));
+        client.tick().expect("renewed");
+        assert!(cluster.reports().is_empty() && heartbeat.pause() == usual);
+        cluster.watch();
+        client.tick().expect("renewed");
+        assert_eq!(cluster.reports(), ["test"]);
+        assert!(heartbeat.pause() <= usual / 4);
+        client.tick().expect("renewed");
+        assert_eq!((cluster.reports().len(), heartbeat.pause()), (2, usual));
     }
 }

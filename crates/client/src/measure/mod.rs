@@ -78,7 +78,10 @@ impl Core {
     /// Its measures under a name that tells it from the clients of other processes and hosts.
     pub(crate) fn reported(&self) -> Measures {
         let mut measures = self.measures();
-        if self.description.lock().name.is_empty() {
+        let given = &self.context.options.name;
+        if !given.is_empty() {
+            given.clone_into(&mut measures.name);
+        } else if self.description.lock().name.is_empty() {
             measures.name = own_name();
         }
         measures

@@ -37,6 +37,10 @@ pub(super) struct MetaState {
     pub(super) synced_commits: usize,
     /// So many opens come just after somebody else replaced the file.
     pub(super) replaced_before_open: usize,
+    /// Counters of clients are wanted.
+    pub(super) is_watched: bool,
+    /// Under which names they were told.
+    pub(super) reports: Vec<String>,
     /// Of the service; another one when it has lost power.
     pub(super) start: u32,
 }
@@ -71,6 +75,8 @@ impl FakeMeta {
             last_held_inode: 0,
             synced_commits: 0,
             replaced_before_open: 0,
+            is_watched: false,
+            reports: Vec::new(),
             start: 1,
         };
         let attributes = proto::Attributes { inode: 1, kind: 2, links: 2, ..Default::default() };
@@ -202,7 +208,13 @@ impl MetaState {
         let unlinked = self.inodes.iter().filter(|(_, inode)| inode.attributes.links == 0);
         let orphans = unlinked.map(|(id, _)| *id).filter(|id| !self.not_held.contains(id)).collect();
         let map = Some(self.map.clone());
-        Ok(proto::RenewSessionResponse { map, orphans, ..Default::default() })
+        self.reports.extend(r.measures.map(|measures| measures.name));
+        Ok(proto::RenewSessionResponse {
+            map,
+            orphans,
+            report_measures: self.is_watched,
+            ..Default::default()
+        })
     }
 
     fn close_session(&mut self, r: proto::CloseSessionRequest) -> Result<proto::CloseSessionResponse, Fault> {

@@ -92,6 +92,16 @@ impl Cluster {
         Client::open(Arc::clone(&self.transport) as _, vec![META.to_owned()], options).expect("opens")
     }
 
+    /// Counters of clients are wanted from now on.
+    pub(crate) fn watch(&self) {
+        self.meta.state.lock().is_watched = true;
+    }
+
+    /// The names under which clients have told them.
+    pub(crate) fn reports(&self) -> Vec<String> {
+        self.meta.state.lock().reports.clone()
+    }
+
     /// All objects are lost.
     pub(crate) fn lose_objects(&self) {
         self.data.iter().for_each(|server| server.state.lock().objects.clear());

@@ -182,6 +182,6 @@ mod tests {
         assert!(expected.is_met_by(&verdict(Resource::Disk, "data2")));
         assert!(!expected.is_met_by(&verdict(Resource::Disk, "data1")));
         assert!(!expected.is_met_by(&verdict(Resource::Cpu, "data2")));
-        assert!(expect(Resource::Cpu, &[]).is_met_by(&verdict(Resource::Cpu, "others")));
+        assert!(expect(Resource::Cpu, &[]).is_met_by(&verdict(Resource::Cpu, "data2")));
     }
 }

@@ -170,7 +170,7 @@ impl<'a> Stage<'a> {
         let text = self.lab.text_of(&mut command)?;
         let parsed: serde_json::Value =
             serde_json::from_str(&text).map_err(|error| Error::Failed(format!("cp: {error}")))?;
-        serde_json::from_value(parsed["bottleneck"]["limit"].clone())
+        serde_json::from_value(parsed["limit"].clone())
             .map_err(|error| Error::Failed(format!("cp's verdict: {error}")))
     }
 
@@ -219,7 +219,7 @@ impl<'a> Stage<'a> {
             while looks_left > 0 {
                 looks_left -= u32::from(is_over.load(Ordering::Relaxed));
                 let shown = overview.look(client);
-                let found = shown.into_iter().find(|shown| shown.change.of.name == name);
+                let found = shown.into_iter().find(|shown| mountpoint(&shown.change.of.name) == name);
                 is_seen.fetch_or(found.is_some(), Ordering::Relaxed);
                 let found = found.filter(|found| names_a_limit(&found.verdict));
                 if let Some(found) = found
@@ -233,4 +233,9 @@ impl<'a> Stage<'a> {
             Ok(best)
         })
     }
+}
+
+/// A mount is called `/mnt/v (ana@host)`.
+fn mountpoint(name: &str) -> &str {
+    name.split(" (").next().unwrap_or_default()
 }

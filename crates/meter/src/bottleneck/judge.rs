@@ -33,6 +33,7 @@ pub(super) struct Candidate {
     pub(super) resource: Resource,
     pub(super) place: String,
     pub(super) share: Option<f64>,
+    pub(super) by_others: bool,
     pub(super) score: f64,
     pub(super) text: String,
 }
@@ -150,6 +151,15 @@ fn machine_candidates(scene: &Scene<'_>, asked: &[Asked<'_>]) -> Vec<Candidate> 
     machines.into_iter().filter_map(candidate).collect()
 }
 
+/// What is said when nothing here was waited for.
+fn of_caller(part: Part, waited: f64) -> String {
+    let program = if part == Part::Server { "its clients" } else { "the program itself" };
+    match percent(waited).as_str() {
+        "0%" => format!("{program}: nothing here had to be waited for"),
+        share => format!("{program}: here it had to be waited for only {share} of the time"),
+    }
+}
+
 /// The highest score, if it is conclusive; of equals the first, so that the order of rules decides.
 fn choose(observer: &Change, candidates: Vec<Candidate>, waited: f64) -> Verdict {
     let mut best: Option<Candidate> = None;
@@ -159,13 +169,13 @@ fn choose(observer: &Change, candidates: Vec<Candidate>, waited: f64) -> Verdict
         }
     }
     match best {
-        Some(Candidate { resource, place, share, score, text }) if score >= CONCLUSIVE => {
-            Verdict { resource, place, share, score, text }
+        Some(Candidate { resource, place, share, by_others, score, text }) if score >= CONCLUSIVE => {
+            Verdict { resource, place, share, by_others, score, text }
         }
         _ if waited < HELD_UP && wanted(observer) < CONCLUSIVE => {
             let place = observer.of.name.clone();
-            let text = format!("the program itself: it stood still here {} of the time", percent(waited));
-            Verdict { resource: Resource::Caller, place, share: None, score: 1.0 - waited, text }
+            let text = of_caller(observer.of.part, waited);
+            Verdict { resource: Resource::Caller, place, score: 1.0 - waited, text, ..Verdict::default() }
         }
         nearest => {
             let near = nearest.as_ref().map_or(String::new(), |near| format!("; nearest: {}", near.text));

@@ -17,6 +17,5 @@ mod tests;
 mod verdict;
 
 pub use judge::{CONCLUSIVE, Scene, judge};
-pub use own::OTHERS;
 pub use steady::Steady;
 pub use verdict::{Resource, Verdict};

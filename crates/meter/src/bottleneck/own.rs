@@ -10,9 +10,6 @@ const QUOTA_USED_UP: f64 = 0.85;
 /// A machine counts as full from this share of its processors on.
 const MACHINE_FULL: f64 = 0.85;
 
-/// The place of a limit that other programs make: they use most of what is used up.
-pub const OTHERS: &str = "others";
-
 /// Bytes in the unit of disks and networks.
 pub(super) fn rate_text(bytes_per_s: f64) -> String {
     match bytes_per_s {
@@ -87,18 +84,21 @@ pub(super) fn machine(changes: &[&Change]) -> Option<Candidate> {
     let stolen = most.share(cpu.machine_stolen_ns) / cores;
     let full = ((busy - MACHINE_FULL / 2.0) / (MACHINE_FULL / 2.0)).clamp(0.0, 1.0);
     let host = if stolen > 0.05 { format!(", {} taken by its host", percent(stolen)) } else { String::new() };
+    let by_others = used < busy / 2.0;
+    let by = match by_others {
+        true => format!("{} with other programs", percent(busy - used)),
+        false => format!("{} with this", percent(used.min(1.0))),
+    };
     let text = format!(
-        "CPU of {}: all {cores:.0} processors of its machine {} busy, {} with this{host}",
+        "CPU of {}: all {cores:.0} processors of its machine {} busy, {by}{host}",
         most.of.name,
         percent(busy),
-        percent(used.min(1.0)),
     );
     // Threads that wake up often wait a little each time on a machine that others keep full: where little of its use is
     // ours, that alone is a weaker reason than one of our own resources.
     let ours = (used / busy.max(1e-9)).min(1.0);
     let score = full * wanted.min(1.0) * (1.0 + (ours * 5.0).min(1.0)) / 2.0;
-    let place = if used < busy / 2.0 { OTHERS } else { &most.of.name };
-    Some(candidate(Resource::Cpu, place, Some(busy), score, text))
+    Some(Candidate { by_others, ..candidate(Resource::Cpu, &most.of.name, Some(busy), score, text) })
 }
 
 pub(super) fn candidate(
@@ -108,7 +108,7 @@ pub(super) fn candidate(
     score: f64,
     text: String,
 ) -> Candidate {
-    Candidate { resource, place: place.to_owned(), share, score, text }
+    Candidate { resource, place: place.to_owned(), share, by_others: false, score, text }
 }
 
 /// A disk: used up as far as its device is busy or its allowed rate reached, waited for as threads were charged.

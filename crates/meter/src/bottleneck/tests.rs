@@ -123,6 +123,19 @@ fn a_full_machine_limits_when_its_processes_want_it() {
     let found = verdict(&observer, &[]);
     assert_eq!((found.resource, found.place.as_str()), (Resource::Cpu, "client"));
     assert!(found.text.contains("all 4 processors"), "{}", found.text);
+    assert!(!found.by_others && found.text.ends_with("100% busy, 75% with this"), "{}", found.text);
+}
+
+/// JSON said that the place was `others` where the text named a server.
+#[test]
+fn a_machine_that_others_keep_full_is_named_after_ours_and_says_so() {
+    let mut observer = client(0.2);
+    (observer.of.cpu.used_ns, observer.of.cpu.delayed_ns) = (SECOND_NS, 3 * SECOND_NS);
+    observer.of.cpu.machine_busy_ns = 4 * SECOND_NS;
+    let found = verdict(&observer, &[]);
+    assert_eq!((found.place.as_str(), found.by_others), ("client", true));
+    assert!(found.text.starts_with("CPU of client: "), "{}", found.text);
+    assert!(found.text.ends_with("100% busy, 75% with other programs"), "{}", found.text);
 }
 
 #[test]
@@ -213,7 +226,10 @@ fn nothing_done_is_idle_and_a_program_that_never_waits_limits_itself() {
     // One answer that never comes is no idleness.
     idle.of.waits.busy_ns = (idle.seconds * 1e9) as u64;
     assert_ne!(verdict(&idle, &[]).resource, Resource::Idle);
-    assert_eq!(verdict(&client(0.05), &[]).resource, Resource::Caller);
+    let caller = verdict(&client(0.05), &[]);
+    assert_eq!(caller.resource, Resource::Caller);
+    assert_eq!(caller.text, "the program itself: here it had to be waited for only 5% of the time");
+    assert!(verdict(&client(0.001), &[]).text.ends_with("nothing here had to be waited for"));
     assert_eq!(verdict(&Change::default(), &[]).resource, Resource::Unknown);
 }
 

@@ -50,6 +50,9 @@ pub struct Verdict {
     pub place: String,
     /// The share of its ceiling, 0 to 1; `None` when the ceiling is not known.
     pub share: Option<f64>,
+    /// Other programs use most of it.
+    #[serde(default)]
+    pub by_others: bool,
     /// How sure: 0 to 1.
     pub score: f64,
     /// In words, without the share.

@@ -31,10 +31,12 @@ pub(super) struct Rates {
     files: Rate,
     noted_ns: Option<u64>,
     known_ns: u64,
+    /// What was done when it ran last, unfinished files included.
+    shown_bytes: u64,
 }
 
 impl Rates {
-    /// `bytes` and `files` are done in all.
+    /// `bytes` were moved and `files` are done in all.
     pub(super) fn note(&mut self, bytes: u64, files: u64, now_ns: u64) {
         let Some(noted_ns) = self.noted_ns.replace(now_ns) else {
             (self.bytes.seen, self.files.seen) = (bytes, files);
@@ -47,9 +49,19 @@ impl Rates {
         self.known_ns += elapsed_ns;
     }
 
+    /// `bytes` were done just now, with what unfinished files have at the destination.
+    pub(super) fn show(&mut self, bytes: u64) {
+        self.shown_bytes = bytes;
+    }
+
+    /// What was shown last.
+    pub(super) fn shown_bytes(&self) -> u64 {
+        self.shown_bytes
+    }
+
     /// Nothing moves for now.
     pub(super) fn stop(&mut self) {
-        *self = Rates::default();
+        *self = Rates { shown_bytes: self.shown_bytes, ..Rates::default() };
     }
 
     /// Bytes a second.

@@ -311,6 +311,13 @@ impl Auto {
         }
     }
 
+    /// For a copy under a bandwidth limit, which more streams do not lift. `None`: there is no limit.
+    fn limited(copy: &Outgoing) -> Option<(u32, String)> {
+        let streams = if copy.begin_ns() > LONG_NS { LONG_STREAMS } else { 1 };
+        let why = || "under the job's bandwidth limit, more streams are no faster".to_owned();
+        copy.around.control.is_limited().then(|| (streams, why()))
+    }
+
     fn say(&self, streams: u32, why: String) {
         self.say_method(Method::Streams(streams), why);
     }
@@ -353,6 +360,10 @@ impl Auto {
                 continue;
             }
             let bytes = copy.finished_bytes();
+            // Not one block was confirmed: the window is too short for a rate.
+            if bytes == before {
+                continue;
+            }
             let rate = bytes.saturating_sub(before) as f64 * 1e9 / (now_ns - since_ns) as f64;
             (since_ns, before) = (now_ns, bytes);
             let last = climb;
@@ -390,7 +401,9 @@ impl CopyMethod for Auto {
         if copy.grid.size <= LARGE_BYTES {
             return self.start_trial(copy, done);
         }
-        let (streams, why) = self.first(&copy.to.node, copy.begin_ns());
+        let limited = Auto::limited(&copy);
+        let is_limited = limited.is_some();
+        let (streams, why) = limited.unwrap_or_else(|| self.first(&copy.to.node, copy.begin_ns()));
         let blocks = u32::try_from(copy.grid.blocks()).unwrap_or(u32::MAX);
         // More connections than blocks would only be opened and closed.
         let streams = streams.min(blocks).max(1);
@@ -403,8 +416,10 @@ impl CopyMethod for Auto {
         let method = Auto { pairs, chosen, engines };
         let steered = Arc::clone(&running);
         let work = move || method.steer(&steered, Climb::new(streams));
-        // Without a thread it stays as it is.
-        let _ = std::thread::Builder::new().name("auto".to_owned()).stack_size(STACK_BYTES).spawn(work);
+        if !is_limited {
+            // Without a thread it stays as it is.
+            let _ = std::thread::Builder::new().name("auto".to_owned()).stack_size(STACK_BYTES).spawn(work);
+        }
         // The one that held the copy open until all streams were there.
         running.ended(Ok(()));
     }
