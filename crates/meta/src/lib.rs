@@ -7,46 +7,20 @@
 //! deleted files removed.
 
 mod acl;
-mod answer;
-mod backpressure;
-mod check;
-mod claims;
-mod cluster;
-mod context;
-mod conversions;
-mod dispatch;
 mod engine;
-mod fault;
-mod history;
-mod incarnations;
 mod integrity;
-mod interest;
-mod invalidation_hub;
-mod joining;
-mod keys;
-mod locks;
-mod member_watch;
-mod metrics;
-mod names;
-mod numbers;
-mod once;
-mod opens;
+mod membership;
+mod objects;
 mod ops;
-mod orphan_objects;
-mod orphans;
 mod part;
 mod placement;
-mod proposals;
-mod random;
-mod reclaim;
-mod records;
-mod refusals;
+mod schema;
 mod service;
 mod sessions;
 
 #[cfg(test)]
 mod tests;
 
-pub use check::Checked;
 pub use engine::Background;
+pub use integrity::check::Checked;
 pub use service::{MetaOptions, MetaService};

@@ -3,11 +3,11 @@
 //! The existence of a session is a record; the end of its lease is in memory only. After a restart every session has
 //! a full lease again, so that no client loses its session by the service's absence.
 
-use crate::context::Context;
-use crate::fault::Outcome;
-use crate::keys;
-use crate::locks::Marks;
-use crate::records::{NumberRecord, SessionRecord};
+use crate::part::locks::Marks;
+use crate::schema::keys;
+use crate::schema::records::{NumberRecord, SessionRecord};
+use crate::service::context::Context;
+use crate::service::fault::Outcome;
 use parking_lot::{Mutex, MutexGuard};
 use prost::Message;
 use std::collections::BTreeMap;

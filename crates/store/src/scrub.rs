@@ -9,8 +9,8 @@ use std::sync::Arc;
 use vazao_model::limits::BLOCK_BYTES;
 use vazao_model::{Code, ObjectId};
 use vazao_wire::proto;
-use vazao_wire::scrub::{Progress, Runs};
 use vazao_wire::service::Fault;
+use vazao_wire::shell::scrub::{Progress, Runs};
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
 
@@ -34,7 +34,7 @@ pub(crate) struct Found {
 }
 
 /// The scrub of one target.
-pub(crate) type Scrub = vazao_wire::scrub::Scrub<Found>;
+pub(crate) type Scrub = vazao_wire::shell::scrub::Scrub<Found>;
 
 /// What some blocks turned out to be.
 #[derive(Default)]

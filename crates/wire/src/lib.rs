@@ -3,7 +3,6 @@
 //! The protocol is specified byte by byte in `docs/wire.md`. This crate knows what an operation is called and what it
 //! carries, and nothing of what it does.
 
-pub mod convert;
 pub mod frame;
 pub mod hello;
 pub mod inline;
@@ -11,10 +10,9 @@ pub mod interrupt;
 pub mod key;
 pub mod lane;
 pub mod local;
-pub mod measures;
+pub mod messages;
 pub mod operation;
 pub mod pool;
-pub mod scrub;
 pub mod service;
 pub mod shell;
 pub mod tcp;

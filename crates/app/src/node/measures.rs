@@ -8,7 +8,7 @@ use vazao_disk::{Disk, WatchedDisk};
 use vazao_meter::Clock;
 use vazao_meter::machine::DiskWatch;
 use vazao_meter::measures::{Measures, Part};
-use vazao_wire::measures::of_this_process;
+use vazao_wire::messages::measures::of_this_process;
 use vazao_wire::pool::Pool;
 use vazao_wire::proto;
 use vazao_wire::service::{Request, Responder, Service};

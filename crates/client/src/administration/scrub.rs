@@ -5,7 +5,7 @@ use crate::data::malformed;
 use crate::{Error, Result};
 use prost::Message;
 use vazao_model::{Code, GroupId, ObjectId, TargetId};
-pub use vazao_wire::scrub::State as ScrubState;
+pub use vazao_wire::shell::scrub::State as ScrubState;
 use vazao_wire::{Method, op, proto};
 
 /// What to ask of a target.

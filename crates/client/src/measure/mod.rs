@@ -18,7 +18,7 @@ use vazao_meter::machine::{self, DiskWatches};
 use vazao_meter::measures::{Measures, Part, Work};
 use vazao_meter::{Change, Clock};
 use vazao_model::NodeState;
-use vazao_wire::measures::{answer, ask, of_this_process};
+use vazao_wire::messages::measures::{answer, ask, of_this_process};
 use vazao_wire::op;
 use vazao_wire::transport::PendingCall;
 

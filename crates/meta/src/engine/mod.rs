@@ -3,7 +3,7 @@
 //! An engine knows bytes and order, nothing of inodes. Transactions are optimistic: reads go to the present state,
 //! writes stay with the transaction, and a commit succeeds when nothing that was read has been changed since. An
 //! engine may refuse a commit until it has caught up with earlier ones, which takes seconds on a slow disk; what
-//! happens then is in `crate::backpressure`.
+//! happens then is in `crate::service::backpressure`.
 
 pub(crate) mod embedded;
 pub(crate) mod memory;

@@ -1,11 +1,11 @@
 //! AcceptOld: an operator goes on with an older copy of a target, or of the metadata, and gives up what it lacks.
 
-use crate::answer::Settled;
-use crate::fault::Outcome;
-use crate::keys;
-use crate::numbers;
-use crate::records::NumberRecord;
+use crate::schema::keys;
+use crate::schema::numbers;
+use crate::schema::records::NumberRecord;
 use crate::service::MetaService;
+use crate::service::answer::Settled;
+use crate::service::fault::Outcome;
 use prost::Message;
 use vazao_model::{Code, TargetId};
 use vazao_wire::proto;

@@ -1,12 +1,12 @@
 //! GetAttributes and SetAttributes: stat, chmod, chown, utimens, truncate.
 
 use crate::acl;
-use crate::context::Context;
-use crate::fault::{Outcome, inode_fault};
-use crate::keys;
+use crate::objects::orphans;
 use crate::ops::xattr;
-use crate::orphans;
-use crate::records::{InodeRecord, TimeRecord};
+use crate::schema::keys;
+use crate::schema::records::{InodeRecord, TimeRecord};
+use crate::service::context::Context;
+use crate::service::fault::{Outcome, inode_fault};
 use vazao_model::{Code, InodeId, Timestamp, limits};
 use vazao_wire::proto;
 

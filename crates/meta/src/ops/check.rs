@@ -1,9 +1,9 @@
 //! CheckMetadata: starts or stops the search for damage, and says what is known of it.
 
-use crate::fault::Outcome;
 use crate::service::MetaService;
+use crate::service::fault::Outcome;
 use vazao_wire::proto;
-use vazao_wire::scrub::Action;
+use vazao_wire::shell::scrub::Action;
 
 pub(crate) fn run(
     service: &MetaService,

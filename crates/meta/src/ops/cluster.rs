@@ -1,9 +1,9 @@
 //! GetClusterMap and RegisterNode: membership of the cluster.
 
-use crate::answer::Settled;
-use crate::fault::Outcome;
-use crate::keys;
+use crate::schema::keys;
 use crate::service::MetaService;
+use crate::service::answer::Settled;
+use crate::service::fault::Outcome;
 use prost::Message;
 use vazao_model::{Code, NodeId};
 use vazao_wire::proto;

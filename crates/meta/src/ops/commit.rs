@@ -1,8 +1,8 @@
 //! Commit: what a writer reports at flush, fsync and close.
 
-use crate::context::Context;
-use crate::fault::{Outcome, inode_fault};
-use crate::records::{InodeRecord, TimeRecord};
+use crate::schema::records::{InodeRecord, TimeRecord};
+use crate::service::context::Context;
+use crate::service::fault::{Outcome, inode_fault};
 use vazao_model::{Code, InodeId, Timestamp, limits};
 use vazao_wire::proto;
 use vazao_wire::service::Fault;

@@ -5,15 +5,15 @@
 //! stands and the file has the layout and the length that were copied. That no write to the old objects is missed is
 //! the data servers' part: they are sealed before (`store::fences`).
 
-use crate::context::Context;
-use crate::conversions;
-use crate::fault::{Outcome, inode_fault};
-use crate::keys;
-use crate::numbers;
+use crate::objects::orphans;
 use crate::ops::layout::checked_hint;
-use crate::orphans;
+use crate::part::conversions;
 use crate::placement;
-use crate::records::{ConversionRecord, InodeRecord, LayoutRecord};
+use crate::schema::keys;
+use crate::schema::numbers;
+use crate::schema::records::{ConversionRecord, InodeRecord, LayoutRecord};
+use crate::service::context::Context;
+use crate::service::fault::{Outcome, inode_fault};
 use crate::sessions;
 use vazao_model::{Code, InodeId, Layout, SessionId, limits};
 use vazao_wire::proto;

@@ -1,11 +1,11 @@
 //! Create: a new inode of any kind under a new name.
 
 use crate::acl;
-use crate::context::{Context, checked_name};
-use crate::fault::{Outcome, name_fault};
+use crate::objects::orphans;
 use crate::ops::{layout, xattr};
-use crate::orphans;
-use crate::records::{EntryRecord, InodeRecord, TimeRecord};
+use crate::schema::records::{EntryRecord, InodeRecord, TimeRecord};
+use crate::service::context::{Context, checked_name};
+use crate::service::fault::{Outcome, name_fault};
 use vazao_model::{Code, FileKind, InodeId, limits};
 use vazao_wire::proto;
 use vazao_wire::service::Fault;

@@ -3,12 +3,12 @@
 //! A hint is inherited once, when an inode is created: the new inode takes what is in effect in its directory. A later
 //! change of the directory's hint concerns what is created later.
 
-use crate::context::Context;
-use crate::fault::{Outcome, inode_fault};
-use crate::numbers;
-use crate::orphans;
+use crate::objects::orphans;
 use crate::placement;
-use crate::records::{HintRecord, InodeRecord, LayoutRecord};
+use crate::schema::numbers;
+use crate::schema::records::{HintRecord, InodeRecord, LayoutRecord};
+use crate::service::context::Context;
+use crate::service::fault::{Outcome, inode_fault};
 use vazao_model::distribution::Pattern;
 use vazao_model::layout::check_stripe_unit;
 use vazao_model::{Code, InodeId, Layout, LayoutHint, limits};

@@ -1,9 +1,9 @@
 //! Link: a further name of an inode that is not a directory.
 
-use crate::context::{Context, checked_name};
-use crate::fault::{Outcome, inode_fault, name_fault};
-use crate::orphans;
-use crate::records::EntryRecord;
+use crate::objects::orphans;
+use crate::schema::records::EntryRecord;
+use crate::service::context::{Context, checked_name};
+use crate::service::fault::{Outcome, inode_fault, name_fault};
 use vazao_model::{Code, InodeId, limits};
 use vazao_wire::proto;
 

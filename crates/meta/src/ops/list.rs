@@ -3,12 +3,12 @@
 //! Nothing is remembered between pages: a cookie is the hash of a name. Entries whose hashes are equal share a cookie
 //! and therefore always come in the same page.
 
-use crate::context::Context;
 use crate::engine::Pair;
-use crate::fault::Outcome;
-use crate::keys;
-use crate::names;
-use crate::records::EntryRecord;
+use crate::schema::keys;
+use crate::schema::names;
+use crate::schema::records::EntryRecord;
+use crate::service::context::Context;
+use crate::service::fault::Outcome;
 use prost::Message;
 use prost::encoding::{WireType, encode_key, encode_varint, encoded_len_varint};
 use vazao_model::{Code, InodeId, limits};

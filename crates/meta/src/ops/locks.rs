@@ -3,12 +3,12 @@
 //! They are kept in memory and change no record, but for the list in a session's record of the files on which it may
 //! have locks.
 
-use crate::answer::Settled;
-use crate::fault::{Outcome, inode_fault};
-use crate::keys;
-use crate::locks::{Grant, Owner, Place, Verdict, Wish};
-use crate::records::SessionRecord;
+use crate::part::locks::{Grant, Owner, Place, Verdict, Wish};
+use crate::schema::keys;
+use crate::schema::records::SessionRecord;
 use crate::service::MetaService;
+use crate::service::answer::Settled;
+use crate::service::fault::{Outcome, inode_fault};
 use crate::sessions;
 use prost::Message;
 use vazao_model::limits::{LOCKED_INODES_MAX, LOCKS_OF_SESSION_MAX};

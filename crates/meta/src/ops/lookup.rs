@@ -1,7 +1,7 @@
 //! Lookup: one name in one directory.
 
-use crate::context::Context;
-use crate::fault::Outcome;
+use crate::service::context::Context;
+use crate::service::fault::Outcome;
 use vazao_model::InodeId;
 use vazao_wire::proto;
 

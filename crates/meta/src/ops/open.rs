@@ -1,10 +1,10 @@
 //! Open: attributes, layout and inline contents in one answer; with truncation, in one transaction.
 
-use crate::context::Context;
-use crate::fault::{Outcome, inode_fault};
+use crate::objects::orphans;
 use crate::ops::attributes::set_size;
 use crate::ops::xattr;
-use crate::orphans;
+use crate::service::context::Context;
+use crate::service::fault::{Outcome, inode_fault};
 use vazao_model::{Code, InodeId, SessionId};
 use vazao_wire::proto;
 

@@ -1,8 +1,8 @@
 //! Resolve: a whole path in one round trip, up to its end or to a symbolic link.
 
-use crate::context::Context;
-use crate::fault::Outcome;
-use crate::records::InodeRecord;
+use crate::schema::records::InodeRecord;
+use crate::service::context::Context;
+use crate::service::fault::Outcome;
 use vazao_model::{Code, FileKind, InodeId, limits};
 use vazao_wire::proto;
 use vazao_wire::service::Fault;

@@ -2,12 +2,12 @@
 //!
 //! These work on many records and take several transactions; each of them can be repeated.
 
-use crate::fault::Outcome;
-use crate::keys;
+use crate::objects::orphans;
 use crate::ops::{self, layout};
-use crate::orphans;
-use crate::records::{InodeRecord, SessionRecord, TimeRecord};
+use crate::schema::keys;
+use crate::schema::records::{InodeRecord, SessionRecord, TimeRecord};
 use crate::service::MetaService;
+use crate::service::fault::Outcome;
 use crate::sessions;
 use vazao_model::ids::ROOT;
 use vazao_model::{Code, InodeId, SessionId, limits};

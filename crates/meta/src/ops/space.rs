@@ -1,7 +1,7 @@
 //! Space: statfs of the volume.
 
-use crate::fault::Outcome;
 use crate::service::MetaService;
+use crate::service::fault::Outcome;
 use vazao_wire::proto;
 
 pub(crate) fn run(service: &MetaService) -> Outcome<proto::SpaceResponse> {

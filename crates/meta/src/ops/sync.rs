@@ -1,8 +1,8 @@
 //! Sync: an answer that leaves once everything answered before is durable.
 
-use crate::answer::Settled;
-use crate::fault::Outcome;
 use crate::service::MetaService;
+use crate::service::answer::Settled;
+use crate::service::fault::Outcome;
 use prost::Message;
 use vazao_wire::proto;
 

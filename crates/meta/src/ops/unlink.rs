@@ -1,8 +1,8 @@
 //! Unlink: unlink(2) and rmdir(2).
 
-use crate::context::{Context, checked_name};
-use crate::fault::{Outcome, name_fault};
-use crate::orphans;
+use crate::objects::orphans;
+use crate::service::context::{Context, checked_name};
+use crate::service::fault::{Outcome, name_fault};
 use vazao_model::{Code, InodeId};
 use vazao_wire::proto;
 

@@ -1,7 +1,8 @@
 //! WatchChanges: a session waits for changes of what it remembers.
 
-use crate::fault::Outcome;
-use crate::service::{MetaService, decode};
+use crate::service::MetaService;
+use crate::service::fault::Outcome;
+use crate::service::transactions::decode;
 use crate::sessions;
 use prost::Message;
 use vazao_model::SessionId;

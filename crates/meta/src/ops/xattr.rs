@@ -3,10 +3,10 @@
 //! Those of access control lists have a meaning here: the inode's permission bits mirror them.
 
 use crate::acl::{self, Acl};
-use crate::context::Context;
-use crate::fault::{Outcome, shown};
-use crate::keys;
-use crate::records::InodeRecord;
+use crate::schema::keys;
+use crate::schema::records::InodeRecord;
+use crate::service::context::Context;
+use crate::service::fault::{Outcome, shown};
 use vazao_model::{Code, FileKind, InodeId, limits};
 use vazao_wire::proto;
 use vazao_wire::service::Fault;

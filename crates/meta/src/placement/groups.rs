@@ -4,7 +4,7 @@
 //!   was chosen for them.
 //! - A number below [`GroupId::FIRST`] is the target of that number alone, without a record.
 
-use crate::records::GroupRecord;
+use crate::schema::records::GroupRecord;
 use std::collections::BTreeMap;
 use vazao_model::{Group, GroupId, TargetId};
 

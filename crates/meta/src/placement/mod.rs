@@ -5,8 +5,8 @@ mod groups;
 
 pub(crate) use groups::Groups;
 
-use crate::context::Context;
-use crate::fault::Outcome;
+use crate::service::context::Context;
+use crate::service::fault::Outcome;
 use crate::sessions;
 use vazao_model::distribution::{Distribution, Pattern, Strips};
 use vazao_model::layout::{Layout, LayoutError};

@@ -214,7 +214,7 @@ fn objects_of_deleted_files_are_removed_behind_records_that_cannot_be_read() {
     let mut bytes =
         vec![0; volume.disk.open("checkpoint", Open::ReadOnly).unwrap().length().unwrap() as usize];
     volume.disk.open("checkpoint", Open::ReadOnly).unwrap().read_at(&mut bytes, 0).unwrap();
-    let key = crate::keys::reclaim(files[300], generations[300]);
+    let key = crate::schema::keys::reclaim(files[300], generations[300]);
     for at in (0..bytes.len() as u64).filter(|at| bytes[*at as usize..].starts_with(&key)) {
         volume.disk.corrupt("checkpoint", at, 0x10).unwrap();
     }

@@ -1,7 +1,7 @@
 //! Objects that no file has are found and removed; one that a file has never is.
 
 use super::harness::{TOP, World, call, options};
-use crate::proposals::PROPOSAL_NS;
+use crate::part::proposals::PROPOSAL_NS;
 use crate::{MetaOptions, MetaService};
 use parking_lot::Mutex;
 use prost::Message;
@@ -291,7 +291,7 @@ fn the_search_goes_on_behind_an_inode_that_cannot_be_read_and_leaves_its_objects
     volume.pass(2);
     volume.servers.add(late[0]);
     let mut transaction = volume.world.service.engine().begin();
-    transaction.put(crate::keys::inode(InodeId(damaged[0].1)), vec![0xFF; 9]);
+    transaction.put(crate::schema::keys::inode(InodeId(damaged[0].1)), vec![0xFF; 9]);
     transaction.commit().unwrap();
     volume.pass(4 * GRACE_MS / 1000);
     assert!(!volume.servers.has(late[0]));

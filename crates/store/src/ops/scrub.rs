@@ -3,8 +3,8 @@
 use crate::target::Target;
 use std::sync::Arc;
 use vazao_wire::proto;
-use vazao_wire::scrub::Action;
 use vazao_wire::service::Fault;
+use vazao_wire::shell::scrub::Action;
 
 /// Does it, and reports.
 pub(crate) fn scrub(

@@ -4,7 +4,7 @@ use crate::tree::{Finding, SourceFile, Tree};
 
 const OPERATIONS: &str = "crates/wire/src/operation.rs";
 const CODES: &str = "crates/model/src/error.rs";
-const KEYS: &str = "crates/meta/src/keys.rs";
+const KEYS: &str = "crates/meta/src/schema/keys.rs";
 const WIRE_DOCUMENT: &str = "docs/wire.md";
 const DISK_DOCUMENT: &str = "docs/on-disk.md";
 
@@ -125,7 +125,7 @@ mod tests {
         assert_eq!(findings("| 0x0001 | Ping | once |\n| 2 | NotFound | ENOENT |", DISK).len(), 2);
         assert_eq!(
             findings(WIRE, "`Inode` and `Cboots`"),
-            ["does not mention I, which crates/meta/src/keys.rs has"]
+            ["does not mention I, which crates/meta/src/schema/keys.rs has"]
         );
     }
 

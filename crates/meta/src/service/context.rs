@@ -1,12 +1,12 @@
 //! What an operation works with: its transaction, seen through the records of the schema.
 
 use crate::engine::{Commit, EngineResult, Pair, Transaction};
-use crate::fault::{Outcome, damage_fault, inode_fault, name_fault};
-use crate::invalidation_hub::{Asker, Changed};
-use crate::keys;
-use crate::opens::InodeGuard;
-use crate::records::{DirectoryTimes, EntryRecord, InodeRecord, NumberRecord, TimeRecord};
+use crate::part::invalidation_hub::{Asker, Changed};
+use crate::part::opens::InodeGuard;
+use crate::schema::keys;
+use crate::schema::records::{DirectoryTimes, EntryRecord, InodeRecord, NumberRecord, TimeRecord};
 use crate::service::MetaService;
+use crate::service::fault::{Outcome, damage_fault, inode_fault, name_fault};
 use prost::Message;
 use std::ops::Range;
 use vazao_model::{Code, InodeId, Name, SessionId, Timestamp, limits};

@@ -8,12 +8,12 @@
 //! - After a restart every member counts as just heard, except those recorded as silent: a service that was away must
 //!   not take the others for dead.
 
-use crate::context::Context;
-use crate::fault::Outcome;
-use crate::joining::Now;
-use crate::keys;
+use crate::membership::joining::Now;
 use crate::placement::Groups;
-use crate::records::{GroupRecord, MembershipRecord, NodeRecord, TargetRecord};
+use crate::schema::keys;
+use crate::schema::records::{GroupRecord, MembershipRecord, NodeRecord, TargetRecord};
+use crate::service::context::Context;
+use crate::service::fault::Outcome;
 use prost::Message;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;

@@ -1,7 +1,7 @@
 //! From the engine's errors and broken records to the faults of the wire, and how things are named in them.
 
 use crate::engine::EngineError;
-use crate::keys;
+use crate::schema::keys;
 use vazao_model::{Code, InodeId};
 use vazao_wire::service::Fault;
 

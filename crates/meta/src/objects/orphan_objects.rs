@@ -16,11 +16,11 @@
 //! a grace period apart. An object with a number that this service has not given out yet is never removed: the
 //! metadata is older than the data then, as after a restored backup.
 
-use crate::context::Context;
-use crate::conversions;
-use crate::fault::Outcome;
-use crate::keys;
+use crate::part::conversions;
+use crate::schema::keys;
 use crate::service::MetaService;
+use crate::service::context::Context;
+use crate::service::fault::Outcome;
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
 use vazao_model::{Code, GroupId, InodeId, ObjectId, TargetId};

@@ -5,9 +5,9 @@
 //! - A queue that grows too long is dropped, and its session invalidates everything.
 //! - The changing request does not wait for any watcher (`docs/decisions/cache-leases.md`).
 
-use crate::fault::Outcome;
-use crate::interest::{InterestTable, SEATS, mix};
-use crate::names::NameHash;
+use crate::part::interest::{InterestTable, SEATS, mix};
+use crate::schema::names::NameHash;
+use crate::service::fault::Outcome;
 use parking_lot::Mutex;
 use prost::Message;
 use std::collections::{HashMap, VecDeque};

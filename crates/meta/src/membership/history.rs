@@ -1,11 +1,11 @@
 //! The history of the volume's metadata: its starts, and how far each of them came. Data servers keep marks of it.
 //! The first report with a later mark shows that a metadata directory was restored from an old copy.
 
-use crate::context::Context;
 use crate::engine::Position;
-use crate::fault::Outcome;
-use crate::keys;
-use crate::records::{NumberRecord, StartRecord};
+use crate::schema::keys;
+use crate::schema::records::{NumberRecord, StartRecord};
+use crate::service::context::Context;
+use crate::service::fault::Outcome;
 use parking_lot::{Mutex, MutexGuard};
 use prost::Message;
 use std::collections::BTreeMap;

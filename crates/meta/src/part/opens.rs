@@ -59,7 +59,8 @@ impl Session {
         self.listed.contains(&inode) || self.noted.get(&inode).is_some_and(|&round| round >= self.covered)
     }
 
-    /// Drops the oldest notes that are outdated, up to `count`, and tells `dropped` of inodes that are in no list either.
+    /// Drops the oldest notes that are outdated, up to `count`, and tells `dropped` of inodes that are in no list
+    /// either.
     fn drop_outdated(&mut self, count: usize, mut dropped: impl FnMut(u64)) {
         for _ in 0..count {
             let Some((inode, round)) = self.order.pop_front_if(|(_, round)| *round < self.covered) else {

@@ -6,7 +6,7 @@
 //! A restarted server finds its old address free, or answers there itself, and is accepted after one round trip. A
 //! copy of a node's directory finds the original alive, and is refused for as long as that one answers.
 
-use crate::fault::Outcome;
+use crate::service::fault::Outcome;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::collections::BTreeMap;
 use std::time::Duration;

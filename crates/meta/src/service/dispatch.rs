@@ -1,9 +1,10 @@
 //! Which operation serves which method. The one place where the two meet.
 
-use crate::answer::Settled;
-use crate::fault::Outcome;
 use crate::ops;
-use crate::service::{MetaService, decode};
+use crate::service::MetaService;
+use crate::service::answer::Settled;
+use crate::service::fault::Outcome;
+use crate::service::transactions::decode;
 use prost::Message;
 use vazao_model::Code;
 use vazao_wire::service::Fault;

@@ -4,12 +4,12 @@
 //! a second file would find the first one's bytes. So a number leaves only when its reservation is durable: inode ids
 //! come from batches reserved ahead, generations carry the count of starts of the service.
 
-use crate::backpressure;
-use crate::context::Context;
 use crate::engine::{Commit, Engine};
-use crate::fault::Outcome;
-use crate::keys;
-use crate::records::NumberRecord;
+use crate::schema::keys;
+use crate::schema::records::NumberRecord;
+use crate::service::backpressure;
+use crate::service::context::Context;
+use crate::service::fault::Outcome;
 use parking_lot::Mutex;
 use prost::Message;
 use std::sync::Arc;

@@ -6,12 +6,12 @@
 //!   switch, and be lost.
 //! - The record is removed when every server has answered.
 
-use crate::context::Context;
-use crate::fault::Outcome;
-use crate::keys;
-use crate::orphans;
-use crate::records::ConversionRecord;
+use crate::objects::orphans;
+use crate::schema::keys;
+use crate::schema::records::ConversionRecord;
 use crate::service::MetaService;
+use crate::service::context::Context;
+use crate::service::fault::Outcome;
 use prost::Message;
 use std::collections::BTreeMap;
 use vazao_model::{Code, GroupId, InodeId, SessionId, TargetId};

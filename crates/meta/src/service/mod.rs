@@ -1,62 +1,59 @@
-//! The metadata service: opens the volume, runs transactions, answers requests, and does background work in `tick`.
+//! The metadata service: opens a volume and has all that its requests share.
+//!
+//! A request comes in at [`requests`], is decoded and sent to its operation by [`dispatch`], runs as one transaction
+//! ([`transactions`], which a [`context`] goes through) and is answered when what it rests on is durable enough
+//! ([`answer`]). [`upkeep`] is done without a request.
+//!
+//! Lock order: `cluster_changing` before `cluster`. The first is held while a change is written, the second never.
 
-use crate::answer::{Settled, deliver};
-use crate::backpressure::{self, unless_behind};
-use crate::claims::Claims;
-use crate::cluster::Cluster;
-use crate::context::Context;
-use crate::dispatch;
-use crate::engine::{self, Background, Commit, Engine, EngineError, EngineOptions, Position, Writes};
-use crate::fault::Outcome;
-use crate::history::History;
+pub(crate) mod answer;
+pub(crate) mod backpressure;
+pub(crate) mod context;
+mod dispatch;
+pub(crate) mod fault;
+pub(crate) mod metrics;
+pub(crate) mod once;
+pub(crate) mod random;
+mod requests;
+pub(crate) mod transactions;
+mod upkeep;
+mod volume;
+
+use self::context::Context;
+use self::fault::Outcome;
+use self::metrics::Metrics;
+use self::random::Random;
+pub(crate) use self::volume::note_groups;
+use self::volume::{new_volume, open_volume, start_of};
+use crate::engine::{self, Background, Engine, EngineOptions, Position};
 use crate::integrity::{Integrity, This};
-use crate::joining::Now;
-use crate::keys::{self, NAME_HASH_BITS};
-use crate::member_watch::MemberWatch;
-use crate::metrics::Metrics;
-use crate::names::NameHash;
-use crate::numbers::{self, InodeNumbers};
-use crate::once::{self, Repeatable};
-use crate::ops;
-use crate::orphan_objects::OrphanObjects;
+use crate::membership::claims::Claims;
+use crate::membership::cluster::Cluster;
+use crate::membership::history::History;
+use crate::membership::joining::Now;
+use crate::membership::member_watch::MemberWatch;
+use crate::membership::refusals::Refusals;
+use crate::objects::orphan_objects::OrphanObjects;
+use crate::objects::reclaim::Reclaimer;
 use crate::part::PartState;
-use crate::random::Random;
-use crate::reclaim::Reclaimer;
-use crate::records::{InodeRecord, NumberRecord, TimeRecord, VolumeRecord};
-use crate::refusals::Refusals;
+use crate::schema::keys::{self, NAME_HASH_BITS};
+use crate::schema::names::NameHash;
+use crate::schema::numbers::{self, InodeNumbers};
+use crate::schema::records::NumberRecord;
 use crate::sessions::{self, Sessions};
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
-use prost::Message;
-use std::cell::Cell;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
-use std::sync::{Arc, Weak};
 use std::time::Duration;
 use vazao_disk::Disk;
 use vazao_meter::measures::Work;
 use vazao_meter::{Accounts, Cause, Clock, Exposition};
-use vazao_model::ids::ROOT;
-use vazao_model::{Code, FileKind, GroupId, InodeId, Role, SessionId, TargetId, limits};
+use vazao_model::{GroupId, InodeId, Role, TargetId, limits};
 use vazao_wire::pool::Pool;
 use vazao_wire::proto;
-use vazao_wire::service::{Answer, Fault, Request, RequestId, Responder, Service};
-use vazao_wire::shell::{self, Shell};
-use vazao_wire::transport::Transport;
-use vazao_wire::{Method, Operation};
-
-/// Version of keys and records while there are no placement groups, which older programs do not know.
-const SCHEMA_WITHOUT_GROUPS: u32 = 1;
-
-/// The latest version.
-const SCHEMA: u32 = 2;
-
-/// Runs of one operation before its caller gets a retry error. Each conflict means that another operation succeeded.
-const ATTEMPTS_MAX: u32 = 100;
-
-thread_local! {
-    /// The last commit that an answer of this thread rests on since its last flush.
-    static ANSWERED: Cell<Position> = const { Cell::new(0) };
-}
+use vazao_wire::service::Fault;
+use vazao_wire::shell::Shell;
 
 /// How a metadata service is opened.
 #[derive(Clone, Debug)]
@@ -102,11 +99,6 @@ impl Default for MetaOptions {
             orphan_grace_ms: limits::DEADLINE_MS_MAX,
         }
     }
-}
-
-/// An engine's power epoch as answers have it: few bytes, which differ as good as always.
-fn start_of(power_epoch: u64) -> u32 {
-    if power_epoch == 0 { 0 } else { ((power_epoch >> 32) as u32 ^ power_epoch as u32).max(1) }
 }
 
 /// The metadata service of one volume.
@@ -419,98 +411,6 @@ impl MetaService {
         self.inodes_in_use.load(Ordering::Relaxed).max(1).unsigned_abs()
     }
 
-    /// Runs `work` as one transaction, again and again until nothing it read changed under it. A failed `work` writes
-    /// nothing, and its failure is a true one.
-    pub(crate) fn transact<T>(
-        &self,
-        caller: Option<SessionId>,
-        mut work: impl FnMut(&mut Context<'_>) -> Outcome<T>,
-    ) -> Outcome<(Outcome<T>, Position)> {
-        for _ in 0..ATTEMPTS_MAX {
-            let mut context = Context::begin(self, caller);
-            let outcome = work(&mut context);
-            if outcome.is_err() {
-                context.discard_writes();
-            }
-            let wrote = context.wrote;
-            match context.commit()? {
-                None => backpressure::wait(&*self.engine)?,
-                Some(Commit::Done(position)) => {
-                    if wrote {
-                        ANSWERED.set(ANSWERED.get().max(position));
-                    }
-                    return Ok((outcome, position));
-                }
-                Some(Commit::Conflict) => self.metrics.conflicts.add(1),
-            }
-        }
-        Err(Fault::new(Code::Conflict, format!("{ATTEMPTS_MAX} attempts of one transaction")))
-    }
-
-    /// Answers a request that changes nothing.
-    pub(crate) fn view<O: Operation>(
-        &self,
-        message: &[u8],
-        run: fn(&mut Context<'_>, &O::Request) -> Outcome<O::Response>,
-    ) -> Outcome<Vec<u8>> {
-        let request = decode::<O>(message)?;
-        let (outcome, _) = self.transact(None, |context| run(context, &request))?;
-        outcome.map(|response| response.encode_to_vec())
-    }
-
-    /// [`MetaService::view`] by an operation that makes its message itself.
-    pub(crate) fn view_encoded<O: Operation>(
-        &self,
-        message: &[u8],
-        run: fn(&mut Context<'_>, &O::Request) -> Outcome<Vec<u8>>,
-    ) -> Outcome<Vec<u8>> {
-        let request = decode::<O>(message)?;
-        self.transact(None, |context| run(context, &request))?.0
-    }
-
-    /// Answers a request that may have been answered before.
-    pub(crate) fn change<O: Operation>(
-        &self,
-        message: &[u8],
-        run: fn(&mut Context<'_>, &O::Request) -> Outcome<O::Response>,
-    ) -> Outcome<Settled>
-    where
-        O::Request: Repeatable,
-    {
-        self.engine.writable()?;
-        let request = decode::<O>(message)?;
-        let once = request.once().copied();
-        let caller = once.as_ref().map(|once| SessionId(once.session));
-        let seat = once.as_ref().map_or(0, |once| once.seat);
-        let (mut wait, mut wrote) = (false, false);
-        let (answer, position) = self.transact(caller, |context| {
-            context.seat = seat;
-            if let Some(once) = &once
-                && let Some(first) = once::replay(context, once, O::METHOD)?
-            {
-                // Whether the first answer had to wait is not known any more.
-                wait = true;
-                return Ok(first);
-            }
-            let answer = run(context, &request).map(|response| response.encode_to_vec());
-            if answer.is_err() {
-                context.discard_writes();
-            }
-            wait = context.answer_when_durable;
-            if let Some(once) = &once
-                && !context.no_room
-            {
-                once::remember(context, once, O::METHOD, &answer);
-            }
-            wrote = context.wrote;
-            Ok(answer)
-        })?;
-        ANSWERED.set(ANSWERED.get().max(position));
-        // Backpressure: what is answered before it is durable never adds up to more than the contract allows.
-        wait |= wrote && self.engine.is_behind();
-        Ok(Settled { answer: answer?, durable_at: wait.then_some(position) })
-    }
-
     /// Works a node's announcement into the membership; `names_targets`: what it does not name is missing. The position
     /// is that of the change, if others have to wait for it.
     pub(crate) fn take_in(
@@ -541,80 +441,6 @@ impl MetaService {
     /// The id of the cluster, given at creation.
     pub fn cluster_id(&self) -> u64 {
         self.cluster().cluster_id
-    }
-
-    /// Settles claims to identities, which nodes that have just started wait for. Blocks up to `timeout` for a
-    /// claim, and probes through `transport` whether the holders are gone. To be called in a loop; false: again soon.
-    pub fn settle_claims(&self, transport: &dyn Transport, timeout: Duration) -> bool {
-        self.claims.wait(timeout);
-        self.claims.settle(transport)
-    }
-
-    /// Logs which nodes have fallen silent or report again, and which targets stop or begin to serve. To be called
-    /// every second or so, not by the thread that calls [`MetaService::tick`]: that one waits for data servers.
-    pub fn watch_members(&self) {
-        let now_ns = self.clock.now_ns();
-        // A log that is slow to be written must not hold up the cluster's lock.
-        let map = self.cluster().map(now_ns);
-        self.member_watch.look(&map, now_ns);
-    }
-
-    /// What has to be done from time to time, every second or so: sessions that ran out, objects of deleted files
-    /// (through `transport`), and without background threads the engine's own work. Waits for data servers; failures
-    /// are logged and tried again by the next tick.
-    pub fn tick(&self, transport: &dyn Transport) {
-        let now_ns = self.clock.now_ns();
-        self.logged("maintenance", self.engine.maintain().map_err(Fault::from));
-        // Event loops must not wait for its lock: where the engine is behind, the next tick notes them.
-        let noted = unless_behind(|| ops::cluster::note_silent(self));
-        self.logged("note of silent nodes", noted.unwrap_or(Ok(())));
-        if self.history.is_behind() {
-            // Nothing of an older copy may reach the data servers.
-            return self.logged("log", self.engine.flush().map_err(Fault::from));
-        }
-        for session in self.sessions.expired(now_ns) {
-            tracing::info!(%session, "session expired");
-            self.logged("end of a session", crate::ops::session::end(self, session));
-        }
-        self.part.invalidations.tick(now_ns, |session| self.sessions.is_known(session));
-        self.logged("count of inodes", self.write_inodes_in_use());
-        self.logged("clean-up of conversions", crate::conversions::run(self, transport));
-        self.logged("removal of objects", crate::reclaim::run(self, transport));
-        self.logged("search for objects without a file", crate::orphan_objects::run(self, transport));
-        self.logged("log", self.engine.flush().map_err(Fault::from));
-    }
-
-    /// Logs a failure once, until it is another one or over.
-    fn logged(&self, what: &'static str, outcome: Outcome<()>) {
-        let mut failures = self.tick_failures.lock();
-        match outcome {
-            Ok(()) => {
-                if failures.remove(what).is_some() {
-                    tracing::info!("{what} succeeded again");
-                }
-            }
-            Err(fault) => {
-                let text = fault.to_string();
-                if failures.get(what) != Some(&text) {
-                    tracing::warn!(error = text, "{what} failed, to be tried again");
-                    failures.insert(what, text);
-                }
-            }
-        }
-    }
-
-    fn write_inodes_in_use(&self) -> Outcome<()> {
-        let value = self.inodes_in_use();
-        let written = i64::try_from(value).unwrap_or(i64::MAX);
-        if self.inodes_written.swap(written, Ordering::Relaxed) == written {
-            return Ok(());
-        }
-        let key = keys::INODES_IN_USE.to_vec();
-        let (done, _) = self.transact(None, |context| {
-            context.write(key.clone(), &NumberRecord { value });
-            Ok(())
-        })?;
-        done
     }
 
     /// Makes everything durable, writes a checkpoint and releases the directory. Later requests are refused.
@@ -665,144 +491,4 @@ impl MetaService {
         counter("vazao_meta_syncs_total", "Syncs of the log.", figures.syncs);
         counter("vazao_meta_checkpoints_total", "Checkpoints finished.", figures.checkpoints);
     }
-}
-
-impl Service for MetaService {
-    fn handle(&self, request: Request<'_>, responder: &mut dyn Responder) {
-        let started_ns = self.clock.now_ns();
-        if request.method == Method::WatchChanges && !self.history.is_behind() {
-            return ops::watch::run(self, request.message, responder);
-        }
-        self.shell.serve(&request, responder, |responder| {
-            let Some(settled) = unless_behind(|| self.settle(&request)) else {
-                return self.settle_later(&request, responder);
-            };
-            deliver(&*self.engine, settled, responder);
-            Ok(())
-        });
-        let spent_ns = self.clock.now_ns().saturating_sub(started_ns);
-        self.shell.accounts().charge(Cause::Compute, spent_ns);
-    }
-
-    /// While the log cannot be written, changes are refused and other answers may leave. Only those of this thread
-    /// that rest on commits which are not written have to be withheld. The same after a failure, so that its cause gets
-    /// out: whatever changes something is refused then, and what changes nothing, as an open, goes on.
-    fn flush(&self) -> Result<(), Fault> {
-        let answered = ANSWERED.take();
-        match self.engine.flush() {
-            Err(EngineError::Failed(_)) if answered <= self.engine.written() => Ok(()),
-            Err(EngineError::Io { .. } | EngineError::Full(_))
-                if self.engine.writable().is_err() && answered <= self.engine.written() =>
-            {
-                Ok(())
-            }
-            flushed => Ok(flushed?),
-        }
-    }
-}
-
-impl MetaService {
-    /// Carries a request out.
-    fn settle(&self, request: &Request<'_>) -> Settled {
-        let checked = self.history.check(request.method);
-        let settled = checked.and_then(|()| dispatch::run(self, request.method, request.message));
-        let settled = settled.unwrap_or_else(|fault| Settled { answer: Err(fault), durable_at: None });
-        let _ = settled.answer.as_ref().inspect_err(|fault| log_failure(request, fault));
-        settled
-    }
-
-    /// Has a request carried out by a thread that may wait until the engine has caught up. Errors: too many wait.
-    fn settle_later(&self, request: &Request<'_>, responder: &mut dyn Responder) -> Result<(), Fault> {
-        let stopped = || Fault::new(Code::Unavailable, "the metadata service is stopping");
-        let service = self.this.get().and_then(Weak::upgrade).ok_or_else(stopped)?;
-        let (call, id, message) = (request.call(), request.id, request.message.to_vec());
-        self.waiters.defer(call, message.len(), responder, move || {
-            let (method, deadline_ns) = (call.method, call.deadline_ns);
-            service.settle_now(&Request { method, id, message: &message, attachment: &[], deadline_ns })
-        })
-    }
-
-    /// Carries a request out and waits for whatever it takes.
-    fn settle_now(&self, request: &Request<'_>) -> Answer {
-        let settled = loop {
-            self.engine.catch_up()?;
-            if let Some(settled) = unless_behind(|| self.settle(request)) {
-                break settled;
-            }
-        };
-        // What was committed may be lost, and is not refused: the client asks again, and gets the remembered answer.
-        let unsure = |fault: Fault| Fault::new(Code::Unavailable, fault.to_string());
-        self.flush().map_err(unsure)?;
-        if settled.durable_at.is_some() {
-            self.engine.sync().map_err(|error| unsure(error.into()))?;
-        }
-        settled.answer.map(|message| (message, Vec::new()))
-    }
-}
-
-/// Logs what no client is the cause of.
-fn log_failure(request: &Request<'_>, fault: &Fault) {
-    if matches!(fault.code, Code::Corrupt | Code::Io | Code::Internal) {
-        let id = RequestId(request.id);
-        tracing::error!(request = %id, method = request.method.name(), error = %fault, "failed");
-    }
-}
-
-/// Decodes a request's arguments.
-pub(crate) fn decode<O: Operation>(message: &[u8]) -> Outcome<O::Request> {
-    shell::decode_message(O::METHOD, message)
-}
-
-/// The volume's record.
-fn open_volume(engine: &dyn Engine) -> Outcome<VolumeRecord> {
-    let bytes = engine.begin().get(keys::VOLUME)?.ok_or_else(|| {
-        let text = "the metadata directory holds no volume record: its checkpoint or log is lost. Put the directory \
-                    aside and restore it from a backup; only if it never held a volume, begin with an empty one";
-        Fault::new(Code::Corrupt, text)
-    })?;
-    let volume = VolumeRecord::decode(bytes.as_slice())
-        .map_err(|e| Fault::new(Code::Corrupt, format!("volume record: {e}")))?;
-    if !(SCHEMA_WITHOUT_GROUPS..=SCHEMA).contains(&volume.schema) {
-        let text = format!(
-            "metadata of schema {}: this program reads {SCHEMA_WITHOUT_GROUPS} to {SCHEMA}; use the version of vazao \
-             that wrote it, or a newer one",
-            volume.schema
-        );
-        return Err(Fault::new(Code::VersionMismatch, text));
-    }
-    Ok(volume)
-}
-
-/// There are placement groups from now on.
-pub(crate) fn note_groups(context: &mut Context<'_>) -> Outcome<()> {
-    let volume = context.read::<VolumeRecord>(keys::VOLUME, "volume")?;
-    if let Some(volume) = volume.filter(|volume| volume.schema == SCHEMA_WITHOUT_GROUPS) {
-        context.write(keys::VOLUME.to_vec(), &VolumeRecord { schema: SCHEMA, ..volume });
-    }
-    Ok(())
-}
-
-/// What a new volume begins with: its record and the root directory.
-fn new_volume(random: &Random, clock: &dyn Clock) -> Outcome<Writes> {
-    let name_key = [random.number()?.to_le_bytes(), random.number()?.to_le_bytes()].concat();
-    let volume = VolumeRecord { cluster_id: random.number()?, name_key, schema: SCHEMA_WITHOUT_GROUPS };
-    let now_ns = clock.wall_ns();
-    let now =
-        TimeRecord { seconds: (now_ns / 1_000_000_000) as i64, nanoseconds: (now_ns % 1_000_000_000) as u32 };
-    let root = InodeRecord {
-        kind: FileKind::Directory.number(),
-        mode: 0o755,
-        links: 1,
-        parent: ROOT.0,
-        accessed: Some(now),
-        changed: Some(now),
-        version: 1,
-        ..InodeRecord::default()
-    };
-    let times = crate::records::DirectoryTimes { modified: Some(now), changed: Some(now), version: now_ns };
-    Ok(Writes::from([
-        (keys::VOLUME.to_vec(), Some(volume.encode_to_vec())),
-        (keys::inode(ROOT), Some(root.encode_to_vec())),
-        (keys::times(ROOT), Some(times.encode_to_vec())),
-    ]))
 }

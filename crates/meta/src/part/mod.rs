@@ -13,10 +13,17 @@
 //! | interests, invalidations | sessions are told to forget all that they cached |
 //! | proposals | writers propose a layout again |
 
-use crate::invalidation_hub::InvalidationHub;
-use crate::locks::{Grant, Locks, Marks};
-use crate::opens::Opens;
-use crate::proposals::Proposals;
+pub(crate) mod conversions;
+pub(crate) mod interest;
+pub(crate) mod invalidation_hub;
+pub(crate) mod locks;
+pub(crate) mod opens;
+pub(crate) mod proposals;
+
+use crate::part::invalidation_hub::InvalidationHub;
+use crate::part::locks::{Grant, Locks, Marks};
+use crate::part::opens::Opens;
+use crate::part::proposals::Proposals;
 use vazao_meter::Exposition;
 use vazao_model::SessionId;
 

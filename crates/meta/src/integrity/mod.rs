@@ -4,11 +4,13 @@
 //! It changes nothing, except for repairs that the engine makes by itself. Inconsistent records without damage are
 //! not its business: `check.rs` finds those, in tests.
 
+pub(crate) mod check;
+
 use crate::engine::{Background, EngineError, EngineResult};
-use crate::fault::Outcome;
-use crate::keys;
-use crate::records::{DirectoryTimes, EntryRecord, InodeRecord, NumberRecord};
+use crate::schema::keys;
+use crate::schema::records::{DirectoryTimes, EntryRecord, InodeRecord, NumberRecord};
 use crate::service::MetaService;
+use crate::service::fault::Outcome;
 use prost::Message;
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -16,8 +18,8 @@ use std::sync::Arc;
 use vazao_model::ids::ROOT;
 use vazao_model::{Code, InodeId};
 use vazao_wire::proto;
-use vazao_wire::scrub::{Progress, Runs, Scrub};
 use vazao_wire::service::Fault;
+use vazao_wire::shell::scrub::{Progress, Runs, Scrub};
 
 /// Records between two checks of the rate and of the stop flag.
 const PAGE: usize = 256;

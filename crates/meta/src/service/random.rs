@@ -1,6 +1,6 @@
 //! Random numbers: from the kernel, or in simulation from a seed.
 
-use crate::fault::Outcome;
+use crate::service::fault::Outcome;
 use parking_lot::Mutex;
 use vazao_model::Code;
 use vazao_wire::service::Fault;

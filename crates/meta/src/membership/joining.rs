@@ -6,14 +6,14 @@
 //! - Neither identity is given to a second process while the first may be alive (`claims`).
 //! - No disk is served that is older than its recorded incarnation (`incarnations`).
 
-use crate::claims::Holder;
-use crate::cluster::{Cluster, Held, Member, SILENT_NS, TEXT_BYTES_MAX};
-use crate::context::Context;
-use crate::fault::Outcome;
-use crate::incarnations::{Judgement, Said, judge};
-use crate::keys;
-use crate::records::{GroupRecord, MembershipRecord, NodeRecord, TargetRecord};
+use crate::membership::claims::Holder;
+use crate::membership::cluster::{Cluster, Held, Member, SILENT_NS, TEXT_BYTES_MAX};
+use crate::membership::incarnations::{Judgement, Said, judge};
+use crate::schema::keys;
+use crate::schema::records::{GroupRecord, MembershipRecord, NodeRecord, TargetRecord};
 use crate::service;
+use crate::service::context::Context;
+use crate::service::fault::Outcome;
 use std::sync::Arc;
 use vazao_model::{AreaInfo, Code, GroupId, NodeId, Role, Target, TargetId, TargetState, Timestamp, limits};
 use vazao_wire::proto;

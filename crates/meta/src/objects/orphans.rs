@@ -1,14 +1,14 @@
 //! The end of inodes: unlinked ones that may still be open, and the objects that files leave behind.
 //!
 //! When an inode loses its last name, it is kept for every other session that may have it open, which is each one not
-//! known to have it closed ([`crate::opens`]). Each of these sessions is asked with its next renewal, and the last
-//! one to release the inode ends it.
+//! known to have it closed ([`crate::part::opens`]). Each of these sessions is asked with its next renewal, and the
+//! last one to release the inode ends it.
 
-use crate::context::Context;
-use crate::fault::Outcome;
-use crate::keys;
 use crate::ops::xattr;
-use crate::records::{InodeRecord, LayoutRecord, OrphanRecord, ReclaimObject, ReclaimRecord};
+use crate::schema::keys;
+use crate::schema::records::{InodeRecord, LayoutRecord, OrphanRecord, ReclaimObject, ReclaimRecord};
+use crate::service::context::Context;
+use crate::service::fault::Outcome;
 use vazao_model::{InodeId, SessionId};
 
 /// Takes one name from an inode; returns how many are left. `held`: the caller has it open.

@@ -11,7 +11,7 @@
 //! - No lock of the service is held while a thread waits for the engine.
 
 use crate::engine::Engine;
-use crate::fault::Outcome;
+use crate::service::fault::Outcome;
 use std::cell::Cell;
 use std::sync::Arc;
 use vazao_meter::Clock;

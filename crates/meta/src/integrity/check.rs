@@ -1,9 +1,9 @@
 //! Looks whether the records of a volume agree with one another. Reads all of them and changes nothing.
 
-use crate::fault::Outcome;
-use crate::keys;
-use crate::records::{EntryRecord, InodeRecord, NumberRecord, OrphanRecord};
+use crate::schema::keys;
+use crate::schema::records::{EntryRecord, InodeRecord, NumberRecord, OrphanRecord};
 use crate::service::MetaService;
+use crate::service::fault::Outcome;
 use prost::Message;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;

@@ -9,6 +9,8 @@
 //! What an operation does, which of them wait and for what is the service's own. The contract of a service is in
 //! [`crate::service`].
 
+pub mod scrub;
+
 use crate::lane::Lane;
 use crate::operation::Method;
 use crate::service::{Answer, Call, Deferred, Fault, Request, Responder};

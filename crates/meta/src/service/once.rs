@@ -4,10 +4,10 @@
 //! Failures are kept as well. Otherwise a late duplicate of a failed request could succeed after its caller has seen
 //! the failure. Failures that ask for a retry are not kept: the retry must run.
 
-use crate::context::Context;
-use crate::fault::Outcome;
-use crate::keys;
-use crate::records::ReplyRecord;
+use crate::schema::keys;
+use crate::schema::records::ReplyRecord;
+use crate::service::context::Context;
+use crate::service::fault::Outcome;
 use prost::Message;
 use vazao_model::{Action, Code, SessionId, limits};
 use vazao_wire::service::Fault;

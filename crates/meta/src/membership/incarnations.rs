@@ -6,7 +6,7 @@
 //! - A disk is raised only after it was found not to be behind, so that restarts alone never make an old copy current.
 //! - One process at a time has leave to serve; it keeps it until another one gets it.
 
-use crate::records::TargetRecord;
+use crate::schema::records::TargetRecord;
 
 /// A server's report on a target's disk.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -5,10 +5,10 @@
 //! gone.
 
 use crate::engine::Pair;
-use crate::fault::Outcome;
-use crate::keys;
-use crate::records::{ReclaimObject, ReclaimRecord};
+use crate::schema::keys;
+use crate::schema::records::{ReclaimObject, ReclaimRecord};
 use crate::service::MetaService;
+use crate::service::fault::Outcome;
 use parking_lot::Mutex;
 use prost::Message;
 use std::collections::{BTreeMap, BTreeSet};

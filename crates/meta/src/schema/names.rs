@@ -3,8 +3,8 @@
 //! SipHash-2-4 (Aumasson, Bernstein 2012) under the volume's own key: an attacker without the key cannot make names
 //! that collide. A cookie depends on the name alone, so it stays valid across creates and removals.
 
-use crate::fault::Outcome;
-use crate::keys;
+use crate::schema::keys;
+use crate::service::fault::Outcome;
 use siphasher::sip::SipHasher24;
 use vazao_model::{Code, InodeId};
 use vazao_wire::service::Fault;
