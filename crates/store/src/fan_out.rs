@@ -5,7 +5,7 @@
 
 use crate::object::Stop;
 use crate::service::{DataService, fault};
-use crate::target::Target;
+use crate::targets::Target;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;

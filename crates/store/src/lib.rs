@@ -5,45 +5,23 @@
 //! for every 64 KiB block. `docs/on-disk.md` specifies the files and argues what a crash can do to them.
 //!
 //! It knows no names, no directories and no clients. A request that needs no waiting is answered in the caller's
-//! thread; the others go to threads of the target, and a disk that hangs holds up those alone (`waits.rs`).
+//! thread; the others go to threads of the target, and a disk that hangs holds up those alone (`targets/waits.rs`).
 
-mod background;
-mod cache;
-mod closing;
-mod damage;
-mod epochs;
 mod error;
-mod failure;
 mod fan_out;
-mod freezes;
-mod identity;
-mod incarnation;
-mod lent;
-mod names;
+mod health;
 mod object;
 mod ops;
 mod options;
-mod place;
 mod registration;
-mod repair;
-mod scrub;
 mod service;
-mod sidecar;
-mod space;
-mod standing;
-mod sums;
-mod sweep;
-mod target;
 mod targets;
-mod unkept;
-mod waits;
-mod write_back;
 
 pub use error::OpenError;
-pub use identity::{TargetName, inspect};
 pub use options::{MissingTarget, Options};
 pub use registration::Registered;
 pub use service::DataService;
+pub use targets::identity::{TargetName, inspect};
 
 #[cfg(test)]
 mod tests;

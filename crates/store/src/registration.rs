@@ -1,11 +1,11 @@
 //! How a data server joins a cluster and reports to it.
 
 use crate::error::OpenError;
-use crate::identity::Identity;
 use crate::options::MissingTarget;
 use crate::service::DataService;
-use crate::space::Reported;
-use crate::target::Target;
+use crate::targets::Target;
+use crate::targets::identity::Identity;
+use crate::targets::space::Reported;
 use crate::targets::{Groups, Targets};
 use std::sync::Arc;
 use vazao_model::{Code, NodeId, TargetId, TargetState};

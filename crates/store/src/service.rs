@@ -1,13 +1,13 @@
 //! The data server as a [`Service`]: finds the target, does what needs no waiting at once, hands the rest to a pool.
 
-use crate::damage::Place;
 use crate::error::OpenError;
 use crate::fan_out::{Handed, Then, Work};
-use crate::lent::Lent;
+use crate::health::damage::Place;
+use crate::object::lent::Lent;
 use crate::object::{Mode, Stop, internal};
 use crate::ops;
 use crate::options::{MissingTarget, Options};
-use crate::target::Target;
+use crate::targets::Target;
 use crate::targets::{Groups, Targets};
 use parking_lot::{Mutex, RwLock};
 use prost::Message;

@@ -4,7 +4,7 @@
 
 use crate::object::Mode;
 use crate::service::fault;
-use crate::target::Target;
+use crate::targets::Target;
 use vazao_model::checksum::{first_mismatch, piece_count};
 use vazao_model::limits::{ATTACHMENT_BYTES_MAX, BLOCK_BYTES};
 use vazao_model::{Code, ObjectId};

@@ -1,9 +1,9 @@
 //! ListObjects: the objects of a target, a page at a time, in the order of their directories and ids. An object that is
 //! there all the while is listed exactly once.
 
-use crate::names::{Bucket, FAN_OUT, GROUPS, OBJECTS, Part, parse_group};
 use crate::object::Stop;
-use crate::target::Target;
+use crate::object::names::{Bucket, FAN_OUT, GROUPS, OBJECTS, Part, parse_group};
+use crate::targets::Target;
 use std::collections::BTreeSet;
 use std::io::ErrorKind;
 use vazao_model::limits::LIST_ENTRIES_MAX;

@@ -3,7 +3,7 @@
 use crate::object::{Mode, Stop, internal};
 use crate::ops::check_range;
 use crate::service::fault;
-use crate::target::Target;
+use crate::targets::Target;
 use prost::Message;
 use vazao_model::checksum::piece_count;
 use vazao_model::limits::{ATTACHMENT_BYTES_MAX, LIST_RANGES_MAX};

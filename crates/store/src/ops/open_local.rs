@@ -3,10 +3,10 @@
 //! The descriptors are opened anew, for reading only, while the object cannot be removed. What the client reads is what
 //! its checksums say, or it asks the server: a write under way is nothing it could mistake for damage.
 
-use crate::names::{self, Part};
 use crate::object::Mode;
+use crate::object::names::{self, Part};
 use crate::service::{DataService, fault};
-use crate::target::Target;
+use crate::targets::Target;
 use std::os::fd::OwnedFd;
 use vazao_disk::Open;
 use vazao_model::{Code, ObjectId};

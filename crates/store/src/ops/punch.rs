@@ -1,11 +1,11 @@
 //! PunchObject: a range of an object reads as zeros, and its storage is free again. The length stays.
 
-use crate::epochs::Pass;
-use crate::names::{self, Part};
+use crate::object::names::{self, Part};
+use crate::object::sidecar::{ENTRY_BYTES, entry_at};
+use crate::object::sums;
 use crate::object::{Body, Files, Mode, Stop, blocks, internal};
-use crate::sidecar::{ENTRY_BYTES, entry_at};
-use crate::sums;
-use crate::target::Target;
+use crate::targets::Target;
+use crate::targets::epochs::Pass;
 use std::io;
 use std::ops::Range;
 use vazao_meter::Cause;

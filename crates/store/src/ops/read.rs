@@ -3,12 +3,12 @@
 //! A whole block goes out with its stored checksum, unverified: the reader verifies, end to end. A part of a block has
 //! a checksum of its own, which is only worth something when the whole block has been verified here.
 
-use crate::names::{self, Part};
+use crate::object::names::{self, Part};
+use crate::object::sidecar::{ENTRY_BYTES, entry_at};
+use crate::object::sums;
 use crate::object::{Body, Files, Mode, Stop};
 use crate::ops::{Segment, check_range, segments};
-use crate::sidecar::{ENTRY_BYTES, entry_at};
-use crate::sums;
-use crate::target::Target;
+use crate::targets::Target;
 use prost::Message;
 use std::cell::RefCell;
 use std::io;

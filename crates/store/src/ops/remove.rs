@@ -1,9 +1,9 @@
 //! RemoveObjects: all files of objects whose file is gone. Done again it does nothing.
 
-use crate::names::{self, Bucket, Part};
+use crate::object::names::{self, Bucket, Part};
+use crate::object::sidecar::{Found, Header};
 use crate::object::{Mode, Stop};
-use crate::sidecar::{Found, Header};
-use crate::target::Target;
+use crate::targets::Target;
 use std::collections::BTreeSet;
 use std::io::ErrorKind;
 use vazao_disk::Open;

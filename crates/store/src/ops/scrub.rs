@@ -1,6 +1,6 @@
 //! Scrub: starts or stops the scrub of a target, and says how far it has come.
 
-use crate::target::Target;
+use crate::targets::Target;
 use std::sync::Arc;
 use vazao_wire::proto;
 use vazao_wire::service::Fault;

@@ -1,8 +1,8 @@
 //! StatObject: length and space of an object.
 
-use crate::names::{self, Part};
+use crate::object::names::{self, Part};
 use crate::object::{Mode, Stop};
-use crate::target::Target;
+use crate::targets::Target;
 use vazao_model::ObjectId;
 use vazao_wire::proto::StatObjectResponse;
 

@@ -3,9 +3,9 @@
 //! Only the data is synced, not the sidecar: until the next checkpoint its entries can be computed again from the data,
 //! because the regions are marked (docs/on-disk.md). That halves what an fsync costs.
 
-use crate::names::{self, Bucket, Part};
+use crate::object::names::{self, Bucket, Part};
 use crate::object::{Mode, Object, Stop, internal};
-use crate::target::Target;
+use crate::targets::Target;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use vazao_disk::DiskFile;

@@ -1,11 +1,11 @@
 //! TruncateObject: cuts an object. It never grows one: a file's length is the metadata's business.
 
-use crate::epochs::Pass;
-use crate::names::{self, Bucket, Part};
+use crate::object::names::{self, Bucket, Part};
+use crate::object::sidecar::{ENTRY_BYTES, entry_at};
+use crate::object::sums;
 use crate::object::{Body, Files, Mode, Stop, blocks, internal, sums_length};
-use crate::sidecar::{ENTRY_BYTES, entry_at};
-use crate::sums;
-use crate::target::Target;
+use crate::targets::Target;
+use crate::targets::epochs::Pass;
 use std::io;
 use vazao_meter::Cause;
 use vazao_model::ObjectId;

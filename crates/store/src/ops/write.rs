@@ -1,13 +1,13 @@
 //! Write: bytes into an object, with the checksums that the writer computed over its own memory.
 
-use crate::epochs::Pass;
-use crate::names::{self, Part};
+use crate::object::names::{self, Part};
+use crate::object::sidecar::{ENTRY_BYTES, entry_at};
+use crate::object::sums;
 use crate::object::{Body, Files, Mode, Stop, blocks, internal};
 use crate::ops::{Segment, check_range, segments};
-use crate::sidecar::{ENTRY_BYTES, entry_at};
-use crate::space::Taken;
-use crate::sums;
-use crate::target::Target;
+use crate::targets::Target;
+use crate::targets::epochs::Pass;
+use crate::targets::space::Taken;
 use std::cell::RefCell;
 use vazao_meter::Cause;
 use vazao_model::checksum::{crc32c, first_mismatch, piece_count, piece_lengths};

@@ -1,7 +1,7 @@
 //! The placement groups of a server: which of its targets holds which.
 
 use crate::service::DataService;
-use crate::target::Target;
+use crate::targets::Target;
 use std::collections::HashMap;
 use std::sync::Arc;
 use vazao_model::{Code, GroupId, TargetId};

@@ -1,11 +1,34 @@
 //! The targets of a server: their number only grows while it runs, so that requests look at them without a lock.
+//!
+//! A [`Target`] is a directory on one disk. Its parts, each with its own state:
+//!
+//! - who it is: `identity` (the TARGET file), `incarnation` (whether the disk is as new as it was), `standing` (what the
+//!   metadata service says of it), `place` (whether the directory is still there);
+//! - how far it is durable: `epochs` (what a loss of power may take), `write_back` and `background`, `unkept` (records
+//!   that could not be written);
+//! - its disk: `space`, `waits` (threads, and disks that hang), `failure` (disks that are out of service), `cache` (open
+//!   files), `closing`.
 
+pub(crate) mod background;
+pub(crate) mod cache;
+pub(crate) mod closing;
+pub(crate) mod epochs;
+pub(crate) mod failure;
 mod groups;
+pub(crate) mod identity;
+pub(crate) mod incarnation;
+pub(crate) mod place;
+pub(crate) mod space;
+pub(crate) mod standing;
+mod target;
+pub(crate) mod unkept;
+pub(crate) mod waits;
+pub(crate) mod write_back;
 
 pub(crate) use groups::Groups;
+pub(crate) use target::Target;
 
 use crate::error::OpenError;
-use crate::target::Target;
 use parking_lot::Mutex;
 use std::ops::Index;
 use std::sync::{Arc, OnceLock};

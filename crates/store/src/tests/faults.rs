@@ -86,7 +86,7 @@ proptest! {
         put(&sums_path(1, 0), &sums, if header_kept { 64 } else { 0 });
         put(&sums_path(1, 1), &sums, 0);
         put(&data_path(1, 0), &data, 0);
-        put(crate::epochs::STATE, &state, 4096);
+        put(crate::targets::epochs::STATE, &state, 4096);
         rig.restart();
         rig.service.tick();
         let _ = rig.read_unverified(1, 0, 300_000);
@@ -270,7 +270,7 @@ fn a_disk_that_has_run_out_of_descriptors_is_busy_and_not_broken() {
 #[test]
 fn a_target_without_room_for_its_records_takes_no_writes_until_there_is_some_and_reads_and_removes_meanwhile()
 {
-    for record in [crate::incarnation::FILE, crate::epochs::STATE] {
+    for record in [crate::targets::incarnation::FILE, crate::targets::epochs::STATE] {
         let (rig, bytes) = clean_rig(17);
         rig.write(2, 0, &pattern(2, 1000)).expect("writes");
         rig.checkpoint();

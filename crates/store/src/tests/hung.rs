@@ -1,7 +1,7 @@
 //! A target whose disk hangs: it neither answers nor fails.
 
 use super::{address, options, pattern};
-use crate::closing::CloseTimeouts;
+use crate::targets::closing::CloseTimeouts;
 use crate::{DataService, Options};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
@@ -256,7 +256,7 @@ fn the_end_makes_the_others_clean_and_waits_a_bounded_time_for_a_disk_that_hangs
     let timeout = CloseTimeouts { silent: Duration::from_millis(50), whole: Duration::from_millis(100) };
     assert!(!world.service.close_within(timeout), "one is left behind");
     let suspects = |disk: &MemoryDisk| {
-        crate::epochs::Epochs::open(disk).expect("readable").expect("not damaged").suspects()
+        crate::targets::epochs::Epochs::open(disk).expect("readable").expect("not damaged").suspects()
     };
     assert_eq!(suspects(&world.disks[0]), None, "the other one is clean");
     let first = vec![(Arc::new(world.disks[0].clone()) as Arc<dyn Disk>, "/first".to_owned())];

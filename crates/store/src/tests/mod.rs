@@ -13,7 +13,7 @@ mod service;
 mod targets;
 mod threads;
 
-use crate::names::{self, Part};
+use crate::object::names::{self, Part};
 use crate::{DataService, OpenError, Options};
 use std::sync::Arc;
 use std::time::Duration;

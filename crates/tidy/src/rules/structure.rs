@@ -19,7 +19,7 @@ const TOP_MODULES_MAX: usize = 15;
 /// Crates that do not keep the rule yet, with the longest circle, the files of the most spread type and the modules at
 /// the top that they are allowed. The figures only go down.
 const NOT_YET: [(&str, [usize; 3]); 4] =
-    [("area", [7, 4, 16]), ("meta", [14, 7, 15]), ("store", [9, 23, 32]), ("wire", [4, 4, 15])];
+    [("area", [7, 4, 16]), ("meta", [14, 7, 15]), ("store", [9, 23, 15]), ("wire", [4, 4, 15])];
 
 /// A module's path from the root of its crate.
 type Module = Vec<String>;

@@ -1,9 +1,9 @@
 //! What a target does by itself, about once a second.
 
-use crate::epochs;
-use crate::target::Target;
-use crate::unkept::Unkept;
-use crate::waits::Waits;
+use crate::targets::Target;
+use crate::targets::epochs;
+use crate::targets::unkept::Unkept;
+use crate::targets::waits::Waits;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use vazao_wire::proto::HistoryMark;

@@ -4,8 +4,8 @@
 //! a file is written and the fsync at its end waits for all of it. Nothing depends on what is done here: it changes
 //! when bytes are written, not when they count as durable.
 
-use crate::names::{self, Part};
-use crate::target::Target;
+use crate::object::names::{self, Part};
+use crate::targets::Target;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

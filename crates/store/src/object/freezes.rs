@@ -8,7 +8,7 @@
 //! a request for a seal is then answered that something may have changed.
 
 use crate::object::{Body, Mode, Stop};
-use crate::target::Target;
+use crate::targets::Target;
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::BTreeMap;
 use std::io;

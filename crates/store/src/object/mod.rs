@@ -1,12 +1,18 @@
 //! An object in memory: which chunks it has, which of their files are open, and how they are opened and created.
 
-use crate::cache::OpenChunk;
-use crate::epochs::Pass;
-use crate::names::{self, Bucket, Part};
-use crate::repair::Suspects;
-use crate::sidecar::{self, Found, Header, Marks, REGIONS};
-use crate::target::Target;
-use crate::write_back::WriteBackTracker;
+pub(crate) mod freezes;
+pub(crate) mod lent;
+pub(crate) mod names;
+pub(crate) mod sidecar;
+pub(crate) mod sums;
+
+use self::names::{Bucket, Part};
+use self::sidecar::{Found, Header, Marks, REGIONS};
+use crate::health::repair::Suspects;
+use crate::targets::Target;
+use crate::targets::cache::OpenChunk;
+use crate::targets::epochs::Pass;
+use crate::targets::write_back::WriteBackTracker;
 use parking_lot::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind};

@@ -1,10 +1,10 @@
 //! The TARGET file: what says that a directory is a target, of which format, cluster and node. Specified in
 //! docs/on-disk.md. Text, so that a person can tell what a disk found in a drawer was.
 
-use crate::epochs::{Epochs, STATE};
 use crate::error::OpenError;
-use crate::incarnation;
-use crate::names::OBJECTS;
+use crate::object::names::OBJECTS;
+use crate::targets::epochs::{Epochs, STATE};
+use crate::targets::incarnation;
 use std::fmt::Write;
 use std::io;
 use vazao_disk::{Disk, DiskEntry, Open};

@@ -2,7 +2,7 @@
 //! becoming clean.
 
 use crate::service::DataService;
-use crate::target::Target;
+use crate::targets::Target;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

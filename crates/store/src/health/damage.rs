@@ -3,9 +3,9 @@
 //! It is kept in memory. A place leaves the list when its object is removed, or when a later look finds it sound, as
 //! after it was written anew. A target that is started again counts from nothing, and finds the damage when it is read.
 
-use crate::names::{self, Part};
+use crate::object::names::{self, Part};
 use crate::object::{Mode, Stop};
-use crate::target::Target;
+use crate::targets::Target;
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::BTreeMap;
 use std::ops::Bound;

@@ -1,10 +1,10 @@
 //! Entries made to agree with the data again, where an unclean stop or a failed write may have parted them.
 
-use crate::names::{self, Part};
+use crate::object::names::{self, Part};
+use crate::object::sidecar::{ENTRY_BYTES, Header, REGIONS, entry_at};
+use crate::object::sums;
 use crate::object::{Files, blocks, sums_length};
-use crate::sidecar::{ENTRY_BYTES, Header, REGIONS, entry_at};
-use crate::sums;
-use crate::target::Target;
+use crate::targets::Target;
 use std::io;
 use std::ops::{Range, RangeInclusive};
 use vazao_model::ObjectId;

@@ -1,11 +1,11 @@
 //! The sweep after an unclean stop: every chunk that may be torn is opened, and thereby repaired, in the background.
 //! When it has been through the whole target, the epochs of that stop are suspect no more.
 
-use crate::names::{self, Bucket, Part};
+use crate::health::repair::Suspects;
 use crate::object::Mode;
-use crate::repair::Suspects;
-use crate::sidecar::{Found, Header};
-use crate::target::Target;
+use crate::object::names::{self, Bucket, Part};
+use crate::object::sidecar::{Found, Header};
+use crate::targets::Target;
 use std::collections::BTreeSet;
 use std::io::ErrorKind;
 use vazao_disk::Open;

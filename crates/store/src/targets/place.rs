@@ -3,8 +3,8 @@
 //! A directory that is removed or replaced under a running server takes every write and every sync with success, and
 //! the next start finds nothing of them.
 
-use crate::names::{self, Part};
-use crate::target::Target;
+use crate::object::names::{self, Part};
+use crate::targets::Target;
 use vazao_disk::DiskFile;
 use vazao_model::{Code, ObjectId};
 use vazao_wire::service::Fault;

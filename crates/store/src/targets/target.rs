@@ -1,21 +1,21 @@
 //! One target: a directory on one disk, with everything the server knows about it.
 
-use crate::cache::Cache;
-use crate::damage::Damage;
-use crate::epochs::{self, Epochs, Pass};
+use super::cache::Cache;
+use super::epochs::{self, Epochs, Pass};
+use super::failure;
+use super::identity::{self, Identity};
+use super::incarnation::{self, Incarnation, Moment};
+use super::space::Room;
+use super::standing::Standing;
+use super::unkept::{Unkept, is_out_of_descriptors};
+use super::waits::Waits;
 use crate::error::OpenError;
-use crate::failure;
-use crate::freezes::ObjectFreezes;
-use crate::identity::{self, Identity};
-use crate::incarnation::{self, Incarnation, Moment};
-use crate::names::{Bucket, Directories};
+use crate::health::damage::Damage;
+use crate::health::scrub::Scrub;
+use crate::health::sweep::Sweep;
+use crate::object::freezes::ObjectFreezes;
+use crate::object::names::{Bucket, Directories};
 use crate::options::Options;
-use crate::scrub::Scrub;
-use crate::space::Room;
-use crate::standing::Standing;
-use crate::sweep::Sweep;
-use crate::unkept::{Unkept, is_out_of_descriptors};
-use crate::waits::Waits;
 use parking_lot::{Mutex, MutexGuard};
 use std::io::{self, ErrorKind};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};

@@ -1,10 +1,10 @@
 //! Scrub: every block of a target is read from its disk and compared with its checksum, at a bounded rate, in a thread
 //! of its own, while the target serves. What it finds is counted as damage found by a reader is.
 
-use crate::names::{self, Bucket, Part};
+use crate::object::names::{self, Bucket, Part};
+use crate::object::sidecar::{ENTRY_BYTES, entry_at};
 use crate::object::{Mode, Stop, blocks};
-use crate::sidecar::{ENTRY_BYTES, entry_at};
-use crate::target::Target;
+use crate::targets::Target;
 use std::sync::Arc;
 use vazao_model::limits::BLOCK_BYTES;
 use vazao_model::{Code, ObjectId};

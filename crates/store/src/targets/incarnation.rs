@@ -5,7 +5,7 @@
 //! Invariant: what the metadata service has recorded was durable on the disk before. So a disk that is behind the
 //! record is an older copy, and a crash between the two leaves the disk ahead, which is no reason for suspicion.
 
-use crate::unkept::{Unkept, is_out_of_descriptors};
+use crate::targets::unkept::{Unkept, is_out_of_descriptors};
 use parking_lot::{Mutex, MutexGuard};
 use std::io;
 use std::sync::Arc;

@@ -4,7 +4,7 @@
 //! everything of an epoch has been synced the epoch is *stable*, with one record for the whole target. After an unclean
 //! stop, marks between the last stable epoch and the last one in use are *suspect*.
 
-use crate::unkept::Unkept;
+use crate::targets::unkept::Unkept;
 use parking_lot::{Mutex, MutexGuard, RwLock, RwLockReadGuard};
 use std::io;
 use std::ops::RangeInclusive;
