@@ -147,6 +147,8 @@ pub struct Peer {
     pub in_flight: Occupied,
     /// Sum of the times the peer took from arrival to answer, as it says itself.
     pub service_ns: u64,
+    /// Time in which it answered nothing although it was asked, of silences long enough to be noticed.
+    pub silent_ns: u64,
     /// Bytes of file data received.
     pub read_bytes: u64,
     /// Bytes of file data sent.
@@ -336,6 +338,7 @@ impl Peer {
         sum(&mut self.credit, &other.credit);
         sum(&mut self.in_flight, &other.in_flight);
         self.service_ns = self.service_ns.saturating_add(other.service_ns);
+        self.silent_ns = self.silent_ns.max(other.silent_ns);
         self.read_bytes = self.read_bytes.saturating_add(other.read_bytes);
         self.written_bytes = self.written_bytes.saturating_add(other.written_bytes);
     }
@@ -359,6 +362,7 @@ impl Peer {
             credit: self.credit.since(&before.credit),
             in_flight: self.in_flight.since(&before.in_flight),
             service_ns: self.service_ns.saturating_sub(before.service_ns),
+            silent_ns: self.silent_ns.saturating_sub(before.silent_ns),
             read_bytes: self.read_bytes.saturating_sub(before.read_bytes),
             written_bytes: self.written_bytes.saturating_sub(before.written_bytes),
         }

@@ -430,7 +430,7 @@ fn summarize(arguments: &Arguments, counts: &Counts, record: &Record) -> Outcome
             "reading_seconds": counts.reading_s,
             "writing_seconds": counts.writing_s,
         }))?;
-    } else if !arguments.quiet {
+    } else if !arguments.quiet && counts.files + counts.directories > 0 {
         let nanoseconds = (counts.seconds * 1e9) as u64;
         let copied = format::copied(counts.files, counts.directories, counts.bytes, nanoseconds);
         eprintln!("{copied}\n{}{}", verdict.line(), nearer(counts, record));

@@ -56,6 +56,9 @@ impl Core {
             Some(both) => both.add(&metadata),
             None => peers.push(metadata),
         }
+        for peer in &mut peers {
+            peer.silent_ns = self.servers.silent_ns(&peer.address, now_ns);
+        }
         for connected in self.context.transport.peers() {
             if let Some(peer) = peers.iter_mut().find(|peer| peer.address == connected.address) {
                 (peer.local, peer.connections) = (connected.local, connected.connections);

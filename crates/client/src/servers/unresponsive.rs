@@ -22,6 +22,8 @@ const NS_A_SECOND: u64 = 1_000_000_000;
 #[derive(Clone, Copy, Debug)]
 struct Silent {
     since_ns: u64,
+    /// Of all silences that are over.
+    before_ns: u64,
     told_ns: u64,
     is_told: bool,
     is_over: bool,
@@ -51,7 +53,9 @@ impl UnresponsiveServers {
             servers.clear();
             self.count.store(1, Ordering::Relaxed);
         }
-        servers.insert(address.to_owned(), Silent { since_ns, told_ns, is_told: !is_recent, is_over: false });
+        let before_ns = known.map_or(0, |silent| silent.before_ns);
+        let silent = Silent { since_ns, before_ns, told_ns, is_told: !is_recent, is_over: false };
+        servers.insert(address.to_owned(), silent);
         !is_recent
     }
 
@@ -64,6 +68,16 @@ impl UnresponsiveServers {
         lasting.collect()
     }
 
+    /// Nanoseconds in which a server was silent, in all.
+    fn total_ns(&self, address: &str, now_ns: u64) -> u64 {
+        let servers = self.servers.lock();
+        let of = |silent: &Silent| match silent.is_over {
+            true => silent.before_ns,
+            false => silent.before_ns + now_ns.saturating_sub(silent.since_ns),
+        };
+        servers.get(address).map_or(0, of)
+    }
+
     /// Nanoseconds that the silence has lasted, when one that was told of ends now.
     fn end(&self, address: &str, now_ns: u64) -> Option<u64> {
         if self.count.load(Ordering::Relaxed) == 0 {
@@ -72,6 +86,7 @@ impl UnresponsiveServers {
         let mut servers = self.servers.lock();
         let silent = servers.get_mut(address).filter(|silent| !silent.is_over)?;
         silent.is_over = true;
+        silent.before_ns += now_ns.saturating_sub(silent.since_ns);
         self.count.fetch_sub(1, Ordering::Relaxed);
         silent.is_told.then(|| now_ns.saturating_sub(silent.since_ns))
     }
@@ -113,6 +128,11 @@ impl Servers {
     pub(crate) fn silent(&self) -> Vec<(String, u64)> {
         let silent = self.unresponsive.lasting(self.context.clock.now_ns());
         silent.into_iter().map(|(address, seconds)| (self.server_at(&address), seconds)).collect()
+    }
+
+    /// Nanoseconds in which a server was asked and answered nothing, of silences that were noticed.
+    pub(crate) fn silent_ns(&self, address: &str, now_ns: u64) -> u64 {
+        self.unresponsive.total_ns(address, now_ns)
     }
 
     /// A request has waited for long and goes on waiting.

@@ -1,6 +1,6 @@
 //! The rules: candidates of all parts, their weights, and the choice among them.
 
-use super::own::{busiest_thread, disk, machine, percent, quota, wanted};
+use super::own::{busiest_thread, candidate, disk, machine, percent, quota, wanted};
 use super::path::{Path, known};
 use super::verdict::{Resource, Verdict};
 use crate::measures::{Change, Part, Peer};
@@ -67,6 +67,7 @@ pub fn judge(scene: Scene<'_>) -> Verdict {
     let waited = observer.share(observer.of.waits.busy_ns.saturating_add(credit_ns)).min(1.0);
     let asked = asked(&scene, (waited / HELD_UP).min(1.0));
     candidates.extend(asked_candidates(&scene, &asked));
+    candidates.extend(observer.of.peers.iter().filter_map(|peer| no_answer(observer, peer)));
     candidates.extend(machine_candidates(&scene, &asked));
     choose(observer, candidates, waited)
 }
@@ -133,6 +134,15 @@ fn asked_candidates(scene: &Scene<'_>, asked: &[Asked<'_>]) -> Vec<Candidate> {
         found.extend(within.into_iter().chain(path(one, alike)).map(|c| c.weighted(one.weight)));
     }
     found
+}
+
+/// A server that was asked and answered nothing for a part of the time: stopped, cut off, or with a disk that hangs.
+fn no_answer(observer: &Change, peer: &Peer) -> Option<Candidate> {
+    let share = observer.share(peer.silent_ns).min(1.0);
+    let name = if peer.name.is_empty() { &peer.address } else { &peer.name };
+    let text =
+        format!("no answer of {name} for {:.0} of {:.0} s", share * observer.seconds, observer.seconds);
+    (share > 0.0).then(|| candidate(Resource::NoAnswer, name, Some(share), share, text))
 }
 
 /// The machines that the observer and those it waits for run on.

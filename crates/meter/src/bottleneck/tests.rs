@@ -42,6 +42,15 @@ fn client(waits: f64) -> Change {
     client
 }
 
+#[test]
+fn a_server_that_answered_nothing_is_the_limit_whatever_it_says_of_itself_afterwards() {
+    let mut observer = client(0.9);
+    observer.of.peers[0].silent_ns = SECOND_NS / 10 * 8;
+    let seen = judge(Scene { observer: &observer, servers: &[process("data1", Part::Server)] });
+    assert_eq!((seen.resource, seen.place.as_str()), (Resource::NoAnswer, "data1"));
+    assert!(seen.line().starts_with("limit: no answer of data1 for "), "{}", seen.line());
+}
+
 fn disk(waits: f64, device: f64) -> Disk {
     Disk {
         place: "/srv/d1".to_owned(),

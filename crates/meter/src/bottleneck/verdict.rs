@@ -16,6 +16,8 @@ pub enum Resource {
     Cpu,
     /// A lock within a process.
     Lock,
+    /// A server that answered nothing.
+    NoAnswer,
     /// The program that uses the file system: nothing here was waited for.
     Caller,
     /// Nothing was asked for.
@@ -34,6 +36,7 @@ impl Resource {
             Resource::RoundTrip => "round_trip",
             Resource::Cpu => "cpu",
             Resource::Lock => "lock",
+            Resource::NoAnswer => "no_answer",
             Resource::Caller => "caller",
             Resource::Idle => "idle",
             Resource::Unknown => "unknown",
@@ -64,7 +67,12 @@ impl Verdict {
     pub fn line(&self) -> String {
         let share = match (self.resource, self.share) {
             (
-                Resource::Caller | Resource::Idle | Resource::Unknown | Resource::RoundTrip | Resource::Lock,
+                Resource::Caller
+                | Resource::Idle
+                | Resource::Unknown
+                | Resource::RoundTrip
+                | Resource::Lock
+                | Resource::NoAnswer,
                 _,
             ) => String::new(),
             (_, Some(share)) => format!(" ({:.0}% of its ceiling)", share * 100.0),

@@ -2,12 +2,12 @@
 //!
 //! A [`Target`] is a directory on one disk. Its parts, each with its own state:
 //!
-//! - who it is: `identity` (the TARGET file), `incarnation` (whether the disk is as new as it was), `standing` (what the
-//!   metadata service says of it), `place` (whether the directory is still there);
+//! - who it is: `identity` (the TARGET file), `incarnation` (whether the disk is as new as it was), `standing` (what
+//!   the metadata service says of it), `place` (whether the directory is still there);
 //! - how far it is durable: `epochs` (what a loss of power may take), `write_back` and `background`, `unkept` (records
 //!   that could not be written);
-//! - its disk: `space`, `waits` (threads, and disks that hang), `failure` (disks that are out of service), `cache` (open
-//!   files), `closing`.
+//! - its disk: `space`, `waits` (threads, and disks that hang), `failure` (disks out of service), `closing`, `cache`
+//!   (open files).
 
 pub(crate) mod background;
 pub(crate) mod cache;

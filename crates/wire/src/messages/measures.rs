@@ -227,6 +227,7 @@ impl From<&Peer> for proto::PeerMeasures {
             credit: Some((&p.credit).into()),
             in_flight: Some((&p.in_flight).into()),
             service_ns: p.service_ns,
+            silent_ns: p.silent_ns,
             read_bytes: p.read_bytes,
             written_bytes: p.written_bytes,
         }
@@ -244,6 +245,7 @@ impl From<proto::PeerMeasures> for Peer {
             credit: occupied(p.credit),
             in_flight: occupied(p.in_flight),
             service_ns: p.service_ns,
+            silent_ns: p.silent_ns,
             read_bytes: p.read_bytes,
             written_bytes: p.written_bytes,
         }
@@ -322,7 +324,7 @@ mod tests {
         let disk = Disk { place: "/srv/d1".to_owned(), read_limit: Some(28e6), waits, ..Disk::default() };
         measures.disks = vec![disk];
         let connection = Connection { id: 7, busy_us: 9, is_app_limited: true, ..Connection::default() };
-        measures.peers = vec![Peer { connections: vec![connection], waits, ..Peer::default() }];
+        measures.peers = vec![Peer { connections: vec![connection], waits, silent_ns: 5, ..Peer::default() }];
         measures.work = Work { operations: 4, latencies: vec![0, 4], ..Work::default() };
         measures.spent_ns = vec![1, 2, 3];
         let back = Measures::from(proto::Measures::from(&measures));
