@@ -147,7 +147,7 @@ pub struct Peer {
     pub in_flight: Occupied,
     /// Sum of the times the peer took from arrival to answer, as it says itself.
     pub service_ns: u64,
-    /// Time in which it answered nothing although it was asked, of silences long enough to be noticed.
+    /// Time in which it answered nothing although it was asked, where it lasted long enough to be noticed.
     pub silent_ns: u64,
     /// Bytes of file data received.
     pub read_bytes: u64,

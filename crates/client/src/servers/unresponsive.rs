@@ -22,7 +22,7 @@ const NS_A_SECOND: u64 = 1_000_000_000;
 #[derive(Clone, Copy, Debug)]
 struct Silent {
     since_ns: u64,
-    /// Of all silences that are over.
+    /// Of all earlier times.
     before_ns: u64,
     told_ns: u64,
     is_told: bool,
@@ -130,7 +130,7 @@ impl Servers {
         silent.into_iter().map(|(address, seconds)| (self.server_at(&address), seconds)).collect()
     }
 
-    /// Nanoseconds in which a server was asked and answered nothing, of silences that were noticed.
+    /// Nanoseconds in which a server was asked and answered nothing, where that was noticed.
     pub(crate) fn silent_ns(&self, address: &str, now_ns: u64) -> u64 {
         self.unresponsive.total_ns(address, now_ns)
     }
