@@ -62,7 +62,7 @@ pub(crate) struct ReadBack {
 /// The address of an object on the only target.
 pub(crate) fn address(inode: u64) -> ObjectAddress {
     // Every other object is one of a placement group.
-    let group = if inode % 2 == 0 { vazao_model::GroupId::FIRST + (inode % 3) as u32 } else { 0 };
+    let group = if inode.is_multiple_of(2) { vazao_model::GroupId::FIRST + (inode % 3) as u32 } else { 0 };
     ObjectAddress { target: 1, inode, generation: 1, slot: 0, epoch: 0, capability: Vec::new(), group }
 }
 
