@@ -24,13 +24,29 @@ if [[ ${#parts[@]} -eq 0 ]]; then
     step "setup" bash scripts/setup.sh
     step "format" bash scripts/fmt.sh --check
     step "lint" bash scripts/lint.sh
-    step "tests" bounded 60m cargo test --release --locked --workspace --no-fail-fast
+    step "build" bounded 30m bash scripts/lib/runner.sh runner_build
+    rm -rf "$report_directory"
+    mkdir -p "$report_directory"
+    step "tests" bounded 20m bash scripts/lib/runner.sh runner_tests "$report_directory/tests" "all()"
 
-    # Whole-system tests: scripts that run the finished binary, in the order of their names. Each ends with a line
-    # "N passed, N failed" and a status that is not zero when something failed.
-    for script in scripts/steps/*.sh; do
-        [[ ! -f "$script" ]] || step "$(basename "$script" .sh)" bounded 30m bash "$script"
+    # Whole-system tests: scripts that run the finished binary. Each ends with a line "N passed, N failed" and a status
+    # that is not zero when something failed. First those that measure or change what is the machine's own, one after
+    # the other; then the rest, which share nothing, side by side.
+    steps=scripts/steps
+    alone=("$steps"/{33-mount-helper,34-fuse-uring,37-verdicts}.sh)
+    first=("$steps"/30-pjdfstest.sh)
+    second=("$steps"/{35-ftp,31-fsx,32-applications}.sh)
+    third=()
+    for script in "$steps"/*.sh; do
+        [[ " ${alone[*]} ${first[*]} ${second[*]} " == *" $script "* ]] || third+=("$script")
     done
+    for script in "${alone[@]}"; do
+        step "$(basename "$script" .sh)" bounded 15m bash "$script"
+    done
+    lane "${first[@]}"
+    lane "${second[@]}"
+    lane "${third[@]}"
+    lanes_end
 fi
 
 if [[ -n "$is_long" ]]; then

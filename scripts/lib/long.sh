@@ -13,17 +13,17 @@ long_part partitions 200 "cuts of links between hosts" VAZAO_PARTITION_ROUNDS=20
 long_part clocks 200 "jumps of the clock of a daemon or a mount" VAZAO_CLOCK_ROUNDS=200 VAZAO_PARTITION_ROUNDS=1 \
     bash scripts/steps/40-partitions.sh
 long_part crashes 500 "kills of mounts, servers, all" VAZAO_CRASH_ROUNDS=500 \
-    cargo test --release --locked -p vazao-app --test crash_manifest
+    cargo test --release --locked -p vazao-app --test processes crash_manifest
 long_part jobs 200 "kills of copying nodes" VAZAO_JOB_KILLS=200 \
-    cargo test --release --locked -p vazao-app --test copies a_job_survives_the_death_of_either_daemon
+    cargo test --release --locked -p vazao-app --test processes a_job_survives_the_death_of_either_daemon
 long_part differential 1000000 "operations compared with a tmpfs" VAZAO_DIFFERENTIAL_OPERATIONS=1000000 \
     cargo test --release --locked -p vazao-fuse --test mount differential
 long_part fsx 2000000 "operations of fsx on each kind of file" VAZAO_FSX_FULL=1 \
     bash scripts/steps/31-fsx.sh
 long_part simulation 20000 "simulated clusters" VAZAO_SIM_SEEDS=20000 \
-    cargo test --release --locked -p vazao-sim --test seeds
+    cargo test --release --locked -p vazao-sim --test clusters seeds
 long_part decoders 1000000 "damaged messages for each decoder" VAZAO_FUZZ_ROUNDS=1000000 \
-    cargo test --release --locked -p vazao-wire --test fuzz
+    cargo test --release --locked -p vazao-wire --test bytes fuzz
 long_part requests 320000 "damaged requests to an area" VAZAO_FUZZ_REQUESTS=320000 \
     cargo test --release --locked -p vazao-area messages
 long_part escapes 40000 "ways out of an area tried" VAZAO_ESCAPE_ATTEMPTS=40000 \

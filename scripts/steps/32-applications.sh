@@ -5,6 +5,7 @@
 set -euo pipefail
 
 source scripts/lib/sandbox.sh
+source scripts/lib/packages.sh
 source scripts/lib/volume.sh
 sandbox_enter
 
@@ -38,9 +39,7 @@ install_packages() {
     local quiet=/etc/postgresql-common/createcluster.d/vazao-test.conf
     mkdir -p "$(dirname "$quiet")"
     echo "create_main_cluster = false" >"$quiet"
-    local -a apt=(env DEBIAN_FRONTEND=noninteractive apt-get --quiet --quiet --yes)
-    "${apt[@]}" update
-    "${apt[@]}" install --no-install-recommends postgresql
+    packages_install postgresql
     rm -f "$quiet"
 }
 
@@ -178,7 +177,7 @@ with_make() {
 }
 
 with_linux_source() {
-    DEBIAN_FRONTEND=noninteractive apt-get --quiet --quiet --yes install --no-install-recommends linux-source xz-utils
+    packages_install linux-source xz-utils
     local archive
     archive="$(compgen -G '/usr/src/linux-source-*.tar.xz' | tail -1)"
     tar -C "$outside" -xf "$archive"

@@ -4,6 +4,8 @@
 set -euo pipefail
 
 source scripts/lib/sandbox.sh
+source scripts/lib/steps.sh
+source scripts/lib/runner.sh
 sandbox_enter
 
 switch=/sys/module/fuse/parameters/enable_uring
@@ -25,8 +27,9 @@ put_back() {
 trap put_back EXIT
 echo Y >"$switch"
 
+# Those that depend on how requests come: the rest is decided behind the door, whichever it came through. All of them:
+# `./x test --long uring`.
+filter="${VAZAO_URING_FILTER:-test(/^(asynchronous|faults|consistency|locks|contents|shared_files|appends|mountpoints)::/)}"
+filter="(package(vazao-fuse) & binary(mount) & ($filter)) | (package(vazao-app) & test(/^mount(_life)?::/))"
 export VAZAO_TEST_URING=on
-status=0
-cargo test --release --locked --package vazao-fuse --test mount --no-fail-fast || status=1
-cargo test --release --locked --package vazao-app --test mount --test mount_life --no-fail-fast || status=1
-exit "$status"
+runner_tests "$report_directory/uring" "$filter"

@@ -4,6 +4,7 @@
 set -euo pipefail
 
 source scripts/lib/sandbox.sh
+source scripts/lib/packages.sh
 sandbox_enter
 
 passed=0
@@ -36,7 +37,7 @@ cannot() {
 
 [[ $EUID -eq 0 ]] || cannot "a PureFTPd for this test needs root to log its user in"
 if ! command -v pure-ftpd >/dev/null; then
-    DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends pure-ftpd >"$TMPDIR/apt.log" 2>&1 ||
+    packages_install pure-ftpd >"$TMPDIR/apt.log" 2>&1 ||
         cannot "PureFTPd cannot be installed: $(tail -n 1 "$TMPDIR/apt.log")"
 fi
 

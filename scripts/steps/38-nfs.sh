@@ -4,6 +4,7 @@
 set -euo pipefail
 
 source scripts/lib/sandbox.sh
+source scripts/lib/packages.sh
 sandbox_enter
 
 if [[ $EUID -ne 0 ]]; then
@@ -11,8 +12,7 @@ if [[ $EUID -ne 0 ]]; then
     exit 1
 fi
 if [[ ! -x /usr/bin/ganesha.nfsd || ! -x /usr/sbin/rpcbind ]] || ! ldconfig -p | grep -q 'libnfs\.so\.13'; then
-    DEBIAN_FRONTEND=noninteractive apt-get install --quiet --quiet --yes --no-install-recommends \
-        nfs-ganesha-vfs rpcbind libnfs13 >"$TMPDIR/apt.log" 2>&1 || {
+    packages_install nfs-ganesha-vfs rpcbind libnfs13 >"$TMPDIR/apt.log" 2>&1 || {
         echo "NOT TESTED: NFS-Ganesha cannot be installed: $(tail -n 1 "$TMPDIR/apt.log")" >&2
         exit 1
     }

@@ -8,6 +8,7 @@
 set -euo pipefail
 
 source scripts/lib/sandbox.sh
+source scripts/lib/packages.sh
 sandbox_enter
 
 rounds="${VAZAO_POWER_ROUNDS:-2}"
@@ -20,8 +21,7 @@ if [[ $EUID -ne 0 ]]; then
 fi
 if ! command -v mkfs.xfs >/dev/null || ! command -v mkfs.btrfs >/dev/null; then
     # Without them the run says which file systems it has not tested.
-    DEBIAN_FRONTEND=noninteractive apt-get install --quiet --quiet --yes --no-install-recommends \
-        xfsprogs btrfs-progs >"$TMPDIR/apt.log" 2>&1 || tail -n 1 "$TMPDIR/apt.log"
+    packages_install xfsprogs btrfs-progs >"$TMPDIR/apt.log" 2>&1 || tail -n 1 "$TMPDIR/apt.log"
 fi
 cargo build --release --locked --package vazao-app --package vazao-faults
 faults="$(realpath "${CARGO_TARGET_DIR:-target}/release/vazao-faults")"

@@ -5,6 +5,7 @@ use rustix::io::Errno;
 use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::time::Duration;
+use vazao_testing::waiting::wait_until;
 
 const MIB: usize = 1 << 20;
 
@@ -251,15 +252,6 @@ fn kill_a_writer(cluster: &Cluster, mounted: &Mounted, name: &str, mib: usize) {
     }
     fs::write(mounted.path("other"), b"the mount serves on").expect("written");
     cluster.start_server(2);
-}
-
-fn wait_until(what: &str, mut so: impl FnMut() -> bool) {
-    let clock = vazao_meter::clock::system();
-    let deadline_ns = clock.now_ns() + u64::from(SILENT_MS) * 1_000_000;
-    while !so() {
-        assert!(clock.now_ns() < deadline_ns, "waited in vain: {what}");
-        clock.sleep(Duration::from_millis(100));
-    }
 }
 
 #[test]

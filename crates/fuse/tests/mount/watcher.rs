@@ -4,6 +4,7 @@
 //! any more, and the connection, which would tell them so, is held open by these very threads. A process of its own
 //! looks on, and breaks the connection once the test's main thread is dead.
 
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
@@ -27,6 +28,8 @@ impl Watcher {
         let mut command = Command::new("sh");
         command.args(["-c", LOOK_ON, "watcher", &std::process::id().to_string()]).arg(mountpoint);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        // In a group of its own: what ends a test that hangs ends its whole group.
+        command.process_group(0);
         Watcher(command.spawn().expect("there is a shell"))
     }
 }

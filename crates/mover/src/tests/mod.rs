@@ -23,8 +23,9 @@ use std::sync::mpsc::channel;
 use std::time::Duration;
 use tempfile::TempDir;
 use vazao_area::{AreaConfig, AreaService};
-use vazao_meter::{Clock, SystemClock};
+use vazao_meter::Clock;
 use vazao_model::Code;
+use vazao_testing::waiting::wait_until;
 use vazao_wire::key::ClusterKey;
 use vazao_wire::service::{Fault, Request, Responder, Service};
 use vazao_wire::tcp::{Server, ServerOptions, TcpTransport, TransportOptions};
@@ -212,12 +213,4 @@ fn noise(length: usize) -> Vec<u8> {
     let mut bytes = vec![0; length];
     rand::rngs::StdRng::seed_from_u64(length as u64).fill(&mut bytes[..]);
     bytes
-}
-
-fn wait_until(what: &str, mut so: impl FnMut() -> bool) {
-    let deadline_ns = SystemClock.now_ns() + TIMEOUT.as_nanos() as u64;
-    while !so() {
-        assert!(SystemClock.now_ns() < deadline_ns, "waited in vain: {what}");
-        SystemClock.sleep(Duration::from_millis(2));
-    }
 }

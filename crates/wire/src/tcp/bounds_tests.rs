@@ -22,6 +22,7 @@ use vazao_model::limits::{
     CONNECTIONS_MAX, DEADLINE_MS_DEFAULT, UNFINISHED_BYTES_MAX, UNREAD_MS_MAX, UNSENT_BYTES_MAX,
     UNSENT_MS_MAX,
 };
+use vazao_testing::waiting::wait_until;
 
 const MIB: usize = 1 << 20;
 
@@ -55,14 +56,6 @@ impl Clock for Skipping {
 fn serve_within(key: &ClusterKey, bounds: Bounds, clock: Arc<dyn Clock>) -> Server {
     let options = ServerOptions { threads: 2, key: key.clone(), name: "bounded".to_owned() };
     Server::start_within("127.0.0.1:0", Arc::new(Echo::default()), options, clock, bounds).expect("loopback")
-}
-
-fn wait_until(what: &str, mut so: impl FnMut() -> bool) {
-    let deadline_ns = within_ms(20_000);
-    while !so() {
-        assert!(SystemClock.now_ns() < deadline_ns, "waited in vain: {what}");
-        SystemClock.sleep(Duration::from_millis(5));
-    }
 }
 
 fn key() -> ClusterKey {

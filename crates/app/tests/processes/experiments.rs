@@ -1,0 +1,125 @@
+//! Published experiments run from end to end at their smallest scale: real daemons on made hosts with slow disks, and
+//! results, plots and page in the end. That the figures are right is for the experiments to say; here every place of
+//! every figure has to have been measured, and nothing of the machinery may stay behind.
+//!
+//! Needs root. On a machine without, `VAZAO_TEST_NO_ROOT=1` says so and skips this; without it, this fails there.
+
+use crate::support::{failed, signal, wait_until};
+use serde_json::Value;
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+fn may_run() -> bool {
+    if std::env::var_os("VAZAO_TEST_NO_ROOT").is_some_and(|it| it == "1") {
+        eprintln!("skipped: VAZAO_TEST_NO_ROOT=1");
+        return false;
+    }
+    let root = rustix::process::geteuid().is_root();
+    assert!(root, "this test makes network namespaces: run it as root, or set VAZAO_TEST_NO_ROOT=1");
+    true
+}
+
+fn lab(arguments: &[&str]) -> std::process::Output {
+    Command::new(env!("CARGO_BIN_EXE_vazao")).arg("lab").args(arguments).output().expect("vazao starts")
+}
+
+fn ledgers() -> Vec<String> {
+    let entries = fs::read_dir("/run/vazao-lab").into_iter().flatten().flatten();
+    entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
+}
+
+fn assert_complete(directory: &Path, id: &str, series_of_first_figure: usize) {
+    let text = fs::read_to_string(directory.join(format!("{id}.json"))).expect("an outcome");
+    let outcome: Value = serde_json::from_str(&text).expect("JSON");
+    let figures = outcome["figures"].as_array().expect("figures");
+    assert_eq!(figures[0]["series"].as_array().expect("series").len(), series_of_first_figure, "{id}");
+    for figure in figures {
+        let (key, places) = (figure["key"].as_str().expect("a key"), figure["x"].as_array().expect("places"));
+        for series in figure["series"].as_array().expect("series") {
+            let points = series["points"].as_array().expect("points");
+            assert_eq!(points.len(), places.len(), "{id} {key} {}: a place was not measured", series["name"]);
+            let positive = |value: &Value| value.as_f64().is_some_and(|value| value >= 0.0 || key == "gain");
+            let values = points.iter().flat_map(|point| point["values"].as_array().expect("values"));
+            assert!(values.clone().count() > 0 && values.clone().all(positive), "{id} {key}");
+        }
+        let image = fs::read_to_string(directory.join(format!("{id}-{key}.svg"))).expect("a plot");
+        assert!(image.starts_with("<svg"), "{id} {key}");
+    }
+    let findings = outcome["findings"].as_array().expect("findings");
+    let unknown = findings.iter().filter(|finding| finding["holds"] == "unknown").count();
+    assert!(!findings.is_empty() && unknown == 0, "{id}: {findings:?}");
+}
+
+#[test]
+fn experiments_measure_every_place_draw_it_and_leave_nothing_behind() {
+    if !may_run() {
+        return;
+    }
+    let directory = tempfile::tempdir().expect("a directory");
+    let out = directory.path().to_str().expect("text");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_vazao"));
+    command.args(["lab", "run", "P4", "p8", "R2", "--scale", "tiny", "--out", out]);
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let child = command.spawn().expect("vazao starts");
+    let process = child.id();
+    let run = child.wait_with_output().expect("it ends");
+    let said = String::from_utf8_lossy(&run.stderr).into_owned();
+    assert!(run.status.success(), "{said}");
+    assert_complete(directory.path(), "P4", 5);
+    assert_complete(directory.path(), "P8", 5);
+    assert_complete(directory.path(), "R2", 3);
+    let page = fs::read_to_string(directory.path().join("index.html")).expect("the page");
+    for part in ["<h2 id=\"P4\"", "<h2 id=\"P8\"", "<h2 id=\"R2\"", "P4-cold.svg"] {
+        assert!(page.contains(part), "{part} is missing");
+    }
+    // Other tests may have ledgers of their own at the same time: ours carry the process that ran.
+    let ours = format!("vazao-lab-{process}-");
+    assert!(ledgers().iter().all(|name| !name.starts_with(&ours)), "{:?}", ledgers());
+    fs::remove_file(directory.path().join("P4-cold.svg")).expect("removed");
+    let report = lab(&["report", out]);
+    assert!(report.status.success() && directory.path().join("P4-cold.svg").exists());
+}
+
+#[test]
+fn an_unknown_experiment_is_a_usage_error_that_lists_those_that_are_there() {
+    let run = lab(&["run", "Z9", "--out", "/nowhere"]);
+    let said = String::from_utf8_lossy(&run.stderr);
+    assert_eq!(run.status.code(), Some(2), "{said}");
+    assert!(said.contains("Z9") && said.contains("P4"), "{said}");
+}
+
+/// Ctrl-C was heard only between two experiments, and each may take an hour; a second one left hosts and daemons.
+#[test]
+fn an_experiment_that_is_interrupted_ends_its_copies_and_leaves_nothing() {
+    if !may_run() {
+        return;
+    }
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = |name: &str| directory.path().join(name);
+    fs::create_dir(path("work")).expect("made");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_vazao"));
+    command.args(["lab", "run", "G10", "W2"]).arg("--out").arg(path("out"));
+    command.arg("--work").arg(path("work")).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let child = command.spawn().expect("vazao starts");
+    let process = child.id();
+    let work = path("work").to_string_lossy().into_owned();
+    // The longest wait there is: for the copies of a measurement.
+    wait_until("copies are under way", || {
+        command_lines().any(|line| line.contains(&work) && line.contains("\0cp\0"))
+    });
+    signal(process, rustix::process::Signal::INT);
+    let said = failed(child.wait_with_output().expect("it ends"), 130);
+    assert!(said.contains("G10: interrupted") && !said.contains("W2"), "{said}");
+    assert!(!path("out").join("G10.json").exists(), "half an outcome was kept");
+    assert_eq!(fs::read_dir(path("work")).expect("listed").count(), 0, "files are left");
+    assert!(!command_lines().any(|line| line.contains(&work)), "processes are left");
+    let ours = format!("vazao-lab-{process}-");
+    assert!(ledgers().iter().all(|name| !name.starts_with(&ours)), "{:?}", ledgers());
+}
+
+fn command_lines() -> impl Iterator<Item = String> {
+    let processes = fs::read_dir("/proc").expect("listed").flatten();
+    let line = |entry: fs::DirEntry| fs::read(entry.path().join("cmdline")).ok();
+    processes.filter_map(line).map(|line| String::from_utf8_lossy(&line).into_owned())
+}

@@ -1,0 +1,38 @@
+//! Real processes: the command, its daemons and their mounts, as a user meets them.
+//!
+//! One program for all of it: building and linking one for each file took longer than running them.
+
+mod area;
+mod areas_mount;
+mod areas_writes;
+mod cluster;
+mod convert;
+mod copies;
+mod copy;
+mod copy_replace;
+mod copy_rules;
+mod crash_manifest;
+mod demo;
+mod experiments;
+mod faults;
+mod ftp_sizes;
+mod hung;
+mod hung_areas;
+mod hung_targets;
+mod identity;
+mod interrupted;
+mod logs;
+mod metadata_damage;
+mod mount;
+mod mount_life;
+mod mounts;
+mod namespace;
+mod nodes;
+mod operations;
+mod ports;
+mod scrub;
+mod shell;
+mod stopping;
+mod streams;
+mod support;
+mod targets;

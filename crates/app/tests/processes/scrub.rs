@@ -1,0 +1,63 @@
+//! `vazao scrub` on a running cluster: sound, damaged, slowed down, stopped.
+
+use crate::support::{self, Cluster, noise_file};
+use std::fs;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+/// The data files below a directory.
+fn data_files(directory: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(directory).expect("readable").flatten() {
+        let path = entry.path();
+        if path.is_dir() {
+            found.extend(data_files(&path));
+        } else if path.extension().is_some_and(|extension| extension == "data") {
+            found.push(path);
+        }
+    }
+    found
+}
+
+fn report(cluster: &Cluster) -> serde_json::Value {
+    let output = cluster.run(&["scrub", "--report", "--json"]);
+    serde_json::from_slice(&output.stdout).expect("JSON")
+}
+
+#[test]
+fn damage_is_found_named_and_counted_and_a_sound_volume_passes() {
+    let cluster = Cluster::start(2);
+    let file = noise_file(&cluster.local("file"), 3_000_000);
+    cluster.ok(&["cp", &file, "vz:/file"]);
+    assert_eq!(report(&cluster)["targets"][0]["state"], "never");
+    let said = cluster.ok(&["scrub", "--rate", "0"]);
+    assert!(said.contains("t1") && said.contains("t2") && said.contains("100%"), "{said}");
+    let damaged = data_files(&cluster.node("data1")).remove(0);
+    let data = fs::OpenOptions::new().read(true).write(true).open(damaged).expect("opens");
+    let mut byte = [0];
+    data.read_exact_at(&mut byte, 70_000).expect("is there");
+    data.write_all_at(&[byte[0] ^ 1], 70_000).expect("written");
+    let output = cluster.run(&["scrub", "--rate", "0"]);
+    assert_eq!(output.status.code(), Some(1));
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(said.contains("does not match its checksum") && said.contains("byte 65536"), "{said}");
+    let report = report(&cluster);
+    // Which of the targets is on data1 depends on who registered first.
+    let damaged: Vec<u64> =
+        (0..2).map(|n| report["targets"][n]["damaged"].as_u64().expect("a number")).collect();
+    assert_eq!(damaged.iter().sum::<u64>(), 1, "{report}");
+}
+
+#[test]
+fn a_slow_scrub_goes_on_in_the_background_until_it_is_stopped() {
+    let cluster = Cluster::start(1);
+    let file = noise_file(&cluster.local("file"), 8_000_000);
+    cluster.ok(&["cp", &file, "vz:/file"]);
+    cluster.ok(&["scrub", "--background", "--rate", "1K"]);
+    assert_eq!(report(&cluster)["targets"][0]["state"], "running");
+    let output = cluster.run(&["cat", "vz:/file"]);
+    assert!(output.stdout == fs::read(&file).expect("readable"), "reading goes on meanwhile");
+    cluster.ok(&["scrub", "--stop"]);
+    support::wait_until("it has stopped", || report(&cluster)["targets"][0]["state"] == "stopped");
+    assert!(cluster.fails(&["scrub", "t9"]).contains("vazao status"));
+}

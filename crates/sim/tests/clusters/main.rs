@@ -1,0 +1,11 @@
+//! Whole clusters in one process: stories under a seed, and what a story is too coarse for.
+
+mod coherence;
+mod convert;
+mod cuts;
+mod disks;
+mod images;
+mod orphans;
+mod power;
+mod seeds;
+mod short_circuit;
