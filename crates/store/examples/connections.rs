@@ -42,7 +42,7 @@ fn serve(directory: &str) -> Outcome<()> {
         epoch: 1,
         ..Default::default()
     };
-    service.set_registration(&response)?;
+    service.set_registration(0, &response)?;
     let service = Arc::new(service);
     let key = ClusterKey::insecure();
     let options = ServerOptions { threads: SERVER_THREADS, key, name: "data".to_owned() };

@@ -169,13 +169,14 @@ fn main() -> Outcome<()> {
     let disk: Arc<dyn Disk> = Arc::new(RealDisk::open(Path::new(&directory))?);
     let options = Options { reserve_bytes: Some(0), ..Options::default() };
     let service = DataService::open(vec![(Arc::clone(&disk), directory)], options, Arc::new(SystemClock))?;
-    service.set_registration(&proto::RegisterNodeResponse {
+    let response = proto::RegisterNodeResponse {
         cluster_id: 1,
         node: 1,
         targets: vec![1],
         epoch: 1,
         ..Default::default()
-    })?;
+    };
+    service.set_registration(0, &response)?;
     let bytes: Vec<u8> = (0..REQUEST_BYTES).map(|i| ((i * 2_654_435_761) >> 7) as u8).collect();
     let checksums = piece_checksums(0, &bytes);
     let file = disk.open("plain", Open::Create)?;

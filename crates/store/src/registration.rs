@@ -100,9 +100,14 @@ impl DataService {
         *self.mark.lock()
     }
 
-    /// Keeps the ids that the metadata service gave, and serves what it has agreed to. Errors: an answer that does not
-    /// fit this server, of another cluster or with other ids than it has; an id that cannot be stored.
-    pub fn set_registration(&self, response: &proto::RegisterNodeResponse) -> Result<Registered, Fault> {
+    /// Keeps the ids that the metadata service gave, and serves what it has agreed to. `asked_epoch` is the one of the
+    /// request that was answered: the answer has groups only where it differs from the service's. Errors: an answer
+    /// that does not fit this server, of another cluster or with other ids than it has; an id that cannot be stored.
+    pub fn set_registration(
+        &self,
+        asked_epoch: u64,
+        response: &proto::RegisterNodeResponse,
+    ) -> Result<Registered, Fault> {
         let refuse = |what: String| Err(Fault::new(Code::BadRequest, format!("registration: {what}")));
         let missing: Vec<u32> = self.missing_targets().iter().map(|missing| missing.id).collect();
         let none = proto::Verdict::default();
@@ -120,7 +125,6 @@ impl DataService {
         if let Some(ours) = self.cluster_id().filter(|&ours| ours != response.cluster_id) {
             return refuse(format!("cluster {:016x}, but ours is {ours:016x}", response.cluster_id));
         }
-        let asked_epoch = self.groups.read().known_epoch(self.latest_mark().run);
         if let Some(mark) = response.mark {
             *self.mark.lock() = mark;
         }
@@ -157,8 +161,11 @@ impl DataService {
         }
         let told_by = self.latest_mark().run;
         if response.epoch != asked_epoch {
-            // Those of a target that could not write down that it has some are told again.
-            let epoch = if kept.len() == answers.len() { response.epoch } else { 0 };
+            // An epoch is known only when all that was told with it was kept. Groups of a target that is missing, or
+            // that could not write down that it has some, are told again: its return is no change of the membership,
+            // so no later answer would have them.
+            let is_all_kept = missing.is_empty() && kept.len() == answers.len();
+            let epoch = if is_all_kept { response.epoch } else { 0 };
             *self.groups.write() = Groups::new(epoch, told_by, &response.groups, &kept);
         }
         Ok(registered)
@@ -187,7 +194,7 @@ impl DataService {
             let mut request = self.registration();
             complete(&mut request);
             let response = call::<RegisterNode>(transport, meta_address, &request, deadline_ns)?;
-            self.set_registration(&response)
+            self.set_registration(request.epoch, &response)
         };
         let mut registered = report()?;
         for _ in 1..REPORTS_MAX {

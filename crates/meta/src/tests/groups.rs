@@ -4,7 +4,7 @@ use super::harness::{Servers, TOP, World, options};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use vazao_disk::MemoryDisk;
-use vazao_model::{GroupId, InodeId};
+use vazao_model::{GroupId, InodeId, TargetState};
 use vazao_wire::{op, proto};
 
 /// A data server that knows groups, with the targets `targets` (0: a new one).
@@ -77,6 +77,23 @@ fn a_target_that_does_not_serve_gets_groups_once_it_does() {
     let failed = register(&world, &request);
     assert!(failed.groups.is_empty());
     assert_eq!(register(&world, &server("a", &failed.targets)).groups.len(), 64);
+}
+
+/// A disk that is mounted late is back without any change of the membership, so its server knows the epoch already: it
+/// has to ask with none while a target is missing, or is never told the groups of that target.
+#[test]
+fn a_target_that_comes_back_changes_no_epoch_and_its_groups_are_told_to_a_server_that_knows_none() {
+    let world = World::new();
+    let joined = register(&world, &server("a", &[0, 0]));
+    let mut missing = server("a", &joined.targets);
+    missing.targets[1].state = TargetState::Missing as u32;
+    let told = register(&world, &missing);
+    assert_eq!(told.groups, joined.groups, "those of the missing one, too");
+    let known = proto::RegisterNodeRequest { epoch: told.epoch, ..server("a", &joined.targets) };
+    let back = register(&world, &known);
+    assert_eq!((back.epoch, back.groups.len()), (told.epoch, 0), "its return is no change");
+    let asked = register(&world, &server("a", &joined.targets));
+    assert_eq!((asked.epoch, asked.groups), (told.epoch, joined.groups));
 }
 
 #[test]

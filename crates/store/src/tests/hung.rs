@@ -83,7 +83,7 @@ impl World {
         let opened = opened.map(|(disk, label)| (Arc::new(disk.boot()) as Arc<dyn Disk>, label.to_owned()));
         let options = Options { inline: false, ..options() };
         let service = DataService::open(opened.collect(), options, Arc::clone(&clock) as _).expect("opens");
-        service.set_registration(&registered()).expect("fits");
+        service.set_registration(0, &registered()).expect("fits");
         let world = World { clock, disks, service };
         for target in [1, 2] {
             assert_eq!(world.write(target, 1, false).code(), Ok(()));
@@ -170,7 +170,7 @@ fn a_target_that_hangs_is_reported_fails_its_own_requests_and_holds_up_no_other(
     let report = world.service.registration().targets;
     assert!(report[0].trouble.is_empty() && report[1].trouble.contains("has not answered for"), "{report:?}");
     assert_eq!([report[0].state, report[1].state], [TargetState::Serving as u32; 2], "it may only be slow");
-    world.service.set_registration(&registered()).expect("reports go on");
+    world.service.set_registration(0, &registered()).expect("reports go on");
     world.pass(TARGET_HANGS_MS);
     let report = world.service.registration().targets;
     assert_eq!([report[0].state, report[1].state], [TargetState::Serving as u32, TargetState::Hung as u32]);

@@ -285,7 +285,7 @@ pub(crate) fn start(
         epoch: 1,
         ..Default::default()
     };
-    service.set_registration(&response).expect("is registered");
+    service.set_registration(0, &response).expect("is registered");
     Ok(service)
 }
 

@@ -202,7 +202,7 @@ fn more_work_than_the_pool_may_queue_is_refused_as_overload() {
 fn sync_and_removal_reach_the_targets_of_all_objects() {
     let disks = [MemoryDisk::new(1), MemoryDisk::new(2)];
     let service = open(&[&disks[0], &disks[1]], &Options { inline: false, ..options() }).expect("opens");
-    service.set_registration(&response(7, 1, &[4, 5])).expect("fits");
+    service.set_registration(0, &response(7, 1, &[4, 5])).expect("fits");
     let on = |target: u32, inode| proto::ObjectAddress { target, ..address(inode) };
     let bytes = pattern(1, 1000);
     for target in [4, 5] {
@@ -236,7 +236,7 @@ fn objects_of_a_placement_group_are_found_by_it_once_the_server_was_told_of_it()
     let group = |number: u32, member: u32| proto::Group { id: id(number), epoch: 1, members: vec![member] };
     let groups = vec![group(0, 4), group(1, 5), group(2, 99)];
     let told = proto::RegisterNodeResponse { epoch: 6, groups, ..response(7, 1, &[4, 5]) };
-    service.set_registration(&told).expect("fits");
+    service.set_registration(0, &told).expect("fits");
     assert_eq!((service.registration().epoch, service.registration().follows_groups), (6, true));
     let of = |number: u32| proto::ObjectAddress { target: 0, group: id(number), ..address(1) };
     let bytes = pattern(1, 1000);
@@ -256,21 +256,21 @@ fn objects_of_a_placement_group_are_found_by_it_once_the_server_was_told_of_it()
     }
     assert!(service.targets.iter().all(|target| target.identity().has_groups));
     // The same epoch: what it was told stays. Another one: what it is told now counts.
-    service.set_registration(&proto::RegisterNodeResponse { groups: vec![], ..told.clone() }).expect("fits");
+    let same = proto::RegisterNodeResponse { groups: vec![], ..told.clone() };
+    service.set_registration(6, &same).expect("fits");
     assert!(write(of(0)).is_ok());
     let moved = proto::RegisterNodeResponse { epoch: 7, groups: vec![group(1, 5)], ..told };
-    service.set_registration(&moved).expect("fits");
+    service.set_registration(6, &moved).expect("fits");
     assert_eq!(write(of(0)).expect_err("it has gone elsewhere"), Code::WrongTarget);
     assert!(write(of(1)).is_ok());
     // Another process of the metadata service, maybe with a backup: the same epoch may be another membership.
     let mark = Some(proto::HistoryMark { run: 3, ..Default::default() });
-    service
-        .set_registration(&proto::RegisterNodeResponse { groups: vec![], mark, ..moved.clone() })
-        .expect("fits");
+    let other = proto::RegisterNodeResponse { groups: vec![], mark, ..moved.clone() };
+    service.set_registration(7, &other).expect("fits");
     assert!(write(of(1)).is_ok(), "until it tells");
     assert_eq!(service.registration().epoch, 0, "it is asked for all");
     let restored = proto::RegisterNodeResponse { groups: vec![group(0, 4)], mark, ..moved };
-    service.set_registration(&restored).expect("fits");
+    service.set_registration(0, &restored).expect("fits");
     assert!(write(of(0)).is_ok() && write(of(1)).is_err());
     assert_eq!(service.registration().epoch, 7);
 }
@@ -282,11 +282,11 @@ fn ids_given_at_registration_are_kept() {
     let request = service.registration();
     assert_eq!((request.cluster_id, request.node), (0, 0));
     assert!(request.targets.iter().all(|t| t.id == 0 && t.capacity_bytes > 0));
-    service.set_registration(&response(7, 3, &[11, 12])).expect("fits");
+    service.set_registration(0, &response(7, 3, &[11, 12])).expect("fits");
     for wrong in
         [response(8, 3, &[11, 12]), response(7, 3, &[11]), response(7, 3, &[11, 13]), response(0, 0, &[])]
     {
-        assert_eq!(service.set_registration(&wrong).expect_err("wrong").code, Code::BadRequest);
+        assert_eq!(service.set_registration(0, &wrong).expect_err("wrong").code, Code::BadRequest);
     }
     disks.iter().for_each(MemoryDisk::crash);
     let service = open(&[&disks[0], &disks[1]], &options()).expect("opens");
@@ -302,8 +302,8 @@ fn a_directory_that_is_not_this_clusters_empty_or_ours_is_refused_with_its_reaso
         open(disks, options).expect_err("refused").to_string()
     };
     let (a, b) = (MemoryDisk::new(1), MemoryDisk::new(2));
-    open(&[&a], &options()).expect("opens").set_registration(&response(7, 1, &[1])).expect("fits");
-    open(&[&b], &options()).expect("opens").set_registration(&response(8, 1, &[1])).expect("fits");
+    open(&[&a], &options()).expect("opens").set_registration(0, &response(7, 1, &[1])).expect("fits");
+    open(&[&b], &options()).expect("opens").set_registration(0, &response(8, 1, &[1])).expect("fits");
     assert!(refusal(&[&a, &b], &options()).contains("/d1 belongs to cluster 0000000000000008"));
     let expecting = Options { cluster_id: Some(9), ..options() };
     assert!(refusal(&[&a], &expecting).contains("belongs to cluster 0000000000000007"));

@@ -6,7 +6,7 @@ use std::io::ErrorKind;
 use std::sync::Arc;
 use vazao_disk::{Disk, MemoryDisk};
 use vazao_model::checksum::piece_checksums;
-use vazao_model::{Code, TargetState};
+use vazao_model::{Code, GroupId, TargetState};
 use vazao_wire::proto;
 use vazao_wire::service::Fault;
 
@@ -26,7 +26,7 @@ fn ids(rig: &Rig) -> Vec<u32> {
 }
 
 fn register(rig: &Rig, targets: &[u32]) -> Result<(), Fault> {
-    rig.service.set_registration(&answer(targets.to_vec(), vec![])).map(|_| ())
+    rig.service.set_registration(0, &answer(targets.to_vec(), vec![])).map(|_| ())
 }
 
 fn answer(targets: Vec<u32>, verdicts: Vec<proto::Verdict>) -> proto::RegisterNodeResponse {
@@ -100,13 +100,13 @@ fn a_target_of_another_cluster_or_one_that_is_served_already_is_not_added() {
         epoch: 1,
         ..Default::default()
     };
-    assert!(other.set_registration(&response).is_err(), "it belongs to cluster 7");
+    assert!(other.set_registration(0, &response).is_err(), "it belongs to cluster 7");
     other.close();
     foreign.kill();
     let stranger = MemoryDisk::new(4);
     let disks = vec![(Arc::new(stranger.boot()) as Arc<dyn Disk>, "/other".to_owned())];
     let other = crate::DataService::open(disks, super::options(), rig.clock.clone()).expect("opens");
-    other.set_registration(&response).expect("joins cluster 8");
+    other.set_registration(0, &response).expect("joins cluster 8");
     other.close();
     drop(other);
     stranger.kill();
@@ -115,24 +115,89 @@ fn a_target_of_another_cluster_or_one_that_is_served_already_is_not_added() {
     assert_eq!(ids(&rig), [1, 2], "the others go on");
 }
 
-/// Added while the answer to a heartbeat that called it missing was under way, it was served unjudged: an older copy
-/// took writes for two seconds.
-#[test]
-fn a_target_that_comes_back_is_not_served_before_it_was_judged() {
+/// A server whose second target, with the id 2, is missing, and that target's disk.
+fn rig_with_one_missing() -> (Rig, MemoryDisk) {
     let second = MemoryDisk::new(2);
     let disks = || vec![(Arc::new(second.boot()) as Arc<dyn Disk>, "/second".to_owned())];
     let before = crate::DataService::open(disks(), super::options(), Rig::new(1).clock).expect("opens");
-    before.set_registration(&answer(vec![2], vec![])).expect("has its id");
+    before.set_registration(0, &answer(vec![2], vec![])).expect("has its id");
     second.kill();
     let name = crate::inspect(&second, "/second").expect("readable").expect("a target");
     let missing =
         MissingTarget { id: 2, uuid: name.uuid, directory: "/second".into(), why: "not mounted".into() };
-    let rig = Rig::with(MemoryDisk::new(1), Options { missing: vec![missing], ..super::options() });
+    (Rig::with(MemoryDisk::new(1), Options { missing: vec![missing], ..super::options() }), second)
+}
+
+/// Added while the answer to a heartbeat that called it missing was under way, it was served unjudged: an older copy
+/// took writes for two seconds.
+#[test]
+fn a_target_that_comes_back_is_not_served_before_it_was_judged() {
+    let (rig, second) = rig_with_one_missing();
     rig.service.add_target(Arc::new(second.boot()) as Arc<dyn Disk>, "/second").expect("opens");
     let verdict = |what| proto::Verdict { what, ..Default::default() };
     for (what, code) in [(0, Err(Code::Unavailable)), (1, Ok(()))] {
         let response = answer(vec![1, 2], vec![verdict(1), verdict(what)]);
-        rig.service.set_registration(&response).expect("fits");
+        rig.service.set_registration(0, &response).expect("fits");
         assert_eq!(write(&rig, 2, &pattern(1, 1000)).map_err(|fault| fault.code), code);
     }
+}
+
+/// What the metadata service says to a report that knows `asked_epoch`: the groups only where that is not its own.
+fn told(asked_epoch: u64, verdicts: [u32; 2]) -> proto::RegisterNodeResponse {
+    const EPOCH: u64 = 5;
+    let group = |number: u32, member: u32| proto::Group {
+        id: GroupId::FIRST + number,
+        epoch: 1,
+        members: vec![member],
+    };
+    let groups = if asked_epoch == EPOCH { vec![] } else { vec![group(0, 1), group(1, 2)] };
+    let verdicts = verdicts.map(|what| proto::Verdict { what, ..Default::default() });
+    proto::RegisterNodeResponse { epoch: EPOCH, groups, ..answer(vec![1, 2], verdicts.to_vec()) }
+}
+
+/// Writes to the group of the first or the second target.
+fn write_group(rig: &Rig, number: u32) -> Result<(), Code> {
+    let object = proto::ObjectAddress { target: 0, group: GroupId::FIRST + number, ..address(1) };
+    let bytes = pattern(1, 1000);
+    let request = proto::WriteRequest {
+        object: Some(object),
+        offset: 0,
+        checksums: piece_checksums(0, &bytes),
+        sync: false,
+        must_exist: false,
+        lent: None,
+    };
+    rig.write_response(&request, &bytes).map(|_| ()).map_err(|fault| fault.code)
+}
+
+/// A disk that was mounted after its server had started without it could neither be read nor written until something
+/// else changed the membership: the server called the epoch known although it had thrown the groups of the missing
+/// target away, and was not told them again.
+#[test]
+fn the_groups_of_a_target_that_comes_back_are_asked_for_until_they_are_kept() {
+    let (rig, second) = rig_with_one_missing();
+    rig.service.set_registration(0, &told(0, [1, 0])).expect("fits");
+    let asked_epoch = rig.service.registration().epoch;
+    assert_eq!(asked_epoch, 0, "groups of the missing target are to be told again");
+    assert_eq!(write_group(&rig, 0), Ok(()), "the other target is served meanwhile");
+    rig.service.add_target(Arc::new(second.boot()) as Arc<dyn Disk>, "/second").expect("opens");
+    rig.service.set_registration(asked_epoch, &told(asked_epoch, [1, 1])).expect("fits");
+    assert_eq!((write_group(&rig, 0), write_group(&rig, 1)), (Ok(()), Ok(())));
+    assert_eq!(rig.service.registration().epoch, 5, "known, now that all is kept");
+}
+
+/// The epoch that was asked with was worked out anew when the answer came: where it had changed between, an answer
+/// without groups took those of all targets away.
+#[test]
+fn an_answer_is_understood_by_the_epoch_of_its_own_request() {
+    let (rig, _second) = rig();
+    rig.service.set_registration(0, &told(0, [1, 1])).expect("fits");
+    let asked_epoch = rig.service.registration().epoch;
+    // Meanwhile an answer to a report of another thread: by another process of the service, which was not told of.
+    let mark = Some(proto::HistoryMark { run: 3, ..Default::default() });
+    let other = proto::RegisterNodeResponse { mark, ..told(asked_epoch, [1, 1]) };
+    rig.service.set_registration(asked_epoch, &other).expect("fits");
+    assert_eq!(rig.service.registration().epoch, 0, "that one has to tell all");
+    rig.service.set_registration(asked_epoch, &told(asked_epoch, [1, 1])).expect("fits");
+    assert_eq!((write_group(&rig, 0), write_group(&rig, 1)), (Ok(()), Ok(())));
 }

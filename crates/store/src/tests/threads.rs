@@ -32,7 +32,7 @@ impl Client {
             epoch: 1,
             ..Default::default()
         };
-        service.set_registration(&response).expect("fits");
+        service.set_registration(0, &response).expect("fits");
         let transport = InlineTransport::new(Arc::new(SystemClock));
         transport.serve("data", service.clone());
         (Client { transport }, service)
