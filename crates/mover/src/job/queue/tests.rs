@@ -1,7 +1,7 @@
 //! How a job ends.
 
 use super::super::files::JobFiles;
-use super::super::state::{Job, JobState};
+use super::super::state::{Again, Job, JobState, Tries};
 use super::{Queue, Setup};
 use crate::control::Order;
 use crate::engine::Engines;
@@ -11,7 +11,7 @@ use tempfile::TempDir;
 use vazao_area::AreaService;
 use vazao_client::Client;
 use vazao_meter::{Clock, SystemClock};
-use vazao_model::{Code, FileKind};
+use vazao_model::{Action, Code, FileKind};
 use vazao_wire::inline::InlineTransport;
 use vazao_wire::service::{Fault, Request, Responder, Service};
 use vazao_wire::{Method, proto};
@@ -108,5 +108,28 @@ fn a_job_whose_plan_could_not_be_read_to_its_end_is_not_done() {
     queue.inner.finish(&job);
     assert_eq!(job.progress().state, JobState::Failed);
     assert!(job.progress().trouble.contains("1 files are missing"));
+    queue.stop(u64::MAX);
+}
+
+/// A target that was mounted late, or a server that had just started, made the files of a job fail for good though a
+/// client would have tried again: which faults may pass was listed twice, and the lists differed.
+#[test]
+fn a_fault_that_a_client_tries_again_fails_no_file_and_no_job() {
+    let (_directory, _engine, queue, job) = about_to_finish();
+    for &code in Code::ALL.iter().filter(|code| code.action() != Action::GiveUp) {
+        let file = Again { index: 1, entry: proto::PlanEntry::default(), tries: Tries::default() };
+        queue.inner.fail(&job, file, Fault::from(code));
+        let mut progress = job.progress();
+        assert_eq!((progress.files_failed, progress.again.len()), (0, 1), "{code:?}");
+        progress.again.clear();
+        drop(progress);
+        assert!(super::may_pass(code), "{code:?} while planning or finishing");
+    }
+    let file = Again { index: 1, entry: proto::PlanEntry::default(), tries: Tries::default() };
+    queue.inner.fail(&job, file, Fault::from(Code::NoSpace));
+    {
+        let progress = job.progress();
+        assert_eq!((progress.files_failed, progress.again.len()), (1, 0));
+    }
     queue.stop(u64::MAX);
 }
