@@ -177,6 +177,7 @@ impl DataServers {
         deadline_ns: u64,
     ) -> Result<Received> {
         let mut attempts = Attempts::until(&self.context, deadline_ns);
+        let mut map_trouble: Option<Error> = None;
         if call.pending.is_none() && call.server.is_some() {
             if self.servers.was_out(call.group)
                 && let Some(fault) = self.meta.known_outage(call.group, deadline_ns)
@@ -198,6 +199,7 @@ impl DataServers {
                 }
                 Err(fault) => fault,
             };
+            let failed_ns = self.context.clock.now_ns();
             let is_map_old = fault.code.action() == Action::Refresh;
             if is_silence(&fault)
                 && let Some(known) = self.meta.known_outage(call.group, deadline_ns)
@@ -206,15 +208,17 @@ impl DataServers {
             }
             if !attempts.pause(&self.context, &fault) {
                 let error = final_error(fault, &call.server_name(), attempts.elapsed_ms(&self.context));
+                let error = match map_trouble.filter(|_| is_map_old) {
+                    Some(trouble) => error.because(&trouble.about("there is no newer map")),
+                    None => error,
+                };
                 return Err(error.of(call.request));
             }
             if let Some(server) = &call.server {
                 self.servers.trying_again(&server.address, &fault, call.submitted_ns);
             }
             if is_map_old {
-                self.meta
-                    .refresh_map(deadline_ns)
-                    .map_err(|e| e.about(format!("looking for {}", call.group)))?;
+                map_trouble = self.meta.look_for_newer_map(failed_ns, deadline_ns);
                 if let Some(known) = self.meta.known_outage(call.group, deadline_ns) {
                     return Err(Error::from(known).of(call.request));
                 }

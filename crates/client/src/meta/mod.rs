@@ -11,10 +11,10 @@ pub(crate) use asynchronous::{begin_ask, begin_change, begin_change_as_of};
 pub(crate) use call::decode;
 pub(crate) use retry::{Attempts, attempt_deadline_ns, final_error, log_failure};
 
-use crate::Result;
 use crate::cache::Cache;
 use crate::core::Context;
 use crate::servers::Servers;
+use crate::{Error, Result};
 use parking_lot::Mutex;
 use session::Session;
 use std::sync::Arc;
@@ -26,6 +26,18 @@ use vazao_wire::{op, proto};
 /// A map of this age is as good as a new one: so often one client asks for it at most while something is out.
 const MAP_NS_MAX: u64 = 1_000_000_000;
 
+/// How long a call that has time left looks for a newer map before it goes on with the old one: a service that is up
+/// answers within this, and one that is not must not use the call's time up.
+const LOOK_NS_MAX: u64 = 3_000_000_000;
+
+/// The latest look at the map of a call that found its own old.
+#[derive(Default)]
+struct MapLook {
+    began_ns: Option<u64>,
+    /// Why it was in vain.
+    trouble: Option<Error>,
+}
+
 /// The metadata service as a client calls it.
 pub(crate) struct MetaService {
     context: Arc<Context>,
@@ -34,14 +46,14 @@ pub(crate) struct MetaService {
     pub(crate) session: Arc<Session>,
     /// The last call used up its deadline.
     is_silent: AtomicBool,
-    /// One thread asks for the map.
-    asking: Mutex<()>,
+    /// One thread asks for the map, and those that waited for it take what it found.
+    look: Mutex<MapLook>,
 }
 
 impl MetaService {
     pub(crate) fn new(context: Arc<Context>, servers: Arc<Servers>, cache: Arc<Cache>) -> MetaService {
-        let (is_silent, asking) = (AtomicBool::new(false), Mutex::default());
-        MetaService { context, servers, cache, session: Arc::default(), is_silent, asking }
+        let (is_silent, look) = (AtomicBool::new(false), Mutex::default());
+        MetaService { context, servers, cache, session: Arc::default(), is_silent, look }
     }
 
     /// Asks for the map. `deadline_ns` is that of the call that needs it.
@@ -53,14 +65,32 @@ impl MetaService {
         Ok(Arc::clone(&self.servers.routes().map))
     }
 
-    /// Asks for the map where that is not fresh. Where it cannot be had, the old one has to do.
+    /// Asks for the map, for at most `within_ns`, unless another thread has begun to since `since_ns`. Where it cannot
+    /// be had, the old one has to do: a failed look ends no call. Returns why it failed.
+    fn look_at_map(&self, since_ns: u64, within_ns: u64, deadline_ns: u64) -> Option<Error> {
+        let mut look = self.look.lock();
+        if look.began_ns.is_some_and(|began_ns| began_ns > since_ns) {
+            return look.trouble.clone();
+        }
+        let now_ns = self.context.clock.now_ns();
+        let asked = self.refresh_map(deadline_ns.min(now_ns.saturating_add(within_ns)));
+        *look = MapLook { began_ns: Some(now_ns), trouble: asked.err() };
+        if let Some(error) = &look.trouble {
+            tracing::debug!(%error, "there is no newer map; the old one has to do");
+        }
+        look.trouble.clone()
+    }
+
+    /// Asks for the map, which a server said at `since_ns` is old. Returns why it could not be had, where so.
+    pub(crate) fn look_for_newer_map(&self, since_ns: u64, deadline_ns: u64) -> Option<Error> {
+        self.look_at_map(since_ns, LOOK_NS_MAX, deadline_ns)
+    }
+
+    /// Asks for the map where that is not fresh.
     fn renew_map(&self, deadline_ns: u64) {
-        let _one = self.asking.lock();
         if self.servers.map_age_ns() >= MAP_NS_MAX {
-            let until_ns = deadline_ns.min(self.context.clock.now_ns().saturating_add(MAP_NS_MAX));
-            if let Err(error) = self.refresh_map(until_ns) {
-                tracing::debug!(%error, "whether a server is out cannot be told");
-            }
+            let since_ns = self.context.clock.now_ns().saturating_sub(MAP_NS_MAX);
+            self.look_at_map(since_ns, MAP_NS_MAX, deadline_ns);
         }
     }
 

@@ -41,6 +41,10 @@ impl FakeData {
         let fault = Fault::new(code, "as the test wants it");
         (0..times).for_each(|_| state.faults.push_back((method, fault.clone())));
     }
+
+    pub(super) fn fail_no_more(&self) {
+        self.state.lock().faults.clear();
+    }
 }
 
 fn object(address: Option<proto::ObjectAddress>) -> ObjectId {

@@ -142,3 +142,25 @@ fn a_metadata_service_with_another_volume_is_not_believed() {
     assert_eq!(error.code, Code::Stale);
     assert!(error.to_string().contains("0000000000000008"), "{error}");
 }
+
+/// A whole cluster restarted under a mount: its data servers had not been told their groups yet and sent callers for
+/// the map, and the metadata service, which was not up yet either, ended their calls after a second of the thirty they
+/// had.
+#[test]
+fn a_map_that_cannot_be_had_ends_no_call_that_has_time_left() {
+    let (cluster, inode) = cluster_with_file();
+    let client = cluster.client();
+    let file = client.open_file(vazao_model::InodeId(inode), READ).unwrap();
+    cluster.transport.stop(META);
+    assert!(client.refresh_map().is_err(), "calls after this one are given a second");
+    cluster.data[0].fail_next(Method::Read, Code::WrongTarget, 1_000_000);
+    let started_ns = cluster.clock.now_ns();
+    let error = file.read_at(&mut [0; 1000], 0).expect_err("it is nowhere");
+    let seconds = (cluster.clock.now_ns() - started_ns) as f64 / 1e9;
+    assert_eq!(error.code, Code::WrongTarget);
+    assert!((29.9..31.0).contains(&seconds), "{seconds}");
+    assert!(error.to_string().contains("there is no newer map: metadata service (meta:1)"), "{error}");
+    cluster.data[0].fail_no_more();
+    cluster.data[0].fail_next(Method::Read, Code::WrongTarget, 6);
+    assert_eq!(file.read_at(&mut [0; 1000], 0).expect("the old map is right"), 1000);
+}
