@@ -16,7 +16,21 @@ pub(crate) struct Groups {
     /// Random number of the metadata service's process that told it: another one may have metadata from a backup, whose
     /// epochs are those of other memberships.
     told_by: u64,
+    /// Anything was told since this server started. The epoch does not say so: it is 0 as well where some of what was
+    /// told has to be told again.
+    is_told: bool,
     members: HashMap<GroupId, TargetId>,
+}
+
+/// What a server knows of a placement group.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Lookup {
+    /// It was told of no groups yet: it may well hold this one.
+    NotTold,
+    /// It was told of its groups, and this is none of them.
+    NotMine,
+    /// This target of its own is the group's member.
+    Member(TargetId),
 }
 
 impl Groups {
@@ -26,7 +40,16 @@ impl Groups {
             let member = targets.iter().find(|target| group.members.contains(&target.0))?;
             Some((GroupId(group.id), *member))
         };
-        Groups { epoch, told_by, members: told.iter().filter_map(member_here).collect() }
+        Groups { epoch, told_by, is_told: true, members: told.iter().filter_map(member_here).collect() }
+    }
+
+    /// What is known of a group.
+    pub(crate) fn lookup(&self, group: GroupId) -> Lookup {
+        match self.members.get(&group) {
+            Some(target) => Lookup::Member(*target),
+            None if self.is_told => Lookup::NotMine,
+            None => Lookup::NotTold,
+        }
     }
 
     /// The epoch of which a metadata service with this random number need not tell again; 0: it has to tell all.
@@ -42,8 +65,17 @@ impl DataService {
             return self.target(address.target);
         }
         let group = GroupId(address.group);
-        let member = self.groups.read().members.get(&group).copied();
-        let unknown = || Fault::new(Code::WrongTarget, format!("placement group {group}"));
-        self.target(member.ok_or_else(unknown)?.0)
+        let found = self.groups.read().lookup(group);
+        match found {
+            Lookup::Member(target) => self.target(target.0),
+            Lookup::NotMine => Err(Fault::new(Code::WrongTarget, format!("placement group {group}"))),
+            // Not known is not refused: the caller would look for a newer map, and there is none.
+            Lookup::NotTold => {
+                let text = format!(
+                    "placement group {group}: the metadata service has not told this server its groups since it started"
+                );
+                Err(Fault::new(Code::Unavailable, text))
+            }
+        }
     }
 }

@@ -227,6 +227,15 @@ fn sync_and_removal_reach_the_targets_of_all_objects() {
     assert_eq!(answer.expect_err("no such target").code, Code::WrongTarget);
 }
 
+/// Asks for the object of a group.
+fn stat_group(service: &DataService, group: u32) -> Result<(), Fault> {
+    let object = proto::ObjectAddress { target: 0, group, ..address(1) };
+    send(service, Method::StatObject, &proto::StatObjectRequest { object: Some(object) }, &[]).0.map(|_| ())
+}
+
+/// A server that had just started answered "not here" for every group: each of its callers asked the metadata service
+/// for the whole map each time, while everything was starting.
+///
 /// A group's objects are asked for at the server, which knows the member it has: an address need not name a target.
 #[test]
 fn objects_of_a_placement_group_are_found_by_it_once_the_server_was_told_of_it() {
@@ -236,6 +245,9 @@ fn objects_of_a_placement_group_are_found_by_it_once_the_server_was_told_of_it()
     let group = |number: u32, member: u32| proto::Group { id: id(number), epoch: 1, members: vec![member] };
     let groups = vec![group(0, 4), group(1, 5), group(2, 99)];
     let told = proto::RegisterNodeResponse { epoch: 6, groups, ..response(7, 1, &[4, 5]) };
+    let before = stat_group(&service, id(0)).expect_err("not told yet");
+    assert_eq!(before.code, Code::Unavailable);
+    assert!(before.detail.contains("has not told"), "{before}");
     service.set_registration(0, &told).expect("fits");
     assert_eq!((service.registration().epoch, service.registration().follows_groups), (6, true));
     let of = |number: u32| proto::ObjectAddress { target: 0, group: id(number), ..address(1) };
