@@ -17,28 +17,28 @@ use vazao_wire::service::Fault;
 use vazao_wire::transport::{Transport, submit};
 use vazao_wire::{op, proto};
 
-/// Files in one round: their objects fit into one message a server.
+/// Files in one round: their objects fit into one message a target.
 const FILES_AT_ONCE: usize = 128;
 
 /// Rounds in one tick, so that it ends.
 const ROUNDS_MAX: usize = 16;
 
-/// How long a server may take to remove the objects of one round.
+/// How long a target may take to remove the objects of one round.
 const DEADLINE_NS: u64 = 10_000_000_000;
 
 /// Start of the next round. Records whose servers are down must not starve the others.
 #[derive(Debug, Default)]
 pub(crate) struct Reclaimer {
     cursor: Mutex<Option<Vec<u8>>>,
-    /// Servers that did not answer last time: only changes are reported.
-    silent: Mutex<BTreeSet<String>>,
+    /// Targets that did not confirm last time: only changes are reported.
+    silent: Mutex<BTreeSet<TargetId>>,
 }
 
 impl Reclaimer {
-    /// Notes whether a server answered; true when that has changed.
-    fn note(&self, server: &str, answered: bool) -> bool {
+    /// Notes whether a target confirmed; true when that has changed.
+    fn note(&self, target: TargetId, confirmed: bool) -> bool {
         let mut silent = self.silent.lock();
-        if answered { silent.remove(server) } else { silent.insert(server.to_owned()) }
+        if confirmed { silent.remove(&target) } else { silent.insert(target) }
     }
 }
 
@@ -101,41 +101,48 @@ fn next_files(service: &MetaService) -> Outcome<Vec<File>> {
     Ok(pairs.into_iter().filter_map(decode).collect())
 }
 
-/// Sends to all servers in parallel; returns the addresses of those that confirmed the removal.
-fn remove_objects(service: &MetaService, transport: &dyn Transport, files: &[File]) -> Outcome<Vec<String>> {
-    let mut by_address: BTreeMap<String, Vec<proto::ObjectAddress>> = BTreeMap::new();
+/// Sends to all targets in parallel; returns those that confirmed the removal. Each target has a message of its own: a
+/// server refuses one that names a target which failed or is missing, and nothing on its other targets would be removed
+/// for as long as that lasts.
+fn remove_objects(
+    service: &MetaService,
+    transport: &dyn Transport,
+    files: &[File],
+) -> Outcome<BTreeSet<TargetId>> {
+    let mut by_target: BTreeMap<TargetId, (String, Vec<proto::ObjectAddress>)> = BTreeMap::new();
     for file in files {
         for object in &file.record.objects {
             for (target, address) in served_members(service, object).into_iter().flatten() {
                 if let Some(address) = address {
                     let named = object_address(file, object, target)?;
-                    by_address.entry(address).or_default().push(named);
+                    by_target.entry(target).or_insert_with(|| (address, Vec::new())).1.push(named);
                 }
             }
         }
     }
     let deadline_ns = transport.clock().now_ns().saturating_add(DEADLINE_NS);
-    let calls: Vec<_> = by_address
+    let calls: Vec<_> = by_target
         .into_iter()
-        .map(|(address, objects)| {
+        .map(|(target, (address, objects))| {
             let count = objects.len() as u64;
             let request = proto::RemoveObjectsRequest { objects };
             let call = submit::<op::RemoveObjects>(transport, &address, &request, &[], deadline_ns);
-            (address, count, call)
+            (target, address, count, call)
         })
         .collect();
-    let mut done = Vec::new();
-    for (address, count, call) in calls {
+    let mut done = BTreeSet::new();
+    for (target, address, count, call) in calls {
         match call.wait() {
             Ok(_) => {
                 service.metrics().objects_removed.add(count);
-                if service.reclaimer().note(&address, true) {
-                    tracing::info!(server = address, "objects are removed again");
+                if service.reclaimer().note(target, true) {
+                    tracing::info!(target_id = target.0, server = address, "objects are removed again");
                 }
-                done.push(address);
+                done.insert(target);
             }
-            Err(fault) if service.reclaimer().note(&address, false) => {
-                tracing::warn!(server = address, error = %fault, "objects stay until it answers");
+            Err(fault) if service.reclaimer().note(target, false) => {
+                let target_id = target.0;
+                tracing::warn!(target_id, server = address, error = %fault, "objects stay until it answers");
             }
             Err(_) => {}
         }
@@ -169,11 +176,9 @@ fn object_address(file: &File, object: &ReclaimObject, target: TargetId) -> Outc
 }
 
 /// Removes the records of finished files, and keeps what is left of the others.
-fn write_back(service: &MetaService, files: &[File], removed: &[String]) -> Outcome<()> {
+fn write_back(service: &MetaService, files: &[File], removed: &BTreeSet<TargetId>) -> Outcome<()> {
     let is_done = |object: &ReclaimObject| {
-        let is_removed = |(_, address): &(TargetId, Option<String>)| {
-            address.as_ref().is_some_and(|address| removed.contains(address))
-        };
+        let is_removed = |(target, _): &(TargetId, Option<String>)| removed.contains(target);
         served_members(service, object).is_some_and(|members| members.iter().all(is_removed))
     };
     let (done, _) = service.transact(None, |context| {
@@ -196,10 +201,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_silent_server_is_reported_once_and_once_more_when_it_answers() {
+    fn a_silent_target_is_reported_once_and_once_more_when_it_answers() {
         let reclaimer = Reclaimer::default();
-        let heard =
-            [true, false, false, false, true, true, false].map(|answered| reclaimer.note("a", answered));
+        let heard = [true, false, false, false, true, true, false]
+            .map(|answered| reclaimer.note(TargetId(1), answered));
         assert_eq!(heard, [false, true, false, false, true, false, true]);
     }
 }

@@ -159,6 +159,32 @@ fn objects_in_groups_are_removed_from_the_targets_that_hold_them() {
     world.assert_consistent();
 }
 
+/// One message went to each server, which refuses it whole where one of the targets in it failed or is missing: nothing
+/// of removed files was given back on the server's other targets for as long as that disk was out.
+#[test]
+fn a_target_that_failed_keeps_no_objects_on_the_other_targets_of_its_server() {
+    let old = World::new();
+    let joined = register(&old, &server("a", &[0, 0]));
+    let world = client(&old);
+    end_old_client(&old);
+    let f = world.file(TOP, "f");
+    let layout = world.assign_layout(f).unwrap();
+    assert_eq!(layout.groups.len(), 2, "a slot on each target");
+    let servers = Servers::default();
+    servers.set_failed(&joined.targets[1..]);
+    world.remove(TOP, "f", false).unwrap();
+    let targets = || servers.removed().into_iter().map(|(target, ..)| target).collect::<Vec<u32>>();
+    world.service.tick(&servers);
+    assert_eq!(targets(), joined.targets[..1]);
+    servers.set_failed(&[]);
+    world.service.tick(&servers);
+    assert_eq!(targets(), joined.targets, "and the rest once it is back");
+    let calls = servers.calls();
+    world.service.tick(&servers);
+    assert_eq!(servers.calls(), calls, "nothing is left to do");
+    world.assert_consistent();
+}
+
 #[test]
 fn a_local_file_stays_on_its_machine_in_whichever_group_of_it() {
     let old = World::new();

@@ -315,6 +315,8 @@ pub(crate) type Removed = (u32, u64, u32, u32);
 pub(crate) struct Servers {
     clock: Arc<ManualClock>,
     down: Mutex<BTreeSet<String>>,
+    /// Targets that failed: a message that names one is refused as a whole, as data servers do.
+    failed: Mutex<BTreeSet<u32>>,
     removed: Mutex<Vec<Removed>>,
     /// Placement groups that were named with what was removed; 0: none was.
     groups: Mutex<BTreeSet<u32>>,
@@ -329,6 +331,10 @@ impl Servers {
         } else {
             all.remove(address)
         };
+    }
+
+    pub(crate) fn set_failed(&self, targets: &[u32]) {
+        *self.failed.lock() = targets.iter().copied().collect();
     }
 
     pub(crate) fn removed(&self) -> Vec<Removed> {
@@ -371,6 +377,9 @@ impl Transport for Servers {
             return Box::new(Answered(Err(Fault::new(Code::Unreachable, address))));
         }
         let request = proto::RemoveObjectsRequest::decode(message).unwrap();
+        if request.objects.iter().any(|object| self.failed.lock().contains(&object.target)) {
+            return Box::new(Answered(Err(Fault::new(Code::TargetFailed, address))));
+        }
         let objects = request.objects.iter().map(|o| (o.target, o.inode, o.generation, o.slot));
         self.removed.lock().extend(objects);
         self.groups.lock().extend(request.objects.iter().map(|o| o.group));
