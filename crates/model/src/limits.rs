@@ -20,6 +20,10 @@ pub const FILE_BYTES_MAX: u64 = i64::MAX as u64;
 /// brings or stores most files of a source tree; the engine's values stay far below 100 kB.
 pub const INLINE_BYTES_MAX: usize = 16 * 1024;
 
+/// Unwritten extents that an inode record keeps, and ranges that one report names as written: some hundred bytes of a
+/// record, and more than files have that are not written at random over a hole. Of more the shortest count as written.
+pub const UNWRITTEN_EXTENTS_MAX: usize = 64;
+
 /// Largest extended attribute value and the largest sum of names in one listing, as the kernel's XATTR_SIZE_MAX.
 pub const XATTR_BYTES_MAX: usize = 64 * 1024;
 

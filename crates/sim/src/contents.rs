@@ -14,6 +14,10 @@ pub struct Contents {
     writers: BTreeSet<usize>,
     /// The newest version may not be what is there.
     is_uncertain: bool,
+    /// What clients that were killed may have left in objects, beside what is there.
+    left_behind: Vec<Vec<u8>>,
+    /// It is uncertain because of a loss of power.
+    has_lost_power: bool,
 }
 
 /// Versions kept; a file with more of them counts as uncertain in fewer places than it is, so stories fsync before.
@@ -22,8 +26,14 @@ pub const VERSIONS_MAX: usize = 24;
 impl Default for Contents {
     /// The contents of a new file, which is not durable yet.
     fn default() -> Contents {
-        let writers = BTreeSet::new();
-        Contents { versions: vec![Vec::new()], ends: Vec::new(), writers, is_uncertain: false }
+        Contents {
+            versions: vec![Vec::new()],
+            ends: Vec::new(),
+            writers: BTreeSet::new(),
+            is_uncertain: false,
+            left_behind: Vec::new(),
+            has_lost_power: false,
+        }
     }
 }
 
@@ -73,6 +83,7 @@ impl Contents {
     pub fn synced(&mut self, is_only_power_in_doubt: bool) {
         if self.is_certain() || is_only_power_in_doubt {
             self.is_uncertain = false;
+            self.has_lost_power = false;
             self.versions.drain(..self.versions.len() - 1);
             self.ends.clear();
             self.writers.clear();
@@ -82,6 +93,15 @@ impl Contents {
     /// Something may have been lost: certain only if there was nothing to lose.
     pub fn lose_power(&mut self) {
         self.is_uncertain |= self.is_volatile();
+        self.has_lost_power |= self.is_volatile();
+    }
+
+    /// Its writer was killed, and this is what is there, durably. What it has left in objects beside that is seen only
+    /// where power takes what another client writes over it.
+    pub fn lose_writer(&mut self, bytes: Vec<u8>) {
+        let mut left_behind = std::mem::take(&mut self.left_behind);
+        left_behind.append(&mut self.versions);
+        *self = Contents { versions: vec![bytes], left_behind, ..Contents::default() };
     }
 
     /// This is what is there, durably.
@@ -94,10 +114,14 @@ impl Contents {
         if self.is_certain() {
             return bytes == self.newest();
         }
+        let left_behind = if self.has_lost_power { &self.left_behind[..] } else { &[] };
+        let is_of = |versions: &[Vec<u8>], at: usize, byte: &u8| {
+            versions.iter().any(|version| version.get(at) == Some(byte))
+        };
         bytes
             .iter()
             .enumerate()
-            .all(|(at, byte)| *byte == 0 || self.versions.iter().any(|version| version.get(at) == Some(byte)))
+            .all(|(at, byte)| *byte == 0 || is_of(&self.versions, at, byte) || is_of(left_behind, at, byte))
     }
 
     /// The lengths that it may have after a fault, the newest first.
@@ -120,6 +144,18 @@ mod tests {
         contents.doubt();
         assert!(contents.allows(b"one") && contents.allows(b"twe") && contents.allows(b"\0\0o"));
         assert!(!contents.allows(b"xwo") && !contents.allows(b"two!"));
+    }
+
+    #[test]
+    fn what_a_killed_writer_left_is_seen_only_where_power_was_lost() {
+        let mut contents = Contents::default();
+        contents.change(0, 3, |bytes| bytes.extend_from_slice(b"old"));
+        contents.lose_writer(Vec::new());
+        contents.change(0, 3, |bytes| bytes.extend_from_slice(b"new"));
+        contents.doubt();
+        assert!(contents.allows(b"new") && !contents.allows(b"old"));
+        contents.lose_power();
+        assert!(contents.allows(b"old"));
     }
 
     #[test]

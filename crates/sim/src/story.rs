@@ -4,6 +4,7 @@
 //! synced survives every loss of power; bytes are never wrong; errors only where a fault explains them.
 
 mod convert;
+mod killed;
 
 use crate::cluster::{Cluster, ClusterOptions};
 use crate::contents::{Contents, VERSIONS_MAX};
@@ -90,6 +91,8 @@ pub struct Story {
     has_meta_lost_power: bool,
     /// A data server lost power since the contents were last compared.
     has_data_lost_power: bool,
+    /// Clients that were killed.
+    killed: u64,
     log: Vec<String>,
 }
 
@@ -135,6 +138,7 @@ impl Story {
             converted: BTreeSet::new(),
             has_meta_lost_power: false,
             has_data_lost_power: false,
+            killed: 0,
             log: Vec::new(),
         }
     }
@@ -183,6 +187,7 @@ impl Story {
             91..95 => self.close_one(),
             95 => self.sync_all(),
             96 => self.convert(),
+            97 => self.kill_client(),
             _ => self.let_time_pass(),
         }
     }

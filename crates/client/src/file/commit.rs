@@ -75,7 +75,8 @@ pub(super) fn is_idle(open: &OpenInode, reported: u64) -> bool {
 fn only_times_change(open: &OpenInode) -> bool {
     let state = open.lock();
     let report = state.reports.waiting();
-    state.layout().is_some() && report.end <= state.attributes.size && report.slots == 0
+    let is_within = report.end <= state.attributes.size && report.written.is_empty();
+    state.layout().is_some() && is_within && report.slots == 0
 }
 
 /// Throws away everything unwritten and unreported.
@@ -144,14 +145,15 @@ fn end_report(open: &OpenInode, answer: Answer, reported: Reported, deadline_ns:
         Ok(fresh) if is_taken(&state, &told, &fresh, generation) => {
             // Before contents that were shown take the place of those that the service has forgotten.
             let forgotten = state.remember(&fresh, &told) | state.end_inline_report(&fresh, sync);
-            state.reports.was_taken(fresh.start, sync && !forgotten);
+            let is_claimed = state.claim(&told.overwritten, &fresh.unwritten);
+            state.reports.was_taken(fresh.start, sync && !forgotten && !is_claimed);
             state.absorb(fresh, open.core.count_answer());
             if sync && !forgotten {
                 state.reports.length_is_durable();
             }
             drop(state);
-            if forgotten && sync {
-                interrupt::uninterruptible(|| report(open, true, deadline_ns))?;
+            if is_claimed || (forgotten && sync) {
+                interrupt::uninterruptible(|| report(open, sync, deadline_ns))?;
             }
             return Ok(Committed::Taken);
         }
@@ -292,7 +294,8 @@ impl Drop for Committing {
 
 /// Takes what has not been reported, and makes it what is being reported.
 fn take_report(inode: u64, state: &mut InodeState, sync: bool) -> proto::CommitRequest {
-    let report = state.reports.begin();
+    let unacknowledged = state.buffer.ranges().chain(state.sync.lost().ranges(state.size)).collect();
+    let report = state.reports.begin(unacknowledged);
     commit_request(inode, state, &report, sync)
 }
 
@@ -320,5 +323,7 @@ fn commit_request(inode: u64, state: &mut InodeState, report: &Report, sync: boo
         allocated_bytes: None,
         inline_writes: inline.map(InlineContents::begin_report).unwrap_or_default(),
         base_version,
+        written: report.written.iter().map(Into::into).collect(),
+        tells_written: true,
     }
 }

@@ -20,7 +20,7 @@ use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
-use vazao_model::{Code, GroupId, Layout, LayoutHint};
+use vazao_model::{Code, Extents, GroupId, Layout, LayoutHint};
 use vazao_wire::{Method, op, proto};
 
 /// Bytes copied at once.
@@ -313,6 +313,8 @@ impl Attempt<'_> {
             layout: Arc::clone(&self.old),
             written_slots: slots,
             size: end,
+            // Its writers may not have reported it yet: all of it goes along, and stays hidden as far as it is.
+            unwritten: Extents::default(),
             write_count: 0,
             has_unwritten: false,
             deadline_ns: self.inode.core.context.deadline_ns(),

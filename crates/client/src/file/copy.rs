@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use std::ops::Range;
 use std::sync::Arc;
 use vazao_model::limits::{BLOCK_BYTES, FILE_BYTES_MAX, INLINE_BYTES_MAX};
-use vazao_model::{Code, Layout};
+use vazao_model::{Code, Extents, Layout};
 use vazao_wire::{Method, op, proto};
 
 /// Bytes of one call, so that it ends well within its deadline.
@@ -39,6 +39,8 @@ struct Segment {
 struct Source {
     layout: Option<Arc<Layout>>,
     written_slots: u64,
+    /// What is not to be copied from its objects.
+    unwritten: Extents,
 }
 
 /// Copies up to `length` bytes at `from` of `source` to `to` of this file; returns how many, 0 at the source's end.
@@ -56,8 +58,10 @@ pub(crate) fn copy_from(
     let state = source.lock();
     let length = state.size.saturating_sub(from).min(length).min(COPY_BYTES_MAX);
     let known = match state.placed.read_layout() {
-        Some((layout, written_slots)) => Source { layout: Some(Arc::clone(layout)), written_slots },
-        None => Source { layout: None, written_slots: 0 },
+        Some((layout, written_slots)) => {
+            Source { layout: Some(Arc::clone(layout)), written_slots, unwritten: state.unwritten.clone() }
+        }
+        None => Source { layout: None, written_slots: 0, unwritten: Extents::default() },
     };
     drop(state);
     let copy_end = to.checked_add(length).filter(|end| *end <= FILE_BYTES_MAX);
@@ -79,8 +83,9 @@ pub(crate) fn copy_from(
             if copy_end > INLINE_BYTES_MAX as u64 { Some(striped(open, deadline_ns)?) } else { None };
         let piece = next_piece(&known, layout.as_deref(), from + done, to + done..end);
         let copied = piece.to.end - piece.to.start;
+        let is_written = !known.unwritten.overlaps(&(piece.from..piece.from + copied));
         let on_server = match (&known.layout, &layout) {
-            (Some(theirs), Some(ours)) => {
+            (Some(theirs), Some(ours)) if is_written => {
                 copy_on_server(open, source.id.0, theirs, known.written_slots, ours, &piece, deadline_ns)
             }
             _ => false,
@@ -120,7 +125,9 @@ fn copy_hole(open: &OpenInode, range: Range<u64>) -> Result<()> {
     }
     let _gate = open.length_gate.read();
     let mut state = open.lock();
-    write::note_write(open, &mut state, range.start, range.end);
+    let end = state.size;
+    state.unwritten.add(end..range.end);
+    write::note_growth(open, &mut state, range.start, range.end);
     state.is_sparse = true;
     Ok(())
 }

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 use vazao_model::limits::{BLOCK_BYTES, INLINE_BYTES_MAX};
-use vazao_model::{Attributes, Code, InodeId, Layout};
+use vazao_model::{Attributes, Code, Extents, InodeId, Layout};
 use vazao_wire::proto;
 use vazao_wire::service::Fault;
 
@@ -58,6 +58,9 @@ pub(crate) struct InodeState {
     pub(crate) size: u64,
     /// Where the contents are.
     pub(super) placed: LayoutState,
+    /// What of them reads as zeros whatever objects hold: what the length includes and no report to the metadata
+    /// service, nor a write of this client that is yet to be reported, has as written.
+    pub(super) unwritten: Extents,
     /// What an fsync has yet to make durable, and what is lost.
     pub(super) sync: SyncLedger,
     /// What no server has acknowledged.
@@ -80,6 +83,8 @@ pub(crate) struct FreshInode {
     pub(crate) asked_at: u64,
     /// The metadata service's start; see [`ReportLedger::was_taken`].
     pub(super) start: u32,
+    /// What reads as zeros whatever the objects of the layout hold.
+    pub(super) unwritten: Extents,
 }
 
 impl FreshInode {
@@ -92,6 +97,7 @@ impl FreshInode {
             layout: inode.layout.map(Layout::try_from).transpose()?,
             contents: inode.contents,
             start: inode.start,
+            unwritten: inode.unwritten.iter().map(Range::from).collect(),
             asked_at,
         })
     }
@@ -124,6 +130,7 @@ impl InodeState {
             write_count: 0,
             absorbed_at: fresh_at,
             is_sparse: false,
+            unwritten: fresh.unwritten.clone(),
             placed: LayoutState::new(fresh.into_contents()),
         }
     }
@@ -169,6 +176,44 @@ impl InodeState {
         let new = self.placed.note_objects(bit);
         self.reports.made_objects(if must_exist { new } else { bit });
         self.write_count += u64::from(self.sync.written(&layout, range, boot));
+    }
+
+    /// Notes that `range` of the file is written from here, before its length includes it. What lies between the end
+    /// and it is not: it reads as zeros.
+    pub(super) fn note_extent(&mut self, range: &Range<u64>) {
+        self.unwritten.add(self.size..range.start);
+        if range.end > self.attributes.size || self.unwritten.overlaps(range) {
+            self.unwritten.remove(range);
+            self.reports.wrote_extent(range.clone());
+        } else {
+            self.reports.overwrote_extent(range.clone());
+        }
+    }
+
+    /// The service has as unwritten what was `overwritten` here: another client has cut the file below it, and made it
+    /// longer again. The bytes came after the cut, or are gone with it: they are reported. True when there are such.
+    pub(super) fn claim(&mut self, overwritten: &Extents, theirs: &Extents) -> bool {
+        let claimed: Vec<_> = overwritten.iter().flat_map(|range| theirs.within(range)).collect();
+        let modified = self.reports.modified().unwrap_or(self.attributes.modified);
+        for range in &claimed {
+            self.reports.wrote_extent(range.clone());
+            self.reports.changed(modified);
+        }
+        !claimed.is_empty()
+    }
+
+    /// Takes over what an answer has shown to be unwritten, with the attributes that are known here by now. What was
+    /// written here and is not in it yet stays written.
+    fn take_unwritten(&mut self, theirs: &Extents) {
+        let overwritten: Extents =
+            self.reports.unanswered().flat_map(|report| report.overwritten.iter().cloned()).collect();
+        self.claim(&overwritten, theirs);
+        let mut unwritten = theirs.clone();
+        unwritten.add(self.attributes.size..self.reports.end());
+        for report in self.reports.unanswered() {
+            report.written.iter().for_each(|range| unwritten.remove(range));
+        }
+        self.unwritten = unwritten;
     }
 
     /// Notes a change of the object of `slot`. What a loss of power before it may have taken is lost from here on.
@@ -267,6 +312,7 @@ impl InodeState {
         }
         self.size = fresh.attributes.size;
         self.attributes = fresh.attributes.clone();
+        self.unwritten = fresh.unwritten.clone();
         self.sync.replace_layout(fresh.layout.as_ref());
         self.placed = LayoutState::new(fresh.into_contents());
         self.write_count += 1;
@@ -278,6 +324,7 @@ impl InodeState {
         self.absorbed_at = now_at;
         self.attributes = fresh.attributes;
         self.size = self.attributes.size.max(self.reports.end());
+        self.take_unwritten(&Extents::default());
         self.write_count += 1;
         let (version, bytes) = (self.attributes.version, fresh.contents.unwrap_or_default());
         if self.inline_mut().is_some_and(|inline| inline.refresh(bytes, version, is_restarted)) {
@@ -315,6 +362,9 @@ impl InodeState {
     /// The next report tells of the file up to `end`, whatever was reported before.
     pub(super) fn report_again(&mut self, end: u64) {
         self.size = self.size.max(end);
+        let mut written: Extents = std::iter::once(0..end).collect();
+        self.unwritten.iter().for_each(|range| written.remove(range));
+        written.iter().for_each(|range| self.reports.wrote_extent(range.clone()));
         let modified = self.reports.modified().unwrap_or(self.attributes.modified);
         self.reports.wrote(end, modified);
     }
@@ -330,6 +380,7 @@ impl InodeState {
             self.note_layout(theirs);
             if self.placed.is_next(theirs.generation) {
                 self.size = self.attributes.size.max(self.reports.end());
+                self.take_unwritten(&fresh.unwritten);
             }
             if let Some(inline) = self.inline_mut() {
                 inline.note_outgrown();
@@ -343,6 +394,7 @@ impl InodeState {
         {
             self.size = self.attributes.size.max(self.reports.end());
             self.placed.note_objects(theirs.written_slots);
+            self.take_unwritten(&fresh.unwritten);
         }
     }
 }

@@ -78,6 +78,10 @@ pub(super) fn set_size(open: &OpenInode, length: u64, deadline_ns: u64) -> Resul
     open.absorb(fresh);
     let mut state = open.lock();
     state.is_sparse |= length > state.size;
+    let before = state.size;
+    state.unwritten.add(before..length);
+    state.unwritten.cut(length);
+    state.reports.cut(length);
     state.size = length;
     state.reports.length_was_set(start);
     state.sync.mend(&(length..u64::MAX));

@@ -158,6 +158,9 @@ pub(crate) fn read_list(open: &OpenInode, parts: &mut [(u64, &mut [u8])]) -> Res
     let mut done: Vec<Option<usize>> = vec![None; parts.len()];
     if let Some(view) = view_of(open, parts)? {
         read_listed(open, &view, parts, &mut done)?;
+        for ((offset, bytes), done) in parts.iter_mut().zip(&done) {
+            view.hide_unwritten(*offset, &mut bytes[..done.unwrap_or(0)]);
+        }
     }
     // What is long, inline, missing or damaged: an ordinary read knows what to do or to say.
     let alone = Mutex::default();
@@ -185,6 +188,7 @@ fn view_of(open: &OpenInode, parts: &[(u64, &mut [u8])]) -> Result<Option<View>>
         layout: Arc::clone(layout),
         written_slots,
         size: state.size,
+        unwritten: state.unwritten.clone(),
         write_count: state.write_count,
         has_unwritten: state.buffer.has_unwritten(),
         deadline_ns,

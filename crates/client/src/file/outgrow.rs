@@ -69,6 +69,8 @@ pub(super) fn outgrow_in_turn(open: &OpenInode, deadline_ns: u64) -> Result<()> 
             state.sync.touch_all();
             state.placed.end_move(Contents::Striped(moved.layout));
             for (range, boot) in moved.written {
+                state.unwritten.remove(&range);
+                state.reports.wrote_extent(range.clone());
                 state.note_written(&range, boot, false);
             }
             state.write_count += 1;

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use vazao_meter::Cause;
 use vazao_model::checksum::{crc32c, piece_count, piece_lengths};
 use vazao_model::limits::BLOCK_BYTES;
-use vazao_model::{Code, Layout};
+use vazao_model::{Code, Extents, Layout};
 use vazao_wire::transport::Buffer;
 use vazao_wire::{Method, op, proto};
 
@@ -38,6 +38,8 @@ pub(super) struct View {
     pub(super) layout: Arc<Layout>,
     pub(super) written_slots: u64,
     pub(super) size: u64,
+    /// What reads as zeros whatever its objects hold.
+    pub(super) unwritten: Extents,
     pub(super) write_count: u64,
     pub(super) has_unwritten: bool,
     pub(super) deadline_ns: u64,
@@ -154,6 +156,7 @@ fn read_segment(
             layout,
             written_slots,
             size: state.size,
+            unwritten: state.unwritten.clone(),
             write_count: state.write_count,
             has_unwritten: state.buffer.has_unwritten(),
             deadline_ns,
@@ -196,9 +199,13 @@ pub(super) fn read_objects(
     offset: u64,
 ) -> std::result::Result<(), Trouble> {
     let range = offset..offset + buffer.len() as u64;
+    if view.unwritten.covers(&range) {
+        buffer.fill(0);
+        return Ok(());
+    }
     let chunks = ahead.lock().plan(open, view, &range);
     let parts = parts(open, view, &range, chunks)?;
-    let mut rest = buffer;
+    let mut rest = &mut *buffer;
     for part in parts {
         let (Part::Ahead(range, _) | Part::Direct(range, _)) = &part;
         let (now, later) = rest.split_at_mut((range.end - range.start) as usize);
@@ -208,7 +215,17 @@ pub(super) fn read_objects(
             Part::Direct(range, mut source) => copy(open, view, &mut source, range.start, now)?,
         }
     }
+    view.hide_unwritten(offset, buffer);
     Ok(())
+}
+
+impl View {
+    /// Bytes that were read at `offset` become zeros where the file has nothing written.
+    pub(super) fn hide_unwritten(&self, offset: u64, buffer: &mut [u8]) {
+        for part in self.unwritten.within(&(offset..offset + buffer.len() as u64)) {
+            buffer[(part.start - offset) as usize..(part.end - offset) as usize].fill(0);
+        }
+    }
 }
 
 /// Cuts a range into parts: those that are read ahead, and the rest, which is asked for here.
@@ -452,7 +469,16 @@ mod tests {
             panic!("it is striped")
         };
         let (size, write_count, deadline_ns) = (state.size, state.write_count, u64::MAX);
-        let view = View { layout, written_slots: 1, size, write_count, has_unwritten: false, deadline_ns };
+        let unwritten = Extents::default();
+        let view = View {
+            layout,
+            written_slots: 1,
+            size,
+            unwritten,
+            write_count,
+            has_unwritten: false,
+            deadline_ns,
+        };
         drop(state);
         let (mut shared, mut bytes) = (Source::Failed, [0; 1_000]);
         let read = copy(&file.shared, &view, &mut shared, 70_000, &mut bytes);

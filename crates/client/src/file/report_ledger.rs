@@ -6,10 +6,12 @@
 //! and it has to be set *again*. What was taken is remembered by the service's *start* until an fsync: one that has
 //! started anew since, by its machine's loss of power, may have forgotten it.
 
-use vazao_model::Timestamp;
+use std::ops::Range;
+use vazao_model::limits::UNWRITTEN_EXTENTS_MAX;
+use vazao_model::{Extents, Timestamp};
 
 /// Changes of which the metadata service is told at once.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Default)]
 pub(super) struct Report {
     /// End of the furthest write; 0 for none.
     pub(super) end: u64,
@@ -17,6 +19,11 @@ pub(super) struct Report {
     pub(super) slots: u64,
     /// Time of the last write.
     pub(super) modified: Option<Timestamp>,
+    /// What was written of that which the service has as unwritten, or behind the end that it has.
+    pub(super) written: Extents,
+    /// What was written elsewhere. Where another client has cut the file below it and made it longer again meanwhile,
+    /// the service has it as unwritten, too.
+    pub(super) overwritten: Extents,
 }
 
 impl Report {
@@ -24,11 +31,23 @@ impl Report {
         self.modified.is_none() && self.slots == 0
     }
 
+    fn wrote_extent(&mut self, range: Range<u64>) {
+        self.written.add(range);
+        self.written.join_nearest(UNWRITTEN_EXTENTS_MAX);
+    }
+
+    fn overwrote_extent(&mut self, range: Range<u64>) {
+        self.overwritten.add(range);
+        self.overwritten.join_nearest(UNWRITTEN_EXTENTS_MAX);
+    }
+
     /// Adds what came before; what came later has precedence.
     fn add_earlier(&mut self, earlier: Report) {
         self.end = self.end.max(earlier.end);
         self.slots |= earlier.slots;
         self.modified = self.modified.or(earlier.modified);
+        earlier.written.iter().for_each(|range| self.wrote_extent(range.clone()));
+        earlier.overwritten.iter().for_each(|range| self.overwrote_extent(range.clone()));
     }
 }
 
@@ -52,6 +71,16 @@ impl ReportLedger {
     pub(super) fn wrote(&mut self, end: u64, now: Timestamp) {
         self.waiting.end = self.waiting.end.max(end);
         self.waiting.modified = Some(now);
+    }
+
+    /// These bytes were written, which the service has as unwritten, or behind the end that it has.
+    pub(super) fn wrote_extent(&mut self, range: Range<u64>) {
+        self.waiting.wrote_extent(range);
+    }
+
+    /// These bytes were written, which the service does not have as unwritten as far as is known here.
+    pub(super) fn overwrote_extent(&mut self, range: Range<u64>) {
+        self.waiting.overwrote_extent(range);
     }
 
     /// Contents were changed at `now` within the file's length.
@@ -95,18 +124,28 @@ impl ReportLedger {
 
     /// End of the furthest write that the service may not know of; 0 for none.
     pub(super) fn end(&self) -> u64 {
-        self.waiting.end.max(self.under_way.map_or(0, |report| report.end))
+        self.waiting.end.max(self.under_way.as_ref().map_or(0, |report| report.end))
     }
 
     /// Time of the last write that the service may not know of.
     pub(super) fn modified(&self) -> Option<Timestamp> {
-        self.waiting.modified.or_else(|| self.under_way?.modified)
+        self.waiting.modified.or_else(|| self.under_way.as_ref()?.modified)
     }
 
-    /// What waits is under way now.
-    pub(super) fn begin(&mut self) -> Report {
-        let report = std::mem::take(&mut self.waiting);
-        self.under_way = Some(report);
+    /// What waits is under way now, less what lies in `unacknowledged`: no data server has answered to have that, and
+    /// the service would show what else is there. It waits for the next report.
+    pub(super) fn begin(&mut self, unacknowledged: Vec<Range<u64>>) -> Report {
+        let mut report = std::mem::take(&mut self.waiting);
+        for range in unacknowledged {
+            let parts: Vec<Range<u64>> = report.written.within(&range).collect();
+            for part in parts {
+                report.written.remove(&part);
+                self.waiting.wrote_extent(part);
+                self.waiting.modified = report.modified;
+            }
+        }
+        report.written.join_nearest(UNWRITTEN_EXTENTS_MAX);
+        self.under_way = Some(report.clone());
         self.has_told = true;
         report
     }
@@ -152,6 +191,12 @@ impl ReportLedger {
         self.was_taken(start, false);
         self.is_length_unsynced = true;
         self.length_again = None;
+    }
+
+    /// The file was cut here: of what was written behind its end there is nothing to report.
+    pub(super) fn cut(&mut self, length: u64) {
+        self.waiting.written.cut(length);
+        self.waiting.overwritten.cut(length);
     }
 
     /// The file was cut to nothing by the service during `start`: what was known of it before need not be told.
@@ -203,7 +248,7 @@ impl ReportLedger {
         // An open that was answered before must not be taken for the news that the service has lost power.
         self.has_told = true;
         let mut waiting = std::mem::take(&mut self.waiting);
-        waiting.add_earlier(self.under_way.unwrap_or_default());
+        waiting.add_earlier(self.under_way.take().unwrap_or_default());
         ReportLedger {
             waiting,
             under_way: None,
@@ -228,7 +273,7 @@ mod tests {
         let mut ledger = ReportLedger::default();
         ledger.wrote(100, at(1));
         ledger.made_objects(0b01);
-        let report = ledger.begin();
+        let report = ledger.begin(Vec::new());
         assert!(!ledger.is_waiting() && !ledger.is_clear());
         ledger.wrote(50, at(2));
         ledger.made_objects(0b10);
@@ -236,18 +281,31 @@ mod tests {
         assert_eq!(ledger.unanswered().count(), 2);
         assert_eq!(ledger.end_report().end, report.end);
         ledger.restore(report);
-        let waiting = *ledger.waiting();
+        let waiting = ledger.waiting().clone();
         assert_eq!((waiting.end, waiting.slots, waiting.modified), (100, 0b11, Some(at(2))));
-        ledger.begin();
+        ledger.begin(Vec::new());
         ledger.end_report();
         assert!(ledger.is_clear() && ledger.is_settled() && ledger.has_told());
+    }
+
+    #[test]
+    fn bytes_that_no_server_has_acknowledged_wait_for_the_next_report() {
+        let mut ledger = ReportLedger::default();
+        ledger.wrote(100, at(1));
+        ledger.wrote_extent(0..100);
+        let report = ledger.begin(vec![60..120]);
+        assert_eq!(report.written, std::iter::once(0..60).collect());
+        assert!(ledger.is_waiting() && ledger.waiting().written == std::iter::once(60..100).collect());
+        ledger.end_report();
+        ledger.restore(report);
+        assert_eq!(ledger.waiting().written, std::iter::once(0..100).collect());
     }
 
     #[test]
     fn a_file_without_handles_is_remembered_for_what_was_under_way_and_for_its_length() {
         let mut ledger = ReportLedger::default();
         ledger.wrote(10, at(1));
-        ledger.begin();
+        ledger.begin(Vec::new());
         let left = ledger.leave();
         assert!(left.is_waiting() && left.has_told() && !left.is_settled());
 

@@ -8,7 +8,7 @@ use super::inode::{FreshInode, InodeState};
 use super::layout_state::{Contents, LayoutState};
 use super::report_ledger::ReportLedger;
 use super::sync_ledger::SyncLedger;
-use vazao_model::Attributes;
+use vazao_model::{Attributes, Extents};
 
 /// What an inode without handles is remembered for.
 #[derive(Default)]
@@ -25,6 +25,7 @@ pub(super) struct Unreported {
     absorbed_at: u64,
     size: u64,
     placed: LayoutState,
+    unwritten: Extents,
     reports: ReportLedger,
 }
 
@@ -94,6 +95,7 @@ impl InodeState {
             absorbed_at: self.absorbed_at,
             size: self.size,
             placed,
+            unwritten: self.unwritten.clone(),
             reports: self.reports.leave(),
         }))
     }
@@ -111,6 +113,7 @@ impl InodeState {
             layout: None,
             contents: None,
             start: 0,
+            unwritten: left.unwritten,
             asked_at: left.absorbed_at,
         };
         let mut state = InodeState::new(shown, left.absorbed_at);

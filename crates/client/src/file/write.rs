@@ -98,6 +98,12 @@ pub(super) fn write_segment(
 }
 
 pub(super) fn note_write(open: &OpenInode, state: &mut InodeState, start: u64, end: u64) {
+    state.note_extent(&(start..end));
+    note_growth(open, state, start, end);
+}
+
+/// The file goes up to `end` by what was done at `start`, which is not written, and takes no space.
+pub(super) fn note_growth(open: &OpenInode, state: &mut InodeState, start: u64, end: u64) {
     // What lies between takes no space, which the metadata service cannot know by itself.
     state.is_sparse |= start > state.size.next_multiple_of(BLOCK_BYTES as u64);
     state.size = state.size.max(end);

@@ -4,7 +4,7 @@ use parking_lot::Mutex;
 use prost::Message;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use vazao_model::distribution::Distribution;
-use vazao_model::{Code, GroupId, Layout};
+use vazao_model::{Code, Extents, GroupId, Layout};
 use vazao_wire::service::{Fault, Request, Responder, Service};
 use vazao_wire::{Method, proto};
 
@@ -15,6 +15,7 @@ pub(super) struct FakeInode {
     pub(super) attributes: proto::Attributes,
     pub(super) layout: Option<proto::Layout>,
     pub(super) contents: Vec<u8>,
+    pub(super) unwritten: Extents,
     generation: u32,
 }
 
@@ -154,6 +155,17 @@ fn respond(responder: &mut dyn Responder, answer: Answer) {
     }
 }
 
+impl FakeInode {
+    /// Of what it grows by only `written` is.
+    fn grow(&mut self, size: u64, written: &[proto::Extent]) {
+        if self.layout.is_some() {
+            self.unwritten.add(self.attributes.size..size);
+            written.iter().for_each(|extent| self.unwritten.remove(&extent.into()));
+        }
+        self.attributes.size = self.attributes.size.max(size);
+    }
+}
+
 impl MetaState {
     fn execute(&mut self, request: &Request<'_>) -> Answer {
         macro_rules! dispatch {
@@ -235,6 +247,7 @@ impl MetaState {
             layout: found.layout.clone(),
             contents: shows.then(|| found.contents.clone()),
             start: self.start,
+            unwritten: found.unwritten.iter().map(Into::into).collect(),
         }))
     }
 
@@ -294,6 +307,7 @@ impl MetaState {
         if r.truncate {
             let found = self.change(r.inode)?;
             (found.layout, found.attributes.size) = (None, 0);
+            found.unwritten = Extents::default();
             found.contents.clear();
         }
         Ok(proto::OpenResponse { inode: self.show(r.inode, true)? })
@@ -308,6 +322,8 @@ impl MetaState {
         found.attributes.modified = r.modified.or(found.attributes.modified);
         if let Some(size) = r.size {
             assert!(size > 0, "the client empties files by opening them");
+            found.grow(size, &[]);
+            found.unwritten.cut(size);
             found.attributes.size = size;
             found.contents.truncate(size as usize);
         }
@@ -393,7 +409,8 @@ impl MetaState {
         let is_stale = found.attributes.version != r.base_version + u64::from(is_change);
         let generation = found.layout.as_ref().map_or(0, |layout| layout.generation);
         if generation == r.generation {
-            found.attributes.size = found.attributes.size.max(r.size_at_least);
+            assert!(r.tells_written, "this client tells what it has written");
+            found.grow(r.size_at_least, &r.written);
             found.attributes.modified = r.modified.or(found.attributes.modified);
             if let Some(layout) = &mut found.layout {
                 layout.written_slots |= r.written_slots;

@@ -1,6 +1,7 @@
 //! The client against small fake servers in the same thread.
 
 mod ahead;
+mod behind_the_end;
 mod distributions;
 mod fake_data;
 mod fake_meta;

@@ -112,6 +112,7 @@ pub(crate) fn set_size(
         }
     }
     resize_storage(record, size);
+    resize_unwritten(record, size);
     record.contents.truncate(usize::try_from(size).unwrap_or(usize::MAX));
     context.contents_changed(id);
     record.size = size;
@@ -128,6 +129,14 @@ fn resize_storage(record: &mut InodeRecord, size: u64) {
     } else if record.allocated_bytes.is_some_and(|allocated| allocated >= size) {
         record.allocated_bytes = None;
     }
+}
+
+/// What a longer file gains, no report has as written.
+fn resize_unwritten(record: &mut InodeRecord, size: u64) {
+    let mut unwritten = record.unwritten();
+    unwritten.cut(size);
+    unwritten.add(record.size..size);
+    record.set_unwritten(unwritten);
 }
 
 fn set_times(

@@ -3,7 +3,7 @@
 use crate::schema::records::{InodeRecord, TimeRecord};
 use crate::service::context::Context;
 use crate::service::fault::{Outcome, inode_fault};
-use vazao_model::{Code, InodeId, Timestamp, limits};
+use vazao_model::{Code, Extents, InodeId, Timestamp, limits};
 use vazao_wire::proto;
 use vazao_wire::service::Fault;
 
@@ -67,23 +67,43 @@ fn check_sizes(id: InodeId, request: &proto::CommitRequest) -> Outcome<()> {
     if request.generation != 0 && !request.inline_writes.is_empty() {
         return Err(Fault::new(Code::Invalid, format!("inode {id}: inline contents with a layout")));
     }
+    if request.written.len() > limits::UNWRITTEN_EXTENTS_MAX {
+        return Err(Fault::new(
+            Code::Invalid,
+            format!("inode {id}: {} written ranges", request.written.len()),
+        ));
+    }
     Ok(())
 }
 
 /// Changes the record as reported; false when there was nothing to report.
 fn apply(record: &mut InodeRecord, request: &proto::CommitRequest) -> bool {
-    let before = (record.size, record.layout.as_ref().map(|l| l.written_slots), record.contents.len());
+    let state = |record: &InodeRecord| {
+        let slots = record.layout.as_ref().map(|layout| layout.written_slots);
+        (record.size, slots, record.contents.len(), record.unwritten.clone())
+    };
+    let before = state(record);
     let inline = request.inline_writes.iter().map(inline_end).max().unwrap_or(0);
     record.size = record.size.max(request.size_at_least).max(inline);
     count_storage(record, before.0, request);
+    note_written(record, before.0, request);
     if let Some(layout) = &mut record.layout {
         let slots = u64::MAX >> (64 - layout.groups.len().clamp(1, 64));
         layout.written_slots |= request.written_slots & slots;
     } else {
         request.inline_writes.iter().for_each(|write| put_inline(&mut record.contents, write));
     }
-    let after = (record.size, record.layout.as_ref().map(|l| l.written_slots), record.contents.len());
-    before != after || !request.inline_writes.is_empty() || request.modified.is_some()
+    before != state(record) || !request.inline_writes.is_empty() || request.modified.is_some()
+}
+
+/// Of what the file grows by only that is written which the report names: the rest may hold what a client wrote that
+/// died before it could report it, or what one has written that will.
+fn note_written(record: &mut InodeRecord, size_before: u64, request: &proto::CommitRequest) {
+    let mut unwritten = record.unwritten();
+    unwritten.add(size_before..record.size);
+    request.written.iter().for_each(|extent| unwritten.remove(&extent.into()));
+    // A client that does not tell what it has written may have written anything.
+    record.set_unwritten(if request.tells_written { unwritten } else { Extents::default() });
 }
 
 /// Writes into inline contents: zeros fill what lies between their end and the write. The end has been checked.

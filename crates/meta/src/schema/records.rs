@@ -2,7 +2,8 @@
 //! that is gone is skipped. Tags are part of the format (`docs/on-disk.md`) and never reused.
 
 use prost::Message;
-use vazao_model::{FileKind, Timestamp};
+use std::ops::Range;
+use vazao_model::{Extents, FileKind, Timestamp, limits};
 use vazao_wire::proto;
 
 /// A point in time.
@@ -108,6 +109,12 @@ impl From<proto::Pattern> for PatternRecord {
     }
 }
 
+impl From<&ExtentRecord> for proto::Extent {
+    fn from(e: &ExtentRecord) -> proto::Extent {
+        proto::Extent { start: e.start, length: e.length }
+    }
+}
+
 impl From<&LayoutRecord> for proto::Layout {
     fn from(l: &LayoutRecord) -> proto::Layout {
         proto::Layout {
@@ -187,6 +194,19 @@ pub(crate) struct InodeRecord {
     /// It never had a name, and may get one.
     #[prost(bool, tag = "19")]
     pub(crate) is_unnamed: bool,
+    /// Of a file with a layout: what its size was made to include and no writer has reported. It reads as zeros,
+    /// whatever the objects hold there.
+    #[prost(message, repeated, tag = "20")]
+    pub(crate) unwritten: Vec<ExtentRecord>,
+}
+
+/// A range of a file's bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Message)]
+pub(crate) struct ExtentRecord {
+    #[prost(uint64, tag = "1")]
+    pub(crate) start: u64,
+    #[prost(uint64, tag = "2")]
+    pub(crate) length: u64,
 }
 
 impl InodeRecord {
@@ -209,6 +229,22 @@ impl InodeRecord {
             }
         }
         self
+    }
+
+    /// What reads as zeros whatever the objects hold.
+    pub(crate) fn unwritten(&self) -> Extents {
+        self.unwritten.iter().map(|extent| extent.start..extent.start.saturating_add(extent.length)).collect()
+    }
+
+    /// Keeps what is unwritten of a file that has a layout; of more extents than that the shortest count as written.
+    pub(crate) fn set_unwritten(&mut self, mut unwritten: Extents) {
+        unwritten.keep_longest(limits::UNWRITTEN_EXTENTS_MAX);
+        let extent =
+            |range: &Range<u64>| ExtentRecord { start: range.start, length: range.end - range.start };
+        self.unwritten = match self.layout {
+            Some(_) => unwritten.iter().map(extent).collect(),
+            None => Vec::new(),
+        };
     }
 
     pub(crate) fn is_directory(&self) -> bool {

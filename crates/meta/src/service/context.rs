@@ -351,6 +351,7 @@ impl<'a> Context<'a> {
             layout: record.layout.as_ref().map(Into::into),
             contents: None,
             start: self.service.start(),
+            unwritten: record.unwritten.iter().map(Into::into).collect(),
         })
     }
 

@@ -114,6 +114,47 @@ fn storage_of_a_file_with_holes_is_what_its_writer_counted_and_else_its_size() {
     assert_eq!(storage(), 1 << 20);
 }
 
+/// A mount was killed with bytes behind the end of a file on their way. The file grew over them later, and showed them.
+#[test]
+fn what_a_file_grows_by_is_unwritten_but_for_what_reports_name() {
+    let world = World::new();
+    world.data_server("a");
+    let f = world.file(TOP, "f");
+    let generation = world.assign_layout(f).unwrap().generation;
+    let report = |size_at_least, written: &[(u64, u64)]| proto::CommitRequest {
+        inode: f.0,
+        generation,
+        size_at_least,
+        written: written.iter().map(|&(start, length)| proto::Extent { start, length }).collect(),
+        tells_written: true,
+        ..Default::default()
+    };
+    let unwritten = |inode: proto::Inode| -> Vec<(u64, u64)> {
+        inode.unwritten.iter().map(|extent| (extent.start, extent.length)).collect()
+    };
+    assert_eq!(unwritten(commit(&world, report(1000, &[(0, 1000)])).unwrap()), []);
+    assert_eq!(unwritten(set_size(&world, f, 3000).unwrap()), [(1000, 2000)]);
+    assert_eq!(unwritten(commit(&world, report(0, &[(900, 200)])).unwrap()), [(1100, 1900)]);
+    let grown = commit(&world, report(6000, &[(2000, 100), (5000, 1000)])).unwrap();
+    assert_eq!(unwritten(grown), [(1100, 900), (2100, 2900)], "a gap is unwritten, too");
+    assert_eq!(unwritten(world.open(f).unwrap()), [(1100, 900), (2100, 2900)]);
+    assert_eq!(unwritten(set_size(&world, f, 2500).unwrap()), [(1100, 900), (2100, 400)]);
+    assert_eq!(unwritten(set_size(&world, f, 2600).unwrap()), [(1100, 900), (2100, 500)]);
+    let many: Vec<(u64, u64)> = (0..65).map(|at| (at * 10, 1)).collect();
+    assert_eq!(commit(&world, report(0, &many)).map(|_| ()), Err(Code::Invalid));
+    let holes: Vec<(u64, u64)> = (0..64).map(|at| (10_000 + at * (at + 10), 1)).collect();
+    commit(&world, report(20_000, &holes)).unwrap();
+    let kept = unwritten(world.open(f).unwrap());
+    assert_eq!(kept.len(), limits::UNWRITTEN_EXTENTS_MAX);
+    assert!(!kept.iter().any(|&(_, length)| length < 11), "the shortest count as written");
+    // A client from before does not tell where it has written.
+    commit(&world, proto::CommitRequest { tells_written: false, ..report(30_000, &[]) }).unwrap();
+    assert_eq!(unwritten(world.open(f).unwrap()), []);
+    set_size(&world, f, 40_000).unwrap();
+    assert_eq!(unwritten(set_size(&world, f, 0).unwrap()), []);
+    assert_eq!(unwritten(set_size(&world, f, 1000).unwrap()), [], "there are no objects");
+}
+
 /// Two mounts wrote different parts of one small file and fsynced them: each reported the contents as it saw them, and
 /// the later report destroyed what the earlier one had stored.
 #[test]

@@ -2,6 +2,7 @@
 
 use crate::proto;
 use crate::service::Fault;
+use std::ops::Range;
 use vazao_model::distribution::{Distribution, Pattern, Strip, Strips};
 use vazao_model::layout::LayoutError;
 use vazao_model::{
@@ -27,6 +28,18 @@ impl From<Timestamp> for proto::Timestamp {
 impl From<proto::Timestamp> for Timestamp {
     fn from(t: proto::Timestamp) -> Self {
         Self { seconds: t.seconds, nanoseconds: t.nanoseconds.min(999_999_999) }
+    }
+}
+
+impl From<&Range<u64>> for proto::Extent {
+    fn from(range: &Range<u64>) -> Self {
+        Self { start: range.start, length: range.end.saturating_sub(range.start) }
+    }
+}
+
+impl From<&proto::Extent> for Range<u64> {
+    fn from(extent: &proto::Extent) -> Self {
+        extent.start..extent.start.saturating_add(extent.length)
     }
 }
 

@@ -96,6 +96,7 @@ fn decode_both<O: Operation>(bytes: &[u8]) {
 fn every_message_of_the_table() {
     let inode = proto::Inode {
         start: 7,
+        unwritten: vec![proto::Extent { start: 1, length: 2 }],
         attributes: Some(proto::Attributes { inode: 5, kind: 1, size: 1 << 50, ..Default::default() }),
         layout: Some(proto::Layout {
             distribution: 1,
