@@ -28,6 +28,7 @@ COMMANDS = {
     "lua5.3": ["lua5.3", DRIVERS + "driver.lua"],
     "lua5.4": ["lua5.4", DRIVERS + "driver.lua"],
     "luajit": ["luajit", DRIVERS + "driver.lua"],
+    "python": [sys.executable, DRIVERS + "driver.py"],
 }
 
 #: One of each code base, for what takes time: where only waiting is tested, the version makes no difference.

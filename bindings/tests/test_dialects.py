@@ -281,6 +281,33 @@ class Clients(Case):
                     self.assertEqual(proxy.call("boo", 1.0), [None, 1.0])
                     proxy.close()
 
+    def test_a_method_may_be_called_after_each_connecting(self) -> None:
+        for name in COMMANDS:
+            with self.subTest(name):
+                port = self.server(name).port
+                client = self.client(name)
+                proxy = client.open(port, connected="boo")
+                self.assertEqual(proxy.call("booCount"), [1.0])
+                self.assertEqual(proxy.call("booCount"), [1.0])
+                proxy.close()
+                self.assertEqual(proxy.call("booCount"), [2.0])
+                self.assertIn("not let in", client.open(port, connected="fail").failure("boo", 1.0))
+                self.assertEqual(proxy.call("booCount"), [2.0])
+
+    def test_a_server_that_closes_during_the_first_call_of_a_connection_ends_it(self) -> None:
+        def serve(stream: socket.socket, _number: int) -> None:
+            read_lines(stream, 2)
+
+        for name in COMMANDS:
+            with self.subTest(name), ForeignServer(serve) as peer:
+                client = self.client(name)
+                failure = client.open(peer.port, connected="boo").failure("booCount")
+                self.assertIn("___ERRONET: ", failure)
+                self.assertEqual(peer.connections, 1)
+                failure = client.open(peer.port, swallowing="boo").failure("booCount")
+                self.assertIn("the server closed the connection during option connected", failure)
+                self.assertEqual(peer.connections, 2)
+
     def test_wrong_arguments_are_named_before_anything_is_sent(self) -> None:
         for name in COMMANDS:
             with self.subTest(name):

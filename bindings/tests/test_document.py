@@ -6,6 +6,7 @@ import os
 import re
 import select
 import subprocess
+import sys
 import tempfile
 import unittest
 from pathlib import Path
@@ -37,7 +38,12 @@ class Document(unittest.TestCase):
 
     def test_the_first_programs_work_with_one_another(self) -> None:
         files = programs()
-        runs = {"server.lua": ["lua5.4"], "client.lua": ["lua5.4"]}
+        runs = {
+            "server.lua": ["lua5.4"],
+            "client.lua": ["lua5.4"],
+            "server.py": [sys.executable],
+            "client.py": [sys.executable],
+        }
         self.assertEqual(sorted(files), sorted([*runs, "calculator.lua"]))
         environment = {
             **os.environ,

@@ -30,6 +30,7 @@ run() {
 for lua in lua5.1 lua5.2 lua5.3 lua5.4 luajit; do
     run "$lua" "$lua" bindings/lua/tests/run.lua
 done
+run python python3 -W error bindings/python/tests/run.py
 run suite python3 bindings/tests/run.py
 echo "$passed passed, $failed failed"
 [[ $failed -eq 0 ]]

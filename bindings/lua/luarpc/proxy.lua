@@ -28,13 +28,15 @@ local function disconnect(state)
   connection.socket:close()
 end
 
+local CLOSED_WHILE_CONNECTING = "the server closed the connection during option connected"
+
 local REMEDIES = {
   ["connection refused"] = "connection refused; is a server running there?",
   timeout = "no connection in time; is the address right, does a firewall drop packets (option seconds)?",
 }
 
 local function connect(state, name, deadline)
-  if state.is_connecting then network_error(state, name, "the server closed the connection during option connected") end
+  if state.is_connecting then network_error(state, name, CLOSED_WHILE_CONNECTING) end
   while true do
     local stream = assert(socket.tcp())
     stream:settimeout(math.max(0, deadline - now()))
@@ -76,6 +78,7 @@ local function prepare(state, name, deadline)
       disconnect(state)
       error(reason, 0)
     end
+    if not state.connection then network_error(state, name, CLOSED_WHILE_CONNECTING) end
   end
   return state.connection, false
 end

@@ -6,6 +6,9 @@ local luarpc = require "luarpc"
 local INTERFACE = "bindings/tests/suite.lua"
 local NUMBERS = { seconds = true, idle_seconds = true, line_bytes = true, pool = true, port = true }
 
+--- What the option connected gives to the method that it names.
+local LOGIN = { boo = 1, fail = "not let in" }
+
 local function unhex(text)
   return (text:gsub("%x%x", function(pair) return string.char(tonumber(pair, 16)) end))
 end
@@ -20,6 +23,11 @@ local function options_of(words, from)
     local key, value = words[position]:match("^([^=]+)=(.*)$")
     options[key] = NUMBERS[key] and tonumber(value) or value
     if key == "repeatable" then options[key] = true end
+    if key == "connected" then options[key] = function(proxy) proxy[value](LOGIN[value]) end end
+    if key == "swallowing" then
+      options[key] = nil
+      options.connected = function(proxy) pcall(proxy[value], LOGIN[value]) end
+    end
   end
   return options
 end
