@@ -7,14 +7,16 @@ a count of letters x (to a client only), or `n`; a text is hexadecimal bytes. An
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import shutil
+import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Iterable, List, Optional, Union
+from typing import Iterable, Iterator, List, Optional, Union
 
 ROOT = Path(__file__).resolve().parents[2]
 DRIVERS = "bindings/tests/drivers/"
@@ -75,10 +77,33 @@ class Process:
                 return int(line.split()[1]) * 1024
         raise AssertionError("no VmHWM")
 
+    def status(self) -> List[str]:
+        """The kernel's account of it, from its state on (proc(5), /proc/pid/stat)."""
+        return Path(f"/proc/{self.process.pid}/stat").read_text().rsplit(")", 1)[1].split()
+
     def cpu_seconds(self) -> float:
         """Processor time it has used."""
-        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rsplit(")", 1)[1].split()
+        fields = self.status()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    def wait_idle(self) -> None:
+        """Until it seems to have nothing to do. A test is weaker when that is wrong, and does not fail."""
+        seen = [self.cpu_seconds()]
+        while len(seen) < 100 and (len(seen) < 4 or seen[-1] > seen[-4]):
+            time.sleep(0.05)
+            seen.append(self.cpu_seconds())
+
+    @contextlib.contextmanager
+    def stopped(self) -> Iterator[None]:
+        """Stands still meanwhile, so that what is sent to it comes at once."""
+        self.process.send_signal(signal.SIGSTOP)
+        try:
+            deadline = time.monotonic() + ANSWER_SECONDS
+            while self.status()[0] != "T":
+                assert time.monotonic() < deadline, "it does not stop"
+            yield
+        finally:
+            self.process.send_signal(signal.SIGCONT)
 
     def end(self) -> None:
         """Ends it."""

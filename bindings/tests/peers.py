@@ -7,7 +7,7 @@ import threading
 from typing import Callable, List, Optional
 
 #: Of each wait of a peer; what takes longer has hung.
-PEER_SECONDS = 30.0
+PEER_SECONDS = 60.0
 
 
 def connect(port: int) -> socket.socket:
@@ -19,26 +19,28 @@ def connect(port: int) -> socket.socket:
 
 def read_lines(stream: socket.socket, count: int) -> bytes:
     """So many lines, or what came before the end."""
-    data = b""
-    while data.count(b"\n") < count:
+    data = bytearray()
+    while count > 0:
         more = stream.recv(65536)
         if not more:
             break
+        count -= more.count(b"\n")
         data += more
-    return data
+    return bytes(data)
 
 
 def read_all(stream: socket.socket) -> bytes:
     """Everything until the end; a reset is an end, too."""
-    data = b""
+    data = bytearray()
     try:
         while True:
             more = stream.recv(65536)
             if not more:
-                return data
+                break
             data += more
     except ConnectionResetError:
-        return data
+        pass
+    return bytes(data)
 
 
 def exchange(port: int, request: bytes, lines: int) -> bytes:

@@ -108,6 +108,47 @@ class Servers(Case):
                     self.assertLess(len(read_all(greedy)), 1000 * 900000)
                     self.assertLess(server.rss_bytes(), 100 * MIB)
 
+    def test_a_refusal_arrives_at_a_peer_that_is_still_writing(self) -> None:
+        for name in COMMANDS:
+            with self.subTest(name):
+                server = self.server(name, line_bytes=100)
+                for start, words in ((b"echo\n", b"a line is longer"), (b"booo\n", b"there is no method booo")):
+                    with connect(server.port) as stream:
+                        # More than the kernel's buffers hold; a reset would end the sending.
+                        stream.sendall(start + b"x" * (8 * MIB))
+                        self.assertIn(b"___ERRORPC: " + words, read_all(stream))
+
+    def test_a_client_that_reads_late_gets_all_its_answers(self) -> None:
+        for name in CODE_BASES:
+            with self.subTest(name):
+                with socket.socket() as stream:
+                    stream.settimeout(30)
+                    stream.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+                    server = self.server(name)
+                    stream.connect(("127.0.0.1", server.port))
+                    # More than the kernel's buffers hold, so that the server has to wait with an answer.
+                    stream.sendall(b"long\n900000\n" * 15 + b"boo\n1\n")
+                    server.wait_idle()
+                    answers = read_lines(stream, 17)
+                    self.assertEqual(len(answers), 15 * 900003 + 6)
+                    self.assertTrue(answers.endswith(b'x"\nnil\n1\n'))
+
+    def test_a_request_that_came_with_the_first_of_another_client_is_answered(self) -> None:
+        for name in COMMANDS:
+            with self.subTest(name):
+                server = self.server(name, pool=1)
+                for number in range(10):
+                    with connect(server.port) as old, connect(server.port) as new:
+                        for _ in range(2):  # after the second answer the new connection has been accepted
+                            old.sendall(b"boo\n1\n")
+                            self.assertEqual(read_lines(old, 2), b"nil\n1\n")
+                        with server.stopped():
+                            # Servers hear clients in the order of their bytes, or in any.
+                            for stream in (new, old) if number % 2 else (old, new):
+                                stream.sendall(b"boo\n2\n")
+                        self.assertEqual(read_lines(old, 2), b"nil\n2\n")
+                        self.assertEqual(read_lines(new, 2), b"nil\n2\n")
+
     def test_the_oldest_connection_goes_when_another_comes(self) -> None:
         for name in COMMANDS:
             with self.subTest(name):
@@ -198,7 +239,7 @@ class Clients(Case):
     def test_a_server_that_drips_gets_no_more_time(self) -> None:
         def serve(stream: socket.socket, _number: int) -> None:
             read_lines(stream, 2)
-            deadline = time.monotonic() + 20
+            deadline = time.monotonic() + 60
             while time.monotonic() < deadline:
                 stream.sendall(b"1")
                 time.sleep(0.05)  # a drop
@@ -208,12 +249,12 @@ class Clients(Case):
                 started = time.monotonic()
                 failure = self.client(name).open(peer.port, seconds=0.5).failure("boo", 1.0)
                 self.assertIn("no whole answer after 0.5 s", failure)
-                self.assertLess(time.monotonic() - started, 15)
+                self.assertLess(time.monotonic() - started, 40)
 
     def test_a_server_that_takes_no_request_or_sips_it_ends_the_call_in_time(self) -> None:
         def serve(stream: socket.socket, number: int) -> None:
             stream.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-            deadline = time.monotonic() + 15
+            deadline = time.monotonic() + 60
             while time.monotonic() < deadline:
                 time.sleep(0.1)  # between sips
                 if number % 2 and not stream.recv(32768):
@@ -228,7 +269,7 @@ class Clients(Case):
                 for way in ("takes nothing", "sips"):
                     started = time.monotonic()
                     self.assertIn("no whole answer after 0.5 s", proxy.failure("echo", b"x" * (8 * MIB)), way)
-                    self.assertLess(time.monotonic() - started, 10, way)
+                    self.assertLess(time.monotonic() - started, 40, way)
 
 
 class Ports(Case):

@@ -105,13 +105,14 @@ class Interfaces(unittest.TestCase):
         self.refused("interface { methods = { " + "a" * 65 + " = {} } }", "64")
 
     def test_reading_takes_time_in_proportion_to_the_text(self) -> None:
-        started = time.monotonic()
+        # Of this process: the machine may have other things to do.
+        started = time.process_time()
         for filler in ("-- x\n", "--[[x]]", "{}, ", '"\\\n",', "[[\n]],", "a=1,"):
             try:
                 luarpc.read_interface("interface { " + filler * (65000 // len(filler)) + "}")
             except luarpc.InterfaceError:
                 pass
-        self.assertLess(time.monotonic() - started, 10)
+        self.assertLess(time.process_time() - started, 10)
 
 
 class Values(unittest.TestCase):
