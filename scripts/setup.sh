@@ -17,6 +17,12 @@ needed=(
     "rsync:rsync"
     "/usr/sbin/ip:iproute2"
     "faketime:faketime"
+    "lua5.1:lua5.1"
+    "lua5.2:lua5.2"
+    "lua5.3:lua5.3"
+    "lua5.4:lua5.4"
+    "luajit:luajit"
+    "/usr/share/lua/5.4/socket.lua:lua-socket"
 )
 
 is_there() {
