@@ -76,6 +76,8 @@ pub(crate) enum Command {
     Jobs(commands::jobs::Arguments),
     /// Measure what a pair of nodes can do for copies, and name what limits it
     Probe(commands::probe::Arguments),
+    /// Call a method of a node, or of any other server of LuaRPC
+    Call(commands::call::Arguments),
     /// Show which targets hold a file's bytes, or set how new files in a directory are striped
     Layout(commands::layout::Arguments),
     /// Export directories of a node in place, or list what is exported

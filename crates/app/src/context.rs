@@ -5,6 +5,7 @@ use crate::cluster::directory::ClusterDirectory;
 use crate::failure::{Failure, Outcome};
 use crate::node::owners;
 use std::path::{Path, PathBuf};
+use vazao_client::config::is_loopback;
 use vazao_client::{Client, Config, Options};
 use vazao_model::Code;
 use vazao_wire::key::ClusterKey;
@@ -89,20 +90,4 @@ pub(crate) fn loopback_hint(file: &Path, config: &Config) -> Option<String> {
         file.display(),
         config.meta.join(", ")
     ))
-}
-
-/// Whether only this machine reaches a host.
-pub(crate) fn is_loopback(host: &str) -> bool {
-    host == "localhost" || host == "[::1]" || host.starts_with("127.")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn loopback_is_recognised() {
-        assert!(["127.0.0.1", "localhost", "[::1]"].iter().all(|host| is_loopback(host)));
-        assert!(!["192.0.2.1", "host1", "[2001:db8::1]"].iter().any(|host| is_loopback(host)));
-    }
 }

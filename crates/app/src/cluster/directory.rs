@@ -167,6 +167,7 @@ impl ClusterDirectory {
             meta: None,
             data: None,
             copy: CopySection::default(),
+            luarpc: None,
             log: LogSection::default(),
             area: Vec::new(),
         }

@@ -1,6 +1,7 @@
 //! One file for each command: its arguments, and what it does with them.
 
 pub(crate) mod area;
+pub(crate) mod call;
 pub(crate) mod cat;
 pub(crate) mod completions;
 pub(crate) mod cp;
@@ -70,6 +71,7 @@ pub(crate) fn run(line: Line) -> Outcome {
         Command::Umount(arguments) => umount::run(&context, arguments),
         Command::Ls(arguments) => ls::run(&context, arguments),
         Command::Stat(arguments) => stat::run(&context, arguments),
+        Command::Call(arguments) => call::run(&context, arguments),
         Command::Cat(arguments) => cat::run(&context, arguments),
         Command::Mkdir(arguments) => mkdir::run(&context, arguments),
         Command::Rm(arguments) => rm::run(&context, arguments),

@@ -12,8 +12,9 @@ use clap::Args;
 use std::path::PathBuf;
 
 const EXAMPLES: &str = "\
-Example:
+Examples:
   vazao serve --config /etc/vazao/node.toml
+  vazao serve --config /etc/vazao/node.toml --luarpc 8080     # remote calls, from this machine only
 
 A data server's node.toml; relative paths start at the file's directory:
   name = \"data7\"
@@ -27,6 +28,8 @@ A data server's node.toml; relative paths start at the file's directory:
   targets = [\"/disk1/vazao\", \"/disk2/vazao\"]
   # [copy]
   # listen = \"0.0.0.0:7101\"            # for copies between nodes; else a free port
+  # [luarpc]                           # remote calls: docs/remote-calls-service.md
+  # listen = \"127.0.0.1:8080\"
   # [[area]]                           # a directory that is exported in place
   # name = \"srv\"
   # path = \"/srv/data\"
@@ -52,6 +55,9 @@ pub(crate) struct Arguments {
     /// Run without a cluster key: any host that reaches the port may do anything
     #[arg(long)]
     insecure: bool,
+    /// Answer remote calls (LuaRPC) at this port of this machine, or at HOST:PORT; instead of [luarpc] listen
+    #[arg(long, value_name = "[HOST:]PORT")]
+    luarpc: Option<String>,
     #[command(flatten)]
     wishes: WishArguments,
     /// Log to a file, which is put aside as FILE.1 at 16 MiB [default: standard error]
@@ -90,7 +96,8 @@ impl WishArguments {
 
 /// Serves until a signal comes.
 pub(crate) fn run(context: &Context, arguments: Arguments) -> Outcome {
-    let config = NodeConfig::load(&arguments.config)?;
+    let mut config = NodeConfig::load(&arguments.config)?;
+    arguments.luarpc.iter().try_for_each(|at| config.answer_calls_at(at))?;
     let level = config.log.level.as_deref().unwrap_or("info");
     logging::start(context.common.log.as_deref(), level, config.log.format, arguments.log_file.as_deref())?;
     let directory = std::path::absolute(&arguments.config).ok();

@@ -99,10 +99,23 @@ pub(crate) fn run(context: &Context, arguments: Arguments) -> Outcome {
     if output.json {
         output.value(&view::to_json(&state, &troubles))?;
     } else {
-        view::show(&mut output, &state, &troubles)?;
+        output.text(&view::text(&state, &troubles))?;
     }
     output.finish()?;
     if arguments.check && !troubles.is_empty() { Err(Failure::Reported) } else { Ok(()) }
+}
+
+/// The state of the cluster that `client` is connected to, as it is printed; `start` is how one of its nodes is
+/// started.
+pub(crate) fn text(client: &Client, start: &str) -> Outcome<String> {
+    let state = State::ask(client)?;
+    Ok(view::text(&state, &troubles(&state, start)))
+}
+
+/// The same for programs.
+pub(crate) fn json(client: &Client, start: &str) -> Outcome<serde_json::Value> {
+    let state = State::ask(client)?;
+    Ok(view::to_json(&state, &troubles(&state, start)))
 }
 
 /// How a node of this cluster is started.

@@ -205,24 +205,26 @@ fn row(shown: &Shown) -> Vec<String> {
     ]
 }
 
+/// One that takes part, for programs.
+pub(crate) fn part_json(shown: &Shown) -> Value {
+    let (change, work) = (&shown.change, &shown.change.of.work);
+    json!({
+        "name": change.of.name,
+        "kind": kind(change.of.part),
+        "seconds": change.seconds,
+        "read_bytes_per_second": change.rate(work.read_bytes),
+        "written_bytes_per_second": change.rate(work.written_bytes),
+        "operations_per_second": change.rate(work.operations),
+        "latency_p50_ns": work.latency_ns(0.5),
+        "latency_p99_ns": work.latency_ns(0.99),
+        "limit": shown.verdict,
+    })
+}
+
 fn to_json(shown: &[Shown]) -> Value {
-    let part = |shown: &Shown| {
-        let (change, work) = (&shown.change, &shown.change.of.work);
-        json!({
-            "name": change.of.name,
-            "kind": kind(change.of.part),
-            "seconds": change.seconds,
-            "read_bytes_per_second": change.rate(work.read_bytes),
-            "written_bytes_per_second": change.rate(work.written_bytes),
-            "operations_per_second": change.rate(work.operations),
-            "latency_p50_ns": work.latency_ns(0.5),
-            "latency_p99_ns": work.latency_ns(0.99),
-            "limit": shown.verdict,
-        })
-    };
     let totals = Totals::of(shown);
     json!({
-        "parts": shown.iter().map(part).collect::<Vec<_>>(),
+        "parts": shown.iter().map(part_json).collect::<Vec<_>>(),
         "read_bytes_per_second": totals.read,
         "written_bytes_per_second": totals.written,
         "operations_per_second": totals.operations,

@@ -175,6 +175,24 @@ impl Remote {
     }
 }
 
+impl Remote {
+    /// Has nodes begin copies, and returns their jobs. Options that are for those who wait for them are refused.
+    pub(crate) fn start(
+        &self,
+        client: &Client,
+        sources: &[OsString],
+        destination: &OsString,
+        (recursive, preserve): (bool, bool),
+    ) -> Outcome<Vec<proto::JobStatus>> {
+        if self.detach || self.dry_run {
+            return Err(Failure::new(
+                "--detach and --dry-run: a copy that is begun here is watched by its ID, and copies",
+            ));
+        }
+        submit(client, sources, &self.spec(destination, recursive, preserve)?)
+    }
+}
+
 /// True when a daemon does the copy: from areas to areas or into the volume, and from the volume to an area.
 pub(crate) fn concerns(paths: &[OsString]) -> Outcome<bool> {
     let locations = paths.iter().map(|path| Location::parse(path)).collect::<Outcome<Vec<_>>>()?;
@@ -239,14 +257,8 @@ fn by_node(sources: &[OsString], destination: &[u8]) -> Outcome<BTreeMap<String,
     Ok(groups)
 }
 
-fn copy(
-    client: &Client,
-    sources: &[OsString],
-    spec: &proto::JobSpec,
-    detach: bool,
-    shown: Shown,
-    stop: &Stop,
-) -> Outcome {
+/// Submits a job to each node that has a part in the copy.
+fn submit(client: &Client, sources: &[OsString], spec: &proto::JobSpec) -> Outcome<Vec<proto::JobStatus>> {
     let groups = by_node(sources, &spec.destination)?;
     if groups.len() > 1 && !is_directory(client, &spec.destination)? {
         let shown = show(&spec.destination);
@@ -257,6 +269,18 @@ fn copy(
         let spec = proto::JobSpec { sources, nonce: jobs::nonce()?, ..spec.clone() };
         submitted.push(jobs::submit(client, &node, spec)?);
     }
+    Ok(submitted)
+}
+
+fn copy(
+    client: &Client,
+    sources: &[OsString],
+    spec: &proto::JobSpec,
+    detach: bool,
+    shown: Shown,
+    stop: &Stop,
+) -> Outcome {
+    let submitted = submit(client, sources, spec)?;
     if detach {
         let mut output = Output::new(shown.json);
         submitted.iter().try_for_each(|job| match output.json {

@@ -3,7 +3,7 @@
 use super::{Location, show, show_volume};
 use crate::failure::{At, Failure, Outcome};
 use std::ffi::{OsStr, OsString};
-use vazao_client::area::{AreaClient, Reference};
+use vazao_client::area::{AreaClient, AreaEntry, Reference};
 use vazao_client::{Client, Entry};
 use vazao_model::limits::LIST_ENTRIES_MAX;
 use vazao_model::{Attributes, FileKind, InodeId, VolumePath};
@@ -108,13 +108,6 @@ impl Place {
             let page = area.list(&reference.path, cookie, LIST_ENTRIES_MAX, with_attributes);
             let page = at(reference, page)?;
             let (end, last) = (page.end, page.entries.last().map(|entry| entry.cookie));
-            let entry = |e: vazao_client::area::AreaEntry| Entry {
-                name: e.name,
-                inode: InodeId(e.inode),
-                kind: e.kind,
-                cookie: e.cookie,
-                attributes: e.attributes,
-            };
             each(page.entries.into_iter().map(entry).collect())?;
             match last {
                 Some(last) if !end => cookie = last,
@@ -138,6 +131,12 @@ impl Place {
         entries.sort_unstable_by(|a, b| a.name.cmp(&b.name));
         Ok(entries)
     }
+}
+
+/// An entry of an area as one of the volume.
+pub(crate) fn entry(e: AreaEntry) -> Entry {
+    let AreaEntry { name, inode, kind, cookie, attributes, .. } = e;
+    Entry { name, inode: InodeId(inode), kind, cookie, attributes }
 }
 
 /// The area that a reference is in.

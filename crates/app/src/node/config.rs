@@ -1,5 +1,6 @@
 //! The configuration of one node, `node.toml`. Paths in it are relative to the directory it lies in.
 
+use super::calls::LuarpcSection;
 use crate::failure::{At, Failure, Outcome};
 use crate::process::logging::Form;
 use serde::{Deserialize, Serialize};
@@ -54,6 +55,9 @@ pub(crate) struct NodeConfig {
     /// Copies between nodes.
     #[serde(default, skip_serializing_if = "CopySection::is_default")]
     pub(crate) copy: CopySection,
+    /// Remote calls; none are answered without it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) luarpc: Option<LuarpcSection>,
     /// Logs.
     #[serde(default, skip_serializing_if = "LogSection::is_default")]
     pub(crate) log: LogSection,
@@ -217,6 +221,7 @@ impl NodeConfig {
         let directory = file.parent().unwrap_or(Path::new("."));
         let join = |path: &mut PathBuf| *path = directory.join(&*path);
         config.key_file.iter_mut().for_each(join);
+        config.luarpc.iter_mut().flat_map(|luarpc| &mut luarpc.secret_file).for_each(join);
         config.meta.iter_mut().for_each(|meta| join(&mut meta.directory));
         config.data.iter_mut().flat_map(|data| &mut data.targets).for_each(join);
         Ok(config)
@@ -268,6 +273,7 @@ impl NodeConfig {
         if let Some(reserve) = self.data.as_ref().and_then(|data| data.reserve.as_ref()) {
             vazao_model::size::parse_size(reserve).map_err(|e| format!("reserve: {e}"))?;
         }
+        self.luarpc.iter().try_for_each(LuarpcSection::check)?;
         self.check_addresses()
     }
 
@@ -313,6 +319,18 @@ impl NodeConfig {
              cluster has one metadata service. To join that one, write roles = {roles} and remove the section [meta]; \
              for a volume of its own, remove the line metadata"
         ))
+    }
+
+    /// Has remote calls answered at `[HOST:]PORT`; without a host, on this machine only.
+    pub(crate) fn answer_calls_at(&mut self, at: &str) -> Outcome {
+        let listen = if at.contains(':') { at.to_owned() } else { format!("127.0.0.1:{at}") };
+        let before = self.luarpc.take();
+        let (write, secret_file) =
+            before.map_or((false, None), |section| (section.write, section.secret_file));
+        let section = LuarpcSection { listen, write, secret_file };
+        let checked = section.check();
+        self.luarpc = Some(section);
+        checked.map_err(|problem| Failure::usage(format!("--luarpc {at}: {problem}")))
     }
 
     fn check_addresses(&self) -> Result<(), String> {

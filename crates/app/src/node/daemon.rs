@@ -1,6 +1,7 @@
 //! The daemon: opens what its roles need, serves, keeps itself known to the metadata service, and ends in order.
 
 use super::areas::Areas;
+use super::calls;
 use super::config::{NodeConfig, RoleName, any_port};
 use super::disk::disk;
 use super::files::{self, Lock, Notice};
@@ -24,6 +25,7 @@ use std::time::Duration;
 use tracing::{info, warn};
 use vazao_area::AreaService;
 use vazao_client::Client;
+use vazao_luarpc::Running;
 use vazao_meta::{MetaOptions, MetaService};
 use vazao_meter::{Clock, Exposition, Measures};
 use vazao_model::Role;
@@ -157,13 +159,13 @@ pub(crate) fn run(config: &NodeConfig, settings: &Settings) -> Outcome {
     let counted: Weak<dyn Counted> = Arc::downgrade(&(Arc::clone(&node) as Arc<dyn Counted>));
     measures.fill(counted);
     node.serve_by(&router);
-    let metrics = serve_metrics(config, &node)?;
+    let (notice, answering) = open_ports(config, &node, &advertised)?;
     info!(name = config.name, %address, "serving");
     let threads = start_threads(&node, config, &memory, &advertised, &stop)?;
     let notice_path = settings.state.join("running.json");
-    let notice = Notice { pid: std::process::id(), address: advertised, metrics };
     wait(&node, &stop, &notice, &notice_path)?;
     info!("stopping");
+    answering.into_iter().for_each(stop_answering);
     let closed = node.close(threads);
     // The next start has to say for itself that it is ready.
     let _ = std::fs::remove_file(&notice_path);
@@ -174,12 +176,36 @@ pub(crate) fn run(config: &NodeConfig, settings: &Settings) -> Outcome {
     closed.and(refused.map_or(Ok(()), |why| Err(Failure::new(format!("node {}: {why}", config.name)))))
 }
 
+/// Opens the ports beside that of `listen`. Returns what the node tells of all of them.
+fn open_ports(config: &NodeConfig, node: &Arc<Node>, advertised: &str) -> Outcome<(Notice, Option<Running>)> {
+    let metrics = serve_metrics(config, node)?;
+    let answering = answer_calls(config, node, advertised)?;
+    let luarpc = answering.as_ref().map(|running| running.address().to_string());
+    let notice = Notice { pid: std::process::id(), address: advertised.to_owned(), metrics, luarpc };
+    Ok((notice, answering))
+}
+
 /// Opens the metrics port, if it is to have one. Returns the address.
 fn serve_metrics(config: &NodeConfig, node: &Arc<Node>) -> Outcome<Option<String>> {
     let Some(at) = &config.metrics else { return Ok(None) };
     let observed = Arc::clone(node) as Arc<dyn Observed>;
     let address = metrics::serve(at, config.other_port_if_taken, observed, &node.clock)?;
     Ok(Some(address.to_string()))
+}
+
+/// Answers remote calls, if the node is to. They come to the volume as those of any other client.
+fn answer_calls(config: &NodeConfig, node: &Arc<Node>, advertised: &str) -> Outcome<Option<Running>> {
+    let Some(section) = &config.luarpc else { return Ok(None) };
+    let opener = client_opener(config, &node.transport, advertised, calls::DEADLINE_MS);
+    let running = calls::serve(section, Box::new(opener), &node.clock);
+    running.map(Some).map_err(|failure| failure.about(format!("node {}", config.name)))
+}
+
+/// From now on no remote call begins.
+fn stop_answering(running: Running) {
+    if !running.stop() {
+        warn!("the port for remote calls is not closed yet; it ends with this process");
+    }
 }
 
 fn stop_with_stdin(stop: &Stop) -> Outcome {
@@ -304,6 +330,25 @@ fn open_area(
     Ok(service)
 }
 
+/// What opens clients of the node's own cluster, over its own connections.
+fn client_opener(
+    config: &NodeConfig,
+    transport: &Arc<TcpTransport>,
+    advertised: &str,
+    deadline_ms: u32,
+) -> impl Fn() -> vazao_client::Result<Client> + Send + Sync + 'static {
+    let metadata = match config.has(RoleName::Meta) {
+        true => vec![advertised.to_owned()],
+        false => config.metadata.clone(),
+    };
+    let (carrier, name) = (Arc::clone(transport), config.name.clone());
+    move || {
+        let defaults = vazao_client::Options::default();
+        let options = vazao_client::Options { name: name.clone(), deadline_ms, ..defaults };
+        Client::open(Arc::clone(&carrier) as Arc<dyn Transport>, metadata.clone(), options)
+    }
+}
+
 fn open_mover(
     config: &NodeConfig,
     settings: &Settings,
@@ -311,16 +356,7 @@ fn open_mover(
     transport: &Arc<TcpTransport>,
     advertised: &str,
 ) -> Outcome<Arc<Mover>> {
-    let metadata = match config.has(RoleName::Meta) {
-        true => vec![advertised.to_owned()],
-        false => config.metadata.clone(),
-    };
-    let carrier = Arc::clone(transport);
-    let name = config.name.clone();
-    let client = move || {
-        let options = vazao_client::Options { name: name.clone(), ..vazao_client::Options::default() };
-        Client::open(Arc::clone(&carrier) as Arc<dyn Transport>, metadata.clone(), options)
-    };
+    let client = client_opener(config, transport, advertised, vazao_client::Options::default().deadline_ms);
     let options = config.copy.options(&config.name, &config.listen, &settings.state);
     let opened = Mover::open(options, Arc::clone(area), client, transport.clock());
     opened.map_err(|error| Failure::new(format!("node {}: copies: {error}", config.name)))

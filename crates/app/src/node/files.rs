@@ -115,6 +115,9 @@ pub(crate) struct Notice {
     pub(crate) address: String,
     /// Where /metrics is, if anywhere.
     pub(crate) metrics: Option<String>,
+    /// Where remote calls are answered, if anywhere.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) luarpc: Option<String>,
 }
 
 impl Notice {

@@ -1,6 +1,7 @@
 //! A node: one process with the roles its configuration names.
 
 pub(crate) mod areas;
+pub(crate) mod calls;
 pub(crate) mod config;
 pub(crate) mod daemon;
 mod disk;

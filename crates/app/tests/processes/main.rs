@@ -5,6 +5,7 @@
 mod area;
 mod areas_mount;
 mod areas_writes;
+mod calls;
 mod cluster;
 mod convert;
 mod copies;

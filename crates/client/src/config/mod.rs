@@ -143,9 +143,20 @@ pub fn is_address(text: &str) -> bool {
     text.rsplit_once(':').is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok())
 }
 
+/// Whether only this machine reaches a host.
+pub fn is_loopback(host: &str) -> bool {
+    host == "localhost" || host == "[::1]" || host.starts_with("127.")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn loopback_is_recognised() {
+        assert!(["127.0.0.1", "localhost", "[::1]"].iter().all(|host| is_loopback(host)));
+        assert!(!["192.0.2.1", "host1", "[2001:db8::1]"].iter().any(|host| is_loopback(host)));
+    }
 
     fn parse(text: &str) -> Result<Config> {
         Config::parse(Path::new("/etc/vazao/client.toml"), text)

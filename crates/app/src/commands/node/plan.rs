@@ -4,7 +4,6 @@ use super::unit::{Unit, unit};
 use super::{Own, SYSTEM_DIRECTORY};
 use crate::commands::target::{check_contents, is_same_disk};
 use crate::commands::up::shell_quoted;
-use crate::context::is_loopback;
 use crate::failure::{At, Failure, Outcome};
 use crate::node::config::{
     AreaSection, CopySection, DataSection, LogSection, MetaSection, NodeConfig, RoleName,
@@ -13,6 +12,7 @@ use crate::node::state;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use vazao_client::config::is_address;
+use vazao_client::config::is_loopback;
 use vazao_client::{Client, Options};
 use vazao_model::Code;
 use vazao_wire::key::ClusterKey;
@@ -139,6 +139,7 @@ impl Plan {
             descriptors_max: None,
             meta: None,
             data,
+            luarpc: None,
             copy: CopySection { listen: Some(format!("{bound}:{copy_port}")), ..CopySection::default() },
             log: LogSection::default(),
             area: areas,

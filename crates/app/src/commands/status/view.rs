@@ -2,9 +2,7 @@
 
 use super::troubles::{Trouble, state};
 use super::{State, area_json, area_table};
-use crate::failure::Outcome;
 use crate::format::{self, Lean};
-use crate::output::Output;
 use serde_json::json;
 use vazao_model::{Node, NodeState, Refusal, Role, Target};
 
@@ -64,30 +62,32 @@ fn target_table(state: &State) -> String {
     format::table(&head, &state.map.targets.iter().map(row).collect::<Vec<_>>())
 }
 
-/// Prints it for people.
-pub(super) fn show(output: &mut Output, state: &State, troubles: &[Trouble]) -> Outcome {
-    let map = &*state.map;
-    output.line(&format!("cluster {:016x}, membership {}\n", map.cluster_id, map.epoch))?;
-    output.text(&node_table(state))?;
-    output.text(&format!("\n{}", target_table(state)))?;
+/// As people read it.
+pub(super) fn text(state: &State, troubles: &[Trouble]) -> String {
+    let (map, space) = (&*state.map, &state.space);
     let areas = area_table(map);
-    if !areas.is_empty() {
-        output.text(&format!("\n{areas}"))?;
-    }
-    let space = &state.space;
-    output.line(&format!(
-        "\nvolume vz: {} files and directories, {} used, {} of {} available",
+    let gap = if areas.is_empty() { "" } else { "\n" };
+    let mut text = format!(
+        "cluster {:016x}, membership {}\n\n{}\n{}{gap}{areas}",
+        map.cluster_id,
+        map.epoch,
+        node_table(state),
+        target_table(state)
+    );
+    text += &format!(
+        "\nvolume vz: {} files and directories, {} used, {} of {} available\n",
         space.inodes,
         format::size(space.used_bytes),
         format::size(space.available_bytes),
         format::size(space.capacity_bytes)
-    ))?;
+    );
     if troubles.is_empty() {
-        return output.line("no trouble");
+        return text + "no trouble\n";
     }
-    troubles.iter().try_for_each(|trouble| {
-        output.line(&format!("TROUBLE: {} {}\n  -> {}", trouble.thing, trouble.what, trouble.remedy))
-    })
+    for trouble in troubles {
+        text += &format!("TROUBLE: {} {}\n  -> {}\n", trouble.thing, trouble.what, trouble.remedy);
+    }
+    text
 }
 
 fn node_json(state: &State, node: &Node) -> serde_json::Value {
