@@ -5,7 +5,7 @@ use crate::meta::{Attempts, MetaService, attempt_deadline_ns, decode, final_erro
 use crate::servers::Servers;
 use crate::{Error, Result};
 use std::sync::Arc;
-use vazao_model::Code;
+use vazao_model::{Action, Code};
 use vazao_wire::operation::{Method, Operation};
 use vazao_wire::service::Fault;
 use vazao_wire::transport::{Pending, Received};
@@ -126,7 +126,7 @@ impl Nodes {
         is_silent: bool,
         attempts: &Attempts,
     ) -> Error {
-        let error = match is_silent || fault.code == Code::Overloaded {
+        let error = match is_silent || fault.code.action() != Action::GiveUp {
             true => {
                 final_error(fault, &format!("node {node} ({address})"), attempts.elapsed_ms(&self.context))
             }

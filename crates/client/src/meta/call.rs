@@ -8,7 +8,7 @@ use crate::statistics::InFlightCall;
 use crate::{Asked, Error, Result};
 use std::sync::atomic::Ordering;
 use vazao_meter::Cause;
-use vazao_model::{Code, InodeId, Timestamp};
+use vazao_model::{Action, Code, InodeId, Timestamp};
 use vazao_wire::interrupt;
 use vazao_wire::operation::Operation;
 use vazao_wire::proto;
@@ -243,7 +243,7 @@ impl MetaService {
         let has_waited =
             attempts.elapsed_ms(&self.context) * 10 >= u64::from(self.context.options.deadline_ms) * 9;
         self.is_silent.fetch_or(is_silent && has_waited, Ordering::Relaxed);
-        let is_about_the_service = is_silent || matches!(fault.code, Code::Overloaded | Code::Unavailable);
+        let is_about_the_service = is_silent || fault.code.action() != Action::GiveUp;
         if is_about_the_service {
             Err(final_error(fault, &server, attempts.elapsed_ms(&self.context)).of(attempts.request))
         } else {
@@ -331,4 +331,23 @@ fn outcome_unknown<O: Operation>(server: &str) -> Error {
         O::METHOD.name()
     );
     Error::new(Code::SessionExpired, detail)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::servers::is_silence;
+
+    #[test]
+    fn no_code_is_both_a_refusal_and_worth_another_try_and_none_is_a_refusal_of_unknown_outcome() {
+        for &code in Code::ALL {
+            let is_tried_again = code.action() != Action::GiveUp || code == Code::Timeout;
+            assert!(!(is_refusal(code) && is_tried_again), "{code:?}");
+            assert!(!(is_refusal(code) && is_outcome_unknown(code)), "{code:?}");
+            // What nothing was said to is never final; and it may have been done, unless it was never sent.
+            let is_silent = is_silence(&Fault::from(code));
+            assert!(!is_silent || is_tried_again, "{code:?}");
+            assert!(!is_silent || is_outcome_unknown(code) || code == Code::Unreachable, "{code:?}");
+        }
+    }
 }

@@ -91,7 +91,8 @@ pub(crate) fn log_failure(request: RequestId, method: Method, server: &dyn Displ
     tracing::debug!(%request, method = method.name(), %server, error = %fault, "request failed");
 }
 
-/// What the caller is told of a fault at `server`, after `elapsed_ms` of trying.
+/// What the caller is told of a fault at `server`, after `elapsed_ms` of trying. A fault that was tried again says how
+/// long: without that, one that ends a call after its whole deadline looks like one that nothing was tried against.
 pub(crate) fn final_error(fault: Fault, server: &str, elapsed_ms: u64) -> Error {
     let said = |fault: &Fault| {
         if fault.detail.is_empty() { String::new() } else { format!(" ({})", fault.detail) }
@@ -108,9 +109,13 @@ pub(crate) fn final_error(fault: Fault, server: &str, elapsed_ms: u64) -> Error 
         ),
         Code::WrongTarget | Code::WrongEpoch => {
             format!(
-                "{server} does not hold it{}; see `vazao status` for the nodes that are missing",
+                "{server} has not held it for {}{}; see `vazao status` for the nodes that are missing",
+                seconds(elapsed_ms),
                 said(&fault)
             )
+        }
+        code if code.action() != Action::GiveUp => {
+            format!("{server} has refused for {}{}; see `vazao status`", seconds(elapsed_ms), said(&fault))
         }
         _ if fault.detail.is_empty() => server.to_owned(),
         _ => format!("{server}: {}", fault.detail),
@@ -130,6 +135,18 @@ mod tests {
         assert_eq!(attempt_deadline_ns(0, s / 2), s / 2);
         assert_eq!(attempt_deadline_ns(0, s + s / 2), s);
         assert_eq!(attempt_deadline_ns(9 * s, 8 * s), 9 * s);
+    }
+
+    /// A call that ended after its whole deadline with "does not hold it" looked as if it had failed at once.
+    #[test]
+    fn every_error_that_was_tried_again_says_for_how_long() {
+        let is_tried_again = |code: &&Code| code.action() != Action::GiveUp || **code == Code::Timeout;
+        for &code in Code::ALL.iter().filter(is_tried_again) {
+            let text = final_error(Fault::new(code, "why"), "data server n3 (h:1)", 29_500).to_string();
+            assert!(text.starts_with("data server n3 (h:1) "), "{code:?}: {text}");
+            assert!(text.contains(" for 29.5 s"), "{code:?}: {text}");
+            assert!(text.contains("`vazao status`"), "{code:?}: {text}");
+        }
     }
 
     #[test]
