@@ -178,6 +178,8 @@ impl DataServers {
     ) -> Result<Received> {
         let mut attempts = Attempts::until(&self.context, deadline_ns);
         let mut map_trouble: Option<Error> = None;
+        // Since when another program answers where the map says the server is.
+        let mut refused_ns: Option<u64> = None;
         if call.pending.is_none() && call.server.is_some() {
             if self.servers.was_out(call.group)
                 && let Some(fault) = self.meta.known_outage(call.group, deadline_ns)
@@ -200,13 +202,21 @@ impl DataServers {
                 Err(fault) => fault,
             };
             let failed_ns = self.context.clock.now_ns();
-            let is_map_old = fault.code.action() == Action::Refresh;
+            let is_other = is_of_another_program(&fault);
+            let is_map_old = is_other || fault.code.action() == Action::Refresh;
+            refused_ns = refused_ns.filter(|_| is_other).or(is_other.then_some(failed_ns));
             if is_silence(&fault)
                 && let Some(known) = self.meta.known_outage(call.group, deadline_ns)
             {
                 return Err(Error::from(known).of(call.request));
             }
-            if !attempts.pause(&self.context, &fault) {
+            let again = match (refused_ns, &call.server) {
+                (Some(refused_ns), Some(server)) if !self.servers.was_heard_since(server, refused_ns) => {
+                    attempts.pause_after(&self.context, fault.code)
+                }
+                _ => attempts.pause(&self.context, &fault),
+            };
+            if !again {
                 let error = final_error(fault, &call.server_name(), attempts.elapsed_ms(&self.context));
                 let error = match map_trouble.filter(|_| is_map_old) {
                     Some(trouble) => error.because(&trouble.about("there is no newer map")),
@@ -281,6 +291,13 @@ impl DataServers {
             server.counters.bytes_written.add(bytes as u64);
         }
     }
+}
+
+/// True for what a program says that is not the server which was meant: one of another cluster has taken the port of a
+/// server that was down, and the map still says that this is the address. It is final only once the metadata service
+/// has heard of the server there since.
+fn is_of_another_program(fault: &Fault) -> bool {
+    matches!(fault.code, Code::Unauthenticated | Code::VersionMismatch)
 }
 
 /// An answer that breaks the protocol.

@@ -57,11 +57,16 @@ impl Attempts {
     /// Waits before the next attempt. False when the fault is final or no time is left.
     pub(crate) fn pause(&mut self, context: &Context, fault: &Fault) -> bool {
         let again = fault.code == Code::Timeout || fault.code.action() != Action::GiveUp;
+        again && self.pause_after(context, fault.code)
+    }
+
+    /// The same after a fault that the caller knows not to be final.
+    pub(crate) fn pause_after(&mut self, context: &Context, code: Code) -> bool {
         let now_ns = context.clock.now_ns();
-        if !again || now_ns >= self.deadline_ns {
+        if now_ns >= self.deadline_ns {
             return false;
         }
-        if fault.code != Code::Timeout {
+        if code != Code::Timeout {
             let pause_ms = (PAUSE_MS_MIN << self.failures.min(10)).min(PAUSE_MS_MAX);
             let pause_ns = context.jitter(pause_ms * NS_A_MS).min(self.deadline_ns - now_ns);
             context.clock.sleep(Duration::from_nanos(pause_ns));

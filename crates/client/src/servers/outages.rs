@@ -4,7 +4,7 @@
 //! A server is always tried before it counts as out, because the metadata service may be the one that is cut off;
 //! then it is not tried again for a while, unless the map changes.
 
-use super::Servers;
+use super::{Server, Servers};
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -129,6 +129,16 @@ impl Servers {
         let map = &self.routes().map;
         let node = map.nodes.iter().find(|node| node.name == name)?;
         lost_node(node, self.map_age_ns() / NS_A_MS, self.lost_ms())
+    }
+
+    /// True when the metadata service has heard of `server` at this address since `since_ns`.
+    pub(crate) fn was_heard_since(&self, server: &Server, since_ns: u64) -> bool {
+        let map = &self.routes().map;
+        let map_ns = self.outages.map_ns.load(Ordering::Relaxed);
+        map.node(server.node).is_some_and(|node| {
+            let heard_ns = map_ns.saturating_sub(node.silent_ms.saturating_mul(NS_A_MS));
+            node.address == server.address && node.state == NodeState::Up && heard_ns > since_ns
+        })
     }
 
     /// A group has answered.

@@ -164,3 +164,37 @@ fn a_map_that_cannot_be_had_ends_no_call_that_has_time_left() {
     cluster.data[0].fail_next(Method::Read, Code::WrongTarget, 6);
     assert_eq!(file.read_at(&mut [0; 1000], 0).expect("the old map is right"), 1000);
 }
+
+/// A server that was killed found its port taken and moved: the program that had the port, of another cluster, answered
+/// those who had the old map, and they took that as final.
+#[test]
+fn another_program_at_the_address_of_a_server_is_final_only_once_the_server_is_known_to_be_there() {
+    let (cluster, inode) = cluster_with_file();
+    cluster.say_silent(5_000);
+    let client = cluster.client();
+    let stranger = Arc::new(fake_data::FakeData::default());
+    stranger.fail_next(Method::Read, Code::Unauthenticated, 1_000_000);
+    cluster.transport.serve("data:1", stranger);
+    cluster.transport.serve("data:9", Arc::clone(&cluster.data[0]) as Arc<dyn Service>);
+    let (meta, maps) = (Arc::clone(&cluster.meta), AtomicUsize::new(0));
+    cluster.transport.set_fates(Some(Box::new(move |_, method| {
+        let is_map = method == Method::GetClusterMap;
+        if is_map && maps.fetch_add(1, Ordering::Relaxed) == 4 {
+            meta.state.lock().map.nodes[0].address = "data:9".into();
+        }
+        Fate::Deliver
+    })));
+    let (read, seconds) = cluster.read(&client, inode);
+    assert_eq!(read.expect("found where it is now"), 1000);
+    assert!(seconds < 5.0, "{seconds}");
+    // It has reported from there: the key is another one for good.
+    cluster.transport.set_fates(None);
+    cluster.say_silent(0);
+    let again = cluster.client();
+    let stranger = Arc::new(fake_data::FakeData::default());
+    stranger.fail_next(Method::Read, Code::Unauthenticated, 1_000_000);
+    cluster.transport.serve("data:9", stranger);
+    let (read, seconds) = cluster.read(&again, inode);
+    assert_eq!(read.expect_err("refused").code, Code::Unauthenticated);
+    assert!(seconds < 2.0, "{seconds}");
+}
