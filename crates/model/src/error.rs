@@ -44,7 +44,19 @@ macro_rules! codes {
                 match self { $(Code::$name => errno::$errno,)* }
             }
 
-            /// What to do about it.
+            /// What to do about it. Every list of codes begins here, and adds to it only with a reason beside it.
+            ///
+            /// The rule behind the column:
+            ///
+            /// - A server gives a final code only for what it knows. What it was not told yet, and what it cannot do at
+            ///   this moment, is `Unavailable`, with what it waits for.
+            /// - `WrongTarget` is known: the server was told of a membership, and holds none of that. An epoch counts
+            ///   as told only when everything told with it was kept.
+            /// - No answer is no refusal. `Timeout` ends the wait of the caller that set that deadline; a caller with
+            ///   a later one tries again.
+            /// - `Refresh` ends no call that has time left. Where nothing newer can be had, the old has to do.
+            /// - One target that cannot be used decides nothing for the others of its server.
+            /// - A final error of what was tried again says for how long.
             pub fn action(self) -> Action {
                 match self { $(Code::$name => Action::$action,)* }
             }
@@ -209,6 +221,52 @@ mod tests {
     fn nothing_but_a_lock_of_somebody_else_is_eagain() {
         let would_block: Vec<_> = Code::ALL.iter().filter(|code| code.errno() == errno::EAGAIN).collect();
         assert_eq!(would_block, [&Code::Locked]);
+    }
+
+    /// Why a code is what it is.
+    #[derive(PartialEq, Eq, Debug)]
+    enum Knowledge {
+        /// The state of the file system, of a disk or of a request decided it.
+        Decided,
+        /// Nothing was said.
+        Silence,
+        /// Not at this moment.
+        NotYet,
+        /// The one who asks knows less than the server.
+        Outdated,
+    }
+
+    /// Without a last arm for all others: who adds a code has to say here what it tells of.
+    fn knowledge(code: Code) -> Knowledge {
+        use Code::*;
+        match code {
+            NotFound | Exists | NotDirectory | IsDirectory | NotEmpty | Invalid | NameTooLong => {
+                Knowledge::Decided
+            }
+            AccessDenied | NotPermitted | NoSpace | TooLarge | TooManyLinks | Loop => Knowledge::Decided,
+            NoAttribute | Range | Unsupported | ReadOnly | CrossDevice | InUse => Knowledge::Decided,
+            Stale | BadHandle | Interrupted | Locked | Deadlock | NoLocks => Knowledge::Decided,
+            Io | Corrupt | TargetFailed | BadRequest | Unauthenticated => Knowledge::Decided,
+            VersionMismatch | Cancelled | Converting | Hung | Internal => Knowledge::Decided,
+            Timeout | Unreachable | Disconnected => Knowledge::Silence,
+            Overloaded | Conflict | Unavailable => Knowledge::NotYet,
+            WrongEpoch | WrongTarget | SessionExpired => Knowledge::Outdated,
+        }
+    }
+
+    /// What would have passed by itself ended calls and jobs, because a code that says so stood in no list.
+    #[test]
+    fn only_what_is_decided_is_final() {
+        for &code in Code::ALL {
+            let action = match knowledge(code) {
+                Knowledge::Decided => Action::GiveUp,
+                // Its receiver's own deadline has passed: who has a later one tries again.
+                Knowledge::Silence if code == Code::Timeout => Action::GiveUp,
+                Knowledge::Silence | Knowledge::NotYet => Action::Retry,
+                Knowledge::Outdated => Action::Refresh,
+            };
+            assert_eq!(code.action(), action, "{code:?}");
+        }
     }
 
     #[test]
