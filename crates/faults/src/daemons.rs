@@ -260,6 +260,7 @@ impl Daemons {
 }
 
 impl Drop for Daemons {
+    #[allow(clippy::disallowed_methods, reason = "it was killed just before")]
     fn drop(&mut self) {
         for mountpoint in &self.mountpoints {
             // It may be gone; lazily, so that nothing that hangs in it is waited for.

@@ -15,6 +15,10 @@ pub fn command(program: impl AsRef<OsStr>) -> Command {
 }
 
 /// Runs a command to its end and returns what it wrote to its standard output.
+#[allow(
+    clippy::disallowed_methods,
+    reason = "tools that make file systems and links end by themselves; the run has a limit"
+)]
 pub fn run(mut command: Command) -> Outcome<String> {
     let shown = shown(&command);
     let output = command.output().map_err(Failure::at(&shown))?;

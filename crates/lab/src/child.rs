@@ -13,6 +13,7 @@ const POLL: Duration = Duration::from_millis(100);
 
 /// Waits for a program's end and takes what it prints. Asked to stop, it asks the program, and still waits: a copy
 /// takes away what it has begun.
+#[allow(clippy::disallowed_methods, reason = "a thread of its own; the caller watches for Ctrl-C and kills")]
 pub(crate) fn output(child: Child, what: &str, stop: &Stop) -> Result<Output, Error> {
     let handle = pidfd(&child);
     let (ended, end) = channel();

@@ -109,6 +109,7 @@ fn measure(calls: &str, raw: &str, seconds: f64, rounds: usize) -> Outcome {
     Ok(())
 }
 
+#[allow(clippy::disallowed_methods, reason = "it was killed just before")]
 fn main() -> Outcome {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     if arguments.first().is_some_and(|argument| argument == "--serve") {

@@ -116,6 +116,7 @@ pub fn remove(mark: &str, directory: &Path) {
 }
 
 /// Loop devices are the machine's own: neither the end of a process nor that of a mount takes them away.
+#[allow(clippy::disallowed_methods, reason = "losetup ends by itself")]
 fn detach_loop_devices(directory: &Path) {
     let Ok(entries) = fs::read_dir("/sys/block") else { return };
     for entry in entries.flatten() {
@@ -142,6 +143,7 @@ pub fn told(mark: &str, directory: &Path, timeout: Duration) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::programs::WaitBounded;
 
     #[test]
     fn a_line_of_the_mount_table_tells_place_type_and_connection() {
@@ -161,7 +163,7 @@ mod tests {
         // It does not end by a signal to its group, nor by one that it may ignore.
         let orphan =
             "trap '' TERM; setsid sh -c \"trap '' TERM; while :; do sleep 0.1; done\" >/dev/null 2>&1 &";
-        let started = daemon.args(["-c", orphan]).env(MARK, &mark).status().expect("a shell");
+        let started = daemon.args(["-c", orphan]).env(MARK, &mark).spawn().expect("a shell").wait_bounded();
         assert!(started.success());
         let left = told(&mark, directory.path(), Duration::from_millis(100));
         assert!(left.contains("while :"), "{left}");

@@ -56,6 +56,7 @@ fn main() -> ExitCode {
     }
 }
 
+#[allow(clippy::disallowed_methods, reason = "the test itself: its limit ends it")]
 fn run(program: &OsString, arguments: &[OsString]) -> std::io::Result<ExitCode> {
     let mark = format!("test-{}", std::process::id());
     // A short name: addresses of Unix sockets have room for 107 bytes only.
@@ -141,6 +142,7 @@ impl Watched {
 
 impl Running {
     /// Names and removes what is left of the test. True when there was something that it should have ended.
+    #[allow(clippy::disallowed_methods, reason = "rm of files that no mount covers ends by itself")]
     fn end(&self, was_ended: bool) -> bool {
         let timeout = if was_ended { Duration::ZERO } else { ENDING };
         let left = left_behind::told(&self.mark, &self.directory, timeout);

@@ -1,7 +1,7 @@
 //! Programs that a test runs, within a time.
 
 use crate::report;
-use crate::waiting::{TIMEOUT, is_within};
+use crate::waiting::is_within;
 use std::io::Read;
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
@@ -10,21 +10,59 @@ use std::time::Duration;
 /// How long output of a program that has ended may keep coming: a daemon that it left behind holds its pipe.
 const DRAIN: Duration = Duration::from_secs(5);
 
-/// Runs a program to its end, within [`TIMEOUT`]. Panics when it does not end, saying what it waits for.
-pub fn output(command: &mut Command) -> Output {
-    output_within(command, TIMEOUT)
+/// The longest run of a program: a test that needs longer starts it and looks at it meanwhile.
+const PROGRAM_TIMEOUT: Duration = Duration::from_secs(110);
+
+/// A program that has not been started.
+pub trait RunBounded {
+    /// Runs it to its end and returns what it said. Panics when it does not start or end, saying what it waits for.
+    fn run_bounded(&mut self) -> Output;
+}
+
+impl RunBounded for Command {
+    fn run_bounded(&mut self) -> Output {
+        output_within(self, PROGRAM_TIMEOUT)
+    }
+}
+
+/// A program that runs.
+pub trait WaitBounded {
+    /// Waits for its end. Panics when it does not come, saying what it waits for.
+    fn wait_bounded(&mut self) -> ExitStatus;
+
+    /// Kills it, and waits for its end for a moment: for those that take away what a test has left, and never panic.
+    fn kill_bounded(&mut self);
+
+    /// Waits for its end and returns what it said. Panics when it does not end, saying what it waits for.
+    fn output_bounded(self) -> Output;
+}
+
+impl WaitBounded for Child {
+    fn wait_bounded(&mut self) -> ExitStatus {
+        end_of(self, PROGRAM_TIMEOUT)
+    }
+
+    fn kill_bounded(&mut self) {
+        let _ = self.kill();
+        is_within(DRAIN, || !matches!(self.try_wait(), Ok(None)));
+    }
+
+    fn output_bounded(self) -> Output {
+        output_of(self, PROGRAM_TIMEOUT)
+    }
 }
 
 /// Runs a program to its end, within `limit`. Panics when it does not start or end, saying what it waits for.
 pub fn output_within(command: &mut Command, limit: Duration) -> Output {
     let shown = format!("{command:?}");
-    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
     let child = command.spawn().unwrap_or_else(|error| panic!("{shown} does not start: {error}"));
     output_of(child, limit)
 }
 
 /// What a program says that was started with pipes, and how it ends. Panics when it does not end within `limit`.
 pub fn output_of(mut child: Child, limit: Duration) -> Output {
+    drop(child.stdin.take());
     let stdout = child.stdout.take().map(read_all);
     let stderr = child.stderr.take().map(read_all);
     let status = end_of(&mut child, limit);
@@ -47,6 +85,8 @@ pub fn output_of(mut child: Child, limit: Duration) -> Output {
 /// Waits for a program's end. Panics when it does not come within `limit`, saying what it waits for; the program is
 /// killed then.
 pub fn end_of(child: &mut Child, limit: Duration) -> ExitStatus {
+    // A program that reads to the end of its input gets it.
+    drop(child.stdin.take());
     let mut status = None;
     let has_ended = is_within(limit, || {
         status = child.try_wait().expect("a child of this process");
@@ -80,14 +120,14 @@ mod tests {
 
     #[test]
     fn output_and_status_are_those_of_the_program() {
-        let output = output(Command::new("sh").args(["-c", "echo out; echo err >&2; exit 3"]));
+        let output = Command::new("sh").args(["-c", "echo out; echo err >&2; exit 3"]).run_bounded();
         assert_eq!(output.status.code(), Some(3));
         assert_eq!((output.stdout.as_slice(), output.stderr.as_slice()), (&b"out\n"[..], &b"err\n"[..]));
     }
 
     #[test]
     fn more_output_than_a_pipe_holds_does_not_stop_the_program() {
-        let output = output(Command::new("sh").args(["-c", "head -c 1000000 /dev/zero"]));
+        let output = Command::new("sh").args(["-c", "head -c 1000000 /dev/zero"]).run_bounded();
         assert_eq!(output.stdout.len(), 1_000_000);
     }
 

@@ -327,6 +327,7 @@ impl Demo {
     }
 }
 
+#[allow(clippy::disallowed_methods, reason = "it was killed just before")]
 fn wait(mut child: Child, what: &str, stop: &Stop) -> Outcome {
     loop {
         if let Some(status) = child.try_wait().at(what)? {
@@ -367,6 +368,7 @@ fn tree_bytes(root: &Path) -> Outcome<u64> {
 }
 
 /// SHA-256 of every regular file, by the system's `sha256sum`, under its path from the last name of its root on.
+#[allow(clippy::disallowed_methods, reason = "files of this machine; Ctrl-C ends it, too")]
 fn checksums(roots: &[OsString], stop: &Stop) -> Outcome<BTreeMap<Vec<u8>, String>> {
     let mut sums = BTreeMap::new();
     for root in roots.iter().map(Path::new) {

@@ -254,6 +254,7 @@ impl Arguments {
     }
 }
 
+#[allow(clippy::disallowed_methods, reason = "it has closed its output: it is ending")]
 fn background(context: &Context, arguments: &Arguments) -> Outcome {
     use std::os::unix::process::CommandExt;
     let log = Log::prepare(arguments)?;

@@ -110,6 +110,7 @@ fn ask(server: &str, stop: &Stop) -> Outcome<String> {
 
 /// The thread that reads has switched the terminal's echo off and does not come back. Without stty(1) the user has to
 /// type `reset`: nothing is lost by that.
+#[allow(clippy::disallowed_methods, reason = "stty sets the terminal and ends")]
 fn show_letters_again() {
     let Ok(terminal) = std::fs::File::open("/dev/tty") else { return };
     let _ = std::process::Command::new("stty").arg("echo").stdin(terminal).status();

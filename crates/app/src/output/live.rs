@@ -97,6 +97,7 @@ impl Drop for Screen {
 }
 
 /// Runs stty on the terminal; what it printed, or `None` when it did not work.
+#[allow(clippy::disallowed_methods, reason = "stty asks the terminal and ends")]
 fn stty(arguments: &[&str]) -> Option<String> {
     let mut command = Command::new("stty");
     let output = command.args(arguments).stdin(Stdio::inherit()).stderr(Stdio::null()).output().ok()?;

@@ -7,6 +7,7 @@ use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{FileExt, MetadataExt, symlink};
 use std::path::Path;
 use vazao_meter::{Clock, SystemClock};
+use vazao_testing::programs::RunBounded;
 
 #[test]
 fn the_areas_of_all_nodes_are_one_tree_to_read_and_write() {
@@ -217,7 +218,7 @@ fn attributes_are_those_of_the_nodes_files() {
     let (mounted, local) = tree.both("data1", "one", "f");
     fs::write(&mounted, b"x").expect("written");
     let command = |program: &str, arguments: &[&str]| {
-        let output = std::process::Command::new(program).args(arguments).output().expect("runs");
+        let output = std::process::Command::new(program).args(arguments).run_bounded();
         (output.status.success(), String::from_utf8_lossy(&output.stdout).into_owned())
     };
     let set = |path: &Path, name: &str, value: &str, flags| {

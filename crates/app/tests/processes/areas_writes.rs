@@ -8,6 +8,7 @@ use std::io::{ErrorKind, Write};
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::process::Command;
 use vazao_meter::{Clock, SystemClock};
+use vazao_testing::programs::{RunBounded, WaitBounded};
 
 const MIB: usize = 1 << 20;
 
@@ -142,7 +143,7 @@ fn a_node_that_is_restarted_in_time_gets_what_was_in_flight() {
     support::wait_until("it writes", || local.metadata().is_ok_and(|status| status.len() > 0));
     tree.cluster.kill("data1");
     tree.cluster.up(&[]);
-    assert!(dd.wait().expect("ends").success());
+    assert!(dd.wait_bounded().success());
     let there = fs::read(local).expect("is there");
     let differs = there.iter().zip(&expected).position(|(one, other)| one != other);
     assert_eq!((there.len(), differs), (expected.len(), None));
@@ -191,7 +192,7 @@ fn writing_and_cutting_take_set_id_bits_away_from_who_may_not_keep_them() {
     let unprivileged = |line: &str| {
         let mut command = Command::new("setpriv");
         command.args(["--bounding-set", "-fsetid", "sh", "-c", line, "sh"]).arg(&mounted);
-        assert!(command.status().expect("setpriv starts").success(), "{line}");
+        assert!(command.run_bounded().status.success(), "{line}");
     };
     File::create(&mounted).expect("made");
     for line in

@@ -8,6 +8,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
+use vazao_testing::programs::{RunBounded, WaitBounded};
 
 /// A cluster whose metadata node answers remote calls, with these lines in its section.
 fn answering(lines: &str) -> (Cluster, String) {
@@ -24,7 +25,7 @@ fn answering(lines: &str) -> (Cluster, String) {
 fn call(address: &str, arguments: &[&str]) -> Output {
     let mut command = Command::new(VAZAO);
     command.args(["call", address, "vazao.lua"]).args(arguments).stdin(Stdio::null());
-    command.output().expect("it runs")
+    command.run_bounded()
 }
 
 fn ok(address: &str, arguments: &[&str]) -> String {
@@ -214,15 +215,14 @@ fn calls_that_do_not_fit_are_refused_with_what_would() {
     let other = cluster.local("other.lua");
     fs::write(&other, "interface{ methods = { boo = { args = {{direction='inout', type='double'}} } } }")
         .expect("written");
-    let output =
-        Command::new(VAZAO).args(["call", &address, &text(&other), "boo", "1"]).output().expect("it runs");
+    let output = Command::new(VAZAO).args(["call", &address, &text(&other), "boo", "1"]).run_bounded();
     let said = failed(output, 1);
     assert!(said.contains("the interface vazao has no method `boo`; it has challenge"), "{said}");
     // One that is a program is not run.
     fs::write(&other, "os.execute('touch ran')").expect("written");
     let mut command = Command::new(VAZAO);
     command.args(["call", &address, &text(&other), "boo", "1"]).current_dir(cluster.local(""));
-    let said = failed(command.output().expect("it runs"), 1);
+    let said = failed(command.run_bounded(), 1);
     assert!(said.contains("other.lua, line 1:") && said.contains("never run"), "{said}");
     assert!(!cluster.local("ran").exists());
     let closed = TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("bound").to_string();
@@ -244,13 +244,13 @@ fn serve_takes_the_port_and_refuses_one_that_is_taken_or_open_to_others() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let config = "name = \"m\"\nroles = [\"meta\"]\nlisten = \"127.0.0.1:0\"\n[meta]\ndirectory = \"meta\"\n";
     fs::write(directory.path().join("node.toml"), config).expect("written");
-    let said = failed(serve(directory.path(), &["--luarpc", "0.0.0.0:0"]).output().expect("it runs"), 2);
+    let said = failed(serve(directory.path(), &["--luarpc", "0.0.0.0:0"]).run_bounded(), 2);
     assert!(said.contains("is reached from other machines; write secret_file = "), "{said}");
-    let said = failed(serve(directory.path(), &["--luarpc", "port"]).output().expect("it runs"), 2);
+    let said = failed(serve(directory.path(), &["--luarpc", "port"]).run_bounded(), 2);
     assert!(said.contains("not \"host:port\""), "{said}");
     let taken = TcpListener::bind("127.0.0.1:0").expect("a port");
     let port = taken.local_addr().expect("bound").port().to_string();
-    let said = failed(serve(directory.path(), &["--luarpc", &port]).output().expect("it runs"), 1);
+    let said = failed(serve(directory.path(), &["--luarpc", &port]).run_bounded(), 1);
     assert!(said.contains("remote calls on 127.0.0.1:") && said.contains("choose another port"), "{said}");
     drop(taken);
     let mut command = serve(directory.path(), &["--luarpc", "0"]);
@@ -262,7 +262,7 @@ fn serve_takes_the_port_and_refuses_one_that_is_taken_or_open_to_others() {
     assert!(address.starts_with("127.0.0.1:"), "{address}");
     assert_eq!(ok(&address, &["list", "/"]), "\n");
     drop(child.stdin.take());
-    assert!(child.wait().expect("it ends").success());
+    assert!(child.wait_bounded().success());
     assert!(TcpStream::connect(&address).is_err());
 }
 

@@ -7,6 +7,7 @@ use rustix::process::Signal;
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
+use vazao_testing::programs::{RunBounded, WaitBounded};
 
 #[test]
 fn everything_is_there_again_after_down_and_up() {
@@ -88,7 +89,7 @@ fn without_a_key_nothing_starts_and_nobody_connects() {
     let text_without = fs::read_to_string(&config).expect("readable");
     let lines = text_without.lines().filter(|line| !line.starts_with("key_file"));
     fs::write(&config, lines.collect::<Vec<_>>().join("\n")).expect("written");
-    let output = Command::new(VAZAO).args(["serve", "--config"]).arg(&config).output().expect("it runs");
+    let output = Command::new(VAZAO).args(["serve", "--config"]).arg(&config).run_bounded();
     let said = failed(output, 1);
     assert!(said.contains("no cluster key") && said.contains("--insecure"), "{said}");
 }
@@ -99,8 +100,7 @@ fn an_insecure_cluster_works_only_when_asked_for() {
     cluster.up(&["--insecure", "--data-servers", "1"]);
     cluster.ok(&["mkdir", "vz:/a"]);
     cluster.down();
-    let output =
-        Command::new(VAZAO).args(["up", "--detach", "--dir"]).arg(cluster.dir()).output().expect("it runs");
+    let output = Command::new(VAZAO).args(["up", "--detach", "--dir"]).arg(cluster.dir()).run_bounded();
     assert!(failed(output, 1).contains("--insecure"));
     cluster.up(&["--insecure"]);
     assert_eq!(cluster.ok(&["ls", "vz:/"]), "a\n");
@@ -112,8 +112,7 @@ fn an_unknown_host_is_an_error_within_the_deadline() {
     let file = cluster.local("client.toml");
     let text = "meta = [\"no-such-host.invalid:7070\"]\ninsecure = true\ndeadline_ms = 1500\n";
     fs::write(&file, text).expect("written");
-    let command =
-        || Command::new(VAZAO).args(["ls", "vz:/", "--cluster"]).arg(&file).output().expect("it runs");
+    let command = || Command::new(VAZAO).args(["ls", "vz:/", "--cluster"]).arg(&file).run_bounded();
     let (output, seconds) = seconds(command);
     let said = failed(output, 1);
     assert!(said.contains("no-such-host.invalid:7070"), "{said}");
@@ -127,8 +126,7 @@ fn a_directory_of_another_format_is_refused_and_left_as_it_is() {
     let format = cluster.dir().join("FORMAT");
     let old = fs::read_to_string(&format).expect("readable");
     fs::write(&format, old.replace("format 1", "format 7")).expect("written");
-    let output =
-        Command::new(VAZAO).args(["up", "--detach", "--dir"]).arg(cluster.dir()).output().expect("it runs");
+    let output = Command::new(VAZAO).args(["up", "--detach", "--dir"]).arg(cluster.dir()).run_bounded();
     let said = failed(output, 1);
     assert!(said.contains("format 7") && said.contains("newer"), "{said}");
     fs::write(&format, old).expect("written");
@@ -142,13 +140,13 @@ fn in_the_foreground_it_lives_as_long_as_its_command() {
     let mut child = start();
     let nodes = [cluster.pid("meta1"), cluster.pid("data1")];
     signal(child.id(), Signal::INT);
-    assert!(child.wait().expect("it ends").success());
+    assert!(child.wait_bounded().success());
     assert!(!nodes.iter().any(|&pid| is_alive(pid)));
 
     let mut child = start();
     let nodes = [cluster.pid("meta1"), cluster.pid("data1")];
     child.kill().expect("killed");
-    child.wait().expect("it ends");
+    child.wait_bounded();
     wait_until("the nodes end with the command that started them", || {
         !nodes.iter().any(|&pid| is_alive(pid))
     });
@@ -177,7 +175,7 @@ fn a_node_that_dies_in_the_foreground_is_reported_with_its_last_words() {
     assert!(others.iter().all(|&pid| is_alive(pid)));
     vazao_meter::Clock::sleep(&vazao_meter::SystemClock, std::time::Duration::from_millis(500));
     signal(child.id(), Signal::TERM);
-    let said = String::from_utf8_lossy(&child.wait_with_output().expect("it ends").stderr).into_owned();
+    let said = String::from_utf8_lossy(&child.output_bounded().stderr).into_owned();
     assert!(
         said.contains("data2 ended") && said.contains("vazao up --dir") && said.contains("registered"),
         "{said}"
@@ -202,8 +200,7 @@ fn one_process_can_have_both_roles() {
     let client = text(&client);
     let file = noise_file(&cluster.local("file"), 1_000_000);
     let run = |arguments: &[&str]| {
-        let output = Command::new(VAZAO).args(arguments).args(["--cluster", &client]).output();
-        succeeded(output.expect("it runs"))
+        succeeded(Command::new(VAZAO).args(arguments).args(["--cluster", &client]).run_bounded())
     };
     run(&["cp", &file, "vz:/file"]);
     let status: serde_json::Value = serde_json::from_str(&run(&["status", "--json"])).expect("JSON");
@@ -211,7 +208,7 @@ fn one_process_can_have_both_roles() {
     assert_eq!(status["nodes"][0]["roles"], serde_json::json!(["meta", "data"]));
     assert_eq!(status["targets"].as_array().map(Vec::len), Some(2));
     signal(child.id(), Signal::TERM);
-    assert!(child.wait().expect("it ends").success());
+    assert!(child.wait_bounded().success());
 }
 
 #[test]
@@ -311,8 +308,7 @@ fn status_without_the_metadata_service_asks_the_nodes_that_are_known() {
 #[test]
 fn down_refuses_what_is_no_cluster_and_a_stopped_one_is_no_error() {
     let cluster = Cluster::start(1);
-    let output =
-        Command::new(VAZAO).args(["down", "--dir"]).arg(cluster.local("")).output().expect("it runs");
+    let output = Command::new(VAZAO).args(["down", "--dir"]).arg(cluster.local("")).run_bounded();
     assert!(failed(output, 1).contains("holds no Vazão cluster"));
     cluster.down();
     assert_eq!(cluster.down(), "nothing was running\n");
@@ -330,7 +326,7 @@ fn a_data_server_that_can_never_register_ends_up_with_the_reason() {
     fs::rename(&theirs, &ours).expect("moved");
     let (output, seconds) = seconds(|| {
         let mut up = Command::new(VAZAO);
-        up.arg("up").arg("--dir").arg(cluster.dir()).arg("--detach").output().expect("up runs")
+        up.arg("up").arg("--dir").arg(cluster.dir()).arg("--detach").run_bounded()
     });
     let said = failed(output, 1);
     assert!(said.contains("data1 did not start") && seconds < 60.0, "{seconds} s: {said}");

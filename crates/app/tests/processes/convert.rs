@@ -7,6 +7,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::Child;
 use std::sync::{Arc, Weak};
+use vazao_testing::programs::WaitBounded;
 
 const LENGTH: usize = 24_000_001;
 
@@ -149,14 +150,14 @@ fn a_conversion_that_is_interrupted_leaves_nothing_and_one_that_is_killed_leaves
     let before = stored(&cluster);
     let child = begin(&cluster, before);
     signal(child.id(), Signal::INT);
-    let said = failed(child.wait_with_output().expect("it ends"), 130);
+    let said = failed(child.output_bounded(), 130);
     assert!(said.contains("interrupted"), "{said}");
     wait_until("its objects are removed", || stored(&cluster) < before + 4_000_000);
     assert_eq!(kind(&cluster), "stripe");
 
     let mut child = begin(&cluster, before);
     signal(child.id(), Signal::KILL);
-    child.wait().expect("it ends");
+    child.wait_bounded();
     is_whole(&cluster);
     let said = cluster.fails(&to_local(&[]));
     assert!(said.contains("another client converts it"), "until its session is over: {said}");
@@ -175,7 +176,7 @@ fn a_conversion_goes_on_over_the_death_of_the_metadata_service_and_starts_over_f
         wait_until("it copies", || stored(&cluster) > before + 4_000_000);
         cluster.kill(node);
         cluster.up(&[]);
-        succeeded(child.wait_with_output().expect("it ends"));
+        succeeded(child.output_bounded());
         assert_eq!(kind(&cluster), pattern);
         is_whole(&cluster);
         wait_until("the old objects are removed", || stored(&cluster) < before + 4_000_000);

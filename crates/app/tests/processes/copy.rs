@@ -7,10 +7,10 @@ use std::io::{BufRead, BufReader};
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
 use std::process::Command;
+use vazao_testing::programs::{RunBounded, WaitBounded};
 
 fn same_trees(one: &Path, other: &Path) {
-    let output =
-        Command::new("diff").args(["-r", "--no-dereference"]).args([one, other]).output().expect("diff runs");
+    let output = Command::new("diff").args(["-r", "--no-dereference"]).args([one, other]).run_bounded();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
 }
 
@@ -59,7 +59,7 @@ fn holes_stay_holes_on_both_ways() {
     cluster.ok(&["cp", "vz:/sparse", &text(&back)]);
     same_trees(&sparse, &back);
     let blocks = cluster.dir().join("nodes");
-    let output = Command::new("du").args(["-sk"]).arg(&blocks).output().expect("du runs");
+    let output = Command::new("du").args(["-sk"]).arg(&blocks).run_bounded();
     let kib = String::from_utf8_lossy(&output.stdout).split('\t').next().and_then(|n| n.parse::<u64>().ok());
     assert!(kib.is_some_and(|kib| kib < 100_000), "{kib:?} KiB on disk");
 }
@@ -100,7 +100,7 @@ fn one_bad_file_does_not_hold_up_the_others() {
     for name in ["a", "c"] {
         fs::write(tree.join(name), name).expect("written");
     }
-    let made = Command::new("mkfifo").arg(tree.join("b")).status().expect("mkfifo runs");
+    let made = Command::new("mkfifo").arg(tree.join("b")).run_bounded().status;
     assert!(made.success());
     let said = cluster.fails(&["cp", "-r", &text(&tree), "vz:/"]);
     assert!(said.contains("is a fifo"), "{said}");
@@ -152,7 +152,7 @@ fn top_names_clients_by_command_user_and_process() {
     assert!(round["written_bytes_per_second"].is_number(), "{round}");
     for child in [&mut top, &mut copy] {
         signal(child.id(), Signal::TERM);
-        child.wait().expect("it ends");
+        child.wait_bounded();
     }
 }
 
@@ -174,7 +174,7 @@ fn an_interrupted_copy_into_the_volume_leaves_nothing() {
     let child = spawn(cluster.command(&["cp", &file, "vz:/file"]));
     wait_until("the copy is under way", || cluster.ok(&["ls", "-a", "vz:/"]).contains(".part"));
     signal(child.id(), Signal::INT);
-    let said = failed(child.wait_with_output().expect("it ends"), 130);
+    let said = failed(child.output_bounded(), 130);
     assert!(said.contains("interrupted"), "{said}");
     assert_eq!(cluster.ok(&["ls", "-a", "vz:/"]), "");
 }
@@ -190,7 +190,7 @@ fn an_interrupted_copy_out_of_the_volume_keeps_what_was_there() {
     let child = spawn(cluster.command(&["cp", "vz:/file", &text(&out)]));
     wait_until("the copy is under way", || fs::read_dir(&out).expect("listed").count() > 1);
     signal(child.id(), Signal::TERM);
-    failed(child.wait_with_output().expect("it ends"), 143);
+    failed(child.output_bounded(), 143);
     assert_eq!(fs::read_dir(&out).expect("listed").count(), 1);
     assert_eq!(fs::read(out.join("file")).expect("readable"), b"old");
 }

@@ -8,6 +8,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use tempfile::TempDir;
+use vazao_testing::programs::{RunBounded, WaitBounded};
 
 /// A user that owns nothing here.
 const NOBODY: u32 = 65_534;
@@ -44,15 +45,15 @@ fn a_fifo_gets_the_bytes_in_order_holes_as_zeros_and_stays_a_fifo() {
     let sparse = fs::File::options().write(true).open(&source).expect("opened");
     sparse.set_len(5_000_000).expect("extended");
     let fifo = scratch.path().join("fifo");
-    assert!(Command::new("mkfifo").arg(&fifo).status().expect("mkfifo runs").success());
-    let said = failed(cp(&[&source, &fifo]).output().expect("cp runs"), 1);
+    assert!(Command::new("mkfifo").arg(&fifo).run_bounded().status.success());
+    let said = failed(cp(&[&source, &fifo]).run_bounded(), 1);
     assert!(said.contains("start the reader"), "{said}");
     // Opened for both, so that it does not wait for a writer; then the copy has its reader.
     let mut reader = fs::File::options().read(true).write(true).open(&fifo).expect("opened");
     let copying = support::spawn(cp(&[&source, &fifo]));
     let mut got = vec![1; 5_000_000];
     reader.read_exact(&mut got).expect("read");
-    succeeded(copying.wait_with_output().expect("it ends"));
+    succeeded(copying.output_bounded());
     assert!(got == fs::read(&source).expect("read"));
     assert!(fs::symlink_metadata(&fifo).expect("there").file_type().is_fifo());
 }
@@ -62,14 +63,14 @@ fn a_device_is_written_into_and_stays_a_device() {
     let scratch = scratch();
     let source = file(scratch.path(), "source", &noise(5_000_000), 0o644);
     let device = scratch.path().join("null");
-    let made = Command::new("mknod").arg(&device).args(["c", "1", "3"]).output().expect("mknod runs");
+    let made = Command::new("mknod").arg(&device).args(["c", "1", "3"]).run_bounded();
     // Without the right to make a device: a link to one, which was replaced as well.
     if !made.status.success() || fs::write(&device, "").is_err() {
         let _ = fs::remove_file(&device);
         symlink("/dev/null", &device).expect("linked");
     }
     let before = fs::symlink_metadata(&device).expect("there");
-    succeeded(cp(&[&source, &device]).output().expect("cp runs"));
+    succeeded(cp(&[&source, &device]).run_bounded());
     let after = fs::symlink_metadata(&device).expect("there");
     assert_eq!((before.ino(), before.file_type()), (after.ino(), after.file_type()));
 }
@@ -80,7 +81,7 @@ fn a_socket_is_left_alone() {
     let source = file(scratch.path(), "source", b"new", 0o644);
     let socket = scratch.path().join("socket");
     let _listener = std::os::unix::net::UnixListener::bind(&socket).expect("bound");
-    let said = failed(cp(&[&source, &socket]).output().expect("cp runs"), 1);
+    let said = failed(cp(&[&source, &socket]).run_bounded(), 1);
     assert!(said.contains("is a socket and is not replaced"), "{said}");
     assert!(fs::symlink_metadata(&socket).expect("there").file_type().is_socket());
     assert_eq!(names(scratch.path()), 2);
@@ -94,11 +95,11 @@ fn a_link_is_followed_to_the_file_it_leads_to() {
     let target = file(&scratch.path().join("d"), "target", b"old", 0o644);
     let link = scratch.path().join("link");
     symlink("d/target", &link).expect("linked");
-    succeeded(cp(&[&source, &link]).output().expect("cp runs"));
+    succeeded(cp(&[&source, &link]).run_bounded());
     assert_eq!(fs::read_link(&link).expect("still a link"), Path::new("d/target"));
     assert_eq!(fs::read(&target).expect("read"), b"new");
     fs::remove_file(&target).expect("removed");
-    let said = failed(cp(&[&source, &link]).output().expect("cp runs"), 1);
+    let said = failed(cp(&[&source, &link]).run_bounded(), 1);
     assert!(said.contains("a symbolic link to nothing"), "{said}");
     assert!(!target.exists() && link.is_symlink());
 }
@@ -114,7 +115,7 @@ fn a_link_in_the_volume_is_followed_from_the_directory_it_lies_in() {
     cluster.ok(&["cp", &new, "vz:/far/link"]);
     let listed = cluster.ok(&["ls", "-l", "vz:/a/b"]);
     assert!(listed.contains("link -> ../target"), "{listed}");
-    assert_eq!(cluster.command(&["cat", "vz:/a/target"]).output().expect("cat runs").stdout, noise(200));
+    assert_eq!(cluster.command(&["cat", "vz:/a/target"]).run_bounded().stdout, noise(200));
     cluster.ok(&["ln", "-s", "nowhere", "vz:/dangling"]);
     assert!(cluster.fails(&["cp", &new, "vz:/dangling"]).contains("a symbolic link to nothing"));
     assert_eq!(cluster.ok(&["ls", "-a", "vz:/"]), "a\ndangling\nfar\n");
@@ -146,7 +147,7 @@ fn the_owner_of_what_is_replaced_stays_where_one_may_give_it() {
     } else {
         fs::metadata(&source).expect("there").uid()
     };
-    succeeded(cp(&[&source, &theirs]).output().expect("cp runs"));
+    succeeded(cp(&[&source, &theirs]).run_bounded());
     assert_eq!((fs::metadata(&theirs).expect("there").uid(), mode(&theirs)), (owner, 0o640));
 }
 
@@ -172,7 +173,7 @@ fn set_id_bits_are_dropped_with_an_owner_that_cannot_be_given() {
     if is_root {
         command.uid(NOBODY).gid(NOBODY);
     }
-    succeeded(command.output().expect("cp runs"));
+    succeeded(command.run_bounded());
     assert_eq!(mode(&source) & 0o4000, 0o4000);
     assert_eq!(mode(&copy), mode(&source) & 0o777);
 }
@@ -182,7 +183,7 @@ fn messages_name_the_destination_and_not_the_temporary_file() {
     let scratch = scratch();
     let source = file(scratch.path(), "source", b"new", 0o644);
     let nowhere = scratch.path().join("nowhere/file");
-    let said = failed(cp(&[&source, &nowhere]).output().expect("cp runs"), 1);
+    let said = failed(cp(&[&source, &nowhere]).run_bounded(), 1);
     assert_eq!(said, format!("vazao: {}: no such file or directory\n", nowhere.display()));
 }
 
@@ -200,7 +201,7 @@ fn a_file_that_the_user_may_not_write_to_is_replaced_with_f_only() {
     let copy = |options: &[&str]| {
         let mut command = Command::new(VAZAO);
         command.arg("cp").args(options).arg(&source).arg(&there).uid(NOBODY).gid(NOBODY);
-        command.output().expect("cp runs")
+        command.run_bounded()
     };
     let said = failed(copy(&[]), 1);
     assert!(said.contains("there: is read-only for you (mode 0444); give -f"), "{said}");

@@ -4,6 +4,7 @@ use crate::support::{self, Cluster, noise, wait_until};
 use rustix::process::Signal;
 use std::fs;
 use std::path::PathBuf;
+use vazao_testing::programs::WaitBounded;
 
 /// A cluster whose node data2 exports `in`.
 fn cluster() -> Cluster {
@@ -95,7 +96,7 @@ fn what_a_killed_copy_left_is_gone_on_with() {
         let have = || part().and_then(|part| fs::metadata(part).ok()).map_or(0, |there| there.len());
         wait_until("half of it is there", || have() > 12_000_000);
         support::signal(child.id(), Signal::KILL);
-        child.wait().expect("ends");
+        child.wait_bounded();
         let json = cluster.ok(&["cp", "--resume", "--json", "--checksum", from, &to]);
         let said: serde_json::Value = serde_json::from_str(&json).expect("JSON");
         assert!(said["bytes"].as_u64().is_some_and(|moved| moved <= 13_100_000), "{said}");

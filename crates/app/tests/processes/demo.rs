@@ -4,6 +4,7 @@ use crate::support::{VAZAO, failed, noise, signal, spawn, succeeded, text, wait_
 use rustix::process::Signal;
 use std::fs;
 use std::process::Command;
+use vazao_testing::programs::{RunBounded, WaitBounded};
 
 #[test]
 fn the_demo_compares_measures_and_leaves_nothing_behind() {
@@ -15,7 +16,7 @@ fn the_demo_compares_measures_and_leaves_nothing_behind() {
     fs::create_dir(&temporary).expect("made");
     let mut command = Command::new(VAZAO);
     command.args(["demo", "--generate", "8M", &text(&tree)]).env("TMPDIR", &temporary);
-    let said = succeeded(command.output().expect("it runs"));
+    let said = succeeded(command.run_bounded());
     for expected in
         ["the library: 2 files, all checksums equal", "loopback TCP", "SLOT", "library, out ", "OF TCP"]
     {
@@ -33,6 +34,6 @@ fn an_interrupted_demo_cleans_up_too() {
     let cluster = scratch.path().join(format!("vazao-demo-{}/cluster/client.toml", child.id()));
     wait_until("the cluster is being started", || cluster.exists());
     signal(child.id(), Signal::TERM);
-    failed(child.wait_with_output().expect("it ends"), 143);
+    failed(child.output_bounded(), 143);
     assert_eq!(fs::read_dir(scratch.path()).expect("listed").count(), 0);
 }

@@ -9,6 +9,7 @@ use serde_json::Value;
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use vazao_testing::programs::{RunBounded, WaitBounded};
 
 fn may_run() -> bool {
     if std::env::var_os("VAZAO_TEST_NO_ROOT").is_some_and(|it| it == "1") {
@@ -21,7 +22,7 @@ fn may_run() -> bool {
 }
 
 fn lab(arguments: &[&str]) -> std::process::Output {
-    Command::new(env!("CARGO_BIN_EXE_vazao")).arg("lab").args(arguments).output().expect("vazao starts")
+    Command::new(env!("CARGO_BIN_EXE_vazao")).arg("lab").args(arguments).run_bounded()
 }
 
 fn ledgers() -> Vec<String> {
@@ -63,7 +64,7 @@ fn experiments_measure_every_place_draw_it_and_leave_nothing_behind() {
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     let child = command.spawn().expect("vazao starts");
     let process = child.id();
-    let run = child.wait_with_output().expect("it ends");
+    let run = child.output_bounded();
     let said = String::from_utf8_lossy(&run.stderr).into_owned();
     assert!(run.status.success(), "{said}");
     assert_complete(directory.path(), "P4", 5);
@@ -109,7 +110,7 @@ fn an_experiment_that_is_interrupted_ends_its_copies_and_leaves_nothing() {
         command_lines().any(|line| line.contains(&work) && line.contains("\0cp\0"))
     });
     signal(process, rustix::process::Signal::INT);
-    let said = failed(child.wait_with_output().expect("it ends"), 130);
+    let said = failed(child.output_bounded(), 130);
     assert!(said.contains("G10: interrupted") && !said.contains("W2"), "{said}");
     assert!(!path("out").join("G10.json").exists(), "half an outcome was kept");
     assert_eq!(fs::read_dir(path("work")).expect("listed").count(), 0, "files are left");

@@ -7,6 +7,7 @@ use std::fs::{self, OpenOptions};
 use std::io::Read;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use vazao_testing::programs::WaitBounded;
 
 #[test]
 fn a_data_server_killed_under_a_reader_is_named_and_reads_go_on_after_its_restart() {
@@ -18,7 +19,7 @@ fn a_data_server_killed_under_a_reader_is_named_and_reads_go_on_after_its_restar
     let mut begun = [0; 1000];
     child.stdout.as_mut().expect("piped").read_exact(&mut begun).expect("bytes come");
     cluster.kill("data2");
-    let (output, seconds) = seconds(|| child.wait_with_output().expect("it ends"));
+    let (output, seconds) = seconds(|| child.output_bounded());
     let said = failed(output, 1);
     assert!(said.contains("data2") && said.contains("vz:/file"), "{said}");
     assert!(seconds < 10.0, "{seconds}");
@@ -34,7 +35,7 @@ fn a_data_server_killed_under_a_writer_is_named_and_leaves_no_half_file() {
     let child = spawn(cluster.command(&["cp", &file, "vz:/file"]));
     wait_until("the copy is under way", || cluster.ok(&["ls", "-a", "vz:/"]).contains(".part"));
     cluster.kill("data1");
-    let (output, seconds) = seconds(|| child.wait_with_output().expect("it ends"));
+    let (output, seconds) = seconds(|| child.output_bounded());
     let said = failed(output, 1);
     assert!(said.contains("data1"), "{said}");
     assert!(seconds < 12.0, "{seconds}");

@@ -5,6 +5,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::process::{Command, Output};
 use tempfile::TempDir;
+use vazao_testing::programs::RunBounded;
 
 /// A server with one file, of which it says another size than it has.
 #[derive(Clone, Copy)]
@@ -76,7 +77,7 @@ fn copy(scratch: &TempDir, from: &str, to: &str) -> Output {
     let mut command = Command::new(support::VAZAO);
     command.args(["cp", "--block-timeout", "5s", from, to]).current_dir(scratch.path());
     command.env("VAZAO_FTP_PASSWORD", "secret").env_remove("VAZAO_CLUSTER").env_remove("NETRC");
-    command.output().expect("vazao runs")
+    command.run_bounded()
 }
 
 #[test]

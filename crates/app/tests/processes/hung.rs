@@ -4,6 +4,7 @@ use crate::support::{self, Cluster, freeze, noise_file, signal, spawn, text, wai
 use rustix::process::Signal;
 use std::fs;
 use std::path::Path;
+use vazao_testing::programs::WaitBounded;
 
 /// Lines that contain `what`.
 fn lines(text: &str, what: &str) -> usize {
@@ -29,7 +30,7 @@ fn a_command_tells_which_server_it_waits_for_and_goes_on_when_that_goes_on() {
         let ended = |child: &mut std::process::Child| child.try_wait().expect("asked").is_some();
         wait_until("the server is named", || ended(&mut child) || said().contains("has not answered for"));
         signal(pid, Signal::CONT);
-        let status = child.wait().expect("it ends");
+        let status = child.wait_bounded();
         let said = said();
         // Without a cluster in the first 5 s a command ends at once, which is for the metadata service to say.
         assert!(status.success() || (node == "meta1" && said.starts_with("vazao: ")), "{node}: {said}");
@@ -89,7 +90,7 @@ fn a_command_whose_server_hangs_from_the_beginning_names_it_and_ends_by_its_dead
     let pid = cluster.pid("data1");
     freeze(pid);
     let child = spawn(cluster.command(&["cat", "vz:/file"]));
-    let (output, seconds) = support::seconds(|| child.wait_with_output().expect("it ends"));
+    let (output, seconds) = support::seconds(|| child.output_bounded());
     signal(pid, Signal::CONT);
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(seconds < 20.0, "{seconds}");

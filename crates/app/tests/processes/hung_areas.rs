@@ -8,6 +8,7 @@ use std::process::Child;
 use vazao_client::area::AreaClient;
 use vazao_client::{Client, Config};
 use vazao_model::Code;
+use vazao_testing::programs::WaitBounded;
 
 /// True where this test can mount.
 fn can_mount() -> bool {
@@ -133,5 +134,5 @@ fn an_area_that_hangs_is_named_fails_fast_and_holds_up_nothing_else_of_its_node(
     let last = spawn(cluster.command(&["cat", "data1:/hung/f"]));
     cluster.down();
     mounted.go_on();
-    drop(last.wait_with_output());
+    last.output_bounded();
 }

@@ -8,6 +8,7 @@ use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
+use vazao_testing::programs::{RunBounded, WaitBounded};
 
 /// The file system in bytes: small, as its image is written once.
 const IMAGE_BYTES: u64 = 128 << 20;
@@ -17,7 +18,7 @@ const IMAGE_BYTES: u64 = 128 << 20;
 const SECONDS_MAX: f64 = 10.0;
 
 fn run(program: &str, arguments: &[&str]) -> Option<String> {
-    let output = Command::new(program).args(arguments).output().ok()?;
+    let output = Command::new(program).args(arguments).run_bounded();
     output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 
@@ -120,7 +121,7 @@ impl Node {
     }
 
     fn run(&self, arguments: &[&str]) -> Output {
-        self.command(arguments).output().expect("it runs")
+        self.command(arguments).run_bounded()
     }
 
     fn ok(&self, arguments: &[&str]) -> String {
@@ -150,7 +151,7 @@ impl Node {
     fn unmount(&mut self) {
         let Some(mut mount) = self.mount.take() else { return };
         self.run(&["umount", "--lazy", &text(&self.mountpoint())]);
-        mount.wait().expect("ends");
+        mount.wait_bounded();
     }
 
     fn target_of(&self, file: &str) -> String {
@@ -172,8 +173,7 @@ impl Drop for Node {
     fn drop(&mut self) {
         self.unmount();
         if let Ok(None) = self.process.try_wait() {
-            signal(self.process.id(), Signal::KILL);
-            let _ = self.process.wait();
+            self.process.kill_bounded();
         }
     }
 }
@@ -227,7 +227,7 @@ impl Writer {
     /// Ends it; returns what the file has to hold.
     fn end(mut self) -> Vec<u8> {
         drop(self.process.stdin.take());
-        assert!(self.process.wait().expect("a child").success(), "all is written");
+        assert!(self.process.wait_bounded().success(), "all is written");
         fs::read(&self.expected).expect("written")
     }
 }
@@ -291,7 +291,7 @@ fn ends_with_a_disk_that_hangs(mut node: Node, frozen: &Frozen, file: &str, byte
             node.log().lines().any(|line| line.contains("waiting for its disk") && line.contains("cold/t"))
         });
     });
-    assert!(node.process.wait().expect("ends").success());
+    assert!(node.process.wait_bounded().success());
     fs::remove_file(node.cluster.local("log")).expect("removed");
     let _ = fs::remove_file(node.cluster.local("running.json"));
     node.process = Node::serve(&node.cluster);
@@ -300,5 +300,5 @@ fn ends_with_a_disk_that_hangs(mut node: Node, frozen: &Frozen, file: &str, byte
     wait_until("the file is there again", || node.run(&["cat", file]).stdout == bytes);
     assert!(!node.log().contains("unclean"), "{}", node.log());
     node.ask_to_end();
-    assert!(node.process.wait().expect("ends").success());
+    assert!(node.process.wait_bounded().success());
 }

@@ -5,10 +5,11 @@ use crate::support::{Cluster, VAZAO, failed, noise_file, seconds, spawn, succeed
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use vazao_testing::programs::{RunBounded, WaitBounded};
 
 /// Copies a directory as an operator would.
 fn copy(from: &Path, to: &Path) {
-    succeeded(Command::new("cp").arg("-a").arg(from).arg(to).output().expect("cp runs"));
+    succeeded(Command::new("cp").arg("-a").arg(from).arg(to).run_bounded());
 }
 
 fn rename(from: &Path, to: &Path) {
@@ -18,7 +19,7 @@ fn rename(from: &Path, to: &Path) {
 fn up(cluster: &Cluster, arguments: &[&str]) -> std::process::Output {
     let mut command = Command::new(VAZAO);
     command.arg("up").arg("--dir").arg(cluster.dir()).arg("--detach").args(arguments);
-    command.output().expect("up runs")
+    command.run_bounded()
 }
 
 fn cat(cluster: &Cluster, path: &str) -> Vec<u8> {
@@ -59,7 +60,7 @@ fn a_copy_of_a_running_server_does_not_start_and_both_sides_say_so() {
     let place = copied_node(&cluster, "data1");
     let mut command = Command::new(VAZAO);
     command.arg("serve").arg("--config").arg(place.join("node.toml"));
-    let said = failed(spawn(command).wait_with_output().expect("it ends"), 1);
+    let said = failed(spawn(command).output_bounded(), 1);
     let address = cluster.notice("data1")["address"].as_str().expect("an address").to_owned();
     assert!(said.contains("is served by another process") && said.contains(&address), "{said}");
     assert!(said.contains("stop this one"), "{said}");
@@ -264,7 +265,7 @@ struct Mounted(PathBuf);
 
 impl Drop for Mounted {
     fn drop(&mut self) {
-        let _ = Command::new("umount").arg(&self.0).output();
+        Command::new("umount").arg(&self.0).run_bounded();
     }
 }
 
@@ -274,8 +275,7 @@ fn an_area_whose_disk_is_not_mounted_is_not_exported() {
     let cluster = Cluster::start(1);
     let (dir, disk) = (text(&cluster.dir()), cluster.local("disk"));
     fs::create_dir(&disk).expect("created");
-    let mount =
-        || Command::new("mount").args(["-t", "tmpfs", "tmpfs"]).arg(&disk).output().expect("mount runs");
+    let mount = || Command::new("mount").args(["-t", "tmpfs", "tmpfs"]).arg(&disk).run_bounded();
     if !mount().status.success() {
         eprintln!("not tested: this user may not mount");
         return;

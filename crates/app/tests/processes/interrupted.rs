@@ -5,6 +5,7 @@ use rustix::process::Signal;
 use std::fs;
 use std::path::Path;
 use std::process::Child;
+use vazao_testing::programs::WaitBounded;
 
 fn names(directory: &Path) -> Vec<String> {
     let name = |entry: fs::DirEntry| entry.file_name().to_string_lossy().into_owned();
@@ -14,7 +15,7 @@ fn names(directory: &Path) -> Vec<String> {
 fn interrupt(child: Child, with: Signal) -> String {
     signal(child.id(), with);
     // As a shell tells it of a program that a signal has ended.
-    failed(child.wait_with_output().expect("it ends"), 128 + with.as_raw())
+    failed(child.output_bounded(), 128 + with.as_raw())
 }
 
 #[test]
@@ -68,7 +69,7 @@ fn cp_that_is_interrupted_leaves_nothing_and_one_that_is_killed_what_the_next_on
         let mut child = spawn(cluster.command(&["cp", from, to]));
         wait_until("the copy is under way", || has_part(to));
         signal(child.id(), Signal::KILL);
-        child.wait().expect("it ends");
+        child.wait_bounded();
         assert!(has_part(to), "a killed process removes nothing");
         cluster.ok(&["cp", &small, to]);
         assert!(!has_part(to));

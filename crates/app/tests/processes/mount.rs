@@ -4,6 +4,7 @@ use crate::support::{self, Cluster, failed, noise, seconds, signal, text, wait_u
 use rustix::process::Signal;
 use std::fs;
 use std::path::Path;
+use vazao_testing::programs::{RunBounded, WaitBounded};
 
 /// Mounts need the device and, for these tests, root.
 fn can_mount() -> bool {
@@ -177,17 +178,17 @@ fn a_mount_works_without_a_place_for_its_log_and_one_that_fails_leaves_none() {
     let mountpoint = cluster.local("mountpoint");
     let state = cluster.local("state");
     let command = |volume: &str| cluster.command(&["mount", volume, &text(&mountpoint)]);
-    let said = failed(command("vz:/").output().expect("it runs"), 1);
+    let said = failed(command("vz:/").run_bounded(), 1);
     assert!(said.contains("mountpoint"), "{said}");
     fs::create_dir(&mountpoint).expect("made");
-    failed(command("vz:/nowhere").output().expect("it runs"), 1);
+    failed(command("vz:/nowhere").run_bounded(), 1);
     let logs = fs::read_dir(state.join("vazao")).map_or(0, Iterator::count);
     assert_eq!(logs, 0, "a mount that failed has told why, and leaves no log");
 
     // Nobody can make a directory there, root neither.
     let mut nowhere = command("vz:/");
     nowhere.env("XDG_STATE_HOME", "/proc/no").env("HOME", "/proc/no").env("XDG_RUNTIME_DIR", "/proc/no");
-    let output = nowhere.output().expect("it runs");
+    let output = nowhere.run_bounded();
     let is_mounted = mounts().contains(&text(&mountpoint));
     let unmounted = cluster.run(&["umount", &text(&mountpoint)]);
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -216,6 +217,6 @@ fn a_file_system_of_nothing_keeps_names_until_it_is_unmounted_and_bytes_never() 
         fs::remove_dir(mountpoint.join("d")).expect("removed");
     });
     cluster.ok(&["umount", &text(&mountpoint)]);
-    assert!(nullfs.wait().expect("it ends").success());
+    assert!(nullfs.wait_bounded().success());
     checked.expect("it works");
 }

@@ -8,6 +8,7 @@ use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
+use vazao_testing::programs::{RunBounded, WaitBounded};
 
 /// Mounts need the device and, for these tests, root.
 fn can_mount() -> bool {
@@ -67,7 +68,7 @@ impl<'a> Mounted<'a> {
         // The call may have to wait for a connection to the server.
         start(&mut child);
         pause_ms(2_000);
-        child.kill().and_then(|()| child.wait()).expect("killed");
+        child.kill_bounded();
     }
 }
 
@@ -85,7 +86,7 @@ impl Umount {
     /// Its exit code and what it said, once it has ended.
     fn end(mut self) -> (Option<i32>, String) {
         wait_until("umount ends", || self.child.try_wait().expect("a child").is_some());
-        (self.child.wait().expect("a child").code(), self.said())
+        (self.child.wait_bounded().code(), self.said())
     }
 }
 
@@ -100,7 +101,7 @@ impl Drop for Mounted<'_> {
         for node in ["meta1", "data1"] {
             signal(self.cluster.pid(node), Signal::CONT);
         }
-        let _ = Command::new("umount").arg("-l").arg(&self.place).stderr(Stdio::null()).status();
+        Command::new("umount").arg("-l").arg(&self.place).run_bounded();
         if is_alive(self.pid) && std::thread::panicking() {
             signal(self.pid, Signal::KILL);
         }
@@ -179,7 +180,7 @@ fn a_signal_to_a_caller_that_cannot_be_interrupted_costs_the_mount_nothing() {
     let used = processor_ticks(m.pid) - before;
     assert!(child.try_wait().expect("a child").is_none(), "{transport}: it waits for the service");
     signal(meta, Signal::CONT);
-    assert!(child.wait().expect("a child").success(), "{transport}: it was carried out");
+    assert!(child.wait_bounded().success(), "{transport}: it was carried out");
     let mode = fs::metadata(m.path("f")).expect("there").permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
     // The storm took 300 of them, and more.
@@ -289,7 +290,7 @@ fn a_small_file_that_grows_while_its_data_server_is_stopped_is_stored_when_that_
         if synced.is_err() {
             timed_out(synced);
         }
-        let ended = child.wait().expect("a child").code();
+        let ended = child.wait_bounded().code();
         assert_eq!(ended, Some(rustix::io::Errno::TIMEDOUT.raw_os_error()), "{transport}: {}", m.log());
         signal(cluster.pid("data1"), Signal::CONT);
         // A server that was silent for 10 s is not tried for another five.
@@ -329,7 +330,7 @@ fn a_mount_in_use_ends_with_the_last_close_after_one_signal_and_at_once_after_tw
         let log = m.log();
         assert!(log.contains("gives up") && log.contains("lost: inode"), "{transport}: {log}");
         assert!(log.contains("bytes 0-262144"), "{transport}: {log}");
-        child.kill().and_then(|()| child.wait()).expect("killed");
+        child.kill_bounded();
     });
 }
 
@@ -349,7 +350,7 @@ fn umount_of_a_mount_in_use_names_the_calls_that_wait_and_force_ends_them() {
         let (code, said) = m.umount(&["--force"]).end();
         assert_eq!(code, Some(0), "{transport}: nothing was lost: {said}");
         wait_until("its call has failed", || child.try_wait().expect("a child").is_some());
-        assert!(!child.wait().expect("a child").success(), "{transport}");
+        assert!(!child.wait_bounded().success(), "{transport}");
         wait_until("the kernel has ended its process", || !is_alive(m.pid));
     });
 }
@@ -363,7 +364,7 @@ fn a_mount_that_is_taken_away_lazily_says_that_it_goes_on_and_ends_with_the_last
         assert_eq!(code, Some(0), "{transport}: {said}");
         assert!(said.contains("goes on") && said.contains("1 file is open"), "{transport}: {said}");
         start(&mut child);
-        assert!(child.wait().expect("a child").success(), "{transport}: it works until it is closed");
+        assert!(child.wait_bounded().success(), "{transport}: it works until it is closed");
         wait_until("it ends with the last close", || !is_alive(m.pid));
     });
 }

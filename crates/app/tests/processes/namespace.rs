@@ -5,10 +5,11 @@ use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::process::Output;
+use vazao_testing::programs::RunBounded;
 
 fn run(cluster: &Cluster, command: &str, path: &[u8]) -> Output {
     let mut command = cluster.command(&[command]);
-    command.arg(OsStr::from_bytes(path)).output().expect("it runs")
+    command.arg(OsStr::from_bytes(path)).run_bounded()
 }
 
 #[test]
@@ -31,7 +32,7 @@ fn names_of_every_kind_are_made_listed_and_removed() {
     assert!(lines.iter().any(|line| line["name_hex"] == "fffe206e6f74205554462d38"), "{json}");
     for name in odd {
         let mut command = cluster.command(&["rm", "-r"]);
-        let output = command.arg(OsString::from_vec([b"vz:/", name].concat())).output().expect("it runs");
+        let output = command.arg(OsString::from_vec([b"vz:/", name].concat())).run_bounded();
         succeeded(output);
     }
     assert_eq!(cluster.ok(&["ls", "-a", "vz:/"]), "");

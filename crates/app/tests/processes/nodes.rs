@@ -8,6 +8,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use tempfile::TempDir;
+use vazao_testing::programs::{RunBounded, WaitBounded};
 
 /// Nodes that end with the test.
 struct Nodes {
@@ -18,8 +19,7 @@ struct Nodes {
 impl Drop for Nodes {
     fn drop(&mut self) {
         for child in &mut self.running {
-            let _ = child.kill();
-            let _ = child.wait();
+            child.kill_bounded();
         }
     }
 }
@@ -47,7 +47,7 @@ impl Nodes {
     fn vazao(&self, arguments: &[&str]) -> Output {
         let mut command = Command::new(VAZAO);
         command.args(arguments).current_dir(self.scratch.path()).env("XDG_STATE_HOME", self.place("state"));
-        command.output().expect("it runs")
+        command.run_bounded()
     }
 
     fn ok(&self, arguments: &[&str]) -> String {
@@ -108,7 +108,7 @@ fn three_nodes_start_from_the_files_that_init_and_join_have_written() {
     for child in &nodes.running {
         signal(child.id(), Signal::TERM);
     }
-    assert!(nodes.running.iter_mut().all(|child| child.wait().expect("it ends").success()));
+    assert!(nodes.running.iter_mut().all(|child| child.wait_bounded().success()));
 }
 
 #[test]

@@ -12,6 +12,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 use tempfile::TempDir;
 use vazao_meter::{Clock, SystemClock};
+use vazao_testing::programs::{RunBounded, WaitBounded};
 
 /// Directories of the page that each machine has for itself.
 const OWN: [&str; 4] = ["/etc/vazao", "/var/lib/vazao", "/disk1", "/usr/local/bin"];
@@ -99,7 +100,7 @@ impl Drop for Machines {
     fn drop(&mut self) {
         for host in ["host1", "host2"] {
             if let Ok(pid) = fs::read_to_string(self.root(host).join("pid")) {
-                let _ = Command::new("kill").args(["-KILL", pid.trim()]).output();
+                Command::new("kill").args(["-KILL", pid.trim()]).run_bounded();
             }
         }
     }
@@ -189,7 +190,7 @@ impl Machines {
     }
 
     fn ok(&self, host: &str, script: &str) -> String {
-        succeeded(self.shell(host, script).output().expect("bash runs"))
+        succeeded(self.shell(host, script).run_bounded())
     }
 
     /// Runs a block of the page as it stands there.
@@ -198,13 +199,13 @@ impl Machines {
     }
 
     fn status(&self) -> String {
-        let output = self.shell("host1", "vazao status").output().expect("bash runs");
+        let output = self.shell("host1", "vazao status").run_bounded();
         String::from_utf8_lossy(&output.stdout).into_owned()
     }
 
     fn wait_for_targets(&self, count: usize) {
         wait_until("the targets are there", || {
-            let output = self.shell("host1", "vazao status --json").output().expect("bash runs");
+            let output = self.shell("host1", "vazao status --json").run_bounded();
             let status: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
             status["targets"].as_array().is_some_and(|targets| {
                 targets.len() == count && targets.iter().all(|target| target["state"] == "serving")
@@ -236,7 +237,7 @@ impl Machines {
     }
 
     fn read(&self, name: &str) -> Vec<u8> {
-        let output = self.shell("host1", &format!("vazao cat vz:/{name}")).output().expect("bash runs");
+        let output = self.shell("host1", &format!("vazao cat vz:/{name}")).run_bounded();
         let said = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "{name}: {said}");
         output.stdout
@@ -275,7 +276,7 @@ impl Machines {
         self.write("since");
         self.follow("host1", restore, 0);
         wait_until("it is noticed", || self.status().contains("older copy"));
-        let listed = self.shell("host1", "vazao ls vz:/").output().expect("bash runs");
+        let listed = self.shell("host1", "vazao ls vz:/").run_bounded();
         assert!(!listed.status.success(), "nothing is served");
         self.follow("host1", restore, 1);
         self.wait_for_targets(3);
@@ -314,7 +315,7 @@ impl Machines {
         self.serve_until_registered("host2", once);
         self.follow("host2", lost, 2);
         wait_until("the new one is there", || self.status().contains("t4"));
-        assert!(!self.shell("host1", "vazao cat vz:/second").output().expect("bash runs").status.success());
+        assert!(!self.shell("host1", "vazao cat vz:/second").run_bounded().status.success());
         self.follow("host1", lost, 3);
         assert!(self.read("second") == before);
     }
@@ -332,7 +333,7 @@ impl Machines {
             said.contains("registered")
         });
         signal(child.id(), Signal::INT);
-        assert!(child.wait().expect("it ends").success());
+        assert!(child.wait_bounded().success());
     }
 }
 

@@ -22,6 +22,7 @@ use std::time::Duration;
 use tempfile::TempDir;
 use vazao_meter::{Clock, SystemClock};
 use vazao_model::checksum::crc32c;
+use vazao_testing::programs::WaitBounded;
 use vazao_wire::frame::{HEADER_BYTES, Header, METHOD_HELLO};
 use vazao_wire::hello::ClientHandshake;
 use vazao_wire::key::ClusterKey;
@@ -158,8 +159,7 @@ struct Copying {
 
 impl Drop for Daemon {
     fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        self.child.kill_bounded();
     }
 }
 
@@ -573,5 +573,5 @@ fn peers_that_stall_on_all_ports_at_once_cost_bounded_memory_and_threads() {
     assert!(threads < 250, "{threads} threads");
     drop(stalled);
     signal(daemon.child.id(), Signal::TERM);
-    assert!(daemon.child.wait().expect("it ends").success(), "{}", daemon.said());
+    assert!(daemon.child.wait_bounded().success(), "{}", daemon.said());
 }

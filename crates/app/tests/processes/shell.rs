@@ -6,9 +6,10 @@ use std::fs;
 use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Output, Stdio};
+use vazao_testing::programs::{RunBounded, WaitBounded};
 
 fn vazao(arguments: &[&str]) -> Output {
-    Command::new(VAZAO).args(arguments).output().expect("it runs")
+    Command::new(VAZAO).args(arguments).run_bounded()
 }
 
 /// A command with `input` as its standard input.
@@ -16,7 +17,7 @@ fn fed(mut command: Command, input: &[u8]) -> Output {
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().expect("it starts");
     child.stdin.take().expect("piped").write_all(input).expect("it reads");
-    child.wait_with_output().expect("it ends")
+    child.output_bounded()
 }
 
 #[test]
@@ -167,7 +168,7 @@ fn shells_are_told_the_commands_and_options_and_man_has_pages() {
     let ask =
         "source \"$1\"; COMP_WORDS=(vazao um); COMP_CWORD=1; _vazao vazao um vazao; echo \"${COMPREPLY[@]}\"";
     let mut bash = Command::new("bash");
-    let answer = succeeded(bash.args(["-c", ask, "bash"]).arg(&script).output().expect("bash runs"));
+    let answer = succeeded(bash.args(["-c", ask, "bash"]).arg(&script).run_bounded());
     assert_eq!(answer.trim(), "umount");
     succeeded(vazao(&["man", &text(scratch.path())]));
     let page = fs::read_to_string(scratch.path().join("vazao-cp.1")).expect("a page");

@@ -4,6 +4,7 @@ use crate::support::{Cluster, freeze, is_alive, noise_file, seconds, signal, spa
 use rustix::process::Signal;
 use std::fs;
 use std::path::Path;
+use vazao_testing::programs::WaitBounded;
 
 /// They end within 5 s. This machine may be busy with something else, and what they waited for took 30 s and more.
 const SOON_S: f64 = 15.0;
@@ -68,7 +69,7 @@ fn a_copy_from_a_mute_server_ends_soon_after_ctrl_c() {
     });
     let ((), seconds) = seconds(|| {
         signal(child.id(), Signal::INT);
-        assert!(!child.wait().expect("it ends").success());
+        assert!(!child.wait_bounded().success());
     });
     signal(data, Signal::CONT);
     assert!(seconds < SOON_S, "{seconds} s");
@@ -96,5 +97,5 @@ fn a_mount_whose_metadata_service_is_mute_ends_soon_when_nothing_is_open() {
     let seconds = stop(child.id(), Signal::TERM);
     signal(meta, Signal::CONT);
     assert!(seconds < SOON_S, "{seconds} s");
-    drop(child.wait_with_output());
+    child.output_bounded();
 }

@@ -3,6 +3,7 @@
 use crate::support::{Cluster, noise_file, signal, spawn, succeeded, wait_until};
 use rustix::process::Signal;
 use std::fs;
+use vazao_testing::programs::WaitBounded;
 
 #[test]
 fn a_data_server_killed_under_32_streams_is_noticed_only_as_a_delay() {
@@ -26,7 +27,7 @@ fn a_data_server_killed_under_32_streams_is_noticed_only_as_a_delay() {
     cluster.kill("data1");
     cluster.up(&[]);
     // It compares every byte that it has written.
-    let said = succeeded(child.wait_with_output().expect("it ends"));
+    let said = succeeded(child.output_bounded());
     assert!(said.contains("all bytes compared"), "{said}");
     let scrubbed = cluster.ok(&["scrub", "--rate", "0"]);
     assert!(scrubbed.contains("done"), "{scrubbed}");
@@ -39,7 +40,7 @@ fn a_client_killed_with_dirty_data_leaves_nothing_that_hinders_others() {
     let mut child = spawn(cluster.command(&["cp", &file, "vz:/file"]));
     wait_until("the copy is under way", || cluster.ok(&["ls", "-a", "vz:/"]).contains(".part"));
     signal(child.id(), Signal::KILL);
-    child.wait().expect("it is gone");
+    child.wait_bounded();
     let names = cluster.ok(&["ls", "-a", "vz:/"]);
     assert!(!names.lines().any(|name| name == "file"), "no half file under its name: {names}");
     cluster.ok(&["cp", &file, "vz:/file"]);

@@ -255,6 +255,7 @@ impl Disks {
 }
 
 impl Drop for Disks {
+    #[allow(clippy::disallowed_methods, reason = "it was killed just before")]
     fn drop(&mut self) {
         drop(self.input.take());
         // It ends with its input; how is of no interest any more.

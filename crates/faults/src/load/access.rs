@@ -305,6 +305,7 @@ impl Commands {
         format!("vz:{}/{path}", self.directory)
     }
 
+    #[allow(clippy::disallowed_methods, reason = "commands of vazao have a deadline")]
     fn run(&self, words: &[&str]) -> Result<()> {
         let output = Command::new(&self.program).args(words).output()?;
         match output.status.success() {

@@ -92,6 +92,7 @@ impl Writer {
         self.finish()
     }
 
+    #[allow(clippy::disallowed_methods, reason = "writers end when their input does; the round has a limit")]
     fn finish(&mut self) -> Outcome<Journal> {
         self.child.wait().map_err(Failure::at("a writer"))?;
         if let Some(reader) = self.reader.take()
@@ -104,6 +105,7 @@ impl Writer {
 }
 
 impl Drop for Writer {
+    #[allow(clippy::disallowed_methods, reason = "it was killed just before")]
     fn drop(&mut self) {
         // Ended already, where all went well.
         let _ = self.child.kill();

@@ -335,6 +335,7 @@ impl<'a> Rounds<'a> {
     }
 
     /// Power goes again while the daemons start.
+    #[allow(clippy::disallowed_methods, reason = "vazao up has a deadline of its own")]
     fn lose_again(&mut self, nodes: &[usize], random: &mut StdRng, enclosure: &mut Enclosure) -> Outcome {
         self.cluster.recover_disks(nodes, enclosure)?;
         let mut starting: Child = self.cluster.begin_up()?;

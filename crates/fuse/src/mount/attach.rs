@@ -92,6 +92,7 @@ fn helper_options(source: &str, options: &MountOptions) -> String {
 }
 
 /// The helper opens the device, mounts, and sends the descriptor over the socket it finds as its standard input.
+#[allow(clippy::disallowed_methods, reason = "the helper has passed the device on, and ends")]
 fn attach_by_helper(mountpoint: &Path, source: &str, options: &MountOptions) -> Result<OwnedFd, MountError> {
     if !Path::new(DEVICE).exists() {
         return Err(MountError::NoDevice);
@@ -202,6 +203,7 @@ pub(crate) fn detach(mountpoint: &Path, how: Detach) -> Result<(), MountError> {
     }
 }
 
+#[allow(clippy::disallowed_methods, reason = "fusermount3 unmounts or says why not")]
 fn detach_by_helper(mountpoint: &Path, lazily: bool) -> Result<(), MountError> {
     let helper = spawn_helper(|command| {
         command.arg("-u");

@@ -6,10 +6,11 @@ use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::process::Command;
 use vazao_fuse::MountOptions;
+use vazao_testing::programs::RunBounded;
 
 /// Runs a script with `$M` for the mount; its output, which must be a success.
 fn sh(m: &Mounted, script: &str) -> String {
-    let output = Command::new("sh").args(["-ec", script]).env("M", m.root()).output().expect("sh runs");
+    let output = Command::new("sh").args(["-ec", script]).env("M", m.root()).run_bounded();
     let (said, error) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success(), "{script}: {said}{error}");
     said.into_owned()
@@ -19,7 +20,7 @@ fn sh(m: &Mounted, script: &str) -> String {
 fn refused(m: &Mounted, script: &str) {
     let mut shell = Command::new("sh");
     shell.args(["-c", script]).env("M", m.root()).stderr(std::process::Stdio::null());
-    assert!(!shell.status().expect("sh runs").success(), "{script} must be refused");
+    assert!(!shell.run_bounded().status.success(), "{script} must be refused");
 }
 
 /// Runs the test in a mount that others may use.

@@ -9,6 +9,7 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
 use vazao_fuse::MountOptions;
+use vazao_testing::programs::RunBounded;
 
 /// An ordinary user.
 const NOBODY: u32 = 65534;
@@ -111,9 +112,9 @@ fn the_umask_and_the_callers_ids_are_applied() {
         let m = cluster.mount_with(MountOptions { allow_other: true, ..MountOptions::default() });
         set_mode(m.root(), 0o1777);
         let script = "umask 027; echo x > file; mkdir dir; ln -s x link";
-        let status =
-            Command::new("sh").args(["-c", script]).current_dir(m.root()).uid(NOBODY).gid(NOBODY).status();
-        assert!(status.expect("sh runs").success());
+        let mut shell = Command::new("sh");
+        shell.args(["-c", script]).current_dir(m.root()).uid(NOBODY).gid(NOBODY);
+        assert!(shell.run_bounded().status.success());
         assert_eq!((mode(&m.path("file")), mode(&m.path("dir"))), (0o640, 0o750));
         for name in ["file", "dir", "link"] {
             let found = fs::symlink_metadata(m.path(name)).expect("there");
@@ -127,7 +128,7 @@ fn the_umask_and_the_callers_ids_are_applied() {
 pub(crate) fn as_nobody(m: &Mounted, script: &str) -> bool {
     let mut command = Command::new("sh");
     command.args(["-c", script]).uid(NOBODY).gid(NOBODY).stderr(std::process::Stdio::null());
-    command.current_dir("/").env("M", m.root()).status().expect("sh runs").success()
+    command.current_dir("/").env("M", m.root()).run_bounded().status.success()
 }
 
 #[test]
@@ -259,7 +260,7 @@ fn statfs_counts_the_space_of_all_targets_and_names_its_limits() {
         assert!(found.f_blocks * 4096 >= below.f_blocks * below.f_frsize);
         assert!(found.f_bavail > 0 && found.f_bavail <= found.f_blocks);
         assert!(found.f_ffree > 1_000_000 && found.f_files > found.f_ffree);
-        let df = Command::new("df").arg(m.root()).output().expect("df runs");
+        let df = Command::new("df").arg(m.root()).run_bounded();
         assert!(String::from_utf8_lossy(&df.stdout).contains("vz:/"));
     });
 }

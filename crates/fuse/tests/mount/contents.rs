@@ -7,6 +7,7 @@ use std::fs::{self, File};
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
+use vazao_testing::programs::WaitBounded;
 
 const MIB: usize = 1 << 20;
 
@@ -236,7 +237,7 @@ fn a_program_that_runs_cannot_be_written_to_or_emptied() {
         }
         assert!(running.try_wait().expect("ours").is_none(), "it still runs");
         running.kill().expect("ours");
-        running.wait().expect("ours");
+        running.wait_bounded();
         assert_eq!(fs::read(&path).expect("readable"), fs::read("/bin/sleep").expect("readable"));
         let emptying = OFlags::RDONLY | OFlags::TRUNC | OFlags::CLOEXEC;
         let emptied = rustix::fs::open(&path, emptying, rustix::fs::Mode::empty());

@@ -7,6 +7,7 @@ use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 use std::process::Command;
+use vazao_testing::programs::RunBounded;
 
 const MIB: u64 = 1 << 20;
 const PUNCH: FallocateFlags = FallocateFlags::PUNCH_HOLE.union(FallocateFlags::KEEP_SIZE);
@@ -106,7 +107,7 @@ fn a_file_still_being_written_never_looks_like_one_hole() {
 }
 
 fn run(program: &str, arguments: &[&str], directory: &Path) {
-    let output = Command::new(program).args(arguments).current_dir(directory).output().expect("installed");
+    let output = Command::new(program).args(arguments).current_dir(directory).run_bounded();
     assert!(output.status.success(), "{program} {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
 }
 

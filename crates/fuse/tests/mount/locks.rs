@@ -7,6 +7,7 @@ use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Seek, Write};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
+use vazao_testing::programs::WaitBounded;
 
 const EXCLUSIVE: FlockOperation = FlockOperation::NonBlockingLockExclusive;
 const SHARED: FlockOperation = FlockOperation::NonBlockingLockShared;
@@ -121,7 +122,7 @@ fn more_processes_wait_for_a_lock_than_the_mount_has_threads_and_hold_up_nobody(
         assert!(waiting.iter_mut().all(|child| child.try_wait().expect("a child").is_none()));
         flock(&fa, FlockOperation::Unlock).expect("let go");
         for child in &mut waiting {
-            assert!(child.wait().expect("a child").success());
+            assert!(child.wait_bounded().success());
         }
     });
 }
@@ -132,12 +133,13 @@ fn locks_of_a_killed_process_are_free_and_a_killed_waiter_is_gone_at_once() {
         let fa = open(a);
         let mut other = holder(b);
         assert_eq!(flock(&fa, EXCLUSIVE), Err(Errno::AGAIN));
-        other.kill().and_then(|()| other.wait()).expect("killed");
+        other.kill_bounded();
         patiently("its lock is free", || flock(&fa, EXCLUSIVE).is_ok());
         let mut waiter = Command::new("flock").arg(b.path("f")).arg("true").spawn().expect("flock is there");
         vazao_meter::Clock::sleep(&*vazao_meter::clock::system(), Duration::from_millis(300));
         assert!(waiter.try_wait().expect("a child").is_none(), "it waits");
-        waiter.kill().and_then(|()| waiter.wait()).expect("gone, or this test hangs");
+        waiter.kill().expect("it waits");
+        waiter.wait_bounded();
         flock(&fa, FlockOperation::Unlock).expect("let go");
         let fb = open(b);
         patiently("nobody has it in the place of who was killed", || flock(&fb, EXCLUSIVE).is_ok());
@@ -171,7 +173,7 @@ fn a_process_that_waits_for_a_silent_server_can_be_killed() {
         clock.sleep(Duration::from_millis(500));
         assert!(child.try_wait().expect("a child").is_none(), "it waits for the metadata service");
         let start_ns = clock.now_ns();
-        child.kill().and_then(|()| child.wait()).expect("killed");
+        child.kill_bounded();
         let waited_ms = (clock.now_ns() - start_ns) / 1_000_000;
         assert!(waited_ms < 15_000, "its deadline is 30 s, and it was gone only after {waited_ms} ms");
         cluster.start_server(0);
@@ -230,7 +232,7 @@ impl Locker {
 
 impl Drop for Locker {
     fn drop(&mut self) {
-        let _ = self.child.kill().and_then(|()| self.child.wait());
+        self.child.kill_bounded();
     }
 }
 

@@ -5,11 +5,12 @@ use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
 use std::process::Command;
+use vazao_testing::programs::RunBounded;
 
 /// Runs a shell script in `directory`; its output. Panics with both outputs when it fails.
 fn sh(directory: &Path, script: &str) -> String {
-    let output = Command::new("sh").args(["-ec", script]).current_dir(directory).env("LC_ALL", "C").output();
-    let output = output.expect("sh runs");
+    let mut shell = Command::new("sh");
+    let output = shell.args(["-ec", script]).current_dir(directory).env("LC_ALL", "C").run_bounded();
     let (said, complained) =
         (String::from_utf8_lossy(&output.stdout).into_owned(), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success(), "{script}\n{said}\n{complained}");

@@ -7,6 +7,7 @@
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use vazao_testing::programs::WaitBounded;
 
 /// Arguments: the test's process, and the mountpoint. Unmounting by force breaks the connection, also when something is
 /// still open and the mount itself has to be taken away after it.
@@ -36,7 +37,6 @@ impl Watcher {
 
 impl Drop for Watcher {
     fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
+        self.0.kill_bounded();
     }
 }

@@ -349,6 +349,7 @@ impl<'a> Testbed<'a> {
 }
 
 impl Drop for Testbed<'_> {
+    #[allow(clippy::disallowed_methods, reason = "it was killed just before")]
     fn drop(&mut self) {
         for daemon in &mut self.daemons {
             // A closed standard input tells a daemon to end, as a signal would.

@@ -6,6 +6,7 @@ use std::io::ErrorKind;
 use std::process::{Command, Stdio};
 
 /// Runs `tool` to its end and returns what it wrote to its standard output.
+#[allow(clippy::disallowed_methods, reason = "tools of the kernel that end by themselves")]
 pub(crate) fn run(tool: &'static str, arguments: &[&str]) -> Result<String, Error> {
     let mut command = command(tool);
     command.args(arguments).env("LC_ALL", "C").stdin(Stdio::null());

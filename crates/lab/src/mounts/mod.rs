@@ -259,6 +259,7 @@ struct Crew {
 }
 
 impl Drop for Crew {
+    #[allow(clippy::disallowed_methods, reason = "it was killed just before")]
     fn drop(&mut self) {
         for worker in &mut self.workers {
             // One that has ended already is no trouble.

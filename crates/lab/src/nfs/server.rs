@@ -80,6 +80,7 @@ impl Server {
 }
 
 impl Drop for Server {
+    #[allow(clippy::disallowed_methods, reason = "it was killed just before")]
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();

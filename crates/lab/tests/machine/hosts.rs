@@ -16,6 +16,7 @@ use vazao_lab::hosts::{
     BitsPerSecond, CpuLimit, Delay, DelayBy, Network, RUN_DIRECTORY, SlowDisk, TCP_PAYLOAD_SHARE, sweep,
 };
 use vazao_meter::{Clock, SystemClock};
+use vazao_testing::programs::{RunBounded, WaitBounded};
 use vazao_testing::waiting::wait_until;
 
 const DISK_BYTES_PER_SECOND: u64 = 28_000_000;
@@ -72,7 +73,7 @@ fn a_command_runs_on_its_host_and_its_child_id_is_the_programs() {
     let Some(_turn) = turn() else { return };
     let mut network = Network::new().expect("a network");
     let host = network.add_host("n1").expect("a host");
-    let output = host.command("ip").args(["-4", "-o", "address"]).output().expect("ip runs");
+    let output = host.command("ip").args(["-4", "-o", "address"]).run_bounded();
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(text.contains(&host.address().to_string()), "{text}");
     let mut child = host.command("sleep").arg("60").spawn().expect("sleep runs");
@@ -80,8 +81,8 @@ fn a_command_runs_on_its_host_and_its_child_id_is_the_programs() {
         fs::read_to_string(format!("/proc/{}/comm", child.id())).expect("alive") == "sleep\n"
     });
     drop(network);
-    assert!(!child.wait().expect("a child").success(), "what runs on a host ends with its network");
-    host.command("true").status().expect("nsenter runs").success().then(|| panic!("the host is gone"));
+    assert!(!child.wait_bounded().success(), "what runs on a host ends with its network");
+    host.command("true").run_bounded().status.success().then(|| panic!("the host is gone"));
 }
 
 #[test]
@@ -270,8 +271,7 @@ struct Guarded(Child);
 
 impl Drop for Guarded {
     fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
+        self.0.kill_bounded();
     }
 }
 
@@ -313,7 +313,7 @@ fn what_a_killed_process_leaves_behind_is_swept_and_the_living_are_left_alone() 
     sweep().expect("swept");
     assert_whole(&traces_of(pid));
     victim.0.kill().expect("killed");
-    victim.0.wait().expect("dead");
+    victim.0.wait_bounded();
     assert_whole(&traces_of(pid));
     assert!(sweep().expect("swept") >= 3, "a network, a disk and a limit were left behind");
     assert_eq!(traces_of(pid), Traces::default());

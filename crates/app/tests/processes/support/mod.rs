@@ -7,13 +7,18 @@ use std::fs;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::time::Duration;
 use tempfile::TempDir;
 use vazao_meter::{Clock, SystemClock};
-use vazao_testing::programs;
+use vazao_testing::programs::RunBounded;
+use vazao_testing::waiting::is_within;
 pub(crate) use vazao_testing::waiting::wait_until;
 
 /// The program under test.
 pub(crate) const VAZAO: &str = env!("CARGO_BIN_EXE_vazao");
+
+/// How long the end of a cluster is waited for whose test has failed already.
+const DOWN_MAX: Duration = Duration::from_secs(30);
 
 /// A cluster in a temporary directory.
 pub(crate) struct Cluster {
@@ -29,10 +34,11 @@ impl Drop for Cluster {
         down.arg("down").arg("--dir").arg(self.dir());
         // A second panic while one is under way would abort, and hide the first.
         if std::thread::panicking() {
-            let _ = down.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status();
+            let down = down.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
+            let _ = down.map(|mut down| is_within(DOWN_MAX, || !matches!(down.try_wait(), Ok(None))));
             return;
         }
-        if !programs::output(&mut down).status.success() {
+        if !down.run_bounded().status.success() {
             panic!("the cluster could not be stopped");
         }
     }
@@ -65,14 +71,14 @@ impl Cluster {
     pub(crate) fn up(&self, arguments: &[&str]) -> String {
         let mut up = Command::new(VAZAO);
         up.arg("up").arg("--dir").arg(self.dir()).arg("--detach").args(arguments);
-        succeeded(programs::output(&mut up))
+        succeeded(up.run_bounded())
     }
 
     /// `vazao down`, which has to work.
     pub(crate) fn down(&self) -> String {
         let mut down = Command::new(VAZAO);
         down.arg("down").arg("--dir").arg(self.dir());
-        succeeded(programs::output(&mut down))
+        succeeded(down.run_bounded())
     }
 
     /// A command for this cluster.
@@ -85,7 +91,7 @@ impl Cluster {
 
     /// Runs a command.
     pub(crate) fn run(&self, arguments: &[&str]) -> Output {
-        programs::output(&mut self.command(arguments))
+        self.command(arguments).run_bounded()
     }
 
     /// Runs a command that has to work. Returns its output.
