@@ -1,8 +1,9 @@
-//! Calls a second over one connection, beside TCP round trips of the same bytes.
+//! Calls a second, beside TCP round trips of the same bytes.
 //!
 //! `cargo run --release -p vazao-luarpc --example round_trips [SECONDS] [ROUNDS]` takes turns, so that all see the
 //! same machine, and prints each round and the quotients of the means. The servers run in a process of their own (this
-//! program, started again), as in a real cluster.
+//! program, started again), as in a real cluster. `round_trips close CALLS` makes so many calls with a connection for
+//! each, and counts those that fail.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -10,7 +11,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use vazao_luarpc::client::CallOptions;
 use vazao_luarpc::server::{Function, serve};
-use vazao_luarpc::{Client, Interface, Options, Value};
+use vazao_luarpc::{Client, Interface, Options, Profile, Value};
 use vazao_meter::{Clock, SystemClock};
 
 const INTERFACE: &str =
@@ -36,10 +37,15 @@ fn servers() -> Outcome {
         arguments.insert(0, Value::Nil);
         Ok(arguments)
     });
+    let boo = Arc::new(boo);
+    let start = |profile: Profile| {
+        let listener = TcpListener::bind("127.0.0.1:0")?;
+        let options = Options { profile, ..Options::default() };
+        serve(listener, Arc::clone(&interface), boo.clone(), options, Arc::new(SystemClock))
+    };
+    let (keeping, closing) = (start(Profile::Keepalive)?, start(Profile::Close)?);
     let listener = TcpListener::bind("127.0.0.1:0")?;
-    let running = serve(listener, interface, Arc::new(boo), Options::default(), Arc::new(SystemClock))?;
-    let listener = TcpListener::bind("127.0.0.1:0")?;
-    println!("{}\n{}", running.address(), listener.local_addr()?);
+    println!("{}\n{}\n{}", keeping.address(), closing.address(), listener.local_addr()?);
     for stream in listener.incoming() {
         let stream = stream?;
         std::thread::spawn(move || raw(stream));
@@ -47,13 +53,14 @@ fn servers() -> Outcome {
     Ok(())
 }
 
-fn started() -> Outcome<(Child, String, String)> {
+/// Addresses of the servers: one that keeps connections, one that closes them, and the plain one.
+fn started() -> Outcome<(Child, [String; 3])> {
     let mut child = Command::new(std::env::current_exe()?).arg("--serve").stdout(Stdio::piped()).spawn()?;
     let mut lines = BufReader::new(child.stdout.take().ok_or("no output")?).lines();
     let mut next =
         || lines.next().ok_or("the servers have ended")?.map_err(Into::<Box<dyn std::error::Error>>::into);
-    let (calls, raw) = (next()?, next()?);
-    Ok((child, calls, raw))
+    let addresses = [next()?, next()?, next()?];
+    Ok((child, addresses))
 }
 
 /// How often `once` can be done in a time, for each second of it.
@@ -83,9 +90,29 @@ fn connect(address: &str) -> Outcome<TcpStream> {
     Ok(stream)
 }
 
-fn measure(calls: &str, raw: &str, seconds: f64, rounds: usize) -> Outcome {
+fn client_of(address: &str, profile: Profile) -> Outcome<Client> {
     let interface = Arc::new(Interface::parse(INTERFACE.as_bytes())?);
-    let mut client = Client::new(calls, interface, CallOptions::default(), Arc::new(SystemClock));
+    let options = CallOptions { profile, ..CallOptions::default() };
+    Ok(Client::new(address, interface, options, Arc::new(SystemClock)))
+}
+
+/// Calls that each have a connection of their own.
+fn measure_closing(address: &str, calls: u64) -> Outcome {
+    let mut client = client_of(address, Profile::Close)?;
+    let (begun_ns, mut failed) = (SystemClock.now_ns(), 0);
+    for number in 0..calls {
+        if let Err(report) = client.call("boo", &[Value::Double(1.0)]) {
+            failed += 1;
+            println!("call {number}: {report}");
+        }
+    }
+    let seconds = SystemClock.now_ns().saturating_sub(begun_ns) as f64 / 1e9;
+    println!("{calls} calls, a connection for each: {failed} failed, {:.0} calls/s", calls as f64 / seconds);
+    Ok(())
+}
+
+fn measure([calls, _, raw]: &[String; 3], seconds: f64, rounds: usize) -> Outcome {
+    let mut client = client_of(calls, Profile::Keepalive)?;
     let (mut plain, mut to_server) = (connect(raw)?, connect(calls)?);
     let mut sums = [0.0; 3];
     for round in 0..rounds {
@@ -115,10 +142,15 @@ fn main() -> Outcome {
     if arguments.first().is_some_and(|argument| argument == "--serve") {
         return servers();
     }
-    let seconds = arguments.first().map_or(Ok(1.0), |text| text.parse())?;
-    let rounds = arguments.get(1).map_or(Ok(5), |text| text.parse())?;
-    let (mut child, calls, raw) = started()?;
-    let outcome = measure(&calls, &raw, seconds, rounds);
+    let (mut child, addresses) = started()?;
+    let outcome = match arguments.as_slice() {
+        [word, calls] if word == "close" => measure_closing(&addresses[1], calls.parse()?),
+        _ => {
+            let seconds = arguments.first().map_or(Ok(1.0), |text| text.parse())?;
+            let rounds = arguments.get(1).map_or(Ok(5), |text| text.parse())?;
+            measure(&addresses, seconds, rounds)
+        }
+    };
     let _ = child.kill();
     let _ = child.wait();
     outcome

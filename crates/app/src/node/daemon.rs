@@ -19,7 +19,7 @@ use parking_lot::Mutex;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
 use tracing::{info, warn};
@@ -84,6 +84,8 @@ struct Node {
     targets: AddedTargets,
     missing: opening::Missing,
     measures: Arc<MeasureService>,
+    /// Of remote calls, once they are answered.
+    calls: OnceLock<Arc<calls::Statistics>>,
     server: Mutex<Server>,
     /// Where clients of this machine are handed descriptors.
     door: Option<Mutex<LocalServer>>,
@@ -144,6 +146,7 @@ pub(crate) fn run(config: &NodeConfig, settings: &Settings) -> Outcome {
         targets: AddedTargets::new(&settings.directory, plan.given()),
         missing: opening::Missing::default(),
         measures: Arc::clone(&measures),
+        calls: OnceLock::new(),
         clock,
         transport,
         last_transport,
@@ -198,7 +201,9 @@ fn answer_calls(config: &NodeConfig, node: &Arc<Node>, advertised: &str) -> Outc
     let Some(section) = &config.luarpc else { return Ok(None) };
     let opener = client_opener(config, &node.transport, advertised, calls::DEADLINE_MS);
     let running = calls::serve(section, Box::new(opener), &node.clock);
-    running.map(Some).map_err(|failure| failure.about(format!("node {}", config.name)))
+    let running = running.map_err(|failure| failure.about(format!("node {}", config.name)))?;
+    node.calls.get_or_init(|| Arc::clone(running.statistics()));
+    Ok(Some(running))
 }
 
 /// From now on no remote call begins.
@@ -702,6 +707,7 @@ impl Observed for Node {
         }
         self.area.expose(exposition);
         self.mover.expose(exposition);
+        self.calls.get().into_iter().for_each(|statistics| calls::expose(statistics, exposition));
     }
 
     fn trouble(&self) -> Option<String> {

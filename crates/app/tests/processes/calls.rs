@@ -1,6 +1,7 @@
 //! Remote calls to real nodes: by `vazao call`, and by raw sockets as other implementations send them.
 
 use crate::support::{Cluster, VAZAO, failed, noise, succeeded, text, wait_until};
+use std::collections::BTreeMap;
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -266,6 +267,17 @@ fn serve_takes_the_port_and_refuses_one_that_is_taken_or_open_to_others() {
     assert!(TcpStream::connect(&address).is_err());
 }
 
+/// What the node that answers calls counts of them.
+fn metrics(cluster: &Cluster) -> BTreeMap<String, f64> {
+    let mut stream = connect(cluster.notice("meta1")["metrics"].as_str().expect("it has metrics"));
+    stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").expect("sent");
+    let mut page = String::new();
+    stream.read_to_string(&mut page).expect("a page");
+    let lines =
+        page.lines().filter(|line| line.starts_with("vazao_calls_")).filter_map(|line| line.split_once(' '));
+    lines.map(|(name, value)| (name.to_owned(), value.parse().expect("a number"))).collect()
+}
+
 #[test]
 fn strangers_at_the_port_take_neither_the_node_nor_callers_away() {
     let (cluster, address) = answering("");
@@ -290,5 +302,12 @@ fn strangers_at_the_port_take_neither_the_node_nor_callers_away() {
     }
     assert_eq!(ok(&address, &["list", "/"]), "\n");
     assert!(cluster.ok(&["status"]).contains("no trouble"));
+    let counted = metrics(&cluster);
+    assert!(counted["vazao_calls_evicted_total"] > 100.0, "{counted:?}");
+    assert!(
+        counted["vazao_calls_failed_total"] >= 4.0 && counted["vazao_calls_connections"] <= 256.0,
+        "{counted:?}"
+    );
+    assert!(counted["vazao_calls_memory_bytes"] < 64e6, "{counted:?}");
     drop(silent);
 }

@@ -36,8 +36,8 @@ struct CopyOptions {
     remote: Remote,
 }
 
-fn record(job: &proto::JobStatus) -> Vec<u8> {
-    Record::default().json("", &jobs::to_json(job)).line()
+fn record(job: &proto::JobStatus) -> Record {
+    Record::default().json("", &jobs::to_json(job))
 }
 
 pub(super) fn list(client: &Client) -> Outcome<Vec<Value>> {
@@ -51,12 +51,12 @@ pub(super) fn list(client: &Client) -> Outcome<Vec<Value>> {
             "there are {count} copies, more than fit; `vazao jobs forget` takes old ones off"
         )));
     }
-    Ok(vec![all.iter().flat_map(record).collect::<Vec<u8>>().into()])
+    Ok(vec![all.iter().flat_map(|job| record(job).line()).collect::<Vec<u8>>().into()])
 }
 
 pub(super) fn status(client: &Client, arguments: &Arguments<'_>) -> Outcome<Vec<Value>> {
     let job = jobs::status(client, id(arguments)?)?;
-    Ok(vec![record(&job).into()])
+    Ok(vec![record(&job).alone().into()])
 }
 
 fn id<'a>(arguments: &'a Arguments<'_>) -> Outcome<&'a str> {
@@ -71,7 +71,7 @@ pub(super) fn wait(client: &Client, arguments: &Arguments<'_>, clock: &dyn Clock
         let is_over = JobState::from_number(job.state).is_none_or(JobState::is_over);
         let left = Duration::from_nanos(deadline_ns.saturating_sub(clock.now_ns()));
         if is_over || left.is_zero() {
-            return Ok(vec![record(&job).into()]);
+            return Ok(vec![record(&job).alone().into()]);
         }
         clock.sleep(LOOK.min(left));
     }

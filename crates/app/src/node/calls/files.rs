@@ -110,7 +110,7 @@ pub(super) fn stat(client: &Client, arguments: &Arguments<'_>) -> Outcome<Vec<Va
         .field("modified", format::instant(a.modified))
         .field("changed", format::instant(a.changed))
         .field("path", place.to_bytes());
-    Ok(vec![record.line().into()])
+    Ok(vec![record.alone().into()])
 }
 
 /// Only files have contents.

@@ -22,7 +22,9 @@ use std::path::Path;
 use std::sync::Arc;
 use tracing::info;
 use vazao_luarpc::{Interface, Options, Running};
-use vazao_meter::Clock;
+use vazao_meter::{Clock, Exposition};
+
+pub(crate) use vazao_luarpc::server::Statistics;
 
 /// What the interface file is called; where none of this name is, the one in the program is meant.
 pub(crate) const INTERFACE_NAME: &str = "vazao.lua";
@@ -60,6 +62,19 @@ pub(crate) fn serve(section: &LuarpcSection, open: Opener, clock: &Arc<dyn Clock
     let running = running.map_err(|error| refused(error.to_string()))?;
     info!(address = %running.address(), may_write, "answering remote calls");
     Ok(running)
+}
+
+/// Adds what is counted of remote calls to a node's metrics.
+pub(crate) fn expose(statistics: &Statistics, exposition: &mut Exposition) {
+    let mut counter = |name: &str, help: &str, value: u64| exposition.counter(name, help, &[], value as f64);
+    counter("vazao_calls_total", "Remote calls answered, errors included.", statistics.calls());
+    counter("vazao_calls_failed_total", "Remote calls answered with an error.", statistics.errors());
+    let help = "Connections of remote callers closed to make room for others.";
+    counter("vazao_calls_evicted_total", help, statistics.evicted());
+    let mut gauge = |name: &str, help: &str, value: u64| exposition.gauge(name, help, &[], value as f64);
+    gauge("vazao_calls_connections", "Connections of remote callers.", statistics.connections());
+    let help = "Memory of requests and answers that are not whole.";
+    gauge("vazao_calls_memory_bytes", help, statistics.memory_bytes());
 }
 
 #[cfg(test)]

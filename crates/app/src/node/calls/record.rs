@@ -43,7 +43,12 @@ impl Record {
         }
     }
 
-    /// The line, with its end.
+    /// Itself, where there is no other.
+    pub(crate) fn alone(self) -> Vec<u8> {
+        self.0
+    }
+
+    /// A line among others, with its end.
     pub(crate) fn line(mut self) -> Vec<u8> {
         self.0.push(b'\n');
         self.0
