@@ -3,6 +3,7 @@
 //! What must hold: an answered operation has happened, once; one that failed for a fault has happened or not; what was
 //! synced survives every loss of power; bytes are never wrong; errors only where a fault explains them.
 
+mod append;
 mod convert;
 mod killed;
 
@@ -436,6 +437,9 @@ impl Story {
         let inode = self.handles[index].inode;
         if self.contents[&inode].version_count() >= VERSIONS_MAX {
             return self.sync_file(index);
+        }
+        if self.random.random_bool(0.3) {
+            return self.append(index);
         }
         let (offset, length) = self.any_range(self.contents[&inode].newest().len() as u64);
         let bytes = random_bytes(&mut self.random, length);
