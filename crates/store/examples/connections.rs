@@ -165,7 +165,7 @@ fn start(directory: &str) -> Outcome<(Child, String)> {
     Ok((server, address.trim().to_owned()))
 }
 
-#[allow(clippy::disallowed_methods, reason = "it was killed just before")]
+#[allow(clippy::disallowed_methods, reason = "it ends when its input does")]
 fn main() -> Outcome<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     if let [flag, directory] = &arguments[..]

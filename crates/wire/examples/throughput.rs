@@ -59,6 +59,7 @@ fn measure(name: &str, threads: usize, count: usize, bytes: usize, one: impl Fn(
     println!("{name:<42} {rate:>10.0} /s {:>9.0} MiB/s", rate * bytes as f64 / 1048576.0);
 }
 
+#[allow(clippy::disallowed_methods, reason = "it ends when its input does")]
 fn main() -> std::io::Result<()> {
     let argument = std::env::args().nth(1);
     if let Some(threads) = argument.as_deref().and_then(|a| a.strip_prefix("--serve=")) {
