@@ -323,7 +323,8 @@ fn commit_request(inode: u64, state: &mut InodeState, report: &Report, sync: boo
         allocated_bytes: None,
         inline_writes: inline.map(InlineContents::begin_report).unwrap_or_default(),
         base_version,
-        written: report.written.iter().map(Into::into).collect(),
+        // Inline contents are their own report.
+        written: report.written.iter().filter(|_| generation != 0).map(Into::into).collect(),
         tells_written: true,
     }
 }
