@@ -186,6 +186,60 @@ fn nul_bytes_and_noise_are_no_methods() {
     }
 }
 
+/// Words that lead further into the server than noise does, and noise.
+fn noise(state: &mut u64) -> Vec<u8> {
+    let words: [&[u8]; 12] = [
+        b"boo\n",
+        b"text\n",
+        b"letter\r\n",
+        b"give\n",
+        b"1\n",
+        b"nil\n",
+        b"\"a\"\n",
+        b"\"\\",
+        b"\n",
+        b"\0",
+        b"x\n",
+        b"fail\n",
+    ];
+    let mut next = || {
+        *state ^= *state << 13;
+        *state ^= *state >> 7;
+        *state ^= *state << 17;
+        *state
+    };
+    let mut bytes = Vec::new();
+    for _ in 0..next() % 24 {
+        match next() % 4 {
+            0 => bytes.extend_from_slice(&next().to_le_bytes()),
+            _ => bytes.extend_from_slice(words[(next() % words.len() as u64) as usize]),
+        }
+    }
+    bytes
+}
+
+#[test]
+fn any_bytes_are_answered_or_refused_and_the_server_goes_on() {
+    let server = start(Options::default());
+    let seed = 0x6c75_6172_7063;
+    let mut state = seed;
+    for round in 0..500 {
+        let bytes = noise(&mut state);
+        let mut stream = connect(&server);
+        // A server that has refused already may have closed.
+        let _ = stream.write_all(&bytes);
+        let _ = stream.shutdown(std::net::Shutdown::Write);
+        let mut answer = Vec::new();
+        let read = stream.read_to_end(&mut answer);
+        let is_over = read.as_ref().is_ok_and(|_| answer.is_empty() || answer.ends_with(b"\n"));
+        let is_reset = read.is_err_and(|error| error.kind() == std::io::ErrorKind::ConnectionReset);
+        assert!(is_over || is_reset, "seed {seed:#x}, round {round}: {}", bytes.escape_ascii());
+    }
+    assert_eq!(exchange(&server, b"boo\n1\n"), "nil\n1\n");
+    eventually("all connections end", || server.statistics().connections() == 0);
+    assert_eq!(server.statistics().memory_bytes(), 0);
+}
+
 #[test]
 fn an_argument_that_does_not_fit_is_refused_and_the_next_call_is_answered() {
     let server = start(Options::default());
