@@ -8,6 +8,7 @@ use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
+use vazao_client::{Client, Config};
 use vazao_testing::programs::{RunBounded, WaitBounded};
 
 /// The file system in bytes: small, as its image is written once.
@@ -273,7 +274,16 @@ fn look_around(node: &Node, source: &str, well: &[&String]) {
         status.contains("TROUBLE: target t2 of all")
     });
     assert!(status.contains("has not answered for") && !status.contains("silent"), "{status}");
-    assert!(node.log().lines().any(|line| line.contains("WARN") && line.contains("cold/t of node all")));
+    let is_logged = |line: &str| line.contains("WARN") && line.contains("cold/t of node all");
+    wait_until("its log names it, too", || node.log().lines().any(is_logged));
+    // The status asks the node itself; where new files go is decided by what its reports have said.
+    let config = Config::load(&node.cluster.local("client.toml")).expect("a configuration");
+    let client = Client::connect_with(&config, config.options()).expect("connects");
+    wait_until("the metadata service has heard of it", || {
+        let map = client.refresh_map().expect("it answers");
+        map.targets.iter().any(|target| !target.trouble.is_empty())
+    });
+    client.close().expect("closed");
     for name in ["vz:/new1", "vz:/new2", "vz:/new3"] {
         node.soon(&["cp", source, name]);
         assert_eq!(node.target_of(name), "t1", "new files avoid it");
