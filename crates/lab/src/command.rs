@@ -1,6 +1,6 @@
 //! `vazao lab …`: its commands, one line each. It stands above all of them.
 
-use crate::{Context, Error, bench, experiment, mounts, psplit, report, verdicts};
+use crate::{Context, Error, bench, calls, experiment, mounts, psplit, report, verdicts};
 
 /// The experiments and tools of `vazao lab`.
 #[derive(Clone, Debug, clap::Subcommand)]
@@ -20,6 +20,9 @@ pub enum Command {
     /// Carry out what `vazao lab mounts` orders.
     #[command(hide = true)]
     MountsWorker(mounts::worker::Args),
+    /// Serve or make the remote calls of experiments L1 and L2.
+    #[command(hide = true)]
+    CallsLoad(calls::load::Args),
     /// Print the tables of a result file again, or plots and page of a directory, without measuring anew.
     Report(report::command::Args),
 }
@@ -34,6 +37,7 @@ pub fn run(command: Command, context: &mut Context<'_>) -> Result<(), Error> {
         Command::Verdicts(args) => verdicts::run(&args, context),
         Command::Mounts(args) => mounts::run(&args, context),
         Command::MountsWorker(args) => mounts::worker::run(&args, context.output),
+        Command::CallsLoad(args) => calls::load::run(&args, context),
         Command::Report(args) => report::command::run(args, context),
     }
 }

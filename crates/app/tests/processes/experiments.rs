@@ -82,6 +82,46 @@ fn experiments_measure_every_place_draw_it_and_leave_nothing_behind() {
     assert!(report.status.success() && directory.path().join("P4-cold.svg").exists());
 }
 
+/// The outcome of an experiment.
+fn outcome(directory: &Path, id: &str) -> Value {
+    let text = fs::read_to_string(directory.join(format!("{id}.json"))).expect("an outcome");
+    serde_json::from_str(&text).expect("JSON")
+}
+
+#[test]
+fn remote_calls_of_every_language_reach_every_server_without_an_error() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let out = directory.path().to_str().expect("text");
+    let run = lab(&["run", "L1", "--scale", "tiny", "--out", out, "--work", out]);
+    assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
+    assert_complete(directory.path(), "L1", 3);
+    let outcome = outcome(directory.path(), "L1");
+    assert_eq!(outcome["findings"][0]["holds"], "yes", "{} {}", outcome["findings"], outcome["gaps"]);
+    let rates = outcome["figures"][1]["series"].as_array().expect("series");
+    let values = rates.iter().flat_map(|series| series["points"].as_array().expect("points"));
+    assert!(
+        values.clone().count() == 9 && values.clone().all(|point| point["values"][0].as_f64() > Some(0.0))
+    );
+    assert!(!command_lines().any(|line| line.contains(out)), "processes are left");
+}
+
+#[test]
+fn without_lua_and_python_the_calls_of_rust_are_measured_and_the_remedy_is_named() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let out = directory.path().to_str().expect("text");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_vazao"));
+    command.args(["lab", "run", "L1", "--scale", "tiny", "--out", out, "--work", out]).env("PATH", out);
+    let run = command.output().expect("vazao starts");
+    assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
+    let outcome = outcome(directory.path(), "L1");
+    let gaps = outcome["gaps"].to_string();
+    for part in ["Lua: lua5.4 with LuaSocket is needed; ./x setup", "Python: python3 is needed; ./x setup"] {
+        assert!(gaps.contains(part), "{part}: {gaps}");
+    }
+    assert_eq!(outcome["findings"][0]["holds"], "unknown");
+    assert_eq!(outcome["figures"][0]["series"].as_array().map(Vec::len), Some(1));
+}
+
 #[test]
 fn an_unknown_experiment_is_a_usage_error_that_lists_those_that_are_there() {
     let run = lab(&["run", "Z9", "--out", "/nowhere"]);

@@ -13,6 +13,7 @@ mod registry;
 mod run;
 pub mod testbed;
 
+mod calling;
 mod copies;
 mod g1;
 mod g10;
@@ -27,6 +28,8 @@ mod g5;
 mod g6;
 mod g7;
 mod g9;
+mod l1;
+mod l2;
 mod p1;
 mod p2;
 mod p3;

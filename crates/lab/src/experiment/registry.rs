@@ -2,8 +2,8 @@
 
 use super::definition::Experiment;
 use super::{
-    g1, g2, g4, g5, g6, g7, g9, g10, g11, g12, g13, g14, g15, p1, p2, p3, p4, p5, p6, p7, p8, p9, r1, raid,
-    w1, w2,
+    g1, g2, g4, g5, g6, g7, g9, g10, g11, g12, g13, g14, g15, l1, l2, p1, p2, p3, p4, p5, p6, p7, p8, p9, r1,
+    raid, w1, w2,
 };
 
 /// All experiments, in the order of their ids.
@@ -24,6 +24,8 @@ pub fn registry() -> &'static [&'static dyn Experiment] {
         &g13::G13,
         &g14::G14,
         &g15::G15,
+        &l1::L1,
+        &l2::L2,
         &p1::P1,
         &p2::P2,
         &p3::P3,
