@@ -1,6 +1,7 @@
 //! `vazao lab …`: its commands, one line each. It stands above all of them.
 
-use crate::{Context, Error, bench, calls, experiment, mounts, psplit, report, verdicts};
+use crate::experiment::calls;
+use crate::{Context, Error, bench, experiment, mounts, psplit, report, verdicts};
 
 /// The experiments and tools of `vazao lab`.
 #[derive(Clone, Debug, clap::Subcommand)]

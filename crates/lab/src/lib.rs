@@ -6,7 +6,6 @@
 //! load generator for tests: correctness is tested elsewhere, though wrong bytes fail a run here too.
 
 pub mod bench;
-pub mod calls;
 mod child;
 mod command;
 pub mod content;

@@ -111,7 +111,7 @@ fn without_lua_and_python_the_calls_of_rust_are_measured_and_the_remedy_is_named
     let out = directory.path().to_str().expect("text");
     let mut command = Command::new(env!("CARGO_BIN_EXE_vazao"));
     command.args(["lab", "run", "L1", "--scale", "tiny", "--out", out, "--work", out]).env("PATH", out);
-    let run = command.output().expect("vazao starts");
+    let run = command.run_bounded();
     assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
     let outcome = outcome(directory.path(), "L1");
     let gaps = outcome["gaps"].to_string();

@@ -1,9 +1,9 @@
 //! The pairs of L1 and L2: every client of remote calls against every server, and what came of it.
 
+use super::calls::{Language, Load, Profile, Programs, Round, Server};
 use super::outcome::{Figure, Form};
 use super::{Lab, figure, shown};
 use crate::Error;
-use crate::calls::{Language, Load, Profile, Programs, Round, Server};
 use crate::hosts::Host;
 
 /// A client and the server that it calls.
@@ -204,24 +204,23 @@ pub(super) fn range(values: &[f64]) -> Option<(f64, f64)> {
     Some((least, most))
 }
 
+/// A round of a second, for tests.
 #[cfg(test)]
-pub(super) mod tests {
+pub(super) fn round(calls: u64, client_s: f64, server_s: f64) -> Round {
+    let (errors, seconds, latency_ms, error) = (0, 1.0, [0.1, 0.2, 0.3], String::new());
+    Round { calls, errors, seconds, client_s, server_s, latency_ms, error }
+}
+
+/// Rounds of `boo`, for tests.
+#[cfg(test)]
+pub(super) fn measurement(pair: Pair, profile: Profile, rounds: Vec<Round>) -> Measurement {
+    let load = Load { profile, method: "boo", seconds: 1.0, is_timed: false };
+    Measurement { cell: Cell { pair, load }, rounds }
+}
+
+#[cfg(test)]
+mod tests {
     use super::*;
-
-    /// A round of a second.
-    pub(in crate::experiment) fn round(calls: u64, client_s: f64, server_s: f64) -> Round {
-        let (errors, seconds, latency_ms, error) = (0, 1.0, [0.1, 0.2, 0.3], String::new());
-        Round { calls, errors, seconds, client_s, server_s, latency_ms, error }
-    }
-
-    pub(in crate::experiment) fn measurement(
-        pair: Pair,
-        profile: Profile,
-        rounds: Vec<Round>,
-    ) -> Measurement {
-        let load = Load { profile, method: "boo", seconds: 1.0, is_timed: false };
-        Measurement { cell: Cell { pair, load }, rounds }
-    }
 
     #[test]
     fn the_rounds_with_the_most_and_the_fewest_calls_are_dropped() {

@@ -1,10 +1,10 @@
 //! L1: calls a second of every client against every server, connections kept and not (the fifth study's Linux table).
 
 use super::calling::{self, Cell, Measurement, Pair, all_of, limit, mean, range};
+use super::calls::{Language, Load, Profile};
 use super::outcome::{Figure, Finding, Form, Series};
 use super::{About, Experiment, Lab, Measured, Scale, shown};
 use crate::Error;
-use crate::calls::{Language, Load, Profile};
 use crate::report::size::significant;
 use std::fs;
 
@@ -261,7 +261,7 @@ fn against_raw(figures: &[Figure]) -> Finding {
 
 #[cfg(test)]
 mod tests {
-    use super::super::calling::tests::{measurement, round};
+    use super::super::calling::{measurement, round};
     use super::super::outcome::Holds;
     use super::*;
 

@@ -1,10 +1,10 @@
 //! L2: the time of a call between two hosts over 100 Mb/s (the fifth study's Windows table).
 
 use super::calling::{self, Cell, Ends, Measurement, Pair, all_of, limit, mean, range};
+use super::calls::{Language, Load, Profile};
 use super::outcome::{Figure, Finding, Form, Series};
 use super::{About, Experiment, Lab, Measured, Scale, shown};
 use crate::Error;
-use crate::calls::{Language, Load, Profile};
 use crate::hosts::{self, BitsPerSecond, Host, Network};
 use std::sync::Arc;
 
@@ -188,7 +188,7 @@ fn below_the_study(figures: &[Figure]) -> Finding {
 
 #[cfg(test)]
 mod tests {
-    use super::super::calling::tests::{measurement, round};
+    use super::super::calling::{measurement, round};
     use super::super::outcome::Holds;
     use super::*;
 

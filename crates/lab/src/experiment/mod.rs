@@ -14,6 +14,7 @@ mod run;
 pub mod testbed;
 
 mod calling;
+pub mod calls;
 mod copies;
 mod g1;
 mod g10;

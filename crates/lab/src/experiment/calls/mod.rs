@@ -29,19 +29,19 @@ const FILES: &[(&str, &str)] = bundled![
     "interface.lua" => "interface.lua",
     "load.lua" => "load.lua",
     "load.py" => "load.py",
-    "../../../../bindings/lua/luarpc.lua" => "luarpc.lua",
-    "../../../../bindings/lua/luarpc/interface.lua" => "luarpc/interface.lua",
-    "../../../../bindings/lua/luarpc/lines.lua" => "luarpc/lines.lua",
-    "../../../../bindings/lua/luarpc/options.lua" => "luarpc/options.lua",
-    "../../../../bindings/lua/luarpc/proxy.lua" => "luarpc/proxy.lua",
-    "../../../../bindings/lua/luarpc/server.lua" => "luarpc/server.lua",
-    "../../../../bindings/python/luarpc/__init__.py" => "luarpc/__init__.py",
-    "../../../../bindings/python/luarpc/errors.py" => "luarpc/errors.py",
-    "../../../../bindings/python/luarpc/interface.py" => "luarpc/interface.py",
-    "../../../../bindings/python/luarpc/lines.py" => "luarpc/lines.py",
-    "../../../../bindings/python/luarpc/options.py" => "luarpc/options.py",
-    "../../../../bindings/python/luarpc/proxy.py" => "luarpc/proxy.py",
-    "../../../../bindings/python/luarpc/server.py" => "luarpc/server.py",
+    "../../../../../bindings/lua/luarpc.lua" => "luarpc.lua",
+    "../../../../../bindings/lua/luarpc/interface.lua" => "luarpc/interface.lua",
+    "../../../../../bindings/lua/luarpc/lines.lua" => "luarpc/lines.lua",
+    "../../../../../bindings/lua/luarpc/options.lua" => "luarpc/options.lua",
+    "../../../../../bindings/lua/luarpc/proxy.lua" => "luarpc/proxy.lua",
+    "../../../../../bindings/lua/luarpc/server.lua" => "luarpc/server.lua",
+    "../../../../../bindings/python/luarpc/__init__.py" => "luarpc/__init__.py",
+    "../../../../../bindings/python/luarpc/errors.py" => "luarpc/errors.py",
+    "../../../../../bindings/python/luarpc/interface.py" => "luarpc/interface.py",
+    "../../../../../bindings/python/luarpc/lines.py" => "luarpc/lines.py",
+    "../../../../../bindings/python/luarpc/options.py" => "luarpc/options.py",
+    "../../../../../bindings/python/luarpc/proxy.py" => "luarpc/proxy.py",
+    "../../../../../bindings/python/luarpc/server.py" => "luarpc/server.py",
 ];
 
 /// How long a server may take to print its port.
@@ -254,6 +254,7 @@ impl Server {
 }
 
 impl Drop for Server {
+    #[allow(clippy::disallowed_methods, reason = "it was killed just before")]
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
