@@ -28,7 +28,7 @@ trap put_back EXIT
 echo Y >"$switch"
 
 # Those that depend on how requests come: the rest is decided behind the door, whichever it came through. All of them:
-# `./x test --long uring`.
+# `VAZAO_URING_FILTER="all()"`.
 filter="${VAZAO_URING_FILTER:-test(/^(asynchronous|faults|consistency|locks|contents|shared_files|appends|mountpoints)::/)}"
 filter="(package(vazao-fuse) & binary(mount) & ($filter)) | (package(vazao-app) & test(/^mount(_life)?::/))"
 export VAZAO_TEST_URING=on
