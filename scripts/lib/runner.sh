@@ -48,14 +48,15 @@ runner_nextest() {
         PATH="$(dirname "$runner_program"):$PATH" cargo nextest run --release --locked --lib --bins --tests "$@"
 }
 
-# runner_tests REPORT FILTER: runs the tests that a filter of cargo-nextest chooses, writes REPORT.xml (JUnit), and ends
-# with "N passed, N failed". With CI=true those that failed are run once more alone: the ones that pass then are told as
-# flaky, but for checkers of lost data.
+# runner_tests REPORT FILTER [PLAIN...]: runs the tests that a filter of cargo-nextest chooses, writes REPORT.xml
+# (JUnit), and ends with "N passed, N failed". With CI=true those that failed are run once more alone: the ones that
+# pass then are told as flaky, but for checkers of lost data. PLAIN chooses the tests for plain cargo, which knows no
+# such filters; all of them without it.
 runner_tests() {
     local report="$1" filter="$2" status=0
+    shift 2
     if [[ ! -x "$runner_program" ]]; then
-        # It knows no such filters: everything runs.
-        runner_plain
+        runner_plain "$@"
         return
     fi
     local -a report_of=(python3 scripts/lib/test_report.py)
@@ -77,12 +78,14 @@ runner_tests() {
     "${report_of[@]}" sum "$report" "$status"
 }
 
-# runner_plain: the way out without cargo-nextest. One limit for each program of tests, longer than all of them take.
+# runner_plain ARGUMENT...: the way out without cargo-nextest. One limit for each program of tests, longer than all of
+# them take.
 runner_plain() {
     local triple
+    [[ $# -gt 0 ]] || set -- --workspace --lib --bins --tests
     triple="$(rustc -vV | sed -n 's/^host: //p' | tr 'a-z-' 'A-Z_')"
     env "CARGO_TARGET_${triple}_RUNNER=$runner_target/release/vazao-test-process" VAZAO_TEST_SECONDS_MAX=1200 \
-        cargo test --release --locked --workspace --lib --bins --tests --no-fail-fast
+        cargo test --release --locked --no-fail-fast "$@"
 }
 
 if [[ "${BASH_SOURCE[0]}" == "$0" ]]; then

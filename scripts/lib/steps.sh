@@ -28,8 +28,7 @@ step() {
     step_ended "$name" "$status" $((SECONDS - started))
 }
 
-# bounded LIMIT COMMAND...: ends one that hangs, so that it is named (a test by "has been running for over 60 seconds")
-# and the rest runs.
+# bounded LIMIT COMMAND...: ends one that hangs, so that it is named and the rest runs.
 bounded() {
     timeout --verbose --kill-after=30s "$@"
 }
@@ -37,8 +36,10 @@ bounded() {
 # lane SCRIPT...: runs scripts of steps one after the other, beside other lanes and whatever comes next, each with a
 # place of its own for its files. What one said is shown when it has ended. `lanes_end` waits for all lanes and counts.
 lanes=()
+lane_steps=()
 lane() {
     [[ -n "${lane_results:-}" ]] || lane_results="$(mktemp -d)"
+    lane_steps+=("$@")
     lane_run "$@" &
     lanes+=($!)
 }
@@ -61,15 +62,18 @@ lane_run() {
 }
 
 lanes_end() {
-    local process status
+    local process script name
     for process in "${lanes[@]}"; do
         wait "$process" || true
     done
-    for status in "$lane_results"/*.status; do
-        step_count "$(basename "$status" .status)" "${status%.status}.log" "$(cat "$status")"
+    for script in "${lane_steps[@]}"; do
+        name="$(basename "$script" .sh)"
+        # A lane that ended early leaves steps without an answer: they failed.
+        touch "$lane_results/$name.log"
+        step_count "$name" "$lane_results/$name.log" "$(cat "$lane_results/$name.status" 2>/dev/null || echo 1)"
     done
     rm -rf "$lane_results"
-    lanes=() lane_results=""
+    lanes=() lane_steps=() lane_results=""
 }
 
 # step_ended NAME STATUS SECONDS: says so.

@@ -32,4 +32,4 @@ echo Y >"$switch"
 filter="${VAZAO_URING_FILTER:-test(/^(asynchronous|faults|consistency|locks|contents|shared_files|appends|mountpoints)::/)}"
 filter="(package(vazao-fuse) & binary(mount) & ($filter)) | (package(vazao-app) & test(/^mount(_life)?::/))"
 export VAZAO_TEST_URING=on
-runner_tests "$report_directory/uring" "$filter"
+runner_tests "$report_directory/uring" "$filter" --package vazao-fuse --test mount

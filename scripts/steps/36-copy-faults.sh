@@ -79,6 +79,7 @@ expect "with room the large one is copied" "$vazao" cp data1:/out/large data2:/i
 expect "and equal" cmp "$out/large" "$small/large"
 
 volume_stop "$mountpoint"
+umount "$small"
 
 # The same into a volume on small disks, which beside 64 MiB of reserve have room for 32 MiB together.
 tight="$TMPDIR/tight"
