@@ -4,6 +4,7 @@ set -euo pipefail
 
 source scripts/lib/sandbox.sh
 source scripts/lib/steps.sh
+source scripts/lib/runner.sh
 source scripts/lib/long.sh
 
 is_long=""
@@ -27,26 +28,29 @@ if [[ ${#parts[@]} -eq 0 ]]; then
     step "build" bounded 30m bash scripts/lib/runner.sh runner_build
     rm -rf "$report_directory"
     mkdir -p "$report_directory"
-    step "tests" bounded 20m bash scripts/lib/runner.sh runner_tests "$report_directory/tests" "all()"
+    # Everything is built: no step builds it again.
+    export VAZAO_IS_BUILT=1
 
     # Whole-system tests: scripts that run the finished binary. Each ends with a line "N passed, N failed" and a status
-    # that is not zero when something failed. First those that measure or change what is the machine's own, one after
-    # the other; then the rest, which share nothing, side by side.
+    # that is not zero when something failed. Those that run other people's programs run beside the tests, which mostly
+    # wait; then, side by side, those with limits of milliseconds; at last, one after the other, what measures or changes
+    # what is the machine's own.
     steps=scripts/steps
     alone=("$steps"/{33-mount-helper,34-fuse-uring,37-verdicts}.sh)
-    first=("$steps"/30-pjdfstest.sh)
-    second=("$steps"/{35-ftp,31-fsx,32-applications}.sh)
-    third=()
+    beside=("$steps"/{31-fsx,30-pjdfstest,32-applications,41-luarpc,38-nfs,35-ftp}.sh)
+    lane "${beside[@]}"
+    step "tests" bounded 20m bash scripts/lib/runner.sh runner_tests "$report_directory/tests" \
+        "all() - ($runner_measures)"
+    lanes_end
     for script in "$steps"/*.sh; do
-        [[ " ${alone[*]} ${first[*]} ${second[*]} " == *" $script "* ]] || third+=("$script")
+        [[ " ${alone[*]} ${beside[*]} " == *" $script "* ]] || lane "$script"
     done
+    lanes_end
+    step "tests that measure" bounded 20m bash scripts/lib/runner.sh runner_tests "$report_directory/measures" \
+        "$runner_measures" --package vazao-lab --package vazao-app --test machine --test processes hosts:: hung_targets::
     for script in "${alone[@]}"; do
         step "$(basename "$script" .sh)" bounded 15m bash "$script"
     done
-    lane "${first[@]}"
-    lane "${second[@]}"
-    lane "${third[@]}"
-    lanes_end
 fi
 
 if [[ -n "$is_long" ]]; then

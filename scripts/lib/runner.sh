@@ -11,6 +11,9 @@ runner_program="$runner_target/tools/cargo-nextest-$runner_version/cargo-nextest
 # What a failure of is never run again: a loss of data that happens now and then is a loss of data.
 runner_checkers='package(vazao-sim) | package(vazao-faults) | test(/power|crash|damage|loss|lost|history/)'
 
+# What sets a rate, a share of a processor or a disk that hangs, and measures what comes of it: with nothing beside it.
+runner_measures='(package(vazao-lab) & test(/^hosts::/)) | test(/^hung_targets::/)'
+
 # runner_install: gets cargo-nextest once. Fails where there is no network, or another machine.
 runner_install() {
     [[ ! -x "$runner_program" ]] || return 0

@@ -1,13 +1,15 @@
 # A cluster of its own and its volume mounted, for steps that run other people's programs on it. To be sourced, after
 # sandbox.sh: what is started and mounted here is taken away with the sandbox.
 
+source scripts/lib/product.sh
+
 tools="$(realpath -m "${CARGO_TARGET_DIR:-target}")/tools"
 
 # volume_start MOUNTPOINT OPTIONS: builds vazao, starts a cluster below TMPDIR and mounts its volume.
 volume_start() {
     local directory="$TMPDIR/cluster-$$"
-    cargo build --release --locked --package vazao-app
-    vazao="$(realpath "${CARGO_TARGET_DIR:-target}/release/vazao")"
+    product_build vazao-app
+    vazao="$programs/vazao"
     export VAZAO_CLUSTER="$directory/client.toml"
     "$vazao" up --dir "$directory" --data-servers 3 --detach
     mkdir -p "$1"

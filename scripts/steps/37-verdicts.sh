@@ -4,14 +4,15 @@
 set -euo pipefail
 
 source scripts/lib/sandbox.sh
+source scripts/lib/product.sh
 sandbox_enter
 
 if [[ $EUID -ne 0 ]]; then
     echo "verdicts must be tested as root: only root makes hosts, links and slow disks" >&2
     exit 1
 fi
-cargo build --release --locked --package vazao-app
-vazao="$(realpath "${CARGO_TARGET_DIR:-target}/release/vazao")"
+product_build vazao-app
+vazao="$programs/vazao"
 
 passed=0
 failed=0

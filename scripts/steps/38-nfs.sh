@@ -4,6 +4,7 @@
 set -euo pipefail
 
 source scripts/lib/sandbox.sh
+source scripts/lib/product.sh
 source scripts/lib/packages.sh
 sandbox_enter
 
@@ -17,8 +18,8 @@ if [[ ! -x /usr/bin/ganesha.nfsd || ! -x /usr/sbin/rpcbind ]] || ! ldconfig -p |
         exit 1
     }
 fi
-cargo build --release --locked --package vazao-app
-vazao="$(realpath "${CARGO_TARGET_DIR:-target}/release/vazao")"
+product_build vazao-app
+vazao="$programs/vazao"
 
 passed=0
 failed=0

@@ -8,6 +8,7 @@
 set -euo pipefail
 
 source scripts/lib/sandbox.sh
+source scripts/lib/product.sh
 source scripts/lib/packages.sh
 sandbox_enter
 
@@ -23,8 +24,8 @@ if ! command -v mkfs.xfs >/dev/null || ! command -v mkfs.btrfs >/dev/null; then
     # Without them the run says which file systems it has not tested.
     packages_install xfsprogs btrfs-progs >"$TMPDIR/apt.log" 2>&1 || tail -n 1 "$TMPDIR/apt.log"
 fi
-cargo build --release --locked --package vazao-app --package vazao-faults
-faults="$(realpath "${CARGO_TARGET_DIR:-target}/release/vazao-faults")"
+product_build vazao-app vazao-faults
+faults="$programs/vazao-faults"
 
 passed=0
 failed=0

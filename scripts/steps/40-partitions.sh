@@ -6,14 +6,15 @@
 set -euo pipefail
 
 source scripts/lib/sandbox.sh
+source scripts/lib/product.sh
 sandbox_enter
 
 if [[ $EUID -ne 0 ]]; then
     echo "partitions must be tested as root: only root makes network namespaces" >&2
     exit 1
 fi
-cargo build --release --locked --package vazao-app --package vazao-faults
-faults="$(realpath "${CARGO_TARGET_DIR:-target}/release/vazao-faults")"
+product_build vazao-app vazao-faults
+faults="$programs/vazao-faults"
 
 passed=0
 failed=0
