@@ -33,8 +33,8 @@ if [[ ${#parts[@]} -eq 0 ]]; then
 
     # Whole-system tests: scripts that run the finished binary. Each ends with a line "N passed, N failed" and a status
     # that is not zero when something failed. Those that run other people's programs run beside the tests, which mostly
-    # wait; then, side by side, those with limits of milliseconds; at last, one after the other, what measures or changes
-    # what is the machine's own.
+    # wait; then, side by side, those with limits of milliseconds; at last, one after the other, what measures or
+    # changes what is the machine's own.
     steps=scripts/steps
     alone=("$steps"/{33-mount-helper,34-fuse-uring,37-verdicts}.sh)
     beside=("$steps"/{31-fsx,30-pjdfstest,32-applications,41-luarpc,38-nfs,35-ftp}.sh)
@@ -47,7 +47,8 @@ if [[ ${#parts[@]} -eq 0 ]]; then
     done
     lanes_end
     step "tests that measure" bounded 20m bash scripts/lib/runner.sh runner_tests "$report_directory/measures" \
-        "$runner_measures" --package vazao-lab --package vazao-app --test machine --test processes hosts:: hung_targets::
+        "$runner_measures" --package vazao-lab --package vazao-app --test machine --test processes -- \
+        hosts:: hung_targets::
     for script in "${alone[@]}"; do
         step "$(basename "$script" .sh)" bounded 15m bash "$script"
     done
