@@ -4,8 +4,10 @@ use std::fmt::Write;
 use std::fs;
 use std::path::Path;
 
-/// Threads of one process that are told; the rest are counted.
-const THREADS_MAX: usize = 48;
+/// Groups of threads of one process that are told; the rest are counted.
+const GROUPS_MAX: usize = 24;
+/// Names of threads that are told for each group.
+const NAMES_MAX: usize = 8;
 /// Frames of a kernel stack that are told.
 const FRAMES_MAX: usize = 8;
 
@@ -20,7 +22,8 @@ pub fn line_of_process(process: u32) -> String {
     format!("process {process}, {}: {shown}", state(&directory))
 }
 
-/// A process and each of its threads: state, where in the kernel it waits, and the kernel's stack where it may be read.
+/// A process and its threads: state, where in the kernel they wait, and the kernel's stack where it may be read. Threads
+/// that wait at the same place share a line, or those of a pool would hide the one that matters.
 pub fn of_process(process: u32) -> String {
     let directory = Path::new("/proc").join(process.to_string());
     let mut text = line_of_process(process);
@@ -30,15 +33,30 @@ pub fn of_process(process: u32) -> String {
         Err(_) => return text,
     };
     threads.sort();
-    for thread in threads.iter().take(THREADS_MAX) {
-        let number = thread.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        let (name, place) = (read(&thread.join("comm")), read(&thread.join("wchan")));
-        let _ = writeln!(text, "    thread {number} {name}, {}: {place}{}", state(thread), stack(thread));
+    let mut groups: Vec<(String, Vec<String>)> = Vec::new();
+    for thread in &threads {
+        let place = format!("{}: {}{}", state(thread), read(&thread.join("wchan")), stack(thread));
+        let name = read(&thread.join("comm"));
+        match groups.iter_mut().find(|group| group.0 == place) {
+            Some((_, names)) => names.push(name),
+            None => groups.push((place, vec![name])),
+        }
     }
-    if threads.len() > THREADS_MAX {
-        let _ = writeln!(text, "    and {} threads more", threads.len() - THREADS_MAX);
+    // Few threads at a place say more than many.
+    groups.sort_by_key(|(_, names)| names.len());
+    for (place, names) in groups.iter().take(GROUPS_MAX) {
+        let more = if names.len() > NAMES_MAX { ", …" } else { "" };
+        let shown = names[..names.len().min(NAMES_MAX)].join(", ");
+        let _ = writeln!(text, "    {} in {place}: {shown}{more}", counted(names.len()));
+    }
+    if groups.len() > GROUPS_MAX {
+        let _ = writeln!(text, "    and {} places more", groups.len() - GROUPS_MAX);
     }
     text
+}
+
+fn counted(threads: usize) -> String {
+    if threads == 1 { "1 thread".to_owned() } else { format!("{threads} threads") }
 }
 
 fn read(path: &Path) -> String {
