@@ -22,8 +22,8 @@ pub fn line_of_process(process: u32) -> String {
     format!("process {process}, {}: {shown}", state(&directory))
 }
 
-/// A process and its threads: state, where in the kernel they wait, and the kernel's stack where it may be read. Threads
-/// that wait at the same place share a line, or those of a pool would hide the one that matters.
+/// A process and its threads: state, where in the kernel they wait, and the kernel's stack where it may be read.
+/// Threads that wait at the same place share a line, or those of a pool would hide the one that matters.
 pub fn of_process(process: u32) -> String {
     let directory = Path::new("/proc").join(process.to_string());
     let mut text = line_of_process(process);
