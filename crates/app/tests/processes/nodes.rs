@@ -1,6 +1,6 @@
 //! Clusters of nodes that `vazao node` has written: each from its files, as on a machine of its own.
 
-use crate::support::{VAZAO, failed, free_port, noise_file, signal, succeeded, text, wait_until};
+use crate::support::{VAZAO, failed, free_port, host, noise_file, signal, succeeded, text, wait_until};
 use rustix::process::Signal;
 use serde_json::Value;
 use std::fs;
@@ -56,7 +56,7 @@ impl Nodes {
 
     /// `vazao node init` for a node on this machine. Returns what it says as JSON.
     fn init(&self, node: &str, port: &str, more: &[&str]) -> Value {
-        let common = ["node", "init", "--host", "127.0.0.1", "--json", "--name", node, "--dir", node];
+        let common = ["node", "init", "--host", &host(), "--json", "--name", node, "--dir", node];
         json(&self.ok(&[&common[..], &["--port", port], more].concat()))
     }
 }
@@ -98,7 +98,7 @@ fn three_nodes_start_from_the_files_that_init_and_join_have_written() {
     // A name that is taken, and a key that is not the cluster's, are found before anything is written.
     let metadata = init["metadata"].as_str().expect("an address").to_owned();
     let join = |name: &str, key: &str| {
-        let common = ["node", "join", &metadata, "--host", "127.0.0.1", "--data", "disk4", "--dir", "four"];
+        let common = ["node", "join", &metadata, "--host", &host(), "--data", "disk4", "--dir", "four"];
         failed(nodes.vazao(&[&common[..], &["--name", name, "--key-file", key]].concat()), 1)
     };
     assert!(join("two", "one/cluster.key").contains("another name with --name"));
@@ -123,7 +123,7 @@ fn files_that_are_there_are_not_overwritten_and_a_key_never_is_by_a_new_one() {
     assert!(files.len() == 4 && files.iter().all(|file| file["written"] == false), "{again}");
     let edited = fs::read_to_string(&config).expect("readable") + "# mine\n";
     fs::write(&config, &edited).expect("written");
-    let arguments = ["node", "init", "--host", "127.0.0.1", "--name", "one", "--dir", "one", "--port", &port];
+    let arguments = ["node", "init", "--host", &host(), "--name", "one", "--dir", "one", "--port", &port];
     let said = failed(nodes.vazao(&arguments), 1);
     assert!(said.contains("one/node.toml") && said.contains("--force"), "{said}");
     assert_eq!(fs::read_to_string(&config).expect("readable"), edited);
@@ -132,7 +132,7 @@ fn files_that_are_there_are_not_overwritten_and_a_key_never_is_by_a_new_one() {
     assert_eq!(fs::read_to_string(&key).expect("a key"), first, "data servers still have this one");
     // Joining with another key is refused, too.
     nodes.init("two", &port, &[]);
-    let join = ["node", "join", "127.0.0.1:7000", "--offline", "--host", "127.0.0.1", "--name", "one"];
+    let join = ["node", "join", "127.0.0.1:7000", "--offline", "--host", &host(), "--name", "one"];
     let join = [&join[..], &["--data", "disk", "--dir", "one", "--key-file", "two/cluster.key"]].concat();
     assert!(failed(nodes.vazao(&join), 1).contains("cluster.key"));
     assert_eq!(fs::read_to_string(&key).expect("a key"), first);
@@ -162,7 +162,7 @@ fn what_cannot_work_is_refused_before_anything_is_written() {
     fs::create_dir(nodes.place("full")).expect("created");
     fs::write(nodes.place("full/thesis"), "years").expect("written");
     let init = |more: &[&str]| {
-        let common = ["node", "init", "--host", "127.0.0.1", "--name", "n", "--dir", "n"];
+        let common = ["node", "init", "--host", &host(), "--name", "n", "--dir", "n"];
         let output = nodes.vazao(&[&common[..], more].concat());
         assert!(!output.status.success());
         String::from_utf8_lossy(&output.stderr).into_owned()
@@ -173,7 +173,7 @@ fn what_cannot_work_is_refused_before_anything_is_written() {
     assert!(init(&["--port", "65500"]).contains("65435"));
     assert!(init(&["--host", "host:1"]).contains("cannot be used multiple times"));
     let join = |more: &[&str]| {
-        let common = ["node", "join", "127.0.0.1:1", "--host", "127.0.0.1", "--name", "n", "--dir", "n"];
+        let common = ["node", "join", "127.0.0.1:1", "--host", &host(), "--name", "n", "--dir", "n"];
         failed(nodes.vazao(&[&common[..], more].concat()), if more.contains(&"--key-file") { 1 } else { 2 })
     };
     assert!(join(&[]).contains("--data DIR"));

@@ -1,7 +1,7 @@
 //! docs/operations.md, done: its commands are read from the page and run by a shell on two machines, which are
 //! directories here. A block of the page that no test runs fails, too.
 
-use crate::support::{VAZAO, free_port, noise_file, signal, succeeded, text, wait_until};
+use crate::support::{VAZAO, free_port, host, noise_file, signal, succeeded, text, wait_until};
 use rustix::process::Signal;
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -136,7 +136,8 @@ impl Machines {
     /// `vazao node init` and `join`, with the places that a system has. Starts both.
     fn init(&self) {
         let port = free_port();
-        let one = "vazao node init --name host1 --host 127.0.0.1 --dir /etc/vazao";
+        let address = host();
+        let one = format!("vazao node init --name host1 --host {address} --dir /etc/vazao");
         let disks = self.root("host1/disks").display().to_string();
         let more = format!("--metadata /var/lib/vazao/host1/metadata --data {disks}/1 --data {disks}/2");
         self.ok("host1", &format!("{one} --port {port} {more}"));
@@ -144,7 +145,7 @@ impl Machines {
         self.put_state_where_systems_have_it("host1");
         self.ok("host1", "systemctl start vazao");
         self.wait_for_targets(2);
-        let two = format!("vazao node join 127.0.0.1:{port} --name host2 --host 127.0.0.1 --dir /etc/vazao");
+        let two = format!("vazao node join {address}:{port} --name host2 --host {address} --dir /etc/vazao");
         self.ok("host2", &format!("{two} --port {} --key-file {key} --data /disk1/vazao", free_port()));
         self.put_state_where_systems_have_it("host2");
         self.ok("host2", "systemctl start vazao");

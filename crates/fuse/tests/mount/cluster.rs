@@ -15,6 +15,7 @@ use vazao_meta::{MetaOptions, MetaService};
 use vazao_meter::Clock;
 use vazao_model::VolumePath;
 use vazao_store::DataService;
+use vazao_testing::addresses::own_host;
 use vazao_wire::key::ClusterKey;
 use vazao_wire::service::Service;
 use vazao_wire::tcp::{Server, ServerOptions, TcpTransport, TransportOptions};
@@ -78,8 +79,8 @@ impl Cluster {
         let mut servers = Vec::new();
         let mut serve = |service: Arc<dyn Service>, name: &str| {
             let options = ServerOptions { threads: 1, key: key.clone(), name: name.to_owned() };
-            let server =
-                Server::start("127.0.0.1:0", service, options, Arc::clone(&clock)).expect("a free port");
+            let any = format!("{}:0", own_host());
+            let server = Server::start(&any, service, options, Arc::clone(&clock)).expect("a free port");
             let address = server.address().to_string();
             servers.push(server);
             address
@@ -148,27 +149,16 @@ impl Cluster {
         self.servers()[number].stop();
     }
 
-    /// It answers again where it did before.
+    /// It answers again where it did before: at an address of this process alone, so that its port is free.
     pub(crate) fn start_server(&self, number: usize) {
         let address = self.servers()[number].address().to_string();
         let service: Arc<dyn Service> = match number {
             0 => Arc::clone(&self.meta) as _,
             _ => Arc::clone(&self.data[number - 1]) as _,
         };
-        let clock = vazao_meter::clock::system();
-        let deadline_ns = clock.now_ns() + 10_000_000_000;
-        // Any connection of the machine may have been given the port meanwhile.
-        let started = loop {
-            let options = ServerOptions { threads: 1, key: self.key.clone(), name: format!("again{number}") };
-            match Server::start(&address, Arc::clone(&service), options, Arc::clone(&clock)) {
-                Err(error) if clock.now_ns() < deadline_ns => {
-                    eprintln!("{error}; again");
-                    clock.sleep(Duration::from_millis(50));
-                }
-                other => break other.expect("the port is free again"),
-            }
-        };
-        self.servers()[number] = started;
+        let options = ServerOptions { threads: 1, key: self.key.clone(), name: format!("again{number}") };
+        let started = Server::start(&address, service, options, vazao_meter::clock::system());
+        self.servers()[number] = started.expect("the port is free again");
     }
 
     /// Where in a file the stripe units of data server `number` begin.

@@ -213,13 +213,18 @@ pub(crate) fn text(path: &Path) -> String {
     path.to_str().expect("UTF-8").to_owned()
 }
 
-/// A port that is free, and whose neighbour for copies is free as well.
+/// The address of this test's nodes.
+pub(crate) fn host() -> String {
+    vazao_testing::addresses::own_host().to_string()
+}
+
+/// A port of it that is free, and whose neighbour for copies is free as well.
 pub(crate) fn free_port() -> String {
     loop {
-        let first = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let first = TcpListener::bind((host(), 0)).expect("a port");
         let port = first.local_addr().expect("bound").port();
         let Some(copy_port) = port.checked_add(100) else { continue };
-        if TcpListener::bind(("127.0.0.1", copy_port)).is_ok() {
+        if TcpListener::bind((host(), copy_port)).is_ok() {
             return port.to_string();
         }
     }
