@@ -21,6 +21,13 @@ from typing import Iterable, Iterator, List, Optional, Union
 ROOT = Path(__file__).resolve().parents[2]
 DRIVERS = "bindings/tests/drivers/"
 
+#: Programs in Rust, which `./x test` builds before it runs the suite; VAZAO_PROFILE=debug takes those of a plain build.
+PROGRAMS = (
+    Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")).resolve()
+    / os.environ.get("VAZAO_PROFILE", "release")
+    / "examples"
+)
+
 #: Longer than anything takes on a busy machine; what takes longer has hung.
 ANSWER_SECONDS = 60.0
 
