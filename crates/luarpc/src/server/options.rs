@@ -13,7 +13,7 @@ pub struct Options {
     pub connections_max: usize,
     /// Threads that carry out calls.
     pub workers: usize,
-    /// Bytes of a line.
+    /// Bytes of a line, of a request and of an answer.
     pub line_bytes_max: usize,
     /// Bytes of a request, and of an answer.
     pub message_bytes_max: usize,
@@ -21,7 +21,7 @@ pub struct Options {
     pub memory_bytes_max: usize,
     /// How long a connection may rest between two requests.
     pub idle_ms_max: u64,
-    /// How long a request may take to come in, and an answer to be taken.
+    /// How long a request may take to come in, the first one from the connecting on, and an answer to be taken.
     pub transfer_ms_max: u64,
 }
 
