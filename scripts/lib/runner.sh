@@ -29,7 +29,7 @@ runner_install() {
 }
 
 # Programs in Rust that the suite of the bindings runs (scripts/steps/41-luarpc.sh).
-runner_examples=(--example calculator-client --example calculator-server)
+runner_examples=(--example calculator-client --example calculator-server --example suite-driver)
 
 # runner_build: builds the product and all its tests, and what runs around each test.
 runner_build() {
