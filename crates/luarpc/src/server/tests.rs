@@ -313,7 +313,31 @@ fn connections_that_rest_too_long_are_closed() {
     assert_eq!(answer, "nil\n1\n");
 }
 
-/// It stayed for the time that an answered connection may rest, five minutes: ten thousand of them cost nothing to make.
+/// Strangers that sent lines without end took a third of a core from the files of a node with one.
+#[test]
+fn the_thread_that_reads_what_strangers_send_gives_way_and_no_other_does() {
+    let server = start(Options { niceness: 7, ..Options::default() });
+    assert_eq!(exchange(&server, b"boo\n1\n"), "nil\n1\n");
+    let priority = |name: &str| {
+        let mut found = Vec::new();
+        for task in std::fs::read_dir("/proc/self/task").expect("threads") {
+            let task = task.expect("a thread").path();
+            // Threads of other tests come and go.
+            let Ok(stat) = std::fs::read_to_string(task.join("stat")) else { continue };
+            let Some((before, after)) = stat.rsplit_once(") ") else { continue };
+            if before.ends_with(&format!("({name}")) {
+                // The 19th field of proc(5), of which the third follows the name.
+                found.extend(after.split(' ').nth(16).and_then(|nice| nice.parse::<i32>().ok()));
+            }
+        }
+        found
+    };
+    let own = rustix::process::getpriority_process(None).expect("a priority");
+    assert!(priority("luarpc").contains(&(own + 7).min(19)), "{:?}", priority("luarpc"));
+    assert!(priority("luarpc-call").iter().all(|&nice| nice == own), "{:?}", priority("luarpc-call"));
+}
+
+/// It stayed as long as an answered connection may rest, five minutes: ten thousand of them cost nothing to make.
 #[test]
 fn a_connection_that_never_asks_is_closed_after_the_time_of_a_request() {
     let server = start(Options { transfer_ms_max: 200, ..Options::default() });
