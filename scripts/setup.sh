@@ -1,6 +1,11 @@
 #!/usr/bin/env bash
-# ./x setup             installs what building and testing need (Debian and its relatives)
+# ./x setup [--lab]     installs what building and testing need (Debian and relatives); --lab: for experiment L1, too
 set -euo pipefail
+
+if [[ "${1:-}" != "" && "${1:-}" != --lab ]]; then
+    echo "usage: ./x setup [--lab]" >&2
+    exit 2
+fi
 
 # What is looked for: a command in the path or an absolute file, and the Debian package that brings it.
 needed=(
@@ -76,8 +81,29 @@ check_rust() {
     done
 }
 
+# Where `vazao lab run L1` looks for grpcio (crates/lab/src/experiment/calls/mod.rs), and its version.
+lab_packages="$(realpath -m "${CARGO_TARGET_DIR:-target}")/tools/lab-python"
+lab_grpcio=1.85.3
+
+# grpcio, beside the builds: it is compared with and never tested with, so that no system's Python has to take it.
+install_lab() {
+    if PYTHONPATH="$lab_packages" python3 -c "import grpc; assert grpc.__version__ == '$lab_grpcio'" 2>/dev/null; then
+        return 0
+    fi
+    if ! timeout 300 python3 -m pip install --quiet --disable-pip-version-check --root-user-action ignore \
+        --only-binary :all: --upgrade --target "$lab_packages" "grpcio==$lab_grpcio"; then
+        echo "setup: grpcio $lab_grpcio could not be installed into $lab_packages; has python3 pip (python3-pip)," \
+            "and is there a network? Without it L1 runs and leaves gRPC out" >&2
+        return 1
+    fi
+    echo "setup: grpcio $lab_grpcio is in $lab_packages"
+}
+
 check_rust
 if ! install_packages; then
     echo "setup: could not install everything; tests that need it will fail and say so" >&2
     exit 1
+fi
+if [[ "${1:-}" == --lab ]]; then
+    install_lab
 fi

@@ -21,6 +21,13 @@ from typing import Iterable, Iterator, List, Optional, Union
 ROOT = Path(__file__).resolve().parents[2]
 DRIVERS = "bindings/tests/drivers/"
 
+#: Programs in Rust, which `./x test` builds before it runs the suite; VAZAO_PROFILE=debug takes those of a plain build.
+PROGRAMS = (
+    Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")).resolve()
+    / os.environ.get("VAZAO_PROFILE", "release")
+    / "examples"
+)
+
 #: Longer than anything takes on a busy machine; what takes longer has hung.
 ANSWER_SECONDS = 60.0
 
@@ -31,17 +38,21 @@ COMMANDS = {
     "lua5.4": ["lua5.4", DRIVERS + "driver.lua"],
     "luajit": ["luajit", DRIVERS + "driver.lua"],
     "python": [sys.executable, DRIVERS + "driver.py"],
+    "rust": [str(PROGRAMS / "suite-driver")],
 }
 
+#: Those whose clients have the options repeatable and connected.
+SCRIPTED = [name for name in COMMANDS if name != "rust"]
+
 #: One of each code base, for what takes time: where only waiting is tested, the version makes no difference.
-CODE_BASES = [name for name in ("lua5.4", "python") if name in COMMANDS]
+CODE_BASES = [name for name in ("lua5.4", "python", "rust") if name in COMMANDS]
 
 Value = Union[float, bytes, None]
 
 
 def missing() -> List[str]:
-    """Interpreters that are not installed."""
-    return [name for name, command in COMMANDS.items() if not shutil.which(command[0])]
+    """What is not there: interpreters that are not installed, the driver in Rust when it is not built."""
+    return [command[0] for command in COMMANDS.values() if not shutil.which(command[0])]
 
 
 class Process:

@@ -1,4 +1,10 @@
-"""Runs the suite of bindings/tests; the last line is "N passed, N failed". Arguments name modules or tests."""
+"""Runs the suite of bindings/tests; the last line is "N passed, N failed". Arguments name modules or tests.
+
+Here is what all implementations have in common: every client with every server, peers of other dialects, peers that
+mean harm, the programs of the documentation. What one language has alone is beside it: bindings/lua/tests,
+bindings/python/tests, and in crates/luarpc what only Rust promises (that no call runs twice, bounds of the memory of
+all connections together, calls that other threads carry out, interface files).
+"""
 
 from __future__ import annotations
 
@@ -38,7 +44,7 @@ def main() -> int:
     """Runs everything, or what the arguments name."""
     absent = missing()
     if absent:
-        print(f"not installed: {', '.join(absent)}; ./x setup installs them")
+        print(f"missing: {', '.join(absent)}; ./x setup installs interpreters, ./x test builds programs")
         return 1
     loader = unittest.defaultTestLoader
     if len(sys.argv) > 1:

@@ -24,6 +24,7 @@ interface {
     fail = { resulttype = "double", args = { { direction = "in", type = "string" } } },
     returnsText = { resulttype = "double" },
     returnsTooFew = { resulttype = "double", args = { { direction = "out", type = "double" } } },
+    returnsInfinity = { resulttype = "double" },
     returnsAnError = { resulttype = "string" },
     long = { resulttype = "string", args = { { direction = "in", type = "double" } } },
   },

@@ -7,8 +7,12 @@ import time
 import unittest
 from typing import List
 
-from implementations import CODE_BASES, COMMANDS, Client, Process, Server
+from implementations import COMMANDS, SCRIPTED, Client, Process, Server
 from peers import ForeignServer, answering, connect, exchange, read_all, read_lines
+
+
+#: Languages say the same things in words of their own.
+IN_DOUBT = r"whether the call ran is not known|the server may have carried it out"
 
 
 class Case(unittest.TestCase):
@@ -87,6 +91,7 @@ class Servers(Case):
                         (b"returnsText\n", (b"returnsText", b"double")),
                         (b"returnsTooFew\n", (b"returnsTooFew", b"2")),
                         (b"returnsAnError\n", (b"returnsAnError", b"error")),
+                        (b"returnsInfinity\n", (b"returnsInfinity", b"not finite")),
                     ):
                         stream.sendall(request)
                         answer = read_lines(stream, 1)
@@ -104,7 +109,7 @@ class Servers(Case):
                     stream.sendall(b"booo\x1b\n1\nboo\n2\n" * 1000)
                     answer = read_all(stream)
                     self.assertTrue(answer.startswith(b"___ERRORPC: "), answer)
-                    self.assertIn(b"booo?", answer)
+                    self.assertRegex(answer, rb"booo(\?|\\x1b)")
                     self.assertIn(b"boo, add", answer)
                     self.assertEqual(answer.count(b"\n"), 1)
 
@@ -273,8 +278,10 @@ class Clients(Case):
                 with ForeignServer(serve) as peer:
                     proxy = client.open(peer.port)
                     self.assertEqual(proxy.call("boo", 1.0), [None, 0.0])
-                    self.assertIn("whether the call ran is not known", proxy.failure("boo", 1.0))
+                    self.assertRegex(proxy.failure("boo", 1.0), IN_DOUBT)
                     self.assertEqual(peer.connections, 1)
+                if name not in SCRIPTED:
+                    continue
                 with ForeignServer(serve) as peer:
                     proxy = client.open(peer.port, repeatable=True)
                     self.assertEqual(proxy.call("boo", 1.0), [None, 0.0])
@@ -282,7 +289,7 @@ class Clients(Case):
                     proxy.close()
 
     def test_a_method_may_be_called_after_each_connecting(self) -> None:
-        for name in COMMANDS:
+        for name in SCRIPTED:
             with self.subTest(name):
                 port = self.server(name).port
                 client = self.client(name)
@@ -298,7 +305,7 @@ class Clients(Case):
         def serve(stream: socket.socket, _number: int) -> None:
             read_lines(stream, 2)
 
-        for name in COMMANDS:
+        for name in SCRIPTED:
             with self.subTest(name), ForeignServer(serve) as peer:
                 client = self.client(name)
                 failure = client.open(peer.port, connected="boo").failure("booCount")
@@ -313,8 +320,9 @@ class Clients(Case):
             with self.subTest(name):
                 # Nothing listens there: what would be sent would be a network error.
                 proxy = self.client(name).open(1)
-                self.assertIn("1 arguments given, the interface has 2 (double, double)", proxy.failure("add", 1.0))
-                self.assertIn("3 arguments given", proxy.failure("add", 1.0, 1.0, 1.0))
+                self.assertRegex(proxy.failure("add", 1.0), r"\b1 (arguments|were) given|takes 2 arguments, and 1 ")
+                self.assertIn("double", proxy.failure("add", 1.0))
+                self.assertRegex(proxy.failure("add", 1.0, 1.0, 1.0), r"\b3 (arguments|were) given")
                 self.assertIn("argument 2", proxy.failure("add", 1.0, b"1"))
                 self.assertIn("argument 1", proxy.failure("echo", 1.0))
                 self.assertIn("argument 1", proxy.failure("echo", None))

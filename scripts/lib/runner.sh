@@ -31,9 +31,12 @@ runner_install() {
     rm -rf "$place/unpacked"
 }
 
+# Programs in Rust that the suite of the bindings runs (scripts/steps/41-luarpc.sh).
+runner_examples=(--example calculator-client --example calculator-server --example suite-driver)
+
 # runner_build: builds the product and all its tests, and what runs around each test.
 runner_build() {
-    cargo build --release --locked --workspace --bins
+    cargo build --release --locked --workspace --bins "${runner_examples[@]}"
     if runner_install; then
         PATH="$(dirname "$runner_program"):$PATH" \
             cargo nextest run --no-run --release --locked --workspace --lib --bins --tests

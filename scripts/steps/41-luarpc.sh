@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Remote calls by the LuaRPC protocol: each version of Lua and each library by itself, then every client against every
-# server in both profiles, peers of other dialects, and peers that mean harm.
+# server in both profiles, those in Rust too, peers of other dialects, and peers that mean harm.
 set -euo pipefail
 
 source scripts/lib/sandbox.sh

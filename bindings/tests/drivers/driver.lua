@@ -59,6 +59,7 @@ function object.booCount() return boo_count end
 function object.fail(message) error(message, 0) end
 function object.returnsText() return "text" end
 function object.returnsTooFew() return 1 end
+function object.returnsInfinity() return math.huge end
 function object.returnsAnError() return "___ERRORPC: not one" end
 function object.long(bytes) return ("x"):rep(bytes) end
 

@@ -89,6 +89,9 @@ class Suite:
     def returnsTooFew(self) -> Any:
         return 1
 
+    def returnsInfinity(self) -> float:
+        return float("inf")
+
     def returnsAnError(self) -> str:
         return "___ERRORPC: not one"
 

@@ -19,3 +19,4 @@ pub use client::{Client, Profile, Report};
 pub use interface::{Argument, Direction, Interface, Method};
 pub use server::{Options, Running, Service, Session};
 pub use value::{Kind, Value};
+pub use vazao_meter::clock::system as system_clock;

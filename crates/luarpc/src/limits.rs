@@ -31,5 +31,5 @@ pub const ERROR_BYTES_MAX: usize = 4 * 1024;
 /// A connection whose last answer was an error about its bytes is read for so long, and for so many bytes, before it is
 /// closed: a peer that is still sending would otherwise not see the answer.
 pub const DRAINED_MS_MAX: u32 = 1_000;
-/// The bytes that are thrown away meanwhile.
-pub const DRAINED_BYTES_MAX: usize = 1 << 20;
+/// The bytes that are thrown away meanwhile: the longest request.
+pub const DRAINED_BYTES_MAX: usize = MESSAGE_BYTES_MAX;

@@ -90,6 +90,22 @@ impl Value {
     }
 }
 
+/// For people: a string and a char as text, bytes that are not UTF-8 as the replacement character; a double as it
+/// travels, nothing as `nil`.
+impl fmt::Display for Value {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Value::String(bytes) => f.write_str(&String::from_utf8_lossy(bytes)),
+            Value::Char(byte) => f.write_str(&String::from_utf8_lossy(&[*byte])),
+            Value::Double(_) | Value::Nil => {
+                let mut line = Vec::new();
+                crate::line::write(self, crate::line::CharForm::Quoted, &mut line);
+                f.write_str(String::from_utf8_lossy(&line).trim_end())
+            }
+        }
+    }
+}
+
 impl From<f64> for Value {
     fn from(number: f64) -> Value {
         Value::Double(number)
@@ -111,5 +127,22 @@ impl From<String> for Value {
 impl From<Vec<u8>> for Value {
     fn from(bytes: Vec<u8>) -> Value {
         Value::String(bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_shown_as_a_person_would_write_them() {
+        let values = [
+            Value::Nil,
+            Value::Double(3.0),
+            Value::Char(b'w'),
+            Value::from("a \"b\"\n"),
+            Value::from(vec![0xff]),
+        ];
+        assert_eq!(values.map(|value| value.to_string()), ["nil", "3", "w", "a \"b\"\n", "\u{fffd}"]);
     }
 }

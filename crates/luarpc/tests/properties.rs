@@ -16,7 +16,7 @@ fn values() -> impl Strategy<Value = Value> {
         any::<u8>().prop_map(Value::Char),
         proptest::collection::vec(any::<u8>(), 0..200).prop_map(Value::String),
         any::<f64>()
-            .prop_filter("NaN is equal to nothing", |number| !number.is_nan())
+            .prop_filter("only finite numbers travel", |number| number.is_finite())
             .prop_map(Value::Double),
         (-1_000_000i64..1_000_000).prop_map(|number| Value::Double(number as f64)),
     ]

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use vazao_luarpc::client::CallOptions;
 use vazao_luarpc::limits::MESSAGE_BYTES_MAX;
-use vazao_luarpc::line::{self, CharForm};
+use vazao_luarpc::line::{self, CharForm, Unread};
 use vazao_luarpc::{Client, Interface, Kind, Method, Report, Value};
 
 const EXAMPLES: &str = "\
@@ -105,7 +105,7 @@ fn load(path: &Path) -> Outcome<Interface> {
 /// What could not be called at all is a mistake of the command line.
 fn failure(report: Report) -> Failure {
     match report {
-        Report::NoMethod { .. } | Report::Count { .. } | Report::Type { .. } => {
+        Report::NoMethod { .. } | Report::Count { .. } | Report::Type { .. } | Report::NotFinite { .. } => {
             Failure::usage(report.to_string())
         }
         other => Failure::new(other.to_string()),
@@ -158,6 +158,7 @@ fn value(kind: Kind, argument: &OsStr) -> Outcome<Value> {
         Kind::Void => Err(Failure::usage(format!("{} stands for a void, which is nil", shown()))),
         Kind::Double => match line::read(bytes, Kind::Double) {
             Ok((number @ Value::Double(_), _)) => Ok(number),
+            Err(too_large @ Unread::Range(_)) => Err(Failure::usage(too_large.to_string())),
             _ => Err(Failure::usage(format!("{} is no number", shown()))),
         },
     }
@@ -282,6 +283,9 @@ mod tests {
         assert!(said(&method, &["1"]).contains("takes 4 arguments, and 1 were given"));
         assert!(said(&method, &["one", "x", "nil", ""]).contains("argument 1: one is no number"));
         assert!(said(&method, &["nil", "x", "nil", ""]).contains("argument 1: nil is no number"));
+        assert!(
+            said(&method, &["1e999", "x", "nil", ""]).contains("`1e999` is out of the range of a double")
+        );
         assert!(said(&method, &["1", "xy", "nil", ""]).contains("argument 2: xy is no char"));
         assert!(said(&method, &["1", "x", "0", ""]).contains("argument 3: 0 stands for a void"));
     }

@@ -42,9 +42,9 @@ impl Experiment for L1 {
             Scale::Short => (ROUNDS, 0.5),
             Scale::Full => (ROUNDS, 5.0),
         };
+        let rounds = rounds * lab.repeat.unwrap_or(1);
         let mut gaps = Vec::new();
-        let measured =
-            calling::measure(lab, None, &cells(seconds), rounds * lab.repeat.unwrap_or(1), &mut gaps)?;
+        let measured = calling::measure(lab, None, &cells(seconds), rounds, &mut gaps)?;
         let mut figures: Vec<Figure> =
             Profile::ALL.iter().map(|&profile| rate_figure(&measured, profile)).collect();
         figures.push(ceilings_figure(&measured));

@@ -315,7 +315,9 @@ fn connect(peer: &str, clock: &dyn Clock, deadline_ns: u64) -> Result<TcpStream,
 fn refused(address: &str, peer: &str, error: &io::Error) -> String {
     let at = if address == peer { String::new() } else { format!("{address}: ") };
     let remedy = match error.kind() {
-        ErrorKind::ConnectionRefused => "; is the server running, and is that its port?",
+        ErrorKind::ConnectionRefused => {
+            return format!("{at}connection refused; is the server running, and is that its port?");
+        }
         ErrorKind::TimedOut => "; is the address right, and does no firewall stand between?",
         _ => "",
     };

@@ -101,6 +101,14 @@ pub enum Report {
         /// The type of what was given.
         given: Kind,
     },
+    /// A number that has no form on a line.
+    #[error("{signature}: argument {number} is not finite; such a number cannot be sent")]
+    NotFinite {
+        /// The method.
+        signature: String,
+        /// Which one, from 1.
+        number: usize,
+    },
     /// A request of more bytes than any server reads.
     #[error(
         "{method}: the arguments have {bytes} bytes as lines, more than {MESSAGE_BYTES_MAX}; send them in parts"
@@ -262,6 +270,9 @@ fn check(method: &Method, arguments: &[Value]) -> Result<(), Report> {
         if !argument.is(expected) {
             let (signature, number, given) = (method.signature(), number + 1, argument.kind());
             return Err(Report::Type { signature, number, expected, given });
+        }
+        if argument.number().is_some_and(|number| !number.is_finite()) {
+            return Err(Report::NotFinite { signature: method.signature(), number: number + 1 });
         }
     }
     Ok(())

@@ -122,6 +122,8 @@ fn calls_that_do_not_fit_the_interface_are_refused_before_anything_is_sent() {
     assert!(count.starts_with("boo(inout double) -> void takes 1 arguments, and 0 were given"), "{count}");
     let kind = client.call("boo", &[Value::from("1")]).expect_err("a string").to_string();
     assert_eq!(kind, "boo(inout double) -> void: argument 1 has to be a double, and is a string");
+    let infinite = client.call("boo", &[Value::Double(f64::NEG_INFINITY)]).expect_err("infinite").to_string();
+    assert_eq!(infinite, "boo(inout double) -> void: argument 1 is not finite; such a number cannot be sent");
 }
 
 #[test]

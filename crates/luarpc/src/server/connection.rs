@@ -171,6 +171,10 @@ impl Connection {
                         self.unfinished(parts, &format!("within {} ms", parts.options.transfer_ms_max));
                     self.refuse(&problem, statistics, now_ns)
                 }
+                // One that has never asked for anything has no reason to rest.
+                None if !self.has_answered && is_over(self.since_ns, parts.options.transfer_ms_max) => {
+                    Err(Over)
+                }
                 None if is_over(self.since_ns, parts.options.idle_ms_max) => Err(Over),
                 _ => Ok(()),
             },
@@ -369,8 +373,7 @@ impl Connection {
         statistics: &Statistics,
         now_ns: u64,
     ) -> Result<(), Over> {
-        let is_good =
-            answer::write(method, outcome, self.form, parts.options.message_bytes_max, &mut self.answer);
+        let is_good = answer::write(method, outcome, self.form, &parts.options, &mut self.answer);
         statistics.calls.fetch_add(1, Ordering::Relaxed);
         statistics.errors.fetch_add(u64::from(!is_good), Ordering::Relaxed);
         self.is_last = parts.options.profile == Profile::Close;
@@ -440,7 +443,8 @@ impl Connection {
 fn read_argument(line: &[u8], kind: Kind) -> Result<(Value, Option<CharForm>), String> {
     let (value, form) = line::read(line, kind).map_err(|unread| unread.to_string())?;
     if !value.is(kind) {
-        return Err(format!("nil is no {kind}; give a value"));
+        let wanted = if kind == Kind::Double { "decimal number".to_owned() } else { kind.to_string() };
+        return Err(format!("nil is no {wanted}; give a value"));
     }
     Ok((value, form))
 }

@@ -8,6 +8,7 @@ use crate::interface::Interface;
 use crate::line;
 use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
+use rustix::process::{getpriority_process, setpriority_process};
 use std::collections::HashMap;
 use std::io::{self, ErrorKind, Write};
 use std::net::{TcpListener, TcpStream};
@@ -85,6 +86,7 @@ impl EventLoop {
 
     /// Serves until the server stops.
     pub(super) fn run(mut self) {
+        give_way(self.parts.options.niceness);
         let workers = Arc::clone(&self.workers);
         let mut events = Vec::with_capacity(256);
         let timeout = Timespec { tv_sec: 0, tv_nsec: LOOK_NS as i64 };
@@ -248,6 +250,18 @@ impl EventLoop {
             let step = connection.look_at_time(parts, statistics, now_ns).map(|()| Step::Rest);
             self.settle(id, step);
         }
+    }
+}
+
+/// Lowers the priority of this thread: on Linux each has its own (setpriority(2), "C library/kernel differences").
+fn give_way(niceness: u8) {
+    if niceness == 0 {
+        return;
+    }
+    let lowered = getpriority_process(None)
+        .and_then(|present| setpriority_process(None, present.saturating_add(i32::from(niceness)).min(19)));
+    if let Err(error) = lowered {
+        warn!(%error, "remote calls are read with the priority of everything else");
     }
 }
 

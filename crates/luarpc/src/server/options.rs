@@ -13,7 +13,7 @@ pub struct Options {
     pub connections_max: usize,
     /// Threads that carry out calls.
     pub workers: usize,
-    /// Bytes of a line.
+    /// Bytes of a line, of a request and of an answer.
     pub line_bytes_max: usize,
     /// Bytes of a request, and of an answer.
     pub message_bytes_max: usize,
@@ -21,8 +21,11 @@ pub struct Options {
     pub memory_bytes_max: usize,
     /// How long a connection may rest between two requests.
     pub idle_ms_max: u64,
-    /// How long a request may take to come in, and an answer to be taken.
+    /// How long a request may take to come in, the first one from the connecting on, and an answer to be taken.
     pub transfer_ms_max: u64,
+    /// How much the thread that waits for all connections gives way to other threads, as nice(2) has it; 0 to 19.
+    /// It reads what strangers send: where they send without end, the rest of the process goes first.
+    pub niceness: u8,
 }
 
 impl Default for Options {
@@ -36,6 +39,7 @@ impl Default for Options {
             memory_bytes_max: 64 << 20,
             idle_ms_max: 300_000,
             transfer_ms_max: 10_000,
+            niceness: 0,
         }
     }
 }

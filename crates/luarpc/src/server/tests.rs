@@ -94,7 +94,7 @@ fn characters_are_answered_in_the_form_that_the_peer_sent_last() {
 fn other_line_ends_and_number_forms_are_read() {
     let server = start(Options::default());
     assert_eq!(
-        exchange(&server, b"boo\r\n1.0\r\ntext\r\n\"x\"\r\nletter\r\nz\r\nboo\r\n0x10\r\n"),
+        exchange(&server, b"boo\r\n1.0\r\ntext\r\n\"x\"\r\nletter\r\nz\r\nboo\r\n1.6e1\r\n"),
         "nil\n1\n\"x\"\nz\nnil\n16\n"
     );
 }
@@ -243,9 +243,11 @@ fn any_bytes_are_answered_or_refused_and_the_server_goes_on() {
 #[test]
 fn an_argument_that_does_not_fit_is_refused_and_the_next_call_is_answered() {
     let server = start(Options::default());
-    let requests: [(&[u8], &str); 5] = [
+    let requests: [(&[u8], &str); 7] = [
         (b"boo\none\n", "boo(inout double) -> void: argument 1: `one` is no double"),
-        (b"boo\nnil\n", "nil is no double; give a value"),
+        (b"boo\n0x10\n", "is no double: that is a decimal number"),
+        (b"boo\n1e999\n", "is out of the range of a double"),
+        (b"boo\nnil\n", "nil is no decimal number; give a value"),
         (b"text\nabc\n", "stands in double quotes"),
         (b"letter\nab\n", "is no char"),
         (b"give\n7\n", "is not nil"),
@@ -309,6 +311,53 @@ fn connections_that_rest_too_long_are_closed() {
     let mut answer = String::new();
     stream.read_to_string(&mut answer).expect("the end");
     assert_eq!(answer, "nil\n1\n");
+}
+
+/// Strangers that sent lines without end took a third of a core from the files of a node with one.
+#[test]
+fn the_thread_that_reads_what_strangers_send_gives_way_and_no_other_does() {
+    let server = start(Options { niceness: 7, ..Options::default() });
+    assert_eq!(exchange(&server, b"boo\n1\n"), "nil\n1\n");
+    let priority = |name: &str| {
+        let mut found = Vec::new();
+        for task in std::fs::read_dir("/proc/self/task").expect("threads") {
+            let task = task.expect("a thread").path();
+            // Threads of other tests come and go.
+            let Ok(stat) = std::fs::read_to_string(task.join("stat")) else { continue };
+            let Some((before, after)) = stat.rsplit_once(") ") else { continue };
+            if before.ends_with(&format!("({name}")) {
+                // The 19th field of proc(5), of which the third follows the name.
+                found.extend(after.split(' ').nth(16).and_then(|nice| nice.parse::<i32>().ok()));
+            }
+        }
+        found
+    };
+    let own = rustix::process::getpriority_process(None).expect("a priority");
+    assert!(priority("luarpc").contains(&(own + 7).min(19)), "{:?}", priority("luarpc"));
+    assert!(priority("luarpc-call").iter().all(|&nice| nice == own), "{:?}", priority("luarpc-call"));
+}
+
+/// It stayed as long as an answered connection may rest, five minutes: ten thousand of them cost nothing to make.
+#[test]
+fn a_connection_that_never_asks_is_closed_after_the_time_of_a_request() {
+    let server = start(Options { transfer_ms_max: 200, ..Options::default() });
+    let mut nothing = Vec::new();
+    connect(&server).read_to_end(&mut nothing).expect("the end");
+    assert_eq!(nothing, b"");
+}
+
+/// Answers were measured as a whole: one line of several MiB went out, and the client, which reads no such line, lost
+/// its connection instead of reading why.
+#[test]
+fn a_value_that_no_client_would_read_as_a_line_is_an_error_that_costs_no_connection() {
+    let server = start(Options { line_bytes_max: 8, ..Options::default() });
+    let answers = exchange(&server, b"give\nnil\nboo\n1\n");
+    let lines: Vec<&str> = answers.lines().collect();
+    assert_eq!(
+        lines[0],
+        "___ERRORPC: give: value 2 of the answer has 12 bytes, more than 8 of a line; ask for less"
+    );
+    assert_eq!(lines[1..], ["nil", "1"]);
 }
 
 #[test]

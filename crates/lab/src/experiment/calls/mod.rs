@@ -44,6 +44,15 @@ const FILES: &[(&str, &str)] = bundled![
     "../../../../../bindings/python/luarpc/server.py" => "luarpc/server.py",
 ];
 
+/// Where `./x setup --lab` puts grpcio, in the directory of builds.
+const GRPC_PACKAGES: &str = "tools/lab-python";
+
+/// The packages of `./x setup --lab`, when this program was built in the same checkout.
+fn grpc_packages(program: &Path) -> Option<PathBuf> {
+    let builds = program.ancestors().nth(2)?;
+    Some(builds.join(GRPC_PACKAGES)).filter(|packages| packages.join("grpc").is_dir())
+}
+
 /// How long a server may take to print its port.
 const READY_WITHIN: Duration = Duration::from_secs(30);
 
@@ -156,12 +165,26 @@ impl<'a> Programs<'a> {
                 ("lua5.4", ["-e", "require 'socket'"], "lua5.4 with LuaSocket", "./x setup installs them")
             }
             Language::Python => ("python3", ["-c", "import socket"], "python3", "./x setup installs it"),
-            Language::Grpc => {
-                ("python3", ["-c", "import grpc"], "python3 with grpcio", "pip install grpcio brings it")
-            }
+            Language::Grpc => (
+                "python3",
+                ["-c", "import grpc"],
+                "python3 with grpcio",
+                "`./x setup --lab` in a checkout brings it, or `python3 -m pip install grpcio`",
+            ),
         };
-        let error = child::text(Command::new(program).args(arguments), &self.lab.stop).err()?;
+        let mut command = Command::new(program);
+        command.args(arguments);
+        self.add_packages(language, &mut command);
+        let error = child::text(&mut command, &self.lab.stop).err()?;
         Some(format!("{}: {what} is needed; {remedy} ({error})", language.name()))
+    }
+
+    fn add_packages(&self, language: Language, command: &mut Command) {
+        if language == Language::Grpc
+            && let Some(packages) = grpc_packages(&self.lab.program)
+        {
+            command.env("PYTHONPATH", packages);
+        }
     }
 
     fn command(&self, language: Language, host: Option<&Host>, role: &str) -> Command {
@@ -184,6 +207,7 @@ impl<'a> Programs<'a> {
             }
         };
         command.args([role, language.protocol()]).stdin(Stdio::null()).env("PYTHONDONTWRITEBYTECODE", "1");
+        self.add_packages(language, &mut command);
         command
     }
 
@@ -290,6 +314,18 @@ mod tests {
         for half in ["", "7 2 0.5", "7 2 0 0.25 1 2 3", "Traceback"] {
             assert_eq!(parse(half, 0.0), None, "{half}");
         }
+    }
+
+    /// L1 had no gRPC to compare with: nothing brought grpcio, and what a checkout had was not found.
+    #[test]
+    fn grpcio_of_the_checkout_is_found_beside_its_builds_and_nowhere_else() {
+        let directory = tempfile::tempdir().unwrap();
+        let program = directory.path().join("target/release/vazao");
+        assert_eq!(grpc_packages(&program), None);
+        let packages = directory.path().join("target/tools/lab-python");
+        fs::create_dir_all(packages.join("grpc")).unwrap();
+        assert_eq!(grpc_packages(&program), Some(packages));
+        assert_eq!(grpc_packages(Path::new("/usr/bin/vazao")), None);
     }
 
     #[test]
