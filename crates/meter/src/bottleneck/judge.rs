@@ -78,6 +78,9 @@ const HOUSEKEEPING_SHARE: f64 = 0.02;
 
 fn is_idle(change: &Change) -> bool {
     let work = &change.of.work;
+    if change.of.peers.iter().any(is_unanswered) {
+        return false;
+    }
     let asked: u64 = change.of.peers.iter().map(|peer| peer.in_flight.events).sum();
     let disks: u64 = change.of.disks.iter().map(|disk| disk.waits.busy_ns).sum();
     let waited = change.share(disks.saturating_add(change.of.waits.busy_ns));
@@ -136,13 +139,27 @@ fn asked_candidates(scene: &Scene<'_>, asked: &[Asked<'_>]) -> Vec<Candidate> {
     found
 }
 
+/// A silence lasts until the next answer, also where nothing has been asked for since long: it counts while something is.
+fn is_unanswered(peer: &Peer) -> bool {
+    let asked = peer.in_flight;
+    peer.silent_ns > 0 && (asked.events > 0 || asked.busy_ns > 0 || peer.waits.busy_ns > 0)
+}
+
 /// A server that was asked and answered nothing for a part of the time: stopped, cut off, or with a disk that hangs.
 fn no_answer(observer: &Change, peer: &Peer) -> Option<Candidate> {
-    let share = observer.share(peer.silent_ns).min(1.0);
+    let silent_ns = if is_unanswered(peer) { peer.silent_ns } else { 0 };
+    let share = observer.share(silent_ns).min(1.0);
     let name = if peer.name.is_empty() { &peer.address } else { &peer.name };
     let text =
         format!("no answer of {name} for {:.0} of {:.0} s", share * observer.seconds, observer.seconds);
     (share > 0.0).then(|| candidate(Resource::NoAnswer, name, Some(share), share, text))
+}
+
+/// What is said of a server that does not answer whoever wants to know what it does.
+pub fn not_answering(name: &str, seconds: f64) -> Verdict {
+    let text = format!("no answer of {name} for {seconds:.0} s: down, cut off or stuck; see `vazao status`");
+    let place = name.to_owned();
+    Verdict { resource: Resource::NoAnswer, place, share: Some(1.0), score: 1.0, text, ..Verdict::default() }
 }
 
 /// The machines that the observer and those it waits for run on.

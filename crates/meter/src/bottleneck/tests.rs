@@ -51,6 +51,19 @@ fn a_server_that_answered_nothing_is_the_limit_whatever_it_says_of_itself_afterw
     assert!(seen.line().starts_with("limit: no answer of data1 for "), "{}", seen.line());
 }
 
+/// A mount whose reader waited for a dead server for 15 s was idle: its few attempts were as short as housekeeping.
+#[test]
+fn a_process_that_waits_for_a_silent_server_is_not_idle_and_one_that_asks_nothing_of_it_is() {
+    let mut waiting = process("/m", Part::Mount);
+    waiting.of.cpu.used_ns = 0;
+    let in_flight = Occupied { events: 2, ..Occupied::default() };
+    let silent = Peer { name: "data1".to_owned(), silent_ns: SECOND_NS, in_flight, ..Peer::default() };
+    waiting.of.peers = vec![silent];
+    assert_eq!(verdict(&waiting, &[]).resource, Resource::NoAnswer);
+    waiting.of.peers[0].in_flight = Occupied::default();
+    assert_eq!(verdict(&waiting, &[]).resource, Resource::Idle);
+}
+
 fn disk(waits: f64, device: f64) -> Disk {
     Disk {
         place: "/srv/d1".to_owned(),
