@@ -13,7 +13,7 @@ use clap::{Args, Subcommand};
 use std::path::PathBuf;
 
 /// Where nodes of a machine have their configuration unless told otherwise.
-const SYSTEM_DIRECTORY: &str = "/etc/vazao";
+pub(super) const SYSTEM_DIRECTORY: &str = "/etc/vazao";
 
 /// Arguments of `vazao node`.
 #[derive(Debug, Args)]

@@ -6,6 +6,7 @@ use crate::cluster::processes::{self, StartOptions, Started};
 use crate::commands::serve::WishArguments;
 use crate::context::{CLUSTER_VARIABLE, Context};
 use crate::failure::{Failure, Outcome};
+use crate::format::shell_quoted;
 use crate::node::config::{NodeConfig, RoleName};
 use crate::node::files::{self, Lock, Notice};
 use crate::node::memory::Wishes;
@@ -151,12 +152,6 @@ fn say(output: &mut Output, directory: &ClusterDirectory, what: &str) -> Outcome
     output.flush()
 }
 
-/// A word that a POSIX shell reads as it is.
-pub(crate) fn shell_quoted(word: &str) -> String {
-    let plain = |b: u8| b.is_ascii_alphanumeric() || b"/._-+:@%".contains(&b);
-    if word.bytes().all(plain) { word.to_owned() } else { format!("'{}'", word.replace('\'', "'\\''")) }
-}
-
 /// Starts `nodes` and returns when all of them serve; when one does not, those that do are stopped again.
 fn start_nodes(
     directory: &ClusterDirectory,
@@ -211,7 +206,10 @@ impl Start<'_> {
         self.ready(started)?;
         let notice = self.directory.node(META_NAME).notice();
         let meta_address = notice.map(|notice| notice.address).ok_or_else(|| {
-            Failure::new(format!("{META_NAME} runs but tells no address; `vazao down` and `vazao up` again"))
+            let root = shell_quoted(&self.directory.root().to_string_lossy());
+            Failure::new(format!(
+                "{META_NAME} runs but tells no address; `vazao down --dir {root}`, and then start it again"
+            ))
         })?;
         self.write_client_file(&meta_address)?;
         let first = started.len();
@@ -296,7 +294,7 @@ fn watch(mut nodes: Vec<Started>, directory: &ClusterDirectory, clock: &dyn Cloc
                 Ok(Some(status)) => {
                     outcome = Err(Failure::Reported);
                     let words = processes::last_words(&node.place);
-                    let again = directory.root().display();
+                    let again = shell_quoted(&directory.root().to_string_lossy());
                     eprintln!(
                         "vazao: {name} ended ({status}); start it again with `vazao up --dir {again}`{words}"
                     );
@@ -334,11 +332,5 @@ mod tests {
         assert!(
             moved.contains("\"h:2\"") && moved.contains("deadline_ms = 500") && moved.contains("cluster.key")
         );
-    }
-
-    #[test]
-    fn the_line_to_export_survives_the_shell() {
-        assert_eq!(shell_quoted("/tmp/v/client.toml"), "/tmp/v/client.toml");
-        assert_eq!(shell_quoted("/my dir/it's"), "'/my dir/it'\\''s'");
     }
 }

@@ -3,8 +3,8 @@
 use super::unit::{Unit, unit};
 use super::{Own, SYSTEM_DIRECTORY};
 use crate::commands::target::{check_contents, is_same_disk};
-use crate::commands::up::shell_quoted;
 use crate::failure::{At, Failure, Outcome};
+use crate::format::shell_quoted;
 use crate::node::config::{
     AreaSection, CopySection, DataSection, LogSection, MetaSection, NodeConfig, RoleName,
 };
