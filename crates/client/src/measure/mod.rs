@@ -58,6 +58,14 @@ impl Core {
             Some(both) => both.add(&metadata),
             None => peers.push(metadata),
         }
+        for mut asked in self.context.counters.nodes(now_ns) {
+            let node = routes.map.nodes.iter().find(|node| node.address == asked.address);
+            asked.name = node.map_or_else(String::new, |node| node.name.clone());
+            match peers.iter_mut().find(|peer| peer.address == asked.address) {
+                Some(both) => both.add(&asked),
+                None => peers.push(asked),
+            }
+        }
         for peer in &mut peers {
             peer.silent_ns = self.servers.silent_ns(&peer.address, now_ns);
         }
@@ -218,6 +226,12 @@ impl Watch {
 
     /// Judges the time since the beginning. The watch goes on.
     pub fn seen(&self) -> Seen {
+        self.seen_beside(&[])
+    }
+
+    /// The same where other processes of ours run, too: what they use of a machine is no other program's.
+    pub fn seen_beside(&self, beside: &[Change]) -> Seen {
+        let judged = |observer, servers| judged(observer, servers, beside);
         let observer = self.measures().since(&self.own);
         let Some(core) = &self.core else { return judged(observer, Vec::new()) };
         let mut servers = self.servers.lock();
@@ -249,7 +263,7 @@ impl Drop for Watch {
     }
 }
 
-fn judged(observer: Change, servers: Vec<Change>) -> Seen {
-    let verdict = judge(Scene { observer: &observer, servers: &servers });
+fn judged(observer: Change, servers: Vec<Change>, beside: &[Change]) -> Seen {
+    let verdict = judge(Scene { observer: &observer, servers: &servers, beside });
     Seen { verdict, observer, servers }
 }

@@ -62,14 +62,16 @@ impl Overview {
         let is_there =
             |f: &&mut Followed| f.last.part != Part::Server || !unanswered.contains_key(&f.last.name);
         let mut there: Vec<&mut Followed> = self.followed.values_mut().filter(is_there).collect();
-        let changes = there.iter().filter_map(|followed| followed.change.clone());
-        let servers: Vec<Change> = changes.filter(|change| change.of.part == Part::Server).collect();
+        let all: Vec<Change> = there.iter().filter_map(|followed| followed.change.clone()).collect();
+        let servers: Vec<Change> =
+            all.iter().filter(|change| change.of.part == Part::Server).cloned().collect();
         let answered_none = shown.len();
         for followed in &mut there {
             let Some(change) = followed.change.clone() else { continue };
             let around = if change.of.part == Part::Server { &[][..] } else { &servers };
             let judged = in_vain(&change, unanswered);
-            let verdict = followed.steady.take(judge(Scene { observer: &judged, servers: around }));
+            let verdict =
+                followed.steady.take(judge(Scene { observer: &judged, servers: around, beside: &all }));
             shown.push(Shown { change, verdict });
         }
         let order = |part: Part| match part {
@@ -114,11 +116,12 @@ impl Overview {
     /// The verdict on one of them by name, over all rounds since the first in which it was seen.
     pub fn whole(&self, name: &str) -> Option<Shown> {
         let since_first = |followed: &Followed| followed.last.since(&followed.first);
+        let all: Vec<Change> = self.followed.values().map(since_first).collect();
         let servers: Vec<Change> =
-            self.followed.values().filter(|f| f.last.part == Part::Server).map(since_first).collect();
+            all.iter().filter(|change| change.of.part == Part::Server).cloned().collect();
         let followed = self.followed.values().find(|followed| followed.last.name == name)?;
         let change = since_first(followed);
-        let verdict = judge(Scene { observer: &change, servers: &servers });
+        let verdict = judge(Scene { observer: &change, servers: &servers, beside: &all });
         Some(Shown { change, verdict })
     }
 }

@@ -50,7 +50,7 @@ fn pauses_between_attempts_at_a_dead_server_are_waiting_for_it() {
     let change = client.measures().since(&before);
     let waited = change.share(change.of.waits.busy_ns);
     assert!(waited > 0.9, "waited for {waited} of {} s", change.seconds);
-    let scene = vazao_meter::bottleneck::Scene { observer: &change, servers: &[] };
+    let scene = vazao_meter::bottleneck::Scene { observer: &change, servers: &[], beside: &[] };
     let verdict = vazao_meter::bottleneck::judge(scene);
     assert_eq!(verdict.resource, vazao_meter::bottleneck::Resource::NoAnswer, "{verdict:?}");
 }

@@ -18,4 +18,4 @@ mod verdict;
 
 pub use judge::{CONCLUSIVE, Scene, judge, not_answering};
 pub use steady::Steady;
-pub use verdict::{Resource, Verdict};
+pub use verdict::{Direction, Kind, Resource, SetRate, Verdict};
