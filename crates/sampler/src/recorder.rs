@@ -232,8 +232,8 @@ impl Recorder {
     }
 }
 
-/// The watched processes but this one, as far as judging a full machine goes: whoever works through a mount or with
-/// files of this machine asks no server, and it is still ours that keep the processors busy.
+/// The watched processes but this one, as far as judging a full machine goes: a process that works through a mount or
+/// with files of this machine asks no server, and it is still ours that keep the processors busy.
 fn beside(record: &Record) -> Vec<Change> {
     let own = std::process::id();
     let others = record.processes.iter().filter(|process| process.pid != own);

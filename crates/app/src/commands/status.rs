@@ -130,8 +130,8 @@ fn start_command(client_file: &Path) -> String {
     }
 }
 
-/// How a node is started that is no node of `vazao up`: `vazao node` has made a unit of it, wherever there is systemd. It
-/// may run and hang, so that it is not only started.
+/// How a node is started that is no node of `vazao up`: `vazao node` has made a unit of it, wherever there is systemd.
+/// It may run and hang, so that it is not only started.
 pub(crate) const START_ON_MACHINE: &str =
     "`systemctl restart vazao` on its machine (`vazao serve --config FILE` where it has no such unit)";
 

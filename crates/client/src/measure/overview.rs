@@ -127,7 +127,7 @@ impl Overview {
 }
 
 /// The change with the time added that requests waited for servers that do not answer now. Its process notices a
-/// silence only after some seconds; whoever looks meanwhile has asked those servers itself.
+/// silence only after some seconds; the client that looks meanwhile has asked those servers itself.
 fn in_vain(change: &Change, unanswered: &BTreeMap<String, u64>) -> Change {
     let mut change = change.clone();
     let whole_ns = (change.seconds * 1e9) as u64;

@@ -32,8 +32,8 @@ fn calls_after_one_that_waited_in_vain_find_out_within_a_second_until_the_servic
     assert!(ask().1 >= deadline_ms, "a service that answered is trusted again");
 }
 
-/// A reader waited for a data server that had been killed, and `vazao top` called its mount idle: attempts were short and
-/// few, and the pauses between them were nobody's waiting.
+/// A reader waited for a data server that had been killed, and `vazao top` called its mount idle: attempts were short
+/// and few, and the pauses between them were nobody's waiting.
 #[test]
 fn pauses_between_attempts_at_a_dead_server_are_waiting_for_it() {
     let cluster = Cluster::new(1);

@@ -55,7 +55,7 @@ impl Expected {
             && self.direction == verdict.direction
     }
 
-    /// The same of bytes that are moved by `load`: a disk is read or written, and what a server sends a client receives.
+    /// The same of bytes that `load` moves: a disk is read or written, and what a server sends a client receives.
     fn of_load(&self, load: Load) -> Expected {
         let has_way = matches!(self.resource, Resource::Disk | Resource::Network);
         let is_client = self.places.iter().any(|place| place == CLIENT);
@@ -97,6 +97,10 @@ fn expect(resource: Resource, places: &[&str]) -> Expected {
     };
     let places = places.iter().map(|place| (*place).to_owned()).collect();
     Expected { resource, places, kinds, direction: None }
+}
+
+fn quota(place: &str) -> Expected {
+    expect_kind(Resource::Cpu, Kind::Quota, &[place])
 }
 
 fn expect_kind(resource: Resource, kind: Kind, places: &[&str]) -> Expected {
@@ -147,52 +151,17 @@ fn one_server() -> Vec<Case> {
     all.extend(both("link-data1", 1, 4, Library, &[link("data1")], &network("data1")));
     all.extend(both("link-client", 1, 1, Library, &[link("client1")], &network(CLIENT)));
     all.extend(both("delay", 1, 1, Library, &[Throttle::Delay], &expect(Resource::RoundTrip, &["data1"])));
-    all.extend(both(
-        "cpu-data1",
-        1,
-        1,
-        Library,
-        &[cpu("data1", 0.1)],
-        &expect_kind(Resource::Cpu, Kind::Quota, &["data1"]),
-    ));
-    all.extend(both(
-        "cpu-data1",
-        1,
-        4,
-        Library,
-        &[cpu("data1", 0.1)],
-        &expect_kind(Resource::Cpu, Kind::Quota, &["data1"]),
-    ));
+    all.extend(both("cpu-data1", 1, 1, Library, &[cpu("data1", 0.1)], &quota("data1")));
+    all.extend(both("cpu-data1", 1, 4, Library, &[cpu("data1", 0.1)], &quota("data1")));
     let client_cpu = [Throttle::ClientCpu(0.05)];
-    all.extend(both(
-        "cpu-client",
-        1,
-        1,
-        Library,
-        &client_cpu,
-        &expect_kind(Resource::Cpu, Kind::Quota, &[CLIENT]),
-    ));
-    all.extend(both(
-        "cpu-client",
-        1,
-        4,
-        Library,
-        &client_cpu,
-        &expect_kind(Resource::Cpu, Kind::Quota, &[CLIENT]),
-    ));
+    all.extend(both("cpu-client", 1, 1, Library, &client_cpu, &quota(CLIENT)));
+    all.extend(both("cpu-client", 1, 4, Library, &client_cpu, &quota(CLIENT)));
     all.extend(both("free", 1, 4, Library, &[], &any_cpu));
     let mixed = [Throttle::Disk(Some(1)), Throttle::Cpu("data1".to_owned(), 1.0)];
     all.extend(both("disk-and-mild-cpu", 1, 4, Library, &mixed, &disk));
     all.extend(both("disk", 1, 1, Mount, &[Throttle::Disk(Some(1))], &disk));
     all.extend(both("link-data1", 1, 1, Mount, &[link("data1")], &network("data1")));
-    all.extend(both(
-        "cpu-data1",
-        1,
-        1,
-        Mount,
-        &[cpu("data1", 0.1)],
-        &expect_kind(Resource::Cpu, Kind::Quota, &["data1"]),
-    ));
+    all.extend(both("cpu-data1", 1, 1, Mount, &[cpu("data1", 0.1)], &quota("data1")));
     all.extend(both("delay", 1, 1, Mount, &[Throttle::Delay], &expect(Resource::RoundTrip, &["data1"])));
     let creates = |what: &str, throttle: Throttle, expected: Expected| Case {
         name: format!("1-library-create-{what}"),
@@ -202,7 +171,7 @@ fn one_server() -> Vec<Case> {
         door: Library,
         expected,
     };
-    all.push(creates("cpu-meta1", cpu("meta1", 0.05), expect_kind(Resource::Cpu, Kind::Quota, &["meta1"])));
+    all.push(creates("cpu-meta1", cpu("meta1", 0.05), quota("meta1")));
     all.push(creates(
         "delay",
         Throttle::Delay,
@@ -223,23 +192,9 @@ fn three_servers() -> Vec<Case> {
     all.extend(both("link-client", 3, 4, Library, &[link("client1")], &expect(Resource::Network, &[CLIENT])));
     all.extend(both("delay", 3, 1, Library, &[Throttle::Delay], &expect(Resource::RoundTrip, &all_data)));
     let server = [Throttle::Cpu("data2".to_owned(), 0.05)];
-    all.extend(both(
-        "cpu-data2",
-        3,
-        4,
-        Library,
-        &server,
-        &expect_kind(Resource::Cpu, Kind::Quota, &["data2"]),
-    ));
+    all.extend(both("cpu-data2", 3, 4, Library, &server, &quota("data2")));
     let client = [Throttle::ClientCpu(0.05)];
-    all.extend(both(
-        "cpu-client",
-        3,
-        4,
-        Library,
-        &client,
-        &expect_kind(Resource::Cpu, Kind::Quota, &[CLIENT]),
-    ));
+    all.extend(both("cpu-client", 3, 4, Library, &client, &quota(CLIENT)));
     all.extend(both("free", 3, 4, Library, &[], &expect(Resource::Cpu, &[])));
     all
 }

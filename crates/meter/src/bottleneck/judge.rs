@@ -151,7 +151,7 @@ fn asked_candidates(scene: &Scene<'_>, asked: &[Asked<'_>]) -> Vec<Candidate> {
     found
 }
 
-/// A silence lasts until the next answer, also where nothing has been asked for since long: it counts while something is.
+/// A silence lasts until the next answer, also where nothing is asked for any more: it counts while something is.
 fn is_unanswered(peer: &Peer) -> bool {
     let asked = peer.in_flight;
     peer.silent_ns > 0 && (asked.events > 0 || asked.busy_ns > 0 || peer.waits.busy_ns > 0)
@@ -167,7 +167,7 @@ fn no_answer(observer: &Change, peer: &Peer) -> Option<Candidate> {
     (share > 0.0).then(|| candidate(Resource::NoAnswer, name, Some(share), share, text))
 }
 
-/// What is said of a server that does not answer whoever wants to know what it does.
+/// What is said of a server that does not answer a client that asks what it does.
 pub fn not_answering(name: &str, seconds: f64) -> Verdict {
     let text = format!("no answer of {name} for {seconds:.0} s: down, cut off or stuck; see `vazao status`");
     let place = name.to_owned();

@@ -134,7 +134,7 @@ const NAMED: [(&str, &str); 17] = [
     ("mover/src/job/queue/mod.rs", "vazao cp"),
 ];
 
-/// A proposed command as it is typed: something stands for what is only known when the message is made, or to the reader.
+/// A proposed command as it is typed, with something in place of what only the message or its reader knows.
 fn typed(words: &[String]) -> Vec<String> {
     let filled = |word: &String| {
         let mut text = String::new();
@@ -208,8 +208,8 @@ fn every_example_is_understood() {
     assert!(blocks > BLOCKS_MIN && spans > SPANS_MIN, "{blocks} examples, {spans} mentions");
 }
 
-/// "`vazao area add NAME DIR` on its machine does" lacked an option that had to be given, `vazao target add` another: what a
-/// message proposes was held to be a mention.
+/// "`vazao area add NAME DIR` on its machine does" lacked an option that had to be given, `vazao target add` another:
+/// what a message proposes was held to be a mention.
 #[test]
 fn every_command_that_a_message_proposes_can_be_typed() {
     let (mut wrong, mut proposed, mut named) = (Vec::new(), 0, std::collections::BTreeSet::new());
