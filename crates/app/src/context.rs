@@ -2,7 +2,7 @@
 
 use crate::cli::Common;
 use crate::cluster::directory::ClusterDirectory;
-use crate::failure::{Failure, Outcome};
+use crate::failure::{Failure, Outcome, without_advice};
 use crate::node::owners;
 use std::path::{Path, PathBuf};
 use vazao_client::config::is_loopback;
@@ -69,10 +69,9 @@ impl Context {
         Client::connect_with(&config, options).map_err(|error| {
             let is_unreachable = error.code == Code::Unreachable;
             let hint = loopback_hint(&file, &config).filter(|_| is_unreachable);
-            let failure = Failure::from(error);
-            match (hint, failure.message()) {
-                (Some(hint), Some(message)) => Failure::new(format!("{message}; {hint}")),
-                _ => failure,
+            match hint {
+                Some(hint) => Failure::new(format!("{}; {hint}", without_advice(&error))),
+                None => Failure::from(error),
             }
         })
     }

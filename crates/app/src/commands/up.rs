@@ -5,7 +5,7 @@ use crate::cluster::directory::{ClusterDirectory, META_NAME, NodePlace};
 use crate::cluster::processes::{self, StartOptions, Started};
 use crate::commands::serve::WishArguments;
 use crate::context::{CLUSTER_VARIABLE, Context};
-use crate::failure::{Failure, Outcome};
+use crate::failure::{At, Failure, Outcome};
 use crate::format::shell_quoted;
 use crate::node::config::{NodeConfig, RoleName};
 use crate::node::files::{self, Lock, Notice};
@@ -14,6 +14,8 @@ use crate::output::Output;
 use crate::signals::{self, Stop};
 use clap::Args;
 use serde_json::json;
+use std::io::ErrorKind;
+use std::net::{Ipv4Addr, TcpListener};
 use std::path::PathBuf;
 use std::time::Duration;
 use vazao_meter::Clock;
@@ -56,6 +58,11 @@ pub(crate) fn run(context: &Context, arguments: Arguments) -> Outcome {
         return Err(Failure::usage(format!("--data-servers: between 1 and {DATA_SERVERS_MAX}")));
     }
     let stop = Stop::on_signals(signals::OF_COMMANDS)?;
+    if let (Some(base), false) = (arguments.port, arguments.dir.join("FORMAT").exists()) {
+        // Before there is anything of a cluster that could not be started.
+        let count = arguments.data_servers.unwrap_or(DATA_SERVERS_DEFAULT);
+        (0..=count).try_for_each(|number| port_of(base, number).and_then(check_port))?;
+    }
     let directory = ClusterDirectory::open_or_create(&arguments.dir, arguments.insecure)?;
     check_security(&directory, arguments.insecure)?;
     let Some(lock) = Lock::take(&directory.lock_file())? else {
@@ -77,6 +84,9 @@ pub(crate) fn run(context: &Context, arguments: Arguments) -> Outcome {
         wishes: arguments.wishes.wishes()?,
     };
     check_new_targets(&missing, &options.wishes)?;
+    if let Some(base) = arguments.port {
+        missing.iter().try_for_each(|place| port_of(base, number_of(place)).and_then(check_port))?;
+    }
     let clock = vazao_meter::SystemClock;
     let started = start_nodes(&directory, &missing, options, arguments.port, &clock, &stop)?;
     drop(lock);
@@ -86,6 +96,27 @@ pub(crate) fn run(context: &Context, arguments: Arguments) -> Outcome {
         return Ok(());
     }
     watch(started, &directory, &clock, &stop)
+}
+
+/// Which port after the first a node gets.
+fn number_of(place: &NodePlace) -> usize {
+    place.name.strip_prefix("data").and_then(|number| number.parse().ok()).unwrap_or(0)
+}
+
+fn port_of(base: u16, number: usize) -> Outcome<u16> {
+    let port = u16::try_from(number).ok().and_then(|number| base.checked_add(number));
+    port.ok_or_else(|| Failure::usage(format!("--port {base}: too high for all nodes")))
+}
+
+/// A port that another program has is found by its node too late: the cluster is made then, and the port written down.
+fn check_port(port: u16) -> Outcome {
+    match TcpListener::bind((Ipv4Addr::LOCALHOST, port)) {
+        Ok(_) => Ok(()),
+        Err(error) if error.kind() == ErrorKind::AddrInUse => Err(Failure::new(format!(
+            "--port: 127.0.0.1:{port} is in use by another program; give another BASE, or leave --port out"
+        ))),
+        Err(error) => Err(error).at(format!("--port: 127.0.0.1:{port}")),
+    }
 }
 
 fn check_security(directory: &ClusterDirectory, insecure: bool) -> Outcome {
@@ -232,11 +263,7 @@ impl Start<'_> {
             config.metadata = vec![address.to_owned()];
         }
         if let Some(base) = self.port {
-            let number = place.name.strip_prefix("data").and_then(|n| n.parse::<u16>().ok()).unwrap_or(0);
-            let port = base.checked_add(number);
-            let port =
-                port.ok_or_else(|| Failure::usage(format!("--port {base}: too high for all nodes")))?;
-            config.listen = format!("127.0.0.1:{port}");
+            config.listen = format!("127.0.0.1:{}", port_of(base, number_of(place))?);
             config.other_port_if_taken = false;
         }
         config.save(&place.config_file())
@@ -332,5 +359,19 @@ mod tests {
         assert!(
             moved.contains("\"h:2\"") && moved.contains("deadline_ms = 500") && moved.contains("cluster.key")
         );
+    }
+
+    /// It was found when the nodes started: the message blamed node.toml, and a directory with a part of a cluster
+    /// stayed, which went on wanting that port.
+    #[test]
+    fn a_port_in_use_is_found_before_anything_is_made() {
+        let other = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
+        let port = other.local_addr().expect("bound").port();
+        let failure = check_port(port).expect_err("in use");
+        let message = failure.message().expect("said");
+        assert!(message.contains(&format!("127.0.0.1:{port} is in use")), "{message}");
+        assert!(!message.contains(".toml"), "{message}");
+        assert_eq!(port_of(7000, 64), Ok(7064));
+        assert!(port_of(65_535, 1).is_err());
     }
 }

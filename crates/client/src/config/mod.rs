@@ -86,10 +86,14 @@ impl Config {
     /// Reads a configuration file. Errors name the file and, where it is known, the line.
     pub fn load(path: &Path) -> Result<Config> {
         let text = std::fs::read_to_string(path).map_err(|e| {
-            let code = if e.kind() == std::io::ErrorKind::NotFound { Code::NotFound } else { Code::Io };
+            let is_missing = e.kind() == std::io::ErrorKind::NotFound;
+            let (code, why) = match is_missing {
+                true => (Code::NotFound, String::new()),
+                false => (Code::Io, format!(" ({e})")),
+            };
             let remedy =
                 "start a cluster with `vazao up --dir DIR`, or name its client.toml with --cluster or $VAZAO_CLUSTER";
-            Error::new(code, format!("cluster configuration {} ({e}); {remedy}", path.display()))
+            Error::new(code, format!("reading the cluster configuration {}{why}; {remedy}", path.display()))
         })?;
         Config::parse(path, &text)
     }
