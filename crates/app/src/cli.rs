@@ -1,7 +1,7 @@
 //! The command line: its commands, and the options that all of them have.
 
 #[cfg(test)]
-mod examples;
+pub(crate) mod examples;
 mod options;
 
 pub(crate) use options::{Common, Results};

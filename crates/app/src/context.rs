@@ -2,7 +2,7 @@
 
 use crate::cli::Common;
 use crate::cluster::directory::ClusterDirectory;
-use crate::failure::{Failure, Outcome};
+use crate::failure::{Failure, Outcome, without_advice};
 use crate::node::owners;
 use std::path::{Path, PathBuf};
 use vazao_client::config::is_loopback;
@@ -22,7 +22,7 @@ pub(crate) struct Context {
 }
 
 impl Context {
-    /// The client.toml in effect: the option's, the environment's, the user's default.
+    /// The client.toml in effect: the option's, the environment's, the user's, that of the node of this machine.
     pub(crate) fn cluster_file(&self) -> Outcome<PathBuf> {
         if let Some(file) = &self.common.cluster {
             return Ok(file.clone());
@@ -33,9 +33,11 @@ impl Context {
             return Ok(file);
         }
         if !file.exists() {
+            let [own, node] = Config::usual_paths();
             return Err(Failure::new(format!(
-                "no cluster given and {} does not exist; start one with `vazao up --dir DIR` and run the export line it prints, or give --cluster FILE",
-                file.display()
+                "no cluster given, and neither {} nor {} exists; start one with `vazao up --dir DIR` and run the export line it prints, or give --cluster FILE",
+                own.display(),
+                node.display()
             )));
         }
         Ok(file)
@@ -67,10 +69,9 @@ impl Context {
         Client::connect_with(&config, options).map_err(|error| {
             let is_unreachable = error.code == Code::Unreachable;
             let hint = loopback_hint(&file, &config).filter(|_| is_unreachable);
-            let failure = Failure::from(error);
-            match (hint, failure.message()) {
-                (Some(hint), Some(message)) => Failure::new(format!("{message}; {hint}")),
-                _ => failure,
+            match hint {
+                Some(hint) => Failure::new(format!("{}; {hint}", without_advice(&error))),
+                None => Failure::from(error),
             }
         })
     }

@@ -4,6 +4,7 @@ use std::fmt::Display;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use vazao_model::Code;
+use vazao_model::error::{has_remedy, without_remedy};
 
 /// Why a command ends without success.
 #[derive(Debug, PartialEq, Eq)]
@@ -108,12 +109,15 @@ impl From<vazao_client::Error> for Failure {
     fn from(error: vazao_client::Error) -> Failure {
         let text = error.to_string();
         let remedy = remedy(error.code);
-        // The library knows some remedies better; said twice they would only be longer.
-        let said = remedy.is_empty()
-            || text.contains("`vazao ")
-            || (error.code == Code::NoSpace && text.contains("remove files"));
+        // The library knows some remedies better; two at once leave it to the reader which to try.
+        let said = remedy.is_empty() || text.contains("`vazao ") || has_remedy(&error.detail);
         Failure::Failed(if said { text } else { format!("{text}; {remedy}") })
     }
+}
+
+/// What happened, for a place that knows better what to do about it.
+pub(crate) fn without_advice(error: &vazao_client::Error) -> String {
+    error.code.said_of(without_remedy(&error.detail))
 }
 
 /// Gives an error of the system the place where it happened.
@@ -146,24 +150,39 @@ impl<T> At<T> for vazao_client::Result<T> {
 }
 
 /// Where the path is known, the numbers by which servers call the same thing only puzzle: `name "x" in directory i1`,
-/// `inode i5`, alone or in brackets behind the path. Whatever else a server says of it stays.
+/// `inode i5`, alone or in brackets behind the path, in front of what is wrong with it or behind what of it is meant.
+/// Whatever else a server says of it stays.
 fn without_number(error: vazao_client::Error) -> vazao_client::Error {
-    let is_number = |text: &str| {
-        text.strip_prefix('i')
-            .is_some_and(|digits| !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit()))
-    };
-    let is_numbered = |text: &str| {
-        let name = text.strip_prefix("name \"").and_then(|rest| rest.rsplit_once("\" in directory "));
-        name.map(|(_, number)| number).or_else(|| text.strip_prefix("inode ")).is_some_and(is_number)
-    };
     let detail = &error.detail;
     let behind = [" (name \"", " (inode "].iter().filter_map(|begin| detail.find(begin)).min();
     let cut = behind.filter(|at| detail[at + 2..].strip_suffix(')').is_some_and(is_numbered));
-    match cut {
-        _ if is_numbered(detail) => vazao_client::Error { detail: String::new(), ..error },
-        Some(at) => vazao_client::Error { detail: detail[..at].to_owned(), ..error },
+    if is_numbered(detail) {
+        return vazao_client::Error { detail: String::new(), ..error };
+    }
+    if let Some(at) = cut {
+        return vazao_client::Error { detail: detail[..at].to_owned(), ..error };
+    }
+    let in_front = detail.split_once(": ").filter(|(thing, _)| is_numbered(thing)).map(|(_, what)| what);
+    let of_it = |word: &str| detail.rsplit_once(word).filter(|(_, number)| is_number(number));
+    let of_it = of_it(" of inode ").or_else(|| of_it(" of directory ")).map(|(what, _)| what);
+    match in_front.or(of_it) {
+        Some(what) => vazao_client::Error { detail: what.to_owned(), ..error },
         None => error,
     }
+}
+
+/// The number of an inode: `i17`.
+fn is_number(text: &str) -> bool {
+    let digits = text.strip_prefix('i').unwrap_or_default();
+    !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit())
+}
+
+/// A thing that is called by such a number and nothing else.
+fn is_numbered(text: &str) -> bool {
+    let name = text.strip_prefix("name \"").and_then(|rest| rest.rsplit_once("\" in directory "));
+    let number = name.map(|(_, number)| number);
+    let number = number.or_else(|| text.strip_prefix("inode ")).or_else(|| text.strip_prefix("directory "));
+    number.is_some_and(is_number)
 }
 
 /// An error of the system in the words that Unix commands use, without its number.
@@ -201,10 +220,37 @@ mod tests {
             "name \"a\\\" in directory b\" in directory i1",
             "inode i5",
             "vz:/d/x (name \"x\" in directory i2)",
+            "directory i1",
         ] {
             assert_eq!(said(detail), "vz:/d/x: no such file or directory", "{detail}");
         }
         assert_eq!(said("target t3 is missing"), "vz:/d/x: target t3 is missing: no such file or directory");
+        assert_eq!(
+            said("inode i5: 9 written ranges"),
+            "vz:/d/x: 9 written ranges: no such file or directory"
+        );
+        let attribute = "extended attribute \"user.a\"";
+        let expected = format!("vz:/d/x: {attribute}: no such file or directory");
+        assert_eq!(said(&format!("{attribute} of inode i5")), expected);
+        assert_eq!(
+            said("subdirectories of directory i1"),
+            "vz:/d/x: subdirectories: no such file or directory"
+        );
+    }
+
+    /// "…; use another name; `vazao status` tells which node is missing": two remedies, and the cause behind them.
+    #[test]
+    fn one_message_has_one_remedy() {
+        let detail = "reading the key file k of the cluster; give --cluster FILE";
+        let failure = Failure::from(vazao_client::Error::new(Code::Unauthenticated, detail));
+        let message = failure.message().unwrap_or_default();
+        assert!(
+            message.ends_with("; give --cluster FILE") && message.matches("; ").count() == 1,
+            "{message}"
+        );
+        let error =
+            vazao_client::Error::new(Code::Timeout, "n1 has not answered for 30 s; see `vazao status`");
+        assert_eq!(without_advice(&error), format!("n1 has not answered for 30 s: {}", Code::Timeout.text()));
     }
 
     #[test]

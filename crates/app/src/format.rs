@@ -200,6 +200,16 @@ pub(crate) fn table(head: &[(&str, Lean)], rows: &[Vec<String>]) -> String {
     text
 }
 
+/// A word that a POSIX shell reads as it is.
+pub(crate) fn shell_quoted(word: &str) -> String {
+    let plain = |b: u8| b.is_ascii_alphanumeric() || b"/._-+:@%".contains(&b);
+    if !word.is_empty() && word.bytes().all(plain) {
+        word.to_owned()
+    } else {
+        format!("'{}'", word.replace('\'', "'\\''"))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -256,5 +266,11 @@ mod tests {
         let rows = vec![vec!["a".to_owned(), "10".to_owned()], vec!["long".to_owned(), "9".to_owned()]];
         let text = table(&[("NAME", Lean::Left), ("N", Lean::Right)], &rows);
         assert_eq!(text, "NAME   N\na     10\nlong   9\n");
+    }
+
+    #[test]
+    fn the_line_to_export_survives_the_shell() {
+        assert_eq!(shell_quoted("/tmp/v/client.toml"), "/tmp/v/client.toml");
+        assert_eq!(shell_quoted("/my dir/it's"), "'/my dir/it'\\''s'");
     }
 }

@@ -146,7 +146,7 @@ impl Exports {
     fn unknown(&self, name: &str, node: &str) -> String {
         let names: Vec<&str> = self.areas().map(|area| area.name.as_str()).collect();
         let there = match names.is_empty() {
-            true => "it exports none; `vazao area add NAME DIR` on its machine does".to_owned(),
+            true => format!("it exports none; `vazao area add NAME DIR --node {node}` on its machine does"),
             false => format!("it exports {}", names.join(", ")),
         };
         format!("node {node} has no area {name:.80?}: {there}")

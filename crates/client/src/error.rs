@@ -51,11 +51,7 @@ impl Error {
     }
 
     fn text(&self) -> String {
-        if self.detail.is_empty() {
-            self.code.text().to_owned()
-        } else {
-            format!("{}: {}", self.detail, self.code.text())
-        }
+        self.code.said_of(&self.detail)
     }
 }
 

@@ -1,5 +1,7 @@
 //! What a client has moved and what it has waited for, by server: from this the doors name the bottleneck.
 
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use vazao_meter::measures::Peer;
@@ -73,6 +75,8 @@ pub(crate) struct Counters {
     pub(crate) bytes_read: Counter,
     pub(crate) bytes_written: Counter,
     pub(crate) metadata: Arc<ServerCounters>,
+    /// Nodes that were asked by their names, for areas and jobs, by address.
+    nodes: Mutex<BTreeMap<String, Arc<ServerCounters>>>,
     /// Callers that block on any server.
     pub(crate) waits: Occupancy,
     /// From sending a request to having its answer.
@@ -138,7 +142,25 @@ impl ServerCounters {
     }
 }
 
+/// Nodes that are counted one by one; what is asked of those beyond is counted with the metadata service's.
+const NODES_MAX: usize = 1024;
+
 impl Counters {
+    /// The counters of a node that is asked by its name.
+    pub(crate) fn node(&self, address: &str) -> Arc<ServerCounters> {
+        let mut nodes = self.nodes.lock();
+        match nodes.get(address) {
+            Some(counters) => Arc::clone(counters),
+            None if nodes.len() >= NODES_MAX => Arc::clone(&self.metadata),
+            None => Arc::clone(nodes.entry(address.to_owned()).or_default()),
+        }
+    }
+
+    /// All of these as peers, without their names.
+    pub(crate) fn nodes(&self, now_ns: u64) -> Vec<Peer> {
+        self.nodes.lock().iter().map(|(address, counters)| counters.peer("", address, now_ns)).collect()
+    }
+
     /// Runs `wait`, in which a caller blocks on a server.
     pub(crate) fn during_wait<T>(
         &self,

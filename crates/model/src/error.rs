@@ -204,6 +204,42 @@ impl fmt::Display for Code {
     }
 }
 
+/// Where the remedy of a message begins, at its semicolon: "no target serves; remove files". A name with a semicolon in
+/// it is no sentence: there are some words before one.
+fn remedy_at(message: &str) -> Option<usize> {
+    let at = message.rfind("; ")?;
+    let sentence = message.get(..at)?;
+    let first = sentence.find("; ").unwrap_or(at);
+    (message.get(..first)?.split_whitespace().count() >= WORDS_MIN).then_some(first)
+}
+
+/// So many words are more than a place and a name.
+const WORDS_MIN: usize = 4;
+
+impl Code {
+    /// What is said of `detail` with this code: the code's words stand behind what happened, not behind what to do.
+    pub fn said_of(self, detail: &str) -> String {
+        match remedy_at(detail) {
+            _ if detail.is_empty() => self.text().to_owned(),
+            Some(at) => {
+                let (what, remedy) = detail.split_at(at);
+                format!("{what}: {}{remedy}", self.text())
+            }
+            None => format!("{detail}: {}", self.text()),
+        }
+    }
+}
+
+/// Whether a message says what to do.
+pub fn has_remedy(message: &str) -> bool {
+    remedy_at(message).is_some()
+}
+
+/// A message without what it says to do.
+pub fn without_remedy(message: &str) -> &str {
+    message.split_at(remedy_at(message).unwrap_or(message.len())).0
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -267,6 +303,22 @@ mod tests {
             };
             assert_eq!(code.action(), action, "{code:?}");
         }
+    }
+
+    /// "…; start it again or see `vazao status`: peer unreachable" had the cause glued behind the remedy.
+    #[test]
+    fn a_remedy_is_the_last_word_of_a_message() {
+        let said = |detail: &str| Code::Unreachable.said_of(detail);
+        assert_eq!(
+            said("node n1 (h:1) could not be reached for 30 s; start it again or see `vazao status`"),
+            "node n1 (h:1) could not be reached for 30 s: peer unreachable; start it again or see `vazao status`"
+        );
+        assert_eq!(said("node n1"), "node n1: peer unreachable");
+        assert_eq!(said("vz:/a; b"), "vz:/a; b: peer unreachable");
+        assert_eq!(said(""), "peer unreachable");
+        let two = "no target serves at present; remove files; or add one";
+        assert!(has_remedy(two) && !has_remedy("vz:/a; b"));
+        assert_eq!(without_remedy(two), "no target serves at present");
     }
 
     #[test]

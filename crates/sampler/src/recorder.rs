@@ -13,7 +13,8 @@ use std::time::Duration;
 use vazao_client::Client;
 use vazao_client::measure::Watch;
 use vazao_meter::bottleneck::Verdict;
-use vazao_meter::machine::DiskWatches;
+use vazao_meter::machine::{self, DiskWatches};
+use vazao_meter::measures::{Cpu, Measures};
 use vazao_meter::{Change, Clock};
 
 /// Distance of the samples, as sysstat's in the GridFS experiments.
@@ -169,9 +170,10 @@ impl Recorder {
             stop.1.notify_all();
             let between = sampling.join().unwrap_or_default();
             let all: Vec<Snapshot> = std::iter::once(first).chain(between).chain([last]).collect();
-            let seen = watch.seen();
+            let record = self.record(&all);
+            let seen = watch.seen_beside(&beside(&record));
             let changes = std::iter::once(seen.observer).chain(seen.servers).collect();
-            (result, Record { verdict: seen.verdict, changes, ..self.record(&all) })
+            (result, Record { verdict: seen.verdict, changes, ..record })
         })
     }
 
@@ -228,6 +230,20 @@ impl Recorder {
         };
         self.watched.iter().zip(both).map(record).collect()
     }
+}
+
+/// The watched processes but this one, as far as judging a full machine goes: a process that works through a mount or
+/// with files of this machine asks no server, and it is still ours that keep the processors busy.
+fn beside(record: &Record) -> Vec<Change> {
+    let own = std::process::id();
+    let others = record.processes.iter().filter(|process| process.pid != own);
+    let change = |process: &ProcessRecord| {
+        let used_ns = (process.cpu_s() * 1e9) as u64;
+        let cpu = Cpu { used_ns, ..Cpu::default() };
+        let (name, machine) = (process.name.clone(), machine::id());
+        Change { seconds: record.seconds, of: Measures { name, machine, cpu, ..Measures::default() } }
+    };
+    others.map(change).collect()
 }
 
 fn seconds_between(first: &Snapshot, last: &Snapshot) -> f64 {

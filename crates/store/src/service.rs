@@ -134,6 +134,11 @@ impl DataService {
         self.targets.iter().filter(|target| is_out(target.state())).count()
     }
 
+    /// How many of its targets take no more data: when that changes, it is to be reported at once.
+    pub fn full_targets(&self) -> usize {
+        self.targets.iter().filter(|target| target.room.is_full()).count()
+    }
+
     /// Background work; to be called about once a second. Ends epochs, goes on with the sweep after an unclean stop,
     /// looks at the space left. Each target does it in threads of its own: one whose disk hangs holds up no other, nor
     /// the caller.

@@ -50,7 +50,7 @@ pub struct Call {
 
 /// A failed operation on its way to the requester.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("{detail}: {code}")]
+#[error("{}", code.said_of(detail))]
 pub struct Fault {
     /// What happened and what to do about it.
     pub code: Code,

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 /// What every command understands.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct Common {
-    /// Which cluster: its client.toml [default: $VAZAO_CLUSTER, else ~/.config/vazao/client.toml]
+    /// Which cluster: its client.toml [default: $VAZAO_CLUSTER, ~/.config/vazao/client.toml or that of /etc/vazao]
     #[arg(long, global = true, value_name = "FILE", help_heading = "Common options")]
     pub(crate) cluster: Option<PathBuf>,
     /// Log level: error, warn, info, debug (requests that failed) or trace (all requests, with the ids they have in

@@ -11,6 +11,7 @@
 //! ```
 
 use crate::failure::{At, Failure, Outcome};
+use crate::format::shell_quoted;
 use crate::node::config::{CopySection, DataSection, LogSection, MetaSection, NodeConfig, RoleName};
 use crate::node::files;
 use crate::node::targets;
@@ -44,9 +45,7 @@ impl ClusterDirectory {
         let format = match fs::read_to_string(root.join("FORMAT")) {
             Ok(format) => format,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-                return Err(Failure::new(format!(
-                    "{shown}: holds no Vazão cluster; `vazao up --dir {shown}` makes one in a new or empty directory"
-                )));
+                return Err(Failure::new(no_cluster(root)));
             }
             Err(error) => return Err(error).at(root.join("FORMAT").display()),
         };
@@ -214,6 +213,25 @@ impl NodePlace {
     }
 }
 
+/// What to do about a directory that holds no cluster. A new one is made in a new or empty directory only.
+fn no_cluster(root: &Path) -> String {
+    let shown = root.display();
+    let is_empty = fs::read_dir(root).map_or(true, |mut entries| entries.next().is_none());
+    if root.join("node.toml").exists() {
+        return format!(
+            "{shown}: is the directory of a node, not of a cluster of `vazao up`; the node is started and stopped by \
+             `systemctl start vazao` and `systemctl stop vazao`"
+        );
+    }
+    if !is_empty {
+        return format!(
+            "{shown}: holds no Vazão cluster; give the directory that `vazao up --dir DIR` was given"
+        );
+    }
+    let typed = shell_quoted(&root.to_string_lossy());
+    format!("{shown}: holds no Vazão cluster; `vazao up --dir {typed}` makes one")
+}
+
 fn check_format(text: &str) -> Result<(), String> {
     let number = text.trim_end().strip_prefix(FORMAT_PREFIX).and_then(|number| number.parse::<u32>().ok());
     match number {
@@ -231,6 +249,7 @@ fn check_format(text: &str) -> Result<(), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cli::examples::wrong_remedies;
 
     fn message(outcome: Outcome<ClusterDirectory>) -> String {
         outcome.expect_err("refused").message().expect("has a message").to_owned()
@@ -252,6 +271,29 @@ mod tests {
         fs::write(root.path().join("thesis"), "years").expect("written");
         assert!(message(ClusterDirectory::open_or_create(root.path(), false)).contains("not empty"));
         assert!(message(ClusterDirectory::open(root.path())).contains("holds no Vazão cluster"));
+    }
+
+    /// `vazao down --dir /etc/vazao` proposed `vazao up --dir /etc/vazao`, which was refused.
+    #[test]
+    fn a_directory_without_a_cluster_is_proposed_for_one_only_where_that_works() {
+        let root = tempfile::tempdir().expect("a temporary directory");
+        let proposed = |path: &Path| {
+            let message = message(ClusterDirectory::open(path));
+            assert_eq!(wrong_remedies(&message), Vec::<String>::new(), "{message}");
+            let typed = format!("`vazao up --dir {}`", shell_quoted(&path.to_string_lossy()));
+            let is_proposed = message.contains(&typed);
+            let is_possible = ClusterDirectory::open_or_create(path, true).is_ok();
+            assert_eq!(is_proposed, is_possible, "{message}");
+            message
+        };
+        let [new, empty, full, node] = ["new", "empty", "full", "node"].map(|name| root.path().join(name));
+        [&empty, &full, &node].iter().for_each(|path| fs::create_dir(path).expect("made"));
+        fs::write(full.join("thesis"), "years").expect("written");
+        fs::write(node.join("node.toml"), "").expect("written");
+        for path in [&new, &empty, &full] {
+            proposed(path);
+        }
+        assert!(proposed(&node).contains("systemctl"), "{}", proposed(&node));
     }
 
     #[test]

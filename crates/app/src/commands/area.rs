@@ -1,11 +1,13 @@
 //! `vazao area`: which directories of a node are exported. To change that one needs the node's own files; the network
 //! key is not enough.
 
+use super::node::SYSTEM_DIRECTORY;
 use super::status::{area_json, area_table, areas};
 use crate::cli::Results;
 use crate::cluster::directory::{ClusterDirectory, META_NAME};
 use crate::context::Context;
 use crate::failure::{At, Failure, Outcome};
+use crate::format::shell_quoted;
 use crate::node::areas::AreasFile;
 use crate::node::config::{AreaSection, NodeConfig};
 use crate::node::files::Lock;
@@ -35,7 +37,7 @@ pub(crate) struct Arguments {
 enum What {
     /// Export a directory of this machine under a name
     #[command(
-        after_help = "Examples:\n  vazao area add data /srv/data --node-config /etc/vazao/node.toml\n  vazao area add data ~/data --read-only --dir /tmp/v\n  vazao area add in /srv/in --owner ana:lab --node-config /etc/vazao/node.toml\n\nFrom then on NODE:/data/… names what is in it. A running node notices within a second."
+        after_help = "Examples:\n  vazao area add data /srv/data                     of the node of this machine\n  vazao area add data ~/data --read-only --dir /tmp/v\n  vazao area add in /srv/in --owner ana:lab --node-config /etc/vazao/node.toml\n\nFrom then on NODE:/data/… names what is in it. A running node notices within a second."
     )]
     Add {
         /// Its name in NODE:/NAME/path
@@ -52,7 +54,7 @@ enum What {
         node: OfNode,
     },
     /// Export a directory no longer; it stays as it is
-    #[command(after_help = "Example:\n  vazao area remove data --node-config /etc/vazao/node.toml")]
+    #[command(after_help = "Example:\n  vazao area remove data")]
     Remove {
         /// Its name
         name: String,
@@ -70,13 +72,13 @@ enum What {
 /// Which node, by its files.
 #[derive(Debug, Args)]
 pub(super) struct OfNode {
-    /// The node's configuration
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["dir", "node"])]
+    /// The node's configuration [default: the one beside the client.toml in use, else /etc/vazao/node.toml]
+    #[arg(long, value_name = "FILE", conflicts_with = "dir")]
     node_config: Option<PathBuf>,
-    /// The directory of a cluster that `vazao up` made
-    #[arg(long, value_name = "DIR", required_unless_present = "node_config")]
+    /// The directory of a cluster that `vazao up` made [default: where the client.toml in use is, if it is one]
+    #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
-    /// With --dir: which of its nodes [default: its first data server]
+    /// Of a cluster of `vazao up`: which of its nodes [default: its first data server]
     #[arg(long, value_name = "NAME")]
     node: Option<String>,
 }
@@ -86,6 +88,8 @@ pub(super) struct NodeFiles {
     pub(super) name: String,
     pub(super) directory: PathBuf,
     pub(super) config: NodeConfig,
+    /// The options that name it, as a person types them behind a command.
+    pub(super) typed: String,
     /// For asking the node whether it has noticed, where a client.toml is at hand.
     pub(super) client_file: Option<PathBuf>,
 }
@@ -96,24 +100,63 @@ pub(crate) fn run(context: &Context, arguments: Arguments) -> Outcome {
         What::Add { name, directory, read_only, owner, node } => {
             owner.as_deref().map(owners::find).transpose()?;
             let section = AreaSection { name, path: directory, read_only, owner, mounted_at: None };
-            add(&node.find()?, section)
+            add(&node.find(context)?, section)
         }
-        What::Remove { name, node } => remove(&node.find()?, &name),
+        What::Remove { name, node } => remove(&node.find(context)?, &name),
         What::List { results } => list(context, results),
     }
 }
 
+/// The configuration of a node of its own, in its directory.
+const NODE_FILE: &str = "node.toml";
+
 impl OfNode {
-    pub(super) fn find(&self) -> Outcome<NodeFiles> {
+    pub(super) fn find(&self, context: &Context) -> Outcome<NodeFiles> {
         if let Some(file) = &self.node_config {
-            let config = NodeConfig::load(file)?;
-            let file = std::path::absolute(file).at(file.display())?;
-            let directory = file.parent().unwrap_or(Path::new("/")).to_owned();
-            return Ok(NodeFiles { name: config.name.clone(), directory, config, client_file: None });
+            return self.of_file(file);
         }
-        let Some(root) = &self.dir else {
-            return Err(Failure::usage("which node? Give --node-config FILE or --dir DIR"));
-        };
+        if let Some(root) = &self.dir {
+            return self.in_directory(root);
+        }
+        // Who has a cluster in use means it, and on a node's machine the node.
+        let in_use = context.cluster_file().ok().and_then(|file| file.parent().map(Path::to_owned));
+        let places = in_use.into_iter().chain([PathBuf::from(SYSTEM_DIRECTORY)]);
+        self.in_one_of(places)
+    }
+
+    /// The node of the first of `places` that has one.
+    fn in_one_of(&self, places: impl Iterator<Item = PathBuf>) -> Outcome<NodeFiles> {
+        let is_one =
+            |place: &PathBuf| place.join(NODE_FILE).exists() || ClusterDirectory::open(place).is_ok();
+        match places.into_iter().find(is_one) {
+            Some(place) => self.in_directory(&place),
+            None => Err(Failure::usage(format!(
+                "which node? This machine has no {SYSTEM_DIRECTORY}/{NODE_FILE}: give --node-config FILE, or the --dir DIR \
+                 that `vazao up --dir DIR` was given"
+            ))),
+        }
+    }
+
+    fn in_directory(&self, root: &Path) -> Outcome<NodeFiles> {
+        let file = root.join(NODE_FILE);
+        if file.exists() { self.of_file(&file) } else { self.in_cluster(root) }
+    }
+
+    fn of_file(&self, file: &Path) -> Outcome<NodeFiles> {
+        let config = NodeConfig::load(file)?;
+        let file = std::path::absolute(file).at(file.display())?;
+        if let Some(wanted) = self.node.as_ref().filter(|wanted| **wanted != config.name) {
+            let (shown, name) = (file.display(), &config.name);
+            return Err(Failure::usage(format!(
+                "{shown}: is of node {name}, not of {wanted}: leave --node out"
+            )));
+        }
+        let directory = file.parent().unwrap_or(Path::new("/")).to_owned();
+        let typed = format!(" --node-config {}", shell_quoted(&file.to_string_lossy()));
+        Ok(NodeFiles { name: config.name.clone(), directory, config, typed, client_file: None })
+    }
+
+    fn in_cluster(&self, root: &Path) -> Outcome<NodeFiles> {
         let cluster = ClusterDirectory::open(root)?;
         let nodes = cluster.nodes()?;
         let is_meant = |name: &str| match &self.node {
@@ -131,7 +174,9 @@ impl OfNode {
         };
         let config = NodeConfig::load(&node.config_file())?;
         let client_file = node.process()?.is_some().then(|| cluster.client_file());
-        Ok(NodeFiles { name: node.name.clone(), directory: node.directory.clone(), config, client_file })
+        let (name, directory) = (node.name.clone(), node.directory.clone());
+        let typed = format!(" --dir {} --node {name}", shell_quoted(&cluster.root().to_string_lossy()));
+        Ok(NodeFiles { name, directory, config, typed, client_file })
     }
 }
 
@@ -194,9 +239,9 @@ fn add(node: &NodeFiles, asked: AreaSection) -> Outcome {
     let section = AreaSection { path: path.clone(), mounted_at, ..asked };
     node.change(|areas| {
         if fixed || areas.iter().any(|area| area.name == name) {
+            let (node, options) = (&node.name, &node.typed);
             return Err(Failure::new(format!(
-                "node {} has an area {name} already; `vazao area remove {name}` first, or choose another name",
-                node.name
+                "node {node} has an area {name} already; `vazao area remove {name}{options}` first, or choose another name"
             )));
         }
         areas.push(section);
@@ -254,4 +299,43 @@ fn list(context: &Context, results: Results) -> Outcome {
     }
     output.text(&table)?;
     output.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::examples::wrong_remedies;
+
+    fn of(dir: Option<&Path>, node: Option<&str>) -> OfNode {
+        OfNode { node_config: None, dir: dir.map(Path::to_owned), node: node.map(str::to_owned) }
+    }
+
+    /// `area list` said "`vazao area add NAME DIR` on a node's machine", which was refused there without `--dir`; with
+    /// `--dir /etc/vazao` it proposed `vazao up --dir /etc/vazao`.
+    #[test]
+    fn a_node_is_found_by_its_directory_and_where_nothing_else_is_named_by_the_one_in_use() {
+        let root = tempfile::tempdir().expect("a temporary directory");
+        let (node, cluster) = (root.path().join("etc"), root.path().join("c"));
+        std::fs::create_dir(&node).expect("made");
+        let text = "name = \"n7\"\nlisten = \"n7:7001\"\nroles = [\"area\"]\nmetadata = [\"n1:7000\"]\n";
+        std::fs::write(node.join(NODE_FILE), format!("{text}key_file = \"cluster.key\"\n")).expect("written");
+        let made = ClusterDirectory::open_or_create(&cluster, false).expect("made");
+        made.add_meta().expect("added");
+        made.add_data(1).expect("added");
+        assert_eq!(of(Some(&node), None).in_directory(&node).expect("found").name, "n7");
+        let first =
+            |places: &[&Path]| of(None, None).in_one_of(places.iter().map(|place| place.to_path_buf()));
+        assert_eq!(first(&[root.path(), &node]).expect("found").name, "n7");
+        let found = first(&[&cluster, &node]).expect("found");
+        assert_eq!(found.name, "data1");
+        assert!(
+            found.typed.starts_with(" --dir ") && found.typed.ends_with("/c --node data1"),
+            "{}",
+            found.typed
+        );
+        let failure = first(&[root.path()]).err().expect("there is none");
+        assert_eq!(wrong_remedies(failure.message().expect("said")), Vec::<String>::new());
+        let other = of(None, Some("n8")).in_directory(&node).err().expect("another node");
+        assert!(other.message().is_some_and(|message| message.contains("is of node n7, not of n8")));
+    }
 }

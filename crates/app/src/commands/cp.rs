@@ -247,10 +247,11 @@ pub(crate) fn copy(
     let is_visible = stderr().is_terminal() && !rules.is_dry() && !how.is_quiet;
     let meter = Meter::new(Arc::clone(&clock), is_visible);
     rules.start(clock.now_ns());
-    let watched = sides.volume.as_ref().map(|(client, _)| servers::find(&client.map()).watched);
     let client = sides.volume.as_ref().map(|(client, _)| client);
+    let client = client.or(sides.areas.as_ref().map(|(client, _)| client));
+    let watched = client.map(|client| servers::find(&client.map()).watched);
     let recorder = Recorder::new(clock, watched.unwrap_or_default()).of(client, Some(disks));
-    let (outcome, record) = recorder.during(|| {
+    let (outcome, mut record) = recorder.during(|| {
         [Where::Volume, Where::Area, Where::Ftp, Where::Local, Where::Standard].into_iter().try_for_each(
             |at| {
                 let group: Vec<&(Side, &OsStr)> = from.iter().filter(|(side, _)| side.at == at).collect();
@@ -259,6 +260,7 @@ pub(crate) fn copy(
         )
     });
     let counts = meter.finish();
+    record.verdict = rules.limits(record.verdict, &counts, meter.now_ns());
     sides.ftp.close();
     for (client, _) in sides.volume.into_iter().chain(sides.areas) {
         client.close()?;

@@ -5,6 +5,7 @@ use crate::cluster::directory::{ClusterDirectory, META_NAME, NodePlace};
 use crate::cluster::processes;
 use crate::context::Context;
 use crate::failure::{Failure, Outcome};
+use crate::format::shell_quoted;
 use crate::output::Output;
 use clap::Args;
 use serde_json::json;
@@ -49,7 +50,8 @@ pub(crate) fn run(_context: &Context, arguments: Arguments) -> Outcome {
         return Ok(());
     }
     Err(Failure::new(format!(
-        "{} did not stop in time and had to be killed; what was synced is safe, the next `vazao up` recovers the rest",
-        killed.join(", ")
+        "{} did not stop in time and had to be killed; what was synced is safe, `vazao up --dir {}` recovers the rest",
+        killed.join(", "),
+        shell_quoted(&directory.root().to_string_lossy())
     )))
 }

@@ -17,7 +17,7 @@ use std::process::ExitCode;
 const NAMES: [&str; 2] = ["mount.vazao", "mount.fuse.vazao"];
 
 /// The cluster of a source that names none.
-const SYSTEM_CLUSTER: &str = "/etc/vazao/client.toml";
+const SYSTEM_CLUSTER: &str = vazao_client::config::NODE_CLIENT_FILE;
 
 /// Where mounts of the system write their logs.
 const SYSTEM_LOGS: &str = "/var/log/vazao";

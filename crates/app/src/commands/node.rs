@@ -13,7 +13,7 @@ use clap::{Args, Subcommand};
 use std::path::PathBuf;
 
 /// Where nodes of a machine have their configuration unless told otherwise.
-const SYSTEM_DIRECTORY: &str = "/etc/vazao";
+pub(super) const SYSTEM_DIRECTORY: &str = "/etc/vazao";
 
 /// Arguments of `vazao node`.
 #[derive(Debug, Args)]
@@ -78,10 +78,10 @@ struct Own {
     /// How other machines reach this one: a name or an address [default: the host name]
     #[arg(long, value_name = "HOST")]
     host: Option<String>,
-    /// Its port; that for copies is 100 higher [default: 7000 for init, 7001 for join]
+    /// Its port; that for copies is 100 higher, that of /metrics 200 [default: 7000 for init, 7001 for join]
     #[arg(long, value_name = "PORT")]
     port: Option<u16>,
-    /// Serve /metrics at HOST:PORT, without the key
+    /// Serve /metrics at HOST:PORT, without the key [default: on this machine only, 200 above its port]
     #[arg(long, value_name = "HOST:PORT")]
     metrics: Option<String>,
     /// Where key and configuration are written

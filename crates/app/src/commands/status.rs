@@ -12,6 +12,7 @@ use crate::cli::Results;
 use crate::cluster::directory::ClusterDirectory;
 use crate::context::Context;
 use crate::failure::{Failure, Outcome};
+use crate::format::shell_quoted;
 use crate::format::{self, Lean};
 use crate::output::Output;
 use clap::Args;
@@ -122,10 +123,17 @@ pub(crate) fn json(client: &Client, start: &str) -> Outcome<serde_json::Value> {
 fn start_command(client_file: &Path) -> String {
     let directory = client_file.parent().and_then(|parent| ClusterDirectory::open(parent).ok());
     match directory {
-        Some(directory) => format!("`vazao up --dir {} --detach`", directory.root().display()),
-        None => "`vazao serve --config NODE.toml` on its machine".to_owned(),
+        Some(directory) => {
+            format!("`vazao up --dir {} --detach`", shell_quoted(&directory.root().to_string_lossy()))
+        }
+        None => START_ON_MACHINE.to_owned(),
     }
 }
+
+/// How a node is started that is no node of `vazao up`: `vazao node` has made a unit of it, wherever there is systemd.
+/// It may run and hang, so that it is not only started.
+pub(crate) const START_ON_MACHINE: &str =
+    "`systemctl restart vazao` on its machine (`vazao serve --config FILE` where it has no such unit)";
 
 /// All areas with their nodes.
 pub(super) fn areas(map: &ClusterMap) -> impl Iterator<Item = (&Node, &AreaInfo)> {

@@ -5,7 +5,7 @@ mod files;
 mod old;
 mod search;
 
-use super::area::OfNode;
+use super::area::{NodeFiles, OfNode};
 use crate::cli::Results;
 use crate::context::Context;
 use crate::failure::{At, Failure, Outcome};
@@ -51,7 +51,7 @@ pub(crate) struct Arguments {
 enum What {
     /// Give a data server one more target directory, while it runs or before its next start
     #[command(
-        after_help = "Examples:\n  vazao target add /disks/b/vazao --node-config /etc/vazao/node.toml\n  vazao target add /disks/b/vazao --dir /tmp/v --node data2\n\nOne directory for each disk. New files are striped over all targets of all servers; existing ones stay where they are.\nThe directory is empty, or a target of this node. `vazao status` shows the targets."
+        after_help = "Examples:\n  vazao target add /disks/b/vazao                 to the node of this machine\n  vazao target add /disks/b/vazao --dir /tmp/v --node data2\n\nOne directory for each disk. New files are striped over all targets of all servers; existing ones stay where they are.\nThe directory is empty, or a target of this node. `vazao status` shows the targets."
     )]
     Add {
         /// The directory, on a disk of its own
@@ -85,14 +85,13 @@ enum What {
 /// Does it.
 pub(crate) fn run(context: &Context, arguments: Arguments) -> Outcome {
     match arguments.what {
-        What::Add { directory, node } => add(&directory, &node),
+        What::Add { directory, node } => add(&directory, &node.find(context)?),
         What::Files { target, results } => files::list(context, &target, results),
         What::AcceptOld { target, yes_lose_writes } => old::accept(context, &target, yes_lose_writes),
     }
 }
 
-fn add(directory: &Path, node: &OfNode) -> Outcome {
-    let node = node.find()?;
+fn add(directory: &Path, node: &NodeFiles) -> Outcome {
     if !node.config.has(RoleName::Data) {
         return Err(Failure::new(format!("node {}: has no data role, and so no targets", node.name)));
     }

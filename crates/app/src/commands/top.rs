@@ -13,12 +13,13 @@ use std::io::IsTerminal;
 use std::time::Duration;
 use vazao_client::Client;
 use vazao_client::overview::{Overview, Shown};
+use vazao_meter::bottleneck::Resource;
 use vazao_meter::measures::Part;
 
 /// Arguments of `vazao top`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  vazao top\n  vazao top -i 5\n  vazao top --json -n 10 > rates.jsonl\n\nOn a terminal the screen is drawn anew each round and q ends it; elsewhere each round is a table, with --json one\nobject a line. Servers are asked each round; clients and mounts report every two seconds while `vazao top` runs, and\nare there after some three. Clients are called COMMAND (USER@HOST, process PID), mounts PATH (USER@HOST, process PID).\nWhat the limits mean: docs/bottleneck.md."
+    after_help = "Examples:\n  vazao top\n  vazao top -i 5\n  vazao top --json -n 10 > rates.jsonl\n\nOn a terminal the screen is drawn anew each round and q ends it; elsewhere each round is a table, with --json one\nobject a line. Servers are asked each round; clients and mounts report every two seconds while `vazao top` runs, and\nare there after some three. Clients are called COMMAND (USER@HOST, process PID), mounts PATH (USER@HOST, process PID).\nA server that does not answer is the first line. What the limits mean: docs/bottleneck.md."
 )]
 pub(crate) struct Arguments {
     #[command(flatten)]
@@ -124,14 +125,25 @@ impl Totals {
     }
 }
 
+/// A server that said nothing when it was asked.
+fn is_unanswered(shown: &Shown) -> bool {
+    let is_own = shown.verdict.place == shown.change.of.name;
+    shown.change.of.part == Part::Server && shown.verdict.resource == Resource::NoAnswer && is_own
+}
+
 /// Who is there, and what all servers do together.
 fn heading(shown: &[Shown]) -> String {
     let number = |part, one, more| {
         format::count(shown.iter().filter(|shown| shown.change.of.part == part).count() as u64, one, more)
     };
     let totals = Totals::of(shown);
+    let unanswered = shown.iter().filter(|shown| is_unanswered(shown)).count();
+    let missing = match unanswered {
+        0 => String::new(),
+        count => format!(" ({})", format::count(count as u64, "does not answer", "do not answer")),
+    };
     format!(
-        "{}, {}, {}: read {}, written {}, {:.0} operations/s",
+        "{}{missing}, {}, {}: read {}, written {}, {:.0} operations/s",
         number(Part::Server, "server", "servers"),
         number(Part::Mount, "mount", "mounts"),
         number(Part::Client, "client", "clients"),
@@ -190,6 +202,12 @@ const INDENT: &str = "    ";
 
 fn row(shown: &Shown) -> Vec<String> {
     let (change, work) = (&shown.change, &shown.change.of.work);
+    if is_unanswered(shown) {
+        let unknown = || "-".to_owned();
+        let (name, kind) = (change.of.name.clone(), kind(change.of.part).to_owned());
+        let text = shown.verdict.text.clone();
+        return vec![name, kind, unknown(), unknown(), unknown(), unknown(), unknown(), unknown(), text];
+    }
     let latency = |q| work.latency_ns(q).map_or("-".to_owned(), format::duration);
     let share = shown.verdict.share.map_or("-".to_owned(), |share| format!("{:.0}%", share * 100.0));
     vec![
@@ -235,7 +253,7 @@ fn to_json(shown: &[Shown]) -> Value {
 mod tests {
     use super::*;
     use vazao_meter::Change;
-    use vazao_meter::bottleneck::{Resource, Verdict};
+    use vazao_meter::bottleneck::{Verdict, not_answering};
     use vazao_meter::measures::{Measures, Work};
 
     fn shown() -> Shown {
@@ -292,6 +310,21 @@ mod tests {
         );
         assert_eq!((lines.len(), lines[8]), (9, "every 2 s; q ends it"));
         assert!(page(&[shown()], "keys", (3, 10)).lines().all(|line| line.chars().count() <= 10));
+    }
+
+    /// With one of four servers dead the heading said "3 servers", and the dead one was left out.
+    #[test]
+    fn a_server_that_does_not_answer_is_counted_and_has_no_rates() {
+        let mut dead = shown();
+        dead.change.of.name = "data2".to_owned();
+        dead.change.of.work = Work::default();
+        dead.verdict = not_answering("data2", 12.0);
+        let all = [dead, shown()];
+        assert!(heading(&all).starts_with("2 servers (1 does not answer), 0 mounts"), "{}", heading(&all));
+        let text = table(&all, 200);
+        let line: Vec<&str> = text.lines().nth(1).unwrap_or_default().split_whitespace().collect();
+        assert_eq!(&line[..10], ["data2", "server", "-", "-", "-", "-", "-", "-", "no", "answer"], "{text}");
+        assert_eq!(to_json(&all)["parts"][0]["limit"]["resource"], "no_answer");
     }
 
     #[test]

@@ -5,7 +5,8 @@ use crate::cluster::directory::{ClusterDirectory, META_NAME, NodePlace};
 use crate::cluster::processes::{self, StartOptions, Started};
 use crate::commands::serve::WishArguments;
 use crate::context::{CLUSTER_VARIABLE, Context};
-use crate::failure::{Failure, Outcome};
+use crate::failure::{At, Failure, Outcome};
+use crate::format::shell_quoted;
 use crate::node::config::{NodeConfig, RoleName};
 use crate::node::files::{self, Lock, Notice};
 use crate::node::memory::Wishes;
@@ -13,6 +14,8 @@ use crate::output::Output;
 use crate::signals::{self, Stop};
 use clap::Args;
 use serde_json::json;
+use std::io::ErrorKind;
+use std::net::{Ipv4Addr, TcpListener};
 use std::path::PathBuf;
 use std::time::Duration;
 use vazao_meter::Clock;
@@ -55,6 +58,11 @@ pub(crate) fn run(context: &Context, arguments: Arguments) -> Outcome {
         return Err(Failure::usage(format!("--data-servers: between 1 and {DATA_SERVERS_MAX}")));
     }
     let stop = Stop::on_signals(signals::OF_COMMANDS)?;
+    if let (Some(base), false) = (arguments.port, arguments.dir.join("FORMAT").exists()) {
+        // Before there is anything of a cluster that could not be started.
+        let count = arguments.data_servers.unwrap_or(DATA_SERVERS_DEFAULT);
+        (0..=count).try_for_each(|number| port_of(base, number).and_then(check_port))?;
+    }
     let directory = ClusterDirectory::open_or_create(&arguments.dir, arguments.insecure)?;
     check_security(&directory, arguments.insecure)?;
     let Some(lock) = Lock::take(&directory.lock_file())? else {
@@ -76,6 +84,9 @@ pub(crate) fn run(context: &Context, arguments: Arguments) -> Outcome {
         wishes: arguments.wishes.wishes()?,
     };
     check_new_targets(&missing, &options.wishes)?;
+    if let Some(base) = arguments.port {
+        missing.iter().try_for_each(|place| port_of(base, number_of(place)).and_then(check_port))?;
+    }
     let clock = vazao_meter::SystemClock;
     let started = start_nodes(&directory, &missing, options, arguments.port, &clock, &stop)?;
     drop(lock);
@@ -85,6 +96,27 @@ pub(crate) fn run(context: &Context, arguments: Arguments) -> Outcome {
         return Ok(());
     }
     watch(started, &directory, &clock, &stop)
+}
+
+/// Which port after the first a node gets.
+fn number_of(place: &NodePlace) -> usize {
+    place.name.strip_prefix("data").and_then(|number| number.parse().ok()).unwrap_or(0)
+}
+
+fn port_of(base: u16, number: usize) -> Outcome<u16> {
+    let port = u16::try_from(number).ok().and_then(|number| base.checked_add(number));
+    port.ok_or_else(|| Failure::usage(format!("--port {base}: too high for all nodes")))
+}
+
+/// A port that another program has is found by its node too late: the cluster is made then, and the port written down.
+fn check_port(port: u16) -> Outcome {
+    match TcpListener::bind((Ipv4Addr::LOCALHOST, port)) {
+        Ok(_) => Ok(()),
+        Err(error) if error.kind() == ErrorKind::AddrInUse => Err(Failure::new(format!(
+            "--port: 127.0.0.1:{port} is in use by another program; give another BASE, or leave --port out"
+        ))),
+        Err(error) => Err(error).at(format!("--port: 127.0.0.1:{port}")),
+    }
 }
 
 fn check_security(directory: &ClusterDirectory, insecure: bool) -> Outcome {
@@ -151,12 +183,6 @@ fn say(output: &mut Output, directory: &ClusterDirectory, what: &str) -> Outcome
     output.flush()
 }
 
-/// A word that a POSIX shell reads as it is.
-pub(crate) fn shell_quoted(word: &str) -> String {
-    let plain = |b: u8| b.is_ascii_alphanumeric() || b"/._-+:@%".contains(&b);
-    if word.bytes().all(plain) { word.to_owned() } else { format!("'{}'", word.replace('\'', "'\\''")) }
-}
-
 /// Starts `nodes` and returns when all of them serve; when one does not, those that do are stopped again.
 fn start_nodes(
     directory: &ClusterDirectory,
@@ -211,7 +237,10 @@ impl Start<'_> {
         self.ready(started)?;
         let notice = self.directory.node(META_NAME).notice();
         let meta_address = notice.map(|notice| notice.address).ok_or_else(|| {
-            Failure::new(format!("{META_NAME} runs but tells no address; `vazao down` and `vazao up` again"))
+            let root = shell_quoted(&self.directory.root().to_string_lossy());
+            Failure::new(format!(
+                "{META_NAME} runs but tells no address; `vazao down --dir {root}`, and then start it again"
+            ))
         })?;
         self.write_client_file(&meta_address)?;
         let first = started.len();
@@ -234,11 +263,7 @@ impl Start<'_> {
             config.metadata = vec![address.to_owned()];
         }
         if let Some(base) = self.port {
-            let number = place.name.strip_prefix("data").and_then(|n| n.parse::<u16>().ok()).unwrap_or(0);
-            let port = base.checked_add(number);
-            let port =
-                port.ok_or_else(|| Failure::usage(format!("--port {base}: too high for all nodes")))?;
-            config.listen = format!("127.0.0.1:{port}");
+            config.listen = format!("127.0.0.1:{}", port_of(base, number_of(place))?);
             config.other_port_if_taken = false;
         }
         config.save(&place.config_file())
@@ -296,7 +321,7 @@ fn watch(mut nodes: Vec<Started>, directory: &ClusterDirectory, clock: &dyn Cloc
                 Ok(Some(status)) => {
                     outcome = Err(Failure::Reported);
                     let words = processes::last_words(&node.place);
-                    let again = directory.root().display();
+                    let again = shell_quoted(&directory.root().to_string_lossy());
                     eprintln!(
                         "vazao: {name} ended ({status}); start it again with `vazao up --dir {again}`{words}"
                     );
@@ -336,9 +361,17 @@ mod tests {
         );
     }
 
+    /// It was found when the nodes started: the message blamed node.toml, and a directory with a part of a cluster
+    /// stayed, which went on wanting that port.
     #[test]
-    fn the_line_to_export_survives_the_shell() {
-        assert_eq!(shell_quoted("/tmp/v/client.toml"), "/tmp/v/client.toml");
-        assert_eq!(shell_quoted("/my dir/it's"), "'/my dir/it'\\''s'");
+    fn a_port_in_use_is_found_before_anything_is_made() {
+        let other = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
+        let port = other.local_addr().expect("bound").port();
+        let failure = check_port(port).expect_err("in use");
+        let message = failure.message().expect("said");
+        assert!(message.contains(&format!("127.0.0.1:{port} is in use")), "{message}");
+        assert!(!message.contains(".toml"), "{message}");
+        assert_eq!(port_of(7000, 64), Ok(7064));
+        assert!(port_of(65_535, 1).is_err());
     }
 }

@@ -108,7 +108,7 @@ impl Remote {
         if self.detach {
             return Err(Failure::usage(
                 "--detach: a job is done by a node, and paths of this machine, FTP servers and copies within the volume are \
-                 none's; export the directory (`vazao area add`) and name it NODE:/AREA/…, or leave the command running",
+                 none's; export the directory (`vazao area add NAME DIR`) and name it NODE:/AREA/…, or leave the command running",
             ));
         }
         let used = [

@@ -1,5 +1,6 @@
 //! What the options of a copy ask of the process that moves its bytes: which files, how fast, until when.
 
+use super::meter::Counts;
 use super::tree::Found;
 use crate::failure::{Failure, Outcome};
 use crate::location::show;
@@ -8,6 +9,8 @@ use crate::signals::Stop;
 use clap::ValueEnum;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
+use vazao_meter::Occupancy;
+use vazao_meter::bottleneck::{SetRate, Verdict};
 use vazao_mover::{Control, Filter, Timeouts};
 
 /// The bandwidth limit is waited for in steps of this, so that Ctrl-C is heard.
@@ -39,6 +42,9 @@ pub(crate) struct Rules {
     /// Each file is named when it is copied.
     is_verbose: bool,
     limit: Control,
+    rate_bytes: u64,
+    /// Threads that wait until more bytes may move.
+    held: Occupancy,
     /// The time given to all of it, from the start on.
     job_ms: u64,
 }
@@ -53,7 +59,17 @@ impl Rules {
     /// At most `rate_bytes` a second and `job_ms` milliseconds; 0 for no limit.
     pub(crate) fn new(filter: Filter, overwrite: Overwrite, rate_bytes: u64, job_ms: u64) -> Rules {
         let limit = Control::new(Timeouts::default(), rate_bytes);
-        Rules { filter, overwrite, dry_run: None, checksum: false, is_verbose: false, limit, job_ms }
+        Rules {
+            filter,
+            overwrite,
+            dry_run: None,
+            checksum: false,
+            is_verbose: false,
+            limit,
+            rate_bytes,
+            held: Occupancy::new(),
+            job_ms,
+        }
     }
 
     /// Only shows what would be copied.
@@ -93,6 +109,17 @@ impl Rules {
 
     /// Waits until `bytes` more may move.
     pub(crate) fn wait(&self, bytes: u64, now_ns: impl Fn() -> u64, stop: &Stop) -> Outcome {
+        self.check(now_ns())?;
+        if self.rate_bytes == 0 {
+            return Ok(());
+        }
+        self.held.enter(now_ns());
+        let waited = self.wait_for_rate(bytes, &now_ns, stop);
+        self.held.leave(now_ns());
+        waited
+    }
+
+    fn wait_for_rate(&self, bytes: u64, now_ns: impl Fn() -> u64, stop: &Stop) -> Outcome {
         loop {
             let now = now_ns();
             self.check(now)?;
@@ -104,6 +131,17 @@ impl Rules {
                 return Err(Failure::new("interrupted"));
             }
         }
+    }
+
+    /// What limited a copy that is over: `found`, or the rate that it was given.
+    pub(crate) fn limits(&self, found: Verdict, counts: &Counts, now_ns: u64) -> Verdict {
+        let seconds = counts.seconds.max(1e-9);
+        found.or_set_rate(SetRate {
+            what: "--bwlimit",
+            allowed: self.rate_bytes as f64,
+            moved: counts.bytes as f64 / seconds,
+            waited: self.held.at(now_ns).busy_ns as f64 / 1e9 / seconds,
+        })
     }
 
     /// Whether a directory below what is copied is looked into.

@@ -479,10 +479,24 @@ impl Node {
 
     /// Sleeps in short steps, so that the node can end meanwhile.
     fn pause(&self, milliseconds: u64) {
+        self.pause_while(milliseconds, || true);
+    }
+
+    fn pause_while(&self, milliseconds: u64, goes_on: impl Fn() -> bool) {
         let until_ns = self.clock.now_ns() + milliseconds * 1_000_000;
-        while !self.is_stopping() && self.clock.now_ns() < until_ns {
+        while !self.is_stopping() && self.clock.now_ns() < until_ns && goes_on() {
             self.clock.sleep(Duration::from_millis(milliseconds.min(20)));
         }
+    }
+
+    /// The same, but no longer than the number of full targets is the one that was reported: a command that looks at
+    /// the space right after a write was refused is not told of the room that there was before.
+    fn pause_until_news(&self, milliseconds: u64, full: usize) {
+        self.pause_while(milliseconds, || self.full_targets() == full);
+    }
+
+    fn full_targets(&self) -> usize {
+        self.data.as_ref().map_or(0, |data| data.full_targets())
     }
 
     /// Does background work about once a second, for as long as the node runs.
@@ -566,6 +580,8 @@ impl Node {
                 return;
             }
             let deadline_ns = self.clock.now_ns() + REGISTER_MS_MAX * 1_000_000;
+            // Before the report: what fills up meanwhile is reported again.
+            let full = self.full_targets();
             let outcome =
                 register.once(self.data.as_deref(), &self.area, &*self.transport, address, deadline_ns);
             let (code, now_ns) = (outcome.as_ref().err().map(|fault| fault.code), self.clock.now_ns());
@@ -587,7 +603,10 @@ impl Node {
             }
             let failed = trouble.is_some();
             self.note_registration(address, trouble);
-            self.pause(if failed { retry_ms } else { u64::from(HEARTBEAT_MS) });
+            match failed {
+                true => self.pause(retry_ms),
+                false => self.pause_until_news(u64::from(HEARTBEAT_MS), full),
+            }
             retry_ms = if failed { (retry_ms * 2).min(u64::from(HEARTBEAT_MS)) } else { RETRY_FIRST_MS };
         }
     }

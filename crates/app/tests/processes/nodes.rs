@@ -4,9 +4,12 @@ use crate::support::{VAZAO, failed, free_port, host, noise_file, signal, succeed
 use rustix::process::Signal;
 use serde_json::Value;
 use std::fs;
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::time::Duration;
 use tempfile::TempDir;
 use vazao_testing::programs::{RunBounded, WaitBounded};
 
@@ -61,6 +64,18 @@ impl Nodes {
     }
 }
 
+/// What is served at `http://HOST:PORT/PATH`.
+fn page(url: &str) -> String {
+    let (at, path) = url.strip_prefix("http://").and_then(|rest| rest.split_once('/')).expect("an address");
+    let mut stream = TcpStream::connect(at).expect("it is served");
+    stream.set_read_timeout(Some(Duration::from_secs(20))).expect("set");
+    let request = format!("GET /{path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).expect("sent");
+    let mut page = String::new();
+    stream.read_to_string(&mut page).expect("a page");
+    page
+}
+
 fn json(text: &str) -> Value {
     serde_json::from_str(text).expect("JSON")
 }
@@ -76,6 +91,9 @@ fn three_nodes_start_from_the_files_that_init_and_join_have_written() {
     assert_eq!(mode(&nodes.place("one/cluster.key")), 0o600);
     assert!(!init.to_string().contains(fs::read_to_string(nodes.place("one/cluster.key")).unwrap().trim()));
     nodes.start("one");
+    // `/metrics` was in the documents, and no port of it on a node that was set up as they say.
+    let page = page(init["metrics"].as_str().expect("an address"));
+    assert!(page.starts_with("HTTP/1.1 200") && page.contains("vazao_"), "{page:.300}");
     // What it prints for the next machine is what is run, with that one's own name, port and disk.
     let next = init["next"].as_str().expect("a command").to_owned();
     for (name, disk) in [("two", "disk2"), ("three", "disk3")] {
@@ -170,7 +188,7 @@ fn what_cannot_work_is_refused_before_anything_is_written() {
     assert!(init(&["--data", "full"]).contains("thesis"));
     assert!(init(&["--data", "missing/disk"]).contains("mount the disk first"));
     assert!(init(&["--area", "missing"]).contains("NAME=DIR"));
-    assert!(init(&["--port", "65500"]).contains("65435"));
+    assert!(init(&["--port", "65500"]).contains("65335"));
     assert!(init(&["--host", "host:1"]).contains("cannot be used multiple times"));
     let join = |more: &[&str]| {
         let common = ["node", "join", "127.0.0.1:1", "--host", &host(), "--name", "n", "--dir", "n"];

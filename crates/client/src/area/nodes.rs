@@ -3,6 +3,7 @@
 use crate::core::Context;
 use crate::meta::{Attempts, MetaService, attempt_deadline_ns, decode, final_error, log_failure};
 use crate::servers::Servers;
+use crate::statistics::InFlightCall;
 use crate::{Error, Result};
 use std::sync::Arc;
 use vazao_model::{Action, Code};
@@ -93,8 +94,16 @@ impl Nodes {
                 self.context.transport.submit(&address, method, message, attachment, attempt_ns)
             });
             attempts.request = pending.id();
-            let fault = match pending.wait() {
+            let counters = self.context.counters.node(&address);
+            let in_flight = InFlightCall::begin(&counters, &self.context.clock);
+            let clock = &*self.context.clock;
+            let answer = self.context.counters.during_wait(&counters, clock, || pending.wait());
+            drop(in_flight);
+            let fault = match answer {
                 Ok(received) => {
+                    counters.service_ns.add(u64::from(received.service_us) * 1000);
+                    counters.bytes_read.add(received.attachment.len() as u64);
+                    counters.bytes_written.add(attachment.len() as u64);
                     self.servers.answered(&address);
                     return Ok(received);
                 }
@@ -106,7 +115,9 @@ impl Nodes {
             if is_silent && let Some(known) = self.meta.known_loss(node, deadline_ns) {
                 return Err(Error::from(known).of(attempts.request));
             }
-            let again = attempts.pause(&self.context, &fault);
+            // The pause is waited for the node, as an answer is.
+            let pause = || attempts.pause(&self.context, &fault);
+            let again = self.context.counters.during_wait(&counters, clock, pause);
             if again && is_silent {
                 self.servers.trying_again(&address, &fault, attempts.started_ns());
                 // The node may be elsewhere by now; where the map cannot be had, the old one has to do.

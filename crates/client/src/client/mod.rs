@@ -20,7 +20,7 @@ use crate::data::SendBuffer;
 use crate::file::{self, Unstored};
 use crate::locks::{LockPlace, Locks};
 use crate::statistics::Statistics;
-use crate::{Error, Result, measure};
+use crate::{Error, Result};
 use heartbeat::Heartbeat;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -237,12 +237,6 @@ impl Client {
     /// What this client and its machine count.
     pub fn measures(&self) -> Measures {
         self.core.measures()
-    }
-
-    /// What the nodes of the cluster count, by node; with what clients report to the metadata service where that is
-    /// wanted. Nodes that do not answer in time are left out.
-    pub fn measures_of_nodes(&self, with_clients: bool) -> (Vec<Measures>, Vec<Measures>) {
-        measure::of_nodes(&self.core, with_clients)
     }
 
     /// What an operator does with servers and their data.

@@ -59,23 +59,41 @@ fn refused(path: &Path, what: impl std::fmt::Display) -> Error {
     Error::new(Code::Invalid, format!("{}: {what}", path.display()))
 }
 
+/// Each node of a cluster has its client.toml here.
+pub const NODE_CLIENT_FILE: &str = "/etc/vazao/client.toml";
+
+/// The first file that is there, else the first.
+fn first_there(files: &[PathBuf; 2], is_there: impl Fn(&Path) -> bool) -> PathBuf {
+    files.iter().find(|file| is_there(file)).unwrap_or(&files[0]).clone()
+}
+
 impl Config {
-    /// `$VAZAO_CLUSTER`, or else `client.toml` in the user's configuration directory.
+    /// `$VAZAO_CLUSTER`, or else the first of [`Config::usual_paths`] that is there; where none is, the user's.
     pub fn default_path() -> PathBuf {
-        if let Some(path) = std::env::var_os("VAZAO_CLUSTER").filter(|path| !path.is_empty()) {
-            return path.into();
+        match std::env::var_os("VAZAO_CLUSTER").filter(|path| !path.is_empty()) {
+            Some(path) => path.into(),
+            None => first_there(&Config::usual_paths(), Path::exists),
         }
+    }
+
+    /// Where a client.toml is looked for when none is named: in the user's configuration directory, and where each node
+    /// of a cluster has one.
+    pub fn usual_paths() -> [PathBuf; 2] {
         let home = std::env::var_os("HOME").unwrap_or_default();
-        Path::new(&home).join(".config/vazao/client.toml")
+        [Path::new(&home).join(".config/vazao/client.toml"), PathBuf::from(NODE_CLIENT_FILE)]
     }
 
     /// Reads a configuration file. Errors name the file and, where it is known, the line.
     pub fn load(path: &Path) -> Result<Config> {
         let text = std::fs::read_to_string(path).map_err(|e| {
-            let code = if e.kind() == std::io::ErrorKind::NotFound { Code::NotFound } else { Code::Io };
+            let is_missing = e.kind() == std::io::ErrorKind::NotFound;
+            let (code, why) = match is_missing {
+                true => (Code::NotFound, String::new()),
+                false => (Code::Io, format!(" ({e})")),
+            };
             let remedy =
-                "start a cluster with `vazao up`, or name its client.toml with --cluster or $VAZAO_CLUSTER";
-            Error::new(code, format!("cluster configuration {} ({e}); {remedy}", path.display()))
+                "start a cluster with `vazao up --dir DIR`, or name its client.toml with --cluster or $VAZAO_CLUSTER";
+            Error::new(code, format!("reading the cluster configuration {}{why}; {remedy}", path.display()))
         })?;
         Config::parse(path, &text)
     }
@@ -160,6 +178,21 @@ mod tests {
 
     fn parse(text: &str) -> Result<Config> {
         Config::parse(Path::new("/etc/vazao/client.toml"), text)
+    }
+
+    /// `vazao status` on a machine that is a node said "no cluster given", with the node's client.toml in its place.
+    #[test]
+    fn the_users_file_comes_before_that_of_the_node_and_either_may_be_missing() {
+        let files = ["/own", "/node"].map(PathBuf::from);
+        let found = |there: &[&str]| {
+            first_there(&files, |file| there.iter().any(|there| file == Path::new(there)))
+                .display()
+                .to_string()
+        };
+        assert_eq!(found(&[]), "/own");
+        assert_eq!(found(&["/node"]), "/node");
+        assert_eq!(found(&["/own", "/node"]), "/own");
+        assert_eq!(Config::usual_paths()[1], Path::new(NODE_CLIENT_FILE));
     }
 
     #[test]

@@ -210,12 +210,7 @@ impl DataServers {
             {
                 return Err(Error::from(known).of(call.request));
             }
-            let again = match (refused_ns, &call.server) {
-                (Some(refused_ns), Some(server)) if !self.servers.was_heard_since(server, refused_ns) => {
-                    attempts.pause_after(&self.context, fault.code)
-                }
-                _ => attempts.pause(&self.context, &fault),
-            };
+            let again = self.pause_for(call, &mut attempts, &fault, refused_ns);
             if !again {
                 let error = final_error(fault, &call.server_name(), attempts.elapsed_ms(&self.context));
                 let error = match map_trouble.filter(|_| is_map_old) {
@@ -238,6 +233,23 @@ impl DataServers {
             }
             self.send(call, attachment, deadline_ns);
         }
+    }
+
+    /// Waits before the next attempt, which the caller does for the server: it is counted as waiting for an answer is.
+    fn pause_for(
+        &self,
+        call: &DataCall,
+        attempts: &mut Attempts,
+        fault: &Fault,
+        refused_ns: Option<u64>,
+    ) -> bool {
+        let Some(server) = &call.server else { return attempts.pause(&self.context, fault) };
+        let is_restarting = refused_ns.is_some_and(|ns| !self.servers.was_heard_since(server, ns));
+        let pause = || match is_restarting {
+            true => attempts.pause_after(&self.context, fault.code),
+            false => attempts.pause(&self.context, fault),
+        };
+        self.context.counters.during_wait(&server.counters, &*self.context.clock, pause)
     }
 
     fn await_answer(&self, call: &mut DataCall, sent_bytes: usize) -> std::result::Result<Received, Fault> {

@@ -176,7 +176,7 @@ impl SyncLedger {
 pub(crate) fn power_lost(layout: &Layout, slot: u32) -> Error {
     let place = match layout.groups.get(slot as usize) {
         Some(group) if group.target().is_some() => format!("target {group}"),
-        _ => format!("slot {slot} (`vazao layout` shows which)"),
+        _ => format!("slot {slot} (`vazao layout FILE` shows which)"),
     };
     let detail = "lost power after it was written to and before an fsync; write the file again";
     Error::new(Code::Io, format!("the machine of {place} {detail}"))

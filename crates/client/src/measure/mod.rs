@@ -17,7 +17,7 @@ use vazao_meter::bottleneck::{Scene, Verdict, judge};
 use vazao_meter::machine::{self, DiskWatches};
 use vazao_meter::measures::{Measures, Part, Work};
 use vazao_meter::{Change, Clock};
-use vazao_model::NodeState;
+use vazao_model::{ClusterMap, Node, NodeState};
 use vazao_wire::messages::measures::{answer, ask, of_this_process};
 use vazao_wire::op;
 use vazao_wire::transport::PendingCall;
@@ -27,6 +27,8 @@ const NODES_MAX: usize = 128;
 
 /// A node that has not answered by then is judged by what its clients see of it.
 const ANSWER_NS_MAX: u64 = 2_000_000_000;
+
+const NS_A_MS: u64 = 1_000_000;
 
 /// Threads that come and go are looked at this often.
 const LOOK: Duration = Duration::from_millis(200);
@@ -55,6 +57,14 @@ impl Core {
         match peers.iter_mut().find(|peer| peer.address == meta) {
             Some(both) => both.add(&metadata),
             None => peers.push(metadata),
+        }
+        for mut asked in self.context.counters.nodes(now_ns) {
+            let node = routes.map.nodes.iter().find(|node| node.address == asked.address);
+            asked.name = node.map_or_else(String::new, |node| node.name.clone());
+            match peers.iter_mut().find(|peer| peer.address == asked.address) {
+                Some(both) => both.add(&asked),
+                None => peers.push(asked),
+            }
         }
         for peer in &mut peers {
             peer.silent_ns = self.servers.silent_ns(&peer.address, now_ns);
@@ -99,24 +109,51 @@ impl Core {
     }
 }
 
-/// See [`Client::measures_of_nodes`].
-pub(crate) fn of_nodes(core: &Core, with_clients: bool) -> (Vec<Measures>, Vec<Measures>) {
-    let mut nodes = Vec::new();
-    let mut clients = Vec::new();
-    for (node, reported) in ask_all(core, with_clients).into_iter().filter_map(|asked| answer(asked).ok()) {
-        nodes.push(node);
-        clients.extend(reported);
+/// What all nodes said when they were asked at once.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub(crate) struct Said {
+    /// When, on the client's clock.
+    pub(crate) at_ns: u64,
+    /// What the nodes that answered count.
+    pub(crate) nodes: Vec<Measures>,
+    /// What clients and mounts have reported to them.
+    pub(crate) clients: Vec<Measures>,
+    /// Nodes that did not answer, and for how long the metadata service knows that already.
+    pub(crate) unanswered: Vec<(String, u64)>,
+}
+
+/// Asks all nodes, and the metadata service for what clients report to it.
+pub(crate) fn of_nodes(core: &Core) -> Said {
+    let routes = core.servers.routes();
+    // Those that are known to be silent are not waited for: each would take its whole time in every round.
+    let silent = routes.map.nodes.iter().filter(|node| node.state == NodeState::Silent).take(NODES_MAX);
+    let unanswered = silent.map(|node| (node.name.clone(), node.silent_ms * NS_A_MS)).collect();
+    let mut said = Said { unanswered, ..Said::default() };
+    for (name, asked) in present(&routes.map).map(|node| node.name.clone()).zip(ask_all(core, true)) {
+        match answer(asked) {
+            Ok((node, reported)) => {
+                said.nodes.push(node);
+                said.clients.extend(reported);
+            }
+            Err(_) => said.unanswered.push((name, 0)),
+        }
     }
-    (nodes, clients)
+    said.at_ns = core.context.clock.now_ns();
+    said
 }
 
 type Asked = PendingCall<op::Measure>;
 
+fn present(map: &ClusterMap) -> impl Iterator<Item = &Node> {
+    map.nodes.iter().filter(|node| node.state == NodeState::Up).take(NODES_MAX)
+}
+
 fn ask_all(core: &Core, with_clients: bool) -> Vec<Asked> {
     let deadline_ns = core.context.clock.now_ns() + ANSWER_NS_MAX;
     let routes = core.servers.routes();
-    let present = routes.map.nodes.iter().filter(|node| node.state == NodeState::Up).take(NODES_MAX);
-    present.map(|node| ask(&*core.context.transport, &node.address, with_clients, deadline_ns)).collect()
+    present(&routes.map)
+        .map(|node| ask(&*core.context.transport, &node.address, with_clients, deadline_ns))
+        .collect()
 }
 
 /// What a watch has seen.
@@ -189,6 +226,12 @@ impl Watch {
 
     /// Judges the time since the beginning. The watch goes on.
     pub fn seen(&self) -> Seen {
+        self.seen_beside(&[])
+    }
+
+    /// The same where other processes of ours run, too: what they use of a machine is no other program's.
+    pub fn seen_beside(&self, beside: &[Change]) -> Seen {
+        let judged = |observer, servers| judged(observer, servers, beside);
         let observer = self.measures().since(&self.own);
         let Some(core) = &self.core else { return judged(observer, Vec::new()) };
         let mut servers = self.servers.lock();
@@ -220,7 +263,7 @@ impl Drop for Watch {
     }
 }
 
-fn judged(observer: Change, servers: Vec<Change>) -> Seen {
-    let verdict = judge(Scene { observer: &observer, servers: &servers });
+fn judged(observer: Change, servers: Vec<Change>, beside: &[Change]) -> Seen {
+    let verdict = judge(Scene { observer: &observer, servers: &servers, beside });
     Seen { verdict, observer, servers }
 }

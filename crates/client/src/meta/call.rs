@@ -235,7 +235,10 @@ impl MetaService {
         if is_silent {
             self.context.meta_current.fetch_add(1, Ordering::Relaxed);
         }
-        if attempts.pause(&self.context, &fault) {
+        let counters = &self.context.counters;
+        // The pause is waited for the service, as an answer is.
+        let pause = || attempts.pause(&self.context, &fault);
+        if counters.during_wait(&counters.metadata, &*self.context.clock, pause) {
             self.servers.trying_again(address, &fault, attempts.started_ns());
             return Ok(());
         }

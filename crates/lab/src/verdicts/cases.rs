@@ -1,6 +1,6 @@
 //! The cases: what is throttled, what is done, and what the verdict has to name.
 
-use vazao_meter::bottleneck::{Resource, Verdict};
+use vazao_meter::bottleneck::{Direction, Kind, Resource, Verdict};
 
 /// Something made slow on purpose.
 #[derive(Clone, PartialEq, Debug)]
@@ -41,18 +41,35 @@ pub(super) struct Expected {
     pub(super) resource: Resource,
     /// Any of these; empty for any at all.
     pub(super) places: Vec<String>,
+    /// Any of these; empty for any at all.
+    pub(super) kinds: Vec<Kind>,
+    /// Which way its bytes go there; `None` where it has none.
+    pub(super) direction: Option<Direction>,
 }
 
 impl Expected {
     pub(super) fn is_met_by(&self, verdict: &Verdict) -> bool {
-        self.resource == verdict.resource && (self.places.is_empty() || self.places.contains(&verdict.place))
+        self.resource == verdict.resource
+            && (self.places.is_empty() || self.places.contains(&verdict.place))
+            && (self.kinds.is_empty() || self.kinds.contains(&verdict.kind))
+            && self.direction == verdict.direction
+    }
+
+    /// The same of bytes that `load` moves: a disk is read or written, and what a server sends a client receives.
+    fn of_load(&self, load: Load) -> Expected {
+        let has_way = matches!(self.resource, Resource::Disk | Resource::Network);
+        let is_client = self.places.iter().any(|place| place == CLIENT);
+        let is_read = matches!(load, Load::Read(_));
+        let direction = if is_read == is_client { Direction::Into } else { Direction::OutOf };
+        Expected { direction: has_way.then_some(direction), ..self.clone() }
     }
 }
 
 impl std::fmt::Display for Expected {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let places = if self.places.is_empty() { "any".to_owned() } else { self.places.join("/") };
-        write!(f, "{} {places}", self.resource.name())
+        let way = self.direction.map_or(String::new(), |direction| format!("{} ", direction.words()));
+        write!(f, "{} {way}{places}", self.resource.name())
     }
 }
 
@@ -71,7 +88,23 @@ pub(super) struct Case {
 const CLIENT: &str = "client";
 
 fn expect(resource: Resource, places: &[&str]) -> Expected {
-    Expected { resource, places: places.iter().map(|place| (*place).to_owned()).collect() }
+    let kinds = match resource {
+        // What a group allows is seen at the device, too, where that has a queue.
+        Resource::Disk => vec![Kind::Allowed, Kind::Busy],
+        Resource::Network => vec![Kind::Link, Kind::Way],
+        Resource::RoundTrip => vec![Kind::Window],
+        _ => Vec::new(),
+    };
+    let places = places.iter().map(|place| (*place).to_owned()).collect();
+    Expected { resource, places, kinds, direction: None }
+}
+
+fn quota(place: &str) -> Expected {
+    expect_kind(Resource::Cpu, Kind::Quota, &[place])
+}
+
+fn expect_kind(resource: Resource, kind: Kind, places: &[&str]) -> Expected {
+    Expected { kinds: vec![kind], ..expect(resource, places) }
 }
 
 /// Both ways, one and several threads where that makes a difference.
@@ -92,7 +125,7 @@ fn both(
         throttles: throttles.to_vec(),
         load,
         door,
-        expected: expected.clone(),
+        expected: expected.of_load(load),
     };
     vec![case(Load::Read(threads), "read"), case(Load::Write(threads), "write")]
 }
@@ -118,17 +151,17 @@ fn one_server() -> Vec<Case> {
     all.extend(both("link-data1", 1, 4, Library, &[link("data1")], &network("data1")));
     all.extend(both("link-client", 1, 1, Library, &[link("client1")], &network(CLIENT)));
     all.extend(both("delay", 1, 1, Library, &[Throttle::Delay], &expect(Resource::RoundTrip, &["data1"])));
-    all.extend(both("cpu-data1", 1, 1, Library, &[cpu("data1", 0.1)], &expect(Resource::Cpu, &["data1"])));
-    all.extend(both("cpu-data1", 1, 4, Library, &[cpu("data1", 0.1)], &expect(Resource::Cpu, &["data1"])));
+    all.extend(both("cpu-data1", 1, 1, Library, &[cpu("data1", 0.1)], &quota("data1")));
+    all.extend(both("cpu-data1", 1, 4, Library, &[cpu("data1", 0.1)], &quota("data1")));
     let client_cpu = [Throttle::ClientCpu(0.05)];
-    all.extend(both("cpu-client", 1, 1, Library, &client_cpu, &expect(Resource::Cpu, &[CLIENT])));
-    all.extend(both("cpu-client", 1, 4, Library, &client_cpu, &expect(Resource::Cpu, &[CLIENT])));
+    all.extend(both("cpu-client", 1, 1, Library, &client_cpu, &quota(CLIENT)));
+    all.extend(both("cpu-client", 1, 4, Library, &client_cpu, &quota(CLIENT)));
     all.extend(both("free", 1, 4, Library, &[], &any_cpu));
     let mixed = [Throttle::Disk(Some(1)), Throttle::Cpu("data1".to_owned(), 1.0)];
     all.extend(both("disk-and-mild-cpu", 1, 4, Library, &mixed, &disk));
     all.extend(both("disk", 1, 1, Mount, &[Throttle::Disk(Some(1))], &disk));
     all.extend(both("link-data1", 1, 1, Mount, &[link("data1")], &network("data1")));
-    all.extend(both("cpu-data1", 1, 1, Mount, &[cpu("data1", 0.1)], &expect(Resource::Cpu, &["data1"])));
+    all.extend(both("cpu-data1", 1, 1, Mount, &[cpu("data1", 0.1)], &quota("data1")));
     all.extend(both("delay", 1, 1, Mount, &[Throttle::Delay], &expect(Resource::RoundTrip, &["data1"])));
     let creates = |what: &str, throttle: Throttle, expected: Expected| Case {
         name: format!("1-library-create-{what}"),
@@ -138,8 +171,12 @@ fn one_server() -> Vec<Case> {
         door: Library,
         expected,
     };
-    all.push(creates("cpu-meta1", cpu("meta1", 0.05), expect(Resource::Cpu, &["meta1"])));
-    all.push(creates("delay", Throttle::Delay, expect(Resource::RoundTrip, &["meta1"])));
+    all.push(creates("cpu-meta1", cpu("meta1", 0.05), quota("meta1")));
+    all.push(creates(
+        "delay",
+        Throttle::Delay,
+        expect_kind(Resource::RoundTrip, Kind::OneAtATime, &["meta1"]),
+    ));
     all
 }
 
@@ -155,9 +192,9 @@ fn three_servers() -> Vec<Case> {
     all.extend(both("link-client", 3, 4, Library, &[link("client1")], &expect(Resource::Network, &[CLIENT])));
     all.extend(both("delay", 3, 1, Library, &[Throttle::Delay], &expect(Resource::RoundTrip, &all_data)));
     let server = [Throttle::Cpu("data2".to_owned(), 0.05)];
-    all.extend(both("cpu-data2", 3, 4, Library, &server, &expect(Resource::Cpu, &["data2"])));
+    all.extend(both("cpu-data2", 3, 4, Library, &server, &quota("data2")));
     let client = [Throttle::ClientCpu(0.05)];
-    all.extend(both("cpu-client", 3, 4, Library, &client, &expect(Resource::Cpu, &[CLIENT])));
+    all.extend(both("cpu-client", 3, 4, Library, &client, &quota(CLIENT)));
     all.extend(both("free", 3, 4, Library, &[], &expect(Resource::Cpu, &[])));
     all
 }
@@ -177,11 +214,37 @@ mod tests {
     #[test]
     fn a_right_resource_in_the_wrong_place_is_a_miss() {
         let expected = expect(Resource::Disk, &["data2"]);
-        let verdict =
-            |resource, place: &str| Verdict { resource, place: place.to_owned(), ..Verdict::default() };
+        let verdict = |resource, place: &str| {
+            let kind = if resource == Resource::Disk { Kind::Busy } else { Kind::Quota };
+            Verdict { resource, place: place.to_owned(), kind, ..Verdict::default() }
+        };
         assert!(expected.is_met_by(&verdict(Resource::Disk, "data2")));
         assert!(!expected.is_met_by(&verdict(Resource::Disk, "data1")));
         assert!(!expected.is_met_by(&verdict(Resource::Cpu, "data2")));
         assert!(expect(Resource::Cpu, &[]).is_met_by(&verdict(Resource::Cpu, "data2")));
+    }
+
+    /// "network into data1" counted as a hit for a read, which comes out of it, and "each limited by its window" for
+    /// creates, of which each waits for an answer.
+    #[test]
+    fn the_right_resource_in_the_right_place_by_another_kind_or_the_other_way_is_a_miss() {
+        let find = |name: &str| cases().into_iter().find(|case| case.name == name).expect("a case").expected;
+        let verdict = |resource, place: &str, kind, direction| {
+            let place = place.to_owned();
+            Verdict { resource, place, kind, direction, ..Verdict::default() }
+        };
+        let (into, out_of) = (Some(Direction::Into), Some(Direction::OutOf));
+        let read = find("1-library-read1-link-data1");
+        assert!(read.is_met_by(&verdict(Resource::Network, "data1", Kind::Link, out_of)));
+        assert!(!read.is_met_by(&verdict(Resource::Network, "data1", Kind::Link, into)));
+        let client = find("1-library-read1-link-client");
+        assert!(client.is_met_by(&verdict(Resource::Network, CLIENT, Kind::Link, into)));
+        let written = find("1-mount-write1-disk");
+        assert!(written.is_met_by(&verdict(Resource::Disk, "data1", Kind::Allowed, into)));
+        assert!(!written.is_met_by(&verdict(Resource::Disk, "data1", Kind::Allowed, out_of)));
+        assert!(!written.is_met_by(&verdict(Resource::Disk, "data1", Kind::Unseen, into)));
+        let creates = find("1-library-create-delay");
+        assert!(creates.is_met_by(&verdict(Resource::RoundTrip, "meta1", Kind::OneAtATime, None)));
+        assert!(!creates.is_met_by(&verdict(Resource::RoundTrip, "meta1", Kind::Window, None)));
     }
 }

@@ -119,7 +119,10 @@ fn judged(case: &Case, verdict: Result<Verdict, Error>) -> Outcome {
 impl Outcome {
     fn said(&self) -> String {
         match &self.verdict {
-            Some(verdict) => format!("{} {}", verdict.resource.name(), verdict.place),
+            Some(verdict) => {
+                let way = verdict.direction.map_or(String::new(), |way| format!("{} ", way.words()));
+                format!("{} {way}{}", verdict.resource.name(), verdict.place)
+            }
             None => "not run".to_owned(),
         }
     }

@@ -10,6 +10,7 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use vazao_client::overview::Overview;
+use vazao_meter::Change;
 use vazao_meter::bottleneck::{Resource, Verdict};
 
 /// What a slow disk moves, as the disks of the published experiments.
@@ -184,7 +185,7 @@ impl<'a> Stage<'a> {
         self.lab.text_of(mount.arg("vz:/").arg(&directory))?;
         let (is_over, is_seen) = (AtomicBool::new(false), AtomicBool::new(false));
         let seen = std::thread::scope(|scope| {
-            let watching = scope.spawn(|| self.watch(&name, &is_over, &is_seen));
+            let watching = scope.spawn(|| self.watch(case.load, &name, &is_over, &is_seen));
             self.wait_for(&is_seen);
             let moved = self.psplit(case, &name);
             is_over.store(true, Ordering::Relaxed);
@@ -208,6 +209,7 @@ impl<'a> Stage<'a> {
     /// The verdict on the mount, the surest of those while data moved.
     fn watch(
         &self,
+        load: Load,
         name: &str,
         is_over: &AtomicBool,
         is_seen: &AtomicBool,
@@ -221,7 +223,7 @@ impl<'a> Stage<'a> {
                 let shown = overview.look(client);
                 let found = shown.into_iter().find(|shown| mountpoint(&shown.change.of.name) == name);
                 is_seen.fetch_or(found.is_some(), Ordering::Relaxed);
-                let found = found.filter(|found| names_a_limit(&found.verdict));
+                let found = found.filter(|found| names_a_limit(&found.verdict) && is_of(load, &found.change));
                 if let Some(found) = found
                     && best.as_ref().is_none_or(|best| found.verdict.score > best.score)
                     && found.change.of.waits.busy_ns > 0
@@ -232,6 +234,16 @@ impl<'a> Stage<'a> {
             }
             Ok(best)
         })
+    }
+}
+
+/// What is read is written before, which is not what is judged.
+fn is_of(load: Load, change: &Change) -> bool {
+    let work = &change.of.work;
+    match load {
+        Load::Read(_) => work.read_bytes > work.written_bytes,
+        Load::Write(_) => work.written_bytes > work.read_bytes,
+        Load::Create => true,
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::own::{busiest_thread, candidate, disk, machine, percent, quota, wanted};
 use super::path::{Path, known};
-use super::verdict::{Resource, Verdict};
+use super::verdict::{Direction, Kind, Resource, Verdict};
 use crate::measures::{Change, Part, Peer};
 
 /// A candidate that scores less is not named.
@@ -25,12 +25,16 @@ pub struct Scene<'a> {
     pub observer: &'a Change,
     /// What the servers did meanwhile; found by the names in the observer's peers.
     pub servers: &'a [Change],
+    /// Other processes of ours, as far as they have said anything: what they use of a machine is no other program's.
+    pub beside: &'a [Change],
 }
 
 /// A resource that may be the limit.
 #[derive(Clone, PartialEq, Debug)]
 pub(super) struct Candidate {
     pub(super) resource: Resource,
+    pub(super) kind: Kind,
+    pub(super) direction: Option<Direction>,
     pub(super) place: String,
     pub(super) share: Option<f64>,
     pub(super) by_others: bool,
@@ -39,6 +43,14 @@ pub(super) struct Candidate {
 }
 
 impl Candidate {
+    pub(super) fn of_kind(self, kind: Kind) -> Candidate {
+        Candidate { kind, ..self }
+    }
+
+    pub(super) fn going(self, direction: Direction) -> Candidate {
+        Candidate { direction: Some(direction), ..self }
+    }
+
     fn weighted(mut self, weight: f64) -> Candidate {
         self.score *= weight;
         self
@@ -78,6 +90,9 @@ const HOUSEKEEPING_SHARE: f64 = 0.02;
 
 fn is_idle(change: &Change) -> bool {
     let work = &change.of.work;
+    if change.of.peers.iter().any(is_unanswered) {
+        return false;
+    }
     let asked: u64 = change.of.peers.iter().map(|peer| peer.in_flight.events).sum();
     let disks: u64 = change.of.disks.iter().map(|disk| disk.waits.busy_ns).sum();
     let waited = change.share(disks.saturating_add(change.of.waits.busy_ns));
@@ -92,7 +107,7 @@ fn own_candidates(change: &Change) -> Vec<Candidate> {
     found.extend(change.of.disks.iter().filter_map(|d| disk(change, d)));
     if change.of.part == Part::Server {
         // What a server sends and receives is for others; it is its limit when the link is full.
-        let links = known(change, true, "out of").into_iter().chain(known(change, false, "into"));
+        let links = known(change, Direction::OutOf).into_iter().chain(known(change, Direction::Into));
         found.extend(links.filter(|link| link.score >= 0.85));
     }
     found
@@ -136,13 +151,27 @@ fn asked_candidates(scene: &Scene<'_>, asked: &[Asked<'_>]) -> Vec<Candidate> {
     found
 }
 
+/// A silence lasts until the next answer, also where nothing is asked for any more: it counts while something is.
+fn is_unanswered(peer: &Peer) -> bool {
+    let asked = peer.in_flight;
+    peer.silent_ns > 0 && (asked.events > 0 || asked.busy_ns > 0 || peer.waits.busy_ns > 0)
+}
+
 /// A server that was asked and answered nothing for a part of the time: stopped, cut off, or with a disk that hangs.
 fn no_answer(observer: &Change, peer: &Peer) -> Option<Candidate> {
-    let share = observer.share(peer.silent_ns).min(1.0);
+    let silent_ns = if is_unanswered(peer) { peer.silent_ns } else { 0 };
+    let share = observer.share(silent_ns).min(1.0);
     let name = if peer.name.is_empty() { &peer.address } else { &peer.name };
     let text =
         format!("no answer of {name} for {:.0} of {:.0} s", share * observer.seconds, observer.seconds);
     (share > 0.0).then(|| candidate(Resource::NoAnswer, name, Some(share), share, text))
+}
+
+/// What is said of a server that does not answer a client that asks what it does.
+pub fn not_answering(name: &str, seconds: f64) -> Verdict {
+    let text = format!("no answer of {name} for {seconds:.0} s: down, cut off or stuck; see `vazao status`");
+    let place = name.to_owned();
+    Verdict { resource: Resource::NoAnswer, place, share: Some(1.0), score: 1.0, text, ..Verdict::default() }
 }
 
 /// The machines that the observer and those it waits for run on.
@@ -156,7 +185,13 @@ fn machine_candidates(scene: &Scene<'_>, asked: &[Asked<'_>]) -> Vec<Candidate> 
         let here: Vec<&(&Change, f64)> = all.iter().filter(|(change, _)| change.of.machine == id).collect();
         let weight = here.iter().map(|(_, weight)| *weight).fold(0.0, f64::max);
         let changes: Vec<&Change> = here.iter().map(|(change, _)| *change).collect();
-        Some(machine(&changes)?.weighted(weight))
+        let is_beside = |change: &&Change| {
+            // A process of several nodes carries all their names.
+            let is_same = |other: &&Change| change.of.name.split('+').any(|name| name == other.of.name);
+            change.of.machine == id && !changes.iter().any(is_same)
+        };
+        let beside: Vec<&Change> = scene.beside.iter().filter(is_beside).collect();
+        Some(machine(&changes, &beside)?.weighted(weight))
     };
     machines.into_iter().filter_map(candidate).collect()
 }
@@ -179,8 +214,10 @@ fn choose(observer: &Change, candidates: Vec<Candidate>, waited: f64) -> Verdict
         }
     }
     match best {
-        Some(Candidate { resource, place, share, by_others, score, text }) if score >= CONCLUSIVE => {
-            Verdict { resource, place, share, by_others, score, text }
+        Some(Candidate { resource, kind, direction, place, share, by_others, score, text })
+            if score >= CONCLUSIVE =>
+        {
+            Verdict { resource, kind, direction, place, share, by_others, score, text }
         }
         _ if waited < HELD_UP && wanted(observer) < CONCLUSIVE => {
             let place = observer.of.name.clone();

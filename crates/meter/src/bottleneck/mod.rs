@@ -16,6 +16,6 @@ mod steady;
 mod tests;
 mod verdict;
 
-pub use judge::{CONCLUSIVE, Scene, judge};
+pub use judge::{CONCLUSIVE, Scene, judge, not_answering};
 pub use steady::Steady;
-pub use verdict::{Resource, Verdict};
+pub use verdict::{Direction, Kind, Resource, SetRate, Verdict};

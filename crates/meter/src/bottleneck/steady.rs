@@ -27,7 +27,13 @@ impl Steady {
         self.times = if self.challenger.as_ref() == Some(&key) { self.times + 1 } else { 1 };
         self.challenger = Some(key);
         let was_nothing = matches!(shown.resource, Resource::Unknown | Resource::Idle | Resource::Caller);
-        if was_nothing || self.times >= TIMES_IN_A_ROW || latest.score > shown.score + CLEARLY_SURER {
+        // A silence is no estimate that flickers: it is there, or it is over.
+        let is_silence = [shown.resource, latest.resource].contains(&Resource::NoAnswer);
+        if was_nothing
+            || is_silence
+            || self.times >= TIMES_IN_A_ROW
+            || latest.score > shown.score + CLEARLY_SURER
+        {
             return self.show(latest);
         }
         shown.clone()
@@ -64,6 +70,8 @@ mod tests {
         let mut steady = Steady::default();
         steady.take(verdict(Resource::Disk, 0.55));
         assert_eq!(steady.take(verdict(Resource::Network, 0.95)).resource, Resource::Network);
+        steady.take(verdict(Resource::NoAnswer, 0.6));
+        assert_eq!(steady.take(verdict(Resource::Idle, 0.0)).resource, Resource::Idle, "it answers again");
         let mut idle = Steady::default();
         idle.take(verdict(Resource::Idle, 0.9));
         assert_eq!(idle.take(verdict(Resource::Disk, 0.6)).resource, Resource::Disk);

@@ -46,9 +46,22 @@ fn client(waits: f64) -> Change {
 fn a_server_that_answered_nothing_is_the_limit_whatever_it_says_of_itself_afterwards() {
     let mut observer = client(0.9);
     observer.of.peers[0].silent_ns = SECOND_NS / 10 * 8;
-    let seen = judge(Scene { observer: &observer, servers: &[process("data1", Part::Server)] });
+    let seen = judge(Scene { observer: &observer, servers: &[process("data1", Part::Server)], beside: &[] });
     assert_eq!((seen.resource, seen.place.as_str()), (Resource::NoAnswer, "data1"));
     assert!(seen.line().starts_with("limit: no answer of data1 for "), "{}", seen.line());
+}
+
+/// A mount whose reader waited for a dead server for 15 s was idle: its few attempts were as short as housekeeping.
+#[test]
+fn a_process_that_waits_for_a_silent_server_is_not_idle_and_one_that_asks_nothing_of_it_is() {
+    let mut waiting = process("/m", Part::Mount);
+    waiting.of.cpu.used_ns = 0;
+    let in_flight = Occupied { events: 2, ..Occupied::default() };
+    let silent = Peer { name: "data1".to_owned(), silent_ns: SECOND_NS, in_flight, ..Peer::default() };
+    waiting.of.peers = vec![silent];
+    assert_eq!(verdict(&waiting, &[]).resource, Resource::NoAnswer);
+    waiting.of.peers[0].in_flight = Occupied::default();
+    assert_eq!(verdict(&waiting, &[]).resource, Resource::Idle);
 }
 
 fn disk(waits: f64, device: f64) -> Disk {
@@ -69,7 +82,7 @@ fn server_with_disk(waits: f64, device: f64) -> Change {
 }
 
 fn verdict(observer: &Change, servers: &[Change]) -> Verdict {
-    judge(Scene { observer, servers })
+    judge(Scene { observer, servers, beside: &[] })
 }
 
 #[test]
@@ -89,6 +102,54 @@ fn a_disk_at_the_rate_it_may_move_limits_although_its_device_is_idle() {
     let found = verdict(&client(0.95), &[server]);
     assert_eq!((found.resource, found.share), (Resource::Disk, Some(1.0)));
     assert!(found.text.contains("28.0 MB/s of the 28.0 MB/s it may move"), "{}", found.text);
+}
+
+/// `./x demo`: "disk of client: busy 0%, 25 kB/s, waited for 96% of the time", for writes into the page cache.
+#[test]
+fn a_disk_that_what_is_done_passes_by_in_memory_does_not_limit() {
+    let mut observer = client(0.0);
+    observer.of.work.read_bytes = 500_000_000;
+    observer.of.disks = vec![Disk { read_bytes: 0, written_bytes: 25_000, ..disk(0.96, 0.0) }];
+    let found = verdict(&observer, &[]);
+    assert_ne!(found.resource, Resource::Disk, "{found:?}");
+    // Held back by something that is not seen, the device moves what is done.
+    observer.of.disks[0].written_bytes = 400_000_000;
+    let found = verdict(&observer, &[]);
+    assert_eq!((found.resource, found.kind), (Resource::Disk, Kind::Unseen), "{found:?}");
+    // Changes of names move few bytes, and are waited for at the disk.
+    let mut server = server_with_disk(0.9, 0.02);
+    server.of.disks[0].read_bytes = 10_000;
+    assert_eq!(verdict(&client(0.9), &[server]).resource, Resource::Disk);
+}
+
+/// `lab verdicts` said "33.5 MB/s of the 28.0 MB/s it may move".
+#[test]
+fn a_rate_above_its_limit_says_where_it_comes_from() {
+    let mut server = server_with_disk(0.99, 0.1);
+    (server.of.disks[0].read_limit, server.of.disks[0].read_bytes) = (Some(28e6), 33_500_000);
+    let found = verdict(&client(0.95), &[server]);
+    assert_eq!((found.kind, found.direction), (Kind::Allowed, Some(Direction::OutOf)));
+    assert!(
+        found.text.contains("33.5 MB/s: the 28.0 MB/s it may move, and what was saved up"),
+        "{}",
+        found.text
+    );
+}
+
+/// A copy with `--bwlimit` ended with "the program itself: nothing here had to be waited for".
+#[test]
+fn a_rate_that_was_set_and_waited_for_is_the_limit() {
+    let set = |waited| SetRate { what: "--bwlimit", allowed: 1e6, moved: 0.99e6, waited };
+    let found = verdict(&client(0.001), &[]).or_set_rate(set(0.95));
+    assert_eq!(
+        found.line(),
+        "limit: the rate set for client by --bwlimit: 990 kB/s of 1.0 MB/s, waited for 95% of the time (99% of its \
+         ceiling)"
+    );
+    assert_eq!((found.resource.name(), found.place.as_str()), ("bandwidth_limit", "client"));
+    let disk = verdict(&client(0.95), &[server_with_disk(0.98, 0.99)]);
+    assert_eq!(disk.clone().or_set_rate(set(0.6)), disk);
+    assert_eq!(verdict(&client(0.001), &[]).or_set_rate(set(0.1)).resource, Resource::Caller);
 }
 
 #[test]
@@ -135,6 +196,30 @@ fn a_full_machine_limits_when_its_processes_want_it() {
     assert!(!found.by_others && found.text.ends_with("100% busy, 75% with this"), "{}", found.text);
 }
 
+/// `./x demo` told a person with an idle machine that other programs kept it busy: the cluster's own servers did, which
+/// a `cp` through a mount does not ask.
+#[test]
+fn servers_and_mounts_of_ours_on_the_machine_are_named_and_no_other_programs() {
+    let of_machine = |name: &str, used: f64| {
+        let mut change = process(name, Part::Server);
+        change.of.machine = "client".to_owned();
+        change.of.cpu.used_ns = (used * SECOND_NS as f64) as u64;
+        change
+    };
+    let mut observer = client(0.2);
+    observer.of.cpu = Cpu { used_ns: SECOND_NS, delayed_ns: 3 * SECOND_NS, ..observer.of.cpu };
+    observer.of.cpu.machine_busy_ns = 4 * SECOND_NS;
+    let beside = [of_machine("data1", 1.2), of_machine("meta1+data2", 1.6), of_machine("data3", 0.001)];
+    let found = judge(Scene { observer: &observer, servers: &[], beside: &beside });
+    assert!(!found.by_others, "{found:?}");
+    assert!(found.text.ends_with("100% busy, 95% with meta1+data2, data1, client"), "{}", found.text);
+    // One that is asked and watched counts once.
+    observer.of.peers[0].name = "data1".to_owned();
+    let asked = [of_machine("data1", 1.2)];
+    let found = judge(Scene { observer: &observer, servers: &asked, beside: &beside });
+    assert!(found.text.ends_with("100% busy, 95% with meta1+data2, data1, client"), "{}", found.text);
+}
+
 /// JSON said that the place was `others` where the text named a server.
 #[test]
 fn a_machine_that_others_keep_full_is_named_after_ours_and_says_so() {
@@ -171,6 +256,48 @@ fn an_answer_that_takes_as_long_as_the_way_is_limited_by_round_trips() {
     let found = verdict(&observer, &[]);
     assert_eq!((found.resource, found.place.as_str()), (Resource::RoundTrip, "data1"));
     assert!(found.text.starts_with("network to data1: one stream limited by its window"), "{}", found.text);
+    assert_eq!(found.kind, Kind::Window);
+}
+
+/// Creates over a long way were called "8 streams, each limited by its window (0 KiB / 40.1 ms)".
+#[test]
+fn small_requests_that_follow_one_another_are_not_limited_by_a_window() {
+    let mut observer = client(0.98);
+    let peer = &mut observer.of.peers[0];
+    let waits = Occupied { busy_ns: SECOND_NS, total_ns: 8 * SECOND_NS, events: 200 };
+    (peer.in_flight, peer.waits, peer.service_ns) = (waits, waits, SECOND_NS / 100);
+    let of = |id| Connection { id, sent_bytes: 5_000, rtt_min_us: 40_100, ..Connection::default() };
+    peer.connections = (1..=8).map(of).collect();
+    let found = verdict(&observer, &[]);
+    assert_eq!((found.resource, found.kind), (Resource::RoundTrip, Kind::OneAtATime));
+    let text = "network to data1: 8 answers are waited for at a time, and each takes as long as the round trip of 40.1 ms";
+    assert_eq!(found.text, text);
+}
+
+/// `lab verdicts` was content with "network into data1" for a read, which comes out of it.
+#[test]
+fn the_direction_of_a_link_is_that_of_the_bytes() {
+    let with_link = |change: &mut Change, received_bytes, sent_bytes| {
+        let rate = Some(125e6);
+        change.of.links =
+            vec![Link { name: "eth0".to_owned(), received_bytes, sent_bytes, rate, ..Link::default() }];
+    };
+    let mut server = process("data1", Part::Server);
+    with_link(&mut server, 1_000_000, 124_000_000);
+    let read = verdict(&client(0.9), &[server.clone()]);
+    assert_eq!((read.place.as_str(), read.direction), ("data1", Some(Direction::OutOf)), "{read:?}");
+    assert!(read.text.starts_with("network out of data1"), "{}", read.text);
+    with_link(&mut server, 124_000_000, 1_000_000);
+    let mut writer = client(0.9);
+    (writer.of.peers[0].connections[0].sent_bytes, writer.of.peers[0].connections[0].received_bytes) =
+        (1 << 20, 9);
+    let written = verdict(&writer, &[server]);
+    assert_eq!((written.place.as_str(), written.direction), ("data1", Some(Direction::Into)), "{written:?}");
+    // Of a server that says nothing only this end is known: what comes in does not go out.
+    let mut reader = client(0.9);
+    with_link(&mut reader, 124_000_000, 120_000_000);
+    let read = verdict(&reader, &[]);
+    assert_eq!((read.place.as_str(), read.direction), ("client", Some(Direction::Into)), "{read:?}");
 }
 
 /// Seen when a client began to ask for more at once over long links: answers waited behind one another for the sender's
@@ -276,6 +403,9 @@ proptest! {
         prop_assert_eq!(&found, &verdict(&observer, &servers));
         prop_assert!((0.0..=1.0).contains(&found.score));
         prop_assert!(found.share.is_none_or(|share| (0.0..=1.0).contains(&share)));
+        // JSON and text name the same place.
+        let has_place = !matches!(found.resource, Resource::Caller | Resource::Idle | Resource::Unknown);
+        prop_assert!(!has_place || found.text.contains(&found.place), "{:?}", found);
     }
 
     #[test]

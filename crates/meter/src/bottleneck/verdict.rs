@@ -1,5 +1,7 @@
 //! A verdict: the resource, where it is, how much of its ceiling was used, and why that is said.
 
+use super::judge::CONCLUSIVE;
+use super::own::{percent, rate_text};
 use serde::{Deserialize, Serialize};
 
 /// What can limit.
@@ -14,6 +16,8 @@ pub enum Resource {
     RoundTrip,
     /// Processors: a quota, a full machine, a single thread.
     Cpu,
+    /// A rate that was set for the work itself.
+    BandwidthLimit,
     /// A lock within a process.
     Lock,
     /// A server that answered nothing.
@@ -35,6 +39,7 @@ impl Resource {
             Resource::Network => "network",
             Resource::RoundTrip => "round_trip",
             Resource::Cpu => "cpu",
+            Resource::BandwidthLimit => "bandwidth_limit",
             Resource::Lock => "lock",
             Resource::NoAnswer => "no_answer",
             Resource::Caller => "caller",
@@ -44,11 +49,79 @@ impl Resource {
     }
 }
 
+/// By what of it a resource limits.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Kind {
+    /// There is only one, or it is not known.
+    #[default]
+    Unstated,
+    /// A disk: its device is busy.
+    Busy,
+    /// A disk: control groups allow no more.
+    Allowed,
+    /// A disk: it is waited for, and nothing shows why.
+    Unseen,
+    /// A link at a rate that is stated or set.
+    Link,
+    /// A way that is full, at no known rate.
+    Way,
+    /// Round trips: the window of a connection is closed.
+    Window,
+    /// Round trips: requests follow one another.
+    OneAtATime,
+    /// Processors: a quota.
+    Quota,
+    /// Processors: one thread.
+    Thread,
+    /// Processors: all of a machine.
+    Machine,
+}
+
+/// Which way bytes go through the place that limits.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Direction {
+    /// To it: a disk is written, a link receives.
+    Into,
+    /// From it.
+    OutOf,
+}
+
+impl Direction {
+    /// As sentences have it.
+    pub fn words(self) -> &'static str {
+        match self {
+            Direction::Into => "into",
+            Direction::OutOf => "out of",
+        }
+    }
+}
+
+/// A rate that was set for the work, and what came of it.
+#[derive(Clone, Copy, Debug)]
+pub struct SetRate<'a> {
+    /// How it was set, for people: `--bwlimit`.
+    pub what: &'a str,
+    /// Bytes a second.
+    pub allowed: f64,
+    /// Bytes a second that moved.
+    pub moved: f64,
+    /// Share of the time in which it was waited for.
+    pub waited: f64,
+}
+
 /// What limited, and how much of its ceiling was reached.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct Verdict {
     /// The limit.
     pub resource: Resource,
+    /// By what of it.
+    #[serde(default)]
+    pub kind: Kind,
+    /// Which way its bytes go; `None` where it has none.
+    #[serde(default)]
+    pub direction: Option<Direction>,
     /// Where the resource is: a node, `client`, a host; for a link its narrow end, as far as that is known.
     pub place: String,
     /// The share of its ceiling, 0 to 1; `None` when the ceiling is not known.
@@ -63,6 +136,25 @@ pub struct Verdict {
 }
 
 impl Verdict {
+    /// The same of work for which a rate was set too: where that was waited for most, it is the limit.
+    pub fn or_set_rate(self, set: SetRate<'_>) -> Verdict {
+        let is_nothing = matches!(self.resource, Resource::Caller | Resource::Idle | Resource::Unknown);
+        let least = if is_nothing { CONCLUSIVE } else { self.score.max(CONCLUSIVE) };
+        if set.waited < least || set.allowed <= 0.0 {
+            return self;
+        }
+        let text = format!(
+            "the rate set for {} by {}: {} of {}, waited for {} of the time",
+            self.place,
+            set.what,
+            rate_text(set.moved),
+            rate_text(set.allowed),
+            percent(set.waited.min(1.0))
+        );
+        let (resource, share) = (Resource::BandwidthLimit, Some((set.moved / set.allowed).min(1.0)));
+        Verdict { resource, place: self.place, share, score: set.waited.min(1.0), text, ..Verdict::default() }
+    }
+
     /// The line that ends a transfer.
     pub fn line(&self) -> String {
         let share = match (self.resource, self.share) {

@@ -2,6 +2,10 @@
 //! own time with each block.
 
 use crate::control::Counts;
+use vazao_meter::bottleneck::{Resource as Named, Verdict};
+
+/// What messages call the volume as an end of a copy.
+pub(super) const VOLUME: &str = "the volume";
 
 /// A verdict needs this much time; the one before stays until then.
 const WINDOW_NS: u64 = 1_000_000_000;
@@ -66,9 +70,44 @@ impl Limit {
             Resource::BandwidthLimit => "the bandwidth limit of the job".to_owned(),
             Resource::Network => format!("the network to {node}"),
             Resource::RoundTrip => format!("the round trip to {node}: too little is in flight"),
+            Resource::Destination if node == VOLUME => format!("{node}: its servers, or the network to them"),
             Resource::Destination => format!("the network to {node}, or {node}"),
         };
         format!("{what} ({:.0}% of the time)", self.share * 100.0)
+    }
+}
+
+/// A limit as a status has it.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(super) struct Shown {
+    pub(super) text: String,
+    pub(super) resource: String,
+    pub(super) node: String,
+    pub(super) percent: u32,
+}
+
+impl Shown {
+    /// The limit that a job's counts show between its `ends`. Where that is the volume as a whole, `volume` tells which
+    /// part of it, if it does.
+    pub(super) fn of(limit: Option<Limit>, volume: Option<&Verdict>, ends: (&str, &str)) -> Shown {
+        let (source, destination) = ends;
+        let is_volume = limit.is_none_or(|limit| limit.node(source, destination) == VOLUME);
+        let is_something =
+            |verdict: &&Verdict| !matches!(verdict.resource, Named::Caller | Named::Idle | Named::Unknown);
+        if let (true, Some(verdict)) = (is_volume, volume.filter(is_something)) {
+            return Shown {
+                text: verdict.text.clone(),
+                resource: verdict.resource.name().to_owned(),
+                node: verdict.place.clone(),
+                percent: (verdict.score * 100.0) as u32,
+            };
+        }
+        limit.map_or_else(Shown::default, |limit| Shown {
+            text: limit.text(source, destination),
+            resource: limit.resource.name().to_owned(),
+            node: limit.node(source, destination).to_owned(),
+            percent: (limit.share * 100.0) as u32,
+        })
     }
 }
 
@@ -207,6 +246,30 @@ mod tests {
             assert_eq!(named(spent, round_trip_ns), Some(expected), "{spent:?}");
         }
         assert_eq!(named(Spent::default(), 0), None);
+    }
+
+    /// A copy of an area into the volume ended with "the network to the volume, or the volume".
+    #[test]
+    fn of_the_volume_the_part_is_named_that_its_client_waited_for() {
+        let disk = Verdict {
+            resource: Named::Disk,
+            place: "data2".to_owned(),
+            score: 0.98,
+            text: "disk of data2 (/srv/d2, sdc): busy 99%, 28.1 MB/s".to_owned(),
+            ..Verdict::default()
+        };
+        let ends = ("n1", VOLUME);
+        let limit = |resource| Some(Limit { resource, share: 0.9 });
+        let shown = Shown::of(limit(Resource::Destination), Some(&disk), ends);
+        assert_eq!((shown.text.as_str(), shown.node.as_str()), (disk.text.as_str(), "data2"));
+        assert_eq!((shown.resource.as_str(), shown.percent), ("disk", 98));
+        let reading = Shown::of(limit(Resource::SourceDisk), Some(&disk), ends);
+        assert_eq!(reading.text, "reading the disk of n1 (90% of the time)");
+        let nothing = Verdict { resource: Named::Unknown, ..disk };
+        let unknown = Shown::of(limit(Resource::Destination), Some(&nothing), ends);
+        assert_eq!(unknown.text, "the volume: its servers, or the network to them (90% of the time)");
+        assert_eq!(unknown.node, VOLUME);
+        assert_eq!(Shown::of(None, None, ends), Shown::default());
     }
 
     #[test]

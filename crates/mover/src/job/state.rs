@@ -1,7 +1,7 @@
 //! One job in memory.
 
 use super::files::{JobFiles, OutcomeWriter, PlanReader};
-use super::limit::{Limit, Present, Spent};
+use super::limit::{Limit, Present, Shown, Spent, VOLUME};
 use super::progress::Rates;
 use crate::control::{Control, Counts, Timeouts, Underway};
 use crate::method::Method;
@@ -10,6 +10,10 @@ use crate::place::Place;
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
+use vazao_client::Client;
+use vazao_client::measure::Watch;
+use vazao_meter::Clock;
+use vazao_meter::bottleneck::Verdict;
 use vazao_wire::proto;
 
 /// Where a job is.
@@ -145,6 +149,15 @@ pub(super) struct Job {
     pub(super) progress: Mutex<Progress>,
     /// What `auto` has chosen.
     pub(super) chosen: Arc<Mutex<Option<Chosen>>>,
+    /// What the volume waits for, where it is one of the ends.
+    judged: Mutex<Judged>,
+}
+
+/// A job's own counts say that the volume was waited for. Which part of it, its client knows.
+#[derive(Debug, Default)]
+struct Judged {
+    watch: Option<Watch>,
+    verdict: Option<Verdict>,
 }
 
 impl Job {
@@ -199,7 +212,33 @@ impl Job {
             files,
             progress: Mutex::new(progress),
             chosen: Arc::default(),
+            judged: Mutex::default(),
         }
+    }
+
+    /// A file of it is begun by `client`. What the volume does from the first one on is looked at.
+    pub(super) fn watch_volume(&self, client: &Client, clock: &Arc<dyn Clock>) {
+        let (source, destination) = self.ends();
+        let mut judged = self.judged.lock();
+        if [source, destination].iter().any(|end| end == VOLUME) && judged.watch.is_none() {
+            judged.watch = Some(Watch::begin(Some(client), None, Arc::clone(clock)));
+        }
+    }
+
+    /// All files are over: what of the volume limited them. Asks its servers, and waits for them for some seconds at
+    /// most.
+    pub(super) fn judge_volume(&self) {
+        let watch = self.judged.lock().watch.take();
+        if let Some(watch) = watch {
+            self.judged.lock().verdict = Some(watch.seen().verdict);
+        }
+    }
+
+    /// It does not run any more, or not yet: the time until it does is none of its own.
+    pub(super) fn stop_watching(&self) {
+        // Its end waits for a thread: not with the lock.
+        let watch = self.judged.lock().watch.take();
+        drop(watch);
     }
 
     pub(super) fn progress(&self) -> MutexGuard<'_, Progress> {
@@ -253,6 +292,7 @@ impl Job {
         let chosen = chosen.as_ref();
         let limit = self.limit(&progress);
         let (source, destination) = self.ends();
+        let shown = Shown::of(limit, self.judged.lock().verdict.as_ref(), (&source, &destination));
         proto::JobStatus {
             id: self.id.clone(),
             spec: Some(self.spec.clone()),
@@ -268,10 +308,10 @@ impl Job {
             left_ms,
             method: chosen.map_or(self.method, |chosen| chosen.method).to_string(),
             why: chosen.map_or_else(String::new, |chosen| chosen.why.clone()),
-            bottleneck: limit.map_or_else(String::new, |limit| limit.text(&source, &destination)),
-            limit_resource: limit.map_or_else(String::new, |limit| limit.resource.name().to_owned()),
-            limit_node: limit.map_or_else(String::new, |limit| limit.node(&source, &destination).to_owned()),
-            limit_percent: limit.map_or(0, |limit| (limit.share * 100.0) as u32),
+            bottleneck: shown.text,
+            limit_resource: shown.resource,
+            limit_node: shown.node,
+            limit_percent: shown.percent,
             trouble: progress.trouble.clone(),
             created_ns: self.created_ns,
             ended_ns: progress.ended_ns,
@@ -305,7 +345,7 @@ impl Job {
     fn ends(&self) -> (String, String) {
         let end = |place: &[u8]| match Place::parse(place) {
             Ok(Place::Area(reference)) => reference.node,
-            _ => "the volume".to_owned(),
+            _ => VOLUME.to_owned(),
         };
         let source = self.spec.sources.first().map_or_else(String::new, |source| end(source));
         (source, end(&self.spec.destination))

@@ -145,11 +145,14 @@ fn a_write_damaged_in_transit_changes_nothing_and_asks_to_be_sent_again() {
     assert_eq!(fault.code, Code::BadRequest);
 }
 
+/// `status` and `df` said for seconds after a write had been refused that there was room: the next report had to come.
+/// The number of full targets, by which it comes at once, changes with the refusal.
 #[test]
 fn a_full_target_refuses_growth_keeps_its_data_and_recovers() {
     let disk = MemoryDisk::new(1);
     disk.set_capacity(1 << 20);
     let rig = Rig::with(disk, Options { reserve_bytes: Some(200_000), ..options() });
+    assert_eq!(rig.service.full_targets(), 0);
     let bytes = pattern(1, 100_000);
     let mut written = 0;
     let fault = loop {
@@ -159,6 +162,7 @@ fn a_full_target_refuses_growth_keeps_its_data_and_recovers() {
         }
     };
     assert_eq!(fault.code, Code::NoSpace);
+    assert_eq!(rig.service.full_targets(), 1);
     assert!(fault.detail.contains("target t1") && fault.detail.contains("remove files"), "{fault}");
     assert!(rig.service.registration().targets[0].trouble.contains("reserve"));
     assert!((5..9).contains(&written), "{written}");
@@ -170,7 +174,7 @@ fn a_full_target_refuses_growth_keeps_its_data_and_recovers() {
     }
     assert!(rig.remove(2).expect("removes") == 1);
     rig.service.tick();
-    assert_eq!(state(&rig), TargetState::Serving as u32);
+    assert_eq!((state(&rig), rig.service.full_targets()), (TargetState::Serving as u32, 0));
     rig.write(99, 0, &bytes).expect("there is room again");
 }
 

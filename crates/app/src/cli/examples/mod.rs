@@ -22,6 +22,7 @@ const FORMATS: [&str; 3] = ["vazao seals", "vazao server proof", "vazao client p
 /// Less than this and the search has lost its way.
 const BLOCKS_MIN: usize = 100;
 const SPANS_MIN: usize = 200;
+const REMEDIES_MIN: usize = 40;
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
@@ -112,6 +113,67 @@ fn wrong_mention(words: &[String]) -> Option<String> {
     (!is_short).then(|| first_line(&error))
 }
 
+/// Commands that messages name and do not propose, by the file of the message.
+const NAMED: [(&str, &str); 17] = [
+    ("app/src/commands/area.rs", "vazao area"),
+    ("app/src/commands/target.rs", "vazao target"),
+    ("app/src/commands/mv.rs", "vazao cp"),
+    ("app/src/commands/mount_helper.rs", "vazao mount"),
+    ("app/src/commands/node/plan.rs", "vazao node"),
+    ("app/src/commands/node/plan.rs", "vazao node init"),
+    ("app/src/commands/node/unit.rs", "vazao node"),
+    ("app/src/commands/status/known.rs", "vazao status"),
+    ("app/src/commands/up.rs", "vazao up"),
+    ("app/src/context.rs", "vazao up"),
+    ("app/src/cluster/directory.rs", "vazao up"),
+    ("app/src/location/mod.rs", "vazao cp"),
+    ("app/src/mounted/line.rs", "vazao umount"),
+    ("app/src/node/calls/copies.rs", "vazao cp"),
+    ("lab/src/experiment/g1.rs", "vazao probe"),
+    ("lab/src/experiment/w2.rs", "vazao cp"),
+    ("mover/src/job/queue/mod.rs", "vazao cp"),
+];
+
+/// A proposed command as it is typed, with something in place of what only the message or its reader knows.
+fn typed(words: &[String]) -> Vec<String> {
+    let filled = |word: &String| {
+        let mut text = String::new();
+        let mut depth = 0;
+        for letter in word.chars() {
+            match letter {
+                '{' => depth += 1,
+                '}' => {
+                    depth -= 1;
+                    text.push('x');
+                }
+                '…' => text.push('x'),
+                _ if depth == 0 => text.push(letter),
+                _ => {}
+            }
+        }
+        text
+    };
+    words.iter().map(filled).collect()
+}
+
+/// What is wrong with the commands that a message proposes, typed as they are.
+pub(crate) fn wrong_remedies(message: &str) -> Vec<String> {
+    let spans = text::source("", message).spans;
+    let wrong = |words: &Vec<String>| {
+        let why = wrong_command(&typed(words))?;
+        Some(format!("`{}`: {why}", words.join(" ")))
+    };
+    let is_proposed = |words: &&Vec<String>| !NAMED.iter().any(|(_, named)| *named == words.join(" "));
+    spans.iter().filter(is_proposed).filter_map(wrong).collect()
+}
+
+/// The lines of a source file that are neither comments nor tests.
+fn messages(content: &str) -> String {
+    let before_tests = content.split("#[cfg(test)]\nmod tests").next().unwrap_or_default();
+    let lines = before_tests.lines().filter(|line| !line.trim_start().starts_with("//"));
+    lines.fold(String::new(), |text, line| text + line + "\n")
+}
+
 fn first_line(error: &clap::Error) -> String {
     error.to_string().lines().next().unwrap_or_default().to_owned()
 }
@@ -146,8 +208,42 @@ fn every_example_is_understood() {
     assert!(blocks > BLOCKS_MIN && spans > SPANS_MIN, "{blocks} examples, {spans} mentions");
 }
 
+/// "`vazao area add NAME DIR` on its machine does" lacked an option that had to be given, `vazao target add` another:
+/// what a message proposes was held to be a mention.
+#[test]
+fn every_command_that_a_message_proposes_can_be_typed() {
+    let (mut wrong, mut proposed, mut named) = (Vec::new(), 0, std::collections::BTreeSet::new());
+    let mut sources = Vec::new();
+    for entry in fs::read_dir(root().join("crates")).expect("the crates") {
+        files(&entry.expect("readable").path().join("src"), "rs", &mut sources);
+    }
+    for path in sources.iter().map(|path| shown(path)) {
+        if path.contains("/tests") || path.contains("cli/examples/") || path.starts_with("crates/tidy/") {
+            continue;
+        }
+        let content = fs::read_to_string(root().join(&path)).expect("readable");
+        for words in text::source(&path, &messages(&content)).spans {
+            let span = words.join(" ");
+            if let Some(pair) = NAMED.iter().find(|(file, named)| path.ends_with(file) && *named == span) {
+                named.insert(pair);
+                continue;
+            }
+            proposed += 1;
+            wrong.extend(wrong_command(&typed(&words)).map(|why| format!("{path}: `{span}`: {why}")));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    let unused: Vec<_> = NAMED.iter().filter(|pair| !named.contains(pair)).collect();
+    assert!(
+        unused.is_empty() && proposed > REMEDIES_MIN,
+        "{proposed} proposed; not named any more: {unused:?}"
+    );
+}
+
 #[test]
 fn wrong_examples_are_found() {
+    assert!(wrong_remedies("give it a disk: `vazao target add`")[0].contains("required"));
+    assert_eq!(wrong_remedies("`vazao target add {shown}` or `vazao jobs errors …`"), Vec::<String>::new());
     let document = |text: &str| text::document("page.md", text);
     let in_blocks = |text: &str| document(text).blocks.iter().flat_map(wrong_in_block).collect::<Vec<_>>();
     let command = "```\n$ mkdir /m && vazao mount --nonsense vz:/ /m    text\n```\n";

@@ -3,8 +3,8 @@
 use super::unit::{Unit, unit};
 use super::{Own, SYSTEM_DIRECTORY};
 use crate::commands::target::{check_contents, is_same_disk};
-use crate::commands::up::shell_quoted;
 use crate::failure::{At, Failure, Outcome};
+use crate::format::shell_quoted;
 use crate::node::config::{
     AreaSection, CopySection, DataSection, LogSection, MetaSection, NodeConfig, RoleName,
 };
@@ -24,6 +24,9 @@ const OTHER_PORT: u16 = 7001;
 
 /// The port for copies is this much higher, so that a firewall can be opened for it.
 const COPY_PORT_DISTANCE: u16 = 100;
+
+/// The port of `/metrics` is this much higher.
+const METRICS_PORT_DISTANCE: u16 = 200;
 
 /// A metadata service that serves has answered by then.
 const TRY_MS_MAX: u32 = 5_000;
@@ -115,9 +118,13 @@ impl Plan {
         let host = own.host.clone().map_or_else(host_name, Ok)?;
         let port = own.port.unwrap_or(port);
         let address = address(&host, port)?;
-        let copy_port = port.checked_add(COPY_PORT_DISTANCE).filter(|_| port > 0);
-        let copy_port =
-            copy_port.ok_or_else(|| Failure::usage(format!("--port {port}: between 1 and 65435")))?;
+        let metrics_port = port.checked_add(METRICS_PORT_DISTANCE).filter(|_| port > 0);
+        let metrics_port =
+            metrics_port.ok_or_else(|| Failure::usage(format!("--port {port}: between 1 and 65335")))?;
+        let copy_port = port + COPY_PORT_DISTANCE;
+        // Who reaches it needs no key: this machine only, unless more is asked for.
+        let watched_at = if is_loopback(&host) { host.as_str() } else { "127.0.0.1" };
+        let metrics = own.metrics.clone().unwrap_or_else(|| format!("{watched_at}:{metrics_port}"));
         let areas = own.area.iter().map(|text| area(text)).collect::<Outcome<Vec<_>>>()?;
         let data = targets(&own.data)?;
         let mut roles = Vec::new();
@@ -132,7 +139,7 @@ impl Plan {
             other_port_if_taken: false,
             metadata: Vec::new(),
             key_file: Some(PathBuf::from("cluster.key")),
-            metrics: own.metrics.clone(),
+            metrics: Some(metrics),
             state_dir: None,
             threads: 0,
             channels_max: None,
@@ -216,6 +223,14 @@ impl Plan {
     /// What shows whether it worked.
     pub(super) fn status_command(&self) -> String {
         format!("vazao status --cluster {}", shell_quoted(&self.client_file().to_string_lossy()))
+    }
+
+    /// Where Prometheus finds the node's counters.
+    pub(super) fn metrics_url(&self) -> String {
+        let at = self.config.metrics.as_deref().unwrap_or_default();
+        // Of a wildcard any address will do.
+        let at = at.replacen("0.0.0.0", &self.host, 1);
+        format!("http://{at}/metrics")
     }
 
     /// Ports that others connect to.

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use std::fs::{self, DirBuilder};
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use vazao_client::config::is_loopback;
 use vazao_wire::key::ClusterKey;
 
 /// What becomes of a file.
@@ -146,6 +147,12 @@ fn say(plan: &Plan, own: &Own, files: &[Planned]) -> Outcome {
     output.line("then make the next machine a node, on that machine, with its own disk for DIR:")?;
     output.line(&format!("  {}", plan.next_command()))?;
     output.line(&format!("look at all of them:\n  {}", plan.status_command()))?;
+    let metrics = plan.config.metrics.as_deref().unwrap_or_default();
+    let reach = match metrics.rsplit_once(':').is_some_and(|(host, _)| is_loopback(host)) {
+        true => ", from this machine only (--metrics HOST:PORT for others)",
+        false => ", without the key",
+    };
+    output.line(&format!("counters for Prometheus{reach}:\n  {}", plan.metrics_url()))?;
     if plan.config.advertise.is_some() {
         output.line(&format!("firewalls have to let in: TCP {}", plan.ports().join(" and ")))?;
     }
@@ -168,6 +175,7 @@ fn to_json(plan: &Plan, own: &Own, files: &[Planned]) -> Value {
         "start": plan.start_command(),
         "next": plan.next_command(),
         "status": plan.status_command(),
+        "metrics": plan.metrics_url(),
         "ports": plan.ports(),
     })
 }

@@ -7,7 +7,7 @@
 use super::PROBE;
 use crate::cluster::directory::{ClusterDirectory, NodePlace};
 use crate::context::loopback_hint;
-use crate::failure::{Failure, Outcome};
+use crate::failure::{Failure, Outcome, without_advice};
 use crate::format::{self, Lean};
 use crate::node::config::NodeConfig;
 use crate::node::files::replace;
@@ -133,7 +133,7 @@ pub(super) fn show(
         None => Vec::new(),
     };
     if output.json {
-        let trouble = json!({"thing": "the cluster", "what": error.to_string(), "remedy": remedy});
+        let trouble = json!({"thing": "the cluster", "what": without_advice(&error), "remedy": remedy});
         let nodes = known.as_ref().map(|(known, _)| json_of(known, &probes)).unwrap_or_default();
         let seen = known.as_ref().map(|(known, _)| known.seen_seconds);
         output.value(&json!({
@@ -149,9 +149,9 @@ pub(super) fn show(
         output.line(nothing)?;
     }
     output.finish()?;
-    let message = Failure::from(error).message().unwrap_or_default().to_owned();
+    // Of a client.toml that was copied here that is a second cause, not a second remedy.
     let hint = loopback_hint(client_file, config).map(|hint| format!("; {hint}")).unwrap_or_default();
-    Err(Failure::new(format!("{message}; {remedy}{hint}")))
+    Err(Failure::new(format!("{}; {remedy}{hint}", without_advice(&error))))
 }
 
 /// Its answer: nanoseconds, or why there is none.

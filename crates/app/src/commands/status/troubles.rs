@@ -131,8 +131,10 @@ fn area_trouble(node: &Node, area: &AreaInfo) -> Option<Trouble> {
     (!area.trouble.is_empty()).then(|| Trouble {
         thing: format!("area {} of {}", area.name, node.name),
         what: format!("cannot be used: {}", area.trouble),
-        remedy: "mount or make its directory, or take it out with `vazao area remove` on its machine"
-            .to_owned(),
+        remedy: format!(
+            "mount or make its directory, or take it out with `vazao area remove {} --node {}` on its machine",
+            area.name, node.name
+        ),
     })
 }
 

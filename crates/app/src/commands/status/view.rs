@@ -75,7 +75,7 @@ pub(super) fn text(state: &State, troubles: &[Trouble]) -> String {
         target_table(state)
     );
     text += &format!(
-        "\nvolume vz: {} files and directories, {} used, {} of {} available\n",
+        "\nvolume vz: {} files and directories; disks of its targets: {} used, by others too, {} of {} available\n",
         space.inodes,
         format::size(space.used_bytes),
         format::size(space.available_bytes),

@@ -48,7 +48,7 @@ pub(super) fn list(client: &Client) -> Outcome<Vec<Value>> {
     if all.len() > COPIES_MAX {
         let count = all.len();
         return Err(Failure::new(format!(
-            "there are {count} copies, more than fit; `vazao jobs forget` takes old ones off"
+            "there are {count} copies, more than fit; `vazao jobs forget ID` takes an old one off"
         )));
     }
     Ok(vec![all.iter().flat_map(|job| record(job).line()).collect::<Vec<u8>>().into()])

@@ -9,19 +9,16 @@ use vazao_client::overview::Overview;
 use vazao_luarpc::Value;
 use vazao_meter::Clock;
 
-/// How a node of any cluster is started.
-const START: &str = "`vazao serve --config NODE.toml` on its machine";
-
 /// Times that a limit is watched for: as `vazao top`, and less than the usual time-out of a call.
 const LIMIT_S_MIN: f64 = 0.2;
 const LIMIT_S_MAX: f64 = 10.0;
 
 pub(super) fn status(client: &Client) -> Outcome<Vec<Value>> {
-    Ok(vec![status::text(client, START)?.into()])
+    Ok(vec![status::text(client, status::START_ON_MACHINE)?.into()])
 }
 
 pub(super) fn status_json(client: &Client) -> Outcome<Vec<Value>> {
-    Ok(vec![status::json(client, START)?.to_string().into()])
+    Ok(vec![status::json(client, status::START_ON_MACHINE)?.to_string().into()])
 }
 
 pub(super) fn limit(client: &Client, arguments: &Arguments<'_>, clock: &dyn Clock) -> Outcome<Vec<Value>> {

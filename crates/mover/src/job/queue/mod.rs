@@ -33,6 +33,7 @@ use std::time::Duration;
 use vazao_area::AreaService;
 use vazao_client::Client;
 use vazao_meter::Clock;
+use vazao_meter::measures::Part;
 use vazao_model::{Code, FileKind};
 use vazao_wire::pool::Pool;
 use vazao_wire::proto;
@@ -381,6 +382,8 @@ impl Inner {
             return Ok(client.clone());
         }
         let opened = (self.open_client)().map_err(|error| of_client(error, "the metadata service"))?;
+        // As verdicts call it.
+        opened.describe(&self.means.node, Part::Client);
         *client = Some(opened.clone());
         Ok(opened)
     }
@@ -526,6 +529,9 @@ impl Inner {
 
     fn set_state(&self, job: &Job, state: JobState, trouble: &str) {
         let now_ns = self.means.clock.now_ns();
+        if state != JobState::Running {
+            job.stop_watching();
+        }
         {
             let mut progress = job.progress();
             if let Some(since_ns) = progress.since_ns.take() {
@@ -691,6 +697,7 @@ impl Inner {
 
     /// All files are over.
     fn finish(&self, job: &Job) {
+        job.judge_volume();
         let finished =
             self.client().and_then(|client| self.directories(job, &|entry| finish_directory(&client, entry)));
         let (failed, missing) = {

@@ -31,7 +31,10 @@ pub(super) const FAILED: u32 = 3;
 
 impl Inner {
     pub(super) fn begin_file(self: &Arc<Inner>, job: &Arc<Job>, file: Again) {
-        let begun = self.client().and_then(|client| self.means.first(&client, job, &file.entry));
+        let begun = self.client().and_then(|client| {
+            job.watch_volume(&client, &self.means.clock);
+            self.means.first(&client, job, &file.entry)
+        });
         match begun {
             Ok(First::Ended(ended)) => self.file_ended(job, &file, ended),
             Err(fault) => self.file_failed(job, file, fault),
