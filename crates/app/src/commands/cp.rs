@@ -5,13 +5,13 @@ use crate::context::Context;
 use crate::copy::remote::{self, Remote};
 use crate::copy::{
     self, AreaTree, Counts, FtpTimeouts, FtpTree, Item, LocalTree, Meter, PartNames, Rules, StandardTree,
-    Transfer, Tree, VolumeTree, ftp_path, join,
+    Transfer, Tree, VolumeTree, ftp_path, itself, join,
 };
-use crate::failure::{At, Failure, Outcome, report};
+use crate::failure::{Failure, Outcome, report};
 use crate::format;
 use crate::jobs;
 use crate::location::patterns;
-use crate::location::{Location, last_name, show};
+use crate::location::{Location, last_name};
 use crate::output::Output;
 use crate::signals::{self, Stop};
 use clap::Args;
@@ -19,7 +19,6 @@ use serde_json::json;
 use std::ffi::{OsStr, OsString};
 use std::io::{IsTerminal, stderr};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::path::PathBuf;
 use std::sync::Arc;
 use vazao_client::Client;
 use vazao_meter::bottleneck::Resource;
@@ -74,6 +73,14 @@ enum Where {
     Area,
     Ftp,
     Standard,
+}
+
+impl Where {
+    /// Whether the same file may be on both sides.
+    fn may_meet(self, other: Where) -> bool {
+        let is_apart = |at| matches!(at, Where::Ftp | Where::Standard);
+        self == other || !is_apart(self) && !is_apart(other)
+    }
 }
 
 /// A path with the tree it is in.
@@ -290,6 +297,7 @@ fn copy_group(
         parts: &parts,
         meter,
         stop,
+        may_meet: first.at.may_meet(target.side.at),
     };
     let mut items = Vec::new();
     for (side, argument) in group {
@@ -360,17 +368,16 @@ fn item(side: &Side, argument: &OsStr, target: &Target, recursive: bool) -> Outc
     if let Some(there) = to.tree.find(&destination, true)? {
         check_replacement(&shown, &found, &to.tree.show(&destination), &there)?;
     }
-    if is_directory && lies_in(side, &found, to, &destination)? {
-        return Err(Failure::new(format!("{shown}: cannot be copied into itself")));
+    let (from, into) = ((&*side.tree, &side.path[..]), (&*to.tree, &destination[..]));
+    // A server of FTP tells nothing of where its files are.
+    if found.kind != FileKind::Symlink && side.at.may_meet(to.at) {
+        itself::check(from, into, is_directory)?;
     }
     Ok(Item { source: side.path.clone(), found, destination, below: Vec::new() })
 }
 
 /// Whether what is at the destination may be replaced or filled.
 fn check_replacement(shown: &str, found: &copy::Found, shown_there: &str, there: &copy::Found) -> Outcome {
-    if there.identity == found.identity {
-        return Err(Failure::new(format!("{shown} and {shown_there} are the same file")));
-    }
     match (found.kind == FileKind::Directory, there.kind == FileKind::Directory) {
         (true, false) => Err(Failure::new(format!("{shown_there}: not a directory, {shown} is one"))),
         (false, true) => Err(Failure::new(format!("{shown_there}: is a directory, {shown} is none"))),
@@ -386,32 +393,6 @@ fn argument_path(argument: &OsStr) -> &OsStr {
 /// The part of a path on an FTP server that the server gets.
 fn ftp_name(path: &[u8]) -> &[u8] {
     path.splitn(4, |&byte| byte == b'/').nth(3).unwrap_or_default()
-}
-
-/// True when one of the directories above `destination` is the source itself.
-fn lies_in(side: &Side, found: &copy::Found, to: &Side, destination: &[u8]) -> Outcome<bool> {
-    if side.at != to.at {
-        return Ok(false);
-    }
-    let local = || std::path::absolute(OsStr::from_bytes(destination)).map(PathBuf::into_os_string);
-    let whole = match to.at {
-        Where::Local => local().at(show(destination))?.into_vec(),
-        Where::Volume | Where::Area | Where::Ftp | Where::Standard => destination.to_vec(),
-    };
-    let mut above = whole.as_slice();
-    while let Some(slash) = above.iter().rposition(|&b| b == b'/') {
-        above = &above[..slash];
-        // Above an area or a server there is nothing that could be asked for.
-        let slashes = above.iter().filter(|&&b| b == b'/').count();
-        if to.at == Where::Area && slashes < 1 || to.at == Where::Ftp && slashes < 3 {
-            break;
-        }
-        let path = if above.is_empty() { b"/" } else { above };
-        if to.tree.find(path, true)?.is_some_and(|there| there.identity == found.identity) {
-            return Ok(true);
-        }
-    }
-    Ok(false)
 }
 
 /// Says on standard error, or as JSON, what was copied and what limited it: into pipes and logs as well.

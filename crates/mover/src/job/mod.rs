@@ -8,6 +8,7 @@
 mod directories;
 mod files;
 mod filter;
+mod itself;
 mod limit;
 pub(crate) mod plan;
 mod progress;

@@ -1,6 +1,7 @@
 //! What a job will copy, found once: sources listed, destinations named, filters applied.
 
 use super::filter::Filter;
+use super::itself;
 use crate::place::Place;
 use crate::source::of_client;
 use vazao_client::Client;
@@ -88,8 +89,11 @@ impl<'a> Planner<'a> {
             if target == *source {
                 return Err(Fault::new(Code::Invalid, format!("{source} and {target} are the same file")));
             }
+            if attributes.kind != FileKind::Symlink {
+                itself::check(self.client, source, &target, attributes.kind == FileKind::Directory)?;
+            }
             if attributes.kind == FileKind::Directory {
-                self.check_directory(source, &target)?;
+                self.check_directory(source)?;
                 self.directory(source, &target, &attributes, each)?;
             } else if destination.slash && !is_directory {
                 return refuse(Code::NotFound, "no such directory; make it with mkdir first");
@@ -100,14 +104,10 @@ impl<'a> Planner<'a> {
         Ok(())
     }
 
-    fn check_directory(&self, source: &Place, target: &Place) -> Result<(), Fault> {
+    fn check_directory(&self, source: &Place) -> Result<(), Fault> {
         if !self.recursive {
             let why = format!("{source}: give -r to copy it with all that is in it");
             return Err(Fault::new(Code::IsDirectory, why));
-        }
-        let (from, to) = (source.to_bytes(), target.to_bytes());
-        if to.starts_with(&from) && (to.len() == from.len() || to[from.len()] == b'/') {
-            return Err(Fault::new(Code::Invalid, format!("{source}: cannot be copied into itself")));
         }
         Ok(())
     }
@@ -119,6 +119,7 @@ impl<'a> Planner<'a> {
         attributes: &Attributes,
         each: &mut Each<'_>,
     ) -> Result<(), Fault> {
+        let filled = itself::Filled::find(self.client, target)?;
         // Directories to be listed: source, destination, path below the root of the copy.
         let mut waiting = vec![(source.clone(), target.clone(), Vec::new(), 0)];
         each(entry(FileKind::Directory, source, target, attributes))?;
@@ -135,6 +136,7 @@ impl<'a> Planner<'a> {
                 let (from, to) = (source.join(name), target.join(name));
                 match attributes.kind {
                     FileKind::Directory if self.filter.enters(&below) => {
+                        filled.check(self.client, &from, attributes)?;
                         each(entry(FileKind::Directory, &from, &to, attributes))?;
                         waiting.push((from, to, below, depth + 1));
                         Ok(())
