@@ -11,6 +11,7 @@ mod convert;
 mod copies;
 mod copy;
 mod copy_itself;
+mod copy_keeps;
 mod copy_replace;
 mod copy_rules;
 mod crash_manifest;

@@ -691,8 +691,9 @@ impl Inner {
 
     /// All files are over.
     fn finish(&self, job: &Job) {
-        let finished =
-            self.client().and_then(|client| self.directories(job, &|entry| finish_directory(&client, entry)));
+        let finished = self
+            .client()
+            .and_then(|client| self.directories(job, &|entry| finish_directory(&client, &job.spec, entry)));
         let (failed, missing) = {
             let progress = job.progress();
             let over = progress.files_done + progress.files_skipped + progress.files_failed;
