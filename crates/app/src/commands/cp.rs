@@ -57,7 +57,7 @@ pub(crate) struct Arguments {
     #[command(flatten)]
     remote: Remote,
     /// What to copy, and last where to: a new name, or the directory it goes into. * and ? in vz:/… and NODE:/… stand
-    /// for names as in a shell
+    /// for names as in a shell, and \\* for the name *
     #[arg(required = true, num_args = 2.., value_name = "PATH")]
     paths: Vec<OsString>,
 }
@@ -199,7 +199,7 @@ pub(crate) fn run(context: &Context, mut arguments: Arguments) -> Outcome {
     arguments.check_standard()?;
     if let Some(destination) = arguments.paths.pop() {
         arguments.paths = patterns::expand_arguments(context, &arguments.paths)?;
-        arguments.paths.push(destination);
+        arguments.paths.push(patterns::named(&destination));
     }
     if remote::concerns(&arguments.paths)? {
         if arguments.verbose {
