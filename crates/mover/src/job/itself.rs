@@ -22,7 +22,7 @@ fn origin(client: &Client, place: &Place) -> Result<Option<Vec<u8>>, Fault> {
 }
 
 /// The directory above; `None` above the volume's root and an area's.
-fn above(place: &Place) -> Option<Place> {
+pub(super) fn above(place: &Place) -> Option<Place> {
     match place {
         Place::Volume(path) => path.split_last().map(|(above, _)| Place::Volume(above)),
         Place::Area(reference) => {

@@ -3,7 +3,7 @@
 use super::files::{JobFiles, OutcomeWriter, PlanReader};
 use super::limit::{Limit, Present, Spent};
 use super::progress::Rates;
-use crate::control::{Control, Counts, Timeouts, Underway};
+use crate::control::{Control, Counts, Order, Timeouts, Underway};
 use crate::method::Method;
 use crate::method::auto::Chosen;
 use crate::place::Place;
@@ -272,7 +272,10 @@ impl Job {
             limit_resource: limit.map_or_else(String::new, |limit| limit.resource.name().to_owned()),
             limit_node: limit.map_or_else(String::new, |limit| limit.node(&source, &destination).to_owned()),
             limit_percent: limit.map_or(0, |limit| (limit.share * 100.0) as u32),
-            trouble: progress.trouble.clone(),
+            trouble: match (self.control.order(), progress.state.is_over()) {
+                (Order::Cancel, false) => "is being cancelled".to_owned(),
+                _ => progress.trouble.clone(),
+            },
             created_ns: self.created_ns,
             ended_ns: progress.ended_ns,
             elapsed_ms: progress.elapsed_ms + running_ms,

@@ -4,15 +4,13 @@ mod batch;
 mod moving;
 mod places;
 
-pub(crate) use moving::may_pass;
-
 use super::directories::{Act, each_of};
 use super::files::JobFiles;
 use super::plan::{Destined, Planner};
 use super::state::{Again, Job, JobState, Progress};
 use super::step::{Means, finish_directory, make_directory};
 use super::{ENDED_MAX, Filter, JOBS_MAX};
-use crate::control::Order;
+use crate::control::{Order, may_pass};
 use crate::engine::Engines;
 use crate::grid::BlockSet;
 use crate::method::Method;
