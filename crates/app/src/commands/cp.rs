@@ -28,11 +28,54 @@ use vazao_mover::ftp::Url;
 use vazao_sampler::servers;
 use vazao_sampler::{Record, Recorder};
 
+/// What is behind the options in `--help`: examples, then a section for each question.
+const AFTER_HELP: &str = "\
+Examples:
+  vazao cp big.iso vz:/images/
+  vazao cp -r ~/data vz:/backup
+  vazao cp -rp vz:/backup/data /restore
+  tar c dir | vazao cp - vz:/dir.tar           - is standard input, or last standard output
+  vazao cp 'vz:/runs/*.dat' ~/data             quoted, so that the shell leaves it alone
+  vazao cp --json vz:/a vz:/b
+  vazao cp -q vz:/a vz:/b                      without the two lines at the end, for cron
+  vazao cp -r n1:/data/run7 n9:/incoming/      bytes go straight from n1 to n9
+  vazao cp --detach --bwlimit 20M n1:/data/big n9:/incoming/
+  vazao cp -r ftp://me@host/data ~/data        also to FTP servers
+
+What arrives:
+  A file appears under its name only when it is whole: an interrupted copy leaves nothing,
+  or what was there before. A file in the place of another takes over its permissions, and
+  its owner where you may give it; hard links to the old file keep the old contents.
+  A symbolic link is followed to the file it leads to. Into a fifo or device of this machine
+  is written. What would be copied into or onto itself is refused.
+
+What is kept:
+  Holes, always. With -p last change, last reading, permissions, owner and set-id bits.
+  In areas files belong to the area's owner, without set-id bits. Copies by nodes keep last
+  change and permissions of files without -p, and the last reading never. ACLs, extended
+  attributes and hard links are not kept. docs/grid.md has the table of all directions.
+
+Who copies:
+  Between areas, or an area and the volume, a node does: a job, which goes on when this
+  command is killed, and after restarts. Ctrl-C cancels it; what has arrived stays.
+  Everything else this command moves itself.
+
+When it ends early:
+  --resume leaves files that have arrived as they are, and goes on behind what has arrived
+  of the others. Where this command moves the bytes, give it from the start on.
+  A command that was killed leaves .NAME.vazao-….part beside the file. The next copy to the
+  same name by the same user of this machine goes on with it or removes it, unless the
+  machine was started anew. rm removes it at any time.
+
+FTP servers:
+  Passwords come from ~/.netrc (readable by you only), VAZAO_FTP_PASSWORD, the address, or
+  are asked for. One in an address is taken off the command line at once. FTP sends them as
+  they are: who reads the network, reads them. Between this machine and a server, what has
+  arrived stays as a part for --resume.";
+
 /// Arguments of `vazao cp`.
 #[derive(Debug, Args)]
-#[command(
-    after_help = "Examples:\n  vazao cp big.iso vz:/images/\n  vazao cp -r ~/data vz:/backup\n  vazao cp -rp vz:/backup/data /restore\n  tar c dir | vazao cp - vz:/dir.tar             - is standard input, or as the last path standard output\n  vazao cp 'vz:/runs/*.dat' ~/data               quoted, so that the shell leaves it alone\n  vazao cp --json vz:/a vz:/b\n  vazao cp -q vz:/a vz:/b                        without the two lines at the end, for cron\n  vazao cp -r n1:/data/run7 n9:/incoming/      bytes go straight from n1 to n9\n  vazao cp --detach --bwlimit 20M n1:/data/big n9:/incoming/\n  vazao cp -r ftp://me@host/data ~/data          also to FTP servers; --resume goes on with what has arrived\n\nA file appears under its name only when it is whole: an interrupted copy leaves nothing, or what was there before.\nOne that is killed (SIGKILL, power) leaves .NAME.vazao-….part beside it: the next copy to the same name by the\nsame user of this machine removes it, unless the machine was started anew; rm does at any time.\nA file in the place of another takes over its permissions, and its owner where you may give it; hard links to the\nfile that was there keep the old contents. A symbolic link is followed to the file it leads to; into a fifo or\ndevice of this machine is written.\n\n-p keeps last change, last reading, permissions, owner and set-id bits; in areas files belong to the area's owner, without set-id\nbits, and copies by nodes do not keep the last reading. Holes are always kept; ACLs, extended attributes and hard links never.\ndocs/grid.md has the table of all directions.\n\nCopies between nodes are jobs of the node that has the source: they go on when this command is killed, and after restarts.\nCtrl-C cancels; files that have arrived stay, and --resume leaves them. They keep times and permissions.\n\nBetween paths of this machine, areas and the volume this command moves the bytes itself: with --resume from the start, what\nhas arrived of a file stays when it ends early, and the next --resume goes on behind it.\n\nPasswords of FTP servers come from ~/.netrc (readable by you only), VAZAO_FTP_PASSWORD, the address, or are asked for; one in an\naddress is taken off the command line at once. FTP sends them as they are: who reads the network, reads them. Between this\nmachine and an FTP server, what has arrived stays as .NAME.vazao-….part when a copy ends early, for --resume."
-)]
+#[command(after_help = AFTER_HELP)]
 pub(crate) struct Arguments {
     #[command(flatten)]
     results: Results,
