@@ -159,6 +159,28 @@ mod tests {
         }
     }
 
+    /// The help of a command and of those below it, what is behind the options.
+    fn helps(command: &clap::Command, name: &str, found: &mut Vec<(String, String)>) {
+        let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+        found.push((name.to_owned(), help));
+        for below in command.get_subcommands() {
+            helps(below, &format!("{name} {}", below.get_name()), found);
+        }
+    }
+
+    /// What `vazao cp --help` says behind its options was one lump of 2,119 characters, in which nothing was found.
+    #[test]
+    fn long_help_has_sections_with_headings() {
+        let mut found = Vec::new();
+        helps(&Line::command(), "vazao", &mut found);
+        for (name, help) in found.iter().filter(|(name, _)| name != "vazao") {
+            let has_heading = |part: &&str| part.lines().next().is_some_and(|line| line.ends_with(':'));
+            let without: usize =
+                help.split("\n\n").filter(|part| !has_heading(part)).map(|part| part.chars().count()).sum();
+            assert!(without < 450, "{name}: {without} characters without a heading");
+        }
+    }
+
     #[test]
     fn h_means_human_sizes_where_the_unix_commands_have_it_so() {
         for command in ["ls", "du"] {

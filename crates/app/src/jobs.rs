@@ -23,6 +23,9 @@ const LOOK: Duration = Duration::from_millis(250);
 /// The first looks come sooner: small jobs are over by then.
 const LOOK_FIRST: Duration = Duration::from_millis(20);
 
+/// What is under way of a cancelled job ends within this, unless a node or a disk does not answer.
+const CANCEL_MAX: Duration = Duration::from_secs(2);
+
 /// Failed files that are shown at the end.
 const SHOWN_MAX: usize = 20;
 
@@ -216,6 +219,31 @@ pub(crate) fn to_json(job: &proto::JobStatus) -> Value {
     })
 }
 
+/// Has a job cancelled and waits for that a while. Returns what has become of it, to go behind its name.
+pub(crate) fn cancel(client: &Client, id: &str) -> Outcome<String> {
+    let request = proto::ControlJobRequest { id: id.to_owned(), action: CANCEL };
+    client.ask_node::<op::ControlJob>(node_of(id)?, &request)?;
+    let clock = vazao_meter::clock::system();
+    let until_ns = clock.now_ns() + CANCEL_MAX.as_nanos() as u64;
+    loop {
+        let state = JobState::from_number(status(client, id)?.state);
+        let is_over = state.is_none_or(JobState::is_over);
+        if is_over || clock.now_ns() >= until_ns {
+            return Ok(after_cancel(state));
+        }
+        clock.sleep(LOOK_FIRST);
+    }
+}
+
+/// What a job in this state, which was told to end, has come to.
+fn after_cancel(state: Option<JobState>) -> String {
+    match state {
+        Some(JobState::Cancelled) => "is cancelled".to_owned(),
+        Some(over) if over.is_over() => format!("had ended before: {}", over.text()),
+        _ => "is being cancelled, once what is under way has ended".to_owned(),
+    }
+}
+
 /// Says how a job ended, and which files failed.
 pub(crate) fn report(client: &Client, job: &proto::JobStatus, how: Shown) -> Outcome {
     let mut shown = 0;
@@ -280,6 +308,21 @@ mod tests {
     fn the_node_of_a_job_is_in_its_id() {
         assert_eq!(node_of("data-1.lab-17"), Ok("data-1.lab"));
         assert!(node_of("n1").is_err() && node_of("n1-x").is_err());
+    }
+
+    /// `jobs cancel` said `is cancelled` of whatever it had told to end; the list showed it running.
+    #[test]
+    fn a_job_is_called_cancelled_once_it_is() {
+        for (state, word) in [
+            (JobState::Cancelled, "is cancelled"),
+            (JobState::Running, "is being cancelled"),
+            (JobState::Paused, "is being cancelled"),
+            (JobState::Done, "ended before: done"),
+            (JobState::Failed, "ended before: failed"),
+        ] {
+            let said = after_cancel(Some(state));
+            assert!(said.contains(word), "{state:?}: {said}");
+        }
     }
 
     #[test]

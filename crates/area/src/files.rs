@@ -1,9 +1,12 @@
 //! What the kernel tells of a file: its attributes, and what tells it from others of its name.
 
 use rustix::fd::AsFd;
-use rustix::fs::{AtFlags, FileType, Statx, StatxFlags, StatxTimestamp, makedev, statx};
+use rustix::fs::{AtFlags, FileType, Statx, StatxFlags, StatxTimestamp, getxattr, makedev, stat, statx};
 use rustix::io::Errno;
+use std::path::Path;
+use std::sync::LazyLock;
 use vazao_model::FileKind;
+use vazao_model::origin::{ATTRIBUTE, BYTES_MAX, of_machine};
 use vazao_wire::proto;
 
 /// Times and lengths of storage are counted in blocks of this size by `stat`.
@@ -27,6 +30,20 @@ impl From<Identity> for proto::FileIdentity {
     fn from(i: Identity) -> proto::FileIdentity {
         proto::FileIdentity { device: i.device, inode: i.inode, born_ns: i.born_ns }
     }
+}
+
+/// The origin of what lies at a path of this machine, links followed: a mount's own word of it, elsewhere the machine,
+/// device and inode.
+pub fn origin(path: &Path) -> Result<Vec<u8>, Errno> {
+    static BOOT: LazyLock<u64> = LazyLock::new(vazao_wire::local::host);
+    let mut told = vec![0; BYTES_MAX];
+    // File systems that are not ours know no such name; of one that may not be read, the mount's number has to do.
+    if let Ok(length @ 1..) = getxattr(path, ATTRIBUTE, &mut told[..]) {
+        told.truncate(length);
+        return Ok(told);
+    }
+    let status = stat(path)?;
+    Ok(of_machine(*BOOT, status.st_dev, status.st_ino))
 }
 
 /// An open file's status.

@@ -26,6 +26,7 @@ mod service;
 
 pub use area::Waiting;
 pub use export::{AreaConfig, check_name, mount_point};
+pub use files::origin;
 pub use inside::{Inside, InsideStatus};
 pub use member::Membership;
 pub use open_file::AreaFile;

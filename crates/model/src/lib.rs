@@ -14,6 +14,7 @@ pub mod layout;
 pub mod limits;
 pub mod locks;
 pub mod name;
+pub mod origin;
 pub mod sidecar;
 pub mod size;
 

@@ -3,7 +3,7 @@
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use vazao_meter::Counter;
-use vazao_model::Code;
+use vazao_model::{Action, Code};
 use vazao_wire::service::Fault;
 
 /// Time-outs of a job, each obeyed by every method.
@@ -148,6 +148,14 @@ pub struct Counts {
     pub starved_ns: Counter,
     /// The shortest round trip in nanoseconds, as far as connections told; 0: none did.
     pub round_trip_ns: std::sync::atomic::AtomicU64,
+}
+
+/// Faults of the way to another node, or of the node's moment: all that a client tries again, and what only a job has
+/// the time to wait for.
+pub(crate) fn may_pass(code: Code) -> bool {
+    // No answer in time is no answer yet; a node that was restarted knows no handles of before; a disk that hangs may
+    // answer again.
+    code.action() != Action::GiveUp || matches!(code, Code::Timeout | Code::BadHandle | Code::Hung)
 }
 
 #[cfg(test)]

@@ -27,7 +27,7 @@ mod tests;
 
 pub use control::{Control, Counts, Order, Timeouts};
 pub use grid::Grid;
-pub use job::plan::{Destined, Planner, find};
+pub use job::plan::{Destined, Planner, check, find};
 pub use job::{Filter, JobState};
 pub use method::{CopyMethod, Done, Method, STREAMS_MAX};
 pub use options::Options;

@@ -1,5 +1,6 @@
 //! What a copy reads: a file of this machine, or one of the volume.
 
+use parking_lot::Mutex;
 use rustix::fs::{SeekFrom, seek};
 use rustix::io::Errno;
 use std::fs::File;
@@ -190,6 +191,10 @@ pub struct VolumeSource {
     file: Arc<vazao_client::File>,
     shown: String,
     mode: u32,
+    /// The file takes less than its length: only then its servers are asked for holes.
+    is_sparse: bool,
+    /// A hole that is known, from its start to the next data: the blocks in it are not asked for one by one.
+    hole: Mutex<std::ops::Range<u64>>,
 }
 
 impl std::fmt::Debug for VolumeSource {
@@ -201,8 +206,10 @@ impl std::fmt::Debug for VolumeSource {
 impl VolumeSource {
     /// An open file of the volume, called `shown` in messages.
     pub fn new(file: vazao_client::File, shown: String) -> VolumeSource {
-        let mode = file.known_attributes().mode & 0o777;
-        VolumeSource { file: Arc::new(file), shown, mode }
+        let attributes = file.known_attributes();
+        let is_sparse = attributes.allocated_bytes < attributes.size;
+        let mode = attributes.mode & 0o777;
+        VolumeSource { file: Arc::new(file), shown, mode, is_sparse, hole: Mutex::new(0..0) }
     }
 }
 
@@ -230,6 +237,20 @@ impl Source for VolumeSource {
 
     fn identity(&self) -> Option<proto::FileIdentity> {
         None
+    }
+
+    fn next_data(&self, offset: u64) -> Result<Option<u64>, Fault> {
+        if !self.is_sparse {
+            return Ok(Some(offset));
+        }
+        let known = self.hole.lock().clone();
+        if known.contains(&offset) {
+            return Ok((known.end < u64::MAX).then_some(known.end));
+        }
+        let next = self.file.seek(vazao_client::Seek::Data, offset);
+        let next = next.map_err(|error| of_client(error, &self.shown))?;
+        *self.hole.lock() = offset..next.unwrap_or(u64::MAX);
+        Ok(next)
     }
 
     fn shown(&self) -> &str {

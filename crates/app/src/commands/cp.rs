@@ -5,13 +5,13 @@ use crate::context::Context;
 use crate::copy::remote::{self, Remote};
 use crate::copy::{
     self, AreaTree, Counts, FtpTimeouts, FtpTree, Item, LocalTree, Meter, PartNames, Rules, StandardTree,
-    Transfer, Tree, VolumeTree, ftp_path, join,
+    Transfer, Tree, VolumeTree, ftp_path, itself, join,
 };
-use crate::failure::{At, Failure, Outcome, report};
+use crate::failure::{Failure, Outcome, report};
 use crate::format;
 use crate::jobs;
 use crate::location::patterns;
-use crate::location::{Location, last_name, show};
+use crate::location::{Location, last_name};
 use crate::output::Output;
 use crate::signals::{self, Stop};
 use clap::Args;
@@ -19,7 +19,6 @@ use serde_json::json;
 use std::ffi::{OsStr, OsString};
 use std::io::{IsTerminal, stderr};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::path::PathBuf;
 use std::sync::Arc;
 use vazao_client::Client;
 use vazao_meter::bottleneck::Resource;
@@ -29,11 +28,54 @@ use vazao_mover::ftp::Url;
 use vazao_sampler::servers;
 use vazao_sampler::{Record, Recorder};
 
+/// What is behind the options in `--help`: examples, then a section for each question.
+const AFTER_HELP: &str = "\
+Examples:
+  vazao cp big.iso vz:/images/
+  vazao cp -r ~/data vz:/backup
+  vazao cp -rp vz:/backup/data /restore
+  tar c dir | vazao cp - vz:/dir.tar           - is standard input, or last standard output
+  vazao cp 'vz:/runs/*.dat' ~/data             quoted, so that the shell leaves it alone
+  vazao cp --json vz:/a vz:/b
+  vazao cp -q vz:/a vz:/b                      without the two lines at the end, for cron
+  vazao cp -r n1:/data/run7 n9:/incoming/      bytes go straight from n1 to n9
+  vazao cp --detach --bwlimit 20M n1:/data/big n9:/incoming/
+  vazao cp -r ftp://me@host/data ~/data        also to FTP servers
+
+What arrives:
+  A file appears under its name only when it is whole: an interrupted copy leaves nothing,
+  or what was there before. A file in the place of another takes over its permissions, and
+  its owner where you may give it; hard links to the old file keep the old contents.
+  A symbolic link is followed to the file it leads to. Into a fifo or device of this machine
+  is written. What would be copied into or onto itself is refused.
+
+What is kept:
+  Holes, always. With -p last change, last reading, permissions, owner and set-id bits.
+  In areas files belong to the area's owner, without set-id bits. Copies by nodes keep last
+  change and permissions of files without -p, and the last reading never. ACLs, extended
+  attributes and hard links are not kept. docs/grid.md has the table of all directions.
+
+Who copies:
+  Between areas, or an area and the volume, a node does: a job, which goes on when this
+  command is killed, and after restarts. Ctrl-C cancels it; what has arrived stays.
+  Everything else this command moves itself.
+
+When it ends early:
+  --resume leaves files that have arrived as they are, and goes on behind what has arrived
+  of the others. Where this command moves the bytes, give it from the start on.
+  A command that was killed leaves .NAME.vazao-….part beside the file. The next copy to the
+  same name by the same user of this machine goes on with it or removes it, unless the
+  machine was started anew. rm removes it at any time.
+
+FTP servers:
+  Passwords come from ~/.netrc (readable by you only), VAZAO_FTP_PASSWORD, the address, or
+  are asked for. One in an address is taken off the command line at once. FTP sends them as
+  they are: who reads the network, reads them. Between this machine and a server, what has
+  arrived stays as a part for --resume.";
+
 /// Arguments of `vazao cp`.
 #[derive(Debug, Args)]
-#[command(
-    after_help = "Examples:\n  vazao cp big.iso vz:/images/\n  vazao cp -r ~/data vz:/backup\n  vazao cp -rp vz:/backup/data /restore\n  tar c dir | vazao cp - vz:/dir.tar             - is standard input, or as the last path standard output\n  vazao cp 'vz:/runs/*.dat' ~/data               quoted, so that the shell leaves it alone\n  vazao cp --json vz:/a vz:/b\n  vazao cp -q vz:/a vz:/b                        without the two lines at the end, for cron\n  vazao cp -r n1:/data/run7 n9:/incoming/      bytes go straight from n1 to n9\n  vazao cp --detach --bwlimit 20M n1:/data/big n9:/incoming/\n  vazao cp -r ftp://me@host/data ~/data          also to FTP servers; --resume goes on with what has arrived\n\nA file appears under its name only when it is whole: an interrupted copy leaves nothing, or what was there before.\nOne that is killed (SIGKILL, power) leaves .NAME.vazao-….part beside it: the next copy to the same name by the\nsame user of this machine removes it, unless the machine was started anew; rm does at any time.\nA file in the place of another takes over its permissions, and its owner where you may give it; hard links to the\nfile that was there keep the old contents. A symbolic link is followed to the file it leads to; into a fifo or\ndevice of this machine is written.\n\nCopies between nodes are jobs of the node that has the source: they go on when this command is killed, and after restarts.\nCtrl-C cancels; files that have arrived stay, and --resume leaves them. They keep times and permissions.\n\nBetween paths of this machine, areas and the volume this command moves the bytes itself: with --resume from the start, what\nhas arrived of a file stays when it ends early, and the next --resume goes on behind it.\n\nPasswords of FTP servers come from ~/.netrc (readable by you only), VAZAO_FTP_PASSWORD, the address, or are asked for; one in an\naddress is taken off the command line at once. FTP sends them as they are: who reads the network, reads them. Between this\nmachine and an FTP server, what has arrived stays as .NAME.vazao-….part when a copy ends early, for --resume."
-)]
+#[command(after_help = AFTER_HELP)]
 pub(crate) struct Arguments {
     #[command(flatten)]
     results: Results,
@@ -58,7 +100,7 @@ pub(crate) struct Arguments {
     #[command(flatten)]
     remote: Remote,
     /// What to copy, and last where to: a new name, or the directory it goes into. * and ? in vz:/… and NODE:/… stand
-    /// for names as in a shell
+    /// for names as in a shell, and \\* for the name *
     #[arg(required = true, num_args = 2.., value_name = "PATH")]
     paths: Vec<OsString>,
 }
@@ -74,6 +116,14 @@ enum Where {
     Area,
     Ftp,
     Standard,
+}
+
+impl Where {
+    /// Whether the same file may be on both sides.
+    fn may_meet(self, other: Where) -> bool {
+        let is_apart = |at| matches!(at, Where::Ftp | Where::Standard);
+        self == other || !is_apart(self) && !is_apart(other)
+    }
 }
 
 /// A path with the tree it is in.
@@ -192,7 +242,7 @@ pub(crate) fn run(context: &Context, mut arguments: Arguments) -> Outcome {
     arguments.check_standard()?;
     if let Some(destination) = arguments.paths.pop() {
         arguments.paths = patterns::expand_arguments(context, &arguments.paths)?;
-        arguments.paths.push(destination);
+        arguments.paths.push(patterns::named(&destination));
     }
     if remote::concerns(&arguments.paths)? {
         if arguments.verbose {
@@ -292,6 +342,7 @@ fn copy_group(
         parts: &parts,
         meter,
         stop,
+        may_meet: first.at.may_meet(target.side.at),
     };
     let mut items = Vec::new();
     for (side, argument) in group {
@@ -362,17 +413,16 @@ fn item(side: &Side, argument: &OsStr, target: &Target, recursive: bool) -> Outc
     if let Some(there) = to.tree.find(&destination, true)? {
         check_replacement(&shown, &found, &to.tree.show(&destination), &there)?;
     }
-    if is_directory && lies_in(side, &found, to, &destination)? {
-        return Err(Failure::new(format!("{shown}: cannot be copied into itself")));
+    let (from, into) = ((&*side.tree, &side.path[..]), (&*to.tree, &destination[..]));
+    // A server of FTP tells nothing of where its files are.
+    if found.kind != FileKind::Symlink && side.at.may_meet(to.at) {
+        itself::check(from, into, is_directory)?;
     }
     Ok(Item { source: side.path.clone(), found, destination, below: Vec::new() })
 }
 
 /// Whether what is at the destination may be replaced or filled.
 fn check_replacement(shown: &str, found: &copy::Found, shown_there: &str, there: &copy::Found) -> Outcome {
-    if there.identity == found.identity {
-        return Err(Failure::new(format!("{shown} and {shown_there} are the same file")));
-    }
     match (found.kind == FileKind::Directory, there.kind == FileKind::Directory) {
         (true, false) => Err(Failure::new(format!("{shown_there}: not a directory, {shown} is one"))),
         (false, true) => Err(Failure::new(format!("{shown_there}: is a directory, {shown} is none"))),
@@ -388,32 +438,6 @@ fn argument_path(argument: &OsStr) -> &OsStr {
 /// The part of a path on an FTP server that the server gets.
 fn ftp_name(path: &[u8]) -> &[u8] {
     path.splitn(4, |&byte| byte == b'/').nth(3).unwrap_or_default()
-}
-
-/// True when one of the directories above `destination` is the source itself.
-fn lies_in(side: &Side, found: &copy::Found, to: &Side, destination: &[u8]) -> Outcome<bool> {
-    if side.at != to.at {
-        return Ok(false);
-    }
-    let local = || std::path::absolute(OsStr::from_bytes(destination)).map(PathBuf::into_os_string);
-    let whole = match to.at {
-        Where::Local => local().at(show(destination))?.into_vec(),
-        Where::Volume | Where::Area | Where::Ftp | Where::Standard => destination.to_vec(),
-    };
-    let mut above = whole.as_slice();
-    while let Some(slash) = above.iter().rposition(|&b| b == b'/') {
-        above = &above[..slash];
-        // Above an area or a server there is nothing that could be asked for.
-        let slashes = above.iter().filter(|&&b| b == b'/').count();
-        if to.at == Where::Area && slashes < 1 || to.at == Where::Ftp && slashes < 3 {
-            break;
-        }
-        let path = if above.is_empty() { b"/" } else { above };
-        if to.tree.find(path, true)?.is_some_and(|there| there.identity == found.identity) {
-            return Ok(true);
-        }
-    }
-    Ok(false)
 }
 
 /// Says on standard error, or as JSON, what was copied and what limited it: into pipes and logs as well.

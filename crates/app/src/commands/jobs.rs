@@ -171,11 +171,8 @@ fn control(client: &Client, ids: &[String], action: u32) -> Outcome {
     let mut failed = false;
     let mut output = Output::new(false);
     for id in ids {
-        let request = proto::ControlJobRequest { id: id.clone(), action };
-        let asked = jobs::node_of(id)
-            .and_then(|node| client.ask_node::<op::ControlJob>(node, &request).map_err(Failure::from));
-        match asked {
-            Ok(_) => output.line(&format!("{id}: {}", answer(action)))?,
+        match order(client, id, action) {
+            Ok(answer) => output.line(&format!("{id}: {answer}"))?,
             Err(failure) => {
                 crate::failure::report(&failure);
                 failed = true;
@@ -186,12 +183,17 @@ fn control(client: &Client, ids: &[String], action: u32) -> Outcome {
     if failed { Err(Failure::Reported) } else { Ok(()) }
 }
 
-/// What a node does that has taken an order.
-fn answer(action: u32) -> &'static str {
-    match action {
+/// Gives a job an order; returns what it does then.
+fn order(client: &Client, id: &str, action: u32) -> Outcome<String> {
+    if action == jobs::CANCEL {
+        return jobs::cancel(client, id);
+    }
+    let request = proto::ControlJobRequest { id: id.to_owned(), action };
+    client.ask_node::<op::ControlJob>(jobs::node_of(id)?, &request)?;
+    let answer = match action {
         jobs::PAUSE => "pauses",
         jobs::RESUME => "goes on",
-        jobs::CANCEL => "is cancelled",
         _ => "is forgotten",
-    }
+    };
+    Ok(answer.to_owned())
 }

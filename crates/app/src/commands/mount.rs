@@ -29,11 +29,28 @@ pub(super) const SIGNALS: usize = 3;
 /// A node that says nothing holds up who looks at its areas no longer than this; others are not held up.
 const AREAS_DEADLINE_MS: u32 = 8_000;
 
+/// What is behind the options in `--help`.
+const AFTER_HELP: &str = "\
+Examples:
+  vazao mount vz:/ /mnt/v
+  vazao mount vz:/data /mnt/data -o ro,allow_other
+  vazao mount --areas /mnt/grid    the areas of all nodes: /mnt/grid/NODE/AREA/path
+  vazao umount /mnt/v
+
+Options after -o:
+  ro                      refuse changes
+  allow_other             let other users in
+  suid                    set-user-id and set-group-id programs take effect (root only)
+  dev                     device nodes open devices (root only)
+  noexec                  programs cannot be started
+  noatime, sync           as in mount(8); access times are never set by reading
+  no_default_permissions  leave permission bits unchecked
+  threads=N               requests in work at once (over io_uring: on each core)
+  uring=auto|on|off       requests over io_uring: where the kernel offers it, or else fail, or never";
+
 /// Arguments of `vazao mount`.
 #[derive(Debug, Args)]
-#[command(
-    after_help = "Examples:\n  vazao mount vz:/ /mnt/v\n  vazao mount vz:/data /mnt/data -o ro,allow_other\n  vazao mount --areas /mnt/grid    the areas of all nodes: /mnt/grid/NODE/AREA/path\n  vazao umount /mnt/v\n\nOptions after -o:\n  ro                      refuse changes\n  allow_other             let other users in\n  suid                    set-user-id and set-group-id programs take effect (root only)\n  dev                     device nodes open devices (root only)\n  noexec                  programs cannot be started\n  noatime, sync           as in mount(8); access times are never set by reading\n  no_default_permissions  leave permission bits unchecked\n  threads=N               requests in work at once (over io_uring: on each core)\n  uring=auto|on|off       requests over io_uring: where the kernel offers it, or else fail, or never"
-)]
+#[command(after_help = AFTER_HELP)]
 pub(crate) struct Arguments {
     /// Stay, and unmount on Ctrl-C
     #[arg(long)]

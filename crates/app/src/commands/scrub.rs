@@ -14,11 +14,28 @@ use vazao_client::{Client, MetadataReport, ScrubOrder, ScrubReport, ScrubState};
 use vazao_model::TargetId;
 use waiting::{Orders, Stand, state_word};
 
+/// What is behind the options in `--help`.
+const AFTER_HELP: &str = "\
+Examples:
+  vazao scrub
+  vazao scrub t3 --rate 50M
+  vazao scrub --background && vazao scrub --report --json | jq .targets
+
+What it does:
+  The servers read every block from their disks, at most RATE bytes a second on each target,
+  and compare it with its checksum; reading and writing go on meanwhile. Without targets
+  named the metadata is checked as well, as by `vazao metadata check`.
+
+When it is interrupted:
+  The servers go on: --stop ends it, --report shows how far they are.
+
+What it finds:
+  Damage also counts in `vazao status` until it is written anew or removed. Exit code 1:
+  there is some.";
+
 /// Arguments of `vazao scrub`.
 #[derive(Debug, Args)]
-#[command(
-    after_help = "Examples:\n  vazao scrub\n  vazao scrub t3 --rate 50M\n  vazao scrub --background && vazao scrub --report --json | jq .targets\n\nThe servers read every block from their disks, at most RATE bytes a second on each target, and compare it with its checksum; reading\nand writing go on meanwhile. Without targets named the metadata is checked as well, as by `vazao metadata check`. They go on when this command is interrupted: --stop ends it, --report shows how far they are.\nDamage also counts in `vazao status` until it is written anew or removed. Exit code 1: there is some."
-)]
+#[command(after_help = AFTER_HELP)]
 pub(crate) struct Arguments {
     /// Targets, as `vazao status` names them [default: all]
     targets: Vec<String>,

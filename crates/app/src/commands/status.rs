@@ -30,11 +30,26 @@ const PROBE: Duration = Duration::from_secs(2);
 /// The metadata service is given this long: without it there is little to show.
 const METADATA_MS_MAX: u32 = 3_000;
 
+/// What is behind the options in `--help`.
+const AFTER_HELP: &str = "\
+Examples:
+  vazao status
+  vazao status --check || mail -s 'vazao in trouble' root
+
+Columns:
+  REPORTED    when the metadata service heard of a node
+  ANSWERS IN  how long it took to answer this machine just now
+  USED        what is in use on the file systems of the targets, by whomever; the reserve
+              is neither used nor available
+  DAMAGE      blocks and objects found damaged or missing since their server started
+
+When something hangs:
+  It ends within 10 s, whatever hangs. While the metadata service does not answer, the nodes
+  that an earlier `vazao status` on this machine has seen are asked.";
+
 /// Arguments of `vazao status`.
 #[derive(Debug, Args)]
-#[command(
-    after_help = "Examples:\n  vazao status\n  vazao status --check || mail -s 'vazao in trouble' root\n\nREPORTED is when the metadata service heard of a node, ANSWERS IN how long it took to answer this machine just now.\nUSED is what is in use on the file systems of the targets, by whomever; the reserve is neither used nor available.\nDAMAGE counts blocks and objects that were found damaged or missing since their server started.\nWhile the metadata service does not answer, the nodes that an earlier `vazao status` on this machine has seen are asked.\nIt ends within 10 s, whatever hangs."
-)]
+#[command(after_help = AFTER_HELP)]
 pub(crate) struct Arguments {
     #[command(flatten)]
     results: Results,

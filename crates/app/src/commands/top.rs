@@ -16,11 +16,26 @@ use vazao_client::overview::{Overview, Shown};
 use vazao_meter::bottleneck::Resource;
 use vazao_meter::measures::Part;
 
+/// What is behind the options in `--help`.
+const AFTER_HELP: &str = "\
+Examples:
+  vazao top
+  vazao top -i 5
+  vazao top --json -n 10 > rates.jsonl
+
+What is shown:
+  On a terminal the screen is drawn anew each round and q ends it; elsewhere each round is a
+  table, with --json one object a line. Clients are called COMMAND (USER@HOST, process PID),
+  mounts PATH (USER@HOST, process PID). A server that does not answer is the first line.
+  What the limits mean: docs/bottleneck.md.
+
+How fresh it is:
+  Servers are asked each round; clients and mounts report every two seconds while `vazao top`
+  runs, and are there after some three.";
+
 /// Arguments of `vazao top`.
 #[derive(Debug, Args)]
-#[command(
-    after_help = "Examples:\n  vazao top\n  vazao top -i 5\n  vazao top --json -n 10 > rates.jsonl\n\nOn a terminal the screen is drawn anew each round and q ends it; elsewhere each round is a table, with --json one\nobject a line. Servers are asked each round; clients and mounts report every two seconds while `vazao top` runs, and\nare there after some three. Clients are called COMMAND (USER@HOST, process PID), mounts PATH (USER@HOST, process PID).\nA server that does not answer is the first line. What the limits mean: docs/bottleneck.md."
-)]
+#[command(after_help = AFTER_HELP)]
 pub(crate) struct Arguments {
     #[command(flatten)]
     results: Results,

@@ -1,6 +1,6 @@
 //! The side of areas: files of other nodes, by channels. Paths are whole references, `NODE:/AREA/path`.
 
-use super::tree::{Found, Identity, Owner, Sink, Source, Tree};
+use super::tree::{Found, Identity, Origin, Owner, Sink, Source, Tree, up};
 use crate::failure::{Failure, Outcome};
 use crate::location::place::at;
 use crate::location::show;
@@ -64,6 +64,19 @@ impl Tree for AreaTree {
             accessed: a.accessed,
             modified: a.modified,
         }))
+    }
+
+    fn origin(&self, path: &[u8]) -> Outcome<Option<Origin>> {
+        let (area, reference) = self.named(path)?;
+        match area.origin(&reference.path) {
+            Err(error) if error.code == Code::NotFound && area.stat(b"", true).is_ok() => Ok(None),
+            other => at(&reference, other).map(Some),
+        }
+    }
+
+    fn above(&self, path: &[u8]) -> Outcome<Option<Vec<u8>>> {
+        // What is above an area's root is its node's own.
+        Ok(up(path, 1))
     }
 
     fn list(&self, path: &[u8], each: &mut dyn FnMut(Vec<Vec<u8>>) -> Outcome) -> Outcome {

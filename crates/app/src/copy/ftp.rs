@@ -1,7 +1,7 @@
 //! The side of FTP servers. Paths are `ftp://[user@]host[:port]/`, and behind it the bytes that the server gets.
 
 use super::credentials;
-use super::tree::{Found, Identity, Owner, Sink, Source, Tree};
+use super::tree::{Found, Identity, Owner, Sink, Source, Tree, up};
 use crate::failure::{Failure, Outcome};
 use crate::location::show;
 use crate::signals::Stop;
@@ -308,6 +308,11 @@ impl Tree for FtpTree {
             None => self.on(path, Session::facts)?,
         };
         Ok(facts.map(|facts| found(path, &facts)))
+    }
+
+    fn above(&self, path: &[u8]) -> Outcome<Option<Vec<u8>>> {
+        // What is above the directory that the login leads to is the server's own.
+        Ok(up(path, 3))
     }
 
     fn list(&self, path: &[u8], each: &mut dyn FnMut(Vec<Vec<u8>>) -> Outcome) -> Outcome {

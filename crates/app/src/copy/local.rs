@@ -1,6 +1,6 @@
 //! The side of this machine.
 
-use super::tree::{Found, Identity, Owner, Sink, Source, Tree};
+use super::tree::{Found, Identity, Origin, Owner, Sink, Source, Tree};
 use crate::failure::{At, Failure, Outcome};
 use crate::location::show;
 use parking_lot::Mutex;
@@ -88,6 +88,18 @@ impl Tree for LocalTree {
             accessed: time(m.atime(), m.atime_nsec()),
             modified: time(m.mtime(), m.mtime_nsec()),
         }))
+    }
+
+    fn origin(&self, path: &[u8]) -> Outcome<Option<Origin>> {
+        match vazao_area::origin(path_of(path)) {
+            Err(Errno::NOENT | Errno::NOTDIR) => Ok(None),
+            other => other.at(self.show(path)).map(Some),
+        }
+    }
+
+    fn above(&self, path: &[u8]) -> Outcome<Option<Vec<u8>>> {
+        let whole = std::path::absolute(path_of(path)).at(self.show(path))?;
+        Ok(whole.parent().map(|above| above.as_os_str().as_bytes().to_vec()))
     }
 
     fn list(&self, path: &[u8], each: &mut dyn FnMut(Vec<Vec<u8>>) -> Outcome) -> Outcome {

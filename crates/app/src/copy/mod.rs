@@ -6,6 +6,7 @@
 mod area;
 pub(crate) mod credentials;
 mod ftp;
+pub(crate) mod itself;
 mod local;
 mod meter;
 mod part;
@@ -29,6 +30,7 @@ pub(crate) use volume::{VolumeTree, umask};
 
 use crate::failure::{Failure, Outcome, report};
 use crate::parallel::THREADS;
+use itself::Made;
 use parking_lot::Mutex;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use vazao_model::FileKind;
@@ -114,15 +116,16 @@ fn is_over(transfer: Transfer<'_>) -> bool {
 fn walk(transfer: Transfer<'_>, items: Vec<Item>, files: SyncSender<Item>) -> Vec<Item> {
     let mut waiting: Vec<Item> = items.into_iter().rev().collect();
     let mut directories = Vec::new();
+    let mut made = Made::default();
     while let Some(item) = waiting.pop() {
         if is_over(transfer) {
             break;
         }
         let stepped = match item.found.kind {
-            FileKind::Directory => {
+            FileKind::Directory => made.check(transfer, &item).and_then(|()| {
                 directories.push(item.clone());
-                enter(transfer, &item, &mut waiting)
-            }
+                enter(transfer, &item, &mut made, &mut waiting)
+            }),
             FileKind::File | FileKind::Symlink if transfer.rules.is_dry() => would_copy(transfer, &item),
             FileKind::File | FileKind::Symlink => {
                 transfer.meter.announce(if item.found.kind == FileKind::File { item.found.size } else { 0 });
@@ -140,13 +143,14 @@ fn walk(transfer: Transfer<'_>, items: Vec<Item>, files: SyncSender<Item>) -> Ve
     directories
 }
 
-fn enter(transfer: Transfer<'_>, item: &Item, waiting: &mut Vec<Item>) -> Outcome {
+fn enter(transfer: Transfer<'_>, item: &Item, made: &mut Made, waiting: &mut Vec<Item>) -> Outcome {
     // With -p, open to others only once it is theirs.
     let mode = if transfer.preserve { 0o700 } else { item.found.mode & 0o777 | 0o700 };
     if !transfer.rules.is_dry() {
         transfer.to.make_directory(&item.destination, mode)?;
         transfer.meter.entered();
     }
+    made.note(transfer, item)?;
     transfer.from.list(&item.source, &mut |names| {
         for name in names {
             let source = join(&item.source, &name);

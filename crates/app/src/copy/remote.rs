@@ -264,6 +264,8 @@ fn submit(client: &Client, sources: &[OsString], spec: &proto::JobSpec) -> Outco
         let shown = show(&spec.destination);
         return Err(Failure::new(format!("{shown}: not a directory; several sources need one to go into")));
     }
+    let all = sources.iter().map(|source| source.as_bytes().to_vec()).collect();
+    vazao_mover::check(client, &proto::JobSpec { sources: all, ..spec.clone() }).map_err(failure)?;
     let mut submitted = Vec::new();
     for (node, sources) in groups {
         let spec = proto::JobSpec { sources, nonce: jobs::nonce()?, ..spec.clone() };
@@ -307,9 +309,8 @@ fn is_directory(client: &Client, destination: &[u8]) -> Outcome<bool> {
 }
 
 fn cancel(client: &Client, id: &str) -> Outcome {
-    let request = proto::ControlJobRequest { id: id.to_owned(), action: jobs::CANCEL };
-    client.ask_node::<vazao_wire::op::ControlJob>(jobs::node_of(id)?, &request)?;
-    Err(Failure::new(format!("interrupted; job {id} is cancelled")))
+    let word = jobs::cancel(client, id)?;
+    Err(Failure::new(format!("interrupted; job {id} {word}")))
 }
 
 /// Says what would be copied.

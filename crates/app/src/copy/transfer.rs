@@ -69,6 +69,8 @@ pub(crate) struct Transfer<'a> {
     pub(crate) meter: &'a Meter,
     /// Whether the copy was asked to stop.
     pub(crate) stop: &'a Stop,
+    /// The same file may be on both sides.
+    pub(crate) may_meet: bool,
 }
 
 /// What the bytes of a file are written to.
@@ -102,7 +104,7 @@ fn preserved_mode(mode: u32, owner: Owner) -> u32 {
 impl Transfer<'_> {
     /// Copies a regular file to a path that will then be whole, or as it was before.
     pub(crate) fn file(&self, source: &[u8], found: &Found, destination: &[u8]) -> Outcome {
-        match self.destination(found, destination)? {
+        match self.destination(source, found, destination)? {
             Destination::Kept => {
                 self.meter.was_there(found.size);
                 Ok(())
@@ -132,7 +134,7 @@ impl Transfer<'_> {
     }
 
     /// What a copy to `path` is to write to: what a link leads to is replaced, not the link; devices never.
-    fn destination(&self, found: &Found, path: &[u8]) -> Outcome<Destination> {
+    fn destination(&self, source: &[u8], found: &Found, path: &[u8]) -> Outcome<Destination> {
         let Some(named) = self.to.find(path, false)? else {
             return Ok(Destination::File { path: path.to_vec(), replaced: None });
         };
@@ -144,7 +146,9 @@ impl Transfer<'_> {
                 "{shown}: a symbolic link to nothing; remove it or name another destination"
             ))
         })?;
-        if there.identity == found.identity {
+        // What is there and has another size is another file, and most are told apart by that without a question.
+        let may_be_it = self.may_meet && there.size == found.size && there.kind == found.kind;
+        if may_be_it && super::itself::is_same((self.from, source), (self.to, path))? {
             return Err(Failure::new(format!("{shown}: is the file to be copied itself")));
         }
         match there.kind {

@@ -3,7 +3,8 @@
 use crate::failure::Outcome;
 use vazao_model::{FileKind, Timestamp};
 
-/// Which inode a path led to; equal only for the same one.
+/// Which inode a path led to; equal only for the same one. By another way it may have another identity, and the same
+/// [`Origin`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Identity {
     /// On this machine: device and inode.
@@ -17,6 +18,9 @@ pub(crate) enum Identity {
     /// Standard input, or output.
     Standard(bool),
 }
+
+/// A name of what a path leads to that is equal for all ways to the same thing ([`vazao_model::origin`]).
+pub(crate) type Origin = Vec<u8>;
 
 /// What a path led to.
 #[derive(Clone, Debug)]
@@ -54,6 +58,16 @@ pub(crate) enum Owner {
 pub(crate) trait Tree: Send + Sync {
     /// What is at a path; `None` when there is nothing.
     fn find(&self, path: &[u8], follow: bool) -> Outcome<Option<Found>>;
+    /// What a path leads to, links followed, under the name that all ways to it give on any side; `None` when there is
+    /// nothing.
+    fn origin(&self, path: &[u8]) -> Outcome<Option<Origin>> {
+        let found = self.find(path, true)?;
+        Ok(found.map(|found| format!("{:?}", found.identity).into_bytes()))
+    }
+    /// The directory above a path; `None` above the top, of an area and of a server as well.
+    fn above(&self, path: &[u8]) -> Outcome<Option<Vec<u8>>> {
+        Ok(up(path, 0))
+    }
     /// The names in a directory, handed out in batches.
     fn list(&self, path: &[u8], each: &mut dyn FnMut(Vec<Vec<u8>>) -> Outcome) -> Outcome;
     /// The path of the same file with no symbolic link in it; the file exists.
@@ -127,6 +141,14 @@ pub(crate) fn join(directory: &[u8], name: &[u8]) -> Vec<u8> {
     [directory, slash, name].concat()
 }
 
+/// The path above, where it has at least `slashes`; nothing is above `/`.
+pub(super) fn up(path: &[u8], slashes: usize) -> Option<Vec<u8>> {
+    let path = path.strip_suffix(b"/").unwrap_or(path);
+    let above = &path[..path.iter().rposition(|&byte| byte == b'/')?];
+    let count = above.iter().filter(|&&byte| byte == b'/').count();
+    (count >= slashes).then(|| if above.is_empty() { b"/".to_vec() } else { above.to_vec() })
+}
+
 /// The directory of a path with its slash, and the last name.
 pub(crate) fn split(path: &[u8]) -> (&[u8], &[u8]) {
     let after_slash = path.iter().rposition(|&b| b == b'/').map_or(0, |index| index + 1);
@@ -142,6 +164,9 @@ mod tests {
         assert_eq!(join(b"/", b"a"), b"/a");
         assert_eq!(join(b"/a", b"b"), b"/a/b");
         assert_eq!(join(b"", b"b"), b"b");
+        assert_eq!(up(b"/a/b", 0).as_deref(), Some(&b"/a"[..]));
+        assert_eq!((up(b"/a", 0).as_deref(), up(b"/", 0)), (Some(&b"/"[..]), None));
+        assert_eq!((up(b"n1:/d/x/", 1).as_deref(), up(b"n1:/d", 1)), (Some(&b"n1:/d"[..]), None));
         assert_eq!(split(b"/a/b"), (&b"/a/"[..], &b"b"[..]));
         assert_eq!(split(b"b"), (&b""[..], &b"b"[..]));
     }

@@ -1,6 +1,6 @@
 //! The side of the volume.
 
-use super::tree::{Found, Identity, Owner, Sink, Source, Tree, join, split};
+use super::tree::{Found, Identity, Origin, Owner, Sink, Source, Tree, join, split};
 use crate::commands::ln::new_link;
 use crate::commands::mkdir::new_directory;
 use crate::failure::{At, Failure, Outcome};
@@ -90,6 +90,14 @@ impl Tree for VolumeTree {
                 accessed: a.accessed,
                 modified: a.modified,
             })),
+            Err(error) if error.code == Code::NotFound => Ok(None),
+            Err(error) => Err(error).at(self.show(path)),
+        }
+    }
+
+    fn origin(&self, path: &[u8]) -> Outcome<Option<Origin>> {
+        match self.client.resolve(&self.volume_path(path)?, true) {
+            Ok(found) => Ok(Some(self.client.origin(found.inode))),
             Err(error) if error.code == Code::NotFound => Ok(None),
             Err(error) => Err(error).at(self.show(path)),
         }

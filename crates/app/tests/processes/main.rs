@@ -10,6 +10,8 @@ mod cluster;
 mod convert;
 mod copies;
 mod copy;
+mod copy_itself;
+mod copy_keeps;
 mod copy_replace;
 mod copy_rules;
 mod crash_manifest;

@@ -71,10 +71,17 @@ fn patterns_stand_for_names_in_the_volume_and_in_areas() {
     assert_eq!(cluster.ok(&["ls", "vz:/to"]), "a.dat\nc.dat\n");
     cluster.ok(&["cp", "data1:/data/*.txt", "vz:/to"]);
     assert_eq!(cluster.ok(&["ls", "vz:/to"]), "a.dat\nc.dat\none-b.txt\n");
-    // A name that is there as it is written means itself, and a pattern that nothing fits is named.
+    // Where a file was called `*`, the pattern meant that one only: others were left out of a copy, with exit code 0.
     cluster.ok(&["cp", &file, "vz:/to/*"]);
-    cluster.ok(&["rm", "vz:/to/*"]);
+    let here = cluster.local("here");
+    fs::create_dir(&here).expect("made");
+    cluster.ok(&["cp", "vz:/to/*", &text(&here)]);
+    assert_eq!(fs::read_dir(&here).expect("listed").count(), 4);
+    cluster.ok(&["cp", r"vz:/to/\*", &text(&here.join("one"))]);
+    assert_eq!(cluster.ok(&["ls", r"vz:/to/\*"]), "vz:/to/*\n");
+    cluster.ok(&["rm", r"vz:/to/\*"]);
     assert_eq!(cluster.ok(&["ls", "vz:/to"]), "a.dat\nc.dat\none-b.txt\n");
+    // A pattern that nothing fits is named.
     assert!(cluster.fails(&["rm", "vz:/to/*.iso"]).contains("vz:/to/*.iso"));
     cluster.ok(&["rm", "vz:/to/*"]);
     assert_eq!(cluster.ok(&["ls", "vz:/to"]), "");

@@ -13,8 +13,8 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 use std::ffi::{CStr, CString};
-use vazao_model::Code;
 use vazao_model::limits::{XATTR_BYTES_MAX, XATTR_NAME_BYTES_MAX};
+use vazao_model::{Code, origin};
 use vazao_wire::proto;
 use vazao_wire::service::{Answer, Fault};
 
@@ -60,6 +60,11 @@ fn name(named: &Named, name: &[u8]) -> Result<CString, Fault> {
 
 pub(crate) fn get(shared: &Shared, request: &proto::AreaGetXattrRequest) -> Answer {
     let named = Named::find(shared, &request.area, &request.path)?;
+    if request.name == origin::ATTRIBUTE {
+        let inode = named.inode(true)?;
+        let value = crate::origin(shown_at(&inode).as_ref()).map_err(|e| named.fault(e))?;
+        return message(&proto::AreaGetXattrResponse { value });
+    }
     let name = name(&named, &request.name)?;
     let inode = named.inode(false)?;
     let mut value = vec![0; XATTR_BYTES_MAX];

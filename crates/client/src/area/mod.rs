@@ -19,7 +19,7 @@ use crate::{Client, RenameMode, Result, XattrMode};
 use lease::Lease;
 use std::sync::Arc;
 use vazao_model::limits::AREA_BELOW_MAX;
-use vazao_model::{AreaInfo, Attributes, FileKind, Timestamp};
+use vazao_model::{AreaInfo, Attributes, Code, FileKind, Timestamp, origin};
 use vazao_wire::{op, proto};
 
 /// An entry of a directory of an area.
@@ -214,6 +214,17 @@ impl AreaClient {
     pub fn get_xattr(&self, path: &[u8], name: &[u8]) -> Result<Vec<u8>> {
         let (area, path, name) = (self.area.to_string(), path.to_vec(), name.to_vec());
         Ok(self.ask::<op::AreaGetXattr>(&proto::AreaGetXattrRequest { area, path, name })?.value)
+    }
+
+    /// What a path leads to, links followed, under the name that all ways to it give ([`vazao_model::origin`]).
+    pub fn origin(&self, path: &[u8]) -> Result<Vec<u8>> {
+        match self.get_xattr(path, origin::ATTRIBUTE) {
+            Err(error) if matches!(error.code, Code::Unsupported | Code::NoAttribute) => {
+                let (_, identity) = self.stat_identified(path, true)?;
+                Ok(origin::of_node(&self.node, identity.device, identity.inode))
+            }
+            other => other,
+        }
     }
 
     /// Sets an extended attribute, if the daemon's user may.

@@ -391,6 +391,11 @@ impl Client {
         })
     }
 
+    /// What an inode is, under the name that all ways to it give ([`vazao_model::origin`]).
+    pub fn origin(&self, inode: InodeId) -> Vec<u8> {
+        vazao_model::origin::of_volume(self.map().cluster_id, inode)
+    }
+
     /// The value of an extended attribute.
     pub fn get_xattr(&self, inode: InodeId, name: &[u8]) -> Result<Vec<u8>> {
         let request = proto::GetXattrRequest { inode: inode.0, name: name.to_vec() };

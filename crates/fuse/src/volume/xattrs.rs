@@ -5,7 +5,7 @@ use crate::filesystem::arguments::Caller;
 use crate::filesystem::privileges::{ACCESS_LIST, CAPABILITY, DEFAULT_LIST};
 use std::sync::atomic::Ordering;
 use vazao_client::{Error, Result, XattrMode};
-use vazao_model::{Code, InodeId};
+use vazao_model::{Code, InodeId, origin};
 
 /// Of the attributes of the system only access control lists are known here; keeping others without a meaning would be
 /// a lie.
@@ -19,6 +19,9 @@ fn check_name(name: &[u8]) -> Result<()> {
 
 impl VolumeFilesystem {
     pub(super) fn get_xattr(&self, inode: InodeId, name: &[u8]) -> Result<Vec<u8>> {
+        if name == origin::ATTRIBUTE {
+            return Ok(self.client.origin(inode));
+        }
         check_name(name)?;
         self.client.get_xattr(inode, name)
     }

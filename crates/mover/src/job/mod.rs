@@ -8,6 +8,7 @@
 mod directories;
 mod files;
 mod filter;
+mod itself;
 mod limit;
 pub(crate) mod plan;
 mod progress;
@@ -15,9 +16,9 @@ mod queue;
 mod state;
 mod step;
 
-pub use filter::Filter;
 #[cfg(test)]
-pub(crate) use queue::may_pass;
+pub(crate) use crate::control::may_pass;
+pub use filter::Filter;
 pub(crate) use queue::{Queue, Setup};
 pub use state::JobState;
 

@@ -1,12 +1,14 @@
 //! What a job will copy, found once: sources listed, destinations named, filters applied.
 
 use super::filter::Filter;
+use super::itself;
+use crate::control::may_pass;
 use crate::place::Place;
 use crate::source::of_client;
 use vazao_client::Client;
 use vazao_client::area::Reference;
 use vazao_model::limits::LIST_ENTRIES_MAX;
-use vazao_model::{Attributes, Code, FileKind, InodeId, VolumePath};
+use vazao_model::{Attributes, Code, FileKind, InodeId, NodeState, VolumePath};
 use vazao_wire::proto;
 use vazao_wire::service::Fault;
 
@@ -73,12 +75,28 @@ impl<'a> Planner<'a> {
 
     /// Calls `each` for all that is to be copied. Errors: a source that is not there, a destination that cannot be.
     pub fn run(&self, sources: &[Place], destination: &Destined, each: &mut Each<'_>) -> Result<(), Fault> {
+        for (source, target, attributes) in self.roots(sources, destination)? {
+            match attributes.kind {
+                FileKind::Directory => self.directory(&source, &target, &attributes, each)?,
+                kind => each(entry(kind, &source, &target, &attributes))?,
+            }
+        }
+        Ok(())
+    }
+
+    /// The sources, where each goes, and what it is.
+    fn roots(
+        &self,
+        sources: &[Place],
+        destination: &Destined,
+    ) -> Result<Vec<(Place, Place, Attributes)>, Fault> {
         let there = find(self.client, &destination.place, true)?;
         let is_directory = there.as_ref().is_some_and(|there| there.kind == FileKind::Directory);
         let refuse = |code, why: &str| Err(Fault::new(code, format!("{}: {why}", destination.place)));
         if !is_directory && (sources.len() > 1 || (destination.slash && there.is_some())) {
             return refuse(Code::NotDirectory, "a directory is needed to copy into");
         }
+        let mut roots = Vec::new();
         for source in sources {
             let attributes = stat(self.client, source, !self.recursive)?;
             let target = match (is_directory, source.name()) {
@@ -88,26 +106,32 @@ impl<'a> Planner<'a> {
             if target == *source {
                 return Err(Fault::new(Code::Invalid, format!("{source} and {target} are the same file")));
             }
+            if attributes.kind != FileKind::Symlink {
+                itself::check(self.client, source, &target, attributes.kind == FileKind::Directory)?;
+            }
             if attributes.kind == FileKind::Directory {
-                self.check_directory(source, &target)?;
-                self.directory(source, &target, &attributes, each)?;
+                self.check_directory(source)?;
             } else if destination.slash && !is_directory {
                 return refuse(Code::NotFound, "no such directory; make it with mkdir first");
-            } else {
-                each(entry(attributes.kind, source, &target, &attributes))?;
+            }
+            roots.push((source.clone(), target, attributes));
+        }
+        let above = itself::above(&destination.place).filter(|_| there.is_none());
+        if let Some(above) = above {
+            let kind = find(self.client, &above, true)?.map(|above| above.kind);
+            match kind {
+                Some(FileKind::Directory) => {}
+                Some(_) => return Err(Fault::new(Code::NotDirectory, above.to_string())),
+                None => return Err(Fault::new(Code::NotFound, format!("{above}: make it with mkdir first"))),
             }
         }
-        Ok(())
+        Ok(roots)
     }
 
-    fn check_directory(&self, source: &Place, target: &Place) -> Result<(), Fault> {
+    fn check_directory(&self, source: &Place) -> Result<(), Fault> {
         if !self.recursive {
             let why = format!("{source}: give -r to copy it with all that is in it");
             return Err(Fault::new(Code::IsDirectory, why));
-        }
-        let (from, to) = (source.to_bytes(), target.to_bytes());
-        if to.starts_with(&from) && (to.len() == from.len() || to[from.len()] == b'/') {
-            return Err(Fault::new(Code::Invalid, format!("{source}: cannot be copied into itself")));
         }
         Ok(())
     }
@@ -119,6 +143,7 @@ impl<'a> Planner<'a> {
         attributes: &Attributes,
         each: &mut Each<'_>,
     ) -> Result<(), Fault> {
+        let filled = itself::Filled::find(self.client, target)?;
         // Directories to be listed: source, destination, path below the root of the copy.
         let mut waiting = vec![(source.clone(), target.clone(), Vec::new(), 0)];
         each(entry(FileKind::Directory, source, target, attributes))?;
@@ -135,6 +160,7 @@ impl<'a> Planner<'a> {
                 let (from, to) = (source.join(name), target.join(name));
                 match attributes.kind {
                     FileKind::Directory if self.filter.enters(&below) => {
+                        filled.check(self.client, &from, attributes)?;
                         each(entry(FileKind::Directory, &from, &to, attributes))?;
                         waiting.push((from, to, below, depth + 1));
                         Ok(())
@@ -192,6 +218,38 @@ impl<'a> Planner<'a> {
                 _ => return Ok(()),
             }
         }
+    }
+}
+
+/// Finds out beforehand whether a job can be: that its sources, its destination's area and directory are there, and may
+/// be written to. What may pass until the job is at it is no reason to refuse it. Errors: what would fail it.
+pub fn check(client: &Client, spec: &proto::JobSpec) -> Result<(), Fault> {
+    let sources = spec.sources.iter().map(|source| Place::parse(source)).collect::<Result<Vec<_>, _>>()?;
+    let destination = Destined::parse(&spec.destination)?;
+    let map = client.map();
+    // A node that is down the job waits for: to ask it would be to wait here.
+    let is_silent = |place: &Place| match place {
+        Place::Area(reference) => {
+            map.nodes.iter().any(|node| node.name == reference.node && node.state == NodeState::Silent)
+        }
+        Place::Volume(_) => false,
+    };
+    if is_silent(&destination.place) || sources.iter().any(is_silent) {
+        return Ok(());
+    }
+    let checked = Planner::new(client, spec)?.roots(&sources, &destination);
+    match checked.and_then(|_| check_writable(client, &destination.place)) {
+        Err(fault) if may_pass(fault.code) => Ok(()),
+        other => other,
+    }
+}
+
+fn check_writable(client: &Client, place: &Place) -> Result<(), Fault> {
+    let Place::Area(reference) = place else { return Ok(()) };
+    let areas = client.areas(&reference.node).map_err(|error| of_client(error, &place.to_string()))?;
+    match areas.iter().any(|area| *area.name == *reference.area && area.read_only) {
+        true => Err(Fault::new(Code::ReadOnly, format!("{place}: the area is exported read-only"))),
+        false => Ok(()),
     }
 }
 

@@ -3,7 +3,7 @@
 use super::files::{JobFiles, OutcomeWriter, PlanReader};
 use super::limit::{Limit, Present, Shown, Spent, VOLUME};
 use super::progress::Rates;
-use crate::control::{Control, Counts, Timeouts, Underway};
+use crate::control::{Control, Counts, Order, Timeouts, Underway};
 use crate::method::Method;
 use crate::method::auto::Chosen;
 use crate::place::Place;
@@ -312,7 +312,10 @@ impl Job {
             limit_resource: shown.resource,
             limit_node: shown.node,
             limit_percent: shown.percent,
-            trouble: progress.trouble.clone(),
+            trouble: match (self.control.order(), progress.state.is_over()) {
+                (Order::Cancel, false) => "is being cancelled".to_owned(),
+                _ => progress.trouble.clone(),
+            },
             created_ns: self.created_ns,
             ended_ns: progress.ended_ns,
             elapsed_ms: progress.elapsed_ms + running_ms,

@@ -14,7 +14,7 @@ use vazao_area::AreaService;
 use vazao_client::area::{AreaChanges, Reference};
 use vazao_client::{Client, OpenMode, RenameMode};
 use vazao_meter::Clock;
-use vazao_model::{Code, FileKind};
+use vazao_model::{Code, FileKind, Timestamp};
 use vazao_wire::proto;
 use vazao_wire::service::Fault;
 
@@ -148,7 +148,7 @@ impl Means {
         around.control.check(around.clock.now_ns())?;
         if let Place::Volume(to) = &target {
             let (uid, gid) = volume::owner_of(&job.spec, entry);
-            let owner = volume::Owner { uid, gid };
+            let owner = volume::Owner { uid, gid, bits: volume::bits_of(&job.spec, entry) };
             return Ok(match volume::begin(&self.arrivals, client, file, around, to, manner, owner)? {
                 Begun::Complete => First::Ended(Ended::Done),
                 Begun::Ready(copy) => First::Write(copy),
@@ -208,24 +208,37 @@ fn copy_link(
     };
     let target = target.map_err(|error| of_client(error, &shown))?;
     match to {
-        Place::Area(to) => area_link(client, to, &target),
+        Place::Area(to) => area_link(client, spec, entry, to, &target),
         Place::Volume(path) => volume::make_link(client, spec, entry, path, target),
     }
 }
 
-fn area_link(client: &Client, to: &Reference, target: &[u8]) -> Result<(), Fault> {
+fn area_link(
+    client: &Client,
+    spec: &proto::JobSpec,
+    entry: &proto::PlanEntry,
+    to: &Reference,
+    target: &[u8],
+) -> Result<(), Fault> {
     let area = client.area(&to.node, &to.area);
     let about = |error| of_client(error, &to.to_string());
+    let keep_time = |path: &[u8]| match preserved_time(spec, entry) {
+        Some(time) => {
+            let changes = AreaChanges { modified: Some(time), ..AreaChanges::default() };
+            area.set_attributes(path, &changes).map(drop)
+        }
+        None => Ok(()),
+    };
     match area.symlink(&to.path, target) {
         Err(error) if error.code == Code::Exists => {}
-        other => return other.map(drop).map_err(about),
+        other => return other.and_then(|_| keep_time(&to.path)).map_err(about),
     }
     if area.stat(&to.path, false).map_err(about)?.kind == FileKind::Directory {
         return Err(Fault::new(Code::IsDirectory, to.to_string()));
     }
     let suffix = [&to.path[..], b".vazao-link.part"].concat();
     let _ = area.remove(&suffix);
-    area.symlink(&suffix, target).map_err(about)?;
+    area.symlink(&suffix, target).and_then(|_| keep_time(&suffix)).map_err(about)?;
     area.rename(&suffix, &to.path, RenameMode::Replace).map_err(about)
 }
 
@@ -257,16 +270,27 @@ pub(super) fn make_directory(
     }
 }
 
-/// Gives a directory of the plan its permissions, once it is filled.
-pub(super) fn finish_directory(client: &Client, entry: &proto::PlanEntry) -> Result<(), Fault> {
+/// The time of last change that a directory or a link is to have; files have it in any case.
+fn preserved_time(spec: &proto::JobSpec, entry: &proto::PlanEntry) -> Option<Timestamp> {
+    entry.modified.filter(|_| spec.preserve).map(Timestamp::from)
+}
+
+/// Gives a directory of the plan its permissions, and with `preserve` its time, once it is filled.
+pub(super) fn finish_directory(
+    client: &Client,
+    spec: &proto::JobSpec,
+    entry: &proto::PlanEntry,
+) -> Result<(), Fault> {
     let to = match Place::parse(&entry.destination)? {
         Place::Area(to) => to,
-        Place::Volume(path) => return volume::finish_directory(client, entry, &path),
+        Place::Volume(path) => return volume::finish_directory(client, spec, entry, &path),
     };
-    if to.path.is_empty() || entry.mode & 0o700 == 0o700 {
+    let is_settled = entry.mode & 0o700 == 0o700 && !spec.preserve;
+    if to.path.is_empty() || is_settled {
         return Ok(());
     }
-    let changes = AreaChanges { mode: Some(entry.mode & 0o777), ..AreaChanges::default() };
+    let modified = preserved_time(spec, entry);
+    let changes = AreaChanges { mode: Some(entry.mode & 0o777), modified, ..AreaChanges::default() };
     let area = client.area(&to.node, &to.area);
     area.set_attributes(&to.path, &changes).map(drop).map_err(|error| of_client(error, &to.to_string()))
 }

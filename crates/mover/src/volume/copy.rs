@@ -55,6 +55,8 @@ pub(crate) struct VolumeCopy {
     shown: String,
     version: Version,
     manner: Manner,
+    /// Set-id and sticky bits.
+    bits: u32,
     grid: Grid,
     file: File,
     journal: Mutex<Option<Journal>>,
@@ -90,11 +92,12 @@ fn check_replaceable(there: Option<&Attributes>, manner: Manner, shown: &str) ->
     }
 }
 
-/// Who a file belongs to.
+/// Who a file belongs to, and the set-id bits that go with that.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Owner {
     pub(crate) uid: u32,
     pub(crate) gid: u32,
+    pub(crate) bits: u32,
 }
 
 /// Begins a copy, or finds out how far it got before.
@@ -163,6 +166,7 @@ pub(crate) fn begin(
         shown,
         version,
         manner,
+        bits: owner.bits,
         grid,
         journal_path,
     })))
@@ -206,7 +210,7 @@ impl PartPlace<'_> {
 
     /// Begins from nothing.
     fn start(&self, request: &proto::CopyBeginRequest, owner: Owner) -> Result<OpenPart, Fault> {
-        let Owner { uid, gid } = owner;
+        let Owner { uid, gid, .. } = owner;
         // No other user may see the data before it has the permissions that are meant for it.
         let new = NewInode { kind: FileKind::File, mode: 0o600, uid, gid, ..NewInode::default() };
         let made = match self.client.create_file(self.parent, self.part, &new, true) {
@@ -463,7 +467,7 @@ impl VolumeCopy {
             self.read_back()?;
         }
         let modified = Some(SetTime::At(self.version.modified));
-        let changes = Changes { mode: Some(self.source.mode()), modified, ..Changes::default() };
+        let changes = Changes { mode: Some(self.source.mode() | self.bits), modified, ..Changes::default() };
         self.client.set_attributes(self.file.inode(), &changes).map_err(|error| self.about(error))?;
         if let Some(journal) = &mut *self.journal.lock() {
             journal.end().map_err(|error| self.own(&error))?;

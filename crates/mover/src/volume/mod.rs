@@ -10,7 +10,7 @@ mod copy;
 mod names;
 
 pub(crate) use copy::{Begun, Owner, VolumeCopy, begin};
-pub(crate) use names::{finish_directory, make_directory, make_link, owner_of};
+pub(crate) use names::{bits_of, finish_directory, make_directory, make_link, owner_of};
 
 use crate::receive::journal;
 use crate::source::of_client;

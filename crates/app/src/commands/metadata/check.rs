@@ -16,11 +16,24 @@ pub(crate) const REMEDY: &str = "check the disk of the metadata directory (dmesg
                                  from a backup. A checkpoint of which records were lost is kept in that directory as \
                                  checkpoint.damaged";
 
+/// What is behind the options in `--help`.
+const AFTER_HELP: &str = "\
+Examples:
+  vazao metadata check
+  vazao metadata check --json | jq .findings
+  vazao metadata check --rate 20M --background
+
+What it does:
+  The service reads its whole directory, at most RATE bytes a second; everything goes on
+  meanwhile. `vazao scrub` does the same beside the targets. Exit code 1: there is damage.
+
+When it is interrupted:
+  The service goes on: --stop ends it, --report shows how far it is, and what is known
+  without a check.";
+
 /// Arguments of `vazao metadata check`.
 #[derive(Debug, Args)]
-#[command(
-    after_help = "Examples:\n  vazao metadata check\n  vazao metadata check --json | jq .findings\n  vazao metadata check --rate 20M --background\n\nThe service reads its whole directory, at most RATE bytes a second; everything goes on meanwhile. It goes on when this command is\ninterrupted: --stop ends it, --report shows how far it is, and what is known without a check. `vazao scrub` does the same beside\nthe targets. Exit code 1: there is damage."
-)]
+#[command(after_help = AFTER_HELP)]
 pub(crate) struct Arguments {
     #[command(flatten)]
     orders: Orders,

@@ -4,15 +4,13 @@ mod batch;
 mod moving;
 mod places;
 
-pub(crate) use moving::may_pass;
-
 use super::directories::{Act, each_of};
 use super::files::JobFiles;
 use super::plan::{Destined, Planner};
 use super::state::{Again, Job, JobState, Progress};
 use super::step::{Means, finish_directory, make_directory};
 use super::{ENDED_MAX, Filter, JOBS_MAX};
-use crate::control::Order;
+use crate::control::{Order, may_pass};
 use crate::engine::Engines;
 use crate::grid::BlockSet;
 use crate::method::Method;
@@ -698,8 +696,9 @@ impl Inner {
     /// All files are over.
     fn finish(&self, job: &Job) {
         job.judge_volume();
-        let finished =
-            self.client().and_then(|client| self.directories(job, &|entry| finish_directory(&client, entry)));
+        let finished = self
+            .client()
+            .and_then(|client| self.directories(job, &|entry| finish_directory(&client, &job.spec, entry)));
         let (failed, missing) = {
             let progress = job.progress();
             let over = progress.files_done + progress.files_skipped + progress.files_failed;

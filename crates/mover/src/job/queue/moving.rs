@@ -1,7 +1,7 @@
 //! The files of a job under way: begun, ended, tried again, or noted as failed.
 
 use super::Inner;
-use crate::control::{Order, Underway};
+use crate::control::{Order, Underway, may_pass};
 use crate::job::state::{Again, Job, Progress, Tries};
 use crate::job::step::{Ended, First};
 use crate::method::auto::{Auto, Chosen};
@@ -11,7 +11,7 @@ use crate::outgoing::{Outgoing, WHOLE_BYTES_MAX};
 use crate::volume::VolumeCopy;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
-use vazao_model::{Action, Code, FileKind};
+use vazao_model::{Code, FileKind};
 use vazao_wire::proto;
 use vazao_wire::service::Fault;
 
@@ -233,14 +233,6 @@ impl Inner {
             }
         }
     }
-}
-
-/// Faults of the way to another node, or of the node's moment: all that a client tries again, and what only a job has
-/// the time to wait for.
-pub(crate) fn may_pass(code: Code) -> bool {
-    // No answer in time is no answer yet; a node that was restarted knows no handles of before; a disk that hangs may
-    // answer again.
-    code.action() != Action::GiveUp || matches!(code, Code::Timeout | Code::BadHandle | Code::Hung)
 }
 
 /// How long to wait before try number `tries` + 1.
