@@ -75,7 +75,7 @@ fn two_clusters_at_once_know_nothing_of_each_other() {
     let key = fs::read(other.dir().join("cluster.key")).expect("readable");
     fs::write(one.dir().join("cluster.key"), key).expect("written");
     let said = one.fails(&["ls", "vz:/"]);
-    assert!(said.contains("cluster key rejected") && said.contains("key_file"), "{said}");
+    assert!(said.contains("cluster key rejected") && said.contains("use the key file"), "{said}");
 }
 
 #[test]
