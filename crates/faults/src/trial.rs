@@ -85,6 +85,7 @@ impl Trial {
                 seed: random.random(),
                 syncs: [10, 50, 150][random.random_range(0..3)],
                 appends: true,
+                replaces: true,
                 directory,
                 inode,
                 mountpoint,

@@ -31,6 +31,8 @@ pub(crate) struct Start<'a> {
     pub(crate) syncs: u32,
     /// Opens files for appending, too.
     pub(crate) appends: bool,
+    /// Gives names that are there to other nodes, too.
+    pub(crate) replaces: bool,
     /// From the volume's root.
     pub(crate) directory: String,
     pub(crate) inode: u64,
@@ -53,6 +55,9 @@ impl Writer {
         command.args(["--syncs", &start.syncs.to_string()]);
         if !start.appends {
             command.arg("--no-appends");
+        }
+        if !start.replaces {
+            command.arg("--no-replacing");
         }
         command.args(["--inode", &start.inode.to_string()]).arg("--directory").arg(place);
         command.arg("--cluster").arg(start.cluster).arg("--vazao").arg(start.vazao);

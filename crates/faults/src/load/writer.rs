@@ -22,6 +22,9 @@ const FILE_BYTES_MAX: u64 = 2 << 20;
 /// Names stay below this for the same reason.
 const NODES_MAX: usize = 120;
 const OPEN_MAX: usize = 6;
+/// Renaming over what is there, and exchanging: see [`Arguments`].
+const REPLACING: &str = "replacing";
+
 /// A writer ends by itself after this many, which bounds its journal.
 const OPERATIONS_MAX: u64 = 20_000;
 
@@ -49,6 +52,10 @@ pub struct Arguments {
     /// Opens nothing for appending, which takes a lock
     #[arg(long)]
     no_appends: bool,
+    /// Gives no name that is there to another node: if such a change is lost, the name still leads somewhere, and what is
+    /// done by it afterwards is done to another node than the journal says
+    #[arg(long)]
+    no_replacing: bool,
     /// The writer's directory: of the mount, else in the volume
     #[arg(long)]
     directory: PathBuf,
@@ -100,7 +107,9 @@ pub fn run(arguments: &Arguments) -> Outcome {
         let _ = std::io::stdin().read(&mut [0]);
         stopping.store(true, Ordering::SeqCst);
     });
-    let missing = if arguments.no_appends { BTreeSet::from(["append"]) } else { BTreeSet::new() };
+    let mut missing = BTreeSet::new();
+    missing.extend(arguments.no_appends.then_some("append"));
+    missing.extend(arguments.no_replacing.then_some(REPLACING));
     let mut writer = Writer {
         access,
         journal: std::io::stdout().lock(),
@@ -220,13 +229,17 @@ impl Writer {
 
     fn rename(&mut self) -> Option<Op> {
         let from = self.old_place(&[Kind::File, Kind::Directory, Kind::Link])?;
-        let over = if self.random.random_bool(0.4) { self.old_place(&[Kind::File]) } else { None };
+        let replaces = self.random.random_bool(0.4) && !self.missing.contains(REPLACING);
+        let over = if replaces { self.old_place(&[Kind::File]) } else { None };
         let to = over.unwrap_or_else(|| self.new_place());
         // Two names of one file are left as they are, says rename(2): nothing to be seen.
         (self.tree.at(&from) != self.tree.at(&to)).then_some(Op::Rename { from, to })
     }
 
     fn exchange(&mut self) -> Option<Op> {
+        if self.missing.contains(REPLACING) {
+            return None;
+        }
         let all = [Kind::File, Kind::Directory, Kind::Link];
         let (one, other) = (self.old_place(&all)?, self.old_place(&all)?);
         (self.tree.at(&one) != self.tree.at(&other)).then_some(Op::Exchange { one, other })

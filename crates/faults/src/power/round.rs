@@ -220,7 +220,9 @@ impl<'a> Rounds<'a> {
         self.cluster.mount(&self.mountpoint, &config)?;
         let name = format!("r{number}");
         let appends = now_ns() > self.locked_until_ns && (is_survived || random.random_bool(0.2));
-        let writers = self.start_writers(&name, &config, appends, random)?;
+        // A writer that lives on while changes of names are lost must not take one node for another.
+        let replaces = !is_survived || hit == Hit::Data;
+        let writers = self.start_writers(&name, &config, (appends, replaces), random)?;
         let load_ms = random.random_range(0..LOAD_MS_MAX);
         sleep_ms(load_ms / 2);
         self.write_back(&(0..self.cluster.nodes()).collect::<Vec<_>>(), random)?;
@@ -300,7 +302,7 @@ impl<'a> Rounds<'a> {
         &self,
         name: &str,
         config: &Path,
-        appends: bool,
+        (appends, replaces): (bool, bool),
         random: &mut StdRng,
     ) -> Outcome<Vec<Writer>> {
         let mut writers = Vec::new();
@@ -314,7 +316,8 @@ impl<'a> Rounds<'a> {
             File::open(&place).and_then(|it| it.sync_all()).map_err(Failure::at(place.display()))?;
             let (mountpoint, cluster, vazao) = (&*self.mountpoint, config, &*self.vazao);
             let seed = random.random();
-            let start = Start { way, seed, syncs, appends, directory, inode, mountpoint, cluster, vazao };
+            let start =
+                Start { way, seed, syncs, appends, replaces, directory, inode, mountpoint, cluster, vazao };
             writers.push(Writer::start(&start)?);
         }
         wait_until("all writers write", || writers.iter().all(|writer| writer.answered() > 2))?;
