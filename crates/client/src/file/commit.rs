@@ -232,13 +232,16 @@ pub(super) fn begin_flush(open: &Arc<OpenInode>, then: Completion<()>) {
     });
 }
 
-/// Sets the length that a service which lost power has forgotten.
+/// Sets the length that a service which lost power has forgotten. Writes go on meanwhile.
 fn set_length_again(open: &OpenInode, deadline_ns: u64) -> Result<()> {
-    let Some(length) = open.lock().reports.take_length_again() else { return Ok(()) };
-    let outcome = interrupt::uninterruptible(|| match length {
-        0 => length::empty(open, deadline_ns),
-        _ => length::set_size(open, length, deadline_ns),
-    });
+    let mut state = open.lock();
+    let Some(length) = state.reports.take_length_again() else { return Ok(()) };
+    if let Some(inline) = state.inline_mut() {
+        // The service's bytes lie beneath: what is not written here is zeros.
+        inline.write_all_again(length);
+    }
+    drop(state);
+    let outcome = interrupt::uninterruptible(|| length::set_again(open, length, deadline_ns));
     if outcome.is_err() {
         open.lock().reports.set_length_again(length);
     }

@@ -79,6 +79,12 @@ impl InlineContents {
         self.base_version
     }
 
+    /// The service has started anew, and may have forgotten what it took: the answer to the next report is to show the
+    /// contents as they are there.
+    pub(super) fn distrust(&mut self) {
+        self.base_version = 0;
+    }
+
     pub(super) fn is_outgrown(&self) -> bool {
         self.is_outgrown
     }

@@ -250,7 +250,18 @@ impl InodeState {
         let theirs = fresh.layout.as_ref().map_or(0, |layout| layout.written_slots);
         self.reports.is_perhaps_forgotten(fresh.start)
             && is_same_life
-            && (fresh.attributes.size < self.size || self.placed.slots() & !theirs != 0)
+            && (fresh.attributes.size < self.size
+                || self.placed.slots() & !theirs != 0
+                || self.is_hidden(&fresh.unwritten))
+    }
+
+    /// True when `theirs`, which the service has as unwritten, is in part what it was told to be written.
+    fn is_hidden(&self, theirs: &Extents) -> bool {
+        let mut told: Extents = std::iter::once(0..self.size).collect();
+        self.unwritten.iter().for_each(|range| told.remove(range));
+        let unanswered = self.reports.unanswered().flat_map(|report| report.written.iter());
+        unanswered.for_each(|range| told.remove(range));
+        self.layout().is_some() && theirs.iter().any(|range| told.overlaps(range))
     }
 
     /// The metadata service has lost power, and with it what it had answered: the next report has all that is known
@@ -294,6 +305,12 @@ impl InodeState {
         if !self.knows_better(&fresh.attributes, fresh.asked_at) {
             self.take_over(fresh, now_at);
         }
+    }
+
+    /// The file was cut to nothing once more, at a service that had forgotten it. What was written here since stays.
+    pub(super) fn begin_life_again(&mut self, fresh: FreshInode, now_at: u64) {
+        self.reports.length_was_set(fresh.start);
+        self.take_over(fresh, now_at);
     }
 
     /// Takes over what an answer has shown. What is dirty here stays.
@@ -373,6 +390,15 @@ impl InodeState {
     pub(crate) fn absorb(&mut self, fresh: FreshInode, now_at: u64) {
         if self.knows_better(&fresh.attributes, fresh.asked_at) {
             return;
+        }
+        // Once they are taken over, nothing shows any more that the service has lost power.
+        if fresh.attributes.version < self.attributes.version || self.is_behind(&fresh) {
+            self.tell_again();
+        }
+        if self.reports.is_perhaps_forgotten(fresh.start)
+            && let Some(inline) = self.inline_mut()
+        {
+            inline.distrust();
         }
         self.absorbed_at = now_at;
         self.attributes = fresh.attributes;

@@ -28,9 +28,16 @@ pub(crate) fn set_length(open: &OpenInode, length: u64) -> Result<()> {
 }
 
 /// A new life with nothing in it; what was unwritten need not be written any more.
-pub(super) fn empty(open: &OpenInode, deadline_ns: u64) -> Result<()> {
+fn empty(open: &OpenInode, deadline_ns: u64) -> Result<()> {
     write_out::discard_staged(open);
     write_out::write_out(open, deadline_ns);
+    let fresh = send_nothing(open, deadline_ns)?;
+    open.lock().begin_life(fresh, open.core.count_answer());
+    Ok(())
+}
+
+/// Has the service begin a new life of the file.
+fn send_nothing(open: &OpenInode, deadline_ns: u64) -> Result<FreshInode> {
     let request = proto::OpenRequest {
         inode: open.id.0,
         truncate: true,
@@ -39,9 +46,7 @@ pub(super) fn empty(open: &OpenInode, deadline_ns: u64) -> Result<()> {
     };
     let asked_at = open.core.answers();
     let response = open.core.meta.change_until::<op::Open>(request, deadline_ns)?;
-    let fresh = FreshInode::new(response.inode, asked_at)?;
-    open.lock().begin_life(fresh, open.core.count_answer());
-    Ok(())
+    Ok(FreshInode::new(response.inode, asked_at)?)
 }
 
 /// `lost`: see [`moved::until_converted`].
@@ -64,7 +69,8 @@ fn resize(open: &OpenInode, length: u64, lost: Option<u32>, deadline_ns: u64) ->
     set_size(open, length, deadline_ns)
 }
 
-pub(super) fn set_size(open: &OpenInode, length: u64, deadline_ns: u64) -> Result<()> {
+/// Has the service set the length, and takes over what it answers. Returns its start.
+fn send_length(open: &OpenInode, length: u64, deadline_ns: u64) -> Result<u32> {
     let request = proto::SetAttributesRequest {
         inode: open.id.0,
         size: Some(length),
@@ -76,6 +82,28 @@ pub(super) fn set_size(open: &OpenInode, length: u64, deadline_ns: u64) -> Resul
     let fresh = FreshInode::new(response.inode, asked_at)?;
     let start = fresh.start;
     open.absorb(fresh);
+    Ok(start)
+}
+
+/// Sets the length that the file has here, at a service that has forgotten it. What is written here meanwhile stays.
+pub(super) fn set_again(open: &OpenInode, length: u64, deadline_ns: u64) -> Result<()> {
+    if length == 0 {
+        let fresh = send_nothing(open, deadline_ns)?;
+        open.lock().begin_life_again(fresh, open.core.count_answer());
+        return Ok(());
+    }
+    let start = send_length(open, length, deadline_ns)?;
+    let mut state = open.lock();
+    state.reports.length_was_set(start);
+    if state.inline_mut().is_some_and(|inline| inline.is_outgrown()) {
+        // The service has objects of what was cut to nothing: the move to them cuts them.
+        state.reports.set_length_again(length);
+    }
+    Ok(())
+}
+
+fn set_size(open: &OpenInode, length: u64, deadline_ns: u64) -> Result<()> {
+    let start = send_length(open, length, deadline_ns)?;
     let mut state = open.lock();
     state.is_sparse |= length > state.size;
     let before = state.size;

@@ -60,7 +60,8 @@ pub(super) struct ReportLedger {
     has_told: bool,
     /// A length was set, and no fsync has returned since.
     is_length_unsynced: bool,
-    /// The length that has to be set once more before the next report.
+    /// The length that has to be set once more before the next report: as the file has it here, whatever the service
+    /// shows.
     length_again: Option<u64>,
     /// The service's start when it took what no fsync has followed.
     unsynced_under: Option<u32>,
@@ -71,6 +72,7 @@ impl ReportLedger {
     pub(super) fn wrote(&mut self, end: u64, now: Timestamp) {
         self.waiting.end = self.waiting.end.max(end);
         self.waiting.modified = Some(now);
+        self.length_again = self.length_again.map(|length| length.max(end));
     }
 
     /// These bytes were written, which the service has as unwritten, or behind the end that it has.
@@ -195,6 +197,7 @@ impl ReportLedger {
 
     /// The file was cut here: of what was written behind its end there is nothing to report.
     pub(super) fn cut(&mut self, length: u64) {
+        self.waiting.end = self.waiting.end.min(length);
         self.waiting.written.cut(length);
         self.waiting.overwritten.cut(length);
     }
@@ -221,9 +224,9 @@ impl ReportLedger {
         self.length_again
     }
 
-    /// Has the length set once more before the next report.
+    /// Has the length set once more before the next report. What is written and not reported makes it longer.
     pub(super) fn set_length_again(&mut self, length: u64) {
-        self.length_again = Some(length);
+        self.length_again = Some(length.max(self.waiting.end));
     }
 
     /// Takes the length that has to be set once more: the caller does it.
@@ -312,9 +315,13 @@ mod tests {
         let mut ledger = ReportLedger::default();
         ledger.length_was_set(1);
         assert!(ledger.is_clear() && !ledger.is_settled());
+        ledger.wrote(9, Timestamp::default());
         ledger.set_length_again(7);
+        ledger.wrote(11, Timestamp::default());
+        ledger.wrote(8, Timestamp::default());
+        ledger.discard();
         ledger.length_is_durable();
-        assert_eq!(ledger.take_length_again(), Some(7));
+        assert_eq!(ledger.take_length_again(), Some(11));
         assert!(ledger.is_settled());
     }
 }

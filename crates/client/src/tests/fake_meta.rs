@@ -48,11 +48,13 @@ pub(super) struct MetaState {
 
 pub(super) struct FakeMeta {
     pub(super) state: Mutex<MetaState>,
-    /// What happens once, right before the next commit is carried out.
-    pub(super) before_commit: Mutex<Option<Box<dyn FnOnce() + Send>>>,
+    /// What happens once, right before the next request of a kind is carried out.
+    pub(super) before: Mutex<Option<Before>>,
 }
 
 type Answer = Result<Vec<u8>, Fault>;
+
+pub(super) type Before = (Method, Box<dyn FnOnce() + Send>);
 
 fn not_found(what: impl ToString) -> Fault {
     Fault::new(Code::NotFound, what.to_string())
@@ -82,7 +84,7 @@ impl FakeMeta {
         };
         let attributes = proto::Attributes { inode: 1, kind: 2, links: 2, ..Default::default() };
         state.inodes.insert(1, FakeInode { attributes, ..FakeInode::default() });
-        FakeMeta { state: Mutex::new(state), before_commit: Mutex::default() }
+        FakeMeta { state: Mutex::new(state), before: Mutex::default() }
     }
 
     pub(super) fn count(&self, method: Method) -> usize {
@@ -121,8 +123,8 @@ fn once_of(request: &Request<'_>) -> Option<proto::Once> {
 
 impl Service for FakeMeta {
     fn handle(&self, request: Request<'_>, responder: &mut dyn Responder) {
-        let hook = if request.method == Method::Commit { self.before_commit.lock().take() } else { None };
-        if let Some(hook) = hook {
+        let due = self.before.lock().take_if(|(method, _)| *method == request.method);
+        if let Some((_, hook)) = due {
             hook();
         }
         let mut state = self.state.lock();

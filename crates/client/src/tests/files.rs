@@ -290,11 +290,12 @@ fn an_open_and_a_look_while_a_report_is_under_way_do_not_bring_back_what_was_bef
         let bytes = pattern(22, length);
         file.write_at(&bytes, 0).unwrap();
         let (second, seen) = (client.clone(), std::sync::mpsc::channel());
-        *cluster.meta.before_commit.lock() = Some(Box::new(move || {
+        let look = Box::new(move || {
             let size = second.attributes(inode).unwrap().size;
             let opened = second.open_file(inode, READ).unwrap();
             seen.0.send((size, opened.known_attributes().size, opened)).unwrap();
-        }));
+        });
+        *cluster.meta.before.lock() = Some((Method::Commit, look));
         file.flush().unwrap();
         let (looked_up, shown, opened) = seen.1.recv().unwrap();
         assert_eq!((looked_up, shown), (length as u64, length as u64));

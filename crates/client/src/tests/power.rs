@@ -1,7 +1,8 @@
 //! The metadata service loses power, and with it what it had answered and not made durable.
 
 use super::{Cluster, create, pattern, read_all};
-use crate::{Client, File, OpenMode};
+use crate::{Changes, Client, File, OpenMode};
+use std::sync::Arc;
 use vazao_model::ids::ROOT;
 use vazao_wire::Method;
 
@@ -100,6 +101,84 @@ fn a_length_that_a_service_forgot_is_set_again_by_the_next_fsync() {
             file.sync().unwrap();
             let now = stored(&cluster);
             assert!(now == bytes, "{written} bytes, then {length}: {} bytes", now.len());
+        }
+    }
+}
+
+/// The answer to a change of attributes had made the service's younger version the one that was known: an fsync after
+/// it found nothing missing, and returned 0 over a length, or over bytes, that the service no longer had.
+#[test]
+fn what_a_service_forgot_is_told_again_although_attributes_were_set_since() {
+    for written in [0, 1_000, 10_000, 200_000] {
+        let lengths = [&[][..], &[0], &[500], &[17_353], &[120_000], &[300_000], &[0, 500], &[0, 300_000]];
+        for lengths in lengths {
+            let cluster = Cluster::new(2);
+            let client = cluster.client();
+            let file = create(&client, "f");
+            let mut bytes = pattern(written as u64, written);
+            file.write_at(&bytes[..written / 2], 0).unwrap();
+            file.sync().unwrap();
+            file.write_at(&bytes[written / 2..], written as u64 / 2).unwrap();
+            let before = cluster.meta.inode(file.inode().0);
+            file.flush().unwrap();
+            for length in lengths {
+                file.set_length(*length as u64).unwrap();
+                bytes.resize(*length, 0);
+            }
+            let mut state = cluster.meta.state.lock();
+            state.inodes.insert(file.inode().0, before);
+            state.start += 1;
+            drop(state);
+            let mode = Changes { mode: Some(0o600), ..Changes::default() };
+            client.set_attributes(file.inode(), &mode).unwrap();
+            // What is written between the news and the report is in the length that is set again.
+            let more = pattern(7, 4_000);
+            file.write_at(&more, bytes.len() as u64 + 100).unwrap();
+            bytes.resize(bytes.len() + 100, 0);
+            bytes.extend_from_slice(&more);
+            file.sync().unwrap();
+            let now = stored(&cluster);
+            assert!(now == bytes, "{written} bytes, then {lengths:?}: {} bytes", now.len());
+            assert!(read_all(&file) == bytes);
+        }
+    }
+}
+
+/// A length was being set when the service lost power, and with it the reports before. Carried out on what was left, it
+/// made zeros of bytes that had been written and reported, and an fsync returned 0 over them.
+#[test]
+fn a_length_that_is_set_while_a_service_forgets_hides_no_bytes() {
+    for written in [1_000, 10_000, 60_000, 200_000] {
+        for durable in [0, written / 2] {
+            for length in [written / 4, written - 300, written + 700, written + 100_000] {
+                let cluster = Cluster::new(2);
+                let client = cluster.client();
+                let file = create(&client, "f");
+                let mut bytes = pattern(written as u64, written);
+                file.write_at(&bytes[..durable], 0).unwrap();
+                file.sync().unwrap();
+                file.write_at(&bytes[durable..], durable as u64).unwrap();
+                let before = cluster.meta.inode(file.inode().0);
+                file.flush().unwrap();
+                let (meta, inode) = (Arc::clone(&cluster.meta), file.inode().0);
+                let forget = Box::new(move || {
+                    let mut state = meta.state.lock();
+                    state.inodes.insert(inode, before);
+                    state.start += 1;
+                });
+                *cluster.meta.before.lock() = Some((Method::SetAttributes, forget));
+                file.set_length(length as u64).unwrap();
+                bytes.resize(length, 0);
+                file.sync().unwrap();
+                let now = stored(&cluster);
+                let wrong = now.iter().zip(&bytes).position(|(now, then)| now != then);
+                assert!(
+                    now == bytes,
+                    "{written} bytes, {durable} durable, then {length}: {} bytes, wrong at {wrong:?}",
+                    now.len()
+                );
+                assert!(read_all(&file) == bytes);
+            }
         }
     }
 }
