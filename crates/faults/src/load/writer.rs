@@ -52,8 +52,8 @@ pub struct Arguments {
     /// Opens nothing for appending, which takes a lock
     #[arg(long)]
     no_appends: bool,
-    /// Gives no name that is there to another node: if such a change is lost, the name still leads somewhere, and what is
-    /// done by it afterwards is done to another node than the journal says
+    /// Gives no name that is there to another node: if such a change is lost, the name still leads somewhere, and what
+    /// is done by it afterwards is done to another node than the journal says
     #[arg(long)]
     no_replacing: bool,
     /// The writer's directory: of the mount, else in the volume
