@@ -79,10 +79,15 @@ impl InlineContents {
         self.base_version
     }
 
-    /// The service has started anew, and may have forgotten what it took: the answer to the next report is to show the
-    /// contents as they are there.
+    /// The service has started anew, and may have forgotten what it took: its next answer is to show the contents as they
+    /// are there.
     pub(super) fn distrust(&mut self) {
         self.base_version = 0;
+    }
+
+    /// True until the service has shown its contents.
+    pub(super) fn is_distrusted(&self) -> bool {
+        self.base_version == 0 && self.is_unfinished()
     }
 
     pub(super) fn is_outgrown(&self) -> bool {

@@ -5,6 +5,7 @@
 //! client copies over what another one has written: the second one finds the layout installed, and writes there
 //! only the bytes that it has written itself.
 
+use super::commit;
 use super::inline::InlineContents;
 use super::inode::OpenInode;
 use super::layout_state::Contents;
@@ -52,6 +53,10 @@ pub(super) fn follow_outgrown(open: &OpenInode, deadline_ns: u64) -> Result<()> 
 
 /// The caller has the turn at reporting.
 pub(super) fn outgrow_in_turn(open: &OpenInode, deadline_ns: u64) -> Result<()> {
+    if open.lock().inline_mut().is_some_and(|inline| inline.is_distrusted()) {
+        // What a service that lost power has forgotten has to move, too.
+        commit::look_again(open, deadline_ns)?;
+    }
     let Some(mut inline) = open.lock().placed.begin_move() else { return Ok(()) };
     let mut forgotten = Forgotten::default();
     let moved = move_to_objects(open, &mut inline, &mut forgotten, deadline_ns);

@@ -149,7 +149,7 @@ fn what_a_service_forgot_is_told_again_although_attributes_were_set_since() {
 #[test]
 fn a_length_that_is_set_while_a_service_forgets_hides_no_bytes() {
     for written in [1_000, 10_000, 60_000, 200_000] {
-        for durable in [0, written / 2] {
+        for (durable, then) in [(0, 0), (written / 2, 0), (0, 200_000), (written / 2, 200_000)] {
             for length in [written / 4, written - 300, written + 700, written + 100_000] {
                 let cluster = Cluster::new(2);
                 let client = cluster.client();
@@ -169,12 +169,18 @@ fn a_length_that_is_set_while_a_service_forgets_hides_no_bytes() {
                 *cluster.meta.before.lock() = Some((Method::SetAttributes, forget));
                 file.set_length(length as u64).unwrap();
                 bytes.resize(length, 0);
+                if then != 0 {
+                    let more = pattern(then as u64, then);
+                    file.write_at(&more, length as u64 + 33_750).unwrap();
+                    bytes.resize(length + 33_750, 0);
+                    bytes.extend_from_slice(&more);
+                }
                 file.sync().unwrap();
                 let now = stored(&cluster);
                 let wrong = now.iter().zip(&bytes).position(|(now, then)| now != then);
                 assert!(
                     now == bytes,
-                    "{written} bytes, {durable} durable, then {length}: {} bytes, wrong at {wrong:?}",
+                    "{written} bytes, {durable} durable, {length}, {then} more: {} bytes, wrong at {wrong:?}",
                     now.len()
                 );
                 assert!(read_all(&file) == bytes);
