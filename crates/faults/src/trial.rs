@@ -233,7 +233,7 @@ fn check_writer(places: &[PathBuf], journal: &Journal) -> Outcome<Vec<String>> {
     let first_failure = journal.entries.iter().find(|entry| entry.failed.is_some());
     // An operation that has failed is open: the state with it and the one without it fit.
     let at_ns = first_failure.map_or(u64::MAX >> 1, |entry| entry.began_ns + 1);
-    let blow = Blow { at_ns, is_survived: true };
+    let blow = Blow { at_ns, is_survived: true, forgets_metadata: false };
     let seen: Vec<Seen> = places.iter().map(|place| look(place)).collect::<Outcome<_>>()?;
     let is_alike = seen.windows(2).all(|two| two[0].found.tree == two[1].found.tree);
     let mut findings = Vec::new();

@@ -4,7 +4,7 @@
 //! costs nothing more, until another one wants it; then it reports what it has written and lets go.
 
 use super::inode::OpenInode;
-use super::{commit, write};
+use super::{commit, look, write};
 use crate::locks::LockPlace;
 use crate::{Error, Result};
 use std::sync::Arc;
@@ -56,7 +56,7 @@ fn take_end(open: &OpenInode, deadline_ns: u64) -> Result<()> {
         commit::flush(open, false)?;
     }
     if open.must_look_again() {
-        commit::look_again(open, deadline_ns)?;
+        look::look_again(open, deadline_ns)?;
     }
     Ok(())
 }

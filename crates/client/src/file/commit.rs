@@ -3,7 +3,7 @@
 use super::inline::InlineContents;
 use super::inode::{FreshInode, InodeState, OpenInode};
 use super::report_ledger::Report;
-use super::{append, holes, length, moved, outgrow, sync, write_out};
+use super::{append, holes, length, look, moved, outgrow, sync, write_out};
 use crate::cache::Asked;
 use crate::meta::{Completion, Readiness, begin_change_as_of};
 use crate::{Error, Result};
@@ -152,7 +152,7 @@ fn end_report(open: &OpenInode, answer: Answer, reported: Reported, deadline_ns:
                 state.reports.length_is_durable();
             }
             drop(state);
-            if is_claimed || (forgotten && sync) {
+            if is_claimed || forgotten {
                 interrupt::uninterruptible(|| report(open, sync, deadline_ns))?;
             }
             return Ok(Committed::Taken);
@@ -209,17 +209,22 @@ pub(super) fn begin_flush(open: &Arc<OpenInode>, then: Completion<()>) {
         return then(Readiness::Ready(Ok(())));
     }
     let request = take_report(open.id.0, &mut state, false);
+    let (unsynced_under, version) = (state.reports.unsynced_under(), state.attributes.version);
     drop(state);
     let (generation, asked_at, deadline_ns) =
         (request.generation, open.core.answers(), open.core.context.deadline_ns());
     let reported = Reported { generation, asked_at, sync: false };
     begin_change_as_of::<op::Commit>(&open.core.meta, request, move |early| {
-        // One that was not taken, as another client has cut the file or made it grow, is followed by more requests.
+        // More requests follow one that was not taken, as another client has cut the file or made it grow, and one
+        // after a loss of power.
         let is_quick = move |answer: &Answer| {
-            let of = |response: &proto::CommitResponse| {
-                response.inode.as_ref().and_then(|inode| inode.layout.as_ref()).map_or(0, |l| l.generation)
-            };
-            answer.as_ref().map_or(true, |(response, _)| of(response) == generation)
+            answer.as_ref().map_or(true, |(response, _)| {
+                response.inode.as_ref().is_some_and(|inode| {
+                    inode.layout.as_ref().map_or(0, |layout| layout.generation) == generation
+                        && !unsynced_under.is_another(inode.start)
+                        && inode.attributes.as_ref().is_some_and(|attributes| attributes.version > version)
+                })
+            })
         };
         let end = move |answer| match end_report(&turn.0, answer, reported, deadline_ns)? {
             Committed::Taken => Ok(()),
@@ -251,18 +256,9 @@ fn set_length_again(open: &OpenInode, deadline_ns: u64) -> Result<()> {
 /// What was written here belonged to contents that are gone: goes on with those that are there now.
 fn start_over(open: &OpenInode, deadline_ns: u64) {
     discard(open);
-    if let Err(error) = look_again(open, deadline_ns) {
+    if let Err(error) = look::look_again(open, deadline_ns) {
         tracing::debug!(inode = %open.id, %error, "a file that was cut elsewhere could not be opened again");
     }
-}
-
-/// Asks the metadata service for layout and contents as they are now.
-pub(super) fn look_again(open: &OpenInode, deadline_ns: u64) -> Result<()> {
-    let request = proto::OpenRequest { inode: open.id.0, seat: open.core.cache.seat(), ..Default::default() };
-    let asked_at = open.core.answers();
-    let response = open.core.meta.ask_until::<op::Open>(&request, deadline_ns)?;
-    open.absorb_open(FreshInode::new(response.inode, asked_at)?);
-    Ok(())
 }
 
 /// What a report is answered with, and the moment as of which that may be remembered.

@@ -12,7 +12,7 @@ use super::read::{Trouble, View};
 use super::read_ahead::ReadAhead;
 use super::staging::transfer_at;
 use super::sync_ledger::power_lost;
-use super::{commit, holes, objects, read, sync};
+use super::{commit, holes, look, objects, read, sync};
 use crate::data::{DataCall, addressed};
 use crate::meta::decode;
 use crate::{Error, File, Result};
@@ -106,7 +106,7 @@ impl File {
 fn convert(open: &OpenInode, how: &Convert, progress: &dyn Fn(u64) -> bool) -> Result<Converted> {
     let deadline_ns = open.core.context.deadline_ns();
     commit::flush(open, false)?;
-    commit::look_again(open, deadline_ns)?;
+    look::look_again(open, deadline_ns)?;
     let request = proto::BeginConversionRequest {
         once: None,
         inode: open.id.0,

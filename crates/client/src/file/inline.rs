@@ -79,8 +79,8 @@ impl InlineContents {
         self.base_version
     }
 
-    /// The service has started anew, and may have forgotten what it took: its next answer is to show the contents as they
-    /// are there.
+    /// The service has started anew, and may have forgotten what it took: its next answer is to show the contents as
+    /// they are there.
     pub(super) fn distrust(&mut self) {
         self.base_version = 0;
     }

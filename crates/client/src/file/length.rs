@@ -3,7 +3,7 @@
 use super::inode::{FreshInode, OpenInode};
 use super::objects::object_address;
 use super::unsynced::Span;
-use super::{commit, moved, write_out};
+use super::{commit, look, moved, write_out};
 use crate::data::{DataCall, addressed};
 use crate::meta::decode;
 use crate::{Error, Result};
@@ -54,7 +54,7 @@ fn resize(open: &OpenInode, length: u64, lost: Option<u32>, deadline_ns: u64) ->
     write_out::write_out(open, deadline_ns);
     commit::report(open, false, deadline_ns)?;
     // The server's size counts: another client may have made the file longer than is known here.
-    commit::look_again(open, deadline_ns)?;
+    look::look_again(open, deadline_ns)?;
     moved::adopt_alone(open, deadline_ns);
     let mut state = open.lock();
     let (size, slots, layout) = (state.size, state.placed.slots(), state.layout().cloned());

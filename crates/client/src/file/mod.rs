@@ -24,6 +24,7 @@ mod layout_state;
 mod length;
 mod list;
 mod local;
+mod look;
 mod lost_ranges;
 mod missing;
 mod moved;

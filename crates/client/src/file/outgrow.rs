@@ -5,13 +5,12 @@
 //! client copies over what another one has written: the second one finds the layout installed, and writes there
 //! only the bytes that it has written itself.
 
-use super::commit;
 use super::inline::InlineContents;
 use super::inode::OpenInode;
 use super::layout_state::Contents;
 use super::moved::{PAUSE, is_moved};
-use super::objects;
 use super::objects::How;
+use super::{look, objects};
 use crate::{Error, Result};
 use std::ops::Range;
 use std::sync::Arc;
@@ -55,7 +54,7 @@ pub(super) fn follow_outgrown(open: &OpenInode, deadline_ns: u64) -> Result<()> 
 pub(super) fn outgrow_in_turn(open: &OpenInode, deadline_ns: u64) -> Result<()> {
     if open.lock().inline_mut().is_some_and(|inline| inline.is_distrusted()) {
         // What a service that lost power has forgotten has to move, too.
-        commit::look_again(open, deadline_ns)?;
+        look::look_again(open, deadline_ns)?;
     }
     let Some(mut inline) = open.lock().placed.begin_move() else { return Ok(()) };
     let mut forgotten = Forgotten::default();

@@ -6,7 +6,7 @@ use super::local::LocalPart;
 use super::objects::object_address;
 use super::read_ahead::{Chunk, ReadAhead};
 use super::staging::transfer_at;
-use super::{commit, local, outgrow, write_out};
+use super::{local, look, outgrow, write_out};
 use crate::data::{DataCall, addressed, malformed};
 use crate::{Error, Result};
 use parking_lot::{Mutex, MutexGuard};
@@ -112,7 +112,7 @@ pub(crate) fn read(
 ) -> Result<usize> {
     let deadline_ns = open.core.context.deadline_ns();
     let soon_ns = deadline_ns.min(open.core.context.clock.now_ns() + LOOK_AGAIN_NS_MAX);
-    if open.must_look_again() && commit::look_again(open, soon_ns).is_err() {
+    if open.must_look_again() && look::look_again(open, soon_ns).is_err() {
         // What was known before may still be read; the next read asks again.
         open.note_changed_elsewhere();
     }
@@ -384,7 +384,7 @@ fn explain(open: &OpenInode, trouble: Trouble, view: &View) -> Result<()> {
         Trouble::Failed(error) => return Err(error),
         Trouble::Missing(call, slot) => (call, slot),
     };
-    commit::look_again(open, view.deadline_ns)?;
+    look::look_again(open, view.deadline_ns)?;
     let generation = open.lock().placed.read_layout().map(|(layout, _)| layout.generation);
     if generation != Some(view.layout.generation) {
         return Ok(());

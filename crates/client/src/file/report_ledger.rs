@@ -51,6 +51,17 @@ impl Report {
     }
 }
 
+/// The service's start when it took what no fsync has followed; none: there is nothing of that.
+#[derive(Clone, Copy, Default)]
+pub(super) struct UnsyncedUnder(Option<u32>);
+
+impl UnsyncedUnder {
+    /// True when a service in this `start` may have forgotten it. 0: a start is not known.
+    pub(super) fn is_another(self, start: u32) -> bool {
+        self.0.is_some_and(|under| under != 0 && start != 0 && under != start)
+    }
+}
+
 /// The ledger of one file.
 #[derive(Default)]
 pub(super) struct ReportLedger {
@@ -63,8 +74,7 @@ pub(super) struct ReportLedger {
     /// The length that has to be set once more before the next report: as the file has it here, whatever the service
     /// shows.
     length_again: Option<u64>,
-    /// The service's start when it took what no fsync has followed.
-    unsynced_under: Option<u32>,
+    unsynced_under: UnsyncedUnder,
 }
 
 impl ReportLedger {
@@ -159,17 +169,21 @@ impl ReportLedger {
 
     /// A report was taken by the service during `start` (0: it does not tell). `is_durable`: durably, with all before.
     pub(super) fn was_taken(&mut self, start: u32, is_durable: bool) {
-        self.unsynced_under = if is_durable { None } else { self.unsynced_under.or(Some(start)) };
+        self.unsynced_under.0 = if is_durable { None } else { self.unsynced_under.0.or(Some(start)) };
+    }
+
+    pub(super) fn unsynced_under(&self) -> UnsyncedUnder {
+        self.unsynced_under
     }
 
     /// True when the service may have forgotten what it took, as it is in another `start` by now.
     pub(super) fn is_perhaps_forgotten(&self, start: u32) -> bool {
-        self.unsynced_under.is_some_and(|under| under != 0 && start != 0 && under != start)
+        self.unsynced_under.is_another(start)
     }
 
     /// All that the service may have forgotten is to be told again.
     pub(super) fn is_told_again(&mut self) {
-        self.unsynced_under = None;
+        self.unsynced_under = UnsyncedUnder::default();
     }
 
     /// A report was not taken, and waits again.
@@ -205,7 +219,7 @@ impl ReportLedger {
     /// The file was cut to nothing by the service during `start`: what was known of it before need not be told.
     pub(super) fn begin_life(&mut self, start: u32) {
         self.discard();
-        self.unsynced_under = None;
+        self.unsynced_under = UnsyncedUnder::default();
         self.length_was_set(start);
     }
 

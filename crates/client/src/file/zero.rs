@@ -2,7 +2,7 @@
 
 use super::inode::{InodeState, OpenInode};
 use super::layout_state::Contents;
-use super::{commit, length, moved, outgrow, write_out};
+use super::{length, look, moved, outgrow, write_out};
 use crate::Result;
 use parking_lot::MutexGuard;
 use std::ops::Range;
@@ -20,7 +20,7 @@ pub(crate) fn zero(open: &OpenInode, range: Range<u64>) -> Result<()> {
 /// The caller keeps all writers out. `lost`: see [`moved::until_converted`].
 fn zero_alone(open: &OpenInode, range: &Range<u64>, lost: Option<u32>, deadline_ns: u64) -> Result<()> {
     // The server's size counts: another client may have made the file longer than is known here.
-    commit::look_again(open, deadline_ns)?;
+    look::look_again(open, deadline_ns)?;
     moved::adopt_alone(open, deadline_ns);
     let mut state = open.lock();
     let range = range.start..range.end.min(state.size);

@@ -144,6 +144,31 @@ fn what_a_service_forgot_is_told_again_although_attributes_were_set_since() {
     }
 }
 
+/// A close, too, has what was forgotten set again: the file was as long as its last write.
+#[test]
+fn a_close_tells_again_what_a_service_forgot_while_the_file_was_open() {
+    for (length, written) in [(82_250, 1_766), (300, 1_766), (82_250, 100_000)] {
+        let cluster = Cluster::new(2);
+        let client = cluster.client();
+        let file = create(&client, "f");
+        file.sync().unwrap();
+        let before = cluster.meta.inode(file.inode().0);
+        file.set_length(length).unwrap();
+        let mut state = cluster.meta.state.lock();
+        state.inodes.insert(file.inode().0, before);
+        state.start += 1;
+        drop(state);
+        let bytes = pattern(1, written);
+        file.write_at(&bytes, 5_209).unwrap();
+        file.close().unwrap();
+        let now = stored(&cluster);
+        let mut expected = vec![0; 5_209];
+        expected.extend(&bytes);
+        expected.resize(expected.len().max(length as usize), 0);
+        assert!(now == expected, "{length}, then {written}: {} bytes", now.len());
+    }
+}
+
 /// A length was being set when the service lost power, and with it the reports before. Carried out on what was left, it
 /// made zeros of bytes that had been written and reported, and an fsync returned 0 over them.
 #[test]

@@ -4,7 +4,7 @@ use crate::check::names::Blow;
 use crate::load::bytes::is_of;
 use crate::load::journal::{Entry, Journal};
 use crate::load::tree::Op;
-use std::ops::Range;
+use std::ops::{Range, RangeInclusive};
 
 /// Reads and errors are looked at in parts of this size: that of a checksummed block.
 pub(crate) const PART_BYTES: usize = 64 << 10;
@@ -26,13 +26,25 @@ impl Change {
             Change::Truncate { length } => length,
         }
     }
+
+    /// The lengths that it leaves of a file of such.
+    fn lengths(self, before: &Lengths) -> Lengths {
+        self.length(*before.start())..=self.length(*before.end())
+    }
 }
 
+/// Lengths from one to another.
+type Lengths = RangeInclusive<u64>;
+
 /// What may be in a file.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Expected {
     /// What the last sync that was answered has made durable.
     synced: Vec<Change>,
+    /// What came before that sync, and may be lost nevertheless: see [`Expected::of`].
+    doubtful: Vec<Change>,
+    /// The lengths that the file may have by those.
+    lengths: Vec<Lengths>,
     /// What came after it, and may be there in part.
     unsynced: Vec<Change>,
 }
@@ -43,45 +55,77 @@ pub(crate) type Part = Result<Vec<u8>, String>;
 impl Expected {
     /// From all that a writer did to its file `file`. Unless it has lived through the loss, nothing is promised that
     /// was answered later, and nothing has happened that began later.
+    ///
+    /// What a failed sync or close was to store may be lost, though the next sync returns 0. So may what was not synced
+    /// in a file that was closed when the metadata service lost power.
     pub(crate) fn of(journal: &Journal, file: u64, blow: Blow) -> Expected {
         let before_ns = if blow.is_survived { u64::MAX } else { blow.at_ns };
-        let (mut changes, mut synced, mut length) = (Vec::new(), 0, 0);
         let of_it = |entry: &&Entry| entry.op.file() == Some(file) && entry.began_ns < before_ns;
-        for entry in journal.entries.iter().filter(of_it) {
-            if let Op::SyncFile { .. } = entry.op {
-                if entry.is_answered_before(before_ns) {
-                    synced = changes.len();
-                }
-                continue;
+        let of_it: Vec<&Entry> = journal.entries.iter().filter(of_it).collect();
+        let is_before = |entry: &&&Entry| entry.began_ns < blow.at_ns;
+        let count_before = of_it.iter().take_while(is_before).count();
+        let is_closed_by = |entry: &&Entry| matches!(entry.op, Op::Close { .. } | Op::Copy { .. });
+        let is_forgotten = blow.forgets_metadata && of_it[..count_before].last().is_some_and(is_closed_by);
+        // A change, and whether it is doubtful.
+        let mut changes: Vec<(Change, bool)> = Vec::new();
+        let (mut synced, mut length) = (0, 0);
+        for (index, entry) in of_it.iter().enumerate() {
+            let has_failed =
+                matches!(entry.op, Op::SyncFile { .. } | Op::Close { .. }) && entry.failed.is_some();
+            if has_failed || (is_forgotten && index == count_before) {
+                changes[synced..].iter_mut().for_each(|(_, is_doubtful)| *is_doubtful = true);
+            }
+            if let Op::SyncFile { .. } = entry.op
+                && entry.is_answered_before(before_ns)
+            {
+                synced = changes.len();
             }
             let Some(change) = change(entry, length) else { continue };
             length = change.length(length);
-            changes.push(change);
+            changes.push((change, false));
         }
-        let unsynced = changes.split_off(synced);
-        Expected { synced: changes, unsynced }
+        let unsynced = changes.split_off(synced).into_iter().map(|(change, _)| change).collect();
+        let lengths = changes.iter().fold(vec![0..=0], |lengths, (change, is_doubtful)| {
+            let after = lengths.iter().map(|lengths| change.lengths(lengths));
+            let before = lengths.iter().filter(|_| *is_doubtful).cloned();
+            let mut all: Vec<Lengths> = after.chain(before).collect();
+            all.sort_unstable_by_key(|lengths| (*lengths.start(), *lengths.end()));
+            all.dedup();
+            all
+        });
+        let of_kind = |wanted: bool| {
+            let kind = changes.iter().filter(move |(_, is_doubtful)| *is_doubtful == wanted);
+            kind.map(|(change, _)| *change).collect()
+        };
+        Expected { synced: of_kind(false), doubtful: of_kind(true), lengths, unsynced }
     }
 
     /// True when nothing is open: it has to hold exactly what was synced.
     pub(crate) fn is_certain(&self) -> bool {
-        self.unsynced.is_empty()
+        self.unsynced.is_empty() && self.doubtful.is_empty()
     }
 
+    /// Changes that may have happened or not.
+    fn open(&self) -> impl Iterator<Item = &Change> {
+        self.doubtful.iter().chain(&self.unsynced)
+    }
+
+    /// The least length that the last sync has left it.
     fn synced_length(&self) -> u64 {
-        self.synced.iter().fold(0, |length, change| change.length(length))
+        self.lengths.iter().map(|lengths| *lengths.start()).min().unwrap_or(0)
     }
 
     /// Lengths that the file may have: those after each change, and for one that grows it all between.
     fn allows_length(&self, found: u64) -> bool {
-        let mut length = self.synced_length();
-        let mut is_allowed = found == length;
+        let mut lengths = self.lengths.clone();
+        let mut is_allowed = lengths.iter().any(|lengths| lengths.contains(&found));
         for change in &self.unsynced {
-            let after = change.length(length);
-            is_allowed |= match change {
-                Change::Write { .. } => (length..=after).contains(&found),
-                Change::Truncate { .. } => found == after,
-            };
-            length = after;
+            let after: Vec<Lengths> = lengths.iter().map(|lengths| change.lengths(lengths)).collect();
+            is_allowed |= lengths.iter().zip(&after).any(|(before, after)| match change {
+                Change::Write { .. } => (*before.start()..=*after.end()).contains(&found),
+                Change::Truncate { .. } => after.contains(&found),
+            });
+            lengths = after;
         }
         is_allowed
     }
@@ -89,7 +133,7 @@ impl Expected {
     /// True when something that was not synced may have changed a range.
     fn is_open(&self, range: Range<u64>) -> bool {
         range.end > self.synced_length()
-            || self.unsynced.iter().any(|change| match *change {
+            || self.open().any(|change| match *change {
                 Change::Write { start, end, .. } => start < range.end && range.start < end,
                 Change::Truncate { length } => length < range.end,
             })
@@ -106,7 +150,7 @@ impl Expected {
         // The last synced change of the byte counts, and all later ones.
         let synced = self.synced.iter().rev().find_map(put).unwrap_or(found == 0);
         synced
-            || self.unsynced.iter().filter_map(put).any(|fits| fits)
+            || self.open().filter_map(put).any(|fits| fits)
             // Written beyond the end by what is lost, and read as a hole now.
             || found == 0 && position >= self.synced_length()
     }
@@ -114,8 +158,8 @@ impl Expected {
     /// Compares a file of `length` with what it may be. An explanation of the first thing that must not be.
     pub(crate) fn check(&self, length: u64, parts: &[Part]) -> Result<(), String> {
         if !self.allows_length(length) {
-            let (synced, unsynced) = (self.synced_length(), &self.unsynced);
-            return Err(format!("has {length} bytes; {synced} were synced, and then came {unsynced:?}"));
+            let (synced, unsynced) = (&self.lengths, &self.unsynced);
+            return Err(format!("has {length} bytes; {synced:?} were synced, and then came {unsynced:?}"));
         }
         for (number, part) in parts.iter().enumerate() {
             let start = (number * PART_BYTES) as u64;
@@ -177,7 +221,7 @@ mod tests {
         Op::Write { file: FILE, offset, length, stamp }
     }
 
-    const HIT: Blow = Blow { at_ns: 10, is_survived: false };
+    const HIT: Blow = Blow { at_ns: 10, is_survived: false, forgets_metadata: true };
 
     fn expected(ops: &[Op]) -> Expected {
         let entry = |op: &Op| Entry { op: op.clone(), began_ns: 1, ended_ns: Some(2), failed: None };
@@ -249,5 +293,49 @@ mod tests {
         let expected = expected(&[append(1), append(2), SYNC]);
         assert!(check(&expected, &[bytes(1, 0, 10), bytes(2, 10, 10)].concat()));
         assert!(!check(&expected, &[bytes(2, 0, 10), bytes(1, 10, 10)].concat()));
+    }
+    #[test]
+    fn what_a_failed_sync_or_close_was_to_store_may_be_lost_for_good() {
+        for op in [SYNC, Op::Close { file: FILE }] {
+            let entry = |op: Op, why: Option<&str>| {
+                let failed = why.map(str::to_owned);
+                Entry { op, began_ns: 1, ended_ns: Some(2), failed }
+            };
+            let entries = vec![
+                entry(write(0, 10, 1), None),
+                entry(SYNC, None),
+                entry(write(5, 10, 2), None),
+                entry(op, Some("stale")),
+                entry(write(2, 2, 3), None),
+                entry(SYNC, None),
+            ];
+            let expected = Expected::of(&Journal { entries, inodes: BTreeMap::new() }, FILE, HIT);
+            let mut found = bytes(1, 0, 10);
+            assert!(!check(&expected, &found), "the last write is synced");
+            found[2..4].copy_from_slice(&bytes(3, 2, 2));
+            assert!(!expected.is_certain() && check(&expected, &found));
+            found[5..].copy_from_slice(&bytes(2, 5, 5));
+            assert!(check(&expected, &found));
+            found.extend(bytes(2, 10, 5));
+            assert!(check(&expected, &found));
+            assert!(!check(&expected, &found[..12]), "torn, and synced");
+        }
+    }
+
+    #[test]
+    fn a_metadata_service_may_forget_what_was_not_synced_of_a_closed_file() {
+        let entry = |op: Op, began_ns| Entry { op, began_ns, ended_ns: Some(began_ns + 1), failed: None };
+        let of = |closed_ns: Option<u64>, forgets_metadata| {
+            let mut entries = vec![entry(write(0, 10, 1), 1)];
+            entries.extend(closed_ns.map(|at_ns| entry(Op::Close { file: FILE }, at_ns)));
+            entries.extend([entry(write(20, 5, 2), 30), entry(SYNC, 40)]);
+            let journal = Journal { entries, inodes: BTreeMap::new() };
+            let blow = Blow { is_survived: true, forgets_metadata, ..HIT };
+            check(&Expected::of(&journal, FILE, blow), &[vec![0; 20], bytes(2, 20, 5)].concat())
+        };
+        assert!(of(Some(5), true));
+        assert!(!of(None, true), "it was open");
+        assert!(!of(Some(20), true), "it was open");
+        assert!(!of(Some(5), false), "no metadata was lost");
     }
 }

@@ -39,6 +39,8 @@ pub(crate) struct Blow {
     pub(crate) at_ns: u64,
     /// The writer and its mount or session were not hit: what was under way is asked for again, and the writer goes on.
     pub(crate) is_survived: bool,
+    /// The metadata service has lost power.
+    pub(crate) forgets_metadata: bool,
 }
 
 /// How many of the writer's operations before the loss have to be left: everything up to a sync that was answered,
@@ -178,7 +180,7 @@ mod tests {
     const LOSS_NS: u64 = 1_000;
 
     fn survived(at_ns: u64) -> Blow {
-        Blow { at_ns, is_survived: true }
+        Blow { at_ns, is_survived: true, forgets_metadata: true }
     }
 
     fn place(directory: u64, name: &str) -> Place {
@@ -241,7 +243,7 @@ mod tests {
         assert!(prefixes(&whole, survived(LOSS_NS), &left(&whole, 0)).is_err());
         assert!(prefixes(&whole, survived(LOSS_NS), &left(&whole, 1)).is_ok());
         // The same answer after the loss promises nothing.
-        let hit = Blow { at_ns: 22, is_survived: false };
+        let hit = Blow { at_ns: 22, is_survived: false, forgets_metadata: true };
         assert!(prefixes(&whole, hit, &left(&whole, 0)).is_ok());
     }
 
@@ -283,7 +285,7 @@ mod tests {
         assert!(prefixes(&journal, survived(loss_ns), &found).is_ok());
         assert!(prefixes(&journal, survived(loss_ns), &left(&journal, 1)).is_err());
         // What a machine without power answers is lost.
-        let hit = Blow { at_ns: loss_ns, is_survived: false };
+        let hit = Blow { at_ns: loss_ns, is_survived: false, forgets_metadata: true };
         assert!(
             prefixes(&journal, hit, &found).is_err() && prefixes(&journal, hit, &left(&journal, 1)).is_ok()
         );

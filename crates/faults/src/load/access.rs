@@ -141,7 +141,8 @@ impl Access for Mounted {
         Ok(())
     }
     fn close(&mut self, node: u64) -> Result<()> {
-        self.files.remove(&node).map(drop).ok_or_else(closed)
+        // Dropping it tells of no error.
+        Ok(nix::unistd::close(self.files.remove(&node).ok_or_else(closed)?)?)
     }
     fn make_directory(&mut self, at: &Name, mode: u32) -> Result<u64> {
         let path = self.at(&at.path);

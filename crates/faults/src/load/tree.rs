@@ -85,6 +85,8 @@ pub(crate) enum Op {
     Truncate { file: u64, length: u64 },
     /// fsync(2) or fdatasync(2) of a file
     SyncFile { file: u64 },
+    /// close(2)
+    Close { file: u64 },
     /// fsync(2) of a directory
     SyncDirectory { directory: u64 },
 }
@@ -95,13 +97,14 @@ impl Op {
         self.file().is_none() && !matches!(self, Op::SyncDirectory { .. }) || matches!(self, Op::Copy { .. })
     }
 
-    /// The file whose contents it changes or syncs.
+    /// The file whose contents it changes, syncs or closes.
     pub(crate) fn file(&self) -> Option<u64> {
         match *self {
             Op::Write { file, .. }
             | Op::Append { file, .. }
             | Op::Truncate { file, .. }
-            | Op::SyncFile { file } => Some(file),
+            | Op::SyncFile { file }
+            | Op::Close { file } => Some(file),
             Op::Copy { node, .. } => Some(node),
             _ => None,
         }

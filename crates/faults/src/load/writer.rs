@@ -309,11 +309,18 @@ impl Writer {
         self.open_file().map_or(Ok(()), |file| self.close(file))
     }
 
-    /// What its failure means shows in the file: a close promises nothing that power does not take.
     fn close(&mut self, file: u64) -> Outcome {
         self.open.remove(&file);
-        let _ = self.access.close(file);
-        Ok(())
+        say(&mut self.journal, &Line::Began { at_ns: now_ns(), op: Op::Close { file } })?;
+        let closed = self.access.close(file);
+        let at_ns = now_ns();
+        match closed {
+            Ok(()) => say(&mut self.journal, &Line::Answered { at_ns, inode: None }),
+            Err(error) => {
+                self.has_failed = true;
+                say(&mut self.journal, &Line::Failed { at_ns, why: error.to_string() })
+            }
+        }
     }
 
     fn reopen(&mut self) -> Outcome {
@@ -371,10 +378,8 @@ impl Writer {
                     return say(&mut self.journal, &Line::Refused);
                 }
                 self.has_failed = true;
-                if let Some(file) = op.file() {
-                    self.close(file)?;
-                }
-                say(&mut self.journal, &Line::Failed { at_ns, why: error.to_string() })
+                say(&mut self.journal, &Line::Failed { at_ns, why: error.to_string() })?;
+                op.file().map_or(Ok(()), |file| self.close(file))
             }
         }
     }
@@ -443,6 +448,7 @@ impl Writer {
             }
             Op::Truncate { file, length } => self.access.truncate(*file, *length),
             Op::SyncFile { file } => self.access.sync_file(*file),
+            Op::Close { file } => self.access.close(*file),
             Op::SyncDirectory { directory } => self.access.sync_directory(&there(self, *directory)?),
         }
         .map(|()| None)
@@ -475,6 +481,7 @@ fn kind_of(op: &Op) -> &'static str {
         Op::Write { .. } => "write",
         Op::Append { .. } => "append",
         Op::Truncate { .. } => "truncate",
+        Op::Close { .. } => "close",
         Op::SyncFile { .. } => "sync file",
         Op::SyncDirectory { .. } => "sync directory",
     }

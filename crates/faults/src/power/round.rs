@@ -236,7 +236,7 @@ impl<'a> Rounds<'a> {
         } else {
             self.lose_all(&nodes, random)?
         };
-        let blow = Blow { at_ns: loss.at_ns, is_survived };
+        let blow = Blow { at_ns: loss.at_ns, is_survived, forgets_metadata: hit != Hit::Data };
         let directories: Vec<String> = writers.iter().map(|writer| writer.directory.clone()).collect();
         let after = After { name, directories, writers, nodes, blow, appends };
         // Whatever does not work after the loss is a finding.
