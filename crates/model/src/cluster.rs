@@ -129,6 +129,9 @@ pub struct Target {
     pub found: u64,
     /// Unix time at which that was written; 0 where that is not known.
     pub found_seconds: u64,
+    /// Its state is the recorded one, in which it does not serve, and it may by now: the metadata service has just
+    /// started, and its node has not reported yet.
+    pub is_unreported: bool,
 }
 
 /// A placement group.

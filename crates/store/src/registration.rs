@@ -229,6 +229,7 @@ fn announced(target: &Arc<Target>) -> proto::Target {
         found,
         found_seconds,
         is_meant: target.is_meant,
+        is_unreported: false,
     }
 }
 

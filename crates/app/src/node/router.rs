@@ -71,6 +71,10 @@ impl Router {
         }
         match method.number() >> 8 {
             0x01 => self.meta.service("metadata"),
+            // A data server that moved has left its address to this node: who asks has an old map.
+            0x02 if !self.data.expected => {
+                Err(Fault::new(Code::WrongTarget, "this node has no data role, and so no targets"))
+            }
             0x02 => self.data.service("data"),
             0x03 if AREA_AGAIN.contains(&method.number()) => self.area.service("area"),
             0x03 if method.number() >= MOVER_FIRST => self.mover.service("copy"),
@@ -112,6 +116,7 @@ impl Service for Router {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use vazao_model::Action;
 
     /// Answers with its own name.
     struct Named(&'static str);
@@ -175,5 +180,17 @@ mod tests {
         router.data.fill(Arc::new(Named("data")));
         assert_eq!(ask(&router, Method::Lookup), Err(Code::Unsupported));
         assert_eq!(ask(&router, Method::Ping), Ok(b"data".to_vec()));
+    }
+
+    /// A running program whose data server had been started again at another port failed for good, where another node
+    /// had taken the old one.
+    #[test]
+    fn a_node_without_targets_at_the_address_of_a_data_server_has_its_clients_ask_for_the_map() {
+        let router = Router::new(true, false);
+        router.meta.fill(Arc::new(Named("meta")));
+        for method in [Method::Read, Method::Write, Method::ListObjects] {
+            let code = ask(&router, method).expect_err("it has no targets");
+            assert_eq!(code.action(), Action::Refresh, "{method:?}");
+        }
     }
 }

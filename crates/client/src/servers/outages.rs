@@ -76,7 +76,7 @@ fn lost_node(node: &Node, age_ms: u64, lost_ms: u64) -> Option<Fault> {
 fn outage(map: &ClusterMap, target: TargetId, age_ms: u64, lost_ms: u64) -> Option<Fault> {
     let target = map.target(target)?;
     let node = map.node(target.node)?;
-    if target.state.is_readable() {
+    if target.state.is_readable() || target.is_unreported {
         return lost_node(node, age_ms, lost_ms);
     }
     let detail = format!(

@@ -62,6 +62,24 @@ fn a_server_that_has_been_dead_for_long_fails_at_once_and_is_found_when_it_is_ba
     assert_eq!(cluster.read(&client, inode).0.expect("is back"), 1000);
 }
 
+/// For two seconds after a start of the metadata service, the state that it had recorded ended calls whose target was
+/// back.
+#[test]
+fn a_state_of_before_the_metadata_service_started_ends_no_call() {
+    let (cluster, inode) = cluster_with_file();
+    let client = cluster.client();
+    cluster.say_target(5, "/disk1 holds no target");
+    cluster.meta.state.lock().map.targets[0].is_unreported = true;
+    cluster.data[0].fail_next(Method::Read, Code::Unavailable, 3);
+    cluster.data[0].fail_next(Method::Read, Code::WrongTarget, 5);
+    assert_eq!(cluster.read(&client, inode).0.expect("is back"), 1000);
+    // Its server says the same: now it is known.
+    cluster.meta.state.lock().map.targets[0].is_unreported = false;
+    cluster.clock.advance(Duration::from_secs(1));
+    cluster.data[0].fail_next(Method::Read, Code::WrongTarget, 1);
+    assert_eq!(cluster.read(&client, inode).0.expect_err("missing").code, Code::TargetFailed);
+}
+
 #[test]
 fn a_server_that_may_be_back_within_the_deadline_is_waited_for() {
     let (cluster, inode) = cluster_with_file();

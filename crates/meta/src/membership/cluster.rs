@@ -7,6 +7,8 @@
 //! - A heartbeat looks at the node's own entries only ([`Cluster::excerpt`]): its cost does not grow with the cluster.
 //! - After a restart every member counts as just heard, except those recorded as silent: a service that was away must
 //!   not take the others for dead.
+//! - For as long after a restart nothing is final that only reports can tell: neither a recorded state in which a
+//!   target does not serve, nor that there is no target ([`Cluster::is_unreported`], [`Cluster::is_settling`]).
 
 use crate::membership::joining::Now;
 use crate::placement::Groups;
@@ -63,6 +65,8 @@ impl Member {
 pub(crate) struct Held {
     pub(crate) record: TargetRecord,
     pub(crate) shown: Target,
+    /// Its node has said how it is since this service started.
+    pub(crate) is_reported: bool,
 }
 
 /// Sums over targets.
@@ -87,13 +91,15 @@ pub(crate) struct Cluster {
     pub(crate) groups: Arc<Groups>,
     /// This service itself.
     own: NodeId,
+    /// When the service started.
+    started_ns: u64,
 }
 
 impl Cluster {
     /// Reads the membership.
     pub(crate) fn load(context: &mut Context<'_>, cluster_id: u64, now: Now) -> Outcome<Cluster> {
         let membership = context.read(keys::MEMBERSHIP, "membership")?.unwrap_or_default();
-        let mut cluster = Cluster { cluster_id, membership, ..Cluster::default() };
+        let mut cluster = Cluster { cluster_id, membership, started_ns: now.ns, ..Cluster::default() };
         for (id, record) in load_records::<NodeRecord>(context, keys::nodes(), "a node")? {
             let away_seconds = match record.silent_since_seconds {
                 0 => 0,
@@ -125,7 +131,7 @@ impl Cluster {
                 incarnation: record.incarnation,
                 ..Target::default()
             };
-            cluster.keep(TargetId(id), Held { record, shown });
+            cluster.keep(TargetId(id), Held { record, shown, is_reported: false });
         }
         let groups = load_records::<GroupRecord>(context, keys::groups(), "a placement group")?;
         cluster.groups = Arc::new(Groups::new(groups));
@@ -204,6 +210,16 @@ impl Cluster {
         !self.is_up(node, now_ns) && self.nodes.get(&node).is_some_and(|m| m.silent_ns(now_ns) < LOST_NS)
     }
 
+    /// True for as long after the start as a node may take to report before it counts as silent.
+    fn is_settling(&self, now_ns: u64) -> bool {
+        now_ns.saturating_sub(self.started_ns) < SILENT_NS
+    }
+
+    /// True for a target that did not serve before this service started, and may by now.
+    fn is_unreported(&self, held: &Held, now_ns: u64) -> bool {
+        !held.is_reported && !held.shown.state.is_readable() && self.is_settling(now_ns)
+    }
+
     /// An operator goes on with an older copy of a target, which was found with `incarnation`: an excerpt whose record
     /// says so. Errors: it is not stale, or was found with another one by now.
     pub(crate) fn accept_old(&self, id: TargetId, incarnation: u64) -> Outcome<Cluster> {
@@ -266,12 +282,16 @@ impl Cluster {
         Ok(usable)
     }
 
-    /// What to do when no target serves: a silent node may only be late, and a full target may be emptied.
+    /// What to do when no target serves: a node that is silent or has not reported yet may only be late, and a full
+    /// target may be emptied.
     fn code_of_none(&self, now_ns: u64) -> Code {
+        let may_be_reported = |held: &Held| self.is_unreported(held, now_ns);
         let may_answer = |target: &Target| target.state.is_readable() || target.state == TargetState::Hung;
         let may_come = |target: &Target| self.may_come(target.node, now_ns) && may_answer(target);
         let is_full = |target: &Target| self.is_up(target.node, now_ns) && target.state == TargetState::Full;
         match () {
+            () if self.targets.is_empty() && self.is_settling(now_ns) => Code::Unavailable,
+            () if self.targets.values().any(may_be_reported) => Code::Unavailable,
             () if self.shown().any(may_come) => Code::Unavailable,
             () if self.targets.is_empty() || self.shown().any(is_full) => Code::NoSpace,
             () => Code::TargetFailed,
@@ -376,11 +396,15 @@ impl Cluster {
             silent_ms: if id == self.own { 0 } else { member.silent_ns(now_ns) / 1_000_000 },
             areas: member.areas.clone(),
         });
+        let targets = self
+            .targets
+            .values()
+            .map(|held| Target { is_unreported: self.is_unreported(held, now_ns), ..held.shown.clone() });
         ClusterMap {
             cluster_id: self.cluster_id,
             epoch: Epoch(self.membership.epoch),
             nodes: nodes.collect(),
-            targets: self.shown().cloned().collect(),
+            targets: targets.collect(),
             groups: self.groups.told(|_| true),
             ..ClusterMap::default()
         }

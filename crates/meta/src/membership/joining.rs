@@ -377,7 +377,7 @@ impl Cluster {
             record.seen_seconds = now.wall_seconds;
             joined.targets.push(id);
         }
-        self.targets.insert(id, Held { record, shown });
+        self.targets.insert(id, Held { record, shown, is_reported: true });
     }
 
     /// A node reports that a target of its own is missing. A target that another node has by now is left alone.
@@ -414,6 +414,7 @@ impl Cluster {
             let is_same = |held: &&mut Held| (held.record.node, held.record.run) == (node.0, said.record.run);
             if let Some(held) = self.targets.get_mut(id).filter(is_same) {
                 held.shown = Target { incarnation: held.record.incarnation, ..said.shown.clone() };
+                held.is_reported = true;
             }
         }
     }

@@ -161,6 +161,45 @@ fn full_failed_and_unreported_targets_get_no_new_files() {
     assert!(fault.detail.contains("full") && fault.detail.contains("disk on fire"), "{fault}");
 }
 
+/// For two seconds after a start, files on a target that was missing when the service ended failed for good, and so did
+/// new ones, though its disk was back.
+#[test]
+fn a_state_of_before_the_start_is_not_final_until_it_was_reported_or_for_ten_seconds() {
+    let started_with = |state: u32| {
+        let disk = MemoryDisk::new(1);
+        let world = World::on(Arc::new(disk.boot()), options("embedded"));
+        let joined = register(&world, &node("a", &[0])).unwrap();
+        let mut report = proto::RegisterNodeRequest { node: joined.node, ..node("a", &joined.targets) };
+        report.targets[0].state = state;
+        register(&world, &report).unwrap();
+        world.service.close().unwrap();
+        (World::on(Arc::new(disk.boot()), options("embedded")), report)
+    };
+    let none = |world: &World, name: &str| world.assign_layout(world.file(TOP, name)).unwrap_err().code;
+    for state in [3, 4, 5, 6] {
+        let (world, mut report) = started_with(state);
+        let shown = map(&world).targets.remove(0);
+        assert_eq!((shown.state, shown.is_unreported), (state, true));
+        assert_eq!(none(&world, "f"), Code::Unavailable, "{state}");
+        register(&world, &report).unwrap();
+        let shown = map(&world).targets.remove(0);
+        assert_eq!((shown.state, shown.is_unreported), (state, false), "its server has said so");
+        assert_eq!(none(&world, "g"), Code::TargetFailed, "{state}");
+        report.targets[0].state = 1;
+        register(&world, &report).unwrap();
+        assert!(world.assign_layout(world.file(TOP, "h")).is_ok());
+
+        let (world, _) = started_with(state);
+        world.clock.advance(Duration::from_millis(9_999));
+        assert_eq!(none(&world, "f"), Code::Unavailable, "{state}");
+        world.clock.advance(Duration::from_millis(1));
+        assert!(!map(&world).targets[0].is_unreported);
+    }
+    let (world, _) = started_with(1);
+    assert!(!map(&world).targets[0].is_unreported, "where it served it is asked at once");
+    assert!(world.assign_layout(world.file(TOP, "f")).is_ok());
+}
+
 #[test]
 fn membership_and_sessions_survive_a_restart() {
     let disk = MemoryDisk::new(1);

@@ -230,6 +230,7 @@ impl From<&Target> for proto::Target {
             found: t.found,
             found_seconds: t.found_seconds,
             is_meant: false,
+            is_unreported: t.is_unreported,
         }
     }
 }
@@ -252,6 +253,7 @@ impl From<proto::Target> for Target {
             incarnation: t.incarnation,
             found: t.found,
             found_seconds: t.found_seconds,
+            is_unreported: t.is_unreported,
         }
     }
 }
