@@ -79,7 +79,7 @@ impl Server {
             Request::Write { handle, offset, bytes, kill_set_id, appends: false }
                 if self.door.takes_at_once(handle, offset.saturating_add(bytes.len() as u64)) =>
             {
-                let written = self.door.write(handle, bytes, offset, kill_set_id);
+                let written = self.door.write(handle, bytes, offset, kill_set_id.then(|| caller(header)));
                 reply.put_length_out(bytes.len() as u32);
                 Some(written.map_err(Failure::from))
             }
@@ -142,7 +142,7 @@ impl Server {
             Request::LookupNumber => self.unnamed_entry(&self.door.find(inode)?, reply),
             Request::LookupParent => self.unnamed_entry(&self.door.parent(inode)?, reply),
             Request::GetAttributes { handle } => self.get_attributes(inode, handle, reply),
-            Request::SetAttributes(set) => self.set_attributes(inode, &set, reply),
+            Request::SetAttributes(set) => self.set_attributes(header, &set, reply),
             Request::ReadLink => {
                 reply.put(&self.door.read_link(inode)?);
                 Ok(())
@@ -280,8 +280,9 @@ impl Server {
         }
     }
 
-    fn set_attributes(&self, inode: InodeId, set: &SetAttributes, reply: &mut Reply) -> Outcome {
-        let attributes = self.door.set_attributes(inode, &set.changes, set.kill_set_id)?;
+    fn set_attributes(&self, header: &Header, set: &SetAttributes, reply: &mut Reply) -> Outcome {
+        let inode = self.nodes.inode(header.node);
+        let attributes = self.door.set_attributes(inode, &set.changes, caller(header), set.kill_set_id)?;
         self.attributes(attributes, reply)
     }
 
@@ -317,14 +318,15 @@ impl Server {
             }
             Request::Read { handle, offset, length } => self.read(handle, offset, length, reply),
             Request::Write { handle, offset, bytes, kill_set_id, appends } => {
+                let unprivileged = kill_set_id.then(|| caller(header));
                 if appends {
-                    self.append(inode, handle, bytes, offset, kill_set_id)?;
+                    self.append(inode, handle, bytes, offset, unprivileged)?;
                 } else if reply.afterwards.is_possible() {
                     let memory = reply.afterwards.memory_of(bytes);
-                    let unsent = self.door.write_later(handle, bytes, memory, offset, kill_set_id)?;
+                    let unsent = self.door.write_later(handle, bytes, memory, offset, unprivileged)?;
                     reply.afterwards.leave(unsent);
                 } else {
-                    self.door.write(handle, bytes, offset, kill_set_id)?;
+                    self.door.write(handle, bytes, offset, unprivileged)?;
                 }
                 reply.put_length_out(bytes.len() as u32);
                 Ok(())
@@ -341,11 +343,14 @@ impl Server {
                 Ok(())
             }
             Request::Copy { from, from_offset, to, to_offset, length } => {
-                let copied = self.door.copy(from, from_offset, to, to_offset, length)?;
+                let (from, to) = ((from, from_offset), (to, to_offset));
+                let copied = self.door.copy(from, to, length, caller(header))?;
                 reply.put_length_out(u32::try_from(copied).unwrap_or(u32::MAX));
                 Ok(())
             }
-            Request::Allocate { handle, range, mode } => Ok(self.door.allocate(handle, range, mode)?),
+            Request::Allocate { handle, range, mode } => {
+                Ok(self.door.allocate(handle, range, mode, caller(header))?)
+            }
             _ => Err(Failure::Errno(abi::errno::NOT_IMPLEMENTED)),
         }
     }
@@ -372,8 +377,15 @@ impl Server {
 
     /// Writes at the end. Where that is not where the kernel took it to be, because another mount has appended, what
     /// the kernel knows of the file is wrong.
-    fn append(&self, inode: InodeId, handle: u64, bytes: &[u8], expected: u64, kill_set_id: bool) -> Outcome {
-        let offset = self.door.append(handle, bytes, kill_set_id)?;
+    fn append(
+        &self,
+        inode: InodeId,
+        handle: u64,
+        bytes: &[u8],
+        expected: u64,
+        unprivileged: Option<Caller>,
+    ) -> Outcome {
+        let offset = self.door.append(handle, bytes, unprivileged)?;
         if offset != expected {
             self.notices.inode_changed(inode, true);
         }
@@ -507,7 +519,7 @@ impl Server {
 }
 
 pub(super) fn caller(header: &Header) -> Caller {
-    Caller { uid: header.uid, gid: header.gid }
+    Caller { uid: header.uid, gid: header.gid, thread: header.thread }
 }
 
 /// What a file is opened for.
