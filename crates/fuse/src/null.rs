@@ -55,7 +55,7 @@ impl Null {
     pub(crate) fn new(root: InodeId) -> Null {
         let (clock, next) = (vazao_meter::clock::system(), AtomicU64::new(root.0 + DOTS + 1));
         let null = Null { clock, next, tree: Mutex::default(), files: Handles::new() };
-        let top = null.new_node(root, FileKind::Directory, Caller { uid: 0, gid: 0 }, 0o777);
+        let top = null.new_node(root, FileKind::Directory, Caller { uid: 0, gid: 0, thread: 0 }, 0o777);
         let mut tree = null.tree();
         tree.nodes.insert(root, top);
         tree.directories.insert(root, Directory { parent: root, ..Directory::default() });
@@ -187,7 +187,13 @@ impl FileSystem for Null {
     fn cached_attributes(&self, inode: InodeId) -> Option<(Attributes, Asked)> {
         self.stat(inode).ok().map(|attributes| (attributes, self.asked()))
     }
-    fn set_attributes(&self, inode: InodeId, changes: &Changes, _clear_set_id: bool) -> Result<Attributes> {
+    fn set_attributes(
+        &self,
+        inode: InodeId,
+        changes: &Changes,
+        _caller: Caller,
+        _clear_set_id: bool,
+    ) -> Result<Attributes> {
         let mut tree = self.tree();
         let node = tree.nodes.get_mut(&inode).ok_or(Code::NotFound)?;
         node.size = changes.size.unwrap_or(node.size);
@@ -248,10 +254,10 @@ impl FileSystem for Null {
         buffer[..count].fill(0);
         Ok(count)
     }
-    fn write(&self, handle: u64, bytes: &[u8], offset: u64, _clear_set_id: bool) -> Result<()> {
+    fn write(&self, handle: u64, bytes: &[u8], offset: u64, _unprivileged: Option<Caller>) -> Result<()> {
         self.wrote(handle, offset.saturating_add(bytes.len() as u64))
     }
-    fn append(&self, handle: u64, bytes: &[u8], _clear_set_id: bool) -> Result<u64> {
+    fn append(&self, handle: u64, bytes: &[u8], _unprivileged: Option<Caller>) -> Result<u64> {
         let end = self.stat(self.file(handle)?)?.size;
         self.wrote(handle, end.saturating_add(bytes.len() as u64)).map(|()| end)
     }
@@ -267,7 +273,7 @@ impl FileSystem for Null {
     fn release(&self, handle: u64) -> Result<()> {
         self.files.remove(handle).map(drop).ok_or_else(|| Code::BadHandle.into())
     }
-    fn allocate(&self, handle: u64, range: Range<u64>, mode: Allocation) -> Result<()> {
+    fn allocate(&self, handle: u64, range: Range<u64>, mode: Allocation, _caller: Caller) -> Result<()> {
         if mode.keep_size { Ok(()) } else { self.wrote(handle, range.end) }
     }
     fn seek(&self, _handle: u64, _seek: Seek, _offset: u64) -> Result<Option<u64>> {
@@ -312,13 +318,13 @@ mod tests {
     #[test]
     fn names_are_kept_and_contents_are_not() {
         let null = Null::new(InodeId(1));
-        let caller = Caller { uid: 1, gid: 2 };
+        let caller = Caller { uid: 1, gid: 2, thread: 0 };
         let mode = NewMode { bits: 0o666, umask: 0o022 };
         let place = Place { directory: InodeId(1), name: b"a" };
         let opened = null.create_file(place, caller, mode, true, false).expect("it is new");
         assert_eq!((opened.attributes.mode, opened.attributes.uid), (0o644, 1));
         assert_eq!(null.create_file(place, caller, mode, true, false).map_err(|e| e.code), Err(Code::Exists));
-        null.write(opened.handle, b"bytes", 3, false).expect("it is open");
+        null.write(opened.handle, b"bytes", 3, None).expect("it is open");
         let mut buffer = [1; 10];
         assert_eq!(null.read(opened.handle, &mut buffer, 0), Ok(8));
         assert_eq!(buffer[..8], [0; 8]);
@@ -337,7 +343,7 @@ mod tests {
     #[test]
     fn a_directory_with_names_in_it_stays() {
         let null = Null::new(InodeId(1));
-        let caller = Caller { uid: 0, gid: 0 };
+        let caller = Caller { uid: 0, gid: 0, thread: 0 };
         let mode = NewMode { bits: 0o755, umask: 0 };
         let top = Place { directory: InodeId(1), name: b"d" };
         let made = null.create(top, caller, FileKind::Directory, mode, 0, &[]).expect("it is new");

@@ -99,7 +99,13 @@ impl FileSystem for Single {
     fn attributes(&self, inode: InodeId, _handle: Option<u64>) -> Result<Attributes> {
         self.stat(inode)
     }
-    fn set_attributes(&self, inode: InodeId, changes: &Changes, _clear_set_id: bool) -> Result<Attributes> {
+    fn set_attributes(
+        &self,
+        inode: InodeId,
+        changes: &Changes,
+        _caller: Caller,
+        _clear_set_id: bool,
+    ) -> Result<Attributes> {
         let now = self.stat(inode)?;
         // Times are not kept; a disk has one length.
         if changes.size.is_some_and(|size| size != now.size) { refused(Code::NotPermitted) } else { Ok(now) }
@@ -149,13 +155,13 @@ impl FileSystem for Single {
         self.file.read(&mut buffer[..count], offset).map_err(failed)?;
         Ok(count)
     }
-    fn write(&self, _handle: u64, bytes: &[u8], offset: u64, _clear_set_id: bool) -> Result<()> {
+    fn write(&self, _handle: u64, bytes: &[u8], offset: u64, _unprivileged: Option<Caller>) -> Result<()> {
         if self.within(offset, bytes.len()) < bytes.len() {
             return refused(Code::NoSpace);
         }
         self.file.write(bytes, offset).map_err(failed)
     }
-    fn append(&self, _handle: u64, _bytes: &[u8], _clear_set_id: bool) -> Result<u64> {
+    fn append(&self, _handle: u64, _bytes: &[u8], _unprivileged: Option<Caller>) -> Result<u64> {
         refused(Code::NoSpace)
     }
     fn is_idle(&self, _handle: u64) -> bool {
@@ -170,7 +176,7 @@ impl FileSystem for Single {
     fn release(&self, _handle: u64) -> Result<()> {
         Ok(())
     }
-    fn allocate(&self, _handle: u64, range: Range<u64>, mode: Allocation) -> Result<()> {
+    fn allocate(&self, _handle: u64, range: Range<u64>, mode: Allocation, _caller: Caller) -> Result<()> {
         let range = range.start..range.end.min(self.file.length());
         if mode.zero && range.start < range.end { self.file.zero(range).map_err(failed) } else { Ok(()) }
     }
@@ -261,14 +267,15 @@ mod tests {
         let file = single.lookup(place).expect("it is there");
         assert_eq!((file.inode, file.size), (InodeId(2), 8192));
         let handle = single.open(file.inode, OpenMode::default()).expect("opens").handle;
-        single.write(handle, &[1; 512], 7680, false).expect("fits");
-        assert_eq!(single.write(handle, &[1; 513], 7680, false).map_err(|e| e.code), Err(Code::NoSpace));
+        single.write(handle, &[1; 512], 7680, None).expect("fits");
+        assert_eq!(single.write(handle, &[1; 513], 7680, None).map_err(|e| e.code), Err(Code::NoSpace));
         single.sync(handle).expect("flushes");
         assert_eq!(single.read(handle, &mut [0; 4096], 8000), Ok(192));
-        let hole = Allocation { keep_size: true, zero: true };
-        single.allocate(handle, 4096..1 << 40, hole).expect("zeros");
+        let (caller, hole) =
+            (Caller { uid: 0, gid: 0, thread: 0 }, Allocation { keep_size: true, zero: true });
+        single.allocate(handle, 4096..1 << 40, hole, caller).expect("zeros");
         single
-            .allocate(handle, 0..512, Allocation { keep_size: true, zero: false })
+            .allocate(handle, 0..512, Allocation { keep_size: true, zero: false }, caller)
             .expect("is there already");
         let noted = noted.0.lock();
         assert_eq!(*noted, ["write 512 at 7680", "flush", "read 192 at 8000", "zero 4096..8192"]);
@@ -285,7 +292,7 @@ mod tests {
         single.read_directory(InodeId(1), 0, 0, Wanted::Names, &mut take).expect("a directory");
         assert_eq!(names, [&b"."[..], b"..", b"disk"]);
         let other = Place { directory: InodeId(1), name: b"other" };
-        let (caller, mode) = (Caller { uid: 0, gid: 0 }, NewMode { bits: 0o600, umask: 0 });
+        let (caller, mode) = (Caller { uid: 0, gid: 0, thread: 0 }, NewMode { bits: 0o600, umask: 0 });
         assert!(single.create_file(other, caller, mode, false, false).is_err());
         assert!(single.unlink(Place { name: b"disk", ..other }).is_err());
     }

@@ -11,7 +11,7 @@ use crate::filesystem::failures::{Failures, REMEMBERED_NS};
 use crate::filesystem::handles::Handles;
 use crate::filesystem::listing::{Ahead, Listing, Source, Wanted};
 use crate::filesystem::lost::Lost;
-use crate::filesystem::privileges::{SET_ID, mode_without_set_id};
+use crate::filesystem::privileges::{SET_ID, has_set_id, keeps_set_id, mode_without_set_id};
 use crate::filesystem::{FileSystem, Unsent};
 use locks::unlock_all;
 use parking_lot::{Mutex, MutexGuard};
@@ -72,7 +72,7 @@ pub(crate) struct VolumeFilesystem {
 }
 
 fn new_file(caller: Caller, mode: NewMode) -> NewInode {
-    let (NewMode { bits: mode, umask }, Caller { uid, gid }) = (mode, caller);
+    let (NewMode { bits: mode, umask }, Caller { uid, gid, .. }) = (mode, caller);
     NewInode { mode, umask, uid, gid, ..NewInode::default() }
 }
 
@@ -105,8 +105,8 @@ impl VolumeFilesystem {
         open.iter().filter(|f| f.file.inode() == inode).for_each(|f| f.failures.forget());
     }
 
-    fn clear_set_id(&self, inode: InodeId, attributes: Attributes) -> Result<Attributes> {
-        match mode_without_set_id(&attributes) {
+    fn clear_set_id(&self, inode: InodeId, attributes: Attributes, caller: Caller) -> Result<Attributes> {
+        match mode_without_set_id(&attributes, caller) {
             Some(mode) => {
                 self.client.set_attributes(inode, &Changes { mode: Some(mode), ..Changes::default() })
             }
@@ -114,8 +114,30 @@ impl VolumeFilesystem {
         }
     }
 
+    /// Before the contents are changed by who may not keep set-id bits.
+    fn drop_set_id(&self, open: &OpenFile, caller: Caller) -> Result<()> {
+        if !open.set_id.swap(false, Ordering::Relaxed) {
+            return Ok(());
+        }
+        let inode = open.file.inode();
+        let left = self.client.attributes(inode).and_then(|now| self.clear_set_id(inode, now, caller));
+        // What this caller may keep the next one may not.
+        if left.as_ref().map_or(true, has_set_id) {
+            open.set_id.store(true, Ordering::Relaxed);
+        }
+        left.map(drop)
+    }
+
+    /// Before contents are changed by a request that does not say whether its caller may keep privileges.
+    fn drop_privileges(&self, open: &OpenFile, caller: Caller) -> Result<()> {
+        if open.set_id.load(Ordering::Relaxed) && !keeps_set_id(caller) {
+            self.drop_set_id(open, caller)?;
+        }
+        self.drop_capability(open)
+    }
+
     fn opened(&self, file: File, attributes: Attributes) -> Opened {
-        let set_id = AtomicBool::new(mode_without_set_id(&attributes).is_some());
+        let set_id = AtomicBool::new(has_set_id(&attributes));
         let has_xattrs = AtomicBool::new(!attributes.without_xattrs);
         Opened {
             handle: self.files.insert(OpenFile {
@@ -132,13 +154,12 @@ impl VolumeFilesystem {
     fn writing<T>(
         &self,
         handle: u64,
-        clear_set_id: bool,
+        unprivileged: Option<Caller>,
         work: impl FnOnce(&File) -> Result<T>,
     ) -> Result<T> {
         let open = self.locked_file(handle)?;
-        if clear_set_id && open.set_id.swap(false, Ordering::Relaxed) {
-            let inode = open.file.inode();
-            self.clear_set_id(inode, self.client.attributes(inode)?)?;
+        if let Some(caller) = unprivileged {
+            self.drop_set_id(&open, caller)?;
         }
         self.drop_capability(&open)?;
         let written = work(&open.file);
@@ -200,7 +221,13 @@ impl FileSystem for VolumeFilesystem {
         self.find(self.client.list_names(inode, 0, 1)?.parent())
     }
 
-    fn set_attributes(&self, inode: InodeId, changes: &Changes, clear_set_id: bool) -> Result<Attributes> {
+    fn set_attributes(
+        &self,
+        inode: InodeId,
+        changes: &Changes,
+        caller: Caller,
+        clear_set_id: bool,
+    ) -> Result<Attributes> {
         let mut changes = *changes;
         if changes.size.is_some() {
             // truncate(2) comes with "modified now", which changing the length does.
@@ -216,7 +243,7 @@ impl FileSystem for VolumeFilesystem {
         }
         let owner_changed = changes.uid.is_some() || changes.gid.is_some();
         if clear_set_id || (owner_changed && changes.mode.is_none()) {
-            return self.clear_set_id(inode, attributes);
+            return self.clear_set_id(inode, attributes, caller);
         }
         Ok(attributes)
     }
@@ -234,7 +261,7 @@ impl FileSystem for VolumeFilesystem {
         device: u32,
         contents: &[u8],
     ) -> Result<Attributes> {
-        let Caller { uid, gid } = caller;
+        let Caller { uid, gid, .. } = caller;
         let NewMode { bits: mode, umask } = mode;
         let new = NewInode { kind, mode, uid, gid, device, contents: contents.to_vec(), umask };
         self.client.create(place.directory, place.name, &new)
@@ -289,8 +316,8 @@ impl FileSystem for VolumeFilesystem {
         read
     }
 
-    fn write(&self, handle: u64, bytes: &[u8], offset: u64, clear_set_id: bool) -> Result<()> {
-        self.writing(handle, clear_set_id, |file| file.write_at(bytes, offset))
+    fn write(&self, handle: u64, bytes: &[u8], offset: u64, unprivileged: Option<Caller>) -> Result<()> {
+        self.writing(handle, unprivileged, |file| file.write_at(bytes, offset))
     }
 
     fn send_buffer(&self, length: usize) -> SendBuffer {
@@ -303,17 +330,17 @@ impl FileSystem for VolumeFilesystem {
         bytes: &[u8],
         memory: Option<(SharedBytes, Range<usize>)>,
         offset: u64,
-        clear_set_id: bool,
+        unprivileged: Option<Caller>,
     ) -> Result<Option<Unsent>> {
-        let unsent = self.writing(handle, clear_set_id, |file| match memory {
+        let unsent = self.writing(handle, unprivileged, |file| match memory {
             Some((memory, range)) => file.write_shared_later(&memory, range, offset),
             None => file.write_later(bytes, offset),
         })?;
         Ok(unsent.map(Unsent::Striped))
     }
 
-    fn append(&self, handle: u64, bytes: &[u8], clear_set_id: bool) -> Result<u64> {
-        self.writing(handle, clear_set_id, |file| file.append(bytes))
+    fn append(&self, handle: u64, bytes: &[u8], unprivileged: Option<Caller>) -> Result<u64> {
+        self.writing(handle, unprivileged, |file| file.append(bytes))
     }
 
     fn flush(&self, handle: u64) -> Result<bool> {
@@ -340,12 +367,12 @@ impl FileSystem for VolumeFilesystem {
         flushed.and(self.close(open)).and(unlocked)
     }
 
-    fn allocate(&self, handle: u64, range: Range<u64>, mode: Allocation) -> Result<()> {
+    fn allocate(&self, handle: u64, range: Range<u64>, mode: Allocation, caller: Caller) -> Result<()> {
         let open = self.locked_file(handle)?;
         if range.end > limits::FILE_BYTES_MAX {
             return Err(Code::TooLarge.into());
         }
-        self.drop_capability(&open)?;
+        self.drop_privileges(&open, caller)?;
         let missing = range.end.saturating_sub(open.file.attributes()?.size);
         if missing > 0 && !mode.zero && missing > self.client.space()?.available_bytes {
             return Err(Code::NoSpace.into());
@@ -518,9 +545,10 @@ impl FileSystem for VolumeFilesystem {
         Ok(self.opened(file, attributes))
     }
 
-    fn copy(&self, from: u64, from_offset: u64, to: u64, to_offset: u64, length: u64) -> Result<u64> {
+    fn copy(&self, from: (u64, u64), to: (u64, u64), length: u64, caller: Caller) -> Result<u64> {
+        let ((from, from_offset), (to, to_offset)) = (from, to);
         let (source, open) = (self.file(from)?, self.file(to)?);
-        self.drop_capability(&open)?;
+        self.drop_privileges(&open, caller)?;
         let copied = open.file.copy_from(&source.file, from_offset, to_offset, length);
         self.forget_failures(open.file.inode());
         copied
@@ -580,29 +608,5 @@ impl Source for Pages<'_> {
     fn ahead(&self, after: u64, limit: u32) -> Ahead {
         let pending = self.client.begin_list_names(self.directory, after, limit);
         Box::new(move || pending.wait())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn with_mode(kind: FileKind, mode: u32) -> Attributes {
-        Attributes { kind, mode, ..Attributes::default() }
-    }
-
-    #[test]
-    fn set_id_bits_are_cleared_as_chown_and_write_demand() {
-        for (kind, before, after) in [
-            (FileKind::File, 0o4755, Some(0o755)),
-            (FileKind::File, 0o6755, Some(0o755)),
-            (FileKind::File, 0o2755, Some(0o755)),
-            (FileKind::File, 0o2644, None),
-            (FileKind::File, 0o6644, Some(0o2644)),
-            (FileKind::File, 0o1755, None),
-            (FileKind::Directory, 0o6755, None),
-        ] {
-            assert_eq!(mode_without_set_id(&with_mode(kind, before)), after, "{kind:?} {before:o}");
-        }
     }
 }

@@ -138,7 +138,7 @@ pub(crate) fn heeds_kills() -> bool {
 }
 
 /// True when a wait that began at `started_ns` shall end: what is answered in time is not cut short by a signal.
-pub(crate) fn is_due(started_ns: u64, now_ns: u64) -> bool {
+pub fn is_due(started_ns: u64, now_ns: u64) -> bool {
     is_killed() || (now_ns.saturating_sub(started_ns) >= LOOK_NS && is_raised())
 }
 

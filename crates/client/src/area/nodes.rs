@@ -115,6 +115,10 @@ impl Nodes {
             if is_silent && let Some(known) = self.meta.known_loss(node, deadline_ns) {
                 return Err(Error::from(known).of(attempts.request));
             }
+            let fault = match attempts.is_given_up(&self.context, &fault) {
+                true => Code::Interrupted.into(),
+                false => fault,
+            };
             // The pause is waited for the node, as an answer is.
             let pause = || attempts.pause(&self.context, &fault);
             let again = self.context.counters.during_wait(&counters, clock, pause);

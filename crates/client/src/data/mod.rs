@@ -191,9 +191,11 @@ impl DataServers {
         loop {
             let fault = match self.await_answer(call, attachment.len()) {
                 Ok(received) => return Ok(received),
-                Err(_) if interrupt::is_raised() => Code::Interrupted.into(),
+                Err(fault) if attempts.is_given_up(&self.context, &fault) => Code::Interrupted.into(),
                 Err(fault)
-                    if fault.code == Code::Interrupted && self.context.clock.now_ns() < deadline_ns =>
+                    if fault.code == Code::Interrupted
+                        && !interrupt::is_raised()
+                        && self.context.clock.now_ns() < deadline_ns =>
                 {
                     // Given up before it was sent, and not by the present waiter.
                     self.send(call, attachment, deadline_ns);

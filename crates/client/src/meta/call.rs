@@ -9,7 +9,6 @@ use crate::{Asked, Error, Result};
 use std::sync::atomic::Ordering;
 use vazao_meter::Cause;
 use vazao_model::{Action, Code, InodeId, Timestamp};
-use vazao_wire::interrupt;
 use vazao_wire::operation::Operation;
 use vazao_wire::proto;
 use vazao_wire::service::Fault;
@@ -230,7 +229,10 @@ impl MetaService {
 
     fn next_attempt(&self, attempts: &mut Attempts, fault: Fault) -> Result<()> {
         let (server, address) = (self.context.meta_name(), self.context.meta_address());
-        let fault = if interrupt::is_raised() { Code::Interrupted.into() } else { fault };
+        let fault = match attempts.is_given_up(&self.context, &fault) {
+            true => Code::Interrupted.into(),
+            false => fault,
+        };
         let is_silent = matches!(fault.code, Code::Timeout | Code::Unreachable | Code::Disconnected);
         if is_silent {
             self.context.meta_current.fetch_add(1, Ordering::Relaxed);

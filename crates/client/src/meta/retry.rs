@@ -6,6 +6,7 @@ use std::fmt::Display;
 use std::time::Duration;
 use vazao_model::{Action, Code};
 use vazao_wire::Method;
+use vazao_wire::interrupt;
 use vazao_wire::service::{Fault, RequestId};
 
 /// First pause before a repetition.
@@ -56,8 +57,13 @@ impl Attempts {
 
     /// Waits before the next attempt. False when the fault is final or no time is left.
     pub(crate) fn pause(&mut self, context: &Context, fault: &Fault) -> bool {
-        let again = fault.code == Code::Timeout || fault.code.action() != Action::GiveUp;
-        again && self.pause_after(context, fault.code)
+        is_tried_again(fault.code) && self.pause_after(context, fault.code)
+    }
+
+    /// True when the call ends here instead of being tried again, because its caller was interrupted. An answer that
+    /// has arrived is the answer, and what may still be answered in time is tried again.
+    pub(crate) fn is_given_up(&self, context: &Context, fault: &Fault) -> bool {
+        is_tried_again(fault.code) && interrupt::is_due(self.started_ns, context.clock.now_ns())
     }
 
     /// The same after a fault that the caller knows not to be final.
@@ -85,6 +91,10 @@ impl Attempts {
 pub(crate) fn attempt_deadline_ns(now_ns: u64, deadline_ns: u64) -> u64 {
     let left = deadline_ns.saturating_sub(now_ns);
     now_ns + left.min((left / 2).max(ATTEMPT_MS_MIN * NS_A_MS))
+}
+
+fn is_tried_again(code: Code) -> bool {
+    code == Code::Timeout || code.action() != Action::GiveUp
 }
 
 fn seconds(ms: u64) -> String {

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use vazao_model::Code;
 use vazao_wire::Method;
 use vazao_wire::inline::Fate;
+use vazao_wire::interrupt::{self, Interrupt};
 
 const READ: OpenMode = OpenMode { read: true, write: false, truncate: false };
 
@@ -28,6 +29,60 @@ fn a_lost_answer_does_not_make_a_second_file() {
         let state = cluster.meta.state.lock();
         assert_eq!(state.executed[&Method::Create], 1, "{fate:?}");
     }
+}
+
+/// A program with a handler for a signal was told EINTR, at once, where a name is absent or already there: the answer
+/// had come, and the signal while it was on its way.
+#[test]
+fn an_answer_that_has_come_is_the_answer_whatever_signal_came_meanwhile() {
+    let cluster = Cluster::new(1);
+    let client = cluster.client();
+    let file = create(&client, "there");
+    file.write_at(&pattern(1, 100_000), 0).unwrap();
+    file.sync().unwrap();
+    let interrupt = Arc::new(Interrupt::default());
+    interrupt.raise();
+    interrupt::interruptible(&interrupt, || {
+        let code = |outcome: crate::Result<()>| outcome.expect_err("it is refused").code;
+        assert_eq!(code(client.unlink(ROOT, b"absent")), Code::NotFound);
+        assert_eq!(code(client.lookup(ROOT, b"absent").map(drop)), Code::NotFound);
+        assert_eq!(code(client.create(ROOT, b"there", &NewInode::default()).map(drop)), Code::Exists);
+        cluster.data[0].fail_next(Method::Read, Code::Io, 1);
+        assert_eq!(code(file.read_at(&mut [0; 10], 0).map(drop)), Code::Io);
+    });
+}
+
+#[test]
+fn a_call_whose_next_attempt_is_answered_in_time_is_not_cut_short_and_ends_a_quarter_of_a_second_later_otherwise()
+ {
+    let cluster = Cluster::new(1);
+    let client = cluster.client();
+    let file = create(&client, "there");
+    file.write_at(&pattern(1, 100_000), 0).unwrap();
+    file.sync().unwrap();
+    let interrupt = Arc::new(Interrupt::default());
+    interrupt.raise();
+    let waited_ms = |work: &mut dyn FnMut()| {
+        let started_ns = cluster.clock.now_ns();
+        interrupt::interruptible(&interrupt, work);
+        (cluster.clock.now_ns() - started_ns) / 1_000_000
+    };
+    first(&cluster, Method::Unlink, 1, Fate::BreakBefore);
+    waited_ms(&mut || client.unlink(ROOT, b"there").expect("the second attempt was answered"));
+    first(&cluster, Method::Unlink, usize::MAX, Fate::BreakBefore);
+    let given_up = || assert_eq!(client.unlink(ROOT, b"x").expect_err("no answer").code, Code::Interrupted);
+    let ms = waited_ms(&mut { given_up });
+    assert!((250..2_000).contains(&ms), "{ms} ms");
+    cluster.transport.set_fates(None);
+    cluster.data[0].fail_next(Method::Read, Code::Overloaded, 1);
+    waited_ms(&mut || assert_eq!(file.read_at(&mut [0; 10], 0).expect("answered"), 10));
+    let other = create(&client, "other");
+    other.write_at(&pattern(2, 100_000), 0).unwrap();
+    other.sync().unwrap();
+    cluster.data[0].fail_next(Method::Read, Code::Overloaded, 1000);
+    let read = || other.read_at(&mut [0; 10], 0).expect_err("no answer").code;
+    let ms = waited_ms(&mut || assert_eq!(read(), Code::Interrupted));
+    assert!((250..2_000).contains(&ms), "{ms} ms");
 }
 
 #[test]

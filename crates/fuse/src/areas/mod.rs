@@ -21,7 +21,7 @@ use crate::filesystem::arguments::{Allocation, Caller, NewMode, Opened, Place};
 use crate::filesystem::handles::Handles;
 use crate::filesystem::listing::Wanted;
 use crate::filesystem::lost::Lost;
-use crate::filesystem::privileges::mode_without_set_id;
+use crate::filesystem::privileges::{has_set_id, keeps_set_id};
 use crate::filesystem::{FileSystem, Unsent};
 use listing::Listing;
 use open_files::OpenFiles;
@@ -235,7 +235,13 @@ impl FileSystem for Areas {
         }
     }
 
-    fn set_attributes(&self, inode: InodeId, changes: &Changes, clear_set_id: bool) -> Result<Attributes> {
+    fn set_attributes(
+        &self,
+        inode: InodeId,
+        changes: &Changes,
+        caller: Caller,
+        clear_set_id: bool,
+    ) -> Result<Attributes> {
         let spot = self.spot(inode)?;
         if spot.area.is_empty() {
             return Err(fixed("changing attributes"));
@@ -268,8 +274,8 @@ impl FileSystem for Areas {
         self.changed(inode);
         let mut attributes = attributes?;
         if clear_set_id {
-            attributes = self.without_set_id(&spot, attributes)?;
-        } else if mode_without_set_id(&attributes).is_some() {
+            attributes = self.without_set_id(&spot, attributes, caller)?;
+        } else if has_set_id(&attributes) {
             // Files already open must look again before the next write.
             self.files.shared(inode).iter().for_each(|shared| shared.may_have_set_id());
         }
@@ -394,8 +400,8 @@ impl FileSystem for Areas {
         })
     }
 
-    fn write(&self, handle: u64, bytes: &[u8], offset: u64, clear_set_id: bool) -> Result<()> {
-        self.write_later(handle, bytes, None, offset, clear_set_id).map(drop)
+    fn write(&self, handle: u64, bytes: &[u8], offset: u64, unprivileged: Option<Caller>) -> Result<()> {
+        self.write_later(handle, bytes, None, offset, unprivileged).map(drop)
     }
 
     fn write_later(
@@ -404,9 +410,9 @@ impl FileSystem for Areas {
         bytes: &[u8],
         memory: Option<(SharedBytes, Range<usize>)>,
         offset: u64,
-        clear_set_id: bool,
+        unprivileged: Option<Caller>,
     ) -> Result<Option<Unsent>> {
-        let open = self.writing(handle, clear_set_id)?;
+        let open = self.writing(handle, unprivileged)?;
         let taken = self.tell_writer(&open, || match memory {
             Some((memory, range)) => open.writer.write_shared_later(memory, range, offset),
             None => open.writer.write_later(bytes, offset),
@@ -414,8 +420,8 @@ impl FileSystem for Areas {
         Ok(taken?.map(Unsent::Area))
     }
 
-    fn append(&self, handle: u64, bytes: &[u8], clear_set_id: bool) -> Result<u64> {
-        let open = self.writing(handle, clear_set_id)?;
+    fn append(&self, handle: u64, bytes: &[u8], unprivileged: Option<Caller>) -> Result<u64> {
+        let open = self.writing(handle, unprivileged)?;
         let appended = self.ask_writer(&open, || {
             open.writer.settle_file()?;
             let channel = open.writer.channel();
@@ -450,14 +456,14 @@ impl FileSystem for Areas {
         self.released(&open)
     }
 
-    fn allocate(&self, handle: u64, range: Range<u64>, mode: Allocation) -> Result<()> {
+    fn allocate(&self, handle: u64, range: Range<u64>, mode: Allocation, caller: Caller) -> Result<()> {
         if mode.zero {
             return Err(Error::new(Code::Unsupported, "zeroing a range: not in areas"));
         }
         if range.end > limits::FILE_BYTES_MAX {
             return Err(Code::TooLarge.into());
         }
-        let open = self.changing(handle)?;
+        let open = self.writing(handle, (!keeps_set_id(caller)).then_some(caller))?;
         let allocated = self.ask_writer(&open, || {
             open.writer.settle_file()?;
             let channel = open.writer.channel();

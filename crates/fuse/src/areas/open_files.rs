@@ -1,7 +1,7 @@
 //! Open files: each a channel, and what all those of one inode have in flight.
 
 use crate::filesystem::handles::Handles;
-use crate::filesystem::privileges::mode_without_set_id;
+use crate::filesystem::privileges::has_set_id;
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -78,7 +78,7 @@ impl OpenFiles {
         let mut all = self.shared.lock();
         let shared = all.entry(inode).or_insert_with(|| Arc::new(Shared { behind, set_id, opens }));
         let shared = Arc::clone(shared);
-        if mode_without_set_id(attributes).is_some() {
+        if has_set_id(attributes) {
             shared.may_have_set_id();
         }
         shared.opens.fetch_add(1, Ordering::Relaxed);

@@ -5,8 +5,8 @@
 use super::Areas;
 use super::open_files::OpenFile;
 use super::table::Spot;
-use crate::filesystem::arguments::Opened;
-use crate::filesystem::privileges::mode_without_set_id;
+use crate::filesystem::arguments::{Caller, Opened};
+use crate::filesystem::privileges::{has_set_id, mode_without_set_id};
 use std::sync::Arc;
 use vazao_client::Result;
 use vazao_client::area::{AreaChanges, Channel, ChannelOptions, FileIdentity};
@@ -43,26 +43,37 @@ impl Areas {
         self.servers.tell(&open.node, message, has_answered)?
     }
 
-    /// An open file that is about to be written to. `clear_set_id`: the caller may not keep set-id bits. The node
+    /// An open file that is about to be written to. `unprivileged`: who may not keep set-id bits. The node
     /// would keep them when its daemon runs as root.
-    pub(super) fn writing(&self, handle: u64, clear_set_id: bool) -> Result<Arc<OpenFile>> {
+    pub(super) fn writing(&self, handle: u64, unprivileged: Option<Caller>) -> Result<Arc<OpenFile>> {
         let open = self.changing(handle)?;
-        if clear_set_id && open.shared.take_set_id() {
-            let cleared = self.clear_set_id(open.inode);
-            cleared.inspect_err(|_| open.shared.may_have_set_id())?;
+        if let Some(caller) = unprivileged
+            && open.shared.take_set_id()
+        {
+            let left = self.clear_set_id(open.inode, caller);
+            // What this caller may keep the next one may not.
+            if left.as_ref().map_or(true, has_set_id) {
+                open.shared.may_have_set_id();
+            }
+            left?;
         }
         Ok(open)
     }
 
-    fn clear_set_id(&self, inode: InodeId) -> Result<()> {
+    fn clear_set_id(&self, inode: InodeId, caller: Caller) -> Result<Attributes> {
         let spot = self.spot(inode)?;
         let (attributes, _) = self.servers.stat(&spot)?;
-        self.without_set_id(&spot, attributes).map(drop)
+        self.without_set_id(&spot, attributes, caller)
     }
 
     /// Takes set-id bits from what has these attributes, and returns those that it has then.
-    pub(super) fn without_set_id(&self, spot: &Spot, attributes: Attributes) -> Result<Attributes> {
-        let Some(mode) = mode_without_set_id(&attributes) else { return Ok(attributes) };
+    pub(super) fn without_set_id(
+        &self,
+        spot: &Spot,
+        attributes: Attributes,
+        caller: Caller,
+    ) -> Result<Attributes> {
+        let Some(mode) = mode_without_set_id(&attributes, caller) else { return Ok(attributes) };
         let changes = AreaChanges { mode: Some(mode), ..AreaChanges::default() };
         self.servers.ask_area(spot, |area| area.set_attributes(&spot.path, &changes))
     }

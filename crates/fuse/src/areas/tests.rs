@@ -97,13 +97,13 @@ impl World {
 
     /// Makes a file and opens it; its number and its handle.
     fn create(&self, name: &str) -> (InodeId, u64) {
-        let (caller, mode) = (Caller { uid: 0, gid: 0 }, NewMode { bits: 0o644, umask: 0 });
+        let (caller, mode) = (Caller { uid: 0, gid: 0, thread: 0 }, NewMode { bits: 0o644, umask: 0 });
         let opened = self.areas.create_file(self.place(name), caller, mode, true, false).expect("made");
         (opened.attributes.inode, opened.handle)
     }
 
     fn write(&self, handle: u64, bytes: &[u8]) -> Option<Unsent> {
-        self.areas.write_later(handle, bytes, None, 0, false).expect("taken over")
+        self.areas.write_later(handle, bytes, None, 0, None).expect("taken over")
     }
 
     /// What `ask` says, beside a write of 1000 bytes that is answered and not sent before `ask` has had some time.
@@ -153,7 +153,7 @@ fn a_listing_does_not_tell_the_size_of_before_of_what_was_written_and_closed_sin
     let begun_ns = SystemClock.now_ns();
     read(0, &mut |_| false).expect("listed");
     drop(unsent);
-    world.areas.append(appended, &[1; 1000], false).expect("appended");
+    world.areas.append(appended, &[1; 1000], None).expect("appended");
     for handle in [handle, appended] {
         world.areas.flush(handle).expect("written");
         world.areas.release(handle).expect("closed");

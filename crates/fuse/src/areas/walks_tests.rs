@@ -4,7 +4,7 @@ use super::super::LEASE;
 use super::super::tests::World;
 use super::Walks;
 use crate::filesystem::FileSystem;
-use crate::filesystem::arguments::Place;
+use crate::filesystem::arguments::{Caller, Place};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use vazao_client::{Asked, Changes, Result};
@@ -93,8 +93,9 @@ fn what_this_mount_has_changed_is_seen_at_once() {
     let above = found[DEPTH - 2].inode;
     world.areas.remove_directory(Place { directory: above, name: b"d" }).expect("is empty");
     assert_eq!(world.walk(DEPTH).expect_err("is gone").code, Code::NotFound);
+    let caller = Caller { uid: 0, gid: 0, thread: 0 };
     let changes = Changes { mode: Some(0o700), ..Changes::default() };
-    world.areas.set_attributes(found[9].inode, &changes, false).expect("changed");
+    world.areas.set_attributes(found[9].inode, &changes, caller, false).expect("changed");
     assert_eq!(world.walk(10).expect("is there")[9].mode & 0o777, 0o700);
 }
 

@@ -8,6 +8,8 @@ use vazao_model::{Attributes, InodeId};
 pub(crate) struct Caller {
     pub(crate) uid: u32,
     pub(crate) gid: u32,
+    /// 0 where it cannot be seen from here.
+    pub(crate) thread: u32,
 }
 
 /// The permissions that a new inode is asked to have.

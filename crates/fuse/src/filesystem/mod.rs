@@ -54,7 +54,13 @@ pub(crate) trait FileSystem: Send + Sync {
         unsupported("the parent of a directory")
     }
     /// Changes attributes. `clear_set_id`: the caller may not keep set-id bits while the length changes.
-    fn set_attributes(&self, inode: InodeId, changes: &Changes, clear_set_id: bool) -> Result<Attributes>;
+    fn set_attributes(
+        &self,
+        inode: InodeId,
+        changes: &Changes,
+        caller: Caller,
+        clear_set_id: bool,
+    ) -> Result<Attributes>;
     fn read_link(&self, inode: InodeId) -> Result<Vec<u8>>;
     /// Creates an inode of any kind; `contents` is a link's target.
     fn create(
@@ -82,7 +88,7 @@ pub(crate) trait FileSystem: Send + Sync {
         truncate: bool,
     ) -> Result<Opened>;
     fn read(&self, handle: u64, buffer: &mut [u8], offset: u64) -> Result<usize>;
-    fn write(&self, handle: u64, bytes: &[u8], offset: u64, clear_set_id: bool) -> Result<()>;
+    fn write(&self, handle: u64, bytes: &[u8], offset: u64, unprivileged: Option<Caller>) -> Result<()>;
     /// Memory to receive writes in.
     fn send_buffer(&self, length: usize) -> SendBuffer {
         vec![0; length].into()
@@ -95,12 +101,12 @@ pub(crate) trait FileSystem: Send + Sync {
         bytes: &[u8],
         _memory: Option<(SharedBytes, Range<usize>)>,
         offset: u64,
-        clear_set_id: bool,
+        unprivileged: Option<Caller>,
     ) -> Result<Option<Unsent>> {
-        self.write(handle, bytes, offset, clear_set_id).map(|()| None)
+        self.write(handle, bytes, offset, unprivileged).map(|()| None)
     }
     /// Writes at the end of the file; returns where that was.
-    fn append(&self, handle: u64, bytes: &[u8], clear_set_id: bool) -> Result<u64>;
+    fn append(&self, handle: u64, bytes: &[u8], unprivileged: Option<Caller>) -> Result<u64>;
     /// A descriptor of the file is being closed: what it wrote goes out, and errors of it come back.
     /// True when that changed attributes.
     fn flush(&self, handle: u64) -> Result<bool>;
@@ -109,7 +115,7 @@ pub(crate) trait FileSystem: Send + Sync {
     /// The last descriptor is gone.
     fn release(&self, handle: u64) -> Result<()>;
     /// fallocate(2). Space is not reserved, only asked about: a plain call fails when there is too little of it.
-    fn allocate(&self, handle: u64, range: Range<u64>, mode: Allocation) -> Result<()>;
+    fn allocate(&self, handle: u64, range: Range<u64>, mode: Allocation, caller: Caller) -> Result<()>;
     /// Where data or a hole begins; `None`: nowhere before the end.
     fn seek(&self, handle: u64, seek: Seek, offset: u64) -> Result<Option<u64>>;
     fn open_directory(&self, inode: InodeId) -> u64;
@@ -227,7 +233,7 @@ pub(crate) trait FileSystem: Send + Sync {
         unsupported("a file without a name")
     }
     /// copy_file_range(2); returns how many bytes.
-    fn copy(&self, _from: u64, _from_offset: u64, _to: u64, _to_offset: u64, _length: u64) -> Result<u64> {
+    fn copy(&self, _from: (u64, u64), _to: (u64, u64), _length: u64, _caller: Caller) -> Result<u64> {
         unsupported("copying within the file system")
     }
     fn get_xattr(&self, _inode: InodeId, _name: &[u8]) -> Result<Vec<u8>> {

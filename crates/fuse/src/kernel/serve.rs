@@ -12,6 +12,7 @@ use crate::filesystem::arguments::{Caller, NewMode, Opened, Place};
 use crate::filesystem::listing::Wanted;
 use crate::filesystem::privileges::is_asked_by_kernel;
 use crate::interrupts::Interrupts;
+use crate::kernel_cache::mappings::Mappings;
 use crate::kernel_cache::nameless::NamelessOpens;
 use crate::kernel_cache::notices::Notices;
 use crate::kernel_cache::notifier::Notifier;
@@ -19,7 +20,7 @@ use crate::kernel_cache::readdirplus::ReaddirplusPolicies;
 use crate::kernel_cache::told::Told;
 use std::sync::Arc;
 use std::time::Duration;
-use vazao_client::{Asked, Error, Listed, Listener, OpenMode, RenameMode, SendBuffer};
+use vazao_client::{Asked, Error, Listed, Listener, OpenMode, RenameMode, Seek, SendBuffer};
 use vazao_model::{Attributes, Code, FileKind, InodeId};
 
 /// How long the kernel may believe what it was shown.
@@ -35,12 +36,13 @@ pub(crate) struct Server {
     pub(crate) nodes: Nodes,
     pub(crate) timeouts: Timeouts,
     pub(crate) told: Arc<Told>,
-    pub(crate) notifier: Box<dyn Notifier>,
+    pub(crate) notifier: Arc<dyn Notifier>,
     pub(crate) notices: Arc<Notices>,
     pub(crate) interrupts: Interrupts,
     pub(crate) lock_waiters: LockWaiters,
     pub(crate) readdirplus: ReaddirplusPolicies,
     pub(crate) nameless: NamelessOpens,
+    pub(crate) mappings: Mappings,
     /// Requests that have been begun and not answered yet.
     pub(crate) in_flight: InFlight,
 }
@@ -79,13 +81,13 @@ impl Server {
             Request::Write { handle, offset, bytes, kill_set_id, appends: false }
                 if self.door.takes_at_once(handle, offset.saturating_add(bytes.len() as u64)) =>
             {
-                let written = self.door.write(handle, bytes, offset, kill_set_id);
+                let written = self.door.write(handle, bytes, offset, kill_set_id.then(|| caller(header)));
                 reply.put_length_out(bytes.len() as u32);
                 Some(written.map_err(Failure::from))
             }
             Request::Flush { handle, .. } => self.door.is_idle(handle).then_some(Ok(())),
             Request::Release { handle } if self.door.is_idle(handle) => {
-                Some(self.door.release(handle).map_err(Failure::from))
+                Some(self.release(handle).map_err(Failure::from))
             }
             Request::GetXattr { name, .. } if is_asked_by_kernel(name) && self.has_no_xattrs(inode) => {
                 Some(Err(Error::from(Code::NoAttribute).into()))
@@ -142,7 +144,7 @@ impl Server {
             Request::LookupNumber => self.unnamed_entry(&self.door.find(inode)?, reply),
             Request::LookupParent => self.unnamed_entry(&self.door.parent(inode)?, reply),
             Request::GetAttributes { handle } => self.get_attributes(inode, handle, reply),
-            Request::SetAttributes(set) => self.set_attributes(inode, &set, reply),
+            Request::SetAttributes(set) => self.set_attributes(header, &set, reply),
             Request::ReadLink => {
                 reply.put(&self.door.read_link(inode)?);
                 Ok(())
@@ -280,8 +282,9 @@ impl Server {
         }
     }
 
-    fn set_attributes(&self, inode: InodeId, set: &SetAttributes, reply: &mut Reply) -> Outcome {
-        let attributes = self.door.set_attributes(inode, &set.changes, set.kill_set_id)?;
+    fn set_attributes(&self, header: &Header, set: &SetAttributes, reply: &mut Reply) -> Outcome {
+        let inode = self.nodes.inode(header.node);
+        let attributes = self.door.set_attributes(inode, &set.changes, caller(header), set.kill_set_id)?;
         self.attributes(attributes, reply)
     }
 
@@ -309,22 +312,24 @@ impl Server {
                 let opened = self.door.create_file(place, caller(header), mode, exclusive, truncate)?;
                 self.created(place, opened, flags, reply)
             }
-            Request::CreateUnnamed { mode } => {
+            Request::CreateUnnamed { flags, mode } => {
                 let opened = self.door.create_unnamed(inode, caller(header), mode)?;
                 self.unnamed_entry(&opened.attributes, reply)?;
+                self.note_mappable(opened.handle, opened.attributes.inode, flags);
                 reply.put_open_out(opened.handle, 0);
                 Ok(())
             }
             Request::Read { handle, offset, length } => self.read(handle, offset, length, reply),
             Request::Write { handle, offset, bytes, kill_set_id, appends } => {
+                let unprivileged = kill_set_id.then(|| caller(header));
                 if appends {
-                    self.append(inode, handle, bytes, offset, kill_set_id)?;
+                    self.append(inode, handle, bytes, offset, unprivileged)?;
                 } else if reply.afterwards.is_possible() {
                     let memory = reply.afterwards.memory_of(bytes);
-                    let unsent = self.door.write_later(handle, bytes, memory, offset, kill_set_id)?;
+                    let unsent = self.door.write_later(handle, bytes, memory, offset, unprivileged)?;
                     reply.afterwards.leave(unsent);
                 } else {
-                    self.door.write(handle, bytes, offset, kill_set_id)?;
+                    self.door.write(handle, bytes, offset, unprivileged)?;
                 }
                 reply.put_length_out(bytes.len() as u32);
                 Ok(())
@@ -334,18 +339,21 @@ impl Server {
                 flushed.and(self.door.unlock_closed(handle, lock_owner).map_err(Failure::from))
             }
             Request::Sync { handle } => self.reported(header.node, self.door.sync(handle)),
-            Request::Release { handle } => Ok(self.door.release(handle)?),
+            Request::Release { handle } => Ok(self.release(handle)?),
             Request::Seek { handle, offset, seek } => {
-                let found = self.door.seek(handle, seek, offset)?;
+                let found = self.seek(header, handle, seek, offset)?;
                 reply.put_u64(found.ok_or(Failure::Errno(abi::errno::NO_SUCH_ADDRESS))?);
                 Ok(())
             }
             Request::Copy { from, from_offset, to, to_offset, length } => {
-                let copied = self.door.copy(from, from_offset, to, to_offset, length)?;
+                let (from, to) = ((from, from_offset), (to, to_offset));
+                let copied = self.door.copy(from, to, length, caller(header))?;
                 reply.put_length_out(u32::try_from(copied).unwrap_or(u32::MAX));
                 Ok(())
             }
-            Request::Allocate { handle, range, mode } => Ok(self.door.allocate(handle, range, mode)?),
+            Request::Allocate { handle, range, mode } => {
+                Ok(self.door.allocate(handle, range, mode, caller(header))?)
+            }
             _ => Err(Failure::Errno(abi::errno::NOT_IMPLEMENTED)),
         }
     }
@@ -357,9 +365,36 @@ impl Server {
     }
 
     pub(super) fn created(&self, place: Place<'_>, opened: Opened, flags: u32, reply: &mut Reply) -> Outcome {
+        self.note_mappable(opened.handle, opened.attributes.inode, flags);
         self.entry(place, opened.attributes, reply)?;
         reply.put_open_out(opened.handle, if passes_pages(flags) { abi::FOPEN_DIRECT_IO } else { 0 });
         Ok(())
+    }
+
+    /// Shared mappings that can be stored into need an open file that can be read and written.
+    fn note_mappable(&self, handle: u64, inode: InodeId, flags: u32) {
+        if flags & open_flag::ACCESS_MASK == open_flag::READ_WRITE {
+            self.mappings.opened(handle, inode);
+        }
+    }
+
+    fn release(&self, handle: u64) -> Result<(), Error> {
+        self.mappings.released(handle);
+        self.door.release(handle)
+    }
+
+    /// Where data or a hole begins. What programs have stored into a hole through a mapping is data, too; where it is
+    /// not known in time whether they have, everything is.
+    fn seek(&self, header: &Header, handle: u64, seek: Seek, offset: u64) -> Result<Option<u64>, Error> {
+        let inode = self.nodes.inode(header.node);
+        let is_known = !self.mappings.may_be_mapped(inode)
+            || self.mappings.write_back(&self.notifier, header.node, offset);
+        if is_known {
+            return self.door.seek(handle, seek, offset);
+        }
+        let size = self.door.attributes(inode, Some(handle))?.size;
+        let found = if seek == Seek::Data { offset } else { size };
+        Ok((offset < size).then_some(found))
     }
 
     /// After a report of what was written, time of change and space in use are others than the kernel was shown.
@@ -372,8 +407,15 @@ impl Server {
 
     /// Writes at the end. Where that is not where the kernel took it to be, because another mount has appended, what
     /// the kernel knows of the file is wrong.
-    fn append(&self, inode: InodeId, handle: u64, bytes: &[u8], expected: u64, kill_set_id: bool) -> Outcome {
-        let offset = self.door.append(handle, bytes, kill_set_id)?;
+    fn append(
+        &self,
+        inode: InodeId,
+        handle: u64,
+        bytes: &[u8],
+        expected: u64,
+        unprivileged: Option<Caller>,
+    ) -> Outcome {
+        let offset = self.door.append(handle, bytes, unprivileged)?;
         if offset != expected {
             self.notices.inode_changed(inode, true);
         }
@@ -401,6 +443,7 @@ impl Server {
             self.door.forget_names(inode);
             return Err(Error::from(Code::Stale).about(inode).into());
         }
+        self.note_mappable(handle, inode, flags);
         let mut open_flags = if open_mode(flags).write { 0 } else { abi::FOPEN_NOFLUSH };
         if passes_pages(flags) {
             open_flags |= abi::FOPEN_DIRECT_IO;
@@ -507,7 +550,7 @@ impl Server {
 }
 
 pub(super) fn caller(header: &Header) -> Caller {
-    Caller { uid: header.uid, gid: header.gid }
+    Caller { uid: header.uid, gid: header.gid, thread: header.thread }
 }
 
 /// What a file is opened for.

@@ -195,6 +195,22 @@ fn writing_and_changing_the_owner_clear_set_id_bits() {
     });
 }
 
+/// `copy_file_range` and `fallocate` by a user without rights left the bits as they were, and a write left set-group-id
+/// to who is not in the group.
+#[test]
+fn each_way_to_change_contents_clears_set_id_bits_as_a_local_file_system_does() {
+    needs_root();
+    with_cluster(|cluster| {
+        let m = cluster.mount_with(MountOptions { allow_other: true, ..MountOptions::default() });
+        set_mode(m.root(), 0o755);
+        let mut program = Command::new("python3");
+        let output = program.args(["-c", include_str!("set_id.py")]).arg(m.root()).run_bounded();
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert_eq!(said, "408 tried\n", "{}", String::from_utf8_lossy(&output.stderr));
+        m.unmount();
+    });
+}
+
 #[test]
 fn set_id_programs_and_devices_take_effect_only_where_the_mount_asks_for_it() {
     needs_root();

@@ -16,4 +16,5 @@ mod mountpoints;
 mod names;
 mod programs;
 mod shared_files;
+mod signals;
 mod watcher;
