@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 use vazao_model::limits::LOCK_POLL_MS;
 use vazao_model::locks::{LockKind, LockMode, LockRange, RangeLocks};
-use vazao_model::{Code, InodeId};
+use vazao_model::{Code, InodeId, Knowledge};
 use vazao_wire::{op, proto};
 
 /// How often a waiter looks whether it is to give up.
@@ -429,8 +429,5 @@ impl Locks {
 
 /// True when a service that does not answer is the reason.
 fn is_absence(code: Code) -> bool {
-    matches!(
-        code,
-        Code::Timeout | Code::Unreachable | Code::Disconnected | Code::Unavailable | Code::Overloaded
-    )
+    matches!(code.knowledge(), Knowledge::Silence | Knowledge::NotYet)
 }

@@ -204,6 +204,44 @@ impl fmt::Display for Code {
     }
 }
 
+/// What an answer with a code tells of the server and of the request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Knowledge {
+    /// The state of the file system, of a disk or of a request decided it: the same request gets the same answer.
+    Decided,
+    /// No answer came: the peer may be away, and what was sent may have been carried out.
+    Silence,
+    /// The server is there and cannot do it at this moment.
+    NotYet,
+    /// The one who asks knows less than the server.
+    Outdated,
+}
+
+impl Code {
+    /// What an answer with this code tells. Without a last arm for all others: who adds a code has to say it here.
+    pub fn knowledge(self) -> Knowledge {
+        use Code::*;
+        match self {
+            NotFound | Exists | NotDirectory | IsDirectory | NotEmpty | Invalid | NameTooLong => {
+                Knowledge::Decided
+            }
+            AccessDenied | NotPermitted | NoSpace | TooLarge | TooManyLinks | Loop => Knowledge::Decided,
+            NoAttribute | Range | Unsupported | ReadOnly | CrossDevice | InUse => Knowledge::Decided,
+            Stale | BadHandle | Interrupted | Locked | Deadlock | NoLocks => Knowledge::Decided,
+            Io | Corrupt | TargetFailed | BadRequest | Unauthenticated => Knowledge::Decided,
+            VersionMismatch | Cancelled | Converting | Hung | Internal => Knowledge::Decided,
+            Timeout | Unreachable | Disconnected => Knowledge::Silence,
+            Overloaded | Conflict | Unavailable => Knowledge::NotYet,
+            WrongEpoch | WrongTarget | SessionExpired => Knowledge::Outdated,
+        }
+    }
+
+    /// True where no answer came: the peer may be away.
+    pub fn is_silence(self) -> bool {
+        self.knowledge() == Knowledge::Silence
+    }
+}
+
 /// Where the remedy of a message begins, at its semicolon: "no target serves; remove files". A name with a semicolon in
 /// it is no sentence: there are some words before one.
 fn remedy_at(message: &str) -> Option<usize> {
@@ -259,42 +297,11 @@ mod tests {
         assert_eq!(would_block, [&Code::Locked]);
     }
 
-    /// Why a code is what it is.
-    #[derive(PartialEq, Eq, Debug)]
-    enum Knowledge {
-        /// The state of the file system, of a disk or of a request decided it.
-        Decided,
-        /// Nothing was said.
-        Silence,
-        /// Not at this moment.
-        NotYet,
-        /// The one who asks knows less than the server.
-        Outdated,
-    }
-
-    /// Without a last arm for all others: who adds a code has to say here what it tells of.
-    fn knowledge(code: Code) -> Knowledge {
-        use Code::*;
-        match code {
-            NotFound | Exists | NotDirectory | IsDirectory | NotEmpty | Invalid | NameTooLong => {
-                Knowledge::Decided
-            }
-            AccessDenied | NotPermitted | NoSpace | TooLarge | TooManyLinks | Loop => Knowledge::Decided,
-            NoAttribute | Range | Unsupported | ReadOnly | CrossDevice | InUse => Knowledge::Decided,
-            Stale | BadHandle | Interrupted | Locked | Deadlock | NoLocks => Knowledge::Decided,
-            Io | Corrupt | TargetFailed | BadRequest | Unauthenticated => Knowledge::Decided,
-            VersionMismatch | Cancelled | Converting | Hung | Internal => Knowledge::Decided,
-            Timeout | Unreachable | Disconnected => Knowledge::Silence,
-            Overloaded | Conflict | Unavailable => Knowledge::NotYet,
-            WrongEpoch | WrongTarget | SessionExpired => Knowledge::Outdated,
-        }
-    }
-
     /// What would have passed by itself ended calls and jobs, because a code that says so stood in no list.
     #[test]
     fn only_what_is_decided_is_final() {
         for &code in Code::ALL {
-            let action = match knowledge(code) {
+            let action = match code.knowledge() {
                 Knowledge::Decided => Action::GiveUp,
                 // Its receiver's own deadline has passed: who has a later one tries again.
                 Knowledge::Silence if code == Code::Timeout => Action::GiveUp,

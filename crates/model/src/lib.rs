@@ -20,7 +20,7 @@ pub mod size;
 
 pub use attributes::{Attributes, FileKind, Timestamp};
 pub use cluster::{AreaInfo, ClusterMap, Group, Node, NodeState, Refusal, Role, Target, TargetState};
-pub use error::{Action, Code};
+pub use error::{Action, Code, Knowledge};
 pub use extents::Extents;
 pub use ids::{Epoch, GroupId, InodeId, NodeId, ObjectId, SessionId, TargetId};
 pub use layout::{Layout, LayoutHint};

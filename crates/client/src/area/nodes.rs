@@ -111,7 +111,7 @@ impl Nodes {
             };
             self.servers.attempt_failed(&address, &fault);
             log_failure(attempts.request, method, &format_args!("node {node} ({address})"), &fault);
-            let is_silent = matches!(fault.code, Code::Timeout | Code::Unreachable | Code::Disconnected);
+            let is_silent = fault.code.is_silence();
             if is_silent && let Some(known) = self.meta.known_loss(node, deadline_ns) {
                 return Err(Error::from(known).of(attempts.request));
             }

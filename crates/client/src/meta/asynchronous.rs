@@ -9,7 +9,7 @@ use super::{Attempts, MetaService};
 use crate::Result;
 use crate::cache::Asked;
 use std::sync::Arc;
-use vazao_model::{Action, Code};
+use vazao_model::{Code, Knowledge};
 use vazao_wire::operation::Operation;
 use vazao_wire::transport::Pending;
 
@@ -62,8 +62,8 @@ impl<T: 'static> Readiness<T> {
 }
 
 /// True for what no further attempt is made after, so that passing it on does not wait.
-fn is_final(code: Code) -> bool {
-    code.action() == Action::GiveUp && !matches!(code, Code::Timeout | Code::SessionExpired)
+pub(super) fn is_final(code: Code) -> bool {
+    code.knowledge() == Knowledge::Decided
 }
 
 /// Carries out a change once, without standing still for its answer; what it changes has been announced to the memory.

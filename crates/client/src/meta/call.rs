@@ -68,7 +68,9 @@ const SILENT_NS_MAX: u64 = 1_000_000_000;
 
 /// Whether a request that failed like this may have been carried out.
 fn is_outcome_unknown(code: Code) -> bool {
-    matches!(code, Code::Timeout | Code::Disconnected | Code::Cancelled | Code::Internal)
+    // Unreachable: it was not sent.
+    let is_unanswered = code.is_silence() && code != Code::Unreachable;
+    is_unanswered || matches!(code, Code::Cancelled | Code::Internal)
 }
 
 /// Whether a request that failed like this was certainly not carried out: the server has looked at it and said no.
@@ -233,7 +235,7 @@ impl MetaService {
             true => Code::Interrupted.into(),
             false => fault,
         };
-        let is_silent = matches!(fault.code, Code::Timeout | Code::Unreachable | Code::Disconnected);
+        let is_silent = fault.code.is_silence();
         if is_silent {
             self.context.meta_current.fetch_add(1, Ordering::Relaxed);
         }
@@ -341,6 +343,7 @@ fn outcome_unknown<O: Operation>(server: &str) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::meta::asynchronous;
     use crate::servers::is_silence;
 
     #[test]
@@ -349,6 +352,7 @@ mod tests {
             let is_tried_again = code.action() != Action::GiveUp || code == Code::Timeout;
             assert!(!(is_refusal(code) && is_tried_again), "{code:?}");
             assert!(!(is_refusal(code) && is_outcome_unknown(code)), "{code:?}");
+            assert_eq!(asynchronous::is_final(code), !is_tried_again, "{code:?}");
             // What nothing was said to is never final; and it may have been done, unless it was never sent.
             let is_silent = is_silence(&Fault::from(code));
             assert!(!is_silent || is_tried_again, "{code:?}");

@@ -94,7 +94,7 @@ impl UnresponsiveServers {
 
 /// True when a server has not said anything.
 pub(crate) fn is_silence(fault: &Fault) -> bool {
-    matches!(fault.code, Code::Timeout | Code::Unreachable | Code::Disconnected)
+    fault.code.is_silence()
 }
 
 impl Servers {

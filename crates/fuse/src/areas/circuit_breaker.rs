@@ -42,10 +42,6 @@ pub(super) struct CircuitBreaker {
     answered: Condvar,
 }
 
-fn is_silence(code: Code) -> bool {
-    matches!(code, Code::Unreachable | Code::Disconnected | Code::Timeout)
-}
-
 impl CircuitBreaker {
     fn nodes(&self) -> MutexGuard<'_, HashMap<String, Node>> {
         self.nodes.lock()
@@ -88,7 +84,7 @@ impl CircuitBreaker {
         if let Some(node) = nodes.get_mut(name) {
             node.asked -= 1;
             match &answer {
-                Err(error) if is_silence(error.code) => {
+                Err(error) if error.code.is_silence() => {
                     node.silent = Some((now_ns + SILENT_NS, error.clone()))
                 }
                 _ if is_answered => (node.silent, node.alive_ns) = (None, now_ns),

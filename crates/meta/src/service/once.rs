@@ -9,7 +9,7 @@ use crate::schema::records::ReplyRecord;
 use crate::service::context::Context;
 use crate::service::fault::Outcome;
 use prost::Message;
-use vazao_model::{Action, Code, SessionId, limits};
+use vazao_model::{Code, Knowledge, SessionId, limits};
 use vazao_wire::service::Fault;
 use vazao_wire::{Method, proto};
 
@@ -97,5 +97,21 @@ pub(crate) fn remember(
 
 /// True for an outcome that the state of the file system decided.
 fn is_final(code: Code) -> bool {
-    code.action() == Action::GiveUp && code.number() < Code::Io.number()
+    code.knowledge() == Knowledge::Decided && code.number() < Code::Io.number()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A repetition is told what is kept: an answer that would have passed by itself would never do.
+    #[test]
+    fn no_answer_that_may_be_another_one_later_is_kept() {
+        for &code in Code::ALL.iter().filter(|code| is_final(**code)) {
+            assert_eq!(code.knowledge(), Knowledge::Decided, "{code:?}");
+            let is_of_a_disk = matches!(code, Code::Io | Code::Corrupt | Code::TargetFailed | Code::Hung);
+            assert!(!is_of_a_disk && code != Code::Internal, "{code:?}");
+        }
+        assert!(is_final(Code::Exists) && is_final(Code::NotFound));
+    }
 }

@@ -9,7 +9,7 @@ use rustix::fd::OwnedFd;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, connect, socket_with, sockopt};
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
-use vazao_model::{Code, Timestamp};
+use vazao_model::{Code, Knowledge, Timestamp};
 use vazao_wire::service::Fault;
 
 /// A listing of one directory; a server that sends more is stopped.
@@ -49,10 +49,7 @@ pub struct Session {
 
 /// Faults after which another try may succeed.
 pub fn passing(code: Code) -> bool {
-    matches!(
-        code,
-        Code::Unreachable | Code::Disconnected | Code::Timeout | Code::Unavailable | Code::Overloaded
-    )
+    matches!(code.knowledge(), Knowledge::Silence | Knowledge::NotYet)
 }
 
 /// A fault of `server` while it was doing `phase`.

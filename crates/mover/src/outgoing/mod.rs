@@ -177,12 +177,8 @@ pub(crate) fn data_address(address: &str, port: u32) -> Result<String, Fault> {
 
 /// Names the other node in a fault that is about the way to it.
 pub(crate) fn about(fault: Fault, to: &Destination) -> Fault {
-    match fault.code {
-        Code::Unreachable | Code::Disconnected | Code::Timeout => {
-            Fault::new(fault.code, format!("node {}: {}", to.node, fault.detail))
-        }
-        _ => Fault::new(fault.code, format!("{}: {}", to.node, fault.detail)),
-    }
+    let what = if fault.code.is_silence() { "node " } else { "" };
+    Fault::new(fault.code, format!("{what}{}: {}", to.node, fault.detail))
 }
 
 /// Copies a small file in one request. Returns its bytes.

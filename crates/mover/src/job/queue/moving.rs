@@ -259,5 +259,5 @@ pub(super) fn next_file(progress: &mut Progress, now_ns: u64) -> Option<Again> {
 
 /// The failed end was away: what has arrived stays for its return.
 fn is_away(fault: &Fault) -> bool {
-    matches!(fault.code, Code::Unreachable | Code::Disconnected | Code::Timeout)
+    fault.code.is_silence()
 }
