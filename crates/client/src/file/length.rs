@@ -153,7 +153,7 @@ pub(super) fn change_objects<O: Operation>(
         .filter_map(|slot| {
             let object = object_address(open.id.0, layout, slot)?;
             let group = addressed(&object);
-            let message = prost::Message::encode_to_vec(&request(slot, object)?);
+            let message = prost::Message::encode_to_vec(&request(slot, open.core.data.numbered(object))?);
             open.core.data.connect_ahead(layout, slot, deadline_ns);
             Some((slot, open.core.data.submit_data(group, O::METHOD, message, &[], deadline_ns)))
         })

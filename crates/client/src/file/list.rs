@@ -342,7 +342,7 @@ fn send_listed(
         }
         let object = listed_object(open, layout, request.slot)?;
         let group = addressed(&object);
-        let ranges = request.ranges();
+        let (object, ranges) = (open.core.data.numbered(object), request.ranges());
         let must_exist = written_slots & 1u64.checked_shl(request.slot).unwrap_or(0) != 0;
         let message = proto::WriteListRequest { object: Some(object), ranges, checksums, must_exist };
         let message = prost::Message::encode_to_vec(&message);
