@@ -1,7 +1,7 @@
 //! A cluster in one process: daemons on disks in memory, ended and started again.
 
 use crate::clock::SimClock;
-use crate::defects::{Defect, Unnumbered};
+use crate::defects::{Defect, Swallowing, Unnumbered};
 use crate::network::{End, Network, Weather};
 use parking_lot::{Mutex, MutexGuard};
 use rand::rngs::StdRng;
@@ -156,8 +156,9 @@ impl Cluster {
             ..Options::default()
         };
         let transport = wrap(Arc::clone(&self.shared.transport) as Arc<dyn Transport>);
-        let transport = match self.shared.defect.get() {
+        let transport: Arc<dyn Transport> = match self.shared.defect.get() {
             Some(Defect::UnnumberedChanges) => Arc::new(Unnumbered(transport)),
+            Some(Defect::SwallowedWrites) => Arc::new(Swallowing::new(transport)),
             None => transport,
         };
         Client::open(transport, vec![META.to_owned()], options).expect("a cluster that is up takes a client")

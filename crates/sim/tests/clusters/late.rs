@@ -47,15 +47,26 @@ fn a_write_that_arrives_after_its_repetition_does_not_undo_a_newer_one() {
     assert!(found.is_some(), "no late write among {seeds:?} undoes anything");
 }
 
-#[test]
-fn stories_with_late_requests_find_clients_that_do_not_number_their_changes() {
+/// The first of `SEEDS` whose story fails.
+fn found_by(profile: Profile) -> Option<u64> {
     let is_found = |seed: &u64| {
-        let mut story = Story::new(*seed, profile(Some(Defect::UnnumberedChanges)));
+        let mut story = Story::new(*seed, profile);
         let told = catch_unwind(AssertUnwindSafe(|| story.tell()));
         // What is left would only fail again while it is torn down.
         told.is_err().then(|| std::mem::forget(story)).is_some()
     };
-    let found = SEEDS.clone().find(is_found);
+    SEEDS.clone().find(is_found)
+}
+
+#[test]
+fn stories_with_late_requests_find_clients_that_do_not_number_their_changes() {
+    let found = found_by(profile(Some(Defect::UnnumberedChanges)));
     assert!(found.is_some(), "no story of {SEEDS:?} found it");
     SEEDS.for_each(|seed| Story::run(seed, profile(None)));
+}
+
+#[test]
+fn stories_find_writes_that_are_answered_and_not_carried_out() {
+    let calm = Profile { weather: Weather::default(), ..profile(Some(Defect::SwallowedWrites)) };
+    assert!(found_by(calm).is_some(), "no story of {SEEDS:?} found it");
 }
