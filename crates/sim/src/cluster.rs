@@ -1,11 +1,12 @@
 //! A cluster in one process: daemons on disks in memory, ended and started again.
 
 use crate::clock::SimClock;
+use crate::defects::{Defect, Swallowing, Unnumbered};
 use crate::network::{End, Network, Weather};
 use parking_lot::{Mutex, MutexGuard};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 use vazao_client::{Client, Options};
 use vazao_disk::MemoryDisk;
@@ -68,6 +69,7 @@ struct Shared {
     transport: Arc<InlineTransport>,
     network: Arc<Network>,
     world: Mutex<World>,
+    defect: OnceLock<Defect>,
 }
 
 /// A simulated cluster.
@@ -109,7 +111,8 @@ impl Cluster {
         };
         let fates = Arc::clone(&network);
         transport.set_fates(Some(Box::new(move |address, method| fates.fate(address, method))));
-        let shared = Shared { options, clock, transport, network, world: Mutex::new(world) };
+        let (world, defect) = (Mutex::new(world), OnceLock::new());
+        let shared = Shared { options, clock, transport, network, world, defect };
         let cluster = Cluster { shared: Arc::new(shared) };
         cluster.shared.start_due();
         cluster.shared.beat();
@@ -126,6 +129,11 @@ impl Cluster {
             }
         })));
         cluster
+    }
+
+    /// Has later clients do something wrong.
+    pub fn plant(&self, defect: Defect) {
+        let _ = self.shared.defect.set(defect);
     }
 
     /// A client of this cluster; `number` distinguishes several.
@@ -148,6 +156,11 @@ impl Cluster {
             ..Options::default()
         };
         let transport = wrap(Arc::clone(&self.shared.transport) as Arc<dyn Transport>);
+        let transport: Arc<dyn Transport> = match self.shared.defect.get() {
+            Some(Defect::UnnumberedChanges) => Arc::new(Unnumbered(transport)),
+            Some(Defect::SwallowedWrites) => Arc::new(Swallowing::new(transport)),
+            None => transport,
+        };
         Client::open(transport, vec![META.to_owned()], options).expect("a cluster that is up takes a client")
     }
 
@@ -213,6 +226,7 @@ impl Cluster {
         self.shared.end_those_due();
         let wait = Duration::from_millis(self.shared.options.down_ms_max + 2 * u64::from(HEARTBEAT_MS));
         self.shared.clock.sleep(wait);
+        self.shared.transport.deliver_late();
     }
 
     /// The metadata service, if it is up.

@@ -7,10 +7,12 @@
 pub mod clock;
 pub mod cluster;
 pub mod contents;
+pub mod defects;
 pub mod model;
 pub mod network;
 mod orphan_objects;
 pub mod story;
 
 pub use cluster::{Cluster, ClusterOptions};
+pub use defects::Defect;
 pub use story::{Profile, Story};

@@ -1,4 +1,4 @@
-//! What happens to each request: lost, broken off, or the end of the server it goes to.
+//! What happens to each request: lost, late, broken off, or the end of the server it goes to.
 
 use parking_lot::{Mutex, MutexGuard};
 use rand::rngs::StdRng;
@@ -6,6 +6,13 @@ use rand::{RngExt, SeedableRng};
 use std::collections::BTreeSet;
 use vazao_wire::Method;
 use vazao_wire::inline::Fate;
+
+/// A late request arrives after at most this many others to its server: its repetition and newer ones are among them.
+const LATE_AFTER_MAX: u32 = 24;
+
+/// Requests that change objects.
+const CHANGES: [Method; 5] =
+    [Method::Write, Method::WriteList, Method::TruncateObject, Method::PunchObject, Method::CopyObjectRange];
 
 /// How a daemon ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -27,6 +34,8 @@ pub struct Weather {
     pub killed: u32,
     /// Requests in the middle of which the server loses power.
     pub power_lost: u32,
+    /// Requests to data servers that arrive after their requester has sent them again, and others.
+    pub late: u32,
 }
 
 #[derive(Debug)]
@@ -68,18 +77,22 @@ impl Network {
     }
 
     /// The fate of the next request to `address`.
-    pub(crate) fn fate(&self, address: &str, _method: Method) -> Fate {
+    pub(crate) fn fate(&self, address: &str, method: Method) -> Fate {
         let mut state = self.state();
         if state.ended.contains(address) {
             return Fate::BreakBefore;
         }
-        let Weather { lost, broken, killed, power_lost } = state.weather;
+        let Weather { lost, broken, killed, power_lost, late } = state.weather;
         let drawn = state.random.random_range(0..1000);
         let is_before = state.random.random_bool(0.5);
         if drawn < killed + power_lost {
             let end = if drawn < killed { End::Kill } else { End::PowerLoss };
             state.ended.insert(address.to_owned());
             state.ends.push((address.to_owned(), end));
+        }
+        let in_time = killed + power_lost + broken + lost;
+        if (in_time..in_time + late).contains(&drawn) && CHANGES.contains(&method) {
+            return Fate::Delay(state.random.random_range(1..=LATE_AFTER_MAX));
         }
         match (drawn < killed + power_lost + broken, drawn < killed + power_lost + broken + lost, is_before) {
             (true, _, true) => Fate::BreakBefore,

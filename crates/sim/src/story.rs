@@ -6,6 +6,9 @@
 mod append;
 mod convert;
 mod killed;
+mod profile;
+
+pub use profile::Profile;
 
 use crate::cluster::{Cluster, ClusterOptions};
 use crate::contents::{Contents, VERSIONS_MAX};
@@ -27,46 +30,6 @@ const NODES_MAX: usize = 24;
 const HANDLES_MAX: usize = 3;
 /// History kept since the last sync of the metadata.
 const HISTORY_MAX: usize = 40;
-
-/// What a story is about.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Profile {
-    /// Clients that take turns.
-    pub clients: usize,
-    /// Data servers.
-    pub data_servers: usize,
-    /// Steps.
-    pub steps: usize,
-    /// How often requests go wrong.
-    pub weather: Weather,
-    /// Thousandths of the steps in which a daemon is killed.
-    pub kills: u32,
-    /// Thousandths of the steps in which a machine, or all of them, loses power.
-    pub power_losses: u32,
-    /// Data servers' disks are nearly full.
-    pub is_full: bool,
-}
-
-impl Profile {
-    /// The profile that a seed stands for.
-    pub fn of_seed(seed: u64) -> Profile {
-        let mut random = StdRng::seed_from_u64(seed ^ 0x7072_6f66);
-        let is_calm = random.random_bool(0.1);
-        let mut chance = |share: f64, max: u32| {
-            if !is_calm && random.random_bool(share) { random.random_range(1..=max) } else { 0 }
-        };
-        let weather = Weather {
-            lost: chance(0.5, 20),
-            broken: chance(0.5, 60),
-            killed: chance(0.4, 15),
-            power_lost: chance(0.3, 8),
-        };
-        let (kills, power_losses) = (chance(0.5, 60), chance(0.5, 40));
-        let is_full = chance(0.15, 1) == 1;
-        let (clients, data_servers) = (random.random_range(1..=2), random.random_range(1..=4));
-        Profile { clients, data_servers, steps: 250, weather, kills, power_losses, is_full }
-    }
-}
 
 /// A file that one client has open.
 struct Handle {
@@ -118,6 +81,7 @@ impl Story {
     pub fn new(seed: u64, profile: Profile) -> Story {
         let options = ClusterOptions { seed, data_servers: profile.data_servers, down_ms_max: 4_000 };
         let cluster = Cluster::new(options);
+        profile.defect.into_iter().for_each(|defect| cluster.plant(defect));
         let clients: Vec<Client> = (0..profile.clients as u64).map(|number| cluster.client(number)).collect();
         let hint =
             LayoutHint { stripe_unit_bytes: 64 << 10, width: 0, pattern: Some(convert::pattern_of(seed)) };

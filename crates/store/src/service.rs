@@ -3,6 +3,7 @@
 use crate::error::OpenError;
 use crate::fan_out::{Handed, Then, Work};
 use crate::health::damage::Place;
+use crate::object::attempts::Terms;
 use crate::object::lent::Lent;
 use crate::object::{Mode, Stop, internal};
 use crate::ops;
@@ -294,12 +295,13 @@ impl DataService {
         responder: &mut dyn Responder,
     ) -> Result<(), Fault> {
         let proto::WriteRequest { object, offset, checksums, sync, must_exist, .. } = write;
+        let terms = Terms::of(object.as_ref(), must_exist);
         let (target, id) = self.target_of(object.as_ref())?;
         ops::write::check(target, id, offset, &checksums, bytes)?;
         self.shell.count_written(bytes.len());
         if !sync && target.waits.lane().is_some() {
             let write =
-                |_: &mut dyn Responder| target.write(id, offset, &checksums, bytes, Mode::Fast, must_exist);
+                |_: &mut dyn Responder| target.write(id, offset, &checksums, bytes, Mode::Fast, terms);
             match target.waits.writes.run(responder, write).unwrap_or(Err(Stop::Wait)) {
                 Ok(object_length) => {
                     let answer = proto::WriteResponse { object_length, boot: target.boot };
@@ -313,7 +315,7 @@ impl DataService {
         let bytes = bytes.to_vec();
         self.defer(call, target, bytes.len(), responder, move |target| {
             let object_length =
-                target.write(id, offset, &checksums, &bytes, Mode::Blocking, must_exist).map_err(fault)?;
+                target.write(id, offset, &checksums, &bytes, Mode::Blocking, terms).map_err(fault)?;
             if sync {
                 target.sync(id).map_err(fault)?;
             }
@@ -347,12 +349,13 @@ impl DataService {
         responder: &mut dyn Responder,
     ) -> Result<(), Fault> {
         let proto::WriteListRequest { object, ranges, checksums, must_exist } = decode(request)?;
+        let terms = Terms::of(object.as_ref(), must_exist);
         let (target, id) = self.target_of(object.as_ref())?;
         target.check_list(id, &ranges, &checksums, request.attachment)?;
         self.shell.count_written(request.attachment.len());
         let bytes = request.attachment.to_vec();
         self.defer(call, target, bytes.len(), responder, move |target| {
-            let written = target.write_list(id, &ranges, &checksums, &bytes, must_exist);
+            let written = target.write_list(id, &ranges, &checksums, &bytes, terms);
             let object_length = written.map_err(fault)?;
             let answer = proto::WriteListResponse { object_length, boot: target.boot };
             Ok((answer.encode_to_vec(), Vec::new()))
@@ -366,20 +369,22 @@ impl DataService {
         responder: &mut dyn Responder,
     ) -> Result<(), Fault> {
         let proto::TruncateObjectRequest { object, length, must_exist } = decode(request)?;
+        let terms = Terms::of(object.as_ref(), must_exist);
         let (target, id) = self.target_of(object.as_ref())?;
         ops::check_range(id, length, 0)?;
         self.defer(call, target, 0, responder, move |target| {
-            target.truncate(id, length, must_exist).map_err(fault)?;
+            target.truncate(id, length, terms).map_err(fault)?;
             Ok((proto::TruncateObjectResponse { boot: target.boot }.encode_to_vec(), Vec::new()))
         })
     }
 
     fn punch(&self, call: Call, request: &Request<'_>, responder: &mut dyn Responder) -> Result<(), Fault> {
         let proto::PunchObjectRequest { object, offset, length, must_exist } = decode(request)?;
+        let terms = Terms::of(object.as_ref(), must_exist);
         let (target, id) = self.target_of(object.as_ref())?;
         ops::check_range(id, offset, length)?;
         self.defer(call, target, 0, responder, move |target| {
-            target.punch(id, offset, length, must_exist).map_err(fault)?;
+            target.punch(id, offset, length, terms).map_err(fault)?;
             Ok((proto::PunchObjectResponse { boot: target.boot }.encode_to_vec(), Vec::new()))
         })
     }
@@ -390,12 +395,12 @@ impl DataService {
         let (target, id) = self.target_of(r.object.as_ref())?;
         let from = ops::copy::Place { object: source_id, offset: r.source_offset };
         let (to, length) = (ops::copy::Place { object: id, offset: r.offset }, r.length);
-        let must_exist = r.must_exist;
+        let terms = Terms::of(r.object.as_ref(), r.must_exist);
         ops::copy::check(from, to, length)?;
         let take = move |target: &Target, (message, bytes): (Vec<u8>, Vec<u8>)| {
             let broken = |_| internal("an answer of our own that cannot be decoded");
             let answer = proto::ReadResponse::decode(&*message).map_err(broken)?;
-            target.take_copy(from, to, length, &answer, &bytes, must_exist)?;
+            target.take_copy(from, to, length, &answer, &bytes, terms)?;
             Ok((proto::CopyObjectRangeResponse { boot: target.boot }.encode_to_vec(), Vec::new()))
         };
         let read = move |source: &Target| read_blocking(source, from.object, from.offset, length);

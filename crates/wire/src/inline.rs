@@ -27,6 +27,9 @@ pub enum Fate {
     BreakBefore,
     /// The connection breaks after it was handled.
     BreakAfter,
+    /// The requester waits until its deadline; then so many other requests of that server are handled before this one,
+    /// whose answer has no reader.
+    Delay(u32),
 }
 
 /// Decides the fate of each request.
@@ -41,11 +44,23 @@ struct Hooks {
     idle: Option<Idle>,
 }
 
+/// A request that is still on its way.
+struct Late {
+    address: String,
+    method: Method,
+    message: Vec<u8>,
+    attachment: Vec<u8>,
+    deadline_ns: u64,
+    /// Requests that are handled before it.
+    after: u32,
+}
+
 /// The transport.
 pub struct InlineTransport {
     clock: Arc<dyn Clock>,
     services: Mutex<HashMap<String, Arc<dyn Service>>>,
     hooks: Mutex<Hooks>,
+    late: Mutex<Vec<Late>>,
     next_id: AtomicU64,
 }
 
@@ -56,7 +71,8 @@ impl InlineTransport {
     /// A transport with no services.
     pub fn new(clock: Arc<dyn Clock>) -> Arc<InlineTransport> {
         let next_id = AtomicU64::new(1);
-        Arc::new(InlineTransport { clock, services: Mutex::default(), hooks: Mutex::default(), next_id })
+        let (services, hooks, late) = (Mutex::default(), Mutex::default(), Mutex::default());
+        Arc::new(InlineTransport { clock, services, hooks, late, next_id })
     }
 
     /// Puts a service at `address`, in place of the one that was there.
@@ -64,9 +80,28 @@ impl InlineTransport {
         self.services.lock().insert(address.to_owned(), service);
     }
 
-    /// Takes the service at `address` away: requests to it are refused as unreachable.
+    /// Takes the service at `address` away: requests to it are refused as unreachable, and those on their way to it are
+    /// lost.
     pub fn stop(&self, address: &str) {
         self.services.lock().remove(address);
+        self.late.lock().retain(|late| late.address != address);
+    }
+
+    /// Everything that is still on its way arrives.
+    pub fn deliver_late(&self) {
+        self.arrive(|_| true);
+    }
+
+    /// Handles the requests that `is_due`, in the order in which they were sent.
+    fn arrive(&self, is_due: impl FnMut(&mut Late) -> bool) {
+        let due: Vec<Late> = self.late.lock().extract_if(.., is_due).collect();
+        for Late { address, method, message, attachment, deadline_ns, .. } in due {
+            let Some(service) = self.services.lock().get(&address).cloned() else { continue };
+            let id = self.next_id.fetch_add(1, Ordering::Relaxed);
+            let (message, attachment) = (&message[..], &attachment[..]);
+            let request = Request { method, id, message, attachment, deadline_ns };
+            self.deliver(&*service, request);
+        }
     }
 
     /// Decides the fate of the requests from now on; `None` delivers them all.
@@ -209,9 +244,20 @@ impl Transport for InlineTransport {
             }
             (_, Fate::LoseRequest) => State::Lost,
             (_, Fate::BreakBefore) => broken(),
+            (_, Fate::Delay(after)) => {
+                let (address, message, attachment) =
+                    (address.to_owned(), message.to_vec(), attachment.to_vec());
+                self.late.lock().push(Late { address, method, message, attachment, deadline_ns, after });
+                State::Lost
+            }
             (Some(service), fate) => {
                 let id = self.next_id.fetch_add(1, Ordering::Relaxed);
                 let state = self.deliver(&*service, Request { method, id, message, attachment, deadline_ns });
+                self.arrive(|late| {
+                    let is_there = late.address == address;
+                    late.after = late.after.saturating_sub(u32::from(is_there));
+                    is_there && late.after == 0
+                });
                 match fate {
                     Fate::LoseAnswer => State::Lost,
                     Fate::BreakAfter => broken(),

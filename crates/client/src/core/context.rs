@@ -2,6 +2,7 @@
 
 use crate::Options;
 use crate::statistics::Counters;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use vazao_meter::Clock;
@@ -26,6 +27,7 @@ pub(crate) struct Context {
     pub(crate) closed: AtomicBool,
     /// All calls have to be done by then: never, until the client is to end.
     pub(crate) ends_by_ns: AtomicU64,
+    seed: u64,
     jitter: AtomicU64,
 }
 
@@ -53,6 +55,7 @@ impl Context {
             counters: Counters::default(),
             closed: AtomicBool::new(false),
             ends_by_ns: AtomicU64::new(u64::MAX),
+            seed,
             jitter: AtomicU64::new(seed | 1),
             options,
         }
@@ -62,6 +65,14 @@ impl Context {
     pub(crate) fn wall_time(&self) -> Timestamp {
         let ns = self.clock.wall_ns();
         Timestamp { seconds: (ns / 1_000_000_000) as i64, nanoseconds: (ns % 1_000_000_000) as u32 }
+    }
+
+    /// Where the numbers of this client's changes begin: far from those of all others. Its name and the time are in it
+    /// for the case that the kernel has given no randomness.
+    pub(crate) fn first_change(&self) -> u64 {
+        let mut hash = DefaultHasher::new();
+        (self.seed, &self.options.name, self.clock.wall_ns()).hash(&mut hash);
+        hash.finish().max(1)
     }
 
     /// A random duration between half of `ns` and `ns` (xorshift64, Marsaglia 2003): clients that failed together do

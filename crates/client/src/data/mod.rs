@@ -1,6 +1,7 @@
 //! Requests to data servers: many in flight, each repeated at its target's present server until it is answered.
 //!
-//! All of them are idempotent by nature, so a lost answer is no reason to stop.
+//! Carrying one out twice has the same effect, so a lost answer is no reason to stop. A change has a number
+//! ([`DataServers::numbered`]), so that an earlier form of it that is late undoes nothing newer.
 
 mod budget;
 mod in_flight;
@@ -17,6 +18,7 @@ use crate::servers::{Server, Servers, is_silence};
 use crate::statistics::InFlightCall;
 use crate::{Error, Result};
 use local::{Lending, LocalFiles};
+use prost::Message;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use vazao_meter::Cause;
@@ -34,6 +36,24 @@ pub(crate) fn addressed(object: &proto::ObjectAddress) -> GroupId {
     if object.group == 0 { GroupId(object.target) } else { GroupId(object.group) }
 }
 
+/// What is added to an encoded change that is sent again: encoded messages one after the other are one with the fields
+/// of both, also within the address of its object.
+fn attempt(method: Method, attempt: u32) -> Vec<u8> {
+    let object = Some(proto::ObjectAddress { attempt, ..Default::default() });
+    match method {
+        Method::Write => proto::WriteRequest { object, ..Default::default() }.encode_to_vec(),
+        Method::WriteList => proto::WriteListRequest { object, ..Default::default() }.encode_to_vec(),
+        Method::TruncateObject => {
+            proto::TruncateObjectRequest { object, ..Default::default() }.encode_to_vec()
+        }
+        Method::PunchObject => proto::PunchObjectRequest { object, ..Default::default() }.encode_to_vec(),
+        Method::CopyObjectRange => {
+            proto::CopyObjectRangeRequest { object, ..Default::default() }.encode_to_vec()
+        }
+        _ => Vec::new(),
+    }
+}
+
 /// A request in flight to a data server.
 pub(crate) struct DataCall {
     group: GroupId,
@@ -42,7 +62,8 @@ pub(crate) struct DataCall {
     server: Option<Arc<Server>>,
     pending: Option<Box<dyn Pending>>,
     in_flight: Option<InFlightCall>,
-    is_repeated: bool,
+    /// How often it was sent.
+    attempts: u32,
     /// Its latest attempt.
     request: RequestId,
     submitted_ns: u64,
@@ -71,12 +92,15 @@ pub(crate) struct DataServers {
     pub(crate) short_circuit: AtomicBool,
     /// The largest of what any server wants under way, see [`crate::servers`]: mostly too little to matter.
     pub(crate) pace_bytes_max: AtomicU64,
+    /// The number of the next change.
+    next_change: AtomicU64,
 }
 
 impl DataServers {
     pub(crate) fn new(context: Arc<Context>, servers: Arc<Servers>, meta: Arc<MetaService>) -> DataServers {
         let short_circuit = AtomicBool::new(context.options.short_circuit);
         let (local, lending) = (LocalFiles::default(), Lending::default());
+        let next_change = AtomicU64::new(context.first_change());
         DataServers {
             context,
             servers,
@@ -85,7 +109,13 @@ impl DataServers {
             lending,
             short_circuit,
             pace_bytes_max: AtomicU64::new(0),
+            next_change,
         }
+    }
+
+    /// The object of a change that is about to be sent, with the change's number.
+    pub(crate) fn numbered(&self, object: proto::ObjectAddress) -> proto::ObjectAddress {
+        proto::ObjectAddress { change: self.next_change.fetch_add(1, Ordering::Relaxed), ..object }
     }
 
     /// A request to the object of `slot` is about to be sent, and others after it as a rule. Where that needs a
@@ -130,7 +160,7 @@ impl DataServers {
             server: None,
             pending: None,
             in_flight: None,
-            is_repeated: false,
+            attempts: 0,
             request: RequestId::default(),
             submitted_ns: self.context.clock.now_ns(),
         };
@@ -151,8 +181,12 @@ impl DataServers {
         server.counters.requests.add(1);
         call.in_flight = Some(InFlightCall::begin(&server.counters, &self.context.clock));
         server.counters.credit.enter(started_ns);
+        if call.attempts > 0 {
+            call.message.extend(attempt(call.method, call.attempts));
+        }
         // Once: if that was in vain, it is sent along.
-        let may_lend = call.method == Method::Write && !std::mem::replace(&mut call.is_repeated, true);
+        let may_lend = call.method == Method::Write && call.attempts == 0;
+        call.attempts += 1;
         let lent = if may_lend { self.lend(server, &call.message, attachment) } else { None };
         let (message, attachment) = match &lent {
             Some(message) => (message, &[][..]),

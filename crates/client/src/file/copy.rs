@@ -224,7 +224,7 @@ fn submit_copy(
     let request = proto::CopyObjectRangeRequest {
         source: Some(from),
         source_offset: from_offset,
-        object: Some(object),
+        object: Some(open.core.data.numbered(object)),
         offset,
         length: length as u32,
         must_exist,

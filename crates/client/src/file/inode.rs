@@ -6,6 +6,7 @@ use super::inline::InlineContents;
 use super::layout_state::{Contents, LayoutState};
 use super::readers::Readers;
 use super::report_ledger::{Report, ReportLedger};
+use super::shown::Shown;
 use super::sync_ledger::SyncLedger;
 use super::unsynced::Span;
 use super::write_buffer::WriteBuffer;
@@ -61,6 +62,8 @@ pub(crate) struct InodeState {
     /// What of them reads as zeros whatever objects hold: what the length includes and no report to the metadata
     /// service, nor a write of this client that is yet to be reported, has as written.
     pub(super) unwritten: Extents,
+    /// What callers were shown of it and is not known here yet.
+    pub(super) shown: Shown,
     /// What an fsync has yet to make durable, and what is lost.
     pub(super) sync: SyncLedger,
     /// What no server has acknowledged.
@@ -131,6 +134,7 @@ impl InodeState {
             absorbed_at: fresh_at,
             is_sparse: false,
             unwritten: fresh.unwritten.clone(),
+            shown: Shown::default(),
             placed: LayoutState::new(fresh.into_contents()),
         }
     }
@@ -223,7 +227,7 @@ impl InodeState {
 
     /// True when something newer is known: an answer that was taken over while this one was under way, with a higher
     /// version. After a metadata service lost power the newest answer may have a lower one.
-    fn knows_better(&self, attributes: &Attributes, asked_at: u64) -> bool {
+    pub(super) fn knows_better(&self, attributes: &Attributes, asked_at: u64) -> bool {
         attributes.version < self.attributes.version && asked_at < self.absorbed_at
     }
 
@@ -328,6 +332,7 @@ impl InodeState {
             self.sync.touch_all();
         }
         self.size = fresh.attributes.size;
+        self.shown.settle(fresh.attributes.version, fresh.asked_at);
         self.attributes = fresh.attributes.clone();
         self.unwritten = fresh.unwritten.clone();
         self.sync.replace_layout(fresh.layout.as_ref());
@@ -339,6 +344,7 @@ impl InodeState {
     fn refresh_inline(&mut self, fresh: FreshInode, now_at: u64) {
         let is_restarted = self.reports.is_perhaps_forgotten(fresh.start);
         self.absorbed_at = now_at;
+        self.shown.settle(fresh.attributes.version, fresh.asked_at);
         self.attributes = fresh.attributes;
         self.size = self.attributes.size.max(self.reports.end());
         self.take_unwritten(&Extents::default());
@@ -413,12 +419,16 @@ impl InodeState {
             }
         }
         if self.inline_mut().is_some() {
+            if self.attributes.size > self.size && fresh.contents.is_none() {
+                self.shown.note(self.size..self.attributes.size, self.attributes.version, now_at);
+            }
             self.size = self.attributes.size.max(self.reports.end());
         }
         if let (Some(mine), Some(theirs)) = (self.layout(), &fresh.layout)
             && mine.generation == theirs.generation
         {
             self.size = self.attributes.size.max(self.reports.end());
+            self.shown.settle(self.attributes.version, fresh.asked_at);
             self.placed.note_objects(theirs.written_slots);
             self.take_unwritten(&fresh.unwritten);
         }
@@ -492,9 +502,16 @@ impl OpenInode {
             && self.changed_elsewhere.swap(false, Ordering::SeqCst)
     }
 
+    /// True when `range` has a part that was shown to callers and is not known here: a read that ends before it would
+    /// be taken for zeros.
+    pub(super) fn is_shown_beyond(&self, range: &Range<u64>) -> bool {
+        self.lock().shown.overlaps(range)
+    }
+
     /// True when a read needs no server.
     pub(super) fn is_at_hand(&self) -> bool {
-        !self.changed_elsewhere.load(Ordering::SeqCst) && self.lock().placed.is_inline()
+        let is_here = |state: &InodeState| state.placed.is_inline() && state.shown.is_empty();
+        !self.changed_elsewhere.load(Ordering::SeqCst) && is_here(&self.lock())
     }
 
     /// True when a write up to `end` needs no server, and blocks on no thread that needs one (fast path).
@@ -548,7 +565,7 @@ impl OpenInode {
 
     /// What the server said of this inode, with what is known better here.
     pub(crate) fn merge(&self, attributes: Attributes, asked_at: u64) -> Attributes {
-        let state = self.lock();
+        let mut state = self.lock();
         let is_old = state.knows_better(&attributes, asked_at);
         if !is_old && attributes.version != state.attributes.version {
             // Invalidations arrive only while this client has asked lately: another version counts as one.
@@ -564,6 +581,10 @@ impl OpenInode {
         if let Some(modified) = state.reports.modified() {
             merged.modified = modified;
             merged.changed = merged.changed.max(modified);
+        }
+        if merged.size > state.size {
+            let known = state.size;
+            state.shown.note(known..merged.size, merged.version, self.core.count_answer());
         }
         merged
     }

@@ -69,8 +69,16 @@ fn resize(open: &OpenInode, length: u64, lost: Option<u32>, deadline_ns: u64) ->
     set_size(open, length, deadline_ns)
 }
 
-/// Has the service set the length, and takes over what it answers. Returns its start.
-fn send_length(open: &OpenInode, length: u64, deadline_ns: u64) -> Result<u32> {
+/// What the answer to a length that was set has shown.
+struct Answered {
+    /// The service's start.
+    start: u32,
+    /// A newer one was taken over before it arrived.
+    is_old: bool,
+}
+
+/// Has the service set the length, and takes over what it answers.
+fn send_length(open: &OpenInode, length: u64, deadline_ns: u64) -> Result<Answered> {
     let request = proto::SetAttributesRequest {
         inode: open.id.0,
         size: Some(length),
@@ -80,9 +88,18 @@ fn send_length(open: &OpenInode, length: u64, deadline_ns: u64) -> Result<u32> {
     let asked_at = open.core.answers();
     let response = open.core.meta.change_until::<op::SetAttributes>(request, deadline_ns)?;
     let fresh = FreshInode::new(response.inode, asked_at)?;
-    let start = fresh.start;
-    open.absorb(fresh);
-    Ok(start)
+    let (start, version, at) = (fresh.start, fresh.attributes.version, open.core.count_answer());
+    let mut state = open.lock();
+    // After a loss of power the newest answer may have a lower version.
+    let is_same_start = !state.reports.is_perhaps_forgotten(start);
+    let is_old = is_same_start && state.knows_better(&fresh.attributes, asked_at);
+    let is_next = version == state.attributes.version.saturating_add(1);
+    state.absorb(fresh, at);
+    if is_next {
+        // No other client has changed it in between: what it is longer by is zeros.
+        state.shown.settle(version, at);
+    }
+    Ok(Answered { start, is_old })
 }
 
 /// Sets the length that the file has here, at a service that has forgotten it. What is written here meanwhile stays.
@@ -92,7 +109,7 @@ pub(super) fn set_again(open: &OpenInode, length: u64, deadline_ns: u64) -> Resu
         open.lock().begin_life_again(fresh, open.core.count_answer());
         return Ok(());
     }
-    let start = send_length(open, length, deadline_ns)?;
+    let Answered { start, .. } = send_length(open, length, deadline_ns)?;
     let mut state = open.lock();
     state.reports.length_was_set(start);
     if state.inline_mut().is_some_and(|inline| inline.is_outgrown()) {
@@ -103,17 +120,21 @@ pub(super) fn set_again(open: &OpenInode, length: u64, deadline_ns: u64) -> Resu
 }
 
 fn set_size(open: &OpenInode, length: u64, deadline_ns: u64) -> Result<()> {
-    let start = send_length(open, length, deadline_ns)?;
+    let Answered { start, is_old } = send_length(open, length, deadline_ns)?;
     let mut state = open.lock();
+    state.reports.cut(length);
+    state.reports.length_was_set(start);
+    state.sync.mend(&(length..u64::MAX));
+    state.write_count += 1;
+    if is_old {
+        // Another client has gone on from this length, and that is known here.
+        return Ok(());
+    }
     state.is_sparse |= length > state.size;
     let before = state.size;
     state.unwritten.add(before..length);
     state.unwritten.cut(length);
-    state.reports.cut(length);
     state.size = length;
-    state.reports.length_was_set(start);
-    state.sync.mend(&(length..u64::MAX));
-    state.write_count += 1;
     if let Some(inline) = state.inline_mut() {
         inline.cut(usize::try_from(length).unwrap_or(usize::MAX));
     }
@@ -153,7 +174,7 @@ pub(super) fn change_objects<O: Operation>(
         .filter_map(|slot| {
             let object = object_address(open.id.0, layout, slot)?;
             let group = addressed(&object);
-            let message = prost::Message::encode_to_vec(&request(slot, object)?);
+            let message = prost::Message::encode_to_vec(&request(slot, open.core.data.numbered(object))?);
             open.core.data.connect_ahead(layout, slot, deadline_ns);
             Some((slot, open.core.data.submit_data(group, O::METHOD, message, &[], deadline_ns)))
         })

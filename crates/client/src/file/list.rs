@@ -172,12 +172,16 @@ pub(crate) fn read_list(open: &OpenInode, parts: &mut [(u64, &mut [u8])]) -> Res
     Ok(done.into_iter().flatten().collect())
 }
 
-/// The file as it is once the parts' own writes are at the servers; `None` when it has no objects.
+/// The file as it is once the parts' own writes are at the servers; `None` when it has no objects, or has to be looked
+/// at again first.
 fn view_of(open: &OpenInode, parts: &[(u64, &mut [u8])]) -> Result<Option<View>> {
     let deadline_ns = open.core.context.deadline_ns();
     let mut state = open.lock();
     for (offset, bytes) in parts {
         let range = *offset..offset.saturating_add(bytes.len() as u64);
+        if state.shown.overlaps(&range) {
+            return Ok(None);
+        }
         state = write_out::settle(open, state, &range, deadline_ns);
         if let Some(error) = state.sync.lost().within(&range) {
             return Err(error.clone());
@@ -342,7 +346,7 @@ fn send_listed(
         }
         let object = listed_object(open, layout, request.slot)?;
         let group = addressed(&object);
-        let ranges = request.ranges();
+        let (object, ranges) = (open.core.data.numbered(object), request.ranges());
         let must_exist = written_slots & 1u64.checked_shl(request.slot).unwrap_or(0) != 0;
         let message = proto::WriteListRequest { object: Some(object), ranges, checksums, must_exist };
         let message = prost::Message::encode_to_vec(&message);

@@ -37,6 +37,7 @@ mod read_ahead;
 mod readers;
 mod registry;
 mod report_ledger;
+mod shown;
 mod staging;
 mod strides;
 mod sync;

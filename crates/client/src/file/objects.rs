@@ -45,6 +45,7 @@ pub(super) fn submit_write(
     open.core.context.counters.accounts.charge(Cause::Compute, open.core.context.clock.now_ns() - started_ns);
     let object = object_address(open.id.0, layout, slot);
     let group = object.as_ref().map(addressed);
+    let object = object.map(|object| open.core.data.numbered(object));
     let no_slot = || Error::new(Code::Internal, format!("{}: no slot {slot} in its layout", open.id));
     let How { sync, must_exist } = how;
     let lent = None;

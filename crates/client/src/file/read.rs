@@ -111,11 +111,7 @@ pub(crate) fn read(
     offset: u64,
 ) -> Result<usize> {
     let deadline_ns = open.core.context.deadline_ns();
-    let soon_ns = deadline_ns.min(open.core.context.clock.now_ns() + LOOK_AGAIN_NS_MAX);
-    if open.must_look_again() && look::look_again(open, soon_ns).is_err() {
-        // What was known before may still be read; the next read asks again.
-        open.note_changed_elsewhere();
-    }
+    look_again(open, &(offset..offset.saturating_add(buffer.len() as u64)), deadline_ns)?;
     outgrow::follow_outgrown(open, deadline_ns)?;
     let mut done = 0;
     for segment in buffer.chunks_mut(SEGMENT_BYTES) {
@@ -126,6 +122,21 @@ pub(crate) fn read(
         }
     }
     Ok(done)
+}
+
+/// Asks what another client has made of the file, where it has changed it since it was last looked at.
+fn look_again(open: &OpenInode, range: &Range<u64>, deadline_ns: u64) -> Result<()> {
+    let (is_changed, is_shown) = (open.must_look_again(), open.is_shown_beyond(range));
+    if !is_changed && !is_shown {
+        return Ok(());
+    }
+    let soon_ns = open.core.context.clock.now_ns() + LOOK_AGAIN_NS_MAX;
+    let until_ns = if is_shown { deadline_ns } else { deadline_ns.min(soon_ns) };
+    let Err(error) = look::look_again(open, until_ns) else { return Ok(()) };
+    // The next read asks again.
+    open.note_changed_elsewhere();
+    // What was known before may still be read, but a short answer would pass for zeros.
+    if is_shown { Err(error.about(open.id)) } else { Ok(()) }
 }
 
 fn read_segment(

@@ -14,6 +14,7 @@ mod missing;
 mod names;
 mod outages;
 mod power;
+mod shown;
 mod two_clients;
 mod unresponsive;
 mod unsent;

@@ -169,9 +169,8 @@ fn object_address(file: &File, object: &ReclaimObject, target: TargetId) -> Outc
         inode: number(0)?,
         generation: u32::try_from(number(1)?).unwrap_or(u32::MAX),
         slot: object.slot,
-        epoch: 0,
-        capability: Vec::new(),
         group: GroupId(object.group).shared().0,
+        ..Default::default()
     })
 }
 

@@ -5,6 +5,7 @@ mod convert;
 mod cuts;
 mod disks;
 mod images;
+mod late;
 mod orphans;
 mod power;
 mod seeds;

@@ -7,6 +7,7 @@
 //! in the target's directory): a write that slipped in after one would be lost with the object. Watches do not, and
 //! a request for a seal is then answered that something may have changed.
 
+use crate::object::attempts::Terms;
 use crate::object::{Body, Mode, Stop};
 use crate::targets::Target;
 use parking_lot::{Mutex, MutexGuard};
@@ -83,7 +84,7 @@ impl ObjectFreezes {
     }
 
     /// Takes note that an object is about to be changed. The caller holds its lock. `Converting` when it is sealed.
-    pub(crate) fn pass(&self, id: ObjectId) -> Result<(), Fault> {
+    fn pass(&self, id: ObjectId) -> Result<(), Fault> {
         if self.count.load(Ordering::Relaxed) == 0 {
             return Ok(());
         }
@@ -291,6 +292,12 @@ impl Target {
             self.epochs.note_change();
         }
         Ok(())
+    }
+
+    /// Takes note that an object is about to be changed, or refuses it. The caller holds its lock.
+    pub(crate) fn admit(&self, id: ObjectId, terms: Terms) -> Result<(), Fault> {
+        self.attempts.admit(id, terms.attempt, self.clock.now_ns())?;
+        self.freezes.pass(id)
     }
 
     /// Hides a sealed object whose chunks are about to be removed one after the other, also when that

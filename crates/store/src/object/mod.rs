@@ -1,5 +1,6 @@
 //! An object in memory: which chunks it has, which of their files are open, and how they are opened and created.
 
+pub(crate) mod attempts;
 pub(crate) mod freezes;
 pub(crate) mod lent;
 pub(crate) mod names;

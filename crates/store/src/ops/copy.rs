@@ -3,6 +3,7 @@
 //! They are verified by the checksums they are stored with, which go with them. What is zeros becomes a hole.
 
 use crate::object::Mode;
+use crate::object::attempts::Terms;
 use crate::service::fault;
 use crate::targets::Target;
 use vazao_model::checksum::{first_mismatch, piece_count};
@@ -39,7 +40,7 @@ impl Target {
         length: u32,
         answer: &proto::ReadResponse,
         bytes: &[u8],
-        must_exist: bool,
+        terms: Terms,
     ) -> Result<(), Fault> {
         if answer.missing {
             return Err(Fault::new(Code::NotFound, format!("object {}", from.object)));
@@ -51,13 +52,14 @@ impl Target {
         }
         let (copied, mode) = (bytes.len() as u64, Mode::Blocking);
         // Also a copy of zeros makes the object: its readers expect one.
-        self.write(to.object, 0, &[], &[], mode, must_exist).map_err(fault)?;
+        self.write(to.object, 0, &[], &[], mode, terms).map_err(fault)?;
+        let terms = Terms { must_exist: false, ..terms };
         if bytes.iter().any(|byte| *byte != 0) {
-            self.write(to.object, to.offset, &answer.checksums, bytes, mode, false).map_err(fault)?;
+            self.write(to.object, to.offset, &answer.checksums, bytes, mode, terms).map_err(fault)?;
         } else {
-            self.punch(to.object, to.offset, copied, false).map_err(fault)?;
+            self.punch(to.object, to.offset, copied, terms).map_err(fault)?;
         }
         let rest = u64::from(length).saturating_sub(copied);
-        self.punch(to.object, to.offset.saturating_add(copied), rest, false).map_err(fault)
+        self.punch(to.object, to.offset.saturating_add(copied), rest, terms).map_err(fault)
     }
 }

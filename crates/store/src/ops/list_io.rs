@@ -1,5 +1,6 @@
 //! ReadList and WriteList: many ranges of one object in one request.
 
+use crate::object::attempts::Terms;
 use crate::object::{Mode, Stop, internal};
 use crate::ops::check_range;
 use crate::service::fault;
@@ -63,7 +64,7 @@ impl Target {
         ranges: &[ByteRange],
         checksums: &[u32],
         bytes: &[u8],
-        must_exist: bool,
+        terms: Terms,
     ) -> Result<u64, Stop> {
         let (mut checksums, mut bytes) = (checksums, bytes);
         let mut length = 0;
@@ -72,7 +73,7 @@ impl Target {
             let (now, later) = bytes.split_at_checked(range.length as usize).ok_or_else(short)?;
             let count = piece_count(range.offset, now.len());
             let (sums_now, sums_later) = checksums.split_at_checked(count).ok_or_else(short)?;
-            length = self.write(id, range.offset, sums_now, now, Mode::Blocking, must_exist)?;
+            length = self.write(id, range.offset, sums_now, now, Mode::Blocking, terms)?;
             (bytes, checksums) = (later, sums_later);
         }
         Ok(length)

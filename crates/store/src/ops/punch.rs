@@ -1,5 +1,6 @@
 //! PunchObject: a range of an object reads as zeros, and its storage is free again. The length stays.
 
+use crate::object::attempts::Terms;
 use crate::object::names::{self, Part};
 use crate::object::sidecar::{ENTRY_BYTES, entry_at};
 use crate::object::sums;
@@ -24,13 +25,13 @@ struct NewEntries {
 impl Target {
     /// Makes `length` bytes at `offset` zeros, as far as the object reaches; one that is missing stays so, unless it
     /// must exist.
-    pub(crate) fn punch(&self, id: ObjectId, offset: u64, length: u64, must_exist: bool) -> Result<(), Stop> {
+    pub(crate) fn punch(&self, id: ObjectId, offset: u64, length: u64, terms: Terms) -> Result<(), Stop> {
         let object = self.cache.get(id);
         let _blocking = object.begin(Mode::Blocking)?;
         let mut body = object.write(self);
-        self.freezes.pass(id)?;
+        self.admit(id, terms)?;
         self.open_chunks(id, &mut body, 0..=0)?;
-        self.demand(id, &body, must_exist)?;
+        self.demand(id, &body, terms.must_exist)?;
         let end = offset.saturating_add(length).min(body.length);
         if offset >= end {
             return Ok(());

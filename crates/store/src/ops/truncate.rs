@@ -1,5 +1,6 @@
 //! TruncateObject: cuts an object. It never grows one: a file's length is the metadata's business.
 
+use crate::object::attempts::Terms;
 use crate::object::names::{self, Bucket, Part};
 use crate::object::sidecar::{ENTRY_BYTES, entry_at};
 use crate::object::sums;
@@ -17,15 +18,15 @@ const BLOCK: u64 = BLOCK_BYTES as u64;
 
 impl Target {
     /// Cuts an object to `length`; one that is shorter stays as it is, and so does a missing one unless it must exist.
-    pub(crate) fn truncate(&self, id: ObjectId, length: u64, must_exist: bool) -> Result<(), Stop> {
+    pub(crate) fn truncate(&self, id: ObjectId, length: u64, terms: Terms) -> Result<(), Stop> {
         let object = self.cache.get(id);
         let _blocking = object.begin(Mode::Blocking)?;
         let mut body = object.write(self);
-        self.freezes.pass(id)?;
+        self.admit(id, terms)?;
         let last = length.saturating_sub(1) / self.chunk_bytes;
         let tail = length - last * self.chunk_bytes;
         self.open_chunks(id, &mut body, last..=last)?;
-        self.demand(id, &body, must_exist)?;
+        self.demand(id, &body, terms.must_exist)?;
         if !body.exists() || length >= body.length {
             return Ok(());
         }

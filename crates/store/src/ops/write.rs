@@ -1,5 +1,6 @@
 //! Write: bytes into an object, with the checksums that the writer computed over its own memory.
 
+use crate::object::attempts::Terms;
 use crate::object::names::{self, Part};
 use crate::object::sidecar::{ENTRY_BYTES, entry_at};
 use crate::object::sums;
@@ -55,7 +56,7 @@ pub(crate) fn check(
 }
 
 impl Target {
-    /// Writes checked bytes. Returns the length of the object. `must_exist`: `NotFound` instead of a new object.
+    /// Writes checked bytes. Returns the length of the object.
     pub(crate) fn write(
         &self,
         id: ObjectId,
@@ -63,12 +64,12 @@ impl Target {
         checksums: &[u32],
         bytes: &[u8],
         mode: Mode,
-        must_exist: bool,
+        terms: Terms,
     ) -> Result<u64, Stop> {
         let object = self.object(id, mode)?;
         let _blocking = object.begin(mode)?;
         let mut body = object.write_as(self, mode)?;
-        self.freezes.pass(id)?;
+        self.admit(id, terms)?;
         let end = offset + bytes.len() as u64;
         let range = offset / self.chunk_bytes..=end.saturating_sub(1) / self.chunk_bytes;
         if mode == Mode::Blocking {
@@ -79,7 +80,7 @@ impl Target {
         } else if range.start() != range.end() || body.files(*range.start()).is_none() {
             return Err(Stop::Wait);
         }
-        self.demand(id, &body, must_exist)?;
+        self.demand(id, &body, terms.must_exist)?;
         if bytes.is_empty() && body.exists() {
             return Ok(body.length);
         }

@@ -13,6 +13,7 @@ use crate::error::OpenError;
 use crate::health::damage::Damage;
 use crate::health::scrub::Scrub;
 use crate::health::sweep::Sweep;
+use crate::object::attempts::Attempts;
 use crate::object::freezes::ObjectFreezes;
 use crate::object::names::{Bucket, Directories};
 use crate::options::Options;
@@ -54,6 +55,7 @@ pub(crate) struct Target {
     pub(crate) room: Room,
     pub(crate) damage: Damage,
     pub(crate) freezes: ObjectFreezes,
+    pub(crate) attempts: Attempts,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) accounts: Arc<Accounts>,
     /// A write-back is being started.
@@ -117,6 +119,7 @@ impl Target {
             room,
             damage: Damage::default(),
             freezes,
+            attempts: Attempts::default(),
             clock: Arc::clone(clock),
             accounts: Arc::clone(accounts),
             is_writing_back: Arc::default(),

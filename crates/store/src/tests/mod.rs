@@ -5,6 +5,7 @@ mod damage;
 mod faults;
 mod freezes;
 mod hung;
+mod late;
 mod list_io;
 mod model;
 mod place;
@@ -63,7 +64,7 @@ pub(crate) struct ReadBack {
 pub(crate) fn address(inode: u64) -> ObjectAddress {
     // Every other object is one of a placement group.
     let group = if inode.is_multiple_of(2) { vazao_model::GroupId::FIRST + (inode % 3) as u32 } else { 0 };
-    ObjectAddress { target: 1, inode, generation: 1, slot: 0, epoch: 0, capability: Vec::new(), group }
+    ObjectAddress { target: 1, inode, generation: 1, group, ..ObjectAddress::default() }
 }
 
 /// Path of a chunk's data file.

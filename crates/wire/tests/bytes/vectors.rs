@@ -121,6 +121,8 @@ fn messages_encode_as_written_down() {
         epoch: 9,
         capability: vec![],
         group: 0,
+        change: 0,
+        attempt: 0,
     };
     let write = proto::WriteRequest {
         object: Some(object),
@@ -309,4 +311,15 @@ fn messages_of_channels_encode_as_written_down() {
     let object = proto::ObjectAddress { target: 3, inode: 77, generation: 2, slot: 1, ..Default::default() };
     let report = proto::ReportDamageRequest { object: Some(object), offset: 131_072, missing: true };
     compare(&v, "ReportDamageRequest", &report);
+    let object = proto::ObjectAddress {
+        target: 3,
+        inode: 77,
+        generation: 2,
+        slot: 1,
+        change: 0x0123_4567_89AB_CDEF,
+        attempt: 2,
+        ..Default::default()
+    };
+    let cut = proto::TruncateObjectRequest { object: Some(object), length: 131_072, must_exist: true };
+    compare(&v, "TruncateObjectRequest", &cut);
 }

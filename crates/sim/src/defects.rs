@@ -1,0 +1,111 @@
+//! Defects that are put in on purpose: a story that does not find them would not find those of the code either.
+
+use prost::Message;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use vazao_meter::Clock;
+use vazao_wire::service::Fault;
+use vazao_wire::transport::{Buffer, Pending, Received, Transport};
+use vazao_wire::{Method, proto};
+
+/// What is wrong on purpose.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Defect {
+    /// Clients do not number their changes of objects: an earlier form of one that was sent again is carried out late.
+    UnnumberedChanges,
+    /// Some writes are answered and not sent: zeros, or old bytes, stand where something was written.
+    SwallowedWrites,
+}
+
+/// Takes the numbers out of changes of objects.
+pub(crate) struct Unnumbered(pub(crate) Arc<dyn Transport>);
+
+fn without_number(object: Option<proto::ObjectAddress>) -> Option<proto::ObjectAddress> {
+    object.map(|object| proto::ObjectAddress { change: 0, attempt: 0, ..object })
+}
+
+/// Has `forget` change an encoded message.
+fn changed<M: Message + Default>(message: &[u8], forget: impl FnOnce(&mut M)) -> Vec<u8> {
+    let mut decoded = M::decode(message).expect("a client's own request");
+    forget(&mut decoded);
+    decoded.encode_to_vec()
+}
+
+impl Transport for Unnumbered {
+    fn submit(
+        &self,
+        address: &str,
+        method: Method,
+        message: &[u8],
+        attachment: &[u8],
+        deadline_ns: u64,
+    ) -> Box<dyn Pending> {
+        let message = match method {
+            Method::Write => changed(message, |request: &mut proto::WriteRequest| {
+                request.object = without_number(request.object.take());
+            }),
+            Method::TruncateObject => changed(message, |request: &mut proto::TruncateObjectRequest| {
+                request.object = without_number(request.object.take());
+            }),
+            Method::PunchObject => changed(message, |request: &mut proto::PunchObjectRequest| {
+                request.object = without_number(request.object.take());
+            }),
+            _ => message.to_vec(),
+        };
+        self.0.submit(address, method, &message, attachment, deadline_ns)
+    }
+
+    fn clock(&self) -> Arc<dyn Clock> {
+        self.0.clock()
+    }
+}
+
+/// One write of so many is swallowed.
+const SWALLOWED_OF: u32 = 6;
+
+/// Answers some writes to objects that are there without sending them.
+pub(crate) struct Swallowing {
+    inner: Arc<dyn Transport>,
+    writes: AtomicU32,
+}
+
+impl Swallowing {
+    pub(crate) fn new(inner: Arc<dyn Transport>) -> Swallowing {
+        Swallowing { inner, writes: AtomicU32::new(0) }
+    }
+}
+
+/// The answer to a write that was not sent.
+struct Swallowed(Vec<u8>);
+
+impl Pending for Swallowed {
+    fn wait(self: Box<Self>) -> Result<Received, Fault> {
+        Ok(Received { message: self.0, attachment: Buffer::new(Vec::new(), 0, None), service_us: 0 })
+    }
+
+    fn is_done(&self) -> bool {
+        true
+    }
+}
+
+impl Transport for Swallowing {
+    fn submit(
+        &self,
+        address: &str,
+        method: Method,
+        message: &[u8],
+        attachment: &[u8],
+        deadline_ns: u64,
+    ) -> Box<dyn Pending> {
+        let is_write = method == Method::Write
+            && proto::WriteRequest::decode(message).expect("a client's own request").must_exist;
+        if is_write && self.writes.fetch_add(1, Ordering::Relaxed) % SWALLOWED_OF == SWALLOWED_OF - 1 {
+            return Box::new(Swallowed(proto::WriteResponse::default().encode_to_vec()));
+        }
+        self.inner.submit(address, method, message, attachment, deadline_ns)
+    }
+
+    fn clock(&self) -> Arc<dyn Clock> {
+        self.inner.clock()
+    }
+}
