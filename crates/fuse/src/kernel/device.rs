@@ -103,6 +103,10 @@ impl Notifier for Arc<Device> {
         self.invalidate_inode(node, 0)
     }
 
+    fn invalidate_pages_from(&self, node: u64, offset: u64) {
+        self.invalidate_inode(node, i64::try_from(offset).unwrap_or(i64::MAX));
+    }
+
     fn invalidate_entry(&self, parent: u64, name: &[u8]) {
         let mut message = Reply::with_capacity(16 + name.len() + 1);
         message.start_notification(abi::NOTIFY_INVALIDATE_ENTRY);

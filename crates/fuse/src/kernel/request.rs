@@ -136,6 +136,7 @@ pub(crate) enum Request<'a> {
     },
     /// Create without a name.
     CreateUnnamed {
+        flags: u32,
         mode: NewMode,
     },
     Read {
@@ -528,8 +529,8 @@ fn file<'a>(operation: u32, f: &mut Fields<'a>) -> Decoded<Request<'a>> {
             Request::Create { name: f.name()?, flags, mode: new_mode(mode, umask) }
         }
         abi::TMPFILE => {
-            let (_flags, mode, umask) = (f.u32()?, f.u32()?, f.u32()?);
-            Request::CreateUnnamed { mode: new_mode(mode, umask) }
+            let (flags, mode, umask) = (f.u32()?, f.u32()?, f.u32()?);
+            Request::CreateUnnamed { flags, mode: new_mode(mode, umask) }
         }
         abi::READ => Request::Read { handle: f.u64()?, offset: f.u64()?, length: f.u32()? },
         abi::WRITE => {

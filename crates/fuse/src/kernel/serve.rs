@@ -12,6 +12,7 @@ use crate::filesystem::arguments::{Caller, NewMode, Opened, Place};
 use crate::filesystem::listing::Wanted;
 use crate::filesystem::privileges::is_asked_by_kernel;
 use crate::interrupts::Interrupts;
+use crate::kernel_cache::mappings::Mappings;
 use crate::kernel_cache::nameless::NamelessOpens;
 use crate::kernel_cache::notices::Notices;
 use crate::kernel_cache::notifier::Notifier;
@@ -19,7 +20,7 @@ use crate::kernel_cache::readdirplus::ReaddirplusPolicies;
 use crate::kernel_cache::told::Told;
 use std::sync::Arc;
 use std::time::Duration;
-use vazao_client::{Asked, Error, Listed, Listener, OpenMode, RenameMode, SendBuffer};
+use vazao_client::{Asked, Error, Listed, Listener, OpenMode, RenameMode, Seek, SendBuffer};
 use vazao_model::{Attributes, Code, FileKind, InodeId};
 
 /// How long the kernel may believe what it was shown.
@@ -35,12 +36,13 @@ pub(crate) struct Server {
     pub(crate) nodes: Nodes,
     pub(crate) timeouts: Timeouts,
     pub(crate) told: Arc<Told>,
-    pub(crate) notifier: Box<dyn Notifier>,
+    pub(crate) notifier: Arc<dyn Notifier>,
     pub(crate) notices: Arc<Notices>,
     pub(crate) interrupts: Interrupts,
     pub(crate) lock_waiters: LockWaiters,
     pub(crate) readdirplus: ReaddirplusPolicies,
     pub(crate) nameless: NamelessOpens,
+    pub(crate) mappings: Mappings,
     /// Requests that have been begun and not answered yet.
     pub(crate) in_flight: InFlight,
 }
@@ -85,7 +87,7 @@ impl Server {
             }
             Request::Flush { handle, .. } => self.door.is_idle(handle).then_some(Ok(())),
             Request::Release { handle } if self.door.is_idle(handle) => {
-                Some(self.door.release(handle).map_err(Failure::from))
+                Some(self.release(handle).map_err(Failure::from))
             }
             Request::GetXattr { name, .. } if is_asked_by_kernel(name) && self.has_no_xattrs(inode) => {
                 Some(Err(Error::from(Code::NoAttribute).into()))
@@ -310,9 +312,10 @@ impl Server {
                 let opened = self.door.create_file(place, caller(header), mode, exclusive, truncate)?;
                 self.created(place, opened, flags, reply)
             }
-            Request::CreateUnnamed { mode } => {
+            Request::CreateUnnamed { flags, mode } => {
                 let opened = self.door.create_unnamed(inode, caller(header), mode)?;
                 self.unnamed_entry(&opened.attributes, reply)?;
+                self.note_mappable(opened.handle, opened.attributes.inode, flags);
                 reply.put_open_out(opened.handle, 0);
                 Ok(())
             }
@@ -336,9 +339,9 @@ impl Server {
                 flushed.and(self.door.unlock_closed(handle, lock_owner).map_err(Failure::from))
             }
             Request::Sync { handle } => self.reported(header.node, self.door.sync(handle)),
-            Request::Release { handle } => Ok(self.door.release(handle)?),
+            Request::Release { handle } => Ok(self.release(handle)?),
             Request::Seek { handle, offset, seek } => {
-                let found = self.door.seek(handle, seek, offset)?;
+                let found = self.seek(header, handle, seek, offset)?;
                 reply.put_u64(found.ok_or(Failure::Errno(abi::errno::NO_SUCH_ADDRESS))?);
                 Ok(())
             }
@@ -362,9 +365,36 @@ impl Server {
     }
 
     pub(super) fn created(&self, place: Place<'_>, opened: Opened, flags: u32, reply: &mut Reply) -> Outcome {
+        self.note_mappable(opened.handle, opened.attributes.inode, flags);
         self.entry(place, opened.attributes, reply)?;
         reply.put_open_out(opened.handle, if passes_pages(flags) { abi::FOPEN_DIRECT_IO } else { 0 });
         Ok(())
+    }
+
+    /// Shared mappings that can be stored into need an open file that can be read and written.
+    fn note_mappable(&self, handle: u64, inode: InodeId, flags: u32) {
+        if flags & open_flag::ACCESS_MASK == open_flag::READ_WRITE {
+            self.mappings.opened(handle, inode);
+        }
+    }
+
+    fn release(&self, handle: u64) -> Result<(), Error> {
+        self.mappings.released(handle);
+        self.door.release(handle)
+    }
+
+    /// Where data or a hole begins. What programs have stored into a hole through a mapping is data, too; where it is
+    /// not known in time whether they have, everything is.
+    fn seek(&self, header: &Header, handle: u64, seek: Seek, offset: u64) -> Result<Option<u64>, Error> {
+        let inode = self.nodes.inode(header.node);
+        let is_known = !self.mappings.may_be_mapped(inode)
+            || self.mappings.write_back(&self.notifier, header.node, offset);
+        if is_known {
+            return self.door.seek(handle, seek, offset);
+        }
+        let size = self.door.attributes(inode, Some(handle))?.size;
+        let found = if seek == Seek::Data { offset } else { size };
+        Ok((offset < size).then_some(found))
     }
 
     /// After a report of what was written, time of change and space in use are others than the kernel was shown.
@@ -413,6 +443,7 @@ impl Server {
             self.door.forget_names(inode);
             return Err(Error::from(Code::Stale).about(inode).into());
         }
+        self.note_mappable(handle, inode, flags);
         let mut open_flags = if open_mode(flags).write { 0 } else { abi::FOPEN_NOFLUSH };
         if passes_pages(flags) {
             open_flags |= abi::FOPEN_DIRECT_IO;

@@ -2,8 +2,9 @@
 //!
 //! `told` remembers what the kernel was shown, `notices` queues invalidations and passes them on to a `notifier`, with
 //! the renames of `moves`; `nameless` refuses opens by names that are gone, `readdirplus` decides which listings bring
-//! attributes.
+//! attributes, `mappings` has pages written back that programs may have stored into.
 
+pub(crate) mod mappings;
 mod moves;
 pub(crate) mod nameless;
 pub(crate) mod notices;

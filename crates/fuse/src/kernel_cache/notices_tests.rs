@@ -28,6 +28,9 @@ impl Notifier for Kernel {
         self.said(format!("contents {node}"));
         node != UNKNOWN
     }
+    fn invalidate_pages_from(&self, node: u64, offset: u64) {
+        self.said(format!("pages {node} {offset}"));
+    }
     fn invalidate_entry(&self, parent: u64, name: &[u8]) {
         self.said(format!("entry {parent} {}", String::from_utf8_lossy(name)));
     }

@@ -9,6 +9,9 @@ pub(crate) trait Notifier: Send + Sync {
     /// The same, and the pages it has of a file are dropped.
     fn invalidate_contents(&self, node: u64) -> bool;
 
+    /// Its pages from `offset` on are dropped; those that were stored into through a mapping are written back before.
+    fn invalidate_pages_from(&self, node: u64, offset: u64);
+
     /// The kernel shall ask again where `name` in `parent` leads.
     fn invalidate_entry(&self, parent: u64, name: &[u8]);
 

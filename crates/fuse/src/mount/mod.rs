@@ -18,6 +18,7 @@ use crate::kernel::in_flight::InFlight;
 use crate::kernel::locks::LockWaiters;
 use crate::kernel::nodes::Nodes;
 use crate::kernel::serve::{Server, Timeouts};
+use crate::kernel_cache::mappings::Mappings;
 use crate::kernel_cache::nameless::NamelessOpens;
 use crate::kernel_cache::notices::Notices;
 use crate::kernel_cache::readdirplus::ReaddirplusPolicies;
@@ -318,12 +319,13 @@ fn serve(
         nodes,
         timeouts,
         told,
-        notifier: Box::new(Arc::clone(&device)),
+        notifier: Arc::new(Arc::clone(&device)),
         notices: Arc::clone(&notices),
         interrupts: Interrupts::default(),
         lock_waiters: LockWaiters::default(),
         readdirplus: ReaddirplusPolicies::default(),
         nameless: NamelessOpens::default(),
+        mappings: Mappings::default(),
         in_flight: InFlight::new(options.threads.max(1)),
     });
     // Set once each: this function has just made the mount.

@@ -321,3 +321,18 @@ fn data_ends_to_the_byte_where_nothing_was_written_behind_it_and_begins_at_the_b
         assert_eq!((runs.len(), &runs[0]), (1, &(0..104)));
     });
 }
+
+/// What a program had stored into a hole through a shared mapping was no data to other programs until it was written
+/// back: they copied zeros, without a message.
+#[test]
+fn what_is_stored_into_a_hole_through_a_mapping_is_data_at_once() {
+    with_mount(|m| {
+        for size in [10_000u64, 8 * MIB] {
+            let mut program = Command::new("python3");
+            let program = program.args(["-c", include_str!("mapped_holes.py")]);
+            let output = program.arg(m.root()).arg(size.to_string()).run_bounded();
+            let said = String::from_utf8_lossy(&output.stdout).into_owned();
+            assert_eq!(said, "done\n", "{}", String::from_utf8_lossy(&output.stderr));
+        }
+    });
+}
