@@ -1,6 +1,7 @@
 //! Calls whose callers go on with something else: lookups, opens, creates and removals.
 
 use super::namespace::{create_request, unlink_request};
+use super::removal::Statement;
 use crate::meta::{Completion, Readiness, begin_ask, begin_change};
 use crate::{Client, File, NewInode, OpenMode, Result};
 use std::sync::Arc;
@@ -87,16 +88,16 @@ impl Client {
     /// [`Client::unlink`] without standing still for the answer.
     pub fn begin_unlink(&self, parent: InodeId, name: &[u8], then: Completion<()>) {
         let client = self.clone();
-        let Some(held_inode) = self.cached_held(parent, name) else {
+        let Some(said) = Statement::cached(self, parent, name) else {
             let name = name.to_vec();
             return then(Readiness::blocking(move || client.unlink(parent, &name)));
         };
-        let request = unlink_request(parent, name, held_inode);
+        let request = unlink_request(parent, name, said.held_inode);
         let naming = self.core.meta.begin_remove_name(&request);
         begin_change::<op::Unlink>(&self.core.meta, request, move |early| {
             let core = Arc::clone(&client.core);
             let early = early.map(move |outcome| core.meta.end_remove_name(naming, outcome));
-            then(early.map(move |outcome| client.unlinked(outcome)));
+            then(early.map(move |outcome| client.unlinked(said, outcome)));
         });
     }
 }

@@ -4,12 +4,15 @@ mod asynchronous;
 mod heartbeat;
 mod names;
 mod namespace;
+mod removal;
 mod resolve;
 mod types;
 
 pub(crate) use names::ListNames;
 pub use names::{Entry, Listed, NamePage, Page};
 pub use namespace::PendingPage;
+#[cfg(test)]
+pub(crate) use removal::Statement;
 pub use types::{Changes, NewInode, OpenMode, RenameMode, SetTime, VolumeSpace, XattrMode};
 
 use crate::administration::Administration;

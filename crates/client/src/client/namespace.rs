@@ -1,5 +1,6 @@
 //! Namespace calls: one request each, with what this client knows better added to the answers.
 
+use super::removal::Statement;
 use super::resolve::Walk;
 use crate::cache::is_entry;
 use crate::client::{ListNames, NamePage};
@@ -9,12 +10,16 @@ use crate::{
     VolumeSpace, XattrMode,
 };
 use crate::{Convert, Converted};
+use std::time::Duration;
 use vazao_model::{Attributes, Code, FileKind, InodeId, Layout, LayoutHint, VolumePath};
 use vazao_wire::transport::{PendingCall, submit};
 use vazao_wire::{op, proto};
 
 /// How often a file is looked for again that others replace meanwhile.
 const REPLACED_MAX: usize = 8;
+
+/// How long an open waits before it looks again at an inode that a removal is about to end.
+const LEAVING: Duration = Duration::from_millis(1);
 
 /// A name as errors show it.
 fn shown(name: &[u8]) -> String {
@@ -171,6 +176,9 @@ impl Client {
             if let Some(file) = File::open(&self.core, self.look(inode)?, mode) {
                 return Ok(file);
             }
+            if self.core.registry.is_leaving(inode) {
+                self.core.context.clock.sleep(LEAVING);
+            }
         }
     }
 
@@ -242,44 +250,18 @@ impl Client {
 
     /// Removes a name that is not a directory's. A file that is open somewhere lives on until its last close.
     pub fn unlink(&self, parent: InodeId, name: &[u8]) -> Result<()> {
-        let held_inode = self.held(parent, name)?;
-        self.unlinked(self.core.meta.remove_name(unlink_request(parent, name, held_inode)))
+        let statement = Statement::about(self, parent, name)?;
+        let request = unlink_request(parent, name, statement.held_inode);
+        self.unlinked(statement, self.core.meta.remove_name(request))
     }
 
     /// Takes over what a removal has answered.
-    pub(crate) fn unlinked(&self, outcome: Result<proto::UnlinkResponse>) -> Result<()> {
+    pub(crate) fn unlinked(&self, said: Statement, outcome: Result<proto::UnlinkResponse>) -> Result<()> {
         let response = outcome?;
         if response.links == 0 {
-            self.core.registry.mark_unlinked(InodeId(response.inode));
+            said.ended(&self.core, InodeId(response.inode));
         }
         Ok(())
-    }
-
-    /// The inode that `name` stands for if this client has it open; 0 otherwise.
-    fn held(&self, parent: InodeId, name: &[u8]) -> Result<u64> {
-        if self.core.registry.is_empty() {
-            return Ok(0);
-        }
-        self.held_of(self.cached(parent, name).map_or_else(|| self.lookup(parent, name), |(known, _)| known))
-    }
-
-    /// [`Client::held`] without asking; `None` where that cannot be said.
-    pub(crate) fn cached_held(&self, parent: InodeId, name: &[u8]) -> Option<u64> {
-        if self.core.registry.is_empty() {
-            return Some(0);
-        }
-        let (known, _) = self.cached(parent, name)?;
-        self.held_of(known).ok()
-    }
-
-    fn held_of(&self, known: Result<Attributes>) -> Result<u64> {
-        match known {
-            Ok(found) if self.core.registry.find(found.inode).is_some() => Ok(found.inode.0),
-            Ok(_) => Ok(0),
-            // The operation itself will say so, in the right words.
-            Err(error) if matches!(error.code, Code::NotFound | Code::NotDirectory | Code::Invalid) => Ok(0),
-            Err(error) => Err(error),
-        }
     }
 
     /// Removes an empty directory.
@@ -298,10 +280,11 @@ impl Client {
         new_name: &[u8],
         mode: RenameMode,
     ) -> Result<()> {
-        let held = match mode {
-            RenameMode::Replace => self.held(new_parent, new_name)?,
-            RenameMode::NoReplace | RenameMode::Exchange => 0,
+        let said = match mode {
+            RenameMode::Replace => Some(Statement::about(self, new_parent, new_name)?),
+            RenameMode::NoReplace | RenameMode::Exchange => None,
         };
+        let held = said.as_ref().map_or(0, |said| said.held_inode);
         let request = proto::RenameRequest {
             once: None,
             parent: parent.0,
@@ -316,8 +299,11 @@ impl Client {
             held: (held != 0).then_some(held).into_iter().collect(),
         };
         let response = self.core.meta.rename_name(request)?;
-        if response.replaced != 0 && response.replaced_links == 0 {
-            self.core.registry.mark_unlinked(InodeId(response.replaced));
+        if response.replaced != 0
+            && response.replaced_links == 0
+            && let Some(said) = said
+        {
+            said.ended(&self.core, InodeId(response.replaced));
         }
         Ok(())
     }

@@ -67,6 +67,11 @@ impl Opens {
         std::mem::replace(&mut rounds.at_period, latest)
     }
 
+    /// True when an open is under way.
+    pub(crate) fn is_any_underway(&self) -> bool {
+        self.underway.iter().any(|count| count.load(Ordering::SeqCst) != 0)
+    }
+
     /// The period that it is.
     pub(crate) fn period(&self) -> usize {
         self.period.load(Ordering::SeqCst)
@@ -76,7 +81,7 @@ impl Opens {
     pub(crate) fn are_over(&self, period: usize) -> bool {
         // Each step to another period waited for those that began two before it.
         let is_long_ago = self.period() >= period + 2;
-        is_long_ago || self.underway.iter().all(|count| count.load(Ordering::SeqCst) == 0)
+        is_long_ago || !self.is_any_underway()
     }
 
     /// A renewal was answered with this round.

@@ -20,6 +20,8 @@ pub(crate) struct Registry {
     inodes: Mutex<HashMap<InodeId, Weak<OpenInode>>>,
     unfinished: Mutex<Closed>,
     left: Mutex<Left>,
+    /// Inodes that removals under way have said not to be open here.
+    leaving: Mutex<HashMap<InodeId, usize>>,
 }
 
 /// Files that were changed and closed: an open that was answered before the last report about them was carried out, and
@@ -100,6 +102,9 @@ impl Registry {
         {
             return Some((found, true));
         }
+        if self.is_leaving(inode) {
+            return None;
+        }
         let left = self.left.lock().last.get(&inode).copied();
         if left.is_some_and(|(left_version, left_at)| version < left_version && asked_at < left_at) {
             return None;
@@ -130,12 +135,20 @@ impl Registry {
     /// Remembers up to which version an inode was changed here.
     fn keep_version(&self, inode: &OpenInode) {
         let state = inode.lock();
-        if !state.is_changed_here() {
-            return;
+        if state.is_changed_here() {
+            self.keep_left(inode.id, state.attributes.version, inode.core.count_answer());
         }
+    }
+
+    /// Remembers that an inode has ended, as of the client's count of answers.
+    pub(crate) fn keep_ended(&self, inode: InodeId, answers: u64) {
+        self.keep_left(inode, u64::MAX, answers);
+    }
+
+    fn keep_left(&self, inode: InodeId, version: u64, answers: u64) {
         let mut left = self.left.lock();
-        if left.last.insert(inode.id, (state.attributes.version, inode.core.count_answer())).is_none() {
-            left.order.push_back(inode.id);
+        if left.last.insert(inode, (version, answers)).is_none() {
+            left.order.push_back(inode);
         }
         if left.order.len() > CLOSED_MAX
             && let Some(oldest) = left.order.pop_front()
@@ -155,6 +168,34 @@ impl Registry {
     /// What [`Registry::keep_unfinished`] has remembered.
     pub(crate) fn take_unfinished(&self, inode: InodeId) -> Unfinished {
         self.unfinished.lock().take(inode).unwrap_or_default()
+    }
+
+    /// A removal is about to say whether an inode is open here: true when it is. Otherwise no handle of it begins until
+    /// [`Registry::end_removal`].
+    pub(crate) fn begin_removal(&self, inode: InodeId) -> bool {
+        // Held until the removal is noted: an open that comes in between either is here, or finds the note.
+        let inodes = self.inodes.lock();
+        let found = inodes.get(&inode).and_then(Weak::upgrade);
+        if found.is_none() {
+            *self.leaving.lock().entry(inode).or_default() += 1;
+        }
+        drop(inodes);
+        found.is_some()
+    }
+
+    pub(crate) fn end_removal(&self, inode: InodeId) {
+        let mut leaving = self.leaving.lock();
+        if let Some(count) = leaving.get_mut(&inode) {
+            *count -= 1;
+            if *count == 0 {
+                leaving.remove(&inode);
+            }
+        }
+    }
+
+    /// True while a removal is under way that has said that it is not open here.
+    pub(crate) fn is_leaving(&self, inode: InodeId) -> bool {
+        self.leaving.lock().contains_key(&inode)
     }
 
     /// Notes that an inode has no name any more; false when it is not open here.

@@ -1,7 +1,8 @@
 //! Paths, links, unlinked files that are open.
 
 use super::*;
-use crate::OpenMode;
+use crate::client::Statement;
+use crate::{OpenMode, RenameMode};
 use vazao_model::{Code, FileKind, InodeId, VolumePath};
 use vazao_wire::Method;
 
@@ -169,4 +170,41 @@ fn a_file_that_is_replaced_while_it_is_opened_by_its_path_is_looked_for_again() 
     cluster.meta.state.lock().replaced_before_open = 1000;
     let endless = client.open_path(&path, mode).map(|_| ()).unwrap_err();
     assert_eq!(endless.code, Code::Stale, "whoever replaces it for ever is not waited for");
+}
+
+/// An open was answered, then another thread of the same client removed the file and said that it was not open here;
+/// the open took what it was shown for a file. Its descriptor led to nothing: `fstat` said `ESTALE`.
+#[test]
+fn a_file_that_is_removed_while_its_open_is_under_way_is_not_opened() {
+    let cluster = Cluster::new(1);
+    let client = cluster.client();
+    let mode = OpenMode { read: true, ..OpenMode::default() };
+    let inode = client.create(ROOT, b"f", &NewInode::default()).unwrap().inode;
+    let _opening = client.core.opens.begin();
+    let shown = client.look(inode).unwrap();
+    let statement = Statement::about(&client, ROOT, b"f").unwrap();
+    assert_eq!(statement.held_inode, 0);
+    assert!(File::open(&client.core, shown, mode).is_none(), "a removal says that it is not open");
+    drop(statement);
+    let shown = client.look(inode).unwrap();
+    client.unlink(ROOT, b"f").unwrap();
+    assert!(File::open(&client.core, shown, mode).is_none(), "it has ended");
+    assert_eq!(client.open_file(inode, mode).map(drop).unwrap_err().code, Code::Stale);
+}
+
+#[test]
+fn a_removal_that_failed_leaves_its_inode_to_those_who_open_it() {
+    let cluster = Cluster::new(1);
+    let client = cluster.client();
+    let mode = OpenMode { read: true, ..OpenMode::default() };
+    let inode = client.create(ROOT, b"f", &NewInode::default()).unwrap().inode;
+    let parent = directory(&client, ROOT, "d");
+    let _opening = client.core.opens.begin();
+    let shown = client.look(inode).unwrap();
+    client.rename(parent, b"absent", ROOT, b"f", RenameMode::Replace).unwrap_err();
+    let file = File::open(&client.core, shown, mode).expect("nothing was removed");
+    let statement = Statement::about(&client, ROOT, b"f").unwrap();
+    assert_eq!(statement.held_inode, inode.0);
+    drop(statement);
+    file.close().unwrap();
 }

@@ -59,6 +59,7 @@ pub(super) fn conclude(
     });
     if let Err(failure) = outcome {
         log(header, &failure);
+        server.failed(header, &failure);
         server.take_back(reply);
         reply.fail(failure.errno());
     }

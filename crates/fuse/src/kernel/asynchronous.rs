@@ -72,7 +72,9 @@ pub(super) fn begin_decoded(
     header: &Header,
     request: &Request<'_>,
 ) -> Begin {
+    let thread = header.thread;
     let can_be = match *request {
+        Request::Lookup { .. } | Request::Open { .. } if server.second_walks.is_under_way(thread) => false,
         Request::Create { .. } | Request::Unlink { .. } | Request::Lookup { .. } | Request::Open { .. } => {
             true
         }
@@ -128,9 +130,9 @@ impl Work {
                 server.door.begin_lookup(Place { directory, name }, then);
             }
             Request::Open { flags } => {
-                let (node, thread) = (self.header.node, self.header.thread);
+                let node = self.header.node;
                 let show = move |server: &Server, file: Result<File, Error>, reply: &mut Reply| {
-                    server.opened(node, thread, server.door.end_open(file?)?, flags, reply)
+                    server.opened(node, server.door.end_open(file?)?, flags, false, reply)
                 };
                 let then = Box::new(move |early| self.go_on(early, show));
                 server.door.begin_open(inode, open_mode(flags), then);

@@ -13,10 +13,10 @@ use crate::filesystem::listing::Wanted;
 use crate::filesystem::privileges::is_asked_by_kernel;
 use crate::interrupts::Interrupts;
 use crate::kernel_cache::mappings::Mappings;
-use crate::kernel_cache::nameless::NamelessOpens;
 use crate::kernel_cache::notices::Notices;
 use crate::kernel_cache::notifier::Notifier;
 use crate::kernel_cache::readdirplus::ReaddirplusPolicies;
+use crate::kernel_cache::second_walks::SecondWalks;
 use crate::kernel_cache::told::Told;
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,6 +30,9 @@ pub(crate) struct Timeouts {
     pub(crate) entries: Duration,
 }
 
+/// A file that is replaced so often between the look at its name and the opening is not looked for any more.
+const REPLACED_MAX: usize = 64;
+
 /// Answers the requests of one mount.
 pub(crate) struct Server {
     pub(crate) door: Box<dyn FileSystem>,
@@ -41,7 +44,7 @@ pub(crate) struct Server {
     pub(crate) interrupts: Interrupts,
     pub(crate) lock_waiters: LockWaiters,
     pub(crate) readdirplus: ReaddirplusPolicies,
-    pub(crate) nameless: NamelessOpens,
+    pub(crate) second_walks: SecondWalks,
     pub(crate) mappings: Mappings,
     /// Requests that have been begun and not answered yet.
     pub(crate) in_flight: InFlight,
@@ -62,6 +65,7 @@ impl Server {
     ) -> Option<Outcome> {
         let inode = self.nodes.inode(header.node);
         match *request {
+            Request::Lookup { .. } if self.second_walks.is_under_way(header.thread) => None,
             Request::Lookup { name } => {
                 self.readdirplus.looked_up(inode, header.thread);
                 self.cached(Place { directory: inode, name }, reply)
@@ -140,6 +144,9 @@ impl Server {
         let inode = self.nodes.inode(header.node);
         let place = |name| Place { directory: inode, name };
         match request {
+            Request::Lookup { name } if self.second_walks.is_under_way(header.thread) => {
+                self.lookup_again(header.thread, place(name), reply)
+            }
             Request::Lookup { name } => self.lookup(place(name), reply),
             Request::LookupNumber => self.unnamed_entry(&self.door.find(inode)?, reply),
             Request::LookupParent => self.unnamed_entry(&self.door.parent(inode)?, reply),
@@ -229,6 +236,56 @@ impl Server {
         match self.cached(place, reply) {
             Some(outcome) => outcome,
             None => self.found(place, self.door.lookup(place), reply),
+        }
+    }
+
+    /// A look-up of a second walk: a file is opened, too, so that it is there when the kernel comes to open it.
+    fn lookup_again(&self, thread: u32, place: Place<'_>, reply: &mut Reply) -> Outcome {
+        for _ in 0..REPLACED_MAX {
+            reply.asked = self.door.asked();
+            let found = self.door.lookup(place);
+            let Some(inode) = found.as_ref().ok().filter(|it| it.kind == FileKind::File).map(|it| it.inode)
+            else {
+                return self.found(place, found, reply);
+            };
+            match self.door.open(inode, OpenMode { read: true, ..OpenMode::default() }) {
+                Ok(opened) if opened.attributes.links > 0 => {
+                    self.let_go(self.second_walks.hold(thread, inode, opened.handle));
+                    return self.found(place, found, reply);
+                }
+                Ok(opened) => self.let_go(Some(opened.handle)),
+                Err(error) if error.code == Code::Stale => {}
+                // What is wrong with it the open itself will say.
+                Err(_) => return self.found(place, found, reply),
+            }
+            self.door.forget_names(inode);
+        }
+        Err(Error::from(Code::Stale).into())
+    }
+
+    /// Releases what was held for second walks.
+    fn let_go(&self, handles: impl IntoIterator<Item = u64>) {
+        for handle in handles {
+            if let Err(error) = self.door.release(handle) {
+                tracing::debug!(%error, "a file that was held for a moment");
+            }
+        }
+    }
+
+    /// What was held for walks that did not come to an open.
+    pub(crate) fn expire_second_walks(&self) {
+        self.let_go(self.second_walks.expire(self.door.now_ns()));
+    }
+
+    /// A request that failed: the kernel walks the path again when an inode is gone.
+    pub(super) fn failed(&self, header: &Header, failure: &Failure) {
+        let walks_again = matches!(
+            header.operation,
+            abi::OPEN | abi::GETATTR | abi::SETATTR | abi::GETXATTR | abi::LISTXATTR
+        );
+        if walks_again && matches!(failure, Failure::Client(error) if error.code == Code::Stale) {
+            let gone = self.nodes.inode(header.node);
+            self.let_go(self.second_walks.begin(header.thread, gone, self.door.now_ns()));
         }
     }
 
@@ -424,21 +481,23 @@ impl Server {
 
     /// Open, with what close-to-open asks for: see [`Told`].
     fn open(&self, header: &Header, inode: InodeId, flags: u32, reply: &mut Reply) -> Outcome {
-        let opened = self.door.open(inode, open_mode(flags))?;
-        self.opened(header.node, header.thread, opened, flags, reply)
+        let ended = self.second_walks.end(header.thread, inode);
+        let opened = self.door.open(inode, open_mode(flags));
+        self.let_go(ended.held);
+        self.opened(header.node, opened?, flags, ended.may_be_nameless, reply)
     }
 
     pub(super) fn opened(
         &self,
         node: u64,
-        thread: u32,
         opened: Opened,
         flags: u32,
+        may_be_nameless: bool,
         reply: &mut Reply,
     ) -> Outcome {
         let Opened { handle, attributes } = opened;
         let inode = self.nodes.inode(node);
-        if attributes.links == 0 && !self.nameless.is_repeated(thread, inode) {
+        if attributes.links == 0 && !may_be_nameless {
             self.door.release(handle)?;
             self.door.forget_names(inode);
             return Err(Error::from(Code::Stale).about(inode).into());

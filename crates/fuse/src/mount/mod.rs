@@ -19,9 +19,9 @@ use crate::kernel::locks::LockWaiters;
 use crate::kernel::nodes::Nodes;
 use crate::kernel::serve::{Server, Timeouts};
 use crate::kernel_cache::mappings::Mappings;
-use crate::kernel_cache::nameless::NamelessOpens;
 use crate::kernel_cache::notices::Notices;
 use crate::kernel_cache::readdirplus::ReaddirplusPolicies;
+use crate::kernel_cache::second_walks::SecondWalks;
 use crate::kernel_cache::told::Told;
 use crate::null::Null;
 use crate::single::{Single, SingleFile};
@@ -324,7 +324,7 @@ fn serve(
         interrupts: Interrupts::default(),
         lock_waiters: LockWaiters::default(),
         readdirplus: ReaddirplusPolicies::default(),
-        nameless: NamelessOpens::default(),
+        second_walks: SecondWalks::default(),
         mappings: Mappings::default(),
         in_flight: InFlight::new(options.threads.max(1)),
     });

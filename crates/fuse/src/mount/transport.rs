@@ -134,6 +134,7 @@ fn release_the_dying(device: &Weak<Device>, server: &Weak<Server>, answers: bool
                 device.answer_interrupted(unique);
             }
         }
+        server.expire_second_walks();
     }
 }
 

@@ -195,8 +195,8 @@ fn writing_and_changing_the_owner_clear_set_id_bits() {
     });
 }
 
-/// `copy_file_range` and `fallocate` by a user without rights left the bits as they were, and a write left set-group-id
-/// to who is not in the group.
+/// `copy_file_range` and `fallocate` by a user without rights left the bits as they were, and a write left
+/// set-group-id to who is not in the group.
 #[test]
 fn each_way_to_change_contents_clears_set_id_bits_as_a_local_file_system_does() {
     needs_root();

@@ -163,3 +163,16 @@ fn usual_tools_agree_about_a_file() {
         m.unmount();
     });
 }
+
+/// Of each 1,000 opens of a file that three programs replace without pause 60 ended with `ESTALE`, and so did `fstat`
+/// of descriptors that had come just before a replacement.
+#[test]
+fn a_file_that_others_replace_without_pause_is_there_for_every_open_and_look() {
+    with_mount(|m| {
+        let mut program = Command::new("python3");
+        let program = program.args(["-c", include_str!("replaced.py")]).arg(m.root());
+        let output = program.args(["3", "700"]).run_bounded();
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert_eq!(said, "none failed\n", "{}", String::from_utf8_lossy(&output.stderr));
+    });
+}
