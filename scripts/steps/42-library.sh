@@ -68,9 +68,12 @@ mkdir "$TMPDIR/bin"
 compile() {
     cc -std=c11 -D_GNU_SOURCE -Wall -Wextra -Wpedantic -Werror -o "$TMPDIR/bin/$2" "$1" "${@:3}" "${flags[@]}" -lpthread
 }
-for example in walk copy; do
+for example in walk copy strided; do
     check "$example.c compiles" compile "crates/capi/examples/$example.c" "$example" -O2
 done
+# The first program of the page is the first block of C in it.
+sed -n '/^```c$/,/^```$/p' docs/library-c.md | sed '/^```/d' >"$TMPDIR/demo.c"
+check "demo.c compiles" compile "$TMPDIR/demo.c" demo
 check "calls.c compiles" compile crates/capi/tests/calls.c calls -g -fsanitize=address,undefined -fno-sanitize-recover
 check "the header is C++, too" c++ -std=c++17 -Wall -Wextra -Werror -fsyntax-only -x c++ "$prefix/include/vazao.h"
 
@@ -88,6 +91,11 @@ check "its message" same "$TMPDIR/said" "copy: vz:/nothing: no such file or dire
 "${limited[@]}" "$TMPDIR/bin/walk" / | sort >"$TMPDIR/walked"
 check "walk" same "$TMPDIR/walked" "$(printf '%12s /d/script\n%12s /data\n%s' "$(stat -c %s "$0")" 5000001 \
     "2 files, $((5000001 + $(stat -c %s "$0"))) bytes" | sort)"
+check "demo" bash -c "timeout 60s '$TMPDIR/bin/demo' >'$TMPDIR/said'"
+check "what it says" same "$TMPDIR/said" hello
+check "strided" bash -c "timeout 60s '$TMPDIR/bin/strided' vz:/matrix 3000 8 >'$TMPDIR/said'"
+check "columns" grep -qx "8 columns read, 0 wrong" "$TMPDIR/said"
+check "limit" grep -q "^limit: " "$TMPDIR/said"
 # Nothing listens there.
 printf 'meta = ["127.0.0.1:1"]\ninsecure = true\n' >"$TMPDIR/no-cluster.toml"
 export NO_CLUSTER="$TMPDIR/no-cluster.toml"

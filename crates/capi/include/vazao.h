@@ -3,7 +3,7 @@
  *
  *     cc demo.c $(pkg-config --cflags --libs vazao)
  *
- * First programs are among the examples: walk.c and copy.c.
+ * A first program is in docs/library-c.md, others are among the examples: walk.c, copy.c and strided.c.
  *
  * Generated from crates/capi/src: change it there.
  *
@@ -54,6 +54,12 @@
 // For vazao_directory_open(): entries come with their attributes, at little more cost than without.
 #define VAZAO_WITH_ATTRIBUTES 1
 
+// For vazao_seek(): something that may not be zeros.
+#define VAZAO_SEEK_DATA 1
+
+// For vazao_seek(): a hole; the end of the file counts as one.
+#define VAZAO_SEEK_HOLE 2
+
 // Why a call has failed. Freed by `vazao_error_free`.
 typedef struct vazao_error vazao_error;
 
@@ -65,6 +71,9 @@ typedef struct vazao_directory vazao_directory;
 
 // An open file of the volume. Usable from any number of threads.
 typedef struct vazao_file vazao_file;
+
+// A stretch of work whose limit is asked for.
+typedef struct vazao_watch vazao_watch;
 
 // How a connection behaves. A structure of zeros stands for the cluster's configuration and the defaults.
 typedef struct {
@@ -145,6 +154,59 @@ typedef struct {
     // Its attributes where VAZAO_WITH_ATTRIBUTES was given; zeros otherwise.
     vazao_attributes attributes;
 } vazao_entry;
+
+// A range of a file and the memory for it, of vazao_read_list() and vazao_write_list().
+typedef struct {
+    // Where it begins in the file.
+    uint64_t offset;
+    // Its bytes.
+    void *buffer;
+    // How many.
+    size_t buffer_bytes;
+    // Receives how many of them were read or written.
+    size_t done_bytes;
+} vazao_range;
+
+// Equal ranges at equal distances.
+typedef struct {
+    // Where the first one begins.
+    uint64_t offset;
+    // Bytes of each.
+    size_t range_bytes;
+    // From the beginning of one to that of the next.
+    uint64_t stride_bytes;
+    // How many.
+    size_t range_count;
+} vazao_strided;
+
+// How a file is striped over targets.
+typedef struct {
+    // Bytes that go to one target before the next one's turn; 0 where that is not what the distribution is about.
+    uint64_t stripe_unit_bytes;
+    // Number of targets; 0 while the contents of a small file are with its metadata.
+    uint32_t width;
+    // 1: simple stripes, 2: strips of own sizes, 3: groups of targets in turn, 4: all on the writer's machine.
+    uint32_t distribution;
+    // Zero.
+    uint64_t reserved[4];
+} vazao_layout;
+
+// What limited a stretch of work.
+typedef struct {
+    // "disk", "network", "round_trip", "cpu", "bandwidth_limit", "lock", "no_answer", "caller" (the program itself),
+    // "idle" or "unknown".
+    char resource[32];
+    // The node where it is.
+    char place[256];
+    // One line for people, cut where it is longer.
+    char text[512];
+    // The share of its ceiling, 0 to 1; negative where the ceiling is not known.
+    double share;
+    // How sure that is, 0 to 1.
+    double score;
+    // Zero.
+    uint64_t reserved[4];
+} vazao_limit;
 
 #ifdef __cplusplus
 extern "C" {
@@ -334,6 +396,77 @@ int vazao_ftruncate(vazao_file *file, uint64_t size_bytes, vazao_error **error);
 
 // What the file is, with what this connection has written.
 int vazao_fstat(vazao_file *file, vazao_attributes *attributes, vazao_error **error);
+
+// Reads many ranges into a buffer each, with one request for each server as far as they are small. Sets `done_bytes`
+// of each, which is less than its buffer has only where the file ends, and returns their sum.
+int64_t vazao_read_list(vazao_file *file,
+                        vazao_range *ranges,
+                        size_t range_count,
+                        vazao_error **error);
+
+// Writes many ranges from a buffer each, with one request for each server as far as they are small; where they overlap
+// in the file the later one counts. Sets `done_bytes` of each, and returns their sum.
+int64_t vazao_write_list(vazao_file *file,
+                         vazao_range *ranges,
+                         size_t range_count,
+                         vazao_error **error);
+
+// Reads equal ranges at equal distances into one buffer, one behind the other: a column of a matrix. The buffer has
+// their bytes in all. Returns how many bytes there were: fewer only where the file ends, and zeros stand for the
+// others.
+int64_t vazao_read_strided(vazao_file *file,
+                           const vazao_strided *ranges,
+                           void *buffer,
+                           size_t buffer_bytes,
+                           vazao_error **error);
+
+// Writes equal ranges at equal distances from one buffer, which has their bytes in all. Returns how many that are.
+int64_t vazao_write_strided(vazao_file *file,
+                            const vazao_strided *ranges,
+                            const void *buffer,
+                            size_t buffer_bytes,
+                            vazao_error **error);
+
+// Looks for data, or for a hole, at or behind an offset: 1 and its offset, or 0 where there is none before the end.
+//
+// what: VAZAO_SEEK_DATA or VAZAO_SEEK_HOLE.
+int vazao_seek(vazao_file *file,
+               int what,
+               uint64_t offset,
+               uint64_t *found_offset,
+               vazao_error **error);
+
+// Makes a range a hole, as far as it lies within the file: it reads as zeros and takes no space.
+int vazao_make_hole(vazao_file *file, uint64_t offset, uint64_t bytes, vazao_error **error);
+
+// How a file is striped, or how files created in a directory will be.
+int vazao_get_layout(vazao_connection *connection,
+                     const char *path,
+                     vazao_layout *layout,
+                     vazao_error **error);
+
+// Stripes files that are created in a directory from now on, or a file without data, in simple stripes. 0 stands for
+// what the directory above has. `vazao layout` knows other distributions, and converts files with data.
+int vazao_set_layout(vazao_connection *connection,
+                     const char *path,
+                     uint64_t stripe_unit_bytes,
+                     uint32_t width,
+                     vazao_error **error);
+
+// Begins a stretch of work that vazao_watch_limit() will judge. It costs a request to each node at both ends, and a
+// thread in between.
+//
+// watch: receives it, to be freed by vazao_watch_free(); NULL where it fails.
+int vazao_watch_begin(vazao_connection *connection,
+                      vazao_watch **watch,
+                      vazao_error **error);
+
+// What limited this program's work on the connection since the watch began: a disk, a link, round trips, a
+// processor, or the program itself. The watch goes on.
+int vazao_watch_limit(vazao_watch *watch, vazao_limit *limit, vazao_error **error);
+
+// Frees a watch. NULL is allowed.
+void vazao_watch_free(vazao_watch *watch);
 
 #ifdef __cplusplus
 }  // extern "C"

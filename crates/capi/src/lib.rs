@@ -12,6 +12,7 @@ pub mod exports;
 mod file;
 mod names;
 mod types;
+mod watch;
 
 #[cfg(test)]
 mod tests;

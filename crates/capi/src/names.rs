@@ -1,8 +1,10 @@
 //! Calls on names of the volume.
 
 use crate::connection::{Shared, volume_path};
+use crate::types::LayoutAttributes;
 use vazao_client::{Changes, Client, Error, NewInode, RenameMode, Result, SetTime};
-use vazao_model::{Attributes, Code, FileKind, VolumePath};
+use vazao_model::distribution::{Distribution, Pattern};
+use vazao_model::{Attributes, Code, FileKind, LayoutHint, VolumePath};
 
 /// The permission bits of a mode; its type bits are ignored.
 pub(crate) const PERMISSIONS: u32 = 0o7777;
@@ -106,5 +108,37 @@ impl Shared {
     pub(crate) fn set_times(&self, path: &[u8], accessed: SetTime, modified: SetTime) -> Result<()> {
         let (accessed, modified) = (Some(accessed), Some(modified));
         self.change(path, &Changes { accessed, modified, ..Changes::default() })
+    }
+
+    pub(crate) fn layout(&self, path: &[u8]) -> Result<LayoutAttributes> {
+        self.on(path, |client, path| {
+            let attributes = client.resolve(path, true)?;
+            if attributes.kind == FileKind::File
+                && let Some(layout) = client.layout(attributes.inode)?
+            {
+                let unit_bytes = match layout.distribution {
+                    Distribution::SimpleStripe { unit_bytes } | Distribution::Groups { unit_bytes, .. } => {
+                        unit_bytes
+                    }
+                    Distribution::VaryingStrips(_) | Distribution::Local { .. } => 0,
+                };
+                return Ok(LayoutAttributes::new(unit_bytes, layout.width(), &layout.distribution.pattern()));
+            }
+            let (_, hint) = client.layout_hint(attributes.inode)?;
+            let width = if attributes.kind == FileKind::File { 0 } else { hint.width };
+            Ok(LayoutAttributes::new(
+                hint.stripe_unit_bytes,
+                width,
+                hint.pattern.as_ref().unwrap_or(&Pattern::Stripe),
+            ))
+        })
+    }
+
+    pub(crate) fn set_layout(&self, path: &[u8], stripe_unit_bytes: u64, width: u32) -> Result<()> {
+        self.on(path, |client, path| {
+            let inode = client.resolve(path, true)?.inode;
+            let hint = LayoutHint { stripe_unit_bytes, width, pattern: Some(Pattern::Stripe) };
+            client.set_layout_hint(inode, hint)
+        })
     }
 }

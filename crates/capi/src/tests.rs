@@ -4,16 +4,19 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 /// Sources that the header is made of, in its order.
-const SOURCES: [&str; 9] = [
+const SOURCES: [&str; 12] = [
     "types",
     "error",
     "connection",
     "directory",
     "file",
+    "watch",
     "exports/connections",
     "exports/names",
     "exports/listings",
     "exports/files",
+    "exports/ranges",
+    "exports/limits",
 ];
 
 fn own(path: &str) -> PathBuf {

@@ -1,7 +1,8 @@
 //! Structures that C fills in or reads. Their layout is part of the binary interface: new members take reserved ones.
 
-use std::ffi::c_char;
+use std::ffi::{c_char, c_void};
 use vazao_client::VolumeSpace;
+use vazao_model::distribution::Pattern;
 use vazao_model::limits::NAME_BYTES_MAX;
 use vazao_model::{Attributes, FileKind, Timestamp};
 
@@ -94,6 +95,67 @@ pub struct Space {
     pub reserved: [u64; 4],
 }
 
+/// A range of a file and the memory for it, of vazao_read_list() and vazao_write_list().
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Range {
+    /// Where it begins in the file.
+    pub offset: u64,
+    /// Its bytes.
+    pub buffer: *mut c_void,
+    /// How many.
+    pub buffer_bytes: usize,
+    /// Receives how many of them were read or written.
+    pub done_bytes: usize,
+}
+
+/// Equal ranges at equal distances.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct StridedRanges {
+    /// Where the first one begins.
+    pub offset: u64,
+    /// Bytes of each.
+    pub range_bytes: usize,
+    /// From the beginning of one to that of the next.
+    pub stride_bytes: u64,
+    /// How many.
+    pub range_count: usize,
+}
+
+/// How a file is striped over targets.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct LayoutAttributes {
+    /// Bytes that go to one target before the next one's turn; 0 where that is not what the distribution is about.
+    pub stripe_unit_bytes: u64,
+    /// Number of targets; 0 while the contents of a small file are with its metadata.
+    pub width: u32,
+    /// 1: simple stripes, 2: strips of own sizes, 3: groups of targets in turn, 4: all on the writer's machine.
+    pub distribution: u32,
+    /// Zero.
+    pub reserved: [u64; 4],
+}
+
+/// What limited a stretch of work.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Limit {
+    /// "disk", "network", "round_trip", "cpu", "bandwidth_limit", "lock", "no_answer", "caller" (the program itself),
+    /// "idle" or "unknown".
+    pub resource: [c_char; 32],
+    /// The node where it is.
+    pub place: [c_char; 256],
+    /// One line for people, cut where it is longer.
+    pub text: [c_char; 512],
+    /// The share of its ceiling, 0 to 1; negative where the ceiling is not known.
+    pub share: f64,
+    /// How sure that is, 0 to 1.
+    pub score: f64,
+    /// Zero.
+    pub reserved: [u64; 4],
+}
+
 // A name and its NUL have room in an entry.
 const _: () = assert!(NAME_BYTES_MAX < 256);
 
@@ -144,5 +206,37 @@ impl From<VolumeSpace> for Space {
             inodes: space.inodes,
             reserved: [0; 4],
         }
+    }
+}
+
+/// Text in an array with a NUL behind it, cut between two characters where it is too long.
+fn array<const N: usize>(text: &str) -> [c_char; N] {
+    let mut end = text.len().min(N - 1);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    let mut array = [0; N];
+    array.iter_mut().zip(&text.as_bytes()[..end]).for_each(|(place, &byte)| *place = byte as c_char);
+    array
+}
+
+impl Limit {
+    /// A verdict.
+    pub(crate) fn new(resource: &str, share: Option<f64>, score: f64, place: &str, text: &str) -> Limit {
+        let (resource, place, text) = (array(resource), array(place), array(text));
+        Limit { resource, place, text, share: share.unwrap_or(-1.0), score, reserved: [0; 4] }
+    }
+}
+
+impl LayoutAttributes {
+    /// A width and a distribution.
+    pub(crate) fn new(stripe_unit_bytes: u64, width: u32, pattern: &Pattern) -> LayoutAttributes {
+        let (distribution, stripe_unit_bytes) = match pattern {
+            Pattern::Stripe => (1, stripe_unit_bytes),
+            Pattern::Strips(_) => (2, 0),
+            Pattern::Groups { .. } => (3, stripe_unit_bytes),
+            Pattern::Local => (4, 0),
+        };
+        LayoutAttributes { stripe_unit_bytes, width, distribution, reserved: [0; 4] }
     }
 }

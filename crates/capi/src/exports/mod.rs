@@ -5,13 +5,16 @@
     unsafe_code,
     unsafe_op_in_unsafe_fn,
     clippy::missing_safety_doc,
+    clippy::undocumented_unsafe_blocks,
     reason = "pointers come from C, and what its caller has to keep stands once in the header, in front of all functions"
 )]
 
 pub mod connections;
 pub mod files;
+pub mod limits;
 pub mod listings;
 pub mod names;
+pub mod ranges;
 
 use crate::error::CallError;
 use std::ffi::{CStr, c_char, c_int};
@@ -107,5 +110,27 @@ fn known_flags(given: u32, known: u32) -> Result<u32> {
     match given & !known {
         0 => Ok(given),
         unknown => Err(Error::new(Code::Invalid, format!("unknown flags {unknown:#x}"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_is_an_error_of_its_call() {
+        let mut error = std::ptr::null_mut();
+        let result = unsafe { count(&mut error, || panic!("index {}", 7)) };
+        let said =
+            unsafe { given(error, "error") }.map(|error| error.message().to_string_lossy().into_owned());
+        unsafe { connections::vazao_error_free(error) };
+        assert_eq!(result, -5);
+        assert!(
+            said.is_ok_and(|said| said.contains("(index 7)") && said.ends_with("; please report it")),
+            "{result}"
+        );
+        let mut error = std::ptr::dangling_mut();
+        assert_eq!(unsafe { count(&mut error, || Ok(3)) }, 3);
+        assert!(error.is_null());
     }
 }
