@@ -79,6 +79,9 @@ check "the header is C++, too" c++ -std=c++17 -Wall -Wextra -Werror -fsyntax-onl
 
 "$programs/vazao" up --dir "$TMPDIR/cluster" --data-servers 2 --detach >"$TMPDIR/up.log"
 export VAZAO_CLUSTER="$TMPDIR/cluster/client.toml"
+mkdir "$TMPDIR/area"
+"$programs/vazao" area add files "$TMPDIR/area" --dir "$TMPDIR/cluster" --node data1 >"$TMPDIR/log"
+export AREA=data1:/files
 head -c 5000001 /dev/urandom >"$TMPDIR/data"
 limited=(timeout --kill-after=5s 60s)
 check "copy in" "${limited[@]}" "$TMPDIR/bin/copy" "$TMPDIR/data" vz:/data
@@ -100,6 +103,7 @@ check "limit" grep -q "^limit: " "$TMPDIR/said"
 printf 'meta = ["127.0.0.1:1"]\ninsecure = true\n' >"$TMPDIR/no-cluster.toml"
 export NO_CLUSTER="$TMPDIR/no-cluster.toml"
 run calls
+check "bytes of a file of an area" cmp "$TMPDIR/area/f" <(printf '\0\0\0\0\0%s' 0123456)
 "$programs/vazao" down --dir "$TMPDIR/cluster" >"$TMPDIR/down.log"
 echo "$passed passed, $failed failed"
 [[ $failed -eq 0 ]]

@@ -16,6 +16,7 @@
  * PATHS
  * Paths begin at the root of the volume: "/a/b", or "vz:/a/b" as the command has it. Names are bytes, in no encoding.
  * Symbolic links are followed within the volume, at the end of a path too, where a function does not say otherwise.
+ * vazao_open() also opens files of the areas of nodes: "n1:/area/path".
  *
  * PERMISSIONS
  * Permission bits are stored and shown, and mounts enforce them. A program that has the cluster's key may do everything.
@@ -69,7 +70,7 @@ typedef struct vazao_connection vazao_connection;
 // A directory that is being listed, page by page. Several threads that use one share its entries among them.
 typedef struct vazao_directory vazao_directory;
 
-// An open file of the volume. Usable from any number of threads.
+// An open file of the volume, or of an area of a node. Usable from any number of threads.
 typedef struct vazao_file vazao_file;
 
 // A stretch of work whose limit is asked for.
@@ -340,6 +341,9 @@ void vazao_directory_free(vazao_directory *directory);
 
 // Opens a regular file as open(2) does.
 //
+// path: in the volume, or in an area of a node: "n1:/area/path". The node reads and writes such a file itself, on its
+// own disk: only vazao_pread(), vazao_pwrite(), vazao_flush(), vazao_fsync(), vazao_ftruncate() and vazao_fstat() are
+// for it, the others are EOPNOTSUPP. A channel that its node has lost by a restart is opened again by itself.
 // flags: of <fcntl.h>: O_RDONLY, O_WRONLY or O_RDWR, with O_CREAT, O_EXCL and O_TRUNC; O_CLOEXEC and O_LARGEFILE are
 // ignored, and any other is EINVAL. To append, write with vazao_append(). O_CREAT makes nothing at the end of a link.
 // mode: permissions of a new file, which belongs to the effective user; the process's umask does not apply.

@@ -1,21 +1,30 @@
 //! An open file.
 
 use crate::connection::{Shared, volume_path};
-use crate::names::{owned, parent, shown};
+use crate::names::{PERMISSIONS, owned, parent, shown};
 use parking_lot::RwLock;
 use rustix::fs::OFlags;
 use std::sync::Arc;
+use vazao_client::area::{Channel, ChannelOptions, Reference};
 use vazao_client::{Client, Error, OpenMode, Result};
 use vazao_model::{Attributes, Code, FileKind, VolumePath};
 
-/// An open file of the volume. Usable from any number of threads.
+/// An open file of the volume, or of an area of a node. Usable from any number of threads.
 pub struct File {
     connection: Arc<Shared>,
     /// How messages name it.
     place: String,
     mode: OpenMode,
     /// Calls hold the lock for reading, so that closing waits for those under way and later ones find nothing.
-    file: RwLock<Option<vazao_client::File>>,
+    file: RwLock<Option<Opened>>,
+}
+
+/// What is open.
+pub(crate) enum Opened {
+    /// A file of the volume.
+    Volume(vazao_client::File),
+    /// A file of an area of a node.
+    Area(Channel),
 }
 
 /// Flags of open(2) that say how, or that make no difference here.
@@ -74,15 +83,110 @@ fn open(
     client.open_path(path, mode).map(|(_, file)| file)
 }
 
+/// Opens a file of an area.
+fn open_area(
+    client: &Client,
+    reference: &Reference,
+    flags: OFlags,
+    mode: OpenMode,
+    permissions: u32,
+) -> Result<Opened> {
+    let options = ChannelOptions {
+        read: mode.read,
+        write: mode.write,
+        create: flags.contains(OFlags::CREATE),
+        exclusive: flags.contains(OFlags::EXCL),
+        truncate: mode.truncate,
+        mode: permissions & PERMISSIONS,
+        identity: None,
+    };
+    client.area(&reference.node, &reference.area).open(&reference.path, &options).map(Opened::Area)
+}
+
+impl Opened {
+    /// A file of the volume. Errors: one of an area, for which a call is not.
+    pub(crate) fn volume(&self) -> Result<&vazao_client::File> {
+        match self {
+            Opened::Volume(file) => Ok(file),
+            Opened::Area(_) => {
+                Err(Error::new(Code::Unsupported, "a call for files of the volume, not of areas"))
+            }
+        }
+    }
+
+    pub(crate) fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
+        match self {
+            Opened::Volume(file) => file.read_at(buffer, offset),
+            Opened::Area(channel) => channel.read_at(buffer, offset),
+        }
+    }
+
+    pub(crate) fn write_at(&self, bytes: &[u8], offset: u64) -> Result<()> {
+        match self {
+            Opened::Volume(file) => file.write_at(bytes, offset),
+            Opened::Area(channel) => channel.write_at(bytes, offset),
+        }
+    }
+
+    /// A node has what was written to a file of its area when the write returns.
+    pub(crate) fn flush(&self) -> Result<()> {
+        match self {
+            Opened::Volume(file) => file.flush(),
+            Opened::Area(_) => Ok(()),
+        }
+    }
+
+    pub(crate) fn sync(&self) -> Result<()> {
+        match self {
+            Opened::Volume(file) => file.sync(),
+            Opened::Area(channel) => channel.sync(),
+        }
+    }
+
+    pub(crate) fn set_length(&self, length: u64) -> Result<()> {
+        match self {
+            Opened::Volume(file) => file.set_length(length),
+            Opened::Area(channel) => channel.set_length(length),
+        }
+    }
+
+    fn attributes(&self) -> Result<Attributes> {
+        match self {
+            Opened::Volume(file) => file.attributes(),
+            Opened::Area(channel) => channel.stat(),
+        }
+    }
+
+    fn close(self) -> Result<()> {
+        match self {
+            Opened::Volume(file) => file.close(),
+            Opened::Area(channel) => channel.close(),
+        }
+    }
+}
+
 impl File {
     /// Opens the file at a path as open(2) would.
     pub(crate) fn open(connection: &Arc<Shared>, path: &[u8], flags: i32, permissions: u32) -> Result<File> {
         let client = connection.client()?;
-        let path = volume_path(path)?;
-        let place = shown(&path);
         let flags = OFlags::from_bits_retain(flags as u32);
-        let mode = open_mode(flags).map_err(|error| error.at(&place))?;
-        let file = open(client, &path, flags, mode, permissions).map_err(|error| error.at(&place))?;
+        let mode = open_mode(flags);
+        let is_area = !path.starts_with(b"vz:") && Reference::looks_like(path);
+        let (place, opened) = if is_area {
+            let reference = Reference::parse(path)?;
+            (
+                reference.to_string(),
+                mode.and_then(|mode| open_area(client, &reference, flags, mode, permissions)),
+            )
+        } else {
+            let path = volume_path(path)?;
+            (
+                shown(&path),
+                mode.and_then(|mode| open(client, &path, flags, mode, permissions).map(Opened::Volume)),
+            )
+        };
+        let mode = open_mode(flags).unwrap_or_default();
+        let file = opened.map_err(|error| error.at(&place))?;
         Ok(File { connection: Arc::clone(connection), place, mode, file: RwLock::new(Some(file)) })
     }
 
@@ -92,7 +196,7 @@ impl File {
     }
 
     /// A call on it: errors name it. Errors: closed.
-    pub(crate) fn on<T>(&self, call: impl FnOnce(&vazao_client::File) -> Result<T>) -> Result<T> {
+    pub(crate) fn on<T>(&self, call: impl FnOnce(&Opened) -> Result<T>) -> Result<T> {
         self.connection.client()?;
         let file = self.file.read();
         let open = file.as_ref().ok_or_else(|| self.closed())?;
@@ -100,17 +204,17 @@ impl File {
     }
 
     /// The same for reading.
-    pub(crate) fn reading<T>(&self, call: impl FnOnce(&vazao_client::File) -> Result<T>) -> Result<T> {
+    pub(crate) fn reading<T>(&self, call: impl FnOnce(&Opened) -> Result<T>) -> Result<T> {
         self.on(|file| if self.mode.read { call(file) } else { Err(not_open_for("reading")) })
     }
 
     /// The same for writing.
-    pub(crate) fn writing<T>(&self, call: impl FnOnce(&vazao_client::File) -> Result<T>) -> Result<T> {
+    pub(crate) fn writing<T>(&self, call: impl FnOnce(&Opened) -> Result<T>) -> Result<T> {
         self.on(|file| if self.mode.write { call(file) } else { Err(not_open_for("writing")) })
     }
 
     pub(crate) fn attributes(&self) -> Result<Attributes> {
-        self.on(vazao_client::File::attributes)
+        self.on(Opened::attributes)
     }
 
     /// Writes out what is written and closes, once.

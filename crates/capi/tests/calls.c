@@ -301,6 +301,35 @@ static void limits(vazao_connection *volume)
     vazao_watch_free(NULL);
 }
 
+/* Files of an area of a node, which AREA names: "data1:/files". */
+static void channels(vazao_connection *volume)
+{
+    vazao_error *error = NULL;
+    vazao_attributes attributes;
+    vazao_file *file;
+    uint64_t found;
+    char path[200], in[10];
+
+    snprintf(path, sizeof path, "%s/f", getenv("AREA"));
+    file = open_file(volume, path, O_RDWR | O_CREAT | O_EXCL);
+    CHECK(vazao_pwrite(file, "0123456789", 10, 5, &error) == 10);
+    CHECK(vazao_pread(file, in, 10, 12, &error) == 3 && memcmp(in, "789", 3) == 0);
+    CHECK(vazao_flush(file, &error) == 0 && vazao_fsync(file, &error) == 0);
+    CHECK(vazao_ftruncate(file, 12, &error) == 0);
+    CHECK(vazao_fstat(file, &attributes, &error) == 0 && attributes.size_bytes == 12 && S_ISREG(attributes.mode));
+    FAILS(vazao_append(file, "x", 1, &error), EOPNOTSUPP, path);
+    FAILS(vazao_seek(file, VAZAO_SEEK_DATA, 0, &found, &error), EOPNOTSUPP, "not of areas");
+    CHECK(vazao_file_close(file, &error) == 0);
+    FAILS(vazao_pread(file, in, 1, 0, &error), EBADF, "the file is closed");
+    vazao_file_free(file);
+    FAILS(vazao_open(volume, path, O_RDWR | O_CREAT | O_EXCL, 0600, &file, &error), EEXIST, path);
+    FAILS(vazao_open(volume, "none:/x/y", O_RDONLY, 0, &file, &error), ENOENT, "no node is called");
+    FAILS(vazao_open(volume, "n1:/../y", O_RDONLY, 0, &file, &error), EINVAL, "n1:/../y");
+    file = open_file(volume, path, O_RDONLY);
+    FAILS(vazao_pwrite(file, "x", 1, 0, &error), EBADF, "not opened for writing");
+    vazao_file_free(file);
+}
+
 static void null_handles(void)
 {
     vazao_error *error = NULL;
@@ -453,6 +482,7 @@ int main(void)
     files(volume);
     ranges(volume);
     limits(volume);
+    channels(volume);
     threads_and_forks(volume);
     connections();
     CHECK(vazao_disconnect(volume, &error) == 0);

@@ -3,7 +3,7 @@
 use super::{bytes, bytes_mut, count, given, made, out, status, text};
 use crate::connection::Connection;
 use crate::error::CallError;
-use crate::file::File;
+use crate::file::{File, Opened};
 use crate::types::FileAttributes;
 use std::ffi::{c_char, c_int};
 use vazao_client::{Error, Result};
@@ -11,6 +11,9 @@ use vazao_model::Code;
 
 /// Opens a regular file as open(2) does.
 ///
+/// path: in the volume, or in an area of a node: "n1:/area/path". The node reads and writes such a file itself, on its
+/// own disk: only vazao_pread(), vazao_pwrite(), vazao_flush(), vazao_fsync(), vazao_ftruncate() and vazao_fstat() are
+/// for it, the others are EOPNOTSUPP. A channel that its node has lost by a restart is opened again by itself.
 /// flags: of <fcntl.h>: O_RDONLY, O_WRONLY or O_RDWR, with O_CREAT, O_EXCL and O_TRUNC; O_CLOEXEC and O_LARGEFILE are
 /// ignored, and any other is EINVAL. To append, write with vazao_append(). O_CREAT makes nothing at the end of a link.
 /// mode: permissions of a new file, which belongs to the effective user; the process's umask does not apply.
@@ -101,7 +104,7 @@ pub unsafe extern "C" fn vazao_append(
     count(error, || {
         let file = given(file, "file")?;
         let buffer = bytes(buffer.cast(), buffer_bytes, "buffer")?;
-        as_count(file.writing(|file| file.append(buffer))?)
+        as_count(file.writing(|file| file.volume()?.append(buffer))?)
     })
 }
 
@@ -114,13 +117,13 @@ fn as_count(offset: u64) -> Result<i64> {
 /// written could not be stored, and has not been written again or cut off.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vazao_flush(file: *mut File, error: *mut *mut CallError) -> c_int {
-    status(error, || given(file, "file")?.on(vazao_client::File::flush))
+    status(error, || given(file, "file")?.on(Opened::flush))
 }
 
 /// The same, and all of it survives the loss of power of all servers.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vazao_fsync(file: *mut File, error: *mut *mut CallError) -> c_int {
-    status(error, || given(file, "file")?.on(vazao_client::File::sync))
+    status(error, || given(file, "file")?.on(Opened::sync))
 }
 
 /// Cuts the file, or extends it with zeros that take no space.

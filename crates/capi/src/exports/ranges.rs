@@ -61,7 +61,7 @@ pub unsafe extern "C" fn vazao_read_list(
         for range in ranges.iter() {
             parts.push((range.offset, bytes_mut(range.buffer.cast(), range.buffer_bytes, "buffer")?));
         }
-        let done = file.reading(|file| file.read_list(&mut parts))?;
+        let done = file.reading(|file| file.volume()?.read_list(&mut parts))?;
         ranges.iter_mut().zip(&done).for_each(|(range, done)| range.done_bytes = *done);
         Ok(done.iter().sum::<usize>() as i64)
     })
@@ -86,7 +86,7 @@ pub unsafe extern "C" fn vazao_write_list(
                 bytes(range.buffer.cast::<u8>().cast_const(), range.buffer_bytes, "buffer")?,
             ));
         }
-        file.writing(|file| file.write_list(&parts))?;
+        file.writing(|file| file.volume()?.write_list(&parts))?;
         ranges.iter_mut().for_each(|range| range.done_bytes = range.buffer_bytes);
         Ok(ranges.iter().map(|range| range.done_bytes as i64).sum())
     })
@@ -107,7 +107,7 @@ pub unsafe extern "C" fn vazao_read_strided(
         let file = given(file, "file")?;
         let ranges = strided(ranges)?;
         let buffer = bytes_mut(buffer.cast(), buffer_bytes, "buffer")?;
-        file.reading(|file| file.read_strided(ranges, buffer)).map(|read| read as i64)
+        file.reading(|file| file.volume()?.read_strided(ranges, buffer)).map(|read| read as i64)
     })
 }
 
@@ -124,7 +124,7 @@ pub unsafe extern "C" fn vazao_write_strided(
         let file = given(file, "file")?;
         let ranges = strided(ranges)?;
         let buffer = bytes(buffer.cast(), buffer_bytes, "buffer")?;
-        file.writing(|file| file.write_strided(ranges, buffer)).map(|()| buffer.len() as i64)
+        file.writing(|file| file.volume()?.write_strided(ranges, buffer)).map(|()| buffer.len() as i64)
     })
 }
 
@@ -156,7 +156,9 @@ pub unsafe extern "C" fn vazao_seek(
             VAZAO_SEEK_HOLE => Seek::Hole,
             other => return Err(Error::new(Code::Invalid, format!("{other} is nothing to look for"))),
         };
-        let Some(found) = given(file, "file")?.on(|file| file.seek(what, offset))? else { return Ok(0) };
+        let Some(found) = given(file, "file")?.on(|file| file.volume()?.seek(what, offset))? else {
+            return Ok(0);
+        };
         *found_offset = found;
         Ok(1)
     }) as c_int
@@ -174,7 +176,7 @@ pub unsafe extern "C" fn vazao_make_hole(
         let too_large = || Error::new(Code::TooLarge, format!("{bytes} bytes from {offset}"));
         given(file, "file")?.writing(|file| {
             let end = offset.checked_add(bytes).ok_or_else(too_large)?;
-            file.zero(offset..end)
+            file.volume()?.zero(offset..end)
         })
     })
 }
