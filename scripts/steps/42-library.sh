@@ -71,6 +71,9 @@ compile() {
 for example in walk copy strided; do
     check "$example.c compiles" compile "crates/capi/examples/$example.c" "$example" -O2
 done
+read -ra static_flags <<<"$(pkg-config --static --libs-only-l vazao | sed "s|-lvazao|$prefix/lib/libvazao.a|")"
+check "walk.c compiles with the static library" cc -I"$prefix/include" -o "$TMPDIR/bin/walk-static" \
+    crates/capi/examples/walk.c "${static_flags[@]}"
 # The first program of the page is the first block of C in it.
 sed -n '/^```c$/,/^```$/p' docs/library-c.md | sed '/^```/d' >"$TMPDIR/demo.c"
 check "demo.c compiles" compile "$TMPDIR/demo.c" demo
@@ -94,6 +97,8 @@ check "its message" same "$TMPDIR/said" "copy: vz:/nothing: no such file or dire
 "${limited[@]}" "$TMPDIR/bin/walk" / | sort >"$TMPDIR/walked"
 check "walk" same "$TMPDIR/walked" "$(printf '%12s /d/script\n%12s /data\n%s' "$(stat -c %s "$0")" 5000001 \
     "2 files, $((5000001 + $(stat -c %s "$0"))) bytes" | sort)"
+env -u LD_LIBRARY_PATH "${limited[@]}" "$TMPDIR/bin/walk-static" / | sort >"$TMPDIR/walked.static"
+check "walk, linked statically" diff "$TMPDIR/walked" "$TMPDIR/walked.static"
 check "demo" bash -c "timeout 60s '$TMPDIR/bin/demo' >'$TMPDIR/said'"
 check "what it says" same "$TMPDIR/said" hello
 check "strided" bash -c "timeout 60s '$TMPDIR/bin/strided' vz:/matrix 3000 8 >'$TMPDIR/said'"
