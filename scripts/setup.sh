@@ -11,6 +11,8 @@ fi
 needed=(
     "gcc:gcc"
     "/usr/include/stdio.h:libc6-dev"
+    "g++:g++"
+    "pkg-config:pkg-config"
     "make:make"
     "git:git"
     "python3:python3"

@@ -36,7 +36,7 @@ runner_examples=(--example calculator-client --example calculator-server --examp
 
 # runner_build: builds the product and all its tests, and what runs around each test.
 runner_build() {
-    cargo build --release --locked --workspace --bins "${runner_examples[@]}"
+    cargo build --release --locked --workspace --lib --bins "${runner_examples[@]}"
     if runner_install; then
         PATH="$(dirname "$runner_program"):$PATH" \
             cargo nextest run --no-run --release --locked --workspace --lib --bins --tests

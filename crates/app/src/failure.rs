@@ -3,8 +3,7 @@
 use std::fmt::Display;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
-use vazao_model::Code;
-use vazao_model::error::{has_remedy, without_remedy};
+use vazao_model::error::without_remedy;
 
 /// Why a command ends without success.
 #[derive(Debug, PartialEq, Eq)]
@@ -87,31 +86,9 @@ pub(crate) fn say(message: &str, exit_code: u8) {
     }
 }
 
-/// What the reader of an error can do about it; empty where the error says it all.
-fn remedy(code: Code) -> &'static str {
-    match code {
-        Code::Unreachable | Code::Disconnected | Code::Timeout | Code::Unavailable => {
-            "`vazao status` tells which node is missing and how to start it"
-        }
-        Code::Unauthenticated => {
-            "use the key file of that cluster: `key_file` in the client.toml given by --cluster or $VAZAO_CLUSTER"
-        }
-        Code::NoSpace => "remove something or add a target; `vazao df` and `vazao status` show the space",
-        Code::TargetFailed => "`vazao status` says why the target failed",
-        Code::Corrupt => "the stored bytes are damaged: restore the file from a copy",
-        Code::VersionMismatch => "client and servers have to be of versions that understand each other",
-        Code::Overloaded => "try again with less in parallel",
-        _ => "",
-    }
-}
-
 impl From<vazao_client::Error> for Failure {
     fn from(error: vazao_client::Error) -> Failure {
-        let text = error.to_string();
-        let remedy = remedy(error.code);
-        // The library knows some remedies better; two at once leave it to the reader which to try.
-        let said = remedy.is_empty() || text.contains("`vazao ") || has_remedy(&error.detail);
-        Failure::Failed(if said { text } else { format!("{text}; {remedy}") })
+        Failure::Failed(error.with_remedy())
     }
 }
 
@@ -140,49 +117,8 @@ impl<T> At<T> for rustix::io::Result<T> {
 
 impl<T> At<T> for vazao_client::Result<T> {
     fn at(self, place: impl Display) -> Outcome<T> {
-        self.map_err(|error| {
-            let place = place.to_string();
-            let error = without_number(error);
-            let named = error.detail.starts_with(&place);
-            if named { error.into() } else { error.about(place).into() }
-        })
+        self.map_err(|error| error.at(place).into())
     }
-}
-
-/// Where the path is known, the numbers by which servers call the same thing only puzzle: `name "x" in directory i1`,
-/// `inode i5`, alone or in brackets behind the path, in front of what is wrong with it or behind what of it is meant.
-/// Whatever else a server says of it stays.
-fn without_number(error: vazao_client::Error) -> vazao_client::Error {
-    let detail = &error.detail;
-    let behind = [" (name \"", " (inode "].iter().filter_map(|begin| detail.find(begin)).min();
-    let cut = behind.filter(|at| detail[at + 2..].strip_suffix(')').is_some_and(is_numbered));
-    if is_numbered(detail) {
-        return vazao_client::Error { detail: String::new(), ..error };
-    }
-    if let Some(at) = cut {
-        return vazao_client::Error { detail: detail[..at].to_owned(), ..error };
-    }
-    let in_front = detail.split_once(": ").filter(|(thing, _)| is_numbered(thing)).map(|(_, what)| what);
-    let of_it = |word: &str| detail.rsplit_once(word).filter(|(_, number)| is_number(number));
-    let of_it = of_it(" of inode ").or_else(|| of_it(" of directory ")).map(|(what, _)| what);
-    match in_front.or(of_it) {
-        Some(what) => vazao_client::Error { detail: what.to_owned(), ..error },
-        None => error,
-    }
-}
-
-/// The number of an inode: `i17`.
-fn is_number(text: &str) -> bool {
-    let digits = text.strip_prefix('i').unwrap_or_default();
-    !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit())
-}
-
-/// A thing that is called by such a number and nothing else.
-fn is_numbered(text: &str) -> bool {
-    let name = text.strip_prefix("name \"").and_then(|rest| rest.rsplit_once("\" in directory "));
-    let number = name.map(|(_, number)| number);
-    let number = number.or_else(|| text.strip_prefix("inode ")).or_else(|| text.strip_prefix("directory "));
-    number.is_some_and(is_number)
 }
 
 /// An error of the system in the words that Unix commands use, without its number.
@@ -199,6 +135,7 @@ fn plain(error: &io::Error) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use vazao_model::Code;
 
     #[test]
     fn an_error_of_the_system_names_its_place_and_no_number() {
@@ -206,36 +143,6 @@ mod tests {
         let failure = failed.at("/a/b").expect_err("it failed");
         assert_eq!(failure.message(), Some("/a/b: no such file or directory"));
         assert_eq!(failure.exit_code(), 1);
-    }
-
-    /// `vz:/d/x: name "x" in directory i17: no such file or directory` named the thing twice, once as no user knows it.
-    #[test]
-    fn a_path_is_not_followed_by_the_number_of_its_inode() {
-        let said = |detail: &str| {
-            let failed: vazao_client::Result<()> = Err(vazao_client::Error::new(Code::NotFound, detail));
-            failed.at("vz:/d/x").expect_err("it failed").message().unwrap_or_default().to_owned()
-        };
-        for detail in [
-            "name \"x\" in directory i17",
-            "name \"a\\\" in directory b\" in directory i1",
-            "inode i5",
-            "vz:/d/x (name \"x\" in directory i2)",
-            "directory i1",
-        ] {
-            assert_eq!(said(detail), "vz:/d/x: no such file or directory", "{detail}");
-        }
-        assert_eq!(said("target t3 is missing"), "vz:/d/x: target t3 is missing: no such file or directory");
-        assert_eq!(
-            said("inode i5: 9 written ranges"),
-            "vz:/d/x: 9 written ranges: no such file or directory"
-        );
-        let attribute = "extended attribute \"user.a\"";
-        let expected = format!("vz:/d/x: {attribute}: no such file or directory");
-        assert_eq!(said(&format!("{attribute} of inode i5")), expected);
-        assert_eq!(
-            said("subdirectories of directory i1"),
-            "vz:/d/x: subdirectories: no such file or directory"
-        );
     }
 
     /// "…; use another name; `vazao status` tells which node is missing": two remedies, and the cause behind them.

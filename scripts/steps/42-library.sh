@@ -1,0 +1,114 @@
+#!/usr/bin/env bash
+# The library for C: what it exports, its examples against a cluster, and a program that tests each function and all
+# that is wrong to give it, built with the sanitizers for addresses and undefined behaviour.
+set -euo pipefail
+
+source scripts/lib/sandbox.sh
+source scripts/lib/product.sh
+source scripts/lib/library.sh
+sandbox_enter
+
+passed=0
+failed=0
+
+# check WHAT COMMAND...: counts whether a command succeeds, and shows what it said where it does not.
+check() {
+    local what="$1" log="$TMPDIR/log"
+    shift
+    if "$@" >"$log" 2>&1; then
+        passed=$((passed + 1))
+    else
+        failed=$((failed + 1))
+        echo "failed: $what"
+        cat "$log"
+    fi
+}
+
+# same FILE TEXT: whether a file has just this text.
+same() {
+    diff <(cat "$1") <(printf '%s\n' "$2")
+}
+
+# run NAME: runs a program of tests, and adds what its last line counts.
+run() {
+    local log="$TMPDIR/$1.log" status=0 counts
+    timeout --kill-after=5s 60s "$TMPDIR/bin/$1" >"$log" 2>&1 || status=$?
+    counts="$(grep -E '^[0-9]+ passed, [0-9]+ failed$' "$log" | tail -n 1 || true)"
+    grep -v -E '^[0-9]+ passed, [0-9]+ failed$' "$log" || true
+    counts="${counts:-0 passed, 0 failed}"
+    passed=$((passed + ${counts%% *}))
+    counts="${counts#*, }"
+    failed=$((failed + ${counts%% *}))
+    if [[ $status -ne 0 && "${counts%% *}" == 0 ]]; then
+        echo "failed: $1 ended with status $status"
+        failed=$((failed + 1))
+    fi
+}
+
+product_build vazao-app vazao-capi
+prefix="$TMPDIR/prefix"
+library_install "$prefix"
+
+# Just what the header declares is exported, with a version.
+exported() {
+    nm --dynamic --defined-only --with-symbol-versions "$prefix/lib/libvazao.so" |
+        awk '$2 != "A" { print $3 }' | sort >"$TMPDIR/exported"
+    grep -oE '\bvazao_[a-z_]+\(' "$prefix/include/vazao.h" | tr -d '(' | sort -u |
+        grep -Fxf <(sed -n 's/^ *\(vazao_[a-z_]*\);$/\1/p' crates/capi/vazao.map) | sed 's/$/@@VAZAO_0.1/' >"$TMPDIR/declared"
+    diff "$TMPDIR/declared" "$TMPDIR/exported"
+}
+check "exports" exported
+check "soname" grep -q 'libvazao\.so\.0\]' <(readelf --dynamic "$prefix/lib/libvazao.so")
+
+export PKG_CONFIG_PATH="$prefix/lib/pkgconfig" LD_LIBRARY_PATH="$prefix/lib"
+read -ra flags <<<"$(pkg-config --cflags --libs vazao)"
+mkdir "$TMPDIR/bin"
+
+# compile SOURCE NAME FLAG...: as strictly as can be.
+compile() {
+    cc -std=c11 -D_GNU_SOURCE -Wall -Wextra -Wpedantic -Werror -o "$TMPDIR/bin/$2" "$1" "${@:3}" "${flags[@]}" -lpthread
+}
+for example in walk copy strided; do
+    check "$example.c compiles" compile "crates/capi/examples/$example.c" "$example" -O2
+done
+read -ra static_flags <<<"$(pkg-config --static --libs-only-l vazao | sed "s|-lvazao|$prefix/lib/libvazao.a|")"
+check "walk.c compiles with the static library" cc -I"$prefix/include" -o "$TMPDIR/bin/walk-static" \
+    crates/capi/examples/walk.c "${static_flags[@]}"
+# The first program of the page is the first block of C in it.
+sed -n '/^```c$/,/^```$/p' docs/library-c.md | sed '/^```/d' >"$TMPDIR/demo.c"
+check "demo.c compiles" compile "$TMPDIR/demo.c" demo
+check "calls.c compiles" compile crates/capi/tests/calls.c calls -g -fsanitize=address,undefined -fno-sanitize-recover
+check "the header is C++, too" c++ -std=c++17 -Wall -Wextra -Werror -fsyntax-only -x c++ "$prefix/include/vazao.h"
+
+"$programs/vazao" up --dir "$TMPDIR/cluster" --data-servers 2 --detach >"$TMPDIR/up.log"
+export VAZAO_CLUSTER="$TMPDIR/cluster/client.toml"
+mkdir "$TMPDIR/area"
+"$programs/vazao" area add files "$TMPDIR/area" --dir "$TMPDIR/cluster" --node data1 >"$TMPDIR/log"
+export AREA=data1:/files
+head -c 5000001 /dev/urandom >"$TMPDIR/data"
+limited=(timeout --kill-after=5s 60s)
+check "copy in" "${limited[@]}" "$TMPDIR/bin/copy" "$TMPDIR/data" vz:/data
+check "copy out" "${limited[@]}" "$TMPDIR/bin/copy" vz:/data "$TMPDIR/data.back"
+check "copied bytes" cmp "$TMPDIR/data" "$TMPDIR/data.back"
+check "copy of what is not there" bash -c "! timeout 60s '$TMPDIR/bin/copy' vz:/nothing '$TMPDIR/nothing' 2>'$TMPDIR/said'"
+check "its message" same "$TMPDIR/said" "copy: vz:/nothing: no such file or directory"
+"$programs/vazao" mkdir vz:/d
+"$programs/vazao" cp "$0" vz:/d/script >"$TMPDIR/log"
+"${limited[@]}" "$TMPDIR/bin/walk" / | sort >"$TMPDIR/walked"
+check "walk" same "$TMPDIR/walked" "$(printf '%12s /d/script\n%12s /data\n%s' "$(stat -c %s "$0")" 5000001 \
+    "2 files, $((5000001 + $(stat -c %s "$0"))) bytes" | sort)"
+env -u LD_LIBRARY_PATH "${limited[@]}" "$TMPDIR/bin/walk-static" / | sort >"$TMPDIR/walked.static"
+check "walk, linked statically" diff "$TMPDIR/walked" "$TMPDIR/walked.static"
+check "demo" bash -c "timeout 60s '$TMPDIR/bin/demo' >'$TMPDIR/said'"
+check "what it says" same "$TMPDIR/said" hello
+check "strided" bash -c "timeout 60s '$TMPDIR/bin/strided' vz:/matrix 3000 8 >'$TMPDIR/said'"
+check "columns" grep -qx "8 columns read, 0 wrong" "$TMPDIR/said"
+check "limit" grep -q "^limit: " "$TMPDIR/said"
+# Nothing listens there.
+printf 'meta = ["127.0.0.1:1"]\ninsecure = true\n' >"$TMPDIR/no-cluster.toml"
+export NO_CLUSTER="$TMPDIR/no-cluster.toml"
+run calls
+check "bytes of a file of an area" cmp "$TMPDIR/area/f" <(printf '\0\0\0\0\0%s' 0123456)
+"$programs/vazao" down --dir "$TMPDIR/cluster" >"$TMPDIR/down.log"
+echo "$passed passed, $failed failed"
+[[ $failed -eq 0 ]]
