@@ -19,6 +19,10 @@ mkdir -p "$man"
 install -D -m 755 "$vazao" "$prefix/bin/vazao"
 "$vazao" man "$man"
 library_install "$prefix"
+# So that programs find the library where the dynamic linker looks in $prefix/lib.
+if [[ $EUID -eq 0 ]]; then
+    ldconfig
+fi
 
 # completion SHELL FILE: where each shell looks for completions of what is installed below $prefix.
 completion() {
