@@ -90,7 +90,7 @@ fn a_mount_goes_on_while_the_metadata_service_is_restarted_under_it() {
     if !can_mount() {
         return;
     }
-    let cluster = Cluster::start(1);
+    let cluster = Cluster::start_on_own_ports(1);
     let mountpoint = cluster.local("m");
     fs::create_dir(&mountpoint).expect("made");
     mount(&cluster, "vz:/", &mountpoint);

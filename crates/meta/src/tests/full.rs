@@ -210,41 +210,54 @@ fn checkpoint(disk: &MemoryDisk) -> String {
     format!("checkpoint of {} bytes takes {}", file.length().unwrap(), file.allocated_bytes().unwrap())
 }
 
+/// Operations of the disk so far.
+fn operations(disk: &MemoryDisk) -> u64 {
+    let all = disk.operations();
+    all.reads + all.writes + all.syncs
+}
+
+/// A disk that was full and has a twentieth of its files left, and how many they were at first.
+fn emptied(capacity: u64) -> (MemoryDisk, usize) {
+    let disk = MemoryDisk::new(0);
+    disk.set_capacity(capacity);
+    let world = World::on(Arc::new(disk.boot()), options("embedded"));
+    let first = fill(&world);
+    empty(&world, 20);
+    world.call::<op::Sync>(&proto::SyncRequest {}).unwrap();
+    (disk, first)
+}
+
+/// A copy of `disk` with a service on it that was started there.
+fn copy_of(disk: &MemoryDisk, capacity: u64) -> (MemoryDisk, World) {
+    let copy = disk.image().unwrap();
+    copy.set_capacity(capacity);
+    let world = World::on(Arc::new(copy.boot()), options("embedded"));
+    (copy, world)
+}
+
 /// Compaction is cut short at every operation of the disk, by the process's death and by loss of power.
 #[test]
 fn a_compaction_that_is_cut_short_anywhere_leaves_a_whole_tree_and_is_made_up_for() {
-    let operations = |disk: &MemoryDisk| {
-        let all = disk.operations();
-        all.reads + all.writes + all.syncs
-    };
-    let emptied_of = |seed: u64, capacity: u64| {
-        let disk = MemoryDisk::new(seed);
-        disk.set_capacity(capacity);
-        let world = World::on(Arc::new(disk.boot()), options("embedded"));
-        let first = fill(&world);
-        empty(&world, 20);
-        world.call::<op::Sync>(&proto::SyncRequest {}).unwrap();
-        (disk, world, first)
-    };
     // Emptied, it has to have less room than the reserve: redb itself gives back much or little, as it comes. In the
     // middle of such sizes a compaction that was cut short has the room to begin again.
     let sizes = (0..12).map(|step| (3 << 20) + step * (64 << 10));
     let compacted = sizes.filter_map(|capacity| {
-        let (disk, world, _) = emptied_of(0, capacity);
-        let (before, allocated) = (operations(&disk), used(&disk));
+        let (disk, first) = emptied(capacity);
+        let (copy, world) = copy_of(&disk, capacity);
+        let (before, allocated) = (operations(&copy), used(&copy));
         maintain(&world);
-        (used(&disk) < allocated / 2).then(|| (capacity, operations(&disk) - before))
+        let needed = operations(&copy) - before;
+        (used(&copy) < allocated / 2).then_some((disk, capacity, first, needed))
     });
-    let compacted: Vec<_> = compacted.collect();
-    let (capacity, needed) =
-        *compacted.get(compacted.len() / 2).expect("no size of the disk makes it compact");
-    let emptied = |seed: u64| emptied_of(seed, capacity);
-    for (seed, after) in (0..needed).step_by((needed / 30).max(1) as usize).enumerate() {
-        let (disk, world, first) = emptied(seed as u64);
+    let mut compacted: Vec<_> = compacted.collect();
+    assert!(!compacted.is_empty(), "no size of the disk makes it compact");
+    let (disk, capacity, first, needed) = compacted.swap_remove(compacted.len() / 2);
+    for (number, after) in (0..needed).step_by((needed / 30).max(1) as usize).enumerate() {
+        let (disk, world) = copy_of(&disk, capacity);
         let names = world.names(TOP);
         disk.fail_after(after, ErrorKind::Other);
         maintain(&world);
-        if seed % 2 == 0 {
+        if number % 2 == 0 {
             disk.kill();
         } else {
             disk.crash();

@@ -10,6 +10,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 use tempfile::TempDir;
 use vazao_meter::{Clock, SystemClock};
+use vazao_testing::addresses::own_ports;
 use vazao_testing::programs::RunBounded;
 use vazao_testing::waiting::is_within;
 pub(crate) use vazao_testing::waiting::wait_until;
@@ -54,6 +55,15 @@ impl Cluster {
     pub(crate) fn start(data_servers: usize) -> Cluster {
         let cluster = Cluster::unstarted();
         cluster.up(&["--data-servers", &data_servers.to_string()]);
+        cluster
+    }
+
+    /// The same for a test that ends a node and starts it again under a mount, which knows no other port of it: no
+    /// connection, and no server of another test, gets the port meanwhile.
+    pub(crate) fn start_on_own_ports(data_servers: usize) -> Cluster {
+        let cluster = Cluster::unstarted();
+        let base = own_ports().to_string();
+        cluster.up(&["--data-servers", &data_servers.to_string(), "--port", &base]);
         cluster
     }
 
