@@ -71,7 +71,7 @@ impl TcpTransport {
         let theirs = Arc::clone(peer);
         let thread = std::thread::Builder::new().name("vazao-connect".to_owned()).stack_size(STACK_BYTES);
         let spawned = thread.spawn(move || {
-            let connected = own.upgrade().map(|own| own.link_at(&theirs, at, core, deadline_ns));
+            let connected = own.upgrade().map(|own| own.link_at(&theirs, at, core, deadline_ns, None));
             if let Some(Err(fault)) = connected {
                 tracing::debug!(%fault, "cannot connect ahead of a request");
             }

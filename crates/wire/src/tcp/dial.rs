@@ -21,7 +21,7 @@ pub(super) fn dial(
     place: SocketAddr,
     clock: &dyn Clock,
     deadline_ns: u64,
-    is_over: impl Fn() -> bool,
+    mut is_over: impl FnMut() -> bool,
 ) -> io::Result<TcpStream> {
     let family = if place.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;

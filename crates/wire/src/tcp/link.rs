@@ -111,13 +111,14 @@ pub(super) struct Outgoing<'a> {
 }
 
 impl Link {
-    /// Shakes hands over a fresh connection.
+    /// Shakes hands over a fresh connection; `timeout` is that of the request that waits for it.
     pub(super) fn establish(
         stream: Socket,
         address: &str,
         key: &ClusterKey,
         parts: LinkParts,
         deadline_ns: u64,
+        timeout: Option<&mut RequestTimeout<'_>>,
     ) -> Result<Link, Fault> {
         let limited = stream.limit_receives(Duration::from_nanos(WAIT_IN_RECEIVE_NS));
         limited.map_err(|error| Fault::new(Code::Unreachable, format!("{address}: {error}")))?;
@@ -140,7 +141,7 @@ impl Link {
         let (handshake, hello) = ClientHandshake::begin(hello::nonce()?);
         let asked_ns = link.clock.now_ns();
         link.say_hello(&hello, deadline_ns)?;
-        let answer = link.hear_hello(deadline_ns)?;
+        let answer = link.hear_hello(deadline_ns, timeout)?;
         link.round_trip_ns = link.clock.now_ns().saturating_sub(asked_ns);
         let (credits, proof) = handshake.finish(key, &answer).map_err(|fault| link.named(fault))?;
         // The answer is not waited for, which would cost one more round trip: the server has proved the key, and
@@ -165,7 +166,11 @@ impl Link {
         self.send_parts([&header.encode(), message, &[]], deadline_ns, None).map(drop)
     }
 
-    fn hear_hello(&self, deadline_ns: u64) -> Result<Vec<u8>, Fault> {
+    fn hear_hello(
+        &self,
+        deadline_ns: u64,
+        mut timeout: Option<&mut RequestTimeout<'_>>,
+    ) -> Result<Vec<u8>, Fault> {
         let mut inbound = self.inbound.lock();
         loop {
             if let Some(frame) = inbound.next_frame().map_err(|e| self.garbage(&e))? {
@@ -178,7 +183,8 @@ impl Link {
             if self.is_hung_up.load(Ordering::Relaxed) {
                 return Err(Code::Cancelled.into());
             }
-            let look_ns = deadline_ns.min(self.clock.now_ns() + WAIT_IN_RECEIVE_NS);
+            let until_ns = timeout.as_mut().map_or(deadline_ns, |timeout| timeout.until_ns(deadline_ns));
+            let look_ns = until_ns.min(self.clock.now_ns() + WAIT_IN_RECEIVE_NS);
             if !self.receive_some(&mut inbound, look_ns)? && self.clock.now_ns() >= deadline_ns {
                 return Err(self.late());
             }

@@ -17,6 +17,7 @@ mod server;
 mod slow_requests;
 mod socket;
 mod takeover;
+mod unanswered;
 mod watched;
 
 pub use dial::{is_way_lost, probe_way};

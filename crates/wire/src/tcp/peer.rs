@@ -6,15 +6,16 @@ use super::dial::dial;
 use super::in_flight::{Failed, InFlight};
 use super::link::{Link, LinkParts, Outgoing};
 use super::receiver;
-use super::slow_requests::{Asked, SlowRequestWatchdog};
+use super::slow_requests::{Asked, RequestTimeout, SlowRequestWatchdog};
 use super::socket::{self, Socket};
+use super::unanswered::UnansweredConnects;
 use super::watched::Watched;
 use crate::key::ClusterKey;
 use crate::local::Visit;
 use crate::operation::Method;
 use crate::service::{Fault, RequestId};
 use crate::transport::{Completion, OnSlow, Pending, Presence, Transport};
-use parking_lot::{Mutex, RwLock};
+use parking_lot::{Mutex, MutexGuard, RwLock};
 use std::cell::Cell;
 use std::collections::HashMap;
 use std::net::{TcpStream, ToSocketAddrs};
@@ -81,6 +82,7 @@ pub(super) struct Peer {
     is_local: AtomicBool,
     /// Round-trip time of the latest handshake; see [`ahead`](super::ahead).
     pub(super) round_trip_ns: AtomicU64,
+    unanswered: UnansweredConnects,
 }
 
 /// Where one of the connections to a server is.
@@ -109,6 +111,7 @@ impl Peer {
             is_connecting: AtomicBool::new(false),
             is_local: AtomicBool::new(false),
             round_trip_ns: AtomicU64::new(0),
+            unanswered: UnansweredConnects::default(),
         }
     }
 
@@ -172,6 +175,27 @@ impl Place {
     }
 }
 
+/// Locks the attempt at a connection; while another thread makes it, the request that waits is watched.
+fn lock_attempt<'a>(
+    place: &'a Place,
+    clock: &dyn Clock,
+    timeout: Option<&mut RequestTimeout<'_>>,
+) -> MutexGuard<'a, Attempt> {
+    if let Some(timeout) = timeout {
+        loop {
+            let until_ns = timeout.until_ns(u64::MAX);
+            if until_ns == u64::MAX {
+                break;
+            }
+            let left = Duration::from_nanos(until_ns.saturating_sub(clock.now_ns()));
+            if let Some(attempt) = place.attempt.try_lock_for(left) {
+                return attempt;
+            }
+        }
+    }
+    place.attempt.lock()
+}
+
 /// A small number for each thread, so that it keeps to one connection of each server.
 fn thread_number() -> usize {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
@@ -231,25 +255,29 @@ impl TcpTransport {
         {
             return Ok(link);
         }
-        self.link_at(peer, at, socket::current_core(), request.deadline_ns)
+        self.link_at(peer, at, socket::current_core(), request.deadline_ns, Some(Asked::of(request)))
     }
 
-    /// The connection at a place, which is made where there is none.
+    /// The connection at a place, which is made where there is none. The request that waits for it, if one does, is
+    /// reported once it has waited long.
     pub(super) fn link_at(
         &self,
         peer: &Peer,
         at: At,
         core: usize,
         deadline_ns: u64,
+        asked: Option<Asked>,
     ) -> Result<Arc<Link>, Fault> {
         let asked_ns = self.clock.now_ns();
         let place = peer.place(at);
         if let Some(link) = place.usable() {
             return Ok(link);
         }
-        let mut attempt = place.attempt.lock();
+        let mut timeout = asked.map(|asked| self.connect_timeout(peer, asked));
+        let mut attempt = lock_attempt(place, &*self.clock, timeout.as_mut());
         // Another thread may have connected it meanwhile.
         if let Some(link) = place.usable() {
+            peer.unanswered.note_answer();
             return Ok(link);
         }
         // An attempt that failed while this thread waited for the lock counts as its own. Otherwise the threads of a
@@ -258,7 +286,7 @@ impl TcpTransport {
             return Err(fault.clone());
         }
         drop(place.link.lock().take());
-        match self.connect(peer, core, deadline_ns) {
+        match self.connect(peer, core, deadline_ns, timeout.as_mut()) {
             Ok(link) => {
                 peer.round_trip_ns.store(link.round_trip_ns(), Ordering::Relaxed);
                 let link = Arc::new(link);
@@ -284,28 +312,62 @@ impl TcpTransport {
         }
     }
 
+    /// The slow-request watchdog of a request that waits for a connection: it waits since the first in a row did.
+    fn connect_timeout<'a>(&'a self, peer: &'a Peer, asked: Asked) -> RequestTimeout<'a> {
+        let since_ns = peer.unanswered.begin(self.clock.now_ns(), self.watch.slow_ns);
+        let asked = Asked { submitted_ns: asked.submitted_ns.min(since_ns), ..asked };
+        RequestTimeout::new(&self.watch, &self.clock, &peer.address, &asked)
+    }
+
     /// Connects; on this machine by the entrance of `core`.
-    fn connect(&self, peer: &Peer, core: usize, deadline_ns: u64) -> Result<Link, Fault> {
+    fn connect(
+        &self,
+        peer: &Peer,
+        core: usize,
+        deadline_ns: u64,
+        timeout: Option<&mut RequestTimeout<'_>>,
+    ) -> Result<Link, Fault> {
+        let limit_ns = u64::from(self.options.connect_ms_max) * 1_000_000;
+        let deadline_ns = deadline_ns.min(self.clock.now_ns() + limit_ns);
+        let connected = self.connect_until(peer, core, deadline_ns, timeout);
+        let now_ns = self.clock.now_ns();
+        match &connected {
+            Err(_) if now_ns >= deadline_ns => peer.unanswered.note_unanswered(now_ns),
+            _ => peer.unanswered.note_answer(),
+        }
+        connected
+    }
+
+    fn connect_until(
+        &self,
+        peer: &Peer,
+        core: usize,
+        deadline_ns: u64,
+        mut timeout: Option<&mut RequestTimeout<'_>>,
+    ) -> Result<Link, Fault> {
         let address = peer.address.as_str();
         let unreachable =
             |why: String| Fault::new(Code::Unreachable, format!("cannot connect to {address}: {why}"));
-        let now_ns = self.clock.now_ns();
-        let limit_ns = u64::from(self.options.connect_ms_max) * 1_000_000;
-        let deadline_ns = deadline_ns.min(now_ns + limit_ns);
         let resolved = address.to_socket_addrs().map_err(|e| unreachable(e.to_string()))?;
         let mut failure = unreachable("the name has no address".to_owned());
         for place in resolved {
             if self.is_hung_up.load(Ordering::SeqCst) {
                 return Err(hung_up());
             }
-            let is_over = || self.is_hung_up.load(Ordering::SeqCst);
+            let is_over = || {
+                if let Some(timeout) = &mut timeout {
+                    timeout.until_ns(deadline_ns);
+                }
+                self.is_hung_up.load(Ordering::SeqCst)
+            };
             match dial(place, &*self.clock, deadline_ns, is_over) {
                 Ok(stream) => {
-                    if let Some(link) = self.enter(peer, &stream, core % peer.cores, deadline_ns) {
+                    let core = core % peer.cores;
+                    if let Some(link) = self.enter(peer, &stream, core, deadline_ns, timeout.as_deref_mut()) {
                         return Ok(link);
                     }
                     let socket = Socket::Tcp(stream);
-                    return Link::establish(socket, address, &self.key, self.parts(), deadline_ns);
+                    return Link::establish(socket, address, &self.key, self.parts(), deadline_ns, timeout);
                 }
                 Err(error) => failure = unreachable(error.to_string()),
             }
@@ -326,12 +388,19 @@ impl TcpTransport {
 
     /// Goes in by the entrance of `core` of the server at the other end of `stream`; `None` where there is none, or not
     /// the right server behind it.
-    fn enter(&self, peer: &Peer, stream: &TcpStream, core: usize, deadline_ns: u64) -> Option<Link> {
+    fn enter(
+        &self,
+        peer: &Peer,
+        stream: &TcpStream,
+        core: usize,
+        deadline_ns: u64,
+        timeout: Option<&mut RequestTimeout<'_>>,
+    ) -> Option<Link> {
         let entered = self.options.local.then(|| socket::enter(stream, core)).flatten();
         let link = entered.and_then(|stream| {
             let deadline_ns = deadline_ns.min(self.clock.now_ns() + ENTER_NS_MAX);
             let socket = Socket::Local(stream);
-            match Link::establish(socket, &peer.address, &self.key, self.parts(), deadline_ns) {
+            match Link::establish(socket, &peer.address, &self.key, self.parts(), deadline_ns, timeout) {
                 Ok(link) => Some(link),
                 Err(fault) => {
                     tracing::debug!(%fault, "the way within this machine is not taken");
@@ -378,7 +447,7 @@ impl TcpTransport {
             if let Some(transport) = own.upgrade() {
                 let deadline_ns = u64::from(transport.options.connect_ms_max) * 1_000_000;
                 let deadline_ns = transport.clock.now_ns() + deadline_ns;
-                let connected = transport.connect(&peer_too, number, deadline_ns).map(Arc::new);
+                let connected = transport.connect(&peer_too, number, deadline_ns, None).map(Arc::new);
                 match connected.and_then(receiver::spawn) {
                     Ok(link) => {
                         transport.put(&peer_too.tended[number], &link);
