@@ -240,6 +240,17 @@ impl DataService {
         Ok((self.addressed(address)?, id))
     }
 
+    /// The object that a request changes, and the terms. What the sender has given up is refused from here on.
+    fn changed(
+        &self,
+        address: Option<&proto::ObjectAddress>,
+        must_exist: bool,
+    ) -> Result<(&Arc<Target>, ObjectId, Terms), Fault> {
+        let (target, id) = self.target_of(address)?;
+        target.give_up(id, address.map_or(&[], |address| &address.given_up))?;
+        Ok((target, id, Terms::of(address, must_exist)))
+    }
+
     /// Has `work` done where it may wait, and its answer delivered. Errors: there is too much to do already; the disk
     /// hangs.
     fn defer(
@@ -295,8 +306,7 @@ impl DataService {
         responder: &mut dyn Responder,
     ) -> Result<(), Fault> {
         let proto::WriteRequest { object, offset, checksums, sync, must_exist, .. } = write;
-        let terms = Terms::of(object.as_ref(), must_exist);
-        let (target, id) = self.target_of(object.as_ref())?;
+        let (target, id, terms) = self.changed(object.as_ref(), must_exist)?;
         ops::write::check(target, id, offset, &checksums, bytes)?;
         self.shell.count_written(bytes.len());
         if !sync && target.waits.lane().is_some() {
@@ -349,8 +359,7 @@ impl DataService {
         responder: &mut dyn Responder,
     ) -> Result<(), Fault> {
         let proto::WriteListRequest { object, ranges, checksums, must_exist } = decode(request)?;
-        let terms = Terms::of(object.as_ref(), must_exist);
-        let (target, id) = self.target_of(object.as_ref())?;
+        let (target, id, terms) = self.changed(object.as_ref(), must_exist)?;
         target.check_list(id, &ranges, &checksums, request.attachment)?;
         self.shell.count_written(request.attachment.len());
         let bytes = request.attachment.to_vec();
@@ -369,8 +378,7 @@ impl DataService {
         responder: &mut dyn Responder,
     ) -> Result<(), Fault> {
         let proto::TruncateObjectRequest { object, length, must_exist } = decode(request)?;
-        let terms = Terms::of(object.as_ref(), must_exist);
-        let (target, id) = self.target_of(object.as_ref())?;
+        let (target, id, terms) = self.changed(object.as_ref(), must_exist)?;
         ops::check_range(id, length, 0)?;
         self.defer(call, target, 0, responder, move |target| {
             target.truncate(id, length, terms).map_err(fault)?;
@@ -380,8 +388,7 @@ impl DataService {
 
     fn punch(&self, call: Call, request: &Request<'_>, responder: &mut dyn Responder) -> Result<(), Fault> {
         let proto::PunchObjectRequest { object, offset, length, must_exist } = decode(request)?;
-        let terms = Terms::of(object.as_ref(), must_exist);
-        let (target, id) = self.target_of(object.as_ref())?;
+        let (target, id, terms) = self.changed(object.as_ref(), must_exist)?;
         ops::check_range(id, offset, length)?;
         self.defer(call, target, 0, responder, move |target| {
             target.punch(id, offset, length, terms).map_err(fault)?;
@@ -392,10 +399,9 @@ impl DataService {
     fn copy(&self, call: Call, request: &Request<'_>, responder: &mut dyn Responder) -> Result<(), Fault> {
         let r: proto::CopyObjectRangeRequest = decode(request)?;
         let (source, source_id) = self.target_of(r.source.as_ref())?;
-        let (target, id) = self.target_of(r.object.as_ref())?;
+        let (target, id, terms) = self.changed(r.object.as_ref(), r.must_exist)?;
         let from = ops::copy::Place { object: source_id, offset: r.source_offset };
         let (to, length) = (ops::copy::Place { object: id, offset: r.offset }, r.length);
-        let terms = Terms::of(r.object.as_ref(), r.must_exist);
         ops::copy::check(from, to, length)?;
         let take = move |target: &Target, (message, bytes): (Vec<u8>, Vec<u8>)| {
             let broken = |_| internal("an answer of our own that cannot be decoded");

@@ -1,9 +1,11 @@
 //! Requests to data servers: many in flight, each repeated at its target's present server until it is answered.
 //!
 //! Carrying one out twice has the same effect, so a lost answer is no reason to stop. A change has a number
-//! ([`DataServers::numbered`]), so that an earlier form of it that is late undoes nothing newer.
+//! ([`DataServers::numbered`]), so that a form of it that is late undoes nothing newer: an earlier one, or one of a change
+//! that was given up.
 
 mod budget;
+mod changes;
 mod in_flight;
 mod local;
 
@@ -17,8 +19,8 @@ use crate::meta::{Attempts, MetaService, attempt_deadline_ns, final_error, log_f
 use crate::servers::{Server, Servers, is_silence};
 use crate::statistics::InFlightCall;
 use crate::{Error, Result};
+use changes::{Changes, attempt};
 use local::{Lending, LocalFiles};
-use prost::Message;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use vazao_meter::Cause;
@@ -36,24 +38,6 @@ pub(crate) fn addressed(object: &proto::ObjectAddress) -> GroupId {
     if object.group == 0 { GroupId(object.target) } else { GroupId(object.group) }
 }
 
-/// What is added to an encoded change that is sent again: encoded messages one after the other are one with the fields
-/// of both, also within the address of its object.
-fn attempt(method: Method, attempt: u32) -> Vec<u8> {
-    let object = Some(proto::ObjectAddress { attempt, ..Default::default() });
-    match method {
-        Method::Write => proto::WriteRequest { object, ..Default::default() }.encode_to_vec(),
-        Method::WriteList => proto::WriteListRequest { object, ..Default::default() }.encode_to_vec(),
-        Method::TruncateObject => {
-            proto::TruncateObjectRequest { object, ..Default::default() }.encode_to_vec()
-        }
-        Method::PunchObject => proto::PunchObjectRequest { object, ..Default::default() }.encode_to_vec(),
-        Method::CopyObjectRange => {
-            proto::CopyObjectRangeRequest { object, ..Default::default() }.encode_to_vec()
-        }
-        _ => Vec::new(),
-    }
-}
-
 /// A request in flight to a data server.
 pub(crate) struct DataCall {
     group: GroupId,
@@ -64,6 +48,8 @@ pub(crate) struct DataCall {
     in_flight: Option<InFlightCall>,
     /// How often it was sent.
     attempts: u32,
+    /// An attempt of it may be carried out yet: nothing, or nothing final, was heard of it.
+    is_at_large: bool,
     /// Its latest attempt.
     request: RequestId,
     submitted_ns: u64,
@@ -92,15 +78,14 @@ pub(crate) struct DataServers {
     pub(crate) short_circuit: AtomicBool,
     /// The largest of what any server wants under way, see [`crate::servers`]: mostly too little to matter.
     pub(crate) pace_bytes_max: AtomicU64,
-    /// The number of the next change.
-    next_change: AtomicU64,
+    changes: Changes,
 }
 
 impl DataServers {
     pub(crate) fn new(context: Arc<Context>, servers: Arc<Servers>, meta: Arc<MetaService>) -> DataServers {
         let short_circuit = AtomicBool::new(context.options.short_circuit);
         let (local, lending) = (LocalFiles::default(), Lending::default());
-        let next_change = AtomicU64::new(context.first_change());
+        let changes = Changes::new(context.first_change());
         DataServers {
             context,
             servers,
@@ -109,13 +94,14 @@ impl DataServers {
             lending,
             short_circuit,
             pace_bytes_max: AtomicU64::new(0),
-            next_change,
+            changes,
         }
     }
 
-    /// The object of a change that is about to be sent, with the change's number.
+    /// The object of a change that is about to be sent, with the change's number and those of earlier changes of the
+    /// object that were given up.
     pub(crate) fn numbered(&self, object: proto::ObjectAddress) -> proto::ObjectAddress {
-        proto::ObjectAddress { change: self.next_change.fetch_add(1, Ordering::Relaxed), ..object }
+        self.changes.numbered(object, self.context.clock.now_ns())
     }
 
     /// A request to the object of `slot` is about to be sent, and others after it as a rule. Where that needs a
@@ -161,6 +147,7 @@ impl DataServers {
             pending: None,
             in_flight: None,
             attempts: 0,
+            is_at_large: false,
             request: RequestId::default(),
             submitted_ns: self.context.clock.now_ns(),
         };
@@ -203,13 +190,25 @@ impl DataServers {
     }
 
     /// Waits for the answer, repeating the request as long as that can help and `deadline_ns` has not passed.
-    /// `attachment` is what was submitted. Given up (`Interrupted`), it can be called again.
+    /// `attachment` is what was submitted. After an error a change is given up: it is not carried out any more once the
+    /// next change of its object was. But a write that was `Interrupted` can be waited for again.
     pub(crate) fn finish_data(
         &self,
         call: &mut DataCall,
         attachment: &[u8],
         deadline_ns: u64,
     ) -> Result<Received> {
+        let outcome = self.finish(call, attachment, deadline_ns);
+        if let Err(error) = &outcome
+            && (call.is_at_large || call.pending.is_some())
+            && !(call.method == Method::Write && error.code == Code::Interrupted)
+        {
+            self.changes.give_up(call.method, &call.message, self.context.clock.now_ns());
+        }
+        outcome
+    }
+
+    fn finish(&self, call: &mut DataCall, attachment: &[u8], deadline_ns: u64) -> Result<Received> {
         let mut attempts = Attempts::until(&self.context, deadline_ns);
         let mut map_trouble: Option<Error> = None;
         // Since when another program answers where the map says the server is.
@@ -326,6 +325,8 @@ impl DataServers {
                 server.counters.bytes_read.add(received.attachment.len() as u64);
             }
             Err(fault) => {
+                // A disk that hangs may still have it.
+                call.is_at_large |= is_silence(fault) || fault.code == Code::Hung;
                 log_failure(call.request, call.method, server, fault);
                 self.servers.attempt_failed(&server.address, fault);
             }

@@ -1,7 +1,7 @@
 //! Requests that arrive after they were sent again, and after what is newer.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use vazao_client::{NewInode, OpenMode};
+use vazao_client::{File, NewInode, OpenMode};
 use vazao_model::ids::ROOT;
 use vazao_sim::network::Weather;
 use vazao_sim::{Cluster, ClusterOptions, Defect, Profile, Story};
@@ -45,6 +45,38 @@ fn a_write_that_arrives_after_its_repetition_does_not_undo_a_newer_one() {
     assert_eq!(seeds.clone().find_map(|seed| old_byte(seed, None)), None);
     let found = seeds.clone().find_map(|seed| old_byte(seed, Some(Defect::UnnumberedChanges)));
     assert!(found.is_some(), "no late write among {seeds:?} undoes anything");
+}
+
+/// A program that was told that its write failed wrote again, and the first write was carried out after that.
+#[test]
+fn a_change_that_was_given_up_does_not_undo_a_newer_one() {
+    const LENGTH: usize = 5_000;
+    let cut = |file: &File| file.set_length(100);
+    let write = |file: &File| file.write_at(&[2; LENGTH], 0).and_then(|_| file.flush());
+    let changes: [&dyn Fn(&File) -> vazao_client::Result<()>; 2] = [&write, &cut];
+    for change in changes {
+        let cluster = Cluster::new(ClusterOptions { seed: 1, data_servers: 1, down_ms_max: 500 });
+        let client = cluster.client(0);
+        let new = NewInode { mode: 0o600, ..Default::default() };
+        let inode = client.create(ROOT, b"f", &new).expect("fair weather").inode;
+        let file = client.open_file(inode, MODE).expect("fair weather");
+        // Too much for the inode's record.
+        file.write_at(&[1; 100_000], 0).and_then(|_| file.flush()).expect("fair weather");
+        cluster.set_weather(Weather { late: 1000, ..Weather::default() });
+        let fault = change(&file).expect_err("nothing is carried out in time");
+        assert!(fault.code.is_silence(), "{fault}");
+        cluster.set_weather(Weather::default());
+        file.write_at(&[3; LENGTH], 0).and_then(|_| file.flush()).expect("fair weather");
+        // What is late arrives after so many others.
+        for number in 0..50 {
+            let other = file.write_at(&[number], 50_000).and_then(|_| file.flush());
+            other.expect("fair weather");
+        }
+        let mut found = vec![0; LENGTH];
+        let there = cluster.client(1).open_file(inode, MODE).expect("fair weather");
+        assert_eq!(there.read_at(&mut found, 0).expect("fair weather"), LENGTH);
+        assert!(found == [3; LENGTH], "first wrong: {:?}", found.iter().find(|byte| **byte != 3));
+    }
 }
 
 /// The first of `SEEDS` whose story fails.

@@ -1,7 +1,7 @@
 //! Changes that were sent again: an earlier form that arrives later is refused, or it would undo newer ones.
 //!
 //! A sender gives each change a number, and each repetition a higher attempt. Of a first attempt nothing is
-//! remembered. A repetition is remembered for longer than an earlier form can be on its way: in the socket of a server
+//! remembered, unless its sender gave the change up. A repetition is remembered for longer than an earlier form can be on its way: in the socket of a server
 //! that was stopped, in the queue of a disk that hung, in a network that held it. A restart forgets all of them, and
 //! takes sockets and queues along. The object's lock orders the look at the table with the change itself.
 
@@ -15,6 +15,9 @@ use vazao_wire::service::Fault;
 /// How long a repetition is remembered after it was carried out. TCP gives a segment up that is not
 /// acknowledged within 2 to 15 minutes.
 const KEPT_NS: u64 = 15 * 60 * 1_000_000_000;
+
+/// The attempt that is remembered of a change that was given up: no other is later.
+const GIVEN_UP: u32 = u32::MAX;
 
 /// Repetitions that are remembered, 8 MiB of them: 1,000 clients with 128 changes under way each. Beyond, further ones
 /// are refused until the oldest may be forgotten, because one that is not remembered could be undone.
@@ -75,6 +78,25 @@ impl Attempts {
         self.count.store(table.order.len(), Ordering::Release);
         admitted
     }
+
+    /// Refuses the changes of an object that their sender has given up, from now on. One that is being carried out has
+    /// the object's lock, and so comes before whatever its sender sends next.
+    pub(crate) fn give_up(&self, id: ObjectId, changes: &[u64], now_ns: u64) -> Result<(), Fault> {
+        if changes.is_empty() {
+            return Ok(());
+        }
+        let mut table = self.table.lock();
+        table.forget(now_ns);
+        let given_up = changes.iter().try_for_each(|&change| {
+            // Once: it is named with each change of the object for a while.
+            match table.latest.get(&change) {
+                Some(&GIVEN_UP) => Ok(()),
+                _ => table.admit(id, Attempt { change, number: GIVEN_UP }, now_ns),
+            }
+        });
+        self.count.store(table.order.len(), Ordering::Release);
+        given_up
+    }
 }
 
 impl Table {
@@ -133,6 +155,20 @@ mod tests {
         assert_eq!([admit(&attempts, 1, 2, 0), admit(&attempts, 1, 3, 0)], [Ok(()); 2]);
         assert_eq!(admit(&attempts, 1, 2, 0), Err(Code::Conflict));
         assert_eq!([admit(&attempts, 2, 0, 0), admit(&attempts, 0, 0, 0)], [Ok(()); 2]);
+    }
+
+    #[test]
+    fn a_change_that_was_given_up_is_refused_whatever_its_attempt() {
+        let attempts = Attempts::default();
+        assert_eq!(attempts.give_up(OBJECT, &[], 0).map_err(|fault| fault.code), Ok(()));
+        assert_eq!(admit(&attempts, 1, 3, 0), Ok(()));
+        for now_ns in [0, 1] {
+            assert_eq!(attempts.give_up(OBJECT, &[1, 2], now_ns).map_err(|fault| fault.code), Ok(()));
+        }
+        let late = [admit(&attempts, 1, 4, 0), admit(&attempts, 2, 0, 0), admit(&attempts, 2, 7, 0)];
+        assert_eq!(late, [Err(Code::Conflict); 3]);
+        assert_eq!([admit(&attempts, 3, 0, 0), admit(&attempts, 3, 1, 0)], [Ok(()); 2]);
+        assert_eq!(admit(&attempts, 2, 0, KEPT_NS + 2), Ok(()));
     }
 
     #[test]

@@ -300,6 +300,11 @@ impl Target {
         self.freezes.pass(id)
     }
 
+    /// See [`Attempts::give_up`](super::attempts::Attempts::give_up).
+    pub(crate) fn give_up(&self, id: ObjectId, changes: &[u64]) -> Result<(), Fault> {
+        self.attempts.give_up(id, changes, self.clock.now_ns())
+    }
+
     /// Hides a sealed object whose chunks are about to be removed one after the other, also when that
     /// is interrupted: a client that still has the file's old layout would take those that are gone for holes.
     pub(crate) fn hide(&self, id: ObjectId) -> Result<(), Fault> {
