@@ -1,7 +1,7 @@
 //! The numbers of changes of objects, and what was given up of them.
 //!
-//! A change that failed may still be on its way: in the socket of a server that was stopped, in the queue of a disk that
-//! hangs. The program was told, and writes something newer. So the next changes of that object name it, and the
+//! A change that failed may still be on its way: in the socket of a server that was stopped, in the queue of a disk
+//! that hangs. The program was told, and writes something newer. So the next changes of that object name it, and the
 //! server refuses it from then on.
 
 use parking_lot::Mutex;
@@ -10,7 +10,8 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use vazao_wire::{Method, proto};
 
-/// How long a change that was given up is named: TCP gives a segment up that is not acknowledged within 2 to 15 minutes.
+/// How long a change that was given up is named: TCP gives a segment up that is not acknowledged within 2 to 15
+/// minutes.
 const NAMED_NS: u64 = 15 * 60 * 1_000_000_000;
 
 /// Changes that are named at most, 128 under way for each 28 s of the time; beyond, the oldest is forgotten.

@@ -1,8 +1,8 @@
 //! Requests to data servers: many in flight, each repeated at its target's present server until it is answered.
 //!
 //! Carrying one out twice has the same effect, so a lost answer is no reason to stop. A change has a number
-//! ([`DataServers::numbered`]), so that a form of it that is late undoes nothing newer: an earlier one, or one of a change
-//! that was given up.
+//! ([`DataServers::numbered`]), so that a form of it that is late undoes nothing newer: an earlier one, or one of a
+//! change that was given up.
 
 mod budget;
 mod changes;

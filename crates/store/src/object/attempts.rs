@@ -1,9 +1,10 @@
 //! Changes that were sent again: an earlier form that arrives later is refused, or it would undo newer ones.
 //!
 //! A sender gives each change a number, and each repetition a higher attempt. Of a first attempt nothing is
-//! remembered, unless its sender gave the change up. A repetition is remembered for longer than an earlier form can be on its way: in the socket of a server
-//! that was stopped, in the queue of a disk that hung, in a network that held it. A restart forgets all of them, and
-//! takes sockets and queues along. The object's lock orders the look at the table with the change itself.
+//! remembered, unless its sender gave the change up. A repetition is remembered for longer than an earlier form can be
+//! on its way: in the socket of a server that was stopped, in the queue of a disk that hung, in a network that held it.
+//! A restart forgets all of them, and takes sockets and queues along. The object's lock orders the look at the table
+//! with the change itself.
 
 use parking_lot::Mutex;
 use std::collections::{HashMap, VecDeque};
