@@ -47,14 +47,16 @@ fn a_write_that_arrives_after_its_repetition_does_not_undo_a_newer_one() {
     assert!(found.is_some(), "no late write among {seeds:?} undoes anything");
 }
 
+/// A change of a file.
+type Change = dyn Fn(&File) -> vazao_client::Result<()>;
+
 /// A program that was told that its write failed wrote again, and the first write was carried out after that.
 #[test]
 fn a_change_that_was_given_up_does_not_undo_a_newer_one() {
     const LENGTH: usize = 5_000;
     let cut = |file: &File| file.set_length(100);
     let write = |file: &File| file.write_at(&[2; LENGTH], 0).and_then(|_| file.flush());
-    let changes: [&dyn Fn(&File) -> vazao_client::Result<()>; 2] = [&write, &cut];
-    for change in changes {
+    for change in [&write as &Change, &cut] {
         let cluster = Cluster::new(ClusterOptions { seed: 1, data_servers: 1, down_ms_max: 500 });
         let client = cluster.client(0);
         let new = NewInode { mode: 0o600, ..Default::default() };
