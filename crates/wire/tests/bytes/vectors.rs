@@ -123,6 +123,7 @@ fn messages_encode_as_written_down() {
         group: 0,
         change: 0,
         attempt: 0,
+        given_up: vec![],
     };
     let write = proto::WriteRequest {
         object: Some(object),
@@ -318,6 +319,7 @@ fn messages_of_channels_encode_as_written_down() {
         slot: 1,
         change: 0x0123_4567_89AB_CDEF,
         attempt: 2,
+        given_up: vec![0x0123_4567_89AB_CDE0],
         ..Default::default()
     };
     let cut = proto::TruncateObjectRequest { object: Some(object), length: 131_072, must_exist: true };
