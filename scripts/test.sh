@@ -37,7 +37,7 @@ if [[ ${#parts[@]} -eq 0 ]]; then
     # changes what is the machine's own.
     steps=scripts/steps
     alone=("$steps"/{33-mount-helper,34-fuse-uring,37-verdicts}.sh)
-    beside=("$steps"/{31-fsx,30-pjdfstest,32-applications,41-luarpc,42-library,38-nfs,35-ftp}.sh)
+    beside=("$steps"/{31-fsx,30-pjdfstest,32-applications,41-luarpc,42-library,43-python,38-nfs,35-ftp}.sh)
     lane "${beside[@]}"
     step "tests" bounded 20m bash scripts/lib/runner.sh runner_tests "$report_directory/tests" \
         "all() - ($runner_measures)"

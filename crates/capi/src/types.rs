@@ -2,9 +2,10 @@
 
 use std::ffi::{c_char, c_void};
 use vazao_client::VolumeSpace;
+use vazao_handles::{ShownLayout, mode_type};
 use vazao_model::distribution::Pattern;
 use vazao_model::limits::NAME_BYTES_MAX;
-use vazao_model::{Attributes, FileKind, Timestamp};
+use vazao_model::{Attributes, Timestamp};
 
 /// How a connection behaves. A structure of zeros stands for the cluster's configuration and the defaults.
 #[repr(C)]
@@ -159,19 +160,6 @@ pub struct Limit {
 // A name and its NUL have room in an entry.
 const _: () = assert!(NAME_BYTES_MAX < 256);
 
-/// The type in `st_mode`.
-pub(crate) fn mode_type(kind: FileKind) -> u32 {
-    match kind {
-        FileKind::File => 0o100_000,
-        FileKind::Directory => 0o040_000,
-        FileKind::Symlink => 0o120_000,
-        FileKind::Fifo => 0o010_000,
-        FileKind::Socket => 0o140_000,
-        FileKind::CharDevice => 0o020_000,
-        FileKind::BlockDevice => 0o060_000,
-    }
-}
-
 impl From<Timestamp> for Time {
     fn from(time: Timestamp) -> Time {
         Time { seconds: time.seconds, nanoseconds: i64::from(time.nanoseconds) }
@@ -228,15 +216,14 @@ impl Limit {
     }
 }
 
-impl LayoutAttributes {
-    /// A width and a distribution.
-    pub(crate) fn new(stripe_unit_bytes: u64, width: u32, pattern: &Pattern) -> LayoutAttributes {
-        let (distribution, stripe_unit_bytes) = match pattern {
-            Pattern::Stripe => (1, stripe_unit_bytes),
+impl From<ShownLayout> for LayoutAttributes {
+    fn from(layout: ShownLayout) -> LayoutAttributes {
+        let (distribution, stripe_unit_bytes) = match layout.pattern {
+            Pattern::Stripe => (1, layout.stripe_unit_bytes),
             Pattern::Strips(_) => (2, 0),
-            Pattern::Groups { .. } => (3, stripe_unit_bytes),
+            Pattern::Groups { .. } => (3, layout.stripe_unit_bytes),
             Pattern::Local => (4, 0),
         };
-        LayoutAttributes { stripe_unit_bytes, width, distribution, reserved: [0; 4] }
+        LayoutAttributes { stripe_unit_bytes, width: layout.width, distribution, reserved: [0; 4] }
     }
 }

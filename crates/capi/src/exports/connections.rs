@@ -58,11 +58,12 @@ pub unsafe extern "C" fn vazao_connect(
             false => Some(Path::new(OsStr::from_bytes(text(cluster_file, "cluster_file")?))),
         };
         let changes = options.as_ref().map(|options| changes(options)).transpose()?;
-        Connection::open(file, |options| {
+        let change = |options: &mut vazao_client::Options| {
             if let Some(change) = changes {
                 change(options);
             }
-        })
+        };
+        Ok(Connection { handle: vazao_handles::Connection::open(file, change)? })
     })
 }
 
@@ -101,7 +102,7 @@ unsafe fn changes(given: &Options) -> Result<impl FnOnce(&mut vazao_client::Opti
 /// same. Fails where something could not be written; closed it is in any case.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vazao_disconnect(connection: *mut Connection, error: *mut *mut CallError) -> c_int {
-    status(error, || given(connection, "connection")?.close())
+    status(error, || given(connection, "connection")?.shared().close())
 }
 
 /// Frees a connection, and closes it before where that has not been done: what goes wrong then is told to no caller.
@@ -112,19 +113,15 @@ pub unsafe extern "C" fn vazao_connection_free(connection: *mut Connection) {
         return;
     }
     let connection = Box::from_raw(connection);
-    if connection.shared().is_foreign() {
-        std::mem::forget(connection);
-        return;
-    }
-    // Closed already, or with an error that has no receiver.
-    status(std::ptr::null_mut(), || connection.close());
+    // Closed already, or with an error that has no receiver, or of the parent process.
+    status(std::ptr::null_mut(), || connection.shared().close());
 }
 
 /// Ends all waits for servers, from any thread: calls under way fail with ECANCELED, and so do later ones. For a
 /// program that has to end whatever its servers do. What servers have not acknowledged is lost.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vazao_hang_up(connection: *mut Connection, error: *mut *mut CallError) -> c_int {
-    status(error, || given(connection, "connection")?.hang_up())
+    status(error, || given(connection, "connection")?.shared().hang_up())
 }
 
 /// The space of the volume, as statvfs(3) would tell it.

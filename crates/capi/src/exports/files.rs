@@ -3,10 +3,11 @@
 use super::{bytes, bytes_mut, count, given, made, out, status, text};
 use crate::connection::Connection;
 use crate::error::CallError;
-use crate::file::{File, Opened};
+use crate::file::File;
 use crate::types::FileAttributes;
 use std::ffi::{c_char, c_int};
 use vazao_client::{Error, Result};
+use vazao_handles::Opened;
 use vazao_model::Code;
 
 /// Opens a regular file as open(2) does.
@@ -28,8 +29,7 @@ pub unsafe extern "C" fn vazao_open(
     error: *mut *mut CallError,
 ) -> c_int {
     made(file, "file", error, || {
-        let shared = given(connection, "connection")?.shared();
-        File::open(shared, text(path, "path")?, flags, mode)
+        File::open(given(connection, "connection")?, text(path, "path")?, flags, mode)
     })
 }
 
@@ -37,7 +37,7 @@ pub unsafe extern "C" fn vazao_open(
 /// be stored; closed it is in any case, and later calls on it fail with EBADF. Calls of other threads are waited for.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vazao_file_close(file: *mut File, error: *mut *mut CallError) -> c_int {
-    status(error, || given(file, "file")?.close())
+    status(error, || given(file, "file")?.handle.close())
 }
 
 /// Frees a file, and closes it before where that has not been done: what could not be stored is told to no caller then.
@@ -48,10 +48,6 @@ pub unsafe extern "C" fn vazao_file_free(file: *mut File) {
         return;
     }
     let file = Box::from_raw(file);
-    if file.connection().is_foreign() {
-        std::mem::forget(file);
-        return;
-    }
     status(std::ptr::null_mut(), || {
         drop(file);
         Ok(())
@@ -71,7 +67,7 @@ pub unsafe extern "C" fn vazao_pread(
     count(error, || {
         let file = given(file, "file")?;
         let buffer = bytes_mut(buffer.cast(), buffer_bytes, "buffer")?;
-        file.reading(|file| file.read_at(buffer, offset)).map(|read| read as i64)
+        file.handle.reading(|file| file.read_at(buffer, offset)).map(|read| read as i64)
     })
 }
 
@@ -88,7 +84,7 @@ pub unsafe extern "C" fn vazao_pwrite(
     count(error, || {
         let file = given(file, "file")?;
         let buffer = bytes(buffer.cast(), buffer_bytes, "buffer")?;
-        file.writing(|file| file.write_at(buffer, offset)).map(|()| buffer.len() as i64)
+        file.handle.writing(|file| file.write_at(buffer, offset)).map(|()| buffer.len() as i64)
     })
 }
 
@@ -104,7 +100,7 @@ pub unsafe extern "C" fn vazao_append(
     count(error, || {
         let file = given(file, "file")?;
         let buffer = bytes(buffer.cast(), buffer_bytes, "buffer")?;
-        as_count(file.writing(|file| file.volume()?.append(buffer))?)
+        as_count(file.handle.writing(|file| file.volume()?.append(buffer))?)
     })
 }
 
@@ -117,13 +113,13 @@ fn as_count(offset: u64) -> Result<i64> {
 /// written could not be stored, and has not been written again or cut off.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vazao_flush(file: *mut File, error: *mut *mut CallError) -> c_int {
-    status(error, || given(file, "file")?.on(Opened::flush))
+    status(error, || given(file, "file")?.handle.on(Opened::flush))
 }
 
 /// The same, and all of it survives the loss of power of all servers.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vazao_fsync(file: *mut File, error: *mut *mut CallError) -> c_int {
-    status(error, || given(file, "file")?.on(Opened::sync))
+    status(error, || given(file, "file")?.handle.on(Opened::sync))
 }
 
 /// Cuts the file, or extends it with zeros that take no space.
@@ -133,7 +129,7 @@ pub unsafe extern "C" fn vazao_ftruncate(
     size_bytes: u64,
     error: *mut *mut CallError,
 ) -> c_int {
-    status(error, || given(file, "file")?.writing(|file| file.set_length(size_bytes)))
+    status(error, || given(file, "file")?.handle.writing(|file| file.set_length(size_bytes)))
 }
 
 /// What the file is, with what this connection has written.
@@ -145,7 +141,7 @@ pub unsafe extern "C" fn vazao_fstat(
 ) -> c_int {
     status(error, || {
         let attributes = out(attributes, "attributes")?;
-        *attributes = (&given(file, "file")?.attributes()?).into();
+        *attributes = (&given(file, "file")?.handle.attributes()?).into();
         Ok(())
     })
 }

@@ -17,7 +17,10 @@ pub unsafe extern "C" fn vazao_watch_begin(
     watch: *mut *mut Watch,
     error: *mut *mut CallError,
 ) -> c_int {
-    made(watch, "watch", error, || Watch::begin(given(connection, "connection")?.shared()))
+    made(watch, "watch", error, || {
+        let handle = vazao_handles::Watch::begin(given(connection, "connection")?.shared())?;
+        Ok(Watch { handle })
+    })
 }
 
 /// What limited this program's work on the connection since the watch began: a disk, a link, round trips, a
@@ -38,11 +41,7 @@ pub unsafe extern "C" fn vazao_watch_limit(
 /// Frees a watch. NULL is allowed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vazao_watch_free(watch: *mut Watch) {
-    if watch.is_null() {
-        return;
-    }
-    let watch = Box::from_raw(watch);
-    if watch.connection().is_foreign() {
-        std::mem::forget(watch);
+    if !watch.is_null() {
+        drop(Box::from_raw(watch));
     }
 }

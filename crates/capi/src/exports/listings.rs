@@ -6,6 +6,7 @@ use crate::directory::Directory;
 use crate::error::CallError;
 use crate::types::DirectoryEntry;
 use std::ffi::{c_char, c_int};
+use vazao_handles::Listing;
 
 /// For vazao_directory_open(): entries come with their attributes, at little more cost than without.
 pub const VAZAO_WITH_ATTRIBUTES: u32 = 1;
@@ -25,7 +26,7 @@ pub unsafe extern "C" fn vazao_directory_open(
     made(directory, "directory", error, || {
         let with_attributes = known_flags(flags, VAZAO_WITH_ATTRIBUTES)? != 0;
         let shared = given(connection, "connection")?.shared();
-        Directory::open(shared, text(path, "path")?, with_attributes)
+        Ok(Directory { handle: Listing::open(shared, text(path, "path")?, with_attributes)? })
     })
 }
 
@@ -48,11 +49,7 @@ pub unsafe extern "C" fn vazao_directory_next(
 /// Frees a listing. NULL is allowed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vazao_directory_free(directory: *mut Directory) {
-    if directory.is_null() {
-        return;
-    }
-    let directory = Box::from_raw(directory);
-    if directory.connection().is_foreign() {
-        std::mem::forget(directory);
+    if !directory.is_null() {
+        drop(Box::from_raw(directory));
     }
 }

@@ -153,7 +153,7 @@ pub unsafe extern "C" fn vazao_chmod(
     mode: u32,
     error: *mut *mut CallError,
 ) -> c_int {
-    let changes = Changes { mode: Some(mode & crate::names::PERMISSIONS), ..Changes::default() };
+    let changes = Changes { mode: Some(mode & vazao_handles::PERMISSIONS), ..Changes::default() };
     status(error, || given(connection, "connection")?.shared().change(text(path, "path")?, &changes))
 }
 

@@ -7,10 +7,8 @@ use crate::file::File;
 use crate::types::{LayoutAttributes, Range, StridedRanges};
 use std::ffi::{c_char, c_int, c_void};
 use vazao_client::{Error, Result, Seek};
+use vazao_handles::{RANGES_MAX, check_apart};
 use vazao_model::Code;
-
-/// Ranges that one call takes.
-const RANGES_MAX: usize = 1 << 20;
 
 /// For vazao_seek(): something that may not be zeros.
 pub const VAZAO_SEEK_DATA: c_int = 1;
@@ -31,19 +29,6 @@ unsafe fn ranges<'a>(pointer: *mut Range, range_count: usize) -> Result<&'a mut 
     }
 }
 
-/// Errors: two buffers that overlap, of which the contents would depend on which one is filled first.
-fn check_apart(ranges: &[Range]) -> Result<()> {
-    let place =
-        |range: &Range| (range.buffer as usize, (range.buffer as usize).saturating_add(range.buffer_bytes));
-    let mut places: Vec<(usize, usize)> =
-        ranges.iter().filter(|range| range.buffer_bytes > 0).map(place).collect();
-    places.sort_unstable();
-    match places.windows(2).any(|pair| pair[1].0 < pair[0].1) {
-        true => Err(Error::new(Code::Invalid, "buffers of two ranges overlap; give each range its own")),
-        false => Ok(()),
-    }
-}
-
 /// Reads many ranges into a buffer each, with one request for each server as far as they are small. Sets `done_bytes`
 /// of each, which is less than its buffer has only where the file ends, and returns their sum.
 #[unsafe(no_mangle)]
@@ -56,12 +41,12 @@ pub unsafe extern "C" fn vazao_read_list(
     count(error, || {
         let file = given(file, "file")?;
         let ranges = self::ranges(ranges, range_count)?;
-        check_apart(ranges)?;
+        check_apart(ranges.iter().map(|range| (range.buffer as usize, range.buffer_bytes)))?;
         let mut parts = Vec::with_capacity(ranges.len());
         for range in ranges.iter() {
             parts.push((range.offset, bytes_mut(range.buffer.cast(), range.buffer_bytes, "buffer")?));
         }
-        let done = file.reading(|file| file.volume()?.read_list(&mut parts))?;
+        let done = file.handle.reading(|file| file.volume()?.read_list(&mut parts))?;
         ranges.iter_mut().zip(&done).for_each(|(range, done)| range.done_bytes = *done);
         Ok(done.iter().sum::<usize>() as i64)
     })
@@ -86,7 +71,7 @@ pub unsafe extern "C" fn vazao_write_list(
                 bytes(range.buffer.cast::<u8>().cast_const(), range.buffer_bytes, "buffer")?,
             ));
         }
-        file.writing(|file| file.volume()?.write_list(&parts))?;
+        file.handle.writing(|file| file.volume()?.write_list(&parts))?;
         ranges.iter_mut().for_each(|range| range.done_bytes = range.buffer_bytes);
         Ok(ranges.iter().map(|range| range.done_bytes as i64).sum())
     })
@@ -107,7 +92,7 @@ pub unsafe extern "C" fn vazao_read_strided(
         let file = given(file, "file")?;
         let ranges = strided(ranges)?;
         let buffer = bytes_mut(buffer.cast(), buffer_bytes, "buffer")?;
-        file.reading(|file| file.volume()?.read_strided(ranges, buffer)).map(|read| read as i64)
+        file.handle.reading(|file| file.volume()?.read_strided(ranges, buffer)).map(|read| read as i64)
     })
 }
 
@@ -124,18 +109,13 @@ pub unsafe extern "C" fn vazao_write_strided(
         let file = given(file, "file")?;
         let ranges = strided(ranges)?;
         let buffer = bytes(buffer.cast(), buffer_bytes, "buffer")?;
-        file.writing(|file| file.volume()?.write_strided(ranges, buffer)).map(|()| buffer.len() as i64)
+        file.handle.writing(|file| file.volume()?.write_strided(ranges, buffer)).map(|()| buffer.len() as i64)
     })
 }
 
 unsafe fn strided(pointer: *const StridedRanges) -> Result<vazao_client::Strided> {
     let ranges = given(pointer, "ranges")?;
-    if ranges.range_count > RANGES_MAX {
-        let detail = format!("{} ranges in one call; {RANGES_MAX} are the limit", ranges.range_count);
-        return Err(Error::new(Code::TooLarge, detail));
-    }
-    let (offset, length) = (ranges.offset, ranges.range_bytes);
-    Ok(vazao_client::Strided { offset, length, stride: ranges.stride_bytes, count: ranges.range_count })
+    vazao_handles::strided(ranges.offset, ranges.range_bytes, ranges.stride_bytes, ranges.range_count)
 }
 
 /// Looks for data, or for a hole, at or behind an offset: 1 and its offset, or 0 where there is none before the end.
@@ -156,7 +136,7 @@ pub unsafe extern "C" fn vazao_seek(
             VAZAO_SEEK_HOLE => Seek::Hole,
             other => return Err(Error::new(Code::Invalid, format!("{other} is nothing to look for"))),
         };
-        let Some(found) = given(file, "file")?.on(|file| file.volume()?.seek(what, offset))? else {
+        let Some(found) = given(file, "file")?.handle.on(|file| file.volume()?.seek(what, offset))? else {
             return Ok(0);
         };
         *found_offset = found;
@@ -174,7 +154,7 @@ pub unsafe extern "C" fn vazao_make_hole(
 ) -> c_int {
     status(error, || {
         let too_large = || Error::new(Code::TooLarge, format!("{bytes} bytes from {offset}"));
-        given(file, "file")?.writing(|file| {
+        given(file, "file")?.handle.writing(|file| {
             let end = offset.checked_add(bytes).ok_or_else(too_large)?;
             file.volume()?.zero(offset..end)
         })
@@ -191,7 +171,7 @@ pub unsafe extern "C" fn vazao_get_layout(
 ) -> c_int {
     status(error, || {
         let layout = out(layout, "layout")?;
-        *layout = given(connection, "connection")?.shared().layout(text(path, "path")?)?;
+        *layout = given(connection, "connection")?.shared().layout(text(path, "path")?)?.into();
         Ok(())
     })
 }

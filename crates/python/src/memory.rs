@@ -1,0 +1,146 @@
+//! Memory of Python objects that calls read and fill without a copy: buffers that the caller gives, and new `bytes`.
+//!
+//! The buffer protocol is part of the stable interface since Python 3.11 only, so the bindings for older versions do
+//! not declare it. Its functions and the layout of `Py_buffer` are the same in all versions from 3.0 on, which is why
+//! 3.11 could freeze them as they were (PEP 3118, and the documentation of `Py_buffer`).
+#![allow(unsafe_code, reason = "Python's objects are reached by pointers")]
+
+use pyo3::exceptions::PyValueError;
+use pyo3::ffi;
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+use std::ffi::{c_char, c_int, c_void};
+
+/// `Py_buffer`.
+#[repr(C)]
+struct View {
+    buf: *mut c_void,
+    obj: *mut ffi::PyObject,
+    len: isize,
+    itemsize: isize,
+    readonly: c_int,
+    ndim: c_int,
+    format: *mut c_char,
+    shape: *mut isize,
+    strides: *mut isize,
+    suboffsets: *mut isize,
+    internal: *mut c_void,
+}
+
+/// Contiguous bytes; an object that has others refuses.
+const SIMPLE: c_int = 0;
+
+/// The same, to be written to.
+const WRITABLE: c_int = 1;
+
+unsafe extern "C" {
+    fn PyObject_GetBuffer(object: *mut ffi::PyObject, view: *mut View, flags: c_int) -> c_int;
+    fn PyBuffer_Release(view: *mut View);
+}
+
+/// The memory of an object that has the buffer protocol. The object cannot free or move it meanwhile.
+///
+/// Other threads of Python can change what is in it, as with every `readinto`: a program that lets two calls fill one
+/// buffer at the same time finds bytes of both there.
+pub(crate) struct Buffer<'py> {
+    py: Python<'py>,
+    /// Never moved: `shape` may point into it.
+    view: Box<View>,
+}
+
+impl<'py> Buffer<'py> {
+    /// Memory to be read. Errors: `TypeError`, `BufferError`.
+    pub(crate) fn read_only(object: &Bound<'py, PyAny>) -> PyResult<Buffer<'py>> {
+        Buffer::new(object, SIMPLE)
+    }
+
+    /// Memory to be filled. Errors: the same, also where it can only be read.
+    pub(crate) fn writable(object: &Bound<'py, PyAny>) -> PyResult<Buffer<'py>> {
+        Buffer::new(object, WRITABLE)
+    }
+
+    fn new(object: &Bound<'py, PyAny>, flags: c_int) -> PyResult<Buffer<'py>> {
+        let mut view = Box::new(View {
+            buf: std::ptr::null_mut(),
+            obj: std::ptr::null_mut(),
+            len: 0,
+            itemsize: 0,
+            readonly: 0,
+            ndim: 0,
+            format: std::ptr::null_mut(),
+            shape: std::ptr::null_mut(),
+            strides: std::ptr::null_mut(),
+            suboffsets: std::ptr::null_mut(),
+            internal: std::ptr::null_mut(),
+        });
+        // SAFETY: the object lives, the thread is attached, and `view` has the layout of `Py_buffer`.
+        match unsafe { PyObject_GetBuffer(object.as_ptr(), &mut *view, flags) } {
+            0 => Ok(Buffer { py: object.py(), view }),
+            _ => Err(PyErr::fetch(object.py())),
+        }
+    }
+
+    /// How many bytes it has.
+    pub(crate) fn len(&self) -> usize {
+        usize::try_from(self.view.len).unwrap_or_default()
+    }
+
+    /// The address of its first byte.
+    pub(crate) fn address(&self) -> usize {
+        self.view.buf as usize
+    }
+
+    /// Its bytes.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        match self.len() {
+            0 => &[],
+            // SAFETY: the object keeps `len` contiguous bytes there until the buffer is released.
+            length => unsafe { std::slice::from_raw_parts(self.view.buf.cast(), length) },
+        }
+    }
+
+    /// Its bytes, to be filled. Only for one that is writable.
+    pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
+        match self.len() {
+            0 => &mut [],
+            // SAFETY: as above, and the object was asked for memory that can be written.
+            length => unsafe { std::slice::from_raw_parts_mut(self.view.buf.cast(), length) },
+        }
+    }
+}
+
+impl Drop for Buffer<'_> {
+    fn drop(&mut self) {
+        // `py` shows that the thread is attached.
+        let _ = self.py;
+        // SAFETY: the view was filled by PyObject_GetBuffer, and is released once.
+        unsafe { PyBuffer_Release(&mut *self.view) }
+    }
+}
+
+/// Makes `bytes` of these lengths and has `fill` fill them, with zeros in them before.
+pub(crate) fn filled_bytes<'py, T>(
+    py: Python<'py>,
+    lengths: &[usize],
+    fill: impl FnOnce(Vec<&mut [u8]>) -> PyResult<T>,
+) -> PyResult<(Vec<Bound<'py, PyBytes>>, T)> {
+    let mut objects: Vec<Bound<'py, PyBytes>> = Vec::with_capacity(lengths.len());
+    let mut places: Vec<&mut [u8]> = Vec::with_capacity(lengths.len());
+    for &length in lengths {
+        let size =
+            isize::try_from(length).map_err(|_| PyValueError::new_err("a negative number of bytes"))?;
+        // SAFETY: the thread is attached; NULL is an exception that `from_owned_ptr_or_err` fetches. The object is of
+        // the type `bytes`, and known to this function alone until it is returned; one of no bytes is shared, and
+        // nothing of it is written.
+        unsafe {
+            let pointer = ffi::PyBytes_FromStringAndSize(std::ptr::null(), size);
+            let object = Bound::from_owned_ptr_or_err(py, pointer)?;
+            let start = ffi::PyBytes_AsString(pointer).cast::<u8>();
+            std::ptr::write_bytes(start, 0, length);
+            objects.push(object.cast_into_unchecked());
+            places.push(std::slice::from_raw_parts_mut(start, length));
+        }
+    }
+    let outcome = fill(places)?;
+    Ok((objects, outcome))
+}
