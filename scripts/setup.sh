@@ -30,6 +30,11 @@ needed=(
     "lua5.4:lua5.4"
     "luajit:luajit"
     "/usr/share/lua/5.4/socket.lua:lua-socket"
+    "/usr/include/lua5.1/lua.h:liblua5.1-0-dev"
+    "/usr/include/lua5.2/lua.h:liblua5.2-dev"
+    "/usr/include/lua5.3/lua.h:liblua5.3-dev"
+    "/usr/include/lua5.4/lua.h:liblua5.4-dev"
+    "/usr/include/luajit-2.1/lua.h:libluajit-5.1-dev"
 )
 
 is_there() {

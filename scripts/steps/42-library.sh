@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The library for C: what it exports, its examples against a cluster, and a program that tests each function and all
-# that is wrong to give it, built with the sanitizers for addresses and undefined behaviour.
+# The libraries for C and Lua: what the one exports, its examples against a cluster, and programs that test each
+# function and all that is wrong to give it, that in C built with the sanitizers for addresses and undefined behaviour.
 set -euo pipefail
 
 source scripts/lib/sandbox.sh
@@ -29,10 +29,10 @@ same() {
     diff <(cat "$1") <(printf '%s\n' "$2")
 }
 
-# run NAME: runs a program of tests, and adds what its last line counts.
+# run NAME COMMAND...: runs a program of tests, and adds what its last line counts.
 run() {
     local log="$TMPDIR/$1.log" status=0 counts
-    timeout --kill-after=5s 60s "$TMPDIR/bin/$1" >"$log" 2>&1 || status=$?
+    timeout --kill-after=5s 60s "${@:2}" >"$log" 2>&1 || status=$?
     counts="$(grep -E '^[0-9]+ passed, [0-9]+ failed$' "$log" | tail -n 1 || true)"
     grep -v -E '^[0-9]+ passed, [0-9]+ failed$' "$log" || true
     counts="${counts:-0 passed, 0 failed}"
@@ -68,7 +68,7 @@ mkdir "$TMPDIR/bin"
 compile() {
     cc -std=c11 -D_GNU_SOURCE -Wall -Wextra -Wpedantic -Werror -o "$TMPDIR/bin/$2" "$1" "${@:3}" "${flags[@]}" -lpthread
 }
-for example in walk copy strided; do
+for example in walk copy strided channels; do
     check "$example.c compiles" compile "crates/capi/examples/$example.c" "$example" -O2
 done
 read -ra static_flags <<<"$(pkg-config --static --libs-only-l vazao | sed "s|-lvazao|$prefix/lib/libvazao.a|")"
@@ -82,9 +82,10 @@ check "the header is C++, too" c++ -std=c++17 -Wall -Wextra -Werror -fsyntax-onl
 
 "$programs/vazao" up --dir "$TMPDIR/cluster" --data-servers 2 --detach >"$TMPDIR/up.log"
 export VAZAO_CLUSTER="$TMPDIR/cluster/client.toml"
-mkdir "$TMPDIR/area"
+mkdir "$TMPDIR/area" "$TMPDIR/other"
 "$programs/vazao" area add files "$TMPDIR/area" --dir "$TMPDIR/cluster" --node data1 >"$TMPDIR/log"
-export AREA=data1:/files
+"$programs/vazao" area add other "$TMPDIR/other" --dir "$TMPDIR/cluster" --node data2 >"$TMPDIR/log"
+export AREA=data1:/files OTHER_AREA=data2:/other
 head -c 5000001 /dev/urandom >"$TMPDIR/data"
 limited=(timeout --kill-after=5s 60s)
 check "copy in" "${limited[@]}" "$TMPDIR/bin/copy" "$TMPDIR/data" vz:/data
@@ -104,11 +105,31 @@ check "what it says" same "$TMPDIR/said" hello
 check "strided" bash -c "timeout 60s '$TMPDIR/bin/strided' vz:/matrix 3000 8 >'$TMPDIR/said'"
 check "columns" grep -qx "8 columns read, 0 wrong" "$TMPDIR/said"
 check "limit" grep -q "^limit: " "$TMPDIR/said"
+check "channels" bash -c "timeout 60s '$TMPDIR/bin/channels' $AREA/log $OTHER_AREA/log 1000 >'$TMPDIR/said'"
+check "records" grep -qx "1000 records written, the 500th is: record 500" "$TMPDIR/said"
+check "copy between nodes" cmp "$TMPDIR/area/log" "$TMPDIR/other/log"
+check "its limit" grep -q "^limited by: ." "$TMPDIR/said"
 # Nothing listens there.
 printf 'meta = ["127.0.0.1:1"]\ninsecure = true\n' >"$TMPDIR/no-cluster.toml"
 export NO_CLUSTER="$TMPDIR/no-cluster.toml"
-run calls
+run calls "$TMPDIR/bin/calls"
 check "bytes of a file of an area" cmp "$TMPDIR/area/f" <(printf '\0\0\0\0\0%s' 0123456)
+check "bytes of a copy between nodes" cmp "$TMPDIR/data" "$TMPDIR/other/copied"
+
+# lua PROGRAM PACKAGE: the module for one Lua, built and tested.
+lua() {
+    local -a flags
+    read -ra flags <<<"$(pkg-config --cflags "$2")"
+    mkdir "$TMPDIR/$1"
+    check "the module for $1" cc -std=c11 -Wall -Wextra -Wpedantic -Werror -shared -fPIC -O2 bindings/lua-volume/vazao.c \
+        -o "$TMPDIR/$1/vazao.so" "${flags[@]}" -I"$prefix/include" -L"$prefix/lib" -lvazao
+    LUA_CPATH="$TMPDIR/$1/?.so" run "$1" "$1" bindings/lua-volume/tests/run.lua "$AREA" "$NO_CLUSTER"
+}
+lua lua5.1 lua5.1
+lua lua5.2 lua5.2
+lua lua5.3 lua5.3
+lua lua5.4 lua5.4
+lua luajit luajit
 "$programs/vazao" down --dir "$TMPDIR/cluster" >"$TMPDIR/down.log"
 echo "$passed passed, $failed failed"
 [[ $failed -eq 0 ]]

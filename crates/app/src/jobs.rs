@@ -5,17 +5,14 @@ use crate::format;
 use crate::output::Output;
 use crate::signals::Stop;
 use serde_json::{Value, json};
+use std::ffi::OsString;
 use std::io::{IsTerminal, Write, stderr};
+use std::os::unix::ffi::OsStrExt;
 use std::time::Duration;
 use vazao_client::Client;
 use vazao_mover::JobState;
+use vazao_mover::remote::{self, Action};
 use vazao_wire::{op, proto};
-
-/// Actions of `ControlJob`.
-pub(crate) const PAUSE: u32 = 1;
-pub(crate) const RESUME: u32 = 2;
-pub(crate) const CANCEL: u32 = 3;
-pub(crate) const FORGET: u32 = 4;
 
 /// How often a watched job is asked for.
 const LOOK: Duration = Duration::from_millis(250);
@@ -48,9 +45,7 @@ pub(crate) enum Watched {
 
 /// The node that a job's ID names.
 pub(crate) fn node_of(id: &str) -> Outcome<&str> {
-    let parts = id.rsplit_once('-').filter(|(_, number)| number.parse::<u64>().is_ok());
-    parts
-        .map(|(node, _)| node)
+    remote::node_of(id)
         .ok_or_else(|| Failure::usage(format!("{id}: no job's ID, as n1-17; `vazao jobs` lists them")))
 }
 
@@ -72,10 +67,8 @@ pub(crate) fn of_node(client: &Client, node: &str) -> Outcome<Vec<proto::JobStat
 
 /// One job as it is now.
 pub(crate) fn status(client: &Client, id: &str) -> Outcome<proto::JobStatus> {
-    let request = proto::ListJobsRequest { id: id.to_owned(), after: 0 };
-    let answer = client.ask_node::<op::ListJobs>(node_of(id)?, &request)?;
-    let job = answer.jobs.into_iter().next();
-    job.ok_or_else(|| Failure::new(format!("{id}: an answer without the job")))
+    node_of(id)?;
+    Ok(remote::status(client, id)?)
 }
 
 /// Calls `each` with every failed file of a job.
@@ -84,13 +77,13 @@ pub(crate) fn failures(
     id: &str,
     each: &mut dyn FnMut(&proto::JobFailure) -> Outcome,
 ) -> Outcome {
-    let mut after = 0;
+    node_of(id)?;
+    let mut seen = 0;
     loop {
-        let request = proto::ListJobFailuresRequest { id: id.to_owned(), after };
-        let page = client.ask_node::<op::ListJobFailures>(node_of(id)?, &request)?;
-        page.failures.iter().try_for_each(&mut *each)?;
-        after += page.failures.len() as u64;
-        if page.end || page.failures.is_empty() {
+        let (failures, is_last) = remote::failures(client, id, seen)?;
+        failures.iter().try_for_each(&mut *each)?;
+        seen += failures.len() as u64;
+        if is_last {
             return Ok(());
         }
     }
@@ -219,10 +212,15 @@ pub(crate) fn to_json(job: &proto::JobStatus) -> Value {
     })
 }
 
+/// Tells a job something.
+pub(crate) fn control(client: &Client, id: &str, action: Action) -> Outcome {
+    node_of(id)?;
+    Ok(remote::control(client, id, action)?)
+}
+
 /// Has a job cancelled and waits for that a while. Returns what has become of it, to go behind its name.
 pub(crate) fn cancel(client: &Client, id: &str) -> Outcome<String> {
-    let request = proto::ControlJobRequest { id: id.to_owned(), action: CANCEL };
-    client.ask_node::<op::ControlJob>(node_of(id)?, &request)?;
+    control(client, id, Action::Cancel)?;
     let clock = vazao_meter::clock::system();
     let until_ns = clock.now_ns() + CANCEL_MAX.as_nanos() as u64;
     loop {
@@ -284,31 +282,21 @@ fn summarize(job: &proto::JobStatus) {
     }
 }
 
-/// A number that no other job has.
-pub(crate) fn nonce() -> Outcome<u64> {
-    let mut bytes = [0; 8];
-    getrandom::fill(&mut bytes).map_err(|e| Failure::new(format!("taking a random number: {e}")))?;
-    Ok(u64::from_le_bytes(bytes).max(1))
-}
-
-/// Has a node do a job.
-pub(crate) fn submit(client: &Client, node: &str, spec: proto::JobSpec) -> Outcome<proto::JobStatus> {
+/// Has nodes do a copy: a job for each that has a part in it.
+pub(crate) fn order(
+    client: &Client,
+    sources: &[OsString],
+    spec: &proto::JobSpec,
+) -> Outcome<Vec<proto::JobStatus>> {
     let user = std::env::var("USER").unwrap_or_default();
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
-    let request = proto::SubmitJobRequest { spec: Some(spec), requester: format!("{user}@{host}") };
-    let answer = client.ask_node::<op::SubmitJob>(node, &request)?;
-    answer.job.ok_or_else(|| Failure::new(format!("node {node}: an answer without the job")))
+    let sources: Vec<_> = sources.iter().map(|source| source.as_bytes().to_vec()).collect();
+    Ok(remote::order(client, &sources, spec, &format!("{user}@{host}"))?)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_node_of_a_job_is_in_its_id() {
-        assert_eq!(node_of("data-1.lab-17"), Ok("data-1.lab"));
-        assert!(node_of("n1").is_err() && node_of("n1-x").is_err());
-    }
 
     /// `jobs cancel` said `is cancelled` of whatever it had told to end; the list showed it running.
     #[test]

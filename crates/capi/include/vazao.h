@@ -3,7 +3,8 @@
  *
  *     cc demo.c $(pkg-config --cflags --libs vazao)
  *
- * A first program is in docs/library-c.md, others are among the examples: walk.c, copy.c and strided.c.
+ * A first program is in docs/library-c.md, others are among the examples: walk.c, copy.c, strided.c and
+ * channels.c.
  *
  * Generated from crates/capi/src: change it there.
  *
@@ -60,6 +61,30 @@
 
 // For vazao_seek(): a hole; the end of the file counts as one.
 #define VAZAO_SEEK_HOLE 2
+
+// For vazao_copy(): directories with all that is in them.
+#define VAZAO_COPY_RECURSIVE 1
+
+// For vazao_copy(): permissions, times and extended attributes too, and in the volume owners.
+#define VAZAO_COPY_PRESERVE 2
+
+// For vazao_copy(): goes on with what an earlier copy has left.
+#define VAZAO_COPY_RESUME 4
+
+// For vazao_copy(): with VAZAO_COPY_OVER_DIFFERENT, files of one size and time are compared by their checksums.
+#define VAZAO_COPY_CHECKSUM 8
+
+// For vazao_copy(): all files are written over.
+#define VAZAO_COPY_OVER_ALL 0
+
+// For vazao_copy(): files that are there stay as they are.
+#define VAZAO_COPY_OVER_NONE 1
+
+// For vazao_copy(): files that are there are written over by newer ones.
+#define VAZAO_COPY_OVER_OLDER 2
+
+// For vazao_copy(): files that are there are written over where size or time are different.
+#define VAZAO_COPY_OVER_DIFFERENT 3
 
 // Why a call has failed. Freed by `vazao_error_free`.
 typedef struct vazao_error vazao_error;
@@ -208,6 +233,48 @@ typedef struct {
     // Zero.
     uint64_t reserved[4];
 } vazao_limit;
+
+// How far a copy is.
+typedef struct {
+    // Files that it found so far; all of them once it has listed them.
+    uint64_t files;
+    // Files that are there, or were already.
+    uint64_t files_done;
+    // Files that could not be copied.
+    uint64_t files_failed;
+    // Bytes of all files.
+    uint64_t bytes;
+    // Bytes that are there.
+    uint64_t bytes_done;
+    // Bytes a second, smoothed.
+    uint64_t bytes_per_second;
+    // Milliseconds until the end; UINT64_MAX: not known.
+    uint64_t left_ms;
+    // Zero.
+    uint64_t reserved[5];
+} vazao_copy_progress;
+
+// What vazao_copy() is to do. A structure of zeros copies one file as fast as it can, over what is there.
+typedef struct {
+    // VAZAO_COPY_RECURSIVE, VAZAO_COPY_PRESERVE, VAZAO_COPY_RESUME, VAZAO_COPY_CHECKSUM, or 0.
+    uint32_t flags;
+    // Which files that are there already are written over: VAZAO_COPY_OVER_ALL, _OVER_NONE, _OVER_OLDER or
+    // _OVER_DIFFERENT.
+    uint32_t over;
+    // How long it may take, in milliseconds; 0: as long as it takes.
+    uint64_t deadline_ms;
+    // How much it may move in a second; 0: no limit.
+    uint64_t bytes_per_second_max;
+    // "auto", "blocking", "nonblocking", "streams:4", "rpc" or "ftp"; NULL: "auto".
+    const char *method;
+    // Is told how far it is, four times a second and once it is over, by the thread that called vazao_copy(). What it
+    // returns other than 0 cancels the copy. NULL: it is not shown.
+    int (*watcher)(const vazao_copy_progress *progress, void *context);
+    // What the watcher is given.
+    void *context;
+    // Zero.
+    uint64_t reserved[8];
+} vazao_copy_options;
 
 #ifdef __cplusplus
 extern "C" {
@@ -471,6 +538,25 @@ int vazao_watch_limit(vazao_watch *watch, vazao_limit *limit, vazao_error **erro
 
 // Frees a watch. NULL is allowed.
 void vazao_watch_free(vazao_watch *watch);
+
+// Has nodes copy files to one another, or between an area and the volume, and waits until they have. The bytes do not
+// pass through this program. The copy goes on while nodes are started again, and is seen by `vazao jobs`.
+//
+// sources: "n1:/area/path" or, into an area, "vz:/path"; source_count of them.
+// destination: the file it is to be called, or the directory it goes into: "n2:/area/path" or "vz:/path".
+// options: NULL for one of zeros.
+// limit: receives what limited it; NULL is allowed.
+//
+// Fails with ECANCELED where the watcher said so, with ETIMEDOUT where it was not over by its deadline: it is
+// cancelled then; with EIO where files could not be copied, of which the message names the first, and the others are
+// there.
+int vazao_copy(vazao_connection *connection,
+               const char *const *sources,
+               size_t source_count,
+               const char *destination,
+               const vazao_copy_options *options,
+               vazao_limit *limit,
+               vazao_error **error);
 
 #ifdef __cplusplus
 }  // extern "C"

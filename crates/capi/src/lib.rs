@@ -6,6 +6,7 @@
 //! `exports` has the functions and all that is unsafe; the modules beside it are safe and know no pointers.
 
 mod connection;
+mod copy;
 mod directory;
 mod error;
 pub mod exports;

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 /// Sources that the header is made of, in its order.
-const SOURCES: [&str; 12] = [
+const SOURCES: [&str; 13] = [
     "types",
     "error",
     "connection",
@@ -17,6 +17,7 @@ const SOURCES: [&str; 12] = [
     "exports/files",
     "exports/ranges",
     "exports/limits",
+    "exports/copies",
 ];
 
 fn own(path: &str) -> PathBuf {

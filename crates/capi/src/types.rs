@@ -138,6 +138,28 @@ pub struct LayoutAttributes {
     pub reserved: [u64; 4],
 }
 
+/// How far a copy is.
+#[repr(C)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct CopyProgress {
+    /// Files that it found so far; all of them once it has listed them.
+    pub files: u64,
+    /// Files that are there, or were already.
+    pub files_done: u64,
+    /// Files that could not be copied.
+    pub files_failed: u64,
+    /// Bytes of all files.
+    pub bytes: u64,
+    /// Bytes that are there.
+    pub bytes_done: u64,
+    /// Bytes a second, smoothed.
+    pub bytes_per_second: u64,
+    /// Milliseconds until the end; UINT64_MAX: not known.
+    pub left_ms: u64,
+    /// Zero.
+    pub reserved: [u64; 5],
+}
+
 /// What limited a stretch of work.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]

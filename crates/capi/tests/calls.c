@@ -330,6 +330,85 @@ static void channels(vazao_connection *volume)
     vazao_file_free(file);
 }
 
+/* How often a copy was looked at, and what it is told. */
+struct looks {
+    int count, answer;
+    vazao_copy_progress last;
+};
+
+static int look(const vazao_copy_progress *progress, void *given)
+{
+    struct looks *looks = given;
+
+    looks->count += 1;
+    looks->last = *progress;
+    return looks->answer;
+}
+
+static void copies(vazao_connection *volume)
+{
+    struct looks looks = {0};
+    vazao_copy_options options = {0};
+    vazao_error *error = NULL;
+    vazao_attributes attributes;
+    vazao_limit limit;
+    vazao_file *file;
+    char area[200], other[200];
+    const char *sources[1] = {"vz:/data"};
+
+    snprintf(area, sizeof area, "%s/copied", getenv("AREA"));
+    snprintf(other, sizeof other, "%s/copied", getenv("OTHER_AREA"));
+    options.watcher = look;
+    options.context = &looks;
+    CHECK(vazao_copy(volume, sources, 1, area, &options, &limit, &error) == 0 && error == NULL);
+    CHECK(looks.count > 0 && looks.last.files == 1 && looks.last.files_done == 1 && looks.last.bytes_done == 5000001);
+    CHECK(strlen(limit.resource) > 1 && limit.share <= 1);
+    sources[0] = area;
+    CHECK(vazao_copy(volume, sources, 1, other, NULL, NULL, &error) == 0);
+    sources[0] = other;
+    CHECK(vazao_copy(volume, sources, 1, "vz:/data.back", NULL, NULL, &error) == 0);
+    CHECK(vazao_stat(volume, "/data.back", 0, &attributes, &error) == 0 && attributes.size_bytes == 5000001);
+
+    options.over = VAZAO_COPY_OVER_NONE;
+    file = open_file(volume, "/data.back", O_WRONLY | O_TRUNC);
+    vazao_file_free(file);
+    CHECK(vazao_copy(volume, sources, 1, "vz:/data.back", &options, NULL, &error) == 0);
+    CHECK(vazao_stat(volume, "/data.back", 0, &attributes, &error) == 0 && attributes.size_bytes == 0);
+    options.over = VAZAO_COPY_OVER_ALL;
+
+    /* Slow enough not to be over when it is told to end. */
+    options.bytes_per_second_max = 100000;
+    looks.answer = 1;
+    FAILS(vazao_copy(volume, sources, 1, "vz:/slow", &options, NULL, &error), ECANCELED, ": cancelled");
+    looks.answer = 0;
+    options.deadline_ms = 300;
+    FAILS(vazao_copy(volume, sources, 1, "vz:/slow", &options, NULL, &error), ETIMEDOUT, "not over by its deadline");
+    FAILS(vazao_stat(volume, "/slow", 0, &attributes, &error), ENOENT, "/slow");
+    options.bytes_per_second_max = options.deadline_ms = 0;
+
+    sources[0] = "/data";
+    FAILS(vazao_copy(volume, sources, 1, area, NULL, NULL, &error), EINVAL, "/data");
+    sources[0] = "vz:/data";
+    FAILS(vazao_copy(volume, sources, 1, "vz:/x", NULL, NULL, &error), EINVAL, "no node has a part");
+    FAILS(vazao_copy(volume, sources, 1, "none:/x/y", NULL, NULL, &error), ENOENT, "no node is called");
+    FAILS(vazao_copy(volume, sources, 0, area, NULL, NULL, &error), EINVAL, "`source_count` is 0");
+    FAILS(vazao_copy(volume, NULL, 1, area, NULL, NULL, &error), EINVAL, "`sources` is NULL");
+    FAILS(vazao_copy(volume, sources, 1, NULL, NULL, NULL, &error), EINVAL, "`destination` is NULL");
+    FAILS(vazao_copy(NULL, sources, 1, area, NULL, NULL, &error), EINVAL, "`connection` is NULL");
+    sources[0] = "vz:/none";
+    FAILS(vazao_copy(volume, sources, 1, area, NULL, NULL, &error), ENOENT, "vz:/none");
+    sources[0] = "vz:/striped";
+    FAILS(vazao_copy(volume, sources, 1, area, NULL, NULL, &error), EISDIR, "vz:/striped");
+    options.flags = 16;
+    FAILS(vazao_copy(volume, sources, 1, area, &options, NULL, &error), EINVAL, "unknown flags 0x10");
+    options.flags = VAZAO_COPY_RECURSIVE;
+    options.over = 4;
+    FAILS(vazao_copy(volume, sources, 1, area, &options, NULL, &error), EINVAL, "over = 4");
+    options.over = 0;
+    options.method = "magic";
+    FAILS(vazao_copy(volume, sources, 1, area, &options, NULL, &error), EINVAL, "magic");
+}
+
 static void null_handles(void)
 {
     vazao_error *error = NULL;
@@ -483,6 +562,7 @@ int main(void)
     ranges(volume);
     limits(volume);
     channels(volume);
+    copies(volume);
     threads_and_forks(volume);
     connections();
     CHECK(vazao_disconnect(volume, &error) == 0);

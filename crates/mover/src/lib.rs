@@ -27,8 +27,8 @@ mod tests;
 
 pub use control::{Control, Counts, Order, Timeouts};
 pub use grid::Grid;
-pub use job::plan::{Destined, Planner, check, find};
-pub use job::{Filter, JobState};
+pub use job::plan::{Destined, Planner, find};
+pub use job::{Filter, JobState, remote};
 pub use method::{CopyMethod, Done, Method, STREAMS_MAX};
 pub use options::Options;
 pub use outgoing::batch::{BatchFile, Sent, send_batch};

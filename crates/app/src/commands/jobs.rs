@@ -11,7 +11,8 @@ use crate::signals::{self, Stop};
 use clap::{Args, Subcommand};
 use vazao_client::Client;
 use vazao_mover::JobState;
-use vazao_wire::{op, proto};
+use vazao_mover::remote::Action;
+use vazao_wire::proto;
 
 /// Arguments of `vazao jobs`.
 #[derive(Debug, Args)]
@@ -81,10 +82,10 @@ pub(crate) fn run(context: &Context, arguments: Arguments) -> Outcome {
         Some(What::List { results }) => list(&client, results),
         Some(What::Watch { results, id }) => watch(&client, results, &id),
         Some(What::Errors { results, id }) => errors(&client, results, &id),
-        Some(What::Pause { ids }) => control(&client, &ids, jobs::PAUSE),
-        Some(What::Resume { ids }) => control(&client, &ids, jobs::RESUME),
-        Some(What::Cancel { ids }) => control(&client, &ids, jobs::CANCEL),
-        Some(What::Forget { ids }) => control(&client, &ids, jobs::FORGET),
+        Some(What::Pause { ids }) => control(&client, &ids, Action::Pause),
+        Some(What::Resume { ids }) => control(&client, &ids, Action::Resume),
+        Some(What::Cancel { ids }) => control(&client, &ids, Action::Cancel),
+        Some(What::Forget { ids }) => control(&client, &ids, Action::Forget),
     };
     client.close()?;
     outcome
@@ -167,7 +168,7 @@ fn errors(client: &Client, results: Results, id: &str) -> Outcome {
     output.finish()
 }
 
-fn control(client: &Client, ids: &[String], action: u32) -> Outcome {
+fn control(client: &Client, ids: &[String], action: Action) -> Outcome {
     let mut failed = false;
     let mut output = Output::new(false);
     for id in ids {
@@ -184,16 +185,13 @@ fn control(client: &Client, ids: &[String], action: u32) -> Outcome {
 }
 
 /// Gives a job an order; returns what it does then.
-fn order(client: &Client, id: &str, action: u32) -> Outcome<String> {
-    if action == jobs::CANCEL {
-        return jobs::cancel(client, id);
-    }
-    let request = proto::ControlJobRequest { id: id.to_owned(), action };
-    client.ask_node::<op::ControlJob>(jobs::node_of(id)?, &request)?;
+fn order(client: &Client, id: &str, action: Action) -> Outcome<String> {
     let answer = match action {
-        jobs::PAUSE => "pauses",
-        jobs::RESUME => "goes on",
-        _ => "is forgotten",
+        Action::Pause => "pauses",
+        Action::Resume => "goes on",
+        Action::Cancel => return jobs::cancel(client, id),
+        Action::Forget => "is forgotten",
     };
+    jobs::control(client, id, action)?;
     Ok(answer.to_owned())
 }

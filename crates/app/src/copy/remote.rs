@@ -10,7 +10,6 @@ use crate::location::{Location, show};
 use crate::output::Output;
 use crate::signals::Stop;
 use clap::Args;
-use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 use vazao_client::Client;
@@ -167,7 +166,8 @@ impl Remote {
             connect_ms: small(&self.connect_timeout)?,
             block_ms: small(&self.block_timeout)?,
             job_ms: self.job_ms()?,
-            nonce: jobs::nonce()?,
+            // Each job gets its own.
+            nonce: 0,
             uid: rustix::process::geteuid().as_raw(),
             gid: rustix::process::getegid().as_raw(),
             preserve,
@@ -189,7 +189,7 @@ impl Remote {
                 "--detach and --dry-run: a copy that is begun here is watched by its ID, and copies",
             ));
         }
-        submit(client, sources, &self.spec(destination, recursive, preserve)?)
+        jobs::order(client, sources, &self.spec(destination, recursive, preserve)?)
     }
 }
 
@@ -237,43 +237,6 @@ fn place(argument: &OsString) -> Outcome<Place> {
     Place::parse(argument.as_bytes()).map_err(failure)
 }
 
-/// Sources by the node that does the copy: theirs, or for the volume's the destination's.
-fn by_node(sources: &[OsString], destination: &[u8]) -> Outcome<BTreeMap<String, Vec<Vec<u8>>>> {
-    let to = Place::parse(destination).map_err(failure)?;
-    let mut groups: BTreeMap<String, Vec<Vec<u8>>> = BTreeMap::new();
-    for source in sources {
-        let node = match (place(source)?, &to) {
-            (Place::Area(reference), _) => reference.node,
-            (Place::Volume(_), Place::Area(to)) => to.node.clone(),
-            (Place::Volume(_), Place::Volume(_)) => {
-                return Err(Failure::usage(format!(
-                    "{}: no node has a part in this",
-                    show(source.as_bytes())
-                )));
-            }
-        };
-        groups.entry(node).or_default().push(source.as_bytes().to_vec());
-    }
-    Ok(groups)
-}
-
-/// Submits a job to each node that has a part in the copy.
-fn submit(client: &Client, sources: &[OsString], spec: &proto::JobSpec) -> Outcome<Vec<proto::JobStatus>> {
-    let groups = by_node(sources, &spec.destination)?;
-    if groups.len() > 1 && !is_directory(client, &spec.destination)? {
-        let shown = show(&spec.destination);
-        return Err(Failure::new(format!("{shown}: not a directory; several sources need one to go into")));
-    }
-    let all = sources.iter().map(|source| source.as_bytes().to_vec()).collect();
-    vazao_mover::check(client, &proto::JobSpec { sources: all, ..spec.clone() }).map_err(failure)?;
-    let mut submitted = Vec::new();
-    for (node, sources) in groups {
-        let spec = proto::JobSpec { sources, nonce: jobs::nonce()?, ..spec.clone() };
-        submitted.push(jobs::submit(client, &node, spec)?);
-    }
-    Ok(submitted)
-}
-
 fn copy(
     client: &Client,
     sources: &[OsString],
@@ -282,7 +245,7 @@ fn copy(
     shown: Shown,
     stop: &Stop,
 ) -> Outcome {
-    let submitted = submit(client, sources, spec)?;
+    let submitted = jobs::order(client, sources, spec)?;
     if detach {
         let mut output = Output::new(shown.json);
         submitted.iter().try_for_each(|job| match output.json {
@@ -300,12 +263,6 @@ fn copy(
         outcome = outcome.and(one);
     }
     outcome
-}
-
-fn is_directory(client: &Client, destination: &[u8]) -> Outcome<bool> {
-    let place = Place::parse(destination).map_err(failure)?;
-    let there = vazao_mover::find(client, &place, true).map_err(failure)?;
-    Ok(there.is_some_and(|there| there.kind == FileKind::Directory))
 }
 
 fn cancel(client: &Client, id: &str) -> Outcome {

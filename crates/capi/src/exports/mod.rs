@@ -10,6 +10,7 @@
 )]
 
 pub mod connections;
+pub mod copies;
 pub mod files;
 pub mod limits;
 pub mod listings;
@@ -85,14 +86,19 @@ fn check_length(bytes: usize, name: &str) -> Result<()> {
     Err(Error::new(Code::Invalid, format!("{bytes} bytes at `{name}`; is the number a negative one?")))
 }
 
-/// Bytes to be read. Errors: NULL, or more than there can be.
-unsafe fn bytes<'a>(pointer: *const u8, length: usize, name: &str) -> Result<&'a [u8]> {
-    check_length(length, name)?;
-    match (length, pointer.is_null()) {
+/// What an array has. Errors: NULL, or more than there can be.
+unsafe fn list<'a, T>(pointer: *const T, count: usize, name: &str) -> Result<&'a [T]> {
+    check_length(count.saturating_mul(size_of::<T>()), name)?;
+    match (count, pointer.is_null()) {
         (0, _) => Ok(&[]),
         (_, true) => Err(is_null(name)),
-        _ => Ok(std::slice::from_raw_parts(pointer, length)),
+        _ => Ok(std::slice::from_raw_parts(pointer, count)),
     }
+}
+
+/// Bytes to be read. Errors: NULL, or more than there can be.
+unsafe fn bytes<'a>(pointer: *const u8, length: usize, name: &str) -> Result<&'a [u8]> {
+    list(pointer, length, name)
 }
 
 /// Bytes to be written. Errors: as [`bytes`].

@@ -13,6 +13,7 @@ mod limit;
 pub(crate) mod plan;
 mod progress;
 mod queue;
+pub mod remote;
 mod state;
 mod step;
 

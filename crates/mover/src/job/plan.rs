@@ -223,7 +223,7 @@ impl<'a> Planner<'a> {
 
 /// Finds out beforehand whether a job can be: that its sources, its destination's area and directory are there, and may
 /// be written to. What may pass until the job is at it is no reason to refuse it. Errors: what would fail it.
-pub fn check(client: &Client, spec: &proto::JobSpec) -> Result<(), Fault> {
+pub(crate) fn check(client: &Client, spec: &proto::JobSpec) -> Result<(), Fault> {
     let sources = spec.sources.iter().map(|source| Place::parse(source)).collect::<Result<Vec<_>, _>>()?;
     let destination = Destined::parse(&spec.destination)?;
     let map = client.map();

@@ -13,7 +13,8 @@ use vazao_client::Client;
 use vazao_luarpc::Value;
 use vazao_meter::Clock;
 use vazao_mover::JobState;
-use vazao_wire::{op, proto};
+use vazao_mover::remote::Action;
+use vazao_wire::proto;
 
 /// How often a copy that is waited for is asked after.
 const LOOK: Duration = Duration::from_millis(100);
@@ -106,8 +107,6 @@ fn place(bytes: &[u8]) -> OsString {
 }
 
 pub(super) fn cancel(client: &Client, arguments: &Arguments<'_>) -> Outcome<Vec<Value>> {
-    let id = id(arguments)?;
-    let request = proto::ControlJobRequest { id: id.to_owned(), action: jobs::CANCEL };
-    client.ask_node::<op::ControlJob>(jobs::node_of(id)?, &request)?;
+    jobs::control(client, id(arguments)?, Action::Cancel)?;
     Ok(vec![Value::Nil])
 }
