@@ -65,13 +65,13 @@
 // For vazao_copy(): directories with all that is in them.
 #define VAZAO_COPY_RECURSIVE 1
 
-// For vazao_copy(): permissions, times and extended attributes too, and in the volume owners.
+// For vazao_copy(): owners, permissions with set-id bits, and times are kept.
 #define VAZAO_COPY_PRESERVE 2
 
-// For vazao_copy(): goes on with what an earlier copy has left.
+// For vazao_copy(): what an earlier copy has brought is not sent again.
 #define VAZAO_COPY_RESUME 4
 
-// For vazao_copy(): with VAZAO_COPY_OVER_DIFFERENT, files of one size and time are compared by their checksums.
+// For vazao_copy(): each file is read from the destination's disk again at its end, and compared.
 #define VAZAO_COPY_CHECKSUM 8
 
 // For vazao_copy(): all files are written over.
@@ -542,8 +542,8 @@ void vazao_watch_free(vazao_watch *watch);
 // Has nodes copy files to one another, or between an area and the volume, and waits until they have. The bytes do not
 // pass through this program. The copy goes on while nodes are started again, and is seen by `vazao jobs`.
 //
-// sources: "n1:/area/path" or, into an area, "vz:/path"; source_count of them.
-// destination: the file it is to be called, or the directory it goes into: "n2:/area/path" or "vz:/path".
+// sources: "n1:/area/path" or, into an area, a path in the volume; source_count of them.
+// destination: the file it is to be called, or the directory it goes into: "n2:/area/path", or a path in the volume.
 // options: NULL for one of zeros.
 // limit: receives what limited it; NULL is allowed.
 //

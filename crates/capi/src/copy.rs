@@ -58,7 +58,11 @@ impl Copy<'_> {
     }
 
     /// Has it done, and waits until it is. `watch` is told how far it is; false cancels it. Returns what limited it.
-    pub(crate) fn run(&self, connection: &Connection, watch: &mut dyn FnMut(&CopyProgress) -> bool) -> Result<Limit> {
+    pub(crate) fn run(
+        &self,
+        connection: &Connection,
+        watch: &mut dyn FnMut(&CopyProgress) -> bool,
+    ) -> Result<Limit> {
         let client = connection.client()?;
         let requester = format!("process {}", std::process::id());
         let jobs = remote::order(client, &self.sources, &self.spec()?, &requester)?;

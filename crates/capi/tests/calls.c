@@ -354,7 +354,7 @@ static void copies(vazao_connection *volume)
     vazao_limit limit;
     vazao_file *file;
     char area[200], other[200];
-    const char *sources[1] = {"vz:/data"};
+    const char *sources[1] = {"/data"};
 
     snprintf(area, sizeof area, "%s/copied", getenv("AREA"));
     snprintf(other, sizeof other, "%s/copied", getenv("OTHER_AREA"));
@@ -386,8 +386,8 @@ static void copies(vazao_connection *volume)
     FAILS(vazao_stat(volume, "/slow", 0, &attributes, &error), ENOENT, "/slow");
     options.bytes_per_second_max = options.deadline_ms = 0;
 
-    sources[0] = "/data";
-    FAILS(vazao_copy(volume, sources, 1, area, NULL, NULL, &error), EINVAL, "/data");
+    sources[0] = "data";
+    FAILS(vazao_copy(volume, sources, 1, area, NULL, NULL, &error), EINVAL, "data");
     sources[0] = "vz:/data";
     FAILS(vazao_copy(volume, sources, 1, "vz:/x", NULL, NULL, &error), EINVAL, "no node has a part");
     FAILS(vazao_copy(volume, sources, 1, "none:/x/y", NULL, NULL, &error), ENOENT, "no node is called");

@@ -1,4 +1,4 @@
-//! Handles over the client, for libraries of other languages: connections, files, listings and watches.
+//! Handles over the client, for libraries of other languages: connections, files, listings, copies and watches.
 //!
 //! A handle can be closed while it is in use, refuses to work after that, and refuses to work in a child of the process
 //! that made it. Calls take paths and flags as open(2) does, and their errors name what they were about. How a language
@@ -7,6 +7,7 @@
 mod area;
 mod connection;
 mod file;
+mod job;
 mod listing;
 mod names;
 mod ranges;
@@ -15,6 +16,7 @@ mod watch;
 pub use area::{Area, AreaListing};
 pub use connection::Connection;
 pub use file::{File, Opened};
+pub use job::{CopyOptions, Job, job_place};
 pub use listing::Listing;
 pub use names::{PERMISSIONS, ShownLayout, mode_type};
 pub use ranges::{RANGES_MAX, check_apart, strided};

@@ -5,6 +5,7 @@
 use crate::area::Area;
 use crate::detached::{Detached, wait};
 use crate::file::File;
+use crate::job::Job;
 use crate::listing::Listing;
 use crate::types::{Attributes, set_time};
 use crate::watch::Watch;
@@ -12,7 +13,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use std::path::{Path, PathBuf};
 use vazao_client::{Changes, RenameMode};
-use vazao_handles::PERMISSIONS;
+use vazao_handles::{CopyOptions, PERMISSIONS};
 use vazao_model::distribution::Pattern;
 
 /// A session with the volume of one cluster.
@@ -195,6 +196,31 @@ impl Connection {
     fn nodes(&self, py: Python<'_>) -> PyResult<Vec<String>> {
         let map = waiting!(self, py, connection => connection.client()?.refresh_map())?;
         Ok(map.nodes.iter().map(|node| node.name.clone()).collect())
+    }
+
+    #[allow(clippy::too_many_arguments, clippy::fn_params_excessive_bools, reason = "keywords of Python")]
+    #[pyo3(signature = (
+        source, destination, *, recursive=false, preserve=false, resume=false, checksum=false,
+        method="auto".to_owned(), rate_bytes=0
+    ))]
+    fn copy(
+        &self,
+        py: Python<'_>,
+        source: &[u8],
+        destination: &[u8],
+        recursive: bool,
+        preserve: bool,
+        resume: bool,
+        checksum: bool,
+        method: String,
+        rate_bytes: u64,
+    ) -> PyResult<Job> {
+        let options = CopyOptions { recursive, preserve, resume, checksum, method, rate_bytes };
+        waiting!(self, py, connection => Job::start(connection, source, destination, &options))
+    }
+
+    fn job(&self, py: Python<'_>, id: &str) -> PyResult<Job> {
+        waiting!(self, py, connection => Job::of(connection, id))
     }
 
     fn watch(&self, py: Python<'_>) -> PyResult<Watch> {

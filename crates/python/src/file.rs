@@ -2,7 +2,7 @@
 
 use crate::detached::{Detached, wait};
 use crate::error::os_error;
-use crate::memory::{Buffer, filled_bytes};
+use crate::memory::{Buffer, filled_bytes, zeroed};
 use crate::types::Attributes;
 use parking_lot::Mutex;
 use pyo3::exceptions::{PyBufferError, PyValueError};
@@ -168,9 +168,11 @@ impl File {
         let lengths: Vec<usize> = ranges.iter().map(|(_, size)| *size).collect();
         let handle = &*self.handle;
         let (mut objects, done) = filled_bytes(py, &lengths, |places| {
-            let mut parts: Vec<(u64, &mut [u8])> =
-                ranges.iter().map(|(offset, _)| *offset).zip(places).collect();
-            wait(py, || handle.reading(|open| open.volume()?.read_list(&mut parts)))
+            wait(py, || {
+                let offsets = ranges.iter().map(|(offset, _)| *offset);
+                let mut parts: Vec<(u64, &mut [u8])> = offsets.zip(places.into_iter().map(zeroed)).collect();
+                handle.reading(|open| open.volume()?.read_list(&mut parts))
+            })
         })?;
         for (object, done) in objects.iter_mut().zip(done) {
             shorten(py, object, done);
@@ -263,7 +265,7 @@ impl File {
     ) -> PyResult<Bound<'py, PyBytes>> {
         let (mut objects, done) = filled_bytes(py, &[size], |places| {
             let place = places.into_iter().next().unwrap_or_default();
-            wait(py, || fill(self, place))
+            wait(py, || fill(self, zeroed(place)))
         })?;
         let mut object = objects.pop().ok_or_else(|| PyBufferError::new_err("no bytes"))?;
         shorten(py, &mut object, done);

@@ -11,6 +11,7 @@ mod connection;
 mod detached;
 mod error;
 mod file;
+mod job;
 mod listing;
 mod memory;
 mod types;
@@ -25,6 +26,8 @@ mod _vazao {
     use crate::connection::Connection;
     #[pymodule_export]
     use crate::file::File;
+    #[pymodule_export]
+    use crate::job::Job;
     #[pymodule_export]
     use crate::listing::{AreaListing, Listing};
     #[pymodule_export]

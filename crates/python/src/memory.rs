@@ -10,6 +10,7 @@ use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use std::ffi::{c_char, c_int, c_void};
+use std::mem::MaybeUninit;
 
 /// `Py_buffer`.
 #[repr(C)]
@@ -118,14 +119,25 @@ impl Drop for Buffer<'_> {
     }
 }
 
-/// Makes `bytes` of these lengths and has `fill` fill them, with zeros in them before.
+/// Memory of a new object that nothing was written to.
+pub(crate) type FreshBytes<'a> = &'a mut [MaybeUninit<u8>];
+
+/// The same memory with zeros in it.
+pub(crate) fn zeroed(place: FreshBytes<'_>) -> &mut [u8] {
+    place.fill(MaybeUninit::new(0));
+    // SAFETY: all of it was written just now.
+    unsafe { place.assume_init_mut() }
+}
+
+/// Makes `bytes` of these lengths and has `fill` write all of each. Their memory is first touched by it, which takes a
+/// while where it is much, and other threads can run meanwhile.
 pub(crate) fn filled_bytes<'py, T>(
     py: Python<'py>,
     lengths: &[usize],
-    fill: impl FnOnce(Vec<&mut [u8]>) -> PyResult<T>,
+    fill: impl FnOnce(Vec<FreshBytes<'_>>) -> PyResult<T>,
 ) -> PyResult<(Vec<Bound<'py, PyBytes>>, T)> {
     let mut objects: Vec<Bound<'py, PyBytes>> = Vec::with_capacity(lengths.len());
-    let mut places: Vec<&mut [u8]> = Vec::with_capacity(lengths.len());
+    let mut places: Vec<FreshBytes<'_>> = Vec::with_capacity(lengths.len());
     for &length in lengths {
         let size =
             isize::try_from(length).map_err(|_| PyValueError::new_err("a negative number of bytes"))?;
@@ -135,8 +147,7 @@ pub(crate) fn filled_bytes<'py, T>(
         unsafe {
             let pointer = ffi::PyBytes_FromStringAndSize(std::ptr::null(), size);
             let object = Bound::from_owned_ptr_or_err(py, pointer)?;
-            let start = ffi::PyBytes_AsString(pointer).cast::<u8>();
-            std::ptr::write_bytes(start, 0, length);
+            let start = ffi::PyBytes_AsString(pointer).cast::<MaybeUninit<u8>>();
             objects.push(object.cast_into_unchecked());
             places.push(std::slice::from_raw_parts_mut(start, length));
         }

@@ -41,7 +41,9 @@ def run():
     """Runs a program in an interpreter of its own, and returns what it says."""
 
     def run(program, *arguments):
-        command = [sys.executable, "-W", "error", "-W", "ignore::DeprecationWarning", "-c", program, *arguments]
+        # In the mode for developers it tells of errors when it closes files.
+        options = ["-X", "dev", "-W", "error", "-W", "ignore::DeprecationWarning"]
+        command = [sys.executable, *options, "-c", program, *arguments]
         done = subprocess.run(command, capture_output=True, text=True, timeout=60)
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout + done.stderr

@@ -127,6 +127,22 @@ def test_copies_stay_within_the_volume(volume, path, directory):
         assert target.copy_from(target, offset=len(DATA), source_offset=0, size_bytes=5) == 5
 
 
+def test_a_file_that_cannot_be_opened_leaves_nothing_to_close(volume, directory, run):
+    said = run(
+        """
+import sys, vazao
+with vazao.connect() as volume:
+    for path, mode in (("/nothing", "rb"), ("/nothing", "q"), (7, "rb"), (sys.argv[1], "wb")):
+        try:
+            volume.open(path, mode)
+        except (OSError, ValueError, TypeError) as error:
+            print(type(error).__name__)
+""",
+        directory,
+    )
+    assert said.split() == ["FileNotFoundError", "ValueError", "TypeError", "IsADirectoryError"]
+
+
 def test_modes_that_make_no_sense_are_refused(volume, path):
     for mode in ("r", "b", "", "rwb", "rb+b", "q", "rbb", "br+x"):
         with pytest.raises(ValueError):
@@ -181,3 +197,6 @@ def test_a_connection_that_hung_up_ends_calls(path):
     assert cancelled.value.errno == errno.ECANCELED
     with pytest.raises(OSError):
         file.pwrite(b"x", 100_000_000) and file.fsync()
+    with pytest.raises(OSError):
+        file.close()
+    assert file.closed

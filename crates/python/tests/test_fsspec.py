@@ -99,6 +99,7 @@ def test_ranges_of_many_files_are_in_their_places(fs, directory):
         fs.cat_ranges(paths, starts, ends, on_error="raise")
     with pytest.raises(ValueError):
         fs.cat_ranges(paths, [1], [2])
+    assert fs.cat_file(paths[0], 1000, 1 << 60) == b"end" and fs.cat_file(paths[0], 2000) == b""
     assert fs.cat_file(paths[0], -3) == b"end" and fs.cat_file(paths[0], 0, -3) == data[paths[0]][:-3]
     assert fs.cat(list(data)) == data
 
@@ -160,6 +161,11 @@ def test_moves_are_renames(fs, directory):
     assert fs.info(directory + "/new/c/b/file")["ino"] == inode
     fs.mv(directory + "/new/c/b/file", directory + "/new")
     assert fs.cat_file(directory + "/new/file") == b"x" and not fs.exists(directory + "/a")
+    fs.mkdir(directory + "/many")
+    fs.pipe({directory + "/f1": b"1", directory + "/f2": b"2"})
+    fs.mv(directory + "/f*", directory + "/many")
+    assert fs.find(directory + "/many") == [directory + "/many/f1", directory + "/many/f2"]
+    assert not fs.exists(directory + "/f1")
 
 
 def test_removals(fs, directory):

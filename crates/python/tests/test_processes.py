@@ -69,18 +69,19 @@ def test_a_close_waits_for_calls_of_others(volume, path):
     for _ in range(5):
         file = volume.open(path)
         said = []
+        begun = threading.Event()
 
         def read():
             try:
                 while True:
                     said.append(file.pread(100_000, 0) == DATA[:100_000])
+                    begun.set()
             except (OSError, ValueError) as error:
                 said.append(error)
 
         thread = threading.Thread(target=read)
         thread.start()
-        while len(said) < 2:
-            pass
+        begun.wait()
         file.close()
         thread.join()
         assert all(one is True for one in said[:-1])

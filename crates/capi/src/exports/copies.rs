@@ -8,18 +8,19 @@ use crate::types::{CopyProgress, Limit};
 use std::ffi::{c_char, c_int, c_void};
 use std::time::Duration;
 use vazao_client::{Error, Result};
+use vazao_handles::job_place;
 use vazao_model::Code;
 
 /// For vazao_copy(): directories with all that is in them.
 pub const VAZAO_COPY_RECURSIVE: u32 = 1;
 
-/// For vazao_copy(): permissions, times and extended attributes too, and in the volume owners.
+/// For vazao_copy(): owners, permissions with set-id bits, and times are kept.
 pub const VAZAO_COPY_PRESERVE: u32 = 2;
 
-/// For vazao_copy(): goes on with what an earlier copy has left.
+/// For vazao_copy(): what an earlier copy has brought is not sent again.
 pub const VAZAO_COPY_RESUME: u32 = 4;
 
-/// For vazao_copy(): with VAZAO_COPY_OVER_DIFFERENT, files of one size and time are compared by their checksums.
+/// For vazao_copy(): each file is read from the destination's disk again at its end, and compared.
 pub const VAZAO_COPY_CHECKSUM: u32 = 8;
 
 /// For vazao_copy(): all files are written over.
@@ -61,8 +62,8 @@ pub struct CopyOptions {
 /// Has nodes copy files to one another, or between an area and the volume, and waits until they have. The bytes do not
 /// pass through this program. The copy goes on while nodes are started again, and is seen by `vazao jobs`.
 ///
-/// sources: "n1:/area/path" or, into an area, "vz:/path"; source_count of them.
-/// destination: the file it is to be called, or the directory it goes into: "n2:/area/path" or "vz:/path".
+/// sources: "n1:/area/path" or, into an area, a path in the volume; source_count of them.
+/// destination: the file it is to be called, or the directory it goes into: "n2:/area/path", or a path in the volume.
 /// options: NULL for one of zeros.
 /// limit: receives what limited it; NULL is allowed.
 ///
@@ -82,7 +83,7 @@ pub unsafe extern "C" fn vazao_copy(
     status(error, || {
         let shared = given(connection, "connection")?.shared();
         let sources = list(sources, source_count, "sources")?;
-        let sources = sources.iter().map(|source| Ok(text(*source, "sources")?.to_vec()));
+        let sources = sources.iter().map(|source| Ok(job_place(text(*source, "sources")?)));
         let zeros = CopyOptions::default();
         let options = options.as_ref().unwrap_or(&zeros);
         let copy = copy(sources.collect::<Result<_>>()?, text(destination, "destination")?, options)?;
@@ -112,7 +113,7 @@ unsafe fn copy<'a>(sources: Vec<Vec<u8>>, destination: &[u8], options: &'a CopyO
     };
     Ok(Copy {
         sources,
-        destination: destination.to_vec(),
+        destination: job_place(destination),
         is_recursive: flags & VAZAO_COPY_RECURSIVE != 0,
         preserves: flags & VAZAO_COPY_PRESERVE != 0,
         resumes: flags & VAZAO_COPY_RESUME != 0,

@@ -17,6 +17,7 @@ from ._vazao import Attributes, Entry
 from .areas import Area, AreaInfo
 from .connection import Connection, Layout, Space, connect
 from .files import File
+from .jobs import Job, JobStatus
 from .limits import Limit, Watch
 
 __all__ = [
@@ -26,6 +27,8 @@ __all__ = [
     "Connection",
     "Entry",
     "File",
+    "Job",
+    "JobStatus",
     "Layout",
     "Limit",
     "Space",

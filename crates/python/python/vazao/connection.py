@@ -11,6 +11,7 @@ from typing import NamedTuple, Optional
 from . import _vazao
 from .areas import Area, AreaInfo
 from .files import File, flush_open_files
+from .jobs import Job
 from .limits import Limit, Watch
 
 
@@ -228,6 +229,43 @@ class Connection:
     def area(self, node: str, name: str) -> Area:
         """An area of a node. Sends no request: one that is not there fails when it is used."""
         return Area(self, node, name)
+
+    # Copies that nodes do.
+
+    def copy(
+        self,
+        source,
+        destination,
+        *,
+        recursive: bool = False,
+        preserve: bool = False,
+        resume: bool = False,
+        checksum: bool = False,
+        method: str = "auto",
+        rate_bytes: int = 0,
+    ) -> Job:
+        """Has a node copy files, as `vazao cp` does: one side at least is in an area, "n1:/area/path". Returns at once;
+        Job.wait() waits for the end.
+
+        recursive: directories with all that is below them. preserve: files in the volume belong to whom their sources
+        belong to. resume: what an earlier copy has brought is not sent again. checksum: each file is read again at its
+        end and compared. method: as `vazao cp --method`. rate_bytes: at most so many a second; 0 for no limit.
+        """
+        handle = self._handle.copy(
+            os.fsencode(source),
+            os.fsencode(destination),
+            recursive=recursive,
+            preserve=preserve,
+            resume=resume,
+            checksum=checksum,
+            method=method,
+            rate_bytes=rate_bytes,
+        )
+        return Job(handle)
+
+    def job(self, id: str) -> Job:
+        """A copy that was begun before, by its ID."""
+        return Job(self._handle.job(id))
 
     # What limits.
 

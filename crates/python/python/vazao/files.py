@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import io
 import os
+import sys
 import weakref
 from typing import Optional
 
@@ -25,7 +26,7 @@ def open_flags(mode: str) -> int:
     if len(kinds) != 1 or sorted(mode.replace("b", "", 1).replace("+", "", 1)) != kinds:
         raise ValueError(f"invalid mode: {mode!r}; use one of 'rb', 'wb', 'xb' and 'ab', with '+' or without")
     if "b" not in mode:
-        raise ValueError(f"mode {mode!r} has no 'b': files are binary; for text, io.TextIOWrapper(io.BufferedReader(file))")
+        raise ValueError(f"mode {mode!r} has no 'b': files are binary; io.TextIOWrapper makes text of them")
     flags = _FLAGS[kinds[0]]
     return (flags & ~os.O_ACCMODE) | os.O_RDWR if "+" in mode else flags
 
@@ -37,8 +38,11 @@ _open_files: weakref.WeakSet[File] = weakref.WeakSet()
 def flush_open_files() -> None:
     """Writes out what was written to files that are still open: the interpreter is about to end."""
     for file in list(_open_files):
-        if file._connection.is_usable and not file.closed:
-            file.flush()
+        try:
+            if file._connection.is_usable and not file.closed:
+                file.flush()
+        except OSError as error:
+            print(f"{file!r}: what was written is lost: {error}", file=sys.stderr)
 
 
 class File(io.RawIOBase):
@@ -48,16 +52,19 @@ class File(io.RawIOBase):
     fsync() or close(). A file that was opened for reading can be pickled: it is opened again where it is unpickled.
     """
 
+    # Of a file that could not be opened.
+    _handle = None
+    _is_writable = False
+
     def __init__(self, connection, path, mode: str, permissions: int):
         flags = open_flags(mode)
         self._connection = connection
         self._is_readable = flags & os.O_ACCMODE != os.O_WRONLY
-        self._is_writable = flags & os.O_ACCMODE != os.O_RDONLY
         self._appends = "a" in mode
-        self._open_flags = flags
         self.name = path
         self.mode = mode
         self._handle = connection._handle.open(os.fsencode(path), flags, permissions)
+        self._is_writable = flags & os.O_ACCMODE != os.O_RDONLY
         _open_files.add(self)
         if self._appends:
             self.seek(0, os.SEEK_END)
@@ -76,12 +83,17 @@ class File(io.RawIOBase):
         if self.closed:
             return
         # The files of a connection that was closed are closed, and told of by that.
-        handle = self._handle if "_handle" in self.__dict__ and not self._connection.closed else None
+        is_open = self._handle is not None and not self._connection.closed
         try:
             super().close()
         finally:
-            if handle is not None:
-                handle.close()
+            if is_open:
+                self._handle.close()
+
+    def __del__(self) -> None:
+        # A child of fork() lets go of its parent's files, and changes nothing of them.
+        if self._handle is not None and not self._connection._handle.is_foreign:
+            super().__del__()
 
     def _usable(self):
         if self.closed:
@@ -163,9 +175,10 @@ class File(io.RawIOBase):
 
     def flush(self) -> None:
         """Writes out what is written: clients that open the file afterwards see it."""
-        handle = self._usable()
+        if self.closed:
+            raise ValueError("I/O operation on closed file")
         if self._is_writable and not self._connection.closed:
-            handle.flush()
+            self._handle.flush()
 
     # What it has besides.
 

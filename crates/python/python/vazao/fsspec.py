@@ -14,6 +14,7 @@ import io
 import os
 import stat
 import uuid
+from glob import has_magic
 from typing import Optional
 
 from fsspec.asyn import AsyncFileSystem, _run_coros_in_chunks, get_loop, sync
@@ -129,10 +130,9 @@ class VazaoFileSystem(AsyncFileSystem):
         except NotADirectoryError:
             found = self.info(path)
             return [found] if detail else [path]
-        names = sorted((path.rstrip("/") + "/" + entry.name, entry) for entry in entries)
-        if not detail:
-            return [name for name, _ in names]
-        return [self._shown(name, entry.attributes) for name, entry in names]
+        entries.sort(key=lambda entry: entry.name)
+        names = [path.rstrip("/") + "/" + entry.name for entry in entries]
+        return [self._shown(name, entry.attributes) for name, entry in zip(names, entries)] if detail else names
 
     def exists(self, path, **kwargs) -> bool:
         return self.connection.exists(self._strip_protocol(path))
@@ -290,7 +290,9 @@ class VazaoFileSystem(AsyncFileSystem):
             self.connection.rmdir(path)
 
     def mv(self, path1, path2, recursive=False, maxdepth=None, **kwargs):
-        """Moves names, in one transaction each: of directories with all that is below them."""
+        """Moves a name, in one transaction: of a directory with all that is below it."""
+        if not isinstance(path1, (str, os.PathLike)) or (has_magic(stringify_path(path1)) and not self.exists(path1)):
+            return super().mv(path1, path2, recursive=recursive, maxdepth=maxdepth, **kwargs)
         path1, path2 = self._strip_protocol(path1), stringify_path(path2)
         target = self._strip_protocol(path2)
         if path2.endswith("/") or self.isdir(target):
@@ -399,6 +401,9 @@ def _range(file, start, end):
     """Offset and size of a range, of which negative ends are counted from the end of the file, as in slices."""
     if start is None or end is None or start < 0 or end < 0:
         start, end, _ = slice(start, end).indices(file.stat().st_size)
+    if end - start > _COPY_BYTES:
+        # No memory for what is beyond the end.
+        end = min(end, file.stat().st_size)
     return start, max(end - start, 0)
 
 
