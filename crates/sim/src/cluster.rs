@@ -1,11 +1,17 @@
 //! A cluster in one process: daemons on disks in memory, ended and started again.
 
+mod starts;
+
+pub use starts::Step;
+
 use crate::clock::SimClock;
-use crate::defects::{Defect, Swallowing, Unnumbered};
+use crate::defects::{Defect, Final, Swallowing, Unnumbered};
 use crate::network::{End, Network, Weather};
 use parking_lot::{Mutex, MutexGuard};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
+use starts::LateDisk;
+use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 use vazao_client::{Client, Options};
@@ -41,6 +47,8 @@ pub struct ClusterOptions {
 
 /// What runs on one simulated machine.
 enum Daemon {
+    /// It takes connections and is not ready.
+    Starting,
     Meta(Arc<MetaService>),
     Data(Arc<DataService>),
 }
@@ -49,9 +57,13 @@ enum Daemon {
 struct Machine {
     address: String,
     disk: MemoryDisk,
+    /// A second disk of a data server.
+    late_disk: Option<LateDisk>,
     /// `None` while it is down.
     daemon: Option<Daemon>,
     starts_at_ns: u64,
+    /// Of its start, where that is made in steps.
+    steps_done: usize,
 }
 
 struct World {
@@ -61,6 +73,12 @@ struct World {
     beaten_ns: u64,
     ends: Vec<(String, End)>,
     starts: u64,
+    /// Daemons start in steps.
+    is_stepwise: bool,
+    /// The machine whose daemon ends once more when so many steps of its start are done.
+    end_at: Option<(usize, usize)>,
+    /// The epoch that each process of a data server was told first.
+    told: BTreeMap<u64, u64>,
 }
 
 struct Shared {
@@ -90,6 +108,12 @@ fn data_address(index: usize) -> String {
 impl Cluster {
     /// A new cluster, all of it up.
     pub fn new(options: ClusterOptions) -> Cluster {
+        Cluster::with_late_disk(options, None)
+    }
+
+    /// The same; the data server on machine `late` has a second disk, which is missing at each later start made in
+    /// steps until the server is up.
+    pub fn with_late_disk(options: ClusterOptions, late: Option<usize>) -> Cluster {
         let clock = Arc::new(SimClock::default());
         let transport = InlineTransport::new(Arc::clone(&clock) as Arc<dyn Clock>);
         let network = Arc::new(Network::new(options.seed ^ 0x6e65_7477));
@@ -97,8 +121,11 @@ impl Cluster {
         let machines = addresses
             .zip(0u64..)
             .map(|(address, number)| {
-                let disk = MemoryDisk::new(options.seed.wrapping_mul(31).wrapping_add(number));
-                Machine { address, disk, daemon: None, starts_at_ns: 0 }
+                let disk =
+                    |salt: u64| MemoryDisk::new(options.seed.wrapping_mul(31).wrapping_add(number ^ salt));
+                let is_late = late.is_some_and(|late| late as u64 == number);
+                let late_disk = is_late.then(|| LateDisk::new(disk(1 << 32)));
+                Machine { address, disk: disk(0), late_disk, daemon: None, starts_at_ns: 0, steps_done: 0 }
             })
             .collect();
         let world = World {
@@ -108,6 +135,9 @@ impl Cluster {
             beaten_ns: 0,
             ends: Vec::new(),
             starts: 0,
+            is_stepwise: false,
+            end_at: None,
+            told: BTreeMap::new(),
         };
         let fates = Arc::clone(&network);
         transport.set_fates(Some(Box::new(move |address, method| fates.fate(address, method))));
@@ -159,7 +189,8 @@ impl Cluster {
         let transport: Arc<dyn Transport> = match self.shared.defect.get() {
             Some(Defect::UnnumberedChanges) => Arc::new(Unnumbered(transport)),
             Some(Defect::SwallowedWrites) => Arc::new(Swallowing::new(transport)),
-            None => transport,
+            Some(Defect::FinalAnswers) => Arc::new(Final(transport)),
+            Some(Defect::ForgottenGroups) | None => transport,
         };
         Client::open(transport, vec![META.to_owned()], options).expect("a cluster that is up takes a client")
     }
@@ -185,6 +216,37 @@ impl Cluster {
         self.shared.end(&address, end);
     }
 
+    /// From now on daemons start in steps, with some time between them.
+    pub fn start_in_steps(&self) {
+        let mut world = self.shared.world();
+        world.is_stepwise = true;
+        for (number, machine) in world.machines.iter_mut().enumerate() {
+            machine.steps_done = machine.steps(number).len();
+        }
+    }
+
+    /// The steps of the start of machine `number`'s daemon.
+    pub fn steps_of(&self, number: usize) -> &'static [Step] {
+        self.shared.world().machines[number].steps(number)
+    }
+
+    /// The daemon of machine `number` ends once more when so many steps of its next start are done.
+    pub fn end_after(&self, number: usize, steps: usize) {
+        self.shared.world().end_at = Some((number, steps));
+    }
+
+    /// True when every daemon has taken all steps of its start.
+    pub fn is_up(&self) -> bool {
+        let world = self.shared.world();
+        let mut machines = world.machines.iter().enumerate();
+        machines.all(|(number, machine)| machine.steps_done == machine.steps(number).len())
+    }
+
+    /// Since when a late disk is served again; 0 without one, `u64::MAX` while it is not.
+    pub fn disks_back_ns(&self) -> u64 {
+        self.shared.disks_back_ns()
+    }
+
     /// Puts another disk into machine `number`, whose daemon is killed first and started again on it. Returns the one
     /// that was there.
     pub fn replace_disk(&self, number: usize, disk: MemoryDisk) -> MemoryDisk {
@@ -195,7 +257,9 @@ impl Cluster {
     /// A second data server on a copy of the disk of machine `number`, at an address of its own, as process `run`.
     pub fn copy_of(&self, number: usize, address: &str, run: u64) -> Arc<DataService> {
         let disk = self.disk(number).image().expect("a disk in memory can be copied");
-        let machine = Machine { address: address.to_owned(), disk, daemon: None, starts_at_ns: 0 };
+        let address_of_copy = address.to_owned();
+        let (late_disk, daemon, starts_at_ns, steps_done) = (None, None, 0, 0);
+        let machine = Machine { address: address_of_copy, disk, late_disk, daemon, starts_at_ns, steps_done };
         let service = self.shared.start_data(&machine, number, run);
         self.shared.transport.serve(address, Arc::clone(&service) as _);
         service
@@ -292,38 +356,54 @@ impl Shared {
             return;
         }
         self.transport.stop(address);
-        match end {
-            End::Kill => machine.disk.kill(),
-            End::PowerLoss => machine.disk.crash(),
+        let late_disk = machine.late_disk.as_ref().map(|late| &late.disk);
+        for disk in std::iter::once(&machine.disk).chain(late_disk) {
+            match end {
+                End::Kill => disk.kill(),
+                End::PowerLoss => disk.crash(),
+            }
         }
+        machine.steps_done = 0;
         machine.starts_at_ns = starts_at_ns;
         world.ends.push((address.to_owned(), end));
     }
 
     fn start_due(&self) {
+        if self.world().is_stepwise {
+            return self.take_steps();
+        }
         let now_ns = self.clock.now_ns();
         let count = self.world().machines.len();
         for number in 0..count {
-            let mut world = self.world();
-            world.starts += 1;
-            let run = world.starts;
-            let seed = self.options.seed.wrapping_mul(1_000_003).wrapping_add(world.starts);
-            let machine = &mut world.machines[number];
-            if machine.daemon.is_some() || machine.starts_at_ns > now_ns {
-                continue;
-            }
-            if number == 0 {
-                let meta = self.start_meta(machine, seed, run);
-                self.transport.serve(&machine.address, Arc::clone(&meta) as _);
-                machine.daemon = Some(Daemon::Meta(meta));
-            } else {
-                let data = self.start_data(machine, number, run);
-                self.transport.serve(&machine.address, Arc::clone(&data) as _);
-                machine.daemon = Some(Daemon::Data(Arc::clone(&data)));
-                drop(world);
+            let is_due = {
+                let mut world = self.world();
+                // Counted for all: by this number a process has its seed.
+                world.starts += 1;
+                let machine = &world.machines[number];
+                machine.daemon.is_none() && machine.starts_at_ns <= now_ns
+            };
+            if is_due && let Some(data) = self.open(number) {
                 self.beat_one(&data);
             }
         }
+    }
+
+    /// Opens the service of machine `number` and serves it; returns a data server's.
+    fn open(&self, number: usize) -> Option<Arc<DataService>> {
+        let mut world = self.world();
+        let run = world.starts;
+        let seed = self.options.seed.wrapping_mul(1_000_003).wrapping_add(run);
+        let machine = &mut world.machines[number];
+        if number == 0 {
+            let meta = self.start_meta(machine, seed, run);
+            self.transport.serve(&machine.address, Arc::clone(&meta) as _);
+            machine.daemon = Some(Daemon::Meta(meta));
+            return None;
+        }
+        let data = self.start_data(machine, number, run);
+        self.transport.serve(&machine.address, Arc::clone(&data) as _);
+        machine.daemon = Some(Daemon::Data(Arc::clone(&data)));
+        Some(data)
     }
 
     fn start_meta(&self, machine: &Machine, seed: u64, run: u64) -> Arc<MetaService> {
@@ -343,7 +423,7 @@ impl Shared {
     }
 
     fn start_data(&self, machine: &Machine, number: usize, run: u64) -> Arc<DataService> {
-        let options = vazao_store::Options {
+        let mut options = vazao_store::Options {
             name: format!("n{number}"),
             address: machine.address.clone(),
             inline: true,
@@ -351,7 +431,8 @@ impl Shared {
             run,
             ..vazao_store::Options::default()
         };
-        let disks = vec![(Arc::new(machine.disk.boot()) as _, format!("/disk{number}"))];
+        let mut disks = vec![(Arc::new(machine.disk.boot()) as _, format!("/disk{number}"))];
+        machine.give_late_disk(number, &mut disks, &mut options);
         let clock = Arc::clone(&self.clock) as Arc<dyn Clock>;
         DataService::open(disks, options, clock).expect("the target opens after any end")
     }
@@ -363,6 +444,7 @@ impl Shared {
             match daemon {
                 Daemon::Meta(service) => meta = Some(Arc::clone(service)),
                 Daemon::Data(service) => data.push(Arc::clone(service)),
+                Daemon::Starting => {}
             }
         }
         (meta, data)
@@ -389,15 +471,19 @@ impl Shared {
     fn report(&self, service: &DataService) -> Result<(), Fault> {
         for _ in 0..QUESTIONS_MAX {
             let deadline_ns = self.clock.now_ns() + HEARTBEAT_NS;
-            match service.heartbeat(&*self.transport, META, deadline_ns) {
-                Err(fault) if fault.code == Code::Unavailable => {}
+            let spoil = |request: &mut _| self.spoil(request);
+            match service.heartbeat_with(&*self.transport, META, deadline_ns, &spoil) {
+                Err(fault) if fault.code == Code::Unavailable => self.settle_claims(),
                 reported => return reported.map(|_| ()),
-            }
-            if let (Some(meta), _) = self.daemons() {
-                meta.settle_claims(&*self.transport, Duration::ZERO);
             }
         }
         Err(Code::Unavailable.into())
+    }
+
+    fn settle_claims(&self) {
+        if let (Some(meta), _) = self.daemons() {
+            meta.settle_claims(&*self.transport, Duration::ZERO);
+        }
     }
 
     /// Lets the metadata service finish what waits for its log.

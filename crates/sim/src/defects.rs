@@ -4,6 +4,7 @@ use prost::Message;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use vazao_meter::Clock;
+use vazao_model::Code;
 use vazao_wire::service::Fault;
 use vazao_wire::transport::{Buffer, Pending, Received, Transport};
 use vazao_wire::{Method, proto};
@@ -15,6 +16,11 @@ pub enum Defect {
     UnnumberedChanges,
     /// Some writes are answered and not sent: zeros, or old bytes, stand where something was written.
     SwallowedWrites,
+    /// Servers take what they were told first as all there is, also where a disk of theirs was missing then: it can be
+    /// neither read nor written once it is there.
+    ForgottenGroups,
+    /// Clients take the answer of a server that has not finished starting as final.
+    FinalAnswers,
 }
 
 /// Takes the numbers out of changes of objects.
@@ -107,5 +113,40 @@ impl Transport for Swallowing {
 
     fn clock(&self) -> Arc<dyn Clock> {
         self.inner.clock()
+    }
+}
+
+/// Makes what passes by itself final.
+pub(crate) struct Final(pub(crate) Arc<dyn Transport>);
+
+struct FinalAnswer(Box<dyn Pending>);
+
+impl Pending for FinalAnswer {
+    fn wait(self: Box<Self>) -> Result<Received, Fault> {
+        self.0.wait().map_err(|fault| match fault.code {
+            Code::Unavailable => Fault { code: Code::Unsupported, ..fault },
+            _ => fault,
+        })
+    }
+
+    fn is_done(&self) -> bool {
+        self.0.is_done()
+    }
+}
+
+impl Transport for Final {
+    fn submit(
+        &self,
+        address: &str,
+        method: Method,
+        message: &[u8],
+        attachment: &[u8],
+        deadline_ns: u64,
+    ) -> Box<dyn Pending> {
+        Box::new(FinalAnswer(self.0.submit(address, method, message, attachment, deadline_ns)))
+    }
+
+    fn clock(&self) -> Arc<dyn Clock> {
+        self.0.clock()
     }
 }

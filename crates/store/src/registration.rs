@@ -164,9 +164,8 @@ impl DataService {
             // An epoch is known only when all that was told with it was kept. Groups of a target that is missing, or
             // that could not write down that it has some, are told again: its return is no change of the membership,
             // so no later answer would have them.
-            let is_all_kept = missing.is_empty() && kept.len() == answers.len();
-            let epoch = if is_all_kept { response.epoch } else { 0 };
-            *self.groups.write() = Groups::new(epoch, told_by, &response.groups, &kept);
+            let is_whole = missing.is_empty() && kept.len() == answers.len();
+            *self.groups.write() = Groups::new((response.epoch, is_whole), told_by, &response.groups, &kept);
         }
         Ok(registered)
     }

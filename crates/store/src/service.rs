@@ -216,7 +216,10 @@ impl DataService {
             Some(missing) => {
                 Fault::new(Code::TargetFailed, format!("target t{id} is missing: {}", missing.why))
             }
-            None => Fault::new(Code::WrongTarget, format!("target t{id}")),
+            None => {
+                let epoch = self.groups.read().told_epoch();
+                Fault::new(Code::WrongTarget, format!("target t{id}")).as_of(epoch)
+            }
         }
     }
 

@@ -56,18 +56,26 @@ pub struct Fault {
     pub code: Code,
     /// Which thing, and where; for people.
     pub detail: String,
+    /// Of `WrongTarget`: the epoch of the membership that the server was told of; 0: it does not say. Who knows of an
+    /// older one asks for the map; who knows of this one waits, for the server is the one that is behind.
+    pub epoch: u64,
 }
 
 impl Fault {
     /// A fault about `detail`.
     pub fn new(code: Code, detail: impl Into<String>) -> Fault {
-        Fault { code, detail: detail.into() }
+        Fault { code, detail: detail.into(), epoch: 0 }
+    }
+
+    /// The same from a server that was told of the membership of `epoch`.
+    pub fn as_of(self, epoch: u64) -> Fault {
+        Fault { epoch, ..self }
     }
 }
 
 impl From<Code> for Fault {
     fn from(code: Code) -> Fault {
-        Fault { code, detail: String::new() }
+        Fault::new(code, "")
     }
 }
 

@@ -1,7 +1,7 @@
 //! What was recorded once `fsync` of a file and of its directory had returned survives a crash of any process: the
 //! mount, a data server, the metadata service, or all of them, by SIGKILL at any moment. What a killed mount had
-//! written behind the end of a file does not appear when the file grows. What is written and appended is also read back
-//! while the processes die.
+//! written behind the end of a file does not appear when the file grows. What is written, overwritten and appended is
+//! also read back while the processes die.
 //!
 //! `VAZAO_CRASH_ROUNDS` (default 4: each kind of death once) makes it longer, the long form is 500;
 //! `VAZAO_CRASH_SEED` draws other moments.
@@ -53,16 +53,61 @@ fn number(variable: &str, default: u64) -> u64 {
     std::env::var(variable).map_or(default, |value| value.parse().expect("a number"))
 }
 
-/// A part of a file: what its bytes begin with, and how many there are.
-type Part = (u64, usize);
+/// What was written to a file by one call.
+#[derive(Clone, Copy)]
+struct Part {
+    at: usize,
+    /// What its bytes begin with.
+    stamp: u64,
+    length: usize,
+}
 
-/// Files with their parts. Names are relative to the mount.
+impl Part {
+    fn end(&self) -> usize {
+        self.at + self.length
+    }
+}
+
+/// What a file holds.
+#[derive(Clone, Default)]
+struct Contents {
+    /// In the order in which they were written and synced.
+    parts: Vec<Part>,
+    /// One that is written over others, and not synced yet: each of its bytes may be there or not.
+    under_way: Option<Part>,
+}
+
+impl Contents {
+    fn of(parts: &[Part]) -> Contents {
+        Contents { parts: parts.to_vec(), under_way: None }
+    }
+
+    fn length(&self) -> usize {
+        self.parts.iter().map(Part::end).max().unwrap_or(0)
+    }
+
+    /// What is to be found where `found` was read.
+    fn expected(&self, pattern: &[u8], found: &[u8]) -> Vec<u8> {
+        let mut expected = bytes(pattern, &self.parts);
+        if let Some(part) = self.under_way {
+            let mut all = self.parts.clone();
+            all.push(part);
+            let written = bytes(pattern, &all);
+            for at in (part.at..part.end()).filter(|&at| found.get(at) == Some(&written[at])) {
+                expected[at] = written[at];
+            }
+        }
+        expected
+    }
+}
+
+/// Files with what they hold. Names are relative to the mount.
 #[derive(Default)]
-struct Manifest(Mutex<BTreeMap<String, Vec<Part>>>);
+struct Manifest(Mutex<BTreeMap<String, Contents>>);
 
 impl Manifest {
-    fn record(&self, name: String, parts: Vec<Part>) {
-        self.0.lock().insert(name, parts);
+    fn record(&self, name: String, contents: Contents) {
+        self.0.lock().insert(name, contents);
     }
 
     fn len(&self) -> usize {
@@ -72,10 +117,10 @@ impl Manifest {
     /// Everything recorded whose name begins with `prefix` is there, whole. A log may have one record more: its writer
     /// was killed before it could note that.
     fn check(&self, mountpoint: &Path, prefix: &str, pattern: &[u8]) {
-        for (name, parts) in self.0.lock().iter().filter(|(name, _)| name.starts_with(prefix)) {
+        for (name, contents) in self.0.lock().iter().filter(|(name, _)| name.starts_with(prefix)) {
             let found =
                 fs::read(mountpoint.join(name)).unwrap_or_else(|e| panic!("{name} was recorded: {e}"));
-            let expected = bytes(pattern, parts);
+            let expected = contents.expected(pattern, &found);
             let is_right = if name.ends_with(LOG) { found.starts_with(&expected) } else { found == expected };
             assert!(is_right, "{name} has other bytes than were recorded: {}", difference(&found, &expected));
         }
@@ -87,10 +132,11 @@ const LOG: &str = "log";
 
 fn bytes(pattern: &[u8], parts: &[Part]) -> Vec<u8> {
     let mut bytes = Vec::new();
-    for &(stamp, length) in parts {
-        let start = bytes.len();
-        bytes.extend_from_slice(&pattern[..length]);
-        bytes[start..].iter_mut().zip(stamp.to_le_bytes()).for_each(|(byte, stamp)| *byte = stamp);
+    for part in parts {
+        bytes.resize(bytes.len().max(part.end()), 0);
+        let written = &mut bytes[part.at..part.end()];
+        written.copy_from_slice(&pattern[..part.length]);
+        written.iter_mut().zip(part.stamp.to_le_bytes()).for_each(|(byte, stamp)| *byte = stamp);
     }
     bytes
 }
@@ -120,6 +166,13 @@ fn append_durably(log: &Path, bytes: &[u8]) -> std::io::Result<()> {
     File::open(log.parent().expect("it lies in a directory"))?.sync_all()
 }
 
+/// Writes over a part of a file and syncs it, as a database does.
+fn overwrite_durably(path: &Path, part: Part, pattern: &[u8]) -> std::io::Result<()> {
+    let file = OpenOptions::new().write(true).open(path)?;
+    file.write_all_at(&bytes(pattern, &[Part { at: 0, ..part }]), part.at as u64)?;
+    file.sync_all()
+}
+
 /// What a writer writes to, and what it writes.
 struct Writer<'a> {
     directory: PathBuf,
@@ -127,26 +180,44 @@ struct Writer<'a> {
     random: Random,
     manifest: &'a Manifest,
     pattern: &'a [u8],
-    log: Vec<Part>,
+    log: Contents,
+    /// The latest file that has anything in it.
+    latest: Option<(String, Contents)>,
 }
 
 impl Writer<'_> {
     fn write_file(&mut self, count: u64) -> std::io::Result<()> {
         let length = LENGTHS[self.random.below(LENGTHS.len() as u64) as usize];
-        let (name, parts) = (format!("f{count}"), vec![(self.random.below(u64::MAX), length)]);
-        let bytes = bytes(self.pattern, &parts);
+        let name = format!("f{count}");
+        let contents = Contents::of(&[Part { at: 0, stamp: self.random.below(u64::MAX), length }]);
+        let bytes = bytes(self.pattern, &contents.parts);
         write_durably(&self.directory, &name, &bytes, self.random.below(3) == 0)?;
-        self.manifest.record(format!("r{}/{name}", self.round), parts);
+        self.manifest.record(format!("r{}/{name}", self.round), contents.clone());
+        self.latest = Some((name.clone(), contents)).filter(|_| length > 0).or(self.latest.take());
         self.look(&name, &bytes)
     }
 
     fn append(&mut self) -> std::io::Result<()> {
         let length = RECORDS[self.random.below(RECORDS.len() as u64) as usize];
-        let part = (self.random.below(u64::MAX), length);
-        append_durably(&self.directory.join(LOG), &bytes(self.pattern, &[part]))?;
-        self.log.push(part);
+        let part = Part { at: self.log.length(), stamp: self.random.below(u64::MAX), length };
+        append_durably(&self.directory.join(LOG), &bytes(self.pattern, &[Part { at: 0, ..part }]))?;
+        self.log.parts.push(part);
         self.manifest.record(format!("r{}/{LOG}", self.round), self.log.clone());
-        self.look(LOG, &bytes(self.pattern, &self.log))
+        self.look(LOG, &bytes(self.pattern, &self.log.parts))
+    }
+
+    fn overwrite(&mut self) -> std::io::Result<()> {
+        let Some((name, mut contents)) = self.latest.clone() else { return Ok(()) };
+        let at = self.random.below(contents.length() as u64) as usize;
+        let length = RECORDS[self.random.below(RECORDS.len() as u64) as usize].min(contents.length() - at);
+        let part = Part { at, stamp: self.random.below(u64::MAX), length };
+        let recorded = format!("r{}/{name}", self.round);
+        self.manifest.record(recorded.clone(), Contents { under_way: Some(part), ..contents.clone() });
+        overwrite_durably(&self.directory.join(&name), part, self.pattern)?;
+        contents.parts.push(part);
+        self.manifest.record(recorded, contents.clone());
+        self.latest = Some((name.clone(), contents.clone()));
+        self.look(&name, &bytes(self.pattern, &contents.parts))
     }
 
     /// A program reads back what it has written, also while servers are away.
@@ -164,9 +235,11 @@ fn write_files(place: &Path, mut writer: Writer<'_>, is_busy: &Weak<()>) {
         return;
     }
     for count in 0u64.. {
-        let log_bytes: usize = writer.log.iter().map(|(_, length)| length).sum();
-        let appends = writer.random.below(2) == 0 && log_bytes < LOG_BYTES_MAX;
-        let written = if appends { writer.append() } else { writer.write_file(count) };
+        let written = match writer.random.below(4) {
+            0 if writer.log.length() < LOG_BYTES_MAX => writer.append(),
+            1 => writer.overwrite(),
+            _ => writer.write_file(count),
+        };
         if written.is_err() || is_busy.strong_count() == 0 {
             // Not recorded: it may be there or not.
             return;
@@ -239,7 +312,8 @@ impl Crashes {
                 random: own,
                 manifest: &self.manifest,
                 pattern: &self.pattern,
-                log: Vec::new(),
+                log: Contents::default(),
+                latest: None,
             };
             let writer = scope.spawn(move || write_files(&self.mountpoint, writer, &is_busy));
             wait_until("something is recorded", || self.manifest.len() > before || writer.is_finished());

@@ -238,7 +238,8 @@ impl DataServers {
             };
             let failed_ns = self.context.clock.now_ns();
             let is_other = is_of_another_program(&fault);
-            let is_map_old = is_other || fault.code.action() == Action::Refresh;
+            let is_outdated = is_other || fault.code.action() == Action::Refresh;
+            let is_map_old = is_outdated && self.is_map_older(&fault);
             refused_ns = refused_ns.filter(|_| is_other).or(is_other.then_some(failed_ns));
             if is_silence(&fault)
                 && let Some(known) = self.meta.known_outage(call.group, deadline_ns)
@@ -259,15 +260,21 @@ impl DataServers {
             }
             if is_map_old {
                 map_trouble = self.meta.look_for_newer_map(failed_ns, deadline_ns);
-                if let Some(known) = self.meta.known_outage(call.group, deadline_ns) {
-                    return Err(Error::from(known).of(call.request));
-                }
+            }
+            if is_outdated && let Some(known) = self.meta.known_outage(call.group, deadline_ns) {
+                return Err(Error::from(known).of(call.request));
             }
             if let Some(server) = &call.server {
                 server.counters.retries.add(1);
             }
             self.send(call, attachment, deadline_ns);
         }
+    }
+
+    /// True where the server may know of a newer map than this client. One that was told of the same membership is
+    /// waited for instead: what it has yet to be told, or its target, comes with its next report.
+    fn is_map_older(&self, fault: &Fault) -> bool {
+        fault.epoch == 0 || fault.epoch > self.servers.routes().map.epoch.0
     }
 
     /// Waits before the next attempt, which the caller does for the server: it is counted as waiting for an answer is.

@@ -37,8 +37,11 @@ impl FakeData {
     }
 
     pub(super) fn fail_next(&self, method: Method, code: Code, times: usize) {
+        self.fail_next_with(method, &Fault::new(code, "as the test wants it"), times);
+    }
+
+    pub(super) fn fail_next_with(&self, method: Method, fault: &Fault, times: usize) {
         let mut state = self.state.lock();
-        let fault = Fault::new(code, "as the test wants it");
         (0..times).for_each(|_| state.faults.push_back((method, fault.clone())));
     }
 

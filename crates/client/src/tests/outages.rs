@@ -7,6 +7,7 @@ use std::time::Duration;
 use vazao_model::Code;
 use vazao_wire::Method;
 use vazao_wire::inline::Fate;
+use vazao_wire::service::Fault;
 
 const READ: OpenMode = OpenMode { read: true, write: false, truncate: false };
 
@@ -181,6 +182,27 @@ fn a_map_that_cannot_be_had_ends_no_call_that_has_time_left() {
     cluster.data[0].fail_no_more();
     cluster.data[0].fail_next(Method::Read, Code::WrongTarget, 6);
     assert_eq!(file.read_at(&mut [0; 1000], 0).expect("the old map is right"), 1000);
+}
+
+/// Every attempt of every caller at a server that had not been told of its groups asked for the whole map, although no
+/// newer one was to be had: just when everything had restarted.
+#[test]
+fn a_server_that_is_behind_is_waited_for_and_one_that_is_ahead_has_the_map_asked_for() {
+    let (cluster, inode) = cluster_with_file();
+    let client = cluster.client();
+    let maps_asked_for = |epoch: u64| {
+        let before = cluster.meta.count(Method::GetClusterMap);
+        let fault = Fault::new(Code::WrongTarget, "placement group").as_of(epoch);
+        cluster.data[0].fail_next_with(Method::Read, &fault, 6);
+        assert_eq!(cluster.read(&client, inode).0.expect("it is there at last"), 1000);
+        cluster.meta.count(Method::GetClusterMap) - before
+    };
+    let epoch = cluster.meta.state.lock().map.epoch;
+    assert_eq!(maps_asked_for(epoch), 0, "the client knows of no older membership than the server");
+    cluster.meta.state.lock().map.epoch = epoch + 1;
+    assert_eq!(maps_asked_for(epoch + 1), 1, "and then it knows of the same");
+    assert_eq!(maps_asked_for(epoch), 0, "of a newer one");
+    assert!(maps_asked_for(0) > 1, "a server that does not say");
 }
 
 /// A server that was killed found its port taken and moved: the program that had the port, of another cluster, answered

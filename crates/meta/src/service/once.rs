@@ -71,7 +71,7 @@ fn decode_answer(last: ReplyRecord) -> Outcome<Result<Vec<u8>, Fault>> {
     }
     let failure = proto::Failure::decode(last.answer.as_slice())
         .map_err(|e| Fault::new(Code::Corrupt, format!("stored answer: {e}")))?;
-    Ok(Err(Fault::new(Code::from_number(failure.code), failure.detail)))
+    Ok(Err(Fault::from(failure)))
 }
 
 /// Puts the answer into the slot; false when it is one that must not be kept.
@@ -83,10 +83,7 @@ pub(crate) fn remember(
 ) -> bool {
     let (bytes, failed) = match answer {
         Ok(message) => (message.clone(), false),
-        Err(fault) if is_final(fault.code) => {
-            let failure = proto::Failure { code: fault.code.number(), detail: fault.detail.clone() };
-            (failure.encode_to_vec(), true)
-        }
+        Err(fault) if is_final(fault.code) => (proto::Failure::from(fault).encode_to_vec(), true),
         Err(_) => return false,
     };
     let record =

@@ -10,3 +10,4 @@ mod orphans;
 mod power;
 mod seeds;
 mod short_circuit;
+mod starts;

@@ -13,11 +13,12 @@ use vazao_wire::service::Fault;
 pub(crate) struct Groups {
     /// Of the membership that was told; 0: none yet.
     epoch: u64,
+    /// Everything that was told with it was kept. Where that is not so, it is to be told again.
+    is_whole: bool,
     /// Random number of the metadata service's process that told it: another one may have metadata from a backup, whose
     /// epochs are those of other memberships.
     told_by: u64,
-    /// Anything was told since this server started. The epoch does not say so: it is 0 as well where some of what was
-    /// told has to be told again.
+    /// Anything was told since this server started.
     is_told: bool,
     members: HashMap<GroupId, TargetId>,
 }
@@ -34,13 +35,19 @@ pub(crate) enum Lookup {
 }
 
 impl Groups {
-    /// Those of `told` that have one of `targets` as a member.
-    pub(crate) fn new(epoch: u64, told_by: u64, told: &[proto::Group], targets: &[TargetId]) -> Groups {
+    /// Those of `told` that have one of `targets` as a member. `is_whole`: no target of this server is missing there.
+    pub(crate) fn new(
+        (epoch, is_whole): (u64, bool),
+        told_by: u64,
+        told: &[proto::Group],
+        targets: &[TargetId],
+    ) -> Groups {
         let member_here = |group: &proto::Group| {
             let member = targets.iter().find(|target| group.members.contains(&target.0))?;
             Some((GroupId(group.id), *member))
         };
-        Groups { epoch, told_by, is_told: true, members: told.iter().filter_map(member_here).collect() }
+        let members = told.iter().filter_map(member_here).collect();
+        Groups { epoch, is_whole, told_by, is_told: true, members }
     }
 
     /// What is known of a group.
@@ -54,7 +61,12 @@ impl Groups {
 
     /// The epoch of which a metadata service with this random number need not tell again; 0: it has to tell all.
     pub(crate) fn known_epoch(&self, service: u64) -> u64 {
-        if self.told_by == service { self.epoch } else { 0 }
+        if self.told_by == service && self.is_whole { self.epoch } else { 0 }
+    }
+
+    /// The epoch by which it is answered which groups are here; 0: nothing was told yet.
+    pub(crate) fn told_epoch(&self) -> u64 {
+        self.epoch
     }
 }
 
@@ -65,10 +77,15 @@ impl DataService {
             return self.target(address.target);
         }
         let group = GroupId(address.group);
-        let found = self.groups.read().lookup(group);
+        let (found, epoch) = {
+            let groups = self.groups.read();
+            (groups.lookup(group), groups.told_epoch())
+        };
         match found {
             Lookup::Member(target) => self.target(target.0),
-            Lookup::NotMine => Err(Fault::new(Code::WrongTarget, format!("placement group {group}"))),
+            Lookup::NotMine => {
+                Err(Fault::new(Code::WrongTarget, format!("placement group {group}")).as_of(epoch))
+            }
             // Not known is not refused: the caller would look for a newer map, and there is none.
             Lookup::NotTold => {
                 let text = format!(

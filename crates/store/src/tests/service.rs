@@ -274,6 +274,7 @@ fn objects_of_a_placement_group_are_found_by_it_once_the_server_was_told_of_it()
     let moved = proto::RegisterNodeResponse { epoch: 7, groups: vec![group(1, 5)], ..told };
     service.set_registration(6, &moved).expect("fits");
     assert_eq!(write(of(0)).expect_err("it has gone elsewhere"), Code::WrongTarget);
+    assert_eq!(stat_group(&service, id(0)).expect_err("elsewhere").epoch, 7, "who asks learns as of when");
     assert!(write(of(1)).is_ok());
     // Another process of the metadata service, maybe with a backup: the same epoch may be another membership.
     let mark = Some(proto::HistoryMark { run: 3, ..Default::default() });

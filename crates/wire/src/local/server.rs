@@ -322,7 +322,7 @@ fn reply(
         Err(fault) => {
             // Cut, so that the other side takes it.
             let detail: String = fault.detail.chars().take(1024).collect();
-            failure = proto::Failure { code: fault.code.number(), detail }.encode_to_vec();
+            failure = proto::Failure { detail, ..proto::Failure::from(fault) }.encode_to_vec();
             (flags::ERROR, failure.as_slice())
         }
     };

@@ -19,6 +19,18 @@ const LAYOUT_VERSION_PATTERN: u32 = 2;
 /// Of one with placement groups.
 const LAYOUT_VERSION: u32 = 3;
 
+impl From<&Fault> for proto::Failure {
+    fn from(fault: &Fault) -> Self {
+        Self { code: fault.code.number(), detail: fault.detail.clone(), epoch: fault.epoch }
+    }
+}
+
+impl From<proto::Failure> for Fault {
+    fn from(failure: proto::Failure) -> Self {
+        Fault::new(Code::from_number(failure.code), failure.detail).as_of(failure.epoch)
+    }
+}
+
 impl From<Timestamp> for proto::Timestamp {
     fn from(t: Timestamp) -> Self {
         Self { seconds: t.seconds, nanoseconds: t.nanoseconds }

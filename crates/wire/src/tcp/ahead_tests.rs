@@ -77,7 +77,7 @@ fn converse(mut stream: TcpStream, number: usize, key: &ClusterKey, manners: &dy
     let (_, proof) = next_frame(&mut stream);
     handshake.finish(key, &proof).expect("a good proof");
     if let Err(fault) = manners.convinced(number, &mut stream) {
-        let failure = proto::Failure { code: fault.code.number(), detail: fault.detail };
+        let failure = proto::Failure::from(&fault);
         return send(
             &mut stream,
             Header { flags: flags::ANSWER | flags::ERROR, ..hello },

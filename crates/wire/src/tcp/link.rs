@@ -750,7 +750,7 @@ fn rest_of<'a>(parts: [&'a [u8]; 3], sent: usize) -> [IoSlice<'a>; 3] {
 
 fn decode_failure(frame: &Frame) -> Fault {
     match proto::Failure::decode(frame.message.as_slice()) {
-        Ok(failure) => Fault::new(Code::from_number(failure.code), failure.detail),
+        Ok(failure) => Fault::from(failure),
         Err(_) => Fault::new(Code::BadRequest, "a failure that does not decode"),
     }
 }

@@ -644,7 +644,7 @@ fn receive_into(stream: &Socket, buffer: &mut [u8]) -> Result<usize, Close> {
 }
 
 pub(super) fn encode_failure(fault: &Fault) -> Vec<u8> {
-    proto::Failure { code: fault.code.number(), detail: fault.detail.clone() }.encode_to_vec()
+    proto::Failure::from(fault).encode_to_vec()
 }
 
 fn elapsed_us(clock: &Arc<dyn Clock>, started_ns: u64) -> u32 {

@@ -11,6 +11,7 @@ use vazao_wire::frame::{FrameError, HEADER_BYTES, Header};
 use vazao_wire::hello::{ClientHandshake, ServerHandshake};
 use vazao_wire::key::ClusterKey;
 use vazao_wire::proto;
+use vazao_wire::service::Fault;
 
 fn vectors() -> Value {
     let text = include_str!("../../../../docs/wire-vectors.json");
@@ -145,11 +146,13 @@ fn messages_encode_as_written_down() {
         exclusive: true,
         ..Default::default()
     };
-    let failure =
-        proto::Failure { code: Code::NotFound.number(), detail: "name \"a\" in directory i1".to_owned() };
+    let failure = proto::Failure::from(&Fault::new(Code::NotFound, "name \"a\" in directory i1"));
+    let of_membership = Fault::new(Code::WrongTarget, "placement group 1048577").as_of(300);
+    let of_membership = proto::Failure::from(&of_membership);
     assert_eq!(hex(&write.encode_to_vec()), expected("WriteRequest"));
     assert_eq!(hex(&create.encode_to_vec()), expected("CreateRequest"));
     assert_eq!(hex(&failure.encode_to_vec()), expected("Failure"));
+    assert_eq!(hex(&of_membership.encode_to_vec()), expected("FailureOfMembership"));
 }
 
 /// Whole frames: header, message and attachment one after the other.
