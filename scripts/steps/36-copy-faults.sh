@@ -154,6 +154,7 @@ expect "with room the large one is copied into the volume" "$vazao" cp data1:/ou
 large_is_equal() { "$vazao" cat vz:/large | cmp - "$out/large"; }
 expect "and equal in the volume" large_is_equal
 "$vazao" down --dir "$tight"
+umount "$tight"/nodes/*/target1
 
 echo "$passed passed, $failed failed"
 [[ "$failed" -eq 0 ]]
