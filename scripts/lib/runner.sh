@@ -34,9 +34,14 @@ runner_install() {
 # Programs in Rust that the suite of the bindings runs (scripts/steps/41-luarpc.sh).
 runner_examples=(--example calculator-client --example calculator-server --example suite-driver)
 
+# runner_product ARGUMENT...: builds the product.
+runner_product() {
+    cargo build --release --locked --workspace --lib --bins "${runner_examples[@]}" "$@"
+}
+
 # runner_build: builds the product and all its tests, and what runs around each test.
 runner_build() {
-    cargo build --release --locked --workspace --lib --bins "${runner_examples[@]}"
+    runner_product
     if runner_install; then
         PATH="$(dirname "$runner_program"):$PATH" \
             cargo nextest run --no-run --release --locked --workspace --lib --bins --tests

@@ -21,14 +21,35 @@ maturin_install() {
     rm -rf "$place/unpacked" "$place"/*.whl
 }
 
-# wheel_build DIR: builds the wheel into a directory, with what cargo has built already, and sets `wheel` to its path.
+# wheel_cargo DIR COMMAND...: puts a `cargo` for maturin into a directory. Maturin has the one package built, which
+# gives its dependencies the features that this package needs alone: after a build of more packages, all of them would
+# be compiled a second time. The command that built them compiles nothing, and tells maturin where the module is.
+wheel_cargo() {
+    local directory="$1"
+    shift
+    {
+        echo '#!/usr/bin/env bash'
+        printf 'export PATH=%q\n' "$PATH"
+        echo '[[ "$1" == rustc ]] || exec cargo "$@"'
+        printf 'cd %q && exec %s --message-format json-render-diagnostics\n' "$PWD" "${*@Q}"
+    } >"$directory/cargo"
+    chmod +x "$directory/cargo"
+}
+
+# wheel_build DIR [COMMAND...]: builds the wheel into a directory, and sets `wheel` to its path. COMMAND: what has built
+# the extension module, among others.
 wheel_build() {
+    local directory="$1" cargo_directory
+    shift
     maturin_install || {
         echo "maturin $maturin_version could not be had from the package index" >&2
         return 1
     }
-    rm -rf "$1"
-    "$maturin_program" build --quiet --release --locked --manifest-path crates/python/Cargo.toml \
-        --interpreter python3 --out "$1"
-    wheel="$(echo "$1"/vazao-*.whl)"
+    cargo_directory="$(mktemp -d)"
+    [[ $# -eq 0 ]] || wheel_cargo "$cargo_directory" "$@"
+    rm -rf "$directory"
+    PATH="$cargo_directory:$PATH" "$maturin_program" build --quiet --release --locked \
+        --manifest-path crates/python/Cargo.toml --interpreter python3 --out "$directory"
+    rm -rf "$cargo_directory"
+    wheel="$(echo "$directory"/vazao-*.whl)"
 }

@@ -45,7 +45,7 @@ suite() {
 
 python3 -m pip --version >"$TMPDIR/log" 2>&1 || packages_install python3-pip
 product_build vazao-app vazao-python
-wheel_build "$TMPDIR/wheels"
+wheel_build "$TMPDIR/wheels" "${product_command[@]}"
 # With the pip that is there: to give each environment one costs more than all that it would do.
 python3 -m venv --without-pip "$TMPDIR/venv"
 python="$TMPDIR/venv/bin/python"
