@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from typing import NamedTuple, Optional
 
 from . import _vazao
@@ -45,7 +46,7 @@ class Area:
         """What is at a path."""
         return self._handle.stat(os.fsencode(path), follow_symlinks)
 
-    def scandir(self, path="", *, with_attributes: bool = False):
+    def scandir(self, path="", *, with_attributes: bool = False) -> Iterator[_vazao.Entry]:
         """An iterator of the entries of a directory, in no particular order."""
         return self._handle.scandir(os.fsencode(path), with_attributes)
 

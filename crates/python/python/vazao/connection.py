@@ -6,6 +6,7 @@ import atexit
 import os
 import threading
 import weakref
+from collections.abc import Iterator
 from typing import NamedTuple, Optional
 
 from . import _vazao
@@ -145,7 +146,7 @@ class Connection:
             return False
         return True
 
-    def scandir(self, path="/", *, with_attributes: bool = False):
+    def scandir(self, path="/", *, with_attributes: bool = False) -> Iterator[_vazao.Entry]:
         """An iterator of the entries of a directory, in no particular order and without "." and ".."; with their
         attributes at little more cost."""
         return self._handle.scandir(os.fsencode(path), with_attributes)

@@ -7,7 +7,10 @@ import io
 import os
 import sys
 import weakref
-from typing import Optional
+from collections.abc import Iterable
+from typing import Any, Optional
+
+from ._vazao import Attributes
 
 # What one call copies: the interpreter sees signals in between.
 _COPY_BYTES = 256 * 1024 * 1024
@@ -53,7 +56,7 @@ class File(io.RawIOBase):
     """
 
     # Of a file that could not be opened.
-    _handle = None
+    _handle: Any = None
     _is_writable = False
 
     def __init__(self, connection, path, mode: str, permissions: int):
@@ -186,7 +189,7 @@ class File(io.RawIOBase):
         """The same as flush(), and all of it survives the loss of power of all servers."""
         self._usable().fsync()
 
-    def stat(self):
+    def stat(self) -> Attributes:
         """What the file is, with what this connection has written."""
         return self._usable().stat()
 
@@ -227,16 +230,16 @@ class File(io.RawIOBase):
 
     # Many ranges in one call (list I/O): one request for each server, as far as they are small.
 
-    def read_list(self, ranges) -> list[bytes]:
+    def read_list(self, ranges: Iterable[tuple[int, int]]) -> list[bytes]:
         """Reads ranges, pairs of an offset and a size; shorter only where the file ends."""
         return self._for_reading().read_list(list(ranges))
 
-    def readinto_list(self, ranges) -> list[int]:
+    def readinto_list(self, ranges: Iterable[tuple[int, Any]]) -> list[int]:
         """Fills buffers, given as pairs of an offset and a buffer, and returns how many bytes each one received: less
         only where the file ends."""
         return self._for_reading().readinto_list(list(ranges))
 
-    def write_list(self, ranges) -> int:
+    def write_list(self, ranges: Iterable[tuple[int, Any]]) -> int:
         """Writes pairs of an offset and a buffer, and returns how many bytes that were. Where they overlap in the file
         the later one counts."""
         return self._for_writing().write_list(list(ranges))
@@ -246,6 +249,7 @@ class File(io.RawIOBase):
 
         Returns a bytearray of the ranges, one behind the other; with a dtype a numpy array with a row for each range.
         """
+        ranges: Any
         if dtype is None:
             ranges = bytearray(range_bytes * range_count)
         else:
@@ -268,7 +272,7 @@ class File(io.RawIOBase):
         return self._for_writing().write_strided(buffer, offset, range_bytes, stride_bytes)
 
 
-def _reopen(connection, path, mode: str, position: int) -> File:
+def _reopen(connection: Any, path, mode: str, position: int) -> File:
     file = connection.open(path, mode)
     file.seek(position)
     return file

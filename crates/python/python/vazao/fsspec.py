@@ -192,6 +192,7 @@ class VazaoFileSystem(AsyncFileSystem):
 
     def _cat_group(self, path, ranges, found) -> None:
         """Reads ranges of one file, and leaves their bytes, or why there are none, where they belong."""
+        read: list
         try:
             with self.connection.open(self._strip_protocol(path)) as file:
                 read = file.read_list([_range(file, start, end) for _, start, end in ranges])
@@ -342,14 +343,15 @@ class VazaoReader(io.BufferedReader):
     """A file opened for reading. Can be pickled: it is opened again where it is unpickled."""
 
     def __init__(self, fs, path, buffer_bytes):
-        super().__init__(fs.connection.open(path), buffer_bytes)
+        self._file = fs.connection.open(path)
+        super().__init__(self._file, buffer_bytes)
         self.fs = fs
         self.path = path
         self.buffer_bytes = buffer_bytes
 
     @property
     def size(self) -> int:
-        return self.raw.stat().st_size
+        return self._file.stat().st_size
 
     @property
     def details(self) -> dict:
@@ -376,12 +378,13 @@ class VazaoWriter(io.BufferedWriter):
             if "x" in mode and fs.exists(path):
                 raise FileExistsError(path)
             self.temporary = f"{fs._parent(path).rstrip('/')}/.{uuid.uuid4().hex}.part"
-        super().__init__(fs.connection.open(self.temporary or path, mode), buffer_bytes)
+        self._file = fs.connection.open(self.temporary or path, mode)
+        super().__init__(self._file, buffer_bytes)
 
     @property
     def size(self) -> int:
         self.flush()
-        return self.raw.stat().st_size
+        return self._file.stat().st_size
 
     def __reduce__(self):
         raise TypeError("a file opened for writing cannot be pickled")
