@@ -263,7 +263,9 @@ impl Job {
         // Blocks are confirmed seconds apart where streams are many and a limit is low: what is sent says more of the
         // rate. What was there already, and holes, are not sent.
         let sent_bytes = self.counts.sent_bytes.get();
-        progress.rates.show(bytes);
+        if self.control.order() == Order::Run {
+            progress.rates.show(bytes);
+        }
         progress.rates.note(if sent_bytes > 0 { sent_bytes } else { bytes }, files, now_ns);
         let round_trip_ns = self.counts.round_trip_ns.load(std::sync::atomic::Ordering::Relaxed);
         progress.limit.note(Spent::of(&self.counts), round_trip_ns, now_ns);
@@ -274,9 +276,10 @@ impl Job {
         let mut progress = self.progress();
         let mut bytes_done = Job::bytes_done(&progress);
         match progress.state {
-            JobState::Running => progress.rates.show(bytes_done),
+            JobState::Running if self.control.order() == Order::Run => progress.rates.show(bytes_done),
             state if state.is_over() => {}
-            // Files that it was at are let go; what has arrived of them stays, and is gone on with.
+            // Files that it was at are let go, also before it is paused; what has arrived of them stays, and is gone on
+            // with.
             _ => bytes_done = bytes_done.max(progress.rates.shown_bytes()),
         }
         let over = progress.files_done + progress.files_skipped + progress.files_failed;
