@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use vazao_area::{AreaService, Membership};
 use vazao_model::limits::NODE_SILENT_MS;
-use vazao_model::{Code, Role};
+use vazao_model::{Code, Knowledge, Role};
 use vazao_store::DataService;
 use vazao_wire::proto;
 use vazao_wire::service::Fault;
@@ -35,17 +35,7 @@ impl Refusals {
         if code == Some(Code::InUse) {
             return true;
         }
-        let refused = matches!(
-            code,
-            Some(
-                Code::Invalid
-                    | Code::NotPermitted
-                    | Code::BadRequest
-                    | Code::Unauthenticated
-                    | Code::VersionMismatch
-            )
-        );
-        if self.was_member || !refused {
+        if self.was_member || !code.is_some_and(is_refusal) {
             self.since_ns = None;
             return false;
         }
@@ -62,6 +52,19 @@ impl Refusals {
         let since_ns = *self.unready_since_ns.get_or_insert(now_ns);
         now_ns.saturating_sub(since_ns) < SOON_NS
     }
+}
+
+/// True for an answer that this node's own request decided: the same one is refused again. What the disks of the
+/// metadata service decided, or a defect of it, is mended while this node asks. Where a node does not have that role,
+/// another of the addresses may.
+fn is_refusal(code: Code) -> bool {
+    let is_of_its_disks = matches!(
+        code,
+        Code::Io | Code::Corrupt | Code::TargetFailed | Code::Hung | Code::NoSpace | Code::ReadOnly
+    );
+    let is_of_its_own =
+        matches!(code, Code::Internal | Code::Cancelled | Code::Interrupted | Code::Unsupported);
+    code.knowledge() == Knowledge::Decided && !is_of_its_disks && !is_of_its_own
 }
 
 /// What a node has besides areas.
@@ -172,6 +175,27 @@ mod tests {
         assert!(!refusals.is_final(Some(Code::Invalid), 1_000 + REFUSED_NS_MAX));
         assert!(refusals.is_final(Some(Code::Invalid), 1_001 + REFUSED_NS_MAX));
         assert!(Refusals::default().is_final(Some(Code::Unauthenticated), 0));
+    }
+
+    /// A node that ends for what would have passed by itself stays away until it is started again by hand.
+    #[test]
+    fn no_node_ends_for_what_may_pass_and_each_does_for_what_its_request_decided() {
+        for &code in Code::ALL {
+            let mut refusals = Refusals::default();
+            let (first, last) =
+                (refusals.is_final(Some(code), 0), refusals.is_final(Some(code), REFUSED_NS_MAX + 1));
+            assert!(last || !first, "{code:?}");
+            assert!(!last || code.knowledge() == Knowledge::Decided, "{code:?}");
+            let is_of_a_disk =
+                matches!(code, Code::Io | Code::Corrupt | Code::TargetFailed | Code::Hung | Code::NoSpace);
+            assert!(!last || !is_of_a_disk && code != Code::Internal, "{code:?}");
+            let mut member = Refusals::default();
+            assert!(!member.is_final(None, 0));
+            assert_eq!(member.is_final(Some(code), 1), code == Code::InUse, "{code:?}");
+        }
+        let ends = |code| Refusals::default().is_final(Some(code), 0);
+        let at_once = [Code::NotPermitted, Code::BadRequest, Code::Unauthenticated, Code::VersionMismatch];
+        assert!(at_once.into_iter().all(ends));
     }
 
     #[test]
