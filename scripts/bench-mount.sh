@@ -49,8 +49,10 @@ done
 switch=/sys/module/fuse/parameters/enable_uring
 if [[ -w "$switch" ]]; then
     before="$(cat "$switch")"
-    # The status goes along: an echo that worked must not turn a failed run into a good one.
-    trap 'status=$?; echo "$before" >"$switch"; sandbox_leave "$status"' EXIT
+    put_back() {
+        echo "$before" >"$switch"
+    }
+    sandbox_at_end put_back
     echo Y >"$switch"
     mounted uring uring=on
     echo "$before" >"$switch"

@@ -44,7 +44,10 @@ fi
 
 files="$(mktemp -d "$place/vazao-movers.XXXXXX")"
 chmod 755 "$files"
-trap 'status=$?; rm -rf "$files"; sandbox_leave "$status"' EXIT
+remove_files() {
+    rm -rf "$files"
+}
+sandbox_at_end remove_files
 mkdir "$files/out" "$files/in"
 chmod 777 "$files/in"
 head -c "${mib}M" /dev/urandom >"$files/out/big"

@@ -33,6 +33,20 @@ bounded() {
     timeout --verbose --kill-after=30s "$@"
 }
 
+# Locked while a run on this machine measures, or changes what is the machine's own: a directory that every machine has.
+machine_lock="${VAZAO_TEST_LOCK:-/run}"
+
+# alone SCRIPT: runs a script that measures, or that changes what is the machine's own. Two runs on one machine take
+# turns: each would put back what it found of the other's.
+alone() {
+    local status=0
+    flock --close --timeout 900 --conflict-exit-code 75 "$machine_lock" \
+        timeout --verbose --kill-after=30s 15m bash "$1" || status=$?
+    [[ $status -ne 75 ]] ||
+        echo "$1: another test run on this machine has held $machine_lock for 15 minutes: wait for it, or end it" >&2
+    return "$status"
+}
+
 # lane SCRIPT...: runs scripts of steps one after the other, beside other lanes and whatever comes next, each with a
 # place of its own for its files. What one said is shown when it has ended. `lanes_end` waits for all lanes and counts.
 lanes=()
@@ -85,9 +99,22 @@ step_ended() {
     fi
 }
 
+# Logs that a full disk cut off have lost what failed, and what passed.
+steps_room_kib_min=16384
+
+# steps_room: the KiB that are left for files of tests, and for what they say.
+steps_room() {
+    df --output=avail -k "$TMPDIR" | tail -n 1 | tr -d ' '
+}
+
 # step_count NAME LOG STATUS: adds what a step counted.
 step_count() {
-    local name="$1" log="$2" status="$3" step_passed step_failed step_flaky
+    local name="$1" log="$2" status="$3" step_passed step_failed step_flaky room
+    room="$(steps_room)"
+    if [[ "$room" -lt "$steps_room_kib_min" ]]; then
+        echo "==> $name: FAILED: the disk of $TMPDIR is full ($room KiB left), what was said is cut off; make room there"
+        [[ "$status" -ne 0 ]] || status=1
+    fi
     step_passed="$(step_sum "$log" passed)"
     step_failed="$(step_sum "$log" failed)"
     step_flaky="$({ grep -oE '^[0-9]+ flaky$' "$log" || true; } | awk '{ sum += $1 } END { print sum + 0 }')"

@@ -61,8 +61,7 @@ restore() {
     rm -f "/var/log/vazao/mount${second//[^a-zA-Z0-9]/-}.log"
     cp --no-dereference "$TMPDIR"/installed/* /sbin/ 2>/dev/null || true
 }
-# The sandbox tidies up after this.
-trap 'status=$?; restore || true; set +e; (exit "$status"); sandbox_leave' EXIT
+sandbox_at_end restore
 
 "$vazao" mount-helper --install >"$TMPDIR/links"
 source="$VAZAO_CLUSTER:vz:/"

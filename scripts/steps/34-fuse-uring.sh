@@ -20,11 +20,9 @@ if [[ ! -w "$switch" ]]; then
 fi
 before="$(cat "$switch")"
 put_back() {
-    local status=$?
     echo "$before" >"$switch"
-    sandbox_leave "$status"
 }
-trap put_back EXIT
+sandbox_at_end put_back
 echo Y >"$switch"
 
 # Those that depend on how requests come: the rest is decided behind the door, whichever it came through. All of them:

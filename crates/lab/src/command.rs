@@ -24,6 +24,9 @@ pub enum Command {
     /// Serve or make the remote calls of experiments L1 and L2.
     #[command(hide = true)]
     CallsLoad(calls::load::Args),
+    /// Remove the hosts, disks and limits that killed runs have left behind. Those of runs under way stay.
+    #[command(after_help = "Example:\n  vazao lab sweep")]
+    Sweep,
     /// Print the tables of a result file again, or plots and page of a directory, without measuring anew.
     Report(report::command::Args),
 }
@@ -39,6 +42,7 @@ pub fn run(command: Command, context: &mut Context<'_>) -> Result<(), Error> {
         Command::Mounts(args) => mounts::run(&args, context),
         Command::MountsWorker(args) => mounts::worker::run(&args, context.output),
         Command::CallsLoad(args) => calls::load::run(&args, context),
+        Command::Sweep => experiment::sweep(),
         Command::Report(args) => report::command::run(args, context),
     }
 }

@@ -39,3 +39,4 @@ mod stopping;
 mod streams;
 mod support;
 mod targets;
+mod test_runs;

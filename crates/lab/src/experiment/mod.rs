@@ -53,5 +53,5 @@ pub use lab::{Lab, Scale};
 pub(crate) use outcome::{figure, shown};
 pub use page::report;
 pub use registry::{find, registry};
-pub(crate) use run::clear_away;
 pub use run::{Args, ListArgs, list, run};
+pub(crate) use run::{clear_away, sweep};

@@ -114,9 +114,22 @@ pub(crate) fn clear_away() {
     match hosts::sweep() {
         // Without root there is nothing of the kind.
         Ok(0) | Err(hosts::Error::NotRoot { .. }) => {}
-        Ok(count) => report::say(&format!("removed hosts and disks that killed runs left behind ({count})")),
+        Ok(count) => report::say(&removed(count)),
         Err(error) => report::say(&format!("what a killed run left behind stays: {error}")),
     }
+}
+
+/// `vazao lab sweep`.
+pub(crate) fn sweep() -> Result<(), Error> {
+    let count = hosts::sweep().map_err(|error| Error::Failed(error.to_string()))?;
+    if count > 0 {
+        report::say(&removed(count));
+    }
+    Ok(())
+}
+
+fn removed(count: usize) -> String {
+    format!("removed hosts and disks that killed runs left behind ({count})")
 }
 
 fn choose(ids: &[String]) -> Result<Vec<&'static dyn Experiment>, Error> {

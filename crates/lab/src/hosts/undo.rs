@@ -110,12 +110,19 @@ fn identity_of(namespace: &Path) -> io::Result<(u64, u64)> {
     fs::metadata(namespace).map(|it| (it.dev(), it.ino()))
 }
 
-/// The loop device behind which `backing` is, as `loopN`.
+/// What the kernel writes behind the path of a file that has been removed.
+const REMOVED: &str = " (deleted)";
+
+/// The loop device behind which `backing` is, as `loopN`, also when that file has been removed meanwhile.
 pub(crate) fn loop_device_of(backing: &Path) -> Result<Option<String>, Error> {
     for entry in fs::read_dir("/sys/block").map_err(Error::at("/sys/block"))? {
         let entry = entry.map_err(Error::at("/sys/block"))?;
         let behind = fs::read_to_string(entry.path().join("loop/backing_file"));
-        if behind.is_ok_and(|behind| Path::new(behind.trim_end()) == backing) {
+        let is_backing = |behind: &str| {
+            let path = behind.strip_suffix(REMOVED).unwrap_or(behind);
+            Path::new(path) == backing
+        };
+        if behind.is_ok_and(|behind| is_backing(behind.trim_end())) {
             return Ok(Some(entry.file_name().to_string_lossy().into_owned()));
         }
     }
