@@ -4,7 +4,7 @@
 pub(crate) mod examples;
 mod options;
 
-pub(crate) use options::{Common, Results};
+pub(crate) use options::{Common, Results, zone_name};
 
 use crate::commands;
 use crate::failure;

@@ -7,7 +7,7 @@ use crate::node::owners;
 use std::path::{Path, PathBuf};
 use vazao_client::config::is_loopback;
 use vazao_client::{Client, Config, Options};
-use vazao_model::Code;
+use vazao_model::{ClusterMap, Code};
 use vazao_wire::key::ClusterKey;
 
 /// The environment variable that names the cluster.
@@ -65,15 +65,42 @@ impl Context {
         }
         let mut options = config.options();
         options.name = self.client_name();
+        if let Some(zone) = &self.common.zone {
+            options.zone.clone_from(zone);
+        }
         change(&mut options);
-        Client::connect_with(&config, options).map_err(|error| {
+        let zone = options.zone.clone();
+        let client = Client::connect_with(&config, options).map_err(|error| {
             let is_unreachable = error.code == Code::Unreachable;
             let hint = loopback_hint(&file, &config).filter(|_| is_unreachable);
             match hint {
                 Some(hint) => Failure::new(format!("{}; {hint}", without_advice(&error))),
                 None => Failure::from(error),
             }
-        })
+        })?;
+        // That of client.toml stands in `vazao status`: not every command is to say so again.
+        if zone != config.zone {
+            warn_of_unknown_zone(&client, &zone);
+        }
+        Ok(client)
+    }
+}
+
+/// That no node is in a zone, and in which ones there are some.
+pub(crate) fn unknown_zone(map: &ClusterMap, zone: &str) -> String {
+    let known = match map.zones().as_slice() {
+        [] => "no node is in any".to_owned(),
+        zones => format!("zones of nodes: {}", zones.join(", ")),
+    };
+    format!("no node is in zone {zone} ({known})")
+}
+
+/// Logs that no node is in the zone of a client.
+fn warn_of_unknown_zone(client: &Client, zone: &str) {
+    let map = client.map();
+    if !zone.is_empty() && !map.zones().contains(&zone) {
+        let problem = unknown_zone(&map, zone);
+        tracing::warn!("{problem}; files placed near their writer go everywhere");
     }
 }
 

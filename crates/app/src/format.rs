@@ -176,6 +176,11 @@ pub(crate) enum Lean {
     Right,
 }
 
+/// A text, or a dash where it is empty.
+pub(crate) fn or_dash(text: &str) -> String {
+    if text.is_empty() { "-" } else { text }.to_owned()
+}
+
 /// Aligned columns under a head line, two spaces apart.
 pub(crate) fn table(head: &[(&str, Lean)], rows: &[Vec<String>]) -> String {
     let width_of = |column: usize| {

@@ -46,6 +46,7 @@ impl AreaService {
             host: vazao_wire::local::host(),
             run: self.shared.options.run,
             seen: None,
+            zone: self.shared.options.zone.clone(),
             ..Default::default()
         };
         let response = call::<RegisterNode>(transport, meta_address, &request, deadline_ns)?;

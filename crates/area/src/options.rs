@@ -14,6 +14,8 @@ const DESCRIPTORS_UNLIMITED: usize = 65_536;
 pub struct Options {
     /// Name of its node, for error messages and threads.
     pub name: String,
+    /// The zone that its node is in; empty: in none.
+    pub zone: String,
     /// Threads of each area for work that waits for its file system, and as many for copies; 0: it is done in the
     /// caller's thread, for tests.
     pub threads: usize,
@@ -37,6 +39,7 @@ impl Default for Options {
     fn default() -> Options {
         Options {
             name: String::new(),
+            zone: String::new(),
             threads: 8,
             jobs_max: 4096,
             job_bytes_max: 32 << 20,

@@ -1,6 +1,7 @@
 //! The cluster map: which nodes there are, what they do, which targets they hold.
 
 use crate::ids::{Epoch, GroupId, NodeId, TargetId};
+use std::collections::BTreeSet;
 
 /// What a node does.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -134,6 +135,14 @@ pub struct Target {
     pub is_unreported: bool,
 }
 
+impl Target {
+    /// True where new data may go: it serves, and has something left. Its size is 0 before its first report.
+    pub fn has_room(&self) -> bool {
+        let is_spent = self.available_bytes == 0 && self.capacity_bytes > 0;
+        self.state == TargetState::Serving && !is_spent
+    }
+}
+
 /// A placement group.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Group {
@@ -186,6 +195,8 @@ pub struct Node {
     pub silent_ms: u64,
     /// What it exports, as last reported.
     pub areas: Vec<AreaInfo>,
+    /// The zone it is in, as its configuration says; empty: in none.
+    pub zone: String,
 }
 
 /// The whole cluster as the metadata service knows it.
@@ -220,6 +231,18 @@ impl ClusterMap {
             Some(self.groups[at].members.clone())
         };
         group.target().map(|target| vec![target]).or_else(of_record).unwrap_or_default()
+    }
+
+    /// The zone of a target's node; empty: none, or the target is not known.
+    pub fn zone_of(&self, target: TargetId) -> &str {
+        let node = self.target(target).and_then(|target| self.node(target.node));
+        node.map_or("", |node| node.zone.as_str())
+    }
+
+    /// The zones that nodes are in, sorted.
+    pub fn zones(&self) -> Vec<&str> {
+        let zones = self.nodes.iter().map(|node| node.zone.as_str()).filter(|zone| !zone.is_empty());
+        zones.collect::<BTreeSet<_>>().into_iter().collect()
     }
 
     /// The node with this id.

@@ -3,6 +3,7 @@
 use crate::distribution::{Distribution, Pattern};
 use crate::ids::GroupId;
 use crate::limits;
+use crate::zone::Placement;
 
 /// The layout of a striped file.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -29,6 +30,8 @@ pub struct LayoutHint {
     pub width: u32,
     /// How they take turns; `None` inherits.
     pub pattern: Option<Pattern>,
+    /// Which targets are taken; `None` inherits.
+    pub placement: Option<Placement>,
 }
 
 /// Why a layout was refused.

@@ -17,6 +17,7 @@ pub mod name;
 pub mod origin;
 pub mod sidecar;
 pub mod size;
+pub mod zone;
 
 pub use attributes::{Attributes, FileKind, Timestamp};
 pub use cluster::{AreaInfo, ClusterMap, Group, Node, NodeState, Refusal, Role, Target, TargetState};
@@ -25,3 +26,4 @@ pub use extents::Extents;
 pub use ids::{Epoch, GroupId, InodeId, NodeId, ObjectId, SessionId, TargetId};
 pub use layout::{Layout, LayoutHint};
 pub use name::{Name, VolumePath};
+pub use zone::Placement;

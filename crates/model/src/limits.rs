@@ -238,6 +238,9 @@ pub const AREA_BELOW_MAX: usize = 256;
 /// Longest name of an area or of a node in a reference: it is typed by people.
 pub const AREA_NAME_BYTES_MAX: usize = 64;
 
+/// Longest name of a zone: it is typed by people, and a column of tables.
+pub const ZONE_NAME_BYTES_MAX: usize = 32;
+
 /// Channels of one node unless its configuration says otherwise: 100,000 of them take some 30 MiB.
 pub const CHANNELS_MAX_DEFAULT: usize = 100_000;
 

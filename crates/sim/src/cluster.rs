@@ -88,6 +88,8 @@ struct Shared {
     network: Arc<Network>,
     world: Mutex<World>,
     defect: OnceLock<Defect>,
+    /// Of data servers, in turn; empty: they are in none.
+    zones: Vec<String>,
 }
 
 /// A simulated cluster.
@@ -108,12 +110,21 @@ fn data_address(index: usize) -> String {
 impl Cluster {
     /// A new cluster, all of it up.
     pub fn new(options: ClusterOptions) -> Cluster {
-        Cluster::with_late_disk(options, None)
+        Cluster::with(options, None, &[])
     }
 
     /// The same; the data server on machine `late` has a second disk, which is missing at each later start made in
     /// steps until the server is up.
-    pub fn with_late_disk(options: ClusterOptions, late: Option<usize>) -> Cluster {
+    pub fn with_late_disk(options: ClusterOptions, late: usize) -> Cluster {
+        Cluster::with(options, Some(late), &[])
+    }
+
+    /// The same with data servers put into `zones` in turn.
+    pub fn in_zones(options: ClusterOptions, zones: &[&str]) -> Cluster {
+        Cluster::with(options, None, zones)
+    }
+
+    fn with(options: ClusterOptions, late: Option<usize>, zones: &[&str]) -> Cluster {
         let clock = Arc::new(SimClock::default());
         let transport = InlineTransport::new(Arc::clone(&clock) as Arc<dyn Clock>);
         let network = Arc::new(Network::new(options.seed ^ 0x6e65_7477));
@@ -142,7 +153,8 @@ impl Cluster {
         let fates = Arc::clone(&network);
         transport.set_fates(Some(Box::new(move |address, method| fates.fate(address, method))));
         let (world, defect) = (Mutex::new(world), OnceLock::new());
-        let shared = Shared { options, clock, transport, network, world, defect };
+        let zones = zones.iter().map(|&zone| zone.to_owned()).collect();
+        let shared = Shared { options, clock, transport, network, world, defect, zones };
         let cluster = Cluster { shared: Arc::new(shared) };
         cluster.shared.start_due();
         cluster.shared.beat();
@@ -171,16 +183,31 @@ impl Cluster {
         self.client_through(number, |transport| transport)
     }
 
+    /// A client in a zone.
+    pub fn client_in(&self, zone: &str, number: u64) -> Client {
+        self.client_with(number, |transport| transport, zone)
+    }
+
     /// The same with its requests going through what `wrap` makes of the transport.
     pub fn client_through(
         &self,
         number: u64,
         wrap: impl FnOnce(Arc<dyn Transport>) -> Arc<dyn Transport>,
     ) -> Client {
+        self.client_with(number, wrap, "")
+    }
+
+    fn client_with(
+        &self,
+        number: u64,
+        wrap: impl FnOnce(Arc<dyn Transport>) -> Arc<dyn Transport>,
+        zone: &str,
+    ) -> Client {
         let options = Options {
             background: false,
             seed: self.shared.options.seed.wrapping_add(number) | 1,
             name: format!("client {number}"),
+            zone: zone.to_owned(),
             dirty_bytes_per_file_max: 256 << 10,
             read_ahead_bytes_max: 512 << 10,
             ..Options::default()
@@ -425,6 +452,7 @@ impl Shared {
     fn start_data(&self, machine: &Machine, number: usize, run: u64) -> Arc<DataService> {
         let mut options = vazao_store::Options {
             name: format!("n{number}"),
+            zone: self.zone_of(number),
             address: machine.address.clone(),
             inline: true,
             reserve_bytes: Some(0),
@@ -435,6 +463,11 @@ impl Shared {
         machine.give_late_disk(number, &mut disks, &mut options);
         let clock = Arc::clone(&self.clock) as Arc<dyn Clock>;
         DataService::open(disks, options, clock).expect("the target opens after any end")
+    }
+
+    fn zone_of(&self, number: usize) -> String {
+        let turn = (number - 1).checked_rem(self.zones.len());
+        turn.map_or_else(String::new, |turn| self.zones[turn].clone())
     }
 
     fn daemons(&self) -> (Option<Arc<MetaService>>, Vec<Arc<DataService>>) {

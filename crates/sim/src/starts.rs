@@ -74,10 +74,15 @@ impl Starts {
     /// A fresh cluster for `seed`, with something wrong on purpose or not.
     pub fn new(seed: u64, defect: Option<Defect>) -> Starts {
         let options = ClusterOptions { seed, data_servers: DATA_SERVERS, down_ms_max: DOWN_MS_MAX };
-        let cluster = Cluster::with_late_disk(options, Some(LATE));
+        let cluster = Cluster::with_late_disk(options, LATE);
         defect.into_iter().for_each(|defect| cluster.plant(defect));
         let clients: Vec<Client> = (0..2).map(|number| cluster.client(number)).collect();
-        let hint = LayoutHint { stripe_unit_bytes: 64 << 10, width: 0, pattern: Some(Pattern::Stripe) };
+        let hint = LayoutHint {
+            stripe_unit_bytes: 64 << 10,
+            width: 0,
+            pattern: Some(Pattern::Stripe),
+            ..LayoutHint::default()
+        };
         clients[0].set_layout_hint(ROOT, hint).expect("fair weather");
         let mut random = StdRng::seed_from_u64(seed ^ 0x7374_6172);
         let bytes: Vec<u8> = (0..KEPT_BYTES).map(|_| random.random()).collect();

@@ -83,8 +83,11 @@ impl Story {
         let cluster = Cluster::new(options);
         profile.defect.into_iter().for_each(|defect| cluster.plant(defect));
         let clients: Vec<Client> = (0..profile.clients as u64).map(|number| cluster.client(number)).collect();
-        let hint =
-            LayoutHint { stripe_unit_bytes: 64 << 10, width: 0, pattern: Some(convert::pattern_of(seed)) };
+        let hint = LayoutHint {
+            stripe_unit_bytes: 64 << 10,
+            pattern: Some(convert::pattern_of(seed)),
+            ..LayoutHint::default()
+        };
         clients[0].set_layout_hint(ROOT, hint).expect("fair weather");
         clients[0].sync().expect("fair weather");
         let tree = observe(&clients[0]).expect("fair weather");

@@ -43,6 +43,8 @@ pub struct Options {
     pub queued_bytes_max: usize,
     /// The machine since its start, as writers name theirs when they ask for a server on it.
     pub host: u64,
+    /// The zone that the node is in; empty: in none.
+    pub zone: String,
     /// A random number of this start of the process, by which the metadata service tells it from a copy; 0: none, and
     /// copies pass for originals.
     pub run: u64,
@@ -71,6 +73,7 @@ impl Default for Options {
             // One connection alone is never refused.
             queued_bytes_max: BYTES_IN_FLIGHT_MAX as usize,
             host: vazao_wire::local::host(),
+            zone: String::new(),
             run: 0,
             missing: Vec::new(),
             meant: Vec::new(),

@@ -92,6 +92,7 @@ impl DataService {
             seen: Some(self.latest_mark()),
             epoch: self.groups.read().known_epoch(self.latest_mark().run),
             follows_groups: true,
+            zone: self.options.zone.clone(),
         }
     }
 

@@ -153,6 +153,7 @@ impl ClusterDirectory {
             roles: vec![role],
             listen: ANY_PORT.to_owned(),
             advertise: None,
+            zone: String::new(),
             other_port_if_taken: true,
             // Written before each start; a file without any would be refused.
             metadata: if role == RoleName::Meta { Vec::new() } else { vec![ANY_PORT.to_owned()] },

@@ -24,8 +24,10 @@ const EXAMPLES: &str = "Examples:
   vazao layout vz:/data --distribution groups --groups 2 --factor 8
       8 units a target in one half, then in the other
   vazao layout vz:/scratch --distribution local                     each file whole, on its writer's own machine
+  vazao layout vz:/rio --place near-writer                          on targets of the zone of the client that writes
   vazao layout vz:/data --distribution inherit                      as the directory above has it
   vazao layout --convert vz:/data/file --width 4                    rewrites a file that is in use
+  vazao layout --convert -r vz:/old --place zone=rio --rate 2M      moves files into a zone
   vazao layout --convert -r vz:/data --dry-run                      what it takes to give all what new files get";
 
 /// Arguments of `vazao layout`.
@@ -94,6 +96,10 @@ fn set(client: &Client, arguments: &Arguments, path: &VolumePath, attributes: &A
         Failure::from(error.about(format!("{}{why}", show_volume(path))))
     })?;
     let (stored, _) = client.layout_hint(attributes.inode).at(show_volume(path))?;
+    if stored.placement != hint.placement {
+        let text = "the metadata service is older than this command and knows no placements; update it";
+        return Err(Failure::new(format!("{}: {text}", show_volume(path))));
+    }
     if stored.pattern != hint.pattern {
         let text = "the metadata service is older than this command and knows simple stripes only; update it";
         return Err(Failure::new(format!("{}: {text}", show_volume(path))));

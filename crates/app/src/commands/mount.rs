@@ -19,6 +19,7 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use vazao_fuse::{Mount, MountError, MountOptions, Uring};
 use vazao_meter::measures::Part;
+use vazao_model::zone;
 
 /// What the process behind a mount says once it works.
 const READY: &str = "ready";
@@ -45,6 +46,7 @@ Options after -o:
   noexec                  programs cannot be started
   noatime, sync           as in mount(8); access times are never set by reading
   no_default_permissions  leave permission bits unchecked
+  zone=NAME               the zone that this machine is in, in place of that of client.toml
   threads=N               requests in work at once (over io_uring: on each core)
   uring=auto|on|off       requests over io_uring: where the kernel offers it, or else fail, or never";
 
@@ -164,6 +166,8 @@ fn apply(options: &mut MountOptions, option: &str) -> Outcome {
         ("uring=auto", _) => options.uring = Uring::Auto,
         ("uring=on", _) => options.uring = Uring::On,
         ("uring=off", _) => options.uring = Uring::Off,
+        // The client's, see `zone_of`.
+        (zone, _) if zone.strip_prefix("zone=").is_some_and(|name| zone::check_name(name).is_ok()) => {}
         (_, Some(Ok(threads @ 1..=1024))) => options.threads = threads,
         // Of the kernel, one by one, for docs/performance.md; what a mount promises does not hold with them.
         (trial, _) if trial.strip_prefix("trial.").is_some_and(|setting| options.trial.set(setting)) => {}
@@ -173,11 +177,16 @@ fn apply(options: &mut MountOptions, option: &str) -> Outcome {
         _ => {
             return Err(Failure::usage(format!(
                 "-o {option}: unknown; there are ro, rw, allow_other, suid, nosuid, dev, nodev, noexec, noatime, sync, \
-                 default_permissions, no_default_permissions, uring=auto|on|off and threads=1…1024"
+                 default_permissions, no_default_permissions, uring=auto|on|off, threads=1…1024 and zone=NAME"
             )));
         }
     }
     Ok(())
+}
+
+/// The zone that options name; the last one counts.
+fn zone_of(given: &[String]) -> Option<&str> {
+    given.iter().rev().find_map(|option| option.strip_prefix("zone="))
 }
 
 /// The sizes of requests and read-ahead, in bytes; false for anything else.
@@ -228,10 +237,14 @@ pub(super) fn told(error: MountError) -> Failure {
 fn foreground(context: &Context, arguments: &Arguments, options: MountOptions) -> Outcome {
     let stop = Stop::on_signals_up_to(signals::OF_COMMANDS, SIGNALS)?;
     let mountpoint = arguments.mountpoint();
-    let client = match arguments.areas {
-        Some(_) => context.client_with(|options| options.deadline_ms = AREAS_DEADLINE_MS)?,
-        None => context.client()?,
-    };
+    let client = context.client_with(|options| {
+        if let Some(zone) = zone_of(&arguments.options) {
+            zone.clone_into(&mut options.zone);
+        }
+        if arguments.areas.is_some() {
+            options.deadline_ms = AREAS_DEADLINE_MS;
+        }
+    })?;
     client.describe(&mountpoint.display().to_string(), Part::Mount);
     let mount = match arguments.areas {
         Some(_) => vazao_fuse::mount_areas(client, mountpoint, options),
@@ -280,6 +293,9 @@ fn background(context: &Context, arguments: &Arguments) -> Outcome {
     command.args(["mount", "--foreground", "--tell-ready"]);
     command.arg("--log").arg(context.common.log.as_deref().unwrap_or("info"));
     command.arg("--log-file").arg(log.path.as_deref().unwrap_or(Path::new("/dev/null")));
+    if let Some(zone) = &context.common.zone {
+        command.arg("--zone").arg(zone);
+    }
     for option in &arguments.options {
         command.arg("-o").arg(option);
     }
@@ -392,6 +408,13 @@ mod tests {
             volume: Some(OsString::from("vz:/a")),
             mountpoint: Some(PathBuf::from("/mnt")),
         }
+    }
+
+    #[test]
+    fn the_last_zone_of_the_options_counts() {
+        let given = arguments(&["zone=rio", "ro", "zone=bra"]).options;
+        assert_eq!((check_options(&given), zone_of(&given)), (Ok(()), Some("bra")));
+        assert!(check_options(&["zone=a b".to_owned()]).is_err() && zone_of(&[]).is_none());
     }
 
     #[test]

@@ -31,7 +31,7 @@ enum What {
     Init(Init),
     /// Make this machine a further node of a cluster
     #[command(
-        after_help = "Examples:\n  ssh root@host1 cat /etc/vazao/cluster.key | vazao node join host1:7000 --key-file - --data /disk1/vazao\n  vazao node join host1:7000 --area scratch=/srv/scratch\n\nWithout --key-file the key is the one in DIR. The metadata service has to run: address, key and name are tried before\nanything is written."
+        after_help = "Examples:\n  ssh root@host1 cat /etc/vazao/cluster.key | vazao node join host1:7000 --key-file - --data /disk1/vazao\n  vazao node join host1:7000 --area scratch=/srv/scratch\n  vazao node join host1:7000 --zone rio --data /disk1/vazao\n\nWithout --key-file the key is the one in DIR. The metadata service has to run: address, key and name are tried before\nanything is written."
     )]
     Join(Join),
 }
@@ -96,14 +96,15 @@ struct Own {
 }
 
 /// Does it.
-pub(crate) fn run(_context: &Context, arguments: Arguments) -> Outcome {
+pub(crate) fn run(context: &Context, arguments: Arguments) -> Outcome {
+    let zone = context.common.zone.as_deref();
     let (own, plan) = match arguments.what {
         What::Init(Init { own, metadata }) => {
-            let plan = plan::first(&own, metadata.as_deref())?;
+            let plan = plan::first(&own, zone, metadata.as_deref())?;
             (own, plan)
         }
         What::Join(Join { address, own, key_file, offline }) => {
-            let plan = plan::further(&own, &address, key_file.as_deref())?;
+            let plan = plan::further(&own, zone, &address, key_file.as_deref())?;
             if !offline {
                 plan.try_joining()?;
             }

@@ -7,6 +7,7 @@
 mod known;
 mod troubles;
 mod view;
+mod zones;
 
 use crate::cli::Results;
 use crate::cluster::directory::ClusterDirectory;
@@ -41,6 +42,7 @@ Columns:
   ANSWERS IN  how long it took to answer this machine just now
   USED        what is in use on the file systems of the targets, by whomever; the reserve
               is neither used nor available
+  ZONE        which machines are near one another, where node.toml says so
   DAMAGE      blocks and objects found damaged or missing since their server started
 
 When something hangs:
@@ -65,17 +67,20 @@ struct State {
     probes: Vec<Probe>,
     /// Damage of the metadata that is known; absent where the service is too old to tell.
     metadata: Option<MetadataReport>,
+    /// The zone that this client is in; empty: in none.
+    zone: String,
 }
 
 impl State {
-    fn ask(client: &Client) -> vazao_client::Result<State> {
+    fn ask(client: &Client, zone: &str) -> vazao_client::Result<State> {
         let map = client.refresh_map()?;
         let space = client.space()?;
         let metadata = match client.administration().check_metadata(ScrubOrder::Report) {
             Err(error) if error.code == Code::Unsupported => None,
             report => Some(report?),
         };
-        Ok(State { map, space, probes: client.administration().probe(PROBE), metadata })
+        let (probes, zone) = (client.administration().probe(PROBE), zone.to_owned());
+        Ok(State { map, space, probes, metadata, zone })
     }
 
     fn probe(&self, node: NodeId) -> Option<&Probe> {
@@ -99,8 +104,9 @@ pub(crate) fn run(context: &Context, arguments: Arguments) -> Outcome {
     let config = Config::load(&file)?;
     let mut options = config.options();
     options.deadline_ms = options.deadline_ms.min(METADATA_MS_MAX);
+    let zone = context.common.zone.clone().unwrap_or_else(|| config.zone.clone());
     let asked = Client::connect_with(&config, options).and_then(|client| {
-        let state = State::ask(&client)?;
+        let state = State::ask(&client, &zone)?;
         // The session ends by itself as well; what was found out is shown in any case.
         let _ = client.close();
         Ok(state)
@@ -124,13 +130,13 @@ pub(crate) fn run(context: &Context, arguments: Arguments) -> Outcome {
 /// The state of the cluster that `client` is connected to, as it is printed; `start` is how one of its nodes is
 /// started.
 pub(crate) fn text(client: &Client, start: &str) -> Outcome<String> {
-    let state = State::ask(client)?;
+    let state = State::ask(client, "")?;
     Ok(view::text(&state, &troubles(&state, start)))
 }
 
 /// The same for programs.
 pub(crate) fn json(client: &Client, start: &str) -> Outcome<serde_json::Value> {
-    let state = State::ask(client)?;
+    let state = State::ask(client, "")?;
     Ok(view::to_json(&state, &troubles(&state, start)))
 }
 

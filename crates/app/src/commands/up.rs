@@ -1,6 +1,6 @@
 //! `vazao up`: a cluster on this machine.
 
-use crate::cli::Results;
+use crate::cli::{Results, zone_name};
 use crate::cluster::directory::{ClusterDirectory, META_NAME, NodePlace};
 use crate::cluster::processes::{self, StartOptions, Started};
 use crate::commands::serve::WishArguments;
@@ -28,7 +28,7 @@ const DATA_SERVERS_MAX: usize = 64;
 /// Arguments of `vazao up`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  vazao up --dir /tmp/v --detach\n  vazao up --dir /srv/v --data-servers 2      stays; Ctrl-C stops it\n\nThe directory keeps everything: `vazao down --dir DIR`, and the next `up` has it back."
+    after_help = "Examples:\n  vazao up --dir /tmp/v --detach\n  vazao up --dir /srv/v --data-servers 2      stays; Ctrl-C stops it\n  vazao up --dir /tmp/v --zones rio,bra       half of the data servers in each zone\n\nThe directory keeps everything: `vazao down --dir DIR`, and the next `up` has it back."
 )]
 pub(crate) struct Arguments {
     #[command(flatten)]
@@ -45,6 +45,9 @@ pub(crate) struct Arguments {
     /// Ports BASE for the metadata service and the ones after it for data servers [default: free ones]
     #[arg(long, value_name = "BASE")]
     port: Option<u16>,
+    /// Puts data servers into these zones, in turn: what zones are for can be tried on one machine [default: as before]
+    #[arg(long, value_name = "NAME,…", value_delimiter = ',', value_parser = zone_name)]
+    zones: Vec<String>,
     /// Without a cluster key: any host that reaches the ports may do anything
     #[arg(long)]
     insecure: bool,
@@ -73,6 +76,7 @@ pub(crate) fn run(context: &Context, arguments: Arguments) -> Outcome {
     };
     make_nodes(&directory, arguments.data_servers)?;
     let (running, missing) = split(directory.nodes()?)?;
+    check_zones(&directory, &running, &arguments.zones)?;
     let mut output = Output::new(arguments.results.json);
     if missing.is_empty() {
         return say(&mut output, &directory, "already running");
@@ -88,7 +92,8 @@ pub(crate) fn run(context: &Context, arguments: Arguments) -> Outcome {
         missing.iter().try_for_each(|place| port_of(base, number_of(place)).and_then(check_port))?;
     }
     let clock = vazao_meter::SystemClock;
-    let started = start_nodes(&directory, &missing, options, arguments.port, &clock, &stop)?;
+    let wanted = Wanted { port: arguments.port, zones: arguments.zones };
+    let started = start_nodes(&directory, &missing, options, wanted, &clock, &stop)?;
     drop(lock);
     let what = if running.is_empty() { "ready" } else { "ready; the missing nodes run again" };
     say(&mut output, &directory, what)?;
@@ -106,6 +111,27 @@ fn number_of(place: &NodePlace) -> usize {
 fn port_of(base: u16, number: usize) -> Outcome<u16> {
     let port = u16::try_from(number).ok().and_then(|number| base.checked_add(number));
     port.ok_or_else(|| Failure::usage(format!("--port {base}: too high for all nodes")))
+}
+
+/// The zone of a node when data servers are put into `zones` in turn; `None`: as it is.
+fn zone_in_turn<'a>(zones: &'a [String], place: &NodePlace) -> Option<&'a str> {
+    let turn = number_of(place).checked_sub(1)?.checked_rem(zones.len())?;
+    Some(&zones[turn])
+}
+
+/// A node learns its zone when it starts.
+fn check_zones(directory: &ClusterDirectory, running: &[NodePlace], zones: &[String]) -> Outcome {
+    for place in running {
+        let config = NodeConfig::read(&place.config_file())?;
+        if zone_in_turn(zones, place).is_some_and(|zone| zone != config.zone) {
+            let root = shell_quoted(&directory.root().to_string_lossy());
+            return Err(Failure::new(format!(
+                "--zones: {} runs and is to get another zone; stop the cluster first: `vazao down --dir {root}`",
+                place.name
+            )));
+        }
+    }
+    Ok(())
 }
 
 /// A port that another program has is found by its node too late: the cluster is made then, and the port written down.
@@ -188,11 +214,11 @@ fn start_nodes(
     directory: &ClusterDirectory,
     nodes: &[NodePlace],
     options: StartOptions,
-    port: Option<u16>,
+    wanted: Wanted,
     clock: &dyn Clock,
     stop: &Stop,
 ) -> Outcome<Vec<Started>> {
-    let start = Start { directory, options, port, clock, stop };
+    let start = Start { directory, options, wanted, clock, stop };
     let mut started = Vec::new();
     if let Err(failure) = start.all(nodes, &mut started) {
         processes::stop_started(&mut started, clock)?;
@@ -214,13 +240,22 @@ pub(crate) fn start_new(
         log: None,
         wishes: Wishes::default(),
     };
-    start_nodes(directory, &directory.nodes()?, options, None, clock, stop)
+    start_nodes(directory, &directory.nodes()?, options, Wanted::default(), clock, stop)
+}
+
+/// What is written into node.toml of nodes that are started.
+#[derive(Default)]
+struct Wanted {
+    /// Of the first node.
+    port: Option<u16>,
+    /// Of data servers, in turn.
+    zones: Vec<String>,
 }
 
 struct Start<'a> {
     directory: &'a ClusterDirectory,
     options: StartOptions,
-    port: Option<u16>,
+    wanted: Wanted,
     clock: &'a dyn Clock,
     stop: &'a Stop,
 }
@@ -256,13 +291,16 @@ impl Start<'_> {
         started.iter().zip(&notices).try_for_each(|(started, notice)| remember(&started.place, notice))
     }
 
-    /// Tells a node where the metadata service is, and its own port where the user chose one.
+    /// Tells a node where the metadata service is, and its port and zone where the user chose them.
     fn configure(&self, place: &NodePlace, meta_address: Option<&str>) -> Outcome {
         let mut config = NodeConfig::read(&place.config_file())?;
         if let (Some(address), false) = (meta_address, config.has(RoleName::Meta)) {
             config.metadata = vec![address.to_owned()];
         }
-        if let Some(base) = self.port {
+        if let Some(zone) = zone_in_turn(&self.wanted.zones, place) {
+            zone.clone_into(&mut config.zone);
+        }
+        if let Some(base) = self.wanted.port {
             config.listen = format!("127.0.0.1:{}", port_of(base, number_of(place))?);
             config.other_port_if_taken = false;
         }

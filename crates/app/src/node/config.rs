@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use std::fs;
 use std::path::{Path, PathBuf};
 use vazao_client::config::is_address;
-use vazao_model::Role;
+use vazao_model::{Role, zone};
 
 /// What `node.toml` says.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -22,6 +22,9 @@ pub(crate) struct NodeConfig {
     /// `host:port` that others reach it at, where `listen` is a wildcard.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) advertise: Option<String>,
+    /// The zone that the node is in: nodes and clients that name the same one are near one another.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub(crate) zone: String,
     /// When the port of `listen` is taken, take any other.
     #[serde(default, skip_serializing_if = "is_no")]
     pub(crate) other_port_if_taken: bool,
@@ -263,6 +266,9 @@ impl NodeConfig {
                 self.name
             ));
         }
+        if !self.zone.is_empty() {
+            zone::check_name(&self.zone)?;
+        }
         if self.roles.is_empty() {
             return Err(
                 "roles is empty; write roles = [\"meta\"], [\"data\"], [\"area\"] or several".to_owned()
@@ -431,6 +437,7 @@ mod tests {
             (DATA.to_owned(), "targets"),
             (format!("{DATA}[data]\ntargets = [\"t\"]\nreserve = \"much\"\n"), "reserve"),
             (format!("{DATA}colour = 1\n"), "colour"),
+            (format!("{DATA}zone = \"a b\"\n"), "zone name \"a b\""),
             (DATA.replace("\"d\"", "\"../d\""), "../d"),
             (DATA.replace("\"data\"", "\"cook\""), "cook"),
             (DATA.replace("127.0.0.1", "0.0.0.0") + "[data]\ntargets = [\"t\"]\n", "advertise"),

@@ -248,6 +248,7 @@ fn open_meta(
     let options = MetaOptions {
         name: config.name.clone(),
         address: address.to_owned(),
+        zone: config.zone.clone(),
         roles: config.roles.iter().map(|role| Role::from(*role)).collect(),
         run,
         ..MetaOptions::default()
@@ -275,6 +276,7 @@ fn open_data(
     let options = vazao_store::Options {
         name: config.name.clone(),
         address: address.to_owned(),
+        zone: config.zone.clone(),
         roles: config.roles.iter().map(|role| Role::from(*role)).collect(),
         reserve_bytes: section
             .reserve
@@ -324,6 +326,7 @@ fn open_area(
     let defaults = vazao_area::Options::default();
     let options = vazao_area::Options {
         name: config.name.clone(),
+        zone: config.zone.clone(),
         channels_max: config.channels_max.unwrap_or(defaults.channels_max),
         descriptors_max: config.descriptors_max.unwrap_or(defaults.descriptors_max),
         run,
@@ -346,10 +349,11 @@ fn client_opener(
         true => vec![advertised.to_owned()],
         false => config.metadata.clone(),
     };
-    let (carrier, name) = (Arc::clone(transport), config.name.clone());
+    let (carrier, name, zone) = (Arc::clone(transport), config.name.clone(), config.zone.clone());
     move || {
         let defaults = vazao_client::Options::default();
-        let options = vazao_client::Options { name: name.clone(), deadline_ms, ..defaults };
+        let options =
+            vazao_client::Options { name: name.clone(), zone: zone.clone(), deadline_ms, ..defaults };
         Client::open(Arc::clone(&carrier) as Arc<dyn Transport>, metadata.clone(), options)
     }
 }

@@ -40,3 +40,4 @@ mod streams;
 mod support;
 mod targets;
 mod test_runs;
+mod zones;

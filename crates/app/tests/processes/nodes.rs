@@ -161,7 +161,8 @@ fn a_dry_run_shows_all_files_and_writes_none() {
     let nodes = Nodes::new();
     let arguments =
         ["node", "init", "--host", "host1", "--name", "n", "--dir", "n", "--data", "disk", "--dry-run"];
-    let shown = nodes.ok(&arguments);
+    let shown = nodes.ok(&[&arguments[..], &["--zone", "rio"]].concat());
+    assert_eq!(shown.matches("zone = \"rio\"").count(), 2, "in node.toml and client.toml: {shown}");
     for words in [
         "roles = [\"meta\", \"data\"]",
         "advertise = \"host1:7000\"",

@@ -441,7 +441,16 @@ impl Client {
         Ok((own, response.effective.unwrap_or_default().try_into()?))
     }
 
-    /// Sets distribution, stripe unit and width for files created below a directory, or for a file without data.
+    /// The zone that a file was to lie in when it got its layout, and where no target had room. `None`: it lies where
+    /// it was to.
+    pub fn zone_missed(&self, inode: InodeId) -> Result<Option<String>> {
+        let request = proto::GetLayoutHintRequest { inode: inode.0 };
+        let zone = self.core.meta.ask::<op::GetLayoutHint>(&request)?.zone_missed;
+        Ok(Some(zone).filter(|zone| !zone.is_empty()))
+    }
+
+    /// Sets distribution, stripe unit, width and placement for files created below a directory, or for a file without
+    /// data.
     pub fn set_layout_hint(&self, inode: InodeId, hint: LayoutHint) -> Result<()> {
         let request = proto::SetLayoutHintRequest { once: None, inode: inode.0, hint: Some(hint.into()) };
         self.core.meta.change::<op::SetLayoutHint>(request).map(|_| ())

@@ -14,8 +14,8 @@ pub(crate) use options::own_name;
 use crate::{Error, Result};
 use serde::Deserialize;
 use std::path::{Path, PathBuf};
-use vazao_model::Code;
 use vazao_model::limits::DEADLINE_MS_MAX;
+use vazao_model::{Code, zone};
 use vazao_wire::key::ClusterKey;
 
 /// Where a cluster is and how to prove that we may use it.
@@ -27,6 +27,8 @@ pub struct Config {
     pub meta: Vec<String>,
     /// The file with the cluster key; `None` for a cluster that runs without one.
     pub key_file: Option<PathBuf>,
+    /// The zone that its clients are in; empty: in none.
+    pub zone: String,
     /// Deadline of each call; `None` for the default.
     pub deadline_ms: Option<u32>,
     /// Connections to each server; `None` for the default.
@@ -46,6 +48,8 @@ struct Text {
     cluster: String,
     meta: Vec<String>,
     key_file: Option<PathBuf>,
+    #[serde(default)]
+    zone: String,
     #[serde(default)]
     insecure: bool,
     deadline_ms: Option<u32>,
@@ -117,6 +121,9 @@ impl Config {
                 "`key_file` is missing; name the cluster's key, or say `insecure = true`",
             ));
         }
+        if !text.zone.is_empty() {
+            zone::check_name(&text.zone).map_err(|why| refused(path, why))?;
+        }
         if let Some(bad) = text.deadline_ms.filter(|ms| !(1..=DEADLINE_MS_MAX).contains(ms)) {
             return Err(refused(
                 path,
@@ -128,6 +135,7 @@ impl Config {
             cluster: text.cluster,
             meta: text.meta,
             key_file: text.key_file.filter(|_| !text.insecure).map(|file| directory.join(file)),
+            zone: text.zone,
             deadline_ms: text.deadline_ms,
             connections_max: text.connections_max,
             read_ahead_bytes_max: text.read_ahead_bytes_max,
@@ -146,6 +154,7 @@ impl Config {
     pub fn options(&self) -> Options {
         let defaults = Options::default();
         Options {
+            zone: self.zone.clone(),
             deadline_ms: self.deadline_ms.unwrap_or(defaults.deadline_ms),
             connections_max: self.connections_max.unwrap_or(defaults.connections_max).max(1),
             read_ahead_bytes_max: self.read_ahead_bytes_max.unwrap_or(defaults.read_ahead_bytes_max),
@@ -218,6 +227,7 @@ mod tests {
             ("meta = [\"host\"]\nkey_file = \"k\"", "host:port"),
             ("meta = [\"h:1\"]", "insecure = true"),
             ("meta = [\"h:1\"]\nkey_file = \"k\"\ndeadline_ms = 0", "deadline_ms"),
+            ("meta = [\"h:1\"]\nkey_file = \"k\"\nzone = \"a b\"", "zone name"),
         ] {
             let error = parse(text).expect_err(text).to_string();
             assert!(error.contains(word), "{error}");

@@ -28,6 +28,8 @@ pub struct Options {
     pub seed: u64,
     /// The machine since its start: files of the distribution `local` go to a data server that names the same one.
     pub host: u64,
+    /// The zone that the client is in: files of directories placed near their writer go to targets of it. Empty: none.
+    pub zone: String,
     /// Host and process, for people who look at sessions. Empty: found out.
     pub name: String,
 }
@@ -45,6 +47,7 @@ impl Default for Options {
             background: true,
             seed: 0,
             host: vazao_wire::local::host(),
+            zone: String::new(),
             name: String::new(),
         }
     }

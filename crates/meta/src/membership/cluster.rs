@@ -271,9 +271,17 @@ impl Cluster {
     }
 
     /// Targets for a file's stripes: `width` of them, or with 0 all, as far as they serve. Neighbouring slots lie on
-    /// different nodes, each file begins elsewhere, and targets that are nearly full come last.
-    pub(crate) fn choose(&self, inode: InodeId, width: u32, now_ns: u64) -> Outcome<Vec<TargetId>> {
-        let mut usable = self.usable(inode, now_ns, |_| true);
+    /// different nodes, each file begins elsewhere, and targets that are nearly full come last. With a `zone` they are
+    /// of that one, as long as one of its targets has room, and of all zones otherwise.
+    pub(crate) fn choose(
+        &self,
+        inode: InodeId,
+        width: u32,
+        zone: Option<&str>,
+        now_ns: u64,
+    ) -> Outcome<Vec<TargetId>> {
+        let zone = zone.filter(|zone| self.has_room_in(zone, now_ns));
+        let mut usable = self.usable(inode, now_ns, |member, target| is_within(zone, member, target));
         if usable.is_empty() {
             return Err(Fault::new(self.code_of_none(now_ns), self.why_none_serves(now_ns)));
         }
@@ -298,10 +306,44 @@ impl Cluster {
         }
     }
 
-    /// A target on the machine `host` for all of a file; `None` where none serves there.
-    pub(crate) fn choose_near(&self, inode: InodeId, host: u64, now_ns: u64) -> Outcome<Option<TargetId>> {
-        let is_near = |member: &Member| host != 0 && member.host == host;
-        Ok(self.usable(inode, now_ns, is_near).first().copied())
+    /// A target on the machine `host` for all of a file; `None` where none serves there, or not in the zone that
+    /// [`Cluster::choose`] would take.
+    pub(crate) fn choose_near(
+        &self,
+        inode: InodeId,
+        host: u64,
+        zone: Option<&str>,
+        now_ns: u64,
+    ) -> Option<TargetId> {
+        let zone = zone.filter(|zone| self.has_room_in(zone, now_ns));
+        let is_near = |member: &Member, target: &Target| {
+            host != 0 && member.host == host && is_within(zone, member, target)
+        };
+        self.usable(inode, now_ns, is_near).first().copied()
+    }
+
+    /// True while a new file finds a target in the zone.
+    pub(crate) fn has_room_in(&self, zone: &str, now_ns: u64) -> bool {
+        let is_in = |target: &Target| {
+            let member = self.nodes.get(&target.node).filter(|_| self.is_up(target.node, now_ns));
+            member.is_some_and(|member| is_within(Some(zone), member, target))
+        };
+        self.shown().any(is_in)
+    }
+
+    /// True when all members of these groups are in the zone.
+    pub(crate) fn is_in_zone(&self, groups: &[GroupId], zone: &str) -> bool {
+        let is_in = |target: &TargetId| {
+            let node = self.targets.get(target).and_then(|held| self.nodes.get(&held.shown.node));
+            node.is_some_and(|member| member.record.zone == zone)
+        };
+        groups.iter().all(|group| self.groups.members(*group).is_some_and(|all| all.iter().all(is_in)))
+    }
+
+    /// The zones that have targets, whatever their state.
+    pub(crate) fn zones(&self) -> BTreeSet<&str> {
+        let zone = |target: &Target| Some(self.nodes.get(&target.node)?.record.zone.as_str());
+        self.shown().filter_map(zone).filter(|zone| !zone.is_empty()).collect()
     }
 
     /// The groups that the objects of a file's slots go to, which are to lie on `targets`: of a server that knows
@@ -324,12 +366,17 @@ impl Cluster {
         Some(members.into_iter().map(|target| (target, self.address_of(target, now_ns))).collect())
     }
 
-    /// Targets that serve, on nodes of which `is_wanted` is true, in the order in which a file takes them.
-    fn usable(&self, inode: InodeId, now_ns: u64, is_wanted: impl Fn(&Member) -> bool) -> Vec<TargetId> {
+    /// Targets that serve, and of which `is_wanted` is true, in the order in which a file takes them.
+    fn usable(
+        &self,
+        inode: InodeId,
+        now_ns: u64,
+        is_wanted: impl Fn(&Member, &Target) -> bool,
+    ) -> Vec<TargetId> {
         let mut of_node: BTreeMap<NodeId, usize> = BTreeMap::new();
         let mut usable: Vec<(usize, NodeId, TargetId)> = Vec::new();
         for target in self.shown() {
-            let is_wanted = self.nodes.get(&target.node).is_some_and(&is_wanted);
+            let is_wanted = self.nodes.get(&target.node).is_some_and(|member| is_wanted(member, target));
             if target.state == TargetState::Serving && self.is_up(target.node, now_ns) && is_wanted {
                 let turn = of_node.entry(target.node).or_default();
                 usable.push((*turn, target.node, target.id));
@@ -395,6 +442,7 @@ impl Cluster {
             state: if self.is_up(id, now_ns) { NodeState::Up } else { NodeState::Silent },
             silent_ms: if id == self.own { 0 } else { member.silent_ns(now_ns) / 1_000_000 },
             areas: member.areas.clone(),
+            zone: member.record.zone.clone(),
         });
         let targets = self
             .targets
@@ -415,6 +463,11 @@ impl Cluster {
 fn count(total: &mut u64, counted: &mut u64, reported: u64) {
     *total = total.saturating_add(reported.saturating_sub(*counted));
     *counted = reported.max(*counted);
+}
+
+/// Whether a target of this node may take a file that is to lie in `zone`, if in any.
+fn is_within(zone: Option<&str>, member: &Member, target: &Target) -> bool {
+    zone.is_none_or(|zone| member.record.zone == zone && target.has_room())
 }
 
 /// Whether so little is left that new files had better go elsewhere.

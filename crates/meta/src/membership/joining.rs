@@ -15,7 +15,9 @@ use crate::service;
 use crate::service::context::Context;
 use crate::service::fault::Outcome;
 use std::sync::Arc;
-use vazao_model::{AreaInfo, Code, GroupId, NodeId, Role, Target, TargetId, TargetState, Timestamp, limits};
+use vazao_model::{
+    AreaInfo, Code, GroupId, NodeId, Role, Target, TargetId, TargetState, Timestamp, limits, zone,
+};
 use vazao_wire::proto;
 use vazao_wire::service::Fault;
 
@@ -136,6 +138,11 @@ impl Cluster {
         if request.address.is_empty() || request.address.len() > TEXT_BYTES_MAX {
             return refuse(format!("address {:?} of node {:?}", request.address, request.name));
         }
+        if !request.zone.is_empty()
+            && let Err(why) = zone::check_name(&request.zone)
+        {
+            return refuse(format!("node {:?}: {why}", request.name));
+        }
         if request.targets.len() > NODE_TARGETS_MAX {
             return refuse(format!("node {:?} with {} targets", request.name, request.targets.len()));
         }
@@ -216,6 +223,7 @@ impl Cluster {
             run: request.run,
             since_seconds: known.filter(|_| is_same).map_or(now.wall_seconds, |known| known.since_seconds),
             silent_since_seconds: 0,
+            zone: request.zone.clone(),
         };
         if let Some(member) = before {
             let is_moved = member.record.address != record.address;

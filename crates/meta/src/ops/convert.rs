@@ -8,7 +8,7 @@
 use crate::objects::orphans;
 use crate::ops::layout::checked_hint;
 use crate::part::conversions;
-use crate::placement;
+use crate::placement::{self, Writer};
 use crate::schema::keys;
 use crate::schema::numbers;
 use crate::schema::records::{ConversionRecord, InodeRecord, LayoutRecord};
@@ -36,11 +36,15 @@ pub(crate) fn begin(
         return Err(busy(id, "its contents are just moving to data servers"));
     }
     let (generation, _) = numbers::next_generation(context.service.boot(), record.generation)?;
-    let new = placement::layout(context, id, generation, &hint, request.host)?;
+    let writer = Writer::of(request.host, &request.zone)?;
+    let zone = writer.zone_wanted(&hint);
+    has_room(context, id, zone)?;
+    let new = placement::layout(context, id, generation, &hint, &writer)?;
     let from = proto::Layout::from(&present);
     let old = Layout::try_from(from.clone())?;
     let new = Layout { life: old.life, ..new };
-    let unchanged = old.distribution == new.distribution && is_same_place(context, &old, &new);
+    let is_same_place = is_same_place(context, &old, &new, zone);
+    let unchanged = old.distribution == new.distribution && is_same_place;
     let to = proto::Layout::from(&new);
     let response = proto::BeginConversionResponse {
         from: Some(from),
@@ -74,12 +78,27 @@ pub(crate) fn begin(
     Ok(response)
 }
 
-/// Stripes over the same number of targets are as good as others; a local file has to be where its writer is.
-fn is_same_place(context: &Context<'_>, old: &Layout, new: &Layout) -> bool {
+/// A file that goes elsewhere while its zone is full would be copied for nothing.
+fn has_room(context: &Context<'_>, id: InodeId, zone: Option<&str>) -> Outcome<()> {
+    let now_ns = context.service.clock().now_ns();
+    let Some(zone) = zone.filter(|zone| !context.service.cluster().has_room_in(zone, now_ns)) else {
+        return Ok(());
+    };
+    let text = format!(
+        "inode {id}: no target of zone {zone} has room, and the file stays as it is; make room there, or see \
+         `vazao status`"
+    );
+    Err(Fault::new(Code::NoSpace, text))
+}
+
+/// Stripes over the same number of targets are as good as others, if these are in the zone that is wanted; a local file
+/// has to be where its writer is.
+fn is_same_place(context: &Context<'_>, old: &Layout, new: &Layout, zone: Option<&str>) -> bool {
     let is_local = old.width() == 1;
     let cluster = context.service.cluster();
     let members = |layout: &Layout| cluster.groups.members(layout.groups[0]);
-    old.width() == new.width() && (!is_local || members(old) == members(new))
+    let is_in_zone = zone.is_none_or(|zone| cluster.is_in_zone(&old.groups, zone));
+    is_in_zone && old.width() == new.width() && (!is_local || members(old) == members(new))
 }
 
 pub(crate) fn switch(
@@ -106,6 +125,7 @@ pub(crate) fn switch(
     new.written_slots = request.written_slots & slots;
     orphans::reclaim_objects(context, id, &old);
     record.layout = Some(new);
+    record.zone_missed.clear();
     record.allocated_bytes = request.allocated_bytes.filter(|bytes| *bytes < record.size);
     record.version += 1;
     context.put_inode(id, &record);

@@ -4,14 +4,14 @@
 //! change of the directory's hint concerns what is created later.
 
 use crate::objects::orphans;
-use crate::placement;
+use crate::placement::{self, Writer};
 use crate::schema::numbers;
-use crate::schema::records::{HintRecord, InodeRecord, LayoutRecord};
+use crate::schema::records::{HintRecord, InodeRecord, LayoutRecord, PlacementRecord};
 use crate::service::context::Context;
 use crate::service::fault::{Outcome, inode_fault};
 use vazao_model::distribution::Pattern;
 use vazao_model::layout::check_stripe_unit;
-use vazao_model::{Code, InodeId, Layout, LayoutHint, limits};
+use vazao_model::{Code, InodeId, Layout, LayoutHint, Placement, limits};
 use vazao_wire::proto;
 use vazao_wire::service::Fault;
 
@@ -30,8 +30,9 @@ pub(crate) fn assign(
         let code = if record.is_directory() { Code::IsDirectory } else { Code::Invalid };
         return Err(inode_fault(code, id));
     }
+    let writer = Writer::of(request.host, &request.zone)?;
     if let Some(copied) = &request.copied
-        && let Some(installed) = install_copied(context, id, &mut record, copied)?
+        && let Some(installed) = install_copied(context, id, &mut record, copied, &writer)?
     {
         return Ok(installed);
     }
@@ -42,12 +43,12 @@ pub(crate) fn assign(
     context.grow()?;
     let hint = effective(record.hint.as_ref())?;
     let (generation, wait) = numbers::next_generation(context.service.boot(), record.generation)?;
-    let layout = placement::layout(context, id, generation, &hint, request.host)?;
+    let layout = placement::layout(context, id, generation, &hint, &writer)?;
     let layout = proto::Layout::from(&layout);
     context.answer_when_durable |= wait;
     record.generation = generation;
     if record.contents.is_empty() {
-        return Ok(install(context, id, &mut record, layout));
+        return install(context, id, &mut record, layout, &writer);
     }
     context.service.part().proposals.note(id, generation, context.service.clock().now_ns());
     // The version stays: a proposal changes nothing that another one is compared with.
@@ -63,6 +64,7 @@ fn install_copied(
     id: InodeId,
     record: &mut InodeRecord,
     copied: &proto::CopiedContents,
+    writer: &Writer<'_>,
 ) -> Outcome<Option<proto::AssignLayoutResponse>> {
     let layout = copied.layout.clone().unwrap_or_default();
     let refuse = |why: &str| Fault::new(Code::Invalid, format!("inode {id}: the proposed layout {why}"));
@@ -79,7 +81,7 @@ fn install_copied(
         orphans::reclaim_objects(context, id, &LayoutRecord::from(layout));
         return Ok(None);
     }
-    Ok(Some(install(context, id, record, layout)))
+    install(context, id, record, layout, writer).map(Some)
 }
 
 /// The layout becomes the file's; its inline contents, if it has any, are in objects. The answer has the version from
@@ -89,15 +91,19 @@ fn install(
     id: InodeId,
     record: &mut InodeRecord,
     layout: proto::Layout,
-) -> proto::AssignLayoutResponse {
+    writer: &Writer<'_>,
+) -> Outcome<proto::AssignLayoutResponse> {
+    let hint = effective(record.hint.as_ref())?;
+    let installed = LayoutRecord::from(layout.clone());
+    record.zone_missed = placement::missed(context, id, &installed, writer.zone_wanted(&hint));
     let version = record.version;
     let inline = record.contents.len() as u64;
     record.allocated_bytes = (inline < record.size).then_some(inline);
     record.contents = Vec::new();
-    record.layout = Some(LayoutRecord::from(layout.clone()));
+    record.layout = Some(installed);
     record.version += 1;
     context.put_inode(id, record);
-    proto::AssignLayoutResponse { layout: Some(layout), contents: None, version }
+    Ok(proto::AssignLayoutResponse { layout: Some(layout), contents: None, version })
 }
 
 pub(crate) fn set_hint(
@@ -118,10 +124,36 @@ pub(crate) fn set_hint(
     let mut stored = record.hint.take().unwrap_or_default();
     (stored.own_unit_bytes, stored.own_width) = (hint.stripe_unit_bytes, hint.width);
     stored.own_pattern = hint.pattern.as_ref().map(|pattern| proto::Pattern::from(pattern).into());
+    let placement: Option<PlacementRecord> =
+        hint.placement.as_ref().map(|placement| proto::Placement::from(placement).into());
+    if stored.own_placement != placement {
+        check_zone(context, id, hint.placement.as_ref())?;
+        stored.own_placement = placement;
+    }
     record.hint = Some(stored);
     context.touch(&mut record);
     context.put_inode(id, &record);
     Ok(proto::SetLayoutHintResponse {})
+}
+
+/// Refuses a zone that no target is in: it is mistyped more often than planned. A hint that stays the same is not
+/// looked at again, because the zone may have gone since.
+fn check_zone(context: &Context<'_>, id: InodeId, placement: Option<&Placement>) -> Outcome<()> {
+    let Some(Placement::Zone(zone)) = placement else { return Ok(()) };
+    let cluster = context.service.cluster();
+    let zones = cluster.zones();
+    if zones.contains(zone.as_str()) {
+        return Ok(());
+    }
+    let known = match zones.is_empty() {
+        true => "no target is in any zone".to_owned(),
+        false => format!("zones with targets: {}", zones.into_iter().collect::<Vec<_>>().join(", ")),
+    };
+    let text = format!(
+        "inode {id}: no target is in zone {zone} ({known}); name a zone that has some, or write zone = \"{zone}\" in \
+         node.toml of data servers there and start them again"
+    );
+    Err(Fault::new(Code::Invalid, text))
 }
 
 pub(crate) fn get_hint(
@@ -135,8 +167,10 @@ pub(crate) fn get_hint(
         stripe_unit_bytes: own.own_unit_bytes,
         width: own.own_width,
         pattern: own.own_pattern.as_ref().map(Into::into),
+        placement: own.own_placement.as_ref().map(Into::into),
     };
-    Ok(proto::GetLayoutHintResponse { hint: Some(hint), effective: Some(effective.into()) })
+    let zone_missed = if record.layout.is_some() { record.zone_missed } else { String::new() };
+    Ok(proto::GetLayoutHintResponse { hint: Some(hint), effective: Some(effective.into()), zone_missed })
 }
 
 /// Refuses a hint that no layout could be made from.
@@ -158,6 +192,9 @@ pub(crate) fn effective(hint: Option<&HintRecord>) -> Outcome<LayoutHint> {
     let first = |a: u64, b: u64, c: u64| [a, b, c].into_iter().find(|&n| n != 0).unwrap_or(0);
     let pattern = hint.own_pattern.or(hint.inherited_pattern);
     let pattern = pattern.map(|record| Pattern::try_from(&proto::Pattern::from(&record))).transpose()?;
+    let placement = hint.own_placement.or(hint.inherited_placement);
+    let placement =
+        placement.map(|record| Placement::try_from(&proto::Placement::from(&record))).transpose()?;
     Ok(LayoutHint {
         stripe_unit_bytes: first(
             hint.own_unit_bytes,
@@ -166,6 +203,7 @@ pub(crate) fn effective(hint: Option<&HintRecord>) -> Outcome<LayoutHint> {
         ),
         width: if hint.own_width != 0 { hint.own_width } else { hint.inherited_width },
         pattern: Some(pattern.unwrap_or(Pattern::Stripe)),
+        placement: Some(placement.unwrap_or_default()),
     })
 }
 
@@ -180,6 +218,8 @@ pub(crate) fn inherited(directory: &InodeRecord) -> Option<HintRecord> {
             inherited_width: inherit(hint.own_width.into(), hint.inherited_width.into()) as u32,
             own_pattern: None,
             inherited_pattern: hint.own_pattern.clone().or_else(|| hint.inherited_pattern.clone()),
+            own_placement: None,
+            inherited_placement: hint.own_placement.clone().or_else(|| hint.inherited_placement.clone()),
         }
     })
 }

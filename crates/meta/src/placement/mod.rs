@@ -1,57 +1,101 @@
 //! Where a new layout puts its objects: the distribution that a hint asks for, over placement groups on targets that
-//! serve now.
+//! serve now, of the zone that the hint wants (docs/decisions/zones.md).
 
 mod groups;
+pub(crate) mod missed;
 
 pub(crate) use groups::Groups;
 
+use crate::schema::records::LayoutRecord;
 use crate::service::context::Context;
 use crate::service::fault::Outcome;
 use crate::sessions;
 use vazao_model::distribution::{Distribution, Pattern, Strips};
 use vazao_model::layout::{Layout, LayoutError};
-use vazao_model::{Code, InodeId, LayoutHint, TargetId};
+use vazao_model::{Code, GroupId, InodeId, LayoutHint, TargetId, zone};
 use vazao_wire::service::Fault;
 
+/// Who writes a file's first bytes, as its request says.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Writer<'a> {
+    /// Its machine; 0 where that is not known.
+    pub(crate) host: u64,
+    /// The zone that it is in; empty: in none.
+    pub(crate) zone: &'a str,
+}
+
+impl<'a> Writer<'a> {
+    /// The writer that a request names. Errors: a zone that cannot be one.
+    pub(crate) fn of(host: u64, zone: &'a str) -> Outcome<Writer<'a>> {
+        match zone::check_name(zone) {
+            Err(why) if !zone.is_empty() => Err(Fault::new(Code::Invalid, why)),
+            _ => Ok(Writer { host, zone }),
+        }
+    }
+
+    /// The zone that files of this hint are to lie in; `None`: anywhere.
+    pub(crate) fn zone_wanted(&self, hint: &'a LayoutHint) -> Option<&'a str> {
+        hint.placement.as_ref().and_then(|placement| placement.zone(self.zone))
+    }
+}
+
 /// A layout for file `id` of generation `generation`, as `hint` (in effect: nothing is inherited any more) asks for.
-/// `host`: the writer's machine, 0 where that is not known. While a client is there that knows no placement groups, the
-/// layout has none.
+/// Where no target of the zone that it asks for has room, targets of all zones are taken. While a client is there that
+/// knows no placement groups, the layout has none.
 pub(crate) fn layout(
     context: &mut Context<'_>,
     id: InodeId,
     generation: u32,
     hint: &LayoutHint,
-    host: u64,
+    writer: &Writer<'_>,
 ) -> Outcome<Layout> {
+    let zone = writer.zone_wanted(hint);
     let follows = sessions::all_follow_groups(context)?;
     let service = context.service;
     let broken = |e: LayoutError| Fault::new(Code::Corrupt, format!("layout hint of inode {id}: {e}"));
     let unit_bytes = hint.stripe_unit_bytes;
     let (distribution, targets) = match &hint.pattern {
         None | Some(Pattern::Stripe) => {
-            (Distribution::SimpleStripe { unit_bytes }, service.choose_targets(id, hint.width)?)
+            (Distribution::SimpleStripe { unit_bytes }, service.choose_targets(id, hint.width, zone)?)
         }
         Some(Pattern::Strips(strips)) => {
             let strips = Strips::new(strips.clone()).map_err(broken)?;
             let width = strips.width();
-            let targets = repeated(service.choose_targets(id, width)?, width);
+            let targets = repeated(service.choose_targets(id, width, zone)?, width);
             (Distribution::VaryingStrips(strips), targets)
         }
         Some(Pattern::Groups { groups, factor }) => {
-            let mut targets = service.choose_targets(id, hint.width)?;
+            let mut targets = service.choose_targets(id, hint.width, zone)?;
             let groups = (*groups).min(targets.len() as u32).max(1);
             // All groups are of one size: what does not fill another row of them is left out.
             targets.truncate(targets.len() - targets.len() % groups as usize);
             (Distribution::Groups { unit_bytes, groups, factor: *factor }, targets)
         }
         Some(Pattern::Local) => {
-            let near = service.choose_target_near(id, host)?;
+            let near = service.choose_target_near(id, writer.host, zone);
             let is_away = near.is_none();
-            let targets = near.map_or_else(|| service.choose_targets(id, 1), |target| Ok(vec![target]))?;
+            let targets =
+                near.map_or_else(|| service.choose_targets(id, 1, zone), |target| Ok(vec![target]))?;
             (Distribution::Local { is_away }, targets)
         }
     };
     Layout::new(generation, distribution, service.groups_on(id, &targets, follows)).map_err(broken)
+}
+
+/// The zone that a file misses with this layout, which was to lie in `zone`; empty: none. That is noted.
+pub(crate) fn missed(
+    context: &Context<'_>,
+    id: InodeId,
+    layout: &LayoutRecord,
+    zone: Option<&str>,
+) -> String {
+    let service = context.service;
+    let groups: Vec<GroupId> = layout.groups.iter().copied().map(GroupId).collect();
+    let Some(zone) = zone.filter(|zone| !service.cluster().is_in_zone(&groups, zone)) else {
+        return String::new();
+    };
+    service.metrics().missed_zones.note(zone, id, service.clock().now_ns());
+    zone.to_owned()
 }
 
 /// As many targets as there are slots: strips keep their sizes also where several have to share a target.

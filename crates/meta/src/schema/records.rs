@@ -198,6 +198,10 @@ pub(crate) struct InodeRecord {
     /// whatever the objects hold there.
     #[prost(message, repeated, tag = "20")]
     pub(crate) unwritten: Vec<ExtentRecord>,
+    /// Of a file with a layout: the zone that it was to lie in, and where no target had room. Empty: it lies where it
+    /// was to.
+    #[prost(string, tag = "21")]
+    pub(crate) zone_missed: String,
 }
 
 /// A range of a file's bytes.
@@ -271,6 +275,32 @@ pub(crate) struct HintRecord {
     pub(crate) own_pattern: Option<PatternRecord>,
     #[prost(message, optional, tag = "6")]
     pub(crate) inherited_pattern: Option<PatternRecord>,
+    #[prost(message, optional, tag = "7")]
+    pub(crate) own_placement: Option<PlacementRecord>,
+    #[prost(message, optional, tag = "8")]
+    pub(crate) inherited_placement: Option<PlacementRecord>,
+}
+
+/// Which targets new files go to.
+#[derive(Clone, PartialEq, Eq, Message)]
+pub(crate) struct PlacementRecord {
+    /// 1 everywhere, 2 the writer's zone, 3 `zone`.
+    #[prost(uint32, tag = "1")]
+    pub(crate) kind: u32,
+    #[prost(string, tag = "2")]
+    pub(crate) zone: String,
+}
+
+impl From<&PlacementRecord> for proto::Placement {
+    fn from(p: &PlacementRecord) -> proto::Placement {
+        proto::Placement { kind: p.kind, zone: p.zone.clone() }
+    }
+}
+
+impl From<proto::Placement> for PlacementRecord {
+    fn from(p: proto::Placement) -> PlacementRecord {
+        PlacementRecord { kind: p.kind, zone: p.zone }
+    }
 }
 
 /// An entry of a directory.
@@ -400,6 +430,9 @@ pub(crate) struct NodeRecord {
     /// Unix time since which it has been silent; 0 while it reports.
     #[prost(uint64, tag = "6")]
     pub(crate) silent_since_seconds: u64,
+    /// The zone it is in; empty: none.
+    #[prost(string, tag = "7")]
+    pub(crate) zone: String,
 }
 
 /// A target of the cluster, and the last that is known of its disk.

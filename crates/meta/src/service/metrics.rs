@@ -1,5 +1,6 @@
 //! What the service counts of its work; its shell counts the requests.
 
+use crate::placement::missed::MissedZones;
 use vazao_meter::{Counter, Exposition};
 
 /// Counters of the service.
@@ -13,6 +14,8 @@ pub(crate) struct Metrics {
     pub(crate) orphan_objects_found: Counter,
     /// Those of them that were removed.
     pub(crate) orphan_objects_removed: Counter,
+    /// Files that lie elsewhere than in their zone.
+    pub(crate) missed_zones: MissedZones,
     /// Objects met that carry numbers which this service has not given out.
     pub(crate) objects_unknown: Counter,
 }
@@ -30,6 +33,8 @@ impl Metrics {
         count("vazao_meta_orphan_objects_found_total", help, &self.orphan_objects_found);
         let help = "Objects that no file had, removed.";
         count("vazao_meta_orphan_objects_removed_total", help, &self.orphan_objects_removed);
+        let help = "Files laid out elsewhere because no target of their zone had room.";
+        count("vazao_meta_zone_missed_files_total", help, &self.missed_zones.files);
         let help = "Objects met that are newer than this metadata, and left alone.";
         count("vazao_meta_objects_unknown_total", help, &self.objects_unknown);
     }

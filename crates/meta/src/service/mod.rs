@@ -64,6 +64,8 @@ pub struct MetaOptions {
     pub name: String,
     /// Address that clients and data servers reach it at.
     pub address: String,
+    /// The zone that this node is in; empty: in none.
+    pub zone: String,
     /// What this process does. With [`Role::Data`] it reports its targets itself, soon after it serves.
     pub roles: Vec<Role>,
     /// Threads for syncs and checkpoints, or none.
@@ -88,6 +90,7 @@ impl Default for MetaOptions {
             engine: "embedded".to_owned(),
             name: "meta".to_owned(),
             address: "127.0.0.1:0".to_owned(),
+            zone: String::new(),
             roles: vec![Role::Meta],
             background: Background::Threads,
             seed: None,
@@ -240,6 +243,7 @@ impl MetaService {
             address: options.address.clone(),
             roles: options.roles.iter().map(|role| *role as u32).collect(),
             run: options.run,
+            zone: options.zone.clone(),
             ..Default::default()
         };
         let names_targets = !options.roles.contains(&Role::Data);
@@ -373,8 +377,13 @@ impl MetaService {
         (&map).into()
     }
 
-    pub(crate) fn choose_targets(&self, inode: InodeId, width: u32) -> Outcome<Vec<TargetId>> {
-        self.cluster().choose(inode, width, self.clock.now_ns())
+    pub(crate) fn choose_targets(
+        &self,
+        inode: InodeId,
+        width: u32,
+        zone: Option<&str>,
+    ) -> Outcome<Vec<TargetId>> {
+        self.cluster().choose(inode, width, zone, self.clock.now_ns())
     }
 
     /// The groups on `targets` for the slots of a file; without `follows`, for clients that know none, those targets
@@ -386,8 +395,13 @@ impl MetaService {
         }
     }
 
-    pub(crate) fn choose_target_near(&self, inode: InodeId, host: u64) -> Outcome<Option<TargetId>> {
-        self.cluster().choose_near(inode, host, self.clock.now_ns())
+    pub(crate) fn choose_target_near(
+        &self,
+        inode: InodeId,
+        host: u64,
+        zone: Option<&str>,
+    ) -> Option<TargetId> {
+        self.cluster().choose_near(inode, host, zone, self.clock.now_ns())
     }
 
     pub(crate) fn next_inode(&self) -> Outcome<InodeId> {

@@ -267,7 +267,7 @@ fn hints_are_inherited_by_what_is_created_later() {
     let d = world.directory(TOP, "d");
     let before = world.file(d, "before");
     let set = |inode: InodeId, stripe_unit_bytes, width| {
-        let hint = Some(proto::LayoutHint { stripe_unit_bytes, width, pattern: None });
+        let hint = Some(proto::LayoutHint { stripe_unit_bytes, width, ..Default::default() });
         let request = proto::SetLayoutHintRequest { once: world.once(), inode: inode.0, hint };
         world.call::<op::SetLayoutHint>(&request).map(|_| ())
     };
@@ -290,6 +290,7 @@ fn hints_are_inherited_by_what_is_created_later() {
             stripe_unit_bytes: 65536,
             width: 2,
             pattern: Some(proto::Pattern { distribution: 1, ..Default::default() }),
+            placement: Some(proto::Placement { kind: 1, ..Default::default() }),
         }
     );
     let own = world.file(below, "own");

@@ -198,7 +198,8 @@ fn a_local_file_stays_on_its_machine_in_whichever_group_of_it() {
         let hint = Some(proto::LayoutHint { pattern, ..Default::default() });
         let set = proto::SetLayoutHintRequest { once: world.once(), inode: id.0, hint };
         world.call::<op::SetLayoutHint>(&set).unwrap();
-        let request = proto::AssignLayoutRequest { once: world.once(), inode: id.0, host: 11, copied: None };
+        let request =
+            proto::AssignLayoutRequest { once: world.once(), inode: id.0, host: 11, ..Default::default() };
         let layout = world.call::<op::AssignLayout>(&request).unwrap().layout.unwrap();
         assert_eq!(members(&map(&world), layout.groups[0]), here.targets);
         assert_eq!(converted_unchanged(&world, id), Some(true), "a conversion to the same place is none");
@@ -209,7 +210,13 @@ fn a_local_file_stays_on_its_machine_in_whichever_group_of_it() {
 fn converted_unchanged(world: &World, id: InodeId) -> Option<bool> {
     let pattern = Some(proto::Pattern { distribution: 4, ..Default::default() });
     let hint = Some(proto::LayoutHint { pattern, ..Default::default() });
-    let request =
-        proto::BeginConversionRequest { once: world.once(), inode: id.0, hint, host: 11, dry_run: true };
+    let request = proto::BeginConversionRequest {
+        once: world.once(),
+        inode: id.0,
+        hint,
+        host: 11,
+        dry_run: true,
+        zone: String::new(),
+    };
     Some(world.call::<op::BeginConversion>(&request).ok()?.unchanged)
 }

@@ -294,7 +294,8 @@ impl World {
         inode: InodeId,
         copied: Option<proto::CopiedContents>,
     ) -> Result<proto::AssignLayoutResponse, Fault> {
-        let request = proto::AssignLayoutRequest { once: self.once(), inode: inode.0, host: 0, copied };
+        let request =
+            proto::AssignLayoutRequest { once: self.once(), inode: inode.0, copied, ..Default::default() };
         self.try_call::<op::AssignLayout>(&request)
     }
 

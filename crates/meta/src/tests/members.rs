@@ -54,6 +54,32 @@ fn the_first_report_joins_and_later_ones_are_heartbeats() {
     assert_eq!(register(&world, &moved).unwrap().epoch, joined.epoch + 1);
 }
 
+#[test]
+fn the_zone_of_a_node_is_recorded_and_changes_with_its_configuration() {
+    let disk = MemoryDisk::new(1);
+    let world = World::on(Arc::new(disk.boot()), options("embedded"));
+    let in_zone = |zone: &str| proto::RegisterNodeRequest { zone: zone.to_owned(), ..node("a", &[0]) };
+    let joined = register(&world, &in_zone("rio")).unwrap();
+    let heartbeat = |zone: &str| proto::RegisterNodeRequest {
+        node: joined.node,
+        zone: zone.to_owned(),
+        ..node("a", &joined.targets)
+    };
+    assert_eq!(register(&world, &heartbeat("rio")).unwrap().epoch, joined.epoch);
+    assert_eq!((map(&world).nodes[0].zone.as_str(), map(&world).nodes[1].zone.as_str()), ("", "rio"));
+    let moved = register(&world, &heartbeat("bra")).unwrap();
+    assert_eq!(moved.epoch, joined.epoch + 1, "clients get the new map");
+    for wrong in ["a b", "../x", "-", &"z".repeat(33)] {
+        let fault = register(&world, &heartbeat(wrong)).unwrap_err();
+        assert!(fault.code == Code::Invalid && fault.detail.contains("zone name"), "{fault}");
+    }
+    world.service.close().unwrap();
+    let again = World::on(Arc::new(disk.boot()), options("embedded"));
+    assert_eq!(map(&again).nodes[1].zone, "bra", "before the node has reported");
+    register(&again, &heartbeat("")).unwrap();
+    assert_eq!(map(&again).nodes[1].zone, "");
+}
+
 /// Each heartbeat copied the whole cluster.
 #[test]
 fn a_heartbeat_copies_what_belongs_to_its_node_only() {
@@ -256,7 +282,8 @@ fn layouts_follow_the_distribution_of_their_hint() {
         world.call::<op::SetLayoutHint>(&request).map(|_| id)
     };
     let assign = |id: vazao_model::InodeId, host| {
-        let request = proto::AssignLayoutRequest { once: world.once(), inode: id.0, host, copied: None };
+        let request =
+            proto::AssignLayoutRequest { once: world.once(), inode: id.0, host, ..Default::default() };
         world.call::<op::AssignLayout>(&request).unwrap().layout.unwrap()
     };
     let layout = assign(set("strips", proto::Pattern { strips, ..pattern(2) }).unwrap(), 0);

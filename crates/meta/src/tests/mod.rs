@@ -18,3 +18,4 @@ mod orphans;
 mod repetition;
 mod slow_disk;
 mod threads;
+mod zones;

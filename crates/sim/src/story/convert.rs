@@ -29,7 +29,8 @@ impl Story {
         let inode = free[self.random.random_range(0..free.len())];
         let pattern = pattern_of(self.random.random());
         self.note(format!("{client}: convert {inode} to {pattern:?}"));
-        let hint = LayoutHint { stripe_unit_bytes: 64 << 10, width: 0, pattern: Some(pattern) };
+        let hint =
+            LayoutHint { stripe_unit_bytes: 64 << 10, pattern: Some(pattern), ..LayoutHint::default() };
         let how = Convert { hint, is_dry_run: false, rate_bytes_max: 0 };
         if self.handles.iter().any(|handle| handle.inode == inode) {
             self.converted.insert(inode);

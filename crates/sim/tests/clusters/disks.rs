@@ -20,7 +20,8 @@ fn bytes(seed: u8) -> Vec<u8> {
 fn start(seed: u64) -> (Cluster, Client) {
     let cluster = Cluster::new(ClusterOptions { seed, data_servers: 3, down_ms_max: 500 });
     let client = cluster.client(0);
-    let hint = LayoutHint { stripe_unit_bytes: UNIT, width: 0, pattern: Some(Pattern::Stripe) };
+    let hint =
+        LayoutHint { stripe_unit_bytes: UNIT, pattern: Some(Pattern::Stripe), ..LayoutHint::default() };
     client.set_layout_hint(ROOT, hint).expect("fair weather");
     (cluster, client)
 }

@@ -11,3 +11,4 @@ mod power;
 mod seeds;
 mod short_circuit;
 mod starts;
+mod zones;

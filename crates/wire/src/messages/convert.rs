@@ -7,7 +7,8 @@ use vazao_model::distribution::{Distribution, Pattern, Strip, Strips};
 use vazao_model::layout::LayoutError;
 use vazao_model::{
     AreaInfo, Attributes, ClusterMap, Code, Epoch, FileKind, Group, GroupId, InodeId, Layout, LayoutHint,
-    Node, NodeId, NodeState, ObjectId, Refusal, Role, Target, TargetId, TargetState, Timestamp,
+    Node, NodeId, NodeState, ObjectId, Placement, Refusal, Role, Target, TargetId, TargetState, Timestamp,
+    zone,
 };
 
 /// Version of a layout that older software, which reads simple stripes only, can read.
@@ -209,7 +210,8 @@ impl TryFrom<&proto::Pattern> for Pattern {
 impl From<LayoutHint> for proto::LayoutHint {
     fn from(h: LayoutHint) -> Self {
         let pattern = h.pattern.as_ref().map(Into::into);
-        Self { stripe_unit_bytes: h.stripe_unit_bytes, width: h.width, pattern }
+        let placement = h.placement.as_ref().map(Into::into);
+        Self { stripe_unit_bytes: h.stripe_unit_bytes, width: h.width, pattern, placement }
     }
 }
 
@@ -218,7 +220,35 @@ impl TryFrom<proto::LayoutHint> for LayoutHint {
 
     fn try_from(h: proto::LayoutHint) -> Result<Self, Fault> {
         let pattern = h.pattern.as_ref().map(Pattern::try_from).transpose()?;
-        Ok(Self { stripe_unit_bytes: h.stripe_unit_bytes, width: h.width, pattern })
+        let placement = h.placement.as_ref().map(Placement::try_from).transpose()?;
+        Ok(Self { stripe_unit_bytes: h.stripe_unit_bytes, width: h.width, pattern, placement })
+    }
+}
+
+impl From<&Placement> for proto::Placement {
+    fn from(placement: &Placement) -> Self {
+        let (kind, zone) = match placement {
+            Placement::Everywhere => (1, ""),
+            Placement::NearWriter => (2, ""),
+            Placement::Zone(zone) => (3, zone.as_str()),
+        };
+        Self { kind, zone: zone.to_owned() }
+    }
+}
+
+impl TryFrom<&proto::Placement> for Placement {
+    type Error = Fault;
+
+    fn try_from(message: &proto::Placement) -> Result<Self, Fault> {
+        match message.kind {
+            1 => Ok(Placement::Everywhere),
+            2 => Ok(Placement::NearWriter),
+            3 => match zone::check_name(&message.zone) {
+                Ok(()) => Ok(Placement::Zone(message.zone.clone())),
+                Err(why) => Err(Fault::new(Code::BadRequest, why)),
+            },
+            other => Err(Fault::new(Code::VersionMismatch, format!("unknown placement {other}"))),
+        }
     }
 }
 
@@ -294,6 +324,7 @@ impl From<&Node> for proto::Node {
             state: n.state as u32,
             silent_ms: n.silent_ms,
             areas: n.areas.iter().map(Into::into).collect(),
+            zone: n.zone.clone(),
         }
     }
 }
@@ -320,6 +351,7 @@ impl From<proto::Node> for Node {
             state: if n.state == NodeState::Up as u32 { NodeState::Up } else { NodeState::Silent },
             silent_ms: n.silent_ms,
             areas: n.areas.into_iter().map(Into::into).collect(),
+            zone: n.zone,
         }
     }
 }
@@ -394,6 +426,19 @@ mod tests {
     }
 
     #[test]
+    fn placements_survive_the_wire_and_unknown_ones_are_refused() {
+        for placement in [Placement::Everywhere, Placement::NearWriter, Placement::Zone("rio".to_owned())] {
+            let hint = LayoutHint { placement: Some(placement), ..LayoutHint::default() };
+            assert_eq!(LayoutHint::try_from(proto::LayoutHint::from(hint.clone())).expect("valid"), hint);
+        }
+        let refused = |kind, zone: &str| {
+            Placement::try_from(&proto::Placement { kind, zone: zone.to_owned() }).expect_err("refused").code
+        };
+        assert_eq!((refused(4, ""), refused(0, "")), (Code::VersionMismatch, Code::VersionMismatch));
+        assert_eq!((refused(3, ""), refused(3, "a/b")), (Code::BadRequest, Code::BadRequest));
+    }
+
+    #[test]
     fn layouts_and_hints_of_every_distribution_survive_the_wire() {
         let strips = vec![Strip { slot: 1, bytes: 65536 }, Strip { slot: 0, bytes: 131_072 }];
         let all = [
@@ -410,7 +455,8 @@ mod tests {
             let message = proto::Layout::from(&layout);
             assert_eq!(message.version, version, "programs that know stripes only must not misread others");
             assert_eq!(Layout::try_from(message).expect("valid"), layout);
-            let hint = LayoutHint { stripe_unit_bytes: 65536, width: 0, pattern: Some(pattern) };
+            let (pattern, placement) = (Some(pattern), None);
+            let hint = LayoutHint { stripe_unit_bytes: 65536, width: 0, pattern, placement };
             assert_eq!(LayoutHint::try_from(proto::LayoutHint::from(hint.clone())).expect("valid"), hint);
         }
     }

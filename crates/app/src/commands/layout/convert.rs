@@ -2,6 +2,7 @@
 
 use super::Arguments;
 use super::options::shown;
+use super::show::zones_of;
 use crate::failure::{At, Failure, Outcome, report};
 use crate::format;
 use crate::location::walk;
@@ -81,7 +82,9 @@ impl Converting<'_> {
     fn hint(&self, directory: InodeId, path: &VolumePath) -> Outcome<LayoutHint> {
         let (_, effective) = self.client.layout_hint(directory).at(show_volume(path))?;
         let wanted = self.arguments.hint.over(effective.clone())?;
-        Ok(LayoutHint { pattern: wanted.pattern.or(effective.pattern), ..wanted })
+        let (pattern, placement) =
+            (wanted.pattern.or(effective.pattern), wanted.placement.or(effective.placement));
+        Ok(LayoutHint { pattern, placement, ..wanted })
     }
 
     /// All files below a directory, one directory after the other.
@@ -139,6 +142,7 @@ impl Converting<'_> {
     }
 
     fn show(&self, output: &mut Output, place: &str, converted: &Converted, is_other: bool) -> Outcome {
+        let map = self.client.map();
         if output.json {
             let layout = |layout: &Option<Layout>| {
                 layout.as_ref().map(|layout| {
@@ -146,6 +150,7 @@ impl Converting<'_> {
                         "distribution": super::options::to_json(&layout.distribution.pattern()),
                         "stripe_unit_bytes": layout.distribution.unit_bytes(),
                         "width": layout.width(),
+                        "zones": zones_of(layout, &map),
                     })
                 })
             };
@@ -159,8 +164,11 @@ impl Converting<'_> {
             }));
         }
         let (true, Some(from), Some(to)) = (is_other, &converted.from, &converted.to) else { return Ok(()) };
-        let words =
-            |layout: &Layout| format!("{} over {}", shown(&layout.distribution.pattern()), layout.width());
+        let words = |layout: &Layout| {
+            let zones = zones_of(layout, &map).join("+");
+            let zones = if zones.is_empty() { zones } else { format!(" in {zones}") };
+            format!("{} over {}{zones}", shown(&layout.distribution.pattern()), layout.width())
+        };
         let bytes = format::size(converted.bytes);
         self.bar.suspend(|| output.line(&format!("{place}: {bytes}, {} → {}", words(from), words(to))))
     }

@@ -4,10 +4,10 @@ use crate::failure::{Failure, Outcome};
 use crate::format;
 use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
-use vazao_model::LayoutHint;
 use vazao_model::distribution::{Pattern, Strip};
 use vazao_model::layout::check_stripe_unit;
 use vazao_model::limits::STRIPE_WIDTH_MAX;
+use vazao_model::{LayoutHint, Placement};
 
 /// Groups unless `--groups` says otherwise.
 const GROUPS_DEFAULT: u32 = 2;
@@ -36,6 +36,25 @@ pub(super) struct HintOptions {
     /// Stripe units for each target of a group before the next group's turn, for --distribution groups [default: 8]
     #[arg(long, value_name = "N")]
     factor: Option<u32>,
+    /// Which targets they go to: near-writer (of the zone of the client that writes), zone=NAME, everywhere, or
+    /// inherit. Where the zone has no room they go everywhere
+    #[arg(long, value_name = "PLACE", value_parser = parse_place)]
+    place: Option<Place>,
+}
+
+/// A placement as it is typed.
+#[derive(Clone, PartialEq, Eq, Debug)]
+enum Place {
+    /// As the directory above has it.
+    Inherit,
+    Of(Placement),
+}
+
+fn parse_place(text: &str) -> Result<Place, String> {
+    match text {
+        "inherit" => Ok(Place::Inherit),
+        _ => text.parse().map(Place::Of),
+    }
 }
 
 /// A distribution's name.
@@ -56,7 +75,8 @@ enum Kind {
 impl HintOptions {
     /// True when something is to be set.
     pub(super) fn is_any(&self) -> bool {
-        self.stripe_unit.is_some() || self.width.is_some() || self.distribution.is_some() || self.has_parts()
+        let has_size = self.stripe_unit.is_some() || self.width.is_some();
+        has_size || self.distribution.is_some() || self.has_parts() || self.place.is_some()
     }
 
     fn has_parts(&self) -> bool {
@@ -104,6 +124,11 @@ impl HintOptions {
             stripe_unit_bytes: self.stripe_unit.unwrap_or(present.stripe_unit_bytes),
             width: self.width.unwrap_or(present.width),
             pattern: if self.distribution.is_some() { self.pattern()? } else { present.pattern },
+            placement: match &self.place {
+                None => present.placement,
+                Some(Place::Inherit) => None,
+                Some(Place::Of(placement)) => Some(placement.clone()),
+            },
         })
     }
 }
@@ -152,6 +177,29 @@ pub(super) fn to_json(pattern: &Pattern) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_not_named_of_a_hint_stays() {
+        let near = Some(Placement::NearWriter);
+        let present = LayoutHint { width: 3, placement: near.clone(), ..LayoutHint::default() };
+        let none = HintOptions {
+            stripe_unit: None,
+            width: None,
+            distribution: None,
+            strips: Vec::new(),
+            groups: None,
+            factor: None,
+            place: None,
+        };
+        let with = |text: &str| {
+            let place = Some(parse_place(text).expect("valid"));
+            HintOptions { place, strips: Vec::new(), ..none }.over(present.clone()).expect("valid")
+        };
+        assert_eq!((none.over(present.clone()).expect("valid").placement, none.is_any()), (near, false));
+        assert_eq!((with("inherit").placement, with("inherit").width), (None, 3));
+        assert_eq!(with("zone=rio").placement, Some(Placement::Zone("rio".to_owned())));
+        assert!(parse_place("rio").is_err());
+    }
 
     #[test]
     fn strips_are_typed_by_size_or_with_their_slots() {

@@ -6,9 +6,10 @@ use crate::format::{self, Lean};
 use crate::location::show_volume;
 use crate::output::Output;
 use serde_json::json;
+use std::collections::BTreeSet;
 use vazao_client::Client;
 use vazao_model::distribution::{Distribution, Pattern};
-use vazao_model::{Attributes, ClusterMap, Layout, LayoutHint, VolumePath};
+use vazao_model::{Attributes, ClusterMap, Layout, LayoutHint, Placement, VolumePath};
 
 /// Offsets of a slot's bytes that are shown.
 const OFFSETS_SHOWN: usize = 3;
@@ -25,7 +26,10 @@ pub(super) fn directory(
     if output.json {
         let hint = |h: &LayoutHint| {
             let pattern = h.pattern.as_ref().map(to_json);
-            json!({"distribution": pattern, "stripe_unit_bytes": h.stripe_unit_bytes, "width": h.width})
+            let place = h.placement.as_ref().map(ToString::to_string);
+            json!({
+                "distribution": pattern, "stripe_unit_bytes": h.stripe_unit_bytes, "width": h.width, "place": place,
+            })
         };
         return output.value(
             &json!({"path": place, "kind": "directory", "set": hint(&own), "effective": hint(&effective)}),
@@ -35,16 +39,23 @@ pub(super) fn directory(
     let pattern = effective.pattern.as_ref().unwrap_or(&Pattern::Stripe);
     output.line(&format!("{place}: new files in it get"))?;
     output.line(&format!("  distribution {} ({})", shown(pattern), origin(own.pattern.is_some())))?;
-    if matches!(pattern, Pattern::Strips(_) | Pattern::Local) {
-        return Ok(());
+    if !matches!(pattern, Pattern::Strips(_) | Pattern::Local) {
+        let unit = format::size(effective.stripe_unit_bytes);
+        output.line(&format!("  stripe unit  {unit} ({})", origin(own.stripe_unit_bytes != 0)))?;
+        let width = if effective.width == 0 { "all targets".to_owned() } else { effective.width.to_string() };
+        output.line(&format!("  width        {width} ({})", origin(own.width != 0)))?;
     }
-    output.line(&format!(
-        "  stripe unit  {} ({})",
-        format::size(effective.stripe_unit_bytes),
-        origin(own.stripe_unit_bytes != 0)
-    ))?;
-    let width = if effective.width == 0 { "all targets".to_owned() } else { effective.width.to_string() };
-    output.line(&format!("  width        {width} ({})", origin(own.width != 0)))
+    let place = effective.placement.unwrap_or_default();
+    output.line(&format!("  place        {} ({})", placed(&place), origin(own.placement.is_some())))
+}
+
+/// A placement in words.
+fn placed(place: &Placement) -> String {
+    match place {
+        Placement::Everywhere => "everywhere".to_owned(),
+        Placement::NearWriter => "near-writer: the zone of the client that writes".to_owned(),
+        Placement::Zone(zone) => format!("zone {zone}"),
+    }
 }
 
 /// Where the bytes of a file lie.
@@ -65,8 +76,11 @@ pub(super) fn file(
             .line(&format!("{place}: {size}, kept with its metadata; no data server holds any of it"));
     };
     let map = client.map();
+    let missed = client.zone_missed(attributes.inode).at(&place)?;
     if output.json {
-        return output.value(&layout_json(&place, attributes, &layout, &map));
+        let mut value = layout_json(&place, attributes, &layout, &map);
+        value["zone_missed"] = json!(missed);
+        return output.value(&value);
     }
     output.line(&format!(
         "{place}: {} ({} bytes), {}, width {}, generation {}",
@@ -76,7 +90,7 @@ pub(super) fn file(
         layout.width(),
         layout.generation
     ))?;
-    let head = [
+    let mut head = vec![
         ("SLOT", Lean::Right),
         ("TARGET", Lean::Left),
         ("NODE", Lean::Left),
@@ -84,22 +98,49 @@ pub(super) fn file(
         ("BYTES", Lean::Right),
         ("FIRST OFFSETS", Lean::Left),
     ];
+    if !map.zones().is_empty() {
+        head.insert(3, ("ZONE", Lean::Left));
+    }
     let rows: Vec<Vec<String>> =
         (0..layout.width()).map(|slot| row(slot, attributes, &layout, &map)).collect();
-    output.text(&format::table(&head, &rows))
+    output.text(&format::table(&head, &rows))?;
+    missed.map_or(Ok(()), |zone| output.line(&about_missed(&place, &zone)))
 }
 
-fn holder(layout: &Layout, slot: u32, map: &ClusterMap) -> (String, String, String) {
+fn about_missed(place: &str, zone: &str) -> String {
+    let place = format::shell_quoted(place);
+    format!(
+        "not in zone {zone}, where it was to lie: no target there had room when it got this layout; once one has, \
+         `vazao layout --convert {place}` moves it"
+    )
+}
+
+/// Where a slot lies, for people.
+struct Holder {
+    target: String,
+    node: String,
+    zone: String,
+    address: String,
+}
+
+fn holder(layout: &Layout, slot: u32, map: &ClusterMap) -> Holder {
     let group = layout.groups[slot as usize];
     let target = map.members(group).first().copied();
     let node = target.and_then(|target| map.node(map.target(target)?.node));
     let unknown = || "unknown".to_owned();
-    let name = node.map_or_else(unknown, |n| n.name.clone());
-    (
-        target.map_or_else(|| group.to_string(), |target| target.to_string()),
-        name,
-        node.map_or_else(unknown, |n| n.address.clone()),
-    )
+    Holder {
+        target: target.map_or_else(|| group.to_string(), |target| target.to_string()),
+        node: node.map_or_else(unknown, |n| n.name.clone()),
+        zone: node.map_or_else(String::new, |n| n.zone.clone()),
+        address: node.map_or_else(unknown, |n| n.address.clone()),
+    }
+}
+
+/// The zones that a layout's targets are in, sorted.
+pub(super) fn zones_of(layout: &Layout, map: &ClusterMap) -> Vec<String> {
+    let members = layout.groups.iter().flat_map(|group| map.members(*group));
+    let zones = members.map(|target| map.zone_of(target).to_owned()).filter(|zone| !zone.is_empty());
+    zones.collect::<BTreeSet<_>>().into_iter().collect()
 }
 
 /// Bytes of a file that one slot has.
@@ -108,21 +149,25 @@ pub(crate) fn slot_bytes(layout: &Layout, slot: u32, size: u64) -> u64 {
 }
 
 fn row(slot: u32, attributes: &Attributes, layout: &Layout, map: &ClusterMap) -> Vec<String> {
-    let (target, node, address) = holder(layout, slot, map);
+    let holder = holder(layout, slot, map);
     let bytes = slot_bytes(layout, slot, attributes.size);
     let mut starts = strip_starts(layout, slot, bytes);
     let more = if starts.len() > OFFSETS_SHOWN { ", …" } else { "" };
     starts.truncate(OFFSETS_SHOWN);
     let offsets = starts.into_iter().map(format::human).collect::<Vec<_>>().join(", ");
-    vec![slot.to_string(), target, node, address, bytes.to_string(), format!("{offsets}{more}")]
+    let mut row = vec![slot.to_string(), holder.target, holder.node];
+    row.extend((!map.zones().is_empty()).then(|| format::or_dash(&holder.zone)));
+    row.extend([holder.address, bytes.to_string(), format!("{offsets}{more}")]);
+    row
 }
 
 fn layout_json(place: &str, attributes: &Attributes, layout: &Layout, map: &ClusterMap) -> serde_json::Value {
     let slots: Vec<serde_json::Value> = (0..layout.width())
         .map(|slot| {
-            let (target, node, address) = holder(layout, slot, map);
+            let Holder { target, node, zone, address } = holder(layout, slot, map);
             let bytes = slot_bytes(layout, slot, attributes.size);
-            json!({"slot": slot, "target": target, "node": node, "address": address, "bytes": bytes})
+            let zone = Some(zone).filter(|zone| !zone.is_empty());
+            json!({"slot": slot, "target": target, "node": node, "zone": zone, "address": address, "bytes": bytes})
         })
         .collect();
     json!({

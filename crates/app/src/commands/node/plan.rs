@@ -55,8 +55,8 @@ pub(super) struct Plan {
 }
 
 /// The first node of a cluster.
-pub(super) fn first(own: &Own, metadata: Option<&Path>) -> Outcome<Plan> {
-    let mut plan = Plan::of(own, META_PORT)?;
+pub(super) fn first(own: &Own, zone: Option<&str>, metadata: Option<&Path>) -> Outcome<Plan> {
+    let mut plan = Plan::of(own, zone, META_PORT)?;
     let directory = match metadata {
         Some(directory) => std::path::absolute(directory).at(directory.display())?,
         None => state::directory(&plan.config, &plan.directory)?.join("metadata"),
@@ -68,7 +68,12 @@ pub(super) fn first(own: &Own, metadata: Option<&Path>) -> Outcome<Plan> {
 }
 
 /// A further node of the cluster whose metadata service is at `address`.
-pub(super) fn further(own: &Own, address: &str, key_file: Option<&Path>) -> Outcome<Plan> {
+pub(super) fn further(
+    own: &Own,
+    zone: Option<&str>,
+    address: &str,
+    key_file: Option<&Path>,
+) -> Outcome<Plan> {
     if !is_address(address) {
         let what = format!("{address}: not HOST:PORT; `vazao node init` has printed it on the first machine");
         return Err(Failure::usage(what));
@@ -76,7 +81,7 @@ pub(super) fn further(own: &Own, address: &str, key_file: Option<&Path>) -> Outc
     if own.data.is_empty() && own.area.is_empty() {
         return Err(Failure::usage("a node without use: give --data DIR, --area NAME=DIR or both"));
     }
-    let mut plan = Plan::of(own, OTHER_PORT)?;
+    let mut plan = Plan::of(own, zone, OTHER_PORT)?;
     address.clone_into(&mut plan.metadata);
     plan.config.metadata = vec![address.to_owned()];
     plan.key = Some(key(key_file, &plan)?);
@@ -111,7 +116,7 @@ fn key(file: Option<&Path>, plan: &Plan) -> Outcome<ClusterKey> {
 
 impl Plan {
     /// What nodes of all kinds have.
-    fn of(own: &Own, port: u16) -> Outcome<Plan> {
+    fn of(own: &Own, zone: Option<&str>, port: u16) -> Outcome<Plan> {
         let directory = std::path::absolute(&own.dir).at(own.dir.display())?;
         let name = own.name.clone().map_or_else(own_name, Ok)?;
         check_name(&name)?;
@@ -136,6 +141,7 @@ impl Plan {
             roles,
             listen: format!("{bound}:{port}"),
             advertise: (!is_loopback(&host)).then(|| address.clone()),
+            zone: zone.unwrap_or_default().to_owned(),
             other_port_if_taken: false,
             metadata: Vec::new(),
             key_file: Some(PathBuf::from("cluster.key")),
@@ -190,7 +196,12 @@ impl Plan {
     /// client.toml.
     pub(super) fn client_text(&self) -> String {
         let heading = "# Written by `vazao node`. Copy it together with the key to let another machine in.";
-        format!("{heading}\nmeta = [\"{}\"]\nkey_file = \"cluster.key\"\n", self.metadata)
+        let zone = match self.config.zone.as_str() {
+            "" => String::new(),
+            // Who copies the file to a machine elsewhere has to change it.
+            zone => format!("zone = \"{zone}\"\n"),
+        };
+        format!("{heading}\nmeta = [\"{}\"]\nkey_file = \"cluster.key\"\n{zone}", self.metadata)
     }
 
     /// What starts the node.

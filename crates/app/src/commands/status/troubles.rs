@@ -26,6 +26,7 @@ pub(super) fn troubles(state: &State, start: &str) -> Vec<Trouble> {
     troubles.extend(map.refusals.iter().map(refusal));
     troubles.extend(super::areas(map).filter_map(|(node, area)| area_trouble(node, area)));
     troubles.extend(map.targets.iter().flat_map(|target| target_troubles(map, target)));
+    troubles.extend(super::zones::troubles(state));
     if map.targets.is_empty() {
         troubles.push(Trouble {
             thing: "the volume".to_owned(),
@@ -242,7 +243,8 @@ mod tests {
     }
 
     fn found(map: ClusterMap, probes: Vec<Probe>) -> Vec<Trouble> {
-        troubles(&State { map: Arc::new(map), space: Default::default(), probes, metadata: None }, "`start`")
+        let (map, space, zone) = (Arc::new(map), Default::default(), String::new());
+        troubles(&State { map, space, probes, metadata: None, zone }, "`start`")
     }
 
     #[test]

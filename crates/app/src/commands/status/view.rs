@@ -1,7 +1,7 @@
 //! The state of a cluster as tables, and as JSON.
 
 use super::troubles::{Trouble, state};
-use super::{State, area_json, area_table};
+use super::{State, area_json, area_table, zones};
 use crate::format::{self, Lean};
 use serde_json::json;
 use vazao_model::{Node, NodeState, Refusal, Role, Target};
@@ -23,7 +23,7 @@ fn target_state(target: &Target) -> &'static str {
 }
 
 fn node_table(state: &State) -> String {
-    let head = [
+    let mut head = vec![
         ("NODE", Lean::Left),
         ("ROLES", Lean::Left),
         ("ADDRESS", Lean::Left),
@@ -31,11 +31,16 @@ fn node_table(state: &State) -> String {
         ("REPORTED", Lean::Right),
         ("ANSWERS IN", Lean::Right),
     ];
+    // A cluster without zones looks as it did before there were any.
+    let has_zones = !state.map.zones().is_empty();
+    head.extend(has_zones.then_some(("ZONE", Lean::Left)));
     let row = |node: &Node| {
         let ago = format!("{} ago", format::duration(node.silent_ms * 1_000_000));
         let answers = state.answered_ns(node.id).map_or_else(|| "-".to_owned(), format::duration);
         let (name, address) = (node.name.clone(), node.address.clone());
-        vec![name, roles(node), address, node_state(state, node).to_owned(), ago, answers]
+        let mut row = vec![name, roles(node), address, node_state(state, node).to_owned(), ago, answers];
+        row.extend(has_zones.then(|| format::or_dash(&node.zone)));
+        row
     };
     format::table(&head, &state.map.nodes.iter().map(row).collect::<Vec<_>>())
 }
@@ -65,10 +70,10 @@ fn target_table(state: &State) -> String {
 /// As people read it.
 pub(super) fn text(state: &State, troubles: &[Trouble]) -> String {
     let (map, space) = (&*state.map, &state.space);
-    let areas = area_table(map);
-    let gap = if areas.is_empty() { "" } else { "\n" };
+    let more = [zones::table(map), area_table(map)].into_iter().filter(|table| !table.is_empty());
+    let more: String = more.map(|table| format!("\n{table}")).collect();
     let mut text = format!(
-        "cluster {:016x}, membership {}\n\n{}\n{}{gap}{areas}",
+        "cluster {:016x}, membership {}\n\n{}\n{}{more}",
         map.cluster_id,
         map.epoch,
         node_table(state),
@@ -97,6 +102,7 @@ fn node_json(state: &State, node: &Node) -> serde_json::Value {
         "areas": areas, "id": node.id.0, "name": node.name, "roles": roles, "address": node.address,
         "state": node_state(state, node), "silent_ms": node.silent_ms,
         "answered_us": state.answered_ns(node.id).map(|ns| ns / 1000),
+        "zone": Some(&node.zone).filter(|zone| !zone.is_empty()),
         "no_answer": state.failure(node.id).map(ToString::to_string),
     })
 }
@@ -128,6 +134,7 @@ pub(super) fn to_json(state: &State, troubles: &[Trouble]) -> serde_json::Value 
         "epoch": map.epoch.0,
         "nodes": nodes,
         "targets": targets,
+        "zones": zones::to_json(map),
         "refused": map.refusals.iter().map(refusal_json).collect::<Vec<_>>(),
         "volume": {
             "capacity_bytes": state.space.capacity_bytes,

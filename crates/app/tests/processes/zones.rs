@@ -1,0 +1,67 @@
+//! Two zones on one machine: where files go, and what is said of it.
+
+use crate::support::{Cluster, failed, noise_file};
+use serde_json::Value;
+use std::collections::BTreeSet;
+
+fn zones_of(cluster: &Cluster, path: &str) -> BTreeSet<String> {
+    let layout: Value = serde_json::from_str(&cluster.ok(&["layout", "--json", path])).expect("JSON");
+    let slots = layout["slots"].as_array().expect("slots").iter();
+    slots.map(|slot| slot["zone"].as_str().unwrap_or("none").to_owned()).collect()
+}
+
+fn set(zones: &[&str]) -> BTreeSet<String> {
+    zones.iter().map(|&zone| zone.to_owned()).collect()
+}
+
+#[test]
+fn files_go_to_the_zone_that_their_directory_says_and_move_on_request() {
+    let cluster = Cluster::unstarted();
+    cluster.up(&["--data-servers", "4", "--zones", "rio,bra"]);
+    let status: Value = serde_json::from_str(&cluster.ok(&["status", "--json"])).expect("JSON");
+    assert_eq!(status["zones"][1]["nodes"], serde_json::json!(["data1", "data3"]));
+    assert!(cluster.ok(&["status"]).contains("WITH ROOM"));
+    let file = noise_file(&cluster.local("f"), 1_000_000);
+    cluster.ok(&["mkdir", "vz:/near", "vz:/rio", "vz:/old"]);
+    let said = cluster.ok(&["layout", "vz:/near", "--place", "near-writer"]);
+    assert!(said.contains("near-writer: the zone of the client that writes (set here)"), "{said}");
+    cluster.ok(&["layout", "vz:/rio", "--place", "zone=rio"]);
+    for (zone, path) in [("rio", "vz:/near/r"), ("bra", "vz:/near/b"), ("bra", "vz:/rio/b")] {
+        cluster.ok(&["cp", &file, path, "--zone", zone]);
+    }
+    cluster.ok(&["cp", &file, "vz:/near/none"]);
+    cluster.ok(&["cp", &file, "vz:/old/f"]);
+    let expected = [
+        ("vz:/near/r", &["rio"][..]),
+        ("vz:/near/b", &["bra"]),
+        ("vz:/rio/b", &["rio"]),
+        ("vz:/near/none", &["bra", "rio"]),
+        ("vz:/old/f", &["bra", "rio"]),
+    ];
+    for (path, zones) in expected {
+        assert_eq!(zones_of(&cluster, path), set(zones), "{path}");
+    }
+    let moved = cluster.ok(&["layout", "vz:/old", "-r", "--place", "zone=bra", "--convert"]);
+    assert!(moved.contains("in bra") && zones_of(&cluster, "vz:/old/f") == set(&["bra"]), "{moved}");
+    let output = cluster.run(&["cat", "vz:/old/f"]);
+    assert!(output.stdout == std::fs::read(&file).expect("readable"));
+    what_cannot_be_is_refused(&cluster, &file);
+}
+
+fn what_cannot_be_is_refused(cluster: &Cluster, file: &str) {
+    let said = cluster.fails(&["layout", "vz:/old", "--place", "zone=atlantis"]);
+    assert!(said.contains("zones with targets: bra, rio") && said.contains("vz:/old"), "{said}");
+    for wrong in ["rio", "zone=a b"] {
+        assert!(!cluster.run(&["layout", "vz:/old", "--place", wrong]).status.success(), "{wrong}");
+    }
+    let unknown = cluster.run(&["cp", file, "vz:/near/o", "--zone", "oslo"]);
+    let said = String::from_utf8_lossy(&unknown.stderr).into_owned();
+    assert!(unknown.status.success() && said.contains("no node is in zone oslo"), "{said}");
+    let said = cluster.ok(&["layout", "vz:/near/o"]);
+    assert!(said.contains("not in zone oslo, where it was to lie"), "{said}");
+    // A running node has no other zone before it is started again.
+    let mut up = std::process::Command::new(crate::support::VAZAO);
+    up.arg("up").arg("--dir").arg(cluster.dir()).args(["--detach", "--zones", "oslo"]);
+    let said = failed(vazao_testing::programs::RunBounded::run_bounded(&mut up), 1);
+    assert!(said.contains("runs and is to get another zone"), "{said}");
+}
