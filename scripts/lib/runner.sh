@@ -71,7 +71,8 @@ runner_tests() {
         return
     fi
     local -a report_of=(python3 scripts/lib/test_report.py)
-    local junit="$runner_target/nextest/default/junit.xml"
+    # Where .config/nextest.toml says, whatever CARGO_TARGET_DIR is.
+    local junit=target/nextest/default/junit.xml
     rm -f "$junit" "$report.xml" "$report.again.xml"
     runner_nextest --workspace -E "$filter" || status=$?
     [[ ! -f "$junit" ]] || cp "$junit" "$report.xml"

@@ -28,7 +28,7 @@ fn said(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// The processes that were started below a directory with such a command line.
+/// What the processes that were started below a directory with such a command line wait for, as the kernel names it.
 fn running(command: &str, directory: &Path) -> Vec<String> {
     let place = format!("TMPDIR={}", directory.display());
     let read = |entry: &std::fs::DirEntry, name| {
@@ -37,7 +37,8 @@ fn running(command: &str, directory: &Path) -> Vec<String> {
     };
     let entries = std::fs::read_dir("/proc").expect("is mounted").flatten();
     let ours = entries.filter(|entry| read(entry, "environ").contains(&place));
-    ours.map(|entry| read(&entry, "cmdline")).filter(|line| line.trim_end() == command).collect()
+    let named = ours.filter(|entry| read(entry, "cmdline").trim_end() == command);
+    named.map(|entry| read(&entry, "wchan")).collect()
 }
 
 fn is_empty(directory: &Path) -> bool {
@@ -59,7 +60,9 @@ fn a_test_that_ends_is_passed_on_as_it_ended() {
 fn a_test_that_sleeps_for_ever_is_named_with_what_it_and_its_children_wait_for() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let process = start(directory.path(), "sh", "touch \"$TMPDIR/begun\"; sleep 1000 & wait");
-    wait_until("its child sleeps", || !running("sleep 1000", directory.path()).is_empty());
+    // A process that has only been started is on its way to sleep, and waits for nothing yet.
+    let sleeps = || running("sleep 1000", directory.path()).iter().any(|waits_for| waits_for.contains("nanosleep"));
+    wait_until("its child sleeps", sleeps);
     end(&process);
     let output = output_of(process, LIMIT);
     assert_eq!(output.status.code(), Some(137), "{}", said(&output));

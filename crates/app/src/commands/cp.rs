@@ -297,6 +297,7 @@ pub(crate) fn copy(
     let is_visible = stderr().is_terminal() && !rules.is_dry() && !how.is_quiet;
     let meter = Meter::new(Arc::clone(&clock), is_visible);
     rules.start(clock.now_ns());
+    let waited_before = sides.ftp.waited_ns();
     let client = sides.volume.as_ref().map(|(client, _)| client);
     let client = client.or(sides.areas.as_ref().map(|(client, _)| client));
     let watched = client.map(|client| servers::find(&client.map()).watched);
@@ -310,6 +311,14 @@ pub(crate) fn copy(
         )
     });
     let counts = meter.finish();
+    let waited = sides.ftp.waited_ns().into_iter().map(|(server, waited_ns)| {
+        let before_ns = waited_before.get(&server).copied().unwrap_or(0);
+        (waited_ns.saturating_sub(before_ns), server)
+    });
+    if let Some((waited_ns, server)) = waited.max() {
+        let share = waited_ns as f64 / 1e9 / counts.seconds.max(1e-9);
+        record.verdict = record.verdict.or_answers_of(&server, share);
+    }
     record.verdict = rules.limits(record.verdict, &counts, meter.now_ns());
     sides.ftp.close();
     for (client, _) in sides.volume.into_iter().chain(sides.areas) {

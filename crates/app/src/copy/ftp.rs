@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
-use vazao_meter::Clock;
+use vazao_meter::{Clock, Occupancy};
 use vazao_model::{Code, FileKind};
 use vazao_mover::Timeouts;
 use vazao_mover::ftp::{Facts, Kind, Session, Url, Waits, passing};
@@ -66,6 +66,8 @@ struct Server {
     login: Option<(String, String)>,
     idle: Vec<Session>,
     out: [usize; 3],
+    /// Sessions that wait for an answer of it.
+    answers: Arc<Occupancy>,
 }
 
 struct Shared {
@@ -167,7 +169,9 @@ impl Shared {
         let login = self
             .login(server)
             .map_err(|failure| Fault::new(Code::Invalid, failure.message().unwrap_or_default().to_owned()))?;
-        let mut session = Session::connect(server, &url.host, url.port, self.waits.clone())?;
+        let answers = Arc::clone(&self.servers().entry(server.to_owned()).or_default().answers);
+        let waits = Waits { answers, ..self.waits.clone() };
+        let mut session = Session::connect(server, &url.host, url.port, waits)?;
         session.login(&login.0, &login.1)?;
         Ok(session)
     }
@@ -246,7 +250,8 @@ impl FtpTree {
             false => Ok(()),
         };
         let FtpTimeouts { connect_ms, silent_ms } = timeouts;
-        let waits = Waits { clock, check: Arc::new(check), connect_ms, silent_ms };
+        let answers = Arc::default();
+        let waits = Waits { clock, check: Arc::new(check), connect_ms, silent_ms, answers };
         let shared = Shared {
             waits,
             stop,
@@ -270,6 +275,13 @@ impl FtpTree {
 
     fn known(&self) -> MutexGuard<'_, HashMap<Vec<u8>, Facts>> {
         self.shared.known.lock()
+    }
+
+    /// How long answers of each server have been waited for until now, in nanoseconds.
+    pub(crate) fn waited_ns(&self) -> HashMap<String, u64> {
+        let now_ns = self.shared.waits.clock.now_ns();
+        let servers = self.shared.servers();
+        servers.iter().map(|(name, server)| (name.clone(), server.answers.at(now_ns).busy_ns)).collect()
     }
 
     /// Says goodbye to all servers.

@@ -152,6 +152,18 @@ fn a_rate_that_was_set_and_waited_for_is_the_limit() {
     assert_eq!(verdict(&client(0.001), &[]).or_set_rate(set(0.1)).resource, Resource::Caller);
 }
 
+/// A copy from an FTP server whose login took seconds ended with "nothing was asked for".
+#[test]
+fn a_server_of_another_system_whose_answers_were_waited_for_is_the_limit() {
+    let server = "ftp://mirror";
+    let found = verdict(&client(0.001), &[]).or_answers_of(server, 0.93);
+    assert_eq!(found.line(), "limit: answers of ftp://mirror: waited for 93% of the time");
+    assert_eq!((found.resource.name(), found.place.as_str()), ("round_trip", server));
+    assert_eq!(verdict(&client(0.001), &[]).or_answers_of(server, 0.1).resource, Resource::Caller);
+    let disk = verdict(&client(0.95), &[server_with_disk(0.98, 0.99)]);
+    assert_eq!(disk.clone().or_answers_of(server, 0.9), disk);
+}
+
 #[test]
 fn a_disk_that_writes_back_what_nobody_waits_for_does_not_limit() {
     let found = verdict(&client(0.95), &[server_with_disk(0.1, 1.0)]);

@@ -155,6 +155,25 @@ impl Verdict {
         Verdict { resource, place: self.place, share, score: set.waited.min(1.0), text, ..Verdict::default() }
     }
 
+    /// The same of work that asked another system's `server` one thing after the other, and waited for its answers a
+    /// share `waited` of the time: where nothing else was found, that is the limit.
+    pub fn or_answers_of(self, server: &str, waited: f64) -> Verdict {
+        let is_nothing = matches!(self.resource, Resource::Caller | Resource::Idle | Resource::Unknown);
+        if !is_nothing || waited < CONCLUSIVE {
+            return self;
+        }
+        let (place, score) = (server.to_owned(), waited.min(1.0));
+        let text = format!("answers of {server}: waited for {} of the time", percent(score));
+        Verdict {
+            resource: Resource::RoundTrip,
+            kind: Kind::OneAtATime,
+            place,
+            score,
+            text,
+            ..Verdict::default()
+        }
+    }
+
     /// The line that ends a transfer.
     pub fn line(&self) -> String {
         let share = match (self.resource, self.share) {

@@ -4,7 +4,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::sync::Arc;
-use vazao_meter::Clock;
+use vazao_meter::{Clock, Occupancy};
 use vazao_model::Code;
 use vazao_wire::service::Fault;
 
@@ -28,6 +28,8 @@ pub struct Waits {
     pub connect_ms: u32,
     /// Something comes or goes within this.
     pub silent_ms: u32,
+    /// Sessions that wait for an answer on their control connection.
+    pub answers: Arc<Occupancy>,
 }
 
 impl std::fmt::Debug for Waits {
@@ -159,7 +161,10 @@ impl Control {
             if let Some(line) = self.try_line()? {
                 return Ok(line);
             }
-            waits.ready(&self.socket, PollFlags::IN, until_ns)?;
+            waits.answers.enter(waits.clock.now_ns());
+            let ready = waits.ready(&self.socket, PollFlags::IN, until_ns);
+            waits.answers.leave(waits.clock.now_ns());
+            ready?;
         }
     }
 

@@ -66,6 +66,7 @@ fn send(copy: &Outgoing) -> Result<(), Fault> {
         check: Arc::new(move |now_ns| control.check(now_ns)),
         connect_ms: around.control.timeouts.connect_ms,
         silent_ms: around.control.timeouts.block_ms,
+        answers: Arc::default(),
     };
     let host = copy.data_address.rsplit_once(':').map_or("", |(host, _)| host);
     let host = host.trim_start_matches('[').trim_end_matches(']');
@@ -180,7 +181,7 @@ impl Sender<'_> {
         let (mut offset, mut sum) = (start, crc32c(&[]));
         while offset < end {
             let length = (end - offset).min(READ_BYTES as u64) as usize;
-            self.wait_for_limit(length as u64)?;
+            self.copy.around.wait_for_limit(length as u64)?;
             self.buffer.resize(length, 0);
             self.copy.read(&mut self.buffer, offset)?;
             sum = combine(sum, crc32c(&self.buffer), length as u64);
@@ -199,21 +200,6 @@ impl Sender<'_> {
         }
         self.next = Some(block + 1);
         Ok(())
-    }
-
-    fn wait_for_limit(&self, bytes: u64) -> Result<(), Fault> {
-        let around = &self.copy.around;
-        loop {
-            let now_ns = around.clock.now_ns();
-            around.control.check(now_ns)?;
-            let ready_ns = around.control.ready_ns(bytes, now_ns);
-            if ready_ns <= now_ns {
-                return Ok(());
-            }
-            let pause_ns = (ready_ns - now_ns).min(LOOK_NS);
-            around.clock.sleep(std::time::Duration::from_nanos(pause_ns));
-            around.counts.limit_ns.add(pause_ns);
-        }
     }
 
     /// Hears what has been confirmed; waits up to `wait_ns` for the first.

@@ -161,7 +161,7 @@ impl<'a> Calls<'a> {
             self.copy.around.control.check(clock.now_ns())?;
             let mut is_all_sent = false;
             while self.flying.len() < self.window() {
-                self.wait_for_limit()?;
+                self.copy.around.wait_for_limit(u64::from(self.adapted.bytes))?;
                 if !self.send_one()? {
                     is_all_sent = true;
                     break;
@@ -179,22 +179,6 @@ impl<'a> Calls<'a> {
             self.copy.note_disk(answer.0.disk_ns);
             self.adapted.note(flying.bytes, now_ns);
             self.answered(flying.block);
-        }
-    }
-
-    fn wait_for_limit(&mut self) -> Result<(), Fault> {
-        let clock = &self.copy.around.clock;
-        loop {
-            let now_ns = clock.now_ns();
-            let control = &self.copy.around.control;
-            control.check(now_ns)?;
-            let ready_ns = control.ready_ns(u64::from(self.adapted.bytes), now_ns);
-            if ready_ns <= now_ns {
-                return Ok(());
-            }
-            let pause_ns = (ready_ns - now_ns).min(100_000_000);
-            clock.sleep(std::time::Duration::from_nanos(pause_ns));
-            self.copy.around.counts.limit_ns.add(pause_ns);
         }
     }
 

@@ -3,7 +3,6 @@
 use super::{Destination, Manner, Surroundings, WHOLE_BYTES_MAX, about, begin_request, changed};
 use crate::source::Source;
 use std::sync::Arc;
-use std::time::Duration;
 use vazao_model::Code;
 use vazao_model::checksum::crc32c;
 use vazao_wire::op::CopyBatch;
@@ -19,9 +18,6 @@ pub(crate) const BYTES_MAX: u64 = 1 << 20;
 
 /// Bytes of their paths: the request's message has to fit into a frame twice over.
 pub(crate) const PATH_BYTES_MAX: usize = 128 * 1024;
-
-/// A limit of bandwidth is waited for in steps of this, so that an order to stop is heard.
-const STEP: Duration = Duration::from_millis(50);
 
 /// One of the files.
 pub struct BatchFile {
@@ -70,24 +66,6 @@ fn read(file: &BatchFile, around: &Surroundings, bytes: &mut Vec<u8>) -> Result<
         checksum: crc32c(&bytes[start..]),
         overwrite: file.overwrite,
     })
-}
-
-/// Waits until the job's limit lets `bytes` through.
-pub(crate) fn wait_for_limit(around: &Surroundings, bytes: u64) -> Result<(), Fault> {
-    let started_ns = around.clock.now_ns();
-    let waited = loop {
-        let now_ns = around.clock.now_ns();
-        if let Err(fault) = around.control.check(now_ns) {
-            break Err(fault);
-        }
-        let ready_ns = around.control.ready_ns(bytes, now_ns);
-        if ready_ns <= now_ns {
-            break Ok(());
-        }
-        around.clock.sleep(STEP.min(Duration::from_nanos(ready_ns - now_ns)));
-    };
-    around.counts.limit_ns.add(around.clock.now_ns().saturating_sub(started_ns));
-    waited
 }
 
 fn outcome(outcome: proto::CopyBatchOutcome, to: &Destination) -> Result<Sent, Fault> {
@@ -139,7 +117,7 @@ fn ask(
     around: &Surroundings,
     to: &Destination,
 ) -> Result<Vec<proto::CopyBatchOutcome>, Fault> {
-    wait_for_limit(around, bytes.len() as u64)?;
+    around.wait_for_limit(bytes.len() as u64)?;
     let deadline_ns = around.deadline_ns(u64::from(around.control.timeouts.block_ms));
     let started_ns = around.clock.now_ns();
     let pending = submit::<CopyBatch>(&*around.transport, &to.address, request, bytes, deadline_ns);

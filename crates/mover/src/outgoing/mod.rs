@@ -10,6 +10,7 @@ use parking_lot::{Mutex, MutexGuard};
 use sha2::{Digest, Sha256};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 use vazao_meter::Clock;
 use vazao_model::Code;
 use vazao_wire::op::{CopyAbort, CopyBegin, CopyEnd, CopyWhole};
@@ -55,6 +56,9 @@ pub struct Manner {
     pub read_back: bool,
 }
 
+/// A limit of bandwidth is waited for in steps of this, so that an order to stop is heard.
+const LIMIT_STEP: Duration = Duration::from_millis(50);
+
 /// What all copies of a job have in common.
 #[derive(Clone)]
 pub struct Surroundings {
@@ -79,6 +83,24 @@ impl std::fmt::Debug for Surroundings {
 impl Surroundings {
     pub(crate) fn deadline_ns(&self, milliseconds: u64) -> u64 {
         self.clock.now_ns() + milliseconds * 1_000_000
+    }
+
+    /// Waits until the job's limit lets `bytes` through. Errors: it is to stop.
+    pub(crate) fn wait_for_limit(&self, bytes: u64) -> Result<(), Fault> {
+        let started_ns = self.clock.now_ns();
+        let waited = loop {
+            let now_ns = self.clock.now_ns();
+            if let Err(fault) = self.control.check(now_ns) {
+                break Err(fault);
+            }
+            let ready_ns = self.control.ready_ns(bytes, now_ns);
+            if ready_ns <= now_ns {
+                break Ok(());
+            }
+            self.clock.sleep(LIMIT_STEP.min(Duration::from_nanos(ready_ns - now_ns)));
+        };
+        self.counts.limit_ns.add(self.clock.now_ns().saturating_sub(started_ns));
+        waited
     }
 }
 

@@ -175,6 +175,7 @@ impl Session {
             check: Arc::new(check),
             connect_ms: HELLO_MS_MAX,
             silent_ms: SILENT_MS_MAX,
+            answers: Arc::default(),
         };
         Session {
             control,

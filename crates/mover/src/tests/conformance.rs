@@ -78,9 +78,10 @@ fn a_limit_of_bandwidth_is_kept_by_every_method() {
         world.send(method, &copy).expect("sent");
         copy.end().expect("ends");
         let seconds = (world.clock.now_ns() - started_ns) as f64 / 1e9;
-        // Three at six a second, but for the burst and the last record. A busy machine only makes it longer.
+        // Three at six a second, but for the burst and the last record. A busy machine only makes it longer, and may by
+        // itself be slower than the limit, which then is not waited for.
         assert!(seconds > 0.25, "{method}: {seconds}");
-        assert!(around.counts.limit_ns.get() > 0, "{method}");
+        assert!(around.counts.limit_ns.get() > 0 || seconds > 0.5, "{method}: {seconds}");
     }
 }
 

@@ -7,7 +7,7 @@ use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
-use vazao_meter::{Clock, SystemClock};
+use vazao_meter::{Clock, Occupancy, SystemClock};
 use vazao_model::Code;
 use vazao_wire::service::Fault;
 
@@ -31,6 +31,8 @@ struct Fake {
     port: u16,
     is_over: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
+    /// Sessions that wait for its answers.
+    answers: Arc<Occupancy>,
 }
 
 impl Fake {
@@ -47,7 +49,7 @@ impl Fake {
                 let _ = serve(socket.expect("comes in"), &quirks, &over);
             }
         });
-        Fake { port, is_over, thread: Some(thread) }
+        Fake { port, is_over, thread: Some(thread), answers: Arc::default() }
     }
 
     fn connect(&self) -> Result<Session, Fault> {
@@ -56,6 +58,7 @@ impl Fake {
             check: Arc::new(|_| Ok(())),
             connect_ms: 10_000,
             silent_ms: 300,
+            answers: Arc::clone(&self.answers),
         };
         Session::connect(&format!("ftp://127.0.0.1:{}", self.port), "127.0.0.1", self.port, waits)
     }
@@ -227,6 +230,17 @@ fn a_server_that_stalls_in_any_phase_is_given_up_in_time() {
     let fault = fake.session().and_then(|mut session| read(&mut session)).expect_err("stalls");
     check(&fault, Code::Timeout, &["end of the transfer"]);
     assert!(SystemClock.now_ns() - started_ns < super::TIMEOUT.as_nanos() as u64);
+}
+
+/// A copy whose login took seconds said that nothing was asked for: only data connections were counted.
+#[test]
+fn what_is_waited_for_on_a_control_connection_is_counted_until_it_is_given_up() {
+    let fake = Fake::new(Quirks { answers: vec![("PASS", b"")], ..Quirks::default() });
+    check(&fake.session().expect_err("stalls"), Code::Timeout, &["logging in"]);
+    let now_ns = SystemClock.now_ns();
+    let waited_ns = fake.answers.at(now_ns).busy_ns;
+    assert!(waited_ns >= 290_000_000, "{waited_ns}");
+    assert_eq!(fake.answers.at(now_ns + 1_000_000_000).busy_ns, waited_ns, "no session waits any more");
 }
 
 #[test]

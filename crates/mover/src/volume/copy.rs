@@ -4,7 +4,6 @@ use super::names::part_name;
 use super::{Arrivals, Held, parent_of, shown};
 use crate::control::Underway;
 use crate::grid::{BlockSet, Grid, Work, zero_checksum};
-use crate::outgoing::batch::wait_for_limit;
 use crate::outgoing::{Destination, Manner, Surroundings, begin_request, changed, id_of};
 use crate::receive::journal::{self, Journal};
 use crate::source::{Source, Version, of_client};
@@ -383,7 +382,7 @@ impl VolumeCopy {
         let (mut sum, mut done) = (crc32c(&[]), 0);
         while done < length {
             let piece = &mut buffer[..(length - done).min(PIECE_BYTES as u64) as usize];
-            wait_for_limit(&self.around, piece.len() as u64)?;
+            self.around.wait_for_limit(piece.len() as u64)?;
             let started_ns = clock.now_ns();
             if self.source.read_at(piece, start + done)? < piece.len() {
                 return Err(changed(self.source.shown()));
