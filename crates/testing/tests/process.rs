@@ -61,7 +61,8 @@ fn a_test_that_sleeps_for_ever_is_named_with_what_it_and_its_children_wait_for()
     let directory = tempfile::tempdir().expect("a temporary directory");
     let process = start(directory.path(), "sh", "touch \"$TMPDIR/begun\"; sleep 1000 & wait");
     // A process that has only been started is on its way to sleep, and waits for nothing yet.
-    let sleeps = || running("sleep 1000", directory.path()).iter().any(|waits_for| waits_for.contains("nanosleep"));
+    let sleeps =
+        || running("sleep 1000", directory.path()).iter().any(|waits_for| waits_for.contains("nanosleep"));
     wait_until("its child sleeps", sleeps);
     end(&process);
     let output = output_of(process, LIMIT);

@@ -354,7 +354,7 @@ impl Tree for FtpTree {
         let place = place(path)?;
         let mut seat = Seat::new(&self.shared, &place.server, Use::Read)?;
         let size = seat.again(|session| session.size(&place.path)).map_err(|fault| failure(path, fault))?;
-        let state = Mutex::new(Reading { seat, position: 0 });
+        let state = Mutex::new(Reading { seat, position: 0, end: None });
         Ok(Box::new(FtpSource { state, path: path.to_vec(), name: place.path, size }))
     }
 
@@ -437,6 +437,8 @@ impl FtpTree {
 struct Reading {
     seat: Seat,
     position: u64,
+    /// Where the server ended the file.
+    end: Option<u64>,
 }
 
 /// A file being read, in order; elsewhere another transfer begins.
@@ -456,6 +458,9 @@ impl FtpSource {
     /// Fills `buffer` as far as the file goes. Bytes that came stay where the way fails after them.
     fn fill(&self, state: &mut Reading, buffer: &mut [u8], done: &mut usize) -> Result<(), Fault> {
         let position = state.position;
+        if state.end == Some(position) {
+            return Ok(());
+        }
         let session = state.seat.session()?;
         if !session.is_moving() {
             session.retrieve(&self.name, position)?;
@@ -464,6 +469,7 @@ impl FtpSource {
             let count = session.receive(&mut buffer[*done..])?;
             if count == 0 {
                 session.finish("receiving")?;
+                state.end = Some(state.position);
                 break;
             }
             *done += count;
@@ -587,3 +593,6 @@ impl Sink for FtpSink {
         state.finish(&self.name, length).map_err(|fault| failure(&self.path, fault))
     }
 }
+
+#[cfg(test)]
+mod tests;
