@@ -20,6 +20,10 @@ impl Core {
         while !self.cache.has_received(changes) && self.context.clock.now_ns() < deadline_ns {
             self.context.clock.sleep(CHANGES_PAUSE);
         }
+        if !self.cache.has_received(changes) {
+            // Which names and files they are about is not known: nothing is believed any more.
+            self.forget_answers();
+        }
         if let Some(open) = self.registry.find(inode)
             && version != 0
             && open.is_other_version(version)

@@ -74,6 +74,11 @@ impl Core {
 
     fn forget_all(&self) {
         self.locks.must_tell();
+        self.forget_answers();
+    }
+
+    /// Nothing that the service has answered so far is believed any more.
+    pub(super) fn forget_answers(&self) {
         self.cache.stream.forget();
         self.registry.all().iter().for_each(|open| open.note_changed_elsewhere());
         if let Some(listener) = self.cache.stream.listener() {

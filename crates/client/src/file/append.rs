@@ -55,8 +55,9 @@ fn take_end(open: &OpenInode, deadline_ns: u64) -> Result<()> {
     if !open.lock().is_clean() {
         commit::flush(open, false)?;
     }
-    if open.must_look_again() {
+    if let Some(changes) = open.must_look_again() {
         look::look_again(open, deadline_ns)?;
+        open.looked_again(changes);
     }
     Ok(())
 }

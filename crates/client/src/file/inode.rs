@@ -35,8 +35,10 @@ pub(crate) struct OpenInode {
     unlinked: AtomicBool,
     /// It was made without a name and has got one here.
     named: AtomicBool,
-    /// Another client has changed its contents since they were last looked at.
-    changed_elsewhere: AtomicBool,
+    /// How often other clients are known to have changed its contents.
+    changes_elsewhere: AtomicU64,
+    /// How many of these what is known here has been looked at after. Fewer than there are: it has to be again.
+    looked_at: AtomicU64,
     /// Reports to the metadata service so far.
     reports: AtomicU64,
     state: Mutex<InodeState>,
@@ -444,7 +446,8 @@ impl OpenInode {
             handles: AtomicUsize::new(1),
             unlinked: AtomicBool::new(fresh.attributes.links == 0),
             named: AtomicBool::new(false),
-            changed_elsewhere: AtomicBool::new(false),
+            changes_elsewhere: AtomicU64::new(0),
+            looked_at: AtomicU64::new(0),
             reports: AtomicU64::new(0),
             state: Mutex::new(InodeState::reopened(fresh, core.count_answer(), closed)),
             core,
@@ -490,16 +493,26 @@ impl OpenInode {
 
     /// Another client has changed its contents: the next read looks at them again.
     pub(crate) fn note_changed_elsewhere(&self) {
-        self.changed_elsewhere.store(true, Ordering::SeqCst);
+        self.changes_elsewhere.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// True, once, when another client has changed its contents and nothing unwritten here is in the way of looking.
-    pub(crate) fn must_look_again(&self) -> bool {
+    fn is_changed_elsewhere(&self) -> bool {
+        self.looked_at.load(Ordering::SeqCst) < self.changes_elsewhere.load(Ordering::SeqCst)
+    }
+
+    /// How many changes there are, for [`OpenInode::looked_again`], when another client has changed its contents since
+    /// they were looked at and nothing unwritten here is in the way of looking. Each reader has to until one has: what
+    /// another one is only asking for is not known yet.
+    pub(crate) fn must_look_again(&self) -> Option<u64> {
         let can_look =
             |state: &InodeState| state.is_clean() || matches!(state.placed.contents(), Contents::Inline(_));
-        self.changed_elsewhere.load(Ordering::SeqCst)
-            && can_look(&self.lock())
-            && self.changed_elsewhere.swap(false, Ordering::SeqCst)
+        let changes = self.changes_elsewhere.load(Ordering::SeqCst);
+        (self.looked_at.load(Ordering::SeqCst) < changes && can_look(&self.lock())).then_some(changes)
+    }
+
+    /// What is known here was asked for after so many changes.
+    pub(crate) fn looked_again(&self, changes: u64) {
+        self.looked_at.fetch_max(changes, Ordering::SeqCst);
     }
 
     /// True when `range` has a part that was shown to callers and is not known here: a read that ends before it would
@@ -511,7 +524,7 @@ impl OpenInode {
     /// True when a read needs no server.
     pub(super) fn is_at_hand(&self) -> bool {
         let is_here = |state: &InodeState| state.placed.is_inline() && state.shown.is_empty();
-        !self.changed_elsewhere.load(Ordering::SeqCst) && is_here(&self.lock())
+        !self.is_changed_elsewhere() && is_here(&self.lock())
     }
 
     /// True when a write up to `end` needs no server, and blocks on no thread that needs one (fast path).

@@ -175,6 +175,9 @@ pub(crate) fn read_list(open: &OpenInode, parts: &mut [(u64, &mut [u8])]) -> Res
 /// The file as it is once the parts' own writes are at the servers; `None` when it has no objects, or has to be looked
 /// at again first.
 fn view_of(open: &OpenInode, parts: &[(u64, &mut [u8])]) -> Result<Option<View>> {
+    if open.must_look_again().is_some() {
+        return Ok(None);
+    }
     let deadline_ns = open.core.context.deadline_ns();
     let mut state = open.lock();
     for (offset, bytes) in parts {

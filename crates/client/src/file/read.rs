@@ -126,17 +126,22 @@ pub(crate) fn read(
 
 /// Asks what another client has made of the file, where it has changed it since it was last looked at.
 fn look_again(open: &OpenInode, range: &Range<u64>, deadline_ns: u64) -> Result<()> {
-    let (is_changed, is_shown) = (open.must_look_again(), open.is_shown_beyond(range));
-    if !is_changed && !is_shown {
+    let (changes, is_shown) = (open.must_look_again(), open.is_shown_beyond(range));
+    if changes.is_none() && !is_shown {
         return Ok(());
     }
+    // A short answer would pass for zeros; and who has a lock is promised what was written under it before.
+    let must_be_new = || is_shown || open.core.locks.has_any(open.id);
     let soon_ns = open.core.context.clock.now_ns() + LOOK_AGAIN_NS_MAX;
-    let until_ns = if is_shown { deadline_ns } else { deadline_ns.min(soon_ns) };
-    let Err(error) = look::look_again(open, until_ns) else { return Ok(()) };
-    // The next read asks again.
-    open.note_changed_elsewhere();
-    // What was known before may still be read, but a short answer would pass for zeros.
-    if is_shown { Err(error.about(open.id)) } else { Ok(()) }
+    let until_ns = if must_be_new() { deadline_ns } else { deadline_ns.min(soon_ns) };
+    match look::look_again(open, until_ns) {
+        Ok(()) => changes.into_iter().for_each(|changes| open.looked_again(changes)),
+        // Also where the lock came meanwhile: its holder may be given the page that this read fills.
+        Err(error) if must_be_new() => return Err(error.about(open.id)),
+        // What was known before may still be read. The next read asks again.
+        Err(_) => {}
+    }
+    Ok(())
 }
 
 fn read_segment(

@@ -193,7 +193,9 @@ impl MetaState {
         if !self.sessions.contains(&r.session) {
             return Err(Code::SessionExpired.into());
         }
-        Ok(proto::SetLockResponse::default())
+        let inode = r.lock.map_or(0, |lock| lock.inode);
+        let version = self.inodes.get(&inode).map_or(0, |inode| inode.attributes.version);
+        Ok(proto::SetLockResponse { version, ..Default::default() })
     }
 
     /// Somebody else has got all of them.
