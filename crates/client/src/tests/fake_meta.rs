@@ -386,7 +386,9 @@ impl MetaState {
         let found = self.inodes.get_mut(&r.inode).ok_or_else(|| not_found(r.inode))?;
         let version = found.attributes.version;
         if let Some(copied) = r.copied.filter(|copied| found.layout.is_none() && copied.version == version) {
+            let written = found.contents.len() as u64;
             (found.layout, found.contents) = (copied.layout, Vec::new());
+            found.unwritten = std::iter::once(written..found.attributes.size).collect();
             found.attributes.version += 1;
         }
         if found.layout.is_some() {
@@ -398,6 +400,7 @@ impl MetaState {
         let layout = Some(proto::Layout::from(&layout));
         if found.contents.is_empty() {
             found.layout = layout.clone();
+            found.unwritten = std::iter::once(0..found.attributes.size).collect();
             found.attributes.version += 1;
             return Ok(proto::AssignLayoutResponse { layout, contents: None, version });
         }

@@ -45,6 +45,26 @@ fn what_was_written_and_not_synced_to_an_object_that_was_lost_is_lost_until_it_i
     file.sync().unwrap();
 }
 
+/// A length was set and synced, something was written behind it and not synced, and power took the object: the zeros
+/// before it could not be read any more (EUCLEAN), though they had been durable.
+#[test]
+fn zeros_before_bytes_that_were_lost_with_their_object_are_still_read() {
+    let cluster = Cluster::new(1);
+    let (client, other) = (cluster.client(), cluster.client());
+    let file = create(&client, "holed");
+    file.set_length(99_846).unwrap();
+    file.sync().unwrap();
+    file.write_at(&pattern(1, 90_517), 99_846).unwrap();
+    file.flush().unwrap();
+    cluster.lose_objects();
+    for file in [&other.open_file(file.inode(), BOTH).unwrap(), &file] {
+        let mut zeros = vec![7; UNIT as usize];
+        assert_eq!(file.read_at(&mut zeros, 0).unwrap(), zeros.len());
+        assert!(zeros.iter().all(|byte| *byte == 0));
+        assert_eq!(file.read_at(&mut zeros, 100_000).unwrap_err().code, Code::Corrupt, "these are lost");
+    }
+}
+
 #[test]
 fn an_object_that_was_removed_with_its_contents_is_not_missed_by_an_fsync() {
     for refilled in [false, true] {

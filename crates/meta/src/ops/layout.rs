@@ -101,6 +101,8 @@ fn install(
     record.allocated_bytes = (inline < record.size).then_some(inline);
     record.contents = Vec::new();
     record.layout = Some(installed);
+    // As all that a file grows by: nothing but its contents was written so far.
+    record.set_unwritten(std::iter::once(inline..record.size).collect());
     record.version += 1;
     context.put_inode(id, record);
     Ok(proto::AssignLayoutResponse { layout: Some(layout), contents: None, version })

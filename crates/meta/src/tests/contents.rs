@@ -155,6 +155,19 @@ fn what_a_file_grows_by_is_unwritten_but_for_what_reports_name() {
     assert_eq!(unwritten(set_size(&world, f, 1000).unwrap()), [], "there are no objects");
 }
 
+/// What a file had grown by before it got objects counted as written from then on: zeros that had been synced could not
+/// be read any more once an object with something that was not synced was lost with power.
+#[test]
+fn what_a_file_has_grown_by_is_unwritten_also_when_it_gets_its_objects_later() {
+    let world = World::new();
+    world.data_server("a");
+    let f = world.file(TOP, "f");
+    set_size(&world, f, 99_846).unwrap();
+    world.assign_layout(f).unwrap();
+    let unwritten = world.open(f).unwrap().unwritten;
+    assert_eq!(unwritten, [proto::Extent { start: 0, length: 99_846 }]);
+}
+
 /// Two mounts wrote different parts of one small file and fsynced them: each reported the contents as it saw them, and
 /// the later report destroyed what the earlier one had stored.
 #[test]
