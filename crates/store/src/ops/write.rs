@@ -71,7 +71,7 @@ impl Target {
         let mut body = object.write_as(self, mode)?;
         self.admit(id, terms)?;
         let end = offset + bytes.len() as u64;
-        let range = offset / self.chunk_bytes..=end.saturating_sub(1) / self.chunk_bytes;
+        let range = offset / self.chunk_bytes..=end.saturating_sub(1).max(offset) / self.chunk_bytes;
         if mode == Mode::Blocking {
             self.open_chunks(id, &mut body, range.clone())?;
             if !body.chunks.contains_key(range.end()) {

@@ -158,3 +158,16 @@ proptest! {
         prop_assert_eq!(rig.service.targets[0].repairs().1, 0);
     }
 }
+
+/// The last chunk of a write was that of the byte before its end: with no bytes at the beginning of a chunk it lay
+/// before the first one, and the request ended in a panic.
+#[test]
+fn a_write_of_nothing_at_the_beginning_of_a_chunk_changes_nothing() {
+    let (rig, mut model) = (Rig::new(1), Model::new());
+    for (inode, offset) in [(1, CHUNK), (1, 0), (1, CHUNK), (1, 3 * CHUNK)] {
+        write(&rig, &mut model, inode, offset, &[]);
+    }
+    write(&rig, &mut model, 1, 0, b"something");
+    write(&rig, &mut model, 1, CHUNK, &[]);
+    read(&rig, &model, 1, 0, 100);
+}
