@@ -24,11 +24,11 @@ long_part simulation 20000 "simulated clusters" VAZAO_SIM_SEEDS=20000 \
     cargo test --release --locked -p vazao-sim --test clusters seeds
 long_part starts 1000 "rounds of restarts at every step of a start" VAZAO_SIM_SEEDS=1000 \
     cargo test --release --locked -p vazao-sim --test clusters no_call_fails
-long_part decoders 1000000 "damaged messages for each decoder" VAZAO_FUZZ_ROUNDS=1000000 \
+long_part decoders 20000000 "damaged messages for each decoder" VAZAO_FUZZ_ROUNDS=20000000 \
     cargo test --release --locked -p vazao-wire --test bytes fuzz
-long_part requests 320000 "damaged requests to an area" VAZAO_FUZZ_REQUESTS=320000 \
+long_part requests 20000000 "damaged requests to an area" VAZAO_FUZZ_REQUESTS=20000000 \
     cargo test --release --locked -p vazao-area messages
-long_part escapes 40000 "ways out of an area tried" VAZAO_ESCAPE_ATTEMPTS=40000 \
+long_part escapes 1000000 "ways out of an area tried" VAZAO_ESCAPE_ATTEMPTS=1000000 \
     cargo test --release --locked -p vazao-area attacks
 long_part properties 20000 "cases of each property without a number of its own" PROPTEST_CASES=20000 \
     cargo test --release --locked -p vazao-model -p vazao-disk -p vazao-wire -p vazao-store --lib
