@@ -1,6 +1,6 @@
 //! `vazao lab …`: its commands, one line each. It stands above all of them.
 
-use crate::experiment::calls;
+use crate::experiment::{calls, sites};
 use crate::{Context, Error, bench, experiment, mounts, psplit, report, verdicts};
 
 /// The experiments and tools of `vazao lab`.
@@ -24,6 +24,9 @@ pub enum Command {
     /// Serve or make the remote calls of experiments L1 and L2.
     #[command(hide = true)]
     CallsLoad(calls::load::Args),
+    /// Carry out what experiments C1 and C2 order.
+    #[command(hide = true)]
+    SitesWorker(sites::worker::Args),
     /// Remove the hosts, disks and limits that killed runs have left behind. Those of runs under way stay.
     #[command(after_help = "Example:\n  vazao lab sweep")]
     Sweep,
@@ -42,6 +45,7 @@ pub fn run(command: Command, context: &mut Context<'_>) -> Result<(), Error> {
         Command::Mounts(args) => mounts::run(&args, context),
         Command::MountsWorker(args) => mounts::worker::run(&args, context.output),
         Command::CallsLoad(args) => calls::load::run(&args, context),
+        Command::SitesWorker(args) => sites::worker::run(&args, context),
         Command::Sweep => experiment::sweep(),
         Command::Report(args) => report::command::run(args, context),
     }

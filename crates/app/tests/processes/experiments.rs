@@ -82,6 +82,39 @@ fn experiments_measure_every_place_draw_it_and_leave_nothing_behind() {
     assert!(report.status.success() && directory.path().join("P4-cold.svg").exists());
 }
 
+#[test]
+fn two_clients_go_through_files_in_one_network_and_over_two_sites() {
+    if !may_run() {
+        return;
+    }
+    let directory = tempfile::tempdir().expect("a directory");
+    let out = directory.path().to_str().expect("text");
+    let run = lab(&["run", "C1", "C2", "--scale", "tiny", "--out", out, "--work", out]);
+    assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
+    assert_complete(directory.path(), "C1", 2);
+    let outcome = outcome(directory.path(), "C2");
+    let series = |key: &str| -> Vec<(String, usize)> {
+        let figures = outcome["figures"].as_array().expect("figures");
+        let figure = figures.iter().find(|figure| figure["key"] == key).expect(key);
+        let all = figure["series"].as_array().expect("series").iter();
+        let points = |series: &Value| series["points"].as_array().map_or(0, Vec::len);
+        all.map(|series| (series["name"].as_str().expect("a name").to_owned(), points(series))).collect()
+    };
+    for key in ["write", "rewrite", "read", "reread", "reread-from-memory"] {
+        let own: Vec<(String, usize)> = series(key).into_iter().filter(|(_, points)| *points == 3).collect();
+        let names: Vec<&str> = own.iter().map(|(name, _)| name.as_str()).collect();
+        assert_eq!(names, ["Vazão, client 1", "Vazão, client 2"], "{key}: each size was measured");
+        assert_eq!(series(key).len(), 4, "{key}: and smaller files that lie on both sides");
+    }
+    assert!(series("far").iter().all(|(_, points)| *points == 2) && series("far").len() == 2);
+    assert!(series("stat").iter().all(|(_, points)| *points == 2) && series("stat").len() == 3);
+    let findings = outcome["findings"].as_array().expect("findings");
+    assert!(findings.iter().all(|finding| finding["holds"] != "unknown"), "{findings:?}");
+    assert!(!command_lines().any(|line| line.contains(out)), "processes are left");
+    let mounts = fs::read_to_string("/proc/self/mountinfo").expect("mounts");
+    assert!(!mounts.contains(out), "mounts are left: {mounts}");
+}
+
 /// The outcome of an experiment.
 fn outcome(directory: &Path, id: &str) -> Value {
     let text = fs::read_to_string(directory.join(format!("{id}.json"))).expect("an outcome");

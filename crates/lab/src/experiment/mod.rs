@@ -11,6 +11,7 @@ pub mod outcome;
 mod page;
 mod registry;
 mod run;
+pub mod sites;
 pub mod testbed;
 
 mod calling;

@@ -3,12 +3,14 @@
 use super::definition::Experiment;
 use super::{
     g1, g2, g4, g5, g6, g7, g9, g10, g11, g12, g13, g14, g15, l1, l2, p1, p2, p3, p4, p5, p6, p7, p8, p9, r1,
-    raid, w1, w2,
+    raid, sites, w1, w2,
 };
 
 /// All experiments, in the order of their ids.
 pub fn registry() -> &'static [&'static dyn Experiment] {
     &[
+        &sites::C1,
+        &sites::C2,
         &g1::G1,
         &g2::G2,
         &g2::G3,

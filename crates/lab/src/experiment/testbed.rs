@@ -6,7 +6,7 @@
 //! Daemons end by themselves when this process is killed.
 
 use crate::experiment::Lab;
-use crate::hosts::{BitsPerSecond, Delay, Host, Network, SlowDisk};
+use crate::hosts::{BitsPerSecond, Delay, Host, Line, Network, SlowDisk};
 use crate::place::Stop;
 use crate::{Error, child};
 use std::fs;
@@ -45,7 +45,29 @@ pub struct Plan {
     pub channels_max: Option<usize>,
     /// Files that a data server may have open (RLIMIT_NOFILE); the machine's without it.
     pub descriptors: Option<u64>,
+    /// A second site, with the metadata service; without it, all hosts are beside one another.
+    pub second_site: Option<SecondSite>,
 }
+
+/// A site beyond a line. Nodes and clients of the first one are in zone `a`, those of this one in zone `b`.
+#[derive(Clone, Copy, Debug)]
+pub struct SecondSite {
+    /// The line's rate, each way.
+    pub line: BitsPerSecond,
+    /// Data servers that stay in the first site; those that follow are here.
+    pub data_servers_before: usize,
+    /// Clients that stay in the first site.
+    pub clients_before: usize,
+}
+
+impl SecondSite {
+    fn zone(self, number: usize, before: usize) -> &'static str {
+        if number <= before { ZONES[0] } else { ZONES[1] }
+    }
+}
+
+/// What the zones of two sites are called.
+pub const ZONES: [&str; 2] = ["a", "b"];
 
 /// A disk of a chosen rate.
 #[derive(Clone, Copy, Debug)]
@@ -62,6 +84,8 @@ const READY_WITHIN: Duration = Duration::from_secs(60);
 const POLL: Duration = Duration::from_millis(20);
 /// How long a daemon may take to end by itself.
 const END_WITHIN: Duration = Duration::from_secs(10);
+/// A line that nothing waits for, while daemons start.
+const UNHURRIED: BitsPerSecond = BitsPerSecond(1_000_000_000);
 /// Ports on hosts of our own are all free.
 const PORT: u16 = 7000;
 
@@ -73,6 +97,8 @@ pub struct Testbed<'a> {
     servers: Vec<Arc<Host>>,
     client_disks: Vec<PathBuf>,
     server_disks: Vec<PathBuf>,
+    second_site: Option<SecondSite>,
+    line: Option<Arc<Line>>,
     // In this order: what lies on a disk is closed before the disk goes.
     network: Network,
     disks: Vec<SlowDisk>,
@@ -96,6 +122,8 @@ impl<'a> Testbed<'a> {
             servers: Vec::new(),
             client_disks: Vec::new(),
             server_disks: Vec::new(),
+            second_site: plan.second_site,
+            line: None,
             network: Network::new()?,
             disks: Vec::new(),
             directory,
@@ -107,17 +135,26 @@ impl<'a> Testbed<'a> {
     fn make(&mut self, plan: &Plan) -> Result<(), Error> {
         let key = ClusterKey::generate().map_err(Error::at("making a key"))?;
         key.save(&self.path("cluster.key")).map_err(Error::at(self.path("cluster.key").display()))?;
-        let meta = self.network.add_host("meta1")?;
+        if plan.second_site.is_some() {
+            self.line = Some(self.network.add_line(UNHURRIED)?);
+        }
+        let meta = self.add_host("meta1", 1, |_| 0)?;
         let meta_address = format!("{}:{PORT}", meta.address());
         self.write("client.toml", &format!("meta = [\"{meta_address}\"]\nkey_file = \"cluster.key\"\n"))?;
-        self.daemon("meta1", &meta, "roles = [\"meta\"]\n[meta]\ndirectory = \"meta\"\n", None)?;
+        let zone = plan.second_site.map_or(String::new(), |site| zone_line(site.zone(1, 0)));
+        let rest = format!("{zone}roles = [\"meta\"]\n[meta]\ndirectory = \"meta\"\n");
+        self.daemon("meta1", &meta, &rest, None)?;
         self.wait_ready("meta1")?;
         for number in 1..=plan.data_servers {
             let name = format!("data{number}");
-            let host = self.network.add_host(&name)?;
+            let host = self.add_host(&name, number, |site| site.data_servers_before)?;
             let disks = (0..plan.disks_per_server.max(1)).map(|_| self.disk(plan, &name));
             let disks = disks.collect::<Result<Vec<_>, Error>>()?;
-            self.daemon(&name, &host, &data_config(plan, &meta_address, &disks), plan.descriptors)?;
+            let zone = plan
+                .second_site
+                .map_or(String::new(), |site| zone_line(site.zone(number, site.data_servers_before)));
+            let rest = zone + &data_config(plan, &meta_address, &disks);
+            self.daemon(&name, &host, &rest, plan.descriptors)?;
             self.servers.push(host);
             self.server_disks.extend(disks);
         }
@@ -126,7 +163,7 @@ impl<'a> Testbed<'a> {
         }
         for number in 1..=plan.clients {
             let name = format!("client{number}");
-            let host = self.network.add_host(&name)?;
+            let host = self.add_host(&name, number, |site| site.clients_before)?;
             let disk = self.disk(plan, &name)?;
             self.client_disks.push(disk);
             self.clients.push(host);
@@ -135,6 +172,9 @@ impl<'a> Testbed<'a> {
         if let Some(rate) = plan.link {
             self.network.hosts().iter().try_for_each(|host| host.set_rate(Some(rate)))?;
         }
+        if let (Some(site), Some(line)) = (plan.second_site, &self.line) {
+            line.set_rate(site.line)?;
+        }
         if let Some(delay) = plan.server_delay {
             self.servers.iter().skip(1).try_for_each(|host| host.set_delay(Delay::one_way(delay)))?;
         }
@@ -142,6 +182,21 @@ impl<'a> Testbed<'a> {
             self.clients.iter().try_for_each(|host| host.set_delay(Delay::one_way(delay)))?;
         }
         Ok(())
+    }
+
+    /// A host in its site; `before` says how many of its kind stay in the first one.
+    fn add_host(
+        &mut self,
+        name: &str,
+        number: usize,
+        before: impl FnOnce(SecondSite) -> usize,
+    ) -> Result<Arc<Host>, Error> {
+        Ok(match (&self.line, self.second_site) {
+            (Some(line), Some(site)) if number > before(site) => {
+                self.network.add_host_beyond(&line.clone(), name)?
+            }
+            _ => self.network.add_host(name)?,
+        })
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -237,6 +292,16 @@ impl<'a> Testbed<'a> {
     pub fn set_disk_rate(&mut self, disk: usize, bytes_per_second: u64) -> Result<(), Error> {
         let missing = || Error::Failed(format!("disk {disk}: the plan has no such disk of a chosen rate"));
         Ok(self.disks.get_mut(disk).ok_or_else(missing)?.set_rate(bytes_per_second)?)
+    }
+
+    /// The line to the second site, where there is one.
+    pub fn line(&self) -> Option<&Arc<Line>> {
+        self.line.as_ref()
+    }
+
+    /// All hosts: the metadata service's, those of the data servers, those of the clients.
+    pub fn hosts(&self) -> &[Arc<Host>] {
+        self.network.hosts()
     }
 
     /// A host by its name: `meta1`, `data1`, `client1`, …
@@ -339,6 +404,9 @@ impl<'a> Testbed<'a> {
     fn program(&self, client: usize) -> Result<Command, Error> {
         let mut command = self.host(client)?.command(&self.lab.program);
         command.arg("--cluster").arg(self.client_file()).stdin(Stdio::null());
+        if let Some(site) = self.second_site {
+            command.args(["--zone", site.zone(client + 1, site.clients_before)]);
+        }
         Ok(command)
     }
 
@@ -366,6 +434,10 @@ impl Drop for Testbed<'_> {
             }
         }
     }
+}
+
+fn zone_line(zone: &str) -> String {
+    format!("zone = \"{zone}\"\n")
 }
 
 /// What a data server's configuration says beyond its name and address.

@@ -81,12 +81,14 @@ pub(crate) struct Interfaces {
     pub(crate) port: String,
     pub(crate) near: String,
     pub(crate) far: String,
+    /// The bridge of the host's site.
+    pub(crate) bridge: String,
 }
 
 impl Interfaces {
-    pub(crate) fn of(host_number: usize) -> Interfaces {
+    pub(crate) fn of(host_number: usize, bridge: &str) -> Interfaces {
         let name = |role: &str| format!("{role}{host_number}");
-        Interfaces { port: name("port"), near: name("near"), far: name("far") }
+        Interfaces { port: name("port"), near: name("near"), far: name("far"), bridge: bridge.to_owned() }
     }
 }
 
@@ -109,7 +111,7 @@ impl DelayLine {
         switch.ip(&["link", "set", &link.port, "nomaster", "arp", "off"])?;
         switch.ip(&["link", "add", &link.near, "type", "veth", "peer", "name", &link.far])?;
         switch.ip(&["link", "set", &link.near, "arp", "off", "up"])?;
-        switch.ip(&["link", "set", &link.far, "master", "bridge", "up"])?;
+        switch.ip(&["link", "set", &link.far, "master", &link.bridge, "up"])?;
         match by {
             DelayBy::Kernel => join_by_bridge(switch, link).map(|()| DelayLine::Kernel),
             DelayBy::Forwarder => {

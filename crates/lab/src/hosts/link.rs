@@ -40,6 +40,16 @@ impl BitsPerSecond {
 /// Bounds what leaves by `device` of `namespace`, or lifts the bound that is there.
 pub(crate) fn shape(namespace: &Namespace, device: &str, rate: Option<BitsPerSecond>) -> Result<(), Error> {
     let Some(rate) = rate else { return unshape(namespace, device) };
+    shape_with_queue(namespace, device, rate, rate.queue_bytes())
+}
+
+/// The same with room for so many bytes that wait.
+pub(crate) fn shape_with_queue(
+    namespace: &Namespace,
+    device: &str,
+    rate: BitsPerSecond,
+    queue_bytes: u64,
+) -> Result<(), Error> {
     if rate < BitsPerSecond::MIN {
         let asked = rate.0;
         return Err(Error::Refused(format!(
@@ -47,8 +57,7 @@ pub(crate) fn shape(namespace: &Namespace, device: &str, rate: Option<BitsPerSec
         )));
     }
     let speed = format!("{}bit", rate.0);
-    let (burst, limit) =
-        (rate.burst_bytes().to_string(), (rate.burst_bytes() + rate.queue_bytes()).to_string());
+    let (burst, limit) = (rate.burst_bytes().to_string(), (rate.burst_bytes() + queue_bytes).to_string());
     let bucket = ["tbf", "rate", &speed, "burst", &burst, "limit", &limit];
     namespace.tc(&[&["qdisc", "replace", "dev", device, "root"], &bucket[..]].concat()).map(|_| ())
 }

@@ -50,6 +50,13 @@ impl Namespace {
         tool::run("tc", &[&["-n", &self.name], arguments].concat())
     }
 
+    /// A counter of one of its interfaces (Documentation/ABI/testing/sysfs-class-net-statistics).
+    pub(crate) fn counter(&self, device: &str, name: &str) -> Result<u64, Error> {
+        let file = format!("/sys/class/net/{device}/statistics/{name}");
+        let text = tool::run("ip", &["netns", "exec", &self.name, "cat", &file])?;
+        text.trim().parse().map_err(|_| Error::Refused(format!("{file} says {text:?}, which is no number")))
+    }
+
     /// A command that will run in this namespace and is otherwise at home: same files, mounts and users.
     pub(crate) fn command(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
         let mut command = tool::command("nsenter");

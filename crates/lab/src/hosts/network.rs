@@ -10,6 +10,7 @@
 use super::Error;
 use super::delay::{Delay, DelayBy, DelayLine, Interfaces};
 use super::ledger::Ledger;
+use super::line::{Carried, Line, site_of};
 use super::link::{BitsPerSecond, shape};
 use super::namespace::Namespace;
 use super::probe::{self, End};
@@ -27,6 +28,8 @@ const DELAY_LOOKS: u32 = 4;
 pub const HOSTS_MAX: usize = 1000;
 /// Where the switch itself answers probes.
 const SWITCH_ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 77, 255, 254);
+/// The bridge of the first site.
+const BRIDGE: &str = "bridge";
 const SWITCH_ETHERNET_ADDRESS: &str = "02:00:00:00:00:01";
 /// A measured delay further off than this share contradicts its setting …
 const DELAY_TOLERANCE: f64 = 0.15;
@@ -37,6 +40,7 @@ const DELAY_TOLERANCE_MIN: Duration = Duration::from_millis(3);
 #[derive(Debug)]
 pub struct Network {
     hosts: Vec<Arc<Host>>,
+    lines: Vec<Arc<Line>>,
     switch: Arc<Namespace>,
     delay_by: DelayBy,
     ledger: Arc<Ledger>,
@@ -55,22 +59,44 @@ impl Network {
         let ledger = Arc::new(Ledger::open("a network of hosts")?);
         let switch = Namespace::create(&ledger, "switch")?;
         // Left to itself, a bridge takes and changes its address with its ports, and hosts lose sight of it.
-        switch.ip(&["link", "add", "bridge", "address", SWITCH_ETHERNET_ADDRESS, "type", "bridge"])?;
-        switch.ip(&["link", "set", "bridge", "up"])?;
-        switch.ip(&["address", "add", &format!("{SWITCH_ADDRESS}/16"), "dev", "bridge"])?;
-        Ok(Network { hosts: Vec::new(), switch: Arc::new(switch), delay_by, ledger })
+        switch.ip(&["link", "add", BRIDGE, "address", SWITCH_ETHERNET_ADDRESS, "type", "bridge"])?;
+        switch.ip(&["link", "set", BRIDGE, "up"])?;
+        switch.ip(&["address", "add", &format!("{SWITCH_ADDRESS}/16"), "dev", BRIDGE])?;
+        Ok(Network { hosts: Vec::new(), lines: Vec::new(), switch: Arc::new(switch), delay_by, ledger })
     }
 
     /// Adds a host, its link unbounded and without delay. `name` is at most 32 letters, digits and hyphens.
     pub fn add_host(&mut self, name: &str) -> Result<Arc<Host>, Error> {
+        self.add_host_to(BRIDGE, name)
+    }
+
+    /// Adds a site that is reached by a line of `rate` each way.
+    pub fn add_line(&mut self, rate: BitsPerSecond) -> Result<Arc<Line>, Error> {
+        let line = Arc::new(Line::make(&self.switch, self.lines.len() + 1, rate)?);
+        self.lines.push(line.clone());
+        Ok(line)
+    }
+
+    /// Adds a host to the site beyond a line of this network.
+    pub fn add_host_beyond(&mut self, line: &Arc<Line>, name: &str) -> Result<Arc<Host>, Error> {
+        let known = self.lines.iter().position(|of_ours| Arc::ptr_eq(of_ours, line));
+        let Some(index) = known else {
+            return Err(Error::Refused(format!(
+                "host {name}: the line is not of this network: add it there"
+            )));
+        };
+        self.add_host_to(&site_of(index + 1), name)
+    }
+
+    fn add_host_to(&mut self, bridge: &str, name: &str) -> Result<Arc<Host>, Error> {
         let number = self.hosts.len() + 1;
         self.check_name(name, number)?;
         let namespace = Namespace::create(&self.ledger, &format!("host-{name}"))?;
         let address = address_of(number);
-        let interfaces = Interfaces::of(number);
+        let interfaces = Interfaces::of(number, bridge);
         let pair = ["type", "veth", "peer", "name", "eth0", "netns", namespace.name()];
         self.switch.ip(&[&["link", "add", &interfaces.port], &pair[..]].concat())?;
-        self.switch.ip(&["link", "set", &interfaces.port, "master", "bridge", "up"])?;
+        self.switch.ip(&["link", "set", &interfaces.port, "master", bridge, "up"])?;
         namespace.ip(&["address", "add", &format!("{address}/16"), "dev", "eth0"])?;
         namespace.ip(&["link", "set", "eth0", "up"])?;
         let host = Arc::new(Host {
@@ -212,6 +238,12 @@ impl Host {
         measured: Duration,
     ) -> Result<f64, Error> {
         probe::tcp_rate(self.end(), other.end(), warm_up, measured)
+    }
+
+    /// Bytes that its link has carried until now, whole frames: from the host, and to it.
+    pub fn carried(&self) -> Result<Carried, Error> {
+        let counted = |name: &str| self.namespace.counter("eth0", name);
+        Ok(Carried { out_bytes: counted("tx_bytes")?, back_bytes: counted("rx_bytes")? })
     }
 
     /// Frames lost because the delay line had too much under way: not zero means that the experiment measured that.

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 use vazao_lab::hosts::{
-    BitsPerSecond, CpuLimit, Delay, DelayBy, Network, RUN_DIRECTORY, SlowDisk, TCP_PAYLOAD_SHARE, sweep,
+    BitsPerSecond, CpuLimit, Delay, DelayBy, Host, Network, RUN_DIRECTORY, SlowDisk, TCP_PAYLOAD_SHARE, sweep,
 };
 use vazao_meter::{Clock, SystemClock};
 use vazao_testing::programs::{RunBounded, WaitBounded};
@@ -99,6 +99,59 @@ fn unusable_names_rates_and_delays_are_refused_with_the_remedy() {
     assert!(error.to_string().starts_with("/no/such/place: "), "{error}");
     SlowDisk::new(&std::env::temp_dir(), 1, 1 << 20).expect_err("too small");
     CpuLimit::new(0.0).expect_err("nothing");
+}
+
+/// Sends so many bytes from one host to another, to the last of them.
+fn transfer(from: &Host, to: &Host, bytes: u64) {
+    let listener = to.inside(|| TcpListener::bind((to.address(), 0))).expect("inside").expect("a socket");
+    let target = listener.local_addr().expect("bound");
+    let mut sender = from.inside(|| TcpStream::connect(target)).expect("inside").expect("connected");
+    let (mut receiver, _) = listener.accept().expect("accepted");
+    receiver.set_read_timeout(Some(Duration::from_secs(60))).expect("set");
+    std::thread::scope(|scope| {
+        scope.spawn(move || sender.write_all(&vec![7; bytes as usize]).expect("sent"));
+        let mut received = Vec::new();
+        receiver.read_to_end(&mut received).expect("received");
+        assert_eq!(received.len() as u64, bytes);
+    });
+}
+
+#[test]
+fn sites_share_a_line_that_can_be_cut_and_hosts_of_one_site_do_not_feel_it() {
+    let Some(_turn) = turn() else { return };
+    let mut network = Network::new().expect("a network");
+    let (a, b) = (network.add_host("a").expect("a host"), network.add_host("b").expect("a host"));
+    let line = network.add_line(BitsPerSecond::mega(2)).expect("a line");
+    let there = network.add_host_beyond(&line, "there").expect("a host");
+    let beside = network.add_host_beyond(&line, "beside").expect("a host");
+    const BYTES: u64 = 500_000;
+    let crossed = |from: &Host, to: &Host| {
+        let before = line.carried().expect("counted");
+        let taken_s = seconds(|| transfer(from, to, BYTES));
+        let after = line.carried().expect("counted");
+        (after.out_bytes - before.out_bytes, after.back_bytes - before.back_bytes, taken_s)
+    };
+    // What the bucket holds at first, and what waits, is the only part that can be faster than the line.
+    let (out_bytes, _, out_s) = crossed(&a, &there);
+    let (_, back_bytes, back_s) = crossed(&there, &b);
+    assert!(out_bytes >= BYTES && back_bytes >= BYTES, "{out_bytes} out, {back_bytes} back");
+    assert!(out_s > 1.5 && back_s > 1.5, "500 kB over 2 Mb/s took {out_s} and {back_s} s");
+    for (from, to) in [(&a, &b), (&there, &beside)] {
+        let (out_bytes, back_bytes, _) = crossed(from, to);
+        assert!(out_bytes + back_bytes < BYTES / 10, "{out_bytes} and {back_bytes} took the line");
+    }
+    let listener =
+        there.inside(|| TcpListener::bind((there.address(), 0))).expect("inside").expect("a socket");
+    let target = listener.local_addr().expect("bound");
+    let reaches =
+        |within: Duration| a.inside(|| TcpStream::connect_timeout(&target, within)).expect("inside");
+    line.cut().expect("cut");
+    assert!(reaches(Duration::from_millis(300)).is_err(), "the line is cut");
+    line.mend().expect("mended");
+    reaches(Duration::from_secs(20)).expect("the line is whole again");
+    let mut other = Network::new().expect("a network");
+    let error = other.add_host_beyond(&line, "n1").expect_err("a line of another network").to_string();
+    assert!(error.contains("not of this network"), "{error}");
 }
 
 #[test]
