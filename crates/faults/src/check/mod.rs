@@ -102,6 +102,12 @@ fn check_files(case: &Case, prefix: &Prefix, blow: Blow, checked: &mut Checked) 
 
 /// What was done to a file, with the milliseconds from the fault to the beginning and to the answer of each.
 fn history(journal: &Journal, file: u64, fault_ns: u64) -> String {
+    let of_it = |entry: &&Entry| entry.op.file() == Some(file) || entry.op.made() == Some(file);
+    told(journal.entries.iter().filter(of_it), fault_ns)
+}
+
+/// Operations, a line each, with their times from the loss on.
+fn told<'a>(entries: impl Iterator<Item = &'a Entry>, fault_ns: u64) -> String {
     let since_ms = |ns: u64| (ns as f64 - fault_ns as f64) / 1e6;
     let line = |entry: &Entry| {
         let answer = match (entry.ended_ns, &entry.failed) {
@@ -111,8 +117,7 @@ fn history(journal: &Journal, file: u64, fault_ns: u64) -> String {
         };
         format!("  {:.1} ms: {:?}, {answer}", since_ms(entry.began_ns), entry.op)
     };
-    let of_it = |entry: &&Entry| entry.op.file() == Some(file) || entry.op.made() == Some(file);
-    journal.entries.iter().filter(of_it).map(line).collect::<Vec<_>>().join("\n")
+    entries.map(line).collect::<Vec<_>>().join("\n")
 }
 
 /// Reads a file and compares it.

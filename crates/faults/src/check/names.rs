@@ -69,6 +69,9 @@ fn promised(before: &[Entry], loss_ns: u64) -> usize {
     promised
 }
 
+/// Operations after the loss that a finding shows.
+const AFTER_MAX: usize = 20;
+
 /// A node and the directories above it.
 fn with_those_above(tree: &Tree, node: u64) -> BTreeSet<u64> {
     let mut concerned = BTreeSet::from([node]);
@@ -110,7 +113,7 @@ pub(crate) fn prefixes(journal: &Journal, blow: Blow, found: &Found) -> Result<V
     }
     let under_way = before.last().filter(|entry| !entry.is_answered_before(loss_ns));
     let promised = promised(before, loss_ns);
-    let (mut fitting, mut nearest) = (Vec::new(), String::from("nothing was promised"));
+    let (mut fitting, mut reasons) = (Vec::new(), Vec::new());
     let mut tree = Tree::default();
     for count in 0..=before.len() {
         if count > 0 && tree.apply(&before[count - 1].op).is_err() {
@@ -132,14 +135,21 @@ pub(crate) fn prefixes(journal: &Journal, blow: Blow, found: &Found) -> Result<V
             }
             match now.is_as(&found.tree, found.root, &journal.inodes) {
                 Ok(same) => fitting.push(prefix(before, count, loss_ns, same)),
-                Err(why) => nearest = why,
+                Err(why) if on_top.is_some() => {
+                    reasons.push(format!("{count} and the one under way: {why}"));
+                }
+                Err(why) => reasons.push(format!("{count}: {why}")),
             }
         }
     }
     if fitting.is_empty() {
         let (all, answered) = (before.len(), before.iter().filter(|e| e.is_answered_before(loss_ns)).count());
+        // What came before and after the last durable moment tells what is lost, and why.
+        let shown = &journal.entries[promised..journal.entries.len().min(split + AFTER_MAX)];
         return Err(format!(
-            "no state after {promised} to {all} operations ({answered} answered) is what is there; from the last: {nearest}"
+            "no state after {promised} to {all} operations ({answered} answered) is what is there:\n{}\n{}",
+            reasons.join("\n"),
+            super::told(shown.iter(), loss_ns)
         ));
     }
     Ok(fitting)
