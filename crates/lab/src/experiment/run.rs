@@ -15,6 +15,7 @@ const EXAMPLES: &str = "Examples:
   vazao lab list
   vazao lab run P4                         minutes; results in ./lab-results/P4.json, plots beside, index.html
   vazao lab run P4 P9 --scale full --out /srv/results
+  vazao lab run C1 C2 --peers              GlusterFS and MooseFS in the same hosts and links
   vazao lab run all --json -
   vazao lab report lab-results             the page and the plots again, without measuring
 
@@ -42,6 +43,9 @@ pub struct Args {
     /// Seed of the random data
     #[arg(long, default_value = "1")]
     pub seed: u64,
+    /// Measure other file systems beside ours in C1 and C2: those of GlusterFS and MooseFS whose packages are installed
+    #[arg(long)]
+    pub peers: bool,
     /// Print the outcomes as JSON to a file, or - for the output instead of the tables
     #[arg(long, value_name = "FILE")]
     pub json: Option<String>,
@@ -84,6 +88,7 @@ pub fn run(args: &Args, context: &mut Context<'_>) -> Result<(), Error> {
     lab.scale = args.scale;
     lab.repeat = args.repeat;
     lab.seed = args.seed;
+    lab.peers = args.peers;
     let (mut outcomes, mut failures) = (Vec::new(), Vec::new());
     for (number, experiment) in chosen.iter().enumerate() {
         let About { id, title, .. } = experiment.about();

@@ -1,10 +1,11 @@
 //! C1: the four operations by two clients in one network of 100 Mb/s (figure 3, figure 4a and table 1 of the study).
 
 use super::samples::{
-    Bench, FOUR, Operation, Published, ahead_of_published, lower_client, over_records, over_sizes, tables,
+    Bench, FOUR, Operation, Published, Systems, ahead_of_peers, ahead_of_published, lower_client,
+    over_records, over_sizes, tables,
 };
 use super::system::{OURS, System, Volume};
-use super::{CLIENTS, PORT, RECORD_BYTES, records, repetitions, scale, setup, sizes};
+use super::{CLIENTS, PORT, RECORD_BYTES, peer, records, repetitions, scale, setup, sizes};
 use crate::Error;
 use crate::experiment::outcome::{Figure, Finding};
 use crate::experiment::testbed::{Plan, Testbed};
@@ -39,13 +40,15 @@ impl Experiment for C1 {
         let bed = Testbed::new(lab, &plan)?;
         let mut bench = Bench::new(lab, &bed)?;
         let volume = Volume::everywhere(lab, &bed)?;
-        bench.prepare(&volume)?;
+        let mut gaps = Vec::new();
+        let peers = peer::start(lab, &bed, &mut gaps)?;
+        let mut systems = Systems::prepare(&mut bench, vec![&volume], &peers, gaps)?;
         let sizes = sizes(lab, &[4, 16, 64], &[1, 4, 16, 64, 256]);
         let (records, middle) = (records(lab), sizes[sizes.len() / 2]);
         let mut samples = Vec::new();
         for repetition in 0..repetitions(lab) {
             for &bytes in &sizes {
-                samples.extend(bench.go_through(&volume, bytes, RECORD_BYTES, repetition)?);
+                systems.go_through(&mut bench, (bytes, u64::MAX), repetition, &mut samples)?;
             }
             for &record in records.iter().filter(|&&record| record != RECORD_BYTES) {
                 samples.extend(bench.go_through(&volume, middle, record, repetition)?);
@@ -71,12 +74,13 @@ impl Experiment for C1 {
              three servers."
                 .to_owned(),
         );
-        Ok(Measured { scale: scale(lab, &sizes), setup, figures, gaps: Vec::new() })
+        Ok(Measured { scale: scale(lab, &sizes), setup, figures, gaps: systems.into_gaps() })
     }
 
     fn findings(&self, figures: &[Figure]) -> Vec<Finding> {
         let mut findings: Vec<Finding> = FOUR.map(|operation| goal(figures, operation)).into();
         findings.push(ahead_of_published(figures, "table1"));
+        findings.extend(ahead_of_peers(figures));
         findings
     }
 }

@@ -1,10 +1,11 @@
 //! C2: the four operations over two sites with 2 Mb/s between them (figures 4b and 5, table 2 of the study).
 
 use super::samples::{
-    Bench, FOUR, Operation, Published, Sample, ahead_of_published, lower_client, over_sizes, tables,
+    Bench, FOUR, Operation, Published, Sample, Systems, ahead_of_peers, ahead_of_published, lower_client,
+    over_sizes, tables,
 };
-use super::system::{OURS, System, Volume};
-use super::{CLIENTS, PORT, RECORD_BYTES, far, repetitions, scale, setup, sizes, stat};
+use super::system::{OURS, Volume};
+use super::{CLIENTS, PORT, RECORD_BYTES, far, peer, repetitions, scale, setup, sizes, stat};
 use crate::Error;
 use crate::experiment::outcome::{Figure, Finding};
 use crate::experiment::testbed::{Plan, SecondSite, Testbed};
@@ -49,8 +50,9 @@ impl Experiment for C2 {
         let mut bench = Bench::new(lab, &bed)?;
         let near = Volume::near_writer(lab, &bed)?;
         let everywhere = Volume::everywhere(lab, &bed)?;
-        let systems: [&dyn System; 2] = [&near, &everywhere];
-        systems.iter().try_for_each(|system| bench.prepare(*system))?;
+        let mut gaps = Vec::new();
+        let peers = peer::start(lab, &bed, &mut gaps)?;
+        let mut systems = Systems::prepare(&mut bench, vec![&near, &everywhere], &peers, gaps)?;
         far::prepare(&bench)?;
         let sizes = sizes(lab, &[1, 4, 16], &[1, 4, 16, 64]);
         // A file that lies on both sides takes minutes a sample when it is large.
@@ -62,11 +64,7 @@ impl Experiment for C2 {
         let mut stats = stat::figure_of(bulk_bytes, round_trip);
         for repetition in 0..repetitions(lab) {
             for &bytes in &sizes {
-                for system in systems {
-                    if !system.is_spread() || bytes <= spread_max {
-                        samples.extend(bench.go_through(system, bytes, RECORD_BYTES, repetition)?);
-                    }
-                }
+                systems.go_through(&mut bench, (bytes, spread_max), repetition, &mut samples)?;
             }
             far::measure(&mut bench, &near, far_bytes, repetition, &mut others)?;
             stat::measure(&mut bench, &near, bulk_bytes, repetition, &mut stats)?;
@@ -82,16 +80,18 @@ impl Experiment for C2 {
             round_trip.as_secs_f64() * 1e3
         )];
         arranged.extend(setup());
-        let gaps = vec![format!(
+        let mut gaps = systems.into_gaps();
+        gaps.push(format!(
             "files over {} that lie on both sides: at the rate of the line a sample takes minutes",
             format_size(spread_max)
-        )];
+        ));
         Ok(Measured { scale: scale(lab, &sizes), setup: arranged, figures, gaps })
     }
 
     fn findings(&self, figures: &[Figure]) -> Vec<Finding> {
         let mut findings: Vec<Finding> = FOUR.map(|operation| goal(figures, operation)).into();
         findings.push(ahead_of_published(figures, "table2"));
+        findings.extend(ahead_of_peers(figures));
         findings.extend(far::findings(figures, GOAL));
         findings.extend(stat::findings(figures));
         findings

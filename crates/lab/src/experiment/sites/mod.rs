@@ -9,6 +9,7 @@ mod c1;
 mod c2;
 mod far;
 mod limit;
+mod peer;
 mod samples;
 mod stat;
 mod system;

@@ -1,10 +1,10 @@
 //! Times of the operations, and the figures made of them.
 
-use super::limit;
 use super::system::{Mounted, OURS, System};
 use super::worker::{Extent, Order, Taken};
 use super::workers::{Worker, times, together};
-use super::{CLIENTS, PORT};
+use super::{CLIENTS, PORT, RECORD_BYTES};
+use super::{limit, peer};
 use crate::experiment::outcome::{Figure, Finding, Form, Series};
 use crate::experiment::testbed::Testbed;
 use crate::experiment::{Lab, outcome, shown};
@@ -139,6 +139,72 @@ impl<'a> Bench<'a> {
     pub(super) fn timed(&mut self, orders: &[Order]) -> Result<(Vec<Taken>, String), Error> {
         let workers = &mut self.workers;
         limit::during(self.bed, PORT, &self.recorder, || together(workers, orders).and_then(times))
+    }
+}
+
+/// Systems that are measured in turns. One of other people's that fails is left out from then on, and is a gap.
+pub(super) struct Systems<'a> {
+    ours: Vec<&'a dyn System>,
+    peers: Vec<&'a dyn System>,
+    gaps: Vec<String>,
+}
+
+impl<'a> Systems<'a> {
+    /// Makes the directories of each.
+    pub(super) fn prepare(
+        bench: &mut Bench<'_>,
+        ours: Vec<&'a dyn System>,
+        peers: &'a [Box<dyn System + 'a>],
+        gaps: Vec<String>,
+    ) -> Result<Systems<'a>, Error> {
+        ours.iter().try_for_each(|system| bench.prepare(*system))?;
+        let mut systems = Systems { ours, peers: peers.iter().map(|peer| &**peer).collect(), gaps };
+        systems.each_peer(bench.lab, |peer| bench.prepare(peer))?;
+        Ok(systems)
+    }
+
+    /// All operations on a file of each system, one system after the other. A file that lies on both sides of a line
+    /// is left out when it has more than `spread_bytes_max`.
+    pub(super) fn go_through(
+        &mut self,
+        bench: &mut Bench<'_>,
+        (bytes, spread_bytes_max): (u64, u64),
+        repetition: u32,
+        samples: &mut Vec<Sample>,
+    ) -> Result<(), Error> {
+        let fits = |system: &dyn System| !system.is_spread() || bytes <= spread_bytes_max;
+        for &system in self.ours.iter().filter(|system| fits(**system)) {
+            samples.extend(bench.go_through(system, bytes, RECORD_BYTES, repetition)?);
+        }
+        self.each_peer(bench.lab, |peer| {
+            if fits(peer) {
+                samples.extend(bench.go_through(peer, bytes, RECORD_BYTES, repetition)?);
+            }
+            Ok(())
+        })
+    }
+
+    fn each_peer(
+        &mut self,
+        lab: &Lab,
+        mut work: impl FnMut(&dyn System) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let (mut working, mut failed) = (Vec::new(), Vec::new());
+        for &peer in &self.peers {
+            match work(peer) {
+                Ok(()) => working.push(peer),
+                Err(error) => failed.push(format!("{}, from then on: {error}", peer.name())),
+            }
+            lab.check()?;
+        }
+        self.peers = working;
+        self.gaps.extend(failed);
+        Ok(())
+    }
+
+    /// What could not be measured, and why.
+    pub(super) fn into_gaps(self) -> Vec<String> {
+        self.gaps
     }
 }
 
@@ -281,6 +347,36 @@ pub(super) fn ahead_of_published(figures: &[Figure], table: &str) -> Finding {
     )
 }
 
+/// Whether ours is ahead of each peer at each place where both were measured. `None` without peers.
+pub(super) fn ahead_of_peers(figures: &[Figure]) -> Option<Finding> {
+    let places = FOUR.iter().filter_map(|operation| outcome::figure(figures, operation.name()));
+    let (mut compared, mut behind) = (0, 0);
+    let mut worst: Option<(f64, String)> = None;
+    for (figure, (peer, client)) in places.flat_map(|figure| peers_and_clients().map(move |it| (figure, it)))
+    {
+        for (at, size) in figure.x.iter().enumerate() {
+            let of = |system: &str| figure.median(&series_name(system, client), at);
+            let Some(ratio) = of(OURS).zip(of(peer)).map(|(ours, theirs)| theirs / ours) else { continue };
+            compared += 1;
+            behind += u32::from(ratio >= 1.0);
+            if worst.as_ref().is_none_or(|(most, _)| ratio > *most) {
+                let key = &figure.key;
+                worst = Some((ratio, format!("{}, {key}, {size}", series_name(peer, client))));
+            }
+        }
+    }
+    let (ratio, place) = worst?;
+    Some(Finding::new(
+        "Ahead of each peer with each operation, size and client",
+        Some(behind == 0),
+        format!("behind in {behind} of {compared}; at worst {} times ours: {place}", shown(Some(ratio))),
+    ))
+}
+
+fn peers_and_clients() -> impl Iterator<Item = (&'static str, usize)> {
+    peer::NAMES.into_iter().flat_map(|peer| (0..CLIENTS).map(move |client| (peer, client)))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -346,6 +442,22 @@ mod tests {
         assert_eq!(whole.published[3].median(1), Some(3.0));
         let [other, _] = tables(("t", "t"), 65, &samples, &PUBLISHED);
         assert!(other.series.is_empty(), "another record");
+    }
+
+    #[test]
+    fn a_peer_that_is_ahead_at_one_place_is_named_and_without_peers_nothing_is_said() {
+        let figure = |theirs: f64| {
+            let of = |system: &str, rate| sample(system, Operation::Read, 100, 1, rate);
+            let samples = [of(OURS, 9.0), of(peer::NAMES[0], theirs)];
+            over_sizes((Operation::Read, "t"), &[100], 64, &samples, &PUBLISHED)
+        };
+        assert_eq!(ahead_of_peers(&[figure(8.0)]).map(|finding| finding.holds), Some(Holds::Yes));
+        let behind = ahead_of_peers(&[figure(18.0)]).expect("both were measured");
+        assert_eq!(behind.holds, Holds::No);
+        let text =
+            format!("behind in 1 of 1; at worst 2.00 times ours: {}, client 2, read, 100 B", peer::NAMES[0]);
+        assert_eq!(behind.measured, text);
+        assert!(ahead_of_peers(&[over_sizes((Operation::Read, "t"), &[100], 64, &[], &PUBLISHED)]).is_none());
     }
 
     #[test]
