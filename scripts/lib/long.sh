@@ -22,6 +22,8 @@ long_part fsx 2000000 "operations of fsx on each kind of file" VAZAO_FSX_FULL=1 
     bash scripts/steps/31-fsx.sh
 long_part simulation 20000 "simulated clusters" VAZAO_SIM_SEEDS=20000 \
     cargo test --release --locked -p vazao-sim --test clusters seeds
+long_part lines 200 "simulated clusters of two sites whose line is cut" VAZAO_SIM_SEEDS=200 \
+    cargo test --release --locked -p vazao-sim --test clusters a_line_that_is_cut
 long_part starts 1000 "rounds of restarts at every step of a start" VAZAO_SIM_SEEDS=1000 \
     cargo test --release --locked -p vazao-sim --test clusters no_call_fails
 long_part decoders 20000000 "damaged messages for each decoder" VAZAO_FUZZ_ROUNDS=20000000 \

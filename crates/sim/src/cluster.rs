@@ -6,6 +6,7 @@ pub use starts::Step;
 
 use crate::clock::SimClock;
 use crate::defects::{Defect, Final, Swallowing, Unnumbered};
+use crate::line::{Crossing, From, Line};
 use crate::network::{End, Network, Weather};
 use parking_lot::{Mutex, MutexGuard};
 use rand::rngs::StdRng;
@@ -90,6 +91,10 @@ struct Shared {
     defect: OnceLock<Defect>,
     /// Of data servers, in turn; empty: they are in none.
     zones: Vec<String>,
+    /// Between the first zone and all else.
+    line: Option<Arc<Line>>,
+    /// What daemons send requests through.
+    daemons_transport: Arc<dyn Transport>,
 }
 
 /// A simulated cluster.
@@ -100,6 +105,18 @@ pub struct Cluster {
 impl std::fmt::Debug for Cluster {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Cluster({:?})", self.shared.options)
+    }
+}
+
+/// What crosses the line, if there is one.
+fn crossing(
+    inner: Arc<dyn Transport>,
+    line: Option<&Arc<Line>>,
+    from: impl FnOnce() -> From,
+) -> Arc<dyn Transport> {
+    match line {
+        Some(line) => Arc::new(Crossing { inner, line: Arc::clone(line), from: from() }),
+        None => inner,
     }
 }
 
@@ -153,8 +170,15 @@ impl Cluster {
         let fates = Arc::clone(&network);
         transport.set_fates(Some(Box::new(move |address, method| fates.fate(address, method))));
         let (world, defect) = (Mutex::new(world), OnceLock::new());
-        let zones = zones.iter().map(|&zone| zone.to_owned()).collect();
-        let shared = Shared { options, clock, transport, network, world, defect, zones };
+        let zones: Vec<String> = zones.iter().map(|&zone| zone.to_owned()).collect();
+        let line = zones.first().map(|zone| {
+            let beyond = (0..options.data_servers).step_by(zones.len()).map(data_address).collect();
+            Arc::new(Line::new(Arc::clone(&clock), zone.clone(), beyond))
+        });
+        let direct = Arc::clone(&transport) as Arc<dyn Transport>;
+        let daemons_transport = crossing(direct, line.as_ref(), || From::Daemons);
+        let shared =
+            Shared { options, clock, transport, network, world, defect, zones, line, daemons_transport };
         let cluster = Cluster { shared: Arc::new(shared) };
         cluster.shared.start_due();
         cluster.shared.beat();
@@ -212,7 +236,9 @@ impl Cluster {
             read_ahead_bytes_max: 512 << 10,
             ..Options::default()
         };
-        let transport = wrap(Arc::clone(&self.shared.transport) as Arc<dyn Transport>);
+        let direct = Arc::clone(&self.shared.transport) as Arc<dyn Transport>;
+        let crossing = crossing(direct, self.shared.line.as_ref(), || From::Client(zone.to_owned()));
+        let transport = wrap(crossing);
         let transport: Arc<dyn Transport> = match self.shared.defect.get() {
             Some(Defect::UnnumberedChanges) => Arc::new(Unnumbered(transport)),
             Some(Defect::SwallowedWrites) => Arc::new(Swallowing::new(transport)),
@@ -235,6 +261,16 @@ impl Cluster {
     /// Changes how often requests go wrong.
     pub fn set_weather(&self, weather: Weather) {
         self.shared.network.set_weather(weather);
+    }
+
+    /// Cuts the line between the first zone, and the other zones with the metadata service, for so long.
+    pub fn cut_line(&self, duration: Duration) {
+        self.shared.line.as_ref().expect("a cluster of zones").cut(duration);
+    }
+
+    /// Whether that line is cut at the moment.
+    pub fn is_line_cut(&self) -> bool {
+        self.shared.line.as_ref().is_some_and(|line| line.is_cut())
     }
 
     /// Ends the daemon on machine `number` (0: metadata, then data servers); it is started again a while later.
@@ -486,7 +522,7 @@ impl Shared {
     fn tick(&self) {
         let (meta, data) = self.daemons();
         if let Some(meta) = meta {
-            meta.tick(&*self.transport);
+            meta.tick(&*self.daemons_transport);
         }
         data.iter().for_each(|service| service.tick());
     }
@@ -505,7 +541,7 @@ impl Shared {
         for _ in 0..QUESTIONS_MAX {
             let deadline_ns = self.clock.now_ns() + HEARTBEAT_NS;
             let spoil = |request: &mut _| self.spoil(request);
-            match service.heartbeat_with(&*self.transport, META, deadline_ns, &spoil) {
+            match service.heartbeat_with(&*self.daemons_transport, META, deadline_ns, &spoil) {
                 Err(fault) if fault.code == Code::Unavailable => self.settle_claims(),
                 reported => return reported.map(|_| ()),
             }
@@ -515,7 +551,7 @@ impl Shared {
 
     fn settle_claims(&self) {
         if let (Some(meta), _) = self.daemons() {
-            meta.settle_claims(&*self.transport, Duration::ZERO);
+            meta.settle_claims(&*self.daemons_transport, Duration::ZERO);
         }
     }
 

@@ -8,6 +8,7 @@ pub mod clock;
 pub mod cluster;
 pub mod contents;
 pub mod defects;
+mod line;
 pub mod model;
 pub mod network;
 mod orphan_objects;

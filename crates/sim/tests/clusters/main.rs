@@ -6,6 +6,7 @@ mod cuts;
 mod disks;
 mod images;
 mod late;
+mod lines;
 mod orphans;
 mod power;
 mod seeds;
