@@ -223,8 +223,11 @@ pub const LOCKS_MAX: usize = 1_000_000;
 pub const LOCKS_OF_SESSION_MAX: usize = 10_000;
 
 /// Files that a session's record names as those on which it may have locks: the record is written with each new one,
-/// and stays below 3 KiB.
-pub const LOCKED_INODES_MAX: usize = 256;
+/// and stays below 45 KiB. A session with locks on more than half as many files is waited for on all files.
+pub const LOCKED_INODES_MAX: usize = 4096;
+
+/// Of more files than this a session's record keeps only twice as many as the session has locks.
+pub const LOCKED_INODES_KEPT: usize = 256;
 
 /// A client that waits for a lock polls this often, in case the notification was lost.
 pub const LOCK_POLL_MS: u32 = 2_000;

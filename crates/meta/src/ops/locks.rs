@@ -11,7 +11,7 @@ use crate::service::answer::Settled;
 use crate::service::fault::{Outcome, inode_fault};
 use crate::sessions;
 use prost::Message;
-use vazao_model::limits::{LOCKED_INODES_MAX, LOCKS_OF_SESSION_MAX};
+use vazao_model::limits::{LOCKED_INODES_KEPT, LOCKED_INODES_MAX, LOCKS_OF_SESSION_MAX};
 use vazao_model::locks::{LockKind, LockMode, LockRange};
 use vazao_model::{Code, InodeId, SessionId};
 use vazao_wire::proto;
@@ -171,15 +171,18 @@ fn mark(service: &MetaService, session: SessionId, inode: InodeId) -> Outcome<Op
     Ok(Some(position))
 }
 
-/// Adds a file to those that a session may have locked. A full list loses the files on which it has none; a list that
-/// would stay more than half full, and be gone through again soon, stands for all files. So does one of a session whose
-/// locks are not known yet.
+/// Adds a file to those that a session may have locked. A list that has become long for the locks of its session loses
+/// the files on which that has none. A list that would stay more than half full, and be gone through again soon, stands
+/// for all files.
 fn add_mark(service: &MetaService, session: SessionId, record: &mut SessionRecord, inode: InodeId) {
     record.locked_inodes.push(inode.0);
-    if record.locked_inodes.len() <= LOCKED_INODES_MAX {
+    let locks = &service.part().locks;
+    let kept = LOCKED_INODES_KEPT.max(2 * locks.count_of(session)).min(LOCKED_INODES_MAX);
+    if record.locked_inodes.len() <= kept {
         return;
     }
-    let held = service.part().locks.files_of(session);
+    // After a restart they are not known until the session has taken them back: then all are kept.
+    let held = locks.files_of(session);
     let is_held = |inode: u64| held.as_ref().is_none_or(|held| held.contains(&InodeId(inode)));
     record.locked_inodes.retain(|&marked| marked == inode.0 || is_held(marked));
     if record.locked_inodes.len() > LOCKED_INODES_MAX / 2 {

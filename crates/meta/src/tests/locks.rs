@@ -3,7 +3,7 @@
 use super::harness::{World, options};
 use std::sync::Arc;
 use vazao_disk::MemoryDisk;
-use vazao_model::limits::LOCKED_INODES_MAX;
+use vazao_model::limits::LOCKED_INODES_KEPT;
 use vazao_wire::{op, proto};
 
 const GRANTED: u32 = 0;
@@ -28,7 +28,7 @@ fn a_full_list_of_locked_files_is_kept_until_the_locks_have_been_taken_back() {
     let world = World::on(Arc::new(disk.boot()), options("embedded"));
     let held = 100;
     assert_eq!(set(&world, held, EXCLUSIVE), GRANTED);
-    for inode in held + 1..held + LOCKED_INODES_MAX as u64 {
+    for inode in held + 1..held + LOCKED_INODES_KEPT as u64 {
         assert_eq!((set(&world, inode, EXCLUSIVE), set(&world, inode, FREE)), (GRANTED, GRANTED));
     }
     world.service.close().unwrap();
@@ -39,4 +39,25 @@ fn a_full_list_of_locked_files_is_kept_until_the_locks_have_been_taken_back() {
     let locks = lock(held, EXCLUSIVE).into_iter().collect();
     world.call::<op::ReclaimLocks>(&proto::ReclaimLocksRequest { session: world.session, locks }).unwrap();
     assert_eq!((set(&world, 1_000, EXCLUSIVE), set(&other, 1_001, EXCLUSIVE)), (GRANTED, GRANTED));
+}
+
+/// A neighbour that had more than 128 files locked held up new locks on all files after a restart: an append to a file
+/// that it had never touched was ETIMEDOUT.
+#[test]
+fn who_has_hundreds_of_files_locked_holds_up_those_alone_after_a_restart() {
+    let disk = MemoryDisk::new(1);
+    let world = World::on(Arc::new(disk.boot()), options("embedded"));
+    let held = 100..1_100;
+    assert!(held.clone().all(|inode| set(&world, inode, EXCLUSIVE) == GRANTED));
+    // Files that it has locked before are given up again.
+    for inode in 2_000..2_000 + 2 * held.end {
+        assert_eq!((set(&world, inode, EXCLUSIVE), set(&world, inode, FREE)), (GRANTED, GRANTED));
+    }
+    world.service.close().unwrap();
+    let world = world.started_again(&disk, options("embedded"));
+    let other = world.another_client();
+    assert_eq!(set(&other, 50, EXCLUSIVE), GRANTED, "a file that it never had");
+    assert!(held.clone().all(|inode| set(&other, inode, EXCLUSIVE) == TOO_EARLY));
+    let free = (2_000..2_000 + 2 * held.end).filter(|inode| set(&other, *inode, EXCLUSIVE) == GRANTED);
+    assert!(free.count() >= 1_000, "most of what it has let go of is free");
 }

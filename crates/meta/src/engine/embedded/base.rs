@@ -1,13 +1,14 @@
 //! The checkpoint: a redb database over verified blocks, and the ranges of keys that were lost from it.
 //!
 //! A range is lost when the blocks under it were damaged and the checkpoint had to be rebuilt. Reads in it are errors
-//! from then on, unless the key was written since: a lost record must not look like one that never existed.
+//! from then on, unless the key was written or removed since ([`super::lost`]): a lost record must not look like one
+//! that never existed.
 
 use super::super::transaction::Writes;
 use super::super::{EngineError, EngineResult, Position};
 use super::blocks::BlockFile;
 use super::overlay::{Older, Overlay};
-use super::{CHECKPOINT_FILE, rewrite};
+use super::{CHECKPOINT_FILE, lost, rewrite};
 use redb::{
     AccessGuard, CompactionError, Database, Durability, ReadOnlyTable, ReadTransaction, ReadableDatabase,
     ReadableTable, ReadableTableMetadata, StorageBackend, TableDefinition, TableError,
@@ -298,8 +299,10 @@ impl Base {
         applied: Option<Position>,
     ) -> EngineResult<View> {
         self.change("checkpoint", |database| {
+            let ranges = lost_ranges(&database.begin_read()?)?;
             let transaction = begin_write(database)?;
             write(&transaction, changes, applied)?;
+            forget_lost(&transaction, &ranges, changes)?;
             if self.file.has_damage() {
                 // redb may have merged a neighbour with the placeholder of a damaged page.
                 return Err(redb::Error::Corrupted("a page that was read is damaged".to_owned()));
@@ -443,6 +446,24 @@ fn write(
     Ok(())
 }
 
+/// Cuts the keys that are removed out of the lost ranges.
+fn forget_lost(
+    transaction: &redb::WriteTransaction,
+    ranges: &[KeyRange],
+    changes: &[Pending<'_>],
+) -> Result<(), redb::Error> {
+    let removed = changes.iter().filter(|(_, value)| value.is_none()).map(|(key, _)| *key);
+    let Some(left) = lost::without(ranges, removed) else { return Ok(()) };
+    let mut table = transaction.open_table(LOST)?;
+    for (start, _) in ranges {
+        table.remove(start.as_slice())?;
+    }
+    for (start, end) in &left {
+        table.insert(start.as_slice(), end.as_slice())?;
+    }
+    Ok(())
+}
+
 /// A pair in the checkpoint, where it lies.
 pub(super) struct Record {
     key: AccessGuard<'static, &'static [u8]>,
@@ -493,19 +514,11 @@ impl View {
         &self.lost
     }
 
-    /// Those of them that have a key in `[start, end)`, in key order.
-    pub(super) fn lost_within(&self, start: &[u8], end: &[u8]) -> &[KeyRange] {
-        let first = self.lost.partition_point(|(_, lost_end)| lost_end.as_slice() <= start);
-        let after = self.lost.partition_point(|(lost_start, _)| lost_start.as_slice() < end);
-        self.lost.get(first..after).unwrap_or_default()
-    }
-
     pub(super) fn get(&self, key: &[u8]) -> EngineResult<Option<Vec<u8>>> {
         let records = self.records()?;
         let found = guarded("reading", || Ok(records.get(key)?.map(|guard| guard.value().to_vec())))?;
-        let is_lost = |(start, end): &KeyRange| (start.as_slice()..end).contains(&key);
-        match found.is_none() && self.lost_within(key, &[key, &[0]].concat()).iter().any(is_lost) {
-            true => Err(lost()),
+        match found.is_none() && !lost::within(&self.lost, key, &[key, &[0]].concat()).is_empty() {
+            true => Err(lost::error()),
             false => Ok(found),
         }
     }
@@ -520,25 +533,6 @@ impl View {
         let range = guarded("reading", || Ok(records.range::<&[u8]>(start..end)?))?;
         Ok(Records(range))
     }
-
-    /// Pairs of `start <= key < end` in key order. The first range that was lost is an error, where it begins.
-    pub(super) fn range(
-        &self,
-        start: &[u8],
-        end: &[u8],
-    ) -> EngineResult<impl Iterator<Item = EngineResult<Record>> + use<>> {
-        let first_lost = self.lost_within(start, end).first().map(|(start, _)| start.clone());
-        let mut records = self.raw_range(start, end)?;
-        Ok(std::iter::from_fn(move || {
-            let next = records.next();
-            let Some(first_lost) = &first_lost else { return next };
-            match next {
-                Some(Ok(record)) if record.key() < first_lost.as_slice() => Some(Ok(record)),
-                Some(Err(error)) => Some(Err(error)),
-                _ => Some(Err(lost())),
-            }
-        }))
-    }
 }
 
 fn lost_ranges(transaction: &ReadTransaction) -> Result<Vec<KeyRange>, redb::Error> {
@@ -552,10 +546,6 @@ fn lost_ranges(transaction: &ReadTransaction) -> Result<Vec<KeyRange>, redb::Err
         ranges.push((start.value().to_vec(), end.value().to_vec()));
     }
     Ok(ranges)
-}
-
-fn lost() -> EngineError {
-    EngineError::Corrupt(format!("it was lost with damaged blocks of {CHECKPOINT_FILE}"))
 }
 
 /// Records of redb as they come, or as they come from the end.

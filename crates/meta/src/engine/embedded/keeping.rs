@@ -45,7 +45,7 @@ fn is_readable(view: &View, range: &Range<Vec<u8>>) -> bool {
     if range.end == [range.start.as_slice(), &[0]].concat() {
         return view.get(&range.start).is_ok();
     }
-    view.range(&range.start, &range.end).is_ok_and(|mut records| records.all(|record| record.is_ok()))
+    view.read_range(Vec::new(), (&range.start, &range.end), &mut |_, _| true).is_ok()
 }
 
 impl Core {

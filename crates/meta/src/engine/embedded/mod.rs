@@ -22,6 +22,7 @@ mod format;
 mod health;
 mod keeping;
 mod log;
+mod lost;
 mod overlay;
 mod rebuild;
 mod record;
@@ -93,6 +94,14 @@ struct State {
     batch: Vec<u8>,
     /// Bytes of log that the active overlay has taken.
     logged_bytes: u64,
+}
+
+impl State {
+    /// Changes of `start <= key < end` that are in memory only, the newest layer first.
+    fn changes(&self, start: &[u8], end: &[u8]) -> Vec<Layer<'_>> {
+        let layers = [Some(&self.active), self.frozen.as_deref()].into_iter().flatten();
+        layers.map(|layer| Box::new(layer.range(start, end)) as Layer<'_>).collect()
+    }
 }
 
 /// The engine, shared with its threads.
@@ -586,13 +595,7 @@ impl Store for Core {
         take: &mut dyn FnMut(&[u8], &[u8]) -> bool,
     ) -> EngineResult<()> {
         let state = self.state();
-        let layers = [Some(&state.active), state.frozen.as_deref()];
-        let changes = layers
-            .into_iter()
-            .flatten()
-            .map(|layer| Box::new(layer.range(start, end)) as Layer<'_>)
-            .collect();
-        overlay::merge(changes, state.base.range(start, end)?, take)
+        state.base.read_range(state.changes(start, end), (start, end), take)
     }
 
     fn is_far_behind(&self) -> EngineResult<bool> {
@@ -737,7 +740,11 @@ impl Engine for EmbeddedEngine {
 
     fn next_reachable(&self, start: &[u8], end: &[u8]) -> Vec<u8> {
         let view = Arc::clone(&self.core.state().base);
-        view.next_reachable(start, end)
+        let next = view.next_reachable(start, end);
+        let Some((lost_start, lost_end)) = view.lost_behind(start, &next) else { return next };
+        let state = self.core.state();
+        let in_memory = state.changes(&lost_start, &lost_end).into_iter();
+        in_memory.filter_map(|mut layer| layer.next().map(|(key, _)| key.to_vec())).min().unwrap_or(next)
     }
 
     fn figures(&self) -> Figures {

@@ -65,7 +65,11 @@ impl Overlay {
     }
 
     /// Changes of `start <= key < end`, which must not be the wrong way round.
-    pub(super) fn range(&self, start: &[u8], end: &[u8]) -> impl Iterator<Item = (&[u8], &Change)> {
+    pub(super) fn range<'a>(
+        &'a self,
+        start: &[u8],
+        end: &[u8],
+    ) -> impl Iterator<Item = (&'a [u8], &'a Change)> + use<'a> {
         let bounds = (Bound::Included(start), Bound::Excluded(end));
         self.changes.range::<[u8], _>(bounds).map(|(key, change)| (&**key, change))
     }
@@ -79,18 +83,21 @@ impl Overlay {
 /// Changes of one layer in key order.
 pub(super) type Layer<'a> = Box<dyn Iterator<Item = (&'a [u8], &'a Change)> + 'a>;
 
+/// What is done with a key, which has no value when it was removed. It says whether to go on.
+pub(super) type Take<'a> = dyn FnMut(&[u8], Option<&[u8]>) -> bool + 'a;
+
 /// A pair of an older layer.
 pub(super) trait Older {
     fn key(&self) -> &[u8];
     fn value(&self) -> &[u8];
 }
 
-/// Merges changes over older pairs, both in key order, and gives those that are there to `take` until it says false.
-/// `changes` are the layers, newest first; of equal keys the newest layer's counts.
+/// Merges changes over older pairs, both in key order, and gives the keys to `take` until it says false. Removed keys
+/// come without a value. `changes` are the layers, newest first; of equal keys the newest layer's counts.
 pub(super) fn merge<'a, P: Older, E>(
     mut changes: Vec<Layer<'a>>,
     mut base: impl Iterator<Item = Result<P, E>>,
-    take: &mut dyn FnMut(&[u8], &[u8]) -> bool,
+    take: &mut Take<'_>,
 ) -> Result<(), E> {
     let mut heads: Vec<Option<(&[u8], &Change)>> = changes.iter_mut().map(Iterator::next).collect();
     let mut base_head = base.next().transpose()?;
@@ -98,7 +105,7 @@ pub(super) fn merge<'a, P: Older, E>(
         let newest = heads.iter().flatten().map(|(key, _)| *key).min();
         let older = base_head.as_ref().filter(|older| newest.is_none_or(|newest| older.key() < newest));
         if let Some(older) = older {
-            if !take(older.key(), older.value()) {
+            if !take(older.key(), Some(older.value())) {
                 return Ok(());
             }
             base_head = base.next().transpose()?;
@@ -115,8 +122,8 @@ pub(super) fn merge<'a, P: Older, E>(
         if base_head.as_ref().is_some_and(|older| older.key() == key) {
             base_head = base.next().transpose()?;
         }
-        if let Some(value) = winner.and_then(|change| change.value.as_deref())
-            && !take(key, value)
+        if let Some(change) = winner
+            && !take(key, change.value.as_deref())
         {
             return Ok(());
         }

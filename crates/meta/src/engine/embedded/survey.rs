@@ -84,10 +84,8 @@ impl View {
     /// The first key of `[start, end)` from which on records can be read again, `start` being one where they cannot;
     /// `end` when there is none.
     pub(super) fn next_reachable(&self, start: &[u8], end: &[u8]) -> Vec<u8> {
-        match self.lost_within(start, end).first() {
-            Some((_, lost_end)) if self.is_reachable(start, end) => lost_end.as_slice().min(end).to_vec(),
-            _ => self.next_undamaged(start, end),
-        }
+        let known = self.is_reachable(start, end).then(|| self.next_known(start, end));
+        known.flatten().unwrap_or_else(|| self.next_undamaged(start, end))
     }
 
     /// The same, losses left out of account.

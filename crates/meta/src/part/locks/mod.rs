@@ -150,6 +150,11 @@ impl Locks {
         is_known.then(|| state.files.iter().filter_map(has).collect())
     }
 
+    /// Locks and waiters of a session.
+    pub(crate) fn count_of(&self, session: SessionId) -> usize {
+        self.state().counts.get(&session).copied().unwrap_or(0)
+    }
+
     /// Who holds a lock that others wait for.
     pub(crate) fn holder_in_the_way(&self, place: Place) -> Option<SessionId> {
         let state = self.state();
