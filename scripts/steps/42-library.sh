@@ -77,7 +77,9 @@ check "walk.c compiles with the static library" cc -I"$prefix/include" -o "$TMPD
 # The first program of the page is the first block of C in it.
 sed -n '/^```c$/,/^```$/p' docs/library-c.md | sed '/^```/d' >"$TMPDIR/demo.c"
 check "demo.c compiles" compile "$TMPDIR/demo.c" demo
-check "calls.c compiles" compile crates/capi/tests/calls.c calls -g -fsanitize=address,undefined -fno-sanitize-recover
+for test in calls names locks; do
+    check "$test.c compiles" compile "crates/capi/tests/$test.c" "$test" -g -fsanitize=address,undefined -fno-sanitize-recover
+done
 check "the header is C++, too" c++ -std=c++17 -Wall -Wextra -Werror -fsyntax-only -x c++ "$prefix/include/vazao.h"
 
 "$programs/vazao" up --dir "$TMPDIR/cluster" --data-servers 2 --detach >"$TMPDIR/up.log"
@@ -112,7 +114,9 @@ check "its limit" grep -q "^limited by: ." "$TMPDIR/said"
 # Nothing listens there.
 printf 'meta = ["127.0.0.1:1"]\ninsecure = true\n' >"$TMPDIR/no-cluster.toml"
 export NO_CLUSTER="$TMPDIR/no-cluster.toml"
-run calls "$TMPDIR/bin/calls"
+for test in calls names locks; do
+    run "$test" "$TMPDIR/bin/$test"
+done
 check "bytes of a file of an area" cmp "$TMPDIR/area/f" <(printf '\0\0\0\0\0%s' 0123456)
 check "bytes of a copy between nodes" cmp "$TMPDIR/data" "$TMPDIR/other/copied"
 
