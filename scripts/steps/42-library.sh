@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # The libraries for C and Lua: what the one exports, its examples against a cluster, and programs that test each
-# function and all that is wrong to give it, that in C built with the sanitizers for addresses and undefined behaviour.
+# function and all that is wrong to give it, those in C built with the sanitizers for addresses, undefined behaviour
+# and threads.
 set -euo pipefail
 
 source scripts/lib/sandbox.sh
@@ -77,7 +78,15 @@ check "walk.c compiles with the static library" cc -I"$prefix/include" -o "$TMPD
 # The first program of the page is the first block of C in it.
 sed -n '/^```c$/,/^```$/p' docs/library-c.md | sed '/^```/d' >"$TMPDIR/demo.c"
 check "demo.c compiles" compile "$TMPDIR/demo.c" demo
-check "calls.c compiles" compile crates/capi/tests/calls.c calls -g -fsanitize=address,undefined -fno-sanitize-recover
+for test in calls names locks threads; do
+    check "$test.c compiles" compile "crates/capi/tests/$test.c" "$test" -g -fsanitize=address,undefined -fno-sanitize-recover
+done
+# The sanitizer for threads sees what the programs themselves do: watchers that another thread would call, memory that
+# threads share. The library is not built with it, so that it sees neither the library's accesses nor its mutexes: told
+# of both, it takes each mutex of Rust for a data race.
+for test in locks threads; do
+    check "$test.c compiles for threads" compile "crates/capi/tests/$test.c" "$test-threads" -g -fsanitize=thread
+done
 check "the header is C++, too" c++ -std=c++17 -Wall -Wextra -Werror -fsyntax-only -x c++ "$prefix/include/vazao.h"
 
 "$programs/vazao" up --dir "$TMPDIR/cluster" --data-servers 2 --detach >"$TMPDIR/up.log"
@@ -112,7 +121,14 @@ check "its limit" grep -q "^limited by: ." "$TMPDIR/said"
 # Nothing listens there.
 printf 'meta = ["127.0.0.1:1"]\ninsecure = true\n' >"$TMPDIR/no-cluster.toml"
 export NO_CLUSTER="$TMPDIR/no-cluster.toml"
-run calls "$TMPDIR/bin/calls"
+for test in calls names locks threads; do
+    run "$test" "$TMPDIR/bin/$test"
+done
+# Without random addresses, which the sanitizer may have no room among.
+export TSAN_OPTIONS="ignore_noninstrumented_modules=1 halt_on_error=1"
+for test in locks threads; do
+    run "$test-threads" setarch --addr-no-randomize "$TMPDIR/bin/$test-threads"
+done
 check "bytes of a file of an area" cmp "$TMPDIR/area/f" <(printf '\0\0\0\0\0%s' 0123456)
 check "bytes of a copy between nodes" cmp "$TMPDIR/data" "$TMPDIR/other/copied"
 

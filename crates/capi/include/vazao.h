@@ -17,7 +17,9 @@
  * PATHS
  * Paths begin at the root of the volume: "/a/b", or "vz:/a/b" as the command has it. Names are bytes, in no encoding.
  * Symbolic links are followed within the volume, at the end of a path too, where a function does not say otherwise.
- * vazao_open() also opens files of the areas of nodes: "n1:/area/path".
+ * "n1:/area/path" is a file or directory in an area of a node, which does the work itself, on its own disk; calls for the
+ * volume alone refuse such a path. There a link at the end of a path is followed, within the area, by vazao_stat(),
+ * vazao_open() and vazao_directory_open() alone.
  *
  * PERMISSIONS
  * Permission bits are stored and shown, and mounts enforce them. A program that has the cluster's key may do everything.
@@ -44,7 +46,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-// For vazao_stat(): a symbolic link at the end of the path is shown, not what it leads to.
+// For vazao_stat() and calls about extended attributes: a symbolic link at the end of the path is meant, not what it
+// leads to.
 #define VAZAO_NO_FOLLOW 1
 
 // For vazao_rename(): fails with EEXIST where the new name is taken.
@@ -52,6 +55,12 @@
 
 // For vazao_rename(): swaps what the two names lead to.
 #define VAZAO_RENAME_EXCHANGE 2
+
+// For vazao_setxattr(): fails with EEXIST where there is such an attribute.
+#define VAZAO_XATTR_CREATE 2
+
+// For vazao_setxattr(): fails with ENODATA where there is no such attribute.
+#define VAZAO_XATTR_REPLACE 4
 
 // For vazao_directory_open(): entries come with their attributes, at little more cost than without.
 #define VAZAO_WITH_ATTRIBUTES 1
@@ -61,6 +70,15 @@
 
 // For vazao_seek(): a hole; the end of the file counts as one.
 #define VAZAO_SEEK_HOLE 2
+
+// For vazao_lock(): others may have such a lock, too. The file has to be open for reading.
+#define VAZAO_LOCK_SHARED 1
+
+// For vazao_lock(): nobody else has a lock there. The file has to be open for writing.
+#define VAZAO_LOCK_EXCLUSIVE 2
+
+// For vazao_lock(): waits as long as it takes.
+#define VAZAO_WAIT UINT32_MAX
 
 // For vazao_copy(): directories with all that is in them.
 #define VAZAO_COPY_RECURSIVE 1
@@ -217,6 +235,20 @@ typedef struct {
     uint64_t reserved[4];
 } vazao_layout;
 
+// A lock that another owner has.
+typedef struct {
+    // Its first byte.
+    uint64_t offset;
+    // Its bytes; 0: to the end, however far that moves.
+    uint64_t bytes;
+    // VAZAO_LOCK_SHARED or VAZAO_LOCK_EXCLUSIVE.
+    uint32_t mode;
+    // Its process, where that is this one; 0: one of another client.
+    uint32_t process;
+    // Zero.
+    uint64_t reserved[4];
+} vazao_lock_info;
+
 // What limited a stretch of work.
 typedef struct {
     // "disk", "network", "round_trip", "cpu", "bandwidth_limit", "lock", "no_answer", "caller" (the program itself),
@@ -335,8 +367,12 @@ int vazao_stat(vazao_connection *connection,
                vazao_attributes *attributes,
                vazao_error **error);
 
-// Makes a directory of this process's effective user. The process's umask does not apply.
-int vazao_mkdir(vazao_connection *connection, const char *path, uint32_t mode, vazao_error **error);
+// Makes a directory of this process's effective user. The process's umask does not apply. In an area it is the
+// daemon's user's, or the area's owner's.
+int vazao_mkdir(vazao_connection *connection,
+                const char *path,
+                uint32_t mode,
+                vazao_error **error);
 
 // Removes an empty directory.
 int vazao_rmdir(vazao_connection *connection, const char *path, vazao_error **error);
@@ -344,7 +380,7 @@ int vazao_rmdir(vazao_connection *connection, const char *path, vazao_error **er
 // Removes a name that is not a directory's. A file that is open somewhere lives on until its last close.
 int vazao_unlink(vazao_connection *connection, const char *path, vazao_error **error);
 
-// Moves a name, in one transaction, over a new name that is there already.
+// Moves a name, in one transaction, over a new name that is there already. EXDEV: out of the volume, or of its area.
 //
 // flags: 0, VAZAO_RENAME_NO_REPLACE or VAZAO_RENAME_EXCHANGE.
 int vazao_rename(vazao_connection *connection,
@@ -353,7 +389,7 @@ int vazao_rename(vazao_connection *connection,
                  uint32_t flags,
                  vazao_error **error);
 
-// Gives a file a further name.
+// Gives a file a further name. EXDEV: as of vazao_rename().
 int vazao_link(vazao_connection *connection, const char *path, const char *new_path, vazao_error **error);
 
 // Makes a symbolic link at `path` that leads to `target`, any bytes.
@@ -370,7 +406,8 @@ int64_t vazao_readlink(vazao_connection *connection,
 // Sets the permission bits of what a path leads to.
 int vazao_chmod(vazao_connection *connection, const char *path, uint32_t mode, vazao_error **error);
 
-// Sets owner and group of what a path leads to; 4294967295, which is (uid_t)-1, leaves one as it is.
+// Sets owner and group of what a path leads to; 4294967295, which is (uid_t)-1, leaves one as it is. In an area
+// EOPNOTSUPP: its files belong to the daemon's user, or to the area's owner.
 int vazao_chown(vazao_connection *connection,
                 const char *path,
                 uint32_t uid,
@@ -380,15 +417,63 @@ int vazao_chown(vazao_connection *connection,
 // Cuts a file, or extends it with zeros that take no space.
 int vazao_truncate(vazao_connection *connection, const char *path, uint64_t size_bytes, vazao_error **error);
 
-// Sets the times of the last read and of the last change of contents; NULL: now.
+// Sets the times of the last read and of the last change of contents; NULL: now, in an area by this machine's clock.
 int vazao_utimes(vazao_connection *connection,
                  const char *path,
                  const vazao_time *accessed,
                  const vazao_time *modified,
                  vazao_error **error);
 
+// Reads an extended attribute, as getxattr(2): fills the buffer with its value and returns the value's bytes, without
+// a NUL. A buffer of 0 bytes asks how many those are. ERANGE: it does not fit; 65536 bytes are always enough.
+// ENODATA: there is none of that name.
+//
+// name: in the volume "user.NAME", "trusted.NAME", "security.NAME", and the two of access control lists; any other is
+// EOPNOTSUPP. In an area whatever its file system has.
+// flags: 0 or VAZAO_NO_FOLLOW, which is always so in an area.
+int64_t vazao_getxattr(vazao_connection *connection,
+                       const char *path,
+                       const char *name,
+                       void *buffer,
+                       size_t buffer_bytes,
+                       uint32_t flags,
+                       vazao_error **error);
+
+// Sets an extended attribute to any bytes, 65536 at most, as setxattr(2).
+//
+// name: as of vazao_getxattr(), 255 bytes at most.
+// flags: 0, or of VAZAO_NO_FOLLOW and one of VAZAO_XATTR_CREATE and VAZAO_XATTR_REPLACE.
+int vazao_setxattr(vazao_connection *connection,
+                   const char *path,
+                   const char *name,
+                   const void *value,
+                   size_t value_bytes,
+                   uint32_t flags,
+                   vazao_error **error);
+
+// Lists extended attributes, as listxattr(2): fills the buffer with their names, each with a NUL behind it, and returns
+// the bytes of all. A buffer of 0 bytes asks how many those are. ERANGE: they do not fit; 65536 bytes are always enough.
+//
+// flags: as of vazao_getxattr().
+int64_t vazao_listxattr(vazao_connection *connection,
+                        const char *path,
+                        char *buffer,
+                        size_t buffer_bytes,
+                        uint32_t flags,
+                        vazao_error **error);
+
+// Removes an extended attribute. ENODATA: there is none of that name.
+//
+// flags: as of vazao_getxattr().
+int vazao_removexattr(vazao_connection *connection,
+                      const char *path,
+                      const char *name,
+                      uint32_t flags,
+                      vazao_error **error);
+
 // Begins to list a directory.
 //
+// path: a directory of the volume or of an area, or "n1:/" for the areas of a node, which come as directories.
 // flags: 0 or VAZAO_WITH_ATTRIBUTES.
 // directory: receives the listing, to be freed by vazao_directory_free(); NULL where it fails.
 int vazao_directory_open(vazao_connection *connection,
@@ -523,6 +608,40 @@ int vazao_set_layout(vazao_connection *connection,
                      uint64_t stripe_unit_bytes,
                      uint32_t width,
                      vazao_error **error);
+
+// Locks bytes of a file of the volume, as F_OFD_SETLKW of fcntl(2), and against such locks of mounts and of other
+// programs. The owner is the open file: two of one process exclude each other, and any thread may let go. What was
+// locked through this file before changes its mode. What others wrote under their locks is seen afterwards. Locks go
+// with vazao_unlock(), when the file is closed or freed, and with the connection.
+//
+// mode: VAZAO_LOCK_SHARED or VAZAO_LOCK_EXCLUSIVE. bytes: 0: to the end, however far that moves.
+// wait_ms: for how long others are waited for; 0: not at all; VAZAO_WAIT. Signals do not end the wait, vazao_file_close()
+// of another thread does.
+//
+// EAGAIN: another one has it. EDEADLK: it waits for this very file. ENOLCK: too many locks. EOPNOTSUPP: in an area.
+// Where this program was cut off for so long that another one got its lock, every call on the file is EIO from then on,
+// until it is closed.
+int vazao_lock(vazao_file *file,
+               uint32_t mode,
+               uint64_t offset,
+               uint64_t bytes,
+               uint32_t wait_ms,
+               vazao_error **error);
+
+// Writes out what is written, as vazao_flush(), and lets go of bytes, be they locked or not. It lets go of them also
+// where something that was written could not be stored, which it tells.
+int vazao_unlock(vazao_file *file,
+                 uint64_t offset,
+                 uint64_t bytes,
+                 vazao_error **error);
+
+// Looks whether a lock of another owner is in the way of one: 1 and that lock, or 0, where vazao_lock() might succeed.
+int vazao_lock_test(vazao_file *file,
+                    uint32_t mode,
+                    uint64_t offset,
+                    uint64_t bytes,
+                    vazao_lock_info *held,
+                    vazao_error **error);
 
 // Begins a stretch of work that vazao_watch_limit() will judge. It costs a request to each node at both ends, and a
 // thread in between.

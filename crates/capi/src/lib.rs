@@ -11,6 +11,7 @@ mod directory;
 mod error;
 pub mod exports;
 mod file;
+mod names;
 mod types;
 mod watch;
 

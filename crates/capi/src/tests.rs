@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 /// Sources that the header is made of, in its order.
-const SOURCES: [&str; 13] = [
+const SOURCES: [&str; 15] = [
     "types",
     "error",
     "connection",
@@ -13,9 +13,11 @@ const SOURCES: [&str; 13] = [
     "watch",
     "exports/connections",
     "exports/names",
+    "exports/xattrs",
     "exports/listings",
     "exports/files",
     "exports/ranges",
+    "exports/locks",
     "exports/limits",
     "exports/copies",
 ];

@@ -1,10 +1,12 @@
 //! Structures that C fills in or reads. Their layout is part of the binary interface: new members take reserved ones.
 
+use crate::exports::locks::{VAZAO_LOCK_EXCLUSIVE, VAZAO_LOCK_SHARED};
 use std::ffi::{c_char, c_void};
-use vazao_client::VolumeSpace;
-use vazao_handles::{ShownLayout, mode_type};
+use vazao_client::{Obstacle, VolumeSpace};
+use vazao_handles::{ShownLayout, locked_bytes, mode_type};
 use vazao_model::distribution::Pattern;
 use vazao_model::limits::NAME_BYTES_MAX;
+use vazao_model::locks::LockMode;
 use vazao_model::{Attributes, Timestamp};
 
 /// How a connection behaves. A structure of zeros stands for the cluster's configuration and the defaults.
@@ -179,6 +181,22 @@ pub struct Limit {
     pub reserved: [u64; 4],
 }
 
+/// A lock that another owner has.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct LockInfo {
+    /// Its first byte.
+    pub offset: u64,
+    /// Its bytes; 0: to the end, however far that moves.
+    pub bytes: u64,
+    /// VAZAO_LOCK_SHARED or VAZAO_LOCK_EXCLUSIVE.
+    pub mode: u32,
+    /// Its process, where that is this one; 0: one of another client.
+    pub process: u32,
+    /// Zero.
+    pub reserved: [u64; 4],
+}
+
 // A name and its NUL have room in an entry.
 const _: () = assert!(NAME_BYTES_MAX < 256);
 
@@ -235,6 +253,17 @@ impl Limit {
     pub(crate) fn new(resource: &str, share: Option<f64>, score: f64, place: &str, text: &str) -> Limit {
         let (resource, place, text) = (array(resource), array(place), array(text));
         Limit { resource, place, text, share: share.unwrap_or(-1.0), score, reserved: [0; 4] }
+    }
+}
+
+impl From<Obstacle> for LockInfo {
+    fn from(obstacle: Obstacle) -> LockInfo {
+        let (offset, bytes) = locked_bytes(obstacle.range);
+        let mode = match obstacle.mode {
+            LockMode::Shared => VAZAO_LOCK_SHARED,
+            LockMode::Exclusive => VAZAO_LOCK_EXCLUSIVE,
+        };
+        LockInfo { offset, bytes, mode, process: obstacle.process, reserved: [0; 4] }
     }
 }
 

@@ -1,67 +1,5 @@
-/* Each function of the library against a cluster, and what is wrong to give it. Ends with "N passed, N failed". */
-#include <errno.h>
-#include <fcntl.h>
-#include <pthread.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
-#include <sys/wait.h>
-#include <unistd.h>
-#include <vazao.h>
-
-static int passed, failed;
-
-static void check(int holds, const char *what, int line)
-{
-    if (holds) {
-        passed += 1;
-    } else {
-        failed += 1;
-        printf("failed: calls.c:%d: %s\n", line, what);
-    }
-}
-
-#define CHECK(condition) check((condition), #condition, __LINE__)
-
-/* The call fails with this errno, and its message has these words. */
-#define FAILS(call, number, words) fails((call), &error, (number), (words), #call, __LINE__)
-
-static void fails(int64_t result, vazao_error **error, int number, const char *words, const char *what, int line)
-{
-    const char *said = vazao_error_message(*error);
-    int holds = result == -number && vazao_error_errno(*error) == number && strstr(said, words) != NULL;
-
-    if (!holds)
-        printf("%s: %lld, errno %d, \"%s\"\n", what, (long long)result, vazao_error_errno(*error), said);
-    check(holds, what, line);
-    vazao_error_free(*error);
-    *error = NULL;
-}
-
-static vazao_connection *connect_to(const char *cluster)
-{
-    vazao_error *error = NULL;
-    vazao_connection *volume = NULL;
-
-    if (vazao_connect(cluster, NULL, &volume, &error) < 0) {
-        printf("failed: %s\n", vazao_error_message(error));
-        exit(1);
-    }
-    return volume;
-}
-
-static vazao_file *open_file(vazao_connection *volume, const char *path, int flags)
-{
-    vazao_error *error = NULL;
-    vazao_file *file = NULL;
-
-    if (vazao_open(volume, path, flags, 0640, &file, &error) < 0) {
-        printf("failed: %s\n", vazao_error_message(error));
-        exit(1);
-    }
-    return file;
-}
+/* Each function of the library against a cluster, and what is wrong to give it. */
+#include "check.h"
 
 static void names(vazao_connection *volume)
 {
@@ -472,84 +410,6 @@ static void connections(void)
     vazao_connection_free(volume);
 }
 
-struct reader {
-    vazao_file *file;
-    int rounds;
-    int good;
-};
-
-/* Reads the whole file again and again. */
-static void *read_rounds(void *given)
-{
-    struct reader *reader = given;
-    char *buffer = malloc(1 << 20);
-    int64_t read, sum;
-    int round;
-
-    for (round = 0; round < reader->rounds; round++) {
-        for (sum = 0; (read = vazao_pread(reader->file, buffer, 1 << 20, (uint64_t)sum, NULL)) > 0; sum += read)
-            ;
-        reader->good += sum == 5000001;
-    }
-    free(buffer);
-    return NULL;
-}
-
-/* A child that is forked while other threads read. */
-static int child(vazao_connection *volume, vazao_file *file)
-{
-    vazao_error *error = NULL;
-    vazao_connection *own;
-    char byte;
-
-    failed = 0;
-    FAILS(vazao_pread(file, &byte, 1, 0, &error), EBADF, "connect again in the child");
-    FAILS(vazao_file_close(file, &error), EBADF, "connect again in the child");
-    FAILS(vazao_disconnect(volume, &error), EBADF, "connect again in the child");
-    FAILS(vazao_mkdir(volume, "/never", 0755, &error), EBADF, "connect again in the child");
-    vazao_file_free(file);
-    vazao_connection_free(volume);
-    own = connect_to(NULL);
-    file = open_file(own, "/data", O_RDONLY);
-    CHECK(vazao_pread(file, &byte, 1, 5000000, &error) == 1);
-    CHECK(vazao_file_close(file, &error) == 0 && vazao_disconnect(own, &error) == 0);
-    vazao_file_free(file);
-    vazao_connection_free(own);
-    return failed;
-}
-
-static void threads_and_forks(vazao_connection *volume)
-{
-    vazao_file *file = open_file(volume, "/data", O_RDONLY);
-    struct reader readers[4];
-    pthread_t threads[4];
-    vazao_error *error = NULL;
-    int number, status = -1;
-    pid_t process;
-
-    for (number = 0; number < 4; number++) {
-        readers[number] = (struct reader){file, 4, 0};
-        pthread_create(&threads[number], NULL, read_rounds, &readers[number]);
-    }
-    fflush(stdout);
-    process = fork();
-    if (process == 0) {
-        status = child(volume, file);
-        fflush(stdout);
-        _exit(status);
-    }
-    CHECK(waitpid(process, &status, 0) == process && WIFEXITED(status) && WEXITSTATUS(status) == 0);
-    for (number = 0; number < 4; number++) {
-        pthread_join(threads[number], NULL);
-        CHECK(readers[number].good == 4);
-    }
-    /* A close waits for the reads of others, and what comes after it fails. */
-    pthread_create(&threads[0], NULL, read_rounds, &readers[0]);
-    CHECK(vazao_file_close(file, &error) == 0);
-    pthread_join(threads[0], NULL);
-    vazao_file_free(file);
-}
-
 int main(void)
 {
     vazao_error *error = NULL;
@@ -563,7 +423,6 @@ int main(void)
     limits(volume);
     channels(volume);
     copies(volume);
-    threads_and_forks(volume);
     connections();
     CHECK(vazao_disconnect(volume, &error) == 0);
     vazao_connection_free(volume);

@@ -145,7 +145,7 @@ impl Locks {
     }
 
     /// An owner that no lock had before.
-    pub(crate) fn new_owner(&self) -> u64 {
+    pub fn new_owner(&self) -> u64 {
         self.last_waiter.fetch_add(1, Ordering::SeqCst) + 1
     }
 

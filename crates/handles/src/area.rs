@@ -52,7 +52,7 @@ impl Area {
     }
 
     /// A call on a path: errors name it.
-    fn on<T>(&self, path: &[u8], call: impl FnOnce(&AreaClient, &[u8]) -> Result<T>) -> Result<T> {
+    pub(crate) fn on<T>(&self, path: &[u8], call: impl FnOnce(&AreaClient, &[u8]) -> Result<T>) -> Result<T> {
         self.connection.client()?;
         let path = below(path);
         call(self.client(), path).map_err(|error| error.at(self.client().reference(path)))
@@ -81,6 +81,21 @@ impl Area {
     /// Gives a file or directory a new name within the area.
     pub fn rename(&self, path: &[u8], new_path: &[u8], mode: RenameMode) -> Result<()> {
         self.on(path, |client, path| client.rename(path, below(new_path), mode))
+    }
+
+    /// Gives a file a further name within the area.
+    pub fn link(&self, path: &[u8], new_path: &[u8]) -> Result<()> {
+        self.on(path, |client, path| client.link(path, below(new_path)).map(drop))
+    }
+
+    /// Makes a symbolic link at `path` that leads to `target`.
+    pub fn symlink(&self, target: &[u8], path: &[u8]) -> Result<()> {
+        self.on(path, |client, path| client.symlink(path, target).map(drop))
+    }
+
+    /// Where a symbolic link leads.
+    pub fn read_link(&self, path: &[u8]) -> Result<Vec<u8>> {
+        self.on(path, AreaClient::read_link)
     }
 
     /// Changes attributes. A symbolic link at the end of the path is not followed.

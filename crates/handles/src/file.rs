@@ -1,9 +1,11 @@
 //! An open file.
 
 use crate::connection::{Connection, volume_path};
+use crate::locks::FileLocks;
 use crate::names::{PERMISSIONS, owned, parent, shown};
 use parking_lot::RwLock;
 use rustix::fs::OFlags;
+use std::sync::atomic::Ordering;
 use vazao_client::area::{Channel, ChannelOptions, Reference};
 use vazao_client::{Client, Error, OpenMode, Result};
 use vazao_model::{Attributes, Code, FileKind, VolumePath};
@@ -15,6 +17,7 @@ pub struct File {
     /// How messages name it.
     place: String,
     mode: OpenMode,
+    pub(crate) locks: FileLocks,
     /// Calls hold the lock for reading, so that closing waits for those under way and later ones find nothing.
     file: RwLock<Option<Opened>>,
 }
@@ -189,7 +192,8 @@ impl File {
         };
         let mode = open_mode(flags).unwrap_or_default();
         let file = opened.map_err(|error| error.at(&place))?;
-        Ok(File { connection: connection.clone(), place, mode, file: RwLock::new(Some(file)) })
+        let (connection, file) = (connection.clone(), RwLock::new(Some(file)));
+        Ok(File { connection, place, mode, locks: FileLocks::default(), file })
     }
 
     /// The connection that it belongs to.
@@ -207,12 +211,12 @@ impl File {
         self.mode
     }
 
-    /// A call on it: errors name it. Errors: closed.
+    /// A call on it: errors name it. Errors: closed, or a lock of it is lost.
     pub fn on<T>(&self, call: impl FnOnce(&Opened) -> Result<T>) -> Result<T> {
         self.connection.client()?;
         let file = self.file.read();
         let open = file.as_ref().ok_or_else(|| self.closed())?;
-        call(open).map_err(|error| error.at(&self.place))
+        self.check_locks(open).and_then(|()| call(open)).map_err(|error| error.at(&self.place))
     }
 
     /// The same for reading.
@@ -243,11 +247,13 @@ impl File {
         })
     }
 
-    /// Writes out what is written and closes, once.
+    /// Writes out what is written, lets go of its locks and closes, once. Who waits for a lock through it gives up.
     pub fn close(&self) -> Result<()> {
         self.connection.client()?;
+        self.locks.is_closing.store(true, Ordering::SeqCst);
         let open = self.file.write().take().ok_or_else(|| self.closed())?;
-        open.close().map_err(|error| error.at(&self.place))
+        let released = self.release_locks(&open);
+        released.and(open.close()).map_err(|error| error.at(&self.place))
     }
 
     fn closed(&self) -> Error {
@@ -261,11 +267,15 @@ impl Drop for File {
         let open = self.file.get_mut().take();
         if self.connection.is_foreign() {
             std::mem::forget(open);
+        } else if let Some(open) = open
+            && let Err(error) = self.release_locks(&open)
+        {
+            tracing::debug!(%error, "locks of a file go with its session");
         }
     }
 }
 
-fn not_open_for(what: &str) -> Error {
+pub(crate) fn not_open_for(what: &str) -> Error {
     Error::new(Code::BadHandle, format!("the file was not opened for {what}"))
 }
 

@@ -9,15 +9,18 @@ mod connection;
 mod file;
 mod job;
 mod listing;
+mod locks;
 mod names;
 mod ranges;
 mod watch;
+mod xattrs;
 
 pub use area::{Area, AreaListing};
 pub use connection::Connection;
 pub use file::{File, Opened};
 pub use job::{CopyOptions, Job, job_place};
 pub use listing::Listing;
+pub use locks::{lock_range, locked_bytes};
 pub use names::{PERMISSIONS, ShownLayout, mode_type};
 pub use ranges::{RANGES_MAX, check_apart, strided};
 pub use watch::Watch;

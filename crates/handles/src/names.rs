@@ -59,7 +59,11 @@ pub(crate) fn parent<'p>(client: &Client, path: &'p VolumePath) -> Result<(Attri
 
 impl Connection {
     /// A call on a path: errors name it.
-    fn on<T>(&self, path: &[u8], call: impl FnOnce(&Client, &VolumePath) -> Result<T>) -> Result<T> {
+    pub(crate) fn on<T>(
+        &self,
+        path: &[u8],
+        call: impl FnOnce(&Client, &VolumePath) -> Result<T>,
+    ) -> Result<T> {
         let client = self.client()?;
         let path = volume_path(path)?;
         call(client, &path).map_err(|error| error.at(shown(&path)))

@@ -6,13 +6,13 @@ use crate::directory::Directory;
 use crate::error::CallError;
 use crate::types::DirectoryEntry;
 use std::ffi::{c_char, c_int};
-use vazao_handles::Listing;
 
 /// For vazao_directory_open(): entries come with their attributes, at little more cost than without.
 pub const VAZAO_WITH_ATTRIBUTES: u32 = 1;
 
 /// Begins to list a directory.
 ///
+/// path: a directory of the volume or of an area, or "n1:/" for the areas of a node, which come as directories.
 /// flags: 0 or VAZAO_WITH_ATTRIBUTES.
 /// directory: receives the listing, to be freed by vazao_directory_free(); NULL where it fails.
 #[unsafe(no_mangle)]
@@ -25,8 +25,7 @@ pub unsafe extern "C" fn vazao_directory_open(
 ) -> c_int {
     made(directory, "directory", error, || {
         let with_attributes = known_flags(flags, VAZAO_WITH_ATTRIBUTES)? != 0;
-        let shared = given(connection, "connection")?.shared();
-        Ok(Directory { handle: Listing::open(shared, text(path, "path")?, with_attributes)? })
+        Directory::open(given(connection, "connection")?, text(path, "path")?, with_attributes)
     })
 }
 

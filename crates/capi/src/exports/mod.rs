@@ -14,8 +14,10 @@ pub mod copies;
 pub mod files;
 pub mod limits;
 pub mod listings;
+pub mod locks;
 pub mod names;
 pub mod ranges;
+pub mod xattrs;
 
 use crate::error::CallError;
 use std::ffi::{CStr, c_char, c_int};
@@ -109,6 +111,11 @@ unsafe fn bytes_mut<'a>(pointer: *mut u8, length: usize, name: &str) -> Result<&
         (_, true) => Err(is_null(name)),
         _ => Ok(std::slice::from_raw_parts_mut(pointer, length)),
     }
+}
+
+/// An answer that a buffer has no room for.
+fn too_small(buffer_bytes: usize, needed: &str) -> Error {
+    Error::new(Code::Range, format!("the buffer has {buffer_bytes} bytes, and {needed}"))
 }
 
 /// Flags of which only `known` may be set.

@@ -1,6 +1,6 @@
 //! Calls on names of the volume.
 
-use super::{bytes_mut, count, given, known_flags, out, status, text};
+use super::{bytes_mut, count, given, known_flags, out, status, text, too_small};
 use crate::connection::Connection;
 use crate::error::CallError;
 use crate::types::{FileAttributes, Time};
@@ -8,7 +8,8 @@ use std::ffi::{c_char, c_int};
 use vazao_client::{Changes, Error, RenameMode, Result, SetTime};
 use vazao_model::{Code, Timestamp};
 
-/// For vazao_stat(): a symbolic link at the end of the path is shown, not what it leads to.
+/// For vazao_stat() and calls about extended attributes: a symbolic link at the end of the path is meant, not what it
+/// leads to.
 pub const VAZAO_NO_FOLLOW: u32 = 1;
 
 /// For vazao_rename(): fails with EEXIST where the new name is taken.
@@ -29,13 +30,14 @@ pub unsafe extern "C" fn vazao_stat(
     status(error, || {
         let attributes = out(attributes, "attributes")?;
         let follow = known_flags(flags, VAZAO_NO_FOLLOW)? == 0;
-        let found = given(connection, "connection")?.shared().stat(text(path, "path")?, follow)?;
+        let found = given(connection, "connection")?.stat(text(path, "path")?, follow)?;
         *attributes = (&found).into();
         Ok(())
     })
 }
 
-/// Makes a directory of this process's effective user. The process's umask does not apply.
+/// Makes a directory of this process's effective user. The process's umask does not apply. In an area it is the
+/// daemon's user's, or the area's owner's.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vazao_mkdir(
     connection: *mut Connection,
@@ -43,7 +45,7 @@ pub unsafe extern "C" fn vazao_mkdir(
     mode: u32,
     error: *mut *mut CallError,
 ) -> c_int {
-    status(error, || given(connection, "connection")?.shared().make_directory(text(path, "path")?, mode))
+    status(error, || given(connection, "connection")?.make_directory(text(path, "path")?, mode))
 }
 
 /// Removes an empty directory.
@@ -53,7 +55,7 @@ pub unsafe extern "C" fn vazao_rmdir(
     path: *const c_char,
     error: *mut *mut CallError,
 ) -> c_int {
-    status(error, || given(connection, "connection")?.shared().remove_directory(text(path, "path")?))
+    status(error, || given(connection, "connection")?.remove_directory(text(path, "path")?))
 }
 
 /// Removes a name that is not a directory's. A file that is open somewhere lives on until its last close.
@@ -63,10 +65,10 @@ pub unsafe extern "C" fn vazao_unlink(
     path: *const c_char,
     error: *mut *mut CallError,
 ) -> c_int {
-    status(error, || given(connection, "connection")?.shared().unlink(text(path, "path")?))
+    status(error, || given(connection, "connection")?.unlink(text(path, "path")?))
 }
 
-/// Moves a name, in one transaction, over a new name that is there already.
+/// Moves a name, in one transaction, over a new name that is there already. EXDEV: out of the volume, or of its area.
 ///
 /// flags: 0, VAZAO_RENAME_NO_REPLACE or VAZAO_RENAME_EXCHANGE.
 #[unsafe(no_mangle)]
@@ -84,12 +86,12 @@ pub unsafe extern "C" fn vazao_rename(
             VAZAO_RENAME_EXCHANGE => RenameMode::Exchange,
             other => return Err(Error::new(Code::Invalid, format!("flags {other:#x} of a rename"))),
         };
-        let shared = given(connection, "connection")?.shared();
-        shared.rename(text(path, "path")?, text(new_path, "new_path")?, mode)
+        let connection = given(connection, "connection")?;
+        connection.rename(text(path, "path")?, text(new_path, "new_path")?, mode)
     })
 }
 
-/// Gives a file a further name.
+/// Gives a file a further name. EXDEV: as of vazao_rename().
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vazao_link(
     connection: *mut Connection,
@@ -98,8 +100,8 @@ pub unsafe extern "C" fn vazao_link(
     error: *mut *mut CallError,
 ) -> c_int {
     status(error, || {
-        let shared = given(connection, "connection")?.shared();
-        shared.link(text(path, "path")?, text(new_path, "new_path")?)
+        let connection = given(connection, "connection")?;
+        connection.link(text(path, "path")?, text(new_path, "new_path")?)
     })
 }
 
@@ -112,8 +114,8 @@ pub unsafe extern "C" fn vazao_symlink(
     error: *mut *mut CallError,
 ) -> c_int {
     status(error, || {
-        let shared = given(connection, "connection")?.shared();
-        shared.symlink(text(target, "target")?, text(path, "path")?)
+        let connection = given(connection, "connection")?;
+        connection.symlink(text(target, "target")?, text(path, "path")?)
     })
 }
 
@@ -128,21 +130,16 @@ pub unsafe extern "C" fn vazao_readlink(
     error: *mut *mut CallError,
 ) -> i64 {
     count(error, || {
-        let target = given(connection, "connection")?.shared().read_link(text(path, "path")?)?;
+        let target = given(connection, "connection")?.read_link(text(path, "path")?)?;
         let buffer = bytes_mut(buffer.cast(), buffer_bytes, "buffer")?;
         let Some((place, [end, ..])) = buffer.split_at_mut_checked(target.len()) else {
-            return Err(too_small(buffer_bytes, target.len()));
+            let needed = format!("the link's target takes {} and a NUL", target.len());
+            return Err(too_small(buffer_bytes, &needed));
         };
         place.copy_from_slice(&target);
         *end = 0;
         Ok(target.len() as i64)
     })
-}
-
-fn too_small(buffer_bytes: usize, needed: usize) -> Error {
-    let detail =
-        format!("the buffer has {buffer_bytes} bytes, and the link's target takes {needed} and a NUL");
-    Error::new(Code::Range, detail)
 }
 
 /// Sets the permission bits of what a path leads to.
@@ -154,10 +151,11 @@ pub unsafe extern "C" fn vazao_chmod(
     error: *mut *mut CallError,
 ) -> c_int {
     let changes = Changes { mode: Some(mode & vazao_handles::PERMISSIONS), ..Changes::default() };
-    status(error, || given(connection, "connection")?.shared().change(text(path, "path")?, &changes))
+    status(error, || given(connection, "connection")?.change(text(path, "path")?, &changes))
 }
 
-/// Sets owner and group of what a path leads to; 4294967295, which is (uid_t)-1, leaves one as it is.
+/// Sets owner and group of what a path leads to; 4294967295, which is (uid_t)-1, leaves one as it is. In an area
+/// EOPNOTSUPP: its files belong to the daemon's user, or to the area's owner.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vazao_chown(
     connection: *mut Connection,
@@ -168,7 +166,7 @@ pub unsafe extern "C" fn vazao_chown(
 ) -> c_int {
     let wanted = |id: u32| (id != u32::MAX).then_some(id);
     let changes = Changes { uid: wanted(uid), gid: wanted(gid), ..Changes::default() };
-    status(error, || given(connection, "connection")?.shared().change(text(path, "path")?, &changes))
+    status(error, || given(connection, "connection")?.change(text(path, "path")?, &changes))
 }
 
 /// Cuts a file, or extends it with zeros that take no space.
@@ -180,10 +178,10 @@ pub unsafe extern "C" fn vazao_truncate(
     error: *mut *mut CallError,
 ) -> c_int {
     let changes = Changes { size: Some(size_bytes), ..Changes::default() };
-    status(error, || given(connection, "connection")?.shared().change(text(path, "path")?, &changes))
+    status(error, || given(connection, "connection")?.change(text(path, "path")?, &changes))
 }
 
-/// Sets the times of the last read and of the last change of contents; NULL: now.
+/// Sets the times of the last read and of the last change of contents; NULL: now, in an area by this machine's clock.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vazao_utimes(
     connection: *mut Connection,
@@ -194,7 +192,7 @@ pub unsafe extern "C" fn vazao_utimes(
 ) -> c_int {
     status(error, || {
         let (accessed, modified) = (time(accessed)?, time(modified)?);
-        given(connection, "connection")?.shared().set_times(text(path, "path")?, accessed, modified)
+        given(connection, "connection")?.set_times(text(path, "path")?, accessed, modified)
     })
 }
 
