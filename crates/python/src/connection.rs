@@ -3,7 +3,7 @@
 //! Paths are bytes; the package encodes them by os.fsencode().
 
 use crate::area::Area;
-use crate::detached::{Detached, wait};
+use crate::detached::{Detached, wait, wait_to_the_end};
 use crate::file::File;
 use crate::job::Job;
 use crate::listing::Listing;
@@ -62,9 +62,10 @@ impl Connection {
         Ok(Connection { handle: Detached::new(handle) })
     }
 
-    /// Ends the session: files of it are flushed and closed.
+    /// Ends the session: files of it are flushed and closed. Not ended by Ctrl-C: what is unwritten would be lost.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
-        waiting!(self, py, connection => connection.close())
+        let connection = &*self.handle;
+        wait_to_the_end(py, || connection.close())
     }
 
     fn hang_up(&self, py: Python<'_>) -> PyResult<()> {

@@ -1,11 +1,25 @@
 //! Calls that wait, during which other threads of Python run.
 
 use crate::error::os_error;
+use crate::signals::{interruptible, is_ended_by_signals};
 use pyo3::{PyResult, Python};
 use vazao_client::Result;
 
-/// Makes a call while other threads of Python run.
+/// Makes a call while other threads of Python run. Errors: also `KeyboardInterrupt`.
 pub(crate) fn wait<T: Send>(py: Python<'_>, call: impl FnOnce() -> Result<T> + Send) -> PyResult<T> {
+    let is_ended = is_ended_by_signals(py);
+    let outcome = py.detach(|| interruptible(is_ended, call));
+    if outcome.is_err() {
+        py.check_signals()?;
+    }
+    outcome.map_err(|error| os_error(&error))
+}
+
+/// The same, and not ended by Ctrl-C: what is given up would be lost.
+pub(crate) fn wait_to_the_end<T: Send>(
+    py: Python<'_>,
+    call: impl FnOnce() -> Result<T> + Send,
+) -> PyResult<T> {
     py.detach(call).map_err(|error| os_error(&error))
 }
 

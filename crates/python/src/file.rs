@@ -1,15 +1,16 @@
 //! An open file: its position, and calls that read into and write from memory of Python objects.
 
-use crate::detached::{Detached, wait};
+use crate::detached::{Detached, wait, wait_to_the_end};
 use crate::error::os_error;
-use crate::memory::{Buffer, filled_bytes, zeroed};
+use crate::interpreter::{Buffer, filled_bytes, zeroed};
+use crate::signals::LOOK;
 use crate::types::Attributes;
 use parking_lot::Mutex;
 use pyo3::exceptions::{PyBufferError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use rustix::fs::OFlags;
-use vazao_client::{Error, Result, Seek};
+use vazao_client::{Error, Result, Seek, interrupt};
 use vazao_handles::{Connection, Opened, check_apart, strided};
 use vazao_model::Code;
 
@@ -24,9 +25,10 @@ pub(crate) struct File {
 
 #[pymethods]
 impl File {
+    /// Not ended by Ctrl-C where something may be unwritten, which would be lost: flush() before it is.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         let handle = &*self.handle;
-        wait(py, || handle.close())
+        if handle.mode().write { wait_to_the_end(py, || handle.close()) } else { wait(py, || handle.close()) }
     }
 
     /// Reads at the position and moves it.
@@ -253,7 +255,15 @@ impl File {
     /// A call that uses or moves the position. In a child of the process that connected its lock may be held for ever.
     fn at_position<T>(&self, call: impl FnOnce(&vazao_handles::File, &mut u64) -> Result<T>) -> Result<T> {
         self.handle.connection().check_process()?;
-        call(&self.handle, &mut self.position.lock())
+        loop {
+            if let Some(mut position) = self.position.try_lock_for(LOOK) {
+                return call(&self.handle, &mut position);
+            }
+            // Another thread reads or writes, and may wait for a server.
+            if interrupt::is_raised() {
+                return Err(Code::Interrupted.into());
+            }
+        }
     }
 
     /// New `bytes` that a call fills, and says how many there were.

@@ -4,16 +4,18 @@
 //! nothing. The interpreter is free for other threads during every call that can wait. What Python can say as well,
 //! such as that a file is an `io.RawIOBase`, is said there.
 //!
-//! `memory` has all that is unsafe: memory of Python objects that calls fill without a copy.
+//! `interpreter` has all that is unsafe: memory of Python objects that calls fill without a copy, and the look for
+//! Ctrl-C.
 
 mod area;
 mod connection;
 mod detached;
 mod error;
 mod file;
+mod interpreter;
 mod job;
 mod listing;
-mod memory;
+mod signals;
 mod types;
 mod watch;
 

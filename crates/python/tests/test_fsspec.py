@@ -239,6 +239,41 @@ def test_asynchronous_calls(directory):
     asyncio.run(work())
 
 
+def test_files_of_open_async(directory):
+    path = directory + "/deep/file"
+    data = bytes(range(251)) * 10_000
+
+    async def copy(fs, name):
+        target = f"{directory}/copy-{name}"
+        async with await fs.open_async(path) as source, await fs.open_async(target, "wb") as copied:
+            while part := await source.read(100_000):
+                assert await copied.write(part) == len(part)
+        return target
+
+    async def work():
+        fs = fsspec.filesystem("vz", asynchronous=True)
+        async with await fs.open_async(path, "wb") as file:
+            assert await file.write(data) == len(data)
+            await file.flush()
+            assert (await fs._info(path))["size"] == len(data) and not file.closed
+        assert file.closed
+        for target in await asyncio.gather(*(copy(fs, name) for name in range(5))):
+            assert await fs._cat_file(target) == data
+        async with await fs.open_async(path, "r+b") as file:
+            assert await file.seek(-3, 2) == len(data) - 3 and await file.read() == data[-3:]
+            await file.seek(0)
+            buffer = bytearray(5)
+            assert await file.readinto(buffer) == 5 and buffer == data[:5] and await file.tell() == 5
+        with pytest.raises(ValueError, match="closed"):
+            await file.read()
+        with pytest.raises(FileNotFoundError):
+            await fs.open_async(directory + "/nothing")
+        with pytest.raises(ValueError, match="binary"):
+            await fs.open_async(path, "r")
+
+    asyncio.run(work())
+
+
 def test_a_file_system_is_pickled(fs, directory, run):
     fs.pipe_file(directory + "/file", b"12345")
     assert pickle.loads(pickle.dumps(fs)) is fs

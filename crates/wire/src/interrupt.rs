@@ -6,6 +6,9 @@
 //!
 //! Calls that a signal must not cut short can still be abandoned when their caller is killed. They run in
 //! [`until_killed`] and mark the waits that are safe to abandon ([`killable`]).
+//!
+//! Where only the thread that waits can see its signals, as in an interpreter, the flag polls for them
+//! ([`Interrupt::polling`]).
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -24,6 +27,8 @@ const CALL: u64 = 4;
 #[derive(Debug, Default)]
 pub struct Interrupt {
     state: AtomicU64,
+    /// Asked by the waiting thread, which may hold locks then.
+    poll: Option<fn() -> bool>,
 }
 
 /// Identifies one call of a thread, so that a late kill does not hit the next one.
@@ -45,6 +50,12 @@ thread_local! {
 }
 
 impl Interrupt {
+    /// A flag that `poll` sets, as [`Interrupt::kill`] does, when it returns true. Each wait calls it, also one that is
+    /// answered soon: a call of many requests ends between two of them. It must be cheap and lock nothing.
+    pub fn polling(poll: fn() -> bool) -> Interrupt {
+        Interrupt { state: AtomicU64::default(), poll: Some(poll) }
+    }
+
     /// The present call.
     pub fn call(&self) -> Call {
         Call(self.state.load(Ordering::SeqCst) / CALL)
@@ -76,7 +87,16 @@ impl Interrupt {
     }
 
     fn reaches(&self, level: u64) -> bool {
-        self.state.load(Ordering::SeqCst) % CALL >= level
+        let state = self.state.load(Ordering::SeqCst);
+        state % CALL >= level || self.polls(Call(state / CALL))
+    }
+
+    fn polls(&self, call: Call) -> bool {
+        let is_over = self.poll.is_some_and(|poll| poll());
+        if is_over {
+            self.kill(call);
+        }
+        is_over
     }
 }
 
@@ -132,6 +152,13 @@ pub fn is_killed() -> bool {
     is_current(|interrupt, heeded| heeded == Heeded::Kills && interrupt.reaches(KILLED))
 }
 
+/// True when a flag that polls ([`Interrupt::polling`]) ends the present waits.
+pub(crate) fn is_polled() -> bool {
+    is_current(|interrupt, heeded| {
+        heeded != Heeded::Nothing && interrupt.poll.is_some() && interrupt.reaches(KILLED)
+    })
+}
+
 /// True when the present waits end for a caller that is being killed.
 pub(crate) fn heeds_kills() -> bool {
     is_current(|_, heeded| heeded == Heeded::Kills)
@@ -139,7 +166,7 @@ pub(crate) fn heeds_kills() -> bool {
 
 /// True when a wait that began at `started_ns` shall end: what is answered in time is not cut short by a signal.
 pub fn is_due(started_ns: u64, now_ns: u64) -> bool {
-    is_killed() || (now_ns.saturating_sub(started_ns) >= LOOK_NS && is_raised())
+    is_killed() || is_polled() || (now_ns.saturating_sub(started_ns) >= LOOK_NS && is_raised())
 }
 
 /// Until when to wait before looking at the flag again, at the latest until `deadline_ns`.
@@ -151,6 +178,7 @@ pub(crate) fn look_by_ns(now_ns: u64, deadline_ns: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::cell::Cell;
 
     #[test]
     fn only_the_call_it_was_set_for_is_given_up() {
@@ -193,5 +221,27 @@ mod tests {
         until_killed(&interrupt, || killable(|| assert!(!is_raised(), "another call was meant")));
         interrupt.raise();
         interruptible(&interrupt, || killable(|| assert!(!is_raised())));
+    }
+
+    #[test]
+    fn a_flag_that_polls_ends_signals_and_kills_at_once_and_stays_set_for_its_call() {
+        thread_local! {
+            static IS_PENDING: Cell<bool> = const { Cell::new(false) };
+        }
+        // Like a signal, it is seen once.
+        let interrupt = Arc::new(Interrupt::polling(|| IS_PENDING.take()));
+        interruptible(&interrupt, || {
+            assert!(!is_polled() && !is_due(5, u64::MAX));
+            IS_PENDING.set(true);
+            uninterruptible(|| assert!(!is_polled() && !is_raised()));
+            assert!(IS_PENDING.get(), "what cannot be interrupted asks nothing");
+            assert!(is_due(5, 5) && is_raised() && is_polled());
+            killable(|| assert!(is_killed() && is_due(5, 5)));
+        });
+        interrupt.clear();
+        interruptible(&interrupt, || assert!(!is_polled() && !is_raised()));
+        let other = Arc::new(Interrupt::default());
+        other.kill(other.call());
+        interruptible(&other, || assert!(!is_polled(), "it polls nothing"));
     }
 }

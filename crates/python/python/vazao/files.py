@@ -6,6 +6,7 @@ import errno
 import io
 import os
 import sys
+import threading
 import weakref
 from collections.abc import Iterable
 from typing import Any, Optional
@@ -82,16 +83,27 @@ class File(io.RawIOBase):
 
     def close(self) -> None:
         """Writes out what is written, tells other clients of it, and closes. Fails where something written earlier
-        could not be stored; closed it is in any case."""
+        could not be stored; closed it is in any case. After Ctrl-C a thread closes it, for which the interpreter waits
+        when it ends."""
         if self.closed:
             return
         # The files of a connection that was closed are closed, and told of by that.
         is_open = self._handle is not None and not self._connection.closed
+        end = self._handle.close if is_open else None
         try:
             super().close()
+        except KeyboardInterrupt:
+            end = threading.Thread(target=self._close_behind).start if is_open else None
+            raise
         finally:
-            if is_open:
-                self._handle.close()
+            if end:
+                end()
+
+    def _close_behind(self) -> None:
+        try:
+            self._handle.close()
+        except OSError as error:
+            print(f"{self!r}: what was written is lost: {error}", file=sys.stderr)
 
     def __del__(self) -> None:
         # A child of fork() lets go of its parent's files, and changes nothing of them.

@@ -168,6 +168,12 @@ class VazaoFileSystem(AsyncFileSystem):
             return io.BufferedRandom(self.connection.open(path, mode), buffer_bytes)
         return VazaoWriter(self, path, mode, buffer_bytes, autocommit)
 
+    async def open_async(self, path, mode="rb", **kwargs):
+        """Opens a binary file whose calls are coroutines."""
+        if "b" not in mode:
+            raise ValueError(f"mode {mode!r} has no 'b': files of open_async() are binary")
+        return VazaoAsyncFile(await asyncio.to_thread(self._open, path, mode, **kwargs))
+
     def cat_file(self, path, start=None, end=None, **kwargs):
         with self.connection.open(self._strip_protocol(path)) as file:
             if start is None and end is None:
@@ -398,6 +404,44 @@ class VazaoWriter(io.BufferedWriter):
         """Forgets what was written."""
         if self.temporary:
             self.fs.connection.unlink(self.temporary)
+
+
+class VazaoAsyncFile:
+    """A file of open_async(): that of open(), with its calls as coroutines, each of which runs in a thread."""
+
+    def __init__(self, file):
+        self._file = file
+
+    async def __aenter__(self):
+        return self
+
+    async def __aexit__(self, *_):
+        await self.close()
+
+    @property
+    def closed(self) -> bool:
+        return self._file.closed
+
+    async def read(self, length=-1) -> bytes:
+        return await asyncio.to_thread(self._file.read, length)
+
+    async def readinto(self, buffer) -> int:
+        return await asyncio.to_thread(self._file.readinto, buffer)
+
+    async def write(self, data) -> int:
+        return await asyncio.to_thread(self._file.write, data)
+
+    async def seek(self, offset, whence=os.SEEK_SET) -> int:
+        return await asyncio.to_thread(self._file.seek, offset, whence)
+
+    async def tell(self) -> int:
+        return await asyncio.to_thread(self._file.tell)
+
+    async def flush(self, force=False) -> None:
+        await asyncio.to_thread(self._file.flush)
+
+    async def close(self) -> None:
+        await asyncio.to_thread(self._file.close)
 
 
 def _range(file, start, end):

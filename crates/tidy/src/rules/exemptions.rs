@@ -16,7 +16,7 @@ const UNSAFE_FILES: &[&str] = &[
     "crates/fuse/src/kernel/ring.rs",
     "crates/lab/src/nfs/libnfs.rs",
     "crates/meter/src/tcp_info.rs",
-    "crates/python/src/memory.rs",
+    "crates/python/src/interpreter.rs",
     "crates/wire/src/local/memory.rs",
 ];
 

@@ -364,11 +364,11 @@ impl Link {
                 return Ok(table);
             }
             let now_ns = self.clock.now_ns();
-            let fault = looked_at_ns.and_then(|first_ns| match now_ns {
-                _ if now_ns >= deadline_ns => Some(self.late()),
-                _ if interrupt::is_due(first_ns, now_ns) => Some(Code::Interrupted.into()),
-                _ => None,
-            });
+            let fault = match looked_at_ns {
+                None => interrupt::is_polled().then(|| Code::Interrupted.into()),
+                Some(_) if now_ns >= deadline_ns => Some(self.late()),
+                Some(first_ns) => interrupt::is_due(first_ns, now_ns).then(|| Code::Interrupted.into()),
+            };
             if let Some(fault) = fault {
                 pass_on_lead(&table);
                 return Err(fault);

@@ -1,4 +1,5 @@
-//! Memory of Python objects that calls read and fill without a copy: buffers that the caller gives, and new `bytes`.
+//! What the bindings have no safe form of: memory of Python objects that calls read and fill without a copy, which are
+//! buffers that the caller gives and new `bytes`; and a look for Ctrl-C.
 //!
 //! The buffer protocol is part of the stable interface since Python 3.11 only, so the bindings for older versions do
 //! not declare it. Its functions and the layout of `Py_buffer` are the same in all versions from 3.0 on, which is why
@@ -116,6 +117,19 @@ impl Drop for Buffer<'_> {
         let _ = self.py;
         // SAFETY: the view was filled by PyObject_GetBuffer, and is released once.
         unsafe { PyBuffer_Release(&mut *self.view) }
+    }
+}
+
+/// True when SIGINT has arrived and Python has not handled it yet. Runs no handler and no other code of Python, and
+/// leaves the signal for Python.
+pub(crate) fn is_interrupted(_: Python<'_>) -> bool {
+    // SAFETY: the thread is attached. The first call forgets the signal, and the second one has it arrive again.
+    unsafe {
+        let is_interrupted = ffi::PyOS_InterruptOccurred() != 0;
+        if is_interrupted {
+            ffi::PyErr_SetInterrupt();
+        }
+        is_interrupted
     }
 }
 
