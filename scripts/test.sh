@@ -38,7 +38,7 @@ if [[ ${#parts[@]} -eq 0 ]]; then
     steps=scripts/steps
     alone=("$steps"/{33-mount-helper,34-fuse-uring,37-verdicts}.sh)
     # Two lanes of about the same length.
-    beside=("$steps"/{31-fsx,38-nfs,35-ftp,44-peers}.sh)
+    beside=("$steps"/{31-fsx,38-nfs,35-ftp}.sh)
     beside_too=("$steps"/{43-python,30-pjdfstest,32-applications,41-luarpc,42-library}.sh)
     lane "${beside[@]}"
     lane "${beside_too[@]}"
