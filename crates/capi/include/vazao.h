@@ -74,7 +74,7 @@
 // For vazao_lock(): others may have such a lock, too. The file has to be open for reading.
 #define VAZAO_LOCK_SHARED 1
 
-// For vazao_lock(): nobody else has a lock there. The file has to be open for writing.
+// For vazao_lock(): no other owner has a lock there. The file has to be open for writing.
 #define VAZAO_LOCK_EXCLUSIVE 2
 
 // For vazao_lock(): waits as long as it takes.
@@ -451,8 +451,9 @@ int vazao_setxattr(vazao_connection *connection,
                    uint32_t flags,
                    vazao_error **error);
 
-// Lists extended attributes, as listxattr(2): fills the buffer with their names, each with a NUL behind it, and returns
-// the bytes of all. A buffer of 0 bytes asks how many those are. ERANGE: they do not fit; 65536 bytes are always enough.
+// Lists extended attributes, as listxattr(2): fills the buffer with their names, each with a NUL behind it, and
+// returns the bytes of all. A buffer of 0 bytes asks how many those are. ERANGE: they do not fit; 65536 bytes are
+// always enough.
 //
 // flags: as of vazao_getxattr().
 int64_t vazao_listxattr(vazao_connection *connection,
@@ -615,12 +616,12 @@ int vazao_set_layout(vazao_connection *connection,
 // with vazao_unlock(), when the file is closed or freed, and with the connection.
 //
 // mode: VAZAO_LOCK_SHARED or VAZAO_LOCK_EXCLUSIVE. bytes: 0: to the end, however far that moves.
-// wait_ms: for how long others are waited for; 0: not at all; VAZAO_WAIT. Signals do not end the wait, vazao_file_close()
-// of another thread does.
+// wait_ms: for how long others are waited for; 0: not at all; VAZAO_WAIT. Signals do not end the wait,
+// vazao_file_close() of another thread does.
 //
 // EAGAIN: another one has it. EDEADLK: it waits for this very file. ENOLCK: too many locks. EOPNOTSUPP: in an area.
-// Where this program was cut off for so long that another one got its lock, every call on the file is EIO from then on,
-// until it is closed.
+// Where this program was cut off for so long that another one got its lock, every call on the file is EIO from then
+// on, until it is closed.
 int vazao_lock(vazao_file *file,
                uint32_t mode,
                uint64_t offset,

@@ -27,15 +27,11 @@ impl Drop for Area {
     }
 }
 
-impl Connection {
-    /// The area `area` of the node `node`. Sends no request: an area that is not there fails when it is used.
-    pub fn area(&self, node: &str, area: &str) -> Result<Area> {
-        let client = Some(self.client()?.area(node, area));
-        Ok(Area { connection: self.clone(), client })
-    }
-}
-
 impl Area {
+    pub(crate) fn new(connection: &Connection, client: AreaClient) -> Area {
+        Area { connection: connection.clone(), client: Some(client) }
+    }
+
     /// The connection that it belongs to.
     pub fn connection(&self) -> &Connection {
         &self.connection

@@ -1,5 +1,6 @@
 //! A connection: a client, the process that made it, and whether it is closed.
 
+use crate::Area;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -85,6 +86,11 @@ impl Connection {
             std::process::id()
         );
         Err(Error::new(Code::BadHandle, detail))
+    }
+
+    /// The area `area` of the node `node`. Sends no request: an area that is not there fails when it is used.
+    pub fn area(&self, node: &str, area: &str) -> Result<Area> {
+        Ok(Area::new(self, self.client()?.area(node, area)))
     }
 }
 

@@ -52,8 +52,8 @@ impl File {
     }
 
     /// Locks a range, in whatever way it was locked through this file before. Waits for others for `wait`;
-    /// [`Duration::MAX`]: as long as it takes. What others wrote under their locks is seen afterwards. Errors: `Locked`,
-    /// `Deadlock`, `NoLocks`; `BadHandle` where the file is not open for that, or is closed meanwhile.
+    /// [`Duration::MAX`]: as long as it takes. What others wrote under their locks is seen afterwards. Errors:
+    /// `Locked`, `Deadlock`, `NoLocks`; `BadHandle` where the file is not open for that, or is closed meanwhile.
     pub fn lock(&self, range: LockRange, mode: LockMode, wait: Duration) -> Result<()> {
         self.on(|open| {
             self.check_lock_mode(mode)?;
@@ -87,8 +87,8 @@ impl File {
         }
     }
 
-    /// Lets go of a range. What was written before is with the servers then. Errors: that could not be; the range is let
-    /// go of all the same.
+    /// Lets go of a range. What was written before is with the servers then. Errors: that could not be; the range is
+    /// let go of all the same.
     pub fn unlock(&self, range: LockRange) -> Result<()> {
         self.on(|open| {
             let file = open.volume()?;

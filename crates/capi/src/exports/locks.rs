@@ -14,7 +14,7 @@ use vazao_model::locks::LockMode;
 /// For vazao_lock(): others may have such a lock, too. The file has to be open for reading.
 pub const VAZAO_LOCK_SHARED: u32 = 1;
 
-/// For vazao_lock(): nobody else has a lock there. The file has to be open for writing.
+/// For vazao_lock(): no other owner has a lock there. The file has to be open for writing.
 pub const VAZAO_LOCK_EXCLUSIVE: u32 = 2;
 
 /// For vazao_lock(): waits as long as it takes.
@@ -34,12 +34,12 @@ fn lock_mode(mode: u32) -> Result<LockMode> {
 /// with vazao_unlock(), when the file is closed or freed, and with the connection.
 ///
 /// mode: VAZAO_LOCK_SHARED or VAZAO_LOCK_EXCLUSIVE. bytes: 0: to the end, however far that moves.
-/// wait_ms: for how long others are waited for; 0: not at all; VAZAO_WAIT. Signals do not end the wait, vazao_file_close()
-/// of another thread does.
+/// wait_ms: for how long others are waited for; 0: not at all; VAZAO_WAIT. Signals do not end the wait,
+/// vazao_file_close() of another thread does.
 ///
 /// EAGAIN: another one has it. EDEADLK: it waits for this very file. ENOLCK: too many locks. EOPNOTSUPP: in an area.
-/// Where this program was cut off for so long that another one got its lock, every call on the file is EIO from then on,
-/// until it is closed.
+/// Where this program was cut off for so long that another one got its lock, every call on the file is EIO from then
+/// on, until it is closed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vazao_lock(
     file: *mut File,

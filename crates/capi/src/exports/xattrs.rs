@@ -68,8 +68,9 @@ pub unsafe extern "C" fn vazao_setxattr(
     })
 }
 
-/// Lists extended attributes, as listxattr(2): fills the buffer with their names, each with a NUL behind it, and returns
-/// the bytes of all. A buffer of 0 bytes asks how many those are. ERANGE: they do not fit; 65536 bytes are always enough.
+/// Lists extended attributes, as listxattr(2): fills the buffer with their names, each with a NUL behind it, and
+/// returns the bytes of all. A buffer of 0 bytes asks how many those are. ERANGE: they do not fit; 65536 bytes are
+/// always enough.
 ///
 /// flags: as of vazao_getxattr().
 #[unsafe(no_mangle)]
