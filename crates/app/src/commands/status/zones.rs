@@ -37,10 +37,12 @@ impl ZoneView<'_> {
 }
 
 fn zones(map: &ClusterMap) -> Vec<ZoneView<'_>> {
-    let zone = |name| ZoneView {
-        name,
-        nodes: map.nodes.iter().filter(|node| node.zone == name).collect(),
-        targets: map.targets.iter().filter(|target| map.zone_of(target.id) == name).collect(),
+    let zone = |name| {
+        let mut nodes: Vec<&Node> = map.nodes.iter().filter(|node| node.zone == name).collect();
+        // Their numbers come from the order in which they registered.
+        nodes.sort_by(|one, other| one.name.cmp(&other.name));
+        let targets = map.targets.iter().filter(|target| map.zone_of(target.id) == name).collect();
+        ZoneView { name, nodes, targets }
     };
     map.zones().into_iter().map(zone).collect()
 }
