@@ -43,6 +43,19 @@ def interrupted(call, *arguments):
 """
 
 
+def state_of(place):
+    with open(f"{place}/stat") as file:
+        return file.read().rsplit(")", 1)[1].split()[0]
+
+
+def wait_until_stopped(process):
+    """A thread that runs when its process is told to stop does so a moment later: it may answer one more request."""
+    end = time.monotonic() + WAIT_SECONDS_MAX
+    while any(state_of(thread) != "T" for thread in glob.glob(f"/proc/{process}/task/*")):
+        assert time.monotonic() < end, f"process {process} does not stop"
+        time.sleep(0.001)
+
+
 @contextlib.contextmanager
 def stopped():
     """All servers of the cluster are stopped."""
@@ -55,6 +68,8 @@ def stopped():
     try:
         for process in processes:
             os.kill(process, signal.SIGSTOP)
+        for process in processes:
+            wait_until_stopped(process)
         yield
     finally:
         for process in processes:
@@ -97,10 +112,7 @@ class Program:
 
     def waits(self):
         """Returns once its main thread sleeps."""
-        while True:
-            with open(f"/proc/{self.process.pid}/task/{self.process.pid}/stat") as file:
-                if file.read().rsplit(")", 1)[1].split()[0] == "S":
-                    return
+        while state_of(f"/proc/{self.process.pid}/task/{self.process.pid}") != "S":
             assert time.monotonic() < self.end, "it does not wait"
 
     def interrupt(self):
