@@ -1,5 +1,5 @@
 /* reads: reads of a file by the library for C, timed. `./x bench-library` starts it;
- * crates/client/examples/reads.rs says what it is told and what it answers.
+ * crates/client/examples/reads.rs says its requests and its answers.
  */
 #include <fcntl.h>
 #include <inttypes.h>

@@ -92,7 +92,7 @@ static void waits(vazao_file *one, vazao_file *two, vazao_file *far)
     CHECK(vazao_unlock(one, 0, 0, &error) == 0);
 }
 
-/* Each has what the other one wants: one of them is told so, and lets go. */
+/* Each has what the other one wants: one of them gets the error, and lets go. */
 static void deadlock(vazao_file *one, vazao_file *far)
 {
     struct waiter waiters[2];

@@ -67,7 +67,7 @@ impl File {
             let place = self.new_lock_place(client, file);
             match client.lock(place, range, mode, std::process::id(), give_up) {
                 Err(error) if error.code == Code::Interrupted && is_ending() => {
-                    Err(Error::new(Code::BadHandle, "the file was closed by somebody else meanwhile"))
+                    Err(Error::new(Code::BadHandle, "the file was closed by another thread meanwhile"))
                 }
                 Err(error) if error.code == Code::Interrupted => {
                     let detail = format!("not let go of within {} ms", wait.as_millis());

@@ -1,5 +1,5 @@
 """Reads of a file by the library for Python, timed. `./x bench-library` starts it; crates/client/examples/reads.rs says
-what it is told and what it answers. Ranges in one call are read by fsspec's cat_ranges."""
+its requests and its answers. Ranges in one call are read by fsspec's cat_ranges."""
 
 import array
 import sys

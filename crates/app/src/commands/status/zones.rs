@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn a_zone_without_room_and_one_that_nobody_is_in_are_troubles() {
+    fn a_zone_without_room_and_one_without_a_node_are_troubles() {
         let found = troubles(&state("oslo"));
         assert_eq!(found[0].thing, "zone bra");
         assert!(found[1].what.contains("no node is in zone oslo (zones of nodes: bra, rio)"), "{found:?}");
