@@ -86,6 +86,35 @@ fn a_key_that_was_absent_when_read_conflicts_with_its_creation() {
 }
 
 #[test]
+fn keys_that_are_read_in_one_pass_are_those_that_were_asked_for_and_conflict_as_one_by_one() {
+    for (name, engine) in engines() {
+        for number in 0..40_u8 {
+            put(&*engine, &[b'k', number], &[number; 30]);
+        }
+        let mut deletes = engine.begin();
+        deletes.delete(vec![b'k', 30]);
+        deletes.commit().unwrap();
+        let keys = [1, 2, 3, 30, 31, 39, 77].map(|number| vec![b'k', number]);
+        for (changed, outcome) in [(4, false), (30, true), (39, true), (77, true)] {
+            let (mut reader, mut seen) = (engine.begin(), Vec::new());
+            reader.visit_keys(&keys, &mut |index, value| seen.push((index, value.to_vec()))).unwrap();
+            let wanted = [(0, 1), (1, 2), (2, 3), (4, 31), (5, 39)];
+            assert_eq!(seen, wanted.map(|(index, number)| (index, vec![number; 30])), "{name}");
+            let mut other = engine.begin();
+            other.delete(vec![b'k', changed]);
+            other.commit().unwrap();
+            // A checkpoint meanwhile counts as a conflict, too.
+            let conflict = reader.commit().unwrap() == Commit::Conflict;
+            assert!(conflict || !outcome, "{name}: {changed}");
+            put(&*engine, &[b'k', 39], &[39; 30]);
+            deletes = engine.begin();
+            deletes.delete(vec![b'k', 77]);
+            deletes.commit().unwrap();
+        }
+    }
+}
+
+#[test]
 fn a_limited_scan_conflicts_only_with_what_it_saw() {
     for (name, engine) in engines() {
         for key in [b"a", b"c", b"e"] {

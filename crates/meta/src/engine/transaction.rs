@@ -148,6 +148,21 @@ impl<S: Store> Transaction for Optimistic<'_, S> {
         self.store.read(key)
     }
 
+    fn visit_keys(&mut self, keys: &[Vec<u8>], take: &mut dyn FnMut(usize, &[u8])) -> EngineResult<()> {
+        let (Some(first), Some(last)) = (keys.first(), keys.last()) else { return Ok(()) };
+        debug_assert!(self.writes.is_empty(), "own writes are not looked at");
+        keys.iter().for_each(|key| self.reads.add_key(key));
+        let mut next = 0;
+        self.store.read_range(first, &[last, [0].as_slice()].concat(), &mut |key, value| {
+            next += keys[next..].iter().take_while(|wanted| wanted.as_slice() < key).count();
+            if keys.get(next).is_some_and(|wanted| wanted == key) {
+                take(next, value);
+                next += 1;
+            }
+            next < keys.len()
+        })
+    }
+
     fn scan(&mut self, start: &[u8], end: &[u8], limit: usize) -> EngineResult<Vec<Pair>> {
         if start >= end || limit == 0 {
             return Ok(Vec::new());

@@ -150,6 +150,13 @@ fn encode(
     directory: InodeId,
     pairs: &[Pair],
 ) -> Outcome<(Vec<proto::DirectoryEntry>, bool)> {
+    let mut ids = Vec::with_capacity(pairs.len());
+    for (key, value) in pairs {
+        ids.push(InodeId(decoded(key, value)?.1.inode));
+    }
+    ids.sort_unstable();
+    ids.dedup();
+    let attributes = context.attributes_of(&ids)?;
     let mut entries: Vec<proto::DirectoryEntry> = Vec::with_capacity(pairs.len());
     let mut bytes = 0;
     for (key, value) in pairs {
@@ -158,32 +165,20 @@ fn encode(
         if begins && bytes > PAGE_BYTES_MAX {
             return Ok((entries, false));
         }
-        let entry = message(context, directory, (key, value), cookie)?;
+        let (name, entry) = decoded(key, value)?;
+        context.shows_entry(directory, name);
+        let entry = proto::DirectoryEntry {
+            name: name.to_vec(),
+            inode: entry.inode,
+            kind: entry.kind,
+            cookie,
+            // An entry that was removed since the page was read is shown without them.
+            attributes: attributes.get(&InodeId(entry.inode)).cloned(),
+        };
         bytes += entry.encoded_len() + 4;
         entries.push(entry);
     }
     Ok((entries, true))
-}
-
-fn message(
-    context: &mut Context<'_>,
-    directory: InodeId,
-    (key, value): (&[u8], &[u8]),
-    cookie: u64,
-) -> Outcome<proto::DirectoryEntry> {
-    let (name, entry) = decoded(key, value)?;
-    context.shows_entry(directory, name);
-    let id = InodeId(entry.inode);
-    // An entry that was removed since the page was read is shown without attributes.
-    let record = context.find_inode(id)?;
-    let attributes = record.map(|record| context.attributes(id, &record)).transpose()?;
-    Ok(proto::DirectoryEntry {
-        name: name.to_vec(),
-        inode: entry.inode,
-        kind: entry.kind,
-        cookie,
-        attributes,
-    })
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@ use crate::schema::records::{DirectoryTimes, EntryRecord, InodeRecord, NumberRec
 use crate::service::MetaService;
 use crate::service::fault::{Outcome, damage_fault, inode_fault, name_fault};
 use prost::Message;
+use std::collections::BTreeMap;
 use std::ops::Range;
 use vazao_model::{Code, InodeId, Name, SessionId, Timestamp, limits};
 use vazao_wire::proto;
@@ -15,6 +16,10 @@ use vazao_wire::service::Fault;
 
 /// Unit of `allocated_bytes`, as `st_blocks` counts.
 const ALLOCATION_BYTES: u64 = 512;
+
+/// Inodes are read in one pass where at least one in so many of those between is wanted: each of the others costs a
+/// step, and the reading of up to [`limits::INLINE_BYTES_MAX`] that were not asked for.
+const CLOSE_INODES: u64 = 4;
 
 /// One run of one operation.
 pub(crate) struct Context<'a> {
@@ -184,8 +189,7 @@ impl<'a> Context<'a> {
 
     pub(crate) fn find_inode(&mut self, id: InodeId) -> Outcome<Option<InodeRecord>> {
         let bytes = self.get(&keys::inode(id))?;
-        let record = bytes.map(|bytes| decode(&bytes, || format!("record of inode {id}"))).transpose()?;
-        Ok(record.map(InodeRecord::without_half_moved_contents))
+        bytes.map(|bytes| inode_record(id, &bytes)).transpose()
     }
 
     /// An inode referred to by number; `Stale` when it does not exist any more.
@@ -302,27 +306,47 @@ impl<'a> Context<'a> {
 
     pub(crate) fn attributes(&mut self, id: InodeId, record: &InodeRecord) -> Outcome<proto::Attributes> {
         self.service.part().invalidations.note_inode(self.asker(), id);
-        let time = |t: Option<TimeRecord>| Some(t.unwrap_or_default().into());
-        let mut attributes = proto::Attributes {
-            inode: id.0,
-            kind: record.kind,
-            mode: record.mode,
-            uid: record.uid,
-            gid: record.gid,
-            size: record.size,
-            allocated_bytes: allocated_bytes(record),
-            links: record.links,
-            device: record.device,
-            accessed: time(record.accessed),
-            modified: time(record.modified),
-            changed: time(record.changed),
-            version: record.version,
-            without_xattrs: record.xattr_names_bytes == 0,
-        };
+        let mut attributes = attributes_in(id, record);
         if record.is_directory() {
             self.add_directory_attributes(id, record, &mut attributes)?;
         }
         Ok(attributes)
+    }
+
+    /// Attributes of the inodes with these numbers, which ascend; those that are missing are left out. For an operation
+    /// that has written nothing.
+    pub(crate) fn attributes_of(&mut self, ids: &[InodeId]) -> Outcome<BTreeMap<InodeId, proto::Attributes>> {
+        let span = ids.last().zip(ids.first()).map_or(0, |(last, first)| last.0 - first.0);
+        if span / CLOSE_INODES > ids.len() as u64 {
+            return self.attributes_one_by_one(ids);
+        }
+        let keys: Vec<Vec<u8>> = ids.iter().map(|id| keys::inode(*id)).collect();
+        let (mut found, mut directories, mut fault) = (BTreeMap::new(), Vec::new(), None);
+        let read =
+            self.transaction.visit_keys(&keys, &mut |index, value| match inode_record(ids[index], value) {
+                Ok(record) if record.is_directory() => directories.push((ids[index], record)),
+                Ok(record) => drop(found.insert(ids[index], attributes_in(ids[index], &record))),
+                Err(broken) => fault = Some(broken),
+            });
+        if read.is_err() || fault.is_some() {
+            // What lies between them may be damaged, and is not asked for. What is broken itself is named there.
+            return self.attributes_one_by_one(ids);
+        }
+        found.keys().for_each(|id| self.service.part().invalidations.note_inode(self.asker(), *id));
+        for (id, record) in directories {
+            found.insert(id, self.attributes(id, &record)?);
+        }
+        Ok(found)
+    }
+
+    fn attributes_one_by_one(&mut self, ids: &[InodeId]) -> Outcome<BTreeMap<InodeId, proto::Attributes>> {
+        let mut found = BTreeMap::new();
+        for id in ids {
+            if let Some(record) = self.find_inode(*id)? {
+                found.insert(*id, self.attributes(*id, &record)?);
+            }
+        }
+        Ok(found)
     }
 
     fn add_directory_attributes(
@@ -370,8 +394,34 @@ pub(crate) fn checked_name(parent: InodeId, name: &[u8]) -> Outcome<&[u8]> {
     Name::new(name).map(|name| name.as_bytes()).map_err(|code| name_fault(code, parent, name))
 }
 
+fn inode_record(id: InodeId, bytes: &[u8]) -> Outcome<InodeRecord> {
+    let record: InodeRecord = decode(bytes, || format!("record of inode {id}"))?;
+    Ok(record.without_half_moved_contents())
+}
+
 fn decode<R: Message + Default>(bytes: &[u8], what: impl FnOnce() -> String) -> Outcome<R> {
     R::decode(bytes).map_err(|e| Fault::new(Code::Corrupt, format!("{}: {e}", what())))
+}
+
+/// Attributes as far as the inode's own record has them: a directory's are in others, too.
+fn attributes_in(id: InodeId, record: &InodeRecord) -> proto::Attributes {
+    let time = |t: Option<TimeRecord>| Some(t.unwrap_or_default().into());
+    proto::Attributes {
+        inode: id.0,
+        kind: record.kind,
+        mode: record.mode,
+        uid: record.uid,
+        gid: record.gid,
+        size: record.size,
+        allocated_bytes: allocated_bytes(record),
+        links: record.links,
+        device: record.device,
+        accessed: time(record.accessed),
+        modified: time(record.modified),
+        changed: time(record.changed),
+        version: record.version,
+        without_xattrs: record.xattr_names_bytes == 0,
+    }
 }
 
 /// For files with holes, the bytes that writers have reported; for others, the size. The data servers are not asked.

@@ -161,6 +161,36 @@ fn damaged_names_are_neither_missing_nor_left_out_of_listings() {
     assert!(paths.contains(&"/outer/inner"), "{report:?}");
 }
 
+/// Inodes of a listing are read in one pass over all that lie between them; what is damaged there is nothing to it.
+#[test]
+fn a_listing_with_attributes_does_not_need_records_that_it_does_not_list() {
+    let volume = volume();
+    let damaged = volume.files.len() / 2;
+    let far: Vec<_> = volume.files.keys().enumerate().filter(|(n, _)| n.abs_diff(damaged) > FIRST).collect();
+    let links = {
+        let world = volume.start();
+        let links = world.directory(TOP, "links");
+        for (n, inode) in &far {
+            world.link(**inode, links, &n.to_string()).unwrap();
+        }
+        world.service.close().unwrap();
+        volume.disk.kill();
+        links
+    };
+    volume.flip(&volume.files.values().nth(damaged).unwrap().1);
+    let world = volume.start();
+    let request = proto::ListRequest {
+        directory: links.0,
+        limit: 100_000,
+        with_attributes: true,
+        ..Default::default()
+    };
+    let page = world.call::<op::List>(&request).unwrap();
+    assert_eq!(page.entries.len(), far.len());
+    assert!(page.entries.iter().all(|entry| entry.attributes.as_ref().is_some_and(|is| is.links == 2)));
+    assert!(!volume.unreadable(&world).is_empty(), "something is damaged");
+}
+
 #[test]
 fn the_service_goes_on_beside_damage_and_over_a_restart() {
     let mut volume = volume();

@@ -2,7 +2,7 @@
 
 use super::harness::{TOP, World, options};
 use std::collections::BTreeSet;
-use vazao_model::{Code, FileKind, limits};
+use vazao_model::{Code, FileKind, InodeId, limits};
 use vazao_wire::{op, proto};
 
 const REPLACE: u32 = 0;
@@ -192,6 +192,37 @@ fn pages_of_long_names_stay_below_the_message_limit() {
         }
     }
     assert_eq!(total, 4200);
+}
+
+#[test]
+fn attributes_in_a_listing_are_those_of_each_inode_however_far_apart_they_are() {
+    let world = World::new();
+    let [near, far] = ["near", "far"].map(|name| world.directory(TOP, name));
+    for n in 0..60 {
+        world.file(near, &format!("file{n}"));
+        match n % 20 {
+            0 => drop(world.directory(far, &format!("directory{n}"))),
+            1 => drop(world.file(far, &format!("file{n}"))),
+            _ => {}
+        }
+    }
+    let inner = world.directory(near, "inner");
+    world.directory(inner, "innermost");
+    let twice = world.file(near, "twice");
+    world.link(twice, near, "again").unwrap();
+    for (directory, count) in [(near, 63), (far, 6)] {
+        let request = proto::ListRequest {
+            directory: directory.0,
+            limit: 100,
+            with_attributes: true,
+            ..Default::default()
+        };
+        let page = world.call::<op::List>(&request).unwrap();
+        assert_eq!(page.entries.len(), count);
+        for entry in page.entries {
+            assert_eq!(entry.attributes, Some(world.stat(InodeId(entry.inode)).unwrap()));
+        }
+    }
 }
 
 #[test]
