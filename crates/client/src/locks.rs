@@ -83,6 +83,8 @@ pub struct Locks {
     must_tell: AtomicBool,
     /// There was a lock once, so that the service waits for this client after a restart.
     has_locked: AtomicBool,
+    /// The session in which the service knows what is held here, or did before a restart.
+    told_in: AtomicU64,
     last_waiter: AtomicU64,
     /// Locks lost to other clients, until their former owner unlocks or closes.
     lost: Mutex<HashSet<LockPlace>>,
@@ -130,6 +132,7 @@ impl Locks {
             telling: RwLock::default(),
             must_tell: AtomicBool::new(false),
             has_locked: AtomicBool::new(false),
+            told_in: AtomicU64::new(0),
             last_waiter: AtomicU64::new(0),
             lost: Mutex::default(),
             has_lost: AtomicBool::new(false),
@@ -230,14 +233,32 @@ impl Locks {
 }
 
 impl Locks {
-    /// Tells the service all that is held here, if it may have forgotten. `is_lost` is told of each lock that another
-    /// client has by now.
+    /// True when the service knows in `session` what is held here.
+    pub(crate) fn are_told(&self, session: u64) -> bool {
+        !self.has_locked.load(Ordering::SeqCst) || self.told_in.load(Ordering::SeqCst) == session
+    }
+
+    /// Tells the service all that is held here, if it may have forgotten, or the session is another one. `is_lost` is
+    /// told of each lock that another client has had since.
     pub(crate) fn tell(&self, is_lost: &dyn Fn(LockPlace)) -> Result<()> {
-        let is_due = self.must_tell.load(Ordering::SeqCst);
-        if !is_due || !self.has_locked.load(Ordering::SeqCst) {
+        let is_due = || self.must_tell.load(Ordering::SeqCst) || !self.are_told(self.meta.session.id());
+        if !self.has_locked.load(Ordering::SeqCst) || !is_due() {
             return Ok(());
         }
         let _alone = self.telling.write();
+        if !is_due() {
+            return Ok(());
+        }
+        self.must_tell.store(false, Ordering::SeqCst);
+        let told = self.tell_all(is_lost);
+        if told.is_err() {
+            self.must_tell();
+        }
+        told
+    }
+
+    /// The caller holds `telling` alone.
+    fn tell_all(&self, is_lost: &dyn Fn(LockPlace)) -> Result<()> {
         let places: Vec<(LockPlace, LockRange, LockMode, u32)> = {
             let held = self.held.lock();
             let of_file = |(&(inode, kind), file): (&File, &Held)| {
@@ -251,9 +272,10 @@ impl Locks {
         let locks = places
             .iter()
             .map(|(place, range, mode, process)| lock_message(*place, *range, Some(*mode), *process));
-        let request = proto::ReclaimLocksRequest { session: self.meta.session.id(), locks: locks.collect() };
+        let session = self.meta.session.id();
+        let former = self.told_in.load(Ordering::SeqCst);
+        let request = proto::ReclaimLocksRequest { session, locks: locks.collect(), former };
         let response = self.meta.ask::<op::ReclaimLocks>(&request)?;
-        self.must_tell.store(false, Ordering::SeqCst);
         for (place, range, ..) in response.lost.iter().filter_map(|&number| places.get(number as usize)) {
             tracing::error!(
                 inode = %place.inode,
@@ -262,6 +284,8 @@ impl Locks {
             self.note(*place, *range, None, 0);
             is_lost(*place);
         }
+        // Only now: what was written under those that are lost is not to be reported.
+        self.told_in.store(session, Ordering::SeqCst);
         Ok(())
     }
 
@@ -323,12 +347,15 @@ impl Locks {
             1 => Some(LockMode::Shared),
             _ => Some(LockMode::Exclusive),
         };
+        let session = self.meta.session.id();
         match mode {
             None => self.note(place, range, None, 0),
             // Also when it is refused: after a restart the service waits for every client that has asked for a lock.
-            Some(_) => self.has_locked.store(true, Ordering::SeqCst),
+            Some(_) if !self.has_locked.swap(true, Ordering::SeqCst) => {
+                self.told_in.store(session, Ordering::SeqCst)
+            }
+            Some(_) => {}
         }
-        let session = self.meta.session.id();
         let request = proto::SetLockRequest { session, lock: Some(*lock), waiter };
         let response = match self.meta.ask::<op::SetLock>(&request) {
             Ok(response) => response,

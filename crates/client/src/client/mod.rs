@@ -68,6 +68,8 @@ impl Client {
         let deadline_ms = options.deadline_ms.min(OPEN_MS_MAX);
         let core = Arc::new(Core::new(transport, watch_transport, meta, options));
         core.servers.watch();
+        let lock_holder = Arc::downgrade(&core);
+        core.meta.set_lock_holder(lock_holder);
         core.meta.open_session(0, core.context.clock.now_ns() + u64::from(deadline_ms) * 1_000_000)?;
         let heartbeat = Arc::new(Heartbeat::default());
         if background {

@@ -3,6 +3,7 @@
 use crate::Result;
 use crate::core::Core;
 use crate::locks::{Granted, LockPlace};
+use crate::meta::LockHolder;
 use std::time::Duration;
 use vazao_model::InodeId;
 use vazao_model::locks::{LockKind, LockMode, LockRange};
@@ -39,6 +40,9 @@ impl Core {
     }
 
     fn lock_lost(&self, place: LockPlace) {
+        if let Some(open) = self.registry.find(place.inode) {
+            open.lose_lock();
+        }
         if place.kind != LockKind::Append {
             self.locks.note_lost(place);
             // What the kernel has of it must be asked for, to be refused.
@@ -60,5 +64,19 @@ impl Core {
         let Granted { version, changes } = self.locks.lock(place, range, mode, process, give_up)?;
         self.see_changes(place.inode, version, changes);
         Ok(())
+    }
+}
+
+impl LockHolder for Core {
+    fn are_told(&self, session: u64) -> bool {
+        self.locks.are_told(session)
+    }
+
+    fn tell(&self) -> Result<()> {
+        self.tell_locks()
+    }
+
+    fn check(&self, inode: InodeId) -> Result<()> {
+        self.registry.find(inode).map_or(Ok(()), |open| open.check_lock())
     }
 }

@@ -94,6 +94,12 @@ pub(crate) fn discard(open: &OpenInode) {
 /// False where there is no such thing.
 pub(super) fn give_up(open: &OpenInode, error: &Error) -> bool {
     let _one = open.committing.take();
+    give_up_in_turn(open, error)
+}
+
+/// [`give_up`] for who holds `committing`.
+fn give_up_in_turn(open: &OpenInode, error: &Error) -> bool {
+    open.forget_lost_lock();
     if open.lock().is_clean() {
         return false;
     }
@@ -104,8 +110,17 @@ pub(super) fn give_up(open: &OpenInode, error: &Error) -> bool {
     true
 }
 
+/// Gives up what was written before a lock was lost; the error says so. The caller holds `committing`.
+fn check_lock(open: &OpenInode) -> Result<()> {
+    match open.check_lock() {
+        Err(error) if give_up_in_turn(open, &error) => Err(error),
+        _ => Ok(()),
+    }
+}
+
 /// Sends one report. The caller holds `committing`.
 fn commit(open: &OpenInode, sync: bool, deadline_ns: u64) -> Result<Committed> {
+    check_lock(open)?;
     set_length_again(open, deadline_ns)?;
     let mut state = open.lock();
     if !state.reports.is_waiting() && !sync {
@@ -174,6 +189,8 @@ fn end_report(open: &OpenInode, answer: Answer, reported: Reported, deadline_ns:
         Err(error) => {
             state.reports.restore(told);
             state.fail_inline_report();
+            drop(state);
+            check_lock(open)?;
             return Err(error.about(open.id));
         }
     }

@@ -11,6 +11,7 @@ use super::sync_ledger::SyncLedger;
 use super::unsynced::Span;
 use super::write_buffer::WriteBuffer;
 use crate::core::Core;
+use crate::{Error, Result};
 use parking_lot::{Condvar, Mutex, MutexGuard, RwLock};
 use std::ops::Range;
 use std::sync::Arc;
@@ -35,6 +36,8 @@ pub(crate) struct OpenInode {
     unlinked: AtomicBool,
     /// It was made without a name and has got one here.
     named: AtomicBool,
+    /// A lock on it was lost while something was not reported, which is to be given up.
+    lost_lock: AtomicBool,
     /// How often other clients are known to have changed its contents.
     changes_elsewhere: AtomicU64,
     /// How many of these what is known here has been looked at after. Fewer than there are: it has to be again.
@@ -445,6 +448,7 @@ impl OpenInode {
             id: fresh.attributes.inode,
             handles: AtomicUsize::new(1),
             unlinked: AtomicBool::new(fresh.attributes.links == 0),
+            lost_lock: AtomicBool::new(false),
             named: AtomicBool::new(false),
             changes_elsewhere: AtomicU64::new(0),
             looked_at: AtomicU64::new(0),
@@ -494,6 +498,29 @@ impl OpenInode {
     /// Another client has changed its contents: the next read looks at them again.
     pub(crate) fn note_changed_elsewhere(&self) {
         self.changes_elsewhere.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// Another client has had a lock since it was last known to be held here, and may have written over what is not
+    /// reported yet.
+    pub(crate) fn lose_lock(&self) {
+        if !self.lock().is_clean() {
+            self.lost_lock.store(true, Ordering::SeqCst);
+        }
+    }
+
+    /// Fails with `Io` while what is not reported is to be given up.
+    pub(crate) fn check_lock(&self) -> Result<()> {
+        if !self.lost_lock.load(Ordering::SeqCst) {
+            return Ok(());
+        }
+        let detail = "a lock on it was lost, as this client was cut off for too long; what was written under it and \
+                      could not be stored is given up";
+        Err(Error::new(Code::Io, format!("{}: {detail}", self.id)))
+    }
+
+    /// What was not reported has been given up, or there was nothing of it.
+    pub(super) fn forget_lost_lock(&self) {
+        self.lost_lock.store(false, Ordering::SeqCst);
     }
 
     fn is_changed_elsewhere(&self) -> bool {

@@ -76,7 +76,7 @@ pub(crate) fn begin_change<O: Operation>(
     O::Response: 'static,
 {
     let deadline_ns = meta.context.deadline_ns();
-    let Some(slot) = meta.free_slot() else {
+    let Some(slot) = meta.free_slot().filter(|slot| meta.are_locks_told(&request, slot)) else {
         let meta = Arc::clone(meta);
         return then(Readiness::blocking(move || meta.send_change::<O>(request, deadline_ns)));
     };

@@ -23,12 +23,15 @@ pub(crate) trait Changing {
     /// repeated when its first answer was lost and the session that would have recognised it is gone.
     fn is_idempotent(&self) -> bool;
 
+    /// The file whose contents or length it changes: what a lock on the file may protect.
+    fn contents(&self) -> Option<InodeId>;
+
     /// What it changes, as far as it can be remembered, and as far as those who send it do not say so themselves.
     fn things(&self) -> Vec<Thing>;
 }
 
 macro_rules! changing {
-    ($($request:ident, $idempotent:expr, $inode:expr;)*) => {
+    ($($request:ident, $idempotent:expr, $contents:expr, $inode:expr;)*) => {
         $(impl Changing for proto::$request {
             fn set_once(&mut self, once: proto::Once) {
                 self.once = Some(once);
@@ -36,6 +39,11 @@ macro_rules! changing {
             fn is_idempotent(&self) -> bool {
                 let is_idempotent: fn(&proto::$request) -> bool = $idempotent;
                 is_idempotent(self)
+            }
+            fn contents(&self) -> Option<InodeId> {
+                let changes_contents: fn(&proto::$request) -> bool = $contents;
+                let inode: fn(&proto::$request) -> Option<u64> = $inode;
+                inode(self).map(InodeId).filter(|_| changes_contents(self))
             }
             fn things(&self) -> Vec<Thing> {
                 let inode: fn(&proto::$request) -> Option<u64> = $inode;
@@ -46,21 +54,22 @@ macro_rules! changing {
 }
 
 changing! {
-    SetAttributesRequest, |it| it.size.is_none(), |it| Some(it.inode);
-    OpenRequest, |it| !it.truncate, |it| Some(it.inode);
+    SetAttributesRequest, |it| it.size.is_none(), |it| it.size.is_some(), |it| Some(it.inode);
+    OpenRequest, |it| !it.truncate, |it| it.truncate, |it| Some(it.inode);
     // Those that change names say so themselves, in `cached`.
-    CreateRequest, |_| false, |_| None;
-    LinkRequest, |_| false, |_| None;
-    UnlinkRequest, |_| false, |_| None;
-    RenameRequest, |_| false, |_| None;
-    AssignLayoutRequest, |_| true, |it| Some(it.inode);
-    CommitRequest, |_| true, |it| Some(it.inode);
-    SetLayoutHintRequest, |_| true, |it| Some(it.inode);
-    BeginConversionRequest, |_| true, |it| Some(it.inode);
-    SwitchLayoutRequest, |_| false, |it| Some(it.inode);
-    EndConversionRequest, |_| true, |it| Some(it.inode);
-    SetXattrRequest, |it| it.mode == 0, |it| Some(it.inode);
-    RemoveXattrRequest, |_| false, |it| Some(it.inode);
+    CreateRequest, |_| false, |_| false, |_| None;
+    LinkRequest, |_| false, |_| false, |_| None;
+    UnlinkRequest, |_| false, |_| false, |_| None;
+    RenameRequest, |_| false, |_| false, |_| None;
+    AssignLayoutRequest, |_| true, |_| true, |it| Some(it.inode);
+    CommitRequest, |_| true, |_| true, |it| Some(it.inode);
+    SetLayoutHintRequest, |_| true, |_| false, |it| Some(it.inode);
+    // A conversion leaves contents and length as they are.
+    BeginConversionRequest, |_| true, |_| false, |it| Some(it.inode);
+    SwitchLayoutRequest, |_| false, |_| false, |it| Some(it.inode);
+    EndConversionRequest, |_| true, |_| false, |it| Some(it.inode);
+    SetXattrRequest, |it| it.mode == 0, |_| false, |it| Some(it.inode);
+    RemoveXattrRequest, |_| false, |_| false, |it| Some(it.inode);
 }
 
 /// How long a call waits for a metadata service that has let another call's whole deadline pass.
@@ -179,7 +188,7 @@ impl MetaService {
         O::Request: Changing,
     {
         let mut attempts = Attempts::until(&self.context, self.meta_deadline_ns(deadline_ns));
-        let slot = self.take_slot(deadline_ns)?;
+        let slot = self.with_locks_told(&request, self.take_slot(deadline_ns)?, deadline_ns)?;
         request.set_once(slot.once(self.cache.seat()));
         let outcome = self.attempt::<O>(&request, &mut attempts);
         self.persist::<O>(Sent { request, slot, attempts, deadline_ns }, outcome)
@@ -209,7 +218,7 @@ impl MetaService {
                 let expired = slot.id;
                 drop(slot);
                 self.open_session(expired, deadline_ns)?;
-                slot = self.take_slot(deadline_ns)?;
+                slot = self.with_locks_told(&request, self.take_slot(deadline_ns)?, deadline_ns)?;
                 request.set_once(slot.once(self.cache.seat()));
             } else {
                 is_perhaps_done |= is_outcome_unknown(fault.code);

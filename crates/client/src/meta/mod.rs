@@ -10,6 +10,7 @@ pub use asynchronous::{Completion, Readiness};
 pub(crate) use asynchronous::{begin_ask, begin_change, begin_change_as_of};
 pub(crate) use call::decode;
 pub(crate) use retry::{Attempts, attempt_deadline_ns, final_error, log_failure};
+pub(crate) use session::LockHolder;
 
 use crate::cache::Cache;
 use crate::core::Context;
@@ -17,8 +18,8 @@ use crate::servers::Servers;
 use crate::{Error, Result};
 use parking_lot::Mutex;
 use session::Session;
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, OnceLock, Weak};
 use vazao_model::{ClusterMap, GroupId};
 use vazao_wire::service::Fault;
 use vazao_wire::{op, proto};
@@ -48,12 +49,23 @@ pub(crate) struct MetaService {
     is_silent: AtomicBool,
     /// One thread asks for the map, and those that waited for it take what it found.
     look: Mutex<MapLook>,
+    lock_holder: OnceLock<Weak<dyn LockHolder>>,
 }
 
 impl MetaService {
     pub(crate) fn new(context: Arc<Context>, servers: Arc<Servers>, cache: Arc<Cache>) -> MetaService {
-        let (is_silent, look) = (AtomicBool::new(false), Mutex::default());
-        MetaService { context, servers, cache, session: Arc::default(), is_silent, look }
+        let (is_silent, look, lock_holder) = (AtomicBool::new(false), Mutex::default(), OnceLock::new());
+        MetaService { context, servers, cache, session: Arc::default(), is_silent, look, lock_holder }
+    }
+
+    /// Says who holds locks in the session. Before that there are none.
+    pub(crate) fn set_lock_holder(&self, holder: Weak<dyn LockHolder>) {
+        // Once for each client.
+        let _ = self.lock_holder.set(holder);
+    }
+
+    fn lock_holder(&self) -> Option<Arc<dyn LockHolder>> {
+        self.lock_holder.get().and_then(Weak::upgrade)
     }
 
     /// Asks for the map. `deadline_ns` is that of the call that needs it.

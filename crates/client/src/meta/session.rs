@@ -1,17 +1,35 @@
-//! The client's session, and its request slots.
+//! The client's session, its request slots, and the locks that have to be told in it.
+//!
+//! What was written under locks is reported only in a session that knows these locks. A client that was cut off for
+//! longer than its session lasts has lost its locks to the clients that asked for them, and opens a new session. What
+//! it wrote before must not be reported there until the service has been told which locks it holds, and has said which
+//! of them are lost: the new holder may have written over it.
 
 use super::MetaService;
+use super::call::Changing;
 use crate::config::own_name;
 use crate::{Error, Result};
 use parking_lot::{Condvar, Mutex};
 use std::sync::Arc;
 use std::time::Duration;
-use vazao_model::Code;
 use vazao_model::limits::SESSION_SLOTS_MAX;
+use vazao_model::{Code, InodeId};
 use vazao_wire::{op, proto};
 
 /// How long a thread that waits for a slot sleeps before it looks at the clock.
 const SLOT_WAIT: Duration = Duration::from_millis(50);
+
+/// Who holds locks in a session.
+pub(crate) trait LockHolder: Send + Sync {
+    /// Whether the service knows in `session` which locks are held here. True where there never was one.
+    fn are_told(&self, session: u64) -> bool;
+
+    /// Tells it, in the session that is the present one.
+    fn tell(&self) -> Result<()>;
+
+    /// Fails with `Io` while what was written to the file is to be given up, because a lock on it is lost.
+    fn check(&self, inode: InodeId) -> Result<()>;
+}
 
 /// The session with the metadata service.
 ///
@@ -128,5 +146,39 @@ impl MetaService {
         }
         self.session.install(response.session, response.slots);
         Ok(())
+    }
+
+    /// Whether a request in `slot` needs nothing to be told before it.
+    pub(super) fn are_locks_told<R: Changing>(&self, request: &R, slot: &Slot) -> bool {
+        request.contents().is_none() || self.lock_holder().is_none_or(|holder| holder.are_told(slot.id))
+    }
+
+    /// Returns the slot that the request is to be sent in: `slot`, unless its session ends meanwhile.
+    pub(super) fn with_locks_told<R: Changing>(
+        &self,
+        request: &R,
+        mut slot: Slot,
+        deadline_ns: u64,
+    ) -> Result<Slot> {
+        let (Some(inode), Some(holder)) = (request.contents(), self.lock_holder()) else { return Ok(slot) };
+        while !holder.are_told(slot.id) {
+            match holder.tell() {
+                Ok(()) if self.session.id() == slot.id => {}
+                Err(error) if error.code == Code::SessionExpired => {
+                    let expired = slot.id;
+                    drop(slot);
+                    self.open_session(expired, deadline_ns)?;
+                    slot = self.take_slot(deadline_ns)?;
+                }
+                // Another thread has opened a session.
+                Ok(()) => {
+                    drop(slot);
+                    slot = self.take_slot(deadline_ns)?;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        holder.check(inode)?;
+        Ok(slot)
     }
 }

@@ -102,7 +102,9 @@ pub(crate) fn reclaim(
     for wish in &wishes {
         mark(service, session, wish.place.inode)?;
     }
-    let (lost, grants) = service.part().locks.reclaim(session, &wishes);
+    let former =
+        (request.former != 0 && request.former != request.session).then_some(SessionId(request.former));
+    let (lost, grants) = service.part().locks.reclaim(session, former, &wishes);
     tell(service, &grants);
     Ok(proto::ReclaimLocksResponse { lost })
 }

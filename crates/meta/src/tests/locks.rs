@@ -37,7 +37,8 @@ fn a_full_list_of_locked_files_is_kept_until_the_locks_have_been_taken_back() {
     let other = world.another_client();
     assert_eq!(set(&other, held, EXCLUSIVE), TOO_EARLY);
     let locks = lock(held, EXCLUSIVE).into_iter().collect();
-    world.call::<op::ReclaimLocks>(&proto::ReclaimLocksRequest { session: world.session, locks }).unwrap();
+    let request = proto::ReclaimLocksRequest { session: world.session, locks, former: 0 };
+    world.call::<op::ReclaimLocks>(&request).unwrap();
     assert_eq!((set(&world, 1_000, EXCLUSIVE), set(&other, 1_001, EXCLUSIVE)), (GRANTED, GRANTED));
 }
 

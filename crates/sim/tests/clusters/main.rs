@@ -7,6 +7,7 @@ mod disks;
 mod images;
 mod late;
 mod lines;
+mod lost_locks;
 mod orphans;
 mod power;
 mod seeds;

@@ -3,13 +3,16 @@
 //! - Clients know their own locks too. After a restart of the service the sessions that had locks reclaim them.
 //! - Session records list the locked files. Until a session has reclaimed its locks or has ended, no other session
 //!   gets a lock on these files.
+//! - A client whose session ended takes back, in a new one, the locks that no other has had since.
 //! - A lock that is not free may be waited for in a queue. When it becomes free its first waiter holds it at once,
 //!   and is notified.
 //! - Deadlock detection: a request that would close a cycle of waiting processes is refused, as fcntl(2) has it.
 
+mod ended;
 #[cfg(test)]
 mod tests;
 
+use ended::EndedLocks;
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::{HashMap, HashSet, VecDeque};
 use vazao_model::limits::{LOCKS_MAX, LOCKS_OF_SESSION_MAX, SESSION_LEASE_MS};
@@ -103,6 +106,7 @@ struct State {
     /// Sessions with marks that have not spoken since the restart, and until when that is waited for.
     missing: HashSet<SessionId>,
     missing_until_ns: u64,
+    ended: EndedLocks,
 }
 
 /// All locks.
@@ -193,16 +197,31 @@ impl Locks {
         was_waiting
     }
 
-    /// A session says what it holds: all of it, nothing else. Those that others have got are not given back; their
-    /// positions in the list are returned, and who gets what it did not name.
-    pub(crate) fn reclaim(&self, session: SessionId, wishes: &[Wish]) -> (Vec<u32>, Vec<Grant>) {
+    /// A session says what it holds: all of it, nothing else. `former`: the session of the same client that had them
+    /// last, if that was another one. Those that others have, or have had since, are not given back; their positions
+    /// in the list are returned, and who gets what it did not name.
+    pub(crate) fn reclaim(
+        &self,
+        session: SessionId,
+        former: Option<SessionId>,
+        wishes: &[Wish],
+    ) -> (Vec<u32>, Vec<Grant>) {
         let mut state = self.state();
         state.missing.remove(&session);
+        let kept = former.map(|former| {
+            let kept = state.ended.take(former).into_iter().chain(state.held_by(session));
+            kept.map(|(place, held)| (place, held.owner.number, held.range, held.mode))
+                .collect::<HashSet<_>>()
+        });
         state.drop_all(session, false);
         let mut lost = Vec::new();
         for (wish, number) in wishes.iter().zip(0..) {
             let wish = Wish { waiter: 0, ..*wish };
-            if state.set(wish).0 != Verdict::Granted {
+            let is_kept = kept.as_ref().is_none_or(|kept| {
+                let same = wish.mode.map(|mode| (wish.place, wish.owner.number, wish.range, mode));
+                same.is_some_and(|same| kept.contains(&same))
+            });
+            if !is_kept || state.set(wish).0 != Verdict::Granted {
                 lost.push(number);
             }
         }
@@ -218,6 +237,8 @@ impl Locks {
         if !state.counts.contains_key(&session) {
             return Vec::new();
         }
+        let held = state.held_by(session);
+        state.ended.keep(session, held);
         state.drop_all(session, true);
         state.grant_all()
     }
@@ -246,6 +267,7 @@ impl State {
         if let Some(verdict) = wish.mode.and_then(|mode| self.objection(&wish, mode)) {
             return (verdict, Vec::new());
         }
+        self.ended.granted(&wish);
         self.change(wish.place, wish.owner.session, |file| {
             file.waiting.retain(|other| !is_same_waiter(other, &wish));
             file.hold(&wish);
@@ -334,6 +356,7 @@ impl State {
                 continue;
             }
             let Owner { session, .. } = wish.owner;
+            self.ended.granted(&wish);
             self.change(place, session, |file| {
                 file.waiting.retain(|other| !is_same_waiter(other, &wish));
                 file.hold(&wish);
@@ -347,6 +370,14 @@ impl State {
         let waited = self.files.iter().filter(|(_, file)| !file.waiting.is_empty());
         let places: Vec<Place> = waited.map(|(place, _)| *place).collect();
         places.into_iter().flat_map(|place| self.grant(place)).collect()
+    }
+
+    fn held_by(&self, session: SessionId) -> Vec<(Place, HeldLock<Owner>)> {
+        let of_file = |(&place, file): (&Place, &File)| {
+            let held = file.locks.iter().filter(|held| held.owner.session == session);
+            held.map(|held| (place, *held)).collect::<Vec<_>>()
+        };
+        self.files.iter().flat_map(of_file).collect()
     }
 
     /// Lets go of all locks of a session, and, with `waiters`, of its places in queues.

@@ -107,7 +107,7 @@ fn after_a_restart_nobody_gets_a_new_lock_before_all_have_taken_back_theirs() {
     locks.await_sessions(vec![(A, Marks::All), (B, Marks::All)], 0);
     assert_eq!(verdict(&locks, exclusive(C, 1, 0)), Verdict::TooEarly);
     assert_eq!(verdict(&locks, free(C, 1)), Verdict::Granted, "letting go is never too early");
-    assert_eq!(locks.reclaim(A, &[exclusive(A, 1, 0)]), (vec![], vec![]));
+    assert_eq!(locks.reclaim(A, None, &[exclusive(A, 1, 0)]), (vec![], vec![]));
     assert_eq!(verdict(&locks, exclusive(C, 1, 0)), Verdict::TooEarly);
     assert!(locks.end(B).is_empty());
     assert_eq!(verdict(&locks, exclusive(C, 1, 0)), Verdict::Taken);
@@ -121,7 +121,7 @@ fn who_does_not_come_back_in_time_has_lost_what_others_have_taken() {
     let lease_ns = u64::from(SESSION_LEASE_MS) * 1_000_000;
     assert_eq!(locks.set(exclusive(B, 1, 0), lease_ns - 1).0, Verdict::TooEarly);
     assert_eq!(locks.set(exclusive(B, 1, 0), lease_ns).0, Verdict::Granted);
-    assert_eq!(locks.reclaim(A, &[exclusive(A, 2, 0), exclusive(A, 1, 0)]).0, [1]);
+    assert_eq!(locks.reclaim(A, None, &[exclusive(A, 2, 0), exclusive(A, 1, 0)]).0, [1]);
 }
 
 #[test]
@@ -131,7 +131,50 @@ fn what_a_session_does_not_name_it_does_not_have_any_more() {
         assert_eq!(verdict(&locks, exclusive(A, inode, 0)), Verdict::Granted);
     }
     assert_eq!(verdict(&locks, exclusive(B, 2, 4)), Verdict::Waits);
-    assert_eq!(locks.reclaim(A, &[exclusive(A, 1, 0)]), (vec![], vec![grant(B, 2, 4)]));
+    assert_eq!(locks.reclaim(A, None, &[exclusive(A, 1, 0)]), (vec![], vec![grant(B, 2, 4)]));
+}
+
+/// In its new session a client got back a lock that another one had had, and let go of, since the former session ended:
+/// what it had written under it counted again.
+#[test]
+fn in_another_session_only_locks_are_taken_back_that_nobody_has_had_since() {
+    let locks = Locks::default();
+    for inode in 1..=6 {
+        let mode = if inode == 3 { shared(A, inode, 0) } else { exclusive(A, inode, 0) };
+        assert_eq!(verdict(&locks, mode), Verdict::Granted);
+    }
+    assert_eq!(verdict(&locks, exclusive(B, 2, 9)), Verdict::Waits);
+    assert_eq!(locks.end(A), [grant(B, 2, 9)]);
+    for wish in [exclusive(B, 1, 0), free(B, 1), free(B, 2), shared(B, 3, 0), free(B, 3), exclusive(B, 6, 0)]
+    {
+        assert_eq!(verdict(&locks, wish), Verdict::Granted);
+    }
+    // One that it got in the new session before it told of the others.
+    assert_eq!(verdict(&locks, exclusive(C, 7, 0)), Verdict::Granted);
+    let told = [1, 2, 3, 4, 6, 7, 8].map(|inode| exclusive(C, inode, 0));
+    let told = told.map(|wish| if wish.place == place(3) { shared(C, 3, 0) } else { wish });
+    let (lost, _) = locks.reclaim(C, Some(A), &told);
+    assert_eq!(lost, [0, 1, 4, 6], "the last one it never had");
+    assert_eq!(locks.reclaim(C, Some(A), &told).0, lost, "a repetition is told the same");
+    assert_eq!(verdict(&locks, exclusive(B, 4, 0)), Verdict::Taken);
+    assert_eq!(verdict(&locks, exclusive(B, 5, 0)), Verdict::Granted, "it was not named any more");
+}
+
+#[test]
+fn of_clients_that_end_without_a_word_a_bounded_number_of_locks_is_kept() {
+    let locks = Locks::default();
+    let of = |client: u64, session| exclusive(session, client * LOCKS_OF_SESSION_MAX as u64, 0);
+    for client in 10..20 {
+        let session = SessionId(client);
+        for number in 0..LOCKS_OF_SESSION_MAX as u64 {
+            let inode = of(client, session).place.inode.0 + number;
+            assert_eq!(verdict(&locks, exclusive(session, inode, 0)), Verdict::Granted);
+        }
+        locks.end(session);
+    }
+    assert_eq!(locks.count(), 0);
+    let reclaimed = |client| locks.reclaim(C, Some(SessionId(client)), &[of(client, C)]).0;
+    assert_eq!((reclaimed(10), reclaimed(12), reclaimed(19)), (vec![0], vec![], vec![]));
 }
 
 #[test]
@@ -156,7 +199,7 @@ fn after_a_restart_only_files_wait_that_a_silent_session_may_have_locked() {
     locks.await_sessions(vec![(A, Marks::Files([InodeId(1)].into()))], 0);
     assert_eq!(verdict(&locks, exclusive(B, 1, 0)), Verdict::TooEarly);
     assert_eq!(verdict(&locks, exclusive(B, 2, 0)), Verdict::Granted);
-    locks.reclaim(A, &[]);
+    locks.reclaim(A, None, &[]);
     assert_eq!(verdict(&locks, exclusive(B, 1, 0)), Verdict::Granted);
 }
 
