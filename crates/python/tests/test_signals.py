@@ -19,8 +19,7 @@ WAIT_SECONDS_MAX = 60
 BEGINNING = """
 import os, signal, sys, threading, vazao
 path, data = sys.argv[1], bytes(range(251)) * 40_000
-# Of one connection to each server, which the first read makes: while it is made, Ctrl-C waits for it.
-volume = vazao.connect(deadline_ms=600_000, connections_max=1, is_watched=False)
+volume = vazao.connect(deadline_ms=600_000, is_watched=False)
 assert volume.read_bytes(path + "-before") == data
 
 def say(*words):
@@ -124,11 +123,12 @@ class Program:
         return said.decode()
 
 
-def interrupt_while_stopped(program):
+def interrupt_while_stopped(program, *words):
     assert program.hear() == "ready"
     with stopped():
         program.tell("go")
-        assert program.hear() == "calling"
+        for word in words or ["calling"]:
+            assert program.hear() == word
         program.waits()
         program.interrupt()
         assert program.hear() == "interrupted"
@@ -156,6 +156,40 @@ READS = {
 def test_a_read_ends_and_the_file_is_where_it_was(path, call):
     text = f"file = volume.open(path)\n{call}\nassert file.tell() == 0 and file.read(len(data)) == data\nsay('whole')"
     with Program(text, path) as program:
+        interrupt_while_stopped(program)
+        assert program.ends() == "whole\n"
+
+
+def test_a_read_of_what_the_program_has_just_written_ends(path):
+    # Little enough for the write not to wait, to where the file has its place already.
+    text = """
+file = volume.open(path, "w+b")
+part = data[:1_000_000]
+file.write(part)
+file.flush()
+def read():
+    file.pwrite(part[::-1], 0)
+    say("written")
+    file.pread(1000, 999_000)
+interrupted(read)
+file.flush()
+assert file.pread(len(data), 0) == part[::-1]
+say("whole")
+"""
+    with Program(text, path) as program:
+        interrupt_while_stopped(program, "calling", "written")
+        assert program.ends() == "whole\n"
+
+
+CONNECTIONS = {
+    "volume": "interrupted(vazao.connect)",
+    "data": "other = vazao.connect(deadline_ms=600_000)\ninterrupted(other.read_bytes, path)",
+}
+
+
+@pytest.mark.parametrize("call", CONNECTIONS.values(), ids=CONNECTIONS)
+def test_a_connection_that_is_being_made_ends(path, call):
+    with Program(call + "\nassert volume.read_bytes(path) == data\nsay('whole')", path) as program:
         interrupt_while_stopped(program)
         assert program.ends() == "whole\n"
 

@@ -16,7 +16,7 @@ use super::targets::AddedTargets;
 use crate::failure::{At, Failure, Outcome};
 use crate::signals::{self, Stop};
 use parking_lot::Mutex;
-use std::io::Read;
+use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
@@ -188,12 +188,37 @@ fn open_ports(config: &NodeConfig, node: &Arc<Node>, advertised: &str) -> Outcom
     Ok((notice, answering))
 }
 
-/// Opens the metrics port, if it is to have one. Returns the address.
+/// Opens the metrics port, if it is to have one. Returns the address. A port that another program has is tried again:
+/// what only watches a node does not keep it from serving.
 fn serve_metrics(config: &NodeConfig, node: &Arc<Node>) -> Outcome<Option<String>> {
-    let Some(at) = &config.metrics else { return Ok(None) };
-    let observed = Arc::clone(node) as Arc<dyn Observed>;
-    let address = metrics::serve(at, config.other_port_if_taken, observed, &node.clock)?;
-    Ok(Some(address.to_string()))
+    let Some(at) = config.metrics.clone() else { return Ok(None) };
+    let other_port = config.other_port_if_taken;
+    let open = move |node: &Arc<Node>| {
+        metrics::serve(&at, other_port, Arc::clone(node) as Arc<dyn Observed>, &node.clock)
+            .map_err(|error| (error.kind(), format!("metrics on {at}: {error}")))
+    };
+    match open(node) {
+        Ok(address) => return Ok(Some(address.to_string())),
+        Err((ErrorKind::AddrInUse, why)) => {
+            warn!(
+                "{why}; it is tried again every second; or choose another port in the node's configuration"
+            );
+        }
+        Err((_, why)) => {
+            return Err(Failure::new(format!("{why}; choose another address in the node's configuration")));
+        }
+    }
+    let weak = Arc::downgrade(node);
+    let again = move || {
+        while let Some(node) = weak.upgrade().filter(|node| !node.is_stopping()) {
+            match open(&node) {
+                Ok(address) => return info!(%address, "metrics are served now"),
+                Err(_) => node.pause(TICK_MS),
+            }
+        }
+    };
+    std::thread::Builder::new().name("metrics-port".to_owned()).spawn(again).at("starting a thread")?;
+    Ok(None)
 }
 
 /// Answers remote calls, if the node is to. They come to the volume as those of any other client.

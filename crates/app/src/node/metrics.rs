@@ -2,7 +2,7 @@
 
 use super::config::any_port;
 use super::http::{self, Page, Pages};
-use crate::failure::{Failure, Outcome};
+use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use vazao_meter::cpu::process_use;
@@ -22,16 +22,13 @@ pub(crate) fn serve(
     other_port: bool,
     observed: Arc<dyn Observed>,
     clock: &Arc<dyn Clock>,
-) -> Outcome<SocketAddr> {
+) -> io::Result<SocketAddr> {
     let pages: Arc<dyn Pages> = Arc::new(Observing(observed));
     let start = |at: &str| http::serve(at, Arc::clone(&pages), Arc::clone(clock));
-    let address = match start(listen) {
+    match start(listen) {
         Err(_) if other_port => start(&any_port(listen)),
         other => other,
-    };
-    address.map_err(|e| {
-        Failure::new(format!("metrics on {listen}: {e}; choose another port in the node's configuration"))
-    })
+    }
 }
 
 /// The pages about a node.

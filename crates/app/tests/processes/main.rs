@@ -35,6 +35,7 @@ mod operations;
 mod ports;
 mod scrub;
 mod shell;
+mod starting;
 mod stopping;
 mod streams;
 mod support;

@@ -185,7 +185,7 @@ fn view_of(open: &OpenInode, parts: &[(u64, &mut [u8])]) -> Result<Option<View>>
         if state.shown.overlaps(&range) {
             return Ok(None);
         }
-        state = write_out::settle(open, state, &range, deadline_ns);
+        state = write_out::settle_to_read(open, state, &range, deadline_ns)?;
         if let Some(error) = state.sync.lost().within(&range) {
             return Err(error.clone());
         }

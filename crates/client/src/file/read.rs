@@ -160,7 +160,7 @@ fn read_segment(
         if end <= offset {
             return Ok(0);
         }
-        let state = write_out::settle(open, state, &(offset..end), deadline_ns);
+        let state = write_out::settle_to_read(open, state, &(offset..end), deadline_ns)?;
         let now = state.placed.read_layout().filter(|(now, _)| now.generation == layout.generation);
         let Some(written_slots) = now.map(|(_, slots)| slots).filter(|_| state.size >= end) else {
             continue;

@@ -6,7 +6,7 @@
 use super::inode::{InodeState, OpenInode};
 use super::objects::{How, finish_write_or_leave, submit_write};
 use super::{moved, window};
-use crate::Result;
+use crate::{Error, Result};
 use parking_lot::MutexGuard;
 use std::ops::Range;
 use std::sync::Arc;
@@ -178,17 +178,46 @@ pub(super) fn write_out_or_leave(open: &OpenInode, deadline_ns: u64) -> bool {
 /// Waits until what was written to `range` here is at the servers.
 pub(super) fn settle<'a>(
     open: &'a OpenInode,
-    mut state: Guard<'a>,
+    state: Guard<'a>,
     range: &Range<u64>,
     deadline_ns: u64,
 ) -> Guard<'a> {
+    interrupt::uninterruptible(|| settle_or_leave(open, state, range, deadline_ns).0)
+}
+
+/// [`settle`], killable: false once the caller is killed.
+pub(super) fn settle_or_leave<'a>(
+    open: &'a OpenInode,
+    mut state: Guard<'a>,
+    range: &Range<u64>,
+    deadline_ns: u64,
+) -> (Guard<'a>, bool) {
     loop {
         if let Some(start) = state.buffer.staged_within(range) {
             state = launch(open, state, start, deadline_ns);
         } else if let Some(id) = state.buffer.flights().overlapping(range, u64::MAX) {
-            state = await_flight(open, state, id, deadline_ns);
+            let (now, goes_on) = await_or_leave(open, state, id, deadline_ns);
+            if !goes_on {
+                return (now, false);
+            }
+            state = now;
         } else {
-            return state;
+            return (state, true);
+        }
+    }
+}
+
+/// The same for a reader. Errors: `Interrupted`.
+pub(super) fn settle_to_read<'a>(
+    open: &'a OpenInode,
+    state: Guard<'a>,
+    range: &Range<u64>,
+    deadline_ns: u64,
+) -> Result<Guard<'a>> {
+    match settle_or_leave(open, state, range, deadline_ns) {
+        (state, true) => Ok(state),
+        (_, false) => {
+            Err(Error::new(Code::Interrupted, format!("{}: waiting for what was written before", open.id)))
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use super::DESCRIPTORS;
 use crate::frame::{FrameError, HEADER_BYTES, Header};
+use crate::interrupt;
 use crate::service::Fault;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -150,22 +151,26 @@ impl Talk {
         Ok(())
     }
 
-    /// Waits until the socket is ready. Errors: it is not by the deadline, or never will be.
+    /// Waits until the socket is ready. Errors: it is not by the deadline, or never will be; `Interrupted`.
     fn wait(&self, flags: PollFlags, deadline_ns: Option<u64>) -> Result<(), Fault> {
-        let late = || self.fault(Code::Timeout, "no answer within the deadline");
+        let deadline_ns = deadline_ns.unwrap_or(u64::MAX);
         loop {
-            let left_ns = deadline_ns.map(|deadline_ns| deadline_ns.saturating_sub(self.clock.now_ns()));
-            let timeout = left_ns.map(|left_ns| Timespec {
+            let now_ns = self.clock.now_ns();
+            let until_ns = interrupt::look_by_ns(now_ns, deadline_ns);
+            let left_ns = until_ns.saturating_sub(now_ns);
+            let timeout = (until_ns < u64::MAX).then_some(Timespec {
                 tv_sec: (left_ns / 1_000_000_000) as i64,
                 tv_nsec: (left_ns % 1_000_000_000) as _,
             });
             let mut fds = [PollFd::new(&self.stream, flags)];
             match poll(&mut fds, timeout.as_ref()) {
-                Ok(0) => return Err(late()),
                 // A socket that was closed is ready: the call that follows says how it ended.
-                Ok(_) => return Ok(()),
-                Err(Errno::INTR) if left_ns == Some(0) => return Err(late()),
-                Err(Errno::INTR) => {}
+                Ok(count) if count > 0 => return Ok(()),
+                Ok(_) | Err(Errno::INTR) if self.clock.now_ns() >= deadline_ns => {
+                    return Err(self.fault(Code::Timeout, "no answer within the deadline"));
+                }
+                Ok(_) | Err(Errno::INTR) if interrupt::is_polled() => return Err(Code::Interrupted.into()),
+                Ok(_) | Err(Errno::INTR) => {}
                 Err(errno) => return Err(self.fault(Code::Disconnected, errno)),
             }
         }

@@ -183,6 +183,9 @@ impl Link {
             if self.is_hung_up.load(Ordering::Relaxed) {
                 return Err(Code::Cancelled.into());
             }
+            if interrupt::is_polled() {
+                return Err(Code::Interrupted.into());
+            }
             let until_ns = timeout.as_mut().map_or(deadline_ns, |timeout| timeout.until_ns(deadline_ns));
             let look_ns = until_ns.min(self.clock.now_ns() + WAIT_IN_RECEIVE_NS);
             if !self.receive_some(&mut inbound, look_ns)? && self.clock.now_ns() >= deadline_ns {

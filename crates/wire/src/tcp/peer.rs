@@ -10,6 +10,7 @@ use super::slow_requests::{Asked, RequestTimeout, SlowRequestWatchdog};
 use super::socket::{self, Socket};
 use super::unanswered::UnansweredConnects;
 use super::watched::Watched;
+use crate::interrupt;
 use crate::key::ClusterKey;
 use crate::local::Visit;
 use crate::operation::Method;
@@ -179,21 +180,23 @@ impl Place {
 fn lock_attempt<'a>(
     place: &'a Place,
     clock: &dyn Clock,
-    timeout: Option<&mut RequestTimeout<'_>>,
-) -> MutexGuard<'a, Attempt> {
-    if let Some(timeout) = timeout {
-        loop {
-            let until_ns = timeout.until_ns(u64::MAX);
-            if until_ns == u64::MAX {
-                break;
-            }
-            let left = Duration::from_nanos(until_ns.saturating_sub(clock.now_ns()));
-            if let Some(attempt) = place.attempt.try_lock_for(left) {
-                return attempt;
-            }
+    mut timeout: Option<&mut RequestTimeout<'_>>,
+) -> Result<MutexGuard<'a, Attempt>, Fault> {
+    loop {
+        if interrupt::is_polled() {
+            return Err(Code::Interrupted.into());
+        }
+        let now_ns = clock.now_ns();
+        let until_ns = timeout.as_mut().map_or(u64::MAX, |timeout| timeout.until_ns(u64::MAX));
+        let until_ns = interrupt::look_by_ns(now_ns, until_ns);
+        if until_ns == u64::MAX {
+            return Ok(place.attempt.lock());
+        }
+        let left = Duration::from_nanos(until_ns.saturating_sub(now_ns));
+        if let Some(attempt) = place.attempt.try_lock_for(left) {
+            return Ok(attempt);
         }
     }
-    place.attempt.lock()
 }
 
 /// A small number for each thread, so that it keeps to one connection of each server.
@@ -274,7 +277,7 @@ impl TcpTransport {
             return Ok(link);
         }
         let mut timeout = asked.map(|asked| self.connect_timeout(peer, asked));
-        let mut attempt = lock_attempt(place, &*self.clock, timeout.as_mut());
+        let mut attempt = lock_attempt(place, &*self.clock, timeout.as_mut())?;
         // Another thread may have connected it meanwhile.
         if let Some(link) = place.usable() {
             peer.unanswered.note_answer();
@@ -297,7 +300,10 @@ impl TcpTransport {
                 Ok(link)
             }
             Err(fault) => {
-                attempt.failed = Some((self.clock.now_ns(), fault.clone()));
+                // That this thread's call is given up says nothing to others.
+                if fault.code != Code::Interrupted {
+                    attempt.failed = Some((self.clock.now_ns(), fault.clone()));
+                }
                 Err(fault)
             }
         }
@@ -358,7 +364,7 @@ impl TcpTransport {
                 if let Some(timeout) = &mut timeout {
                     timeout.until_ns(deadline_ns);
                 }
-                self.is_hung_up.load(Ordering::SeqCst)
+                self.is_hung_up.load(Ordering::SeqCst) || interrupt::is_polled()
             };
             match dial(place, &*self.clock, deadline_ns, is_over) {
                 Ok(stream) => {
@@ -369,6 +375,7 @@ impl TcpTransport {
                     let socket = Socket::Tcp(stream);
                     return Link::establish(socket, address, &self.key, self.parts(), deadline_ns, timeout);
                 }
+                Err(_) if interrupt::is_polled() => return Err(Code::Interrupted.into()),
                 Err(error) => failure = unreachable(error.to_string()),
             }
         }
