@@ -27,6 +27,7 @@ long_part lines 200 "simulated clusters of two sites whose line is cut" VAZAO_SI
 long_part starts 1000 "rounds of restarts at every step of a start" VAZAO_SIM_SEEDS=1000 \
     cargo test --release --locked -p vazao-sim --test clusters no_call_fails
 long_part peers 1 "C1 and C2 beside GlusterFS and MooseFS" LC_ALL=C bash scripts/peers.sh
+long_part trials 8 "libraries of Python above the volume" LC_ALL=C bash scripts/trials.sh
 long_part decoders 20000000 "damaged messages for each decoder" VAZAO_FUZZ_ROUNDS=20000000 \
     cargo test --release --locked -p vazao-wire --test bytes fuzz
 long_part requests 20000000 "damaged requests to an area" VAZAO_FUZZ_REQUESTS=20000000 \

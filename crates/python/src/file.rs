@@ -2,7 +2,7 @@
 
 use crate::detached::{Detached, wait, wait_to_the_end};
 use crate::error::os_error;
-use crate::interpreter::{Buffer, filled_bytes, zeroed};
+use crate::interpreter::{Buffer, filled_bytes};
 use crate::signals::LOOK;
 use crate::types::Attributes;
 use parking_lot::Mutex;
@@ -172,7 +172,7 @@ impl File {
         let (mut objects, done) = filled_bytes(py, &lengths, |places| {
             wait(py, || {
                 let offsets = ranges.iter().map(|(offset, _)| *offset);
-                let mut parts: Vec<(u64, &mut [u8])> = offsets.zip(places.into_iter().map(zeroed)).collect();
+                let mut parts: Vec<(u64, &mut [u8])> = offsets.zip(places).collect();
                 handle.reading(|open| open.volume()?.read_list(&mut parts))
             })
         })?;
@@ -275,7 +275,7 @@ impl File {
     ) -> PyResult<Bound<'py, PyBytes>> {
         let (mut objects, done) = filled_bytes(py, &[size], |places| {
             let place = places.into_iter().next().unwrap_or_default();
-            wait(py, || fill(self, zeroed(place)))
+            wait(py, || fill(self, place))
         })?;
         let mut object = objects.pop().ok_or_else(|| PyBufferError::new_err("no bytes"))?;
         shorten(py, &mut object, done);

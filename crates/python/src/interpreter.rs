@@ -11,7 +11,6 @@ use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use std::ffi::{c_char, c_int, c_void};
-use std::mem::MaybeUninit;
 
 /// `Py_buffer`.
 #[repr(C)]
@@ -133,35 +132,27 @@ pub(crate) fn is_interrupted(_: Python<'_>) -> bool {
     }
 }
 
-/// Memory of a new object that nothing was written to.
-pub(crate) type FreshBytes<'a> = &'a mut [MaybeUninit<u8>];
-
-/// The same memory with zeros in it.
-pub(crate) fn zeroed(place: FreshBytes<'_>) -> &mut [u8] {
-    place.fill(MaybeUninit::new(0));
-    // SAFETY: all of it was written just now.
-    unsafe { place.assume_init_mut() }
-}
-
-/// Makes `bytes` of these lengths and has `fill` write all of each. Their memory is first touched by it, which takes a
-/// while where it is much, and other threads can run meanwhile.
+/// Makes `bytes` of these lengths and has `fill` write to each from its beginning on; what it does not write is what the
+/// interpreter has left there, and must not be shown. Their memory is first touched by it, which takes a while where it
+/// is much, and other threads can run meanwhile.
 pub(crate) fn filled_bytes<'py, T>(
     py: Python<'py>,
     lengths: &[usize],
-    fill: impl FnOnce(Vec<FreshBytes<'_>>) -> PyResult<T>,
+    fill: impl FnOnce(Vec<&mut [u8]>) -> PyResult<T>,
 ) -> PyResult<(Vec<Bound<'py, PyBytes>>, T)> {
     let mut objects: Vec<Bound<'py, PyBytes>> = Vec::with_capacity(lengths.len());
-    let mut places: Vec<FreshBytes<'_>> = Vec::with_capacity(lengths.len());
+    let mut places: Vec<&mut [u8]> = Vec::with_capacity(lengths.len());
     for &length in lengths {
         let size =
             isize::try_from(length).map_err(|_| PyValueError::new_err("a negative number of bytes"))?;
         // SAFETY: the thread is attached; NULL is an exception that `from_owned_ptr_or_err` fetches. The object is of
         // the type `bytes`, and known to this function alone until it is returned; one of no bytes is shared, and
-        // nothing of it is written.
+        // nothing of it is written. Its memory comes from a function of another language that the compiler does not
+        // see into, so to Rust it holds bytes, if unknown ones. To zero it first takes a tenth of a read's time.
         unsafe {
             let pointer = ffi::PyBytes_FromStringAndSize(std::ptr::null(), size);
             let object = Bound::from_owned_ptr_or_err(py, pointer)?;
-            let start = ffi::PyBytes_AsString(pointer).cast::<MaybeUninit<u8>>();
+            let start = ffi::PyBytes_AsString(pointer).cast::<u8>();
             objects.push(object.cast_into_unchecked());
             places.push(std::slice::from_raw_parts_mut(start, length));
         }
