@@ -1,5 +1,7 @@
 //! The cluster map: which nodes there are, what they do, which targets they hold.
 
+pub mod lease;
+
 use crate::ids::{Epoch, GroupId, NodeId, TargetId};
 use std::collections::BTreeSet;
 
