@@ -9,6 +9,13 @@ pub trait Clock: Send + Sync + 'static {
     /// Nanoseconds on a monotonic scale with an arbitrary zero.
     fn now_ns(&self) -> u64;
 
+    /// Nanoseconds on a monotonic scale that runs on while the machine is suspended, with a zero that all processes of
+    /// a machine share until it starts again. Leases are counted on it: [`Clock::now_ns`] stops in suspension, and a
+    /// machine that wakes up would go on with a lease that has ended. A clock that nothing suspends has one scale.
+    fn steady_ns(&self) -> u64 {
+        self.now_ns()
+    }
+
     /// Nanoseconds since the Unix epoch.
     fn wall_ns(&self) -> u64;
 
@@ -27,6 +34,12 @@ impl Clock for SystemClock {
         use std::time::Instant;
         static START: OnceLock<Instant> = OnceLock::new();
         START.get_or_init(Instant::now).elapsed().as_nanos() as u64
+    }
+
+    fn steady_ns(&self) -> u64 {
+        use rustix::time::{ClockId, clock_gettime};
+        let read = clock_gettime(ClockId::Boottime);
+        read.tv_sec as u64 * 1_000_000_000 + read.tv_nsec as u64
     }
 
     fn wall_ns(&self) -> u64 {
@@ -71,5 +84,29 @@ impl Clock for ManualClock {
 
     fn sleep(&self, duration: Duration) {
         self.advance(duration);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_steady_clock_is_that_of_the_machine_with_its_suspensions() {
+        use rustix::time::{ClockId, clock_gettime};
+        let machine_ns = || {
+            let read = clock_gettime(ClockId::Boottime);
+            Duration::new(read.tv_sec as u64, read.tv_nsec as u32).as_nanos() as u64
+        };
+        let before_ns = machine_ns();
+        let read_ns = SystemClock.steady_ns();
+        assert!((before_ns..=machine_ns()).contains(&read_ns));
+    }
+
+    #[test]
+    fn a_clock_that_nothing_suspends_has_one_scale() {
+        let clock = ManualClock::default();
+        clock.advance(Duration::from_secs(3));
+        assert_eq!((clock.steady_ns(), clock.now_ns()), (3_000_000_000, 3_000_000_000));
     }
 }

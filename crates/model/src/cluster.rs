@@ -1,5 +1,10 @@
 //! The cluster map: which nodes there are, what they do, which targets they hold.
 
+pub mod accusations;
+pub mod lease;
+pub mod membership;
+pub mod serving;
+
 use crate::ids::{Epoch, GroupId, NodeId, TargetId};
 use std::collections::BTreeSet;
 

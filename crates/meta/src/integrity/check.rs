@@ -1,14 +1,17 @@
 //! Looks whether the records of a volume agree with one another. Reads all of them and changes nothing.
 
 use crate::schema::keys;
-use crate::schema::records::{EntryRecord, InodeRecord, NumberRecord, OrphanRecord};
+use crate::schema::records::{
+    EntryRecord, GroupRecord, InodeRecord, MembershipRecord, NumberRecord, OrphanRecord,
+};
 use crate::service::MetaService;
 use crate::service::fault::Outcome;
 use prost::Message;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
+use vazao_model::cluster::membership::Membership;
 use vazao_model::ids::ROOT;
-use vazao_model::{Code, InodeId, SessionId};
+use vazao_model::{Code, GroupId, InodeId, SessionId, TargetId};
 use vazao_wire::service::Fault;
 
 /// Records read at a time.
@@ -42,8 +45,8 @@ impl Seen {
 }
 
 impl MetaService {
-    /// Compares entries with inodes, links with entries, orphans with sessions. Needs memory for all inodes; meant
-    /// for tests and for a volume without concurrent changes.
+    /// Compares entries with inodes, links with entries, orphans with sessions, layouts with groups.
+    /// Needs memory for all inodes; meant for tests and for a volume without concurrent changes.
     pub fn check(&self) -> Result<Checked, Fault> {
         let mut seen = Seen::default();
         each(self, keys::inodes(), |key, value| {
@@ -56,6 +59,7 @@ impl MetaService {
         check_orphans(self, &mut seen)?;
         check_sessions(self, &mut seen)?;
         check_reclaims(self, &mut seen)?;
+        check_groups(self, &mut seen)?;
         seen.checked.inodes = seen.inodes.len() as u64;
         Ok(seen.checked)
     }
@@ -198,4 +202,46 @@ fn check_reclaims(service: &MetaService, seen: &mut Seen) -> Outcome<()> {
         }
         Ok(())
     })
+}
+
+/// Each placement group is one that the rule of its members could have made, and each slot of a layout has one.
+fn check_groups(service: &MetaService, seen: &mut Seen) -> Outcome<()> {
+    let (targets, mut groups) = (numbers(service, keys::targets())?, BTreeSet::new());
+    let (membership, _) = service.transact(None, |context| context.read(keys::MEMBERSHIP, "membership"))?;
+    let made = membership?.map_or(0, |record: MembershipRecord| record.groups);
+    each(service, keys::groups(), |key, value| {
+        let record = GroupRecord::decode(value).map_err(|e| broken("placement group", &e))?;
+        let id = number(key, 0)?;
+        groups.insert(id);
+        let first = u64::from(GroupId::FIRST);
+        if !(first..first + u64::from(made)).contains(&id) {
+            seen.problem(format!("placement group {id} is none of the {made} that were made"));
+        }
+        let members: Vec<(TargetId, u64)> = record.members.iter().map(|id| (TargetId(*id), 0)).collect();
+        if record.epoch == 0 || Membership::new(&members).is_none() {
+            seen.problem(format!("placement group {id} has members {:?} in epoch {}", members, record.epoch));
+        }
+        for target in record.members.iter().filter(|id| !targets.contains(&u64::from(**id))) {
+            seen.problem(format!("placement group {id} has the member t{target}, which is missing"));
+        }
+        Ok(())
+    })?;
+    for (id, record) in seen.inodes.clone() {
+        let named = record.layout.iter().flat_map(|layout| &layout.groups).map(|group| GroupId(*group));
+        let missing = named.filter(|group| group.target().is_none() && !groups.contains(&u64::from(group.0)));
+        for group in missing {
+            seen.problem(format!("i{id} has objects in the placement group {group}, which is missing"));
+        }
+    }
+    Ok(())
+}
+
+/// The first numbers of all keys of a range.
+fn numbers(service: &MetaService, range: Range<Vec<u8>>) -> Outcome<BTreeSet<u64>> {
+    let mut found = BTreeSet::new();
+    each(service, range, |key, _| {
+        found.insert(number(key, 0)?);
+        Ok(())
+    })?;
+    Ok(found)
 }

@@ -1,6 +1,8 @@
 //! Placement groups: who gets them, who is told of them, and whose files lie in them.
 
 use super::harness::{Servers, TOP, World, options};
+use crate::schema::keys;
+use crate::schema::records::GroupRecord;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use vazao_disk::MemoryDisk;
@@ -129,6 +131,49 @@ fn groups_and_their_numbers_survive_a_restart() {
     assert!(more.groups.iter().all(|group| !known.contains(&group.id)) && more.groups.len() == 64);
     assert!(more.epoch > before.epoch);
     world.assert_consistent();
+}
+
+/// What is done to a record, with the group's target, and what is said of it then.
+type Case<'a> = (&'a dyn Fn(&mut GroupRecord, u32), &'a str);
+
+/// Records that no change of members makes, each in a volume of its own.
+#[test]
+fn a_group_that_is_missing_or_has_impossible_members_is_found_by_the_check() {
+    let found = |change: &dyn Fn(&mut GroupRecord, u32)| -> Vec<String> {
+        let world = World::new();
+        let target = register(&world, &server("a", &[0])).targets[0];
+        let new = client(&world);
+        end_old_client(&world);
+        let group = new.assign_layout(new.file(TOP, "file")).unwrap().groups[0];
+        new.assert_consistent();
+        let key = keys::group(GroupId(group));
+        let (written, _) = new
+            .service
+            .transact(None, |context| {
+                let mut record: GroupRecord = context.read(&key, "a placement group")?.expect("it was made");
+                change(&mut record, target);
+                match record.members.as_slice() {
+                    [] => context.delete(key.clone()),
+                    _ => context.write(key.clone(), &record),
+                }
+                Ok(())
+            })
+            .unwrap();
+        written.unwrap();
+        new.service.check().unwrap().problems
+    };
+    assert_eq!(found(&|_, _| ()), Vec::<String>::new());
+    let cases: [Case<'_>; 5] = [
+        (&|record, _| record.members.clear(), "which is missing"),
+        (&|record, _| record.members.push(77), "the member t77, which is missing"),
+        (&|record, target| record.members = vec![target; 2], "in epoch 1"),
+        (&|record, target| record.members = vec![target, 77, 78, 79], "in epoch 1"),
+        (&|record, _| record.epoch = 0, "in epoch 0"),
+    ];
+    for (change, expected) in cases {
+        let problems = found(change);
+        assert!(problems.iter().any(|problem| problem.contains(expected)), "{expected}: {problems:?}");
+    }
 }
 
 #[test]

@@ -1,0 +1,142 @@
+//! What one member's process knows of its placement group, and what it may do by that: grant, serve reads, acknowledge
+//! changes. It holds no data and sends nothing.
+//!
+//! - A member serves reads while it is current, its own process is the one in the record, and it holds leases of all
+//!   other members that count. It asks again after each read, before the answer leaves.
+//! - The primary acknowledges changes on top of that once its own grants to all that do not count have ended, so that
+//!   none of them serves what was before the change.
+//! - The members that count are the current ones, and one whose promotion the authority is about to be asked for: the
+//!   answer may be lost, and it would be current without the others knowing. **All** current members hold it so before
+//!   the authority is asked, and until a newer record says what became of it. Held so by the primary alone, a third
+//!   member would go on serving reads by the primary's lease, while the promoted one, which has put both of them out,
+//!   has waited for its own grants only.
+//! - A primary begins a promotion only when it might acknowledge changes: a promoted member that goes on alone waits
+//!   for its own grants, and knows nothing of those that the primary gave to a member that was put out before.
+
+use crate::cluster::lease::{Grant, Lease, Moment};
+use crate::cluster::membership::{Membership, Standing};
+use crate::ids::TargetId;
+use std::collections::BTreeMap;
+
+/// One process's view of one of its groups.
+#[derive(Clone, Debug)]
+pub struct MemberState {
+    own: TargetId,
+    run: u64,
+    record: Option<Membership>,
+    /// The member whose promotion is under way in the record's epoch.
+    promoting: Option<TargetId>,
+    leases: BTreeMap<TargetId, Lease>,
+    grants: BTreeMap<TargetId, Grant>,
+    /// What the process before this one may have granted to any member.
+    inherited: Grant,
+}
+
+impl MemberState {
+    /// A process that has started; `steady_ns`: its clock then, or later.
+    pub fn started(own: TargetId, run: u64, steady_ns: u64) -> MemberState {
+        let mut inherited = Grant::default();
+        inherited.give(steady_ns);
+        let (leases, grants) = (BTreeMap::new(), BTreeMap::new());
+        MemberState { own, run, record: None, promoting: None, leases, grants, inherited }
+    }
+
+    /// The epoch that it knows; 0: none.
+    pub fn epoch(&self) -> u64 {
+        self.record.as_ref().map_or(0, |record| record.epoch)
+    }
+
+    /// The record that it knows.
+    pub fn record(&self) -> Option<&Membership> {
+        self.record.as_ref()
+    }
+
+    /// It hears of a record. An older one changes nothing; a newer one ends a promotion that was under way.
+    pub fn learn(&mut self, record: &Membership) {
+        if record.epoch <= self.epoch() {
+            return;
+        }
+        self.record = Some(record.clone());
+        self.promoting = None;
+        // A member that comes back does so with leases of its own.
+        let counting: Vec<TargetId> = self.counting().collect();
+        self.leases.retain(|target, _| counting.contains(target));
+    }
+
+    /// The primary begins the promotion of the lagging member `target`, or goes on with it. False: it may not now.
+    pub fn begin_promotion(&mut self, target: TargetId, now: Moment) -> bool {
+        let may = self.promoting == Some(target) || self.may_acknowledge(now);
+        may && self.hold_promoted(target, self.epoch())
+    }
+
+    /// It holds the lagging member `target` for current from now on, in `epoch`. False: it does not.
+    pub fn hold_promoted(&mut self, target: TargetId, epoch: u64) -> bool {
+        let record = self.record.as_ref().filter(|record| record.epoch == epoch && self.is_own_run());
+        let lags = |record: &Membership| {
+            record.member(target).is_some_and(|member| matches!(member.standing, Standing::Lagging { .. }))
+        };
+        let holds = record.is_some_and(lags) && self.promoting.is_none_or(|other| other == target);
+        self.promoting = if holds { Some(target) } else { self.promoting };
+        holds
+    }
+
+    /// The members that count in the epoch that it knows.
+    pub fn counting(&self) -> impl Iterator<Item = TargetId> {
+        let current = self.record.iter().flat_map(Membership::current).map(|member| member.target);
+        current.chain(self.promoting)
+    }
+
+    /// True when the record has this process of its own target.
+    fn is_own_run(&self) -> bool {
+        let own = self.record.as_ref().and_then(|record| record.member(self.own));
+        own.is_some_and(|member| member.run == self.run)
+    }
+
+    fn counts(&self, target: TargetId) -> bool {
+        self.counting().any(|other| other == target)
+    }
+
+    /// Another member asks for a lease, in the epoch that it knows; `run`: its process. True: granted, and kept before
+    /// the answer leaves.
+    pub fn grant(&mut self, to: TargetId, run: u64, epoch: u64, steady_ns: u64) -> bool {
+        let is_same = epoch != 0 && epoch == self.epoch() && self.is_own_run() && self.counts(self.own);
+        let other = self.record.as_ref().and_then(|record| record.member(to));
+        let may = is_same && self.counts(to) && other.is_some_and(|member| member.run == run);
+        if may {
+            self.grants.entry(to).or_default().give(steady_ns);
+        }
+        may
+    }
+
+    /// A question that left at `asked`, in `epoch`, was answered with a grant.
+    pub fn granted(&mut self, by: TargetId, epoch: u64, asked: Moment) {
+        if epoch == self.epoch() && self.counts(by) {
+            self.leases.entry(by).or_default().granted(asked);
+        }
+    }
+
+    /// True when it may answer a read.
+    pub fn may_serve(&self, now: Moment) -> bool {
+        let is_current =
+            self.record.iter().flat_map(Membership::current).any(|member| member.target == self.own);
+        let holds = |target: TargetId| {
+            target == self.own || self.leases.get(&target).is_some_and(|lease| lease.is_held(now))
+        };
+        is_current && self.is_own_run() && self.counting().all(holds)
+    }
+
+    /// True when it may acknowledge a change that all who count have applied.
+    pub fn may_acknowledge(&self, now: Moment) -> bool {
+        let primary = self.record.as_ref().and_then(Membership::primary);
+        let ended =
+            |(target, grant): (&TargetId, &Grant)| self.counts(*target) || grant.has_ended(now.steady_ns);
+        primary.is_some_and(|primary| primary.target == self.own)
+            && self.may_serve(now)
+            && self.inherited.has_ended(now.steady_ns)
+            && self.grants.iter().all(ended)
+    }
+}
+
+#[cfg(test)]
+#[path = "serving_tests.rs"]
+mod tests;

@@ -1,0 +1,413 @@
+//! Random walks of a group's members and their authority: links that break one way, messages that are late or lost,
+//! processes that start anew, clocks that drift, accusations and promotions at any time. Of one block it is known which
+//! value was acknowledged last. A write is applied by all who count at once or not at all: what a write leaves behind
+//! that was cut short is the business of those that forward it.
+
+use super::*;
+use crate::cluster::membership::Change;
+use std::collections::BTreeSet;
+
+/// Three members; the authority has the number after them on the network.
+const MEMBERS: usize = 3;
+const AUTHORITY: usize = MEMBERS;
+const STEPS: usize = 2_000;
+
+/// What is left out on purpose, to see that the walks find it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Defect {
+    None,
+    /// A primary does not wait for its own grants to end.
+    NoWait,
+    /// A process that starts takes the one before it to have granted nothing.
+    NothingInherited,
+    /// A promotion that was asked for does not count until its record comes.
+    PromotionDoesNotCount,
+    /// It counts for the primary alone.
+    PromotionKnownToPrimaryOnly,
+    /// A primary begins it while a member that was put out may still serve.
+    PromotionBeforeWaiting,
+    /// The authority carries out what was decided in an older epoch.
+    LateChanges,
+}
+
+#[derive(Clone, Debug)]
+enum Body {
+    Ask { epoch: u64, run: u64, asked: Moment },
+    Granted { epoch: u64, asked: Moment },
+    Hold { epoch: u64, target: TargetId },
+    Held { epoch: u64, target: TargetId },
+    Change { epoch: u64, change: Change },
+    Record(Membership),
+}
+
+struct Server {
+    state: MemberState,
+    run: u64,
+    value: u64,
+    /// In 1/10,000 of true time.
+    rate: u64,
+    held_by: BTreeSet<usize>,
+}
+
+struct Walk {
+    random: u64,
+    defect: Defect,
+    now_ns: u64,
+    servers: Vec<Server>,
+    authority: Membership,
+    /// `links[from][to]`
+    links: [[bool; MEMBERS + 1]; MEMBERS + 1],
+    messages: Vec<(usize, usize, Body)>,
+    /// Those that wait for long on their way.
+    late: Vec<(usize, usize, Body)>,
+    acknowledged: u64,
+    primaries: BTreeSet<usize>,
+    promotions: u64,
+}
+
+fn id(server: usize) -> TargetId {
+    TargetId(server as u32 + 1)
+}
+
+fn at(target: TargetId) -> usize {
+    target.0 as usize - 1
+}
+
+impl Walk {
+    fn new(seed: u64, defect: Defect) -> Walk {
+        let mut walk = Walk {
+            random: seed.wrapping_mul(2) + 1,
+            defect,
+            now_ns: 0,
+            servers: Vec::new(),
+            authority: Membership::new(&[(id(0), 1), (id(1), 1), (id(2), 1)]).expect("legal"),
+            links: [[true; MEMBERS + 1]; MEMBERS + 1],
+            messages: Vec::new(),
+            late: Vec::new(),
+            acknowledged: 0,
+            primaries: BTreeSet::new(),
+            promotions: 0,
+        };
+        for server in 0..MEMBERS {
+            let mut state = MemberState::started(id(server), 1, 0);
+            state.learn(&walk.authority);
+            let rate = [9_900, 10_000, 10_100][walk.below(3)];
+            walk.servers.push(Server { state, run: 1, value: 0, rate, held_by: BTreeSet::new() });
+        }
+        walk
+    }
+
+    /// SplitMix64 (Steele, Lea and Flood, 2014).
+    fn below(&mut self, end: usize) -> usize {
+        self.random = self.random.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = self.random;
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        ((z ^ (z >> 31)) % end as u64) as usize
+    }
+
+    fn now(&self, server: usize) -> Moment {
+        let steady_ns = self.now_ns / 10_000 * self.servers[server].rate;
+        Moment { steady_ns, wall_ns: 0 }
+    }
+
+    fn send(&mut self, from: usize, to: usize, body: Body) {
+        self.messages.push((from, to, body));
+    }
+
+    fn are_linked(&self, a: usize, b: usize) -> bool {
+        self.links[a][b] && self.links[b][a]
+    }
+
+    fn step(&mut self) {
+        let server = self.below(MEMBERS);
+        match self.below(1_000) {
+            0..450 => (0..3).for_each(|_| self.deliver()),
+            450..550 => self.now_ns += [1_000_000, 50_000_000, 300_000_000][self.below(3)],
+            550..700 => self.ask(server),
+            700..704 => {
+                let to = self.below(MEMBERS + 1);
+                self.links[server][to] = self.below(2) == 0;
+                self.links[to][server] = self.below(2) == 0;
+            }
+            704..708 => self.part(),
+            708..714 => self.links = [[true; MEMBERS + 1]; MEMBERS + 1],
+            714..717 => self.restart(server),
+            717..747 => self.register(server),
+            747..767 => self.accuse(server),
+            767..850 => self.promote(server),
+            850..855 if !self.late.is_empty() => {
+                let which = self.below(self.late.len());
+                self.messages.push(self.late.swap_remove(which));
+            }
+            855..880 if self.are_linked(server, AUTHORITY) => {
+                self.send(AUTHORITY, server, Body::Record(self.authority.clone()));
+            }
+            _ => self.write(server),
+        }
+    }
+
+    /// The network parts into two.
+    fn part(&mut self) {
+        let sides = [(); MEMBERS + 1].map(|()| self.below(2));
+        for (from, links) in self.links.iter_mut().enumerate() {
+            links.iter_mut().zip(sides).for_each(|(is_up, side)| *is_up = side == sides[from]);
+        }
+    }
+
+    fn deliver(&mut self) {
+        if self.messages.is_empty() {
+            return;
+        }
+        let which = self.below(self.messages.len());
+        let (from, to, body) = self.messages.swap_remove(which);
+        if self.below(12) == 0 {
+            return self.late.push((from, to, body));
+        }
+        match self.links[from][to] {
+            true if to == AUTHORITY => self.decide(body),
+            true => self.receive(from, to, body),
+            false => (),
+        }
+    }
+
+    fn decide(&mut self, body: Body) {
+        let Body::Change { epoch, change } = body else { return };
+        let epoch = if self.defect == Defect::LateChanges { self.authority.epoch } else { epoch };
+        self.promotions += u64::from(matches!(change, Change::Promote { .. }));
+        if let Ok(next) = self.authority.changed(epoch, change) {
+            assert!(next.is_whole());
+            (0..MEMBERS).for_each(|to| self.send(AUTHORITY, to, Body::Record(next.clone())));
+            // Here it is that those who do not know yet can do harm.
+            if matches!(next.why, Some(Change::Promote { .. })) && self.below(4) == 0 {
+                self.part();
+            }
+            self.authority = next;
+        }
+    }
+
+    fn receive(&mut self, from: usize, to: usize, body: Body) {
+        let steady_ns = self.now(to).steady_ns;
+        let state = &mut self.servers[to].state;
+        let answer = match body {
+            Body::Ask { epoch, run, asked } => {
+                let is_granted = state.grant(id(from), run, epoch, steady_ns);
+                is_granted.then_some(Body::Granted { epoch, asked })
+            }
+            Body::Hold { epoch, target } => {
+                state.hold_promoted(target, epoch).then_some(Body::Held { epoch, target })
+            }
+            Body::Granted { epoch, asked } => {
+                state.granted(id(from), epoch, asked);
+                None
+            }
+            Body::Held { epoch, target } if epoch == state.epoch() && state.promoting == Some(target) => {
+                self.servers[to].held_by.insert(from);
+                self.ask_authority(to, target);
+                None
+            }
+            Body::Record(record) if record.epoch > state.epoch() => {
+                state.learn(&record);
+                self.servers[to].held_by.clear();
+                None
+            }
+            _ => None,
+        };
+        answer.into_iter().for_each(|answer| self.send(to, from, answer));
+        if self.defect == Defect::NoWait {
+            self.servers[to].state.grants.clear();
+        }
+    }
+
+    /// The authority is asked for a promotion once all who count hold it so.
+    fn ask_authority(&mut self, primary: usize, target: TargetId) {
+        let Server { state, run, held_by, .. } = &self.servers[primary];
+        let is_needed = |other: &TargetId| {
+            let is_spared = self.defect == Defect::PromotionKnownToPrimaryOnly && *other != target;
+            at(*other) != primary && !is_spared
+        };
+        let member = state.record().and_then(|record| record.member(target)).copied();
+        let (Some(member), true) =
+            (member, state.counting().filter(is_needed).all(|other| held_by.contains(&at(other))))
+        else {
+            return;
+        };
+        let by = (id(primary), *run);
+        let change = Change::Promote { target, run: member.run, by, instead_of: None };
+        let epoch = state.epoch();
+        self.send(primary, AUTHORITY, Body::Change { epoch, change });
+        if self.defect == Defect::PromotionDoesNotCount {
+            self.servers.iter_mut().for_each(|server| server.state.promoting = None);
+        }
+    }
+
+    fn ask(&mut self, server: usize) {
+        let Server { state, run, .. } = &self.servers[server];
+        let (epoch, run, asked) = (state.epoch(), *run, self.now(server));
+        let others = (0..MEMBERS).filter(|other| *other != server);
+        others.for_each(|to| self.send(server, to, Body::Ask { epoch, run, asked }));
+    }
+
+    fn restart(&mut self, server: usize) {
+        let steady_ns = self.now(server).steady_ns;
+        let Server { state, run, held_by, .. } = &mut self.servers[server];
+        *run += 1;
+        *state = MemberState::started(id(server), *run, steady_ns);
+        held_by.clear();
+        if self.defect == Defect::NothingInherited {
+            state.inherited = Grant::default();
+        }
+    }
+
+    /// The authority may be wrong about which of the others are still there.
+    fn register(&mut self, server: usize) {
+        let (target, run) = (id(server), self.servers[server].run);
+        let change = match self.below(2) {
+            0 => Change::Started { target, run },
+            _ => Change::Leads { target, run, kept_power: true },
+        };
+        if self.are_linked(server, AUTHORITY) {
+            let epoch = self.authority.epoch;
+            self.decide(Body::Change { epoch, change });
+        }
+    }
+
+    fn accuse(&mut self, server: usize) {
+        let state = &self.servers[server].state;
+        let silent = state.counting().map(at).filter(|other| *other != server);
+        let silent: Vec<usize> = silent.filter(|other| !self.are_linked(server, *other)).collect();
+        if state.counts(id(server)) && !silent.is_empty() {
+            let change = Change::PutOut(silent.into_iter().map(id).collect());
+            let epoch = state.epoch();
+            self.send(server, AUTHORITY, Body::Change { epoch, change });
+        }
+    }
+
+    /// Is this process the primary of the epoch that it knows, by what it knows?
+    fn leads(&self, server: usize) -> bool {
+        let state = &self.servers[server].state;
+        let primary = state.record().and_then(Membership::primary);
+        primary.is_some_and(|primary| primary.target == id(server)) && state.is_own_run()
+    }
+
+    /// The primary brings a lagging member up to date, and begins its promotion.
+    fn promote(&mut self, server: usize) {
+        let state = &self.servers[server].state;
+        let lagging = state.record().and_then(|record| {
+            record.members.iter().find(|member| matches!(member.standing, Standing::Lagging { .. }))
+        });
+        let Some(target) = lagging.map(|member| member.target) else { return };
+        let epoch = state.epoch();
+        let knows = self.servers[at(target)].state.epoch() == epoch;
+        if !self.leads(server) || !knows || !self.are_linked(server, at(target)) {
+            return;
+        }
+        let now = self.now(server);
+        let state = &mut self.servers[server].state;
+        let begins = match self.defect {
+            Defect::PromotionBeforeWaiting if state.may_serve(now) => state.hold_promoted(target, epoch),
+            _ => state.begin_promotion(target, now),
+        };
+        if begins {
+            self.servers[at(target)].value = self.servers[server].value;
+            let others: Vec<usize> =
+                self.servers[server].state.counting().map(at).filter(|other| *other != server).collect();
+            let is_told =
+                |other: &usize| self.defect != Defect::PromotionKnownToPrimaryOnly || *other == at(target);
+            let told: Vec<usize> = others.into_iter().filter(is_told).collect();
+            told.into_iter().for_each(|other| self.send(server, other, Body::Hold { epoch, target }));
+        }
+    }
+
+    /// A change at a primary that knows of nothing against it, applied by all who count.
+    fn write(&mut self, server: usize) {
+        let state = &self.servers[server].state;
+        let applies = |other: usize| {
+            let theirs = &self.servers[other].state;
+            let is_same = theirs.epoch() == state.epoch() && theirs.is_own_run();
+            other == server || is_same && self.are_linked(server, other)
+        };
+        let all: Vec<usize> = state.counting().map(at).collect();
+        if state.may_acknowledge(self.now(server)) && all.iter().all(|other| applies(*other)) {
+            self.acknowledged += 1;
+            all.into_iter().for_each(|other| self.servers[other].value = self.acknowledged);
+            self.primaries.insert(server);
+        }
+    }
+
+    /// What is wrong now, if anything.
+    fn trouble(&self) -> Option<String> {
+        let may = |server: &usize| self.servers[*server].state.may_serve(self.now(*server));
+        let stale = (0..MEMBERS).filter(may).find(|it| self.servers[*it].value != self.acknowledged);
+        let writes = |server: &usize| self.servers[*server].state.may_acknowledge(self.now(*server));
+        match (stale, (0..MEMBERS).filter(writes).count()) {
+            (Some(server), _) => {
+                Some(format!("{} serves what was before an acknowledged change", id(server)))
+            }
+            (None, 2..) => Some("two primaries acknowledge".to_owned()),
+            _ => None,
+        }
+    }
+
+    fn run(&mut self) -> Option<String> {
+        (0..STEPS).find_map(|step| {
+            self.step();
+            self.trouble().map(|trouble| format!("after step {step}: {trouble}"))
+        })
+    }
+}
+
+#[test]
+fn only_current_members_serve_and_one_primary_acknowledges_on_random_walks() {
+    let (mut acknowledged, mut promotions, mut handed_over) = (0, 0, 0);
+    for seed in 0..300 {
+        let mut walk = Walk::new(seed, Defect::None);
+        let trouble = walk.run();
+        assert_eq!(trouble, None, "seed {seed}");
+        acknowledged += walk.acknowledged;
+        promotions += walk.promotions;
+        handed_over += usize::from(walk.primaries.len() > 1);
+    }
+    // The walks go where the rules matter.
+    assert!(
+        acknowledged > 3_000 && promotions > 300 && handed_over > 100,
+        "{acknowledged} {promotions} {handed_over}"
+    );
+}
+
+#[track_caller]
+fn is_found(defect: Defect) {
+    // The rarest takes some thousands of walks; the others are found again among the later ones.
+    let found = (2_000..5_000).find(|seed| Walk::new(*seed, defect).run().is_some());
+    assert!(found.is_some(), "{defect:?} is not found");
+}
+
+#[test]
+fn a_primary_that_does_not_wait_for_its_grants_is_found() {
+    is_found(Defect::NoWait);
+}
+
+#[test]
+fn a_process_that_forgets_what_the_one_before_it_granted_is_found() {
+    is_found(Defect::NothingInherited);
+}
+
+#[test]
+fn a_promotion_that_does_not_count_while_it_is_asked_for_is_found() {
+    is_found(Defect::PromotionDoesNotCount);
+}
+
+#[test]
+fn a_promotion_that_counts_for_the_primary_alone_is_found() {
+    is_found(Defect::PromotionKnownToPrimaryOnly);
+}
+
+#[test]
+fn a_promotion_before_the_primary_has_waited_is_found() {
+    is_found(Defect::PromotionBeforeWaiting);
+}
+
+#[test]
+fn an_authority_that_carries_out_late_changes_is_found() {
+    is_found(Defect::LateChanges);
+}
