@@ -9,12 +9,14 @@ use crate::output::live::Screen;
 use crate::signals::{self, Stop};
 use clap::Args;
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 use std::io::IsTerminal;
 use std::time::Duration;
 use vazao_client::Client;
 use vazao_client::overview::{Overview, Shown};
 use vazao_meter::bottleneck::Resource;
 use vazao_meter::measures::Part;
+use vazao_model::ClusterMap;
 
 /// What is behind the options in `--help`.
 const AFTER_HELP: &str = "\
@@ -27,7 +29,8 @@ What is shown:
   On a terminal the screen is drawn anew each round and q ends it; elsewhere each round is a
   table, with --json one object a line. Clients are called COMMAND (USER@HOST, process PID),
   mounts PATH (USER@HOST, process PID). A server that does not answer is the first line.
-  What the limits mean: docs/bottleneck.md.
+  Where nodes are in zones, servers are shown with theirs. What the limits mean:
+  docs/bottleneck.md.
 
 How fresh it is:
   Servers are asked each round; clients and mounts report every two seconds while `vazao top`
@@ -81,6 +84,7 @@ fn rounds(client: &Client, arguments: &Arguments, stop: &Stop) -> Outcome {
     let interval = Duration::from_secs_f64(arguments.interval);
     let keys = format!("every {} s; q ends it", arguments.interval);
     let mut round = 0;
+    let mut zones = Zones::default();
     loop {
         let ends = match &mut screen {
             Some(screen) => screen.wait_for_end(interval, stop)?,
@@ -95,13 +99,15 @@ fn rounds(client: &Client, arguments: &Arguments, stop: &Stop) -> Outcome {
         if let (Err(error), true) = (&map, shown.is_empty()) {
             return Err(Failure::new(error.to_string()));
         }
+        // Without the metadata service the zones are those of the round before.
+        zones = map.map_or(zones, |map| Zones::of(&map));
         match &mut screen {
             Some(screen) => {
                 let (rows, columns) = screen.size();
-                screen.draw(&page(&shown, &keys, (rows, columns)), rows)?;
+                screen.draw(&page(&shown, &zones, &keys, (rows, columns)), rows)?;
             }
-            None if output.json => output.value(&to_json(&shown))?,
-            None => output.line(&format!("{}\n\n{}", heading(&shown), table(&shown, usize::MAX)))?,
+            None if output.json => output.value(&to_json(&shown, &zones))?,
+            None => output.line(&format!("{}\n\n{}", heading(&shown), table(&shown, &zones, usize::MAX)))?,
         }
         output.flush()?;
         round += 1;
@@ -111,6 +117,23 @@ fn rounds(client: &Client, arguments: &Arguments, stop: &Stop) -> Outcome {
     }
     drop(screen);
     output.finish()
+}
+
+/// The zones of nodes, by the nodes' names. Empty where no node is in one.
+#[derive(Default)]
+struct Zones(BTreeMap<String, String>);
+
+impl Zones {
+    fn of(map: &ClusterMap) -> Zones {
+        let nodes = map.nodes.iter().filter(|node| !node.zone.is_empty());
+        Zones(nodes.map(|node| (node.name.clone(), node.zone.clone())).collect())
+    }
+
+    /// `None`: in no zone, or a client or mount, which do not report theirs.
+    fn zone(&self, shown: &Shown) -> Option<&str> {
+        let of = &shown.change.of;
+        if of.part == Part::Server { self.0.get(&of.name).map(String::as_str) } else { None }
+    }
 }
 
 fn kind(part: Part) -> &'static str {
@@ -169,11 +192,11 @@ fn heading(shown: &[Shown]) -> String {
 }
 
 /// What a screen shows: heading, table, and in its last line the keys.
-fn page(shown: &[Shown], keys: &str, (rows, columns): (usize, usize)) -> String {
+fn page(shown: &[Shown], zones: &Zones, keys: &str, (rows, columns): (usize, usize)) -> String {
     let cut = |line: &str| line.chars().take(columns).collect::<String>();
     // The line below the last one belongs to the cursor.
     let room = rows.saturating_sub(2).max(1);
-    let text = format!("{}\n\n{}", heading(shown), table(shown, columns));
+    let text = format!("{}\n\n{}", heading(shown), table(shown, zones, columns));
     let mut lines: Vec<String> = text.lines().map(cut).take(room).collect();
     lines.resize(room, String::new());
     lines.push(cut(keys));
@@ -181,9 +204,9 @@ fn page(shown: &[Shown], keys: &str, (rows, columns): (usize, usize)) -> String 
 }
 
 /// A table. Where its lines are longer than `columns`, each limit has lines of its own below its row, so that nothing
-/// of it is cut.
-fn table(shown: &[Shown], columns: usize) -> String {
-    let head = [
+/// of it is cut. Zones have a column where there are some.
+fn table(shown: &[Shown], zones: &Zones, columns: usize) -> String {
+    let mut head = vec![
         ("NAME", Lean::Left),
         ("KIND", Lean::Left),
         ("READ", Lean::Right),
@@ -194,7 +217,13 @@ fn table(shown: &[Shown], columns: usize) -> String {
         ("SHARE", Lean::Right),
         ("LIMIT", Lean::Left),
     ];
-    let rows: Vec<Vec<String>> = shown.iter().map(row).collect();
+    let mut rows: Vec<Vec<String>> = shown.iter().map(row).collect();
+    if !zones.0.is_empty() {
+        head.insert(ZONE_COLUMN, ("ZONE", Lean::Left));
+        for (row, shown) in rows.iter_mut().zip(shown) {
+            row.insert(ZONE_COLUMN, zones.zone(shown).unwrap_or("-").to_owned());
+        }
+    }
     let text = format::table(&head, &rows);
     if text.lines().all(|line| line.chars().count() <= columns) {
         return text;
@@ -211,6 +240,9 @@ fn table(shown: &[Shown], columns: usize) -> String {
     }
     all
 }
+
+/// Zones stand behind name and kind.
+const ZONE_COLUMN: usize = 2;
 
 /// Before a limit that stands below its row.
 const INDENT: &str = "    ";
@@ -254,10 +286,15 @@ pub(crate) fn part_json(shown: &Shown) -> Value {
     })
 }
 
-fn to_json(shown: &[Shown]) -> Value {
+fn to_json(shown: &[Shown], zones: &Zones) -> Value {
     let totals = Totals::of(shown);
+    let part = |shown: &Shown| {
+        let mut value = part_json(shown);
+        value["zone"] = json!(zones.zone(shown));
+        value
+    };
     json!({
-        "parts": shown.iter().map(part_json).collect::<Vec<_>>(),
+        "parts": shown.iter().map(part).collect::<Vec<_>>(),
         "read_bytes_per_second": totals.read,
         "written_bytes_per_second": totals.written,
         "operations_per_second": totals.operations,
@@ -285,7 +322,7 @@ mod tests {
 
     #[test]
     fn a_row_has_rates_share_and_limit() {
-        let text = table(&[shown()], 200);
+        let text = table(&[shown()], &Zones::default(), 200);
         assert!(text.contains("data1") && text.contains("99%") && text.contains("disk of data1"), "{text}");
         assert!(text.contains("100"), "200 operations in 2 s: {text}");
     }
@@ -298,14 +335,17 @@ mod tests {
         long.verdict.text =
             "disk of data2 (/srv/d2, sdc): busy 99%, 28.1 MB/s, waited for 98% of the time".to_owned();
         for columns in [80, 100, 120] {
-            let text = table(&[shown(), long.clone()], columns);
+            let text = table(&[shown(), long.clone()], &Zones::default(), columns);
             assert!(text.lines().filter(|line| line.starts_with(' ')).count() >= 2, "{text}");
             assert!(text.contains("cp (ana@host1, process 4711)"), "{text}");
             let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
             assert!(words(&text).contains(&words(&long.verdict.text)), "{text}");
             assert!(text.lines().all(|line| line.chars().count() <= 110.max(columns)), "{text}");
         }
-        assert!(table(&[long], 60).lines().filter(|line| line.starts_with(INDENT)).count() == 2);
+        assert!(
+            table(&[long], &Zones::default(), 60).lines().filter(|line| line.starts_with(INDENT)).count()
+                == 2
+        );
     }
 
     #[test]
@@ -317,14 +357,18 @@ mod tests {
             },
             verdict: Verdict::default(),
         };
-        let text = page(&[shown(), shown(), mount], "every 2 s; q ends it", (10, 100));
+        let text = page(&[shown(), shown(), mount], &Zones::default(), "every 2 s; q ends it", (10, 100));
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(
             lines[0],
             "2 servers, 1 mount, 0 clients: read 53.4 MiB/s, written 0 B/s, 200 operations/s"
         );
         assert_eq!((lines.len(), lines[8]), (9, "every 2 s; q ends it"));
-        assert!(page(&[shown()], "keys", (3, 10)).lines().all(|line| line.chars().count() <= 10));
+        assert!(
+            page(&[shown()], &Zones::default(), "keys", (3, 10))
+                .lines()
+                .all(|line| line.chars().count() <= 10)
+        );
     }
 
     /// With one of four servers dead the heading said "3 servers", and the dead one was left out.
@@ -336,19 +380,40 @@ mod tests {
         dead.verdict = not_answering("data2", 12.0);
         let all = [dead, shown()];
         assert!(heading(&all).starts_with("2 servers (1 does not answer), 0 mounts"), "{}", heading(&all));
-        let text = table(&all, 200);
+        let text = table(&all, &Zones::default(), 200);
         let line: Vec<&str> = text.lines().nth(1).unwrap_or_default().split_whitespace().collect();
         assert_eq!(&line[..10], ["data2", "server", "-", "-", "-", "-", "-", "-", "no", "answer"], "{text}");
-        assert_eq!(to_json(&all)["parts"][0]["limit"]["resource"], "no_answer");
+        assert_eq!(to_json(&all, &Zones::default())["parts"][0]["limit"]["resource"], "no_answer");
     }
 
     #[test]
     fn json_has_rates_and_the_verdict() {
-        let value = to_json(&[shown()]);
+        let value = to_json(&[shown()], &Zones::default());
         assert_eq!(value["parts"][0]["read_bytes_per_second"], 28_000_000.0);
         assert_eq!(value["read_bytes_per_second"], 28_000_000.0);
         assert_eq!(value["parts"][0]["limit"]["resource"], "disk");
         assert_eq!(value["parts"][0]["latency_p50_ns"], Value::Null);
+    }
+
+    #[test]
+    fn servers_are_shown_with_their_zones_where_there_are_some() {
+        let zones = Zones([("data1".to_owned(), "rio".to_owned())].into());
+        let mut mount = shown();
+        // A mount chooses its name, and one named as a node is not in the zone of that node.
+        mount.change.of.part = Part::Mount;
+        let mut none = shown();
+        none.change.of.name = "data2".to_owned();
+        let all = [shown(), mount, none];
+        let text = table(&all, &zones, 200);
+        let column = |line: &str| line.split_whitespace().nth(2).map(str::to_owned);
+        let seen: Vec<String> = text.lines().filter_map(column).collect();
+        assert_eq!(seen, ["ZONE", "rio", "-", "-"], "{text}");
+        assert!(!table(&all, &Zones::default(), 200).contains("ZONE"));
+        let parts = &to_json(&all, &zones)["parts"];
+        assert_eq!(
+            [&parts[0]["zone"], &parts[1]["zone"], &parts[2]["zone"]],
+            [&json!("rio"), &Value::Null, &Value::Null]
+        );
     }
 
     #[test]

@@ -21,6 +21,13 @@ fn files_go_to_the_zone_that_their_directory_says_and_move_on_request() {
     let status: Value = serde_json::from_str(&cluster.ok(&["status", "--json"])).expect("JSON");
     assert_eq!(status["zones"][1]["nodes"], serde_json::json!(["data1", "data3"]));
     assert!(cluster.ok(&["status"]).contains("WITH ROOM"));
+    let top: Value =
+        serde_json::from_str(&cluster.ok(&["top", "--json", "-n", "1", "-i", "0.2"])).expect("JSON");
+    let server = |name: &str| {
+        let parts = top["parts"].as_array().expect("parts");
+        parts.iter().find(|part| part["name"] == name).unwrap_or_else(|| panic!("{name}: {top}"))
+    };
+    assert_eq!(["data1", "data2"].map(|name| server(name)["zone"].as_str()), [Some("rio"), Some("bra")]);
     let file = noise_file(&cluster.local("f"), 1_000_000);
     cluster.ok(&["mkdir", "vz:/near", "vz:/rio", "vz:/old"]);
     let said = cluster.ok(&["layout", "vz:/near", "--place", "near-writer"]);
