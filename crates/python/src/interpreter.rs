@@ -132,9 +132,9 @@ pub(crate) fn is_interrupted(_: Python<'_>) -> bool {
     }
 }
 
-/// Makes `bytes` of these lengths and has `fill` write to each from its beginning on; what it does not write is what the
-/// interpreter has left there, and must not be shown. Their memory is first touched by it, which takes a while where it
-/// is much, and other threads can run meanwhile.
+/// Makes `bytes` of these lengths and has `fill` write to each from its beginning on; what it does not write is what
+/// the interpreter has left there, and must not be shown. Their memory is first touched by it, which takes a while
+/// where it is much, and other threads can run meanwhile.
 pub(crate) fn filled_bytes<'py, T>(
     py: Python<'py>,
     lengths: &[usize],
