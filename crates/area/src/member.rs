@@ -5,7 +5,7 @@ use vazao_model::Role;
 use vazao_wire::op::RegisterNode;
 use vazao_wire::proto;
 use vazao_wire::service::Fault;
-use vazao_wire::transport::{Transport, call};
+use vazao_wire::transport::{Transport, call, source};
 
 /// What a node learned when it joined; the daemon stores it for the next start.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -47,6 +47,7 @@ impl AreaService {
             run: self.shared.options.run,
             seen: None,
             zone: self.shared.options.zone.clone(),
+            source: source(transport, meta_address),
             ..Default::default()
         };
         let response = call::<RegisterNode>(transport, meta_address, &request, deadline_ns)?;

@@ -12,7 +12,7 @@ use vazao_model::{Code, NodeId, TargetId, TargetState};
 use vazao_wire::op::RegisterNode;
 use vazao_wire::proto::{self, HistoryMark};
 use vazao_wire::service::Fault;
-use vazao_wire::transport::{Transport, call};
+use vazao_wire::transport::{Transport, call, source};
 
 /// Reports that may follow one another at once: two start a target, a third serves one that an operator has accepted.
 const REPORTS_MAX: usize = 4;
@@ -93,6 +93,7 @@ impl DataService {
             epoch: self.groups.read().known_epoch(self.latest_mark().run),
             follows_groups: true,
             zone: self.options.zone.clone(),
+            source: String::new(),
         }
     }
 
@@ -193,6 +194,7 @@ impl DataService {
         let report = || {
             let mut request = self.registration();
             complete(&mut request);
+            request.source = source(transport, meta_address);
             let response = call::<RegisterNode>(transport, meta_address, &request, deadline_ns)?;
             self.set_registration(request.epoch, &response)
         };

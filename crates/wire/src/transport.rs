@@ -4,6 +4,7 @@ use crate::local::Visit;
 use crate::operation::{Method, Operation};
 use crate::service::{Fault, RequestId};
 use prost::Message;
+use std::net::IpAddr;
 use std::sync::Arc;
 use vazao_meter::Clock;
 use vazao_model::Code;
@@ -145,6 +146,11 @@ pub trait Transport: Send + Sync + 'static {
         0
     }
 
+    /// The address of this machine from which `address` is reached, where that is known. Sends nothing.
+    fn local_address(&self, _address: &str) -> Option<IpAddr> {
+        None
+    }
+
     /// Whether a server, any server, listens at `address`. The default cannot tell.
     fn presence(&self, _address: &str, _deadline_ns: u64) -> Presence {
         Presence::Unknown
@@ -236,6 +242,11 @@ pub fn submit<O: Operation>(
     let message = request.encode_to_vec();
     let pending = transport.submit(address, O::METHOD, &message, attachment, deadline_ns);
     PendingCall { pending, operation: std::marker::PhantomData }
+}
+
+/// This machine's own address towards a server, as messages have it: empty where it is not known.
+pub fn source(transport: &dyn Transport, address: &str) -> String {
+    transport.local_address(address).map_or(String::new(), |address| address.to_string())
 }
 
 /// Sends a typed request and waits for its result; for operations without attachments.

@@ -15,6 +15,7 @@ use crate::format::shell_quoted;
 use crate::node::config::{CopySection, DataSection, LogSection, MetaSection, NodeConfig, RoleName};
 use crate::node::files;
 use crate::node::targets;
+use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
@@ -165,6 +166,7 @@ impl ClusterDirectory {
             channels_max: None,
             descriptors_max: None,
             meta: None,
+            zones: BTreeMap::new(),
             data: None,
             copy: CopySection::default(),
             luarpc: None,

@@ -104,9 +104,9 @@ pub(crate) fn run(context: &Context, arguments: Arguments) -> Outcome {
     let config = Config::load(&file)?;
     let mut options = config.options();
     options.deadline_ms = options.deadline_ms.min(METADATA_MS_MAX);
-    let zone = context.common.zone.clone().unwrap_or_else(|| config.zone.clone());
+    options.zone = context.common.zone.clone().unwrap_or(options.zone);
     let asked = Client::connect_with(&config, options).and_then(|client| {
-        let state = State::ask(&client, &zone)?;
+        let state = State::ask(&client, &client.zone())?;
         // The session ends by itself as well; what was found out is shown in any case.
         let _ = client.close();
         Ok(state)

@@ -4,10 +4,12 @@ use super::calls::LuarpcSection;
 use crate::failure::{At, Failure, Outcome};
 use crate::process::logging::Form;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use vazao_client::config::is_address;
-use vazao_model::{Role, zone};
+use vazao_model::Role;
+use vazao_model::zone::{self, ZoneRanges};
 
 /// What `node.toml` says.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -22,7 +24,8 @@ pub(crate) struct NodeConfig {
     /// `host:port` that others reach it at, where `listen` is a wildcard.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) advertise: Option<String>,
-    /// The zone that the node is in: nodes and clients that name the same one are near one another.
+    /// The zone that the node is in: nodes and clients that name the same one are near one another. Without it, that of
+    /// its address.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub(crate) zone: String,
     /// When the port of `listen` is taken, take any other.
@@ -52,6 +55,9 @@ pub(crate) struct NodeConfig {
     /// For the role "meta".
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) meta: Option<MetaSection>,
+    /// For the role "meta": of each zone the ranges of addresses of nodes and clients that name none.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub(crate) zones: BTreeMap<String, Vec<String>>,
     /// For the role "data".
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) data: Option<DataSection>,
@@ -269,6 +275,7 @@ impl NodeConfig {
         if !self.zone.is_empty() {
             zone::check_name(&self.zone)?;
         }
+        ZoneRanges::new(&self.zones).map_err(|why| format!("section [zones]: {why}"))?;
         if self.roles.is_empty() {
             return Err(
                 "roles is empty; write roles = [\"meta\"], [\"data\"], [\"area\"] or several".to_owned()
@@ -293,6 +300,7 @@ impl NodeConfig {
         match (self.has(RoleName::Meta), &self.meta) {
             (true, None) => return Err("role meta needs a section [meta] with directory = \"…\"".to_owned()),
             (false, Some(_)) => return Err(unused("meta", "meta")),
+            (false, None) if !self.zones.is_empty() => return Err(unused("zones", "meta")),
             _ => {}
         }
         let targets = self.data.as_ref().map(|data| data.targets.len());

@@ -30,6 +30,7 @@ use vazao_meta::{MetaOptions, MetaService};
 use vazao_meter::{Clock, Exposition, Measures};
 use vazao_model::Role;
 use vazao_model::limits::{HEARTBEAT_MS, STOP_MS_MAX};
+use vazao_model::zone::ZoneRanges;
 use vazao_mover::Mover;
 use vazao_store::DataService;
 use vazao_wire::inline::InlineTransport;
@@ -274,6 +275,7 @@ fn open_meta(
         name: config.name.clone(),
         address: address.to_owned(),
         zone: config.zone.clone(),
+        zones: ZoneRanges::new(&config.zones).map_err(Failure::new)?,
         roles: config.roles.iter().map(|role| Role::from(*role)).collect(),
         run,
         ..MetaOptions::default()

@@ -72,3 +72,38 @@ fn what_cannot_be_is_refused(cluster: &Cluster, file: &str) {
     let said = failed(vazao_testing::programs::RunBounded::run_bounded(&mut up), 1);
     assert!(said.contains("runs and is to get another zone"), "{said}");
 }
+
+/// Every machine's file had to name its zone.
+#[test]
+fn nodes_and_clients_that_name_no_zone_are_in_that_of_their_address() {
+    let cluster = Cluster::unstarted();
+    cluster.up(&["--data-servers", "2"]);
+    cluster.down();
+    let configured = |node: &str, line: &str| {
+        let file = cluster.dir().join("nodes").join(node).join("node.toml");
+        let text = std::fs::read_to_string(&file).expect("it has one");
+        std::fs::write(&file, format!("{line}\n{text}")).expect("written");
+    };
+    configured("data1", "zone = \"rio\"");
+    configured("meta1", "zones = { here = [\"127.0.0.1/32\"], lab = [\"127.0.0.0/8\"] }");
+    cluster.up(&[]);
+    let status: Value = serde_json::from_str(&cluster.ok(&["status", "--json"])).expect("JSON");
+    let nodes = |zone: usize| (status["zones"][zone]["name"].clone(), status["zones"][zone]["nodes"].clone());
+    let expected = [("here", ["data2", "meta1"].as_slice()), ("rio", &["data1"])];
+    for (number, (zone, names)) in expected.into_iter().enumerate() {
+        assert_eq!(nodes(number), (zone.into(), names.into()), "{status}");
+    }
+    let file = noise_file(&cluster.local("f"), 1_000_000);
+    cluster.ok(&["mkdir", "vz:/near"]);
+    cluster.ok(&["layout", "vz:/near", "--place", "near-writer"]);
+    cluster.ok(&["cp", &file, "vz:/near/here"]);
+    cluster.ok(&["cp", &file, "vz:/near/rio", "--zone", "rio"]);
+    assert_eq!(zones_of(&cluster, "vz:/near/here"), set(&["here"]));
+    assert_eq!(zones_of(&cluster, "vz:/near/rio"), set(&["rio"]), "what a client names comes first");
+    cluster.down();
+    configured("data2", "zones = { rio = [\"10.0.0.0/8\"] }");
+    let mut up = std::process::Command::new(crate::support::VAZAO);
+    up.arg("up").arg("--dir").arg(cluster.dir()).arg("--detach");
+    let said = failed(vazao_testing::programs::RunBounded::run_bounded(&mut up), 1);
+    assert!(said.contains("section [zones] is used by the role meta"), "{said}");
+}

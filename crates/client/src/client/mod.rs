@@ -95,6 +95,12 @@ impl Client {
         Client::open_over(transport, watch_transport, config.meta.clone(), options)
     }
 
+    /// The zone that this client is in: the one that it was given, else that of this machine's address, by the ranges
+    /// of the cluster. Empty: none.
+    pub fn zone(&self) -> String {
+        self.core.meta.zone()
+    }
+
     /// The cluster as last heard.
     pub fn map(&self) -> Arc<ClusterMap> {
         Arc::clone(&self.core.servers.routes().map)

@@ -113,7 +113,7 @@ fn convert(open: &OpenInode, how: &Convert, progress: &dyn Fn(u64) -> bool) -> R
         hint: Some(how.hint.clone().into()),
         host: open.core.context.options.host,
         dry_run: how.is_dry_run,
-        zone: open.core.context.options.zone.clone(),
+        zone: open.core.meta.zone(),
     };
     let begun = open.core.meta.change_until::<op::BeginConversion>(request, deadline_ns)?;
     let (Some(from), Some(to)) = (begun.from, begun.to) else {

@@ -104,7 +104,7 @@ fn move_to_objects(
             inode: open.id.0,
             host: open.core.context.options.host,
             copied: copied.as_ref().map(|(copied, _)| copied.clone()),
-            zone: open.core.context.options.zone.clone(),
+            zone: open.core.meta.zone(),
         };
         let response = open.core.meta.change_until::<op::AssignLayout>(request, deadline_ns)?;
         let proposed = response.layout.unwrap_or_default();

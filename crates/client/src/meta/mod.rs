@@ -50,12 +50,23 @@ pub(crate) struct MetaService {
     /// One thread asks for the map, and those that waited for it take what it found.
     look: Mutex<MapLook>,
     lock_holder: OnceLock<Weak<dyn LockHolder>>,
+    /// The zone of this machine's address, as the cluster's ranges have it; empty: in none.
+    zone_here: Mutex<String>,
 }
 
 impl MetaService {
     pub(crate) fn new(context: Arc<Context>, servers: Arc<Servers>, cache: Arc<Cache>) -> MetaService {
         let (is_silent, look, lock_holder) = (AtomicBool::new(false), Mutex::default(), OnceLock::new());
-        MetaService { context, servers, cache, session: Arc::default(), is_silent, look, lock_holder }
+        MetaService {
+            context,
+            servers,
+            cache,
+            session: Arc::default(),
+            is_silent,
+            look,
+            lock_holder,
+            zone_here: Mutex::default(),
+        }
     }
 
     /// Says who holds locks in the session. Before that there are none.
@@ -66,6 +77,14 @@ impl MetaService {
 
     fn lock_holder(&self) -> Option<Arc<dyn LockHolder>> {
         self.lock_holder.get().and_then(Weak::upgrade)
+    }
+
+    /// The zone of this client: the one that it was given, else that of its address. Empty: none.
+    pub(crate) fn zone(&self) -> String {
+        match self.context.options.zone.as_str() {
+            "" => self.zone_here.lock().clone(),
+            given => given.to_owned(),
+        }
     }
 
     /// Asks for the map. `deadline_ns` is that of the call that needs it.

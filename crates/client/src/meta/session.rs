@@ -14,6 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use vazao_model::limits::SESSION_SLOTS_MAX;
 use vazao_model::{Code, InodeId};
+use vazao_wire::transport::source;
 use vazao_wire::{op, proto};
 
 /// How long a thread that waits for a slot sleeps before it looks at the clock.
@@ -136,11 +137,14 @@ impl MetaService {
         }
         let client =
             if self.context.options.name.is_empty() { own_name() } else { self.context.options.name.clone() };
-        let request = proto::OpenSessionRequest { client, follows_conversions: true, follows_groups: true };
+        let address = source(&*self.context.transport, self.context.meta_address());
+        let request =
+            proto::OpenSessionRequest { client, follows_conversions: true, follows_groups: true, address };
         let response = self.ask_until::<op::OpenSession>(&request, deadline_ns)?;
         if let Some(map) = response.map {
             self.servers.install_map(map)?;
         }
+        *self.zone_here.lock() = response.zone;
         if expired != 0 {
             tracing::warn!("the session with the metadata service had expired; a new one was opened");
         }

@@ -212,6 +212,7 @@ impl MetaState {
             slots: 4,
             map: Some(self.map.clone()),
             volume_layout: None,
+            zone: String::new(),
         })
     }
 

@@ -41,6 +41,7 @@ pub(crate) fn open(
         slots: limits::SESSION_SLOTS_MAX,
         map: Some(service.map_message()),
         volume_layout: Some(layout::effective(root.hint.as_ref())?.into()),
+        zone: service.zone_at(&request.address),
     })
 }
 

@@ -49,6 +49,7 @@ use std::time::Duration;
 use vazao_disk::Disk;
 use vazao_meter::measures::Work;
 use vazao_meter::{Accounts, Cause, Clock, Exposition};
+use vazao_model::zone::ZoneRanges;
 use vazao_model::{GroupId, InodeId, Role, TargetId, limits};
 use vazao_wire::pool::Pool;
 use vazao_wire::proto;
@@ -64,8 +65,10 @@ pub struct MetaOptions {
     pub name: String,
     /// Address that clients and data servers reach it at.
     pub address: String,
-    /// The zone that this node is in; empty: in none.
+    /// The zone that this node is in; empty: that of its address.
     pub zone: String,
+    /// Zones of nodes and clients that name none.
+    pub zones: ZoneRanges,
     /// What this process does. With [`Role::Data`] it reports its targets itself, soon after it serves.
     pub roles: Vec<Role>,
     /// Threads for syncs and checkpoints, or none.
@@ -91,6 +94,7 @@ impl Default for MetaOptions {
             name: "meta".to_owned(),
             address: "127.0.0.1:0".to_owned(),
             zone: String::new(),
+            zones: ZoneRanges::default(),
             roles: vec![Role::Meta],
             background: Background::Threads,
             seed: None,
@@ -137,6 +141,7 @@ pub struct MetaService {
     /// Threads for changes that wait until the engine has caught up.
     waiters: Pool,
     this: This,
+    zones: ZoneRanges,
     /// The last logged failure of each background task.
     tick_failures: Mutex<BTreeMap<&'static str, String>>,
 }
@@ -203,6 +208,7 @@ impl MetaService {
             waiters: backpressure::waiters(&clock),
             clock,
             this: This::new(),
+            zones: options.zones.clone(),
             tick_failures: Mutex::default(),
         };
         service.history = service.begin_history(found)?;
@@ -433,6 +439,7 @@ impl MetaService {
         names_targets: bool,
     ) -> Outcome<(proto::RegisterNodeResponse, Option<Position>)> {
         let _one = self.cluster_changing.lock();
+        let request = &self.in_its_zone(request);
         let (next, joined) = self.cluster().joined(request, names_targets, self.now())?;
         let mut changed_at = None;
         if joined.is_change() {
@@ -451,6 +458,21 @@ impl MetaService {
     }
 
     // ---- for the daemon ----
+
+    /// The zone of an address, which may come with a port; empty: in none.
+    pub(crate) fn zone_at(&self, address: &str) -> String {
+        self.zones.zone_at(address).unwrap_or_default().to_owned()
+    }
+
+    /// What a node announces, with the zone of its address where it names none.
+    fn in_its_zone(&self, request: &proto::RegisterNodeRequest) -> proto::RegisterNodeRequest {
+        let mut request = request.clone();
+        if request.zone.is_empty() {
+            let address = if request.source.is_empty() { &request.address } else { &request.source };
+            request.zone = self.zone_at(address);
+        }
+        request
+    }
 
     /// The id of the cluster, given at creation.
     pub fn cluster_id(&self) -> u64 {

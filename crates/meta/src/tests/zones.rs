@@ -1,9 +1,13 @@
 //! Placement by zones: against a small model, and what is refused and told.
 
-use super::harness::{TOP, World};
+use super::harness::{TOP, World, options};
+use crate::MetaOptions;
 use proptest::prelude::*;
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
+use vazao_disk::MemoryDisk;
+use vazao_model::zone::ZoneRanges;
 use vazao_model::{Code, InodeId};
 use vazao_wire::service::Fault;
 use vazao_wire::{op, proto};
@@ -264,4 +268,42 @@ fn a_conversion_goes_where_it_was_to_or_not_at_all() {
     report(&world, "a", "rio", &[1], &[(FULL, 0)]);
     let fault = begin(NEAR_WRITER, "", "rio").unwrap_err();
     assert!(fault.code == Code::NoSpace && fault.detail.contains("stays as it is"), "{fault}");
+}
+
+/// Where messages carry an address, also of a client in its session.
+#[test]
+fn a_session_and_a_node_are_told_apart_by_the_ranges_of_the_cluster() {
+    let zones = [("rio", "10.1.0.0/16"), ("bra", "10.0.0.0/8")];
+    let zones = zones.map(|(zone, range)| (zone.to_owned(), vec![range.to_owned()])).into_iter().collect();
+    let options = MetaOptions { zones: ZoneRanges::new(&zones).unwrap(), ..options("memory") };
+    let world = World::on(Arc::new(MemoryDisk::new(1)), options);
+    let zone_of = |address: &str| {
+        let request = proto::OpenSessionRequest { address: address.to_owned(), ..Default::default() };
+        world.call::<op::OpenSession>(&request).unwrap().zone
+    };
+    assert_eq!(["10.1.0.7", "10.2.0.7", "192.168.0.7", ""].map(zone_of), ["rio", "bra", "", ""]);
+    let node = |name: &str, zone: &str, address: &str, source: &str| proto::RegisterNodeRequest {
+        name: name.to_owned(),
+        address: address.to_owned(),
+        source: source.to_owned(),
+        roles: vec![2],
+        zone: zone.to_owned(),
+        ..Default::default()
+    };
+    for (number, (zone, address, source, expected)) in [
+        ("", "10.1.0.1:7", "", "rio"),
+        ("", "host:7", "10.2.0.1", "bra"),
+        ("", "10.1.0.3:7", "10.2.0.1", "bra"),
+        ("lab", "10.1.0.4:7", "10.2.0.1", "lab"),
+        ("", "host:8", "", ""),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let name = format!("n{number}");
+        world.call::<op::RegisterNode>(&node(&name, zone, address, source)).unwrap();
+        let map = world.call::<op::GetClusterMap>(&proto::GetClusterMapRequest {}).unwrap().map.unwrap();
+        let found = map.nodes.iter().find(|node| node.name == name).unwrap();
+        assert_eq!(found.zone, expected, "{name}");
+    }
 }

@@ -19,7 +19,7 @@ use crate::transport::{Completion, OnSlow, Pending, Presence, Transport};
 use parking_lot::{Mutex, MutexGuard, RwLock};
 use std::cell::Cell;
 use std::collections::HashMap;
-use std::net::{TcpStream, ToSocketAddrs};
+use std::net::{IpAddr, TcpStream, ToSocketAddrs, UdpSocket};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -533,6 +533,15 @@ impl Transport for TcpTransport {
 
     fn connect_ahead(&self, addresses: &[&str], deadline_ns: u64) {
         self.make_links(addresses, deadline_ns);
+    }
+
+    fn local_address(&self, address: &str) -> Option<IpAddr> {
+        let place = address.to_socket_addrs().ok()?.next()?;
+        let any = if place.is_ipv4() { IpAddr::from([0; 4]) } else { IpAddr::from([0; 16]) };
+        // To connect such a socket chooses the way, and sends nothing.
+        let socket = UdpSocket::bind((any, 0)).ok()?;
+        socket.connect(place).ok()?;
+        Some(socket.local_addr().ok()?.ip().to_canonical())
     }
 
     fn round_trip_ns(&self, address: &str) -> u64 {

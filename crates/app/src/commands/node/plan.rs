@@ -9,6 +9,7 @@ use crate::node::config::{
     AreaSection, CopySection, DataSection, LogSection, MetaSection, NodeConfig, RoleName,
 };
 use crate::node::state;
+use std::collections::BTreeMap;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use vazao_client::config::is_address;
@@ -151,6 +152,7 @@ impl Plan {
             channels_max: None,
             descriptors_max: None,
             meta: None,
+            zones: BTreeMap::new(),
             data,
             luarpc: None,
             copy: CopySection { listen: Some(format!("{bound}:{copy_port}")), ..CopySection::default() },
