@@ -134,13 +134,16 @@ fn release_all(service: &MetaService, session: SessionId, inodes: &[u64]) -> Out
     Ok(())
 }
 
-/// Ends a session: lets go of what it may have held, then forgets its slots and itself.
+/// Ends a session: lets go of what it may have held, forgets its slots and itself, then frees its locks. Its reports
+/// are refused once its record is gone: each is carried out before the next holder of a lock gets it, or not at all.
 pub(crate) fn end(service: &MetaService, session: SessionId) -> Outcome<()> {
     service.sessions().revoke(session);
-    ops::locks::tell(service, &service.part().end_session(session));
     let ended = end_records(service, session);
     match ended {
-        Ok(()) => service.part().forget_session(session),
+        Ok(()) => {
+            ops::locks::tell(service, &service.part().end_session(session));
+            service.part().forget_session(session);
+        }
         Err(_) => service.sessions().expire_later(session),
     }
     ended

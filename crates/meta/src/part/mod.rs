@@ -57,7 +57,7 @@ impl PartState {
         self.opens.enter(session);
     }
 
-    /// A session is about to end: its record is still there. Returns locks that others have now.
+    /// A session has ended: its record is gone. Returns locks that others have now.
     pub(crate) fn end_session(&self, session: SessionId) -> Vec<Grant> {
         self.invalidations.leave(session);
         self.locks.end(session)

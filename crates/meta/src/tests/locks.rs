@@ -1,12 +1,14 @@
 //! Locks over a restart of the service.
 
-use super::harness::{World, options};
+use super::harness::{TOP, World, call, options};
+use std::io::ErrorKind;
 use std::sync::Arc;
 use vazao_disk::MemoryDisk;
 use vazao_model::limits::LOCKED_INODES_KEPT;
 use vazao_wire::{op, proto};
 
 const GRANTED: u32 = 0;
+const TAKEN: u32 = 2;
 const TOO_EARLY: u32 = 5;
 const FREE: u32 = 0;
 const EXCLUSIVE: u32 = 2;
@@ -61,4 +63,26 @@ fn who_has_hundreds_of_files_locked_holds_up_those_alone_after_a_restart() {
     assert!(held.clone().all(|inode| set(&other, inode, EXCLUSIVE) == TOO_EARLY));
     let free = (2_000..2_000 + 2 * held.end).filter(|inode| set(&other, *inode, EXCLUSIVE) == GRANTED);
     assert!(free.count() >= 1_000, "most of what it has let go of is free");
+}
+
+/// Locks of a session that ended went to the next client first, and its record, by which its reports are refused, went
+/// later: a report that came in between lay over what the next holder had written.
+#[test]
+fn no_client_gets_a_lock_while_reports_of_its_former_holder_are_still_taken() {
+    let disk = MemoryDisk::new(1);
+    let world = World::on(Arc::new(disk.boot()), options("embedded"));
+    let file = world.file(TOP, "f");
+    assert_eq!(set(&world, file.0, EXCLUSIVE), GRANTED);
+    let other = world.another_client();
+    assert_eq!(set(&other, file.0, EXCLUSIVE), TAKEN);
+    let close = proto::CloseSessionRequest { session: world.session };
+    disk.fail_writes("log-", ErrorKind::StorageFull);
+    let request = proto::CreateRequest { parent: TOP.0, name: b"x".to_vec(), kind: 1, ..Default::default() };
+    // The commit is made and cannot be written; those after it are refused.
+    assert!(call::<op::Create>(&world.service, &request).is_err());
+    assert!(world.call::<op::CloseSession>(&close).is_err(), "its record cannot go");
+    assert_eq!(set(&other, file.0, EXCLUSIVE), TAKEN);
+    disk.clear_faults();
+    world.call::<op::CloseSession>(&close).unwrap();
+    assert_eq!(set(&other, file.0, EXCLUSIVE), GRANTED);
 }

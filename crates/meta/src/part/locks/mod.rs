@@ -209,8 +209,13 @@ impl Locks {
         let mut state = self.state();
         state.missing.remove(&session);
         let kept = former.map(|former| {
-            let kept = state.ended.take(former).into_iter().chain(state.held_by(session));
-            kept.map(|(place, held)| (place, held.owner.number, held.range, held.mode))
+            let mut kept = state.ended.take(former);
+            // Its record is gone, and its locks are about to be freed.
+            kept.extend(state.held_by(former));
+            kept.extend(state.held_by(session));
+            state.drop_all(former, true);
+            kept.into_iter()
+                .map(|(place, held)| (place, held.owner.number, held.range, held.mode))
                 .collect::<HashSet<_>>()
         });
         state.drop_all(session, false);

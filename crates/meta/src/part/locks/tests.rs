@@ -160,6 +160,20 @@ fn in_another_session_only_locks_are_taken_back_that_nobody_has_had_since() {
     assert_eq!(verdict(&locks, exclusive(B, 5, 0)), Verdict::Granted, "it was not named any more");
 }
 
+/// The record of a session goes before its locks: its client can be faster than the service.
+#[test]
+fn locks_of_a_former_session_are_taken_back_also_before_they_are_free() {
+    let locks = Locks::default();
+    for inode in [1, 2] {
+        assert_eq!(verdict(&locks, exclusive(A, inode, 0)), Verdict::Granted);
+    }
+    assert_eq!(verdict(&locks, exclusive(B, 1, 3)), Verdict::Waits);
+    assert_eq!(verdict(&locks, exclusive(B, 2, 4)), Verdict::Waits);
+    assert_eq!(locks.reclaim(C, Some(A), &[exclusive(C, 1, 0)]), (vec![], vec![grant(B, 2, 4)]));
+    assert!(locks.end(A).is_empty());
+    assert_eq!((locks.count(), verdict(&locks, exclusive(B, 1, 3))), (3, Verdict::Waits));
+}
+
 #[test]
 fn of_clients_that_end_without_a_word_a_bounded_number_of_locks_is_kept() {
     let locks = Locks::default();
