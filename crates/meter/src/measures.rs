@@ -177,6 +177,9 @@ pub struct Measures {
     pub part: Part,
     /// The same for processes of one machine, different for others.
     pub machine: String,
+    /// Of a client or mount the zone that it is in; empty: none. Those of servers are in the cluster map.
+    #[serde(default)]
+    pub zone: String,
     /// Differs from that of the same process after a restart.
     pub instance: u64,
     /// When, on the process's own clock.
@@ -235,6 +238,7 @@ impl Measures {
             name: self.name.clone(),
             part: self.part,
             machine: self.machine.clone(),
+            zone: self.zone.clone(),
             instance: self.instance,
             at_ns: self.at_ns,
             cpu: self.cpu.since(&first.cpu),

@@ -29,7 +29,7 @@ What is shown:
   On a terminal the screen is drawn anew each round and q ends it; elsewhere each round is a
   table, with --json one object a line. Clients are called COMMAND (USER@HOST, process PID),
   mounts PATH (USER@HOST, process PID). A server that does not answer is the first line.
-  Where nodes are in zones, servers are shown with theirs. What the limits mean:
+  Where there are zones, each is shown with its own. What the limits mean:
   docs/bottleneck.md.
 
 How fresh it is:
@@ -129,10 +129,13 @@ impl Zones {
         Zones(nodes.map(|node| (node.name.clone(), node.zone.clone())).collect())
     }
 
-    /// `None`: in no zone, or a client or mount, which do not report theirs.
-    fn zone(&self, shown: &Shown) -> Option<&str> {
+    /// `None`: in no zone.
+    fn zone<'a>(&'a self, shown: &'a Shown) -> Option<&'a str> {
         let of = &shown.change.of;
-        if of.part == Part::Server { self.0.get(&of.name).map(String::as_str) } else { None }
+        match of.part {
+            Part::Server => self.0.get(&of.name).map(String::as_str),
+            Part::Client | Part::Mount => Some(of.zone.as_str()).filter(|zone| !zone.is_empty()),
+        }
     }
 }
 
@@ -218,7 +221,7 @@ fn table(shown: &[Shown], zones: &Zones, columns: usize) -> String {
         ("LIMIT", Lean::Left),
     ];
     let mut rows: Vec<Vec<String>> = shown.iter().map(row).collect();
-    if !zones.0.is_empty() {
+    if shown.iter().any(|shown| zones.zone(shown).is_some()) {
         head.insert(ZONE_COLUMN, ("ZONE", Lean::Left));
         for (row, shown) in rows.iter_mut().zip(shown) {
             row.insert(ZONE_COLUMN, zones.zone(shown).unwrap_or("-").to_owned());
@@ -396,23 +399,25 @@ mod tests {
     }
 
     #[test]
-    fn servers_are_shown_with_their_zones_where_there_are_some() {
+    fn parts_are_shown_with_their_zones_where_there_are_some() {
         let zones = Zones([("data1".to_owned(), "rio".to_owned())].into());
         let mut mount = shown();
         // A mount chooses its name, and one named as a node is not in the zone of that node.
         mount.change.of.part = Part::Mount;
+        let mut far = mount.clone();
+        far.change.of.zone = "bra".to_owned();
         let mut none = shown();
         none.change.of.name = "data2".to_owned();
-        let all = [shown(), mount, none];
+        let all = [shown(), mount, none, far];
         let text = table(&all, &zones, 200);
         let column = |line: &str| line.split_whitespace().nth(2).map(str::to_owned);
         let seen: Vec<String> = text.lines().filter_map(column).collect();
-        assert_eq!(seen, ["ZONE", "rio", "-", "-"], "{text}");
-        assert!(!table(&all, &Zones::default(), 200).contains("ZONE"));
+        assert_eq!(seen, ["ZONE", "rio", "-", "-", "bra"], "{text}");
+        assert!(!table(&all[..3], &Zones::default(), 200).contains("ZONE"));
         let parts = &to_json(&all, &zones)["parts"];
         assert_eq!(
-            [&parts[0]["zone"], &parts[1]["zone"], &parts[2]["zone"]],
-            [&json!("rio"), &Value::Null, &Value::Null]
+            [0, 1, 2, 3].map(|part: usize| &parts[part]["zone"]),
+            [&json!("rio"), &Value::Null, &Value::Null, &json!("bra")]
         );
     }
 

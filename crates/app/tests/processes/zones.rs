@@ -93,6 +93,12 @@ fn nodes_and_clients_that_name_no_zone_are_in_that_of_their_address() {
     for (number, (zone, names)) in expected.into_iter().enumerate() {
         assert_eq!(nodes(number), (zone.into(), names.into()), "{status}");
     }
+    let top: Value =
+        serde_json::from_str(&cluster.ok(&["top", "--json", "-n", "1", "-i", "0.2"])).expect("JSON");
+    let parts = top["parts"].as_array().expect("parts");
+    let zone_of =
+        |name: &str| parts.iter().find(|part| part["name"] == name).map(|part| part["zone"].clone());
+    assert_eq!((zone_of("data1"), zone_of("data2")), (Some("rio".into()), Some("here".into())), "{top}");
     let file = noise_file(&cluster.local("f"), 1_000_000);
     cluster.ok(&["mkdir", "vz:/near"]);
     cluster.ok(&["layout", "vz:/near", "--place", "near-writer"]);

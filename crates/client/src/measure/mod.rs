@@ -105,6 +105,7 @@ impl Core {
         let name = if described.name.is_empty() { "client" } else { &described.name };
         let mut measures = of_this_process(name, described.part, self.context.clock.now_ns());
         self.fill_measures(&mut measures);
+        measures.zone = self.meta.zone();
         measures
     }
 }

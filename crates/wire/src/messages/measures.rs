@@ -269,6 +269,7 @@ impl From<&Measures> for proto::Measures {
             name: m.name.clone(),
             part,
             machine: m.machine.clone(),
+            zone: m.zone.clone(),
             instance: m.instance,
             at_ns: m.at_ns,
             cpu: Some((&m.cpu).into()),
@@ -295,6 +296,7 @@ impl From<proto::Measures> for Measures {
             name: short(m.name),
             part,
             machine: short(m.machine),
+            zone: short(m.zone),
             instance: m.instance,
             at_ns: m.at_ns,
             cpu: m.cpu.map(Cpu::from).unwrap_or_default(),
@@ -323,6 +325,7 @@ mod tests {
         let waits = Occupied { busy_ns: 1, total_ns: 2, events: 3 };
         let disk = Disk { place: "/srv/d1".to_owned(), read_limit: Some(28e6), waits, ..Disk::default() };
         measures.disks = vec![disk];
+        measures.zone = "rio".to_owned();
         let connection = Connection { id: 7, busy_us: 9, is_app_limited: true, ..Connection::default() };
         measures.peers = vec![Peer { connections: vec![connection], waits, silent_ns: 5, ..Peer::default() }];
         measures.work = Work { operations: 4, latencies: vec![0, 4], ..Work::default() };
