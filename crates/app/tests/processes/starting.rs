@@ -4,15 +4,23 @@ use crate::support::{Cluster, wait_until};
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
+use vazao_testing::addresses::own_host;
 
 /// A connection that some program had made from the port which a node had for its metrics before kept the node from
 /// starting again.
 #[test]
 fn a_node_whose_metrics_port_is_taken_serves_and_opens_the_port_when_it_is_free() {
     let cluster = Cluster::start_on_own_ports(1);
-    let metrics = cluster.notice("data1")["metrics"].as_str().expect("it has one").to_owned();
     cluster.kill("data1");
-    let taken = TcpListener::bind(&metrics).expect("the node is gone");
+    let metrics = format!("{}:9100", own_host());
+    let file = cluster.dir().join("nodes/data1/node.toml");
+    let text = fs::read_to_string(&file).expect("it has one");
+    let with_port = |line: &str| match line.starts_with("metrics = ") {
+        true => format!("metrics = \"{metrics}\"\n"),
+        false => format!("{line}\n"),
+    };
+    fs::write(&file, text.lines().map(with_port).collect::<String>()).expect("written");
+    let taken = TcpListener::bind(&metrics).expect("no other test has this address");
     cluster.up(&[]);
     cluster.ok(&["ls", "vz:/"]);
     let log = || fs::read_to_string(cluster.dir().join("log/data1.log")).expect("there is a log");
