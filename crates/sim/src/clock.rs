@@ -25,6 +25,11 @@ impl SimClock {
         *self.work.lock() = work;
     }
 
+    /// True while that work runs.
+    pub(crate) fn is_working(&self) -> bool {
+        self.is_working.load(Ordering::SeqCst)
+    }
+
     fn work(&self) {
         if self.is_working.swap(true, Ordering::SeqCst) {
             return;

@@ -7,6 +7,7 @@ mod disks;
 mod images;
 mod late;
 mod lines;
+mod links;
 mod lost_locks;
 mod orphans;
 mod power;
