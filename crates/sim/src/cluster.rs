@@ -4,9 +4,9 @@ mod starts;
 
 pub use starts::Step;
 
-use crate::clock::SimClock;
+use crate::clock::{Clocks, MachineClock, Pause, SimClock};
 use crate::defects::{Defect, Final, Swallowing, Unnumbered};
-use crate::network::{Cut, End, Endpoint, Machine, Network, Weather};
+use crate::network::{Cut, End, Endpoint, Machine, Network, OnMachine, Weather};
 use parking_lot::{Mutex, MutexGuard};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
@@ -22,7 +22,7 @@ use vazao_model::Code;
 use vazao_model::limits::HEARTBEAT_MS;
 use vazao_store::DataService;
 use vazao_wire::inline::InlineTransport;
-use vazao_wire::service::Fault;
+use vazao_wire::service::{Fault, Service};
 use vazao_wire::transport::Transport;
 
 /// Address of the metadata service.
@@ -84,6 +84,7 @@ struct World {
 struct Shared {
     options: ClusterOptions,
     clock: Arc<SimClock>,
+    clocks: Clocks,
     transport: Arc<InlineTransport>,
     network: Arc<Network>,
     world: Mutex<World>,
@@ -162,14 +163,15 @@ impl Cluster {
         transport.set_fates(Some(Box::new(move |address, method| fates.fate(address, method))));
         let (world, defect) = (Mutex::new(world), OnceLock::new());
         let zones: Vec<String> = zones.iter().map(|&zone| zone.to_owned()).collect();
+        let clocks = Clocks::new(Arc::clone(&clock), options.seed);
         let endpoint = |number: usize| {
             let (machine, zone) = (Machine::Server(number), zone_of(number, &zones));
             let address = if number == 0 { META.to_owned() } else { data_address(number - 1) };
             network.place(&address, machine, zone);
-            network.endpoint((machine, zone), &transport, &clock)
+            network.endpoint((machine, zone), &transport, (&clock, clocks.of(machine)))
         };
         let endpoints = (0..=options.data_servers).map(endpoint).collect();
-        let shared = Shared { options, clock, transport, network, world, defect, zones, endpoints };
+        let shared = Shared { options, clock, clocks, transport, network, world, defect, zones, endpoints };
         let cluster = Cluster { shared: Arc::new(shared) };
         cluster.shared.start_due();
         cluster.shared.beat();
@@ -227,8 +229,9 @@ impl Cluster {
             read_ahead_bytes_max: 512 << 10,
             ..Options::default()
         };
-        let Shared { network, transport, clock, .. } = &*self.shared;
-        let transport = wrap(network.endpoint((Machine::Client(number), zone), transport, clock));
+        let Shared { network, transport, clock, clocks, .. } = &*self.shared;
+        let machine = Machine::Client(number);
+        let transport = wrap(network.endpoint((machine, zone), transport, (clock, clocks.of(machine))));
         let transport: Arc<dyn Transport> = match self.shared.defect.get() {
             Some(Defect::UnnumberedChanges) => Arc::new(Unnumbered(transport)),
             Some(Defect::SwallowedWrites) => Arc::new(Swallowing::new(transport)),
@@ -241,6 +244,23 @@ impl Cluster {
     /// The cluster's time.
     pub fn clock(&self) -> &SimClock {
         &self.shared.clock
+    }
+
+    /// The clock of one of its machines.
+    pub fn clock_of(&self, machine: Machine) -> Arc<MachineClock> {
+        self.shared.clocks.of(machine)
+    }
+
+    /// From now on each clock, also those of clients to come, has a rate of its own within 1% of the true one.
+    pub fn let_clocks_drift(&self) {
+        self.shared.clocks.drift();
+    }
+
+    /// A server's machine stands still for so long: it answers nothing, asks nothing, and some of its clocks stop.
+    pub fn pause(&self, number: usize, pause: Pause, duration: Duration) {
+        let machine = Machine::Server(number);
+        self.shared.network.cut_off(machine, duration, self.shared.clock.now_ns());
+        self.shared.clocks.of(machine).pause(pause, duration);
     }
 
     /// The transport, for requests of one's own.
@@ -325,7 +345,10 @@ impl Cluster {
         let (late_disk, daemon, starts_at_ns, steps_done) = (None, None, 0, 0);
         let machine = Host { address: address_of_copy, disk, late_disk, daemon, starts_at_ns, steps_done };
         let service = self.shared.start_data(&machine, number, run);
-        self.shared.transport.serve(address, Arc::clone(&service) as _);
+        let clock = self.clock_of(Machine::Server(number));
+        self.shared
+            .transport
+            .serve(address, Arc::new(OnMachine { service: Arc::clone(&service) as _, clock }));
         service
     }
 
@@ -352,6 +375,7 @@ impl Cluster {
     pub fn heal(&self) {
         self.set_weather(Weather::default());
         self.shared.network.mend();
+        self.shared.clocks.go_on();
         self.shared.end_those_due();
         let wait = Duration::from_millis(self.shared.options.down_ms_max + 2 * u64::from(HEARTBEAT_MS));
         self.shared.clock.sleep(wait);
@@ -458,14 +482,20 @@ impl Shared {
         let machine = &mut world.machines[number];
         if number == 0 {
             let meta = self.start_meta(machine, seed, run);
-            self.transport.serve(&machine.address, Arc::clone(&meta) as _);
+            self.serve(number, &machine.address, Arc::clone(&meta) as _);
             machine.daemon = Some(Daemon::Meta(meta));
             return None;
         }
         let data = self.start_data(machine, number, run);
-        self.transport.serve(&machine.address, Arc::clone(&data) as _);
+        self.serve(number, &machine.address, Arc::clone(&data) as _);
         machine.daemon = Some(Daemon::Data(Arc::clone(&data)));
         Some(data)
+    }
+
+    /// Serves at the address of machine `number`.
+    fn serve(&self, number: usize, address: &str, service: Arc<dyn Service>) {
+        let clock = self.clocks.of(Machine::Server(number));
+        self.transport.serve(address, Arc::new(OnMachine { service, clock }));
     }
 
     fn start_meta(&self, machine: &Host, seed: u64, run: u64) -> Arc<MetaService> {
@@ -479,7 +509,7 @@ impl Shared {
             orphan_grace_ms: crate::orphan_objects::GRACE_MS,
             ..MetaOptions::default()
         };
-        let clock = Arc::clone(&self.clock) as Arc<dyn Clock>;
+        let clock = self.clocks.of(Machine::Server(0)) as Arc<dyn Clock>;
         MetaService::open(Arc::new(machine.disk.boot()), options, clock)
             .expect("the volume opens after any end")
     }
@@ -496,7 +526,7 @@ impl Shared {
         };
         let mut disks = vec![(Arc::new(machine.disk.boot()) as _, format!("/disk{number}"))];
         machine.give_late_disk(number, &mut disks, &mut options);
-        let clock = Arc::clone(&self.clock) as Arc<dyn Clock>;
+        let clock = self.clocks.of(Machine::Server(number)) as Arc<dyn Clock>;
         DataService::open(disks, options, clock).expect("the target opens after any end")
     }
 
@@ -518,15 +548,24 @@ impl Shared {
         servers.collect()
     }
 
+    fn running_data_servers(&self) -> impl Iterator<Item = (usize, Arc<DataService>)> {
+        self.data_servers().into_iter().filter(|(number, _)| !self.stands_still(*number))
+    }
+
+    /// Whether the machine stands still.
+    fn stands_still(&self, number: usize) -> bool {
+        self.clocks.of(Machine::Server(number)).stands_still()
+    }
+
     fn tick(&self) {
-        if let Some(meta) = self.meta() {
+        if let Some(meta) = self.meta().filter(|_| !self.stands_still(0)) {
             meta.tick(&*self.endpoints[0]);
         }
-        self.data_servers().iter().for_each(|(_, service)| service.tick());
+        self.running_data_servers().for_each(|(_, service)| service.tick());
     }
 
     fn beat(&self) {
-        self.data_servers().iter().for_each(|(number, service)| self.beat_one(*number, service));
+        self.running_data_servers().for_each(|(number, service)| self.beat_one(number, &service));
     }
 
     /// A heartbeat that fails is followed by the next one.
@@ -537,7 +576,7 @@ impl Shared {
     /// Reports; asks for it whether the process is gone that had its identity before, as often as that is the answer.
     fn report(&self, number: usize, service: &DataService) -> Result<(), Fault> {
         for _ in 0..QUESTIONS_MAX {
-            let deadline_ns = self.clock.now_ns() + HEARTBEAT_NS;
+            let deadline_ns = self.endpoints[number].clock().now_ns() + HEARTBEAT_NS;
             let spoil = |request: &mut _| self.spoil(request);
             match service.heartbeat_with(&*self.endpoints[number], META, deadline_ns, &spoil) {
                 Err(fault) if fault.code == Code::Unavailable => self.settle_claims(),

@@ -5,9 +5,10 @@ mod endpoint;
 mod links;
 
 pub use endpoint::Endpoint;
+pub(crate) use endpoint::OnMachine;
 pub use links::{Cut, Machine};
 
-use crate::clock::SimClock;
+use crate::clock::{MachineClock, SimClock};
 use links::{Links, Message};
 use parking_lot::{Mutex, MutexGuard};
 use rand::rngs::StdRng;
@@ -88,10 +89,11 @@ impl Network {
         self: &Arc<Network>,
         (machine, zone): (Machine, &str),
         inner: &Arc<InlineTransport>,
-        clock: &Arc<SimClock>,
+        (cluster_clock, clock): (&Arc<SimClock>, Arc<MachineClock>),
     ) -> Arc<Endpoint> {
-        let (network, inner, clock) = (Arc::clone(self), Arc::clone(inner), Arc::clone(clock));
-        Arc::new(Endpoint { machine, zone: zone.to_owned(), network, inner, clock })
+        let (network, inner, cluster_clock) =
+            (Arc::clone(self), Arc::clone(inner), Arc::clone(cluster_clock));
+        Arc::new(Endpoint { machine, zone: zone.to_owned(), network, inner, cluster_clock, clock })
     }
 
     /// Cuts a link.
@@ -102,6 +104,11 @@ impl Network {
     /// Cuts all links that enter or leave a zone.
     pub(crate) fn cut_off_zone(&self, zone: &str, duration: Duration, now_ns: u64) {
         self.state().links.cut_off_zone(zone, duration, now_ns);
+    }
+
+    /// Cuts all links of a machine.
+    pub(crate) fn cut_off(&self, machine: Machine, duration: Duration, now_ns: u64) {
+        self.state().links.cut_off(machine, duration, now_ns);
     }
 
     /// Makes all links whole.

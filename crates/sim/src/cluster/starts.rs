@@ -12,7 +12,7 @@ use vazao_store::{DataService, MissingTarget};
 use vazao_wire::op::RegisterNode;
 use vazao_wire::proto::RegisterNodeRequest;
 use vazao_wire::service::{Fault, Request, Responder, Service};
-use vazao_wire::transport::call;
+use vazao_wire::transport::{Transport, call};
 
 /// Longest time between two steps: some attempts of a waiting client fall into it.
 const PAUSE_MS_MAX: u64 = 400;
@@ -137,7 +137,7 @@ impl Shared {
                 let machine = &mut world.machines[number];
                 machine.daemon = Some(Daemon::Starting);
                 machine.late_disk.iter_mut().for_each(|late| late.away_until_ns = u64::MAX);
-                self.transport.serve(&machine.address, Arc::new(NotReady));
+                self.serve(number, &machine.address, Arc::new(NotReady));
             }
             (Step::Open, _) => {
                 self.world().starts += 1;
@@ -197,7 +197,7 @@ impl Shared {
     fn report_once(&self, number: usize, service: &DataService) -> Result<(), Fault> {
         let mut request = service.registration();
         self.spoil(&mut request);
-        let deadline_ns = self.clock.now_ns() + HEARTBEAT_NS;
+        let deadline_ns = self.endpoints[number].clock().now_ns() + HEARTBEAT_NS;
         let answer = call::<RegisterNode>(&*self.endpoints[number], META, &request, deadline_ns);
         if answer.as_ref().is_err_and(|fault| fault.code == Code::Unavailable) {
             self.settle_claims();

@@ -42,6 +42,8 @@ pub(super) struct Message<'a> {
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum Across {
     Link(Cut),
+    /// All links of a machine.
+    All(Machine),
     /// Everything that enters or leaves a zone.
     Zone(String),
 }
@@ -50,6 +52,7 @@ impl Across {
     fn is_crossed_by(&self, message: &Message<'_>) -> bool {
         let (from, to) = (message.from, message.to);
         match self {
+            Across::All(machine) => from.0 == *machine || to.0 == *machine,
             Across::Zone(zone) => (from.1 == zone) != (to.1 == zone),
             Across::Link(cut) => {
                 (from.0, to.0) == (cut.from, cut.to)
@@ -95,6 +98,10 @@ impl Links {
 
     pub(super) fn cut(&mut self, cut: Cut, now_ns: u64) {
         self.add(Across::Link(cut), cut.flapping, cut.duration, now_ns);
+    }
+
+    pub(super) fn cut_off(&mut self, machine: Machine, duration: Duration, now_ns: u64) {
+        self.add(Across::All(machine), None, duration, now_ns);
     }
 
     pub(super) fn cut_off_zone(&mut self, zone: &str, duration: Duration, now_ns: u64) {
