@@ -1,4 +1,10 @@
-//! A simulated clock that moves when a thread sleeps, and runs the background work meanwhile.
+//! A simulated clock that moves when a thread sleeps, and runs the background work meanwhile; each machine's own shows
+//! something else.
+
+mod machine;
+
+pub(crate) use machine::Clocks;
+pub use machine::{MachineClock, Pause, RATE_PPM_MAX};
 
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -11,7 +17,7 @@ const STEP: Duration = Duration::from_millis(500);
 
 type Work = Arc<dyn Fn() + Send + Sync>;
 
-/// The clock of a simulated cluster.
+/// The clock of a simulated cluster: true time.
 #[derive(Default)]
 pub struct SimClock {
     manual: ManualClock,
@@ -23,6 +29,11 @@ impl SimClock {
     /// The background work that runs during a sleep. It is not called recursively.
     pub fn set_work(&self, work: Option<Work>) {
         *self.work.lock() = work;
+    }
+
+    /// True while that work runs.
+    pub(crate) fn is_working(&self) -> bool {
+        self.is_working.load(Ordering::SeqCst)
     }
 
     fn work(&self) {

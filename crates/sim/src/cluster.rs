@@ -4,10 +4,9 @@ mod starts;
 
 pub use starts::Step;
 
-use crate::clock::SimClock;
+use crate::clock::{Clocks, MachineClock, Pause, SimClock};
 use crate::defects::{Defect, Final, Swallowing, Unnumbered};
-use crate::line::{Crossing, From, Line};
-use crate::network::{End, Network, Weather};
+use crate::network::{Cut, End, Endpoint, Machine, Network, OnMachine, Weather};
 use parking_lot::{Mutex, MutexGuard};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
@@ -23,7 +22,7 @@ use vazao_model::Code;
 use vazao_model::limits::HEARTBEAT_MS;
 use vazao_store::DataService;
 use vazao_wire::inline::InlineTransport;
-use vazao_wire::service::Fault;
+use vazao_wire::service::{Fault, Service};
 use vazao_wire::transport::Transport;
 
 /// Address of the metadata service.
@@ -54,8 +53,8 @@ enum Daemon {
     Data(Arc<DataService>),
 }
 
-/// One simulated machine.
-struct Machine {
+/// One simulated machine with a server.
+struct Host {
     address: String,
     disk: MemoryDisk,
     /// A second disk of a data server.
@@ -69,7 +68,7 @@ struct Machine {
 
 struct World {
     random: StdRng,
-    machines: Vec<Machine>,
+    machines: Vec<Host>,
     ticked_ns: u64,
     beaten_ns: u64,
     ends: Vec<(String, End)>,
@@ -85,16 +84,15 @@ struct World {
 struct Shared {
     options: ClusterOptions,
     clock: Arc<SimClock>,
+    clocks: Clocks,
     transport: Arc<InlineTransport>,
     network: Arc<Network>,
     world: Mutex<World>,
     defect: OnceLock<Defect>,
     /// Of data servers, in turn; empty: they are in none.
     zones: Vec<String>,
-    /// Between the first zone and all else.
-    line: Option<Arc<Line>>,
-    /// What daemons send requests through.
-    daemons_transport: Arc<dyn Transport>,
+    /// What the server of each machine sends requests through.
+    endpoints: Vec<Arc<Endpoint>>,
 }
 
 /// A simulated cluster.
@@ -108,16 +106,10 @@ impl std::fmt::Debug for Cluster {
     }
 }
 
-/// What crosses the line, if there is one.
-fn crossing(
-    inner: Arc<dyn Transport>,
-    line: Option<&Arc<Line>>,
-    from: impl FnOnce() -> From,
-) -> Arc<dyn Transport> {
-    match line {
-        Some(line) => Arc::new(Crossing { inner, line: Arc::clone(line), from: from() }),
-        None => inner,
-    }
+/// The zone of a machine; the metadata service is in none.
+fn zone_of(number: usize, zones: &[String]) -> &str {
+    let turn = number.checked_sub(1).and_then(|turn| turn.checked_rem(zones.len()));
+    turn.map_or("", |turn| zones[turn].as_str())
 }
 
 fn data_address(index: usize) -> String {
@@ -153,7 +145,7 @@ impl Cluster {
                     |salt: u64| MemoryDisk::new(options.seed.wrapping_mul(31).wrapping_add(number ^ salt));
                 let is_late = late.is_some_and(|late| late as u64 == number);
                 let late_disk = is_late.then(|| LateDisk::new(disk(1 << 32)));
-                Machine { address, disk: disk(0), late_disk, daemon: None, starts_at_ns: 0, steps_done: 0 }
+                Host { address, disk: disk(0), late_disk, daemon: None, starts_at_ns: 0, steps_done: 0 }
             })
             .collect();
         let world = World {
@@ -171,14 +163,15 @@ impl Cluster {
         transport.set_fates(Some(Box::new(move |address, method| fates.fate(address, method))));
         let (world, defect) = (Mutex::new(world), OnceLock::new());
         let zones: Vec<String> = zones.iter().map(|&zone| zone.to_owned()).collect();
-        let line = zones.first().map(|zone| {
-            let beyond = (0..options.data_servers).step_by(zones.len()).map(data_address).collect();
-            Arc::new(Line::new(Arc::clone(&clock), zone.clone(), beyond))
-        });
-        let direct = Arc::clone(&transport) as Arc<dyn Transport>;
-        let daemons_transport = crossing(direct, line.as_ref(), || From::Daemons);
-        let shared =
-            Shared { options, clock, transport, network, world, defect, zones, line, daemons_transport };
+        let clocks = Clocks::new(Arc::clone(&clock), options.seed);
+        let endpoint = |number: usize| {
+            let (machine, zone) = (Machine::Server(number), zone_of(number, &zones));
+            let address = if number == 0 { META.to_owned() } else { data_address(number - 1) };
+            network.place(&address, machine, zone);
+            network.endpoint((machine, zone), &transport, (&clock, clocks.of(machine)))
+        };
+        let endpoints = (0..=options.data_servers).map(endpoint).collect();
+        let shared = Shared { options, clock, clocks, transport, network, world, defect, zones, endpoints };
         let cluster = Cluster { shared: Arc::new(shared) };
         cluster.shared.start_due();
         cluster.shared.beat();
@@ -236,9 +229,9 @@ impl Cluster {
             read_ahead_bytes_max: 512 << 10,
             ..Options::default()
         };
-        let direct = Arc::clone(&self.shared.transport) as Arc<dyn Transport>;
-        let crossing = crossing(direct, self.shared.line.as_ref(), || From::Client(zone.to_owned()));
-        let transport = wrap(crossing);
+        let Shared { network, transport, clock, clocks, .. } = &*self.shared;
+        let machine = Machine::Client(number);
+        let transport = wrap(network.endpoint((machine, zone), transport, (clock, clocks.of(machine))));
         let transport: Arc<dyn Transport> = match self.shared.defect.get() {
             Some(Defect::UnnumberedChanges) => Arc::new(Unnumbered(transport)),
             Some(Defect::SwallowedWrites) => Arc::new(Swallowing::new(transport)),
@@ -253,6 +246,23 @@ impl Cluster {
         &self.shared.clock
     }
 
+    /// The clock of one of its machines.
+    pub fn clock_of(&self, machine: Machine) -> Arc<MachineClock> {
+        self.shared.clocks.of(machine)
+    }
+
+    /// From now on each clock, also those of clients to come, has a rate of its own within 1% of the true one.
+    pub fn let_clocks_drift(&self) {
+        self.shared.clocks.drift();
+    }
+
+    /// A server's machine stands still for so long: it answers nothing, asks nothing, and some of its clocks stop.
+    pub fn pause(&self, number: usize, pause: Pause, duration: Duration) {
+        let machine = Machine::Server(number);
+        self.shared.network.cut_off(machine, duration, self.shared.clock.now_ns());
+        self.shared.clocks.of(machine).pause(pause, duration);
+    }
+
     /// The transport, for requests of one's own.
     pub fn transport(&self) -> &InlineTransport {
         &self.shared.transport
@@ -263,14 +273,25 @@ impl Cluster {
         self.shared.network.set_weather(weather);
     }
 
-    /// Cuts the line between the first zone, and the other zones with the metadata service, for so long.
-    pub fn cut_line(&self, duration: Duration) {
-        self.shared.line.as_ref().expect("a cluster of zones").cut(duration);
+    /// The transport of a server's machine, for requests to other machines over its links.
+    pub fn endpoint(&self, number: usize) -> Arc<Endpoint> {
+        Arc::clone(&self.shared.endpoints[number])
     }
 
-    /// Whether that line is cut at the moment.
-    pub fn is_line_cut(&self) -> bool {
-        self.shared.line.as_ref().is_some_and(|line| line.is_cut())
+    /// Cuts a link between two machines.
+    pub fn cut(&self, cut: Cut) {
+        self.shared.network.cut(cut, self.shared.clock.now_ns());
+    }
+
+    /// Cuts the line between the first zone, and the other zones with the metadata service, for so long.
+    pub fn cut_line(&self, duration: Duration) {
+        let zone = self.shared.zones.first().expect("a cluster of zones");
+        self.shared.network.cut_off_zone(zone, duration, self.shared.clock.now_ns());
+    }
+
+    /// Whether any link is cut at the moment.
+    pub fn is_cut(&self) -> bool {
+        self.shared.network.is_cut(self.shared.clock.now_ns())
     }
 
     /// Ends the daemon on machine `number` (0: metadata, then data servers); it is started again a while later.
@@ -322,15 +343,18 @@ impl Cluster {
         let disk = self.disk(number).image().expect("a disk in memory can be copied");
         let address_of_copy = address.to_owned();
         let (late_disk, daemon, starts_at_ns, steps_done) = (None, None, 0, 0);
-        let machine = Machine { address: address_of_copy, disk, late_disk, daemon, starts_at_ns, steps_done };
+        let machine = Host { address: address_of_copy, disk, late_disk, daemon, starts_at_ns, steps_done };
         let service = self.shared.start_data(&machine, number, run);
-        self.shared.transport.serve(address, Arc::clone(&service) as _);
+        let clock = self.clock_of(Machine::Server(number));
+        self.shared
+            .transport
+            .serve(address, Arc::new(OnMachine { service: Arc::clone(&service) as _, clock }));
         service
     }
 
-    /// Has a data server report, as the cluster's own do; what came of it.
-    pub fn report(&self, service: &DataService) -> Result<(), Fault> {
-        self.shared.report(service)
+    /// Has a data server report over the links of machine `number`, as the cluster's own do; what came of it.
+    pub fn report(&self, number: usize, service: &DataService) -> Result<(), Fault> {
+        self.shared.report(number, service)
     }
 
     /// The disk of machine `number`.
@@ -350,6 +374,8 @@ impl Cluster {
     /// Fair weather, everything up, and time for everything that waits to be done.
     pub fn heal(&self) {
         self.set_weather(Weather::default());
+        self.shared.network.mend();
+        self.shared.clocks.go_on();
         self.shared.end_those_due();
         let wait = Duration::from_millis(self.shared.options.down_ms_max + 2 * u64::from(HEARTBEAT_MS));
         self.shared.clock.sleep(wait);
@@ -358,10 +384,7 @@ impl Cluster {
 
     /// The metadata service, if it is up.
     pub fn meta(&self) -> Option<Arc<MetaService>> {
-        match &self.shared.world().machines.first()?.daemon {
-            Some(Daemon::Meta(meta)) => Some(Arc::clone(meta)),
-            _ => None,
-        }
+        self.shared.meta()
     }
 
     /// Number of machines, the metadata service's included.
@@ -446,7 +469,7 @@ impl Shared {
                 machine.daemon.is_none() && machine.starts_at_ns <= now_ns
             };
             if is_due && let Some(data) = self.open(number) {
-                self.beat_one(&data);
+                self.beat_one(number, &data);
             }
         }
     }
@@ -459,17 +482,23 @@ impl Shared {
         let machine = &mut world.machines[number];
         if number == 0 {
             let meta = self.start_meta(machine, seed, run);
-            self.transport.serve(&machine.address, Arc::clone(&meta) as _);
+            self.serve(number, &machine.address, Arc::clone(&meta) as _);
             machine.daemon = Some(Daemon::Meta(meta));
             return None;
         }
         let data = self.start_data(machine, number, run);
-        self.transport.serve(&machine.address, Arc::clone(&data) as _);
+        self.serve(number, &machine.address, Arc::clone(&data) as _);
         machine.daemon = Some(Daemon::Data(Arc::clone(&data)));
         Some(data)
     }
 
-    fn start_meta(&self, machine: &Machine, seed: u64, run: u64) -> Arc<MetaService> {
+    /// Serves at the address of machine `number`.
+    fn serve(&self, number: usize, address: &str, service: Arc<dyn Service>) {
+        let clock = self.clocks.of(Machine::Server(number));
+        self.transport.serve(address, Arc::new(OnMachine { service, clock }));
+    }
+
+    fn start_meta(&self, machine: &Host, seed: u64, run: u64) -> Arc<MetaService> {
         let options = MetaOptions {
             address: machine.address.clone(),
             background: Background::Manual,
@@ -480,15 +509,15 @@ impl Shared {
             orphan_grace_ms: crate::orphan_objects::GRACE_MS,
             ..MetaOptions::default()
         };
-        let clock = Arc::clone(&self.clock) as Arc<dyn Clock>;
+        let clock = self.clocks.of(Machine::Server(0)) as Arc<dyn Clock>;
         MetaService::open(Arc::new(machine.disk.boot()), options, clock)
             .expect("the volume opens after any end")
     }
 
-    fn start_data(&self, machine: &Machine, number: usize, run: u64) -> Arc<DataService> {
+    fn start_data(&self, machine: &Host, number: usize, run: u64) -> Arc<DataService> {
         let mut options = vazao_store::Options {
             name: format!("n{number}"),
-            zone: self.zone_of(number),
+            zone: zone_of(number, &self.zones).to_owned(),
             address: machine.address.clone(),
             inline: true,
             reserve_bytes: Some(0),
@@ -497,51 +526,59 @@ impl Shared {
         };
         let mut disks = vec![(Arc::new(machine.disk.boot()) as _, format!("/disk{number}"))];
         machine.give_late_disk(number, &mut disks, &mut options);
-        let clock = Arc::clone(&self.clock) as Arc<dyn Clock>;
+        let clock = self.clocks.of(Machine::Server(number)) as Arc<dyn Clock>;
         DataService::open(disks, options, clock).expect("the target opens after any end")
     }
 
-    fn zone_of(&self, number: usize) -> String {
-        let turn = (number - 1).checked_rem(self.zones.len());
-        turn.map_or_else(String::new, |turn| self.zones[turn].clone())
+    fn meta(&self) -> Option<Arc<MetaService>> {
+        match &self.world().machines.first()?.daemon {
+            Some(Daemon::Meta(service)) => Some(Arc::clone(service)),
+            _ => None,
+        }
     }
 
-    fn daemons(&self) -> (Option<Arc<MetaService>>, Vec<Arc<DataService>>) {
+    /// The data servers that are up, with the numbers of their machines.
+    fn data_servers(&self) -> Vec<(usize, Arc<DataService>)> {
         let world = self.world();
-        let (mut meta, mut data) = (None, Vec::new());
-        for daemon in world.machines.iter().filter_map(|m| m.daemon.as_ref()) {
-            match daemon {
-                Daemon::Meta(service) => meta = Some(Arc::clone(service)),
-                Daemon::Data(service) => data.push(Arc::clone(service)),
-                Daemon::Starting => {}
-            }
-        }
-        (meta, data)
+        let servers =
+            world.machines.iter().enumerate().filter_map(|(number, machine)| match &machine.daemon {
+                Some(Daemon::Data(service)) => Some((number, Arc::clone(service))),
+                _ => None,
+            });
+        servers.collect()
+    }
+
+    fn running_data_servers(&self) -> impl Iterator<Item = (usize, Arc<DataService>)> {
+        self.data_servers().into_iter().filter(|(number, _)| !self.stands_still(*number))
+    }
+
+    /// Whether the machine stands still.
+    fn stands_still(&self, number: usize) -> bool {
+        self.clocks.of(Machine::Server(number)).stands_still()
     }
 
     fn tick(&self) {
-        let (meta, data) = self.daemons();
-        if let Some(meta) = meta {
-            meta.tick(&*self.daemons_transport);
+        if let Some(meta) = self.meta().filter(|_| !self.stands_still(0)) {
+            meta.tick(&*self.endpoints[0]);
         }
-        data.iter().for_each(|service| service.tick());
+        self.running_data_servers().for_each(|(_, service)| service.tick());
     }
 
     fn beat(&self) {
-        self.daemons().1.iter().for_each(|service| self.beat_one(service));
+        self.running_data_servers().for_each(|(number, service)| self.beat_one(number, &service));
     }
 
     /// A heartbeat that fails is followed by the next one.
-    fn beat_one(&self, service: &DataService) {
-        let _ = self.report(service);
+    fn beat_one(&self, number: usize, service: &DataService) {
+        let _ = self.report(number, service);
     }
 
     /// Reports; asks for it whether the process is gone that had its identity before, as often as that is the answer.
-    fn report(&self, service: &DataService) -> Result<(), Fault> {
+    fn report(&self, number: usize, service: &DataService) -> Result<(), Fault> {
         for _ in 0..QUESTIONS_MAX {
-            let deadline_ns = self.clock.now_ns() + HEARTBEAT_NS;
+            let deadline_ns = self.endpoints[number].clock().now_ns() + HEARTBEAT_NS;
             let spoil = |request: &mut _| self.spoil(request);
-            match service.heartbeat_with(&*self.daemons_transport, META, deadline_ns, &spoil) {
+            match service.heartbeat_with(&*self.endpoints[number], META, deadline_ns, &spoil) {
                 Err(fault) if fault.code == Code::Unavailable => self.settle_claims(),
                 reported => return reported.map(|_| ()),
             }
@@ -550,14 +587,14 @@ impl Shared {
     }
 
     fn settle_claims(&self) {
-        if let (Some(meta), _) = self.daemons() {
-            meta.settle_claims(&*self.daemons_transport, Duration::ZERO);
+        if let Some(meta) = self.meta() {
+            meta.settle_claims(&*self.endpoints[0], Duration::ZERO);
         }
     }
 
     /// Lets the metadata service finish what waits for its log.
     fn flush_meta(&self) {
-        if let (Some(meta), _) = self.daemons() {
+        if let Some(meta) = self.meta() {
             // A failure comes out of the request that waits for it.
             let _ = vazao_wire::service::Service::flush(&*meta);
         }

@@ -8,7 +8,6 @@ pub mod clock;
 pub mod cluster;
 pub mod contents;
 pub mod defects;
-mod line;
 pub mod model;
 pub mod network;
 mod orphan_objects;

@@ -1,16 +1,29 @@
-//! What happens to each request: lost, late, broken off, or the end of the server it goes to.
+//! What happens to each message: lost, late, doubled, broken off, on a link that is cut, or the end of the server it
+//! goes to.
 
+mod endpoint;
+mod links;
+
+pub use endpoint::Endpoint;
+pub(crate) use endpoint::OnMachine;
+pub use links::{Cut, Machine};
+
+use crate::clock::{MachineClock, SimClock};
+use links::{Links, Message};
 use parking_lot::{Mutex, MutexGuard};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
 use vazao_wire::Method;
-use vazao_wire::inline::Fate;
+use vazao_wire::inline::{Fate, InlineTransport};
 
 /// A late request arrives after at most this many others to its server: its repetition and newer ones are among them.
 const LATE_AFTER_MAX: u32 = 24;
 
-/// Requests that change objects.
+/// Requests of clients that change objects. TCP doubles nothing: a repetition is made by its sender, with a number of
+/// its own, and what can be late is an earlier form of it.
 const CHANGES: [Method; 5] =
     [Method::Write, Method::WriteList, Method::TruncateObject, Method::PunchObject, Method::CopyObjectRange];
 
@@ -36,6 +49,8 @@ pub struct Weather {
     pub power_lost: u32,
     /// Requests to data servers that arrive after their requester has sent them again, and others.
     pub late: u32,
+    /// Requests that are answered, and of which a copy arrives after others: their requester had sent them twice.
+    pub doubled: u32,
 }
 
 #[derive(Debug)]
@@ -45,6 +60,9 @@ struct State {
     /// Servers that have ended and have not been taken away yet.
     ended: BTreeSet<String>,
     ends: Vec<(String, End)>,
+    links: Links,
+    /// Where each server is, with its zone.
+    servers: BTreeMap<String, (Machine, String)>,
 }
 
 /// The network between the parts of a cluster.
@@ -56,8 +74,60 @@ pub struct Network {
 impl Network {
     /// A calm network whose accidents are determined by `seed`.
     pub fn new(seed: u64) -> Network {
-        let (random, weather) = (StdRng::seed_from_u64(seed), Weather::default());
-        Network { state: Mutex::new(State { random, weather, ended: BTreeSet::new(), ends: Vec::new() }) }
+        let (random, weather, ended) = (StdRng::seed_from_u64(seed), Weather::default(), BTreeSet::new());
+        let (ends, links, servers) = (Vec::new(), Links::default(), BTreeMap::new());
+        Network { state: Mutex::new(State { random, weather, ended, ends, links, servers }) }
+    }
+
+    /// Says which machine serves at an address. One that is not known here has links that are never cut.
+    pub(crate) fn place(&self, address: &str, machine: Machine, zone: &str) {
+        self.state().servers.insert(address.to_owned(), (machine, zone.to_owned()));
+    }
+
+    /// The transport of a machine in a zone.
+    pub(crate) fn endpoint(
+        self: &Arc<Network>,
+        (machine, zone): (Machine, &str),
+        inner: &Arc<InlineTransport>,
+        (cluster_clock, clock): (&Arc<SimClock>, Arc<MachineClock>),
+    ) -> Arc<Endpoint> {
+        let (network, inner, cluster_clock) =
+            (Arc::clone(self), Arc::clone(inner), Arc::clone(cluster_clock));
+        Arc::new(Endpoint { machine, zone: zone.to_owned(), network, inner, cluster_clock, clock })
+    }
+
+    /// Cuts a link.
+    pub(crate) fn cut(&self, cut: Cut, now_ns: u64) {
+        self.state().links.cut(cut, now_ns);
+    }
+
+    /// Cuts all links that enter or leave a zone.
+    pub(crate) fn cut_off_zone(&self, zone: &str, duration: Duration, now_ns: u64) {
+        self.state().links.cut_off_zone(zone, duration, now_ns);
+    }
+
+    /// Cuts all links of a machine.
+    pub(crate) fn cut_off(&self, machine: Machine, duration: Duration, now_ns: u64) {
+        self.state().links.cut_off(machine, duration, now_ns);
+    }
+
+    /// Makes all links whole.
+    pub(crate) fn mend(&self) {
+        self.state().links.mend();
+    }
+
+    /// Whether any link is cut.
+    pub(crate) fn is_cut(&self, now_ns: u64) -> bool {
+        self.state().links.are_cut(now_ns)
+    }
+
+    /// Whether a request from `requester` to the server at `address` does not arrive, or the answer to one.
+    fn loses(&self, requester: (Machine, &str), address: &str, is_answer: bool, now_ns: u64) -> bool {
+        let state = self.state();
+        let Some((machine, zone)) = state.servers.get(address) else { return false };
+        let server = (*machine, zone.as_str());
+        let (from, to) = if is_answer { (server, requester) } else { (requester, server) };
+        state.links.loses(&Message { from, to, is_answer }, now_ns)
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -82,7 +152,7 @@ impl Network {
         if state.ended.contains(address) {
             return Fate::BreakBefore;
         }
-        let Weather { lost, broken, killed, power_lost, late } = state.weather;
+        let Weather { lost, broken, killed, power_lost, late, doubled } = state.weather;
         let drawn = state.random.random_range(0..1000);
         let is_before = state.random.random_bool(0.5);
         if drawn < killed + power_lost {
@@ -93,6 +163,10 @@ impl Network {
         let in_time = killed + power_lost + broken + lost;
         if (in_time..in_time + late).contains(&drawn) && CHANGES.contains(&method) {
             return Fate::Delay(state.random.random_range(1..=LATE_AFTER_MAX));
+        }
+        let undoubled = in_time + late;
+        if (undoubled..undoubled + doubled).contains(&drawn) && !CHANGES.contains(&method) {
+            return Fate::Double(state.random.random_range(1..=LATE_AFTER_MAX));
         }
         match (drawn < killed + power_lost + broken, drawn < killed + power_lost + broken + lost, is_before) {
             (true, _, true) => Fate::BreakBefore,

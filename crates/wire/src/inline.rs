@@ -30,6 +30,9 @@ pub enum Fate {
     /// The requester waits until its deadline; then so many other requests of that server are handled before this one,
     /// whose answer has no reader.
     Delay(u32),
+    /// It is handled and answered; then so many other requests of that server are handled before a copy of it, whose
+    /// answer has no reader.
+    Double(u32),
 }
 
 /// Decides the fate of each request.
@@ -90,6 +93,14 @@ impl InlineTransport {
     /// Everything that is still on its way arrives.
     pub fn deliver_late(&self) {
         self.arrive(|_| true);
+    }
+
+    /// Keeps a request until so many others of its server were handled.
+    fn keep(&self, after: u32, address: &str, request: Request<'_>) {
+        let Request { method, deadline_ns, .. } = request;
+        let (message, attachment) = (request.message.to_vec(), request.attachment.to_vec());
+        let address = address.to_owned();
+        self.late.lock().push(Late { address, method, message, attachment, deadline_ns, after });
     }
 
     /// Handles the requests that `is_due`, in the order in which they were sent.
@@ -245,9 +256,7 @@ impl Transport for InlineTransport {
             (_, Fate::LoseRequest) => State::Lost,
             (_, Fate::BreakBefore) => broken(),
             (_, Fate::Delay(after)) => {
-                let (address, message, attachment) =
-                    (address.to_owned(), message.to_vec(), attachment.to_vec());
-                self.late.lock().push(Late { address, method, message, attachment, deadline_ns, after });
+                self.keep(after, address, Request { method, id: 0, message, attachment, deadline_ns });
                 State::Lost
             }
             (Some(service), fate) => {
@@ -258,6 +267,9 @@ impl Transport for InlineTransport {
                     late.after = late.after.saturating_sub(u32::from(is_there));
                     is_there && late.after == 0
                 });
+                if let Fate::Double(after) = fate {
+                    self.keep(after, address, Request { method, id: 0, message, attachment, deadline_ns });
+                }
                 match fate {
                     Fate::LoseAnswer => State::Lost,
                     Fate::BreakAfter => broken(),

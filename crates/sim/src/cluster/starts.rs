@@ -1,6 +1,6 @@
 //! Starts of daemons in steps, with time between them in which others see how far each has come.
 
-use super::{Daemon, HEARTBEAT_NS, META, Machine, Shared};
+use super::{Daemon, HEARTBEAT_NS, Host, META, Shared};
 use crate::defects::Defect;
 use crate::network::End;
 use rand::RngExt;
@@ -12,7 +12,7 @@ use vazao_store::{DataService, MissingTarget};
 use vazao_wire::op::RegisterNode;
 use vazao_wire::proto::RegisterNodeRequest;
 use vazao_wire::service::{Fault, Request, Responder, Service};
-use vazao_wire::transport::call;
+use vazao_wire::transport::{Transport, call};
 
 /// Longest time between two steps: some attempts of a waiting client fall into it.
 const PAUSE_MS_MAX: u64 = 400;
@@ -68,7 +68,7 @@ fn label(number: usize) -> String {
     format!("/late{number}")
 }
 
-impl Machine {
+impl Host {
     /// The steps of this machine's daemon, whose number is `number`.
     pub(super) fn steps(&self, number: usize) -> &'static [Step] {
         match (number, &self.late_disk) {
@@ -137,18 +137,23 @@ impl Shared {
                 let machine = &mut world.machines[number];
                 machine.daemon = Some(Daemon::Starting);
                 machine.late_disk.iter_mut().for_each(|late| late.away_until_ns = u64::MAX);
-                self.transport.serve(&machine.address, Arc::new(NotReady));
+                self.serve(number, &machine.address, Arc::new(NotReady));
             }
             (Step::Open, _) => {
                 self.world().starts += 1;
                 self.open(number);
             }
             (Step::HearOne, _) => {
-                return self.daemons().1.first().is_some_and(|it| self.report_once(it).is_ok());
+                return self
+                    .data_servers()
+                    .first()
+                    .is_some_and(|(it, data)| self.report_once(*it, data).is_ok());
             }
             (Step::HearAll, _) => self.beat(),
-            (Step::Report, Some(data)) => return self.report_once(&data).is_ok(),
-            (Step::Serve, Some(data)) => return self.report(&data).is_ok_and(|()| self.note_disk(number)),
+            (Step::Report, Some(data)) => return self.report_once(number, &data).is_ok(),
+            (Step::Serve, Some(data)) => {
+                return self.report(number, &data).is_ok_and(|()| self.note_disk(number));
+            }
             (Step::FindDisk, Some(data)) => self.find_disk(number, &data),
             (Step::Report | Step::Serve | Step::FindDisk, None) => {}
         }
@@ -189,11 +194,11 @@ impl Shared {
     }
 
     /// One report; asks for it whether the process is gone that had its identity before.
-    fn report_once(&self, service: &DataService) -> Result<(), Fault> {
+    fn report_once(&self, number: usize, service: &DataService) -> Result<(), Fault> {
         let mut request = service.registration();
         self.spoil(&mut request);
-        let deadline_ns = self.clock.now_ns() + HEARTBEAT_NS;
-        let answer = call::<RegisterNode>(&*self.transport, META, &request, deadline_ns);
+        let deadline_ns = self.endpoints[number].clock().now_ns() + HEARTBEAT_NS;
+        let answer = call::<RegisterNode>(&*self.endpoints[number], META, &request, deadline_ns);
         if answer.as_ref().is_err_and(|fault| fault.code == Code::Unavailable) {
             self.settle_claims();
         }

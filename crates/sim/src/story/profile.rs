@@ -40,6 +40,7 @@ impl Profile {
             killed: chance(0.4, 15),
             power_lost: chance(0.3, 8),
             late: 0,
+            doubled: 0,
         };
         let (kills, power_losses) = (chance(0.5, 60), chance(0.5, 40));
         let is_full = chance(0.15, 1) == 1;

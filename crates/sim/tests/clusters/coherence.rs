@@ -25,7 +25,7 @@ const PLACES: usize = 4;
 /// A little less than the time after which the service takes a silent client's locks.
 const SILENT_NS_MAX: u64 = 50_000_000_000;
 
-const WEATHER: Weather = Weather { lost: 15, broken: 40, killed: 8, power_lost: 0, late: 0 };
+const WEATHER: Weather = Weather { lost: 15, broken: 40, killed: 8, power_lost: 0, late: 0, doubled: 0 };
 
 /// What a client remembers: where names lead, and attributes, each until its lease is over.
 #[derive(Default)]

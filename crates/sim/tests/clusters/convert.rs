@@ -125,7 +125,7 @@ fn a_conversion_that_is_hit_leaves_the_file_as_it_was_or_converted() {
         let mut model = bytes(1, 400_000 + 3_001 * seed as usize);
         let (cluster, _writer, converter, inode, file) = start(seed, &model);
         let power_lost = (seed % 3) as u32 * 5;
-        let weather = Weather { lost: 10, broken: 40, killed: 20, power_lost, late: 0 };
+        let weather = Weather { lost: 10, broken: 40, killed: 20, power_lost, late: 0, doubled: 0 };
         cluster.set_weather(weather);
         let patterns = [Pattern::Local, Pattern::Groups { groups: 2, factor: 1 }, Pattern::Stripe];
         for pattern in patterns {

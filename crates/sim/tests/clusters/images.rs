@@ -95,7 +95,7 @@ fn a_copy_beside_the_original_is_refused_and_changes_nothing() {
     write(&file, 1);
     let copy = cluster.copy_of(1, "elsewhere:1", 1_000_000);
     for _ in 0..5 {
-        assert_eq!(cluster.report(&copy).expect_err("refused").code, Code::InUse);
+        assert_eq!(cluster.report(1, &copy).expect_err("refused").code, Code::InUse);
         pass(&cluster, 3);
     }
     write(&file, 2);

@@ -132,9 +132,9 @@ impl Sites {
 
     fn read(&mut self, reader: usize, writer: usize, file: usize) {
         let inode = self.files[writer][file].inode;
-        let was_cut = self.cluster.is_line_cut();
+        let was_cut = self.cluster.is_cut();
         let found = read(&self.cluster, &self.clients[reader], inode);
-        let is_cut_off = reader != writer && (was_cut || self.cluster.is_line_cut());
+        let is_cut_off = reader != writer && (was_cut || self.cluster.is_cut());
         match found {
             Ok(found) => {
                 assert_eq!(found.len(), BYTES_MAX, "client {reader}, file {file} of {writer}");
@@ -148,7 +148,7 @@ impl Sites {
     fn step(&mut self) {
         let (client, file) = (self.random.random_range(0..ZONES.len()), self.random.random_range(0..FILES));
         match self.random.random_range(0..8) {
-            0 if !self.cluster.is_line_cut() => {
+            0 if !self.cluster.is_cut() => {
                 let seconds = CUTS_S[self.random.random_range(0..CUTS_S.len())];
                 self.cluster.cut_line(Duration::from_secs(seconds));
                 self.cuts += 1;
@@ -165,7 +165,7 @@ impl Sites {
 
     /// All that was done before goes on once the line is whole again: with the same clients, without a new attempt.
     fn end(&mut self) {
-        while self.cluster.is_line_cut() {
+        while self.cluster.is_cut() {
             self.cluster.clock().sleep(Duration::from_secs(10));
         }
         self.cluster.clock().sleep(Duration::from_secs(15));

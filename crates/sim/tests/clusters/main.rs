@@ -1,5 +1,6 @@
 //! Whole clusters in one process: stories under a seed, and what a story is too coarse for.
 
+mod clocks;
 mod coherence;
 mod convert;
 mod cuts;
@@ -7,6 +8,7 @@ mod disks;
 mod images;
 mod late;
 mod lines;
+mod links;
 mod lost_locks;
 mod orphans;
 mod power;

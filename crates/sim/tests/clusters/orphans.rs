@@ -20,7 +20,7 @@ const RENEWAL_NS: u64 = 4_000_000_000;
 /// Less than the time after which the service ends a silent client's session, and with it what that had open.
 const SILENT_NS_MAX: u64 = 50_000_000_000;
 
-const WEATHER: Weather = Weather { lost: 15, broken: 40, killed: 6, power_lost: 0, late: 0 };
+const WEATHER: Weather = Weather { lost: 15, broken: 40, killed: 6, power_lost: 0, late: 0, doubled: 0 };
 
 struct World {
     cluster: Cluster,
