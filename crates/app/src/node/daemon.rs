@@ -10,6 +10,7 @@ use super::membership::{Place, Refusals, Register};
 use super::memory::{self, MemoryFile, Plan};
 use super::metrics::{self, Observed};
 use super::opening;
+use super::pauses::Pauses;
 use super::router::Router;
 use super::settings::Settings;
 use super::targets::AddedTargets;
@@ -18,7 +19,7 @@ use crate::signals::{self, Stop};
 use parking_lot::Mutex;
 use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -46,6 +47,9 @@ const RETRY_FIRST_MS: u64 = 100;
 
 /// A registration is over, one way or the other, within this time.
 const REGISTER_MS_MAX: u64 = 5_000;
+
+/// How often a data server looks whether targets have become full.
+const NEWS_MS: u64 = 20;
 
 /// One that is not final and no trouble either is repeated this soon.
 const SOON_MS: u64 = 20;
@@ -100,7 +104,8 @@ struct Node {
     trouble_file: PathBuf,
     /// The metadata service will never take this node in: why.
     refused: Mutex<Option<String>>,
-    stopping: AtomicBool,
+    /// Over when the node is to stop.
+    pauses: Pauses,
 }
 
 /// One to serve with, one for the last word.
@@ -156,7 +161,7 @@ pub(crate) fn run(config: &NodeConfig, settings: &Settings) -> Outcome {
         warned: Mutex::default(),
         trouble_file: files::trouble_file(&settings.state),
         refused: Mutex::new(None),
-        stopping: AtomicBool::new(false),
+        pauses: Pauses::default(),
     });
     node.hangs_up_after(&stop);
     node.remember_volume(config, settings, &memory)?;
@@ -505,25 +510,25 @@ impl Node {
     }
 
     fn is_stopping(&self) -> bool {
-        self.stopping.load(Ordering::SeqCst)
+        self.pauses.are_over()
     }
 
     /// Sleeps in short steps, so that the node can end meanwhile.
+    /// Waits, until the node is to stop at the latest.
     fn pause(&self, milliseconds: u64) {
-        self.pause_while(milliseconds, || true);
-    }
-
-    fn pause_while(&self, milliseconds: u64, goes_on: impl Fn() -> bool) {
-        let until_ns = self.clock.now_ns() + milliseconds * 1_000_000;
-        while !self.is_stopping() && self.clock.now_ns() < until_ns && goes_on() {
-            self.clock.sleep(Duration::from_millis(milliseconds.min(20)));
-        }
+        self.pauses.wait(milliseconds);
     }
 
     /// The same, but no longer than the number of full targets is the one that was reported: a command that looks at
     /// the space right after a write was refused is not told of the room that there was before.
     fn pause_until_news(&self, milliseconds: u64, full: usize) {
-        self.pause_while(milliseconds, || self.full_targets() == full);
+        if self.data.is_none() {
+            return self.pause(milliseconds);
+        }
+        let until_ns = self.clock.now_ns() + milliseconds * 1_000_000;
+        while !self.is_stopping() && self.clock.now_ns() < until_ns && self.full_targets() == full {
+            self.pause(NEWS_MS);
+        }
     }
 
     fn full_targets(&self) -> usize {
@@ -672,7 +677,7 @@ impl Node {
     /// waited for longer than [`STOP_MS_MAX`] and a little more: peers are hung up by then, and threads that an area's
     /// file system holds up are left behind.
     fn close(&self, threads: Vec<JoinHandle<()>>) -> Outcome {
-        self.stopping.store(true, Ordering::SeqCst);
+        self.pauses.end();
         let until_ns = self.clock.now_ns() + (u64::from(STOP_MS_MAX) + HUNG_UP_MS) * 1_000_000;
         self.mover.close(until_ns);
         // Other waiters have nothing to complete.

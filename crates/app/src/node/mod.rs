@@ -13,6 +13,7 @@ pub(crate) mod memory;
 mod metrics;
 mod opening;
 pub(crate) mod owners;
+mod pauses;
 mod router;
 pub(crate) mod settings;
 pub(crate) mod state;
