@@ -387,6 +387,12 @@ impl Cluster {
         self.shared.meta()
     }
 
+    /// The number of the machine that serves at an address.
+    pub(crate) fn machine_at(&self, address: &str) -> usize {
+        let world = self.shared.world();
+        world.machines.iter().position(|machine| machine.address == address).expect("a server's address")
+    }
+
     /// Number of machines, the metadata service's included.
     pub fn machine_count(&self) -> usize {
         self.shared.options.data_servers + 1

@@ -1,6 +1,8 @@
-//! What a file may contain: one thing while nothing went wrong, any mixture of its versions since the last fsync after
-//! something did.
+//! What a file may contain: one thing while nothing went wrong. After something did, each block is a mixture of what
+//! was acknowledged last and what has been in flight since, or, where all that hold it lost power, of everything since
+//! the last fsync.
 
+use crate::copies::{BLOCK_BYTES, Holders};
 use std::collections::BTreeSet;
 
 /// The contents of one file.
@@ -8,7 +10,10 @@ use std::collections::BTreeSet;
 pub struct Contents {
     /// The durable version first, the newest last. Never empty.
     versions: Vec<Vec<u8>>,
-    /// Where changes since then ended: a file whose length was rolled back under a writer ends there.
+    /// The version that the servers have acknowledged as a whole, by its place; later ones are in flight.
+    acknowledged: usize,
+    /// Where the change to each version but the first ended: a file whose length was rolled back under a writer ends
+    /// there.
     ends: Vec<u64>,
     /// Clients that have changed it since then.
     writers: BTreeSet<usize>,
@@ -16,8 +21,10 @@ pub struct Contents {
     is_uncertain: bool,
     /// What clients that were killed may have left in objects, beside what is there.
     left_behind: Vec<Vec<u8>>,
-    /// It is uncertain because of a loss of power.
-    has_lost_power: bool,
+    /// Machines that lost power since the last fsync.
+    lost: BTreeSet<usize>,
+    /// It may have got another layout since the last fsync: which machines held its blocks is not known.
+    has_moved: bool,
 }
 
 /// Versions kept; a file with more of them counts as uncertain in fewer places than it is, so stories fsync before.
@@ -28,11 +35,13 @@ impl Default for Contents {
     fn default() -> Contents {
         Contents {
             versions: vec![Vec::new()],
+            acknowledged: 0,
             ends: Vec::new(),
             writers: BTreeSet::new(),
             is_uncertain: false,
             left_behind: Vec::new(),
-            has_lost_power: false,
+            lost: BTreeSet::new(),
+            has_moved: false,
         }
     }
 }
@@ -73,6 +82,16 @@ impl Contents {
         self.versions.push(newest);
     }
 
+    /// The servers have acknowledged every change.
+    pub fn acknowledge(&mut self) {
+        self.acknowledged = self.versions.len() - 1;
+    }
+
+    /// It may have another layout from now on.
+    pub fn moves(&mut self) {
+        self.has_moved = true;
+    }
+
     /// The last change may have happened in part.
     pub fn doubt(&mut self) {
         self.is_uncertain = true;
@@ -82,18 +101,18 @@ impl Contents {
     /// was in doubt for another reason stays so.
     pub fn synced(&mut self, is_only_power_in_doubt: bool) {
         if self.is_certain() || is_only_power_in_doubt {
-            self.is_uncertain = false;
-            self.has_lost_power = false;
-            self.versions.drain(..self.versions.len() - 1);
-            self.ends.clear();
-            self.writers.clear();
+            let newest = self.versions.pop().unwrap_or_default();
+            let left_behind = std::mem::take(&mut self.left_behind);
+            *self = Contents { versions: vec![newest], left_behind, ..Contents::default() };
         }
     }
 
-    /// Something may have been lost: certain only if there was nothing to lose.
-    pub fn lose_power(&mut self) {
-        self.is_uncertain |= self.is_volatile();
-        self.has_lost_power |= self.is_volatile();
+    /// A machine has lost power: certain only if there was nothing to lose.
+    pub fn lose_power(&mut self, machine: usize) {
+        if self.is_volatile() {
+            self.is_uncertain = true;
+            self.lost.insert(machine);
+        }
     }
 
     /// Its writer was killed, and this is what is there, durably. What it has left in objects beside that is seen only
@@ -109,64 +128,141 @@ impl Contents {
         *self = Contents { versions: vec![bytes], ..Contents::default() };
     }
 
-    /// True when `bytes` may be there. In doubt, each byte is that of some version, or zero.
-    pub fn allows(&self, bytes: &[u8]) -> bool {
+    /// True when `bytes` may be there. In doubt, each byte is that of some version that may still be seen, or zero
+    /// beyond its end.
+    pub fn allows(&self, bytes: &[u8], holders: &Holders) -> bool {
         if self.is_certain() {
             return bytes == self.newest();
         }
-        let left_behind = if self.has_lost_power { &self.left_behind[..] } else { &[] };
-        let is_of = |versions: &[Vec<u8>], at: usize, byte: &u8| {
-            versions.iter().any(|version| version.get(at) == Some(byte))
-        };
-        bytes
-            .iter()
-            .enumerate()
-            .all(|(at, byte)| *byte == 0 || is_of(&self.versions, at, byte) || is_of(left_behind, at, byte))
+        let blocks = bytes.chunks(BLOCK_BYTES as usize).enumerate();
+        blocks.into_iter().all(|(number, block)| {
+            let offset = number * BLOCK_BYTES as usize;
+            let may_be = self.may_show(offset as u64, holders);
+            let is_of = |version: &&[u8], at: usize, byte: u8| version.get(at).copied().unwrap_or(0) == byte;
+            let bytes = block.iter().enumerate();
+            bytes
+                .into_iter()
+                .all(|(at, byte)| may_be.iter().any(|version| is_of(version, offset + at, *byte)))
+        })
+    }
+
+    /// The versions of which the block at `offset` may be a mixture.
+    fn may_show(&self, offset: u64, holders: &Holders) -> Vec<&[u8]> {
+        let is_lost = (self.has_moved && !self.lost.is_empty()) || holders.have_lost(offset, &self.lost);
+        let (from, left_behind) =
+            if is_lost { (0, &self.left_behind[..]) } else { (self.acknowledged, &[][..]) };
+        self.versions[from..].iter().chain(left_behind).map(Vec::as_slice).collect()
     }
 
     /// The lengths that it may have after a fault, the newest first.
     pub fn sizes_ever(&self) -> Vec<u64> {
-        let lengths = self.versions.iter().rev().map(|version| version.len() as u64);
-        lengths.chain(self.ends.iter().copied()).collect()
+        // The metadata service alone knows the length.
+        let from = if self.lost.contains(&0) { 0 } else { self.acknowledged };
+        let lengths = self.versions[from..].iter().rev().map(|version| version.len() as u64);
+        lengths.chain(self.ends[from..].iter().copied()).collect()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use vazao_model::{GroupId, Layout};
+
+    const BLOCK: usize = BLOCK_BYTES as usize;
+
+    /// Of a file whose blocks lie on machines 1 and 2 in turn.
+    fn holders() -> Holders {
+        let layout = Layout::striped(1, BLOCK_BYTES, vec![GroupId(1), GroupId(2)]).expect("valid");
+        Holders::new(layout, vec![vec![1], vec![2]])
+    }
+
+    impl Contents {
+        fn shows(&self, bytes: &[u8]) -> bool {
+            self.allows(bytes, &holders())
+        }
+
+        fn write(&mut self, bytes: &[u8]) {
+            self.change(0, bytes.len() as u64, |contents| *contents = bytes.to_vec());
+        }
+    }
 
     #[test]
     fn only_the_newest_version_is_allowed_until_there_is_doubt() {
         let mut contents = Contents::default();
-        contents.change(0, 3, |bytes| bytes.extend_from_slice(b"one"));
-        contents.change(0, 3, |bytes| bytes[..3].copy_from_slice(b"two"));
-        assert!(contents.allows(b"two") && !contents.allows(b"one"));
+        contents.write(b"one");
+        contents.write(b"two");
+        assert!(contents.shows(b"two") && !contents.shows(b"one"));
         contents.doubt();
-        assert!(contents.allows(b"one") && contents.allows(b"twe") && contents.allows(b"\0\0o"));
-        assert!(!contents.allows(b"xwo") && !contents.allows(b"two!"));
+        assert!(contents.shows(b"one") && contents.shows(b"twe") && contents.shows(b"\0\0o"));
+        assert!(!contents.shows(b"xwo") && !contents.shows(b"two!"));
+    }
+
+    #[test]
+    fn what_was_acknowledged_is_lost_with_power_alone() {
+        let mut contents = Contents::default();
+        contents.write(b"one");
+        contents.acknowledge();
+        contents.write(b"two");
+        contents.doubt();
+        assert!(contents.shows(b"one") && contents.shows(b"two") && !contents.shows(b"\0\0\0"));
+        assert_eq!(contents.sizes_ever(), [3, 3, 3]);
+        contents.lose_power(1);
+        assert!(contents.shows(b"\0\0\0") && !contents.sizes_ever().contains(&0));
+        contents.lose_power(0);
+        assert!(contents.sizes_ever().contains(&0));
+    }
+
+    #[test]
+    fn a_block_whose_holder_kept_its_power_shows_what_was_acknowledged() {
+        let (old, new) = (vec![1; 3 * BLOCK], vec![2; 3 * BLOCK]);
+        let mut contents = Contents::default();
+        contents.write(&old);
+        contents.synced(false);
+        contents.write(&new);
+        contents.acknowledge();
+        contents.lose_power(2);
+        let with_old = |block: usize| {
+            let mut bytes = new.clone();
+            bytes[block * BLOCK..][..BLOCK].fill(1);
+            bytes
+        };
+        assert_eq!([0, 1, 2].map(|block| contents.shows(&with_old(block))), [false, true, false]);
+        contents.moves();
+        assert_eq!([0, 1, 2].map(|block| contents.shows(&with_old(block))), [true; 3]);
+    }
+
+    #[test]
+    fn zeros_are_seen_only_where_some_version_has_none_or_ends() {
+        let mut contents = Contents::default();
+        contents.write(&[1; 4]);
+        contents.synced(false);
+        contents.write(&[2; 4]);
+        contents.lose_power(1);
+        assert!(contents.shows(&[1, 2, 1, 2]) && !contents.shows(&[1, 0, 1, 2]));
+        assert!(contents.shows(&[1, 1, 1, 1, 0]));
     }
 
     #[test]
     fn what_a_killed_writer_left_is_seen_only_where_power_was_lost() {
         let mut contents = Contents::default();
-        contents.change(0, 3, |bytes| bytes.extend_from_slice(b"old"));
+        contents.write(b"old");
         contents.lose_writer(Vec::new());
-        contents.change(0, 3, |bytes| bytes.extend_from_slice(b"new"));
+        contents.write(b"new");
         contents.doubt();
-        assert!(contents.allows(b"new") && !contents.allows(b"old"));
-        contents.lose_power();
-        assert!(contents.allows(b"old"));
+        assert!(contents.shows(b"new") && !contents.shows(b"old"));
+        contents.lose_power(1);
+        assert!(contents.shows(b"old"));
     }
 
     #[test]
     fn what_was_synced_cannot_be_lost() {
         let mut contents = Contents::default();
-        contents.change(0, 3, |bytes| bytes.push(1));
+        contents.write(&[1]);
         contents.synced(false);
-        contents.lose_power();
-        assert!(contents.allows(&[1]) && !contents.allows(&[]) && !contents.allows(&[0]));
-        contents.change(0, 3, |bytes| bytes.push(2));
-        contents.lose_power();
-        assert!(contents.allows(&[1, 0]) && contents.allows(&[1]));
+        contents.lose_power(1);
+        assert!(contents.shows(&[1]) && !contents.shows(&[]) && !contents.shows(&[0]));
+        contents.write(&[2, 0]);
+        contents.lose_power(1);
+        assert!(contents.shows(&[1, 0]) && contents.shows(&[1]));
     }
 }

@@ -7,6 +7,7 @@
 pub mod clock;
 pub mod cluster;
 pub mod contents;
+pub mod copies;
 pub mod defects;
 pub mod model;
 pub mod network;

@@ -12,6 +12,7 @@ pub use profile::Profile;
 
 use crate::cluster::{Cluster, ClusterOptions};
 use crate::contents::{Contents, VERSIONS_MAX};
+use crate::copies::{Copies, Holders};
 use crate::model::{Change, LINK_TARGET, Place, Tree, UNKNOWN, observe, perform};
 use crate::network::{End, Weather};
 use rand::rngs::StdRng;
@@ -336,7 +337,7 @@ impl Story {
             if end == End::PowerLoss {
                 self.has_meta_lost_power |= number == 0;
                 self.has_data_lost_power |= number != 0;
-                self.contents.values_mut().for_each(Contents::lose_power);
+                self.contents.values_mut().for_each(|contents| contents.lose_power(number));
             }
         }
     }
@@ -545,12 +546,20 @@ impl Story {
         if answer.is_err() {
             return self.after_file_operation(index, answer);
         }
+        self.acknowledge(inode);
         self.report_size(inode);
         if is_sync && !self.has_meta_lost_power {
             self.history.clear();
         }
         if is_sync && let Some(contents) = self.contents.get_mut(&inode) {
             contents.synced(was_certain);
+        }
+    }
+
+    /// All that was written is on the servers.
+    fn acknowledge(&mut self, inode: u64) {
+        if let Some(contents) = self.contents.get_mut(&inode) {
+            contents.acknowledge();
         }
     }
 
@@ -575,6 +584,7 @@ impl Story {
         self.collect_ends();
         match answer {
             Ok(()) => {
+                self.acknowledge(handle.inode);
                 self.report_size(handle.inode);
                 self.check_whole(handle.inode);
             }
@@ -606,11 +616,8 @@ impl Story {
             Ok(bytes) => {
                 self.collect_ends();
                 let contents = &self.contents[&inode];
-                assert!(
-                    contents.allows(&bytes),
-                    "contents of {inode} after close: {}",
-                    difference(contents, &bytes)
-                );
+                let is_allowed = !contents.is_certain() || contents.newest() == bytes;
+                assert!(is_allowed, "contents of {inode} after close: {}", difference(contents, &bytes));
             }
             Err(error) => self.explain(inode, &error),
         }
@@ -640,11 +647,9 @@ impl Story {
             }
             match read_whole(&newcomer, inode) {
                 Ok(bytes) => {
-                    assert!(
-                        contents.allows(&bytes),
-                        "contents of {inode}: {}",
-                        difference(&contents, &bytes)
-                    );
+                    let holders = Holders::of(&self.cluster, &newcomer, inode);
+                    let is_allowed = contents.allows(&bytes, &holders);
+                    assert!(is_allowed, "contents of {inode}: {}", difference(&contents, &bytes));
                     self.rewrite(inode, bytes);
                 }
                 Err(error) if error.code == Code::Corrupt && self.may_fail() => {
@@ -662,7 +667,10 @@ impl Story {
     fn close_all(&mut self) {
         for handle in std::mem::take(&mut self.handles) {
             match handle.file.close() {
-                Ok(()) => self.report_late(handle.inode),
+                Ok(()) => {
+                    self.acknowledge(handle.inode);
+                    self.report_late(handle.inode);
+                }
                 Err(error) => {
                     self.note(format!("  close {}: {error}", handle.inode));
                     self.doubt(handle.inode);
@@ -725,7 +733,7 @@ impl Story {
             for inode in self.tree.of_kind(FileKind::File) {
                 let bytes = read_whole(&self.clients[client], inode).expect("fair weather");
                 let contents = &self.contents[&inode];
-                assert!(contents.allows(&bytes), "contents of {inode}: {}", difference(contents, &bytes));
+                assert!(contents.newest() == bytes, "contents of {inode}: {}", difference(contents, &bytes));
             }
             for inode in self.tree.of_kind(FileKind::Symlink) {
                 assert_eq!(
@@ -734,6 +742,7 @@ impl Story {
                 );
             }
         }
+        assert_eq!(Copies::list(&self.cluster).check(), Ok(()), "at rest");
         let files: Vec<InodeId> = self.tree.of_kind(FileKind::File).into_iter().map(InodeId).collect();
         // It takes a long wait, which a part of the stories is enough for.
         if self.random.random_bool(0.25) {

@@ -35,6 +35,7 @@ impl Story {
         if self.handles.iter().any(|handle| handle.inode == inode) {
             self.converted.insert(inode);
         }
+        self.contents.entry(inode).or_default().moves();
         match self.clients[client].convert(InodeId(inode), &how, &|_| true) {
             Ok(done) => self.note(format!("  {} bytes, changed: {}", done.bytes, done.is_changed)),
             Err(error) if matches!(error.code, Code::InUse | Code::Stale) => self.note(format!("  {error}")),

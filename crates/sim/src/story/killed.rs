@@ -1,6 +1,7 @@
 //! Clients that end without a word, as a mount does that is killed.
 
 use super::{Story, difference, read_whole};
+use crate::copies::Holders;
 use vazao_client::OpenMode;
 use vazao_model::{Code, InodeId};
 
@@ -41,8 +42,10 @@ impl Story {
         match read_whole(&self.clients[0], inode) {
             Ok(bytes) => {
                 let contents = &self.contents[&inode];
+                let holders = Holders::of(&self.cluster, &self.clients[0], inode);
                 assert!(
-                    contents.allows(&bytes) && contents.sizes_ever().contains(&(bytes.len() as u64)),
+                    contents.allows(&bytes, &holders)
+                        && contents.sizes_ever().contains(&(bytes.len() as u64)),
                     "contents of {inode} after its client was killed: {}",
                     difference(contents, &bytes)
                 );
