@@ -225,8 +225,13 @@ impl Locks {
     /// Waits until the turn of `waiter` may have come, or something else is to be looked after.
     fn await_call(&self, waiter: u64) -> bool {
         let mut called = self.called.lock();
-        if !called.contains(&waiter) {
+        if !called.contains(&waiter) && self.context.options.background {
             self.calling.wait_for(&mut called, LOOK);
+        } else if !called.contains(&waiter) {
+            // No thread of its own hears the call, and a simulated clock moves only in sleeps.
+            drop(called);
+            self.context.clock.sleep(LOOK);
+            called = self.called.lock();
         }
         called.remove(&waiter)
     }

@@ -161,3 +161,19 @@ fn records_that_were_not_stored_before_another_client_appended_are_given_up() {
         assert_eq!(sites.contents(), b"near", "{before:?}");
     }
 }
+
+/// A client without threads of its own waited for the end of a file on a clock that nothing moved, and for ever.
+#[test]
+fn an_append_behind_a_client_that_is_cut_off_ends_at_its_deadline() {
+    let sites = Sites::new(b"");
+    let mine = sites.open(&sites.far);
+    sites.far.fetch_changes().expect("the line is whole");
+    mine.append(b"far one").expect("into memory");
+    let theirs = sites.open(&sites.near);
+    sites.cluster.cut_line(CUT);
+    let before_ns = sites.cluster.clock().now_ns();
+    let error = theirs.append(b"near").expect_err("the other client keeps the end");
+    assert_eq!(error.code, Code::Timeout, "{error}");
+    let waited = Duration::from_nanos(sites.cluster.clock().now_ns() - before_ns);
+    assert!((Duration::from_secs(29)..Duration::from_secs(32)).contains(&waited), "{waited:?}");
+}
