@@ -472,7 +472,7 @@ impl Shared {
                 // Counted for all: by this number a process has its seed.
                 world.starts += 1;
                 let machine = &world.machines[number];
-                machine.daemon.is_none() && machine.starts_at_ns <= now_ns
+                machine.daemon.is_none() && machine.starts_at_ns <= now_ns && !self.stands_still(number)
             };
             if is_due && let Some(data) = self.open(number) {
                 self.beat_one(number, &data);

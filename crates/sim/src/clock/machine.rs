@@ -136,6 +136,10 @@ impl MachineClock {
     /// The moment on the cluster's clock at which this one will have come to `ns`, or shows a little more.
     pub(crate) fn cluster_ns(&self, ns: u64) -> u64 {
         let left_ns = ns.saturating_sub(self.now_ns());
+        if left_ns == 0 {
+            // Also while it stands still: what has passed is not waited for.
+            return self.cluster.now_ns();
+        }
         let Scales { rate_ppm, now, .. } = *self.scales.lock();
         let from_ns = self.cluster.now_ns().max(now.counts_from_ns);
         from_ns.saturating_add(true_time(left_ns, rate_ppm))
@@ -287,6 +291,16 @@ mod tests {
         let (now_ns, wall_ns) = (machine.now_ns(), machine.wall_ns());
         machine.set_wall(-3_000);
         assert_eq!((machine.now_ns(), machine.wall_ns()), (now_ns, wall_ns - 3_000_000_000));
+    }
+
+    /// A server that started on a frozen machine moved all clocks to the end of the pause.
+    #[test]
+    fn what_has_passed_is_not_waited_for_on_a_machine_that_stands_still() {
+        let (cluster, machine) = clocks();
+        machine.pause(Pause::Frozen, SECOND * 4);
+        machine.sleep(Duration::ZERO);
+        assert_eq!(machine.cluster_ns(machine.now_ns()), cluster.now_ns());
+        assert_eq!(cluster.now_ns(), 5_000_000_000);
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::time::Duration;
 use vazao_meter::Clock;
 use vazao_model::Code;
 use vazao_sim::clock::{Pause, RATE_PPM_MAX};
-use vazao_sim::network::Machine;
+use vazao_sim::network::{End, Machine};
 use vazao_sim::{Cluster, ClusterOptions};
 use vazao_wire::transport::{Transport, call};
 use vazao_wire::{op, proto};
@@ -62,6 +62,17 @@ fn a_machine_that_stands_still_answers_nothing_and_goes_on_as_it_was() {
         cluster.clock().sleep(Duration::from_secs(3));
         assert_eq!(ask(&cluster, 2, "data1:7070"), Ok(()), "{pause:?}");
     }
+}
+
+#[test]
+fn no_server_starts_on_a_machine_that_stands_still() {
+    let cluster = cluster();
+    cluster.pause(0, Pause::Frozen, Duration::from_secs(60));
+    cluster.end(0, End::Kill);
+    cluster.clock().sleep(Duration::from_secs(50));
+    assert!(cluster.meta().is_none());
+    cluster.clock().sleep(Duration::from_secs(30));
+    assert!(cluster.meta().is_some());
 }
 
 /// Servers are silent after 10 s, by whatever date.
