@@ -84,6 +84,8 @@ pub(super) struct Peer {
     /// Round-trip time of the latest handshake; see [`ahead`](super::ahead).
     pub(super) round_trip_ns: AtomicU64,
     unanswered: UnansweredConnects,
+    /// This machine's address towards it, as last found out.
+    source: Mutex<Option<IpAddr>>,
 }
 
 /// Where one of the connections to a server is.
@@ -113,7 +115,16 @@ impl Peer {
             is_local: AtomicBool::new(false),
             round_trip_ns: AtomicU64::new(0),
             unanswered: UnansweredConnects::default(),
+            source: Mutex::default(),
         }
+    }
+
+    /// This machine's address towards it. Its name is looked up once: what asks for this is often repeated, and must
+    /// not wait for a name server that is gone while there are connections.
+    fn source(&self) -> Option<IpAddr> {
+        let mut source = self.source.lock();
+        *source = source.or_else(|| way_to(&self.address));
+        *source
     }
 
     /// The calling thread's place. On this machine that depends on the core it is on.
@@ -174,6 +185,16 @@ impl Place {
     pub(super) fn usable(&self) -> Option<Arc<Link>> {
         self.link.lock().as_ref().filter(|link| link.is_usable()).map(Arc::clone)
     }
+}
+
+/// The address of this machine from which another one is reached.
+fn way_to(address: &str) -> Option<IpAddr> {
+    let place = address.to_socket_addrs().ok()?.next()?;
+    let any = if place.is_ipv4() { IpAddr::from([0; 4]) } else { IpAddr::from([0; 16]) };
+    // To connect such a socket chooses the way, and sends nothing.
+    let socket = UdpSocket::bind((any, 0)).ok()?;
+    socket.connect(place).ok()?;
+    Some(socket.local_addr().ok()?.ip().to_canonical())
 }
 
 /// Locks the attempt at a connection; while another thread makes it, the request that waits is watched.
@@ -368,6 +389,8 @@ impl TcpTransport {
             };
             match dial(place, &*self.clock, deadline_ns, is_over) {
                 Ok(stream) => {
+                    // A machine may get another address.
+                    *peer.source.lock() = stream.local_addr().ok().map(|own| own.ip().to_canonical());
                     let core = core % peer.cores;
                     if let Some(link) = self.enter(peer, &stream, core, deadline_ns, timeout.as_deref_mut()) {
                         return Ok(link);
@@ -536,12 +559,7 @@ impl Transport for TcpTransport {
     }
 
     fn local_address(&self, address: &str) -> Option<IpAddr> {
-        let place = address.to_socket_addrs().ok()?.next()?;
-        let any = if place.is_ipv4() { IpAddr::from([0; 4]) } else { IpAddr::from([0; 16]) };
-        // To connect such a socket chooses the way, and sends nothing.
-        let socket = UdpSocket::bind((any, 0)).ok()?;
-        socket.connect(place).ok()?;
-        Some(socket.local_addr().ok()?.ip().to_canonical())
+        self.peer(address).source()
     }
 
     fn round_trip_ns(&self, address: &str) -> u64 {

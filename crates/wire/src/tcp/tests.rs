@@ -11,7 +11,7 @@ use crate::transport::{Presence, Transport, call, submit};
 use parking_lot::Mutex;
 use prost::Message;
 use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::net::{IpAddr, TcpStream};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
@@ -158,6 +158,17 @@ fn pair() -> (ClusterKey, Server, Arc<TcpTransport>, String) {
     let server = serve(&key);
     let address = server.address().to_string();
     (key.clone(), server, transport(&key), address)
+}
+
+#[test]
+fn the_own_address_towards_a_server_is_known_before_there_is_a_connection_and_that_of_one_afterwards() {
+    let (_, _server, transport, address) = pair();
+    let own = Some(IpAddr::from([127, 0, 0, 1]));
+    assert_eq!(transport.local_address(&address), own);
+    call::<op::Ping>(&*transport, &address, &proto::PingRequest::default(), within_ms(5_000))
+        .expect("answers");
+    assert_eq!(transport.local_address(&address), own);
+    assert_eq!(transport.local_address("no address"), None);
 }
 
 #[test]
