@@ -266,7 +266,7 @@ fn status_names_a_silent_node_and_how_to_start_it() {
 /// `vazao status` had one line for a dead metadata service, and no word of the other nodes.
 #[test]
 fn status_without_the_metadata_service_asks_the_nodes_that_are_known() {
-    let cluster = Cluster::start(2);
+    let cluster = Cluster::start_on_own_ports(2);
     // As on another machine: without the directory of the cluster beside it.
     let client = cluster.local("client.toml");
     let key = cluster.dir().join("cluster.key");
