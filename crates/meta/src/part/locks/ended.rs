@@ -13,6 +13,9 @@ use vazao_model::locks::{HeldLock, LockMode};
 /// lost. Clients that end without a word leave theirs behind.
 const KEPT_MAX: usize = 8 * LOCKS_OF_SESSION_MAX;
 
+/// And of so many sessions: others may have got all that one of them had.
+const SESSIONS_MAX: usize = 10_000;
+
 /// What is kept.
 #[derive(Default)]
 pub(super) struct EndedLocks {
@@ -42,7 +45,7 @@ impl EndedLocks {
         if self.count > before {
             self.sessions.push_back(session);
         }
-        while self.count > KEPT_MAX
+        while (self.count > KEPT_MAX || self.sessions.len() > SESSIONS_MAX)
             && let Some(oldest) = self.sessions.pop_front()
         {
             self.remove(|_, held| held.owner.session == oldest);
@@ -71,6 +74,12 @@ impl EndedLocks {
             is_taken
         });
         taken
+    }
+
+    /// Of how many sessions something is kept, or was.
+    #[cfg(test)]
+    pub(super) fn sessions(&self) -> usize {
+        self.sessions.len()
     }
 
     fn remove(&mut self, mut is_removed: impl FnMut(Place, &HeldLock<Owner>) -> bool) {

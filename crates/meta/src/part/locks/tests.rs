@@ -192,6 +192,17 @@ fn of_clients_that_end_without_a_word_a_bounded_number_of_locks_is_kept() {
 }
 
 #[test]
+fn of_sessions_whose_locks_others_have_got_a_bounded_number_is_remembered() {
+    let locks = Locks::default();
+    for session in (100..30_000).map(SessionId) {
+        assert_eq!(verdict(&locks, exclusive(session, 1, 0)), Verdict::Granted);
+        locks.end(session);
+    }
+    assert_eq!(locks.state().ended.sessions(), 10_000);
+    assert_eq!(locks.reclaim(C, Some(SessionId(29_999)), &[exclusive(C, 1, 0)]).0, [0; 0]);
+}
+
+#[test]
 fn a_session_has_no_more_locks_than_fit_into_one_message() {
     let locks = Locks::default();
     let byte =
