@@ -9,7 +9,7 @@ use crate::core::Context;
 use crate::meta::MetaService;
 use crate::{Error, Result};
 use parking_lot::{Condvar, Mutex, RwLock};
-use std::collections::{HashMap, HashSet};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -72,6 +72,36 @@ impl Held {
     }
 }
 
+/// Losses of locks that are remembered one by one.
+const LOSSES_MAX: usize = 4096;
+
+/// The locks lost to other clients, of all kinds, in order.
+#[derive(Default)]
+struct Losses {
+    /// How many there were; changed while `latest` is held.
+    count: AtomicU64,
+    /// The files of the latest of them.
+    latest: Mutex<VecDeque<InodeId>>,
+}
+
+impl Losses {
+    fn note(&self, inode: InodeId) {
+        let mut latest = self.latest.lock();
+        latest.push_back(inode);
+        if latest.len() > LOSSES_MAX {
+            latest.pop_front();
+        }
+        self.count.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// True when one on the file came after the first `count`, or it is not known any more.
+    fn has_since(&self, inode: InodeId, count: u64) -> bool {
+        let latest = self.latest.lock();
+        let since = (self.count.load(Ordering::SeqCst) - count) as usize;
+        since > latest.len() || latest.iter().rev().take(since).any(|lost| *lost == inode)
+    }
+}
+
 /// Locks of this client, and those it waits for.
 pub struct Locks {
     context: Arc<Context>,
@@ -89,6 +119,7 @@ pub struct Locks {
     /// Locks lost to other clients, until their former owner unlocks or closes.
     lost: Mutex<HashSet<LockPlace>>,
     has_lost: AtomicBool,
+    losses: Losses,
     /// Waiters whose turn has come.
     called: Mutex<HashSet<u64>>,
     calling: Condvar,
@@ -136,6 +167,7 @@ impl Locks {
             last_waiter: AtomicU64::new(0),
             lost: Mutex::default(),
             has_lost: AtomicBool::new(false),
+            losses: Losses::default(),
             called: Mutex::default(),
             calling: Condvar::new(),
         }
@@ -181,8 +213,28 @@ impl Locks {
 
     /// True when any owner of this client has locked any of the file, by either call.
     pub fn has_any(&self, inode: InodeId) -> bool {
+        self.has_any_of(inode, &[LockKind::Flock, LockKind::Range])
+    }
+
+    /// True when any owner of this client has a lock of one of these kinds on the file.
+    pub(crate) fn has_any_of(&self, inode: InodeId, kinds: &[LockKind]) -> bool {
         let held = self.held.lock();
-        [LockKind::Flock, LockKind::Range].iter().any(|kind| held.contains_key(&(inode, *kind)))
+        kinds.iter().any(|kind| held.contains_key(&(inode, *kind)))
+    }
+
+    /// True when there was ever a lock.
+    pub(crate) fn has_locked(&self) -> bool {
+        self.has_locked.load(Ordering::SeqCst)
+    }
+
+    /// How many locks were lost so far.
+    pub(crate) fn losses(&self) -> u64 {
+        self.losses.count.load(Ordering::SeqCst)
+    }
+
+    /// True when a lock on the file may have been lost since there were `losses`.
+    pub(crate) fn has_lost_since(&self, inode: InodeId, losses: u64) -> bool {
+        self.losses() != losses && self.losses.has_since(inode, losses)
     }
 
     /// Fails with `Io` when a lock of one of these is lost: another client has had it since, and may have changed what
@@ -286,8 +338,9 @@ impl Locks {
                 inode = %place.inode,
                 "a lock is lost: this client was cut off for so long that another one has it now"
             );
-            self.note(*place, *range, None, 0);
             is_lost(*place);
+            self.losses.note(place.inode);
+            self.note(*place, *range, None, 0);
         }
         // Only now: what was written under those that are lost is not to be reported.
         self.told_in.store(session, Ordering::SeqCst);
@@ -295,7 +348,8 @@ impl Locks {
     }
 
     /// Locks a range for `place`'s owner, in whatever way it held it before. Waits, when `give_up` is given, until the
-    /// lock is free or `give_up` says true. Errors: `Locked`, `Deadlock`, `NoLocks`, `Interrupted`.
+    /// lock is free or `give_up` says true. No question is tried beyond `until_ns`, nor for longer than a deadline.
+    /// Errors: `Locked`, `Deadlock`, `NoLocks`, `Interrupted`.
     pub(crate) fn lock(
         &self,
         place: LockPlace,
@@ -303,6 +357,7 @@ impl Locks {
         mode: LockMode,
         process: u32,
         give_up: Option<&dyn Fn() -> bool>,
+        until_ns: u64,
     ) -> Result<Granted> {
         let lock = lock_message(place, range, Some(mode), process);
         let waiter = match give_up {
@@ -311,7 +366,8 @@ impl Locks {
         };
         let mut is_giving_up = false;
         loop {
-            match self.ask_lock_until(place, &lock, waiter, range, self.context.deadline_ns()) {
+            let deadline_ns = self.context.deadline_ns().min(until_ns);
+            match self.ask_lock_until(place, &lock, waiter, range, deadline_ns) {
                 Ok(Answer::Granted { version, changes }) => {
                     return Ok(Granted { version, changes });
                 }
@@ -345,6 +401,7 @@ impl Locks {
         lock: &proto::Lock,
         waiter: u64,
         range: LockRange,
+        deadline_ns: u64,
     ) -> Result<Answer> {
         let _one = self.telling.read();
         let mode = match lock.mode {
@@ -362,7 +419,7 @@ impl Locks {
             Some(_) => {}
         }
         let request = proto::SetLockRequest { session, lock: Some(*lock), waiter };
-        let response = match self.meta.ask::<op::SetLock>(&request) {
+        let response = match self.meta.ask_until::<op::SetLock>(&request, deadline_ns) {
             Ok(response) => response,
             Err(error) => {
                 // The service may have granted it, and a caller that gave up must not hold it.
@@ -398,7 +455,7 @@ impl Locks {
     ) -> Result<Answer> {
         loop {
             let session = self.meta.session.id();
-            match self.ask_lock(place, lock, waiter, range) {
+            match self.ask_lock(place, lock, waiter, range, deadline_ns) {
                 Ok(Answer::TooEarly) if self.context.clock.now_ns() < deadline_ns => {
                     self.context.clock.sleep(EARLY)
                 }

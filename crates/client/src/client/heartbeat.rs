@@ -88,6 +88,7 @@ impl Heartbeat {
             covers_round: Some(covers_round),
             open,
         };
+        let asked_ns = core.context.clock.steady_ns();
         let response = match core.meta.ask_until::<op::RenewSession>(&request, deadline_ns) {
             Ok(response) => response,
             Err(error) if error.code == Code::SessionExpired => {
@@ -96,6 +97,7 @@ impl Heartbeat {
             }
             Err(error) => return Err(error),
         };
+        core.meta.session.renewed(asked_ns);
         core.opens.arrived(response.round);
         self.is_watched.store(response.report_measures, Ordering::Relaxed);
         let is_newly_watched = response.report_measures && !is_watched;

@@ -197,7 +197,7 @@ impl Client {
         process: u32,
         give_up: Option<&dyn Fn() -> bool>,
     ) -> Result<()> {
-        self.core.lock(place, range, mode, process, give_up)
+        self.core.lock(place, range, mode, process, give_up, u64::MAX)
     }
 
     /// Lets go of a range. What was written under the lock is to be flushed before.

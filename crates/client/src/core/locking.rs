@@ -60,14 +60,31 @@ impl Core {
         mode: LockMode,
         process: u32,
         give_up: Option<&dyn Fn() -> bool>,
+        until_ns: u64,
     ) -> Result<()> {
-        let Granted { version, changes } = self.locks.lock(place, range, mode, process, give_up)?;
+        let Granted { version, changes } = self.locks.lock(place, range, mode, process, give_up, until_ns)?;
         self.see_changes(place.inode, version, changes);
         Ok(())
     }
 }
 
 impl LockHolder for Core {
+    fn has_locked(&self) -> bool {
+        self.locks.has_locked()
+    }
+
+    fn holds(&self, inode: InodeId) -> bool {
+        self.locks.has_any_of(inode, &[LockKind::Range, LockKind::Flock, LockKind::Append])
+    }
+
+    fn losses(&self) -> u64 {
+        self.locks.losses()
+    }
+
+    fn has_lost_since(&self, inode: InodeId, losses: u64) -> bool {
+        self.locks.has_lost_since(inode, losses)
+    }
+
     fn are_told(&self, session: u64) -> bool {
         self.locks.are_told(session)
     }

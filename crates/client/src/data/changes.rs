@@ -35,8 +35,20 @@ pub(super) fn attempt(method: Method, attempt: u32) -> Vec<u8> {
     }
 }
 
+/// Whether requests by this method change an object.
+pub(super) fn is_change(method: Method) -> bool {
+    matches!(
+        method,
+        Method::Write
+            | Method::WriteList
+            | Method::TruncateObject
+            | Method::PunchObject
+            | Method::CopyObjectRange
+    )
+}
+
 /// The object that an encoded request changes; `None` for one that changes nothing.
-fn changed(method: Method, message: &[u8]) -> Option<proto::ObjectAddress> {
+pub(super) fn changed(method: Method, message: &[u8]) -> Option<proto::ObjectAddress> {
     fn decoded<M: Message + Default>(message: &[u8]) -> Option<M> {
         M::decode(message).ok()
     }

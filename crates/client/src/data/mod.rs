@@ -19,12 +19,12 @@ use crate::meta::{Attempts, MetaService, attempt_deadline_ns, final_error, log_f
 use crate::servers::{Server, Servers, is_silence};
 use crate::statistics::InFlightCall;
 use crate::{Error, Result};
-use changes::{Changes, attempt};
+use changes::{Changes, attempt, changed, is_change};
 use local::{Lending, LocalFiles};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use vazao_meter::Cause;
-use vazao_model::{Action, Code, GroupId, Layout};
+use vazao_model::{Action, Code, GroupId, InodeId, Layout};
 use vazao_wire::interrupt;
 use vazao_wire::service::{Fault, RequestId};
 use vazao_wire::transport::{Pending, Received};
@@ -53,6 +53,8 @@ pub(crate) struct DataCall {
     /// Its latest attempt.
     request: RequestId,
     submitted_ns: u64,
+    /// How many locks of this client were lost by then.
+    lock_losses: u64,
 }
 
 impl DataCall {
@@ -150,13 +152,29 @@ impl DataServers {
             is_at_large: false,
             request: RequestId::default(),
             submitted_ns: self.context.clock.now_ns(),
+            lock_losses: self.meta.lock_losses(),
         };
-        // A request that would fail at once is left to its waiter.
-        match interrupt::is_killed() || self.servers.was_out(group) {
+        // A request that would fail at once is left to its waiter, and so is one that may not be sent yet.
+        match interrupt::is_killed() || self.servers.was_out(group) || self.must_confirm_locks(&call) {
             true => call.server = self.servers.server(group),
             false => self.send(&mut call, attachment, deadline_ns),
         }
         call
+    }
+
+    fn must_confirm_locks(&self, call: &DataCall) -> bool {
+        is_change(call.method) && !self.meta.are_locks_certain()
+    }
+
+    /// [`DataServers::send`], in the thread that waits for the answer: only while the locks on the file are held.
+    fn send_under_locks(&self, call: &mut DataCall, attachment: &[u8], deadline_ns: u64) -> Result<()> {
+        if self.must_confirm_locks(call)
+            && let Some(object) = changed(call.method, &call.message)
+        {
+            self.meta.confirm_locks(InodeId(object.inode), call.lock_losses, deadline_ns)?;
+        }
+        self.send(call, attachment, deadline_ns);
+        Ok(())
     }
 
     fn send(&self, call: &mut DataCall, attachment: &[u8], deadline_ns: u64) {
@@ -219,7 +237,7 @@ impl DataServers {
             {
                 return Err(Error::from(fault));
             }
-            self.send(call, attachment, deadline_ns);
+            self.send_under_locks(call, attachment, deadline_ns)?;
         }
         loop {
             let fault = match self.await_answer(call, attachment.len()) {
@@ -231,7 +249,7 @@ impl DataServers {
                         && self.context.clock.now_ns() < deadline_ns =>
                 {
                     // Given up before it was sent, and not by the present waiter.
-                    self.send(call, attachment, deadline_ns);
+                    self.send_under_locks(call, attachment, deadline_ns)?;
                     continue;
                 }
                 Err(fault) => fault,
@@ -267,7 +285,7 @@ impl DataServers {
             if let Some(server) = &call.server {
                 server.counters.retries.add(1);
             }
-            self.send(call, attachment, deadline_ns);
+            self.send_under_locks(call, attachment, deadline_ns)?;
         }
     }
 

@@ -38,7 +38,7 @@ fn take_end(open: &OpenInode, deadline_ns: u64) -> Result<()> {
     let held_by = open.end.held_by();
     let owner = if held_by == 0 { open.core.locks.new_owner() } else { held_by };
     let place = end_place(open, owner);
-    let locked = open.core.lock(place, LockRange::WHOLE, LockMode::Exclusive, 0, Some(&is_late));
+    let locked = open.core.lock(place, LockRange::WHOLE, LockMode::Exclusive, 0, Some(&is_late), deadline_ns);
     if let Err(error) = locked {
         if matches!(error.code, Code::Interrupted | Code::Locked) && !interrupt::is_raised() {
             let detail =

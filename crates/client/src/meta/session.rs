@@ -3,7 +3,8 @@
 //! What was written under locks is reported only in a session that knows these locks. A client that was cut off for
 //! longer than its session lasts has lost its locks to the clients that asked for them, and opens a new session. What
 //! it wrote before must not be reported there until the service has been told which locks it holds, and has said which
-//! of them are lost: the new holder may have written over it.
+//! of them are lost: the new holder may have written over it. Nor may it be sent to data servers, which know no
+//! sessions: a client that has not heard for a while that its session goes on asks before it changes a locked file.
 
 use super::MetaService;
 use super::call::Changing;
@@ -11,8 +12,9 @@ use crate::config::own_name;
 use crate::{Error, Result};
 use parking_lot::{Condvar, Mutex};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
-use vazao_model::limits::SESSION_SLOTS_MAX;
+use vazao_model::limits::{SESSION_LEASE_MS, SESSION_SLOTS_MAX};
 use vazao_model::{Code, InodeId};
 use vazao_wire::transport::source;
 use vazao_wire::{op, proto};
@@ -20,8 +22,24 @@ use vazao_wire::{op, proto};
 /// How long a thread that waits for a slot sleeps before it looks at the clock.
 const SLOT_WAIT: Duration = Duration::from_millis(50);
 
+/// For how long after a renewal was asked for a change of a locked file is sent without asking again. An attempt at it
+/// takes half of a deadline at most, 15 s as a rule, so that it ends before the session does.
+const CERTAIN_NS: u64 = (SESSION_LEASE_MS as u64 - 20_000) * 1_000_000;
+
 /// Who holds locks in a session.
 pub(crate) trait LockHolder: Send + Sync {
+    /// Whether there was ever a lock.
+    fn has_locked(&self) -> bool;
+
+    /// Whether any of the file is locked here.
+    fn holds(&self, inode: InodeId) -> bool;
+
+    /// How many locks were lost so far.
+    fn losses(&self) -> u64;
+
+    /// Whether a lock on the file may have been lost since there were `losses`.
+    fn has_lost_since(&self, inode: InodeId, losses: u64) -> bool;
+
     /// Whether the service knows in `session` which locks are held here. True where there never was one.
     fn are_told(&self, session: u64) -> bool;
 
@@ -41,6 +59,8 @@ pub(crate) struct Session {
     slots: Mutex<Slots>,
     freed: Condvar,
     opening: Mutex<()>,
+    /// When the latest renewal that was granted was asked for.
+    renewed_ns: AtomicU64,
 }
 
 #[derive(Default)]
@@ -86,6 +106,16 @@ impl Session {
     /// The session's id.
     pub(crate) fn id(&self) -> u64 {
         self.slots.lock().session
+    }
+
+    /// A lease was granted that was asked for at `asked_ns`, by [`vazao_meter::Clock::steady_ns`].
+    pub(crate) fn renewed(&self, asked_ns: u64) {
+        self.renewed_ns.fetch_max(asked_ns, Ordering::SeqCst);
+    }
+
+    /// Whether the session cannot have ended.
+    fn is_certain(&self, now_ns: u64) -> bool {
+        now_ns < self.renewed_ns.load(Ordering::SeqCst).saturating_add(CERTAIN_NS)
     }
 
     fn install(&self, session: u64, slots: u32) {
@@ -140,7 +170,9 @@ impl MetaService {
         let address = source(&*self.context.transport, self.context.meta_address());
         let request =
             proto::OpenSessionRequest { client, follows_conversions: true, follows_groups: true, address };
+        let asked_ns = self.context.clock.steady_ns();
         let response = self.ask_until::<op::OpenSession>(&request, deadline_ns)?;
+        self.session.renewed(asked_ns);
         if let Some(map) = response.map {
             self.servers.install_map(map)?;
         }
@@ -184,5 +216,60 @@ impl MetaService {
         }
         holder.check(inode)?;
         Ok(slot)
+    }
+
+    /// How many locks were lost so far.
+    pub(crate) fn lock_losses(&self) -> u64 {
+        self.lock_holder().map_or(0, |holder| holder.losses())
+    }
+
+    /// Whether a change of an object may be sent without [`MetaService::confirm_locks`]: there are no locks, or all of
+    /// them are held for certain.
+    pub(crate) fn are_locks_certain(&self) -> bool {
+        self.lock_holder().is_none_or(|holder| {
+            !holder.has_locked() || (self.is_session_certain(&*holder) && holder.losses() == 0)
+        })
+    }
+
+    fn is_session_certain(&self, holder: &dyn LockHolder) -> bool {
+        let now_ns = self.context.clock.steady_ns();
+        self.session.is_certain(now_ns) && holder.are_told(self.session.id())
+    }
+
+    /// Asks, before objects of a file that is locked here are changed, whether the locks are still held. `losses`: how
+    /// many were lost when the change began. Errors: `Io` when one of the file was lost since; what keeps the metadata
+    /// service from answering.
+    pub(crate) fn confirm_locks(&self, inode: InodeId, losses: u64, deadline_ns: u64) -> Result<()> {
+        let Some(holder) = self.lock_holder() else { return Ok(()) };
+        let about = |error: Error| error.about(format_args!("{inode}: whether its lock is still held"));
+        while holder.holds(inode) && !self.is_session_certain(&*holder) {
+            self.confirm_session(deadline_ns).map_err(about)?;
+            match holder.tell() {
+                Err(error) if error.code == Code::SessionExpired => {}
+                told => told.map_err(about)?,
+            }
+        }
+        if holder.has_lost_since(inode, losses) {
+            let detail =
+                "a lock on it was lost while this was written, as this client was cut off for too long";
+            return Err(Error::new(Code::Io, format!("{inode}: {detail}")));
+        }
+        holder.check(inode)
+    }
+
+    /// Has the session go on, or opens a new one.
+    fn confirm_session(&self, deadline_ns: u64) -> Result<()> {
+        let session = self.session.id();
+        let epoch = self.servers.routes().map.epoch.0;
+        let asked_ns = self.context.clock.steady_ns();
+        let request = proto::RenewSessionRequest { session, epoch, ..Default::default() };
+        match self.ask_until::<op::RenewSession>(&request, deadline_ns) {
+            Ok(_) => {
+                self.session.renewed(asked_ns);
+                Ok(())
+            }
+            Err(error) if error.code == Code::SessionExpired => self.open_session(session, deadline_ns),
+            Err(error) => Err(error),
+        }
     }
 }

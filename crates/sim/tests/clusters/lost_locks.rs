@@ -7,6 +7,7 @@ use vazao_meter::Clock;
 use vazao_model::ids::ROOT;
 use vazao_model::locks::{LockKind, LockMode, LockRange};
 use vazao_model::{Code, FileKind, InodeId};
+use vazao_sim::network::{Cut, Machine};
 use vazao_sim::{Cluster, ClusterOptions};
 
 const MODE: OpenMode = OpenMode { read: true, write: true, truncate: false };
@@ -140,6 +141,105 @@ fn what_was_written_under_a_lock_that_no_other_client_has_had_is_reported_in_the
     }
 }
 
+/// Longer than what a file keeps in its inode record, so that it lies on data servers.
+const STRIPED: usize = 300 << 10;
+
+/// How the far client's change of a striped file reaches the data servers.
+#[derive(Clone, Copy, Debug)]
+enum Change {
+    /// A small write, which is kept in memory until it is written out.
+    Buffered,
+    /// A write that is sent by the program's own call.
+    Direct,
+}
+
+impl Change {
+    /// What is done before the line is cut.
+    fn begin(self, file: &File) {
+        if matches!(self, Change::Buffered) {
+            file.write_at(b"14", 0).expect("into memory");
+        }
+    }
+
+    /// What is sent when the lock is gone.
+    fn end(self, file: &File) -> vazao_client::Result<()> {
+        match self {
+            Change::Buffered => file.flush(),
+            Change::Direct => file.write_at(&vec![14; STRIPED], 0).and_then(|()| file.flush()),
+        }
+    }
+}
+
+/// Data servers know no sessions: what was sent to them again after a cut lay over what the next holder of the lock
+/// had written.
+#[test]
+fn what_data_servers_have_yet_to_get_under_a_lock_that_is_lost_is_not_sent() {
+    for before in ALL {
+        for change in [Change::Buffered, Change::Direct] {
+            let sites = Sites::new(&[13; STRIPED]);
+            let mine = sites.open(&sites.far);
+            sites.lock(&sites.far);
+            change.begin(&mine);
+            sites.cut();
+            sites.lock(&sites.near);
+            let theirs = sites.open(&sites.near);
+            theirs
+                .write_at(&[15; STRIPED], 0)
+                .and_then(|()| theirs.flush_under_lock())
+                .expect("has the lock");
+            sites.near.unlock(sites.place(), LockRange::WHOLE).expect("it has the lock");
+            if matches!(change, Change::Buffered) {
+                sites.go_on(before);
+            }
+            let error = change.end(&mine).expect_err("the lock is lost");
+            assert!(error.code == Code::Io && error.to_string().contains("lock"), "{before:?}: {error}");
+            let is_theirs = || sites.contents() == [15; STRIPED];
+            assert!(is_theirs(), "{change:?}, {before:?}: bytes of the former holder");
+            let _ = mine.close();
+            assert!(is_theirs(), "{change:?}, {before:?}: bytes of the former holder, from its close");
+        }
+    }
+}
+
+/// It cannot know whether another client has got the lock meanwhile.
+#[test]
+fn a_holder_that_was_not_heard_of_for_long_writes_only_when_it_knows_that_it_still_has_its_lock() {
+    let options = ClusterOptions { seed: 6, data_servers: 2, down_ms_max: 1000 };
+    let cluster = Cluster::new(options);
+    let client = cluster.client(1);
+    let open = |name| {
+        let inode = create(&client, name, FileKind::File);
+        let file = client.open_file(inode, MODE).expect("it is there");
+        file.write_at(&[13; STRIPED], 0).and_then(|()| file.flush()).expect("all are up");
+        file
+    };
+    let (locked, free) = (open("locked"), open("free"));
+    let place = LockPlace { inode: locked.inode(), kind: LockKind::Flock, owner: 1 };
+    client.lock(place, LockRange::WHOLE, LockMode::Exclusive, 0, None).expect("it is free");
+    let (from, to, duration) = (Machine::Client(1), Machine::Server(0), Duration::from_secs(100));
+    cluster.cut(Cut { from, to, is_one_way: false, flapping: None, duration });
+    // Its heartbeats have failed for so long that its session may have ended.
+    cluster.clock().sleep(Duration::from_secs(45));
+    let write = |file: &File, byte| file.write_at(&[byte; STRIPED], 0).and_then(|()| file.flush());
+    let error = write(&locked, 14).expect_err("the metadata service does not say");
+    assert!(error.code.is_silence() && error.to_string().contains("lock is still held"), "{error}");
+    // Data servers are within reach, and no lock of it can be lost; only its report is waited for.
+    let error = write(&free, 14).expect_err("the metadata service takes no report");
+    assert!(error.code.is_silence() && !error.to_string().contains("lock"), "{error}");
+    cluster.clock().sleep(duration);
+    let witness = cluster.client(2);
+    let shown = |file: &File| {
+        let mut shown = [0];
+        let file = witness.open_file(file.inode(), MODE).expect("it is there");
+        file.read_at(&mut shown, 0).expect("all are up");
+        shown
+    };
+    assert_eq!([shown(&locked), shown(&free)], [[13], [14]]);
+    // Another client never had the lock.
+    write(&locked, 15).expect("the metadata service answers");
+    assert_eq!(shown(&locked), [15]);
+}
+
 /// Records that were appended before a client was cut off were laid over those of the next one.
 #[test]
 fn records_that_were_not_stored_before_another_client_appended_are_given_up() {
@@ -171,6 +271,27 @@ fn an_append_behind_a_client_that_is_cut_off_ends_at_its_deadline() {
     mine.append(b"far one").expect("into memory");
     let theirs = sites.open(&sites.near);
     sites.cluster.cut_line(CUT);
+    let before_ns = sites.cluster.clock().now_ns();
+    let error = theirs.append(b"near").expect_err("the other client keeps the end");
+    assert_eq!(error.code, Code::Timeout, "{error}");
+    let waited = Duration::from_nanos(sites.cluster.clock().now_ns() - before_ns);
+    assert!((Duration::from_secs(29)..Duration::from_secs(32)).contains(&waited), "{waited:?}");
+}
+
+/// Each question about the lock had a deadline of its own, so that an append took twice as long at worst.
+#[test]
+fn an_append_ends_at_its_deadline_also_where_the_metadata_service_falls_silent_meanwhile() {
+    let sites = Sites::new(b"");
+    let mine = sites.open(&sites.far);
+    sites.far.fetch_changes().expect("the line is whole");
+    mine.append(b"far one").expect("into memory");
+    let theirs = sites.open(&sites.near);
+    sites.cluster.cut_line(CUT);
+    let (from, to, duration) = (Machine::Client(2), Machine::Server(0), CUT);
+    let flapping = Some(Duration::from_secs(20));
+    sites.cluster.cut(Cut { from, to, is_one_way: false, flapping, duration });
+    // The service is heard for another 19 s.
+    sites.cluster.clock().sleep(Duration::from_secs(21));
     let before_ns = sites.cluster.clock().now_ns();
     let error = theirs.append(b"near").expect_err("the other client keeps the end");
     assert_eq!(error.code, Code::Timeout, "{error}");
