@@ -6,9 +6,11 @@ use crate::clock::wait_until;
 use crate::failure::{Failure, Outcome};
 use crate::tool::command;
 use parking_lot::Mutex;
+use rustix::process::{Pid, Signal, kill_process_group};
 use std::io::{BufRead, BufReader};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdout, Stdio};
+use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
@@ -62,12 +64,17 @@ impl Writer {
         command.args(["--inode", &start.inode.to_string()]).arg("--directory").arg(place);
         command.arg("--cluster").arg(start.cluster).arg("--vazao").arg(start.vazao);
         command.env("VAZAO_CLUSTER", start.cluster).stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut child = command.spawn().map_err(Failure::at("a writer"))?;
+        Writer::spawn(command, &start.directory)
+    }
+
+    /// The commands that it runs belong to its group.
+    fn spawn(mut command: Command, directory: &str) -> Outcome<Writer> {
+        let mut child = command.process_group(0).spawn().map_err(Failure::at("a writer"))?;
         let output = child.stdout.take().expect("its output was asked for");
         let journal = Arc::new(Mutex::new(Journal::default()));
         let heard = Arc::clone(&journal);
         let reader = Some(std::thread::spawn(move || listen(output, &heard)));
-        Ok(Writer { directory: start.directory.clone(), child, journal, reader })
+        Ok(Writer { directory: directory.to_owned(), child, journal, reader })
     }
 
     /// Operations that were answered so far.
@@ -76,9 +83,11 @@ impl Writer {
         journal.entries.iter().filter(|entry| entry.is_answered()).count()
     }
 
-    /// Kills it where it stands; what it had said by then.
+    /// Kills it where it stands, with the command that it runs: that would go on once the cluster is back, and make
+    /// what no journal has. What the writer had said by then.
     pub(crate) fn kill(mut self) -> Outcome<Journal> {
-        self.child.kill().map_err(Failure::at("a writer"))?;
+        let group = Pid::from_child(&self.child);
+        kill_process_group(group, Signal::KILL).map_err(|error| Failure::at("a writer")(error.into()))?;
         self.finish()
     }
 
@@ -123,5 +132,28 @@ fn listen(output: ChildStdout, journal: &Mutex<Journal>) {
         // The last line of a writer that was killed may be torn: it was never reported.
         let Ok(line) = serde_json::from_str::<Line>(&line) else { return };
         journal.lock().hear(line);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A command went on after its writer was killed, and copied its file into the cluster that had come back: a round
+    /// of losses of power found a name that came after one that was lost.
+    #[test]
+    fn what_a_writer_runs_is_killed_with_it() {
+        let mut command = command("sh");
+        command.args(["-c", "sleep 1000 & echo $! >&2; wait"]).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut writer = Writer::spawn(command, "w").expect("there is a shell");
+        let mut started = String::new();
+        let said = writer.child.stderr.take().expect("was asked for");
+        BufReader::new(said).read_line(&mut started).expect("says which");
+        let process = PathBuf::from(format!("/proc/{}/stat", started.trim()));
+        assert!(process.exists(), "{started}");
+        writer.kill().expect("runs");
+        let is_gone =
+            || std::fs::read_to_string(&process).is_ok_and(|stat| stat.contains(") Z ")) || !process.exists();
+        wait_until("the command is gone", is_gone).expect("killed");
     }
 }
