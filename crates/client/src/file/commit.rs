@@ -3,13 +3,16 @@
 use super::inline::InlineContents;
 use super::inode::{FreshInode, InodeState, OpenInode};
 use super::report_ledger::Report;
-use super::{append, holes, length, look, moved, outgrow, sync, write_out};
+use super::{append, holes, length, moved, outgrow, replaced, sync, write_out};
 use crate::cache::Asked;
 use crate::meta::{Completion, Readiness, begin_change_as_of};
 use crate::{Error, Result};
 use std::sync::Arc;
 use vazao_model::Code;
 use vazao_wire::{interrupt, op, proto};
+
+/// Lives of a file that one flush follows it into: others cut it faster than it can be written.
+const LIVES_MAX: usize = 8;
 
 /// Writes out everything and reports it; with `sync` all of it survives power loss.
 pub(crate) fn flush(open: &OpenInode, sync: bool) -> Result<()> {
@@ -19,6 +22,25 @@ pub(crate) fn flush(open: &OpenInode, sync: bool) -> Result<()> {
 /// [`flush`], killable: `Interrupted` when the caller was killed.
 pub(super) fn flush_or_leave(open: &OpenInode, sync: bool) -> Result<()> {
     let deadline_ns = open.core.context.deadline_ns();
+    for _ in 0..LIVES_MAX {
+        let Flushed::Replaced { former } = flush_once(open, sync, deadline_ns)? else { return Ok(()) };
+        if !interrupt::uninterruptible(|| replaced::write_again(open, former, deadline_ns))? {
+            break;
+        }
+    }
+    Err(replaced::cut_elsewhere(open))
+}
+
+/// What a flush has come to.
+enum Flushed {
+    Done,
+    /// The file is in another life than `former`, as it is known here: nothing was reported.
+    Replaced {
+        former: Option<u32>,
+    },
+}
+
+fn flush_once(open: &OpenInode, sync: bool, deadline_ns: u64) -> Result<Flushed> {
     let left = || Error::new(Code::Interrupted, format!("{}: its writer was killed", open.id));
     let _one = loop {
         if !write_out::write_out_or_leave(open, deadline_ns) {
@@ -35,30 +57,46 @@ pub(super) fn flush_or_leave(open: &OpenInode, sync: bool) -> Result<()> {
         }
     };
     if !sync {
-        return report(open, false, deadline_ns);
+        return try_report(open, false, deadline_ns);
     }
     let begun = sync::begin_sync(open, deadline_ns);
     if only_times_change(open) {
         // The report says nothing about the data: it may become durable before them, so both are asked for at once.
-        let reported = report(open, true, deadline_ns);
+        let reported = try_report(open, true, deadline_ns);
         return sync::finish_sync(open, begun, deadline_ns).and(reported);
     }
     sync::finish_sync(open, begun, deadline_ns)?;
-    report(open, true, deadline_ns)
+    try_report(open, true, deadline_ns)
 }
 
-/// Tells the metadata service what has changed. Where the file turns out to have left its inode record, as another
-/// client's writes made it outgrow it, what was written into the contents here follows. The caller holds
-/// `committing`.
+/// Tells the metadata service what has changed. Errors: `Stale` when the file is in another life, which goes on here
+/// without what was written and not reported. The caller holds `committing`.
 pub(super) fn report(open: &OpenInode, sync: bool, deadline_ns: u64) -> Result<()> {
-    while commit(open, sync, deadline_ns)? == Committed::Outgrown {
-        interrupt::uninterruptible(|| outgrow::outgrow_in_turn(open, deadline_ns))?;
+    match try_report(open, sync, deadline_ns)? {
+        Flushed::Done => Ok(()),
+        Flushed::Replaced { .. } => {
+            interrupt::uninterruptible(|| replaced::begin_new_life(open, deadline_ns));
+            Err(replaced::cut_elsewhere(open))
+        }
+    }
+}
+
+/// [`report`]. Where the file turns out to have left its inode record, as another client's writes made it outgrow it,
+/// what was written into the contents here follows.
+fn try_report(open: &OpenInode, sync: bool, deadline_ns: u64) -> Result<Flushed> {
+    loop {
+        match commit(open, sync, deadline_ns)? {
+            Committed::Taken => return Ok(Flushed::Done),
+            Committed::Replaced => return Ok(Flushed::Replaced { former: replaced::life(open) }),
+            Committed::Outgrown => {
+                interrupt::uninterruptible(|| outgrow::outgrow_in_turn(open, deadline_ns))?;
+            }
+        }
         if sync {
             let begun = sync::begin_sync(open, deadline_ns);
             sync::finish_sync(open, begun, deadline_ns)?;
         }
     }
-    Ok(())
 }
 
 /// True when everything is written out and reported, no failure but the first `reported` of them is to be told of,
@@ -84,6 +122,7 @@ pub(crate) fn discard(open: &OpenInode) {
     write_out::discard_staged(open);
     let mut state = open.lock();
     state.reports.discard();
+    state.kept.clear();
     state.placed.forget_next();
     if let Some(inline) = state.inline_mut() {
         inline.discard();
@@ -156,8 +195,10 @@ fn end_report(open: &OpenInode, answer: Answer, reported: Reported, deadline_ns:
     open.count_report();
     let mut state = open.lock();
     let told = state.reports.end_report();
+    let is_taken = fresh.as_ref().is_ok_and(|fresh| is_taken(&state, &told, fresh, generation));
+    state.kept.end_report(is_taken);
     match fresh {
-        Ok(fresh) if is_taken(&state, &told, &fresh, generation) => {
+        Ok(fresh) if is_taken => {
             // Before contents that were shown take the place of those that the service has forgotten.
             let forgotten = state.remember(&fresh, &told) | state.end_inline_report(&fresh, sync);
             let is_claimed = state.claim(&told.overwritten, &fresh.unwritten);
@@ -170,34 +211,34 @@ fn end_report(open: &OpenInode, answer: Answer, reported: Reported, deadline_ns:
             if is_claimed || forgotten {
                 interrupt::uninterruptible(|| report(open, sync, deadline_ns))?;
             }
-            return Ok(Committed::Taken);
+            Ok(Committed::Taken)
         }
         Ok(fresh) if state.inline_mut().is_some() => {
             state.remember(&fresh, &told);
             state.reports.restore(told);
             state.fail_inline_report();
             state.absorb(fresh, open.core.count_answer());
-            return Ok(Committed::Outgrown);
+            Ok(Committed::Outgrown)
         }
-        Ok(_) => drop(state),
+        // The report was about an earlier life of the file, and has changed nothing.
+        Ok(_) => {
+            state.reports.restore(told);
+            Ok(Committed::Replaced)
+        }
         Err(error) if matches!(error.code, Code::Stale | Code::NotFound) => {
             state.fail_inline_report();
             drop(state);
             discard(open);
-            return Err(error.about(open.id));
+            Err(error.about(open.id))
         }
         Err(error) => {
             state.reports.restore(told);
             state.fail_inline_report();
             drop(state);
             check_lock(open)?;
-            return Err(error.about(open.id));
+            Err(error.about(open.id))
         }
     }
-    // The report was about an earlier life of the file, and has changed nothing.
-    interrupt::uninterruptible(|| start_over(open, deadline_ns));
-    let detail = format!("{}: another client cut or replaced its contents while they were written", open.id);
-    Err(Error::new(Code::Stale, detail))
 }
 
 /// True when [`begin_flush`] will not need a thread, unless the metadata service is slow.
@@ -249,6 +290,10 @@ pub(super) fn begin_flush(open: &Arc<OpenInode>, then: Completion<()>) {
                 outgrow::outgrow_in_turn(&turn.0, deadline_ns)?;
                 report(&turn.0, false, deadline_ns)
             }),
+            Committed::Replaced => {
+                interrupt::uninterruptible(|| replaced::begin_new_life(&turn.0, deadline_ns));
+                Err(replaced::cut_elsewhere(&turn.0))
+            }
         };
         then(early.and_then(is_quick, end));
     });
@@ -270,14 +315,6 @@ fn set_length_again(open: &OpenInode, deadline_ns: u64) -> Result<()> {
     outcome
 }
 
-/// What was written here belonged to contents that are gone: goes on with those that are there now.
-fn start_over(open: &OpenInode, deadline_ns: u64) {
-    discard(open);
-    if let Err(error) = look::look_again(open, deadline_ns) {
-        tracing::debug!(inode = %open.id, %error, "a file that was cut elsewhere could not be opened again");
-    }
-}
-
 /// What a report is answered with, and the moment as of which that may be remembered.
 type Answer = Result<(proto::CommitResponse, Option<Asked>)>;
 
@@ -288,6 +325,8 @@ enum Committed {
     Taken,
     /// It was about inline contents, and the file has a layout by now: nothing has changed.
     Outgrown,
+    /// It was about an earlier life of the file: nothing has changed.
+    Replaced,
 }
 
 /// A report under way.
@@ -310,6 +349,11 @@ impl Drop for Committing {
 
 /// Takes what has not been reported, and makes it what is being reported.
 fn take_report(inode: u64, state: &mut InodeState, sync: bool) -> proto::CommitRequest {
+    let in_memory = match state.buffer.has_writers() {
+        true => std::iter::once(0..u64::MAX).collect(),
+        false => state.buffer.ranges().collect(),
+    };
+    state.kept.begin_report(in_memory);
     let unacknowledged = state.buffer.ranges().chain(state.sync.lost().ranges(state.size)).collect();
     let report = state.reports.begin(unacknowledged);
     commit_request(inode, state, &report, sync)

@@ -128,6 +128,7 @@ fn copy_hole(open: &OpenInode, range: Range<u64>) -> Result<()> {
     let end = state.size;
     state.unwritten.add(end..range.end);
     write::note_growth(open, &mut state, range.start, range.end);
+    state.kept.note_missing();
     state.is_sparse = true;
     Ok(())
 }
@@ -188,6 +189,7 @@ fn copy_on_server(
             state.note_written(&piece.to, boot, must_exist);
             state.is_sparse = true;
             write::note_write(open, &mut state, piece.to.start, piece.to.end);
+            state.kept.note_missing();
             true
         }
         Err(error) => {

@@ -3,6 +3,7 @@
 use super::end::End;
 use super::hand_off_mutex::HandOffMutex;
 use super::inline::InlineContents;
+use super::kept_writes::KeptWrites;
 use super::layout_state::{Contents, LayoutState};
 use super::readers::Readers;
 use super::report_ledger::{Report, ReportLedger};
@@ -75,6 +76,8 @@ pub(crate) struct InodeState {
     pub(super) buffer: WriteBuffer,
     /// What the metadata service has yet to be told.
     pub(super) reports: ReportLedger,
+    /// What of it lies in objects, as long as that is little.
+    pub(super) kept: KeptWrites,
     /// Grows with every write and cut, so that bytes read ahead before it are not used after it.
     pub(crate) write_count: u64,
     /// The client's count of answers when one about this inode was last taken over.
@@ -135,6 +138,7 @@ impl InodeState {
             sync: SyncLedger::of_unknown(),
             buffer: WriteBuffer::default(),
             reports: ReportLedger::default(),
+            kept: KeptWrites::default(),
             write_count: 0,
             absorbed_at: fresh_at,
             is_sparse: false,
@@ -207,6 +211,7 @@ impl InodeState {
         for range in &claimed {
             self.reports.wrote_extent(range.clone());
             self.reports.changed(modified);
+            self.kept.note_missing();
         }
         !claimed.is_empty()
     }
@@ -223,6 +228,17 @@ impl InodeState {
             report.written.iter().for_each(|range| unwritten.remove(range));
         }
         self.unwritten = unwritten;
+    }
+
+    /// The write of `range` has failed after it was acknowledged to its caller. Where another client has cut the file,
+    /// the next report shows it, and what is kept is written again.
+    pub(super) fn write_failed(&mut self, range: Range<u64>, error: Error) {
+        if error.code == Code::Stale && self.kept.is_whole() {
+            self.reports.changed(self.reports.modified().unwrap_or(self.attributes.modified));
+            return;
+        }
+        let life = self.layout().map_or(0, |layout| layout.life);
+        self.sync.failed(range, life, error);
     }
 
     /// Notes a change of the object of `slot`. What a loss of power before it may have taken is lost from here on.
@@ -286,6 +302,7 @@ impl InodeState {
             return false;
         }
         self.report_again(size);
+        self.kept.note_missing();
         self.reports.made_objects(self.placed.slots());
         self.reports.is_told_again();
         true
@@ -306,6 +323,7 @@ impl InodeState {
     /// forgotten by the metadata service or not, they are gone.
     pub(super) fn begin_life(&mut self, fresh: FreshInode, now_at: u64) {
         self.reports.begin_life(fresh.start);
+        self.kept.clear();
         self.placed.forget_next();
         if let Some(inline) = self.inline_mut() {
             inline.cut(0);

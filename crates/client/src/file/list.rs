@@ -314,6 +314,7 @@ fn write_listed(open: &OpenInode, parts: &[(u64, &[u8])]) -> Result<bool> {
         let range = *offset..offset + bytes.len() as u64;
         state = write_out::settle(open, state, &range, deadline_ns);
         write::note_write(open, &mut state, range.start, range.end);
+        state.kept.note(*offset, bytes);
     }
     let written_slots = state.placed.slots();
     drop(state);
@@ -364,7 +365,7 @@ fn send_listed(
         });
         let outcome = follow_list(open, outcome, &request, parts, deadline_ns);
         let outcome = outcome.map(|boot| boot.map(|boot| (boot, must_exist)));
-        complete_listed(open, &mut open.lock(), layout, &request, parts, outcome);
+        complete_listed(open, &mut open.lock(), &request, parts, outcome);
     }
     Ok(())
 }
@@ -392,7 +393,6 @@ fn follow_list(
 fn complete_listed(
     open: &OpenInode,
     state: &mut MutexGuard<'_, InodeState>,
-    layout: &Layout,
     request: &Listed,
     parts: &[(u64, &[u8])],
     outcome: Result<Option<(u64, bool)>>,
@@ -405,7 +405,7 @@ fn complete_listed(
             Ok(None) => state.sync.mend(&range),
             Err(error) => {
                 let place = format!("{}, bytes {}-{}", open.id, range.start, range.end);
-                state.sync.failed(range, layout.life, error.clone().about(place));
+                state.write_failed(range, error.clone().about(place));
             }
         }
     }

@@ -120,6 +120,7 @@ impl InodeState {
         state.size = left.size;
         state.placed = left.placed;
         state.reports = left.reports;
+        state.kept.note_missing();
         state.sync = sync.of_continued();
         state.absorb_open(fresh, fresh_at);
         state

@@ -51,6 +51,11 @@ impl WriteBuffer {
         self.writers -= 1;
     }
 
+    /// True while a thread writes to objects past the buffer.
+    pub(super) fn has_writers(&self) -> bool {
+        self.writers > 0
+    }
+
     /// Ranges of the file that are staged or in flight.
     pub(super) fn ranges(&self) -> impl Iterator<Item = Range<u64>> {
         let in_flight = self.flights.iter().map(|(_, _, range)| range.clone());

@@ -134,8 +134,7 @@ fn complete(open: &OpenInode, state: &mut InodeState, id: u64, outcome: Result<O
         Ok(None) => state.sync.mend(&range),
         Err(error) => {
             let place = format!("{}, bytes {}-{}", open.id, range.start, range.end);
-            let life = state.layout().map_or(0, |layout| layout.life);
-            state.sync.failed(range, life, error.about(place));
+            state.write_failed(range, error.about(place));
         }
     }
 }

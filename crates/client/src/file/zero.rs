@@ -85,6 +85,7 @@ fn zero_objects(
 fn note_zeroed(open: &OpenInode, state: &mut InodeState) {
     state.write_count += 1;
     state.reports.changed(open.core.context.wall_time());
+    state.kept.note_missing();
 }
 
 /// What of a file range lies in one object is a range there, too.

@@ -440,21 +440,6 @@ fn a_target_that_moved_to_another_server_is_found_there() {
 }
 
 #[test]
-fn a_write_into_contents_that_another_client_cut_is_reported() {
-    let cluster = Cluster::new(1);
-    let (one, two) = (cluster.client(), cluster.client());
-    let file = create(&one, "contested");
-    file.write_at(&pattern(8, 100_000), 0).unwrap();
-    file.flush().unwrap();
-    let other = two.open_file(file.inode(), OpenMode { write: true, truncate: true, read: true }).unwrap();
-    file.write_at(b"into the old life", 0).unwrap();
-    assert_eq!(file.flush().unwrap_err().code, Code::Stale);
-    file.write_at(b"into the new life", 0).unwrap();
-    file.flush().unwrap();
-    assert_eq!(read_all(&two.open_file(other.inode(), READ).unwrap()), b"into the new life");
-}
-
-#[test]
 fn opening_a_client_without_a_cluster_fails_soon_and_names_it() {
     let cluster = Cluster::new(1);
     cluster.transport.stop(META);

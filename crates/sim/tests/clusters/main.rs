@@ -4,6 +4,7 @@ mod clocks;
 mod coherence;
 mod convert;
 mod cuts;
+mod cuts_elsewhere;
 mod disks;
 mod images;
 mod late;

@@ -1,0 +1,155 @@
+//! Copies of what was written to a file's objects and is not reported yet, as long as that is little.
+//!
+//! Where another client cuts the file to nothing, its objects are removed, and with them what was written here and not
+//! reported. Whether it was written before the cut or after it cannot be told: it is written again, to the new, empty
+//! file. Of a file with more than is kept the writer is told instead.
+
+use crate::data::overlap;
+use std::collections::VecDeque;
+use std::ops::Range;
+
+/// Bytes kept of one file, with what each write costs by itself. Writers of small records stay below, and streams
+/// leave off copying at once.
+const KEPT_BYTES_MAX: usize = 256 << 10;
+
+/// What a write costs beside its bytes.
+const WRITE_BYTES: usize = 64;
+
+/// One write.
+struct Kept {
+    number: u64,
+    offset: u64,
+    bytes: Box<[u8]>,
+}
+
+impl Kept {
+    fn range(&self) -> Range<u64> {
+        self.offset..self.offset + self.bytes.len() as u64
+    }
+
+    fn memory_bytes(&self) -> usize {
+        self.bytes.len() + WRITE_BYTES
+    }
+}
+
+/// A report under way.
+struct UnderWay {
+    /// The number of the first change after it.
+    end: u64,
+    /// What no server had acknowledged when it began.
+    unacknowledged: Vec<Range<u64>>,
+}
+
+/// The copies, in the order of their writes. They are *whole* while there is one of everything that is not reported.
+#[derive(Default)]
+pub(super) struct KeptWrites {
+    writes: VecDeque<Kept>,
+    memory_bytes: usize,
+    /// The number of the next change.
+    next: u64,
+    /// The number of the last change of which there is no copy.
+    last_missing: Option<u64>,
+    under_way: Option<UnderWay>,
+}
+
+impl KeptWrites {
+    /// True while there is a copy of everything that is not reported.
+    pub(super) fn is_whole(&self) -> bool {
+        self.last_missing.is_none()
+    }
+
+    /// These bytes were written.
+    pub(super) fn note(&mut self, offset: u64, bytes: &[u8]) {
+        let memory_bytes = bytes.len() + WRITE_BYTES;
+        if !self.is_whole() || self.memory_bytes + memory_bytes > KEPT_BYTES_MAX {
+            return self.note_missing();
+        }
+        self.writes.push_back(Kept { number: self.next, offset, bytes: bytes.into() });
+        self.memory_bytes += memory_bytes;
+        self.next += 1;
+    }
+
+    /// Something was changed of which there is no copy.
+    pub(super) fn note_missing(&mut self) {
+        self.last_missing = Some(self.next);
+        self.next += 1;
+        self.writes.clear();
+        self.memory_bytes = 0;
+    }
+
+    /// A report begins; no server has acknowledged to have what lies in `unacknowledged`.
+    pub(super) fn begin_report(&mut self, unacknowledged: Vec<Range<u64>>) {
+        self.under_way = Some(UnderWay { end: self.next, unacknowledged });
+    }
+
+    /// The report under way was answered. Of what it told there need be no copies where it was taken.
+    pub(super) fn end_report(&mut self, is_taken: bool) {
+        let Some(UnderWay { end, unacknowledged }) = self.under_way.take().filter(|_| is_taken) else {
+            return;
+        };
+        if self.last_missing.is_some_and(|number| number < end) && unacknowledged.is_empty() {
+            self.last_missing = None;
+        }
+        let is_to_come = |kept: &Kept| unacknowledged.iter().any(|range| overlap(range, &kept.range()));
+        self.writes.retain(|kept| kept.number >= end || is_to_come(kept));
+        self.memory_bytes = self.writes.iter().map(Kept::memory_bytes).sum();
+    }
+
+    /// Nothing of it is to be written any more.
+    pub(super) fn clear(&mut self) {
+        *self = KeptWrites { next: self.next, ..KeptWrites::default() };
+    }
+
+    /// Takes all copies, in the order of their writes; `None` where they are not whole.
+    pub(super) fn take(&mut self) -> Option<Vec<(u64, Box<[u8]>)>> {
+        let is_whole = self.is_whole();
+        let writes = std::mem::take(&mut self.writes);
+        self.clear();
+        is_whole.then(|| writes.into_iter().map(|kept| (kept.offset, kept.bytes)).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn offsets(mut kept: KeptWrites) -> Option<Vec<u64>> {
+        kept.take().map(|writes| writes.into_iter().map(|(offset, _)| offset).collect())
+    }
+
+    #[test]
+    fn what_was_reported_is_kept_no_longer_unless_no_server_had_it() {
+        let mut kept = KeptWrites::default();
+        kept.note(0, b"reported");
+        kept.note(100, b"on its way");
+        kept.begin_report(std::iter::once(105..300).collect());
+        kept.note(50, b"later");
+        kept.end_report(true);
+        kept.begin_report(Vec::new());
+        kept.note(60, b"later still");
+        kept.end_report(false);
+        assert_eq!(offsets(kept), Some(vec![100, 50, 60]));
+    }
+
+    #[test]
+    fn beyond_the_limit_nothing_is_kept_until_all_of_it_is_reported() {
+        let mut kept = KeptWrites::default();
+        kept.note(0, &[1; 1000]);
+        kept.note(0, &[2; KEPT_BYTES_MAX]);
+        kept.note(0, b"after it");
+        assert!(!kept.is_whole() && kept.memory_bytes == 0);
+        kept.begin_report(Vec::new());
+        kept.note(7, b"too late for that report");
+        kept.end_report(true);
+        assert!(!kept.is_whole());
+        kept.begin_report(std::iter::once(0..1).collect());
+        kept.end_report(true);
+        assert!(!kept.is_whole(), "a part of it is not acknowledged");
+        kept.begin_report(Vec::new());
+        kept.end_report(true);
+        assert!(kept.is_whole());
+        (0..KEPT_BYTES_MAX / WRITE_BYTES).for_each(|at| kept.note(at as u64, b"x"));
+        assert!(!kept.is_whole(), "many small ones cost memory, too");
+        assert_eq!(offsets(kept), None);
+    }
+}
