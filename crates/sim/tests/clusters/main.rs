@@ -11,6 +11,7 @@ mod lines;
 mod links;
 mod lost_locks;
 mod orphans;
+mod parted;
 mod power;
 mod seeds;
 mod short_circuit;
