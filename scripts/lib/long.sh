@@ -24,6 +24,8 @@ long_part simulation 20000 "simulated clusters" VAZAO_SIM_SEEDS=20000 \
     cargo test --release --locked -p vazao-sim --test clusters seeds
 long_part lines 200 "simulated clusters of two sites whose line is cut" VAZAO_SIM_SEEDS=200 \
     cargo test --release --locked -p vazao-sim --test clusters a_line_that_is_cut
+long_part links 2000 "simulated clusters whose links, machines and power fail" VAZAO_SIM_SEEDS=2000 \
+    cargo test --release --locked -p vazao-sim --test clusters no_link_that_is_cut
 long_part starts 1000 "rounds of restarts at every step of a start" VAZAO_SIM_SEEDS=1000 \
     cargo test --release --locked -p vazao-sim --test clusters no_call_fails
 long_part peers 1 "C1 and C2 beside GlusterFS and MooseFS" LC_ALL=C bash scripts/peers.sh

@@ -5,7 +5,7 @@ mod starts;
 pub use starts::Step;
 
 use crate::clock::{Clocks, MachineClock, Pause, SimClock};
-use crate::defects::{Defect, Final, Swallowing, Unnumbered};
+use crate::defects::{Defect, Early, Final, Swallowing, Unnumbered, WithoutOne};
 use crate::network::{Cut, End, Endpoint, Machine, Network, OnMachine, Weather};
 use parking_lot::{Mutex, MutexGuard};
 use rand::rngs::StdRng;
@@ -236,6 +236,10 @@ impl Cluster {
             Some(Defect::UnnumberedChanges) => Arc::new(Unnumbered(transport)),
             Some(Defect::SwallowedWrites) => Arc::new(Swallowing::new(transport)),
             Some(Defect::FinalAnswers) => Arc::new(Final(transport)),
+            Some(Defect::UnsyncedServer) => {
+                Arc::new(WithoutOne { inner: transport, address: data_address(0) })
+            }
+            Some(Defect::EarlyAnswers) => Arc::new(Early(transport)),
             Some(Defect::ForgottenGroups) | None => transport,
         };
         Client::open(transport, vec![META.to_owned()], options).expect("a cluster that is up takes a client")

@@ -19,7 +19,7 @@ pub struct Contents {
     writers: BTreeSet<usize>,
     /// The newest version may not be what is there.
     is_uncertain: bool,
-    /// What clients that were killed may have left in objects, beside what is there.
+    /// What clients that were killed, and cuts that power took, may have left in objects, beside what is there.
     left_behind: Vec<Vec<u8>>,
     /// Machines that lost power since the last fsync.
     lost: BTreeSet<usize>,
@@ -29,6 +29,19 @@ pub struct Contents {
 
 /// Versions kept; a file with more of them counts as uncertain in fewer places than it is, so stories fsync before.
 pub const VERSIONS_MAX: usize = 24;
+
+/// What was read of a file.
+#[derive(Clone, Copy, Debug)]
+pub struct PartRead<'a> {
+    /// From where on.
+    pub start: u64,
+    /// What came.
+    pub bytes: &'a [u8],
+    /// How much was asked for.
+    pub asked: usize,
+    /// The client that read it is the one that writes the file.
+    pub is_writers: bool,
+}
 
 impl Default for Contents {
     /// The contents of a new file, which is not durable yet.
@@ -82,6 +95,11 @@ impl Contents {
         self.versions.push(newest);
     }
 
+    /// True when a machine has lost power since the last fsync.
+    pub fn has_lost(&self, machine: usize) -> bool {
+        self.lost.contains(&machine)
+    }
+
     /// The servers have acknowledged every change.
     pub fn acknowledge(&mut self) {
         self.acknowledged = self.versions.len() - 1;
@@ -101,10 +119,19 @@ impl Contents {
     /// was in doubt for another reason stays so.
     pub fn synced(&mut self, is_only_power_in_doubt: bool) {
         if self.is_certain() || is_only_power_in_doubt {
-            let newest = self.versions.pop().unwrap_or_default();
-            let left_behind = std::mem::take(&mut self.left_behind);
-            *self = Contents { versions: vec![newest], left_behind, ..Contents::default() };
+            self.newest_is_durable();
         }
+    }
+
+    /// The newest version is there, durably, because all of it was written again. A cut that power took stays undone
+    /// behind the end: what was cut off is seen only where power takes what is written over it.
+    pub fn newest_is_durable(&mut self) {
+        let newest = self.versions.pop().unwrap_or_default();
+        let mut left_behind = std::mem::take(&mut self.left_behind);
+        if !self.lost.is_empty() {
+            left_behind.extend(self.versions.drain(..).filter(|version| version.len() > newest.len()));
+        }
+        *self = Contents { versions: vec![newest], left_behind, ..Contents::default() };
     }
 
     /// A machine has lost power: certain only if there was nothing to lose.
@@ -134,16 +161,50 @@ impl Contents {
         if self.is_certain() {
             return bytes == self.newest();
         }
-        let blocks = bytes.chunks(BLOCK_BYTES as usize).enumerate();
-        blocks.into_iter().all(|(number, block)| {
-            let offset = number * BLOCK_BYTES as usize;
-            let may_be = self.may_show(offset as u64, holders);
-            let is_of = |version: &&[u8], at: usize, byte: u8| version.get(at).copied().unwrap_or(0) == byte;
-            let bytes = block.iter().enumerate();
-            bytes
-                .into_iter()
-                .all(|(at, byte)| may_be.iter().any(|version| is_of(version, offset + at, *byte)))
-        })
+        self.is_mixture(0, bytes, holders)
+    }
+
+    /// The same of what was read of a part. A client that does not write the file may see of each byte in flight what
+    /// it was before.
+    pub fn allows_read(&self, read: &PartRead<'_>, holders: &Holders) -> bool {
+        let PartRead { start, bytes, asked, is_writers } = *read;
+        if self.is_certain() && (is_writers || self.is_acknowledged()) {
+            let expected = self.newest().get(start as usize..).unwrap_or(&[]);
+            return bytes == &expected[..asked.min(expected.len())];
+        }
+        let end = start + bytes.len() as u64;
+        let may_end = |size: &u64| match bytes.len() {
+            0 => *size <= start,
+            length if length < asked => *size == end,
+            _ => *size >= end,
+        };
+        self.sizes_ever().iter().any(may_end) && self.is_mixture(start, bytes, holders)
+    }
+
+    /// True when nothing is in flight.
+    pub fn is_acknowledged(&self) -> bool {
+        self.acknowledged == self.versions.len() - 1
+    }
+
+    fn is_mixture(&self, start: u64, bytes: &[u8], holders: &Holders) -> bool {
+        self.first_impossible(start, bytes, holders).is_none()
+    }
+
+    /// Where the first byte is that no version which may be seen has there; `bytes` were read at `start`.
+    pub fn first_impossible(&self, start: u64, bytes: &[u8], holders: &Holders) -> Option<u64> {
+        let mut at = start as usize;
+        let mut left = bytes;
+        while !left.is_empty() {
+            let end = (at + 1).next_multiple_of(BLOCK_BYTES as usize);
+            let (block, rest) = left.split_at(left.len().min(end - at));
+            let may_be = self.may_show(at as u64, holders);
+            if let Some(place) = first_of_none(&may_be, at, block) {
+                return Some((at + place) as u64);
+            }
+            at = end;
+            left = rest;
+        }
+        None
     }
 
     /// The versions of which the block at `offset` may be a mixture.
@@ -161,6 +222,19 @@ impl Contents {
         let lengths = self.versions[from..].iter().rev().map(|version| version.len() as u64);
         lengths.chain(self.ends[from..].iter().copied()).collect()
     }
+}
+
+/// The first of `bytes` that none of the versions has at its place, counted from `start`.
+fn first_of_none(versions: &[&[u8]], start: usize, bytes: &[u8]) -> Option<usize> {
+    // Most are one version throughout.
+    let is_one =
+        |version: &&[u8]| version.get(start..start + bytes.len()).is_some_and(|there| there == bytes);
+    if versions.iter().any(is_one) {
+        return None;
+    }
+    let has = |version: &&[u8], at: usize, byte: u8| version.get(at).copied().unwrap_or(0) == byte;
+    let is_of_none = |at: usize, byte: u8| !versions.iter().any(|version| has(version, start + at, byte));
+    bytes.iter().enumerate().position(|(at, byte)| is_of_none(at, *byte))
 }
 
 #[cfg(test)]
@@ -232,6 +306,22 @@ mod tests {
     }
 
     #[test]
+    fn what_is_in_flight_is_seen_elsewhere_or_not_and_its_writer_sees_it() {
+        let mut contents = Contents::default();
+        contents.write(b"one");
+        contents.acknowledge();
+        contents.write(b"three");
+        let shows = |bytes: &[u8], asked: usize, is_writers: bool| {
+            contents.allows_read(&PartRead { start: 1, bytes, asked, is_writers }, &holders())
+        };
+        assert_eq!([true, false].map(|is_writers| shows(b"hree", 9, is_writers)), [true, true]);
+        assert_eq!([true, false].map(|is_writers| shows(b"ne", 9, is_writers)), [false, true]);
+        assert!(shows(b"nr", 2, false) && !shows(b"nx", 2, false));
+        assert!(!shows(b"hre", 9, false), "no version ends there");
+        assert!(!shows(b"", 9, false) && !shows(b"hree\0", 5, false), "each is longer, or shorter");
+    }
+
+    #[test]
     fn zeros_are_seen_only_where_some_version_has_none_or_ends() {
         let mut contents = Contents::default();
         contents.write(&[1; 4]);
@@ -252,6 +342,27 @@ mod tests {
         assert!(contents.shows(b"new") && !contents.shows(b"old"));
         contents.lose_power(1);
         assert!(contents.shows(b"old"));
+    }
+
+    #[test]
+    fn what_was_cut_off_is_back_only_where_power_took_the_cut_and_what_was_written_over_it() {
+        let with_cut = |is_cut_lost: bool| {
+            let mut contents = Contents::default();
+            contents.write(b"older");
+            contents.synced(false);
+            contents.write(b"old");
+            if is_cut_lost {
+                contents.lose_power(1);
+            }
+            contents.newest_is_durable();
+            assert!(contents.shows(b"old") && !contents.shows(b"older"));
+            contents.write(b"young");
+            assert!(contents.shows(b"young"));
+            contents.lose_power(1);
+            assert!(contents.shows(b"you\0\0"));
+            contents.shows(b"young") && contents.shows(b"older")
+        };
+        assert_eq!([true, false].map(with_cut), [true, false]);
     }
 
     #[test]

@@ -21,6 +21,10 @@ pub enum Defect {
     ForgottenGroups,
     /// Clients take the answer of a server that has not finished starting as final.
     FinalAnswers,
+    /// An fsync is answered without one of the data servers that have a part of the file.
+    UnsyncedServer,
+    /// The metadata service answers what is to be durable before it is.
+    EarlyAnswers,
 }
 
 /// Takes the numbers out of changes of objects.
@@ -81,8 +85,12 @@ impl Swallowing {
     }
 }
 
-/// The answer to a write that was not sent.
+/// The answer to a request that was not sent.
 struct Swallowed(Vec<u8>);
+
+fn swallowed(answer: &impl Message) -> Box<dyn Pending> {
+    Box::new(Swallowed(answer.encode_to_vec()))
+}
 
 impl Pending for Swallowed {
     fn wait(self: Box<Self>) -> Result<Received, Fault> {
@@ -106,13 +114,64 @@ impl Transport for Swallowing {
         let is_write = method == Method::Write
             && proto::WriteRequest::decode(message).expect("a client's own request").must_exist;
         if is_write && self.writes.fetch_add(1, Ordering::Relaxed) % SWALLOWED_OF == SWALLOWED_OF - 1 {
-            return Box::new(Swallowed(proto::WriteResponse::default().encode_to_vec()));
+            return swallowed(&proto::WriteResponse::default());
         }
         self.inner.submit(address, method, message, attachment, deadline_ns)
     }
 
     fn clock(&self) -> Arc<dyn Clock> {
         self.inner.clock()
+    }
+}
+
+/// Answers for one data server that its objects are durable.
+pub(crate) struct WithoutOne {
+    pub(crate) inner: Arc<dyn Transport>,
+    pub(crate) address: String,
+}
+
+impl Transport for WithoutOne {
+    fn submit(
+        &self,
+        address: &str,
+        method: Method,
+        message: &[u8],
+        attachment: &[u8],
+        deadline_ns: u64,
+    ) -> Box<dyn Pending> {
+        if method == Method::SyncObjects && address == self.address {
+            return swallowed(&proto::SyncObjectsResponse::default());
+        }
+        self.inner.submit(address, method, message, attachment, deadline_ns)
+    }
+
+    fn clock(&self) -> Arc<dyn Clock> {
+        self.inner.clock()
+    }
+}
+
+/// Has the metadata service answer reports before they are durable.
+pub(crate) struct Early(pub(crate) Arc<dyn Transport>);
+
+impl Transport for Early {
+    fn submit(
+        &self,
+        address: &str,
+        method: Method,
+        message: &[u8],
+        attachment: &[u8],
+        deadline_ns: u64,
+    ) -> Box<dyn Pending> {
+        let message = match method {
+            Method::Sync => return swallowed(&proto::SyncResponse::default()),
+            Method::Commit => changed(message, |request: &mut proto::CommitRequest| request.sync = false),
+            _ => message.to_vec(),
+        };
+        self.0.submit(address, method, &message, attachment, deadline_ns)
+    }
+
+    fn clock(&self) -> Arc<dyn Clock> {
+        self.0.clock()
     }
 }
 

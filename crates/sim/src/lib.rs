@@ -12,10 +12,12 @@ pub mod defects;
 pub mod model;
 pub mod network;
 mod orphan_objects;
+pub mod parted;
 pub mod starts;
 pub mod story;
 
 pub use cluster::{Cluster, ClusterOptions};
 pub use defects::Defect;
+pub use parted::Parted;
 pub use starts::Starts;
 pub use story::{Profile, Story};

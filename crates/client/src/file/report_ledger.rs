@@ -248,10 +248,12 @@ impl ReportLedger {
         self.length_again.take()
     }
 
-    /// Nothing of a length that was set here is to be repeated.
-    pub(super) fn forget_length(&mut self) {
+    /// Nothing that the service took is to be repeated, should it have forgotten it: another client has gone on from
+    /// what it shows. What waits still does.
+    pub(super) fn forget_taken(&mut self) {
         self.is_length_unsynced = false;
         self.length_again = None;
+        self.unsynced_under = UnsyncedUnder::default();
     }
 
     /// True when there is nothing to remember of a file without handles.

@@ -64,7 +64,7 @@ impl Unreported {
             Contents::Striped(mine) => {
                 fresh.layout.as_ref().filter(|theirs| mine.is_same_life(theirs))?;
                 if !is_same {
-                    self.reports.forget_length();
+                    self.reports.forget_taken();
                 }
             }
         }

@@ -12,6 +12,7 @@ mod lines;
 mod links;
 mod lost_locks;
 mod orphans;
+mod parted;
 mod power;
 mod seeds;
 mod short_circuit;

@@ -53,3 +53,30 @@ fn what_an_fsync_could_not_make_durable_fails_every_later_one_until_it_is_writte
         assert!(whole(&newcomer) == bytes(3), "seed {seed}: an fsync that returned 0 was no fsync");
     }
 }
+
+/// A client had made a file longer and closed it; another one cut it, with an fsync. When the metadata service had
+/// lost power the first one made it longer again by reading it.
+#[test]
+fn a_file_that_was_closed_here_and_cut_elsewhere_stays_cut_when_the_metadata_service_loses_power() {
+    let cluster = Cluster::new(ClusterOptions { seed: 1, data_servers: 2, down_ms_max: 500 });
+    let (one, two) = (cluster.client(1), cluster.client(2));
+    let new = vazao_client::NewInode { mode: 0o600, ..Default::default() };
+    let inode = one.create(ROOT, b"f", &new).expect("fair weather").inode;
+    let file = one.open_file(inode, MODE).expect("fair weather");
+    file.write_at(&bytes(1), 0).expect("fair weather");
+    file.sync().expect("fair weather");
+    file.set_length(2 * LENGTH as u64).expect("fair weather");
+    file.close().expect("fair weather");
+    let file = two.open_file(inode, MODE).expect("fair weather");
+    file.set_length(100_000).expect("fair weather");
+    file.sync().expect("fair weather");
+    file.close().expect("fair weather");
+    cluster.end(0, End::PowerLoss);
+    cluster.heal();
+    for client in [&one, &two, &cluster.client(3)] {
+        let file = client.open_file(inode, MODE).expect("fair weather");
+        let mut found = vec![0; 2 * LENGTH];
+        assert_eq!(file.read_at(&mut found, 0).expect("is whole"), 100_000);
+        file.close().expect("nothing was changed");
+    }
+}
