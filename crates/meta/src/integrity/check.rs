@@ -1,17 +1,17 @@
 //! Looks whether the records of a volume agree with one another. Reads all of them and changes nothing.
 
-use crate::schema::keys;
 use crate::schema::records::{
-    EntryRecord, GroupRecord, InodeRecord, MembershipRecord, NumberRecord, OrphanRecord,
+    EntryRecord, GroupRecord, InodeRecord, MembershipRecord, NumberRecord, OrphanRecord, TargetRecord,
+    VolumeRecord,
 };
-use crate::service::MetaService;
+use crate::schema::{groups, keys};
 use crate::service::fault::Outcome;
+use crate::service::{self, MetaService};
 use prost::Message;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
-use vazao_model::cluster::membership::Membership;
 use vazao_model::ids::ROOT;
-use vazao_model::{Code, GroupId, InodeId, SessionId, TargetId};
+use vazao_model::{Code, GroupId, InodeId, SessionId};
 use vazao_wire::service::Fault;
 
 /// Records read at a time.
@@ -206,29 +206,50 @@ fn check_reclaims(service: &MetaService, seen: &mut Seen) -> Outcome<()> {
 
 /// Each placement group is one that the rule of its members could have made, and each slot of a layout has one.
 fn check_groups(service: &MetaService, seen: &mut Seen) -> Outcome<()> {
-    let (targets, mut groups) = (numbers(service, keys::targets())?, BTreeSet::new());
-    let (membership, _) = service.transact(None, |context| context.read(keys::MEMBERSHIP, "membership"))?;
-    let made = membership?.map_or(0, |record: MembershipRecord| record.groups);
+    let (processes, mut known) = (processes(service)?, BTreeSet::new());
+    let (read, _) = service.transact(None, |context| {
+        let membership: Option<MembershipRecord> = context.read(keys::MEMBERSHIP, "membership")?;
+        let volume: Option<VolumeRecord> = context.read(keys::VOLUME, "volume")?;
+        Ok((membership.map_or(0, |record| record.groups), volume.map_or(0, |volume| volume.schema)))
+    })?;
+    let (made, schema) = read?;
     each(service, keys::groups(), |key, value| {
         let record = GroupRecord::decode(value).map_err(|e| broken("placement group", &e))?;
         let id = number(key, 0)?;
-        groups.insert(id);
+        known.insert(id);
         let first = u64::from(GroupId::FIRST);
         if !(first..first + u64::from(made)).contains(&id) {
             seen.problem(format!("placement group {id} is none of the {made} that were made"));
         }
-        let members: Vec<(TargetId, u64)> = record.members.iter().map(|id| (TargetId(*id), 0)).collect();
-        if record.epoch == 0 || Membership::new(&members).is_none() {
-            seen.problem(format!("placement group {id} has members {:?} in epoch {}", members, record.epoch));
+        let group = GroupId(u32::try_from(id).unwrap_or(u32::MAX));
+        let membership = match groups::membership(group, &record) {
+            Ok(membership) => membership,
+            Err(fault) => {
+                seen.problem(fault.detail);
+                return Ok(());
+            }
+        };
+        if schema < service::schema_of_groups(!membership.is_plain()) {
+            seen.problem(format!("placement group {id} has a record that schema {schema} does not have"));
         }
-        for target in record.members.iter().filter(|id| !targets.contains(&u64::from(**id))) {
-            seen.problem(format!("placement group {id} has the member t{target}, which is missing"));
+        for member in &membership.members {
+            let target = member.target;
+            match processes.get(&u64::from(target.0)) {
+                None => {
+                    seen.problem(format!("placement group {id} has the member {target}, which is missing"))
+                }
+                Some(last) if member.run > *last => seen.problem(format!(
+                    "placement group {id} has process {} of {target}, of which {last} is the latest",
+                    member.run
+                )),
+                Some(_) => {}
+            }
         }
         Ok(())
     })?;
     for (id, record) in seen.inodes.clone() {
         let named = record.layout.iter().flat_map(|layout| &layout.groups).map(|group| GroupId(*group));
-        let missing = named.filter(|group| group.target().is_none() && !groups.contains(&u64::from(group.0)));
+        let missing = named.filter(|group| group.target().is_none() && !known.contains(&u64::from(group.0)));
         for group in missing {
             seen.problem(format!("i{id} has objects in the placement group {group}, which is missing"));
         }
@@ -236,11 +257,12 @@ fn check_groups(service: &MetaService, seen: &mut Seen) -> Outcome<()> {
     Ok(())
 }
 
-/// The first numbers of all keys of a range.
-fn numbers(service: &MetaService, range: Range<Vec<u8>>) -> Outcome<BTreeSet<u64>> {
-    let mut found = BTreeSet::new();
-    each(service, range, |key, _| {
-        found.insert(number(key, 0)?);
+/// All targets, with the latest process that was given leave to serve each.
+fn processes(service: &MetaService) -> Outcome<BTreeMap<u64, u64>> {
+    let mut found = BTreeMap::new();
+    each(service, keys::targets(), |key, value| {
+        let record = TargetRecord::decode(value).map_err(|e| broken("target", &e))?;
+        found.insert(number(key, 0)?, record.process);
         Ok(())
     })?;
     Ok(found)

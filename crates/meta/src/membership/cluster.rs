@@ -12,8 +12,8 @@
 
 use crate::membership::joining::Now;
 use crate::placement::Groups;
-use crate::schema::keys;
 use crate::schema::records::{GroupRecord, MembershipRecord, NodeRecord, TargetRecord};
+use crate::schema::{groups, keys};
 use crate::service::context::Context;
 use crate::service::fault::Outcome;
 use prost::Message;
@@ -67,6 +67,8 @@ pub(crate) struct Held {
     pub(crate) shown: Target,
     /// Its node has said how it is since this service started.
     pub(crate) is_reported: bool,
+    /// When its present process was given leave to serve it; or when this service started, if that was later.
+    pub(crate) leave_ns: u64,
 }
 
 /// Sums over targets.
@@ -131,10 +133,13 @@ impl Cluster {
                 incarnation: record.incarnation,
                 ..Target::default()
             };
-            cluster.keep(TargetId(id), Held { record, shown, is_reported: false });
+            cluster.keep(TargetId(id), Held { record, shown, is_reported: false, leave_ns: now.ns });
         }
-        let groups = load_records::<GroupRecord>(context, keys::groups(), "a placement group")?;
-        cluster.groups = Arc::new(Groups::new(groups));
+        let kept = load_records::<GroupRecord>(context, keys::groups(), "a placement group")?;
+        let kept = kept.into_iter().map(|(id, record)| (GroupId(id), record));
+        let kept: Outcome<Vec<_>> =
+            kept.map(|(id, record)| Ok((id, groups::membership(id, &record)?))).collect();
+        cluster.groups = Arc::new(Groups::new(kept?));
         Ok(cluster)
     }
 
@@ -331,13 +336,13 @@ impl Cluster {
         self.shown().any(is_in)
     }
 
-    /// True when all members of these groups are in the zone.
+    /// True when all that these groups are read from is in the zone.
     pub(crate) fn is_in_zone(&self, groups: &[GroupId], zone: &str) -> bool {
         let is_in = |target: &TargetId| {
             let node = self.targets.get(target).and_then(|held| self.nodes.get(&held.shown.node));
             node.is_some_and(|member| member.record.zone == zone)
         };
-        groups.iter().all(|group| self.groups.members(*group).is_some_and(|all| all.iter().all(is_in)))
+        groups.iter().all(|group| self.groups.current(*group).is_some_and(|all| all.iter().all(is_in)))
     }
 
     /// The zones that have targets, whatever their state.

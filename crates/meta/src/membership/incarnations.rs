@@ -5,6 +5,8 @@
 //! - The record is never ahead of the disk that it was made from: a server writes first and reports then.
 //! - A disk is raised only after it was found not to be behind, so that restarts alone never make an old copy current.
 //! - One process at a time has leave to serve; it keeps it until another one gets it.
+//! - Processes with leave are numbered, and the numbers of a target grow, also over old copies of its disk or of the
+//!   records: a number is an incarnation that no process before had.
 
 use crate::schema::records::TargetRecord;
 
@@ -38,6 +40,10 @@ pub(crate) fn judge(record: &mut TargetRecord, said: Said) -> Judgement {
     }
     if run != 0 && record.run == run {
         record.incarnation = record.incarnation.max(written);
+        if record.process == 0 {
+            // It was given leave before processes were numbered.
+            record.process = record.incarnation;
+        }
         return Judgement::Serve;
     }
     let is_accepted = record.accepted_from.is_some_and(|from| found >= from);
@@ -48,7 +54,7 @@ pub(crate) fn judge(record: &mut TargetRecord, said: Said) -> Judgement {
     if written <= floor {
         return Judgement::Advance(floor + 1);
     }
-    (record.run, record.incarnation, record.accepted_from) = (run, written, None);
+    (record.run, record.process, record.incarnation, record.accepted_from) = (run, written, written, None);
     Judgement::Serve
 }
 
@@ -185,6 +191,19 @@ mod tests {
     }
 
     #[test]
+    fn a_process_of_before_they_were_numbered_gets_a_number_that_no_later_one_has() {
+        let mut record = TargetRecord { incarnation: 20, run: 1, ..TargetRecord::default() };
+        let mut server = Server { written: 21, ..Server::start(1, Disk { incarnation: 21 }) };
+        assert_eq!(server.report(&mut record), Judgement::Serve);
+        assert_eq!(record.process, 21);
+        server.advance();
+        server.report(&mut record);
+        assert_eq!((record.incarnation, record.process), (22, 21), "it keeps it");
+        Server::start(2, server.disk).join(&mut record);
+        assert_eq!(record.process, 23);
+    }
+
+    #[test]
     fn a_server_that_was_overtaken_loses_its_leave() {
         let mut record = TargetRecord::default();
         let mut first = Server::start(7, new_disk());
@@ -243,6 +262,7 @@ mod tests {
             let (mut disk, mut image, mut run) = (new_disk(), new_disk(), 0);
             let mut is_restored = false;
             let mut server: Option<Server> = None;
+            let mut last = (0, 0);
             for step in steps {
                 match (step, &mut server) {
                     (Step::Start, None) => {
@@ -253,6 +273,9 @@ mod tests {
                         let recorded = record.incarnation;
                         let judgement = server.report(&mut record);
                         disk = server.disk;
+                        let is_same = record.run == last.0 && record.process == last.1;
+                        prop_assert!(is_same || record.process > last.1, "the numbers of processes grow");
+                        last = (record.run, record.process);
                         prop_assert!(judgement != Judgement::Serve || disk.incarnation >= recorded);
                         prop_assert!(judgement != Judgement::Stale || is_restored);
                     }

@@ -9,8 +9,8 @@
 use crate::membership::claims::Holder;
 use crate::membership::cluster::{Cluster, Held, Member, SILENT_NS, TEXT_BYTES_MAX};
 use crate::membership::incarnations::{Judgement, Said, judge};
-use crate::schema::keys;
-use crate::schema::records::{GroupRecord, MembershipRecord, NodeRecord, TargetRecord};
+use crate::schema::records::{MembershipRecord, NodeRecord, TargetRecord};
+use crate::schema::{groups, keys};
 use crate::service;
 use crate::service::context::Context;
 use crate::service::fault::Outcome;
@@ -48,7 +48,7 @@ pub(crate) struct Now {
 pub(crate) struct Joined {
     nodes: Vec<NodeId>,
     targets: Vec<TargetId>,
-    groups: Vec<GroupId>,
+    pub(crate) groups: Vec<GroupId>,
     /// The membership is another one than before.
     is_new_membership: bool,
     /// The answer grants something exclusive (new ids, leave to serve): it must not leave before the grant is
@@ -88,6 +88,9 @@ impl Cluster {
         if names_targets {
             next.mark_unreported(node, now, &mut joined);
         }
+        let entered = next.enter_processes(self, &joined.response.targets, now);
+        joined.is_new_membership |= !entered.is_empty();
+        joined.groups.extend(entered);
         if request.follows_groups {
             next.make_groups(&mut joined);
         }
@@ -95,8 +98,8 @@ impl Cluster {
         joined.must_be_durable |= joined.is_new_membership;
         if request.follows_groups && request.epoch != next.membership.epoch {
             let targets = &joined.response.targets;
-            let has_member = |record: &GroupRecord| record.members.iter().any(|id| targets.contains(id));
-            joined.response.groups = next.groups.told(has_member).iter().map(Into::into).collect();
+            let told = next.groups.told(|target| targets.contains(&target.0));
+            joined.response.groups = told.iter().map(Into::into).collect();
         }
         joined.response.cluster_id = self.cluster_id;
         joined.response.node = node.0;
@@ -118,7 +121,7 @@ impl Cluster {
         let (groups, MembershipRecord { last_target, groups: made, .. }) =
             (Arc::make_mut(&mut self.groups), &mut self.membership);
         let new = without.into_iter().map(|id| groups.make_for(id, *last_target as usize, made));
-        joined.groups = new.flatten().collect();
+        joined.groups.extend(new.flatten());
         joined.is_new_membership = true;
     }
 
@@ -339,7 +342,8 @@ impl Cluster {
                 record.uuid.clone_from(&target.uuid);
             }
         }
-        let is_same = |known: &TargetRecord| (known.node, known.run) == (record.node, record.run);
+        let given = |record: &TargetRecord| (record.node, record.run, record.process);
+        let is_same = |known: &TargetRecord| given(known) == given(&record);
         joined.is_new_membership |= before.as_ref().is_none_or(|known| known.node != record.node);
         joined.must_be_durable |= !before.as_ref().is_some_and(is_same);
         joined.response.verdicts.push(verdict);
@@ -385,7 +389,9 @@ impl Cluster {
             record.seen_seconds = now.wall_seconds;
             joined.targets.push(id);
         }
-        self.targets.insert(id, Held { record, shown, is_reported: true });
+        let same = self.targets.get(&id).filter(|held| held.record.process == record.process);
+        let leave_ns = same.map_or(now.ns, |held| held.leave_ns);
+        self.targets.insert(id, Held { record, shown, is_reported: true, leave_ns });
     }
 
     /// A node reports that a target of its own is missing. A target that another node has by now is left alone.
@@ -430,11 +436,7 @@ impl Cluster {
     /// Writes what a registration changed, whose excerpt this is.
     pub(crate) fn write(&self, context: &mut Context<'_>, joined: &Joined) -> Outcome<()> {
         if joined.is_new_membership {
-            let before: MembershipRecord = context.read(keys::MEMBERSHIP, "membership")?.unwrap_or_default();
-            if before.epoch >= self.membership.epoch {
-                return Err(Fault::new(Code::Conflict, "the membership changed meanwhile"));
-            }
-            context.write(keys::MEMBERSHIP.to_vec(), &self.membership);
+            self.write_membership(context)?;
         }
         for id in &joined.nodes {
             context.write(keys::node(*id), &self.nodes[id].record);
@@ -442,13 +444,25 @@ impl Cluster {
         for id in &joined.targets {
             context.write(keys::target(*id), &self.targets[id].record);
         }
-        for id in &joined.groups {
-            if let Some(record) = self.groups.record(*id) {
-                context.write(keys::group(*id), record);
-            }
+        self.write_groups(context, &joined.groups)
+    }
+
+    /// Writes the membership of this excerpt, which has a new epoch.
+    pub(crate) fn write_membership(&self, context: &mut Context<'_>) -> Outcome<()> {
+        let before: MembershipRecord = context.read(keys::MEMBERSHIP, "membership")?.unwrap_or_default();
+        if before.epoch >= self.membership.epoch {
+            return Err(Fault::new(Code::Conflict, "the membership changed meanwhile"));
         }
-        if !joined.groups.is_empty() {
-            service::note_groups(context)?;
+        context.write(keys::MEMBERSHIP.to_vec(), &self.membership);
+        Ok(())
+    }
+
+    /// Writes the records of some groups, and the schema that they need.
+    pub(crate) fn write_groups(&self, context: &mut Context<'_>, ids: &[GroupId]) -> Outcome<()> {
+        for id in ids {
+            let Some(membership) = self.groups.membership(*id) else { continue };
+            context.write(keys::group(*id), &groups::record(*id, membership));
+            service::note_groups(context, !membership.is_plain())?;
         }
         Ok(())
     }
@@ -462,7 +476,8 @@ fn verdict(
 ) -> proto::Verdict {
     match judgement {
         Judgement::Serve => {
-            proto::Verdict { what: SERVE, incarnation: record.incarnation, ..Default::default() }
+            let (incarnation, process) = (record.incarnation, record.process);
+            proto::Verdict { what: SERVE, incarnation, process, ..Default::default() }
         }
         Judgement::Advance(incarnation) => {
             proto::Verdict { what: ADVANCE, incarnation, ..Default::default() }
@@ -479,7 +494,7 @@ fn verdict(
                 record.incarnation,
                 Timestamp::from_seconds(record.seen_seconds)
             );
-            proto::Verdict { what: STALE, incarnation: record.incarnation, why }
+            proto::Verdict { what: STALE, incarnation: record.incarnation, why, process: 0 }
         }
     }
 }

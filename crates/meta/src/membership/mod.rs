@@ -3,10 +3,12 @@
 //! [`cluster`] has the map that everybody sees. A registration goes through [`joining`], which asks [`claims`] (two
 //! processes with one identity), [`incarnations`] (a disk that came back older than it was) and [`history`] (metadata
 //! that came back older than its members); what is turned down is kept by [`refusals`] for `vazao status`.
-//! [`member_watch`] writes to the log who went silent and who is back.
+//! [`member_watch`] writes to the log who went silent and who is back. Who belongs to which placement group is decided
+//! in [`groups`].
 
 pub(crate) mod claims;
 pub(crate) mod cluster;
+mod groups;
 pub(crate) mod history;
 pub(crate) mod incarnations;
 pub(crate) mod joining;

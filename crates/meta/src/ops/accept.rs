@@ -25,6 +25,7 @@ fn accept_target(service: &MetaService, id: TargetId, incarnation: u64) -> Outco
         |context, changed| {
             let record = changed.targets.get(&id).map(|held| &held.record);
             record.into_iter().for_each(|record| context.write(keys::target(id), record));
+            Ok(())
         },
     )?;
     tracing::warn!(%id, incarnation, "an operator goes on with an older copy of this target");

@@ -68,6 +68,7 @@ pub(crate) fn note_silent(service: &MetaService) -> Outcome<()> {
         |cluster| Ok(cluster.fallen_silent(service.now())),
         |context, changed| {
             changed.nodes.iter().for_each(|(id, member)| context.write(keys::node(*id), &member.record));
+            Ok(())
         },
     );
     noted.map(|_| ())

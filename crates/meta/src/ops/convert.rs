@@ -96,7 +96,7 @@ fn has_room(context: &Context<'_>, id: InodeId, zone: Option<&str>) -> Outcome<(
 fn is_same_place(context: &Context<'_>, old: &Layout, new: &Layout, zone: Option<&str>) -> bool {
     let is_local = old.width() == 1;
     let cluster = context.service.cluster();
-    let members = |layout: &Layout| cluster.groups.members(layout.groups[0]);
+    let members = |layout: &Layout| cluster.groups.current(layout.groups[0]);
     let is_in_zone = zone.is_none_or(|zone| cluster.is_in_zone(&old.groups, zone));
     is_in_zone && old.width() == new.width() && (!is_local || members(old) == members(new))
 }

@@ -3,9 +3,10 @@
 //! - Groups are made ahead, when a target joins, and are never removed. New files take one that the target leads which
 //!   was chosen for them.
 //! - A number below [`GroupId::FIRST`] is the target of that number alone, without a record.
+//! - What is kept of one is the model's [`Membership`], which nothing here changes but the model's rule.
 
-use crate::schema::records::GroupRecord;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use vazao_model::cluster::membership::{Change, Member, Membership, Refused};
 use vazao_model::{Group, GroupId, TargetId};
 
 /// Groups that a target leads: as many as let a new target take over its share evenly, but not so many that a large
@@ -17,44 +18,89 @@ const GROUPS_WANTED: usize = 1024;
 /// All of them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Groups {
-    records: BTreeMap<GroupId, GroupRecord>,
-    /// By their primaries.
+    records: BTreeMap<GroupId, Membership>,
+    /// Those of one target alone, by that target: files of one copy take them.
     led: BTreeMap<TargetId, Vec<GroupId>>,
+    /// The others, by each of their members.
+    shared: BTreeMap<TargetId, BTreeSet<GroupId>>,
 }
 
 impl Groups {
-    /// Those with these records.
-    pub(crate) fn new(records: Vec<(u32, GroupRecord)>) -> Groups {
+    /// Those that records were kept of.
+    pub(crate) fn new(kept: Vec<(GroupId, Membership)>) -> Groups {
         let mut groups = Groups::default();
-        records.into_iter().for_each(|(id, record)| groups.add(GroupId(id), record));
+        kept.into_iter().for_each(|(id, membership)| groups.add(id, membership));
         groups
     }
 
-    fn add(&mut self, id: GroupId, record: GroupRecord) {
-        if let Some(primary) = record.members.first() {
-            self.led.entry(TargetId(*primary)).or_default().push(id);
+    fn add(&mut self, id: GroupId, membership: Membership) {
+        for member in &membership.members {
+            if membership.is_plain() {
+                self.led.entry(member.target).or_default().push(id);
+            } else {
+                self.shared.entry(member.target).or_default().insert(id);
+            }
         }
-        self.records.insert(id, record);
+        self.records.insert(id, membership);
     }
 
-    /// True when the target leads a group.
+    /// It is in no list any more.
+    fn take(&mut self, id: GroupId) -> Option<Membership> {
+        let taken = self.records.remove(&id)?;
+        for member in &taken.members {
+            if let Some(led) = self.led.get_mut(&member.target) {
+                led.retain(|other| *other != id);
+            }
+            if let Some(shared) = self.shared.get_mut(&member.target) {
+                shared.remove(&id);
+            }
+        }
+        Some(taken)
+    }
+
+    /// A new group of these targets, with their processes. `None`: they cannot be one.
+    pub(crate) fn make(&mut self, members: &[(TargetId, u64)], made: &mut u32) -> Option<GroupId> {
+        let membership = Membership::new(members)?;
+        let id = GroupId(GroupId::FIRST + *made);
+        *made += 1;
+        self.add(id, membership);
+        Some(id)
+    }
+
+    /// A change of a group's members, which was decided in epoch `decided_in`. `None`: there is no such group. Errors:
+    /// the rule refuses it, and nothing has changed.
+    pub(crate) fn change(
+        &mut self,
+        id: GroupId,
+        decided_in: u64,
+        change: Change,
+    ) -> Option<Result<(), Refused>> {
+        let changed = self.records.get(&id)?.changed(decided_in, change);
+        Some(changed.map(|next| {
+            self.take(id);
+            self.add(id, next);
+        }))
+    }
+
+    /// The groups whose members have to agree, and of which this target is one.
+    pub(crate) fn shared_by(&self, target: TargetId) -> impl Iterator<Item = (GroupId, &Membership)> {
+        let ids = self.shared.get(&target).into_iter().flatten();
+        ids.filter_map(|id| Some((*id, self.records.get(id)?)))
+    }
+
+    /// True when the target leads a group of its own.
     pub(crate) fn has_leader(&self, target: TargetId) -> bool {
-        self.led.contains_key(&target)
+        self.led.get(&target).is_some_and(|led| !led.is_empty())
     }
 
     /// Groups for a target that leads none; `targets`: how many there are. `made`: how many groups were made before.
     pub(crate) fn make_for(&mut self, target: TargetId, targets: usize, made: &mut u32) -> Vec<GroupId> {
         let wanted = (GROUPS_WANTED / targets.max(1)).clamp(LED_MIN, LED_MAX);
-        let make = |_| {
-            let id = GroupId(GroupId::FIRST + *made);
-            *made += 1;
-            self.add(id, GroupRecord { epoch: 1, members: vec![target.0] });
-            id
-        };
-        (0..wanted).map(make).collect()
+        (0..wanted).filter_map(|_| self.make(&[(target, 0)], made)).collect()
     }
 
-    pub(crate) fn record(&self, id: GroupId) -> Option<&GroupRecord> {
+    /// What is kept of a group; `None`: it is a target alone, or not known.
+    pub(crate) fn membership(&self, id: GroupId) -> Option<&Membership> {
         self.records.get(&id)
     }
 
@@ -66,20 +112,33 @@ impl Groups {
         at.map_or_else(|| GroupId::of(target), |at| led[at as usize])
     }
 
-    /// The targets that hold the objects of a group. `None`: there is no such group.
+    /// The targets that have objects of a group, whatever these lack. `None`: there is no such group.
     pub(crate) fn members(&self, id: GroupId) -> Option<Vec<TargetId>> {
-        let of_record = || Some(self.records.get(&id)?.members.iter().copied().map(TargetId).collect());
-        id.target().map(|target| vec![target]).or_else(of_record)
+        self.targets_of(id, |membership| targets(membership.members.iter()))
     }
 
-    /// Those that `is_wanted`, as they are told to others.
-    pub(crate) fn told(&self, is_wanted: impl Fn(&GroupRecord) -> bool) -> Vec<Group> {
-        let told = |(&id, record): (&GroupId, &GroupRecord)| {
-            let members = record.members.iter().copied().map(TargetId).collect();
-            Group { id, epoch: record.epoch, members }
-        };
-        self.records.iter().filter(|(_, record)| is_wanted(record)).map(told).collect()
+    /// The targets that have all of a group's objects, the primary first. `None`: there is no such group.
+    pub(crate) fn current(&self, id: GroupId) -> Option<Vec<TargetId>> {
+        self.targets_of(id, |membership| targets(membership.current()))
     }
+
+    fn targets_of(&self, id: GroupId, of: impl Fn(&Membership) -> Vec<TargetId>) -> Option<Vec<TargetId>> {
+        id.target().map(|target| vec![target]).or_else(|| self.records.get(&id).map(of))
+    }
+
+    /// Those with a current member that `is_wanted`, as others are told them: who lags serves nothing.
+    pub(crate) fn told(&self, is_wanted: impl Fn(TargetId) -> bool) -> Vec<Group> {
+        let told = |(&id, membership): (&GroupId, &Membership)| {
+            let members = targets(membership.current());
+            let group = Group { id, epoch: membership.epoch, members };
+            group.members.iter().any(|target| is_wanted(*target)).then_some(group)
+        };
+        self.records.iter().filter_map(told).collect()
+    }
+}
+
+fn targets<'a>(members: impl Iterator<Item = &'a Member>) -> Vec<TargetId> {
+    members.map(|member| member.target).collect()
 }
 
 #[cfg(test)]

@@ -464,6 +464,9 @@ pub(crate) struct TargetRecord {
     /// An operator goes on with an older copy, if it has at least this incarnation.
     #[prost(uint64, optional, tag = "9")]
     pub(crate) accepted_from: Option<u64>,
+    /// The number of that process: the incarnation with which it was given leave, so they grow. 0: none was recorded.
+    #[prost(uint64, tag = "10")]
+    pub(crate) process: u64,
 }
 
 /// A start of the metadata service.
@@ -505,12 +508,15 @@ pub(crate) struct MembershipRecord {
 }
 
 /// A placement group.
-#[derive(Clone, PartialEq, Eq, Message)]
+#[derive(Clone, PartialEq, Message)]
 pub(crate) struct GroupRecord {
-    /// Version of what follows.
+    /// Version of what follows; 0 where `membership` is there.
     #[prost(uint64, tag = "1")]
     pub(crate) epoch: u64,
-    /// Targets; the first one is the primary.
+    /// A target alone, of which no process was noted; none where `membership` is there.
     #[prost(uint32, repeated, tag = "2")]
     pub(crate) members: Vec<u32>,
+    /// All that is known of a group whose members have to agree.
+    #[prost(message, optional, tag = "3")]
+    pub(crate) membership: Option<proto::GroupMembers>,
 }

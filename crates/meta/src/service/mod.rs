@@ -23,8 +23,8 @@ use self::context::Context;
 use self::fault::Outcome;
 use self::metrics::Metrics;
 use self::random::Random;
-pub(crate) use self::volume::note_groups;
 use self::volume::{new_volume, open_volume, start_of};
+pub(crate) use self::volume::{note_groups, schema_of_groups};
 use crate::engine::{self, Background, Engine, EngineOptions, Position};
 use crate::integrity::{Integrity, This};
 use crate::membership::claims::Claims;
@@ -122,6 +122,8 @@ pub struct MetaService {
     inodes_in_use: AtomicI64,
     inodes_written: AtomicI64,
     cluster: RwLock<Cluster>,
+    /// Position of the last change of placement groups: what is told of them rests on it.
+    groups_changed_at: AtomicU64,
     /// Held while the cluster is changed, also while the change is written: readers do not wait for that.
     cluster_changing: Mutex<()>,
     /// The random number of this start of the process, as for nodes.
@@ -196,6 +198,7 @@ impl MetaService {
             inodes_in_use: AtomicI64::new(0),
             inodes_written: AtomicI64::new(0),
             cluster: RwLock::default(),
+            groups_changed_at: AtomicU64::new(0),
             cluster_changing: Mutex::default(),
             sessions: Sessions::default(),
             part: PartState::new(boot),
@@ -342,17 +345,28 @@ impl MetaService {
     pub(crate) fn change_cluster(
         &self,
         change: impl FnOnce(&Cluster) -> Outcome<Cluster>,
-        write: impl Fn(&mut Context<'_>, &Cluster),
+        write: impl Fn(&mut Context<'_>, &Cluster) -> Outcome<()>,
     ) -> Outcome<Position> {
         let _one = self.cluster_changing.lock();
         let changed = change(&self.cluster())?;
-        let (written, position) = self.transact(None, |context| {
-            write(context, &changed);
-            Ok(())
-        })?;
+        let (written, position) = self.transact(None, |context| write(context, &changed))?;
         written?;
+        if !Arc::ptr_eq(&changed.groups, &self.cluster().groups) {
+            self.groups_changed(position);
+        }
         self.cluster.write().merge(changed);
         Ok(position)
+    }
+
+    /// Placement groups have changed at this position. To be called before anything of it is shown.
+    fn groups_changed(&self, position: Position) {
+        self.groups_changed_at.fetch_max(position, Ordering::AcqRel);
+    }
+
+    /// The position that has to be durable before anything of placement groups is told to their members: after a power
+    /// loss this service would make another epoch of the same number.
+    pub(crate) fn groups_changed_at(&self) -> Position {
+        self.groups_changed_at.load(Ordering::Acquire)
     }
 
     pub(crate) fn run(&self) -> u64 {
@@ -452,6 +466,12 @@ impl MetaService {
                 }
             };
             changed_at = joined.must_be_durable.then_some(position);
+            if !joined.groups.is_empty() {
+                self.groups_changed(position);
+            }
+        }
+        if !joined.response.groups.is_empty() {
+            changed_at = changed_at.max(Some(self.groups_changed_at()));
         }
         self.cluster.write().merge(next);
         Ok((joined.response, changed_at))

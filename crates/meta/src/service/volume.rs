@@ -15,8 +15,11 @@ use vazao_wire::service::Fault;
 /// Version of keys and records while there are no placement groups, which older programs do not know.
 const SCHEMA_WITHOUT_GROUPS: u32 = 1;
 
+/// While each group is a target alone: programs that know no others would take every member for a current one.
+const SCHEMA_OF_TARGETS_ALONE: u32 = 2;
+
 /// The latest version.
-const SCHEMA: u32 = 2;
+const SCHEMA: u32 = 3;
 
 /// An engine's power epoch as answers have it: few bytes, which differ as good as always.
 pub(super) fn start_of(power_epoch: u64) -> u32 {
@@ -43,13 +46,19 @@ pub(super) fn open_volume(engine: &dyn Engine) -> Outcome<VolumeRecord> {
     Ok(volume)
 }
 
-/// There are placement groups from now on.
-pub(crate) fn note_groups(context: &mut Context<'_>) -> Outcome<()> {
+/// There are placement groups from now on; `with_epochs`: whose members have to agree.
+pub(crate) fn note_groups(context: &mut Context<'_>, with_epochs: bool) -> Outcome<()> {
+    let schema = schema_of_groups(with_epochs);
     let volume = context.read::<VolumeRecord>(keys::VOLUME, "volume")?;
-    if let Some(volume) = volume.filter(|volume| volume.schema == SCHEMA_WITHOUT_GROUPS) {
-        context.write(keys::VOLUME.to_vec(), &VolumeRecord { schema: SCHEMA, ..volume });
+    if let Some(volume) = volume.filter(|volume| volume.schema < schema) {
+        context.write(keys::VOLUME.to_vec(), &VolumeRecord { schema, ..volume });
     }
     Ok(())
+}
+
+/// The first schema that has such groups.
+pub(crate) fn schema_of_groups(with_epochs: bool) -> u32 {
+    if with_epochs { SCHEMA } else { SCHEMA_OF_TARGETS_ALONE }
 }
 
 /// What a new volume begins with: its record and the root directory.

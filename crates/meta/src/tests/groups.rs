@@ -1,12 +1,16 @@
 //! Placement groups: who gets them, who is told of them, and whose files lie in them.
 
 use super::harness::{Servers, TOP, World, options};
-use crate::schema::keys;
-use crate::schema::records::GroupRecord;
+use crate::MetaService;
+use crate::membership::cluster::Cluster;
+use crate::placement::Groups;
+use crate::schema::records::{GroupRecord, VolumeRecord};
+use crate::schema::{groups, keys};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use vazao_disk::MemoryDisk;
-use vazao_model::{GroupId, InodeId, TargetState};
+use vazao_model::cluster::membership::{Change, Membership};
+use vazao_model::{Code, GroupId, InodeId, TargetId, TargetState};
 use vazao_wire::{op, proto};
 
 /// A data server that knows groups, with the targets `targets` (0: a new one).
@@ -20,6 +24,16 @@ fn server(name: &str, targets: &[u32]) -> proto::RegisterNodeRequest {
         follows_groups: true,
         ..Default::default()
     }
+}
+
+/// A server whose process has leave to serve its only target, a new one, and is its process of this number.
+fn process(world: &World, name: &str, number: u64) -> proto::RegisterNodeRequest {
+    let mut request = proto::RegisterNodeRequest { run: 1, ..server(name, &[0]) };
+    request.targets[0].found = number - 1;
+    request.targets[0].id = register(world, &request).targets[0];
+    request.targets[0].incarnation = number;
+    assert_eq!(register(world, &request).verdicts[0].process, number);
+    request
 }
 
 fn register(world: &World, request: &proto::RegisterNodeRequest) -> proto::RegisterNodeResponse {
@@ -133,6 +147,115 @@ fn groups_and_their_numbers_survive_a_restart() {
     world.assert_consistent();
 }
 
+/// Keeps a record that this service did not come to by requests.
+fn keep(world: &World, id: GroupId, membership: &Membership) {
+    let mut cluster = Cluster::default();
+    cluster.groups = Arc::new(Groups::new(vec![(id, membership.clone())]));
+    let (written, _) = world.service.transact(None, |context| cluster.write_groups(context, &[id])).unwrap();
+    written.unwrap();
+}
+
+fn raw(world: &World, key: &[u8]) -> Vec<u8> {
+    let (found, _) = world.service.transact(None, |context| context.raw(key)).unwrap();
+    found.unwrap().expect("it is there")
+}
+
+fn schema(world: &World) -> u32 {
+    <VolumeRecord as prost::Message>::decode(raw(world, keys::VOLUME).as_slice()).unwrap().schema
+}
+
+/// Volumes of before have this record; programs of before read it.
+#[test]
+fn the_record_of_a_target_alone_is_the_one_of_before_and_reads_as_one_current_member() {
+    let world = World::new();
+    let joined = register(&world, &server("a", &[0]));
+    assert_eq!(joined.targets, [1]);
+    let id = GroupId(GroupId::FIRST + 5);
+    let of_before = [8, 1, 18, 1, 1];
+    assert_eq!(raw(&world, &keys::group(id)), of_before);
+    assert_eq!(schema(&world), 2);
+    let record = <GroupRecord as prost::Message>::decode(&of_before[..]).unwrap();
+    assert_eq!(groups::membership(id, &record).unwrap(), Membership::new(&[(TargetId(1), 0)]).unwrap());
+}
+
+#[test]
+fn standings_runs_and_losses_survive_a_restart_and_only_current_members_are_told() {
+    let disk = MemoryDisk::new(1);
+    let world = World::on(Arc::new(disk.boot()), options("embedded"));
+    let servers = [process(&world, "a", 7), process(&world, "b", 9)];
+    let (id, [a, b]) = (GroupId(GroupId::FIRST), [1, 2].map(TargetId));
+    let both = Membership::new(&[(a, 7), (b, 8)]).unwrap();
+    let kept = both.changed(1, Change::Leads { target: b, run: 9, kept_power: false }).unwrap();
+    keep(&world, id, &kept);
+    assert_eq!(schema(&world), 3, "older programs would take both for current");
+    world.service.close().unwrap();
+    drop(world);
+    let world = World::on(Arc::new(disk.boot()), options("embedded"));
+    assert_eq!(world.service.cluster().groups.membership(id), Some(&kept));
+    assert_eq!(members(&map(&world), id.0), [b.0]);
+    let of_a = register(&world, &servers[0]);
+    assert_eq!(of_a.groups.len(), 63, "of one that lags its server is not told");
+    let of_b = register(&world, &servers[1]);
+    assert!(of_b.groups.iter().any(|group| (group.id, group.epoch) == (id.0, 2)));
+    world.assert_consistent();
+    // The schema stays.
+    register(&world, &server("c", &[0]));
+    assert_eq!(schema(&world), 3);
+}
+
+#[test]
+fn new_files_lie_in_no_group_with_several_members() {
+    let old = World::new();
+    let joined = [register(&old, &server("a", &[0])), register(&old, &server("b", &[0]))];
+    let world = client(&old);
+    end_old_client(&old);
+    let several = Membership::new(&[(TargetId(1), 7), (TargetId(2), 8)]).unwrap();
+    let records = |groups: &[proto::Group]| -> Vec<(GroupId, Membership)> {
+        groups.iter().map(|group| (GroupId(group.id), several.clone())).collect()
+    };
+    // All groups of the first server but one.
+    let kept = records(&joined[0].groups[1..]);
+    kept.iter().for_each(|(id, membership)| keep(&world, *id, membership));
+    let groups = Groups::new(kept);
+    assert!(!groups.has_leader(TargetId(1)) && !groups.has_leader(TargetId(2)));
+    assert_eq!(groups.led_by(TargetId(1), 3), GroupId(1), "the target alone");
+    assert_eq!(groups.members(GroupId(joined[0].groups[1].id)), Some(vec![TargetId(1), TargetId(2)]));
+}
+
+/// A service that took such a record for what it can read of it would serve files from what is no copy of them.
+#[test]
+fn a_record_of_another_group_or_of_a_newer_program_keeps_the_service_from_starting() {
+    let start = |spoil: &dyn Fn(&mut proto::GroupMembers)| {
+        let disk = MemoryDisk::new(1);
+        let world = World::on(Arc::new(disk.boot()), options("embedded"));
+        register(&world, &server("a", &[0]));
+        let id = GroupId(GroupId::FIRST + 3);
+        keep(&world, id, &Membership::new(&[(TargetId(1), 7)]).unwrap());
+        let key = keys::group(id);
+        let mut record = <GroupRecord as prost::Message>::decode(raw(&world, &key).as_slice()).unwrap();
+        spoil(record.membership.as_mut().unwrap());
+        let (written, _) = world
+            .service
+            .transact(None, |context| {
+                context.write(key.clone(), &record);
+                Ok(())
+            })
+            .unwrap();
+        written.unwrap();
+        world.service.close().unwrap();
+        MetaService::open(Arc::new(disk.boot()), options("embedded"), world.clock.clone())
+    };
+    assert!(start(&|_| ()).is_ok());
+    let other = start(&|record| record.group += 1).unwrap_err();
+    assert_eq!(other.code, Code::Corrupt);
+    assert!(other.detail.contains("record of placement group g3: it is that of group g4"), "{other}");
+    let newer = start(&|record| record.members[0].standing = 9).unwrap_err();
+    assert_eq!(newer.code, Code::VersionMismatch);
+    assert!(newer.detail.contains("use the same version"), "{newer}");
+    let twice = start(&|record| record.members = vec![record.members[0]; 2]).unwrap_err();
+    assert_eq!(twice.code, Code::Corrupt);
+}
+
 /// What is done to a record, with the group's target, and what is said of it then.
 type Case<'a> = (&'a dyn Fn(&mut GroupRecord, u32), &'a str);
 
@@ -163,12 +286,13 @@ fn a_group_that_is_missing_or_has_impossible_members_is_found_by_the_check() {
         new.service.check().unwrap().problems
     };
     assert_eq!(found(&|_, _| ()), Vec::<String>::new());
-    let cases: [Case<'_>; 5] = [
+    let cases: [Case<'_>; 6] = [
         (&|record, _| record.members.clear(), "which is missing"),
         (&|record, _| record.members.push(77), "the member t77, which is missing"),
         (&|record, target| record.members = vec![target; 2], "in epoch 1"),
         (&|record, target| record.members = vec![target, 77, 78, 79], "in epoch 1"),
         (&|record, _| record.epoch = 0, "in epoch 0"),
+        (&|record, _| record.epoch = 2, "that schema 2 does not have"),
     ];
     for (change, expected) in cases {
         let problems = found(change);

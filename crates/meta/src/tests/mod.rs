@@ -6,6 +6,7 @@ mod crash;
 mod damage;
 mod directories;
 mod full;
+mod group_members;
 mod groups;
 mod harness;
 mod identity;

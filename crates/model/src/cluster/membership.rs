@@ -155,6 +155,14 @@ impl Membership {
         self.members.iter().find(|member| member.target == target)
     }
 
+    /// True for a target alone of which no process was ever noted: nothing has to be agreed on in such a group, so its
+    /// epoch never changes.
+    pub fn is_plain(&self) -> bool {
+        let is_bare = |member: &Member| (member.run, member.standing) == (0, Standing::Current);
+        let is_first = (self.epoch, self.losses, &self.why) == (1, 0, &None);
+        is_first && self.members.len() == 1 && self.members.iter().all(is_bare)
+    }
+
     /// True when it could have come from [`Membership::new`] and changes: what a checker asks of a stored one.
     pub fn is_whole(&self) -> bool {
         let began = |member: &Member| match member.standing {
@@ -163,7 +171,8 @@ impl Membership {
         };
         let is_first =
             |(at, member): (usize, &Member)| self.members[..at].iter().all(|m| m.target != member.target);
-        (1..=COPIES_MAX).contains(&self.current().count())
+        self.epoch > 0
+            && (1..=COPIES_MAX).contains(&self.current().count())
             && self.members.len() <= MEMBERS_MAX
             && self.members.iter().all(began)
             && self.members.iter().enumerate().all(is_first)

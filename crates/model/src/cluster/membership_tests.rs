@@ -105,6 +105,19 @@ fn groups_of_no_or_too_many_members_or_one_twice_are_not_made() {
 }
 
 #[test]
+fn a_group_is_plain_until_a_process_is_noted_or_it_had_another_member() {
+    let target = TargetId(1);
+    let alone = Membership::new(&[(target, 0)]).expect("legal");
+    assert!(alone.is_plain() && !group(&[1]).is_plain() && !group(&[1, 2]).is_plain());
+    let two = alone.changed(1, Change::Add { target: TargetId(2), run: 1 }).expect("legal");
+    let leaving = two.changed(2, Change::Retire(TargetId(2))).expect("legal");
+    let back = leaving.changed(3, Change::Remove(TargetId(2))).expect("legal");
+    assert!(!back.is_plain(), "others may remember its epochs");
+    assert!(!Membership { epoch: 0, ..alone.clone() }.is_whole(), "the first epoch is 1");
+    assert!(!Membership { losses: 1, ..alone }.is_plain());
+}
+
+#[test]
 fn the_last_current_member_is_never_put_out_retired_or_taken_out_by_its_restart() {
     let two = group(&[1, 2]);
     let both = Change::PutOut(vec![TargetId(1), TargetId(2)]);

@@ -61,6 +61,7 @@ const FORMATS: [Format; 2] = [
             "crates/store/src/object/names/mod.rs",
             "crates/model/src/sidecar.rs",
             "crates/store/src/object/sidecar.rs",
+            "crates/wire/proto/members.proto",
         ],
     },
 ];

@@ -11,6 +11,7 @@ use vazao_model::{Attributes, ClusterMap, Layout};
 use vazao_wire::frame::{HEADER_BYTES, Header};
 use vazao_wire::hello::{ClientHandshake, ServerHandshake};
 use vazao_wire::key::ClusterKey;
+use vazao_wire::messages::members;
 use vazao_wire::operation::{Operation, op};
 use vazao_wire::proto;
 
@@ -122,7 +123,7 @@ fn every_message_of_the_table() {
         }
         .encode_to_vec(),
         proto::RegisterNodeResponse {
-            verdicts: vec![proto::Verdict { what: 3, incarnation: 5, why: "old".into() }; 2],
+            verdicts: vec![proto::Verdict { what: 3, incarnation: 5, why: "old".into(), process: 9 }; 2],
             warnings: vec!["a copy".into()],
             groups: vec![proto::Group { id: 1 << 20, epoch: 7, members: vec![1] }],
             ..Default::default()
@@ -176,6 +177,16 @@ fn nouns_made_of_messages() {
     });
     fuzz(7, &[attributes.encode_to_vec()], |bytes| {
         drop(proto::Attributes::decode(bytes).map(Attributes::try_from));
+    });
+    let members = vec![proto::GroupMember { target: 1, run: 7, standing: 1, since: 0 }];
+    let why = Some(proto::MemberChange { kind: 1, targets: vec![2], ..Default::default() });
+    let group = proto::GroupMembers { group: 1 << 20, epoch: 5, members, losses: 1, why };
+    fuzz(9, &[group.encode_to_vec()], |bytes| {
+        if let Some((_, membership)) =
+            proto::GroupMembers::decode(bytes).ok().and_then(|g| members::membership(&g).ok())
+        {
+            assert!(membership.is_whole());
+        }
     });
     fuzz(8, &[map.encode_to_vec()], |bytes| drop(proto::ClusterMap::decode(bytes).map(ClusterMap::from)));
 }

@@ -175,6 +175,19 @@ fn frames_are_as_written_down() {
     }
 }
 
+#[test]
+fn records_of_placement_groups_encode_as_written_down() {
+    let member = |target, run, standing, since| proto::GroupMember { target, run, standing, since };
+    let group = proto::GroupMembers {
+        group: GroupId::FIRST + 2,
+        epoch: 5,
+        members: vec![member(1, 7, 1, 0), member(2, 9, 2, 5)],
+        losses: 1,
+        why: Some(proto::MemberChange { kind: 1, targets: vec![2], ..Default::default() }),
+    };
+    compare(&vectors(), "GroupMembers", &group);
+}
+
 /// A message encodes to the bytes written down, and these decode to it.
 fn compare<M: Message + Default + PartialEq>(vectors: &Value, name: &str, message: &M) {
     let expected = vectors["messages"][name].as_str().unwrap_or_else(|| panic!("no message {name}"));
