@@ -90,6 +90,10 @@ operations! {
     RegisterNode = 0x0105, RegisterNodeRequest, RegisterNodeResponse, Safe;
     /// An operator goes on with an old target, or with old metadata.
     AcceptOld = 0x0106, AcceptOldRequest, AcceptOldResponse, Safe;
+    /// Who belongs to the placement groups of a target.
+    GetGroups = 0x0107, GetGroupsRequest, GetGroupsResponse, Safe;
+    /// What members say of one another.
+    ReportMembers = 0x0108, ReportMembersRequest, ReportMembersResponse, Safe;
 
     /// One name in one directory.
     Lookup = 0x0110, LookupRequest, LookupResponse, Safe;

@@ -467,6 +467,8 @@ fn start_threads(
     if node.meta.is_some() {
         let settling = Arc::clone(node);
         start("claims", Box::new(move || settling.settle_claims()))?;
+        let deciding = Arc::clone(node);
+        start("reports", Box::new(move || deciding.settle_reports()))?;
     }
     let (registering, stop) = (Arc::clone(node), stop.clone());
     start("register", Box::new(move || registering.keep_registered(register, &metadata, &stop)))?;
@@ -592,6 +594,14 @@ impl Node {
             if !meta.settle_claims(&*self.transport, CLAIM) {
                 self.pause(SOON_MS);
             }
+        }
+    }
+
+    /// Decides, for as long as the node runs, on what members of placement groups report of one another.
+    fn settle_reports(&self) {
+        let Some(meta) = &self.meta else { return };
+        while !self.is_stopping() {
+            meta.settle_reports(CLAIM);
         }
     }
 

@@ -7,21 +7,53 @@
 
 use crate::membership::cluster::Cluster;
 use crate::membership::joining::Now;
+use crate::membership::reports::{Report, Said, Waiting};
 use crate::service::MetaService;
+use crate::service::backpressure::unless_behind;
 use crate::service::fault::Outcome;
-use std::cell::Cell;
+use prost::Message;
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use vazao_model::cluster::membership::{COPIES_MAX, Change, Member, Membership, Standing};
-use vazao_model::{Code, GroupId, NodeId, TargetId};
+use std::time::Duration;
+use vazao_model::cluster::accusations;
+use vazao_model::cluster::membership::{COPIES_MAX, Change, Member, Membership, Refused, Standing};
+use vazao_model::{Code, GroupId, NodeId, TargetId, limits};
+use vazao_wire::messages::members;
 use vazao_wire::service::Fault;
+use vazao_wire::{Method, proto};
+
+/// A server that lives has reported within this time: it does so every [`limits::HEARTBEAT_MS`].
+const REPORTED_NS: u64 = 5 * limits::HEARTBEAT_MS as u64 / 2 * 1_000_000;
+
+/// For so long a member that lost its power waits for one that kept its own, before it goes on alone.
+const LEAD_NS: u64 = 30_000_000_000;
+
+/// Whether the process of a member is left.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Presence {
+    Left,
+    /// Its server may report yet.
+    Unknown,
+    Gone,
+}
+
+/// What became of reports.
+#[derive(Default)]
+struct Decided {
+    /// Groups that have changed.
+    changed: Vec<GroupId>,
+    /// Of each report.
+    outcomes: Vec<proto::MemberOutcome>,
+}
 
 impl Cluster {
     /// Enters new processes of a node's targets into the groups of these, of which the former ones are taken out. Of a
     /// target alone nothing is noted. `all`: the cluster of which this is an excerpt with the node. Returns the groups
     /// that have changed.
     ///
-    /// A current member is taken out only where another one is left. Where none is, its group keeps the former process,
-    /// until one that is left says so or this one leads.
+    /// A current member is taken out only where another one is left. Where none is, its group keeps the former process
+    /// until this one leads.
     pub(crate) fn enter_processes(&mut self, all: &Cluster, targets: &[u32], now: Now) -> Vec<GroupId> {
         let mut changes = Vec::new();
         for target in targets.iter().copied().map(TargetId) {
@@ -50,18 +82,25 @@ impl Cluster {
         entered
     }
 
-    /// True when the process of a member is surely left: its server has reported since `since_ns`, when the process of
-    /// another one began. One that reported before may have lost its power together with that one.
     fn is_left(&self, all: &Cluster, member: &Member, since_ns: u64, now: Now) -> bool {
+        self.presence(all, member, since_ns, now) == Presence::Left
+    }
+
+    /// Whether the process of a member is left. It surely is only when its server has reported since `since_ns`, when
+    /// the process of another one began: one that reported before may have lost its power together with that one.
+    fn presence(&self, all: &Cluster, member: &Member, since_ns: u64, now: Now) -> Presence {
         let of_excerpt = self.targets.get(&member.target);
-        let Some(held) = of_excerpt.or_else(|| all.targets.get(&member.target)) else { return false };
+        let held = of_excerpt.or_else(|| all.targets.get(&member.target));
+        let Some(held) = held.filter(|held| held.record.process == member.run) else { return Presence::Gone };
         let node = NodeId(held.record.node);
         let heard = self.nodes.get(&node).or_else(|| all.nodes.get(&node)).map(|node| node.heard_ns);
-        held.record.process == member.run
-            && held.is_reported
-            && held.shown.state.is_readable()
-            && heard.is_some_and(|heard_ns| heard_ns > since_ns)
-            && all.is_up(node, now.ns)
+        let has_reported = held.is_reported && heard.is_some_and(|heard_ns| heard_ns > since_ns);
+        let serves = held.shown.state.is_readable() && all.is_up(node, now.ns);
+        match () {
+            () if has_reported && serves => Presence::Left,
+            () if !has_reported && now.ns.saturating_sub(since_ns) < REPORTED_NS => Presence::Unknown,
+            () => Presence::Gone,
+        }
     }
 
     /// An excerpt with a new group of these targets. Errors: they cannot hold copies of the same objects, and why.
@@ -101,7 +140,227 @@ impl Cluster {
     }
 }
 
+impl Cluster {
+    /// Decides on reports: an excerpt with what follows from them.
+    fn decided(&self, reports: &[Report], now: Now) -> (Cluster, Decided) {
+        let mut excerpt = self.excerpt(None, std::iter::empty());
+        let mut refused: Vec<Option<String>> = reports.iter().map(|report| self.refusal(report)).collect();
+        let mut changed = Vec::new();
+        let mut change = |excerpt: &mut Cluster, id: GroupId, epoch: u64, change: Change| {
+            match Arc::make_mut(&mut excerpt.groups).change(id, epoch, change) {
+                Some(Ok(())) => changed.push(id),
+                Some(Err(refused)) => return Some(refused.to_string()),
+                None => {}
+            }
+            None
+        };
+        for (id, epoch, put_out) in self.put_out(reports, &refused) {
+            if let Some(why) = change(&mut excerpt, id, epoch, put_out) {
+                tracing::error!(%id, why, "silent members of a placement group were not put out");
+            }
+        }
+        for (report, refused) in reports.iter().zip(&mut refused).filter(|(_, refused)| refused.is_none()) {
+            *refused = match self.change_of(report, now) {
+                Ok(Some(wanted)) => change(&mut excerpt, report.group, report.epoch, wanted),
+                Ok(None) => excerpt.why_not_put_out(report),
+                Err(why) => Some(why),
+            };
+        }
+        excerpt.membership.epoch += u64::from(!changed.is_empty());
+        let outcome = |(report, refused): (&Report, Option<String>)| {
+            let now = excerpt.groups.membership(report.group);
+            let now = now.map(|now| members::group_members(report.group, now));
+            proto::MemberOutcome { now, refused: refused.unwrap_or_default() }
+        };
+        let outcomes = reports.iter().zip(refused).map(outcome).collect();
+        (excerpt, Decided { changed, outcomes })
+    }
+
+    /// Why a report counts for nothing, if so: it is not from a member of that epoch, or not from its process.
+    fn refusal(&self, report: &Report) -> Option<String> {
+        let Report { group, target, process, .. } = report;
+        let Some(now) = self.groups.membership(*group).filter(|now| !now.is_plain()) else {
+            return Some(format!(
+                "{group} is no placement group of several targets; ask for those of {target}"
+            ));
+        };
+        if report.epoch != now.epoch {
+            return Some(Refused::OtherEpoch(now.epoch).to_string());
+        }
+        let Some(member) = now.member(*target) else {
+            return Some(format!("{target} is no member of {group}; ask for its members"));
+        };
+        let held = self.targets.get(target).filter(|held| held.record.node == report.node.0);
+        let Some(latest) = held.map(|held| held.record.process) else {
+            return Some(format!("{target} is no target of {}; register it first", report.node));
+        };
+        if *process != latest {
+            return Some(format!(
+                "process {process} of {target} is none that runs: that is {latest}; register first"
+            ));
+        }
+        let is_entered = member.run == *process;
+        match report.said {
+            Said::Lead { .. } => None,
+            _ if !is_entered => {
+                Some(format!("process {process} of {target} is in no epoch yet; ask for the members"))
+            }
+            Said::Silent(_) if member.standing != Standing::Current => {
+                Some(format!("{target} is not current: what it says of others does not count"))
+            }
+            _ => None,
+        }
+    }
+
+    /// Who goes of the groups in which members that count are accused; and whose promotion is given up.
+    fn put_out(&self, reports: &[Report], refused: &[Option<String>]) -> Vec<(GroupId, u64, Change)> {
+        let node_of = |target: &TargetId| self.targets.get(target).map(|held| NodeId(held.record.node));
+        let mut accusations = BTreeSet::new();
+        let mut by_group: BTreeMap<GroupId, Vec<(TargetId, &[TargetId])>> = BTreeMap::new();
+        for (report, _) in reports.iter().zip(refused).filter(|(_, refused)| refused.is_none()) {
+            let Said::Silent(silent) = &report.said else { continue };
+            accusations.extend(silent.iter().filter_map(node_of).map(|of| (report.node, of)));
+            by_group.entry(report.group).or_default().push((report.target, silent));
+        }
+        let of_group = |(id, said): (GroupId, Vec<(TargetId, &[TargetId])>)| {
+            let now = self.groups.membership(id)?;
+            let current: Vec<(TargetId, NodeId)> =
+                now.current().filter_map(|member| Some((member.target, node_of(&member.target)?))).collect();
+            let mut gone = accusations::resolve(&current, &accusations);
+            let by_those_that_stay = said.into_iter().filter(|(by, _)| !gone.contains(by));
+            let lags = |target: &&TargetId| {
+                let member = now.member(**target);
+                member.is_some_and(|member| matches!(member.standing, Standing::Lagging { .. }))
+            };
+            let given_up: BTreeSet<TargetId> =
+                by_those_that_stay.flat_map(|(_, silent)| silent.iter().filter(lags)).copied().collect();
+            gone.extend(given_up);
+            (!gone.is_empty()).then_some((id, now.epoch, Change::PutOut(gone)))
+        };
+        by_group.into_iter().filter_map(of_group).collect()
+    }
+
+    /// What a report asks for by itself; `None`: it accuses. Errors: why it cannot be.
+    fn change_of(&self, report: &Report, now: Now) -> Result<Option<Change>, String> {
+        let (target, run) = (report.target, report.process);
+        match report.said {
+            Said::Silent(_) => Ok(None),
+            Said::Promote { target, process, instead_of } => {
+                Ok(Some(Change::Promote { target, run: process, by: (report.target, run), instead_of }))
+            }
+            Said::Lead { kept_power } => {
+                self.may_lead(report, kept_power, now)?;
+                Ok(Some(Change::Leads { target, run, kept_power }))
+            }
+        }
+    }
+
+    /// Refuses to have a process go on alone while another current member is left, or may be, or one may come that has
+    /// more.
+    fn may_lead(&self, report: &Report, kept_power: bool, now: Now) -> Result<(), String> {
+        let since_ns = self.targets.get(&report.target).map_or(now.ns, |held| held.leave_ns);
+        let current = self.groups.membership(report.group).into_iter().flat_map(Membership::current);
+        let others: Vec<&Member> = current.filter(|member| member.target != report.target).collect();
+        for other in &others {
+            match self.presence(self, other, since_ns, now) {
+                Presence::Left => {
+                    return Err(format!("{} of the group serves; catch up from it", other.target));
+                }
+                Presence::Unknown => {
+                    return Err(format!("{} may be left: ask again in some seconds", other.target));
+                }
+                Presence::Gone => {}
+            }
+        }
+        match others.is_empty() || kept_power || now.ns.saturating_sub(since_ns) >= LEAD_NS {
+            true => Ok(()),
+            false => Err(format!(
+                "a member that kept its power may come yet: ask again {} s after the start",
+                LEAD_NS / 1_000_000_000
+            )),
+        }
+    }
+
+    /// Of a report that accuses, and after the decision: why those that it accuses are there, if they are.
+    fn why_not_put_out(&self, report: &Report) -> Option<String> {
+        let Said::Silent(silent) = &report.said else { return None };
+        let current = self.groups.current(report.group).unwrap_or_default();
+        let stays = silent.iter().find(|target| current.contains(target))?;
+        Some(match current.contains(&report.target) {
+            true => format!("{stays} stays: it is of the same server"),
+            false => format!(
+                "{} was taken out itself: {stays} is accused by fewer servers, or stands first",
+                report.target
+            ),
+        })
+    }
+}
+
 impl MetaService {
+    /// Decides on what members have reported, and answers them. Blocks up to `timeout` for something to decide. To be
+    /// called in a loop, by a thread that may wait for the disk.
+    pub fn settle_reports(&self, timeout: Duration) {
+        self.reports().wait(self.clock(), timeout);
+        let waiting = self.reports().take(self.clock().now_ns());
+        if waiting.is_empty() {
+            return;
+        }
+        let reports: Vec<Report> = waiting.iter().flat_map(|waiting| waiting.reports.clone()).collect();
+        let mut decided = self.decide(&reports).map(Vec::into_iter);
+        for Waiting { reports, deferred } in waiting {
+            let answer = match &mut decided {
+                Ok(outcomes) => {
+                    let outcomes = outcomes.by_ref().take(reports.len()).collect();
+                    Ok((proto::ReportMembersResponse { outcomes }.encode_to_vec(), Vec::new()))
+                }
+                Err(fault) => Err(fault.clone()),
+            };
+            deferred.finish(answer);
+        }
+    }
+
+    /// What became of each report, durable. Errors: nothing was decided, or it is not known whether it will last; the
+    /// members ask again.
+    fn decide(&self, reports: &[Report]) -> Outcome<Vec<proto::MemberOutcome>> {
+        self.history().check(Method::ReportMembers)?;
+        let outcomes = loop {
+            match unless_behind(|| self.change_members(reports)) {
+                Some(outcomes) => break outcomes?,
+                None => self.engine().catch_up()?,
+            }
+        };
+        // Also where nothing has changed now: what is shown may be of a moment ago.
+        let unsure = |error| Fault::new(Code::Unavailable, Fault::from(error).to_string());
+        self.engine().sync().map_err(unsure)?;
+        Ok(outcomes)
+    }
+
+    fn change_members(&self, reports: &[Report]) -> Outcome<Vec<proto::MemberOutcome>> {
+        let now = self.now();
+        let decided = RefCell::new(Decided::default());
+        self.change_cluster(
+            |cluster| {
+                let (excerpt, of_reports) = cluster.decided(reports, now);
+                *decided.borrow_mut() = of_reports;
+                Ok(excerpt)
+            },
+            |context, excerpt| {
+                let changed = &decided.borrow().changed;
+                if changed.is_empty() {
+                    return Ok(());
+                }
+                excerpt.write_membership(context)?;
+                excerpt.write_groups(context, changed)
+            },
+        )?;
+        let Decided { changed, outcomes } = decided.into_inner();
+        if !changed.is_empty() {
+            let (groups, first) = (changed.len(), changed[0]);
+            tracing::info!(groups, %first, "members of placement groups have changed");
+        }
+        Ok(outcomes)
+    }
+
     /// Makes a group of targets on different machines, of which the first one is the primary. For simulations: no file
     /// lies in one yet. Errors: there is no such target, or it does not serve; several are on one machine.
     pub fn make_group(&self, targets: &[TargetId]) -> Result<GroupId, Fault> {

@@ -12,6 +12,7 @@ pub(crate) mod link;
 pub(crate) mod list;
 pub(crate) mod locks;
 pub(crate) mod lookup;
+pub(crate) mod members;
 pub(crate) mod open;
 pub(crate) mod rename;
 pub(crate) mod resolve;

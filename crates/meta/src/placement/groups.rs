@@ -6,6 +6,7 @@
 //! - What is kept of one is the model's [`Membership`], which nothing here changes but the model's rule.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
 use vazao_model::cluster::membership::{Change, Member, Membership, Refused};
 use vazao_model::{Group, GroupId, TargetId};
 
@@ -124,6 +125,17 @@ impl Groups {
 
     fn targets_of(&self, id: GroupId, of: impl Fn(&Membership) -> Vec<TargetId>) -> Option<Vec<TargetId>> {
         id.target().map(|target| vec![target]).or_else(|| self.records.get(&id).map(of))
+    }
+
+    /// Those that a target belongs to, with numbers above `after`.
+    pub(crate) fn of_member(
+        &self,
+        target: TargetId,
+        after: GroupId,
+    ) -> impl Iterator<Item = (GroupId, &Membership)> {
+        let behind = self.records.range((Bound::Excluded(after), Bound::Unbounded));
+        let of_target = move |membership: &Membership| membership.member(target).is_some();
+        behind.filter(move |(_, membership)| of_target(membership)).map(|(id, membership)| (*id, membership))
     }
 
     /// Those with a current member that `is_wanted`, as others are told them: who lags serves nothing.

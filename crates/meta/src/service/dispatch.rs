@@ -51,6 +51,7 @@ fn change(service: &MetaService, method: Method, message: &[u8]) -> Outcome<Sett
         Method::EndConversion => service.change::<op::EndConversion>(message, ops::convert::end),
         Method::SetXattr => service.change::<op::SetXattr>(message, ops::xattr::set),
         Method::RemoveXattr => service.change::<op::RemoveXattr>(message, ops::xattr::remove),
+        Method::GetGroups => ops::members::get(service, &decode::<op::GetGroups>(message)?),
         Method::AcceptOld => ops::accept::run(service, &decode::<op::AcceptOld>(message)?),
         Method::SetLock => ops::locks::set(service, &decode::<op::SetLock>(message)?),
         Method::Sync => ops::sync::run(service),

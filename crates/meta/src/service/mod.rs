@@ -33,6 +33,7 @@ use crate::membership::history::History;
 use crate::membership::joining::Now;
 use crate::membership::member_watch::MemberWatch;
 use crate::membership::refusals::Refusals;
+use crate::membership::reports::Reports;
 use crate::objects::orphan_objects::OrphanObjects;
 use crate::objects::reclaim::Reclaimer;
 use crate::part::PartState;
@@ -130,6 +131,7 @@ pub struct MetaService {
     run: u64,
     claims: Claims,
     refusals: Refusals,
+    reports: Reports,
     member_watch: MemberWatch,
     history: History,
     sessions: Sessions,
@@ -186,6 +188,7 @@ impl MetaService {
             run: options.run,
             claims: Claims::default(),
             refusals: Refusals::default(),
+            reports: Reports::default(),
             member_watch: MemberWatch::default(),
             history: History::default(),
             names: NameHash::new(&volume.name_key, bits)?,
@@ -379,6 +382,10 @@ impl MetaService {
 
     pub(crate) fn refusals(&self) -> &Refusals {
         &self.refusals
+    }
+
+    pub(crate) fn reports(&self) -> &Reports {
+        &self.reports
     }
 
     pub(crate) fn history(&self) -> &History {

@@ -19,6 +19,11 @@ impl Service for MetaService {
         if request.method == Method::WatchChanges && !self.history.is_behind() {
             return ops::watch::run(self, request.message, responder);
         }
+        if request.method == Method::ReportMembers {
+            return self.shell.serve(&request, responder, |responder| {
+                ops::members::report(self, request.message, responder)
+            });
+        }
         self.shell.serve(&request, responder, |responder| {
             let Some(settled) = unless_behind(|| self.settle(&request)) else {
                 return self.settle_later(&request, responder);

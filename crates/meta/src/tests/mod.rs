@@ -11,6 +11,7 @@ mod groups;
 mod harness;
 mod identity;
 mod locks;
+mod member_reports;
 mod members;
 mod model;
 mod namespace;
