@@ -213,7 +213,7 @@ impl Host {
     }
 
     /// Has TCP of this host use a congestion control of the kernel's, for connections that begin from now on. It
-    /// belongs to the route (ip-route(8), `congctl`): a namespace's setting takes only what the machine allows all users.
+    /// belongs to the route (ip-route(8), `congctl`): a namespace's setting takes only what all users may have.
     pub fn set_congestion_control(&self, name: &str) -> Result<(), Error> {
         let source = self.address.to_string();
         let way = ["route", "replace", NETWORK, "dev", "eth0", "proto", "kernel", "scope", "link"];
