@@ -45,6 +45,8 @@ pub struct Plan {
     pub channels_max: Option<usize>,
     /// Files that a data server may have open (RLIMIT_NOFILE); the machine's without it.
     pub descriptors: Option<u64>,
+    /// TCP's congestion control on all hosts; the machine's without it.
+    pub congestion_control: Option<&'static str>,
     /// A second site, with the metadata service; without it, all hosts are beside one another.
     pub second_site: Option<SecondSite>,
 }
@@ -98,6 +100,7 @@ pub struct Testbed<'a> {
     client_disks: Vec<PathBuf>,
     server_disks: Vec<PathBuf>,
     second_site: Option<SecondSite>,
+    congestion_control: Option<&'static str>,
     line: Option<Arc<Line>>,
     // In this order: what lies on a disk is closed before the disk goes.
     network: Network,
@@ -123,6 +126,7 @@ impl<'a> Testbed<'a> {
             client_disks: Vec::new(),
             server_disks: Vec::new(),
             second_site: plan.second_site,
+            congestion_control: plan.congestion_control,
             line: None,
             network: Network::new()?,
             disks: Vec::new(),
@@ -191,12 +195,16 @@ impl<'a> Testbed<'a> {
         number: usize,
         before: impl FnOnce(SecondSite) -> usize,
     ) -> Result<Arc<Host>, Error> {
-        Ok(match (&self.line, self.second_site) {
+        let host = match (&self.line, self.second_site) {
             (Some(line), Some(site)) if number > before(site) => {
                 self.network.add_host_beyond(&line.clone(), name)?
             }
             _ => self.network.add_host(name)?,
-        })
+        };
+        if let Some(name) = self.congestion_control {
+            host.set_congestion_control(name)?;
+        }
+        Ok(host)
     }
 
     fn path(&self, name: &str) -> PathBuf {

@@ -28,6 +28,8 @@ const DELAY_LOOKS: u32 = 4;
 pub const HOSTS_MAX: usize = 1000;
 /// Where the switch itself answers probes.
 const SWITCH_ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 77, 255, 254);
+/// All hosts.
+const NETWORK: &str = "10.77.0.0/16";
 /// The bridge of the first site.
 const BRIDGE: &str = "bridge";
 const SWITCH_ETHERNET_ADDRESS: &str = "02:00:00:00:00:01";
@@ -208,6 +210,14 @@ impl Host {
         shape(&self.switch, self.switch_end(&link), rate)?;
         link.rate = rate;
         Ok(())
+    }
+
+    /// Has TCP of this host use a congestion control of the kernel's, for connections that begin from now on. It
+    /// belongs to the route (ip-route(8), `congctl`): a namespace's setting takes only what all users may have.
+    pub fn set_congestion_control(&self, name: &str) -> Result<(), Error> {
+        let source = self.address.to_string();
+        let way = ["route", "replace", NETWORK, "dev", "eth0", "proto", "kernel", "scope", "link"];
+        self.namespace.ip(&[&way[..], &["src", &source, "congctl", name]].concat()).map(|_| ())
     }
 
     /// Delays the link in each direction, also while data flows, and measures whether it does.

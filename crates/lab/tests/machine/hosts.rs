@@ -116,6 +116,21 @@ fn transfer(from: &Host, to: &Host, bytes: u64) {
     });
 }
 
+/// Reno is in every kernel; which one a machine uses by itself differs.
+#[test]
+fn a_host_uses_the_congestion_control_that_was_set_for_it() {
+    let Some(_turn) = turn() else { return };
+    let mut network = Network::new().expect("a network");
+    let (a, b) = (network.add_host("a").expect("a host"), network.add_host("b").expect("a host"));
+    a.set_congestion_control("reno").expect("is there");
+    let listener = b.inside(|| TcpListener::bind((b.address(), 0))).expect("inside").expect("a socket");
+    let place = listener.local_addr().expect("bound");
+    let stream = a.inside(|| TcpStream::connect(place)).expect("inside").expect("connects");
+    assert_eq!(rustix::net::sockopt::tcp_congestion(&stream).expect("TCP"), "reno");
+    let refused = a.set_congestion_control("no-such-one");
+    assert!(refused.is_err(), "{refused:?}");
+}
+
 #[test]
 fn sites_share_a_line_that_can_be_cut_and_hosts_of_one_site_do_not_feel_it() {
     let Some(_turn) = turn() else { return };

@@ -5,7 +5,9 @@ use super::samples::{
     over_records, over_sizes, tables,
 };
 use super::system::{OURS, System, Volume};
-use super::{CLIENTS, PORT, RECORD_BYTES, peer, records, repetitions, scale, setup, sizes};
+use super::{
+    CLIENTS, CONGESTION_CONTROL, PORT, RECORD_BYTES, peer, records, repetitions, scale, setup, sizes,
+};
 use crate::Error;
 use crate::experiment::outcome::{Figure, Finding};
 use crate::experiment::testbed::{Plan, Testbed};
@@ -36,7 +38,13 @@ impl Experiment for C1 {
     }
 
     fn measure(&self, lab: &Lab) -> Result<Measured, Error> {
-        let plan = Plan { data_servers: 3, clients: CLIENTS, link: Some(PORT), ..Plan::default() };
+        let plan = Plan {
+            data_servers: 3,
+            clients: CLIENTS,
+            link: Some(PORT),
+            congestion_control: Some(CONGESTION_CONTROL),
+            ..Plan::default()
+        };
         let bed = Testbed::new(lab, &plan)?;
         let mut bench = Bench::new(lab, &bed)?;
         let volume = Volume::everywhere(lab, &bed)?;

@@ -5,7 +5,9 @@ use super::samples::{
     over_sizes, tables,
 };
 use super::system::{OURS, Volume};
-use super::{CLIENTS, PORT, RECORD_BYTES, far, peer, repetitions, scale, setup, sizes, stat};
+use super::{
+    CLIENTS, CONGESTION_CONTROL, PORT, RECORD_BYTES, far, peer, repetitions, scale, setup, sizes, stat,
+};
 use crate::Error;
 use crate::experiment::outcome::{Figure, Finding};
 use crate::experiment::testbed::{Plan, SecondSite, Testbed};
@@ -43,6 +45,7 @@ impl Experiment for C2 {
             data_servers: 3,
             clients: CLIENTS,
             link: Some(PORT),
+            congestion_control: Some(CONGESTION_CONTROL),
             second_site: Some(SITES),
             ..Plan::default()
         };

@@ -26,6 +26,9 @@ use crate::report::size::{KIB, MB, MIB, format_size};
 /// Every port of the study.
 const PORT: BitsPerSecond = BitsPerSecond(100_000_000);
 const CLIENTS: usize = 2;
+/// Linux's own since 2.6.19, with which TCP fills a line's queue until it overflows. Otherwise the machine's setting
+/// would be part of the result.
+const CONGESTION_CONTROL: &str = "cubic";
 /// Bytes of a call, but where calls of different sizes are compared.
 const RECORD_BYTES: u64 = 64 * KIB;
 
@@ -77,6 +80,7 @@ fn setup() -> Vec<String> {
             PORT.0 / 1_000_000,
             carried_mb_per_s(PORT)
         ),
+        format!("TCP's congestion control is {CONGESTION_CONTROL} on all hosts, whatever this machine's is."),
         "As IOzone does them: write makes a file, rewrite writes over it, read and reread go through it, all in order and \
          by one thread on a mount. The time is that of open, calls, fsync (of writes) and close; \"calls alone\" is \
          IOzone's without -e and -c."
