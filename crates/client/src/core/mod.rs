@@ -10,7 +10,7 @@ use crate::Options;
 use crate::area::Nodes;
 use crate::cache::Cache;
 use crate::data::{DataServers, Pool, ReadAheadBudget, SendBuffer};
-use crate::file::{Opens, Registry};
+use crate::file::{KeptBudget, Opens, Registry};
 use crate::locks::Locks;
 use crate::meta::MetaService;
 use crate::servers::Servers;
@@ -40,6 +40,8 @@ pub(crate) struct Core {
     pub(crate) registry: Registry,
     pub(crate) opens: Arc<Opens>,
     pub(crate) dirty_bytes: AtomicUsize,
+    /// Memory of what is written and not reported, for files that other clients cut.
+    pub(crate) kept: KeptBudget,
     /// For what is read.
     pub(crate) pool: Arc<Pool>,
     /// For what is written.
@@ -69,6 +71,7 @@ impl Core {
             registry: Registry::default(),
             opens: Arc::default(),
             dirty_bytes: AtomicUsize::new(0),
+            kept: KeptBudget::default(),
             pool: Arc::new(Pool::new(dirty_bytes_max)),
             staging: Arc::new(Pool::new(dirty_bytes_max)),
             read_ahead: Arc::default(),

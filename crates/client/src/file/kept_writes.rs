@@ -7,19 +7,49 @@
 use crate::data::overlap;
 use std::collections::VecDeque;
 use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Bytes kept of one file, with what each write costs by itself. Writers of small records stay below, and streams
 /// leave off copying at once.
 const KEPT_BYTES_MAX: usize = 256 << 10;
 
+/// Bytes kept of all files of a client: programs may have thousands open that they write.
+const KEPT_BYTES_OF_ALL_MAX: usize = 64 << 20;
+
 /// What a write costs beside its bytes.
 const WRITE_BYTES: usize = 64;
+
+/// The memory that the copies of a client's files take.
+#[derive(Clone, Default)]
+pub(crate) struct KeptBudget(Arc<AtomicUsize>);
+
+/// A part of it, given back when dropped.
+struct Share {
+    budget: KeptBudget,
+    bytes: usize,
+}
+
+impl KeptBudget {
+    fn take(&self, bytes: usize) -> Option<Share> {
+        let share = Share { budget: self.clone(), bytes };
+        let before = self.0.fetch_add(bytes, Ordering::Relaxed);
+        (before + bytes <= KEPT_BYTES_OF_ALL_MAX).then_some(share)
+    }
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        self.budget.0.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}
 
 /// One write.
 struct Kept {
     number: u64,
     offset: u64,
     bytes: Box<[u8]>,
+    _share: Share,
 }
 
 impl Kept {
@@ -59,12 +89,13 @@ impl KeptWrites {
     }
 
     /// These bytes were written.
-    pub(super) fn note(&mut self, offset: u64, bytes: &[u8]) {
+    pub(super) fn note(&mut self, offset: u64, bytes: &[u8], budget: &KeptBudget) {
         let memory_bytes = bytes.len() + WRITE_BYTES;
-        if !self.is_whole() || self.memory_bytes + memory_bytes > KEPT_BYTES_MAX {
+        let has_room = self.is_whole() && self.memory_bytes + memory_bytes <= KEPT_BYTES_MAX;
+        let Some(share) = has_room.then(|| budget.take(memory_bytes)).flatten() else {
             return self.note_missing();
-        }
-        self.writes.push_back(Kept { number: self.next, offset, bytes: bytes.into() });
+        };
+        self.writes.push_back(Kept { number: self.next, offset, bytes: bytes.into(), _share: share });
         self.memory_bytes += memory_bytes;
         self.next += 1;
     }
@@ -119,27 +150,27 @@ mod tests {
 
     #[test]
     fn what_was_reported_is_kept_no_longer_unless_no_server_had_it() {
-        let mut kept = KeptWrites::default();
-        kept.note(0, b"reported");
-        kept.note(100, b"on its way");
+        let (mut kept, budget) = (KeptWrites::default(), KeptBudget::default());
+        kept.note(0, b"reported", &budget);
+        kept.note(100, b"on its way", &budget);
         kept.begin_report(std::iter::once(105..300).collect());
-        kept.note(50, b"later");
+        kept.note(50, b"later", &budget);
         kept.end_report(true);
         kept.begin_report(Vec::new());
-        kept.note(60, b"later still");
+        kept.note(60, b"later still", &budget);
         kept.end_report(false);
         assert_eq!(offsets(kept), Some(vec![100, 50, 60]));
     }
 
     #[test]
     fn beyond_the_limit_nothing_is_kept_until_all_of_it_is_reported() {
-        let mut kept = KeptWrites::default();
-        kept.note(0, &[1; 1000]);
-        kept.note(0, &[2; KEPT_BYTES_MAX]);
-        kept.note(0, b"after it");
+        let (mut kept, budget) = (KeptWrites::default(), KeptBudget::default());
+        kept.note(0, &[1; 1000], &budget);
+        kept.note(0, &[2; KEPT_BYTES_MAX], &budget);
+        kept.note(0, b"after it", &budget);
         assert!(!kept.is_whole() && kept.memory_bytes == 0);
         kept.begin_report(Vec::new());
-        kept.note(7, b"too late for that report");
+        kept.note(7, b"too late for that report", &budget);
         kept.end_report(true);
         assert!(!kept.is_whole());
         kept.begin_report(std::iter::once(0..1).collect());
@@ -148,8 +179,28 @@ mod tests {
         kept.begin_report(Vec::new());
         kept.end_report(true);
         assert!(kept.is_whole());
-        (0..KEPT_BYTES_MAX / WRITE_BYTES).for_each(|at| kept.note(at as u64, b"x"));
+        (0..KEPT_BYTES_MAX / WRITE_BYTES).for_each(|at| kept.note(at as u64, b"x", &budget));
         assert!(!kept.is_whole(), "many small ones cost memory, too");
         assert_eq!(offsets(kept), None);
+    }
+
+    #[test]
+    fn what_all_files_keep_is_bounded_and_given_back() {
+        let budget = KeptBudget::default();
+        let mut files: Vec<KeptWrites> = Vec::new();
+        while files.iter().all(KeptWrites::is_whole) {
+            let mut kept = KeptWrites::default();
+            kept.note(0, &[1; KEPT_BYTES_MAX / 2], &budget);
+            files.push(kept);
+        }
+        assert!(files.len() * KEPT_BYTES_MAX / 2 > KEPT_BYTES_OF_ALL_MAX - KEPT_BYTES_MAX);
+        files.remove(0);
+        let mut kept = KeptWrites::default();
+        kept.note(0, &[1; KEPT_BYTES_MAX / 2], &budget);
+        assert!(kept.is_whole());
+        kept.begin_report(Vec::new());
+        kept.end_report(true);
+        drop(files);
+        assert_eq!(budget.0.load(Ordering::Relaxed), 0);
     }
 }

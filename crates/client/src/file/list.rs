@@ -314,7 +314,7 @@ fn write_listed(open: &OpenInode, parts: &[(u64, &[u8])]) -> Result<bool> {
         let range = *offset..offset + bytes.len() as u64;
         state = write_out::settle(open, state, &range, deadline_ns);
         write::note_write(open, &mut state, range.start, range.end);
-        state.kept.note(*offset, bytes);
+        state.kept.note(*offset, bytes, &open.core.kept);
     }
     let written_slots = state.placed.slots();
     drop(state);

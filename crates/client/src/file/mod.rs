@@ -59,6 +59,7 @@ pub(crate) use commit::flush;
 pub use convert::{Convert, Converted};
 pub use holes::Seek;
 pub(crate) use inode::{FreshInode, OpenInode};
+pub(crate) use kept_writes::KeptBudget;
 pub(crate) use length::set_length;
 pub use list::Strided;
 pub(crate) use opens::{Opens, TOLD_MAX};

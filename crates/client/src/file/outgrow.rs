@@ -72,7 +72,9 @@ pub(super) fn outgrow_in_turn(open: &OpenInode, deadline_ns: u64) -> Result<()> 
             // Other clients may have written there and not made it durable.
             state.sync.touch_all();
             state.placed.end_move(Contents::Striped(moved.layout));
-            inline.unreported().for_each(|(offset, bytes)| state.kept.note(offset as u64, &bytes));
+            for (offset, bytes) in inline.unreported() {
+                state.kept.note(offset as u64, &bytes, &open.core.kept);
+            }
             for (range, boot) in moved.written {
                 state.unwritten.remove(&range);
                 state.reports.wrote_extent(range.clone());

@@ -87,7 +87,7 @@ pub(super) fn write_segment(
                 let layout = Arc::clone(layout);
                 state.buffer.begin_writer();
                 note_write(open, &mut state, offset, end);
-                state.kept.note(offset, bytes);
+                state.kept.note(offset, bytes, &open.core.kept);
                 let mut state = stage_all(open, state, &layout, payload, offset, deadline_ns, later);
                 state.buffer.end_writer();
                 // Bytes read ahead meanwhile may be older than writes that have completed (race).
