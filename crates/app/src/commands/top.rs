@@ -1,5 +1,8 @@
 //! `vazao top`: who moves what, and what limits each, live.
 
+mod zones;
+
+use self::zones::Zones;
 use crate::cli::Results;
 use crate::context::Context;
 use crate::failure::{Failure, Outcome};
@@ -9,14 +12,12 @@ use crate::output::live::Screen;
 use crate::signals::{self, Stop};
 use clap::Args;
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
 use std::io::IsTerminal;
 use std::time::Duration;
 use vazao_client::Client;
 use vazao_client::overview::{Overview, Shown};
 use vazao_meter::bottleneck::Resource;
 use vazao_meter::measures::Part;
-use vazao_model::ClusterMap;
 
 /// What is behind the options in `--help`.
 const AFTER_HELP: &str = "\
@@ -29,7 +30,8 @@ What is shown:
   On a terminal the screen is drawn anew each round and q ends it; elsewhere each round is a
   table, with --json one object a line. Clients are called COMMAND (USER@HOST, process PID),
   mounts PATH (USER@HOST, process PID). A server that does not answer is the first line.
-  Where there are zones, each is shown with its own. What the limits mean:
+  Where there are zones, each is shown with its own, and below is what moves between them: READ
+  by clients of TO ZONE, WRITTEN by clients of FROM ZONE. What the limits mean:
   docs/bottleneck.md.
 
 How fresh it is:
@@ -107,7 +109,7 @@ fn rounds(client: &Client, arguments: &Arguments, stop: &Stop) -> Outcome {
                 screen.draw(&page(&shown, &zones, &keys, (rows, columns)), rows)?;
             }
             None if output.json => output.value(&to_json(&shown, &zones))?,
-            None => output.line(&format!("{}\n\n{}", heading(&shown), table(&shown, &zones, usize::MAX)))?,
+            None => output.line(&text(&shown, &zones))?,
         }
         output.flush()?;
         round += 1;
@@ -117,26 +119,6 @@ fn rounds(client: &Client, arguments: &Arguments, stop: &Stop) -> Outcome {
     }
     drop(screen);
     output.finish()
-}
-
-/// The zones of nodes, by the nodes' names. Empty where no node is in one.
-#[derive(Default)]
-struct Zones(BTreeMap<String, String>);
-
-impl Zones {
-    fn of(map: &ClusterMap) -> Zones {
-        let nodes = map.nodes.iter().filter(|node| !node.zone.is_empty());
-        Zones(nodes.map(|node| (node.name.clone(), node.zone.clone())).collect())
-    }
-
-    /// `None`: in no zone.
-    fn zone<'a>(&'a self, shown: &'a Shown) -> Option<&'a str> {
-        let of = &shown.change.of;
-        match of.part {
-            Part::Server => self.0.get(&of.name).map(String::as_str),
-            Part::Client | Part::Mount => Some(of.zone.as_str()).filter(|zone| !zone.is_empty()),
-        }
-    }
 }
 
 fn kind(part: Part) -> &'static str {
@@ -194,13 +176,26 @@ fn heading(shown: &[Shown]) -> String {
     )
 }
 
-/// What a screen shows: heading, table, and in its last line the keys.
+/// A round where there is no screen: heading, table, and what moves between zones, where something does.
+fn text(shown: &[Shown], zones: &Zones) -> String {
+    let between = zones::table(&zones.between(shown));
+    let all = format!("{}\n\n{}", heading(shown), table(shown, zones, usize::MAX));
+    if between.is_empty() { all } else { format!("{all}\n{between}") }
+}
+
+/// What a screen shows: heading, table, what moves between zones, and in its last line the keys. Where not all of the
+/// table has room, its end is left out, and not what is below it.
 fn page(shown: &[Shown], zones: &Zones, keys: &str, (rows, columns): (usize, usize)) -> String {
     let cut = |line: &str| line.chars().take(columns).collect::<String>();
     // The line below the last one belongs to the cursor.
     let room = rows.saturating_sub(2).max(1);
     let text = format!("{}\n\n{}", heading(shown), table(shown, zones, columns));
-    let mut lines: Vec<String> = text.lines().map(cut).take(room).collect();
+    let between = zones::table(&zones.between(shown));
+    // An empty line stands above; more than half of the screen is not theirs.
+    let below: Vec<String> =
+        between.lines().take(1).map(|_| "").chain(between.lines()).map(cut).take(room / 2).collect();
+    let mut lines: Vec<String> = text.lines().map(cut).take(room - below.len()).collect();
+    lines.extend(below);
     lines.resize(room, String::new());
     lines.push(cut(keys));
     lines.join("\n")
@@ -301,6 +296,7 @@ fn to_json(shown: &[Shown], zones: &Zones) -> Value {
         "read_bytes_per_second": totals.read,
         "written_bytes_per_second": totals.written,
         "operations_per_second": totals.operations,
+        "between_zones": zones::to_json(&zones.between(shown)),
     })
 }
 
@@ -309,7 +305,7 @@ mod tests {
     use super::*;
     use vazao_meter::Change;
     use vazao_meter::bottleneck::{Verdict, not_answering};
-    use vazao_meter::measures::{Measures, Work};
+    use vazao_meter::measures::{Measures, Peer, Work};
 
     fn shown() -> Shown {
         let work = Work { read_bytes: 56_000_000, operations: 200, ..Work::default() };
@@ -400,7 +396,7 @@ mod tests {
 
     #[test]
     fn parts_are_shown_with_their_zones_where_there_are_some() {
-        let zones = Zones([("data1".to_owned(), "rio".to_owned())].into());
+        let zones = Zones::with([("data1", "rio")]);
         let mut mount = shown();
         // A mount chooses its name, and one named as a node is not in the zone of that node.
         mount.change.of.part = Part::Mount;
@@ -419,6 +415,28 @@ mod tests {
             [0, 1, 2, 3].map(|part: usize| &parts[part]["zone"]),
             [&json!("rio"), &Value::Null, &Value::Null, &json!("bra")]
         );
+    }
+
+    #[test]
+    fn what_moves_between_zones_stands_below_the_table_and_has_room_on_a_full_screen() {
+        let zones = Zones::with([("data1", "rio"), ("data2", "bra")]);
+        let mut mount = shown();
+        (mount.change.of.part, mount.change.of.zone) = (Part::Mount, "bra".to_owned());
+        mount.change.of.peers = vec![Peer { name: "data1".to_owned(), read_bytes: 4096, ..Peer::default() }];
+        let all = [vec![shown(); 20], vec![mount]].concat();
+        let words = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
+        let row = "rio bra 2.0 KiB/s 0 B/s 2.0 KiB/s";
+        let text = text(&all, &zones);
+        assert_eq!(text.lines().last().map(words).as_deref(), Some(row), "{text}");
+        let screen = page(&all, &zones, "keys", (12, 200));
+        let lines: Vec<&str> = screen.lines().collect();
+        assert_eq!((lines.len(), lines[7], words(lines[9]).as_str(), lines[10]), (11, "", row, "keys"));
+        assert_eq!(page(&all, &zones, "keys", (3, 200)).lines().count(), 2);
+        assert_eq!(to_json(&all, &zones)["between_zones"][0]["bytes_per_second"], 2048.0);
+        // Where there are no zones, there is nothing of them.
+        let alone = [shown()];
+        assert!(!super::text(&alone, &Zones::default()).contains("ZONE"));
+        assert_eq!(to_json(&alone, &Zones::default())["between_zones"], json!([]));
     }
 
     #[test]

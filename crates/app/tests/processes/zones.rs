@@ -113,3 +113,32 @@ fn nodes_and_clients_that_name_no_zone_are_in_that_of_their_address() {
     let said = failed(vazao_testing::programs::RunBounded::run_bounded(&mut up), 1);
     assert!(said.contains("section [zones] is used by the role meta"), "{said}");
 }
+
+/// Which line between two sites is full could only be guessed from the servers' rates.
+#[test]
+fn top_shows_what_moves_between_zones() {
+    let cluster = Cluster::unstarted();
+    cluster.up(&["--data-servers", "2", "--zones", "rio,bra"]);
+    cluster.ok(&["mkdir", "vz:/bra"]);
+    cluster.ok(&["layout", "vz:/bra", "--place", "zone=bra"]);
+    let file = noise_file(&cluster.local("f"), 8_000_000);
+    let rounds = ["top", "-i", "1", "-n", "12"];
+    let (json, text) = std::thread::scope(|scope| {
+        let json = scope.spawn(|| cluster.ok(&[&rounds[..], &["--json"]].concat()));
+        let text = scope.spawn(|| cluster.ok(&rounds));
+        // Slow enough that several reports fall into the copy.
+        cluster.ok(&["cp", &file, "vz:/bra/f", "--zone", "rio", "--bwlimit", "1M"]);
+        (json.join().expect("it ended"), text.join().expect("it ended"))
+    });
+    let rounds = json.lines().map(|line| serde_json::from_str::<Value>(line).expect("JSON"));
+    let pairs: Vec<Value> =
+        rounds.flat_map(|round| round["between_zones"].as_array().cloned()).flatten().collect();
+    let is_right = |pair: &Value| {
+        let rate = |name: &str| pair[name].as_f64().expect("a rate");
+        let (written, all) = (rate("written_bytes_per_second"), rate("bytes_per_second"));
+        pair["from"] == "rio" && pair["to"] == "bra" && written > 0.0 && written <= all
+    };
+    assert!(!pairs.is_empty() && pairs.iter().all(is_right), "{json}");
+    let has_row = text.lines().any(|line| line.starts_with("rio        bra"));
+    assert!(text.contains("FROM ZONE  TO ZONE") && has_row, "{text}");
+}
