@@ -10,6 +10,7 @@
 mod error;
 mod fan_out;
 mod health;
+mod lease;
 mod object;
 mod ops;
 mod options;
@@ -18,6 +19,7 @@ mod service;
 mod targets;
 
 pub use error::OpenError;
+pub use lease::MemberView;
 pub use options::{MissingTarget, Options};
 pub use registration::Registered;
 pub use service::DataService;
