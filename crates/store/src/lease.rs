@@ -8,15 +8,17 @@
 //!
 //! It sends nothing to other members.
 
+use crate::peers::QUESTIONS_MAX;
 use crate::service::DataService;
+use crate::targets::Target;
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
 use vazao_meter::Clock;
 use vazao_model::cluster::lease::Moment;
 use vazao_model::cluster::membership::Membership;
 use vazao_model::cluster::serving::MemberState;
-use vazao_model::{Code, GroupId, NodeId, TargetId};
-use vazao_wire::messages::members::membership;
+use vazao_model::{Code, GroupId, NodeId, TargetId, TargetState};
+use vazao_wire::messages::members::{group_members, membership};
 use vazao_wire::op::GetGroups;
 use vazao_wire::proto;
 use vazao_wire::service::Fault;
@@ -24,6 +26,9 @@ use vazao_wire::transport::{Transport, call};
 
 /// Pages of records that are asked for one after the other: more groups than a cluster has.
 const PAGES_MAX: usize = 1024;
+
+/// For so long a disk may answer nothing until other members go on without its target.
+const OUT_NS: u64 = 3_000_000_000;
 
 /// Which membership something was told of: the metadata service's process, and its epoch there.
 type Told = (u64, u64);
@@ -51,6 +56,37 @@ struct Own {
     process: u64,
     /// The membership that its records are of, when they are known.
     known: Option<Told>,
+}
+
+/// What is to be asked of another member that counts.
+#[derive(Clone, Debug)]
+pub(crate) struct Question {
+    pub(crate) group: GroupId,
+    pub(crate) epoch: u64,
+    /// The member that asks.
+    pub(crate) target: TargetId,
+    pub(crate) process: u64,
+    /// It is current in this epoch, and its process is the one in the record.
+    pub(crate) is_current: bool,
+    /// The member that is asked, and its server.
+    pub(crate) of: TargetId,
+    pub(crate) node: NodeId,
+    pub(crate) address: String,
+}
+
+impl Question {
+    /// A report of the one that asks, without what it says.
+    pub(crate) fn report(&self) -> proto::MemberReport {
+        let (group, target) = (self.group.0, self.target.0);
+        proto::MemberReport { group, epoch: self.epoch, target, process: self.process, ..Default::default() }
+    }
+}
+
+impl From<&Question> for proto::MemberQuestion {
+    fn from(question: &Question) -> proto::MemberQuestion {
+        let Question { group, epoch, target, process, of, .. } = question;
+        proto::MemberQuestion { group: group.0, epoch: *epoch, target: target.0, process: *process, of: of.0 }
+    }
 }
 
 #[derive(Default)]
@@ -106,6 +142,66 @@ impl Leases {
     }
 }
 
+impl Leases {
+    /// What each member of this server asks of the others that count.
+    pub(crate) fn questions(&self) -> Vec<Question> {
+        let held = self.held.lock();
+        let mut questions = Vec::new();
+        for (&(target, group), state) in &held.states {
+            let process = held.own.get(&target).map_or(0, |own| own.process);
+            let is_current = |record: &Membership| {
+                record.current().any(|member| (member.target, member.run) == (target, process))
+            };
+            let (epoch, is_current) = (state.epoch(), state.record().is_some_and(is_current));
+            for of in state.counting().filter(|of| *of != target) {
+                let Some((node, address)) = held.servers.get(&of).cloned() else { continue };
+                questions.push(Question { group, epoch, target, process, is_current, of, node, address });
+            }
+        }
+        questions
+    }
+
+    /// Answers what another member asks; `is_out`: the disk of the one that is asked cannot be used.
+    fn answer(&self, question: &proto::MemberQuestion, is_out: bool, steady_ns: u64) -> proto::MemberGrant {
+        let (asker, group) = (TargetId(question.target), GroupId(question.group));
+        let mut held = self.held.lock();
+        let Some(state) = held.states.get_mut(&(TargetId(question.of), group)) else {
+            return proto::MemberGrant { out: is_out, ..Default::default() };
+        };
+        let granted = state.grant(asker, question.process, question.epoch, steady_ns);
+        let newer = state.record().filter(|record| record.epoch > question.epoch);
+        let newer = newer.map(|record| group_members(group, record));
+        proto::MemberGrant { granted, newer, out: is_out }
+    }
+
+    /// Takes the answer to a question that left at `asked`.
+    pub(crate) fn take(&self, question: &Question, grant: &proto::MemberGrant, asked: Moment) {
+        if let Some(newer) = &grant.newer {
+            self.learn(question.target, question.group, newer);
+        }
+        let mut held = self.held.lock();
+        let is_same = held.own.get(&question.target).is_some_and(|own| own.process == question.process);
+        if let Some(state) = held.states.get_mut(&(question.target, question.group))
+            && grant.granted
+            && is_same
+        {
+            state.granted(question.of, question.epoch, asked);
+        }
+    }
+
+    /// A member hears of a record; of one that cannot be understood it hears from the metadata service again.
+    pub(crate) fn learn(&self, target: TargetId, group: GroupId, message: &proto::GroupMembers) {
+        match membership(message) {
+            Ok((id, record)) if id == group => {
+                let mut held = self.held.lock();
+                held.states.entry((target, group)).and_modify(|state| state.learn(&record));
+            }
+            Ok((id, _)) => tracing::debug!(%id, %group, "a record of another placement group"),
+            Err(fault) => tracing::debug!(%fault, "a record that another member knows"),
+        }
+    }
+}
+
 /// Records of groups that have several members, and where the servers of these are.
 #[derive(Default)]
 struct Records {
@@ -129,6 +225,27 @@ impl Records {
 }
 
 impl DataService {
+    /// Grants the leases that members of other servers ask for. Errors: more than fit into a request.
+    pub(crate) fn keep_alive(
+        &self,
+        request: &proto::KeepAliveRequest,
+    ) -> Result<proto::KeepAliveResponse, Fault> {
+        let count = request.questions.len();
+        if count > QUESTIONS_MAX {
+            let text =
+                format!("{count} questions of members, {QUESTIONS_MAX} are the most; send the rest apart");
+            return Err(Fault::new(Code::BadRequest, text));
+        }
+        // After the questions came, as a grant has to be counted.
+        let steady_ns = self.shell.clock().steady_ns();
+        let out: BTreeSet<TargetId> =
+            self.targets.iter().filter(|target| is_out(target)).map(|target| target.id()).collect();
+        let answer = |question: &proto::MemberQuestion| {
+            self.leases.answer(question, out.contains(&TargetId(question.of)), steady_ns)
+        };
+        Ok(proto::KeepAliveResponse { grants: request.questions.iter().map(answer).collect() })
+    }
+
     /// What its members are to their groups of several members now.
     pub fn memberships(&self) -> Vec<MemberView> {
         let now = moment(&**self.shell.clock());
@@ -162,6 +279,12 @@ impl DataService {
         }
         Ok(())
     }
+}
+
+/// True when other members are to go on without a target: its disk failed, or has answered nothing for [`OUT_NS`].
+fn is_out(target: &Target) -> bool {
+    let is_gone = matches!(target.state(), TargetState::Failed | TargetState::Stale);
+    is_gone || target.waits.silent_ns() >= OUT_NS
 }
 
 /// The records of all groups of a target.

@@ -549,6 +549,11 @@ impl DataService {
             Method::Scrub => self.scrub(request, responder),
             Method::ReadList => self.read_list(call, request, responder),
             Method::WriteList => self.write_list(call, request, responder),
+            Method::KeepAlive => {
+                let answer = self.keep_alive(&decode(request)?)?;
+                responder.reply(&answer.encode_to_vec());
+                Ok(())
+            }
             Method::LocalDoor => {
                 let door = self.door.read();
                 responder.reply(&door.encode_to_vec());

@@ -1,7 +1,7 @@
 //! What a server learns of its groups of several members, from a metadata service that says what the test wants.
 
 use super::Rig;
-use crate::MemberView;
+use crate::{MemberView, Peers};
 use parking_lot::Mutex;
 use prost::Message;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use vazao_model::cluster::membership::{Change, Membership};
 use vazao_model::{Code, GroupId, TargetId};
 use vazao_wire::messages::members::group_members;
 use vazao_wire::service::{Fault, Request, Responder, Service};
-use vazao_wire::{Method, proto};
+use vazao_wire::{Method, op, proto};
 
 const META: &str = "meta:1";
 
@@ -23,6 +23,9 @@ struct Told {
     asked: usize,
     /// It does not know what groups are.
     is_old: bool,
+    /// What was reported, and what is answered to that.
+    reports: Vec<proto::MemberReport>,
+    now: Option<proto::GroupMembers>,
 }
 
 struct Meta(Mutex<Told>);
@@ -49,8 +52,15 @@ impl Service for Meta {
                 let behind: Vec<_> = told.groups.iter().filter(|it| it.group > asked.after).collect();
                 let groups = behind.iter().take(1).map(|&group| group.clone()).collect();
                 let more = behind.len() > 1;
-                responder
-                    .reply(&proto::GetGroupsResponse { groups, more, ..Default::default() }.encode_to_vec());
+                let servers = vec![proto::MemberServer { target: 2, node: 2, address: OTHER.to_owned() }];
+                responder.reply(&proto::GetGroupsResponse { groups, more, servers }.encode_to_vec());
+            }
+            Method::ReportMembers => {
+                let request = proto::ReportMembersRequest::decode(request.message).expect("decodes");
+                let outcome = proto::MemberOutcome { now: told.now.clone(), ..Default::default() };
+                let outcomes = vec![outcome; request.reports.len()];
+                told.reports.extend(request.reports);
+                responder.reply(&proto::ReportMembersResponse { outcomes }.encode_to_vec());
             }
             _ => responder.fail(&Fault::new(Code::Unsupported, "another request")),
         }
@@ -148,4 +158,121 @@ fn a_metadata_service_from_before_groups_is_no_trouble() {
     meta.0.lock().is_old = true;
     assert_eq!(beat(&rig), []);
     assert_eq!(rig.service.memberships(), []);
+}
+
+const OTHER: &str = "other:1";
+
+fn ask(rig: &Rig, question: proto::MemberQuestion) -> proto::MemberGrant {
+    let request = proto::KeepAliveRequest { questions: vec![question] };
+    rig.ask::<op::KeepAlive>(&request, &[]).expect("is answered").0.grants.remove(0)
+}
+
+fn question(epoch: u64, process: u64) -> proto::MemberQuestion {
+    proto::MemberQuestion { group: group(2).0, epoch, target: 2, process, of: 1 }
+}
+
+#[test]
+fn a_lease_is_granted_to_the_process_in_the_record_that_knows_the_same_epoch() {
+    let (rig, meta) = rig();
+    assert_eq!(ask(&rig, question(1, 9)), proto::MemberGrant::default(), "it knows no such group");
+    let next = pair(5).changed(1, Change::Add { target: TargetId(3), run: 1 }).expect("legal");
+    meta.0.lock().groups = vec![group_members(group(2), &next)];
+    beat(&rig);
+    let granted = ask(&rig, question(2, 9));
+    assert_eq!(granted, proto::MemberGrant { granted: true, ..Default::default() });
+    for (question, why) in [
+        (question(1, 9), "an older epoch"),
+        (question(3, 9), "a newer epoch"),
+        (question(2, 8), "another process"),
+        (proto::MemberQuestion { target: 3, process: 1, ..question(2, 1) }, "one that lags"),
+        (proto::MemberQuestion { target: 4, ..question(2, 9) }, "no member"),
+        (proto::MemberQuestion { of: 2, ..question(2, 9) }, "another server's member"),
+    ] {
+        assert!(!ask(&rig, question).granted, "{why}");
+    }
+    let newer = ask(&rig, question(1, 9)).newer.expect("a later record is told");
+    assert_eq!(newer, group_members(group(2), &next));
+    let questions = vec![question(2, 9); 1_025];
+    let fault = rig.ask::<op::KeepAlive>(&proto::KeepAliveRequest { questions }, &[]).expect_err("too many");
+    assert_eq!(fault.code, Code::BadRequest);
+}
+
+/// Another server, which answers what the test wants; `None`: nothing.
+struct Other(Mutex<Option<proto::MemberGrant>>);
+
+impl Service for Other {
+    fn handle(&self, request: Request<'_>, responder: &mut dyn Responder) {
+        let asked = proto::KeepAliveRequest::decode(request.message).expect("decodes");
+        match &*self.0.lock() {
+            Some(grant) => {
+                let grants = vec![grant.clone(); asked.questions.len()];
+                responder.reply(&proto::KeepAliveResponse { grants }.encode_to_vec());
+            }
+            None => responder.fail(&Code::Unreachable.into()),
+        }
+    }
+}
+
+/// A server whose member 1 has leases of member 2, on another server.
+fn two() -> (Rig, Arc<Meta>, Arc<Other>, Peers) {
+    let (rig, meta) = rig();
+    meta.0.lock().groups = vec![group_members(group(2), &pair(5))];
+    let grant = proto::MemberGrant { granted: true, ..Default::default() };
+    let other = Arc::new(Other(Mutex::new(Some(grant))));
+    rig.transport.serve(OTHER, Arc::clone(&other) as _);
+    beat(&rig);
+    let mut peers = Peers::default();
+    turns(&rig, &mut peers, 5_000);
+    assert!(rig.service.memberships()[0].may_serve);
+    (rig, meta, other, peers)
+}
+
+fn turns(rig: &Rig, peers: &mut Peers, milliseconds: u64) {
+    for _ in 0..milliseconds / Peers::TURN.as_millis() as u64 {
+        rig.clock.advance(Peers::TURN);
+        peers.turn(&rig.service, &*rig.transport, META);
+    }
+}
+
+#[test]
+fn a_server_that_answers_nothing_is_reported_after_a_second_and_again_until_it_is_decided() {
+    let (rig, meta, other, mut peers) = two();
+    *other.0.lock() = None;
+    // The last answer came half a second before at the earliest.
+    turns(&rig, &mut peers, 500);
+    assert_eq!(meta.0.lock().reports, []);
+    let waits = |_: &u32| {
+        turns(&rig, &mut peers, 100);
+        meta.0.lock().reports.is_empty()
+    };
+    let waited = (0..).take_while(waits).count();
+    assert!(waited < 6, "{waited} turns");
+    let report = proto::MemberReport {
+        group: group(2).0,
+        epoch: 1,
+        target: 1,
+        process: 5,
+        silent: vec![2],
+        ..Default::default()
+    };
+    assert_eq!(meta.0.lock().reports, vec![report.clone()]);
+    turns(&rig, &mut peers, 500);
+    assert_eq!(meta.0.lock().reports, [report.clone(), report.clone()]);
+    turns(&rig, &mut peers, 500);
+    assert!(!rig.service.memberships()[0].may_serve, "its lease has ended");
+    // The answer has the next record.
+    let next = pair(5).changed(1, Change::PutOut(vec![TargetId(2)])).expect("legal");
+    meta.0.lock().now = Some(group_members(group(2), &next));
+    turns(&rig, &mut peers, 5_000);
+    let view = rig.service.memberships().remove(0);
+    assert!(view.may_serve && view.record == next);
+    assert_eq!(meta.0.lock().reports.len(), 4, "nothing more is said of one that is out");
+}
+
+#[test]
+fn a_member_whose_disk_answers_nothing_is_reported_at_once() {
+    let (rig, meta, other, mut peers) = two();
+    *other.0.lock() = Some(proto::MemberGrant { out: true, ..Default::default() });
+    turns(&rig, &mut peers, 700);
+    assert_eq!(meta.0.lock().reports.first().map(|report| report.silent.clone()), Some(vec![2]));
 }
