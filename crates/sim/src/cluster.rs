@@ -20,7 +20,7 @@ use vazao_meta::{Background, MetaOptions, MetaService};
 use vazao_meter::Clock;
 use vazao_model::Code;
 use vazao_model::limits::HEARTBEAT_MS;
-use vazao_store::DataService;
+use vazao_store::{DataService, MemberView, Peers};
 use vazao_wire::inline::InlineTransport;
 use vazao_wire::service::{Fault, Service};
 use vazao_wire::transport::Transport;
@@ -93,6 +93,8 @@ struct Shared {
     zones: Vec<String>,
     /// What the server of each machine sends requests through.
     endpoints: Vec<Arc<Endpoint>>,
+    /// What each machine's process knows of the other servers, and which process that is. Not taken with the world.
+    peers: Mutex<BTreeMap<usize, (Weak<DataService>, Peers)>>,
 }
 
 /// A simulated cluster.
@@ -171,7 +173,9 @@ impl Cluster {
             network.endpoint((machine, zone), &transport, (&clock, clocks.of(machine)))
         };
         let endpoints = (0..=options.data_servers).map(endpoint).collect();
-        let shared = Shared { options, clock, clocks, transport, network, world, defect, zones, endpoints };
+        let peers = Mutex::default();
+        let shared =
+            Shared { options, clock, clocks, transport, network, world, defect, zones, endpoints, peers };
         let cluster = Cluster { shared: Arc::new(shared) };
         cluster.shared.start_due();
         cluster.shared.beat();
@@ -391,6 +395,12 @@ impl Cluster {
         self.shared.meta()
     }
 
+    /// What the members on each machine that runs believe of their groups.
+    pub fn memberships(&self) -> BTreeMap<usize, Vec<MemberView>> {
+        let servers = self.shared.running_data_servers();
+        servers.map(|(number, service)| (number, service.memberships())).collect()
+    }
+
     /// The number of the machine that serves at an address.
     pub(crate) fn machine_at(&self, address: &str) -> usize {
         let world = self.shared.world();
@@ -434,6 +444,23 @@ impl Shared {
         }
         if is_beat {
             self.beat();
+        }
+        self.keep_alive();
+    }
+
+    /// Has data servers ask one another for leases, and the metadata service decide on what they report.
+    fn keep_alive(&self) {
+        let servers: Vec<_> = self.running_data_servers().collect();
+        let mut all = self.peers.lock();
+        for (number, service) in servers {
+            let (process, peers) = all.entry(number).or_default();
+            if !std::ptr::eq(process.as_ptr(), &*service) {
+                (*process, *peers) = (Arc::downgrade(&service), Peers::default());
+            }
+            peers.turn(&service, &*self.endpoints[number], META);
+        }
+        if let Some(meta) = self.meta().filter(|_| !self.stands_still(0)) {
+            meta.settle_reports(Duration::ZERO);
         }
     }
 
@@ -532,6 +559,8 @@ impl Shared {
             inline: true,
             reserve_bytes: Some(0),
             run,
+            // All run on this machine, and stand for several.
+            host: number as u64,
             ..vazao_store::Options::default()
         };
         let mut disks = vec![(Arc::new(machine.disk.boot()) as _, format!("/disk{number}"))];

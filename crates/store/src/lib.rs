@@ -10,15 +10,19 @@
 mod error;
 mod fan_out;
 mod health;
+mod lease;
 mod object;
 mod ops;
 mod options;
+mod peers;
 mod registration;
 mod service;
 mod targets;
 
 pub use error::OpenError;
+pub use lease::MemberView;
 pub use options::{MissingTarget, Options};
+pub use peers::Peers;
 pub use registration::Registered;
 pub use service::DataService;
 pub use targets::identity::{TargetName, inspect};

@@ -159,6 +159,9 @@ impl DataService {
                     Err(fault) => registered.warnings.push(fault.to_string()),
                 }
             }
+            if verdict.what == SERVE {
+                self.leases.set_process(identity.id, verdict.process);
+            }
             kept.push(identity.id);
         }
         let told_by = self.latest_mark().run;
@@ -196,14 +199,18 @@ impl DataService {
             complete(&mut request);
             request.source = source(transport, meta_address);
             let response = call::<RegisterNode>(transport, meta_address, &request, deadline_ns)?;
-            self.set_registration(request.epoch, &response)
+            let registered = self.set_registration(request.epoch, &response)?;
+            Ok::<_, Fault>((registered, response.epoch))
         };
-        let mut registered = report()?;
+        let (mut registered, mut epoch) = report()?;
         for _ in 1..REPORTS_MAX {
             if !registered.must_register_again {
                 break;
             }
-            registered = report()?;
+            (registered, epoch) = report()?;
+        }
+        if let Err(fault) = self.learn_groups(transport, meta_address, deadline_ns, epoch) {
+            tracing::debug!(%fault, "records of placement groups are asked for again");
         }
         Ok(registered)
     }

@@ -3,6 +3,7 @@
 use crate::error::OpenError;
 use crate::fan_out::{Handed, Then, Work};
 use crate::health::damage::Place;
+use crate::lease::Leases;
 use crate::object::attempts::Terms;
 use crate::object::lent::Lent;
 use crate::object::{Mode, Stop, internal};
@@ -39,6 +40,7 @@ pub struct DataService {
     /// The latest that it was told of the history of the metadata.
     pub(crate) mark: Mutex<proto::HistoryMark>,
     pub(crate) groups: RwLock<Groups>,
+    pub(crate) leases: Leases,
     /// Targets that it had and that are not there.
     pub(crate) missing: Mutex<Vec<MissingTarget>>,
     pub(crate) shell: Arc<Shell>,
@@ -91,6 +93,7 @@ impl DataService {
             lent,
             mark,
             groups: RwLock::default(),
+            leases: Leases::default(),
             missing,
             shell,
             is_stopped,
@@ -546,6 +549,11 @@ impl DataService {
             Method::Scrub => self.scrub(request, responder),
             Method::ReadList => self.read_list(call, request, responder),
             Method::WriteList => self.write_list(call, request, responder),
+            Method::KeepAlive => {
+                let answer = self.keep_alive(&decode(request)?)?;
+                responder.reply(&answer.encode_to_vec());
+                Ok(())
+            }
             Method::LocalDoor => {
                 let door = self.door.read();
                 responder.reply(&door.encode_to_vec());

@@ -189,6 +189,8 @@ operations! {
     /// Starts or stops the comparison of a target with its checksums, and reports.
     Scrub = 0x0224, ScrubRequest, ScrubResponse, Safe;
 
+    /// Leases of members of placement groups, from one server to another.
+    KeepAlive = 0x0230, KeepAliveRequest, KeepAliveResponse, Safe;
     /// Notes or refuses changes of objects whose file is converted.
     FenceObjects = 0x0238, FenceObjectsRequest, FenceObjectsResponse, Safe;
 

@@ -11,6 +11,7 @@ mod late;
 mod lines;
 mod links;
 mod lost_locks;
+mod members;
 mod orphans;
 mod parted;
 mod power;

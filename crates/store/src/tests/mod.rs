@@ -6,6 +6,7 @@ mod faults;
 mod freezes;
 mod hung;
 mod late;
+mod leases;
 mod list_io;
 mod model;
 mod place;

@@ -137,6 +137,7 @@ fn every_message_of_the_table() {
         decode_both::<op::AcceptOld>(bytes);
         decode_both::<op::GetGroups>(bytes);
         decode_both::<op::ReportMembers>(bytes);
+        decode_both::<op::KeepAlive>(bytes);
         decode_both::<op::Lookup>(bytes);
         decode_both::<op::Resolve>(bytes);
         decode_both::<op::SetAttributes>(bytes);

@@ -1,0 +1,222 @@
+//! Members of placement groups ask one another for leases, and report who is silent, while links are cut, machines
+//! stand still and servers start anew. Nothing lies in such groups yet: the story is who believes what.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+use vazao_meter::Clock;
+use vazao_model::cluster::membership::{Membership, Standing};
+use vazao_model::{GroupId, TargetId};
+use vazao_sim::clock::Pause;
+use vazao_sim::network::{Cut, End, Machine};
+use vazao_sim::{Cluster, ClusterOptions};
+use vazao_store::MemberView;
+use vazao_wire::messages::members::membership;
+use vazao_wire::transport::call;
+use vazao_wire::{op, proto};
+
+const STEP: Duration = Duration::from_millis(50);
+const META: usize = 0;
+
+/// A cluster with one group, whose members are the targets of all data servers.
+struct Group {
+    cluster: Cluster,
+    id: GroupId,
+    servers: usize,
+    random: u64,
+    seed: u64,
+    /// Moments at which a member might serve, and at which one might acknowledge; epochs that were told.
+    served: u64,
+    acknowledged: u64,
+}
+
+impl Group {
+    fn new(seed: u64, servers: usize) -> Group {
+        let options = ClusterOptions { seed, data_servers: servers, down_ms_max: 1_500 };
+        let cluster = Cluster::new(options);
+        // Until all have reported, and know their processes.
+        cluster.clock().sleep(Duration::from_secs(5));
+        let targets: Vec<TargetId> = (1..=servers).map(|number| TargetId(number as u32)).collect();
+        let id = cluster.meta().expect("it is up").make_group(&targets).expect("different machines");
+        let (served, acknowledged) = (0, 0);
+        let mut group = Group { cluster, id, servers, random: seed, seed, served, acknowledged };
+        group.pass(6_000);
+        assert_eq!(group.serving(), (1..=servers).collect(), "all of a new group serve");
+        group
+    }
+
+    /// SplitMix64 (Steele, Lea and Flood, 2014).
+    fn below(&mut self, end: usize) -> usize {
+        self.random = self.random.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = self.random;
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        ((z ^ (z >> 31)) % end as u64) as usize
+    }
+
+    /// What each member that runs believes, by its machine.
+    fn views(&self) -> BTreeMap<usize, MemberView> {
+        let of_group = |view: &MemberView| view.group == self.id;
+        let views = self.cluster.memberships().into_iter();
+        views.filter_map(|(number, views)| Some((number, views.into_iter().find(of_group)?))).collect()
+    }
+
+    /// The record, as the metadata service has it.
+    fn record(&self) -> Membership {
+        let request = proto::GetGroupsRequest { target: 1, after: self.id.0 - 1, limit: 1 };
+        let deadline_ns = self.cluster.clock().now_ns() + 1_000_000_000;
+        let told =
+            call::<op::GetGroups>(self.cluster.transport(), vazao_sim::cluster::META, &request, deadline_ns);
+        let told = told.expect("the metadata service is up");
+        membership(&told.groups[0]).expect("whole").1
+    }
+
+    fn serving(&self) -> BTreeSet<usize> {
+        self.views().into_iter().filter(|(_, view)| view.may_serve).map(|(number, _)| number).collect()
+    }
+
+    /// Lets time pass, and holds the model's invariants against what the members believe at each moment.
+    fn pass(&mut self, milliseconds: u64) {
+        for _ in 0..milliseconds / STEP.as_millis() as u64 {
+            self.cluster.clock().sleep(STEP);
+            self.check();
+        }
+    }
+
+    /// One member at most may acknowledge, and all that serve then count for it: none of them serves what was before.
+    fn check(&mut self) {
+        let views = self.views();
+        let serving: Vec<&MemberView> = views.values().filter(|view| view.may_serve).collect();
+        let leading: Vec<&MemberView> = views.values().filter(|view| view.may_acknowledge).collect();
+        assert!(leading.len() <= 1, "seed {}: two primaries: {leading:?}", self.seed);
+        for leader in &leading {
+            let counts = |view: &MemberView| {
+                leader.record.current().any(|it| (it.target, it.run) == (view.target, view.process))
+            };
+            let stale = serving.iter().find(|view| !counts(view));
+            assert_eq!(stale, None, "seed {}: it serves beside {leader:?}", self.seed);
+        }
+        self.served += serving.len() as u64;
+        self.acknowledged += leading.len() as u64;
+    }
+
+    fn cut(&self, from: usize, to: usize, is_one_way: bool, flapping: Option<Duration>, seconds: u64) {
+        let (from, to) = (Machine::Server(from), Machine::Server(to));
+        self.cluster.cut(Cut { from, to, is_one_way, flapping, duration: Duration::from_secs(seconds) });
+    }
+
+    /// Everything is whole: each member knows the present record, and is in it with its present process.
+    #[track_caller]
+    fn agrees(&mut self) {
+        self.cluster.heal();
+        self.pass(10_000);
+        let (record, views) = (self.record(), self.views());
+        assert_eq!(views.len(), self.servers, "seed {}", self.seed);
+        for view in views.values() {
+            assert_eq!(view.record, record, "seed {}: {}", self.seed, view.target);
+        }
+    }
+
+    fn lags(&self, number: usize) -> bool {
+        let record = self.record();
+        let member = record.member(TargetId(number as u32)).expect("it is a member");
+        matches!(member.standing, Standing::Lagging { .. })
+    }
+
+    /// Something happens to a machine or a link.
+    fn accident(&mut self) {
+        let (one, other) = (1 + self.below(self.servers), self.below(self.servers + 1));
+        let milliseconds = 200 + self.below(4_000) as u64;
+        let duration = Duration::from_millis(milliseconds);
+        match self.below(10) {
+            0..3 if one != other => self.cut(one, other, false, None, 1 + milliseconds / 500),
+            3..5 if one != other => self.cut(one, other, true, None, 1 + milliseconds / 500),
+            5..6 if one != other => self.cut(one, other, false, Some(duration / 4), 10),
+            6..8 => {
+                let pause = [Pause::Stopped, Pause::Suspended, Pause::Frozen][self.below(3)];
+                self.cluster.pause(one, pause, duration);
+            }
+            8 => self.cluster.end(one, End::Kill),
+            _ => {}
+        }
+        let passes = 100 + self.below(6_000) as u64;
+        self.pass(passes);
+    }
+}
+
+#[test]
+fn a_member_that_is_cut_off_loses_its_lease_in_time_and_is_out_of_the_record() {
+    for servers in [2, 3] {
+        let mut group = Group::new(1, servers);
+        let last = servers;
+        (0..last).for_each(|other| group.cut(other, last, false, None, 20));
+        let cut_ns = group.cluster.clock().now_ns();
+        while group.serving().contains(&last) {
+            group.pass(50);
+        }
+        let served_ms = (group.cluster.clock().now_ns() - cut_ns) / 1_000_000;
+        assert!((1_000..=2_020).contains(&served_ms), "{served_ms} ms of {servers}");
+        group.pass(4_000);
+        assert!(group.lags(last), "{servers}");
+        assert_eq!(group.serving(), (1..last).collect(), "the others go on");
+        assert!(group.views()[&1].may_acknowledge);
+        assert_eq!(group.views()[&last].record.epoch, 1, "it was not told");
+        group.agrees();
+        assert!(group.lags(last), "it has yet to catch up");
+        assert_eq!(group.serving(), (1..last).collect());
+    }
+}
+
+#[test]
+fn of_two_whose_link_is_cut_either_way_the_later_in_the_list_goes() {
+    for (from, to, is_one_way) in [(1, 2, false), (1, 2, true), (2, 1, true)] {
+        let mut group = Group::new(2, 2);
+        group.cut(from, to, is_one_way, None, 20);
+        group.pass(5_000);
+        assert!(group.lags(2) && !group.lags(1), "{from} {to} {is_one_way}");
+        assert_eq!(group.serving(), BTreeSet::from([1]));
+        assert_eq!(group.views()[&2].record.epoch, 2, "it hears so from the metadata service");
+    }
+}
+
+#[test]
+fn a_member_that_stood_still_does_not_accuse_the_others() {
+    for pause in [Pause::Stopped, Pause::Suspended] {
+        let mut group = Group::new(3, 2);
+        // Between two questions: the answer to one that it finds later would be a sign of life.
+        group.pass(250);
+        // Nothing can be said of the one that stands still meanwhile.
+        group.cut(2, META, false, None, 8);
+        group.cluster.pause(1, pause, Duration::from_secs(6));
+        group.pass(5_950);
+        assert_eq!(group.serving(), BTreeSet::new(), "{pause:?}: neither holds a lease");
+        group.pass(1_000);
+        assert_eq!(group.record().epoch, 1, "{pause:?}");
+        group.pass(3_000);
+        assert_eq!(group.serving(), BTreeSet::from([1, 2]), "{pause:?}: in the same epoch");
+    }
+}
+
+#[test]
+fn a_server_that_starts_anew_is_entered_as_lagging() {
+    let mut group = Group::new(4, 2);
+    group.cluster.end(1, End::Kill);
+    group.pass(12_000);
+    assert!(group.lags(1) && !group.lags(2), "{:?}", group.record());
+    assert_eq!(group.serving(), BTreeSet::from([2]));
+    assert!(group.views()[&2].may_acknowledge);
+    group.agrees();
+}
+
+#[test]
+fn one_member_at_most_acknowledges_and_all_that_serve_count_for_it_whatever_happens() {
+    let (mut epochs, mut served, mut acknowledged) = (0, 0, 0);
+    for seed in 0..30 {
+        let mut group = Group::new(seed, 2 + seed as usize % 2);
+        group.cluster.let_clocks_drift();
+        (0..8).for_each(|_| group.accident());
+        group.agrees();
+        epochs += group.record().epoch;
+        (served, acknowledged) = (served + group.served, acknowledged + group.acknowledged);
+    }
+    assert!(epochs > 60 && served > 5_000 && acknowledged > 2_000, "{epochs} {served} {acknowledged}");
+}

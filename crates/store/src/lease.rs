@@ -1,0 +1,315 @@
+//! What this server's processes know of placement groups with several members: a [`MemberState`] for each, by which it
+//! is known whether a member may serve. A group of one member has none: nothing is agreed on in it.
+//!
+//! - A target's process has the number that the metadata service gave it with leave to serve. With another number it
+//!   is another process, which knows nothing of what the one before it granted.
+//! - Records are asked for when the metadata service tells of another membership than the one they are of: rarely, and
+//!   in the thread of the heartbeat. What is older than what is known changes nothing.
+//!
+//! It sends nothing to other members.
+
+use crate::peers::QUESTIONS_MAX;
+use crate::service::DataService;
+use crate::targets::Target;
+use parking_lot::Mutex;
+use std::collections::{BTreeMap, BTreeSet};
+use vazao_meter::Clock;
+use vazao_model::cluster::lease::Moment;
+use vazao_model::cluster::membership::Membership;
+use vazao_model::cluster::serving::MemberState;
+use vazao_model::{Code, GroupId, NodeId, TargetId, TargetState};
+use vazao_wire::messages::members::{group_members, membership};
+use vazao_wire::op::GetGroups;
+use vazao_wire::proto;
+use vazao_wire::service::Fault;
+use vazao_wire::transport::{Transport, call};
+
+/// Pages of records that are asked for one after the other: more groups than a cluster has.
+const PAGES_MAX: usize = 1024;
+
+/// For so long a disk may answer nothing until other members go on without its target.
+const OUT_NS: u64 = 3_000_000_000;
+
+/// Which membership something was told of: the metadata service's process, and its epoch there.
+type Told = (u64, u64);
+
+/// What one member of this server is to its group at a moment.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct MemberView {
+    /// The target of this server.
+    pub target: TargetId,
+    /// Its process.
+    pub process: u64,
+    /// The group.
+    pub group: GroupId,
+    /// The latest record that it knows.
+    pub record: Membership,
+    /// It may answer reads.
+    pub may_serve: bool,
+    /// It may acknowledge changes.
+    pub may_acknowledge: bool,
+}
+
+/// One target of this server.
+#[derive(Default)]
+struct Own {
+    process: u64,
+    /// The membership that its records are of, when they are known.
+    known: Option<Told>,
+}
+
+/// What is to be asked of another member that counts.
+#[derive(Clone, Debug)]
+pub(crate) struct Question {
+    pub(crate) group: GroupId,
+    pub(crate) epoch: u64,
+    /// The member that asks.
+    pub(crate) target: TargetId,
+    pub(crate) process: u64,
+    /// It is current in this epoch, and its process is the one in the record.
+    pub(crate) is_current: bool,
+    /// The member that is asked, and its server.
+    pub(crate) of: TargetId,
+    pub(crate) node: NodeId,
+    pub(crate) address: String,
+}
+
+impl Question {
+    /// A report of the one that asks, without what it says.
+    pub(crate) fn report(&self) -> proto::MemberReport {
+        let (group, target) = (self.group.0, self.target.0);
+        proto::MemberReport { group, epoch: self.epoch, target, process: self.process, ..Default::default() }
+    }
+}
+
+impl From<&Question> for proto::MemberQuestion {
+    fn from(question: &Question) -> proto::MemberQuestion {
+        let Question { group, epoch, target, process, of, .. } = question;
+        proto::MemberQuestion { group: group.0, epoch: *epoch, target: target.0, process: *process, of: of.0 }
+    }
+}
+
+#[derive(Default)]
+pub(crate) struct Held {
+    own: BTreeMap<TargetId, Own>,
+    states: BTreeMap<(TargetId, GroupId), MemberState>,
+    /// Where the servers of other members are.
+    servers: BTreeMap<TargetId, (NodeId, String)>,
+}
+
+/// The states of all groups with several members.
+#[derive(Default)]
+pub(crate) struct Leases {
+    held: Mutex<Held>,
+}
+
+/// A moment on both clocks by which leases are counted.
+pub(crate) fn moment(clock: &dyn Clock) -> Moment {
+    Moment { steady_ns: clock.steady_ns(), wall_ns: clock.wall_ns() }
+}
+
+impl Leases {
+    /// A target's process has this number; 0: none. What another process of it knew is forgotten.
+    pub(crate) fn set_process(&self, target: TargetId, process: u64) {
+        let mut held = self.held.lock();
+        let own = held.own.entry(target).or_default();
+        if own.process != process {
+            *own = Own { process, known: None };
+            held.states.retain(|(of, _), _| *of != target);
+        }
+    }
+
+    /// Targets whose records are not of the membership `told`, with their processes.
+    fn unknown(&self, told: Told) -> Vec<(TargetId, u64)> {
+        let held = self.held.lock();
+        let is_unknown = |own: &Own| own.process != 0 && own.known != Some(told);
+        held.own.iter().filter(|(_, own)| is_unknown(own)).map(|(id, own)| (*id, own.process)).collect()
+    }
+
+    /// Keeps all records of a target's groups, as the metadata service has them in the membership `told`, or later.
+    fn keep(&self, (target, process): (TargetId, u64), told: Told, records: &Records, steady_ns: u64) {
+        let mut held = self.held.lock();
+        let Some(own) = held.own.get_mut(&target).filter(|own| own.process == process) else { return };
+        own.known = Some(told);
+        let groups: BTreeSet<GroupId> = records.groups.iter().map(|(id, _)| *id).collect();
+        held.states.retain(|(of, group), _| *of != target || groups.contains(group));
+        for (group, record) in &records.groups {
+            // What the process before this one granted, or this one before it was a member again, is waited for.
+            let new = || MemberState::started(target, process, steady_ns);
+            held.states.entry((target, *group)).or_insert_with(new).learn(record);
+        }
+        held.servers.extend(records.servers.iter().cloned());
+    }
+}
+
+impl Leases {
+    /// What each member of this server asks of the others that count.
+    pub(crate) fn questions(&self) -> Vec<Question> {
+        let held = self.held.lock();
+        let mut questions = Vec::new();
+        for (&(target, group), state) in &held.states {
+            let process = held.own.get(&target).map_or(0, |own| own.process);
+            let is_current = |record: &Membership| {
+                record.current().any(|member| (member.target, member.run) == (target, process))
+            };
+            let (epoch, is_current) = (state.epoch(), state.record().is_some_and(is_current));
+            for of in state.counting().filter(|of| *of != target) {
+                let Some((node, address)) = held.servers.get(&of).cloned() else { continue };
+                questions.push(Question { group, epoch, target, process, is_current, of, node, address });
+            }
+        }
+        questions
+    }
+
+    /// Answers what another member asks; `is_out`: the disk of the one that is asked cannot be used.
+    fn answer(&self, question: &proto::MemberQuestion, is_out: bool, steady_ns: u64) -> proto::MemberGrant {
+        let (asker, group) = (TargetId(question.target), GroupId(question.group));
+        let mut held = self.held.lock();
+        let Some(state) = held.states.get_mut(&(TargetId(question.of), group)) else {
+            return proto::MemberGrant { out: is_out, ..Default::default() };
+        };
+        let granted = state.grant(asker, question.process, question.epoch, steady_ns);
+        let newer = state.record().filter(|record| record.epoch > question.epoch);
+        let newer = newer.map(|record| group_members(group, record));
+        proto::MemberGrant { granted, newer, out: is_out }
+    }
+
+    /// Takes the answer to a question that left at `asked`.
+    pub(crate) fn take(&self, question: &Question, grant: &proto::MemberGrant, asked: Moment) {
+        if let Some(newer) = &grant.newer {
+            self.learn(question.target, question.group, newer);
+        }
+        let mut held = self.held.lock();
+        let is_same = held.own.get(&question.target).is_some_and(|own| own.process == question.process);
+        if let Some(state) = held.states.get_mut(&(question.target, question.group))
+            && grant.granted
+            && is_same
+        {
+            state.granted(question.of, question.epoch, asked);
+        }
+    }
+
+    /// A member hears of a record; of one that cannot be understood it hears from the metadata service again.
+    pub(crate) fn learn(&self, target: TargetId, group: GroupId, message: &proto::GroupMembers) {
+        match membership(message) {
+            Ok((id, record)) if id == group => {
+                let mut held = self.held.lock();
+                held.states.entry((target, group)).and_modify(|state| state.learn(&record));
+            }
+            Ok((id, _)) => tracing::debug!(%id, %group, "a record of another placement group"),
+            Err(fault) => tracing::debug!(%fault, "a record that another member knows"),
+        }
+    }
+}
+
+/// Records of groups that have several members, and where the servers of these are.
+#[derive(Default)]
+struct Records {
+    groups: Vec<(GroupId, Membership)>,
+    servers: Vec<(TargetId, (NodeId, String))>,
+}
+
+impl Records {
+    /// Errors: a record that is damaged, or that a newer program made.
+    fn take(&mut self, page: proto::GetGroupsResponse) -> Result<(), Fault> {
+        for message in &page.groups {
+            let (id, record) = membership(message)?;
+            if record.members.len() > 1 {
+                self.groups.push((id, record));
+            }
+        }
+        let server = |it: proto::MemberServer| (TargetId(it.target), (NodeId(it.node), it.address));
+        self.servers.extend(page.servers.into_iter().map(server));
+        Ok(())
+    }
+}
+
+impl DataService {
+    /// Grants the leases that members of other servers ask for. Errors: more than fit into a request.
+    pub(crate) fn keep_alive(
+        &self,
+        request: &proto::KeepAliveRequest,
+    ) -> Result<proto::KeepAliveResponse, Fault> {
+        let count = request.questions.len();
+        if count > QUESTIONS_MAX {
+            let text =
+                format!("{count} questions of members, {QUESTIONS_MAX} are the most; send the rest apart");
+            return Err(Fault::new(Code::BadRequest, text));
+        }
+        // After the questions came, as a grant has to be counted.
+        let steady_ns = self.shell.clock().steady_ns();
+        let out: BTreeSet<TargetId> =
+            self.targets.iter().filter(|target| is_out(target)).map(|target| target.id()).collect();
+        let answer = |question: &proto::MemberQuestion| {
+            self.leases.answer(question, out.contains(&TargetId(question.of)), steady_ns)
+        };
+        Ok(proto::KeepAliveResponse { grants: request.questions.iter().map(answer).collect() })
+    }
+
+    /// What its members are to their groups of several members now.
+    pub fn memberships(&self) -> Vec<MemberView> {
+        let now = moment(&**self.shell.clock());
+        let held = self.leases.held.lock();
+        let view = |(&(target, group), state): (&(TargetId, GroupId), &MemberState)| {
+            Some(MemberView {
+                target,
+                process: held.own.get(&target)?.process,
+                group,
+                record: state.record()?.clone(),
+                may_serve: state.may_serve(now),
+                may_acknowledge: state.may_acknowledge(now),
+            })
+        };
+        held.states.iter().filter_map(view).collect()
+    }
+
+    /// Asks for the records of groups, where the membership is another one than they are of. Errors: not all were told;
+    /// those that are missing are asked for again after the next heartbeat.
+    pub(crate) fn learn_groups(
+        &self,
+        transport: &dyn Transport,
+        meta_address: &str,
+        deadline_ns: u64,
+        epoch: u64,
+    ) -> Result<(), Fault> {
+        let told = (self.latest_mark().run, epoch);
+        for own in self.leases.unknown(told) {
+            let records = records_of(own.0, transport, meta_address, deadline_ns)?;
+            self.leases.keep(own, told, &records, self.shell.clock().steady_ns());
+        }
+        Ok(())
+    }
+}
+
+/// True when other members are to go on without a target: its disk failed, or has answered nothing for [`OUT_NS`].
+fn is_out(target: &Target) -> bool {
+    let is_gone = matches!(target.state(), TargetState::Failed | TargetState::Stale);
+    is_gone || target.waits.silent_ns() >= OUT_NS
+}
+
+/// The records of all groups of a target.
+fn records_of(
+    target: TargetId,
+    transport: &dyn Transport,
+    meta_address: &str,
+    deadline_ns: u64,
+) -> Result<Records, Fault> {
+    let mut records = Records::default();
+    let mut request = proto::GetGroupsRequest { target: target.0, ..Default::default() };
+    for _ in 0..PAGES_MAX {
+        let page = match call::<GetGroups>(transport, meta_address, &request, deadline_ns) {
+            // It knows no groups of several members.
+            Err(fault) if fault.code == Code::Unsupported => return Ok(Records::default()),
+            page => page?,
+        };
+        let last = page.groups.last().map(|group| group.group);
+        let more = page.more;
+        records.take(page)?;
+        match last.filter(|last| more && *last > request.after) {
+            Some(last) => request.after = last,
+            None => return Ok(records),
+        }
+    }
+    let text = format!("{target}: more placement groups than fit into {PAGES_MAX} answers");
+    Err(Fault::new(Code::BadRequest, text))
+}

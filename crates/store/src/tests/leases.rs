@@ -1,0 +1,278 @@
+//! What a server learns of its groups of several members, from a metadata service that says what the test wants.
+
+use super::Rig;
+use crate::{MemberView, Peers};
+use parking_lot::Mutex;
+use prost::Message;
+use std::sync::Arc;
+use vazao_model::cluster::membership::{Change, Membership};
+use vazao_model::{Code, GroupId, TargetId};
+use vazao_wire::messages::members::group_members;
+use vazao_wire::service::{Fault, Request, Responder, Service};
+use vazao_wire::{Method, op, proto};
+
+const META: &str = "meta:1";
+
+/// Says that target 1 has this process, and what its groups are; a page has one.
+#[derive(Default)]
+struct Told {
+    process: u64,
+    epoch: u64,
+    groups: Vec<proto::GroupMembers>,
+    /// Requests for groups.
+    asked: usize,
+    /// It does not know what groups are.
+    is_old: bool,
+    /// What was reported, and what is answered to that.
+    reports: Vec<proto::MemberReport>,
+    now: Option<proto::GroupMembers>,
+}
+
+struct Meta(Mutex<Told>);
+
+impl Service for Meta {
+    fn handle(&self, request: Request<'_>, responder: &mut dyn Responder) {
+        let mut told = self.0.lock();
+        match request.method {
+            Method::RegisterNode => {
+                let verdict = proto::Verdict { what: 1, process: told.process, ..Default::default() };
+                let answer = proto::RegisterNodeResponse {
+                    cluster_id: 7,
+                    node: 1,
+                    targets: vec![1],
+                    verdicts: vec![verdict],
+                    epoch: told.epoch,
+                    ..Default::default()
+                };
+                responder.reply(&answer.encode_to_vec());
+            }
+            Method::GetGroups if !told.is_old => {
+                told.asked += 1;
+                let asked = proto::GetGroupsRequest::decode(request.message).expect("decodes");
+                let behind: Vec<_> = told.groups.iter().filter(|it| it.group > asked.after).collect();
+                let groups = behind.iter().take(1).map(|&group| group.clone()).collect();
+                let more = behind.len() > 1;
+                let servers = vec![proto::MemberServer { target: 2, node: 2, address: OTHER.to_owned() }];
+                responder.reply(&proto::GetGroupsResponse { groups, more, servers }.encode_to_vec());
+            }
+            Method::ReportMembers => {
+                let request = proto::ReportMembersRequest::decode(request.message).expect("decodes");
+                let outcome = proto::MemberOutcome { now: told.now.clone(), ..Default::default() };
+                let outcomes = vec![outcome; request.reports.len()];
+                told.reports.extend(request.reports);
+                responder.reply(&proto::ReportMembersResponse { outcomes }.encode_to_vec());
+            }
+            _ => responder.fail(&Fault::new(Code::Unsupported, "another request")),
+        }
+    }
+}
+
+fn rig() -> (Rig, Arc<Meta>) {
+    let rig = Rig::new(1);
+    let meta = Arc::new(Meta(Mutex::new(Told { process: 5, epoch: 1, ..Told::default() })));
+    rig.transport.serve(META, Arc::clone(&meta) as _);
+    (rig, meta)
+}
+
+fn beat(rig: &Rig) -> Vec<MemberView> {
+    rig.service.heartbeat(&*rig.transport, META, u64::MAX).expect("is registered");
+    rig.service.memberships()
+}
+
+fn pair(process: u64) -> Membership {
+    Membership::new(&[(TargetId(1), process), (TargetId(2), 9)]).expect("legal")
+}
+
+/// The group of this number after the first one.
+fn group(number: u32) -> GroupId {
+    GroupId(GroupId::FIRST + number)
+}
+
+#[test]
+fn a_server_keeps_its_process_and_the_records_of_groups_with_several_members_alone() {
+    let (rig, meta) = rig();
+    let alone = Membership::new(&[(TargetId(1), 0)]).expect("legal");
+    let of = |number, record: &Membership| group_members(group(number), record);
+    meta.0.lock().groups = vec![of(1, &alone), of(2, &pair(5)), of(3, &alone), of(4, &pair(5))];
+    let views = beat(&rig);
+    assert_eq!(views.iter().map(|view| view.group).collect::<Vec<_>>(), [group(2), group(4)]);
+    for view in views {
+        assert_eq!((view.target, view.process, &view.record), (TargetId(1), 5, &pair(5)));
+        assert!(!view.may_serve && !view.may_acknowledge, "the other member has granted nothing");
+    }
+}
+
+#[test]
+fn records_are_asked_for_once_for_each_membership_and_for_each_process() {
+    let (rig, meta) = rig();
+    meta.0.lock().groups = vec![group_members(group(2), &pair(5))];
+    (0..3).for_each(|_| drop(beat(&rig)));
+    assert_eq!(meta.0.lock().asked, 1);
+    let next = pair(5).changed(1, Change::PutOut(vec![TargetId(2)])).expect("legal");
+    let told = |epoch, record: &Membership| {
+        let mut told = meta.0.lock();
+        (told.epoch, told.groups) = (epoch, vec![group_members(group(2), record)]);
+    };
+    told(2, &next);
+    let views = beat(&rig);
+    assert_eq!((views[0].record.epoch, meta.0.lock().asked), (2, 2));
+    assert!(views[0].may_serve, "the only current member needs no lease");
+    assert!(!views[0].may_acknowledge, "the process before it may have granted one");
+    rig.clock.advance(std::time::Duration::from_millis(2_021));
+    assert!(beat(&rig)[0].may_acknowledge, "which has ended by now");
+    // An answer that is older than what is known.
+    told(3, &pair(5));
+    assert_eq!(beat(&rig)[0].record.epoch, 2);
+    // Another process has other leases, and is in no epoch until its record comes.
+    meta.0.lock().process = 6;
+    let views = beat(&rig);
+    assert_eq!((views[0].process, views[0].record.epoch, meta.0.lock().asked), (6, 1, 4));
+    assert!(!views[0].may_serve);
+}
+
+#[test]
+fn groups_that_a_target_has_left_are_forgotten() {
+    let (rig, meta) = rig();
+    meta.0.lock().groups = vec![group_members(group(2), &pair(5)), group_members(group(3), &pair(5))];
+    assert_eq!(beat(&rig).len(), 2);
+    let mut told = meta.0.lock();
+    told.epoch = 2;
+    told.groups.remove(0);
+    drop(told);
+    let views = beat(&rig);
+    assert_eq!(views.iter().map(|view| view.group).collect::<Vec<_>>(), [group(3)]);
+}
+
+#[test]
+fn a_record_that_is_damaged_spoils_no_registration_and_is_asked_for_again() {
+    let (rig, meta) = rig();
+    meta.0.lock().groups = vec![proto::GroupMembers { epoch: 0, ..group_members(group(2), &pair(5)) }];
+    assert_eq!(beat(&rig), []);
+    meta.0.lock().groups = vec![group_members(group(2), &pair(5))];
+    assert_eq!(beat(&rig).len(), 1);
+}
+
+#[test]
+fn a_metadata_service_from_before_groups_is_no_trouble() {
+    let (rig, meta) = rig();
+    meta.0.lock().is_old = true;
+    assert_eq!(beat(&rig), []);
+    assert_eq!(rig.service.memberships(), []);
+}
+
+const OTHER: &str = "other:1";
+
+fn ask(rig: &Rig, question: proto::MemberQuestion) -> proto::MemberGrant {
+    let request = proto::KeepAliveRequest { questions: vec![question] };
+    rig.ask::<op::KeepAlive>(&request, &[]).expect("is answered").0.grants.remove(0)
+}
+
+fn question(epoch: u64, process: u64) -> proto::MemberQuestion {
+    proto::MemberQuestion { group: group(2).0, epoch, target: 2, process, of: 1 }
+}
+
+#[test]
+fn a_lease_is_granted_to_the_process_in_the_record_that_knows_the_same_epoch() {
+    let (rig, meta) = rig();
+    assert_eq!(ask(&rig, question(1, 9)), proto::MemberGrant::default(), "it knows no such group");
+    let next = pair(5).changed(1, Change::Add { target: TargetId(3), run: 1 }).expect("legal");
+    meta.0.lock().groups = vec![group_members(group(2), &next)];
+    beat(&rig);
+    let granted = ask(&rig, question(2, 9));
+    assert_eq!(granted, proto::MemberGrant { granted: true, ..Default::default() });
+    for (question, why) in [
+        (question(1, 9), "an older epoch"),
+        (question(3, 9), "a newer epoch"),
+        (question(2, 8), "another process"),
+        (proto::MemberQuestion { target: 3, process: 1, ..question(2, 1) }, "one that lags"),
+        (proto::MemberQuestion { target: 4, ..question(2, 9) }, "no member"),
+        (proto::MemberQuestion { of: 2, ..question(2, 9) }, "another server's member"),
+    ] {
+        assert!(!ask(&rig, question).granted, "{why}");
+    }
+    let newer = ask(&rig, question(1, 9)).newer.expect("a later record is told");
+    assert_eq!(newer, group_members(group(2), &next));
+    let questions = vec![question(2, 9); 1_025];
+    let fault = rig.ask::<op::KeepAlive>(&proto::KeepAliveRequest { questions }, &[]).expect_err("too many");
+    assert_eq!(fault.code, Code::BadRequest);
+}
+
+/// Another server, which answers what the test wants; `None`: nothing.
+struct Other(Mutex<Option<proto::MemberGrant>>);
+
+impl Service for Other {
+    fn handle(&self, request: Request<'_>, responder: &mut dyn Responder) {
+        let asked = proto::KeepAliveRequest::decode(request.message).expect("decodes");
+        match &*self.0.lock() {
+            Some(grant) => {
+                let grants = vec![grant.clone(); asked.questions.len()];
+                responder.reply(&proto::KeepAliveResponse { grants }.encode_to_vec());
+            }
+            None => responder.fail(&Code::Unreachable.into()),
+        }
+    }
+}
+
+/// A server whose member 1 has leases of member 2, on another server.
+fn two() -> (Rig, Arc<Meta>, Arc<Other>, Peers) {
+    let (rig, meta) = rig();
+    meta.0.lock().groups = vec![group_members(group(2), &pair(5))];
+    let grant = proto::MemberGrant { granted: true, ..Default::default() };
+    let other = Arc::new(Other(Mutex::new(Some(grant))));
+    rig.transport.serve(OTHER, Arc::clone(&other) as _);
+    beat(&rig);
+    let mut peers = Peers::default();
+    turns(&rig, &mut peers, 5_000);
+    assert!(rig.service.memberships()[0].may_serve);
+    (rig, meta, other, peers)
+}
+
+fn turns(rig: &Rig, peers: &mut Peers, milliseconds: u64) {
+    for _ in 0..milliseconds / Peers::TURN.as_millis() as u64 {
+        rig.clock.advance(Peers::TURN);
+        peers.turn(&rig.service, &*rig.transport, META);
+    }
+}
+
+#[test]
+fn a_server_that_answers_nothing_is_reported_after_a_second_and_again_until_it_is_decided() {
+    let (rig, meta, other, mut peers) = two();
+    *other.0.lock() = None;
+    // The last answer came half a second before at the earliest.
+    turns(&rig, &mut peers, 500);
+    assert_eq!(meta.0.lock().reports, []);
+    let waits = |_: &u32| {
+        turns(&rig, &mut peers, 100);
+        meta.0.lock().reports.is_empty()
+    };
+    let waited = (0..).take_while(waits).count();
+    assert!(waited < 6, "{waited} turns");
+    let report = proto::MemberReport {
+        group: group(2).0,
+        epoch: 1,
+        target: 1,
+        process: 5,
+        silent: vec![2],
+        ..Default::default()
+    };
+    assert_eq!(meta.0.lock().reports, vec![report.clone()]);
+    turns(&rig, &mut peers, 500);
+    assert_eq!(meta.0.lock().reports, [report.clone(), report.clone()]);
+    turns(&rig, &mut peers, 500);
+    assert!(!rig.service.memberships()[0].may_serve, "its lease has ended");
+    // The answer has the next record.
+    let next = pair(5).changed(1, Change::PutOut(vec![TargetId(2)])).expect("legal");
+    meta.0.lock().now = Some(group_members(group(2), &next));
+    turns(&rig, &mut peers, 5_000);
+    let view = rig.service.memberships().remove(0);
+    assert!(view.may_serve && view.record == next);
+    assert_eq!(meta.0.lock().reports.len(), 4, "nothing more is said of one that is out");
+}
+
+#[test]
+fn a_member_whose_disk_answers_nothing_is_reported_at_once() {
+    let (rig, meta, other, mut peers) = two();
+    *other.0.lock() = Some(proto::MemberGrant { out: true, ..Default::default() });
+    turns(&rig, &mut peers, 700);
+    assert_eq!(meta.0.lock().reports.first().map(|report| report.silent.clone()), Some(vec![2]));
+}
