@@ -28,7 +28,7 @@ pub(super) fn flush_or_leave(open: &OpenInode, sync: bool) -> Result<()> {
             break;
         }
     }
-    Err(replaced::cut_elsewhere(open))
+    Err(open.cut_elsewhere())
 }
 
 /// What a flush has come to.
@@ -76,7 +76,7 @@ pub(super) fn report(open: &OpenInode, sync: bool, deadline_ns: u64) -> Result<(
         Flushed::Done => Ok(()),
         Flushed::Replaced { .. } => {
             interrupt::uninterruptible(|| replaced::begin_new_life(open, deadline_ns));
-            Err(replaced::cut_elsewhere(open))
+            Err(open.cut_elsewhere())
         }
     }
 }
@@ -292,7 +292,7 @@ pub(super) fn begin_flush(open: &Arc<OpenInode>, then: Completion<()>) {
             }),
             Committed::Replaced => {
                 interrupt::uninterruptible(|| replaced::begin_new_life(&turn.0, deadline_ns));
-                Err(replaced::cut_elsewhere(&turn.0))
+                Err(turn.0.cut_elsewhere())
             }
         };
         then(early.and_then(is_quick, end));

@@ -513,6 +513,13 @@ impl OpenInode {
         self.lock().attributes.version != version
     }
 
+    /// The error of a writer whose bytes were not kept.
+    pub(super) fn cut_elsewhere(&self) -> Error {
+        let detail =
+            format!("{}: another client cut or replaced its contents while they were written", self.id);
+        Error::new(Code::Stale, detail)
+    }
+
     /// Another client has changed its contents: the next read looks at them again.
     pub(crate) fn note_changed_elsewhere(&self) {
         self.changes_elsewhere.fetch_add(1, Ordering::SeqCst);

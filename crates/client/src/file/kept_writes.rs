@@ -2,7 +2,7 @@
 //!
 //! Where another client cuts the file to nothing, its objects are removed, and with them what was written here and not
 //! reported. Whether it was written before the cut or after it cannot be told: it is written again, to the new, empty
-//! file. Of a file with more than is kept the writer is told instead.
+//! file. The writer of more than is kept gets `Stale` instead.
 
 use crate::data::overlap;
 use std::collections::VecDeque;

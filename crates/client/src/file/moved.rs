@@ -198,8 +198,7 @@ fn newest_layout(open: &OpenInode, deadline_ns: u64) -> Result<Arc<Layout>> {
             return Ok(Arc::clone(newest));
         }
     }
-    let detail = format!("{}: another client cut or replaced its contents while they were written", open.id);
-    Err(Error::new(Code::Stale, detail))
+    Err(open.cut_elsewhere())
 }
 
 /// The slots that were written.

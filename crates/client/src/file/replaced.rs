@@ -6,14 +6,7 @@
 
 use super::inode::OpenInode;
 use super::{commit, look, write, write_out};
-use crate::{Error, Result};
-use vazao_model::Code;
-
-/// What a writer is told whose bytes were not kept.
-pub(super) fn cut_elsewhere(open: &OpenInode) -> Error {
-    let detail = format!("{}: another client cut or replaced its contents while they were written", open.id);
-    Error::new(Code::Stale, detail)
-}
+use crate::Result;
 
 /// The life of the file as it is known here; `None`: it has no objects.
 pub(super) fn life(open: &OpenInode) -> Option<u32> {
@@ -30,8 +23,8 @@ pub(super) fn begin_new_life(open: &OpenInode, deadline_ns: u64) {
 }
 
 /// Writes to the file's new life what was written to `former` and not reported. False where there are no copies of all
-/// of it: it is given up. Errors: of the metadata service, which leave everything as it is; of the writes, of which
-/// every handle is told.
+/// of it, or what was reported may be lost, too: it is given up. Errors: of the metadata service, which leave all as it
+/// is; of the writes, which every handle reports.
 pub(super) fn write_again(open: &OpenInode, former: Option<u32>, deadline_ns: u64) -> Result<bool> {
     let _alone = open.length_gate.write();
     let one = open.committing.take();
@@ -39,11 +32,15 @@ pub(super) fn write_again(open: &OpenInode, former: Option<u32>, deadline_ns: u6
         // Another thread has done it.
         return Ok(true);
     }
-    if !open.lock().kept.is_whole() {
+    let fresh = look::look(open, deadline_ns)?;
+    let state = open.lock();
+    // A service that has lost power since may have forgotten what was reported, with its layout: that was not cut.
+    let is_known = state.kept.is_whole() && !state.reports.is_perhaps_forgotten(fresh.start);
+    drop(state);
+    if !is_known {
         begin_new_life(open, deadline_ns);
         return Ok(false);
     }
-    let fresh = look::look(open, deadline_ns)?;
     write_out::discard_staged(open);
     write_out::write_out(open, deadline_ns);
     let writes = open.lock().kept.take().unwrap_or_default();

@@ -457,3 +457,51 @@ fn a_file_that_is_cut_to_nothing_after_a_loss_begins_anew() {
         }
     }
 }
+
+/// A file of one client, which another one has open, as its service knew it before it had objects.
+fn before_objects(cluster: &Cluster) -> (File, File, impl Fn(u32)) {
+    let (one, two) = (cluster.client(), cluster.client());
+    let file = create(&one, "f");
+    file.sync().unwrap();
+    let other = two.open_file(file.inode(), BOTH).unwrap();
+    let (meta, inode, before) =
+        (Arc::clone(&cluster.meta), file.inode().0, cluster.meta.inode(file.inode().0));
+    let forget = move |reports| {
+        let mut state = meta.state.lock();
+        let mut forgotten = before.clone();
+        forgotten.attributes.version += u64::from(reports);
+        state.inodes.insert(inode, forgotten);
+        state.start += 1;
+    };
+    (file, other, forget)
+}
+
+/// What is not reported was written again to the file that had no objects any more, and the fsync returned 0 without
+/// what had been reported before the loss.
+#[test]
+fn a_layout_that_a_service_forgot_with_what_was_reported_is_told_by_the_next_fsync() {
+    for reports in [0, 20] {
+        let cluster = Cluster::new(2);
+        let (file, _other, forget) = before_objects(&cluster);
+        let bytes = pattern(3, 100_000);
+        file.write_at(&bytes, 0).unwrap();
+        file.flush().unwrap();
+        file.write_at(&bytes[..10], 0).unwrap();
+        forget(reports);
+        let told = file.sync();
+        assert!(told.is_err() || stored(&cluster) == bytes, "{reports} reports of others: {told:?}");
+    }
+}
+
+#[test]
+fn what_was_not_reported_outlives_a_layout_that_a_service_forgot() {
+    for reports in [0, 20] {
+        let cluster = Cluster::new(2);
+        let (file, _other, forget) = before_objects(&cluster);
+        let bytes = pattern(3, 100_000);
+        file.write_at(&bytes, 0).unwrap();
+        forget(reports);
+        file.sync().unwrap();
+        assert!(stored(&cluster) == bytes, "{reports} reports of others");
+    }
+}
