@@ -1,5 +1,5 @@
 //! Clients that write and read a few files while links between any two machines are cut, one way or both, or flap,
-//! machines stand still, are ended or lose power, and requests are doubled and late.
+//! machines pause, are ended or lose power, and requests are doubled and late.
 //!
 //! What must hold: a client sees what it wrote itself; others see what was flushed, and of what is in flight each byte
 //! or not; what an fsync has answered survives every loss of power; an fsync that succeeds after others have failed

@@ -1,5 +1,5 @@
 //! Members of placement groups ask one another for leases, and report who is silent, while links are cut, machines
-//! stand still and servers start anew. Nothing lies in such groups yet: the story is who believes what.
+//! pause and servers restart. Nothing lies in such groups yet: the story is who believes what.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -184,7 +184,7 @@ fn a_member_that_stood_still_does_not_accuse_the_others() {
         let mut group = Group::new(3, 2);
         // Between two questions: the answer to one that it finds later would be a sign of life.
         group.pass(250);
-        // Nothing can be said of the one that stands still meanwhile.
+        // Nothing can be said of the one that is paused meanwhile.
         group.cut(2, META, false, None, 8);
         group.cluster.pause(1, pause, Duration::from_secs(6));
         group.pass(5_950);

@@ -1,4 +1,4 @@
-//! Stories in which links between any two machines are cut, machines stand still and lose power, and what such stories
+//! Stories in which links between any two machines are cut, machines pause and lose power, and what such stories
 //! find.
 
 use crate::seeds::wanted;
