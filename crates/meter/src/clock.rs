@@ -21,6 +21,11 @@ pub trait Clock: Send + Sync + 'static {
 
     /// Lets `duration` pass.
     fn sleep(&self, duration: Duration);
+
+    /// False where the caller must not let time pass: in a simulation, what happens by itself takes none.
+    fn can_wait(&self) -> bool {
+        true
+    }
 }
 
 /// The machine's clock.

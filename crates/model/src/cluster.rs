@@ -157,6 +157,8 @@ pub struct Group {
     pub epoch: u64,
     /// The targets with copies of its objects; the first one is the primary.
     pub members: Vec<TargetId>,
+    /// Its members agree on a record and serve by leases of one another: none does by the map alone.
+    pub is_agreed: bool,
 }
 
 /// A directory that a node exports in place.

@@ -286,6 +286,13 @@ impl Cluster {
         Arc::clone(&self.shared.endpoints[number])
     }
 
+    /// The transport of a client's machine, for requests without a client.
+    pub fn endpoint_of_client(&self, number: u64) -> Arc<Endpoint> {
+        let Shared { network, transport, clock, clocks, .. } = &*self.shared;
+        let machine = Machine::Client(number);
+        network.endpoint((machine, ""), transport, (clock, clocks.of(machine)))
+    }
+
     /// Cuts a link between two machines.
     pub fn cut(&self, cut: Cut) {
         self.shared.network.cut(cut, self.shared.clock.now_ns());
@@ -418,6 +425,9 @@ impl Drop for Cluster {
         self.shared.clock.set_work(None);
         self.shared.transport.set_idle(None);
         self.shared.transport.set_fates(None);
+        // A server reaches the others through what serves it.
+        let world = self.shared.world();
+        world.machines.iter().for_each(|machine| self.shared.transport.stop(&machine.address));
     }
 }
 
@@ -566,7 +576,9 @@ impl Shared {
         let mut disks = vec![(Arc::new(machine.disk.boot()) as _, format!("/disk{number}"))];
         machine.give_late_disk(number, &mut disks, &mut options);
         let clock = self.clocks.of(Machine::Server(number)) as Arc<dyn Clock>;
-        DataService::open(disks, options, clock).expect("the target opens after any end")
+        let service = DataService::open(disks, options, clock).expect("the target opens after any end");
+        service.set_transport(Arc::clone(&self.endpoints[number]) as Arc<dyn Transport>);
+        service
     }
 
     fn meta(&self) -> Option<Arc<MetaService>> {

@@ -11,11 +11,12 @@
 use crate::peers::QUESTIONS_MAX;
 use crate::service::DataService;
 use crate::targets::Target;
-use parking_lot::Mutex;
-use std::collections::{BTreeMap, BTreeSet};
+use parking_lot::{Mutex, RwLock};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
 use vazao_meter::Clock;
 use vazao_model::cluster::lease::Moment;
-use vazao_model::cluster::membership::Membership;
+use vazao_model::cluster::membership::{Member, Membership};
 use vazao_model::cluster::serving::MemberState;
 use vazao_model::{Code, GroupId, NodeId, TargetId, TargetState};
 use vazao_wire::messages::members::{group_members, membership};
@@ -48,6 +49,39 @@ pub struct MemberView {
     pub may_serve: bool,
     /// It may acknowledge changes.
     pub may_acknowledge: bool,
+}
+
+/// What a member knows of its group when it is about to do something.
+#[derive(Clone, Debug)]
+pub(crate) struct View {
+    pub(crate) epoch: u64,
+    pub(crate) losses: u64,
+    /// It is current, and its process is the one in the record.
+    pub(crate) is_current: bool,
+    /// And the first that is.
+    pub(crate) is_primary: bool,
+    pub(crate) primary: Option<TargetId>,
+    /// The others that count.
+    pub(crate) others: Vec<TargetId>,
+    pub(crate) may_serve: bool,
+    pub(crate) may_acknowledge: bool,
+}
+
+/// The latest epoch that each member knows of its group, where a change finds it in the moment it is made.
+#[derive(Default, Debug)]
+pub(crate) struct Epochs(RwLock<HashMap<(TargetId, GroupId), u64>>);
+
+impl Epochs {
+    fn learn(&self, key: (TargetId, GroupId), epoch: u64) {
+        let mut epochs = self.0.write();
+        let known = epochs.entry(key).or_default();
+        *known = epoch.max(*known);
+    }
+
+    /// The latest that this member knows; 0: none.
+    pub(crate) fn known(&self, key: (TargetId, GroupId)) -> u64 {
+        self.0.read().get(&key).copied().unwrap_or(0)
+    }
 }
 
 /// One target of this server.
@@ -101,6 +135,9 @@ pub(crate) struct Held {
 #[derive(Default)]
 pub(crate) struct Leases {
     held: Mutex<Held>,
+    pub(crate) epochs: Arc<Epochs>,
+    /// Members that do not carry out what they are sent, each with the one that says so.
+    failing: Mutex<BTreeSet<(TargetId, GroupId, TargetId)>>,
 }
 
 /// A moment on both clocks by which leases are counted.
@@ -136,6 +173,7 @@ impl Leases {
         for (group, record) in &records.groups {
             // What the process before this one granted, or this one before it was a member again, is waited for.
             let new = || MemberState::started(target, process, steady_ns);
+            self.epochs.learn((target, *group), record.epoch);
             held.states.entry((target, *group)).or_insert_with(new).learn(record);
         }
         held.servers.extend(records.servers.iter().cloned());
@@ -189,12 +227,64 @@ impl Leases {
         }
     }
 
+    /// What a member knows now. `None`: no record yet.
+    pub(crate) fn view(&self, (target, group): (TargetId, GroupId), now: Moment) -> Option<View> {
+        let held = self.held.lock();
+        let state = held.states.get(&(target, group))?;
+        let process = held.own.get(&target)?.process;
+        let record = state.record()?;
+        let is_own = |member: &Member| (member.target, member.run) == (target, process);
+        Some(View {
+            epoch: record.epoch,
+            losses: record.losses,
+            is_current: record.current().any(is_own),
+            is_primary: record.primary().is_some_and(is_own),
+            primary: record.primary().map(|member| member.target),
+            others: state.counting().filter(|of| *of != target).collect(),
+            may_serve: state.may_serve(now),
+            may_acknowledge: state.may_acknowledge(now),
+        })
+    }
+
+    /// The record that a member knows.
+    pub(crate) fn record(&self, key: (TargetId, GroupId)) -> Option<Membership> {
+        self.held.lock().states.get(&key)?.record().cloned()
+    }
+
+    /// The members of this server, each in its group.
+    pub(crate) fn members(&self) -> Vec<(TargetId, GroupId)> {
+        self.held.lock().states.keys().copied().collect()
+    }
+
+    /// Where another member's server is.
+    pub(crate) fn address(&self, target: TargetId) -> Option<String> {
+        self.held.lock().servers.get(&target).map(|(_, address)| address.clone())
+    }
+
+    /// Another member does not carry out what it is sent, or does again.
+    pub(crate) fn set_failing(&self, (target, group): (TargetId, GroupId), other: TargetId, fails: bool) {
+        let mut failing = self.failing.lock();
+        match fails {
+            true => failing.insert((target, group, other)),
+            false => failing.remove(&(target, group, other)),
+        };
+    }
+
+    /// Whether that is so of the member that is asked.
+    pub(crate) fn is_failing(&self, question: &Question) -> bool {
+        self.failing.lock().contains(&(question.target, question.group, question.of))
+    }
+
     /// A member hears of a record; of one that cannot be understood it hears from the metadata service again.
     pub(crate) fn learn(&self, target: TargetId, group: GroupId, message: &proto::GroupMembers) {
         match membership(message) {
             Ok((id, record)) if id == group => {
                 let mut held = self.held.lock();
-                held.states.entry((target, group)).and_modify(|state| state.learn(&record));
+                if let Some(state) = held.states.get_mut(&(target, group)) {
+                    // First: nothing of an earlier epoch is carried out any more once this one is acted upon.
+                    self.epochs.learn((target, group), record.epoch);
+                    state.learn(&record);
+                }
             }
             Ok((id, _)) => tracing::debug!(%id, %group, "a record of another placement group"),
             Err(fault) => tracing::debug!(%fault, "a record that another member knows"),

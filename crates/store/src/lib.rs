@@ -16,6 +16,7 @@ mod ops;
 mod options;
 mod peers;
 mod registration;
+mod replication;
 mod service;
 mod targets;
 

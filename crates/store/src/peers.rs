@@ -92,6 +92,7 @@ impl Peers {
         self.meet(&shared, now.steady_ns);
         self.ask(data, transport, &shared);
         self.accuse(data, transport, meta_address, &shared, now.steady_ns);
+        data.even_out_all();
         // What this turn itself took, because a server could not be reached, is no lateness.
         self.turn_ns = Some(data.shell.clock().steady_ns());
     }
@@ -171,7 +172,7 @@ impl Peers {
         for question in shared.iter().filter(|question| question.is_current && question.node != node) {
             let Some(peer) = self.servers.get(&question.node) else { continue };
             let is_silent = now_ns.saturating_sub(peer.heard_ns) > SILENT_NS;
-            if is_silent || peer.out.contains(&question.of) {
+            if is_silent || peer.out.contains(&question.of) || data.leases.is_failing(question) {
                 let report = reports.entry((question.target, question.group));
                 report.or_insert_with(|| question.report()).silent.push(question.of.0);
             }

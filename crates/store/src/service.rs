@@ -9,11 +9,13 @@ use crate::object::lent::Lent;
 use crate::object::{Mode, Stop, internal};
 use crate::ops;
 use crate::options::{MissingTarget, Options};
+use crate::replication::{Body, Change, Duty, Replication};
 use crate::targets::Target;
 use crate::targets::{Groups, Targets};
 use parking_lot::{Mutex, RwLock};
 use prost::Message;
 use std::cell::RefCell;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use vazao_disk::Disk;
@@ -41,6 +43,7 @@ pub struct DataService {
     pub(crate) mark: Mutex<proto::HistoryMark>,
     pub(crate) groups: RwLock<Groups>,
     pub(crate) leases: Leases,
+    pub(crate) replication: Replication,
     /// Targets that it had and that are not there.
     pub(crate) missing: Mutex<Vec<MissingTarget>>,
     pub(crate) shell: Arc<Shell>,
@@ -85,7 +88,10 @@ impl DataService {
         let (door, lent, is_stopped) = (RwLock::default(), Lent::default(), AtomicBool::new(false));
         let mark = Mutex::new(crate::registration::latest_mark(&targets));
         let missing = Mutex::new(options.missing.clone());
-        Ok(Arc::new(DataService {
+        let replication = Replication::new(options.run, Arc::clone(shell.clock()));
+        let leases = Leases::default();
+        targets.iter().for_each(|target| target.follow(&leases.epochs));
+        let service = Arc::new(DataService {
             targets,
             options,
             address,
@@ -93,11 +99,14 @@ impl DataService {
             lent,
             mark,
             groups: RwLock::default(),
-            leases: Leases::default(),
+            leases,
+            replication,
             missing,
             shell,
             is_stopped,
-        }))
+        });
+        service.replication.serve(&service);
+        Ok(service)
     }
 
     /// Opens or formats one more target while the server runs; it is announced with the next heartbeat. Errors: as in
@@ -108,6 +117,7 @@ impl DataService {
         let mut target = Target::open(disk, label, &self.options, share, shell.clock(), shell.accounts())?;
         // Adding one while others are missing is on purpose.
         target.is_meant = true;
+        target.follow(&self.leases.epochs);
         let target = Arc::new(target);
         self.targets.add(|others| {
             let all: Vec<_> = others.iter().chain([&target]).map(Arc::clone).collect();
@@ -202,7 +212,7 @@ impl DataService {
         Arc::clone(self.shell.accounts())
     }
 
-    fn is_stopped(&self) -> bool {
+    pub(crate) fn is_stopped(&self) -> bool {
         self.is_stopped.load(Ordering::Acquire)
     }
 
@@ -278,17 +288,21 @@ impl DataService {
         let proto::ReadRequest { object, offset, length } = decode(request)?;
         let (target, id) = self.target_of(object.as_ref())?;
         ops::read::check(id, offset, length)?;
+        self.may_read(object.as_ref())?;
+        let still = self.may_still_read(object.as_ref());
         let mode = if target.waits.lane().is_some() { Mode::Fast } else { Mode::Blocking };
         let read = target.waits.reads.run(responder, |responder| {
             target.read(id, offset, length, mode, &mut |message, length, fill| {
-                responder.try_reply_with(message, length, fill)
+                let mut fill = |place: &mut [u8]| Ok(fill(place)? && still.check().map(|()| true)?);
+                responder.try_reply_with(message, length, &mut fill)
             })
         });
         match read.unwrap_or(Err(Stop::Wait)) {
             Ok(()) => Ok(()),
             Err(Stop::Fault(fault)) => Err(fault),
             Err(Stop::Wait) => self.defer(call, target, length as usize, responder, move |target| {
-                read_blocking(target, id, offset, length)
+                let read = read_blocking(target, id, offset, length)?;
+                still.check().map(|()| read)
             }),
         }
     }
@@ -311,6 +325,11 @@ impl DataService {
         bytes: &[u8],
         responder: &mut dyn Responder,
     ) -> Result<(), Fault> {
+        let touched = || vec![touched(write.offset, bytes.len() as u64)];
+        if self.duty(write.object.as_ref(), touched)? == Duty::Lead {
+            let body = Body::Write(proto::WriteRequest { lent: None, ..write });
+            return self.lead(call, Change { body, bytes: bytes.to_vec() }, responder);
+        }
         let proto::WriteRequest { object, offset, checksums, sync, must_exist, .. } = write;
         let (target, id, terms) = self.changed(object.as_ref(), must_exist)?;
         ops::write::check(target, id, offset, &checksums, bytes)?;
@@ -355,7 +374,12 @@ impl DataService {
         let proto::ReadListRequest { object, ranges } = decode(request)?;
         let (target, id) = self.target_of(object.as_ref())?;
         let bytes = ops::list_io::check(id, &ranges)?;
-        self.defer(call, target, bytes, responder, move |target| target.read_list(id, &ranges))
+        self.may_read(object.as_ref())?;
+        let still = self.may_still_read(object.as_ref());
+        self.defer(call, target, bytes, responder, move |target| {
+            let read = target.read_list(id, &ranges)?;
+            still.check().map(|()| read)
+        })
     }
 
     fn write_list(
@@ -364,7 +388,13 @@ impl DataService {
         request: &Request<'_>,
         responder: &mut dyn Responder,
     ) -> Result<(), Fault> {
-        let proto::WriteListRequest { object, ranges, checksums, must_exist } = decode(request)?;
+        let write: proto::WriteListRequest = decode(request)?;
+        let touched = || write.ranges.iter().map(|it| touched(it.offset, u64::from(it.length))).collect();
+        if self.duty(write.object.as_ref(), touched)? == Duty::Lead {
+            let bytes = request.attachment.to_vec();
+            return self.lead(call, Change { body: Body::WriteList(write), bytes }, responder);
+        }
+        let proto::WriteListRequest { object, ranges, checksums, must_exist } = write;
         let (target, id, terms) = self.changed(object.as_ref(), must_exist)?;
         target.check_list(id, &ranges, &checksums, request.attachment)?;
         self.shell.count_written(request.attachment.len());
@@ -383,7 +413,11 @@ impl DataService {
         request: &Request<'_>,
         responder: &mut dyn Responder,
     ) -> Result<(), Fault> {
-        let proto::TruncateObjectRequest { object, length, must_exist } = decode(request)?;
+        let cut: proto::TruncateObjectRequest = decode(request)?;
+        if self.duty(cut.object.as_ref(), || vec![cut.length..u64::MAX])? == Duty::Lead {
+            return self.lead(call, Change::new(Body::Truncate(cut)), responder);
+        }
+        let proto::TruncateObjectRequest { object, length, must_exist } = cut;
         let (target, id, terms) = self.changed(object.as_ref(), must_exist)?;
         ops::check_range(id, length, 0)?;
         self.defer(call, target, 0, responder, move |target| {
@@ -393,7 +427,11 @@ impl DataService {
     }
 
     fn punch(&self, call: Call, request: &Request<'_>, responder: &mut dyn Responder) -> Result<(), Fault> {
-        let proto::PunchObjectRequest { object, offset, length, must_exist } = decode(request)?;
+        let punch: proto::PunchObjectRequest = decode(request)?;
+        if self.duty(punch.object.as_ref(), || vec![touched(punch.offset, punch.length)])? == Duty::Lead {
+            return self.lead(call, Change::new(Body::Punch(punch)), responder);
+        }
+        let proto::PunchObjectRequest { object, offset, length, must_exist } = punch;
         let (target, id, terms) = self.changed(object.as_ref(), must_exist)?;
         ops::check_range(id, offset, length)?;
         self.defer(call, target, 0, responder, move |target| {
@@ -404,6 +442,11 @@ impl DataService {
 
     fn copy(&self, call: Call, request: &Request<'_>, responder: &mut dyn Responder) -> Result<(), Fault> {
         let r: proto::CopyObjectRangeRequest = decode(request)?;
+        if self.are_led(r.object.as_slice()) || self.are_led(r.source.as_slice()) {
+            let (bytes, deadline_ns) = (r.length as usize, call.deadline_ns);
+            return self
+                .replicate(call, bytes, responder, move |service| service.copy_to_all(&r, deadline_ns));
+        }
         let (source, source_id) = self.target_of(r.source.as_ref())?;
         let (target, id, terms) = self.changed(r.object.as_ref(), r.must_exist)?;
         let from = ops::copy::Place { object: source_id, offset: r.source_offset };
@@ -439,7 +482,13 @@ impl DataService {
     }
 
     fn fence(&self, call: Call, request: &Request<'_>, responder: &mut dyn Responder) -> Result<(), Fault> {
-        let proto::FenceObjectsRequest { objects, token, step } = decode(request)?;
+        let fence: proto::FenceObjectsRequest = decode(request)?;
+        if self.are_led(&fence.objects) {
+            return self
+                .replicate(call, 0, responder, move |service| service.fence_all(fence, call.deadline_ns));
+        }
+        self.follow_all(&fence.objects)?;
+        let proto::FenceObjectsRequest { objects, token, step } = fence;
         let (target, _) = self.target_of(objects.first())?;
         let of_one = |address: &proto::ObjectAddress| {
             let (other, id) = self.target_of(Some(address))?;
@@ -463,16 +512,22 @@ impl DataService {
         let proto::ObjectRangesRequest { object, offset, limit } = decode(request)?;
         let (target, id) = self.target_of(object.as_ref())?;
         ops::check_range(id, offset, 0)?;
+        self.may_read(object.as_ref())?;
+        let still = self.may_still_read(object.as_ref());
         self.defer(call, target, 0, responder, move |target| {
-            Ok((target.ranges(id, offset, limit).map_err(fault)?.encode_to_vec(), Vec::new()))
+            let ranges = target.ranges(id, offset, limit).map_err(fault)?;
+            still.check().map(|()| (ranges.encode_to_vec(), Vec::new()))
         })
     }
 
     fn stat(&self, call: Call, request: &Request<'_>, responder: &mut dyn Responder) -> Result<(), Fault> {
         let proto::StatObjectRequest { object } = decode(request)?;
         let (target, id) = self.target_of(object.as_ref())?;
+        self.may_read(object.as_ref())?;
+        let still = self.may_still_read(object.as_ref());
         self.defer(call, target, 0, responder, move |target| {
-            Ok((target.stat(id).map_err(fault)?.encode_to_vec(), Vec::new()))
+            let stat = target.stat(id).map_err(fault)?;
+            still.check().map(|()| (stat.encode_to_vec(), Vec::new()))
         })
     }
 
@@ -501,10 +556,16 @@ impl DataService {
     }
 
     fn sync(&self, call: Call, request: &Request<'_>, responder: &mut dyn Responder) -> Result<(), Fault> {
-        let proto::SyncObjectsRequest { objects, boot } = decode(request)?;
+        let sync: proto::SyncObjectsRequest = decode(request)?;
+        if self.are_led(&sync.objects) {
+            return self
+                .replicate(call, 0, responder, move |service| service.sync_all(sync, call.deadline_ns));
+        }
+        self.follow_all(&sync.objects)?;
+        let proto::SyncObjectsRequest { objects, boot } = sync;
         for address in &objects {
             let (target, id) = self.target_of(Some(address))?;
-            check_boot(target, id, boot)?;
+            check_boot(target, id, boot, target.boot)?;
         }
         let work: Work = |target, objects| {
             let is_missing = |&id: &ObjectId| Ok(u64::from(!target.sync(id)?));
@@ -515,12 +576,18 @@ impl DataService {
     }
 
     fn remove(&self, call: Call, request: &Request<'_>, responder: &mut dyn Responder) -> Result<(), Fault> {
-        let proto::RemoveObjectsRequest { objects } = decode(request)?;
+        let remove: proto::RemoveObjectsRequest = decode(request)?;
+        if self.are_led(&remove.objects) {
+            return self
+                .replicate(call, 0, responder, move |service| service.remove_all(remove, call.deadline_ns));
+        }
+        self.follow_all(&remove.objects)?;
+        let proto::RemoveObjectsRequest { objects } = remove;
         let finish = |removed| proto::RemoveObjectsResponse { removed }.encode_to_vec();
         self.fan_out(call, &objects, responder, |target, objects| target.remove(objects), finish)
     }
 
-    fn dispatch(
+    pub(crate) fn dispatch(
         &self,
         call: Call,
         request: &Request<'_>,
@@ -554,6 +621,11 @@ impl DataService {
                 responder.reply(&answer.encode_to_vec());
                 Ok(())
             }
+            Method::CollectUnconfirmed => {
+                let answer = self.unconfirmed(&decode(request)?)?;
+                responder.reply(&answer.encode_to_vec());
+                Ok(())
+            }
             Method::LocalDoor => {
                 let door = self.door.read();
                 responder.reply(&door.encode_to_vec());
@@ -578,9 +650,14 @@ impl Service for DataService {
     }
 }
 
+/// The bytes that a change of `length` bytes touches, also one of none, which makes its object.
+fn touched(offset: u64, length: u64) -> Range<u64> {
+    offset..offset.saturating_add(length.max(1))
+}
+
 /// Refuses to call durable what may be gone: it was answered before the machine lost power.
-fn check_boot(target: &Target, id: ObjectId, boot: u64) -> Result<(), Fault> {
-    if boot == 0 || boot == target.boot {
+pub(crate) fn check_boot(target: &Target, id: ObjectId, boot: u64, known: u64) -> Result<(), Fault> {
+    if boot == 0 || boot == known {
         return Ok(());
     }
     let detail =
@@ -588,7 +665,8 @@ fn check_boot(target: &Target, id: ObjectId, boot: u64) -> Result<(), Fault> {
     Err(Fault::new(Code::Io, detail))
 }
 
-fn read_blocking(target: &Target, id: ObjectId, offset: u64, length: u32) -> Answer {
+/// Reads into memory.
+pub(crate) fn read_blocking(target: &Target, id: ObjectId, offset: u64, length: u32) -> Answer {
     let mut answer: Answer = Err(internal("a read ended without an answer"));
     let read = target.read(id, offset, length, Mode::Blocking, &mut |message, length, fill| {
         let mut attachment = vec![0; length];

@@ -191,6 +191,8 @@ operations! {
 
     /// Leases of members of placement groups, from one server to another.
     KeepAlive = 0x0230, KeepAliveRequest, KeepAliveResponse, Safe;
+    /// Changes of which a new primary does not know whether all members have them.
+    CollectUnconfirmed = 0x0231, CollectUnconfirmedRequest, CollectUnconfirmedResponse, Safe;
     /// Notes or refuses changes of objects whose file is converted.
     FenceObjects = 0x0238, FenceObjectsRequest, FenceObjectsResponse, Safe;
 

@@ -137,6 +137,9 @@ pub(crate) fn run(config: &NodeConfig, settings: &Settings) -> Outcome {
     let [transport, last_transport] = transports(&key, &clock);
     let measures = MeasureService::new(&config.name, &clock);
     let data = open_data(config, &plan, &advertised, run, &clock, &measures)?;
+    if let Some(data) = &data {
+        data.set_transport(Arc::clone(&transport) as Arc<dyn Transport>);
+    }
     let area = open_area(config, &areas, run, &clock)?;
     let mover = open_mover(config, settings, &area, &transport, &advertised)?;
     let node = Arc::new(Node {

@@ -65,7 +65,12 @@ impl Cluster {
             ..Default::default()
         };
         let target = |id: u32| proto::Target { id, node: id, state: 1, ..Default::default() };
-        let group = |id: u32| proto::Group { id: GroupId::FIRST + id, epoch: 1, members: vec![id] };
+        let group = |id: u32| proto::Group {
+            id: GroupId::FIRST + id,
+            epoch: 1,
+            members: vec![id],
+            ..Default::default()
+        };
         let map = proto::ClusterMap {
             cluster_id: 7,
             epoch: 1,

@@ -142,7 +142,8 @@ impl Groups {
     pub(crate) fn told(&self, is_wanted: impl Fn(TargetId) -> bool) -> Vec<Group> {
         let told = |(&id, membership): (&GroupId, &Membership)| {
             let members = targets(membership.current());
-            let group = Group { id, epoch: membership.epoch, members };
+            let (epoch, is_agreed) = (membership.epoch, !membership.is_plain());
+            let group = Group { id, epoch, members, is_agreed };
             group.members.iter().any(|target| is_wanted(*target)).then_some(group)
         };
         self.records.iter().filter_map(told).collect()

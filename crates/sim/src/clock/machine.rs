@@ -172,6 +172,10 @@ impl Clock for MachineClock {
         let left_ns = self.cluster_ns(until_ns).saturating_sub(self.cluster.now_ns());
         self.cluster.sleep(Duration::from_nanos(left_ns));
     }
+
+    fn can_wait(&self) -> bool {
+        !self.cluster.is_working()
+    }
 }
 
 /// The clocks of a cluster's machines.

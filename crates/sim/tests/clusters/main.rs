@@ -3,6 +3,7 @@
 mod clocks;
 mod coherence;
 mod convert;
+mod copies;
 mod cuts;
 mod cuts_elsewhere;
 mod disks;

@@ -9,7 +9,7 @@
 use parking_lot::Mutex;
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use vazao_model::{Code, ObjectId};
+use vazao_model::{Code, GroupId, ObjectId};
 use vazao_wire::proto;
 use vazao_wire::service::Fault;
 
@@ -33,19 +33,36 @@ pub(crate) struct Attempt {
     number: u32,
 }
 
+/// What the primary of a placement group says with a change that it passes on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Passed {
+    pub(crate) group: GroupId,
+    /// The epoch by which it is the primary.
+    pub(crate) epoch: u64,
+    /// Which form of the change it is, on the way between the two.
+    pub(crate) attempt: Attempt,
+}
+
 /// What the sender of a change asks for beside it.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Terms {
     /// `NotFound` instead of a new object.
     pub(crate) must_exist: bool,
     pub(crate) attempt: Attempt,
+    pub(crate) passed: Option<Passed>,
 }
 
 impl Terms {
     /// Those of a request that changes the object at `address`.
     pub(crate) fn of(address: Option<&proto::ObjectAddress>, must_exist: bool) -> Terms {
-        let attempt = address.map(|address| Attempt { change: address.change, number: address.attempt });
-        Terms { must_exist, attempt: attempt.unwrap_or_default() }
+        let Some(address) = address else { return Terms { must_exist, ..Terms::default() } };
+        let attempt = Attempt { change: address.change, number: address.attempt };
+        let passed = |forward: &proto::Forward| Passed {
+            group: GroupId(address.group),
+            epoch: forward.epoch,
+            attempt: Attempt { change: forward.change, number: forward.attempt },
+        };
+        Terms { must_exist, attempt, passed: address.forward.as_ref().map(passed) }
     }
 }
 
@@ -136,7 +153,7 @@ impl Table {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use vazao_model::{GroupId, InodeId};
+    use vazao_model::InodeId;
 
     const OBJECT: ObjectId = ObjectId { inode: InodeId(7), generation: 3, slot: 0, group: GroupId(0) };
 

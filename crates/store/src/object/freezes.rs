@@ -7,7 +7,7 @@
 //! in the target's directory): a write that slipped in after one would be lost with the object. Watches do not, and
 //! a request for a seal is then answered that something may have changed.
 
-use crate::object::attempts::Terms;
+use crate::object::attempts::{Passed, Terms};
 use crate::object::{Body, Mode, Stop};
 use crate::targets::Target;
 use parking_lot::{Mutex, MutexGuard};
@@ -296,8 +296,24 @@ impl Target {
 
     /// Takes note that an object is about to be changed, or refuses it. The caller holds its lock.
     pub(crate) fn admit(&self, id: ObjectId, terms: Terms) -> Result<(), Fault> {
+        if let Some(passed) = terms.passed {
+            self.check_epoch(passed)?;
+            self.attempts.admit(id, passed.attempt, self.clock.now_ns())?;
+        }
         self.attempts.admit(id, terms.attempt, self.clock.now_ns())?;
         self.freezes.pass(id)
+    }
+
+    /// Refuses what the primary has sent before this member knew of the present epoch.
+    fn check_epoch(&self, Passed { group, epoch, .. }: Passed) -> Result<(), Fault> {
+        let known = self.epochs_of_groups.get().map_or(0, |epochs| epochs.known((self.id(), group)));
+        match known == epoch {
+            true => Ok(()),
+            false => {
+                let text = format!("placement group {group} is in epoch {known}, not {epoch}");
+                Err(Fault::new(Code::WrongEpoch, text))
+            }
+        }
     }
 
     /// See [`Attempts::give_up`](super::attempts::Attempts::give_up).

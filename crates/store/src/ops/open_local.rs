@@ -43,6 +43,12 @@ impl LocalService for DataService {
         request: &proto::OpenLocalRequest,
     ) -> Result<(proto::OpenLocalResponse, Option<Pair>), Fault> {
         let (target, id) = self.serving_target_of(request.object.as_ref())?;
+        if self.agreed(id.group).is_some() {
+            let text = format!(
+                "object {id} has several copies: whether this one counts, its server says with each read"
+            );
+            return Err(Fault::new(Code::Unsupported, text));
+        }
         super::check_range(id, request.chunk.saturating_mul(target.chunk_bytes), 0)?;
         // By the local client's own thread, which no other request needs; a disk that is known to hang does not even
         // get that.

@@ -20,6 +20,9 @@ pub(crate) struct CloseTimeouts {
     pub(crate) whole: Duration,
 }
 
+/// How long changes that wait for other servers have to give up.
+const CHANGES_END: Duration = Duration::from_secs(2);
+
 const TIMEOUT: CloseTimeouts = CloseTimeouts {
     silent: Duration::from_millis(SLOW_MS as u64),
     whole: Duration::from_millis(CLOSING_MS_MAX as u64),
@@ -37,6 +40,10 @@ impl DataService {
     pub(crate) fn close_within(&self, timeout: CloseTimeouts) -> bool {
         self.is_stopped.store(true, Ordering::Release);
         let mark = self.latest_mark();
+        if !self.options.inline {
+            // They give up: what is not the same everywhere is the next primary's.
+            self.replication.stop(CHANGES_END);
+        }
         let (done, ended) = channel();
         let mut open = BTreeMap::new();
         for (number, target) in self.targets.iter().enumerate() {

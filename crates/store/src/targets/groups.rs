@@ -2,7 +2,7 @@
 
 use crate::service::DataService;
 use crate::targets::Target;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use vazao_model::{Code, GroupId, TargetId};
 use vazao_wire::proto;
@@ -21,6 +21,8 @@ pub(crate) struct Groups {
     /// Anything was told since this server started.
     is_told: bool,
     members: HashMap<GroupId, TargetId>,
+    /// Those of them whose members agree on a record.
+    agreed: HashSet<GroupId>,
 }
 
 /// What a server knows of a placement group.
@@ -47,7 +49,8 @@ impl Groups {
             Some((GroupId(group.id), *member))
         };
         let members = told.iter().filter_map(member_here).collect();
-        Groups { epoch, is_whole, told_by, is_told: true, members }
+        let agreed = told.iter().filter(|group| group.agreed).map(|group| GroupId(group.id)).collect();
+        Groups { epoch, is_whole, told_by, is_told: true, members, agreed }
     }
 
     /// What is known of a group.
@@ -57,6 +60,11 @@ impl Groups {
             None if self.is_told => Lookup::NotMine,
             None => Lookup::NotTold,
         }
+    }
+
+    /// The target here of a group whose members agree on a record; `None`: there is no such group here.
+    pub(crate) fn agreed_member(&self, group: GroupId) -> Option<TargetId> {
+        self.agreed.contains(&group).then(|| self.members.get(&group).copied()).flatten()
     }
 
     /// The epoch of which a metadata service with this random number need not tell again; 0: it has to tell all.

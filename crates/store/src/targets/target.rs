@@ -13,6 +13,7 @@ use crate::error::OpenError;
 use crate::health::damage::Damage;
 use crate::health::scrub::Scrub;
 use crate::health::sweep::Sweep;
+use crate::lease;
 use crate::object::attempts::Attempts;
 use crate::object::freezes::ObjectFreezes;
 use crate::object::names::{Bucket, Directories};
@@ -56,6 +57,8 @@ pub(crate) struct Target {
     pub(crate) damage: Damage,
     pub(crate) freezes: ObjectFreezes,
     pub(crate) attempts: Attempts,
+    /// The latest epochs of its placement groups.
+    pub(crate) epochs_of_groups: OnceLock<Arc<lease::Epochs>>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) accounts: Arc<Accounts>,
     /// A write-back is being started.
@@ -80,6 +83,12 @@ pub(crate) struct Target {
 }
 
 impl Target {
+    /// From now on it refuses what is sent to it in another epoch of a group than the one that is known.
+    pub(crate) fn follow(&self, epochs: &Arc<lease::Epochs>) {
+        // Once: it belongs to one server.
+        let _ = self.epochs_of_groups.set(Arc::clone(epochs));
+    }
+
     /// Opens or formats the target in `disk`.
     pub(crate) fn open(
         disk: Arc<dyn Disk>,
@@ -120,6 +129,7 @@ impl Target {
             damage: Damage::default(),
             freezes,
             attempts: Attempts::default(),
+            epochs_of_groups: OnceLock::new(),
             clock: Arc::clone(clock),
             accounts: Arc::clone(accounts),
             is_writing_back: Arc::default(),

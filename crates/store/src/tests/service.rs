@@ -242,7 +242,12 @@ fn objects_of_a_placement_group_are_found_by_it_once_the_server_was_told_of_it()
     let disks = [MemoryDisk::new(1), MemoryDisk::new(2)];
     let service = open(&[&disks[0], &disks[1]], &options()).expect("opens");
     let id = |number: u32| vazao_model::GroupId::FIRST + number;
-    let group = |number: u32, member: u32| proto::Group { id: id(number), epoch: 1, members: vec![member] };
+    let group = |number: u32, member: u32| proto::Group {
+        id: id(number),
+        epoch: 1,
+        members: vec![member],
+        ..Default::default()
+    };
     let groups = vec![group(0, 4), group(1, 5), group(2, 99)];
     let told = proto::RegisterNodeResponse { epoch: 6, groups, ..response(7, 1, &[4, 5]) };
     let before = stat_group(&service, id(0)).expect_err("not told yet");

@@ -149,6 +149,7 @@ fn told(asked_epoch: u64, verdicts: [u32; 2]) -> proto::RegisterNodeResponse {
         id: GroupId::FIRST + number,
         epoch: 1,
         members: vec![member],
+        ..Default::default()
     };
     let groups = if asked_epoch == EPOCH { vec![] } else { vec![group(0, 1), group(1, 2)] };
     let verdicts = verdicts.map(|what| proto::Verdict { what, ..Default::default() });

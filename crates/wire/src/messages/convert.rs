@@ -372,14 +372,15 @@ impl From<&ClusterMap> for proto::ClusterMap {
 
 impl From<&Group> for proto::Group {
     fn from(g: &Group) -> Self {
-        Self { id: g.id.0, epoch: g.epoch, members: g.members.iter().map(|target| target.0).collect() }
+        let members = g.members.iter().map(|target| target.0).collect();
+        Self { id: g.id.0, epoch: g.epoch, members, agreed: g.is_agreed }
     }
 }
 
 impl From<proto::Group> for Group {
     fn from(g: proto::Group) -> Self {
         let members = g.members.into_iter().map(TargetId).collect();
-        Self { id: GroupId(g.id), epoch: g.epoch, members }
+        Self { id: GroupId(g.id), epoch: g.epoch, members, is_agreed: g.agreed }
     }
 }
 

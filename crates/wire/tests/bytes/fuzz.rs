@@ -125,7 +125,7 @@ fn every_message_of_the_table() {
         proto::RegisterNodeResponse {
             verdicts: vec![proto::Verdict { what: 3, incarnation: 5, why: "old".into(), process: 9 }; 2],
             warnings: vec!["a copy".into()],
-            groups: vec![proto::Group { id: 1 << 20, epoch: 7, members: vec![1] }],
+            groups: vec![proto::Group { id: 1 << 20, epoch: 7, members: vec![1], ..Default::default() }],
             ..Default::default()
         }
         .encode_to_vec(),
@@ -169,7 +169,7 @@ fn nouns_made_of_messages() {
         nodes: vec![Default::default()],
         targets: vec![Default::default()],
         refusals: vec![Default::default()],
-        groups: vec![proto::Group { id: 1 << 20, epoch: 7, members: vec![1, 2] }; 3],
+        groups: vec![proto::Group { id: 1 << 20, epoch: 7, members: vec![1, 2], ..Default::default() }; 3],
         ..Default::default()
     };
     fuzz(6, &[layout.encode_to_vec()], |bytes| {

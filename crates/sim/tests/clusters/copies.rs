@@ -1,0 +1,347 @@
+//! One object with two or three copies, changed through whichever member answers, while links are cut, machines pause,
+//! requests are lost and late, and members end. A member that goes stays out.
+//!
+//! A read shows what was acknowledged last or what is in flight; an acknowledged change is at every current member; at
+//! rest all current members are equal.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+use vazao_meter::Clock;
+use vazao_model::checksum::piece_checksums;
+use vazao_model::cluster::membership::Membership;
+use vazao_model::{Code, GroupId, TargetId};
+use vazao_sim::clock::Pause;
+use vazao_sim::network::{Cut, End, Machine, Weather};
+use vazao_sim::{Cluster, ClusterOptions};
+use vazao_wire::messages::members::membership;
+use vazao_wire::service::Fault;
+use vazao_wire::transport::{Transport, call, submit};
+use vazao_wire::{op, proto};
+
+const BLOCK: u64 = 64 << 10;
+const BLOCKS: u64 = 4;
+
+/// A number that the metadata service has not given out yet: it takes the object for no orphan.
+const INODE: u64 = 1 << 40;
+
+/// How long a client goes on trying.
+const CALL_NS: u64 = 20_000_000_000;
+
+/// How long one member may take for an answer.
+const ATTEMPT_NS: u64 = 8_000_000_000;
+
+/// What a block may hold: the version acknowledged last, and those that failed since; 0: zeros.
+type Versions = BTreeSet<u64>;
+
+struct Story {
+    cluster: Cluster,
+    id: GroupId,
+    servers: usize,
+    seed: u64,
+    random: u64,
+    blocks: Vec<Versions>,
+    version: u64,
+    /// Changes so far: each has a number of its own.
+    changes: u64,
+    /// Those that were given up.
+    given_up: Vec<u64>,
+    ends: usize,
+    log: Vec<String>,
+    acknowledged: usize,
+    failed: usize,
+    reads: usize,
+}
+
+fn bytes_of(version: u64) -> Vec<u8> {
+    version.to_le_bytes().repeat(BLOCK as usize / 8)
+}
+
+impl Story {
+    fn new(seed: u64, servers: usize) -> Story {
+        let cluster = Cluster::new(ClusterOptions { seed, data_servers: servers, down_ms_max: 1_500 });
+        cluster.clock().sleep(Duration::from_secs(5));
+        let targets: Vec<TargetId> = (1..=servers as u32).map(TargetId).collect();
+        let id = cluster.meta().expect("it is up").make_group(&targets).expect("different machines");
+        cluster.clock().sleep(Duration::from_secs(6));
+        let blocks = vec![Versions::from([0]); BLOCKS as usize];
+        let (given_up, log) = (Vec::new(), Vec::new());
+        let (version, changes, ends, acknowledged, failed, reads) = (0, 0, 0, 0, 0, 0);
+        let random = seed;
+        Story {
+            cluster,
+            id,
+            servers,
+            seed,
+            random,
+            blocks,
+            version,
+            changes,
+            given_up,
+            ends,
+            log,
+            acknowledged,
+            failed,
+            reads,
+        }
+    }
+
+    /// SplitMix64 (Steele, Lea and Flood, 2014).
+    fn below(&mut self, end: usize) -> usize {
+        self.random = self.random.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = self.random;
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        ((z ^ (z >> 31)) % end as u64) as usize
+    }
+
+    fn note(&mut self, text: String) {
+        let at_ms = self.cluster.clock().now_ns() / 1_000_000;
+        self.log.push(format!("{at_ms:>8} ms {text}"));
+    }
+
+    fn transport(&self) -> std::sync::Arc<impl Transport> {
+        self.cluster.endpoint_of_client(1)
+    }
+
+    fn object(&self, target: usize, attempt: u32) -> proto::ObjectAddress {
+        proto::ObjectAddress {
+            inode: INODE,
+            generation: 1,
+            group: self.id.0,
+            target: if target == 0 { 0 } else { target as u32 },
+            change: self.changes,
+            attempt,
+            given_up: self.given_up.clone(),
+            ..Default::default()
+        }
+    }
+
+    /// Asks one member after the other until one answers for good, the first one first.
+    fn ask<T>(
+        &mut self,
+        mut ask: impl FnMut(&Story, &str, u32, u64) -> Result<T, Fault>,
+    ) -> Result<T, Fault> {
+        let until_ns = self.cluster.clock().now_ns() + CALL_NS;
+        let mut attempt = 0;
+        loop {
+            for server in 1..=self.servers {
+                let now_ns = self.cluster.clock().now_ns();
+                let deadline_ns = until_ns.min(now_ns + ATTEMPT_NS);
+                let asked = ask(self, &format!("data{server}:7070"), attempt, deadline_ns);
+                attempt += 1;
+                match asked {
+                    Ok(answer) => return Ok(answer),
+                    Err(fault)
+                        if fault.code == Code::Timeout
+                            || fault.code.action() != vazao_model::Action::GiveUp =>
+                    {
+                        self.note(format!("  {server}: {fault}"));
+                    }
+                    Err(fault) => return Err(fault),
+                }
+                if self.cluster.clock().now_ns() >= until_ns {
+                    return Err(Code::Timeout.into());
+                }
+                self.cluster.clock().sleep(Duration::from_millis(50));
+            }
+        }
+    }
+
+    /// Changes some blocks to the version, or to zeros.
+    fn change(&mut self) {
+        let first = self.below(BLOCKS as usize) as u64;
+        let kind = self.below(10);
+        self.changes += 1;
+        self.version += 1;
+        let (version, touched) = match kind {
+            0..7 => (self.version, first..first + 1),
+            7..9 => (0, first..first + 1),
+            _ => (0, first..BLOCKS),
+        };
+        let outcome = self.ask(|story, address, attempt, deadline_ns| {
+            let object = Some(story.object(0, attempt));
+            let (offset, transport) = (first * BLOCK, story.transport());
+            match kind {
+                0..7 => {
+                    let bytes = bytes_of(version);
+                    let checksums = piece_checksums(offset, &bytes);
+                    let request = proto::WriteRequest { object, offset, checksums, ..Default::default() };
+                    submit::<op::Write>(&*transport, address, &request, &bytes, deadline_ns).wait().map(drop)
+                }
+                7..9 => {
+                    let request =
+                        proto::PunchObjectRequest { object, offset, length: BLOCK, must_exist: false };
+                    call::<op::PunchObject>(&*transport, address, &request, deadline_ns).map(drop)
+                }
+                _ => {
+                    let request = proto::TruncateObjectRequest { object, length: offset, must_exist: false };
+                    call::<op::TruncateObject>(&*transport, address, &request, deadline_ns).map(drop)
+                }
+            }
+        });
+        self.note(format!("{touched:?} to {version} ({kind}): {outcome:?}"));
+        for block in touched {
+            let versions = &mut self.blocks[block as usize];
+            if outcome.is_ok() {
+                versions.clear();
+            }
+            versions.insert(version);
+        }
+        match outcome {
+            Ok(()) => self.acknowledged += 1,
+            Err(_) => {
+                self.given_up.push(self.changes);
+                self.failed += 1;
+            }
+        }
+    }
+
+    /// The version in a block, as one member has it.
+    fn version_at(&self, address: &str, target: usize, block: u64) -> Result<u64, Fault> {
+        let object = Some(proto::ObjectAddress { change: 0, given_up: Vec::new(), ..self.object(target, 0) });
+        let request = proto::ReadRequest { object, offset: block * BLOCK, length: BLOCK as u32 };
+        let deadline_ns = self.cluster.clock().now_ns() + 500_000_000;
+        let asked = submit::<op::Read>(&*self.transport(), address, &request, &[], deadline_ns);
+        let (_, bytes) = asked.wait()?;
+        let word = |at: usize| {
+            bytes.get(at..at + 8).map_or(0, |word| u64::from_le_bytes(word.try_into().expect("8")))
+        };
+        let version = word(0);
+        let is_same = (0..bytes.len()).step_by(8).all(|at| word(at) == version);
+        assert!(is_same, "{self:?}\nseed {}: a torn block {block}", self.seed);
+        Ok(version)
+    }
+
+    fn read(&mut self) {
+        let (server, block) = (1 + self.below(self.servers), self.below(BLOCKS as usize));
+        if let Ok(version) = self.version_at(&format!("data{server}:7070"), 0, block as u64) {
+            self.reads += 1;
+            let allowed = &self.blocks[block];
+            assert!(
+                allowed.contains(&version),
+                "{self:?}\nseed {}: {server} shows {version} in block {block}, not {allowed:?}",
+                self.seed
+            );
+        }
+    }
+
+    /// Makes the object durable; nothing that was acknowledged may be missing anywhere.
+    fn sync(&mut self) {
+        let outcome = self.ask(|story, address, _, deadline_ns| {
+            let objects =
+                vec![proto::ObjectAddress { change: 0, given_up: Vec::new(), ..story.object(0, 0) }];
+            let request = proto::SyncObjectsRequest { objects, boot: 0 };
+            call::<op::SyncObjects>(&*story.transport(), address, &request, deadline_ns)
+        });
+        self.note(format!("sync: {outcome:?}"));
+    }
+
+    fn record(&self) -> Membership {
+        let request = proto::GetGroupsRequest { target: 1, after: self.id.0 - 1, limit: 1 };
+        let deadline_ns = self.cluster.clock().now_ns() + 1_000_000_000;
+        let meta = vazao_sim::cluster::META;
+        let told =
+            call::<op::GetGroups>(self.cluster.transport(), meta, &request, deadline_ns).expect("it is up");
+        membership(&told.groups[0]).expect("whole").1
+    }
+
+    fn accident(&mut self) {
+        let (one, other) = (1 + self.below(self.servers), self.below(self.servers + 1));
+        let milliseconds = 200 + self.below(4_000) as u64;
+        let duration = Duration::from_millis(milliseconds);
+        let cut = |is_one_way, flapping| {
+            let (from, to) = (Machine::Server(one), Machine::Server(other));
+            Cut { from, to, is_one_way, flapping, duration: Duration::from_secs(1 + milliseconds / 500) }
+        };
+        let kind = self.below(12);
+        self.note(format!("accident {kind} of {one} and {other}"));
+        match kind {
+            0..3 if one != other => self.cluster.cut(cut(false, None)),
+            3..5 if one != other => self.cluster.cut(cut(true, None)),
+            5..6 if one != other => self.cluster.cut(cut(false, Some(duration / 4))),
+            6..8 => {
+                let pause = [Pause::Stopped, Pause::Suspended, Pause::Frozen][self.below(3)];
+                self.cluster.pause(one, pause, duration);
+            }
+            8..10 => {
+                let client = Machine::Client(1);
+                let (to, flapping) = (Machine::Server(one), None);
+                self.cluster.cut(Cut { from: client, to, is_one_way: kind == 8, flapping, duration });
+            }
+            // One copy is left.
+            10 if self.record().current().count() > 1 && self.ends + 1 < self.servers => {
+                self.ends += 1;
+                let end = [End::Kill, End::PowerLoss][self.below(2)];
+                self.note(format!("  {one} ends: {end:?}"));
+                self.cluster.end(one, end);
+                self.cluster.heal();
+                self.cluster.clock().sleep(Duration::from_secs(15));
+            }
+            _ => {}
+        }
+    }
+
+    fn rest(&mut self) {
+        self.note("rest".to_owned());
+        self.cluster.heal();
+        self.cluster.clock().sleep(Duration::from_secs(10));
+        let record = self.record();
+        for block in 0..BLOCKS {
+            let mut seen = BTreeSet::new();
+            for member in record.current() {
+                let server = member.target.0 as usize;
+                let version = self.version_at(&format!("data{server}:7070"), server, block);
+                let version = version.unwrap_or_else(|fault| {
+                    panic!("{self:?}\nseed {}: {server} at rest: {fault}", self.seed)
+                });
+                seen.insert(version);
+            }
+            let allowed = &self.blocks[block as usize];
+            assert!(seen.len() == 1, "{self:?}\nseed {}: block {block} differs: {seen:?}", self.seed);
+            assert!(seen.is_subset(allowed), "{self:?}\nseed {}: {block}: {seen:?}, {allowed:?}", self.seed);
+            self.blocks[block as usize] = seen;
+        }
+        self.given_up.clear();
+    }
+
+    fn tell(&mut self) {
+        for _ in 0..2 {
+            let weather = Weather { lost: 20, broken: 20, late: 20, doubled: 20, ..Weather::default() };
+            self.cluster.set_weather(weather);
+            for _ in 0..30 {
+                match self.below(10) {
+                    0..5 => self.change(),
+                    5..8 => self.read(),
+                    8 => self.sync(),
+                    _ => self.accident(),
+                }
+            }
+            self.rest();
+        }
+    }
+}
+
+impl std::fmt::Debug for Story {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.log.join("\n"))
+    }
+}
+
+#[test]
+fn all_copies_of_what_is_acknowledged_are_the_same_whatever_happens() {
+    let (mut acknowledged, mut failed, mut reads) = (0, 0, 0);
+    let seeds = std::env::var("VAZAO_SIM_SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(24);
+    let first = std::env::var("VAZAO_SIM_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(0);
+    for seed in first..first + seeds {
+        let mut story = Story::new(seed, 2 + seed as usize % 2);
+        story.cluster.let_clocks_drift();
+        story.tell();
+        acknowledged += story.acknowledged;
+        failed += story.failed;
+        reads += story.reads;
+    }
+    assert!(
+        acknowledged > 10 * seeds as usize && reads > 5 * seeds as usize,
+        "{acknowledged} {failed} {reads}"
+    );
+}

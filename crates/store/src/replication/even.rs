@@ -1,0 +1,280 @@
+//! Blocks in which members may differ: the primary sends its own over those of the others.
+
+use super::change::{Body, Change, Touched};
+use super::lead::is_refusal;
+use super::{Key, Led};
+use crate::service::{DataService, fault, read_blocking};
+use crate::targets::Target;
+use std::ops::Range;
+use std::sync::atomic::Ordering;
+use vazao_model::limits::{ATTACHMENT_BYTES_MAX, BLOCK_BYTES};
+use vazao_model::{Code, InodeId, ObjectId, TargetId};
+use vazao_wire::op::CollectUnconfirmed;
+use vazao_wire::proto;
+use vazao_wire::service::Fault;
+use vazao_wire::transport::call;
+
+/// How long another member may take to say what it lists.
+const COLLECT_NS: u64 = 1_000_000_000;
+
+/// How long evening out may take that no request waits for; it is tried again.
+const EVEN_NS: u64 = 5_000_000_000;
+
+/// Changes after which members may differ, in one group; with more of them a member is given up.
+const UNEVEN_MAX: usize = 1024;
+
+impl DataService {
+    /// Before a new primary does anything else, it evens out what its members list of the time before.
+    pub(super) fn take_over(&self, key: Key, deadline_ns: u64) -> Result<(), Fault> {
+        if self.replication.table.lock().led.get(&key).is_some_and(|led| led.is_ready) {
+            return Ok(());
+        }
+        let view = self.view(key)?;
+        let mut led = Led::default();
+        let mut take = |told: proto::CollectUnconfirmedResponse| {
+            led.last = led.last.max(told.last);
+            for listed in told.changes {
+                let touched = led.uneven.entry(listed.number).or_insert_with(|| touched(key, &listed));
+                touched.ranges.extend(ranges(&listed.ranges));
+            }
+        };
+        let record = self.record(key);
+        let request = proto::CollectUnconfirmedRequest { group: key.1.0, epoch: view.epoch, record };
+        take(self.unconfirmed(&request)?);
+        for other in &view.others {
+            let (transport, address) = self.way_to(*other)?;
+            let until_ns = transport.clock().now_ns() + COLLECT_NS;
+            take(call::<CollectUnconfirmed>(transport, &address, &request, until_ns).map_err(later)?);
+        }
+        {
+            let mut table = self.replication.table.lock();
+            let known = table.led.entry(key).or_default();
+            // Another request may have been here at the same time.
+            if !known.is_ready && known.open.is_empty() {
+                known.last = known.last.max(led.last);
+                known.uneven.extend(led.uneven);
+            }
+        }
+        self.even_out_known(key, deadline_ns)?;
+        if self.view(key)?.epoch != view.epoch {
+            return Err(later(Fault::new(Code::WrongEpoch, format!("placement group {}", key.1))));
+        }
+        let mut table = self.replication.table.lock();
+        table.led.entry(key).or_default().is_ready = true;
+        table.lists.remove(&key);
+        tracing::info!(group = %key.1, target_id = key.0.0, epoch = view.epoch, "leads a placement group");
+        Ok(())
+    }
+
+    /// Evens out everything that is known to be uneven in a group.
+    fn even_out_known(&self, key: Key, deadline_ns: u64) -> Result<(), Fault> {
+        let next = |after: u64| {
+            let table = self.replication.table.lock();
+            let uneven = table.led.get(&key)?.uneven.range(after..).next();
+            uneven.map(|(number, touched)| (*number, touched.clone()))
+        };
+        let mut after = 0;
+        while let Some((number, touched)) = next(after) {
+            {
+                let _held = self.lock_blocks(touched.object, &touched.ranges)?;
+                let target = self.target(key.0.0)?;
+                self.even_out(key, target, &touched, deadline_ns)?;
+            }
+            if let Some(led) = self.replication.table.lock().led.get_mut(&key) {
+                led.uneven.remove(&number);
+            }
+            after = number + 1;
+        }
+        Ok(())
+    }
+
+    /// Makes an object the same at all who count, in the bytes `touched`, which the caller has locked, as it is here.
+    pub(super) fn even_out(
+        &self,
+        key: Key,
+        target: &Target,
+        touched: &Touched,
+        deadline_ns: u64,
+    ) -> Result<(), Fault> {
+        let object = Some(address(touched.object));
+        let (objects, must_exist) = (vec![address(touched.object)], false);
+        let state = target.stat(touched.object).map_err(fault)?;
+        if !state.exists {
+            let remove = Change::new(Body::Remove(proto::RemoveObjectsRequest { objects }));
+            return self.push(key, &remove, deadline_ns);
+        }
+        let cut = proto::TruncateObjectRequest { object: object.clone(), length: state.length, must_exist };
+        self.push(key, &Change::new(Body::Truncate(cut)), deadline_ns)?;
+        let mut is_pushed = false;
+        for range in &touched.ranges {
+            for piece in pieces(range, state.length) {
+                self.push_bytes(key, target, touched.object, piece, deadline_ns)?;
+                is_pushed = true;
+            }
+        }
+        if !is_pushed {
+            // It is there, also where it has no bytes.
+            let empty = proto::WriteRequest { object, ..Default::default() };
+            self.push(key, &Change::new(Body::Write(empty)), deadline_ns)?;
+        }
+        Ok(())
+    }
+
+    fn push_bytes(
+        &self,
+        key: Key,
+        target: &Target,
+        id: ObjectId,
+        piece: Range<u64>,
+        deadline_ns: u64,
+    ) -> Result<(), Fault> {
+        let length = (piece.end - piece.start) as u32;
+        let (message, bytes) = read_blocking(target, id, piece.start, length)?;
+        let read: proto::ReadResponse = super::change::decoded(&message)?;
+        let (object, offset) = (Some(address(id)), piece.start);
+        let write = proto::WriteRequest { object, offset, checksums: read.checksums, ..Default::default() };
+        self.push(key, &Change { body: Body::Write(write), bytes }, deadline_ns)
+    }
+
+    /// Has all others who count carry out what is so here already.
+    fn push(&self, key: Key, change: &Change, deadline_ns: u64) -> Result<(), Fault> {
+        let forward_number = self.replication.forward_number();
+        let mut has: Vec<TargetId> = Vec::new();
+        for attempt in 0.. {
+            let view = self.view(key)?;
+            if !view.is_primary {
+                return Err(later(Fault::new(Code::WrongEpoch, format!("placement group {}", key.1))));
+            }
+            let missing: Vec<TargetId> =
+                view.others.iter().copied().filter(|other| !has.contains(other)).collect();
+            if missing.is_empty() {
+                return Ok(());
+            }
+            let forward = proto::Forward {
+                epoch: view.epoch,
+                number: 0,
+                confirmed: self.replication.confirmed(key),
+                change: forward_number,
+                attempt,
+                record: self.record(key),
+            };
+            for (other, sent) in self.submit(change, &forward, &missing) {
+                match sent.and_then(|pending| pending.wait()) {
+                    Ok(_) => has.push(other),
+                    Err(fault) if is_refusal(fault.code) => return Err(fault),
+                    Err(fault) => {
+                        tracing::debug!(group = %key.1, target_id = other.0, %fault, "not even yet")
+                    }
+                }
+            }
+            let is_late = self.shell.clock().now_ns() > deadline_ns;
+            if has.len() < view.others.len() && (is_late || !self.pause()) {
+                break;
+            }
+        }
+        Err(later(Fault::new(Code::Timeout, format!("placement group {}: members differ yet", key.1))))
+    }
+
+    /// Takes over groups of which a member here has become the primary, and evens out what is uneven. It waits for
+    /// nothing: a thread does.
+    pub(crate) fn even_out_all(&self) {
+        let due: Vec<Key> = self.leases.members().into_iter().filter(|key| self.is_uneven(*key)).collect();
+        if due.is_empty() || self.replication.is_turning.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let even_out = |service: &DataService| {
+            for key in due {
+                let deadline_ns = service.shell.clock().now_ns() + EVEN_NS;
+                let evened = service
+                    .take_over(key, deadline_ns)
+                    .and_then(|()| service.even_out_known(key, deadline_ns));
+                if let Err(fault) = evened {
+                    tracing::debug!(group = %key.1, target_id = key.0.0, %fault, "its members are not even yet");
+                    service.give_up_uneven(key);
+                }
+            }
+            service.replication.is_turning.store(false, Ordering::Release);
+        };
+        if self.options.inline {
+            return even_out(self);
+        }
+        let service = self.replication.service.get().and_then(std::sync::Weak::upgrade);
+        match (self.replication.pool.reserve(0), service) {
+            (Some(place), Some(service)) => place.submit(move || even_out(&service)),
+            _ => self.replication.is_turning.store(false, Ordering::Release),
+        }
+    }
+
+    /// Whether this member leads its group, and has something to even out in it.
+    fn is_uneven(&self, key: Key) -> bool {
+        let Ok(view) = self.view(key) else { return false };
+        let mut table = self.replication.table.lock();
+        let led = table.led.entry(key).or_default();
+        // What another primary does since, this one knows nothing of.
+        led.is_ready &= view.is_primary;
+        view.is_primary && (!led.is_ready || !led.uneven.is_empty())
+    }
+
+    /// A member that takes nothing is not waited for without end.
+    fn give_up_uneven(&self, key: Key) {
+        let table = self.replication.table.lock();
+        let count = table.led.get(&key).map_or(0, |led| led.uneven.len());
+        drop(table);
+        if count > UNEVEN_MAX
+            && let Ok(view) = self.view(key)
+        {
+            view.others.iter().for_each(|other| self.leases.set_failing(key, *other, true));
+        }
+    }
+}
+
+/// As a caller hears it: it may try again.
+fn later(fault: Fault) -> Fault {
+    Fault::new(Code::Unavailable, fault.to_string())
+}
+
+fn touched((_, group): Key, listed: &proto::Unconfirmed) -> Touched {
+    let (inode, generation, slot) = (InodeId(listed.inode), listed.generation, listed.slot);
+    Touched { object: ObjectId { inode, generation, slot, group }, ranges: Vec::new() }
+}
+
+fn ranges(told: &[proto::TouchedRange]) -> impl Iterator<Item = Range<u64>> {
+    told.iter().map(|range| range.start..range.end)
+}
+
+fn address(object: ObjectId) -> proto::ObjectAddress {
+    proto::ObjectAddress {
+        inode: object.inode.0,
+        generation: object.generation,
+        slot: object.slot,
+        group: object.group.0,
+        ..Default::default()
+    }
+}
+
+/// The blocks of `range`, up to the object's end, in pieces that fit into a request.
+fn pieces(range: &Range<u64>, length: u64) -> impl Iterator<Item = Range<u64>> {
+    let block = BLOCK_BYTES as u64;
+    let end = range.end.checked_next_multiple_of(block).unwrap_or(u64::MAX).min(length);
+    let mut at = range.start / block * block;
+    std::iter::from_fn(move || {
+        let piece = at..end.min(at.saturating_add(ATTACHMENT_BYTES_MAX as u64));
+        at = piece.end;
+        (piece.start < piece.end).then_some(piece)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn uneven_bytes_are_sent_in_whole_blocks_up_to_the_end() {
+        let of = |range: Range<u64>, length| pieces(&range, length).collect::<Vec<_>>();
+        assert_eq!(of(70_000..70_001, 1 << 20), [65_536..131_072]);
+        assert_eq!(of(70_000..u64::MAX, 100_000), [65_536..100_000]);
+        assert_eq!(of(200_000..300_000, 100_000), []);
+        let max = ATTACHMENT_BYTES_MAX as u64;
+        assert_eq!(of(0..max + 1, max + 10), [0..max, max..max + 10]);
+    }
+}

@@ -1,0 +1,426 @@
+//! The primary's part: it has all current members carry a change out, and answers when that is so.
+
+use super::Key;
+use super::change::{Body, Change, Touched};
+use crate::fan_out::Handed;
+use crate::lease::View;
+use crate::object::Mode;
+use crate::object::attempts::Terms;
+use crate::service::{DataService, fault};
+use crate::targets::Target;
+use std::collections::BTreeSet;
+use std::sync::mpsc::channel;
+use std::time::Duration;
+use vazao_model::cluster::lease::TERM_NS;
+use vazao_model::{Code, GroupId, ObjectId, TargetId};
+use vazao_wire::proto;
+use vazao_wire::service::{Answer, Call, Deferred, Fault, Request, Responder};
+use vazao_wire::transport::{Pending, Transport};
+
+/// How long one member may take for one form of a change. A member that is silent is out of the group before that.
+const FORWARD_NS: u64 = 2_000_000_000;
+
+/// A member that could carry nothing out for so long is accused, also where it answers questions.
+const FAILING_NS: u64 = 3_000_000_000;
+
+/// Without leases for so long the primary says so: a client then tries another member.
+const UNSERVED_NS: u64 = 1_000_000_000;
+
+/// How long it waits before it looks again.
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// How a change ended.
+enum Outcome {
+    /// All who count have it.
+    Done(Answer),
+    /// Some who count may have it, and one has refused it.
+    Refused(Fault),
+    /// It is not known who has it.
+    Unresolved(Fault),
+}
+
+/// Where a change stands.
+#[derive(Default)]
+struct Progress {
+    /// Other members that have it.
+    has: BTreeSet<TargetId>,
+    /// What came of it here.
+    own: Option<(Vec<u8>, Vec<u8>)>,
+    attempt: u32,
+    /// One of them knows an earlier epoch.
+    tells_record: bool,
+    failing_since_ns: Option<u64>,
+    unserved_since_ns: Option<u64>,
+}
+
+impl DataService {
+    /// Has a change made by all members, in a thread of its own, and answered.
+    pub(crate) fn lead(
+        &self,
+        call: Call,
+        change: Change,
+        responder: &mut dyn Responder,
+    ) -> Result<(), Fault> {
+        let bytes = change.bytes.len();
+        self.replicate(call, bytes, responder, move |service| service.make(&change, call.deadline_ns))
+    }
+
+    /// Has `work` done by a thread that may wait for other servers, and its answer delivered.
+    pub(crate) fn replicate(
+        &self,
+        call: Call,
+        bytes: usize,
+        responder: &mut dyn Responder,
+        work: impl FnOnce(&DataService) -> Answer + Send + 'static,
+    ) -> Result<(), Fault> {
+        if self.options.inline {
+            match work(self) {
+                Ok((message, _)) => responder.reply(&message),
+                Err(fault) => responder.fail(&fault),
+            }
+            return Ok(());
+        }
+        let gone = || Fault::new(Code::Unavailable, "the data server is stopping");
+        let service = self.replication.service.get().and_then(std::sync::Weak::upgrade).ok_or_else(gone)?;
+        self.replication.pool.defer(call, bytes, responder, move || work(&service))
+    }
+
+    /// Makes a change as the primary, or takes it to the primary.
+    pub(super) fn make(&self, change: &Change, deadline_ns: u64) -> Answer {
+        let (target, id) = self.target_of(change.address())?;
+        let key = (target.id(), id.group);
+        let view = self.view(key)?;
+        if !view.is_primary {
+            return self.relay(change, key, &view, deadline_ns);
+        }
+        self.take_over(key, deadline_ns)?;
+        self.make_as_primary(change, key, deadline_ns)
+    }
+
+    pub(super) fn make_as_primary(&self, change: &Change, key: Key, deadline_ns: u64) -> Answer {
+        let (target, id) = self.target_of(change.address())?;
+        let given_up = change.address().map_or(&[][..], |address| &address.given_up);
+        target.give_up(id, given_up)?;
+        if let Body::Sync(request) = &change.body {
+            let known = known_under(&self.view(key)?);
+            crate::service::check_boot(target, id, request.boot, known)?;
+        }
+        let ranges = change.touched();
+        if ranges.is_empty() {
+            return match self.carry_out(change, key, 0, deadline_ns) {
+                Outcome::Done(answer) => answer,
+                Outcome::Refused(fault) | Outcome::Unresolved(fault) => Err(fault),
+            };
+        }
+        let _held = self.lock_blocks(id, &ranges)?;
+        // Under the lock, which orders it with later forms of the change.
+        target.admit(id, Terms::of(change.address(), change.must_exist()))?;
+        if change.must_exist() && !target.exists(id)? {
+            return Err(Fault::new(Code::NotFound, format!("object {id}")));
+        }
+        let touched = Touched { object: id, ranges };
+        let number = self.replication.begin(key);
+        match self.carry_out(change, key, number, deadline_ns) {
+            Outcome::Done(answer) => {
+                self.replication.end(key, number, None);
+                answer
+            }
+            Outcome::Refused(fault) => {
+                let is_even = self.even_out(key, target, &touched, deadline_ns).is_ok();
+                self.replication.end(key, number, (!is_even).then_some(touched));
+                Err(fault)
+            }
+            Outcome::Unresolved(fault) => {
+                self.replication.end(key, number, Some(touched));
+                Err(fault)
+            }
+        }
+    }
+
+    /// Locks blocks of an object. Errors: in a simulation, where the one that holds them waits further up.
+    pub(super) fn lock_blocks(
+        &self,
+        id: ObjectId,
+        ranges: &[std::ops::Range<u64>],
+    ) -> Result<super::locks::Held<'_>, Fault> {
+        let held = self.replication.locks.lock(id, ranges, !self.options.inline);
+        held.ok_or_else(|| Fault::new(Code::Overloaded, format!("object {id}: another change is under way")))
+    }
+
+    /// Until all who count have the change, itself last, and it may be acknowledged.
+    fn carry_out(&self, change: &Change, key: Key, number: u64, deadline_ns: u64) -> Outcome {
+        let mut progress = Progress::default();
+        let forward_number = self.replication.forward_number();
+        loop {
+            let view = match self.view(key) {
+                Ok(view) if view.is_primary => view,
+                Ok(_) => return Outcome::Unresolved(not_primary(key)),
+                Err(fault) => return Outcome::Unresolved(fault),
+            };
+            if self.is_stopped() {
+                return Outcome::Unresolved(Fault::new(Code::Unavailable, "the data server is stopping"));
+            }
+            let now_ns = self.shell.clock().now_ns();
+            if now_ns > deadline_ns {
+                let why = format!("placement group {}: not all members have carried it out", key.1);
+                return Outcome::Unresolved(Fault::new(Code::Timeout, why));
+            }
+            if let Some(fault) = progress.has_no_leases(key, &view, now_ns) {
+                return Outcome::Unresolved(fault);
+            }
+            let missing: Vec<TargetId> =
+                view.others.iter().copied().filter(|other| !progress.has.contains(other)).collect();
+            if !missing.is_empty() {
+                let confirmed = self.replication.confirmed(key);
+                let forward = proto::Forward {
+                    epoch: view.epoch,
+                    number,
+                    confirmed,
+                    change: forward_number,
+                    attempt: progress.attempt,
+                    record: progress.tells_record.then(|| self.record(key)).flatten(),
+                };
+                progress.attempt += 1;
+                match self.send_to_all(change, key, &forward, &missing, &mut progress) {
+                    Ok(true) => {}
+                    Ok(false) if !self.pause() => return Outcome::Unresolved(not_all(key)),
+                    Ok(false) => {}
+                    Err(refused) => return Outcome::Refused(refused),
+                }
+                continue;
+            }
+            if progress.own.is_none() {
+                match self.apply(change, view.epoch, deadline_ns) {
+                    Ok(answer) => progress.own = Some(answer),
+                    // Another epoch has begun, in which somebody is gone.
+                    Err(fault) if fault.code == Code::WrongEpoch => {}
+                    Err(fault) if is_refusal(fault.code) => return Outcome::Refused(fault),
+                    // Its own disk fails: the others go on without it.
+                    Err(fault) => {
+                        let fault = Fault::new(Code::Unavailable, fault.to_string());
+                        return Outcome::Unresolved(fault);
+                    }
+                }
+                continue;
+            }
+            if view.may_acknowledge {
+                let answer = progress.own.take().unwrap_or_default();
+                return Outcome::Done(Ok((change.answered_under(answer.0, known_under(&view)), answer.1)));
+            }
+            if !self.pause() {
+                return Outcome::Unresolved(not_all(key));
+            }
+        }
+    }
+
+    /// Sends a change to those who lack it. False: one of them has to be sent it again. Errors: one refuses it.
+    fn send_to_all(
+        &self,
+        change: &Change,
+        key: Key,
+        forward: &proto::Forward,
+        missing: &[TargetId],
+        progress: &mut Progress,
+    ) -> Result<bool, Fault> {
+        let mut refused = None;
+        let mut is_whole = true;
+        for (other, sent) in self.submit(change, forward, missing) {
+            match sent.and_then(|pending| pending.wait()) {
+                Ok(_) => {
+                    progress.has.insert(other);
+                    self.leases.set_failing(key, other, false);
+                }
+                Err(fault) if is_refusal(fault.code) => refused = Some(fault),
+                Err(fault) => {
+                    tracing::debug!(group = %key.1, target_id = other.0, %fault, "a change has to be sent again");
+                    is_whole = false;
+                    progress.tells_record |= fault.code == Code::WrongEpoch;
+                    self.note_failing(key, other, progress);
+                }
+            }
+        }
+        match refused {
+            Some(fault) => Err(fault),
+            None => Ok(is_whole),
+        }
+    }
+
+    /// One that has carried nothing out for a while is accused.
+    fn note_failing(&self, key: Key, other: TargetId, progress: &mut Progress) {
+        let now_ns = self.shell.clock().now_ns();
+        let since_ns = *progress.failing_since_ns.get_or_insert(now_ns);
+        if now_ns.saturating_sub(since_ns) > FAILING_NS {
+            self.leases.set_failing(key, other, true);
+        }
+    }
+
+    /// Sends a change to other members, all at the same time.
+    pub(super) fn submit(
+        &self,
+        change: &Change,
+        forward: &proto::Forward,
+        others: &[TargetId],
+    ) -> Vec<(TargetId, Result<Box<dyn Pending>, Fault>)> {
+        let message = change.body.forwarded(forward.clone());
+        let send = |&other: &TargetId| {
+            let sent = self.way_to(other).map(|(transport, address)| {
+                let deadline_ns = transport.clock().now_ns() + FORWARD_NS;
+                transport.submit(&address, change.method(), &message, &change.bytes, deadline_ns)
+            });
+            (other, sent)
+        };
+        others.iter().map(send).collect()
+    }
+
+    /// How another member is reached.
+    pub(super) fn way_to(&self, other: TargetId) -> Result<(&dyn Transport, String), Fault> {
+        let transport = self.replication.transport.get();
+        let transport =
+            transport.ok_or_else(|| Fault::new(Code::Unavailable, "this server reaches no other"))?;
+        let unknown = || Fault::new(Code::Unavailable, format!("where {other} is, is not known yet"));
+        Ok((&**transport, self.leases.address(other).ok_or_else(unknown)?))
+    }
+
+    /// Carries a change out here, as any member does.
+    fn apply(&self, change: &Change, epoch: u64, deadline_ns: u64) -> Answer {
+        let message = change.body.forwarded(proto::Forward { epoch, ..Default::default() });
+        let request = Request {
+            method: change.method(),
+            id: 0,
+            message: &message,
+            attachment: &change.bytes,
+            deadline_ns,
+        };
+        self.ask_oneself(&request)
+    }
+
+    /// The answer to a request of one's own, waited for.
+    pub(super) fn ask_oneself(&self, request: &Request<'_>) -> Answer {
+        let (done, outcome) = channel();
+        let mut handed = Handed::to(Deferred::new(move |answer| {
+            // Nobody waits any more once the server stops.
+            let _ = done.send(answer);
+        }));
+        if let Err(fault) = self.dispatch(request.call(), request, &mut handed) {
+            handed.fail(&fault);
+        }
+        let dropped = |_| Err(Fault::new(Code::Unavailable, "the data server is stopping"));
+        outcome.recv().unwrap_or_else(dropped)
+    }
+
+    /// Lets some time pass. False where none can, as in a simulation what happens by itself takes none.
+    pub(super) fn pause(&self) -> bool {
+        let clock = self.shell.clock();
+        clock.can_wait() && {
+            clock.sleep(PAUSE);
+            true
+        }
+    }
+
+    /// Takes what a client has brought to another member to the primary.
+    fn relay(&self, change: &Change, key: Key, view: &View, deadline_ns: u64) -> Answer {
+        let is_relayed = change.address().is_some_and(|address| address.relayed);
+        let primary = view
+            .primary
+            .filter(|primary| *primary != key.0 && !is_relayed)
+            .ok_or_else(|| not_primary(key))?;
+        let (transport, address) = self.way_to(primary)?;
+        let mut body = change.body.clone();
+        if let Some(address) = body.address_mut() {
+            address.relayed = true;
+        }
+        // It may take the primary as long as it takes to go on without a member.
+        let own_ns = self.shell.clock().now_ns();
+        let left_ns = deadline_ns.saturating_sub(own_ns).min(FORWARD_NS + 2 * TERM_NS);
+        let until_ns = transport.clock().now_ns() + left_ns;
+        let sent = transport.submit(&address, change.method(), &body.message(), &change.bytes, until_ns);
+        let received = sent.wait().map_err(|fault| match fault.code.is_silence() {
+            true => Fault::new(
+                Code::Unavailable,
+                format!("placement group {}: its primary is silent: {fault}", key.1),
+            ),
+            false => fault,
+        })?;
+        Ok((received.message, received.attachment.to_vec()))
+    }
+}
+
+impl Progress {
+    /// What is said when this member does not hold the leases of the others for too long.
+    fn has_no_leases(&mut self, key: Key, view: &View, now_ns: u64) -> Option<Fault> {
+        if view.may_serve {
+            self.unserved_since_ns = None;
+            return None;
+        }
+        let since_ns = *self.unserved_since_ns.get_or_insert(now_ns);
+        let is_long = now_ns.saturating_sub(since_ns) > UNSERVED_NS;
+        let why = || format!("placement group {}: {} holds no leases at the moment", key.1, key.0);
+        is_long.then(|| Fault::new(Code::Unavailable, why()))
+    }
+}
+
+impl super::Replication {
+    /// A change of a group begins.
+    fn begin(&self, key: Key) -> u64 {
+        let mut table = self.table.lock();
+        let led = table.led.entry(key).or_default();
+        led.last += 1;
+        led.open.insert(led.last);
+        led.last
+    }
+
+    /// It has ended; `uneven`: members may differ after it.
+    fn end(&self, key: Key, number: u64, uneven: Option<Touched>) {
+        let mut table = self.table.lock();
+        let led = table.led.entry(key).or_default();
+        led.open.remove(&number);
+        led.uneven.extend(uneven.map(|touched| (number, touched)));
+    }
+
+    /// Changes of a group with lower numbers are the same everywhere.
+    pub(super) fn confirmed(&self, key: Key) -> u64 {
+        self.table.lock().led.entry(key).or_default().confirmed()
+    }
+}
+
+impl Target {
+    /// Whether an object is there.
+    fn exists(&self, id: ObjectId) -> Result<bool, Fault> {
+        let object = self.cache.get(id);
+        let body = self.open_to_read(&object, 0..=0, Mode::Blocking).map_err(fault)?;
+        Ok(body.exists())
+    }
+}
+
+/// The number under which a change is known: it stays while no epoch begins with no member that kept its power.
+pub(crate) fn known_under(view: &View) -> u64 {
+    view.losses + 1
+}
+
+/// What says that the member is there, and will not carry this out. What it cannot do at the moment, or because its
+/// disk fails, is waited for until it can, or the group goes on without it.
+pub(super) fn is_refusal(code: Code) -> bool {
+    use Code::*;
+    !matches!(
+        code,
+        Timeout
+            | Unreachable
+            | Disconnected
+            | Overloaded
+            | Unavailable
+            | WrongEpoch
+            | WrongTarget
+            | Io
+            | TargetFailed
+            | Hung
+            | Cancelled
+    )
+}
+
+fn not_primary((target, group): Key) -> Fault {
+    Fault::new(Code::Unavailable, format!("placement group {group}: {target} is not its primary"))
+}
+
+fn not_all((_, group): (TargetId, GroupId)) -> Fault {
+    Fault::new(Code::Unavailable, format!("placement group {group}: not all members have carried it out yet"))
+}

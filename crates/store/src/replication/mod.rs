@@ -1,0 +1,140 @@
+//! Objects of placement groups with several members: their changes are made by all current members, or by none.
+//!
+//! - The primary locks the blocks, has all other current members carry the change out, carries it out itself **last**
+//!   and answers: so it never has what no other has. A sync goes the same way, without a lock.
+//! - It answers only while it may acknowledge ([`MemberState`](vazao_model::cluster::serving::MemberState)), and
+//!   everyone who counts then has the change. A member that is silent is waited for until the group goes on without it.
+//! - Another member takes from the primary of its own epoch only, and passes on to it what a client brings instead.
+//! - A change that one member made and another refused, or whose fate is not known, leaves its blocks *uneven*: the
+//!   primary sends its own over them, under their lock, and tries again until that has succeeded.
+//! - Each change has a number in its group. Members list what they took and have not been told is complete everywhere.
+//!   A new primary collects these lists, and evens all of it out before it does anything else (`take_over`).
+//!
+//! A form of a change that is late meets a later attempt or a later epoch, under its object's lock
+//! ([`Passed`](crate::object::attempts::Passed)), and is refused.
+//!
+//! Lock order: blocks of an object, then the table of groups, then leases; the last two only for a moment. Work here
+//! waits for other servers: it has threads of its own, and none of a target.
+
+mod change;
+mod copy;
+mod even;
+mod follow;
+mod lead;
+mod locks;
+mod several;
+
+pub(crate) use change::{Body, Change};
+pub(crate) use follow::Duty;
+
+use crate::service::DataService;
+use change::Touched;
+use locks::Locks;
+use parking_lot::Mutex;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
+use std::time::Duration;
+use vazao_meter::Clock;
+use vazao_model::limits::ATTACHMENT_BYTES_MAX;
+use vazao_model::{GroupId, TargetId};
+use vazao_wire::pool::Pool;
+use vazao_wire::transport::Transport;
+
+/// Changes under way at the same time: each waits for other servers most of its time.
+const THREADS_MAX: usize = 64;
+
+/// Changes that may wait for a thread.
+const JOBS_MAX: usize = 1024;
+
+/// Bytes of all these.
+const JOBS_BYTES_MAX: usize = 64 * ATTACHMENT_BYTES_MAX;
+
+/// A member of this server, in one group.
+type Key = (TargetId, GroupId);
+
+/// What a group's primary knows of its changes.
+#[derive(Default)]
+struct Led {
+    /// It has evened out what was under way when it became the primary.
+    is_ready: bool,
+    /// The number of the latest change.
+    last: u64,
+    /// Those that are under way.
+    open: BTreeSet<u64>,
+    /// Those after which members may differ.
+    uneven: BTreeMap<u64, Touched>,
+}
+
+impl Led {
+    /// All changes with lower numbers are the same everywhere.
+    fn confirmed(&self) -> u64 {
+        let open = self.open.first().copied();
+        let uneven = self.uneven.first_key_value().map(|(number, _)| *number);
+        open.into_iter().chain(uneven).min().unwrap_or(self.last + 1)
+    }
+}
+
+/// What a member took and has not been told is complete.
+#[derive(Default)]
+struct List {
+    last: u64,
+    changes: BTreeMap<u64, Touched>,
+}
+
+#[derive(Default)]
+struct Table {
+    led: HashMap<Key, Led>,
+    lists: HashMap<Key, List>,
+}
+
+/// The changes of a server's groups with several members.
+pub(crate) struct Replication {
+    locks: Locks,
+    table: Mutex<Table>,
+    pool: Pool,
+    /// Numbers of forwards, for which nothing else has them.
+    forwards: AtomicU64,
+    is_turning: AtomicBool,
+    transport: OnceLock<Arc<dyn Transport>>,
+    service: OnceLock<Weak<DataService>>,
+}
+
+impl Replication {
+    /// `run`: random number of the server's process.
+    pub(crate) fn new(run: u64, clock: Arc<dyn Clock>) -> Replication {
+        Replication {
+            locks: Locks::default(),
+            table: Mutex::default(),
+            pool: Pool::new("copies", THREADS_MAX, JOBS_MAX, JOBS_BYTES_MAX, clock),
+            // Odd steps from a random start: no two servers' numbers meet in any time that counts.
+            forwards: AtomicU64::new(run.wrapping_mul(0x9E37_79B9_7F4A_7C15)),
+            is_turning: AtomicBool::new(false),
+            transport: OnceLock::new(),
+            service: OnceLock::new(),
+        }
+    }
+
+    pub(crate) fn serve(&self, service: &Arc<DataService>) {
+        // Once: it belongs to one service.
+        let _ = self.service.set(Arc::downgrade(service));
+    }
+
+    /// A number for a forward; never 0.
+    fn forward_number(&self) -> u64 {
+        self.forwards.fetch_add(1, Ordering::Relaxed) | (1 << 63)
+    }
+
+    /// Lets what is under way end for so long.
+    pub(crate) fn stop(&self, timeout: Duration) {
+        self.pool.stop(timeout);
+    }
+}
+
+impl DataService {
+    /// What it sends changes to other members through. Until it is set no group with several members is served.
+    pub fn set_transport(&self, transport: Arc<dyn Transport>) {
+        // Once: a server has one.
+        let _ = self.replication.transport.set(transport);
+    }
+}
