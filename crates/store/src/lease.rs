@@ -67,21 +67,33 @@ pub(crate) struct View {
     pub(crate) may_acknowledge: bool,
 }
 
-/// The latest epoch that each member knows of its group, where a change finds it in the moment it is made.
+/// The latest epoch that each member knows of its group, and in it the latest stream of the primary, where a change
+/// finds both in the moment it is made.
 #[derive(Default, Debug)]
-pub(crate) struct Epochs(RwLock<HashMap<(TargetId, GroupId), u64>>);
+pub(crate) struct Latest(RwLock<HashMap<(TargetId, GroupId), (u64, u64)>>);
 
-impl Epochs {
-    fn learn(&self, key: (TargetId, GroupId), epoch: u64) {
-        let mut epochs = self.0.write();
-        let known = epochs.entry(key).or_default();
-        *known = epoch.max(*known);
+impl Latest {
+    /// It hears of a stream in an epoch; what is earlier changes nothing. Returns the latest.
+    pub(crate) fn hear(&self, key: (TargetId, GroupId), epoch: u64, stream: u64) -> (u64, u64) {
+        let mut latest = self.0.write();
+        let known = latest.entry(key).or_default();
+        *known = (epoch, stream).max(*known);
+        *known
     }
 
     /// The latest that this member knows; 0: none.
-    pub(crate) fn known(&self, key: (TargetId, GroupId)) -> u64 {
-        self.0.read().get(&key).copied().unwrap_or(0)
+    pub(crate) fn known(&self, key: (TargetId, GroupId)) -> (u64, u64) {
+        self.0.read().get(&key).copied().unwrap_or_default()
     }
+}
+
+/// What is said to one who sends in another epoch, or in an earlier stream.
+pub(crate) fn outdated(group: GroupId, sent: (u64, u64), known: (u64, u64)) -> Fault {
+    let text = format!(
+        "placement group {group} is in epoch {}, stream {}; this is of epoch {}, stream {}",
+        known.0, known.1, sent.0, sent.1
+    );
+    Fault::new(Code::WrongEpoch, text)
 }
 
 /// One target of this server.
@@ -135,7 +147,7 @@ pub(crate) struct Held {
 #[derive(Default)]
 pub(crate) struct Leases {
     held: Mutex<Held>,
-    pub(crate) epochs: Arc<Epochs>,
+    pub(crate) latest: Arc<Latest>,
     /// Members that do not carry out what they are sent, each with the one that says so.
     failing: Mutex<BTreeSet<(TargetId, GroupId, TargetId)>>,
 }
@@ -173,7 +185,7 @@ impl Leases {
         for (group, record) in &records.groups {
             // What the process before this one granted, or this one before it was a member again, is waited for.
             let new = || MemberState::started(target, process, steady_ns);
-            self.epochs.learn((target, *group), record.epoch);
+            self.latest.hear((target, *group), record.epoch, 0);
             held.states.entry((target, *group)).or_insert_with(new).learn(record);
         }
         held.servers.extend(records.servers.iter().cloned());
@@ -282,7 +294,7 @@ impl Leases {
                 let mut held = self.held.lock();
                 if let Some(state) = held.states.get_mut(&(target, group)) {
                     // First: nothing of an earlier epoch is carried out any more once this one is acted upon.
-                    self.epochs.learn((target, group), record.epoch);
+                    self.latest.hear((target, group), record.epoch, 0);
                     state.learn(&record);
                 }
             }

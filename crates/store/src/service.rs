@@ -88,9 +88,9 @@ impl DataService {
         let (door, lent, is_stopped) = (RwLock::default(), Lent::default(), AtomicBool::new(false));
         let mark = Mutex::new(crate::registration::latest_mark(&targets));
         let missing = Mutex::new(options.missing.clone());
-        let replication = Replication::new(options.run, Arc::clone(shell.clock()));
+        let replication = Replication::new(Arc::clone(shell.clock()));
         let leases = Leases::default();
-        targets.iter().for_each(|target| target.follow(&leases.epochs));
+        targets.iter().for_each(|target| target.follow(&leases.latest));
         let service = Arc::new(DataService {
             targets,
             options,
@@ -117,7 +117,7 @@ impl DataService {
         let mut target = Target::open(disk, label, &self.options, share, shell.clock(), shell.accounts())?;
         // Adding one while others are missing is on purpose.
         target.is_meant = true;
-        target.follow(&self.leases.epochs);
+        target.follow(&self.leases.latest);
         let target = Arc::new(target);
         self.targets.add(|others| {
             let all: Vec<_> = others.iter().chain([&target]).map(Arc::clone).collect();

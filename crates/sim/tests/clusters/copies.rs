@@ -238,11 +238,13 @@ impl Story {
 
     fn record(&self) -> Membership {
         let request = proto::GetGroupsRequest { target: 1, after: self.id.0 - 1, limit: 1 };
-        let deadline_ns = self.cluster.clock().now_ns() + 1_000_000_000;
-        let meta = vazao_sim::cluster::META;
-        let told =
-            call::<op::GetGroups>(self.cluster.transport(), meta, &request, deadline_ns).expect("it is up");
-        membership(&told.groups[0]).expect("whole").1
+        loop {
+            let deadline_ns = self.cluster.clock().now_ns() + 1_000_000_000;
+            let (meta, transport) = (vazao_sim::cluster::META, self.cluster.transport());
+            if let Ok(told) = call::<op::GetGroups>(transport, meta, &request, deadline_ns) {
+                return membership(&told.groups[0]).expect("whole").1;
+            }
+        }
     }
 
     fn accident(&mut self) {

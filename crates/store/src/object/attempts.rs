@@ -39,8 +39,8 @@ pub(crate) struct Passed {
     pub(crate) group: GroupId,
     /// The epoch by which it is the primary.
     pub(crate) epoch: u64,
-    /// Which form of the change it is, on the way between the two.
-    pub(crate) attempt: Attempt,
+    /// Raised when it has given up anything that may still be on its way.
+    pub(crate) stream: u64,
 }
 
 /// What the sender of a change asks for beside it.
@@ -57,11 +57,9 @@ impl Terms {
     pub(crate) fn of(address: Option<&proto::ObjectAddress>, must_exist: bool) -> Terms {
         let Some(address) = address else { return Terms { must_exist, ..Terms::default() } };
         let attempt = Attempt { change: address.change, number: address.attempt };
-        let passed = |forward: &proto::Forward| Passed {
-            group: GroupId(address.group),
-            epoch: forward.epoch,
-            attempt: Attempt { change: forward.change, number: forward.attempt },
-        };
+        let group = GroupId(address.group);
+        let passed =
+            |forward: &proto::Forward| Passed { group, epoch: forward.epoch, stream: forward.stream };
         Terms { must_exist, attempt, passed: address.forward.as_ref().map(passed) }
     }
 }

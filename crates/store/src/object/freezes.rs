@@ -297,22 +297,18 @@ impl Target {
     /// Takes note that an object is about to be changed, or refuses it. The caller holds its lock.
     pub(crate) fn admit(&self, id: ObjectId, terms: Terms) -> Result<(), Fault> {
         if let Some(passed) = terms.passed {
-            self.check_epoch(passed)?;
-            self.attempts.admit(id, passed.attempt, self.clock.now_ns())?;
+            self.check_passed(passed)?;
         }
         self.attempts.admit(id, terms.attempt, self.clock.now_ns())?;
         self.freezes.pass(id)
     }
 
-    /// Refuses what the primary has sent before this member knew of the present epoch.
-    fn check_epoch(&self, Passed { group, epoch, .. }: Passed) -> Result<(), Fault> {
-        let known = self.epochs_of_groups.get().map_or(0, |epochs| epochs.known((self.id(), group)));
-        match known == epoch {
+    /// Refuses what the primary of another epoch has sent, or this one has given up since.
+    fn check_passed(&self, Passed { group, epoch, stream }: Passed) -> Result<(), Fault> {
+        let known = self.latest_of_groups.get().map_or((0, 0), |latest| latest.known((self.id(), group)));
+        match known == (epoch, stream) {
             true => Ok(()),
-            false => {
-                let text = format!("placement group {group} is in epoch {known}, not {epoch}");
-                Err(Fault::new(Code::WrongEpoch, text))
-            }
+            false => Err(crate::lease::outdated(group, (epoch, stream), known)),
         }
     }
 

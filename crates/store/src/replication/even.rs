@@ -1,6 +1,6 @@
 //! Blocks in which members may differ: the primary sends its own over those of the others.
 
-use super::change::{Body, Change, Touched};
+use super::change::{Body, Change, Touched, WHOLE};
 use super::lead::is_refusal;
 use super::{Key, Led};
 use crate::service::{DataService, fault, read_blocking};
@@ -67,7 +67,7 @@ impl DataService {
     }
 
     /// Evens out everything that is known to be uneven in a group.
-    fn even_out_known(&self, key: Key, deadline_ns: u64) -> Result<(), Fault> {
+    pub(super) fn even_out_known(&self, key: Key, deadline_ns: u64) -> Result<(), Fault> {
         let next = |after: u64| {
             let table = self.replication.table.lock();
             let uneven = table.led.get(&key)?.uneven.range(after..).next();
@@ -76,7 +76,8 @@ impl DataService {
         let mut after = 0;
         while let Some((number, touched)) = next(after) {
             {
-                let _held = self.lock_blocks(touched.object, &touched.ranges)?;
+                // The whole: others are cut to the length that it has here.
+                let _held = self.lock_blocks(touched.object, &[WHOLE])?;
                 let target = self.target(key.0.0)?;
                 self.even_out(key, target, &touched, deadline_ns)?;
             }
@@ -88,14 +89,8 @@ impl DataService {
         Ok(())
     }
 
-    /// Makes an object the same at all who count, in the bytes `touched`, which the caller has locked, as it is here.
-    pub(super) fn even_out(
-        &self,
-        key: Key,
-        target: &Target,
-        touched: &Touched,
-        deadline_ns: u64,
-    ) -> Result<(), Fault> {
+    /// Makes an object, which the caller has locked, the same at all who count, in the bytes `touched`.
+    fn even_out(&self, key: Key, target: &Target, touched: &Touched, deadline_ns: u64) -> Result<(), Fault> {
         let object = Some(address(touched.object));
         let (objects, must_exist) = (vec![address(touched.object)], false);
         let state = target.stat(touched.object).map_err(fault)?;
@@ -138,9 +133,8 @@ impl DataService {
 
     /// Has all others who count carry out what is so here already.
     fn push(&self, key: Key, change: &Change, deadline_ns: u64) -> Result<(), Fault> {
-        let forward_number = self.replication.forward_number();
         let mut has: Vec<TargetId> = Vec::new();
-        for attempt in 0.. {
+        loop {
             let view = self.view(key)?;
             if !view.is_primary {
                 return Err(later(Fault::new(Code::WrongEpoch, format!("placement group {}", key.1))));
@@ -150,20 +144,14 @@ impl DataService {
             if missing.is_empty() {
                 return Ok(());
             }
-            let forward = proto::Forward {
-                epoch: view.epoch,
-                number: 0,
-                confirmed: self.replication.confirmed(key),
-                change: forward_number,
-                attempt,
-                record: self.record(key),
-            };
+            let forward = self.replication.forward(key, view.epoch, 0, self.record(key));
             for (other, sent) in self.submit(change, &forward, &missing) {
                 match sent.and_then(|pending| pending.wait()) {
                     Ok(_) => has.push(other),
                     Err(fault) if is_refusal(fault.code) => return Err(fault),
                     Err(fault) => {
-                        tracing::debug!(group = %key.1, target_id = other.0, %fault, "not even yet")
+                        tracing::debug!(group = %key.1, target_id = other.0, %fault, "not even yet");
+                        self.replication.note_failure(key, fault.code);
                     }
                 }
             }

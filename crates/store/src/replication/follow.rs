@@ -2,7 +2,7 @@
 
 use super::change::{Touched, WHOLE};
 use super::{Key, List};
-use crate::lease::{View, moment};
+use crate::lease::{View, moment, outdated};
 use crate::service::DataService;
 use std::ops::Range;
 use std::sync::{Arc, Weak};
@@ -65,9 +65,17 @@ impl DataService {
         self.leases.view(key, moment(&**self.shell.clock())).ok_or_else(unknown)
     }
 
-    /// Takes the record that came along, and refuses what the primary of another epoch sends.
+    /// Refuses what the primary of another epoch sends, or of an earlier stream.
     fn check_forward(&self, key: Key, forward: &proto::Forward) -> Result<(), Fault> {
-        if let Some(record) = &forward.record {
+        let sent = (forward.epoch, forward.stream);
+        self.check_sender(key, forward.epoch, forward.record.as_ref())?;
+        let known = self.leases.latest.hear(key, forward.epoch, forward.stream);
+        if sent == known { Ok(()) } else { Err(outdated(key.1, sent, known)) }
+    }
+
+    /// Takes the record that came along, and refuses what the primary of another epoch asks.
+    fn check_sender(&self, key: Key, epoch: u64, record: Option<&proto::GroupMembers>) -> Result<(), Fault> {
+        if let Some(record) = record {
             self.leases.learn(key.0, key.1, record);
         }
         let view = self.view(key)?;
@@ -75,7 +83,10 @@ impl DataService {
             let text = format!("placement group {}: {} is not current in it", key.1, key.0);
             return Err(Fault::new(Code::Unavailable, text));
         }
-        same_epoch(key.1, forward.epoch, view.epoch)
+        match view.epoch == epoch {
+            true => Ok(()),
+            false => Err(outdated(key.1, (epoch, 0), (view.epoch, 0))),
+        }
     }
 
     /// Refuses to read an object for which this member does not hold the leases of all others, or as a primary that has
@@ -115,10 +126,8 @@ impl DataService {
         let group = GroupId(request.group);
         let no_member = || Fault::new(Code::WrongTarget, format!("placement group {group}"));
         let key = self.agreed(group).ok_or_else(no_member)?;
-        let forward =
-            proto::Forward { epoch: request.epoch, record: request.record.clone(), ..Default::default() };
         // From here on nothing that the primary before this one has sent is carried out.
-        self.check_forward(key, &forward)?;
+        self.check_sender(key, request.epoch, request.record.as_ref())?;
         let table = self.replication.table.lock();
         Ok(table.lists.get(&key).map(List::told).unwrap_or_default())
     }
@@ -126,16 +135,6 @@ impl DataService {
     /// The record that a member knows, as it goes along with what it sends.
     pub(super) fn record(&self, key: Key) -> Option<proto::GroupMembers> {
         self.leases.record(key).map(|record| group_members(key.1, &record))
-    }
-}
-
-fn same_epoch(group: GroupId, sent: u64, known: u64) -> Result<(), Fault> {
-    match sent == known {
-        true => Ok(()),
-        false => Err(Fault::new(
-            Code::WrongEpoch,
-            format!("placement group {group} is in epoch {known}, not {sent}"),
-        )),
     }
 }
 

@@ -46,7 +46,6 @@ struct Progress {
     has: BTreeSet<TargetId>,
     /// What came of it here.
     own: Option<(Vec<u8>, Vec<u8>)>,
-    attempt: u32,
     /// One of them knows an earlier epoch.
     tells_record: bool,
     failing_since_ns: Option<u64>,
@@ -112,7 +111,7 @@ impl DataService {
                 Outcome::Refused(fault) | Outcome::Unresolved(fault) => Err(fault),
             };
         }
-        let _held = self.lock_blocks(id, &ranges)?;
+        let held = self.lock_blocks(id, &ranges)?;
         // Under the lock, which orders it with later forms of the change.
         target.admit(id, Terms::of(change.address(), change.must_exist()))?;
         if change.must_exist() && !target.exists(id)? {
@@ -126,8 +125,10 @@ impl DataService {
                 answer
             }
             Outcome::Refused(fault) => {
-                let is_even = self.even_out(key, target, &touched, deadline_ns).is_ok();
-                self.replication.end(key, number, (!is_even).then_some(touched));
+                self.replication.end(key, number, Some(touched));
+                drop(held);
+                // Tried again later where that is in vain now.
+                let _ = self.even_out_known(key, deadline_ns);
                 Err(fault)
             }
             Outcome::Unresolved(fault) => {
@@ -150,7 +151,6 @@ impl DataService {
     /// Until all who count have the change, itself last, and it may be acknowledged.
     fn carry_out(&self, change: &Change, key: Key, number: u64, deadline_ns: u64) -> Outcome {
         let mut progress = Progress::default();
-        let forward_number = self.replication.forward_number();
         loop {
             let view = match self.view(key) {
                 Ok(view) if view.is_primary => view,
@@ -171,16 +171,8 @@ impl DataService {
             let missing: Vec<TargetId> =
                 view.others.iter().copied().filter(|other| !progress.has.contains(other)).collect();
             if !missing.is_empty() {
-                let confirmed = self.replication.confirmed(key);
-                let forward = proto::Forward {
-                    epoch: view.epoch,
-                    number,
-                    confirmed,
-                    change: forward_number,
-                    attempt: progress.attempt,
-                    record: progress.tells_record.then(|| self.record(key)).flatten(),
-                };
-                progress.attempt += 1;
+                let record = progress.tells_record.then(|| self.record(key)).flatten();
+                let forward = self.replication.forward(key, view.epoch, number, record);
                 match self.send_to_all(change, key, &forward, &missing, &mut progress) {
                     Ok(true) => {}
                     Ok(false) if !self.pause() => return Outcome::Unresolved(not_all(key)),
@@ -190,9 +182,9 @@ impl DataService {
                 continue;
             }
             if progress.own.is_none() {
-                match self.apply(change, view.epoch, deadline_ns) {
+                match self.apply(change, key, view.epoch, deadline_ns) {
                     Ok(answer) => progress.own = Some(answer),
-                    // Another epoch has begun, in which somebody is gone.
+                    // Another epoch or stream has begun.
                     Err(fault) if fault.code == Code::WrongEpoch => {}
                     Err(fault) if is_refusal(fault.code) => return Outcome::Refused(fault),
                     // Its own disk fails: the others go on without it.
@@ -234,6 +226,7 @@ impl DataService {
                 Err(fault) => {
                     tracing::debug!(group = %key.1, target_id = other.0, %fault, "a change has to be sent again");
                     is_whole = false;
+                    self.replication.note_failure(key, fault.code);
                     progress.tells_record |= fault.code == Code::WrongEpoch;
                     self.note_failing(key, other, progress);
                 }
@@ -282,8 +275,8 @@ impl DataService {
     }
 
     /// Carries a change out here, as any member does.
-    fn apply(&self, change: &Change, epoch: u64, deadline_ns: u64) -> Answer {
-        let message = change.body.forwarded(proto::Forward { epoch, ..Default::default() });
+    fn apply(&self, change: &Change, key: Key, epoch: u64, deadline_ns: u64) -> Answer {
+        let message = change.body.forwarded(self.replication.forward(key, epoch, 0, None));
         let request = Request {
             method: change.method(),
             id: 0,
@@ -377,9 +370,25 @@ impl super::Replication {
         led.uneven.extend(uneven.map(|touched| (number, touched)));
     }
 
-    /// Changes of a group with lower numbers are the same everywhere.
-    pub(super) fn confirmed(&self, key: Key) -> u64 {
-        self.table.lock().led.entry(key).or_default().confirmed()
+    /// What goes along with a change that is sent to a member now; `number` 0: it changes nothing that is not so here.
+    pub(super) fn forward(
+        &self,
+        key: Key,
+        epoch: u64,
+        number: u64,
+        record: Option<proto::GroupMembers>,
+    ) -> proto::Forward {
+        let mut table = self.table.lock();
+        let led = table.led.entry(key).or_default();
+        proto::Forward { epoch, number, confirmed: led.confirmed(), stream: led.stream, record }
+    }
+
+    /// What was sent to a member has failed. It may be carried out yet, unless the member has said that it was not.
+    pub(super) fn note_failure(&self, key: Key, code: Code) {
+        use Code::*;
+        if !matches!(code, WrongEpoch | WrongTarget | Overloaded | Unavailable) {
+            self.table.lock().led.entry(key).or_default().stream += 1;
+        }
     }
 }
 

@@ -10,8 +10,9 @@
 //! - Each change has a number in its group. Members list what they took and have not been told is complete everywhere.
 //!   A new primary collects these lists, and evens all of it out before it does anything else (`take_over`).
 //!
-//! A form of a change that is late meets a later attempt or a later epoch, under its object's lock
-//! ([`Passed`](crate::object::attempts::Passed)), and is refused.
+//! What a primary has given up, or sends again, may still be on its way: it raises its *stream*, and members refuse what
+//! is of an earlier stream or epoch, under the object's lock ([`Passed`](crate::object::attempts::Passed)). Late
+//! requests of clients meet later attempts there, which go to all members with the change.
 //!
 //! Lock order: blocks of an object, then the table of groups, then leases; the last two only for a moment. Work here
 //! waits for other servers: it has threads of its own, and none of a target.
@@ -32,7 +33,7 @@ use change::Touched;
 use locks::Locks;
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 use vazao_meter::Clock;
@@ -60,6 +61,8 @@ struct Led {
     is_ready: bool,
     /// The number of the latest change.
     last: u64,
+    /// Raised when anything was given up that may still be on its way to another member.
+    stream: u64,
     /// Those that are under way.
     open: BTreeSet<u64>,
     /// Those after which members may differ.
@@ -93,22 +96,17 @@ pub(crate) struct Replication {
     locks: Locks,
     table: Mutex<Table>,
     pool: Pool,
-    /// Numbers of forwards, for which nothing else has them.
-    forwards: AtomicU64,
     is_turning: AtomicBool,
     transport: OnceLock<Arc<dyn Transport>>,
     service: OnceLock<Weak<DataService>>,
 }
 
 impl Replication {
-    /// `run`: random number of the server's process.
-    pub(crate) fn new(run: u64, clock: Arc<dyn Clock>) -> Replication {
+    pub(crate) fn new(clock: Arc<dyn Clock>) -> Replication {
         Replication {
             locks: Locks::default(),
             table: Mutex::default(),
             pool: Pool::new("copies", THREADS_MAX, JOBS_MAX, JOBS_BYTES_MAX, clock),
-            // Odd steps from a random start: no two servers' numbers meet in any time that counts.
-            forwards: AtomicU64::new(run.wrapping_mul(0x9E37_79B9_7F4A_7C15)),
             is_turning: AtomicBool::new(false),
             transport: OnceLock::new(),
             service: OnceLock::new(),
@@ -118,11 +116,6 @@ impl Replication {
     pub(crate) fn serve(&self, service: &Arc<DataService>) {
         // Once: it belongs to one service.
         let _ = self.service.set(Arc::downgrade(service));
-    }
-
-    /// A number for a forward; never 0.
-    fn forward_number(&self) -> u64 {
-        self.forwards.fetch_add(1, Ordering::Relaxed) | (1 << 63)
     }
 
     /// Lets what is under way end for so long.

@@ -57,8 +57,8 @@ pub(crate) struct Target {
     pub(crate) damage: Damage,
     pub(crate) freezes: ObjectFreezes,
     pub(crate) attempts: Attempts,
-    /// The latest epochs of its placement groups.
-    pub(crate) epochs_of_groups: OnceLock<Arc<lease::Epochs>>,
+    /// What it knows of the latest that its placement groups' primaries say.
+    pub(crate) latest_of_groups: OnceLock<Arc<lease::Latest>>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) accounts: Arc<Accounts>,
     /// A write-back is being started.
@@ -83,10 +83,10 @@ pub(crate) struct Target {
 }
 
 impl Target {
-    /// From now on it refuses what is sent to it in another epoch of a group than the one that is known.
-    pub(crate) fn follow(&self, epochs: &Arc<lease::Epochs>) {
+    /// From now on it refuses what comes from the primary of an earlier epoch, or in an earlier stream.
+    pub(crate) fn follow(&self, latest: &Arc<lease::Latest>) {
         // Once: it belongs to one server.
-        let _ = self.epochs_of_groups.set(Arc::clone(epochs));
+        let _ = self.latest_of_groups.set(Arc::clone(latest));
     }
 
     /// Opens or formats the target in `disk`.
@@ -129,7 +129,7 @@ impl Target {
             damage: Damage::default(),
             freezes,
             attempts: Attempts::default(),
-            epochs_of_groups: OnceLock::new(),
+            latest_of_groups: OnceLock::new(),
             clock: Arc::clone(clock),
             accounts: Arc::clone(accounts),
             is_writing_back: Arc::default(),
