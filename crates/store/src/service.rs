@@ -9,13 +9,12 @@ use crate::object::lent::Lent;
 use crate::object::{Mode, Stop, internal};
 use crate::ops;
 use crate::options::{MissingTarget, Options};
-use crate::replication::{Body, Change, Duty, Replication};
+use crate::replication::{self, Body, Change, Duty, Replication};
 use crate::targets::Target;
 use crate::targets::{Groups, Targets};
 use parking_lot::{Mutex, RwLock};
 use prost::Message;
 use std::cell::RefCell;
-use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use vazao_disk::Disk;
@@ -325,7 +324,7 @@ impl DataService {
         bytes: &[u8],
         responder: &mut dyn Responder,
     ) -> Result<(), Fault> {
-        let touched = || vec![touched(write.offset, bytes.len() as u64)];
+        let touched = || vec![replication::bytes(write.offset, bytes.len() as u64)];
         if self.duty(write.object.as_ref(), touched)? == Duty::Lead {
             let body = Body::Write(proto::WriteRequest { lent: None, ..write });
             return self.lead(call, Change { body, bytes: bytes.to_vec() }, responder);
@@ -389,7 +388,8 @@ impl DataService {
         responder: &mut dyn Responder,
     ) -> Result<(), Fault> {
         let write: proto::WriteListRequest = decode(request)?;
-        let touched = || write.ranges.iter().map(|it| touched(it.offset, u64::from(it.length))).collect();
+        let touched =
+            || write.ranges.iter().map(|it| replication::bytes(it.offset, u64::from(it.length))).collect();
         if self.duty(write.object.as_ref(), touched)? == Duty::Lead {
             let bytes = request.attachment.to_vec();
             return self.lead(call, Change { body: Body::WriteList(write), bytes }, responder);
@@ -414,7 +414,7 @@ impl DataService {
         responder: &mut dyn Responder,
     ) -> Result<(), Fault> {
         let cut: proto::TruncateObjectRequest = decode(request)?;
-        if self.duty(cut.object.as_ref(), || vec![cut.length..u64::MAX])? == Duty::Lead {
+        if self.duty(cut.object.as_ref(), || vec![replication::behind(cut.length)])? == Duty::Lead {
             return self.lead(call, Change::new(Body::Truncate(cut)), responder);
         }
         let proto::TruncateObjectRequest { object, length, must_exist } = cut;
@@ -428,7 +428,9 @@ impl DataService {
 
     fn punch(&self, call: Call, request: &Request<'_>, responder: &mut dyn Responder) -> Result<(), Fault> {
         let punch: proto::PunchObjectRequest = decode(request)?;
-        if self.duty(punch.object.as_ref(), || vec![touched(punch.offset, punch.length)])? == Duty::Lead {
+        if self.duty(punch.object.as_ref(), || vec![replication::bytes(punch.offset, punch.length)])?
+            == Duty::Lead
+        {
             return self.lead(call, Change::new(Body::Punch(punch)), responder);
         }
         let proto::PunchObjectRequest { object, offset, length, must_exist } = punch;
@@ -648,11 +650,6 @@ impl Service for DataService {
     fn look(&self) {
         self.targets.iter().for_each(|target| target.waits.look());
     }
-}
-
-/// The bytes that a change of `length` bytes touches, also one of none, which makes its object.
-fn touched(offset: u64, length: u64) -> Range<u64> {
-    offset..offset.saturating_add(length.max(1))
 }
 
 /// Refuses to call durable what may be gone: it was answered before the machine lost power.

@@ -33,6 +33,16 @@ pub(super) struct Touched {
     pub(super) ranges: Vec<Range<u64>>,
 }
 
+/// The bytes that a change of `length` bytes touches, also one of none, which makes its object.
+pub(crate) fn bytes(offset: u64, length: u64) -> Range<u64> {
+    offset..offset.saturating_add(length.max(1))
+}
+
+/// Everything from an offset on, also where the end was before.
+pub(crate) fn behind(offset: u64) -> Range<u64> {
+    offset..u64::MAX
+}
+
 /// Everything of an object, also where its end was before.
 pub(super) const WHOLE: Range<u64> = 0..u64::MAX;
 
@@ -125,14 +135,13 @@ impl Change {
 
     /// The bytes of the object that it may change; none: it changes nothing.
     pub(super) fn touched(&self) -> Vec<Range<u64>> {
-        let range = |offset: u64, length: u64| offset..offset.saturating_add(length).max(1);
         match &self.body {
-            Body::Write(request) => vec![range(request.offset, self.bytes.len() as u64)],
+            Body::Write(request) => vec![bytes(request.offset, self.bytes.len() as u64)],
             Body::WriteList(request) => {
-                request.ranges.iter().map(|it| range(it.offset, u64::from(it.length))).collect()
+                request.ranges.iter().map(|it| bytes(it.offset, u64::from(it.length))).collect()
             }
-            Body::Truncate(request) => vec![request.length..u64::MAX],
-            Body::Punch(request) => vec![range(request.offset, request.length)],
+            Body::Truncate(request) => vec![behind(request.length)],
+            Body::Punch(request) => vec![bytes(request.offset, request.length)],
             Body::Sync(_) => Vec::new(),
             Body::Remove(_) | Body::Fence(_) => vec![WHOLE],
         }

@@ -1,7 +1,7 @@
 //! The primary's part: it has all current members carry a change out, and answers when that is so.
 
-use super::Key;
 use super::change::{Body, Change, Touched};
+use super::{Key, Sent};
 use crate::fan_out::Handed;
 use crate::lease::View;
 use crate::object::Mode;
@@ -15,7 +15,7 @@ use vazao_model::cluster::lease::TERM_NS;
 use vazao_model::{Code, GroupId, ObjectId, TargetId};
 use vazao_wire::proto;
 use vazao_wire::service::{Answer, Call, Deferred, Fault, Request, Responder};
-use vazao_wire::transport::{Pending, Transport};
+use vazao_wire::transport::Transport;
 
 /// How long one member may take for one form of a change. A member that is silent is out of the group before that.
 const FORWARD_NS: u64 = 2_000_000_000;
@@ -253,7 +253,7 @@ impl DataService {
         change: &Change,
         forward: &proto::Forward,
         others: &[TargetId],
-    ) -> Vec<(TargetId, Result<Box<dyn Pending>, Fault>)> {
+    ) -> Vec<(TargetId, Sent)> {
         let message = change.body.forwarded(forward.clone());
         let send = |&other: &TargetId| {
             let sent = self.way_to(other).map(|(transport, address)| {

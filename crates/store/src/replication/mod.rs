@@ -25,7 +25,7 @@ mod lead;
 mod locks;
 mod several;
 
-pub(crate) use change::{Body, Change};
+pub(crate) use change::{Body, Change, behind, bytes};
 pub(crate) use follow::Duty;
 
 use crate::service::DataService;
@@ -40,7 +40,8 @@ use vazao_meter::Clock;
 use vazao_model::limits::ATTACHMENT_BYTES_MAX;
 use vazao_model::{GroupId, TargetId};
 use vazao_wire::pool::Pool;
-use vazao_wire::transport::Transport;
+use vazao_wire::service::Fault;
+use vazao_wire::transport::{Pending, Transport};
 
 /// Changes under way at the same time: each waits for other servers most of its time.
 const THREADS_MAX: usize = 64;
@@ -50,6 +51,9 @@ const JOBS_MAX: usize = 1024;
 
 /// Bytes of all these.
 const JOBS_BYTES_MAX: usize = 64 * ATTACHMENT_BYTES_MAX;
+
+/// What another member was sent, or why it was not.
+type Sent = Result<Box<dyn Pending>, Fault>;
 
 /// A member of this server, in one group.
 type Key = (TargetId, GroupId);
