@@ -137,8 +137,7 @@ impl Cluster {
         }
         let kept = load_records::<GroupRecord>(context, keys::groups(), "a placement group")?;
         let kept = kept.into_iter().map(|(id, record)| (GroupId(id), record));
-        let kept: Outcome<Vec<_>> =
-            kept.map(|(id, record)| Ok((id, groups::membership(id, &record)?))).collect();
+        let kept: Outcome<Vec<_>> = kept.map(|(id, record)| Ok((id, groups::group(id, &record)?))).collect();
         cluster.groups = Arc::new(Groups::new(kept?));
         Ok(cluster)
     }

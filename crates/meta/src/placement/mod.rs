@@ -3,8 +3,10 @@
 
 mod groups;
 pub(crate) mod missed;
+mod spread;
 
-pub(crate) use groups::Groups;
+pub(crate) use groups::{Groups, PlacementGroup, led_wanted};
+pub(crate) use spread::{Candidate, Spread};
 
 use crate::schema::records::LayoutRecord;
 use crate::service::context::Context;
