@@ -433,6 +433,9 @@ impl MetaService {
     /// nodes of one machine are in none, unless with `nodes_are_hosts`, which then holds for the volume. Errors: there
     /// are no such groups, and too few hosts; nothing has changed.
     pub fn provide_groups(&self, copies: usize, nodes_are_hosts: bool) -> Result<(), Fault> {
+        if copies < 2 {
+            return Ok(());
+        }
         {
             let cluster = self.cluster();
             let nodes_are_hosts = nodes_are_hosts || cluster.membership.nodes_are_hosts;

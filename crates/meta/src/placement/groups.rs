@@ -62,6 +62,8 @@ pub(crate) struct Groups {
     shared: BTreeMap<TargetId, BTreeSet<GroupId>>,
     /// Of those with so many copies, more than one.
     roles: BTreeMap<(usize, TargetId), Roles>,
+    /// Those with so many copies, by their present primary.
+    led_with: BTreeMap<(usize, TargetId), Vec<GroupId>>,
 }
 
 impl Groups {
@@ -82,12 +84,20 @@ impl Groups {
                 *role += 1;
             }
         }
+        if let Some(primary) = group.membership.primary().filter(|_| !group.membership.is_plain()) {
+            self.led_with.entry((group.copies, primary.target)).or_default().push(id);
+        }
         self.records.insert(id, group);
     }
 
     /// It is in no list any more.
     fn take(&mut self, id: GroupId) -> Option<PlacementGroup> {
         let taken = self.records.remove(&id)?;
+        if let Some(primary) = taken.membership.primary()
+            && let Some(led) = self.led_with.get_mut(&(taken.copies, primary.target))
+        {
+            led.retain(|other| *other != id);
+        }
         for member in &taken.membership.members {
             if let Some(led) = self.led.get_mut(&member.target) {
                 led.retain(|other| *other != id);
@@ -179,9 +189,23 @@ impl Groups {
     /// One of the groups that `target` leads, the same for the same `key`; itself where it leads none.
     pub(crate) fn led_by(&self, target: TargetId, key: u64) -> GroupId {
         let led = self.led.get(&target).map_or(&[][..], Vec::as_slice);
-        // Neighbouring keys are spread over all groups.
-        let at = (key.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32).checked_rem(led.len() as u64);
-        at.map_or_else(|| GroupId::of(target), |at| led[at as usize])
+        one_of(led, key).unwrap_or_else(|| GroupId::of(target))
+    }
+
+    /// Those of so many copies, more than one, of which the target is the primary now.
+    pub(crate) fn led_with(&self, target: TargetId, copies: usize) -> &[GroupId] {
+        self.led_with.get(&(copies, target)).map_or(&[], Vec::as_slice)
+    }
+
+    /// Those of so many copies, more than one, that have the target as a member.
+    pub(crate) fn shared_with(
+        &self,
+        target: TargetId,
+        copies: usize,
+    ) -> impl Iterator<Item = (GroupId, &PlacementGroup)> {
+        let ids = self.shared.get(&target).into_iter().flatten();
+        let groups = ids.filter_map(|id| Some((*id, self.records.get(id)?)));
+        groups.filter(move |(_, group)| group.copies == copies)
     }
 
     /// The targets that have objects of a group, whatever these lack. `None`: there is no such group.
@@ -223,6 +247,13 @@ impl Groups {
 /// Groups that a target is to lead where there are so many targets.
 pub(crate) fn led_wanted(targets: usize) -> usize {
     (GROUPS_WANTED / targets.max(1)).clamp(LED_MIN, LED_MAX)
+}
+
+/// One of these groups, the same for the same key. `None`: there are none.
+pub(super) fn one_of(groups: &[GroupId], key: u64) -> Option<GroupId> {
+    // Neighbouring keys are spread over all groups.
+    let at = (key.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32).checked_rem(groups.len() as u64)?;
+    groups.get(at as usize).copied()
 }
 
 fn targets<'a>(members: impl Iterator<Item = &'a Member>) -> Vec<TargetId> {

@@ -279,6 +279,10 @@ pub(crate) struct HintRecord {
     pub(crate) own_placement: Option<PlacementRecord>,
     #[prost(message, optional, tag = "8")]
     pub(crate) inherited_placement: Option<PlacementRecord>,
+    #[prost(uint32, tag = "9")]
+    pub(crate) own_copies: u32,
+    #[prost(uint32, tag = "10")]
+    pub(crate) inherited_copies: u32,
 }
 
 /// Which targets new files go to.

@@ -365,7 +365,8 @@ fn a_local_file_stays_on_its_machine_in_whichever_group_of_it() {
         let id = world.file(TOP, &format!("f{n}"));
         let pattern = Some(proto::Pattern { distribution: 4, ..Default::default() });
         let hint = Some(proto::LayoutHint { pattern, ..Default::default() });
-        let set = proto::SetLayoutHintRequest { once: world.once(), inode: id.0, hint };
+        let set =
+            proto::SetLayoutHintRequest { once: world.once(), inode: id.0, hint, nodes_are_hosts: false };
         world.call::<op::SetLayoutHint>(&set).unwrap();
         let request =
             proto::AssignLayoutRequest { once: world.once(), inode: id.0, host: 11, ..Default::default() };
