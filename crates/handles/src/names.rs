@@ -175,8 +175,8 @@ impl Connection {
     pub fn set_layout(&self, path: &[u8], stripe_unit_bytes: u64, width: u32) -> Result<()> {
         self.on(path, |client, path| {
             let inode = client.resolve(path, true)?.inode;
-            let (LayoutHint { placement, .. }, _) = client.layout_hint(inode)?;
-            let hint = LayoutHint { stripe_unit_bytes, width, pattern: Some(Pattern::Stripe), placement };
+            let (present, _) = client.layout_hint(inode)?;
+            let hint = LayoutHint { stripe_unit_bytes, width, pattern: Some(Pattern::Stripe), ..present };
             client.set_layout_hint(inode, hint)
         })
     }

@@ -32,6 +32,8 @@ pub struct LayoutHint {
     pub pattern: Option<Pattern>,
     /// Which targets are taken; `None` inherits.
     pub placement: Option<Placement>,
+    /// Copies on different hosts, up to [`crate::cluster::membership::COPIES_MAX`].
+    pub copies: u32,
 }
 
 /// Why a layout was refused.

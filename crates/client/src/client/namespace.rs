@@ -449,10 +449,20 @@ impl Client {
         Ok(Some(zone).filter(|zone| !zone.is_empty()))
     }
 
-    /// Sets distribution, stripe unit, width and placement for files created below a directory, or for a file without
-    /// data.
+    /// Sets distribution, stripe unit, width, placement and copies for files created below a directory, or for a file
+    /// without data. Copies lie on different machines. Errors: there are not so many.
     pub fn set_layout_hint(&self, inode: InodeId, hint: LayoutHint) -> Result<()> {
-        let request = proto::SetLayoutHintRequest { once: None, inode: inode.0, hint: Some(hint.into()) };
+        self.send_layout_hint(inode, hint, false)
+    }
+
+    /// The same for trying out: from then on copies may lie on several nodes of one machine, in the whole volume.
+    pub fn set_layout_hint_with_nodes_as_hosts(&self, inode: InodeId, hint: LayoutHint) -> Result<()> {
+        self.send_layout_hint(inode, hint, true)
+    }
+
+    fn send_layout_hint(&self, inode: InodeId, hint: LayoutHint, nodes_are_hosts: bool) -> Result<()> {
+        let hint = Some(hint.into());
+        let request = proto::SetLayoutHintRequest { once: None, inode: inode.0, hint, nodes_are_hosts };
         self.core.meta.change::<op::SetLayoutHint>(request).map(|_| ())
     }
 

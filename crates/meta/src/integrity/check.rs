@@ -222,8 +222,8 @@ fn check_groups(service: &MetaService, seen: &mut Seen) -> Outcome<()> {
             seen.problem(format!("placement group {id} is none of the {made} that were made"));
         }
         let group = GroupId(u32::try_from(id).unwrap_or(u32::MAX));
-        let membership = match groups::membership(group, &record) {
-            Ok(membership) => membership,
+        let membership = match groups::group(group, &record) {
+            Ok(group) => group.membership,
             Err(fault) => {
                 seen.problem(fault.detail);
                 return Ok(());

@@ -137,8 +137,7 @@ impl Cluster {
         }
         let kept = load_records::<GroupRecord>(context, keys::groups(), "a placement group")?;
         let kept = kept.into_iter().map(|(id, record)| (GroupId(id), record));
-        let kept: Outcome<Vec<_>> =
-            kept.map(|(id, record)| Ok((id, groups::membership(id, &record)?))).collect();
+        let kept: Outcome<Vec<_>> = kept.map(|(id, record)| Ok((id, groups::group(id, &record)?))).collect();
         cluster.groups = Arc::new(Groups::new(kept?));
         Ok(cluster)
     }
@@ -288,11 +287,15 @@ impl Cluster {
         let zone = zone.filter(|zone| self.has_room_in(zone, now_ns));
         let mut usable = self.usable(inode, now_ns, |member, target| is_within(zone, member, target));
         if usable.is_empty() {
-            return Err(Fault::new(self.code_of_none(now_ns), self.why_none_serves(now_ns)));
+            return Err(self.none_serves(now_ns));
         }
         let wanted = if width == 0 { limits::STRIPE_WIDTH_MAX } else { width as usize };
         usable.truncate(wanted.min(limits::STRIPE_WIDTH_MAX));
         Ok(usable)
+    }
+
+    pub(crate) fn none_serves(&self, now_ns: u64) -> Fault {
+        Fault::new(self.code_of_none(now_ns), self.why_none_serves(now_ns))
     }
 
     /// What to do when no target serves: a node that is silent or has not reported yet may only be late, and a full
@@ -336,13 +339,14 @@ impl Cluster {
         self.shown().any(is_in)
     }
 
-    /// True when all that these groups are read from is in the zone.
+    /// True when the primaries of these groups are in the zone.
     pub(crate) fn is_in_zone(&self, groups: &[GroupId], zone: &str) -> bool {
         let is_in = |target: &TargetId| {
             let node = self.targets.get(target).and_then(|held| self.nodes.get(&held.shown.node));
             node.is_some_and(|member| member.record.zone == zone)
         };
-        groups.iter().all(|group| self.groups.current(*group).is_some_and(|all| all.iter().all(is_in)))
+        let primary = |group: &GroupId| self.groups.current(*group)?.first().copied();
+        groups.iter().all(|group| primary(group).as_ref().is_some_and(is_in))
     }
 
     /// The zones that have targets, whatever their state.
@@ -372,7 +376,7 @@ impl Cluster {
     }
 
     /// Targets that serve, and of which `is_wanted` is true, in the order in which a file takes them.
-    fn usable(
+    pub(crate) fn usable(
         &self,
         inode: InodeId,
         now_ns: u64,
@@ -471,12 +475,12 @@ fn count(total: &mut u64, counted: &mut u64, reported: u64) {
 }
 
 /// Whether a target of this node may take a file that is to lie in `zone`, if in any.
-fn is_within(zone: Option<&str>, member: &Member, target: &Target) -> bool {
+pub(crate) fn is_within(zone: Option<&str>, member: &Member, target: &Target) -> bool {
     zone.is_none_or(|zone| member.record.zone == zone && target.has_room())
 }
 
 /// Whether so little is left that new files had better go elsewhere.
-fn is_tight(target: &Target) -> bool {
+pub(crate) fn is_tight(target: &Target) -> bool {
     target.available_bytes < target.capacity_bytes / TIGHT_SHARE
 }
 

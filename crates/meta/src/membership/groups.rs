@@ -5,9 +5,10 @@
 //! - A target has one process at a time, which has a number ([`super::incarnations`]). A new one is entered into the
 //!   groups of its target when it has leave to serve, and the former one is taken out of their epochs.
 
-use crate::membership::cluster::Cluster;
+use crate::membership::cluster::{Cluster, Held};
 use crate::membership::joining::Now;
 use crate::membership::reports::{Report, Said, Waiting};
+use crate::placement::{Candidate, Spread, led_wanted};
 use crate::service::MetaService;
 use crate::service::backpressure::unless_behind;
 use crate::service::fault::Outcome;
@@ -28,6 +29,9 @@ const REPORTED_NS: u64 = 5 * limits::HEARTBEAT_MS as u64 / 2 * 1_000_000;
 
 /// For so long a member that lost its power waits for one that kept its own, before it goes on alone.
 const LEAD_NS: u64 = 30_000_000_000;
+
+/// Groups that one transaction makes: each is a record.
+const MADE_AT_ONCE: usize = 256;
 
 /// Whether the process of a member is left.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -72,7 +76,7 @@ impl Cluster {
         }
         let mut entered = Vec::new();
         for (id, epoch, change) in changes {
-            match Arc::make_mut(&mut self.groups).change(id, epoch, change) {
+            match Arc::make_mut(&mut self.groups).change(id, epoch, change, now.wall_seconds) {
                 Some(Ok(())) => entered.push(id),
                 // Another target of the node has changed it: the next report enters this one.
                 Some(Err(refused)) => tracing::debug!(%id, %refused, "a new process was not entered"),
@@ -101,6 +105,57 @@ impl Cluster {
             () if !has_reported && now.ns.saturating_sub(since_ns) < REPORTED_NS => Presence::Unknown,
             () => Presence::Gone,
         }
+    }
+
+    /// The targets that new groups of several can be made of, by their numbers.
+    pub(crate) fn candidates(&self, nodes_are_hosts: bool, now_ns: u64) -> Vec<Candidate> {
+        let candidate = |(&target, held): (&TargetId, &Held)| {
+            let (node, run) = (NodeId(held.record.node), held.record.process);
+            let server = self.nodes.get(&node).filter(|member| member.follows_groups)?;
+            let serves = run > 0 && held.shown.state.is_readable() && self.is_up(node, now_ns);
+            // A server that does not say which machine it is on counts as one of its own.
+            let is_apart = nodes_are_hosts || server.host == 0;
+            let host = if is_apart { u64::from(node.0) } else { server.host };
+            serves.then_some(Candidate { target, host, run })
+        };
+        self.targets.iter().filter_map(candidate).collect()
+    }
+
+    /// True when some target is in fewer groups of so many copies than it is to be.
+    fn lacks_groups(&self, copies: usize, candidates: &[Candidate]) -> bool {
+        let wanted = self.groups_wanted();
+        candidates.iter().any(|one| {
+            let roles = self.groups.roles(copies, one.target);
+            roles.leads < wanted || roles.follows < Spread::follows_wanted(copies, wanted)
+        })
+    }
+
+    /// Groups that each target is to lead.
+    fn groups_wanted(&self) -> usize {
+        led_wanted(self.membership.last_target as usize)
+    }
+
+    /// An excerpt with the next groups of so many copies that are missing, [`MADE_AT_ONCE`] at most.
+    fn with_next_groups(&self, copies: usize, nodes_are_hosts: bool, now_ns: u64) -> (Cluster, Vec<GroupId>) {
+        let mut excerpt = self.excerpt(None, std::iter::empty());
+        let candidates = self.candidates(nodes_are_hosts, now_ns);
+        if !self.lacks_groups(copies, &candidates) {
+            return (excerpt, Vec::new());
+        }
+        let wanted = self.groups_wanted();
+        let mut spread = Spread::new(copies, wanted, &candidates, self.groups.of_copies(copies));
+        let mut made = Vec::new();
+        while made.len() < MADE_AT_ONCE
+            && let Some(members) = spread.next()
+        {
+            let groups = Arc::make_mut(&mut excerpt.groups);
+            made.extend(groups.make(&members, &mut excerpt.membership.groups));
+        }
+        if !made.is_empty() {
+            excerpt.membership.nodes_are_hosts = nodes_are_hosts;
+            excerpt.membership.epoch += 1;
+        }
+        (excerpt, made)
     }
 
     /// An excerpt with a new group of these targets. Errors: they cannot hold copies of the same objects, and why.
@@ -147,7 +202,7 @@ impl Cluster {
         let mut refused: Vec<Option<String>> = reports.iter().map(|report| self.refusal(report)).collect();
         let mut changed = Vec::new();
         let mut change = |excerpt: &mut Cluster, id: GroupId, epoch: u64, change: Change| {
-            match Arc::make_mut(&mut excerpt.groups).change(id, epoch, change) {
+            match Arc::make_mut(&mut excerpt.groups).change(id, epoch, change, now.wall_seconds) {
                 Some(Ok(())) => changed.push(id),
                 Some(Err(refused)) => return Some(refused.to_string()),
                 None => {}
@@ -296,6 +351,19 @@ impl Cluster {
     }
 }
 
+/// Why there can be no groups of so many copies, for people.
+fn too_few_hosts(copies: usize, hosts: usize, targets: usize) -> Fault {
+    let servers = match targets {
+        0 => "no data server of this version serves".to_owned(),
+        _ => format!("{targets} targets that serve are on {hosts} hosts"),
+    };
+    let text = format!(
+        "{copies} copies need {copies} hosts, there are {hosts}: {servers}. Start data servers on other machines, or ask \
+         for fewer copies; for trying out, with --same-host, each server counts as a host"
+    );
+    Fault::new(Code::Invalid, text)
+}
+
 impl MetaService {
     /// Decides on what members have reported, and answers them. Blocks up to `timeout` for something to decide. To be
     /// called in a loop, by a thread that may wait for the disk.
@@ -361,8 +429,67 @@ impl MetaService {
         Ok(outcomes)
     }
 
-    /// Makes a group of targets on different machines, of which the first one is the primary. For simulations: no file
-    /// lies in one yet. Errors: there is no such target, or it does not serve; several are on one machine.
+    /// Sees to it that new files can have so many copies: makes placement groups where there are none yet. Several
+    /// nodes of one machine are in none, unless with `nodes_are_hosts`, which then holds for the volume. Errors: there
+    /// are no such groups, and too few hosts; nothing has changed.
+    pub fn provide_groups(&self, copies: usize, nodes_are_hosts: bool) -> Result<(), Fault> {
+        if copies < 2 {
+            return Ok(());
+        }
+        {
+            let cluster = self.cluster();
+            let nodes_are_hosts = nodes_are_hosts || cluster.membership.nodes_are_hosts;
+            let candidates = cluster.candidates(nodes_are_hosts, self.clock().now_ns());
+            let hosts = candidates.iter().map(|one| one.host).collect::<BTreeSet<_>>().len();
+            if hosts < copies && !cluster.groups.has_of_copies(copies) {
+                return Err(too_few_hosts(copies, hosts, candidates.len()));
+            }
+        }
+        while self.make_next_groups(copies, nodes_are_hosts)? {}
+        Ok(())
+    }
+
+    /// Makes some of the groups that are missing since targets have joined. To be called from time to time.
+    pub(crate) fn extend_groups(&self) -> Outcome<()> {
+        let lacking: Vec<usize> = {
+            let cluster = self.cluster();
+            let candidates = cluster.candidates(cluster.membership.nodes_are_hosts, self.clock().now_ns());
+            let lacks = |copies: &usize| {
+                cluster.groups.has_of_copies(*copies) && cluster.lacks_groups(*copies, &candidates)
+            };
+            (2..=COPIES_MAX).filter(lacks).collect()
+        };
+        lacking.into_iter().try_for_each(|copies| self.make_next_groups(copies, false).map(drop))
+    }
+
+    /// False: none were missing.
+    fn make_next_groups(&self, copies: usize, nodes_are_hosts: bool) -> Outcome<bool> {
+        let made = RefCell::new(Vec::new());
+        self.change_cluster(
+            |cluster| {
+                let nodes_are_hosts = nodes_are_hosts || cluster.membership.nodes_are_hosts;
+                let (excerpt, ids) = cluster.with_next_groups(copies, nodes_are_hosts, self.clock().now_ns());
+                *made.borrow_mut() = ids;
+                Ok(excerpt)
+            },
+            |context, excerpt| {
+                let made = made.borrow();
+                if made.is_empty() {
+                    return Ok(());
+                }
+                excerpt.write_membership(context)?;
+                excerpt.write_groups(context, &made)
+            },
+        )?;
+        let count = made.into_inner().len();
+        if count > 0 {
+            tracing::info!(groups = count, copies, "placement groups were made");
+        }
+        Ok(count > 0)
+    }
+
+    /// Makes a group of targets on different machines, of which the first one is the primary. For simulations. Errors:
+    /// there is no such target, or it does not serve; several are on one machine.
     pub fn make_group(&self, targets: &[TargetId]) -> Result<GroupId, Fault> {
         let made = Cell::new(GroupId::default());
         self.change_cluster(

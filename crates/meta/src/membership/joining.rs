@@ -460,9 +460,9 @@ impl Cluster {
     /// Writes the records of some groups, and the schema that they need.
     pub(crate) fn write_groups(&self, context: &mut Context<'_>, ids: &[GroupId]) -> Outcome<()> {
         for id in ids {
-            let Some(membership) = self.groups.membership(*id) else { continue };
-            context.write(keys::group(*id), &groups::record(*id, membership));
-            service::note_groups(context, !membership.is_plain())?;
+            let Some(group) = self.groups.get(*id) else { continue };
+            context.write(keys::group(*id), &groups::record(*id, group));
+            service::note_groups(context, !group.membership.is_plain())?;
         }
         Ok(())
     }

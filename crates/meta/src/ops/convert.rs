@@ -15,7 +15,7 @@ use crate::schema::records::{ConversionRecord, InodeRecord, LayoutRecord};
 use crate::service::context::Context;
 use crate::service::fault::{Outcome, inode_fault};
 use crate::sessions;
-use vazao_model::{Code, InodeId, Layout, SessionId, limits};
+use vazao_model::{Code, GroupId, InodeId, Layout, LayoutHint, SessionId, limits};
 use vazao_wire::proto;
 use vazao_wire::service::Fault;
 
@@ -35,6 +35,7 @@ pub(crate) fn begin(
     if !record.contents.is_empty() {
         return Err(busy(id, "its contents are just moving to data servers"));
     }
+    keep_copies(context, id, &present, &mut hint)?;
     let (generation, _) = numbers::next_generation(context.service.boot(), record.generation)?;
     let writer = Writer::of(request.host, &request.zone)?;
     let zone = writer.zone_wanted(&hint);
@@ -78,6 +79,27 @@ pub(crate) fn begin(
     Ok(response)
 }
 
+/// The new layout has as many copies as the old one. Errors: others are asked for.
+fn keep_copies(
+    context: &Context<'_>,
+    id: InodeId,
+    present: &LayoutRecord,
+    hint: &mut LayoutHint,
+) -> Outcome<()> {
+    let groups: Vec<GroupId> = present.groups.iter().copied().map(GroupId).collect();
+    let (copies, _) = context.service.cluster().copies_of(&groups);
+    if hint.copies != 0 && hint.copies as usize != copies {
+        let text = format!(
+            "inode {id}: it has {copies} copies, and conversion to {} is not built; copy it to a new file in a \
+             directory whose files have as many",
+            hint.copies
+        );
+        return Err(Fault::new(Code::Unsupported, text));
+    }
+    hint.copies = copies as u32;
+    Ok(())
+}
+
 /// A file that goes elsewhere while its zone is full would be copied for nothing.
 fn has_room(context: &Context<'_>, id: InodeId, zone: Option<&str>) -> Outcome<()> {
     let now_ns = context.service.clock().now_ns();
@@ -96,9 +118,9 @@ fn has_room(context: &Context<'_>, id: InodeId, zone: Option<&str>) -> Outcome<(
 fn is_same_place(context: &Context<'_>, old: &Layout, new: &Layout, zone: Option<&str>) -> bool {
     let is_local = old.width() == 1;
     let cluster = context.service.cluster();
-    let members = |layout: &Layout| cluster.groups.current(layout.groups[0]);
+    let primary = |layout: &Layout| cluster.groups.current(layout.groups[0])?.first().copied();
     let is_in_zone = zone.is_none_or(|zone| cluster.is_in_zone(&old.groups, zone));
-    is_in_zone && old.width() == new.width() && (!is_local || members(old) == members(new))
+    is_in_zone && old.width() == new.width() && (!is_local || primary(old) == primary(new))
 }
 
 pub(crate) fn switch(

@@ -9,6 +9,7 @@ use crate::schema::numbers;
 use crate::schema::records::{HintRecord, InodeRecord, LayoutRecord, PlacementRecord};
 use crate::service::context::Context;
 use crate::service::fault::{Outcome, inode_fault};
+use vazao_model::cluster::membership::COPIES_MAX;
 use vazao_model::distribution::Pattern;
 use vazao_model::layout::check_stripe_unit;
 use vazao_model::{Code, InodeId, Layout, LayoutHint, Placement, limits};
@@ -96,6 +97,7 @@ fn install(
     let hint = effective(record.hint.as_ref())?;
     let installed = LayoutRecord::from(layout.clone());
     record.zone_missed = placement::missed(context, id, &installed, writer.zone_wanted(&hint));
+    placement::note_copies(context, id, &installed);
     let version = record.version;
     let inline = record.contents.len() as u64;
     record.allocated_bytes = (inline < record.size).then_some(inline);
@@ -131,6 +133,10 @@ pub(crate) fn set_hint(
     if stored.own_placement != placement {
         check_zone(context, id, hint.placement.as_ref())?;
         stored.own_placement = placement;
+    }
+    if stored.own_copies != hint.copies {
+        context.service.provide_groups(hint.copies as usize, request.nodes_are_hosts)?;
+        stored.own_copies = hint.copies;
     }
     record.hint = Some(stored);
     context.touch(&mut record);
@@ -170,6 +176,7 @@ pub(crate) fn get_hint(
         width: own.own_width,
         pattern: own.own_pattern.as_ref().map(Into::into),
         placement: own.own_placement.as_ref().map(Into::into),
+        copies: own.own_copies,
     };
     let zone_missed = if record.layout.is_some() { record.zone_missed } else { String::new() };
     Ok(proto::GetLayoutHintResponse { hint: Some(hint), effective: Some(effective.into()), zone_missed })
@@ -184,6 +191,9 @@ pub(crate) fn checked_hint(id: InodeId, hint: proto::LayoutHint) -> Outcome<Layo
     }
     if hint.width as usize > limits::STRIPE_WIDTH_MAX {
         return Err(refuse(format!("stripe width {} is above {}", hint.width, limits::STRIPE_WIDTH_MAX)));
+    }
+    if hint.copies as usize > COPIES_MAX {
+        return Err(refuse(format!("{} copies: a file has 1 to {COPIES_MAX}; 0 inherits", hint.copies)));
     }
     Ok(hint)
 }
@@ -206,6 +216,7 @@ pub(crate) fn effective(hint: Option<&HintRecord>) -> Outcome<LayoutHint> {
         width: if hint.own_width != 0 { hint.own_width } else { hint.inherited_width },
         pattern: Some(pattern.unwrap_or(Pattern::Stripe)),
         placement: Some(placement.unwrap_or_default()),
+        copies: [hint.own_copies, hint.inherited_copies].into_iter().find(|&n| n != 0).unwrap_or(1),
     })
 }
 
@@ -222,6 +233,8 @@ pub(crate) fn inherited(directory: &InodeRecord) -> Option<HintRecord> {
             inherited_pattern: hint.own_pattern.clone().or_else(|| hint.inherited_pattern.clone()),
             own_placement: None,
             inherited_placement: hint.own_placement.clone().or_else(|| hint.inherited_placement.clone()),
+            own_copies: 0,
+            inherited_copies: inherit(hint.own_copies.into(), hint.inherited_copies.into()) as u32,
         }
     })
 }

@@ -1,4 +1,4 @@
-//! Zones that new files were to lie in, and where no target had room: counted, and logged once in a while.
+//! What new files were to have and have not, zones and copies: counted, and logged once in a while.
 
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
@@ -42,6 +42,25 @@ impl MissedZones {
         }
         logged_ns.insert(zone.to_owned(), now_ns);
         true
+    }
+}
+
+/// Files that were laid out with fewer copies than they were to have.
+#[derive(Debug, Default)]
+pub(crate) struct ShortOfCopies {
+    pub(crate) files: Counter,
+    logged_ns: Mutex<Option<u64>>,
+}
+
+impl ShortOfCopies {
+    /// Notes that a file has `copies` and was to have `wanted`.
+    pub(crate) fn note(&self, inode: InodeId, (copies, wanted): (usize, usize), now_ns: u64) {
+        self.files.add(1);
+        let mut logged_ns = self.logged_ns.lock();
+        if logged_ns.is_none_or(|at_ns| now_ns.saturating_sub(at_ns) >= LOGGED_EVERY_NS) {
+            *logged_ns = Some(now_ns);
+            tracing::warn!(copies, wanted, %inode, "too few targets serve: new files have fewer copies than asked for");
+        }
     }
 }
 

@@ -4,9 +4,10 @@
 //! write a record. A target alone of which no process was noted has the short form of volumes of before. Whatever else
 //! is written takes a schema that older programs refuse, as they would take every member for a current one.
 
-use crate::schema::records::GroupRecord;
+use crate::placement::PlacementGroup;
+use crate::schema::records::{GroupRecord, LostMemberRecord};
 use crate::service::fault::Outcome;
-use vazao_model::cluster::membership::Membership;
+use vazao_model::cluster::membership::{COPIES_MAX, Membership};
 use vazao_model::{Code, GroupId, TargetId};
 use vazao_wire::messages::members;
 use vazao_wire::service::Fault;
@@ -30,11 +31,38 @@ pub(crate) fn membership(id: GroupId, record: &GroupRecord) -> Outcome<Membershi
     }
 }
 
+/// The group that a record is of. Errors: as [`membership`]; more copies than there can be.
+pub(crate) fn group(id: GroupId, record: &GroupRecord) -> Outcome<PlacementGroup> {
+    let mut group = PlacementGroup::new(membership(id, record)?);
+    if record.copies as usize > COPIES_MAX {
+        let text =
+            format!("record of placement group {id}: {} copies, {COPIES_MAX} are the most", record.copies);
+        return Err(Fault::new(Code::Corrupt, text));
+    }
+    if record.copies != 0 {
+        group.copies = record.copies as usize;
+    }
+    if record.made_for != 0 {
+        group.made_for = TargetId(record.made_for);
+    }
+    group.lost = record.lost.iter().map(|lost| (TargetId(lost.target), lost.seconds)).collect();
+    Ok(group)
+}
+
 /// The record that says so.
-pub(crate) fn record(id: GroupId, membership: &Membership) -> GroupRecord {
+pub(crate) fn record(id: GroupId, group: &PlacementGroup) -> GroupRecord {
+    let membership = &group.membership;
     if membership.is_plain() {
         let members = membership.current().map(|member| member.target.0).collect();
-        return GroupRecord { epoch: membership.epoch, members, membership: None };
+        return GroupRecord { epoch: membership.epoch, members, ..GroupRecord::default() };
     }
-    GroupRecord { membership: Some(members::group_members(id, membership)), ..GroupRecord::default() }
+    let lost =
+        group.lost.iter().map(|(target, seconds)| LostMemberRecord { target: target.0, seconds: *seconds });
+    GroupRecord {
+        membership: Some(members::group_members(id, membership)),
+        copies: group.copies as u32,
+        made_for: group.made_for.0,
+        lost: lost.collect(),
+        ..GroupRecord::default()
+    }
 }

@@ -279,6 +279,10 @@ pub(crate) struct HintRecord {
     pub(crate) own_placement: Option<PlacementRecord>,
     #[prost(message, optional, tag = "8")]
     pub(crate) inherited_placement: Option<PlacementRecord>,
+    #[prost(uint32, tag = "9")]
+    pub(crate) own_copies: u32,
+    #[prost(uint32, tag = "10")]
+    pub(crate) inherited_copies: u32,
 }
 
 /// Which targets new files go to.
@@ -505,6 +509,9 @@ pub(crate) struct MembershipRecord {
     /// Placement groups made so far.
     #[prost(uint32, tag = "4")]
     pub(crate) groups: u32,
+    /// Copies may lie on several nodes of one machine: the volume is for trying out.
+    #[prost(bool, tag = "5")]
+    pub(crate) nodes_are_hosts: bool,
 }
 
 /// A placement group.
@@ -519,4 +526,23 @@ pub(crate) struct GroupRecord {
     /// All that is known of a group whose members have to agree.
     #[prost(message, optional, tag = "3")]
     pub(crate) membership: Option<proto::GroupMembers>,
+    /// Copies that it was made with; 0: as many as it has members.
+    #[prost(uint32, tag = "4")]
+    pub(crate) copies: u32,
+    /// The target that it was made for, as its primary; 0: the first member.
+    #[prost(uint32, tag = "5")]
+    pub(crate) made_for: u32,
+    /// Members that are not current, and since when.
+    #[prost(message, repeated, tag = "6")]
+    pub(crate) lost: Vec<LostMemberRecord>,
+}
+
+/// A member of a placement group that is not current.
+#[derive(Clone, Copy, PartialEq, Eq, Message)]
+pub(crate) struct LostMemberRecord {
+    #[prost(uint32, tag = "1")]
+    pub(crate) target: u32,
+    /// Unix time.
+    #[prost(uint64, tag = "2")]
+    pub(crate) seconds: u64,
 }

@@ -1,6 +1,6 @@
 //! What the service counts of its work; its shell counts the requests.
 
-use crate::placement::missed::MissedZones;
+use crate::placement::missed::{MissedZones, ShortOfCopies};
 use vazao_meter::{Counter, Exposition};
 
 /// Counters of the service.
@@ -16,6 +16,8 @@ pub(crate) struct Metrics {
     pub(crate) orphan_objects_removed: Counter,
     /// Files that lie elsewhere than in their zone.
     pub(crate) missed_zones: MissedZones,
+    /// Files that were laid out with fewer copies than they were to have.
+    pub(crate) short_of_copies: ShortOfCopies,
     /// Objects met that carry numbers which this service has not given out.
     pub(crate) objects_unknown: Counter,
 }
@@ -35,6 +37,8 @@ impl Metrics {
         count("vazao_meta_orphan_objects_removed_total", help, &self.orphan_objects_removed);
         let help = "Files laid out elsewhere because no target of their zone had room.";
         count("vazao_meta_zone_missed_files_total", help, &self.missed_zones.files);
+        let help = "Files laid out with fewer copies than asked for, because too few targets served.";
+        count("vazao_meta_short_of_copies_files_total", help, &self.short_of_copies.files);
         let help = "Objects met that are newer than this metadata, and left alone.";
         count("vazao_meta_objects_unknown_total", help, &self.objects_unknown);
     }

@@ -47,6 +47,8 @@ impl MetaService {
             tracing::info!(%session, "session expired");
             self.logged("end of a session", ops::session::end(self, session));
         }
+        let extended = unless_behind(|| self.extend_groups());
+        self.logged("placement groups for new targets", extended.unwrap_or(Ok(())));
         self.part.invalidations.tick(now_ns, |session| self.sessions.is_known(session));
         self.logged("count of inodes", self.write_inodes_in_use());
         self.logged("clean-up of conversions", conversions::run(self, transport));

@@ -281,7 +281,8 @@ fn hints_are_inherited_by_what_is_created_later() {
     let before = world.file(d, "before");
     let set = |inode: InodeId, stripe_unit_bytes, width| {
         let hint = Some(proto::LayoutHint { stripe_unit_bytes, width, ..Default::default() });
-        let request = proto::SetLayoutHintRequest { once: world.once(), inode: inode.0, hint };
+        let request =
+            proto::SetLayoutHintRequest { once: world.once(), inode: inode.0, hint, nodes_are_hosts: false };
         world.call::<op::SetLayoutHint>(&request).map(|_| ())
     };
     assert_eq!(set(d, 65536, 2), Ok(()));
@@ -304,6 +305,7 @@ fn hints_are_inherited_by_what_is_created_later() {
             width: 2,
             pattern: Some(proto::Pattern { distribution: 1, ..Default::default() }),
             placement: Some(proto::Placement { kind: 1, ..Default::default() }),
+            copies: 1,
         }
     );
     let own = world.file(below, "own");

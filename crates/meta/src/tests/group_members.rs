@@ -20,7 +20,7 @@ pub(super) struct Server {
 }
 
 impl Server {
-    fn new(name: &str, host: u64) -> Server {
+    pub(super) fn new(name: &str, host: u64) -> Server {
         let target =
             proto::Target { state: 1, capacity_bytes: 1000, available_bytes: 600, ..Default::default() };
         let request = proto::RegisterNodeRequest {

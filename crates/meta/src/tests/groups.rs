@@ -3,7 +3,7 @@
 use super::harness::{Servers, TOP, World, options};
 use crate::MetaService;
 use crate::membership::cluster::Cluster;
-use crate::placement::Groups;
+use crate::placement::{Groups, PlacementGroup};
 use crate::schema::records::{GroupRecord, VolumeRecord};
 use crate::schema::{groups, keys};
 use std::collections::BTreeSet;
@@ -150,7 +150,7 @@ fn groups_and_their_numbers_survive_a_restart() {
 /// Keeps a record that this service did not come to by requests.
 fn keep(world: &World, id: GroupId, membership: &Membership) {
     let mut cluster = Cluster::default();
-    cluster.groups = Arc::new(Groups::new(vec![(id, membership.clone())]));
+    cluster.groups = Arc::new(Groups::new(vec![(id, PlacementGroup::new(membership.clone()))]));
     let (written, _) = world.service.transact(None, |context| cluster.write_groups(context, &[id])).unwrap();
     written.unwrap();
 }
@@ -216,7 +216,7 @@ fn new_files_lie_in_no_group_with_several_members() {
     // All groups of the first server but one.
     let kept = records(&joined[0].groups[1..]);
     kept.iter().for_each(|(id, membership)| keep(&world, *id, membership));
-    let groups = Groups::new(kept);
+    let groups = Groups::new(kept.into_iter().map(|(id, of)| (id, PlacementGroup::new(of))).collect());
     assert!(!groups.has_leader(TargetId(1)) && !groups.has_leader(TargetId(2)));
     assert_eq!(groups.led_by(TargetId(1), 3), GroupId(1), "the target alone");
     assert_eq!(groups.members(GroupId(joined[0].groups[1].id)), Some(vec![TargetId(1), TargetId(2)]));
@@ -365,7 +365,8 @@ fn a_local_file_stays_on_its_machine_in_whichever_group_of_it() {
         let id = world.file(TOP, &format!("f{n}"));
         let pattern = Some(proto::Pattern { distribution: 4, ..Default::default() });
         let hint = Some(proto::LayoutHint { pattern, ..Default::default() });
-        let set = proto::SetLayoutHintRequest { once: world.once(), inode: id.0, hint };
+        let set =
+            proto::SetLayoutHintRequest { once: world.once(), inode: id.0, hint, nodes_are_hosts: false };
         world.call::<op::SetLayoutHint>(&set).unwrap();
         let request =
             proto::AssignLayoutRequest { once: world.once(), inode: id.0, host: 11, ..Default::default() };

@@ -278,7 +278,8 @@ fn layouts_follow_the_distribution_of_their_hint() {
     let set = |name: &str, pattern| {
         let id = world.file(TOP, name);
         let hint = Some(proto::LayoutHint { pattern: Some(pattern), ..Default::default() });
-        let request = proto::SetLayoutHintRequest { once: world.once(), inode: id.0, hint };
+        let request =
+            proto::SetLayoutHintRequest { once: world.once(), inode: id.0, hint, nodes_are_hosts: false };
         world.call::<op::SetLayoutHint>(&request).map(|_| id)
     };
     let assign = |id: vazao_model::InodeId, host| {
@@ -309,7 +310,8 @@ fn the_distribution_of_a_directory_is_inherited_by_what_is_created_in_it() {
     let d = world.directory(TOP, "d");
     let pattern = proto::Pattern { distribution: 4, ..Default::default() };
     let hint = Some(proto::LayoutHint { pattern: Some(pattern.clone()), ..Default::default() });
-    let request = proto::SetLayoutHintRequest { once: world.once(), inode: d.0, hint };
+    let request =
+        proto::SetLayoutHintRequest { once: world.once(), inode: d.0, hint, nodes_are_hosts: false };
     world.call::<op::SetLayoutHint>(&request).unwrap();
     let below = world.directory(d, "below");
     let layout = world.assign_layout(world.file(below, "file")).unwrap();

@@ -2,6 +2,7 @@
 
 mod contents;
 mod conversions;
+mod copies;
 mod crash;
 mod damage;
 mod directories;

@@ -25,7 +25,12 @@ fn placement(kind: u32, zone: &str) -> proto::LayoutHint {
 }
 
 fn place(world: &World, inode: InodeId, hint: proto::LayoutHint) -> Result<(), Fault> {
-    let request = proto::SetLayoutHintRequest { once: world.once(), inode: inode.0, hint: Some(hint) };
+    let request = proto::SetLayoutHintRequest {
+        once: world.once(),
+        inode: inode.0,
+        hint: Some(hint),
+        nodes_are_hosts: false,
+    };
     world.try_call::<op::SetLayoutHint>(&request).map(|_| ())
 }
 

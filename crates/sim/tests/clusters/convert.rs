@@ -22,7 +22,7 @@ fn bytes(seed: u8, length: usize) -> Vec<u8> {
 }
 
 fn hint(pattern: Pattern, width: u32) -> LayoutHint {
-    LayoutHint { stripe_unit_bytes: UNIT, width, pattern: Some(pattern), placement: None }
+    LayoutHint { stripe_unit_bytes: UNIT, width, pattern: Some(pattern), ..LayoutHint::default() }
 }
 
 fn how(pattern: Pattern) -> Convert {

@@ -211,7 +211,7 @@ impl From<LayoutHint> for proto::LayoutHint {
     fn from(h: LayoutHint) -> Self {
         let pattern = h.pattern.as_ref().map(Into::into);
         let placement = h.placement.as_ref().map(Into::into);
-        Self { stripe_unit_bytes: h.stripe_unit_bytes, width: h.width, pattern, placement }
+        Self { stripe_unit_bytes: h.stripe_unit_bytes, width: h.width, pattern, placement, copies: h.copies }
     }
 }
 
@@ -221,7 +221,8 @@ impl TryFrom<proto::LayoutHint> for LayoutHint {
     fn try_from(h: proto::LayoutHint) -> Result<Self, Fault> {
         let pattern = h.pattern.as_ref().map(Pattern::try_from).transpose()?;
         let placement = h.placement.as_ref().map(Placement::try_from).transpose()?;
-        Ok(Self { stripe_unit_bytes: h.stripe_unit_bytes, width: h.width, pattern, placement })
+        let (stripe_unit_bytes, width, copies) = (h.stripe_unit_bytes, h.width, h.copies);
+        Ok(Self { stripe_unit_bytes, width, pattern, placement, copies })
     }
 }
 
@@ -457,7 +458,7 @@ mod tests {
             assert_eq!(message.version, version, "programs that know stripes only must not misread others");
             assert_eq!(Layout::try_from(message).expect("valid"), layout);
             let (pattern, placement) = (Some(pattern), None);
-            let hint = LayoutHint { stripe_unit_bytes: 65536, width: 0, pattern, placement };
+            let hint = LayoutHint { stripe_unit_bytes: 65536, width: 0, pattern, placement, copies: 2 };
             assert_eq!(LayoutHint::try_from(proto::LayoutHint::from(hint.clone())).expect("valid"), hint);
         }
     }

@@ -84,7 +84,8 @@ impl Converting<'_> {
         let wanted = self.arguments.hint.over(effective.clone())?;
         let (pattern, placement) =
             (wanted.pattern.or(effective.pattern), wanted.placement.or(effective.placement));
-        Ok(LayoutHint { pattern, placement, ..wanted })
+        // Each file keeps the number of copies that it has.
+        Ok(LayoutHint { pattern, placement, copies: 0, ..wanted })
     }
 
     /// All files below a directory, one directory after the other.

@@ -129,6 +129,7 @@ impl HintOptions {
                 Some(Place::Inherit) => None,
                 Some(Place::Of(placement)) => Some(placement.clone()),
             },
+            copies: present.copies,
         })
     }
 }
