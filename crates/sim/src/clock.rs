@@ -15,6 +15,9 @@ use vazao_meter::{Clock, ManualClock};
 /// Daemons get a turn at least this often.
 const STEP: Duration = Duration::from_millis(500);
 
+/// As often as that where servers ask one another for leases: one that has its turn late counts silence anew.
+const LEASE_STEP: Duration = Duration::from_millis(100);
+
 type Work = Arc<dyn Fn() + Send + Sync>;
 
 /// The clock of a simulated cluster: true time.
@@ -23,12 +26,18 @@ pub struct SimClock {
     manual: ManualClock,
     work: Mutex<Option<Work>>,
     is_working: AtomicBool,
+    has_leases: AtomicBool,
 }
 
 impl SimClock {
     /// The background work that runs during a sleep. It is not called recursively.
     pub fn set_work(&self, work: Option<Work>) {
         *self.work.lock() = work;
+    }
+
+    /// From now on daemons get a turn as often as leases need it.
+    pub fn tick_for_leases(&self) {
+        self.has_leases.store(true, Ordering::SeqCst);
     }
 
     /// True while that work runs.
@@ -59,8 +68,9 @@ impl Clock for SimClock {
 
     fn sleep(&self, duration: Duration) {
         let mut left = duration;
+        let step_max = if self.has_leases.load(Ordering::SeqCst) { LEASE_STEP } else { STEP };
         loop {
-            let step = left.min(STEP);
+            let step = left.min(step_max);
             self.manual.advance(step);
             left -= step;
             self.work();

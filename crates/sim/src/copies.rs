@@ -50,6 +50,22 @@ impl Holders {
         Holders { layout }
     }
 
+    /// Machines that are no current members any more; all where that cannot be told.
+    pub(crate) fn gone(&self, cluster: &Cluster) -> BTreeSet<usize> {
+        let Some((layout, slots)) = &self.layout else { return BTreeSet::new() };
+        let meta = cluster.meta();
+        let gone = |(group, machines): (&GroupId, &Vec<usize>)| -> Vec<usize> {
+            if machines.len() < 2 {
+                return Vec::new();
+            }
+            let record = meta.as_ref().and_then(|meta| meta.record_of_group(*group));
+            let current: Vec<usize> =
+                record.iter().flat_map(|it| it.current()).map(|it| it.target.0 as usize).collect();
+            machines.iter().copied().filter(|machine| !current.contains(machine)).collect()
+        };
+        layout.groups.iter().zip(slots).flat_map(gone).collect()
+    }
+
     /// True when none of the machines that hold the block at `offset` has kept its power; `lost`: those that lost it.
     /// What the metadata service knows of a file, its length and its layout, it alone holds.
     pub fn have_lost(&self, offset: u64, lost: &BTreeSet<usize>) -> bool {
@@ -115,7 +131,9 @@ impl Copies<'_> {
     pub(crate) fn check(&self) -> Result<(), String> {
         for (object, targets) in &self.found {
             let current = current_members(&self.map, object.group);
-            if let Some(stray) = targets.iter().find(|target| !current.contains(target)) {
+            // A member that was put out keeps what it has until it catches up.
+            let lags = self.map.groups.iter().any(|group| group.id == object.group && group.is_agreed);
+            if let Some(stray) = targets.iter().find(|target| !lags && !current.contains(target)) {
                 return Err(format!("{object} lies on {stray}, which {} has not", object.group));
             }
             if let Some(lacking) = current.iter().find(|target| !targets.contains(target)) {

@@ -65,6 +65,7 @@ pub struct Parted {
     /// Versions written so far: each has bytes of its own.
     versions: u64,
     newcomers: u64,
+    copies: u32,
     log: Vec<String>,
 }
 
@@ -76,16 +77,22 @@ impl std::fmt::Debug for Parted {
 
 impl Parted {
     /// A fresh cluster for `seed`, with something wrong on purpose or not.
-    pub fn new(seed: u64, defect: Option<Defect>) -> Parted {
+    pub fn new(seed: u64, copies: u32, defect: Option<Defect>) -> Parted {
         let options = ClusterOptions { seed, data_servers: DATA_SERVERS, down_ms_max: DOWN_MS_MAX };
         let cluster = Cluster::new(options);
         defect.into_iter().for_each(|defect| cluster.plant(defect));
         let clients: Vec<Client> = (0..CLIENTS as u64).map(|number| cluster.client(number)).collect();
-        let hint = LayoutHint { stripe_unit_bytes: UNIT, width: 0, ..LayoutHint::default() };
+        if copies > 1 {
+            // Until all have reported, and lead groups.
+            cluster.clock().tick_for_leases();
+            cluster.clock().sleep(Duration::from_secs(6));
+        }
+        let hint = LayoutHint { stripe_unit_bytes: UNIT, width: 0, copies, ..LayoutHint::default() };
         clients[0].set_layout_hint(ROOT, hint).expect("fair weather");
         let random = StdRng::seed_from_u64(seed ^ 0x7061_7274);
         let (files, tried, log) = (Vec::new(), Tried::default(), Vec::new());
-        let mut story = Parted { cluster, clients, files, random, tried, versions: 0, newcomers: 100, log };
+        let mut story =
+            Parted { cluster, clients, files, random, tried, versions: 0, newcomers: 100, copies, log };
         (0..FILES).for_each(|number| story.make_file(number));
         story.clients[0].sync().expect("fair weather");
         // Also where a sync is answered early: a story is about files that were there.
@@ -110,8 +117,8 @@ impl Parted {
     }
 
     /// Runs a whole story; panics with what went before when something is not as it must be.
-    pub fn run(seed: u64) -> Tried {
-        let mut story = Parted::new(seed, None);
+    pub fn run(seed: u64, copies: u32) -> Tried {
+        let mut story = Parted::new(seed, copies, None);
         let told = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| story.tell()));
         if let Err(panic) = told {
             eprintln!("{story:?}\nseed {seed} failed; run it alone with VAZAO_SIM_SEED={seed}");
@@ -196,7 +203,8 @@ impl Parted {
             self.note(format!("  machine {number}: {end:?}"));
             if end == End::PowerLoss {
                 self.tried.power_losses += 1;
-                self.files.iter_mut().for_each(|known| known.lose_power(number));
+                let cluster = &self.cluster;
+                self.files.iter_mut().for_each(|known| known.lose_power(number, cluster));
             }
         }
     }

@@ -488,6 +488,11 @@ impl MetaService {
         Ok(count > 0)
     }
 
+    /// The record of a group as it was decided last, durable or not yet. For simulations.
+    pub fn record_of_group(&self, group: GroupId) -> Option<Membership> {
+        self.cluster().groups.membership(group).cloned()
+    }
+
     /// Makes a group of targets on different machines, of which the first one is the primary. For simulations. Errors:
     /// there is no such target, or it does not serve; several are on one machine.
     pub fn make_group(&self, targets: &[TargetId]) -> Result<GroupId, Fault> {

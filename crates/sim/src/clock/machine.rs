@@ -174,7 +174,7 @@ impl Clock for MachineClock {
     }
 
     fn can_wait(&self) -> bool {
-        !self.cluster.is_working()
+        !self.cluster.is_working() && !self.stands_still()
     }
 }
 

@@ -55,8 +55,9 @@ impl Endpoint {
     }
 
     fn lost(&self, address: &str, deadline_ns: u64) -> Box<dyn Pending> {
-        // What daemons do from time to time takes no time here: a wait in it would keep the others from their turn.
-        let until_ns = if self.cluster_clock.is_working() { 0 } else { deadline_ns };
+        // What daemons do from time to time takes no time here: a wait in it would keep the others from their turn. Nor
+        // does a machine wait that stands still.
+        let until_ns = if self.clock.can_wait() { deadline_ns } else { 0 };
         Box::new(Lost { address: address.to_owned(), clock: self.clock(), until_ns })
     }
 }

@@ -1,6 +1,7 @@
 //! What clients do with files, and what they may see.
 
 use super::{CLIENTS, Parted};
+use crate::cluster::Cluster;
 use crate::contents::{Contents, PartRead, VERSIONS_MAX};
 use crate::copies::Holders;
 use rand::RngExt;
@@ -48,12 +49,13 @@ impl Known {
         Known { inode, contents, holders, writer, unsure, file, is_in_doubt, is_to_be_rewritten }
     }
 
-    /// A machine has lost power.
-    pub(super) fn lose_power(&mut self, machine: usize) {
+    /// A machine has lost power. What lies on machines that are no current members of its groups counts no more.
+    pub(super) fn lose_power(&mut self, machine: usize, cluster: &Cluster) {
         if !self.contents.is_volatile() {
             return;
         }
         self.contents.lose_power(machine);
+        self.holders.gone(cluster).into_iter().for_each(|gone| self.contents.lose_power(gone));
         // What another client wrote, and the length of a file that was closed, are not missed by its writer.
         let is_missed = self.contents.is_known_to(self.writer) && (machine != 0 || self.file.is_some());
         self.is_in_doubt |= !is_missed;

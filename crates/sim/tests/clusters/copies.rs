@@ -59,6 +59,7 @@ fn bytes_of(version: u64) -> Vec<u8> {
 impl Story {
     fn new(seed: u64, servers: usize) -> Story {
         let cluster = Cluster::new(ClusterOptions { seed, data_servers: servers, down_ms_max: 1_500 });
+        cluster.clock().tick_for_leases();
         cluster.clock().sleep(Duration::from_secs(5));
         let targets: Vec<TargetId> = (1..=servers as u32).map(TargetId).collect();
         let id = cluster.meta().expect("it is up").make_group(&targets).expect("different machines");

@@ -18,7 +18,7 @@ fn no_link_that_is_cut_costs_a_byte_or_a_deadline() {
     let (seeds, mut all) = (wanted(SEEDS), Tried::default());
     let count = seeds.end - seeds.start;
     for seed in seeds {
-        let tried = Parted::run(seed);
+        let tried = Parted::run(seed, 1);
         all.cuts += tried.cuts;
         all.pauses += tried.pauses;
         all.power_losses += tried.power_losses;
@@ -32,10 +32,20 @@ fn no_link_that_is_cut_costs_a_byte_or_a_deadline() {
     eprintln!("{count} seeds: {all:?}");
 }
 
+/// Two copies, and three: a member that is cut off goes, and nobody notices.
+#[test]
+fn copies_stay_equal_and_nothing_is_lost_with_a_member() {
+    for seed in wanted(SEEDS) {
+        for copies in [2, 3] {
+            Parted::run(seed, copies);
+        }
+    }
+}
+
 /// The first seed whose story fails, with what it says.
 fn found_by(defect: Defect) -> Option<(u64, String)> {
     FINDING_SEEDS.into_iter().find_map(|seed| {
-        let mut story = Parted::new(seed, Some(defect));
+        let mut story = Parted::new(seed, 1, Some(defect));
         let told = catch_unwind(AssertUnwindSafe(|| story.tell()));
         // What is left would only fail again while it is torn down.
         let panic = told.err().inspect(|_| std::mem::forget(story))?;

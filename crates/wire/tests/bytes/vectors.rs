@@ -125,6 +125,8 @@ fn messages_encode_as_written_down() {
         change: 0,
         attempt: 0,
         given_up: vec![],
+        forward: None,
+        relayed: false,
     };
     let write = proto::WriteRequest {
         object: Some(object),
