@@ -345,8 +345,7 @@ impl Cluster {
             let node = self.targets.get(target).and_then(|held| self.nodes.get(&held.shown.node));
             node.is_some_and(|member| member.record.zone == zone)
         };
-        let primary = |group: &GroupId| self.groups.current(*group)?.first().copied();
-        groups.iter().all(|group| primary(group).as_ref().is_some_and(is_in))
+        groups.iter().all(|group| self.primary_of(*group).as_ref().is_some_and(is_in))
     }
 
     /// The zones that have targets, whatever their state.
@@ -369,10 +368,9 @@ impl Cluster {
         targets.iter().zip(0..).map(group).collect()
     }
 
-    /// Where each of a group's members is served, as for [`Cluster::address_of`]. `None`: there is no such group.
-    pub(crate) fn addresses_of(&self, group: GroupId, now_ns: u64) -> Option<Vec<(TargetId, Option<&str>)>> {
-        let members = self.groups.members(group)?;
-        Some(members.into_iter().map(|target| (target, self.address_of(target, now_ns))).collect())
+    /// The target that orders the changes of a group's objects. `None`: there is no such group.
+    pub(crate) fn primary_of(&self, group: GroupId) -> Option<TargetId> {
+        self.groups.current(group)?.first().copied()
     }
 
     /// Targets that serve, and of which `is_wanted` is true, in the order in which a file takes them.

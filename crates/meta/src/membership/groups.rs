@@ -359,7 +359,7 @@ fn too_few_hosts(copies: usize, hosts: usize, targets: usize) -> Fault {
     };
     let text = format!(
         "{copies} copies need {copies} hosts, there are {hosts}: {servers}. Start data servers on other machines, or ask \
-         for fewer copies; for trying out, with --same-host, each server counts as a host"
+         for fewer copies"
     );
     Fault::new(Code::Invalid, text)
 }

@@ -12,6 +12,9 @@
 //! - A proposed layout is in the table of proposals for as long as it may be installed (`proposals.rs`).
 //! - Inode numbers and generations are never reused, so an object found dead stays dead, once its death is durable.
 //!
+//! An object of a placement group with several members is removed by the primary at all current ones, whichever of them
+//! it was found at. One that only a lagging member has stays until that one has caught up.
+//!
 //! Two safeguards stand beyond that argument. An object is removed only when it was found dead at two times that lie
 //! a grace period apart. An object with a number that this service has not given out yet is never removed: the
 //! metadata is older than the data then, as after a restored backup.
@@ -148,7 +151,9 @@ fn look_through(
     if !dead.is_empty() {
         // Power loss must not bring a file back whose objects are gone.
         service.engine().sync()?;
-        remove(service, transport, (target, address), walk, &dead);
+        for (holder, dead) in by_holder(service, (target, address), now_ns, dead) {
+            remove(service, transport, (holder.0, &holder.1), walk, &dead);
+        }
     }
     walk.advance(page, now_ns, grace_ns);
     Ok(())
@@ -197,6 +202,31 @@ fn warn_of_the_future(service: &MetaService, target: TargetId, object: ObjectId)
         );
     }
     service.metrics().objects_unknown.add(1);
+}
+
+/// Which target, and where, is to remove which of the objects that were found at `target`.
+pub(crate) fn by_holder(
+    service: &MetaService,
+    (target, address): (TargetId, &str),
+    now_ns: u64,
+    dead: BTreeSet<ObjectId>,
+) -> BTreeMap<(TargetId, String), BTreeSet<ObjectId>> {
+    let cluster = service.cluster();
+    let mut by_holder: BTreeMap<_, BTreeSet<ObjectId>> = BTreeMap::new();
+    for object in dead {
+        let current = cluster.groups.current(object.group).filter(|_| object.group.target().is_none());
+        let holder = match current {
+            None => Some((target, address.to_owned())),
+            Some(current) if !current.contains(&target) => None,
+            Some(current) => current
+                .first()
+                .and_then(|primary| Some((*primary, cluster.address_of(*primary, now_ns)?.to_owned()))),
+        };
+        if let Some(holder) = holder {
+            by_holder.entry(holder).or_default().insert(object);
+        }
+    }
+    by_holder
 }
 
 fn remove(

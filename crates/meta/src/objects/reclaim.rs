@@ -1,6 +1,8 @@
 //! The reclaimer: has data servers remove the objects of files that are gone.
 //!
 //! A reclaim record stays until every server has confirmed the removal; a later tick retries servers that are down.
+//! Of a placement group with several members the primary is asked: it answers when all current ones have removed them.
+//! Those that lag remove them when they catch up.
 //! Nothing is removed before the record is durable: otherwise power loss could bring back a file whose objects are
 //! gone.
 
@@ -45,6 +47,20 @@ impl Reclaimer {
 struct File {
     key: Vec<u8>,
     record: ReclaimRecord,
+    /// Which target was asked to remove each of its objects.
+    asked: Vec<Holder>,
+}
+
+/// Who removes an object.
+#[derive(Clone, Debug)]
+enum Holder {
+    /// Its group, or the target of it, is none of this cluster.
+    NoGroup,
+    NoTarget,
+    /// It cannot be asked at present.
+    Away,
+    /// The primary of its group, and where that is served.
+    At(TargetId, String),
 }
 
 /// One tick's work.
@@ -92,7 +108,10 @@ fn next_files(service: &MetaService) -> Outcome<Vec<File>> {
         Err(fault) => return Err(fault),
     };
     let decode = |(key, value): Pair| match ReclaimRecord::decode(value.as_slice()) {
-        Ok(record) => Some(File { key, record }),
+        Ok(record) => {
+            let asked = record.objects.iter().map(|object| holder(service, object)).collect();
+            Some(File { key, record, asked })
+        }
         Err(error) => {
             tracing::debug!(%error, "{} cannot be read", keys::described(&key));
             None
@@ -111,12 +130,10 @@ fn remove_objects(
 ) -> Outcome<BTreeSet<TargetId>> {
     let mut by_target: BTreeMap<TargetId, (String, Vec<proto::ObjectAddress>)> = BTreeMap::new();
     for file in files {
-        for object in &file.record.objects {
-            for (target, address) in served_members(service, object).into_iter().flatten() {
-                if let Some(address) = address {
-                    let named = object_address(file, object, target)?;
-                    by_target.entry(target).or_insert_with(|| (address, Vec::new())).1.push(named);
-                }
+        for (object, holder) in file.record.objects.iter().zip(&file.asked) {
+            if let Holder::At(target, address) = holder {
+                let named = object_address(file, object, *target)?;
+                by_target.entry(*target).or_insert_with(|| (address.clone(), Vec::new())).1.push(named);
             }
         }
     }
@@ -150,14 +167,18 @@ fn remove_objects(
     Ok(done)
 }
 
-/// The members of an object's group that are targets of this cluster, and where each is served. `None`: there is no
-/// such group.
-fn served_members(service: &MetaService, object: &ReclaimObject) -> Option<Vec<(TargetId, Option<String>)>> {
+/// Who is to remove an object now. To be asked once for a round: the primary may change meanwhile.
+fn holder(service: &MetaService, object: &ReclaimObject) -> Holder {
     let now_ns = service.clock().now_ns();
     let cluster = service.cluster();
-    let members = cluster.addresses_of(GroupId(object.group), now_ns)?;
-    let known = members.into_iter().filter(|(target, _)| cluster.knows(*target));
-    Some(known.map(|(target, address)| (target, address.map(str::to_owned))).collect())
+    match cluster.primary_of(GroupId(object.group)) {
+        None => Holder::NoGroup,
+        Some(target) if !cluster.knows(target) => Holder::NoTarget,
+        Some(target) => match cluster.address_of(target, now_ns) {
+            Some(address) => Holder::At(target, address.to_owned()),
+            None => Holder::Away,
+        },
+    }
 }
 
 fn object_address(file: &File, object: &ReclaimObject, target: TargetId) -> Outcome<proto::ObjectAddress> {
@@ -176,14 +197,16 @@ fn object_address(file: &File, object: &ReclaimObject, target: TargetId) -> Outc
 
 /// Removes the records of finished files, and keeps what is left of the others.
 fn write_back(service: &MetaService, files: &[File], removed: &BTreeSet<TargetId>) -> Outcome<()> {
-    let is_done = |object: &ReclaimObject| {
-        let is_removed = |(target, _): &(TargetId, Option<String>)| removed.contains(target);
-        served_members(service, object).is_some_and(|members| members.iter().all(is_removed))
+    let is_done = |holder: &Holder| match holder {
+        Holder::NoGroup | Holder::Away => false,
+        Holder::NoTarget => true,
+        Holder::At(target, _) => removed.contains(target),
     };
     let (done, _) = service.transact(None, |context| {
         for file in files {
+            let objects = file.record.objects.iter().zip(&file.asked);
             let left: Vec<ReclaimObject> =
-                file.record.objects.iter().filter(|object| !is_done(object)).copied().collect();
+                objects.filter(|(_, holder)| !is_done(holder)).map(|(object, _)| *object).collect();
             if left.is_empty() {
                 context.delete(file.key.clone());
             } else if left.len() < file.record.objects.len() {

@@ -118,7 +118,7 @@ fn has_room(context: &Context<'_>, id: InodeId, zone: Option<&str>) -> Outcome<(
 fn is_same_place(context: &Context<'_>, old: &Layout, new: &Layout, zone: Option<&str>) -> bool {
     let is_local = old.width() == 1;
     let cluster = context.service.cluster();
-    let primary = |layout: &Layout| cluster.groups.current(layout.groups[0])?.first().copied();
+    let primary = |layout: &Layout| cluster.primary_of(layout.groups[0]);
     let is_in_zone = zone.is_none_or(|zone| cluster.is_in_zone(&old.groups, zone));
     is_in_zone && old.width() == new.width() && (!is_local || primary(old) == primary(new))
 }

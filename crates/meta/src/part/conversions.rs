@@ -4,7 +4,7 @@
 //!   then on no switch is accepted.
 //! - Only then are the seals of the old objects lifted. Otherwise a write could come between a lifted seal and a
 //!   switch, and be lost.
-//! - The record is removed when every server has answered.
+//! - The record is removed when every server has answered: of a placement group the primary, for all current members.
 
 use crate::objects::orphans;
 use crate::schema::keys;
@@ -102,18 +102,16 @@ fn finish(
     let mut by_target: BTreeMap<TargetId, Vec<proto::ObjectAddress>> = BTreeMap::new();
     for (&group, slot) in from.groups.iter().zip(0..) {
         let group = GroupId(group);
-        let members = service.cluster().groups.members(group);
-        for target in members.into_iter().flatten() {
-            let object = proto::ObjectAddress {
-                target: target.0,
-                inode: id.0,
-                generation: from.generation,
-                slot,
-                group: group.shared().0,
-                ..Default::default()
-            };
-            by_target.entry(target).or_default().push(object);
-        }
+        let Some(target) = service.cluster().primary_of(group) else { continue };
+        let object = proto::ObjectAddress {
+            target: target.0,
+            inode: id.0,
+            generation: from.generation,
+            slot,
+            group: group.shared().0,
+            ..Default::default()
+        };
+        by_target.entry(target).or_default().push(object);
     }
     let deadline_ns = transport.clock().now_ns().saturating_add(DEADLINE_NS);
     let mut all = true;

@@ -101,7 +101,7 @@ impl Cluster {
         let Some(least) = offers.values().map(|offer| offer.lacks).min() else {
             let text = format!(
                 "no placement group with {copies} copies has a target that serves; see `vazao status`, or set the \
-                 number of copies again with `vazao layout DIRECTORY --copies {copies}`"
+                 directory's number of copies again"
             );
             return Err(Fault::new(Code::TargetFailed, text));
         };

@@ -208,18 +208,10 @@ impl Groups {
         groups.filter(move |(_, group)| group.copies == copies)
     }
 
-    /// The targets that have objects of a group, whatever these lack. `None`: there is no such group.
-    pub(crate) fn members(&self, id: GroupId) -> Option<Vec<TargetId>> {
-        self.targets_of(id, |membership| targets(membership.members.iter()))
-    }
-
     /// The targets that have all of a group's objects, the primary first. `None`: there is no such group.
     pub(crate) fn current(&self, id: GroupId) -> Option<Vec<TargetId>> {
-        self.targets_of(id, |membership| targets(membership.current()))
-    }
-
-    fn targets_of(&self, id: GroupId, of: impl Fn(&Membership) -> Vec<TargetId>) -> Option<Vec<TargetId>> {
-        id.target().map(|target| vec![target]).or_else(|| self.membership(id).map(of))
+        let of_record = || self.membership(id).map(|membership| targets(membership.current()));
+        id.target().map(|target| vec![target]).or_else(of_record)
     }
 
     /// Those that a target belongs to, with numbers above `after`.
@@ -274,7 +266,7 @@ mod tests {
             let new = groups.make_for(TargetId(target), 4, &mut made);
             assert_eq!(new.len(), LED_MAX);
             assert!(groups.has_leader(TargetId(target)) && !groups.has_leader(TargetId(9)));
-            assert!(new.iter().all(|id| groups.members(*id) == Some(vec![TargetId(target)])));
+            assert!(new.iter().all(|id| groups.current(*id) == Some(vec![TargetId(target)])));
         }
         assert_eq!((made, groups.told(|_| true).len()), (256, 256));
         // Every fourth file begins at the same target.

@@ -2,12 +2,13 @@
 
 use super::group_members::{Server, group, membership, seconds, servers};
 use super::harness::{Servers, TOP, World, options};
+use crate::objects::orphan_objects::by_holder;
 use proptest::prelude::*;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use vazao_disk::MemoryDisk;
 use vazao_model::cluster::membership::Change;
-use vazao_model::{Code, GroupId, InodeId, TargetId};
+use vazao_model::{Code, GroupId, InodeId, ObjectId, TargetId};
 use vazao_wire::service::Fault;
 use vazao_wire::{op, proto};
 
@@ -108,7 +109,7 @@ fn more_copies_than_hosts_are_refused_and_nothing_is_changed() {
     };
     refused(2, false, &["2 copies need 2 hosts, there are 0: no data server"]);
     let _all = servers_of_one_machine(&world, 4);
-    refused(3, false, &["3 copies need 3 hosts, there are 1", "4 targets", "--same-host"]);
+    refused(3, false, &["3 copies need 3 hosts, there are 1", "4 targets", "other machines"]);
     let mut away: Server = Server::new("away", 8);
     away.start(&world);
     refused(3, false, &["3 copies need 3 hosts, there are 2"]);
@@ -402,6 +403,83 @@ fn a_conversion_keeps_the_number_of_copies_and_another_one_is_refused() {
     for _ in 0..8 {
         assert!(world.call::<op::BeginConversion>(&request).unwrap().unchanged);
     }
+}
+
+/// The primary forwards a removal to the others, so that it is in one order with writes; those that lag catch up.
+#[test]
+fn objects_with_copies_are_removed_by_the_primary_which_may_be_another_one_the_next_time() {
+    let world = World::new();
+    let _all: [Server; 3] = servers(&world);
+    set(&world, TOP, hint(2, 1)).unwrap();
+    let file = world.file(TOP, "f");
+    let layout = world.assign_layout(file).unwrap();
+    let [primary, other] = current(&world, GroupId(layout.groups[0]))[..] else { panic!("two") };
+    let object = |target: TargetId| (target.0, file.0, layout.generation, 0);
+    world.remove(TOP, "f", false).unwrap();
+    let data = Servers::default();
+    data.set_down(&format!("data{}:1", primary.0), true);
+    world.service.tick(&data);
+    assert_eq!(data.removed(), [], "the other one is not asked");
+    put_out(&world, &[primary]);
+    data.set_down(&format!("data{}:1", primary.0), false);
+    world.service.tick(&data);
+    assert_eq!(data.removed(), [object(other)]);
+    assert_eq!(data.groups(), BTreeSet::from([layout.groups[0]]));
+    let calls = data.calls();
+    world.service.tick(&data);
+    assert_eq!(data.calls(), calls, "nothing is left to do");
+    world.assert_consistent();
+}
+
+#[test]
+fn an_orphan_object_is_removed_by_its_primary_wherever_it_was_found_but_at_a_member_that_lags() {
+    let world = World::new();
+    let all: [Server; 3] = servers(&world);
+    let shared = group(&world, &all);
+    let orphan = |group| ObjectId { inode: InodeId(77), generation: 3, slot: 0, group };
+    let found_at = |server: &Server, group| {
+        let place = (server.target(), server.request.address.as_str());
+        let now_ns = world.service.now().ns;
+        let asked = by_holder(&world.service, place, now_ns, BTreeSet::from([orphan(group)]));
+        asked.into_keys().collect::<Vec<(TargetId, String)>>()
+    };
+    let at = |server: &Server| vec![(server.target(), server.request.address.clone())];
+    assert_eq!(found_at(&all[1], shared), at(&all[0]));
+    assert_eq!(found_at(&all[0], shared), at(&all[0]));
+    put_out(&world, &[all[0].target()]);
+    assert_eq!(found_at(&all[2], shared), at(&all[1]), "the primary is another one");
+    assert_eq!(found_at(&all[0], shared), [], "it catches up first");
+    for alone in [GroupId(0), GroupId(GroupId::FIRST), GroupId(GroupId::FIRST + 999_999)] {
+        assert_eq!(found_at(&all[0], alone), at(&all[0]), "{alone}");
+    }
+}
+
+#[test]
+fn fences_of_an_abandoned_conversion_are_lifted_by_the_primary_of_each_group() {
+    let old = World::new();
+    let _all: [Server; 3] = servers(&old);
+    let request = proto::OpenSessionRequest { follows_conversions: true, ..Default::default() };
+    let world = old.as_session(old.call::<op::OpenSession>(&request).unwrap().session);
+    old.call::<op::CloseSession>(&proto::CloseSessionRequest { session: old.session }).unwrap();
+    set(&world, TOP, hint(3, 2)).unwrap();
+    let inode = world.file(TOP, "f").0;
+    let layout = world.assign_layout(InodeId(inode)).unwrap();
+    let hint = Some(proto::LayoutHint { stripe_unit_bytes: 1 << 20, width: 1, ..Default::default() });
+    let begin = proto::BeginConversionRequest { once: world.once(), inode, hint, ..Default::default() };
+    let to = world.call::<op::BeginConversion>(&begin).unwrap().to.unwrap();
+    assert_eq!(current(&world, GroupId(to.groups[0])).len(), 3, "as many copies as before");
+    let end = proto::EndConversionRequest { once: world.once(), inode, generation: 0, stalled: true };
+    assert!(world.call::<op::EndConversion>(&end).unwrap().ended);
+    let data = Servers::default();
+    world.service.tick(&data);
+    let mut fenced = data.fenced();
+    fenced.sort_unstable();
+    let mut primaries: Vec<u32> =
+        layout.groups.iter().map(|group| current(&world, GroupId(*group))[0].0).collect();
+    primaries.sort_unstable();
+    assert_eq!(fenced, primaries);
+    world.service.tick(&data);
+    assert_eq!(data.fenced().len(), 2, "once");
 }
 
 /// A data server of the model.

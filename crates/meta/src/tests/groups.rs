@@ -219,7 +219,7 @@ fn new_files_lie_in_no_group_with_several_members() {
     let groups = Groups::new(kept.into_iter().map(|(id, of)| (id, PlacementGroup::new(of))).collect());
     assert!(!groups.has_leader(TargetId(1)) && !groups.has_leader(TargetId(2)));
     assert_eq!(groups.led_by(TargetId(1), 3), GroupId(1), "the target alone");
-    assert_eq!(groups.members(GroupId(joined[0].groups[1].id)), Some(vec![TargetId(1), TargetId(2)]));
+    assert_eq!(groups.current(GroupId(joined[0].groups[1].id)), Some(vec![TargetId(1), TargetId(2)]));
 }
 
 /// A service that took such a record for what it can read of it would serve files from what is no copy of them.

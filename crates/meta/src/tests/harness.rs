@@ -321,6 +321,8 @@ pub(crate) struct Servers {
     removed: Mutex<Vec<Removed>>,
     /// Placement groups that were named with what was removed; 0: none was.
     groups: Mutex<BTreeSet<u32>>,
+    /// Targets that were asked to lift the fences of objects.
+    fenced: Mutex<Vec<u32>>,
     calls: Mutex<u32>,
 }
 
@@ -344,6 +346,10 @@ impl Servers {
 
     pub(crate) fn groups(&self) -> BTreeSet<u32> {
         self.groups.lock().clone()
+    }
+
+    pub(crate) fn fenced(&self) -> Vec<u32> {
+        self.fenced.lock().clone()
     }
 
     pub(crate) fn calls(&self) -> u32 {
@@ -372,11 +378,17 @@ impl Transport for Servers {
         _attachment: &[u8],
         _deadline_ns: u64,
     ) -> Box<dyn Pending> {
-        assert_eq!(method, Method::RemoveObjects);
         *self.calls.lock() += 1;
         if self.down.lock().contains(address) {
             return Box::new(Answered(Err(Fault::new(Code::Unreachable, address))));
         }
+        if method == Method::FenceObjects {
+            let request = proto::FenceObjectsRequest::decode(message).unwrap();
+            self.fenced.lock().extend(request.objects.iter().map(|object| object.target));
+            let (message, attachment) = (Vec::new(), Buffer::default());
+            return Box::new(Answered(Ok(Received { message, attachment, service_us: 0 })));
+        }
+        assert_eq!(method, Method::RemoveObjects);
         let request = proto::RemoveObjectsRequest::decode(message).unwrap();
         if request.objects.iter().any(|object| self.failed.lock().contains(&object.target)) {
             return Box::new(Answered(Err(Fault::new(Code::TargetFailed, address))));
