@@ -263,9 +263,15 @@ impl Leases {
         self.held.lock().states.get(&key)?.record().cloned()
     }
 
-    /// The members of this server, each in its group.
-    pub(crate) fn members(&self) -> Vec<(TargetId, GroupId)> {
-        self.held.lock().states.keys().copied().collect()
+    /// The members of this server, each in its group, and whether it is the primary there.
+    pub(crate) fn members(&self) -> Vec<((TargetId, GroupId), bool)> {
+        let held = self.held.lock();
+        let member = |(&key, state): (&(TargetId, GroupId), &MemberState)| {
+            let process = held.own.get(&key.0).map_or(0, |own| own.process);
+            let primary = state.record().and_then(Membership::primary);
+            (key, primary.is_some_and(|first| (first.target, first.run) == (key.0, process)))
+        };
+        held.states.iter().map(member).collect()
     }
 
     /// Where another member's server is.

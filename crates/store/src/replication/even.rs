@@ -166,7 +166,7 @@ impl DataService {
     /// Takes over groups of which a member here has become the primary, and evens out what is uneven. It waits for
     /// nothing: a thread does.
     pub(crate) fn even_out_all(&self) {
-        let due: Vec<Key> = self.leases.members().into_iter().filter(|key| self.is_uneven(*key)).collect();
+        let due = self.uneven();
         if due.is_empty() || self.replication.is_turning.swap(true, Ordering::AcqRel) {
             return;
         }
@@ -193,14 +193,19 @@ impl DataService {
         }
     }
 
-    /// Whether this member leads its group, and has something to even out in it.
-    fn is_uneven(&self, key: Key) -> bool {
-        let Ok(view) = self.view(key) else { return false };
+    /// The groups that a member here leads, and in which it has something to even out.
+    fn uneven(&self) -> Vec<Key> {
+        let members = self.leases.members();
         let mut table = self.replication.table.lock();
-        let led = table.led.entry(key).or_default();
-        // What another primary does since, this one knows nothing of.
-        led.is_ready &= view.is_primary;
-        view.is_primary && (!led.is_ready || !led.uneven.is_empty())
+        let is_due = |(key, is_primary): (Key, bool)| match table.led.get_mut(&key) {
+            Some(led) => {
+                // What another primary does since, this one knows nothing of.
+                led.is_ready &= is_primary;
+                (is_primary && (!led.is_ready || !led.uneven.is_empty())).then_some(key)
+            }
+            None => is_primary.then_some(key),
+        };
+        members.into_iter().filter_map(is_due).collect()
     }
 
     /// A member that takes nothing is not waited for without end.
