@@ -29,6 +29,11 @@ fn a_cluster_on_one_machine_has_copies_for_trying_out_and_says_so() {
     let said = cluster.ok(&["layout", "vz:/d", "--copies", "3"]);
     assert!(said.contains("copies       3 (set here)"), "{said}");
     assert!(cluster.ok(&["layout", "vz:/d", "--copies", "inherit"]).contains("copies       2 (inherited)"));
+    let status = json(&cluster, &["status", "--json"]);
+    assert_eq!(status["copies"]["short"], 0);
+    assert_eq!(status["copies"]["groups"], 2 * 3 * 64, "of two and of three");
+    let said = cluster.ok(&["status"]);
+    assert!(said.contains("all copies are there: 384 placement groups"), "{said}");
     // A cluster that runs takes another number as well.
     let again = up(&cluster, &["--copies", "1", "--detach"]);
     assert!(again.status.success());
@@ -56,6 +61,7 @@ fn numbers_of_copies_that_cannot_be_are_refused_in_words_and_nothing_is_set() {
     let said = failed(cluster.run(&["layout", "vz:/d", "--same-host"]), 2);
     assert!(said.contains("--copies"), "{said}");
     assert_eq!(cluster.ok(&["layout", "--json", "vz:/d"]), before);
+    assert!(!cluster.ok(&["status"]).contains("all copies"), "there are none to speak of");
     // Of a file that has data.
     let file = crate::support::noise_file(&cluster.local("f"), 1_000_000);
     cluster.ok(&["cp", &file, "vz:/d/f"]);
