@@ -206,6 +206,28 @@ pub struct Node {
     pub zone: String,
 }
 
+/// What a placement group lacks that was made with several copies.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct GroupAway {
+    /// Its id.
+    pub id: GroupId,
+    /// Copies that it was made with.
+    pub copies: u32,
+    /// Members that are not current.
+    pub members: Vec<AwayMember>,
+}
+
+/// A member of a placement group that is not current.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct AwayMember {
+    /// Where its objects are.
+    pub target: TargetId,
+    /// It is not wanted any more; else it lags.
+    pub is_leaving: bool,
+    /// Milliseconds since it was current, or was made a member.
+    pub ago_ms: u64,
+}
+
 /// The whole cluster as the metadata service knows it.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct ClusterMap {
@@ -219,6 +241,8 @@ pub struct ClusterMap {
     pub targets: Vec<Target>,
     /// All placement groups that are not a target alone, by their ids.
     pub groups: Vec<Group>,
+    /// What groups lack that were made with several copies, by their ids.
+    pub away: Vec<GroupAway>,
     /// Nodes that were not taken in, the latest last.
     pub refusals: Vec<Refusal>,
     /// Why the metadata is not served, for people; empty otherwise.
@@ -238,6 +262,17 @@ impl ClusterMap {
             Some(self.groups[at].members.clone())
         };
         group.target().map(|target| vec![target]).or_else(of_record).unwrap_or_default()
+    }
+
+    /// What a group lacks; `None`: nothing, or the group is not known.
+    pub fn away(&self, group: GroupId) -> Option<&GroupAway> {
+        let at = self.away.binary_search_by_key(&group, |away| away.id).ok()?;
+        self.away.get(at)
+    }
+
+    /// Copies that a group was made with.
+    pub fn copies(&self, group: GroupId) -> usize {
+        self.away(group).map_or_else(|| self.members(group).len().max(1), |away| away.copies as usize)
     }
 
     /// The zone of a target's node; empty: none, or the target is not known.

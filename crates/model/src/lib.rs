@@ -20,7 +20,9 @@ pub mod size;
 pub mod zone;
 
 pub use attributes::{Attributes, FileKind, Timestamp};
-pub use cluster::{AreaInfo, ClusterMap, Group, Node, NodeState, Refusal, Role, Target, TargetState};
+pub use cluster::{
+    AreaInfo, AwayMember, ClusterMap, Group, GroupAway, Node, NodeState, Refusal, Role, Target, TargetState,
+};
 pub use error::{Action, Code, Knowledge};
 pub use extents::Extents;
 pub use ids::{Epoch, GroupId, InodeId, NodeId, ObjectId, SessionId, TargetId};

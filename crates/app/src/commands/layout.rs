@@ -1,6 +1,7 @@
 //! `vazao layout`: which targets hold which bytes, and how new files are to be laid out.
 
 mod convert;
+mod copies;
 mod options;
 mod show;
 
@@ -12,10 +13,11 @@ use crate::location::{show_volume, volume_path};
 use crate::output::Output;
 use clap::Args;
 use options::HintOptions;
+pub(crate) use options::check_copies;
 pub(crate) use show::slot_bytes;
 use std::ffi::{OsStr, OsString};
 use vazao_client::Client;
-use vazao_model::{Attributes, FileKind, VolumePath};
+use vazao_model::{Attributes, Code, FileKind, VolumePath};
 
 const EXAMPLES: &str = "Examples:
   vazao layout vz:/data/file                                        where its bytes lie
@@ -25,6 +27,7 @@ const EXAMPLES: &str = "Examples:
       8 units a target in one half, then in the other
   vazao layout vz:/scratch --distribution local                     each file whole, on its writer's own machine
   vazao layout vz:/rio --place near-writer                          on targets of the zone of the client that writes
+  vazao layout vz:/data --copies 2                                  each new file on two hosts
   vazao layout vz:/data --distribution inherit                      as the directory above has it
   vazao layout --convert vz:/data/file --width 4                    rewrites a file that is in use
   vazao layout --convert -r vz:/old --place zone=rio --rate 2M      moves files into a zone
@@ -56,9 +59,18 @@ pub(crate) struct Arguments {
     paths: Vec<OsString>,
 }
 
+/// What is said of a number of copies for a file that has data.
+const COPIES_OF_DATA: &str = " (a file with data keeps its number of copies: no conversion to another one is built; copy \
+                              it to a new file in a directory with --copies)";
+
 /// Shows or sets.
 pub(crate) fn run(context: &Context, arguments: Arguments) -> Outcome {
     arguments.hint.check()?;
+    if arguments.convert && arguments.hint.has_copies() {
+        let text = "--convert keeps the number of copies of a file: a conversion to another one is not built. Set --copies \
+                    for the directory without --convert, and copy the files to new ones in it";
+        return Err(Failure::usage(text.to_owned()));
+    }
     let client = context.client()?;
     let mut output = Output::new(arguments.results.json);
     let outcome = match arguments.convert {
@@ -89,13 +101,28 @@ fn one(client: &Client, output: &mut Output, arguments: &Arguments, path: &OsStr
 fn set(client: &Client, arguments: &Arguments, path: &VolumePath, attributes: &Attributes) -> Outcome {
     let (present, _) = client.layout_hint(attributes.inode).at(show_volume(path))?;
     let hint = arguments.hint.over(present)?;
-    client.set_layout_hint(attributes.inode, hint.clone()).map_err(|error| {
+    let set = match arguments.hint.is_same_host() {
+        true => client.set_layout_hint_with_nodes_as_hosts(attributes.inode, hint.clone()),
+        false => client.set_layout_hint(attributes.inode, hint.clone()),
+    };
+    set.map_err(|error| {
         let has_data = attributes.kind == FileKind::File && attributes.size > 0;
-        let why =
-            if has_data { " (a file with data keeps its layout; --convert gives it another)" } else { "" };
+        let is_refused = error.code == Code::Invalid && !arguments.hint.is_same_host();
+        let why = match (has_data, arguments.hint.has_copies()) {
+            (false, true) if is_refused => {
+                " (for trying out, with --same-host, each server counts as a host)"
+            }
+            (false, _) => "",
+            (true, true) => COPIES_OF_DATA,
+            (true, false) => " (a file with data keeps its layout; --convert gives it another)",
+        };
         Failure::from(error.about(format!("{}{why}", show_volume(path))))
     })?;
     let (stored, _) = client.layout_hint(attributes.inode).at(show_volume(path))?;
+    if stored.copies != hint.copies {
+        let text = "the metadata service is older than this command and knows no copies; update it";
+        return Err(Failure::new(format!("{}: {text}", show_volume(path))));
+    }
     if stored.placement != hint.placement {
         let text = "the metadata service is older than this command and knows no placements; update it";
         return Err(Failure::new(format!("{}: {text}", show_volume(path))));

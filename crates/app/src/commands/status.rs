@@ -4,6 +4,7 @@
 //! machine now. All are asked at once, with a short timeout, so that a hung node is shown and does not hang this
 //! command. While the metadata service does not answer, the nodes are asked that are known from before.
 
+mod copies;
 mod known;
 mod troubles;
 mod view;
@@ -41,7 +42,7 @@ Columns:
   REPORTED    when the metadata service heard of a node
   ANSWERS IN  how long it took to answer this machine just now
   USED        what is in use on the file systems of the targets, by whomever; the reserve
-              is neither used nor available
+              is neither used nor available; a file with 2 copies takes twice its size
   ZONE        which machines are near one another, where node.toml says so
   DAMAGE      blocks and objects found damaged or missing since their server started
 

@@ -3,6 +3,7 @@
 use crate::cli::{Results, zone_name};
 use crate::cluster::directory::{ClusterDirectory, META_NAME, NodePlace};
 use crate::cluster::processes::{self, StartOptions, Started};
+use crate::commands::layout::check_copies;
 use crate::commands::serve::WishArguments;
 use crate::context::{CLUSTER_VARIABLE, Context};
 use crate::failure::{At, Failure, Outcome};
@@ -18,17 +19,23 @@ use std::io::ErrorKind;
 use std::net::{Ipv4Addr, TcpListener};
 use std::path::PathBuf;
 use std::time::Duration;
+use vazao_client::{Client, Config};
 use vazao_meter::Clock;
+use vazao_model::ids::ROOT;
+use vazao_model::{Code, LayoutHint};
 
 const DATA_SERVERS_DEFAULT: usize = 4;
 
 /// More on one machine only measure its scheduler.
 const DATA_SERVERS_MAX: usize = 64;
 
+/// A data server that serves has reported to the metadata service by then.
+const JOINED: Duration = Duration::from_secs(15);
+
 /// Arguments of `vazao up`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  vazao up --dir /tmp/v --detach\n  vazao up --dir /srv/v --data-servers 2      stays; Ctrl-C stops it\n  vazao up --dir /tmp/v --zones rio,bra       half of the data servers in each zone\n\nThe directory keeps everything: `vazao down --dir DIR`, and the next `up` has it back."
+    after_help = "Examples:\n  vazao up --dir /tmp/v --detach\n  vazao up --dir /srv/v --data-servers 2      stays; Ctrl-C stops it\n  vazao up --dir /tmp/v --zones rio,bra       half of the data servers in each zone\n  vazao up --dir /tmp/v --copies 2            new files lie on two data servers each\n\nThe directory keeps everything: `vazao down --dir DIR`, and the next `up` has it back."
 )]
 pub(crate) struct Arguments {
     #[command(flatten)]
@@ -48,11 +55,20 @@ pub(crate) struct Arguments {
     /// Puts data servers into these zones, in turn: what zones are for can be tried on one machine [default: as before]
     #[arg(long, value_name = "NAME,…", value_delimiter = ',', value_parser = zone_name)]
     zones: Vec<String>,
+    /// Copies of each new file, on different data servers: 1, 2 or 3. All are on this host, so they are for trying out
+    /// [default: as before]
+    #[arg(long, value_name = "N", value_parser = copies_number)]
+    copies: Option<u32>,
     /// Without a cluster key: any host that reaches the ports may do anything
     #[arg(long)]
     insecure: bool,
     #[command(flatten)]
     wishes: WishArguments,
+}
+
+fn copies_number(text: &str) -> Result<u32, String> {
+    let copies = text.parse().map_err(|_| format!("'{text}' is no number"))?;
+    check_copies(copies).map(|()| copies)
 }
 
 /// Starts what is not running.
@@ -74,11 +90,13 @@ pub(crate) fn run(context: &Context, arguments: Arguments) -> Outcome {
             "{shown}: another `vazao up` is just starting it; wait for that one"
         )));
     };
+    check_copies_here(&directory, &arguments)?;
     make_nodes(&directory, arguments.data_servers)?;
     let (running, missing) = split(directory.nodes()?)?;
     check_zones(&directory, &running, &arguments.zones)?;
     let mut output = Output::new(arguments.results.json);
     if missing.is_empty() {
+        set_copies(&directory, arguments.copies, &vazao_meter::SystemClock)?;
         return say(&mut output, &directory, "already running");
     }
     let options = StartOptions {
@@ -95,12 +113,70 @@ pub(crate) fn run(context: &Context, arguments: Arguments) -> Outcome {
     let wanted = Wanted { port: arguments.port, zones: arguments.zones };
     let started = start_nodes(&directory, &missing, options, wanted, &clock, &stop)?;
     drop(lock);
+    let mut started = started;
+    if let Err(failure) = set_copies(&directory, arguments.copies, &clock) {
+        processes::stop_started(&mut started, &clock)?;
+        return Err(failure);
+    }
     let what = if running.is_empty() { "ready" } else { "ready; the missing nodes run again" };
     say(&mut output, &directory, what)?;
     if arguments.detach {
         return Ok(());
     }
     watch(started, &directory, &clock, &stop)
+}
+
+/// Data servers that there are, or are about to be.
+fn data_servers(directory: &ClusterDirectory, asked: Option<usize>) -> Outcome<usize> {
+    let there = directory.nodes()?.iter().filter(|node| node.name != META_NAME).count();
+    Ok(asked.unwrap_or(if there == 0 { DATA_SERVERS_DEFAULT } else { there }))
+}
+
+/// Refuses more copies than data servers, before any of these is made.
+fn check_copies_here(directory: &ClusterDirectory, arguments: &Arguments) -> Outcome {
+    let servers = data_servers(directory, arguments.data_servers)?;
+    match arguments.copies.filter(|copies| *copies as usize > servers) {
+        None => Ok(()),
+        Some(copies) => Err(Failure::usage(format!(
+            "--copies {copies}: {copies} copies need {copies} data servers, and this cluster has {servers}; give \
+             --data-servers {copies}"
+        ))),
+    }
+}
+
+/// New files of the volume get so many copies, where that was asked for.
+fn set_copies(directory: &ClusterDirectory, copies: Option<u32>, clock: &dyn Clock) -> Outcome {
+    let Some(copies) = copies else { return Ok(()) };
+    let config = Config::load(&directory.client_file())?;
+    let client = Client::connect_with(&config, config.options())?;
+    let (present, _) = client.layout_hint(ROOT)?;
+    let hint = LayoutHint { copies, ..present };
+    let deadline_ns = clock.now_ns().saturating_add(JOINED.as_nanos() as u64);
+    loop {
+        match client.set_layout_hint_with_nodes_as_hosts(ROOT, hint.clone()) {
+            Ok(()) => break,
+            // Data servers that have just started may not have reported yet.
+            Err(error) if error.code == Code::Invalid && clock.now_ns() < deadline_ns => {
+                clock.sleep(Duration::from_millis(200));
+            }
+            Err(error) => return Err(error.about(format!("--copies {copies}")).into()),
+        }
+    }
+    let (stored, _) = client.layout_hint(ROOT)?;
+    let servers = data_servers(directory, None)?;
+    client.close()?;
+    if stored.copies != copies {
+        let text =
+            "the metadata service that runs is older than this command and knows no copies; start it anew";
+        return Err(Failure::new(format!("--copies {copies}: {text}")));
+    }
+    if copies > 1 {
+        eprintln!(
+            "vazao: new files have {copies} copies; the {servers} data servers of this host count as {servers} hosts, which \
+             is for trying out: with this host all copies are gone"
+        );
+    }
+    Ok(())
 }
 
 /// Which port after the first a node gets.
@@ -176,7 +252,7 @@ fn check_new_targets(missing: &[NodePlace], wishes: &Wishes) -> Outcome {
 fn make_nodes(directory: &ClusterDirectory, data_servers: Option<usize>) -> Outcome {
     let nodes = directory.nodes()?;
     let there = nodes.iter().filter(|node| node.name != META_NAME).count();
-    let wanted = data_servers.unwrap_or(if there == 0 { DATA_SERVERS_DEFAULT } else { there });
+    let wanted = self::data_servers(directory, data_servers)?;
     if wanted < there {
         return Err(Failure::usage(format!(
             "{}: has {there} data servers with data on them; they cannot be made fewer: leave --data-servers out",

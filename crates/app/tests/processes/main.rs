@@ -18,6 +18,7 @@ mod crash_manifest;
 mod demo;
 mod experiments;
 mod faults;
+mod file_copies;
 mod ftp_sizes;
 mod hung;
 mod hung_areas;

@@ -440,7 +440,8 @@ impl Cluster {
     }
 
     /// The map for clients.
-    pub(crate) fn map(&self, now_ns: u64) -> ClusterMap {
+    pub(crate) fn map(&self, now: Now) -> ClusterMap {
+        let now_ns = now.ns;
         let nodes = self.nodes.iter().map(|(&id, member)| Node {
             id,
             name: member.record.name.clone(),
@@ -461,6 +462,7 @@ impl Cluster {
             nodes: nodes.collect(),
             targets: targets.collect(),
             groups: self.groups.told(|_| true),
+            away: self.groups.away(now.wall_seconds),
             ..ClusterMap::default()
         }
     }

@@ -8,7 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use vazao_model::cluster::membership::{Change, Member, Membership, Refused, Standing};
-use vazao_model::{Group, GroupId, TargetId};
+use vazao_model::{AwayMember, Group, GroupAway, GroupId, TargetId};
 
 /// Groups that a target leads: as many as let a new target take over its share evenly, but not so many that a large
 /// cluster has tens of thousands.
@@ -223,6 +223,27 @@ impl Groups {
         let behind = self.records.range((Bound::Excluded(after), Bound::Unbounded));
         let of_target = move |group: &PlacementGroup| group.membership.member(target).is_some();
         behind.filter(move |(_, group)| of_target(group)).map(|(id, group)| (*id, &group.membership))
+    }
+
+    /// What those lack that were made with several copies, at Unix time `seconds`.
+    pub(crate) fn away(&self, seconds: u64) -> Vec<GroupAway> {
+        let away = |(&id, group): (&GroupId, &PlacementGroup)| {
+            let member = |member: &Member| {
+                let is_leaving = match member.standing {
+                    Standing::Current => return None,
+                    Standing::Lagging { .. } => false,
+                    Standing::Leaving { .. } => true,
+                };
+                let since = group.lost.get(&member.target).copied().unwrap_or(seconds);
+                let ago_ms = seconds.saturating_sub(since).saturating_mul(1000);
+                Some(AwayMember { target: member.target, is_leaving, ago_ms })
+            };
+            let members: Vec<AwayMember> = group.membership.members.iter().filter_map(member).collect();
+            let is_whole = members.is_empty() && group.membership.members.len() >= group.copies;
+            let is_shown = group.copies > 1 && !is_whole;
+            is_shown.then_some(GroupAway { id, copies: group.copies as u32, members })
+        };
+        self.records.iter().filter_map(away).collect()
     }
 
     /// Those with a current member that `is_wanted`, as others are told them: who lags serves nothing.

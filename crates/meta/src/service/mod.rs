@@ -397,9 +397,9 @@ impl MetaService {
     }
 
     pub(crate) fn map_message(&self) -> proto::ClusterMap {
-        let now_ns = self.clock.now_ns();
-        let mut map = self.cluster().map(now_ns);
-        map.refusals = self.refusals.shown(now_ns);
+        let now = self.now();
+        let mut map = self.cluster().map(now);
+        map.refusals = self.refusals.shown(now.ns);
         map.trouble = self.history.trouble();
         (&map).into()
     }

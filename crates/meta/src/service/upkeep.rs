@@ -24,10 +24,10 @@ impl MetaService {
     /// Logs which nodes have fallen silent or report again, and which targets stop or begin to serve. To be called
     /// every second or so, not by the thread that calls [`MetaService::tick`]: that one waits for data servers.
     pub fn watch_members(&self) {
-        let now_ns = self.clock.now_ns();
+        let now = self.now();
         // A log that is slow to be written must not hold up the cluster's lock.
-        let map = self.cluster().map(now_ns);
-        self.member_watch.look(&map, now_ns);
+        let map = self.cluster().map(now);
+        self.member_watch.look(&map, now.ns);
     }
 
     /// What has to be done from time to time, every second or so: sessions that ran out, objects of deleted files

@@ -141,6 +141,8 @@ fn since_when_a_member_is_lost_is_kept() {
     let world = World::on(Arc::new(disk.boot()), options("embedded"));
     let mut all: [Server; 3] = servers(&world);
     let id = group(&world, &all);
+    let whole = world.call::<op::GetClusterMap>(&proto::GetClusterMapRequest {}).unwrap().map.unwrap();
+    assert!(whole.away.is_empty() && !whole.groups.is_empty());
     let lost = |world: &World| {
         let found = world.service.cluster().groups.get(id).cloned().unwrap();
         (found.copies, found.made_for, found.lost, found.membership.current().count())
@@ -163,6 +165,15 @@ fn since_when_a_member_is_lost_is_kept() {
     let both = [(TargetId(1), first_lost), (TargetId(2), second_lost)].into();
     assert_eq!(lost(&world), (3, TargetId(1), both, 1));
     let before = lost(&world);
+    let told = |world: &World| {
+        let map = world.call::<op::GetClusterMap>(&proto::GetClusterMapRequest {}).unwrap().map.unwrap();
+        map.away
+    };
+    seconds(&world, 10);
+    let now = started_at(&world);
+    let away = |target, since| proto::AwayMember { target, leaving: false, ago_ms: (now - since) * 1000 };
+    let members = vec![away(1, first_lost), away(2, second_lost)];
+    assert_eq!(told(&world), [proto::GroupAway { id: id.0, copies: 3, members }]);
     world.assert_consistent();
     world.service.close().unwrap();
     let again = World::on(Arc::new(disk.boot()), options("embedded"));

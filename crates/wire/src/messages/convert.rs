@@ -6,9 +6,9 @@ use std::ops::Range;
 use vazao_model::distribution::{Distribution, Pattern, Strip, Strips};
 use vazao_model::layout::LayoutError;
 use vazao_model::{
-    AreaInfo, Attributes, ClusterMap, Code, Epoch, FileKind, Group, GroupId, InodeId, Layout, LayoutHint,
-    Node, NodeId, NodeState, ObjectId, Placement, Refusal, Role, Target, TargetId, TargetState, Timestamp,
-    zone,
+    AreaInfo, Attributes, AwayMember, ClusterMap, Code, Epoch, FileKind, Group, GroupAway, GroupId, InodeId,
+    Layout, LayoutHint, Node, NodeId, NodeState, ObjectId, Placement, Refusal, Role, Target, TargetId,
+    TargetState, Timestamp, zone,
 };
 
 /// Version of a layout that older software, which reads simple stripes only, can read.
@@ -367,7 +367,30 @@ impl From<&ClusterMap> for proto::ClusterMap {
             refusals: m.refusals.iter().map(Into::into).collect(),
             trouble: m.trouble.clone(),
             groups: m.groups.iter().map(Into::into).collect(),
+            away: m.away.iter().map(Into::into).collect(),
         }
+    }
+}
+
+impl From<&GroupAway> for proto::GroupAway {
+    fn from(a: &GroupAway) -> Self {
+        let member = |m: &AwayMember| proto::AwayMember {
+            target: m.target.0,
+            leaving: m.is_leaving,
+            ago_ms: m.ago_ms,
+        };
+        Self { id: a.id.0, copies: a.copies, members: a.members.iter().map(member).collect() }
+    }
+}
+
+impl From<proto::GroupAway> for GroupAway {
+    fn from(a: proto::GroupAway) -> Self {
+        let member = |m: proto::AwayMember| AwayMember {
+            target: TargetId(m.target),
+            is_leaving: m.leaving,
+            ago_ms: m.ago_ms,
+        };
+        Self { id: GroupId(a.id), copies: a.copies, members: a.members.into_iter().map(member).collect() }
     }
 }
 
@@ -395,6 +418,7 @@ impl From<proto::ClusterMap> for ClusterMap {
             refusals: m.refusals.into_iter().map(Into::into).collect(),
             trouble: m.trouble,
             groups: m.groups.into_iter().map(Into::into).collect(),
+            away: m.away.into_iter().map(Into::into).collect(),
         }
     }
 }
@@ -425,6 +449,15 @@ mod tests {
         assert_eq!(unknown.expect_err("refused").code, Code::VersionMismatch);
         assert!(Layout::try_from(proto::Layout { groups: vec![], ..message.clone() }).is_err());
         assert!(Layout::try_from(proto::Layout { unit_bytes: 1000, ..message }).is_err());
+    }
+
+    #[test]
+    fn what_placement_groups_lack_survives_the_wire() {
+        let member = |target, is_leaving, ago_ms| AwayMember { target: TargetId(target), is_leaving, ago_ms };
+        let members = vec![member(3, false, 72_000), member(4, true, 0)];
+        let away = vec![GroupAway { id: GroupId(GroupId::FIRST + 7), copies: 3, members }];
+        let map = ClusterMap { away, ..ClusterMap::default() };
+        assert_eq!(ClusterMap::from(proto::ClusterMap::from(&map)), map);
     }
 
     #[test]

@@ -4,6 +4,7 @@ use crate::failure::{Failure, Outcome};
 use crate::format;
 use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
+use vazao_model::cluster::membership::COPIES_MAX;
 use vazao_model::distribution::{Pattern, Strip};
 use vazao_model::layout::check_stripe_unit;
 use vazao_model::limits::STRIPE_WIDTH_MAX;
@@ -40,6 +41,39 @@ pub(super) struct HintOptions {
     /// inherit. Where the zone has no room they go everywhere
     #[arg(long, value_name = "PLACE", value_parser = parse_place)]
     place: Option<Place>,
+    /// Copies of each file on different hosts: 1, 2 or 3, or inherit. A file of 2 copies takes twice the space
+    #[arg(long, value_name = "N", value_parser = parse_copies)]
+    copies: Option<Copies>,
+    /// Copies may lie on several servers of one host, in the whole volume from now on. For trying out: that host takes
+    /// all copies with it
+    #[arg(long, requires = "copies")]
+    same_host: bool,
+}
+
+/// A number of copies as it is typed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Copies {
+    /// As the directory above has it.
+    Inherit,
+    Of(u32),
+}
+
+fn parse_copies(text: &str) -> Result<Copies, String> {
+    match text.parse::<u32>() {
+        _ if text == "inherit" => Ok(Copies::Inherit),
+        Ok(copies) => check_copies(copies).map(|()| Copies::Of(copies)),
+        Err(_) => Err(format!("'{text}' is no number of copies: {COPIES}")),
+    }
+}
+
+const COPIES: &str = "1 (each file once), 2 or 3; inherit for what the directory above has";
+
+/// Refuses numbers of copies that no file can have. Errors: why, for people.
+pub(crate) fn check_copies(copies: u32) -> Result<(), String> {
+    match (1..=COPIES_MAX as u32).contains(&copies) {
+        true => Ok(()),
+        false => Err(format!("a file cannot have {copies} copies: {COPIES}")),
+    }
 }
 
 /// A placement as it is typed.
@@ -76,7 +110,21 @@ impl HintOptions {
     /// True when something is to be set.
     pub(super) fn is_any(&self) -> bool {
         let has_size = self.stripe_unit.is_some() || self.width.is_some();
-        has_size || self.distribution.is_some() || self.has_parts() || self.place.is_some()
+        has_size
+            || self.distribution.is_some()
+            || self.has_parts()
+            || self.place.is_some()
+            || self.copies.is_some()
+    }
+
+    /// True when a number of copies is to be set.
+    pub(super) fn has_copies(&self) -> bool {
+        self.copies.is_some()
+    }
+
+    /// True when servers of one host count as several.
+    pub(super) fn is_same_host(&self) -> bool {
+        self.same_host
     }
 
     fn has_parts(&self) -> bool {
@@ -129,7 +177,11 @@ impl HintOptions {
                 Some(Place::Inherit) => None,
                 Some(Place::Of(placement)) => Some(placement.clone()),
             },
-            copies: present.copies,
+            copies: match self.copies {
+                None => present.copies,
+                Some(Copies::Inherit) => 0,
+                Some(Copies::Of(copies)) => copies,
+            },
         })
     }
 }
@@ -191,6 +243,8 @@ mod tests {
             groups: None,
             factor: None,
             place: None,
+            copies: None,
+            same_host: false,
         };
         let with = |text: &str| {
             let place = Some(parse_place(text).expect("valid"));
@@ -200,6 +254,19 @@ mod tests {
         assert_eq!((with("inherit").placement, with("inherit").width), (None, 3));
         assert_eq!(with("zone=rio").placement, Some(Placement::Zone("rio".to_owned())));
         assert!(parse_place("rio").is_err());
+    }
+
+    #[test]
+    fn copies_are_one_to_three_or_inherited() {
+        let parsed = |text: &str| parse_copies(text);
+        assert_eq!([parsed("1"), parsed("3")], [Ok(Copies::Of(1)), Ok(Copies::Of(3))]);
+        assert_eq!(parsed("inherit"), Ok(Copies::Inherit));
+        for (wrong, word) in
+            [("0", "cannot have 0 copies"), ("4", "cannot have 4 copies"), ("two", "no number")]
+        {
+            let why = parsed(wrong).expect_err("refused");
+            assert!(why.contains(word) && why.contains("2 or 3"), "{why}");
+        }
     }
 
     #[test]

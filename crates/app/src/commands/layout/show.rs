@@ -1,5 +1,6 @@
 //! Shows a directory's hints and a file's objects.
 
+use super::copies;
 use super::options::{shown, to_json};
 use crate::failure::{At, Outcome};
 use crate::format::{self, Lean};
@@ -29,6 +30,7 @@ pub(super) fn directory(
             let place = h.placement.as_ref().map(ToString::to_string);
             json!({
                 "distribution": pattern, "stripe_unit_bytes": h.stripe_unit_bytes, "width": h.width, "place": place,
+                "copies": h.copies,
             })
         };
         return output.value(
@@ -46,7 +48,9 @@ pub(super) fn directory(
         output.line(&format!("  width        {width} ({})", origin(own.width != 0)))?;
     }
     let place = effective.placement.unwrap_or_default();
-    output.line(&format!("  place        {} ({})", placed(&place), origin(own.placement.is_some())))
+    output.line(&format!("  place        {} ({})", placed(&place), origin(own.placement.is_some())))?;
+    // A service from before knows one copy only, and says nothing of it.
+    output.line(&format!("  copies       {} ({})", effective.copies.max(1), origin(own.copies != 0)))
 }
 
 /// A placement in words.
@@ -104,6 +108,7 @@ pub(super) fn file(
     let rows: Vec<Vec<String>> =
         (0..layout.width()).map(|slot| row(slot, attributes, &layout, &map)).collect();
     output.text(&format::table(&head, &rows))?;
+    output.text(&copies::text(&layout, &map))?;
     missed.map_or(Ok(()), |zone| output.line(&about_missed(&place, &zone)))
 }
 
@@ -167,7 +172,12 @@ fn layout_json(place: &str, attributes: &Attributes, layout: &Layout, map: &Clus
             let Holder { target, node, zone, address } = holder(layout, slot, map);
             let bytes = slot_bytes(layout, slot, attributes.size);
             let zone = Some(zone).filter(|zone| !zone.is_empty());
-            json!({"slot": slot, "target": target, "node": node, "zone": zone, "address": address, "bytes": bytes})
+            let group = layout.groups[slot as usize];
+            let members = copies::json(group, map);
+            json!({
+                "slot": slot, "target": target, "node": node, "zone": zone, "address": address, "bytes": bytes,
+                "group": group.to_string(), "copies": map.copies(group), "members": members,
+            })
         })
         .collect();
     json!({

@@ -26,6 +26,7 @@ pub(super) fn troubles(state: &State, start: &str) -> Vec<Trouble> {
     troubles.extend(map.refusals.iter().map(refusal));
     troubles.extend(super::areas(map).filter_map(|(node, area)| area_trouble(node, area)));
     troubles.extend(map.targets.iter().flat_map(|target| target_troubles(map, target)));
+    troubles.extend(super::copies::trouble(map));
     troubles.extend(super::zones::troubles(state));
     if map.targets.is_empty() {
         troubles.push(Trouble {

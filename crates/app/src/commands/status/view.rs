@@ -1,7 +1,7 @@
 //! The state of a cluster as tables, and as JSON.
 
 use super::troubles::{Trouble, state};
-use super::{State, area_json, area_table, zones};
+use super::{State, area_json, area_table, copies, zones};
 use crate::format::{self, Lean};
 use serde_json::json;
 use vazao_model::{Node, NodeState, Refusal, Role, Target};
@@ -86,6 +86,9 @@ pub(super) fn text(state: &State, troubles: &[Trouble]) -> String {
         format::size(space.available_bytes),
         format::size(space.capacity_bytes)
     );
+    if let Some(well) = copies::all_is_well(map) {
+        text += &format!("{well}\n");
+    }
     if troubles.is_empty() {
         return text + "no trouble\n";
     }
@@ -135,6 +138,7 @@ pub(super) fn to_json(state: &State, troubles: &[Trouble]) -> serde_json::Value 
         "nodes": nodes,
         "targets": targets,
         "zones": zones::to_json(map),
+        "copies": copies::to_json(map),
         "refused": map.refusals.iter().map(refusal_json).collect::<Vec<_>>(),
         "volume": {
             "capacity_bytes": state.space.capacity_bytes,
