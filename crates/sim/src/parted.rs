@@ -65,7 +65,6 @@ pub struct Parted {
     /// Versions written so far: each has bytes of its own.
     versions: u64,
     newcomers: u64,
-    copies: u32,
     log: Vec<String>,
 }
 
@@ -91,8 +90,7 @@ impl Parted {
         clients[0].set_layout_hint(ROOT, hint).expect("fair weather");
         let random = StdRng::seed_from_u64(seed ^ 0x7061_7274);
         let (files, tried, log) = (Vec::new(), Tried::default(), Vec::new());
-        let mut story =
-            Parted { cluster, clients, files, random, tried, versions: 0, newcomers: 100, copies, log };
+        let mut story = Parted { cluster, clients, files, random, tried, versions: 0, newcomers: 100, log };
         (0..FILES).for_each(|number| story.make_file(number));
         story.clients[0].sync().expect("fair weather");
         // Also where a sync is answered early: a story is about files that were there.

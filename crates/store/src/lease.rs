@@ -263,6 +263,23 @@ impl Leases {
         self.held.lock().states.get(&key)?.record().cloned()
     }
 
+    /// Members that are current by the record, but of which another process has started since, this one: reports
+    /// without what they say.
+    pub(crate) fn started_anew(&self) -> Vec<(TargetId, GroupId, proto::MemberReport)> {
+        let held = self.held.lock();
+        let report = |(&(target, group), state): (&(TargetId, GroupId), &MemberState)| {
+            let process = held.own.get(&target).map_or(0, |own| own.process);
+            let record = state.record()?;
+            let is_other = |member: &Member| member.target == target && member.run < process;
+            record.current().any(is_other).then(|| {
+                let (epoch, target, group) = (record.epoch, target.0, group.0);
+                proto::MemberReport { group, epoch, target, process, ..Default::default() }
+            })
+        };
+        let all = held.states.iter().filter_map(|it| Some((it.0.0, it.0.1, report(it)?)));
+        all.collect()
+    }
+
     /// The members of this server, each in its group, and whether it is the primary there.
     pub(crate) fn members(&self) -> Vec<((TargetId, GroupId), bool)> {
         let held = self.held.lock();
@@ -352,6 +369,11 @@ impl DataService {
             self.leases.answer(question, out.contains(&TargetId(question.of)), steady_ns)
         };
         Ok(proto::KeepAliveResponse { grants: request.questions.iter().map(answer).collect() })
+    }
+
+    /// Whether any member of it has others to agree with.
+    pub fn shares_groups(&self) -> bool {
+        !self.leases.held.lock().states.is_empty()
     }
 
     /// What its members are to their groups of several members now.

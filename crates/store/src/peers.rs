@@ -27,6 +27,9 @@ const SILENT_NS: u64 = 1_000_000_000;
 /// How late a turn may be before silence is counted anew.
 const LATE_NS: u64 = 300_000_000;
 
+/// How often a member that has started anew says that it would lead: where others are left, it is refused.
+const LEAD_NS: u64 = 1_000_000_000;
+
 /// How long the metadata service may take to decide: it gathers accusations and waits for its disk.
 const REPORT_NS: u64 = 2_000_000_000;
 
@@ -53,6 +56,15 @@ struct Peer {
     out: BTreeSet<TargetId>,
 }
 
+/// What members say that have started anew: they go on alone where no process of another current member is left.
+fn leads(data: &DataService) -> impl Iterator<Item = ((TargetId, GroupId), proto::MemberReport)> {
+    data.leases.started_anew().into_iter().map(|(target, group, report)| {
+        let kept_power = data.targets.iter().any(|own| own.id() == target && own.kept_power);
+        let lead = Some(proto::MemberLead { kept_power });
+        ((target, group), proto::MemberReport { lead, ..report })
+    })
+}
+
 /// What was said to the metadata service.
 struct Reported {
     at_ns: u64,
@@ -66,6 +78,8 @@ struct Reported {
 pub struct Peers {
     servers: BTreeMap<NodeId, Peer>,
     reported: Option<Reported>,
+    /// When it was last said which members would lead.
+    led_ns: Option<u64>,
     turn_ns: Option<u64>,
 }
 
@@ -83,11 +97,8 @@ impl Peers {
     /// no answer.
     pub fn turn(&mut self, data: &DataService, transport: &dyn Transport, meta_address: &str) {
         let now = moment(&**data.shell.clock());
-        let shared = data.leases.questions();
-        self.meet(&shared, now.steady_ns);
         self.take_answers(data, now.steady_ns);
         self.take_outcomes(data, now.steady_ns);
-        // Records may have changed by answers.
         let shared = data.leases.questions();
         self.meet(&shared, now.steady_ns);
         self.ask(data, transport, &shared);
@@ -142,6 +153,10 @@ impl Peers {
             if peer.asked_ns.is_some_and(is_early) || peer.asked.len() + requests > ASKED_MAX * requests {
                 continue;
             }
+            // A connection that is being made must not hold up questions to others.
+            if !questions.first().is_some_and(|question| transport.is_ready(&question.address)) {
+                continue;
+            }
             peer.asked_ns = Some(at.steady_ns);
             for questions in questions.chunks(QUESTIONS_MAX) {
                 let request =
@@ -177,8 +192,12 @@ impl Peers {
                 report.or_insert_with(|| question.report()).silent.push(question.of.0);
             }
         }
+        if self.led_ns.is_none_or(|led_ns| now_ns.saturating_sub(led_ns) >= LEAD_NS) {
+            self.led_ns = Some(now_ns);
+            reports.extend(leads(data));
+        }
         let reports: Vec<_> = reports.into_iter().take(QUESTIONS_MAX).collect();
-        if reports.is_empty() {
+        if reports.is_empty() || !transport.is_ready(meta_address) {
             return;
         }
         let (members, reports) = reports.into_iter().unzip();

@@ -136,6 +136,12 @@ pub trait Transport: Send + Sync + 'static {
         true
     }
 
+    /// Whether the calling thread's next request to `address` is sent at once. A transport with connections makes a
+    /// missing one in the background; another time it is there, or cannot be made.
+    fn is_ready(&self, _address: &str) -> bool {
+        true
+    }
+
     /// Makes the connections that the calling thread's next requests to `addresses` need, in parallel and in the
     /// background: a request submitted meanwhile waits for its connection. One that cannot be made does not delay the
     /// others, and fails its request as if that had tried. By `deadline_ns` each is established or has failed.

@@ -73,7 +73,7 @@ const JOIN_NS_MAX: u64 = 500_000_000;
 type Tick = (&'static str, fn(&Node));
 
 /// The parts of a running node.
-struct Node {
+pub(super) struct Node {
     name: String,
     /// Where the metadata service is, unless it is here.
     metadata: Vec<String>,
@@ -98,6 +98,8 @@ struct Node {
     failed_targets: AtomicUsize,
     /// Why the last registration failed; `None` once one succeeded.
     unregistered: Mutex<Option<String>>,
+    /// The metadata service that it registered with last.
+    pub(super) registered_at: Mutex<String>,
     /// What the metadata service had to say to the operator, last time.
     warned: Mutex<Vec<String>>,
     /// Where the process that starts the node reads it.
@@ -161,6 +163,7 @@ pub(crate) fn run(config: &NodeConfig, settings: &Settings) -> Outcome {
         last_transport,
         server: Mutex::new(server),
         unregistered: Mutex::new(Some("not registered yet".to_owned())),
+        registered_at: Mutex::default(),
         warned: Mutex::default(),
         trouble_file: files::trouble_file(&settings.state),
         refused: Mutex::new(None),
@@ -456,6 +459,8 @@ fn start_threads(
     }
     if node.data.is_some() {
         ticks.extend::<[Tick; 2]>([("tick-data", Node::tick_data), ("tick-targets", Node::tick_targets)]);
+        let keeping = Arc::clone(node);
+        start("leases", Box::new(move || keeping.keep_leases()))?;
     }
     for (name, work) in ticks {
         let ticking = Arc::clone(node);
@@ -514,13 +519,13 @@ impl Node {
         }
     }
 
-    fn is_stopping(&self) -> bool {
+    pub(super) fn is_stopping(&self) -> bool {
         self.pauses.are_over()
     }
 
     /// Sleeps in short steps, so that the node can end meanwhile.
     /// Waits, until the node is to stop at the latest.
-    fn pause(&self, milliseconds: u64) {
+    pub(super) fn pause(&self, milliseconds: u64) {
         self.pauses.wait(milliseconds);
     }
 
@@ -641,6 +646,7 @@ impl Node {
             }
             let trouble = match outcome {
                 Ok(warnings) => {
+                    self.registered_at.lock().clone_from(address);
                     self.note_warnings(warnings);
                     None
                 }

@@ -7,6 +7,7 @@ pub(crate) mod daemon;
 mod disk;
 pub(crate) mod files;
 mod http;
+mod leases;
 mod measures;
 mod membership;
 pub(crate) mod memory;

@@ -21,7 +21,6 @@ impl Parted {
             late: chance(0.5, 60),
             doubled: chance(0.5, 60),
         };
-        let weather = if self.copies > 1 { Weather { killed: 0, power_lost: 0, ..weather } } else { weather };
         self.note(format!("{weather:?}"));
         self.cluster.set_weather(weather);
     }
@@ -30,8 +29,8 @@ impl Parted {
         match self.random.random_range(0..1000) {
             0..90 => self.cut(),
             90..120 => self.pause(),
-            120..150 if self.copies < 2 => self.lose_power(),
-            150..165 if self.copies < 2 => {
+            120..150 => self.lose_power(),
+            150..165 => {
                 let number = self.random.random_range(0..=DATA_SERVERS);
                 self.note(format!("kill {number}"));
                 self.cluster.end(number, End::Kill);

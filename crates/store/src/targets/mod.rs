@@ -10,6 +10,7 @@
 //!   (open files).
 
 pub(crate) mod background;
+mod boot;
 pub(crate) mod cache;
 pub(crate) mod closing;
 pub(crate) mod epochs;

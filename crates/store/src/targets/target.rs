@@ -1,5 +1,6 @@
 //! One target: a directory on one disk, with everything the server knows about it.
 
+use super::boot;
 use super::cache::Cache;
 use super::epochs::{self, Epochs, Pass};
 use super::failure;
@@ -45,6 +46,8 @@ pub(crate) struct Target {
     pub(crate) disk: Arc<dyn Disk>,
     /// What the disk calls this start of the machine.
     pub(crate) boot: u64,
+    /// Whatever the process before this one had answered is there, also what was not synced.
+    pub(crate) kept_power: bool,
     pub(crate) epochs: Epochs,
     pub(crate) incarnation: Incarnation,
     /// What the metadata service has said of it.
@@ -114,10 +117,12 @@ impl Target {
                 format!("check the disk, restart the machine, then remove {label}/{}", failure::FILE);
             let _ = failure.set(format!("{reason} (noted earlier; to use it again: {remedy})"));
         }
+        let kept_power = boot::ran_on(&*disk).map_err(place)? || epochs.suspects().is_none();
         let sweep = Mutex::new(Sweep::new(epochs.suspects().is_some()));
         Ok(Target {
             label: label.to_owned(),
             boot: disk.boot_id(),
+            kept_power,
             disk,
             epochs,
             incarnation,

@@ -46,6 +46,17 @@ impl TcpTransport {
         place.usable().is_some() || place.attempt.is_locked()
     }
 
+    /// Whether the calling thread has a connection to `address`; it is made where it is missing.
+    pub(super) fn is_link_ready(&self, address: &str) -> bool {
+        let peer = self.peer(address);
+        if peer.place(peer.at()).usable().is_some() {
+            return true;
+        }
+        let connect_ns = u64::from(self.options.connect_ms_max) * 1_000_000;
+        self.make_link(&peer, peer.at(), self.clock.now_ns() + connect_ns);
+        false
+    }
+
     /// Has the calling thread's connections made.
     pub(super) fn make_links(&self, addresses: &[&str], deadline_ns: u64) {
         for address in addresses {

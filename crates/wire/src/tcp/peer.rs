@@ -554,6 +554,10 @@ impl Transport for TcpTransport {
         self.has_link(address)
     }
 
+    fn is_ready(&self, address: &str) -> bool {
+        self.is_link_ready(address)
+    }
+
     fn connect_ahead(&self, addresses: &[&str], deadline_ns: u64) {
         self.make_links(addresses, deadline_ns);
     }

@@ -1,0 +1,36 @@
+//! The thread in which a node's data server asks others for the leases of the placement groups that they share.
+//!
+//! Its turns must not be late: others would go on without this server. So it runs at a raised priority where that is
+//! allowed, makes no connection itself, and waits for no answer.
+
+use super::daemon::Node;
+use tracing::debug;
+use vazao_store::Peers;
+
+/// Above what serves requests, below what the kernel does.
+const PRIORITY: i32 = -10;
+
+/// How soon a node that shares no group looks again. A new group's members wait for one another no longer.
+const ALONE_MS: u64 = 500;
+
+impl Node {
+    /// Asks, for as long as the node runs.
+    pub(super) fn keep_leases(&self) {
+        let Some(data) = &self.data else { return };
+        // Of the calling thread alone. An ordinary user may not, and then a busy machine's turns come late now and then.
+        if let Err(error) = rustix::process::setpriority_process(None, PRIORITY) {
+            debug!(%error, "no raised priority for leases");
+        }
+        let mut peers = Peers::default();
+        while !self.is_stopping() {
+            let metadata = self.registered_at.lock().clone();
+            if data.shares_groups() {
+                peers.turn(data, &*self.transport, &metadata);
+                self.pause(Peers::TURN.as_millis() as u64);
+            } else {
+                peers = Peers::default();
+                self.pause(ALONE_MS);
+            }
+        }
+    }
+}
