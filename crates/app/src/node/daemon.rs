@@ -78,11 +78,11 @@ pub(super) struct Node {
     /// Where the metadata service is, unless it is here.
     metadata: Vec<String>,
     clock: Arc<dyn Clock>,
-    transport: Arc<TcpTransport>,
+    pub(super) transport: Arc<TcpTransport>,
     /// For its last word: the other one is hung up by then.
     last_transport: Arc<TcpTransport>,
     meta: Option<Arc<MetaService>>,
-    data: Option<Arc<DataService>>,
+    pub(super) data: Option<Arc<DataService>>,
     area: Arc<AreaService>,
     mover: Arc<Mover>,
     areas: Areas,
