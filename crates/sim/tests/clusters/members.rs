@@ -207,6 +207,22 @@ fn a_server_that_starts_anew_is_entered_as_lagging() {
     group.agrees();
 }
 
+/// A group of which no process is left waited for one that had been put out before, without end.
+#[test]
+fn when_all_members_have_ended_one_leads_once_it_is_back() {
+    for (end, losses) in [(End::Kill, 0), (End::PowerLoss, 1)] {
+        let mut group = Group::new(5, 2);
+        group.cluster.end(1, end);
+        group.cluster.end(2, end);
+        // Without power kept it is waited 30 s for one that has more. One that ended clean has all.
+        group.pass(45_000);
+        let record = group.record();
+        assert_eq!(group.serving().len(), 1, "{end:?}: {record:?}");
+        assert!(record.losses <= losses, "{end:?}: {record:?}");
+        group.agrees();
+    }
+}
+
 #[test]
 fn one_member_at_most_acknowledges_and_all_that_serve_count_for_it_whatever_happens() {
     let (mut epochs, mut served, mut acknowledged) = (0, 0, 0);

@@ -96,14 +96,18 @@ mod tests {
         ObjectId { inode: InodeId(inode), generation: 1, slot: 0, group: GroupId(1 << 20) }
     }
 
+    fn lock(locks: &Locks, object: ObjectId, range: Range<u64>, may_wait: bool) -> Option<Held<'_>> {
+        locks.lock(object, std::slice::from_ref(&range), may_wait)
+    }
+
     #[test]
     fn changes_of_the_same_block_come_one_after_the_other_and_others_do_not_wait() {
         let locks = Locks::default();
-        let one = locks.lock(object(1), &[10..20], false);
+        let one = lock(&locks, object(1), 10..20, false);
         assert!(one.is_some());
-        assert!(locks.lock(object(1), &[30..40], false).is_none(), "it is in the same block");
-        assert!(locks.lock(object(1), &[70_000..u64::MAX], false).is_some(), "of another block");
-        assert!(locks.lock(object(2), &[10..20], false).is_some(), "of another object");
+        assert!(lock(&locks, object(1), 30..40, false).is_none(), "it is in the same block");
+        assert!(lock(&locks, object(1), 70_000..u64::MAX, false).is_some(), "of another block");
+        assert!(lock(&locks, object(2), 10..20, false).is_some(), "of another object");
         drop(one);
         assert!(locks.lock(object(1), &[30..40, 0..1], false).is_some());
         assert!(locks.table.lock().objects.is_empty(), "nothing is left of what has ended");
@@ -113,18 +117,18 @@ mod tests {
     fn a_change_of_the_whole_object_is_not_passed_by_later_ones() {
         let locks = Locks::default();
         std::thread::scope(|scope| {
-            let first = locks.lock(object(1), &[0..1], true);
+            let first = lock(&locks, object(1), 0..1, true);
             let whole = scope.spawn(|| {
-                let held = locks.lock(object(1), &[0..u64::MAX], true);
+                let held = lock(&locks, object(1), 0..u64::MAX, true);
                 drop(held);
             });
             while locks.table.lock().tickets < 2 {
                 std::thread::yield_now();
             }
-            assert!(locks.lock(object(1), &[1 << 20..2 << 20], false).is_none(), "it came after the whole");
+            assert!(lock(&locks, object(1), 1 << 20..2 << 20, false).is_none(), "it came after the whole");
             drop(first);
             whole.join().expect("it ends");
         });
-        assert!(locks.lock(object(1), &[1 << 20..2 << 20], false).is_some());
+        assert!(lock(&locks, object(1), 1 << 20..2 << 20, false).is_some());
     }
 }

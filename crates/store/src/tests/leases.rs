@@ -5,10 +5,13 @@ use crate::{MemberView, Peers};
 use parking_lot::Mutex;
 use prost::Message;
 use std::sync::Arc;
+use vazao_meter::Clock;
 use vazao_model::cluster::membership::{Change, Membership};
 use vazao_model::{Code, GroupId, TargetId};
+use vazao_wire::inline::InlineTransport;
 use vazao_wire::messages::members::group_members;
 use vazao_wire::service::{Fault, Request, Responder, Service};
+use vazao_wire::transport::{Pending, Transport};
 use vazao_wire::{Method, op, proto};
 
 const META: &str = "meta:1";
@@ -275,4 +278,53 @@ fn a_member_whose_disk_answers_nothing_is_reported_at_once() {
     *other.0.lock() = Some(proto::MemberGrant { out: true, ..Default::default() });
     turns(&rig, &mut peers, 700);
     assert_eq!(meta.0.lock().reports.first().map(|report| report.silent.clone()), Some(vec![2]));
+}
+
+/// A network in which no connection stands to some addresses; to ask them holds up the one that asks.
+struct Connecting {
+    carrier: Arc<InlineTransport>,
+    gone: Mutex<Vec<&'static str>>,
+}
+
+impl Transport for Connecting {
+    fn submit(
+        &self,
+        address: &str,
+        method: Method,
+        message: &[u8],
+        attachment: &[u8],
+        deadline_ns: u64,
+    ) -> Box<dyn Pending> {
+        assert!(!self.gone.lock().contains(&address), "{address} holds up the others");
+        self.carrier.submit(address, method, message, attachment, deadline_ns)
+    }
+
+    fn is_ready(&self, address: &str) -> bool {
+        !self.gone.lock().contains(&address)
+    }
+
+    fn clock(&self) -> Arc<dyn Clock> {
+        self.carrier.clock()
+    }
+}
+
+#[test]
+fn a_server_without_a_connection_is_not_waited_for_and_counts_as_silent() {
+    let (rig, meta, _other, mut peers) = two();
+    let network = Connecting { carrier: Arc::clone(&rig.transport), gone: Mutex::new(vec![OTHER, META]) };
+    let mut turns = |milliseconds: u64| {
+        for _ in 0..milliseconds / Peers::TURN.as_millis() as u64 {
+            rig.clock.advance(Peers::TURN);
+            peers.turn(&rig.service, &network, META);
+        }
+    };
+    turns(3_000);
+    assert!(!rig.service.memberships()[0].may_serve, "its lease has ended");
+    assert_eq!(meta.0.lock().reports, [], "nor is the metadata service waited for");
+    *network.gone.lock() = vec![OTHER];
+    turns(100);
+    assert_eq!(meta.0.lock().reports.first().map(|report| report.silent.clone()), Some(vec![2]));
+    network.gone.lock().clear();
+    turns(5_000);
+    assert!(rig.service.memberships()[0].may_serve, "it is asked once it is connected");
 }

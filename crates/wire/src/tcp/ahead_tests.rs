@@ -207,6 +207,22 @@ fn servers_that_are_dead_silent_or_strangers_fail_their_own_requests_and_no_othe
     assert_eq!(code(&dead), Code::Unreachable);
 }
 
+/// Who asks many servers in turn must not wait for one that is gone, also not while another thread's attempt lasts.
+#[test]
+fn a_server_is_ready_once_its_connection_stands_and_not_while_it_is_being_made() {
+    let key = key();
+    let (listener, silent) = silent();
+    let good = serve(&key, Arc::new(Polite));
+    let transport = transport(&key);
+    assert!(!transport.is_ready(&silent));
+    listener.accept().expect("a connection is being made in the background");
+    assert!(!transport.is_ready(&silent), "it is not greeted");
+    while !transport.is_ready(&good) {
+        SystemClock.sleep(Duration::from_millis(1));
+    }
+    ping(&transport, &good, 10_000).expect("answered");
+}
+
 /// Far away, and slow to greet the second connection until the test releases it.
 #[derive(Default)]
 struct Distant {

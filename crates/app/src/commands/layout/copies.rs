@@ -83,7 +83,7 @@ mod tests {
         let target = |id: u32| Target { id: TargetId(id), node: NodeId(id), ..Target::default() };
         let group = |id: u32, members: &[u32]| {
             let members = members.iter().copied().map(TargetId).collect();
-            Group { id: GroupId(GroupId::FIRST + id), epoch: 2, members }
+            Group { id: GroupId(GroupId::FIRST + id), epoch: 2, members, is_agreed: true }
         };
         let member = AwayMember { target: TargetId(3), is_leaving: false, ago_ms: 72_000 };
         ClusterMap {

@@ -110,6 +110,7 @@ mod tests {
             id: id(at),
             epoch: 1,
             members: current.iter().copied().map(TargetId).collect(),
+            is_agreed: true,
         };
         let away = |&(at, current, lost): &Case<'_>| {
             let member = |&(target, ago_ms): &(u32, u64)| AwayMember {
