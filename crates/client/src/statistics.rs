@@ -17,6 +17,12 @@ pub(crate) struct ServerCounters {
     /// Written from lent memory.
     pub(crate) bytes_lent: Counter,
     pub(crate) bytes_written: Counter,
+    /// Reads that other servers could have answered, too.
+    pub(crate) copy_reads: Counter,
+    /// Of requests: those sent because another copy was late.
+    pub(crate) hedged: Counter,
+    /// Of requests: those sent because another copy did not answer, or not with what was asked for.
+    pub(crate) other_copy: Counter,
     pub(crate) waited_ns: Counter,
     pub(crate) credit_ns: Counter,
     pub(crate) service_ns: Counter,
@@ -45,6 +51,12 @@ pub struct ServerStatistics {
     pub bytes_lent: u64,
     /// Bytes of file data acknowledged.
     pub bytes_written: u64,
+    /// Reads answered that another copy could have answered, too.
+    pub copy_reads: u64,
+    /// Reads that it was asked because another copy was late (a hedge), at most 5% of all reads of files with copies.
+    pub hedged: u64,
+    /// Reads that it was asked because another copy was silent or damaged, or refused.
+    pub other_copy: u64,
     /// Nanoseconds that callers blocked on an answer.
     pub waited_ns: u64,
     /// Nanoseconds that callers blocked until a request could be handed over.
@@ -135,6 +147,9 @@ impl ServerCounters {
             bytes_local: self.bytes_local.get(),
             bytes_lent: self.bytes_lent.get(),
             bytes_written: self.bytes_written.get(),
+            copy_reads: self.copy_reads.get(),
+            hedged: self.hedged.get(),
+            other_copy: self.other_copy.get(),
             waited_ns: self.waited_ns.get(),
             credit_ns: self.credit_ns.get(),
             service_ns: self.service_ns.get(),

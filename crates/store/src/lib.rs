@@ -10,6 +10,7 @@
 mod error;
 mod fan_out;
 mod health;
+mod latest;
 mod lease;
 mod object;
 mod ops;

@@ -233,6 +233,23 @@ impl Pending for InlinePending {
             State::Lost => self.clock.now_ns() >= self.deadline_ns,
         }
     }
+
+    fn settle_by(&self, until_ns: u64) -> bool {
+        loop {
+            let now_ns = self.clock.now_ns();
+            if self.is_done() || now_ns >= self.deadline_ns {
+                return true;
+            }
+            if now_ns >= until_ns {
+                return false;
+            }
+            let left_ns = until_ns.min(self.deadline_ns) - now_ns;
+            self.clock.sleep(WAIT_STEP.min(Duration::from_nanos(left_ns)));
+            if let Some(idle) = &self.idle {
+                idle();
+            }
+        }
+    }
 }
 
 impl Transport for InlineTransport {

@@ -80,6 +80,13 @@ pub trait Pending: Send {
         true
     }
 
+    /// Blocks until `wait` will not block, but not beyond `until_ns`: false when it would block still. True also where
+    /// the caller is interrupted, as [`Pending::settle`] then says. An implementation whose waits cannot be cut short
+    /// may return true at once.
+    fn settle_by(&self, _until_ns: u64) -> bool {
+        true
+    }
+
     /// The request's id: the one in the server's log. 0 where a transport gives none.
     fn id(&self) -> RequestId {
         RequestId::default()

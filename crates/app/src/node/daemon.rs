@@ -138,10 +138,7 @@ pub(crate) fn run(config: &NodeConfig, settings: &Settings) -> Outcome {
     let areas = Areas::new(config.area.clone(), &settings.directory, Arc::clone(&memory));
     let [transport, last_transport] = transports(&key, &clock);
     let measures = MeasureService::new(&config.name, &clock);
-    let data = open_data(config, &plan, &advertised, run, &clock, &measures)?;
-    if let Some(data) = &data {
-        data.set_transport(Arc::clone(&transport) as Arc<dyn Transport>);
-    }
+    let data = open_data(config, &plan, &advertised, run, &transport, &measures)?;
     let area = open_area(config, &areas, run, &clock)?;
     let mover = open_mover(config, settings, &area, &transport, &advertised)?;
     let node = Arc::new(Node {
@@ -307,7 +304,7 @@ fn open_data(
     plan: &Plan,
     address: &str,
     run: u64,
-    clock: &Arc<dyn Clock>,
+    transport: &Arc<TcpTransport>,
     measures: &MeasureService,
 ) -> Outcome<Option<Arc<DataService>>> {
     let Some(section) = config.data.as_ref().filter(|_| config.has(RoleName::Data)) else { return Ok(None) };
@@ -329,8 +326,10 @@ fn open_data(
         |target: &PathBuf| Ok((measures.watch(target, disk(target)?), target.display().to_string()));
     let disks = plan.open.iter().map(watched);
     let disks = disks.collect::<Outcome<Vec<_>>>()?;
-    let opened = DataService::open(disks, options, Arc::clone(clock));
-    opened.map(Some).map_err(|error| Failure::new(format!("node {}: {error}", config.name)))
+    let opened = DataService::open(disks, options, transport.clock());
+    let data = opened.map_err(|error| Failure::new(format!("node {}: {error}", config.name)))?;
+    data.set_transport(Arc::clone(transport) as Arc<dyn Transport>);
+    Ok(Some(data))
 }
 
 /// The door for clients of this machine. Without one they read over TCP, so that it is no reason not to serve.

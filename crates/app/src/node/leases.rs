@@ -17,7 +17,7 @@ impl Node {
     /// Asks, for as long as the node runs.
     pub(super) fn keep_leases(&self) {
         let Some(data) = &self.data else { return };
-        // Of the calling thread alone. An ordinary user may not, and then a busy machine's turns come late now and then.
+        // Of the calling thread alone. An ordinary user may not: a busy machine's turns come late now and then.
         if let Err(error) = rustix::process::setpriority_process(None, PRIORITY) {
             debug!(%error, "no raised priority for leases");
         }

@@ -6,6 +6,8 @@
 
 mod budget;
 mod changes;
+mod choose;
+mod copies;
 mod in_flight;
 mod local;
 
@@ -20,6 +22,7 @@ use crate::servers::{Server, Servers, is_silence};
 use crate::statistics::InFlightCall;
 use crate::{Error, Result};
 use changes::{Changes, attempt, changed, is_change};
+use copies::{Copies, Hedges};
 use local::{Lending, LocalFiles};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -55,12 +58,15 @@ pub(crate) struct DataCall {
     submitted_ns: u64,
     /// How many locks of this client were lost by then.
     lock_losses: u64,
+    /// What there is to choose from, where the group has several members.
+    copies: Option<Box<Copies>>,
 }
 
 impl DataCall {
     /// True when waiting for it will not block.
     pub(crate) fn is_done(&self) -> bool {
-        self.pending.as_ref().is_some_and(|pending| pending.is_done())
+        let is_other_done = || self.copies.as_ref().is_some_and(|copies| copies.is_done());
+        self.pending.as_ref().is_some_and(|pending| pending.is_done() || is_other_done())
     }
 
     /// The server it went to last, for messages.
@@ -81,6 +87,7 @@ pub(crate) struct DataServers {
     /// The largest of what any server wants under way, see [`crate::servers`]: mostly too little to matter.
     pub(crate) pace_bytes_max: AtomicU64,
     changes: Changes,
+    hedges: Hedges,
 }
 
 impl DataServers {
@@ -97,6 +104,7 @@ impl DataServers {
             short_circuit,
             pace_bytes_max: AtomicU64::new(0),
             changes,
+            hedges: Hedges::default(),
         }
     }
 
@@ -141,7 +149,13 @@ impl DataServers {
         attachment: &[u8],
         deadline_ns: u64,
     ) -> DataCall {
-        let mut call = DataCall {
+        let mut call = self.new_call(group, method, message);
+        self.begin(&mut call, attachment, deadline_ns);
+        call
+    }
+
+    fn new_call(&self, group: GroupId, method: Method, message: Vec<u8>) -> DataCall {
+        DataCall {
             group,
             method,
             message,
@@ -153,13 +167,16 @@ impl DataServers {
             request: RequestId::default(),
             submitted_ns: self.context.clock.now_ns(),
             lock_losses: self.meta.lock_losses(),
-        };
-        // A request that would fail at once is left to its waiter, and so is one that may not be sent yet.
-        match interrupt::is_killed() || self.servers.was_out(group) || self.must_confirm_locks(&call) {
-            true => call.server = self.servers.server(group),
-            false => self.send(&mut call, attachment, deadline_ns),
+            copies: None,
         }
-        call
+    }
+
+    fn begin(&self, call: &mut DataCall, attachment: &[u8], deadline_ns: u64) {
+        // A request that would fail at once is left to its waiter, and so is one that may not be sent yet.
+        match interrupt::is_killed() || self.servers.was_out(call.group) || self.must_confirm_locks(call) {
+            true => call.server = self.servers.server(call.group),
+            false => self.send(call, attachment, deadline_ns),
+        }
     }
 
     fn must_confirm_locks(&self, call: &DataCall) -> bool {
@@ -178,11 +195,11 @@ impl DataServers {
     }
 
     fn send(&self, call: &mut DataCall, attachment: &[u8], deadline_ns: u64) {
-        call.server = self.servers.server(call.group);
+        self.find_server(call);
         let Some(server) = &call.server else { return };
         let started_ns = self.context.clock.now_ns();
         let until_ns = attempt_deadline_ns(started_ns, deadline_ns);
-        let until_ns = self.servers.attempt_until_ns(call.group, until_ns);
+        let until_ns = self.copy_until_ns(call, until_ns);
         server.counters.requests.add(1);
         call.in_flight = Some(InFlightCall::begin(&server.counters, &self.context.clock));
         server.counters.credit.enter(started_ns);
@@ -233,14 +250,14 @@ impl DataServers {
         let mut refused_ns: Option<u64> = None;
         if call.pending.is_none() && call.server.is_some() {
             if self.servers.was_out(call.group)
-                && let Some(fault) = self.meta.known_outage(call.group, deadline_ns)
+                && let Some(fault) = self.meta.known_outage(call.group, &[], deadline_ns)
             {
                 return Err(Error::from(fault));
             }
             self.send_under_locks(call, attachment, deadline_ns)?;
         }
         loop {
-            let fault = match self.await_answer(call, attachment.len()) {
+            let fault = match self.await_answer(call, attachment.len(), deadline_ns) {
                 Ok(received) => return Ok(received),
                 Err(fault) if attempts.is_given_up(&self.context, &fault) => Code::Interrupted.into(),
                 Err(fault)
@@ -252,16 +269,17 @@ impl DataServers {
                     self.send_under_locks(call, attachment, deadline_ns)?;
                     continue;
                 }
-                Err(fault) => fault,
+                Err(fault) => match self.ask_another(call, fault, attachment, deadline_ns)? {
+                    Some(fault) => fault,
+                    None => continue,
+                },
             };
             let failed_ns = self.context.clock.now_ns();
             let is_other = is_of_another_program(&fault);
             let is_outdated = is_other || fault.code.action() == Action::Refresh;
             let is_map_old = is_outdated && self.is_map_older(&fault);
             refused_ns = refused_ns.filter(|_| is_other).or(is_other.then_some(failed_ns));
-            if is_silence(&fault)
-                && let Some(known) = self.meta.known_outage(call.group, deadline_ns)
-            {
+            if let Some(known) = self.known_outage_of(call, &fault, deadline_ns) {
                 return Err(Error::from(known).of(call.request));
             }
             let again = self.pause_for(call, &mut attempts, &fault, refused_ns);
@@ -279,7 +297,8 @@ impl DataServers {
             if is_map_old {
                 map_trouble = self.meta.look_for_newer_map(failed_ns, deadline_ns);
             }
-            if is_outdated && let Some(known) = self.meta.known_outage(call.group, deadline_ns) {
+            if is_outdated && let Some(known) = self.meta.known_outage(call.group, call.unfit(), deadline_ns)
+            {
                 return Err(Error::from(known).of(call.request));
             }
             if let Some(server) = &call.server {
@@ -305,14 +324,26 @@ impl DataServers {
     ) -> bool {
         let Some(server) = &call.server else { return attempts.pause(&self.context, fault) };
         let is_restarting = refused_ns.is_some_and(|ns| !self.servers.was_heard_since(server, ns));
-        let pause = || match is_restarting {
+        let is_passing = call.copies.as_ref().is_some_and(|copies| copies.is_passing(fault.code));
+        let pause = || match is_restarting || is_passing {
             true => attempts.pause_after(&self.context, fault.code),
             false => attempts.pause(&self.context, fault),
         };
         self.context.counters.during_wait(&server.counters, &*self.context.clock, pause)
     }
 
-    fn await_answer(&self, call: &mut DataCall, sent_bytes: usize) -> std::result::Result<Received, Fault> {
+    fn await_answer(
+        &self,
+        call: &mut DataCall,
+        sent_bytes: usize,
+        deadline_ns: u64,
+    ) -> std::result::Result<Received, Fault> {
+        if call.is_read_of_copies()
+            && let Some(asked) = call.server.clone()
+        {
+            let race = || self.race(call, deadline_ns);
+            self.context.counters.during_wait(&asked.counters, &*self.context.clock, race);
+        }
         let (Some(pending), Some(server)) = (call.pending.take(), &call.server) else {
             return Err(Fault::new(Code::WrongTarget, format!("no node is known to hold {}", call.group)));
         };
@@ -331,8 +362,9 @@ impl DataServers {
                 return Err(Code::Interrupted.into());
             }
         };
+        let mut elapsed_ns = 0;
         if let Some(in_flight) = call.in_flight.take() {
-            let elapsed_ns = ended_ns.saturating_sub(in_flight.started_ns());
+            elapsed_ns = ended_ns.saturating_sub(in_flight.started_ns());
             self.context.counters.latency.record(elapsed_ns);
             if let Ok(received) = &answer {
                 let bytes = received.attachment.len().max(sent_bytes) as u64;
@@ -348,6 +380,7 @@ impl DataServers {
                 self.servers.is_back(call.group);
                 server.counters.service_ns.add(u64::from(received.service_us) * 1000);
                 server.counters.bytes_read.add(received.attachment.len() as u64);
+                self.end_race(call, elapsed_ns);
             }
             Err(fault) => {
                 // A disk that hangs may still have it.

@@ -251,8 +251,12 @@ impl Attempt<'_> {
         let answers: Vec<Result<_>> = calls
             .into_iter()
             .map(|(slot, mut call)| {
-                let received = self.inode.core.data.finish_data(&mut call, &[], deadline_ns)?;
-                Ok((slot, decode::<op::StatObject>(&received)?))
+                let is_unwritten = self.old.written_slots & (1 << slot) == 0;
+                let exists = |stat: &proto::StatObjectResponse| stat.exists || is_unwritten;
+                Ok((
+                    slot,
+                    self.inode.core.data.finish_found::<op::StatObject>(&mut call, exists, deadline_ns)?,
+                ))
             })
             .collect();
         answers.into_iter().collect()

@@ -117,8 +117,8 @@ fn first_ranges(
     }
     let mut outcome = Ok(());
     for (slot, from, mut call) in calls {
-        let answer = open.core.data.finish_data(&mut call, &[], deadline_ns);
-        match answer.and_then(|received| Ok(decode::<op::ObjectRanges>(&received)?)) {
+        let exists = |ranges: &proto::ObjectRangesResponse| ranges.exists;
+        match open.core.data.finish_found::<op::ObjectRanges>(&mut call, exists, deadline_ns) {
             Ok(response) => firsts.push(first(slot, from, &response)),
             Err(error) => outcome = outcome.and(Err(error)),
         }

@@ -55,9 +55,7 @@ pub(super) fn find_local(open: &OpenInode, view: &View, range: &Range<u64>) -> O
 pub(super) fn load_local(open: &OpenInode, part: &LocalPart) -> Option<Block> {
     let mut bytes = open.core.pool.take((part.range.end - part.range.start) as usize);
     let is_good = copy_local(open, part, part.range.start, &mut bytes);
-    is_good.then(|| {
-        Block::verified(part.range.clone(), part.place, bytes.into_buffer(), part.server.to_string())
-    })
+    is_good.then(|| Block::verified(part.range.clone(), part.place, bytes.into_buffer()))
 }
 
 /// Copies verified bytes at file offset `offset`. False when the server has to be asked.

@@ -7,7 +7,6 @@
 use super::inode::{FreshInode, OpenInode};
 use super::objects::object_address;
 use crate::data::{DataCall, addressed};
-use crate::meta::decode;
 use crate::{Error, Result};
 use vazao_model::{Code, Layout};
 use vazao_wire::{Method, op, proto};
@@ -51,8 +50,8 @@ fn missing(open: &OpenInode, layout: &Layout, slots: &[u32], deadline_ns: u64) -
     let answers: Vec<Result<_>> = calls
         .into_iter()
         .map(|(slot, mut call)| {
-            let received = open.core.data.finish_data(&mut call, &[], deadline_ns)?;
-            Ok((slot, decode::<op::StatObject>(&received)?.exists))
+            let exists = |stat: &proto::StatObjectResponse| stat.exists;
+            Ok((slot, open.core.data.finish_found::<op::StatObject>(&mut call, exists, deadline_ns)?.exists))
         })
         .collect();
     let answers: Vec<(u32, bool)> = answers.into_iter().collect::<Result<_>>()?;
@@ -60,7 +59,7 @@ fn missing(open: &OpenInode, layout: &Layout, slots: &[u32], deadline_ns: u64) -
 }
 
 /// False also for a file that is gone.
-fn has_layout_still(open: &OpenInode, layout: &Layout, deadline_ns: u64) -> Result<bool> {
+pub(super) fn has_layout_still(open: &OpenInode, layout: &Layout, deadline_ns: u64) -> Result<bool> {
     let request = proto::GetAttributesRequest { inode: open.id.0, seat: 0 };
     let asked_at = open.core.answers();
     match open.core.meta.ask_until::<op::GetAttributes>(&request, deadline_ns) {

@@ -3,6 +3,7 @@
 use super::inode::{InodeState, OpenInode};
 use super::layout_state::Contents;
 use super::local::LocalPart;
+use super::missing::has_layout_still;
 use super::objects::object_address;
 use super::read_ahead::{Chunk, ReadAhead};
 use super::staging::transfer_at;
@@ -15,7 +16,7 @@ use std::sync::Arc;
 use vazao_meter::Cause;
 use vazao_model::checksum::{crc32c, piece_count, piece_lengths};
 use vazao_model::limits::BLOCK_BYTES;
-use vazao_model::{Code, Extents, Layout};
+use vazao_model::{Code, Extents, Layout, TargetId};
 use vazao_wire::transport::Buffer;
 use vazao_wire::{Method, op, proto};
 
@@ -48,7 +49,7 @@ pub(super) struct View {
 /// A part that could not be read as it is.
 pub(super) enum Trouble {
     /// The object is gone although it was written: the file was cut to nothing meanwhile, or it is lost.
-    Missing(DataCall, u32),
+    Missing(Box<DataCall>, u32),
     /// Anything else.
     Failed(Error),
 }
@@ -88,7 +89,8 @@ pub(super) struct Block {
     checksums: Vec<u32>,
     /// Bit n: piece n has been verified. A transfer has at most 16 pieces.
     verified: u64,
-    server: String,
+    /// The request that it is the answer to; `None`: it was not asked for.
+    call: Option<Box<DataCall>>,
 }
 
 /// One part of a read and where it comes from.
@@ -296,29 +298,46 @@ pub(super) fn fetch(open: &OpenInode, view: &View, range: Range<u64>) -> Result<
 
 /// Waits for a request's answer.
 fn arrive(open: &OpenInode, view: &View, mut fetch: Fetch) -> std::result::Result<Block, Trouble> {
-    let received = open
-        .core
-        .data
-        .finish_data(&mut fetch.call, &[], view.deadline_ns)
-        .map_err(|e| e.about(format!("{}, bytes {}-{}", open.id, fetch.range.start, fetch.range.end)))?;
-    let response = crate::meta::decode::<op::Read>(&received).map_err(Error::from)?;
+    // A member of several that lacks the object.
+    let mut lacks: Option<TargetId> = None;
+    let (received, response) = loop {
+        let received = match open.core.data.finish_data(&mut fetch.call, &[], view.deadline_ns) {
+            Err(_) if lacks.is_some() => return Err(Trouble::Missing(Box::new(fetch.call), fetch.slot)),
+            other => other.map_err(|e| {
+                e.about(format!("{}, bytes {}-{}", open.id, fetch.range.start, fetch.range.end))
+            })?,
+        };
+        let response = crate::meta::decode::<op::Read>(&received).map_err(Error::from)?;
+        let is_lost = response.missing && view.written_slots & 1u64.checked_shl(fetch.slot).unwrap_or(0) != 0;
+        let member = fetch.call.member();
+        if !is_lost || !open.core.data.ask_other_copy(&mut fetch.call, view.deadline_ns) {
+            break (received, response);
+        }
+        lacks = lacks.or(member);
+    };
+    if !response.missing
+        && lacks.is_some()
+        && has_layout_still(open, &view.layout, view.deadline_ns).is_ok_and(|has| has)
+    {
+        report_damage(open, view, (fetch.slot, 0), true, lacks);
+    }
     let asked = fetch.range.end - fetch.range.start;
     let got = received.attachment.len() as u64;
     if response.missing {
         if view.written_slots & 1u64.checked_shl(fetch.slot).unwrap_or(0) != 0 {
-            return Err(Trouble::Missing(fetch.call, fetch.slot));
+            return Err(Trouble::Missing(Box::new(fetch.call), fetch.slot));
         }
     } else if got > asked || (got < asked && fetch.object_offset + got < response.object_length) {
         return Err(malformed(&fetch.call, "not the bytes asked for").into());
     }
     Ok(Block {
-        server: fetch.call.server_name(),
         range: fetch.range,
         slot: fetch.slot,
         object_offset: fetch.object_offset,
         bytes: received.attachment,
         checksums: response.checksums,
         verified: 0,
+        call: Some(Box::new(fetch.call)),
     })
 }
 
@@ -352,43 +371,81 @@ pub(super) fn copy(
     };
     let started_ns = open.core.context.clock.now_ns();
     let mut block = block;
-    if block.copy(offset, buffer).is_err() {
-        block = read_again(open, view, &block)?;
-        block.copy(offset, buffer).map_err(|piece| corrupt(open, view, &block, piece))?;
+    if let Err(piece) = block.copy(offset, buffer) {
+        block = copy_again(open, view, (block, piece), offset, buffer)?;
     }
     open.core.context.counters.accounts.charge(Cause::Compute, open.core.context.clock.now_ns() - started_ns);
     *source = Source::Here(block);
     Ok(())
 }
 
-/// A checksum did not match: asks once more, since it may have been hit on its way.
-fn read_again(open: &OpenInode, view: &View, bad: &Block) -> std::result::Result<Block, Trouble> {
-    tracing::warn!(inode = %open.id, server = bad.server, "bytes that do not match their checksum; reading again");
-    let fetch = fetch(open, view, bad.range.clone())?;
-    arrive(open, view, fetch)
+/// A checksum did not match: asks the other copies. In the end asks once more, since it may have been hit on its way.
+fn copy_again(
+    open: &OpenInode,
+    view: &View,
+    (mut bad, mut piece): (Block, usize),
+    offset: u64,
+    buffer: &mut [u8],
+) -> std::result::Result<Block, Trouble> {
+    let server = bad.server_name();
+    tracing::warn!(inode = %open.id, server, "bytes that do not match their checksum; reading again");
+    let (range, slot, object_offset) = (bad.range.clone(), bad.slot, bad.object_offset);
+    while let Some(mut call) = bad.call.take().map(|call| *call) {
+        let damaged = call.member();
+        if !open.core.data.ask_other_copy(&mut call, view.deadline_ns) {
+            break;
+        }
+        let other = arrive(open, view, Fetch { range: range.clone(), slot, object_offset, call });
+        report_damage(open, view, (slot, bad.at(piece)), false, damaged);
+        let Ok(mut block) = other else { break };
+        match block.copy(offset, buffer) {
+            Ok(()) => return Ok(block),
+            Err(next) => (bad, piece) = (block, next),
+        }
+    }
+    let mut block = arrive(open, view, fetch(open, view, range)?)?;
+    block.copy(offset, buffer).map_err(|piece| corrupt(open, view, &block, piece))?;
+    Ok(block)
+}
+
+/// Where the object of a slot lies: on the member that answered, where there are several.
+fn place_of(open: &OpenInode, view: &View, slot: u32, member: Option<TargetId>) -> String {
+    member
+        .map_or_else(|| open.core.servers.place_name(&view.layout, slot), |target| format!("target {target}"))
 }
 
 fn corrupt(open: &OpenInode, view: &View, block: &Block, piece: usize) -> Error {
-    let place = open.core.servers.place_name(&view.layout, block.slot);
-    let block_bytes = BLOCK_BYTES as u64;
-    let at = (block.object_offset / block_bytes + piece as u64) * block_bytes;
+    let member = block.call.as_ref().and_then(|call| call.member());
+    let place = place_of(open, view, block.slot, member);
+    let at = block.at(piece);
     let detail = format!(
         "{}: block at {at} of object {}.{}.{} on {place} at {} is damaged; \
          restore the file from another copy",
-        open.id, open.id, view.layout.generation, block.slot, block.server
+        open.id,
+        open.id,
+        view.layout.generation,
+        block.slot,
+        block.server_name()
     );
-    report_damage(open, view, block.slot, at, false);
+    report_damage(open, view, (block.slot, at), false, member);
     Error::new(Code::Corrupt, detail)
 }
 
-/// Tells the server of damage, so that `vazao status` can show it. The reader's own error does not depend on it.
-fn report_damage(open: &OpenInode, view: &View, slot: u32, offset: u64, missing: bool) {
+/// Tells the server of damage, so that `vazao status` can show it: of several that of `member`. The reader's own error
+/// does not depend on it.
+fn report_damage(
+    open: &OpenInode,
+    view: &View,
+    (slot, offset): (u32, u64),
+    missing: bool,
+    member: Option<TargetId>,
+) {
     let Some(object) = object_address(open.id.0, &view.layout, slot) else { return };
     let group = addressed(&object);
     let until_ns = view.deadline_ns.min(open.core.context.clock.now_ns().saturating_add(REPORT_NS_MAX));
     let request = proto::ReportDamageRequest { object: Some(object), offset, missing };
     let message = prost::Message::encode_to_vec(&request);
-    let mut call = open.core.data.submit_data(group, Method::ReportDamage, message, &[], until_ns);
+    let mut call = open.core.data.submit_to_member(group, member, Method::ReportDamage, message, until_ns);
     if let Err(error) = open.core.data.finish_data(&mut call, &[], until_ns) {
         tracing::debug!(%error, "damage could not be reported");
     }
@@ -405,7 +462,7 @@ fn explain(open: &OpenInode, trouble: Trouble, view: &View) -> Result<()> {
     if generation != Some(view.layout.generation) {
         return Ok(());
     }
-    let place = open.core.servers.place_name(&view.layout, slot);
+    let place = place_of(open, view, slot, call.member());
     let detail = format!(
         "{}: object {}.{}.{slot} is missing on {place} at {}; restore the file from another copy",
         open.id,
@@ -413,16 +470,27 @@ fn explain(open: &OpenInode, trouble: Trouble, view: &View) -> Result<()> {
         view.layout.generation,
         call.server_name()
     );
-    report_damage(open, view, slot, 0, true);
+    report_damage(open, view, (slot, 0), true, call.member());
     Err(Error::new(Code::Corrupt, detail))
 }
 
 impl Block {
     /// Bytes that have been verified already.
-    pub(super) fn verified(range: Range<u64>, place: (u32, u64), bytes: Buffer, server: String) -> Block {
+    pub(super) fn verified(range: Range<u64>, place: (u32, u64), bytes: Buffer) -> Block {
         let (slot, object_offset) = place;
         let checksums = vec![0; piece_count(object_offset, bytes.len())];
-        Block { range, slot, object_offset, bytes, checksums, verified: u64::MAX, server }
+        Block { range, slot, object_offset, bytes, checksums, verified: u64::MAX, call: None }
+    }
+
+    /// Who sent it, for messages.
+    fn server_name(&self) -> String {
+        self.call.as_ref().map_or_else(String::new, |call| call.server_name())
+    }
+
+    /// Where in the object the block of a piece begins.
+    fn at(&self, piece: usize) -> u64 {
+        let block_bytes = BLOCK_BYTES as u64;
+        (self.object_offset / block_bytes + piece as u64) * block_bytes
     }
 
     /// Copies verified bytes; zeros where the object has ended. Err: the first piece that does not match.

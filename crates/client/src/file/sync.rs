@@ -108,11 +108,12 @@ pub(super) fn submit_sync(
 }
 
 /// The slots of one server together. A group whose server is not known stands alone: asking for it will refresh the
-/// map.
+/// map. So does one of several members: another one that passes the request on knows no other group.
 fn slots_by_server(open: &OpenInode, layout: &Layout, slots: u64) -> Vec<Vec<u32>> {
     let mut servers: BTreeMap<(u32, u32), Vec<u32>> = BTreeMap::new();
     for (slot, group) in (0..).zip(&layout.groups).filter(|(slot, _)| slots & (1 << slot) != 0) {
-        let server = open.core.servers.server(*group);
+        let (server, members) = open.core.servers.route(*group);
+        let server = server.filter(|_| members.is_none());
         let key = server.map_or((0, group.0), |server| (server.node.0, 0));
         servers.entry(key).or_default().push(slot);
     }

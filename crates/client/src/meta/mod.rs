@@ -20,7 +20,7 @@ use parking_lot::Mutex;
 use session::Session;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock, Weak};
-use vazao_model::{ClusterMap, GroupId};
+use vazao_model::{ClusterMap, GroupId, TargetId};
 use vazao_wire::service::Fault;
 use vazao_wire::{op, proto};
 
@@ -126,9 +126,10 @@ impl MetaService {
     }
 
     /// Why `group`, which has not answered, is not worth waiting for; `None`: it may only be late.
-    pub(crate) fn known_outage(&self, group: GroupId, deadline_ns: u64) -> Option<Fault> {
+    /// `unfit`: see [`Servers::outage`].
+    pub(crate) fn known_outage(&self, group: GroupId, unfit: &[TargetId], deadline_ns: u64) -> Option<Fault> {
         self.renew_map(deadline_ns);
-        self.servers.outage(group)
+        self.servers.outage(group, unfit)
     }
 
     /// The same of a node by its name.

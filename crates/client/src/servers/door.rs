@@ -3,8 +3,9 @@
 use crate::core::Context;
 use parking_lot::RwLock;
 use prost::Message;
-use std::sync::Arc;
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use vazao_wire::local::Visit;
 use vazao_wire::{Method, local, proto};
 
@@ -23,6 +24,8 @@ pub(crate) struct LocalDoor {
     state: RwLock<State>,
     /// Of its objects; 0 while that is not known.
     chunk_bytes: AtomicU64,
+    /// Its server is on this machine, as far as addresses tell.
+    is_here: OnceLock<bool>,
 }
 
 #[derive(Debug, Default)]
@@ -35,6 +38,15 @@ enum State {
 }
 
 impl LocalDoor {
+    /// Whether the server at `address` is on this machine: where that is an address of this machine. Asks no server.
+    pub(crate) fn is_here(&self, context: &Context, address: &str) -> bool {
+        *self.is_here.get_or_init(|| {
+            let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
+            let host: Option<IpAddr> = host.trim_matches(['[', ']']).parse().ok();
+            host.is_some() && context.transport.local_address(address) == host
+        })
+    }
+
     /// The size of its chunks; 0 while that is not known.
     pub(crate) fn chunk_bytes(&self) -> u64 {
         self.chunk_bytes.load(Ordering::Relaxed)

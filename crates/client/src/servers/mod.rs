@@ -7,7 +7,8 @@ mod routes;
 mod unresponsive;
 
 pub(crate) use door::ASK_NS_MAX;
-pub(crate) use routes::{Routes, Server};
+pub(crate) use pace::CopyRead;
+pub(crate) use routes::{Member, Routes, Server};
 pub(crate) use unresponsive::is_silence;
 
 use crate::core::Context;
@@ -37,14 +38,27 @@ impl Servers {
         Arc::clone(&self.routes.read())
     }
 
-    /// The server that holds `group`, as far as known.
+    /// See [`Routes::route`].
+    pub(crate) fn route(&self, group: GroupId) -> (Option<Arc<Server>>, Option<Arc<[Member]>>) {
+        self.routes.read().route(group)
+    }
+
+    /// The current members of a group of several, as far as known.
+    pub(crate) fn members(&self, group: GroupId) -> Option<Arc<[Member]>> {
+        self.routes.read().members(group).cloned()
+    }
+
+    /// The server that changes in `group` go to, as far as known.
     pub(crate) fn server(&self, group: GroupId) -> Option<Arc<Server>> {
         self.routes.read().server(group).cloned()
     }
 
-    /// The target that requests to `group` go to, and its server.
-    pub(crate) fn place(&self, group: GroupId) -> Option<(TargetId, Arc<Server>)> {
+    /// The only target of `group` and its server; `None` for a group of several.
+    pub(crate) fn only_place(&self, group: GroupId) -> Option<(TargetId, Arc<Server>)> {
         let routes = self.routes.read();
+        if routes.members(group).is_some() {
+            return None;
+        }
         Some((routes.target(group)?, routes.server(group).cloned()?))
     }
 

@@ -4,7 +4,7 @@
 //! A server is always tried before it counts as out, because the metadata service may be the one that is cut off;
 //! then it is not tried again for a while, unless the map changes.
 
-use super::{Server, Servers};
+use super::{Routes, Server, Servers};
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -110,12 +110,24 @@ impl Servers {
         self.outages.is_noted(group, self.context.clock.now_ns())
     }
 
-    /// Why `group` is not worth waiting for, as far as the map says; `None`: it may only be late.
-    pub(crate) fn outage(&self, group: GroupId) -> Option<Fault> {
+    /// Why `group` is not worth waiting for, as far as the map says; `None`: it may only be late. Of several members
+    /// all have to be out, but for those in `unfit`, which a caller cannot do with.
+    pub(crate) fn outage(&self, group: GroupId, unfit: &[TargetId]) -> Option<Fault> {
         let age_ms = self.map_age_ns() / NS_A_MS;
         let routes = self.routes();
-        let target = routes.target(group);
-        let fault = target.and_then(|target| outage(&routes.map, target, age_ms, self.lost_ms()));
+        let of = |target| outage(&routes.map, target, age_ms, self.lost_ms());
+        let fault = match routes.members(group) {
+            None => routes.target(group).and_then(of),
+            Some(members) => {
+                let fit = members.iter().filter(|member| !unfit.contains(&member.target));
+                let faults: Option<Vec<Fault>> = fit.map(|member| of(member.target)).collect();
+                faults.and_then(|faults| faults.into_iter().next())
+            }
+        };
+        if !unfit.is_empty() {
+            // Others can do with those.
+            return fault;
+        }
         match fault {
             Some(_) if self.was_out(group) => {}
             Some(_) => self.outages.note(group, self.context.clock.now_ns().saturating_add(UNTRIED_NS)),
@@ -151,12 +163,21 @@ impl Servers {
     /// Until when an attempt at `group`, which may wait until `until_ns`, is worth it: one at a silent node until that
     /// counts as lost.
     pub(crate) fn attempt_until_ns(&self, group: GroupId, until_ns: u64) -> u64 {
+        self.attempt_at_until_ns(|routes| routes.target(group), until_ns)
+    }
+
+    /// The same of an attempt at one member of a group.
+    pub(crate) fn attempt_at_until_ns(
+        &self,
+        target: impl FnOnce(&Routes) -> Option<TargetId>,
+        until_ns: u64,
+    ) -> u64 {
         let routes = self.routes.read();
         if !routes.has_silent {
             return until_ns;
         }
         let map = &routes.map;
-        let target = routes.target(group).and_then(|target| map.target(target));
+        let target = target(&routes).and_then(|target| map.target(target));
         let node = target.and_then(|target| map.node(target.node));
         let Some(silent_ms) = node.and_then(|node| silent_ms(node, self.map_age_ns() / NS_A_MS)) else {
             return until_ns;

@@ -6,6 +6,7 @@
 //! that is too small doubles with each measurement, and one that fills the link has nothing to gain.
 
 use parking_lot::Mutex;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A rate is measured over at least this long, and over at least two round trips: answers come in bursts.
@@ -26,6 +27,86 @@ const GAIN: u128 = 2;
 pub(crate) struct Pace {
     state: Mutex<State>,
     wanted_bytes: AtomicU64,
+    /// The shortest round trip.
+    shortest_ns: AtomicU64,
+    /// What of it decides between copies.
+    pub(crate) copies: CopyPace,
+}
+
+/// How a server has answered reads that other servers could have answered, too.
+#[derive(Debug, Default)]
+pub(crate) struct CopyPace {
+    /// From asking to the answer, as a rule; 0 while that is not known.
+    usual_ns: AtomicU64,
+    /// When that was noted last.
+    noted_ns: AtomicU64,
+    avoided_until_ns: AtomicU64,
+    under_way: AtomicU64,
+}
+
+/// A new time counts so much of the usual one.
+const USUAL_OF: u64 = 8;
+
+/// A server that did not answer is avoided for this long, where there are others.
+const AVOIDED_NS: u64 = 1_000_000_000;
+
+impl CopyPace {
+    /// An answer took so long.
+    pub(crate) fn note(&self, elapsed_ns: u64, now_ns: u64) {
+        let before_ns = self.usual_ns();
+        let usual_ns = match before_ns {
+            0 => elapsed_ns,
+            _ => before_ns - before_ns / USUAL_OF + elapsed_ns / USUAL_OF,
+        };
+        self.usual_ns.store(usual_ns.max(1), Ordering::Relaxed);
+        self.noted_ns.store(now_ns, Ordering::Relaxed);
+    }
+
+    /// An answer that was not waited for takes at least so long.
+    pub(crate) fn note_at_least(&self, elapsed_ns: u64, now_ns: u64) {
+        let usual_ns = self.usual_ns();
+        if usual_ns > 0 && elapsed_ns > usual_ns {
+            self.note(elapsed_ns, now_ns);
+        }
+    }
+
+    /// The usual time, where it was seen lately: one that was slow is tried again after a while.
+    pub(crate) fn usual_lately_ns(&self, now_ns: u64) -> u64 {
+        let age_ns = now_ns.saturating_sub(self.noted_ns.load(Ordering::Relaxed));
+        if age_ns < AVOIDED_NS { self.usual_ns() } else { 0 }
+    }
+
+    pub(crate) fn usual_ns(&self) -> u64 {
+        self.usual_ns.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn avoid(&self, now_ns: u64) {
+        self.avoided_until_ns.store(now_ns.saturating_add(AVOIDED_NS), Ordering::Relaxed);
+    }
+
+    pub(crate) fn is_avoided(&self, now_ns: u64) -> bool {
+        now_ns < self.avoided_until_ns.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn under_way(&self) -> u64 {
+        self.under_way.load(Ordering::Relaxed)
+    }
+}
+
+/// A read under way to a server that others could answer; over when dropped.
+pub(crate) struct CopyRead(Arc<Pace>);
+
+impl CopyRead {
+    pub(crate) fn begin(pace: &Arc<Pace>) -> CopyRead {
+        pace.copies.under_way.fetch_add(1, Ordering::Relaxed);
+        CopyRead(Arc::clone(pace))
+    }
+}
+
+impl Drop for CopyRead {
+    fn drop(&mut self) {
+        self.0.copies.under_way.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 #[derive(Debug, Default)]
@@ -46,8 +127,10 @@ impl Pace {
     pub(crate) fn note(&self, bytes: u64, elapsed_ns: u64, now_ns: u64) {
         let mut state = self.state.lock();
         let elapsed_ns = elapsed_ns.max(1);
-        state.shortest_ns =
-            if state.shortest_ns == 0 { elapsed_ns } else { state.shortest_ns.min(elapsed_ns) };
+        if state.shortest_ns == 0 || elapsed_ns < state.shortest_ns {
+            state.shortest_ns = elapsed_ns;
+            self.shortest_ns.store(elapsed_ns, Ordering::Relaxed);
+        }
         let measured_ns = now_ns.saturating_sub(state.since_ns);
         let long_enough_ns = MEASURE_NS_MIN.max(state.shortest_ns.saturating_mul(2));
         if state.since_ns == 0 || measured_ns > long_enough_ns.saturating_mul(4) {
@@ -63,6 +146,11 @@ impl Pace {
         state.take_rate(u64::try_from(rate).unwrap_or(u64::MAX), now_ns);
         (state.since_ns, state.bytes) = (now_ns, 0);
         self.wanted_bytes.store(state.wanted_bytes(), Ordering::Relaxed);
+    }
+
+    /// The shortest round trip; 0 while none is known.
+    pub(crate) fn shortest_ns(&self) -> u64 {
+        self.shortest_ns.load(Ordering::Relaxed)
     }
 
     /// Bytes worth having under way; 0 while that is not known, and for a server nearby.

@@ -33,6 +33,23 @@ impl std::fmt::Display for Server {
     }
 }
 
+/// A current member of a placement group of several.
+#[derive(Clone, Debug)]
+pub(crate) struct Member {
+    pub(crate) target: TargetId,
+    pub(crate) server: Arc<Server>,
+    /// It does not answer, as far as the metadata service knows.
+    pub(crate) is_out: bool,
+}
+
+/// A placement group that is not a target alone.
+#[derive(Debug)]
+struct Shared {
+    primary: TargetId,
+    /// Those that are known, the primary first. `None`: it is the only one, and the rest is as with a target alone.
+    members: Option<Arc<[Member]>>,
+}
+
 /// The cluster map, indexed.
 #[derive(Debug, Default)]
 pub(crate) struct Routes {
@@ -41,8 +58,7 @@ pub(crate) struct Routes {
     pub(crate) has_silent: bool,
     servers: HashMap<NodeId, Arc<Server>>,
     targets: HashMap<TargetId, Arc<Server>>,
-    /// The primaries of placement groups that are not a target alone.
-    primaries: HashMap<GroupId, TargetId>,
+    shared: HashMap<GroupId, Shared>,
 }
 
 impl Routes {
@@ -56,23 +72,48 @@ impl Routes {
             let (door, pace) = known.map(|s| (Arc::clone(&s.door), Arc::clone(&s.pace))).unwrap_or_default();
             servers.insert(node.id, Arc::new(Server { node: node.id, address, name, counters, door, pace }));
         }
-        let targets = map
+        let targets: HashMap<TargetId, Arc<Server>> = map
             .targets
             .iter()
             .filter_map(|target| Some((target.id, Arc::clone(servers.get(&target.node)?))))
             .collect();
-        let primary = |group: &Group| Some((group.id, *group.members.first()?));
-        let primaries = map.groups.iter().filter_map(primary).collect();
+        let shared = |group: &Group| {
+            let members =
+                || group.members.iter().filter_map(|target| member(&map, &targets, *target)).collect();
+            let members = (group.members.len() > 1).then(members);
+            Some((group.id, Shared { primary: *group.members.first()?, members }))
+        };
+        let shared = map.groups.iter().filter_map(shared).collect();
         let has_silent = map.nodes.iter().any(|node| node.state == NodeState::Silent);
-        Routes { map: Arc::new(map), has_silent, servers, targets, primaries }
+        Routes { map: Arc::new(map), has_silent, servers, targets, shared }
     }
 
-    /// The target that requests to a group go to. `None`: the map does not have the group.
+    /// The target that changes in a group go to. `None`: the map does not have the group.
     pub(crate) fn target(&self, group: GroupId) -> Option<TargetId> {
-        group.target().or_else(|| self.primaries.get(&group).copied())
+        group.target().or_else(|| self.shared.get(&group).map(|shared| shared.primary))
     }
 
-    /// The server of a group.
+    /// The current members of a group of several.
+    pub(crate) fn members(&self, group: GroupId) -> Option<&Arc<[Member]>> {
+        if group.target().is_some() {
+            return None;
+        }
+        self.shared.get(&group)?.members.as_ref()
+    }
+
+    /// The primary's server of a group, and all members where there are several.
+    pub(crate) fn route(&self, group: GroupId) -> (Option<Arc<Server>>, Option<Arc<[Member]>>) {
+        let (target, members) = match group.target() {
+            Some(target) => (Some(target), None),
+            None => match self.shared.get(&group) {
+                Some(shared) => (Some(shared.primary), shared.members.clone()),
+                None => (None, None),
+            },
+        };
+        (target.and_then(|target| self.targets.get(&target).cloned()), members)
+    }
+
+    /// The server of a group's primary.
     pub(crate) fn server(&self, group: GroupId) -> Option<&Arc<Server>> {
         self.targets.get(&self.target(group)?)
     }
@@ -84,4 +125,12 @@ impl Routes {
         used.sort_by_key(|s| s.node);
         used
     }
+}
+
+/// A target of the map as a member; `None`: its node is not known.
+fn member(map: &ClusterMap, servers: &HashMap<TargetId, Arc<Server>>, id: TargetId) -> Option<Member> {
+    let (target, server) = (map.target(id)?, Arc::clone(servers.get(&id)?));
+    let is_silent = map.node(target.node).is_some_and(|node| node.state == NodeState::Silent);
+    let is_out = is_silent || !(target.state.is_readable() || target.is_unreported);
+    Some(Member { target: id, server, is_out })
 }

@@ -3,9 +3,10 @@
 use parking_lot::Mutex;
 use prost::Message;
 use std::collections::{HashMap, VecDeque};
+use std::sync::Weak;
 use vazao_model::checksum::{first_mismatch, piece_checksums};
 use vazao_model::{Code, ObjectId};
-use vazao_wire::service::{Fault, Request, Responder, Service};
+use vazao_wire::service::{Deferred, Fault, Request, Responder, Service};
 use vazao_wire::{Method, proto};
 
 #[derive(Default)]
@@ -24,11 +25,37 @@ pub(super) struct DataState {
     pub(super) sync_writes: usize,
     /// The machine's; 0 for one that does not know.
     pub(super) boot: u64,
+    /// Which attempt each change was.
+    pub(super) attempts: Vec<u32>,
 }
 
 #[derive(Default)]
 pub(super) struct FakeData {
     pub(super) state: Mutex<DataState>,
+    /// The other members of its groups, which get what it is sent to change.
+    pub(super) others: Mutex<Vec<Weak<FakeData>>>,
+}
+
+/// Takes an answer that goes nowhere.
+struct Ignored;
+
+impl Responder for Ignored {
+    fn reply(&mut self, _: &[u8]) {}
+
+    fn try_reply_with(
+        &mut self,
+        _: &[u8],
+        _: usize,
+        _: &mut dyn FnMut(&mut [u8]) -> Result<bool, Fault>,
+    ) -> bool {
+        true
+    }
+
+    fn fail(&mut self, _: &Fault) {}
+
+    fn defer(&mut self) -> Deferred {
+        Deferred::new(|_| ())
+    }
 }
 
 impl FakeData {
@@ -62,6 +89,21 @@ impl Service for FakeData {
             let (_, fault) = state.faults.pop_front().unwrap();
             return responder.fail(&fault);
         }
+        if matches!(
+            request.method,
+            Method::Write | Method::WriteList | Method::TruncateObject | Method::PunchObject
+        ) {
+            for other in self.others.lock().iter().filter_map(Weak::upgrade) {
+                other.state.lock().carry_out(&request, &mut Ignored);
+            }
+        }
+        state.carry_out(&request, responder);
+    }
+}
+
+impl DataState {
+    fn carry_out(&mut self, request: &Request<'_>, responder: &mut dyn Responder) {
+        let state = self;
         match request.method {
             Method::Read => state.read(Message::decode(request.message).unwrap(), responder),
             Method::Write => {
@@ -114,9 +156,7 @@ impl Service for FakeData {
             other => responder.fail(&Fault::new(Code::Unsupported, other.name())),
         }
     }
-}
 
-impl DataState {
     fn read_list(&mut self, r: proto::ReadListRequest, responder: &mut dyn Responder) {
         let bytes = self.objects.get(&object(r.object));
         let mut answer = proto::ReadListResponse { missing: bytes.is_none(), ..Default::default() };
@@ -199,6 +239,7 @@ impl DataState {
     fn write(&mut self, r: proto::WriteRequest, attachment: &[u8], responder: &mut dyn Responder) {
         assert_eq!(first_mismatch(r.offset, attachment, &r.checksums), None);
         self.writes.push((r.offset, attachment.len()));
+        self.attempts.extend(r.object.as_ref().map(|object| object.attempt));
         self.sync_writes += usize::from(r.sync);
         let boot = self.boot;
         let bytes = self.objects.entry(object(r.object)).or_default();

@@ -376,6 +376,7 @@ impl MetaState {
         let width = match &distribution {
             Distribution::VaryingStrips(strips) => strips.width() as usize,
             Distribution::Local { .. } => 1,
+            _ if self.map.groups.iter().any(|group| group.members.len() > 1) => self.map.groups.len(),
             _ => self.map.targets.len(),
         };
         // Every other target is named by a group that it is alone in.
@@ -383,7 +384,11 @@ impl MetaState {
             let group = self.map.groups.iter().find(|group| group.members == [target.id]);
             GroupId(group.map_or(target.id, |group| group.id))
         };
-        let groups = self.map.targets.iter().map(group_of).cycle().take(width).collect();
+        let several: Vec<&proto::Group> = self.map.groups.iter().filter(|g| g.members.len() > 1).collect();
+        let groups: Vec<GroupId> = match several.is_empty() {
+            true => self.map.targets.iter().map(group_of).cycle().take(width).collect(),
+            false => several.iter().map(|group| GroupId(group.id)).cycle().take(width).collect(),
+        };
         let found = self.inodes.get_mut(&r.inode).ok_or_else(|| not_found(r.inode))?;
         let version = found.attributes.version;
         if let Some(copied) = r.copied.filter(|copied| found.layout.is_none() && copied.version == version) {

@@ -2,6 +2,7 @@
 
 mod ahead;
 mod behind_the_end;
+mod copies;
 mod cuts_elsewhere;
 mod distributions;
 mod fake_data;

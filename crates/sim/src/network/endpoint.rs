@@ -45,6 +45,12 @@ impl Pending for Lost {
     fn is_done(&self) -> bool {
         self.clock.now_ns() >= self.until_ns
     }
+
+    fn settle_by(&self, until_ns: u64) -> bool {
+        let left_ns = until_ns.min(self.until_ns).saturating_sub(self.clock.now_ns());
+        self.clock.sleep(Duration::from_nanos(left_ns));
+        self.is_done()
+    }
 }
 
 impl Endpoint {

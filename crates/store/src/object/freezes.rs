@@ -308,7 +308,7 @@ impl Target {
         let known = self.latest_of_groups.get().map_or((0, 0), |latest| latest.known((self.id(), group)));
         match known == (epoch, stream) {
             true => Ok(()),
-            false => Err(crate::lease::outdated(group, (epoch, stream), known)),
+            false => Err(crate::latest::outdated(group, (epoch, stream), known)),
         }
     }
 

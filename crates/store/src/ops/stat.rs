@@ -26,4 +26,11 @@ impl Target {
         }
         Ok(response)
     }
+
+    /// Whether an object is there.
+    pub(crate) fn exists(&self, id: ObjectId) -> Result<bool, Stop> {
+        let object = self.cache.get(id);
+        let body = self.open_to_read(&object, 0..=0, Mode::Blocking)?;
+        Ok(body.exists())
+    }
 }

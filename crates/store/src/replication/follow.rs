@@ -2,7 +2,8 @@
 
 use super::change::{Touched, WHOLE};
 use super::{Key, List};
-use crate::lease::{View, moment, outdated};
+use crate::latest::outdated;
+use crate::lease::{View, moment};
 use crate::service::DataService;
 use std::ops::Range;
 use std::sync::{Arc, Weak};

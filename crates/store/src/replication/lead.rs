@@ -4,10 +4,8 @@ use super::change::{Body, Change, Touched};
 use super::{Key, Sent};
 use crate::fan_out::Handed;
 use crate::lease::View;
-use crate::object::Mode;
 use crate::object::attempts::Terms;
 use crate::service::{DataService, fault};
-use crate::targets::Target;
 use std::collections::BTreeSet;
 use std::sync::mpsc::channel;
 use std::time::Duration;
@@ -114,7 +112,7 @@ impl DataService {
         let held = self.lock_blocks(id, &ranges)?;
         // Under the lock, which orders it with later forms of the change.
         target.admit(id, Terms::of(change.address(), change.must_exist()))?;
-        if change.must_exist() && !target.exists(id)? {
+        if change.must_exist() && !target.exists(id).map_err(fault)? {
             return Err(Fault::new(Code::NotFound, format!("object {id}")));
         }
         let touched = Touched { object: id, ranges };
@@ -291,7 +289,7 @@ impl DataService {
     pub(super) fn ask_oneself(&self, request: &Request<'_>) -> Answer {
         let (done, outcome) = channel();
         let mut handed = Handed::to(Deferred::new(move |answer| {
-            // Nobody waits any more once the server stops.
+            // No thread waits any more once the server stops.
             let _ = done.send(answer);
         }));
         if let Err(fault) = self.dispatch(request.call(), request, &mut handed) {
@@ -389,15 +387,6 @@ impl super::Replication {
         if !matches!(code, WrongEpoch | WrongTarget | Overloaded | Unavailable) {
             self.table.lock().led.entry(key).or_default().stream += 1;
         }
-    }
-}
-
-impl Target {
-    /// Whether an object is there.
-    fn exists(&self, id: ObjectId) -> Result<bool, Fault> {
-        let object = self.cache.get(id);
-        let body = self.open_to_read(&object, 0..=0, Mode::Blocking).map_err(fault)?;
-        Ok(body.exists())
     }
 }
 

@@ -10,8 +10,8 @@
 //! - Each change has a number in its group. Members list what they took and have not been told is complete everywhere.
 //!   A new primary collects these lists, and evens all of it out before it does anything else (`take_over`).
 //!
-//! What a primary has given up, or sends again, may still be on its way: it raises its *stream*, and members refuse what
-//! is of an earlier stream or epoch, under the object's lock ([`Passed`](crate::object::attempts::Passed)). Late
+//! What a primary has given up, or sends again, may still be on its way: it raises its *stream*, and members refuse
+//! what is of an earlier stream or epoch, under the object's lock ([`Passed`](crate::object::attempts::Passed)). Late
 //! requests of clients meet later attempts there, which go to all members with the change.
 //!
 //! Lock order: blocks of an object, then the table of groups, then leases; the last two only for a moment. Work here

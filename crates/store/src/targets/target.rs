@@ -14,7 +14,7 @@ use crate::error::OpenError;
 use crate::health::damage::Damage;
 use crate::health::scrub::Scrub;
 use crate::health::sweep::Sweep;
-use crate::lease;
+use crate::latest::Latest;
 use crate::object::attempts::Attempts;
 use crate::object::freezes::ObjectFreezes;
 use crate::object::names::{Bucket, Directories};
@@ -61,7 +61,7 @@ pub(crate) struct Target {
     pub(crate) freezes: ObjectFreezes,
     pub(crate) attempts: Attempts,
     /// What it knows of the latest that its placement groups' primaries say.
-    pub(crate) latest_of_groups: OnceLock<Arc<lease::Latest>>,
+    pub(crate) latest_of_groups: OnceLock<Arc<Latest>>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) accounts: Arc<Accounts>,
     /// A write-back is being started.
@@ -87,7 +87,7 @@ pub(crate) struct Target {
 
 impl Target {
     /// From now on it refuses what comes from the primary of an earlier epoch, or in an earlier stream.
-    pub(crate) fn follow(&self, latest: &Arc<lease::Latest>) {
+    pub(crate) fn follow(&self, latest: &Arc<Latest>) {
         // Once: it belongs to one server.
         let _ = self.latest_of_groups.set(Arc::clone(latest));
     }

@@ -53,6 +53,10 @@ impl Pending for InFlight {
         self.link.as_ref().is_none_or(|link| link.settle(&self.asked))
     }
 
+    fn settle_by(&self, until_ns: u64) -> bool {
+        self.link.as_ref().is_none_or(|link| link.settle_by(&self.asked, until_ns))
+    }
+
     fn id(&self) -> RequestId {
         RequestId(self.asked.id)
     }

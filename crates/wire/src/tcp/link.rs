@@ -355,6 +355,18 @@ impl Link {
         }
     }
 
+    /// See [`crate::transport::Pending::settle_by`].
+    pub(super) fn settle_by(self: &Arc<Link>, asked: &Asked, until_ns: u64) -> bool {
+        let deadline_ns = asked.deadline_ns.min(until_ns);
+        match self.until_done(&Asked { deadline_ns, ..*asked }) {
+            Ok(table) => {
+                pass_on_lead(&table);
+                true
+            }
+            Err(fault) => fault.code != Code::Timeout || deadline_ns == asked.deadline_ns,
+        }
+    }
+
     /// Blocks until the answer is there, the deadline has passed or the caller is interrupted.
     fn until_done<'a>(self: &'a Arc<Link>, asked: &Asked) -> Result<MutexGuard<'a, Table>, Fault> {
         let Asked { id, deadline_ns, .. } = *asked;

@@ -497,3 +497,23 @@ fn a_connection_to_itself_is_nobody_listening() {
     let other = TcpStream::connect(listener.local_addr().expect("its address")).expect("connects");
     super::dial::refuse_itself(&other).expect("there is another end");
 }
+
+#[test]
+fn a_wait_that_is_cut_short_leaves_the_request_in_flight() {
+    let key = ClusterKey::generate().expect("random");
+    let server = serve(&key);
+    let transport = transport(&key);
+    let (address, now_ns) = (server.address().to_string(), || SystemClock.now_ns());
+    let second = 1_000_000_000;
+    // Never answered.
+    let silent = transport.submit(&address, Method::Sync, &[], &[], now_ns() + second / 2);
+    assert!(!silent.settle_by(now_ns() + second / 100) && !silent.is_done());
+    // Another one on the same connection, answered in a while.
+    let read = proto::ReadRequest { object: None, offset: 13, length: 100 }.encode_to_vec();
+    let late = transport.submit(&address, Method::Read, &read, &[], now_ns() + 20 * second);
+    assert!(!late.settle_by(0));
+    assert!(late.settle_by(now_ns() + 10 * second) && late.is_done());
+    assert_eq!(late.wait().expect("answered").attachment.len(), 100);
+    assert!(silent.settle_by(now_ns() + 10 * second), "its own deadline ends it");
+    assert_eq!(silent.wait().expect_err("silent").code, Code::Timeout);
+}

@@ -95,7 +95,8 @@ impl DataServers {
         if !self.short_circuit.load(Ordering::Relaxed) || !self.context.transport.can_visit() {
             return None;
         }
-        let (target, server) = self.servers.place(addressed(object))?;
+        // One of several could lag without knowing it yet: only servers know by their leases.
+        let (target, server) = self.servers.only_place(addressed(object))?;
         let chunk_bytes = server.door.chunk_bytes();
         let chunk = object_offset.checked_div(chunk_bytes).unwrap_or(0);
         let now_ns = self.context.clock.now_ns();
