@@ -89,7 +89,7 @@ for test in locks threads; do
 done
 check "the header is C++, too" c++ -std=c++17 -Wall -Wextra -Werror -fsyntax-only -x c++ "$prefix/include/vazao.h"
 
-"$programs/vazao" up --dir "$TMPDIR/cluster" --data-servers 2 --detach >"$TMPDIR/up.log"
+"$programs/vazao" up --dir "$TMPDIR/cluster" --data-servers 2 --zones rio,bra --detach >"$TMPDIR/up.log"
 export VAZAO_CLUSTER="$TMPDIR/cluster/client.toml"
 mkdir "$TMPDIR/area" "$TMPDIR/other"
 "$programs/vazao" area add files "$TMPDIR/area" --dir "$TMPDIR/cluster" --node data1 >"$TMPDIR/log"
@@ -121,6 +121,8 @@ check "its limit" grep -q "^limited by: ." "$TMPDIR/said"
 # Nothing listens there.
 printf 'meta = ["127.0.0.1:1"]\ninsecure = true\n' >"$TMPDIR/no-cluster.toml"
 export NO_CLUSTER="$TMPDIR/no-cluster.toml"
+"$programs/vazao" mkdir vz:/near
+"$programs/vazao" layout vz:/near --place near-writer >"$TMPDIR/log"
 for test in calls names locks threads; do
     run "$test" "$TMPDIR/bin/$test"
 done
@@ -130,6 +132,13 @@ for test in locks threads; do
     run "$test-threads" setarch --addr-no-randomize "$TMPDIR/bin/$test-threads"
 done
 check "bytes of a file of an area" cmp "$TMPDIR/area/f" <(printf '\0\0\0\0\0%s' 0123456)
+# zone_of FILE ZONE: whether a file lies in a zone, and nowhere else.
+zone_of() {
+    "$programs/vazao" layout "$1" --json >"$TMPDIR/layout"
+    diff <(grep -o '"zone":"[a-z]*"' "$TMPDIR/layout" | sort -u) <(echo "\"zone\":\"$2\"")
+}
+check "a file near a writer in rio" zone_of vz:/near/rio rio
+check "a file near a writer in bra" zone_of vz:/near/bra bra
 check "bytes of a copy between nodes" cmp "$TMPDIR/data" "$TMPDIR/other/copied"
 
 # lua PROGRAM PACKAGE: the module for one Lua, built and tested.

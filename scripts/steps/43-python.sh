@@ -53,7 +53,7 @@ export PYTHONDONTWRITEBYTECODE=1
 check "pip install" python3 -m pip --python "$python" --disable-pip-version-check --quiet install --no-compile \
     "$wheel" --requirement crates/python/tests/requirements.txt
 
-"$programs/vazao" up --dir "$TMPDIR/cluster" --data-servers 2 --detach >"$TMPDIR/up.log"
+"$programs/vazao" up --dir "$TMPDIR/cluster" --data-servers 2 --zones rio,bra --detach >"$TMPDIR/up.log"
 export VAZAO_CLUSTER="$TMPDIR/cluster/client.toml"
 
 # Programs of the page, in their order; the first one says what it shall.
@@ -75,6 +75,18 @@ tests=crates/python/tests
 suite -m pytest --quiet -p no:cacheprovider "$tests/test_fsspec.py"
 # In the mode for developers the interpreter notices writes beyond its objects, and errors of files that it closes.
 suite -X dev -m pytest --quiet -p no:cacheprovider "$tests" --ignore "$tests/test_fsspec.py"
+
+# near ZONE: writes a file near its writer, who is in that zone; whether it lies there, and nowhere else.
+near() {
+    "$python" -c 'import sys, vazao
+with vazao.connect(zone=sys.argv[1]) as volume: volume.write_bytes("/near/" + sys.argv[1], bytes(100_000))' "$1"
+    "$programs/vazao" layout "vz:/near/$1" --json >"$TMPDIR/layout"
+    diff <(grep -o '"zone":"[a-z]*"' "$TMPDIR/layout" | sort -u) <(echo "\"zone\":\"$1\"")
+}
+"$programs/vazao" mkdir vz:/near
+"$programs/vazao" layout vz:/near --place near-writer >"$TMPDIR/log"
+check "a file near a writer in rio" near rio
+check "a file near a writer in bra" near bra
 "$programs/vazao" down --dir "$TMPDIR/cluster" >"$TMPDIR/down.log"
 echo "$passed passed, $failed failed"
 [[ $failed -eq 0 ]]

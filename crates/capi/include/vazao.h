@@ -131,8 +131,10 @@ typedef struct {
     uint64_t read_ahead_bytes_max;
     // What `vazao top` and the logs call this program; NULL: its process and host.
     const char *name;
+    // The zone that this machine is in, as `zone` of client.toml names it; NULL: as configured.
+    const char *zone;
     // Zero.
-    uint64_t reserved[8];
+    uint64_t reserved[7];
 } vazao_options;
 
 // Space of the volume.

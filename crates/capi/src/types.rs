@@ -2,6 +2,7 @@
 
 use crate::exports::locks::{VAZAO_LOCK_EXCLUSIVE, VAZAO_LOCK_SHARED};
 use std::ffi::{c_char, c_void};
+use std::mem::offset_of;
 use vazao_client::{Obstacle, VolumeSpace};
 use vazao_handles::{ShownLayout, locked_bytes, mode_type};
 use vazao_model::distribution::Pattern;
@@ -22,9 +23,14 @@ pub struct Options {
     pub read_ahead_bytes_max: u64,
     /// What `vazao top` and the logs call this program; NULL: its process and host.
     pub name: *const c_char,
+    /// The zone that this machine is in, as `zone` of client.toml names it; NULL: as configured.
+    pub zone: *const c_char,
     /// Zero.
-    pub reserved: [u64; 8],
+    pub reserved: [u64; 7],
 }
+
+// Programs that were compiled when `zone` was reserved give as many bytes, with zeros there.
+const _: () = assert!(offset_of!(Options, zone) == 32 && size_of::<Options>() == 96);
 
 /// A point in time since the beginning of 1970, UTC.
 #[repr(C)]

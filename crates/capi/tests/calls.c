@@ -386,6 +386,13 @@ static void connections(void)
     options.reserved[3] = 1;
     FAILS(vazao_connect(NULL, &options, &volume, &error), EINVAL, "set the structure to zeros");
     options.reserved[3] = 0;
+    options.zone = "a b";
+    FAILS(vazao_connect(NULL, &options, &volume, &error), EINVAL, "zone name \"a b\": 1 to 32 letters");
+    options.zone = "";
+    FAILS(vazao_connect(NULL, &options, &volume, &error), EINVAL, "zone name \"\"");
+    options.zone = "r\xed\x6f";
+    FAILS(vazao_connect(NULL, &options, &volume, &error), EINVAL, "zone name");
+    options.zone = NULL;
     options.name = "calls";
     options.deadline_ms = 10000;
     CHECK(vazao_connect(NULL, &options, &volume, &error) == 0);
@@ -410,6 +417,32 @@ static void connections(void)
     vazao_connection_free(volume);
 }
 
+/* Files near their writer, who says where it is. The script looks where they lie. */
+static void zones(void)
+{
+    static const char *const names[] = { "rio", "bra" };
+    static char bytes[100000];
+    vazao_error *error = NULL;
+    vazao_connection *volume;
+    vazao_options options;
+    vazao_file *file;
+    char path[20];
+    int number;
+
+    for (number = 0; number < 2; number++) {
+        memset(&options, 0, sizeof options);
+        options.zone = names[number];
+        CHECK(vazao_connect(NULL, &options, &volume, &error) == 0);
+        snprintf(path, sizeof path, "/near/%s", names[number]);
+        file = open_file(volume, path, O_RDWR | O_CREAT);
+        CHECK(vazao_pwrite(file, bytes, sizeof bytes, 0, &error) == sizeof bytes);
+        CHECK(vazao_file_close(file, &error) == 0);
+        vazao_file_free(file);
+        CHECK(vazao_disconnect(volume, &error) == 0);
+        vazao_connection_free(volume);
+    }
+}
+
 int main(void)
 {
     vazao_error *error = NULL;
@@ -424,6 +457,7 @@ int main(void)
     channels(volume);
     copies(volume);
     connections();
+    zones();
     CHECK(vazao_disconnect(volume, &error) == 0);
     vazao_connection_free(volume);
     printf("%d passed, %d failed\n", passed, failed);

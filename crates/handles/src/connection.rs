@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use vazao_client::{Client, Config, Error, Options, Result};
-use vazao_model::{Code, VolumePath};
+use vazao_model::{Code, VolumePath, zone};
 
 /// A session with the volume of one cluster. Usable from any number of threads, and cheap to clone: the session ends
 /// with the last clone, and with the last file or listing of it.
@@ -92,6 +92,11 @@ impl Connection {
     pub fn area(&self, node: &str, area: &str) -> Result<Area> {
         Ok(Area::new(self, self.client()?.area(node, area)))
     }
+}
+
+/// The name of a zone that a program gives. Errors: it is none.
+pub fn zone_name(name: &str) -> Result<String> {
+    zone::check_name(name).map(|()| name.to_owned()).map_err(|why| Error::new(Code::Invalid, why))
 }
 
 impl Shared {

@@ -16,7 +16,7 @@ mod watch;
 mod xattrs;
 
 pub use area::{Area, AreaListing};
-pub use connection::Connection;
+pub use connection::{Connection, zone_name};
 pub use file::{File, Opened};
 pub use job::{CopyOptions, Job, job_place};
 pub use listing::Listing;

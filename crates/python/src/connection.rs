@@ -4,6 +4,7 @@
 
 use crate::area::Area;
 use crate::detached::{Detached, wait, wait_to_the_end};
+use crate::error::os_error;
 use crate::file::File;
 use crate::job::Job;
 use crate::listing::Listing;
@@ -13,7 +14,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use std::path::{Path, PathBuf};
 use vazao_client::{Changes, RenameMode};
-use vazao_handles::{CopyOptions, PERMISSIONS};
+use vazao_handles::{CopyOptions, PERMISSIONS, zone_name};
 use vazao_model::distribution::Pattern;
 
 /// A session with the volume of one cluster.
@@ -35,7 +36,8 @@ macro_rules! waiting {
 impl Connection {
     #[new]
     #[pyo3(signature = (
-        cluster=None, *, deadline_ms=0, connections_max=0, dirty_bytes_max=0, read_ahead_bytes_max=0, name=String::new()
+        cluster=None, *, deadline_ms=0, connections_max=0, dirty_bytes_max=0, read_ahead_bytes_max=0,
+        name=String::new(), zone=None
     ))]
     #[allow(clippy::too_many_arguments, reason = "keywords of Python")]
     fn new(
@@ -46,7 +48,9 @@ impl Connection {
         dirty_bytes_max: usize,
         read_ahead_bytes_max: usize,
         name: String,
+        zone: Option<&str>,
     ) -> PyResult<Connection> {
+        let zone = zone.map(zone_name).transpose().map_err(|error| os_error(&error))?;
         let or = |given: usize, configured: usize| if given == 0 { configured } else { given };
         let change = |options: &mut vazao_client::Options| {
             if deadline_ms > 0 {
@@ -56,6 +60,7 @@ impl Connection {
             options.dirty_bytes_max = or(dirty_bytes_max, options.dirty_bytes_max);
             options.read_ahead_bytes_max = or(read_ahead_bytes_max, options.read_ahead_bytes_max);
             options.name = name;
+            options.zone = zone.unwrap_or_else(|| std::mem::take(&mut options.zone));
         };
         let cluster: Option<&Path> = cluster.as_deref();
         let handle = wait(py, || vazao_handles::Connection::open(cluster, change))?;

@@ -22,6 +22,13 @@ def test_attributes_are_those_of_stat(volume, directory):
     assert stat.S_ISDIR(volume.stat(os.fsencode(directory)).st_mode), "paths may be bytes"
 
 
+def test_a_zone_without_a_proper_name_is_refused():
+    for name in ["a b", "", "z" * 33]:
+        with pytest.raises(OSError, match="zone name") as refused:
+            vazao.connect(zone=name)
+        assert refused.value.errno == errno.EINVAL
+
+
 def test_a_time_that_no_file_can_have_is_refused(volume, directory):
     with pytest.raises(ValueError, match="no time"):
         volume.utime(directory, accessed_ns=1 << 100)

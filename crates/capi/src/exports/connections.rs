@@ -8,6 +8,7 @@ use std::ffi::{OsStr, c_char, c_int};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use vazao_client::{Error, Result};
+use vazao_handles::zone_name;
 use vazao_model::Code;
 
 /// The version of the library, as "0.1.0".
@@ -69,13 +70,17 @@ pub unsafe extern "C" fn vazao_connect(
 
 /// What the caller's options change in those of the configuration.
 unsafe fn changes(given: &Options) -> Result<impl FnOnce(&mut vazao_client::Options)> {
-    if given.reserved != [0; 8] {
+    if given.reserved != [0; 7] {
         let why = "`reserved` of the options is not zero; set the structure to zeros before filling it";
         return Err(Error::new(Code::Invalid, why));
     }
     let name = match given.name.is_null() {
         true => None,
         false => Some(String::from_utf8_lossy(text(given.name, "name")?).into_owned()),
+    };
+    let zone = match given.zone.is_null() {
+        true => None,
+        false => Some(zone_name(&String::from_utf8_lossy(text(given.zone, "zone")?))?),
     };
     let (deadline_ms, connections_max) = (given.deadline_ms, given.connections_max);
     let (dirty, read_ahead) = (given.dirty_bytes_max, given.read_ahead_bytes_max);
@@ -93,6 +98,7 @@ unsafe fn changes(given: &Options) -> Result<impl FnOnce(&mut vazao_client::Opti
         options.dirty_bytes_max = bytes(dirty, options.dirty_bytes_max);
         options.read_ahead_bytes_max = bytes(read_ahead, options.read_ahead_bytes_max);
         options.name = name.unwrap_or_default();
+        options.zone = zone.unwrap_or_else(|| std::mem::take(&mut options.zone));
     })
 }
 

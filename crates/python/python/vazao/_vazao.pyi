@@ -102,6 +102,7 @@ class Connection:
         dirty_bytes_max: int = 0,
         read_ahead_bytes_max: int = 0,
         name: str = "",
+        zone: Optional[str] = None,
     ) -> Connection: ...
     @property
     def is_closed(self) -> bool: ...

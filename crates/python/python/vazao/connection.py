@@ -41,8 +41,8 @@ def connect(cluster=None, *, is_watched: bool = True, **options) -> Connection:
 
     cluster: its client.toml; None for the one that the command `vazao` takes, which is $VAZAO_CLUSTER, or else
     ~/.config/vazao/client.toml, or else /etc/vazao/client.toml.
-    options: deadline_ms, connections_max, dirty_bytes_max, read_ahead_bytes_max, and name, by which `vazao top` and the
-    logs call this program. What is not given is as configured.
+    options: deadline_ms, connections_max, dirty_bytes_max, read_ahead_bytes_max, zone, the one that this machine is in,
+    and name, by which `vazao top` and the logs call this program. What is not given is as configured.
     is_watched: limit() has its first answer, from the first open() on. It costs a request to each node and a thread.
 
     Fails within 5 seconds where there is no cluster.
