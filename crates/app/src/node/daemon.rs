@@ -20,7 +20,7 @@ use parking_lot::Mutex;
 use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::Duration;
 use tracing::{info, warn};
@@ -168,8 +168,7 @@ pub(crate) fn run(config: &NodeConfig, settings: &Settings) -> Outcome {
     });
     node.hangs_up_after(&stop);
     node.remember_volume(config, settings, &memory)?;
-    let counted: Weak<dyn Counted> = Arc::downgrade(&(Arc::clone(&node) as Arc<dyn Counted>));
-    measures.fill(counted);
+    measures.fill(Arc::downgrade(&(Arc::clone(&node) as Arc<dyn Counted>)));
     node.serve_by(&router);
     let (notice, answering) = open_ports(config, &node, &advertised)?;
     info!(name = config.name, %address, "serving");

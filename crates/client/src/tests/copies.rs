@@ -16,7 +16,7 @@ const GROUP: u32 = GroupId::FIRST + 500;
 /// `count` data servers, which all are members of one placement group.
 fn cluster(count: u32) -> Cluster {
     let cluster = Cluster::new(count);
-    let group = proto::Group { id: GROUP, epoch: 1, members: (1..=count).collect() };
+    let group = proto::Group { id: GROUP, epoch: 1, members: (1..=count).collect(), agreed: true };
     cluster.meta.state.lock().map.groups = vec![group];
     for server in &cluster.data {
         let others = cluster.data.iter().filter(|other| !Arc::ptr_eq(other, server));
@@ -56,7 +56,7 @@ impl Cluster {
         let mut state = self.meta.state.lock();
         state.map.epoch += 1;
         let epoch = state.map.epoch;
-        state.map.groups[0] = proto::Group { id: GROUP, epoch, members: members.to_vec() };
+        state.map.groups[0] = proto::Group { id: GROUP, epoch, members: members.to_vec(), agreed: true };
     }
 
     /// Which server a client that knows nothing asks for the beginning of a file.
@@ -429,7 +429,7 @@ fn a_primary_whose_target_fails_is_waited_for_until_the_group_goes_on_without_it
 #[test]
 fn groups_of_several_members_are_synced_one_by_one() {
     let cluster = cluster(2);
-    let second = proto::Group { id: GROUP + 1, epoch: 1, members: vec![1, 2] };
+    let second = proto::Group { id: GROUP + 1, epoch: 1, members: vec![1, 2], agreed: true };
     cluster.meta.state.lock().map.groups.push(second);
     let client = cluster.client();
     let file = create(&client, "f");
