@@ -448,3 +448,22 @@ fn objects_of_groups_of_several_members_are_not_read_past_their_servers() {
     assert!(servers.only_place(GroupId(GROUP)).is_none());
     assert_eq!(servers.only_place(GroupId(2)).map(|(target, _)| target.0), Some(2));
 }
+
+/// The time for which a silent member was waited for counted as its usual one: each silence was longer than the last.
+#[test]
+fn a_member_that_is_silent_again_and_again_is_waited_for_no_longer_each_time() {
+    let (cluster, inode) = cluster_with_file(2);
+    let first = cluster.preferred(inode);
+    let silent = format!("data:{}", first + 1);
+    let client = cluster.client();
+    Slow::begin(&cluster, first, Duration::from_micros(100));
+    read(&cluster, &client, inode);
+    cluster.transport.set_fates(Some(Box::new(move |address, _| {
+        if address == silent { Fate::LoseRequest } else { Fate::Deliver }
+    })));
+    for _ in 0..10 {
+        cluster.clock.advance(Duration::from_secs(5));
+        let seconds = read(&cluster, &client, inode);
+        assert!((0.02..0.5).contains(&seconds), "{seconds}");
+    }
+}
