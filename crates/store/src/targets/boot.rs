@@ -4,7 +4,7 @@
 use std::io;
 use vazao_disk::{Disk, Open};
 
-const FILE: &str = "BOOT";
+pub(crate) const FILE: &str = "BOOT";
 
 /// A boot id in hexadecimal digits, and the end of a line.
 const BYTES: usize = 17;

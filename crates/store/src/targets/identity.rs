@@ -4,7 +4,7 @@
 use crate::error::OpenError;
 use crate::object::names::OBJECTS;
 use crate::targets::epochs::{Epochs, STATE};
-use crate::targets::incarnation;
+use crate::targets::{boot, incarnation};
 use std::fmt::Write;
 use std::io;
 use vazao_disk::{Disk, DiskEntry, Open};
@@ -176,7 +176,7 @@ fn check_empty(disk: &dyn Disk, label: &str, entries: &[DiskEntry]) -> Result<()
     let place = |source| OpenError::Io { path: label.to_owned(), source };
     for entry in entries {
         let is_ours = match entry.name.as_str() {
-            LOCK | STATE | TARGET_NEW | LOST_AND_FOUND | incarnation::FILE => true,
+            LOCK | STATE | TARGET_NEW | LOST_AND_FOUND | incarnation::FILE | boot::FILE => true,
             OBJECTS => disk.list(OBJECTS).map_err(place)?.is_empty(),
             _ => false,
         };
