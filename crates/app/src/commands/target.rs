@@ -33,6 +33,7 @@ const OF_TARGETS: [&str; 10] = [
     "LOCK",
     "STATE",
     "INCARNATION",
+    "BOOT",
     "FAILED",
     "SEALED",
     "objects",
