@@ -27,7 +27,7 @@ const EFFECT_MS_MAX: u64 = 15_000;
 const POLL: Duration = Duration::from_millis(50);
 
 /// What may be in the directory of a target (docs/on-disk.md).
-const OF_TARGETS: [&str; 10] = [
+const OF_TARGETS: [&str; 11] = [
     "TARGET",
     "TARGET.new",
     "LOCK",
