@@ -18,6 +18,9 @@ use vazao_wire::operation::Operation;
 use vazao_wire::service::Fault;
 use vazao_wire::transport::Pending;
 
+/// One that could not answer, as it held no leases at that moment, is asked again after this time.
+const AGAIN_NS: u64 = 100_000_000;
+
 /// A member is late after this many times its usual time, and after this time at least.
 const LATE: u64 = 4;
 const LATE_NS_MIN: u64 = 20_000_000;
@@ -82,6 +85,8 @@ pub(super) struct Copies {
     only: Option<TargetId>,
     /// Members that failed and may do better in the next round.
     failed: Vec<TargetId>,
+    /// When the latest of them did.
+    failed_ns: u64,
     /// What the last of them said.
     fault: Option<Fault>,
     /// Members whose answer was final, or no good.
@@ -101,6 +106,7 @@ impl Copies {
             read: None,
             only: None,
             failed: Vec::new(),
+            failed_ns: 0,
             fault: None,
             unfit: Vec::new(),
             rounds: 0,
@@ -113,6 +119,12 @@ impl Copies {
     fn is_excluded(&self, target: TargetId) -> bool {
         let is_other = self.only.is_some_and(|only| only != target);
         is_other || self.failed.contains(&target) || self.unfit.contains(&target)
+    }
+
+    /// True for one that could not answer, and may do better, while another one is waited for.
+    fn may_again(&self, target: TargetId) -> bool {
+        let is_other = self.only.is_some_and(|only| only != target);
+        self.failed.contains(&target) && !self.unfit.contains(&target) && !is_other && !self.is_asked(target)
     }
 
     fn is_asked(&self, target: TargetId) -> bool {
@@ -287,7 +299,8 @@ impl DataServers {
         let members = self.servers.members(call.group)?;
         let is_left = |member: &Member| !copies.is_excluded(member.target) && !copies.is_asked(member.target);
         if !members.iter().any(is_left) {
-            return None;
+            let may_again = |member: &Member| copies.may_again(member.target);
+            return members.iter().any(may_again).then(|| copies.failed_ns.saturating_add(AGAIN_NS));
         }
         let latest = copies.rivals.last();
         let server = latest.map(|rival| &rival.server).or(call.server.as_ref())?;
@@ -305,6 +318,12 @@ impl DataServers {
         let (Some(copies), Some(members)) = (&mut call.copies, self.servers.members(call.group)) else {
             return;
         };
+        let is_left = |member: &Member| !copies.is_excluded(member.target) && !copies.is_asked(member.target);
+        if !members.iter().any(is_left) {
+            // What none of them could answer at that moment one may by now.
+            copies.failed.clear();
+            copies.is_weighed = true;
+        }
         let is_silent = std::mem::replace(&mut copies.is_weighed, true);
         let latest = copies.rivals.last().map(|rival| &rival.server).or(call.server.as_ref());
         if let Some(server) = latest.filter(|_| is_silent) {
@@ -370,7 +389,10 @@ impl DataServers {
         match elsewhere(is_read, fault.code) {
             Elsewhere::No => return Ok(Some(fault)),
             Elsewhere::Instead => copies.unfit.push(copies.target),
-            Elsewhere::Now => copies.failed.push(copies.target),
+            Elsewhere::Now => {
+                copies.failed.push(copies.target);
+                copies.failed_ns = self.context.clock.now_ns();
+            }
         }
         if let Some(server) =
             call.server.as_ref().filter(|_| is_read && !matches!(fault.code, Code::Corrupt | Code::Io))

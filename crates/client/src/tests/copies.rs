@@ -234,6 +234,21 @@ fn a_silent_member_holds_a_read_up_for_less_than_a_second_and_the_next_ones_not_
     assert!(cluster.clock.now_ns() - started_ns < 900_000_000);
 }
 
+/// While one is silent the other holds no leases for a moment, until their group goes on without the silent one. A read
+/// that had asked both waited for the silent one alone, for 15 s.
+#[test]
+fn a_member_that_cannot_answer_for_a_moment_is_asked_again_while_the_other_one_is_silent() {
+    let (cluster, inode) = cluster_with_file(2);
+    let first = cluster.preferred(inode);
+    let silent = format!("data:{}", first + 1);
+    cluster.transport.set_fates(Some(Box::new(move |address, _| {
+        if address == silent { Fate::LoseRequest } else { Fate::Deliver }
+    })));
+    cluster.data[1 - first].fail_next(Method::Read, Code::Unavailable, 8);
+    let seconds = read(&cluster, &cluster.client(), inode);
+    assert!((0.5..2.5).contains(&seconds), "{seconds}");
+}
+
 #[test]
 fn a_late_member_has_another_one_asked_beside_it_for_one_read_in_twenty_at_most() {
     let (cluster, inode) = cluster_with_file(2);

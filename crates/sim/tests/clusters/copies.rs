@@ -6,10 +6,12 @@
 
 use std::collections::BTreeSet;
 use std::time::Duration;
+use vazao_client::{NewInode, OpenMode};
 use vazao_meter::Clock;
 use vazao_model::checksum::piece_checksums;
 use vazao_model::cluster::membership::Membership;
-use vazao_model::{Code, GroupId, TargetId};
+use vazao_model::ids::ROOT;
+use vazao_model::{Code, GroupId, LayoutHint, TargetId};
 use vazao_sim::clock::Pause;
 use vazao_sim::network::{Cut, End, Machine, Weather};
 use vazao_sim::{Cluster, ClusterOptions};
@@ -327,6 +329,42 @@ impl Story {
 impl std::fmt::Debug for Story {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(&self.log.join("\n"))
+    }
+}
+
+/// The metadata service names the primary's target where it has objects removed. That went on to the other members,
+/// which have no such target: each removal put a healthy member out.
+#[test]
+fn a_file_that_is_removed_is_removed_from_all_copies_and_no_member_goes() {
+    let cluster = Cluster::new(ClusterOptions { seed: 1, data_servers: 3, down_ms_max: 100 });
+    cluster.clock().tick_for_leases();
+    cluster.clock().sleep(Duration::from_secs(6));
+    let client = cluster.client(0);
+    let hint = LayoutHint { copies: 2, ..LayoutHint::default() };
+    client.set_layout_hint(ROOT, hint).expect("fair weather");
+    cluster.clock().sleep(Duration::from_secs(6));
+    let inode = client.create(ROOT, b"f", &NewInode { mode: 0o600, ..NewInode::default() });
+    let inode = inode.expect("fair weather").inode;
+    let mode = OpenMode { read: true, write: true, ..OpenMode::default() };
+    let file = client.open_file(inode, mode).expect("fair weather");
+    file.write_at(&vec![7; 1 << 20], 0).expect("fair weather");
+    file.sync().expect("fair weather");
+    file.close().expect("fair weather");
+    let layout = client.layout(inode).expect("fair weather").expect("it has data");
+    let objects = |server: u32| {
+        let request = proto::ListObjectsRequest { target: server, limit: 100, ..Default::default() };
+        let deadline_ns = cluster.clock().now_ns() + 1_000_000_000;
+        let address = format!("data{server}:7070");
+        let told = call::<op::ListObjects>(cluster.transport(), &address, &request, deadline_ns);
+        told.expect("fair weather").objects.len()
+    };
+    assert_eq!((1..=3).map(objects).sum::<usize>(), 2 * layout.groups.len());
+    client.unlink(ROOT, b"f").expect("fair weather");
+    cluster.clock().sleep(Duration::from_secs(20));
+    assert_eq!((1..=3).map(objects).sum::<usize>(), 0);
+    for group in layout.groups {
+        let record = cluster.meta().expect("it is up").record_of_group(group).expect("it has one");
+        assert_eq!((record.epoch, record.current().count()), (1, 2), "{group}: {record:?}");
     }
 }
 

@@ -99,6 +99,8 @@ impl Body {
     pub(super) fn forwarded(&self, forward: proto::Forward) -> Vec<u8> {
         let mut body = self.clone();
         if let Some(address) = body.address_mut() {
+            // Its sender may have named the target that it came to; the member knows its own.
+            address.target = 0;
             address.forward = Some(forward);
         }
         if let Body::Sync(request) = &mut body {

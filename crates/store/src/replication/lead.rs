@@ -318,6 +318,7 @@ impl DataService {
         let (transport, address) = self.way_to(primary)?;
         let mut body = change.body.clone();
         if let Some(address) = body.address_mut() {
+            address.target = 0;
             address.relayed = true;
         }
         // It may take the primary as long as it takes to go on without a member.
