@@ -235,6 +235,19 @@ impl Leases {
         self.held.lock().states.get(&key)?.record().cloned()
     }
 
+    /// Whether all groups of a target have its present process in their records.
+    fn is_entered(&self, target: TargetId) -> bool {
+        let held = self.held.lock();
+        let Some(own) = held.own.get(&target).filter(|own| own.process != 0 && own.known.is_some()) else {
+            return false;
+        };
+        let is_in = |state: &MemberState| {
+            let member = state.record().and_then(|record| record.member(target));
+            member.is_some_and(|member| member.run == own.process)
+        };
+        held.states.iter().filter(|((of, _), _)| *of == target).all(|(_, state)| is_in(state))
+    }
+
     /// Members that are current by the record, but of which another process has started since, this one: reports
     /// without what they say.
     pub(crate) fn started_anew(&self) -> Vec<(TargetId, GroupId, proto::MemberReport)> {
@@ -378,6 +391,11 @@ impl DataService {
         for own in self.leases.unknown(told) {
             let records = records_of(own.0, transport, meta_address, deadline_ns)?;
             self.leases.keep(own, told, &records, self.shell.clock().steady_ns());
+        }
+        for target in self.targets.iter().filter(|target| !target.kept_power() && !target.is_failed()) {
+            if self.leases.is_entered(target.id()) {
+                target.waits.in_time(target, Target::waits, Target::begin_anew)?;
+            }
         }
         Ok(())
     }

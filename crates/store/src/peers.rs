@@ -59,7 +59,7 @@ struct Peer {
 /// What members say that have started anew: they go on alone where no process of another current member is left.
 fn leads(data: &DataService) -> impl Iterator<Item = ((TargetId, GroupId), proto::MemberReport)> {
     data.leases.started_anew().into_iter().map(|(target, group, report)| {
-        let kept_power = data.targets.iter().any(|own| own.id() == target && own.kept_power);
+        let kept_power = data.targets.iter().any(|own| own.id() == target && own.kept_power());
         let lead = Some(proto::MemberLead { kept_power });
         ((target, group), proto::MemberReport { lead, ..report })
     })

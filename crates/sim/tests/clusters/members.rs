@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use vazao_meter::Clock;
+use vazao_model::checksum::piece_checksums;
 use vazao_model::cluster::membership::{Membership, Standing};
 use vazao_model::{GroupId, TargetId};
 use vazao_sim::clock::Pause;
@@ -11,7 +12,7 @@ use vazao_sim::network::{Cut, End, Machine};
 use vazao_sim::{Cluster, ClusterOptions};
 use vazao_store::MemberView;
 use vazao_wire::messages::members::membership;
-use vazao_wire::transport::call;
+use vazao_wire::transport::{call, submit};
 use vazao_wire::{op, proto};
 
 const STEP: Duration = Duration::from_millis(50);
@@ -122,6 +123,19 @@ impl Group {
         matches!(member.standing, Standing::Lagging { .. })
     }
 
+    /// Something that is not synced.
+    fn write(&self) {
+        // A number that the metadata service has not given out yet: it takes the object for no orphan.
+        let (inode, generation, group) = (1 << 40, 1, self.id.0);
+        let object = Some(proto::ObjectAddress { inode, generation, group, ..Default::default() });
+        let checksums = piece_checksums(0, &[7; 100]);
+        let request = proto::WriteRequest { object, checksums, ..Default::default() };
+        let deadline_ns = self.cluster.clock().now_ns() + 1_000_000_000;
+        let sent =
+            submit::<op::Write>(self.cluster.transport(), "data1:7070", &request, &[7; 100], deadline_ns);
+        sent.wait().expect("the primary is up");
+    }
+
     /// Something happens to a machine or a link.
     fn accident(&mut self) {
         let (one, other) = (1 + self.below(self.servers), self.below(self.servers + 1));
@@ -221,6 +235,22 @@ fn when_all_members_have_ended_one_leads_once_it_is_back() {
         assert!(record.losses <= losses, "{end:?}: {record:?}");
         group.agrees();
     }
+}
+
+/// The process after the one that had found the loss said that its machine ran on: it led at once, before a member that
+/// had kept its power, and what was lost counted as there.
+#[test]
+fn a_loss_of_power_counts_also_where_the_next_process_is_killed_before_it_can_say_so() {
+    let mut group = Group::new(6, 2);
+    group.write();
+    for end in [End::PowerLoss, End::Kill] {
+        group.cluster.end(1, end);
+        group.cluster.end(2, end);
+        group.pass(8_000);
+    }
+    group.pass(60_000);
+    let record = group.record();
+    assert_eq!((group.serving().len(), record.losses), (1, 1), "{record:?}");
 }
 
 #[test]

@@ -35,7 +35,7 @@ fn no_link_that_is_cut_costs_a_byte_or_a_deadline() {
     eprintln!("{count} seeds: {all:?}");
 }
 
-/// Two copies, and three: a member that is cut off goes, and nobody notices.
+/// Two copies, and three: a member that is cut off goes, and its programs see no error.
 #[test]
 fn copies_stay_equal_and_nothing_is_lost_with_a_member() {
     for seed in wanted(COPIES_SEEDS) {

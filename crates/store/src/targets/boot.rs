@@ -1,30 +1,54 @@
-//! The BOOT file: which start of the machine the target was last used in. With it a process that starts knows whether
-//! the machine ran on since the one before: what that one had written, and not synced, is there then.
+//! The BOOT file: whether what the processes of a target had written, and not synced, is there. It names the start of
+//! the machine in which that was last known, or says that power was lost since.
+//!
+//! A loss stays noted over any number of starts, until this target's placement groups know of it: a process that was
+//! killed before it could say so must not leave behind that the machine ran on since.
 
 use std::io;
 use vazao_disk::{Disk, Open};
 
 pub(crate) const FILE: &str = "BOOT";
 
+const LOST: &str = "lost\n";
+
 /// A boot id in hexadecimal digits, and the end of a line.
 const BYTES: usize = 17;
 
-/// Whether the machine ran on since `disk` was last opened; from now on the present start is the last. False where that
-/// cannot be known.
-pub(crate) fn ran_on(disk: &dyn Disk) -> io::Result<bool> {
-    let boot = disk.boot_id();
-    let line = format!("{boot:016x}\n");
-    let file = disk.open(FILE, Open::Create)?;
-    let mut found = vec![0; BYTES];
-    let length = file.read_at(&mut found, 0)?;
-    if found.get(..length) == Some(line.as_bytes()) {
-        return Ok(boot != 0);
+/// Whether everything is there that was written to `disk`; noted for the next start. `is_clean`: all of it was synced.
+pub(crate) fn kept_power(disk: &dyn Disk, is_clean: bool) -> io::Result<bool> {
+    let found = read(disk)?;
+    let ran_on = found == line(disk) && disk.boot_id() != 0;
+    let kept = found != LOST && (ran_on || is_clean);
+    let now = if kept { line(disk) } else { LOST.to_owned() };
+    if found != now {
+        write(disk, &now)?;
     }
+    Ok(kept)
+}
+
+/// All that have to know of a loss do: from here on nothing is lost but with the machine's next loss of power.
+pub(crate) fn begin_anew(disk: &dyn Disk) -> io::Result<()> {
+    write(disk, &line(disk))
+}
+
+fn line(disk: &dyn Disk) -> String {
+    format!("{:016x}\n", disk.boot_id())
+}
+
+fn read(disk: &dyn Disk) -> io::Result<String> {
+    let file = disk.open(FILE, Open::Create)?;
+    let mut bytes = vec![0; BYTES];
+    let length = file.read_at(&mut bytes, 0)?;
+    bytes.truncate(length);
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+fn write(disk: &dyn Disk, line: &str) -> io::Result<()> {
+    let file = disk.open(FILE, Open::Create)?;
     file.set_length(0)?;
     file.write_at(line.as_bytes(), 0)?;
     file.sync()?;
-    disk.sync_directory("")?;
-    Ok(false)
+    disk.sync_directory("")
 }
 
 #[cfg(test)]
@@ -32,14 +56,31 @@ mod tests {
     use super::*;
     use vazao_disk::MemoryDisk;
 
+    fn start(disk: &MemoryDisk, is_clean: bool) -> bool {
+        kept_power(&disk.boot(), is_clean).expect("it answers")
+    }
+
     #[test]
-    fn a_machine_ran_on_unless_it_lost_power_or_was_never_seen() {
+    fn what_was_written_is_there_after_a_kill_and_after_a_clean_stop() {
         let disk = MemoryDisk::new(1);
-        assert!(!ran_on(&disk.boot()).expect("it answers"), "it is new");
+        assert!(start(&disk, true), "it is new");
         disk.kill();
-        assert!(ran_on(&disk.boot()).expect("it answers"));
+        assert!(start(&disk, false), "the machine ran on");
         disk.crash();
-        let starts = [(); 2].map(|()| ran_on(&disk.boot()).expect("it answers"));
-        assert_eq!(starts, [false, true]);
+        assert!(start(&disk, true), "all of it had been synced");
+    }
+
+    /// The process after the one that had found the loss took the machine for one that ran on.
+    #[test]
+    fn a_loss_of_power_stays_known_until_the_groups_know_of_it() {
+        let disk = MemoryDisk::new(1);
+        assert!(start(&disk, true));
+        disk.crash();
+        assert!(!start(&disk, false));
+        disk.kill();
+        assert_eq!([start(&disk, false), start(&disk, true)], [false; 2], "nor does a later clean stop help");
+        begin_anew(&disk.boot()).expect("it answers");
+        disk.kill();
+        assert!(start(&disk, false));
     }
 }

@@ -46,8 +46,9 @@ pub(crate) struct Target {
     pub(crate) disk: Arc<dyn Disk>,
     /// What the disk calls this start of the machine.
     pub(crate) boot: u64,
-    /// Whatever the process before this one had answered is there, also what was not synced.
-    pub(crate) kept_power: bool,
+    /// Whatever the processes before this one had answered is there, also what was not synced; once its groups know of
+    /// a loss, that is over.
+    kept_power: AtomicBool,
     pub(crate) epochs: Epochs,
     pub(crate) incarnation: Incarnation,
     /// What the metadata service has said of it.
@@ -92,6 +93,18 @@ impl Target {
         let _ = self.latest_of_groups.set(Arc::clone(latest));
     }
 
+    /// Whether all is there that was answered before this process, as far as its groups do not know of a loss.
+    pub(crate) fn kept_power(&self) -> bool {
+        self.kept_power.load(Ordering::Acquire)
+    }
+
+    /// All of its groups have this process in their records: what was lost before is known to them.
+    pub(crate) fn begin_anew(&self) -> Result<(), Fault> {
+        boot::begin_anew(&*self.disk).map_err(|error| self.write_fault(boot::FILE, &error))?;
+        self.kept_power.store(true, Ordering::Release);
+        Ok(())
+    }
+
     /// Opens or formats the target in `disk`.
     pub(crate) fn open(
         disk: Arc<dyn Disk>,
@@ -117,12 +130,12 @@ impl Target {
                 format!("check the disk, restart the machine, then remove {label}/{}", failure::FILE);
             let _ = failure.set(format!("{reason} (noted earlier; to use it again: {remedy})"));
         }
-        let kept_power = boot::ran_on(&*disk).map_err(place)? || epochs.suspects().is_none();
+        let kept_power = boot::kept_power(&*disk, epochs.suspects().is_none()).map_err(place)?;
         let sweep = Mutex::new(Sweep::new(epochs.suspects().is_some()));
         Ok(Target {
             label: label.to_owned(),
             boot: disk.boot_id(),
-            kept_power,
+            kept_power: AtomicBool::new(kept_power),
             disk,
             epochs,
             incarnation,
