@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use vazao_meter::Clock;
 use vazao_model::cluster::lease::Moment;
-use vazao_model::cluster::membership::{Member, Membership};
+use vazao_model::cluster::membership::{Member, Membership, Standing};
 use vazao_model::cluster::serving::MemberState;
 use vazao_model::{Code, GroupId, NodeId, TargetId, TargetState};
 use vazao_wire::messages::members::{group_members, membership};
@@ -57,13 +57,15 @@ pub struct MemberView {
 pub(crate) struct View {
     pub(crate) epoch: u64,
     pub(crate) losses: u64,
-    /// It is current, and its process is the one in the record.
-    pub(crate) is_current: bool,
+    /// Its process is the one in the record, and it is current or lags.
+    pub(crate) is_member: bool,
     /// And the first that is.
     pub(crate) is_primary: bool,
     pub(crate) primary: Option<TargetId>,
     /// The others that count.
     pub(crate) others: Vec<TargetId>,
+    /// Those that lag and do not count yet, with their processes.
+    pub(crate) lagging: Vec<(TargetId, u64)>,
     pub(crate) may_serve: bool,
     pub(crate) may_acknowledge: bool,
 }
@@ -122,6 +124,8 @@ pub(crate) struct Leases {
     pub(crate) latest: Arc<Latest>,
     /// Members that do not carry out what they are sent, each with the one that says so.
     failing: Mutex<BTreeSet<(TargetId, GroupId, TargetId)>>,
+    /// Members that have caught up, with their processes and the epoch, by the primary. Taken after `held`.
+    caught_up: Mutex<BTreeMap<(TargetId, GroupId), (TargetId, u64, u64)>>,
 }
 
 /// A moment on both clocks by which leases are counted.
@@ -218,16 +222,73 @@ impl Leases {
         let process = held.own.get(&target)?.process;
         let record = state.record()?;
         let is_own = |member: &Member| (member.target, member.run) == (target, process);
+        let is_leaving = |member: &Member| matches!(member.standing, Standing::Leaving { .. });
+        let lags = |member: &&Member| {
+            matches!(member.standing, Standing::Lagging { .. })
+                && !state.counting().any(|of| of == member.target)
+        };
         Some(View {
             epoch: record.epoch,
             losses: record.losses,
-            is_current: record.current().any(is_own),
+            is_member: record.members.iter().any(|member| is_own(member) && !is_leaving(member)),
             is_primary: record.primary().is_some_and(is_own),
             primary: record.primary().map(|member| member.target),
             others: state.counting().filter(|of| *of != target).collect(),
+            lagging: record.members.iter().filter(lags).map(|member| (member.target, member.run)).collect(),
             may_serve: state.may_serve(now),
             may_acknowledge: state.may_acknowledge(now),
         })
+    }
+
+    /// The member of this server in a group, current or not.
+    pub(crate) fn member(&self, group: GroupId) -> Option<TargetId> {
+        let held = self.held.lock();
+        held.own.keys().copied().find(|target| held.states.contains_key(&(*target, group)))
+    }
+
+    /// A member begins the promotion of another one, as the primary (`now`), or holds it for current since the primary
+    /// says so. False: it may not, or does not.
+    pub(crate) fn promote(
+        &self,
+        key: (TargetId, GroupId),
+        other: TargetId,
+        epoch: u64,
+        now: Option<Moment>,
+    ) -> bool {
+        let mut held = self.held.lock();
+        let Some(state) = held.states.get_mut(&key) else { return false };
+        match now {
+            Some(now) => state.epoch() == epoch && state.begin_promotion(other, now),
+            None => state.hold_promoted(other, epoch),
+        }
+    }
+
+    /// Says to the metadata service from now on that a member has caught up, while this is the epoch.
+    pub(crate) fn say_caught_up(&self, key: (TargetId, GroupId), other: TargetId, process: u64, epoch: u64) {
+        self.caught_up.lock().insert(key, (other, process, epoch));
+    }
+
+    /// Reports of members that have caught up; of another epoch than is known now there is nothing to report.
+    pub(crate) fn caught_up(&self) -> Vec<(TargetId, GroupId, proto::MemberReport)> {
+        let held = self.held.lock();
+        let mut caught_up = self.caught_up.lock();
+        caught_up
+            .retain(|key, (_, _, epoch)| held.states.get(key).is_some_and(|state| state.epoch() == *epoch));
+        let report =
+            |(&(target, group), &(other, process, epoch)): (&(TargetId, GroupId), &(TargetId, u64, u64))| {
+                let promote = proto::MemberPromotion { target: other.0, process, ..Default::default() };
+                let own = held.own.get(&target).map_or(0, |own| own.process);
+                let report = proto::MemberReport {
+                    group: group.0,
+                    epoch,
+                    target: target.0,
+                    process: own,
+                    promote: Some(promote),
+                    ..Default::default()
+                };
+                (target, group, report)
+            };
+        caught_up.iter().map(report).collect()
     }
 
     /// The record that a member knows.

@@ -104,6 +104,7 @@ impl Peers {
         self.ask(data, transport, &shared);
         self.accuse(data, transport, meta_address, &shared, now.steady_ns);
         data.even_out_all();
+        data.catch_up_all();
         // What this turn itself took, because a server could not be reached, is no lateness.
         self.turn_ns = Some(data.shell.clock().steady_ns());
     }
@@ -195,6 +196,10 @@ impl Peers {
         if self.led_ns.is_none_or(|led_ns| now_ns.saturating_sub(led_ns) >= LEAD_NS) {
             self.led_ns = Some(now_ns);
             reports.extend(leads(data));
+        }
+        for (target, group, report) in data.leases.caught_up() {
+            // Who accuses a member has a newer epoch to wait for.
+            reports.entry((target, group)).or_insert(report);
         }
         let reports: Vec<_> = reports.into_iter().take(QUESTIONS_MAX).collect();
         if reports.is_empty() || !transport.is_ready(meta_address) {

@@ -357,6 +357,19 @@ impl DataService {
         })
     }
 
+    fn compare(&self, call: Call, request: &Request<'_>, responder: &mut dyn Responder) -> Result<(), Fault> {
+        let proto::CompareBlocksRequest { object, offset, length } = decode(request)?;
+        let (target, id) = self.target_of(object.as_ref())?;
+        ops::read::check(id, offset, length)?;
+        if self.duty(object.as_ref(), Vec::new)? != Duty::Follow {
+            return Err(Fault::new(Code::BadRequest, format!("object {id}: only members compare")));
+        }
+        self.defer(call, target, length as usize, responder, move |target| {
+            let compared = DataService::compare_blocks(target, id, offset..offset + u64::from(length))?;
+            Ok((compared.encode_to_vec(), Vec::new()))
+        })
+    }
+
     fn scrub(&self, request: &Request<'_>, responder: &mut dyn Responder) -> Result<(), Fault> {
         let request: proto::ScrubRequest = decode(request)?;
         let target = self.target(request.target)?;
@@ -628,6 +641,14 @@ impl DataService {
                 responder.reply(&answer.encode_to_vec());
                 Ok(())
             }
+            Method::CatchUp => {
+                let catch_up: proto::CatchUpRequest = decode(request)?;
+                let answer = || proto::CatchUpResponse {}.encode_to_vec();
+                self.replicate(call, 0, responder, move |service| {
+                    service.take_catch_up(&catch_up).map(|()| (answer(), Vec::new()))
+                })
+            }
+            Method::CompareBlocks => self.compare(call, request, responder),
             Method::LocalDoor => {
                 let door = self.door.read();
                 responder.reply(&door.encode_to_vec());

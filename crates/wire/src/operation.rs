@@ -193,6 +193,10 @@ operations! {
     KeepAlive = 0x0230, KeepAliveRequest, KeepAliveResponse, Safe;
     /// Changes of which a new primary does not know whether all members have them.
     CollectUnconfirmed = 0x0231, CollectUnconfirmedRequest, CollectUnconfirmedResponse, Safe;
+    /// A lagging member begins to catch up, or has everything.
+    CatchUp = 0x0233, CatchUpRequest, CatchUpResponse, Safe;
+    /// Hashes of the blocks of an object, from one member to another.
+    CompareBlocks = 0x0234, CompareBlocksRequest, CompareBlocksResponse, Safe;
     /// Notes or refuses changes of objects whose file is converted.
     FenceObjects = 0x0238, FenceObjectsRequest, FenceObjectsResponse, Safe;
 

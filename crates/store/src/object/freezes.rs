@@ -17,6 +17,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use vazao_disk::{Disk, Open};
 use vazao_model::checksum::crc32c;
 use vazao_model::{Code, GroupId, InodeId, ObjectId};
+use vazao_wire::proto::GoneObject;
 use vazao_wire::service::Fault;
 
 /// The seals, in the target's directory.
@@ -173,6 +174,40 @@ impl ObjectFreezes {
         true
     }
 
+    /// True where it knew of any.
+    fn forget_group(&self, group: GroupId) -> bool {
+        let mut freezes = self.lock();
+        let before = freezes.len();
+        freezes.retain(|id, _| id.group != group);
+        self.count.store(freezes.len(), Ordering::Relaxed);
+        freezes.len() != before
+    }
+
+    fn gone_of_group(&self, group: GroupId) -> Option<Vec<GoneObject>> {
+        let freezes = self.lock();
+        let of_group = freezes.iter().filter(|(id, _)| id.group == group);
+        let gone = |(id, freeze): (&ObjectId, &ObjectFreeze)| {
+            let (inode, generation, slot) = (id.inode.0, id.generation, id.slot);
+            (freeze.state == State::Gone).then_some(GoneObject {
+                inode,
+                generation,
+                slot,
+                token: freeze.token,
+            })
+        };
+        of_group.map(gone).collect()
+    }
+
+    fn keep_gone(&self, group: GroupId, gone: &[GoneObject]) {
+        let mut freezes = self.lock();
+        for it in gone.iter().take(GONE_MAX) {
+            let (inode, generation, slot) = (InodeId(it.inode), it.generation, it.slot);
+            let freeze = ObjectFreeze { token: it.token, state: State::Gone };
+            freezes.insert(ObjectId { inode, generation, slot, group }, freeze);
+        }
+        self.count.store(freezes.len(), Ordering::Relaxed);
+    }
+
     /// Whether the removal of a sealed object has begun.
     pub(crate) fn is_going(&self, id: ObjectId) -> bool {
         self.count.load(Ordering::Relaxed) > 0
@@ -315,6 +350,26 @@ impl Target {
     /// See [`Attempts::give_up`](super::attempts::Attempts::give_up).
     pub(crate) fn give_up(&self, id: ObjectId, changes: &[u64]) -> Result<(), Fault> {
         self.attempts.give_up(id, changes, self.clock.now_ns())
+    }
+
+    /// Forgets what it knows of fences around objects of a group: the primary knows better.
+    pub(crate) fn forget_freezes(&self, group: GroupId) -> Result<(), Stop> {
+        let is_changed = self.freezes.forget_group(group);
+        if is_changed { Ok(self.store_freezes()?) } else { Ok(()) }
+    }
+
+    /// The sealed objects of a group that were removed. `None`: some of its objects are fenced in at the moment.
+    pub(crate) fn gone_of_group(&self, group: GroupId) -> Option<Vec<GoneObject>> {
+        self.freezes.gone_of_group(group)
+    }
+
+    /// Keeps which sealed objects of a group were removed.
+    pub(crate) fn keep_gone(&self, group: GroupId, gone: &[GoneObject]) -> Result<(), Stop> {
+        if gone.is_empty() {
+            return Ok(());
+        }
+        self.freezes.keep_gone(group, gone);
+        Ok(self.store_freezes()?)
     }
 
     /// Hides a sealed object whose chunks are about to be removed one after the other, also when that

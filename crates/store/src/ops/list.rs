@@ -50,6 +50,12 @@ impl Cookie {
     }
 }
 
+/// The cookie before the first object of a placement group.
+pub(crate) fn start_of_group(group: GroupId) -> Vec<u8> {
+    let object = ObjectId { inode: InodeId(0), generation: 0, slot: 0, group };
+    Cookie { bucket: Bucket { group, leaf: 0 }, object }.encode()
+}
+
 impl Target {
     /// The page after `cookie`, of at most `limit` objects.
     pub(crate) fn list(&self, cookie: &[u8], limit: u32) -> Result<ListObjectsResponse, Stop> {

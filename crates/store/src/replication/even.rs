@@ -235,7 +235,7 @@ fn ranges(told: &[proto::TouchedRange]) -> impl Iterator<Item = Range<u64>> {
     told.iter().map(|range| range.start..range.end)
 }
 
-fn address(object: ObjectId) -> proto::ObjectAddress {
+pub(super) fn address(object: ObjectId) -> proto::ObjectAddress {
     proto::ObjectAddress {
         inode: object.inode.0,
         generation: object.generation,

@@ -41,8 +41,12 @@ impl DataService {
         touched: impl FnOnce() -> Vec<Range<u64>>,
     ) -> Result<Duty, Fault> {
         let Some(address) = address.filter(|address| address.group != 0) else { return Ok(Duty::Alone) };
-        let Some(key) = self.agreed(GroupId(address.group)) else { return Ok(Duty::Alone) };
-        let Some(forward) = &address.forward else { return Ok(Duty::Lead) };
+        let group = GroupId(address.group);
+        let Some(forward) = &address.forward else {
+            return Ok(if self.agreed(group).is_some() { Duty::Lead } else { Duty::Alone });
+        };
+        let no_member = || Fault::new(Code::WrongTarget, format!("placement group {group}"));
+        let key = (self.leases.member(group).ok_or_else(no_member)?, group);
         self.check_forward(key, forward)?;
         if forward.number != 0 {
             let (object, ranges) = (crate::ops::object(address)?, touched());
@@ -67,7 +71,7 @@ impl DataService {
     }
 
     /// Refuses what the primary of another epoch sends, or of an earlier stream.
-    fn check_forward(&self, key: Key, forward: &proto::Forward) -> Result<(), Fault> {
+    pub(super) fn check_forward(&self, key: Key, forward: &proto::Forward) -> Result<(), Fault> {
         let sent = (forward.epoch, forward.stream);
         self.check_sender(key, forward.epoch, forward.record.as_ref())?;
         let known = self.leases.latest.hear(key, forward.epoch, forward.stream);
@@ -75,13 +79,18 @@ impl DataService {
     }
 
     /// Takes the record that came along, and refuses what the primary of another epoch asks.
-    fn check_sender(&self, key: Key, epoch: u64, record: Option<&proto::GroupMembers>) -> Result<(), Fault> {
+    pub(super) fn check_sender(
+        &self,
+        key: Key,
+        epoch: u64,
+        record: Option<&proto::GroupMembers>,
+    ) -> Result<(), Fault> {
         if let Some(record) = record {
             self.leases.learn(key.0, key.1, record);
         }
         let view = self.view(key)?;
-        if !view.is_current {
-            let text = format!("placement group {}: {} is not current in it", key.1, key.0);
+        if !view.is_member {
+            let text = format!("placement group {}: this process of {} is not in its record", key.1, key.0);
             return Err(Fault::new(Code::Unavailable, text));
         }
         match view.epoch == epoch {
@@ -126,7 +135,7 @@ impl DataService {
     ) -> Result<proto::CollectUnconfirmedResponse, Fault> {
         let group = GroupId(request.group);
         let no_member = || Fault::new(Code::WrongTarget, format!("placement group {group}"));
-        let key = self.agreed(group).ok_or_else(no_member)?;
+        let key = (self.leases.member(group).ok_or_else(no_member)?, group);
         // From here on nothing that the primary before this one has sent is carried out.
         self.check_sender(key, request.epoch, request.record.as_ref())?;
         let table = self.replication.table.lock();

@@ -166,12 +166,15 @@ impl DataService {
             if let Some(fault) = progress.has_no_leases(key, &view, now_ns) {
                 return Outcome::Unresolved(fault);
             }
-            let missing: Vec<TargetId> =
-                view.others.iter().copied().filter(|other| !progress.has.contains(other)).collect();
+            // One that catches up gets it, too; nothing waits for that.
+            let walked = self.walked(key);
+            let all =
+                view.others.iter().copied().chain(walked.filter(|walked| !view.others.contains(walked)));
+            let missing: Vec<TargetId> = all.filter(|other| !progress.has.contains(other)).collect();
             if !missing.is_empty() {
                 let record = progress.tells_record.then(|| self.record(key)).flatten();
                 let forward = self.replication.forward(key, view.epoch, number, record);
-                match self.send_to_all(change, key, &forward, &missing, &mut progress) {
+                match self.send_to_all(change, key, &forward, &missing, &view.others, &mut progress) {
                     Ok(true) => {}
                     Ok(false) if !self.pause() => return Outcome::Unresolved(not_all(key)),
                     Ok(false) => {}
@@ -210,6 +213,7 @@ impl DataService {
         key: Key,
         forward: &proto::Forward,
         missing: &[TargetId],
+        counting: &[TargetId],
         progress: &mut Progress,
     ) -> Result<bool, Fault> {
         let mut refused = None;
@@ -219,6 +223,11 @@ impl DataService {
                 Ok(_) => {
                     progress.has.insert(other);
                     self.leases.set_failing(key, other, false);
+                }
+                Err(fault) if !counting.contains(&other) => {
+                    tracing::debug!(group = %key.1, target_id = other.0, %fault, "it falls behind again");
+                    self.replication.note_failure(key, fault.code);
+                    self.leave_behind(key, other);
                 }
                 Err(fault) if is_refusal(fault.code) => refused = Some(fault),
                 Err(fault) => {

@@ -14,9 +14,12 @@
 //! what is of an earlier stream or epoch, under the object's lock ([`Passed`](crate::object::attempts::Passed)). Late
 //! requests of clients meet later attempts there, which go to all members with the change.
 //!
+//! A member that lags is brought up to date by its primary ([`catch_up`]): meanwhile each change goes to it, too.
+//!
 //! Lock order: blocks of an object, then the table of groups, then leases; the last two only for a moment. Work here
 //! waits for other servers: it has threads of its own, and none of a target.
 
+mod catch_up;
 mod change;
 mod copy;
 mod even;
@@ -49,6 +52,10 @@ const THREADS_MAX: usize = 64;
 /// Changes that may wait for a thread.
 const JOBS_MAX: usize = 1024;
 
+/// Groups of a server whose members are walked at the same time; others wait.
+const WALKS_MAX: usize = 2;
+const WALKS_QUEUED_MAX: usize = 16;
+
 /// Bytes of all these.
 const JOBS_BYTES_MAX: usize = 64 * ATTACHMENT_BYTES_MAX;
 
@@ -71,6 +78,8 @@ struct Led {
     open: BTreeSet<u64>,
     /// Those after which members may differ.
     uneven: BTreeMap<u64, Touched>,
+    /// A member that does not count yet.
+    lagging: catch_up::Lagging,
 }
 
 impl Led {
@@ -100,6 +109,8 @@ pub(crate) struct Replication {
     locks: Locks,
     table: Mutex<Table>,
     pool: Pool,
+    /// For members that lag: each thread walks one group.
+    walks: Pool,
     is_turning: AtomicBool,
     transport: OnceLock<Arc<dyn Transport>>,
     service: OnceLock<Weak<DataService>>,
@@ -110,6 +121,7 @@ impl Replication {
         Replication {
             locks: Locks::default(),
             table: Mutex::default(),
+            walks: Pool::new("catch-up", WALKS_MAX, WALKS_QUEUED_MAX, 0, Arc::clone(&clock)),
             pool: Pool::new("copies", THREADS_MAX, JOBS_MAX, JOBS_BYTES_MAX, clock),
             is_turning: AtomicBool::new(false),
             transport: OnceLock::new(),
@@ -125,6 +137,7 @@ impl Replication {
     /// Lets what is under way end for so long.
     pub(crate) fn stop(&self, timeout: Duration) {
         self.pool.stop(timeout);
+        self.walks.stop(timeout);
     }
 }
 

@@ -85,6 +85,12 @@ impl DataService {
             return self.target(address.target);
         }
         let group = GroupId(address.group);
+        // A member that lags is in no map: the primary knows it.
+        if address.forward.is_some()
+            && let Some(target) = self.leases.member(group)
+        {
+            return self.target(target.0);
+        }
         let (found, epoch) = {
             let groups = self.groups.read();
             (groups.lookup(group), groups.told_epoch())

@@ -1,0 +1,500 @@
+//! A lagging member gets everything again: the primary compares all objects of the group with its own, block by block,
+//! and sends what differs.
+//!
+//! States of a member that lags, as its primary sees it:
+//!
+//! - *away*: it did not answer; it is tried again after [`AGAIN_NS`];
+//! - *walked*: from the first step on each change is sent to it, too, and nothing waits for it; the walk removes what the
+//!   primary has not, and then compares. A change, or a step of the walk, that fails makes it away again;
+//! - *promoted*: the walk is at its end. It syncs its whole disk and holds itself for current; then the primary counts
+//!   it, all other current members do, and only then the metadata service is asked. It stays so until a newer record
+//!   says what became of it.
+//!
+//! Each piece is compared under the lock of its blocks, so that no change comes in between.
+
+use super::Key;
+use super::change::{Body, Change, WHOLE, decoded};
+use crate::lease::moment;
+use crate::ops::list::start_of_group;
+use crate::service::{DataService, fault, read_blocking};
+use crate::targets::Target;
+use sha2::{Digest, Sha256};
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+use vazao_model::limits::BLOCK_BYTES;
+use vazao_model::{Code, InodeId, ObjectId, TargetId};
+use vazao_wire::op::{CatchUp, CompareBlocks, ListObjects};
+use vazao_wire::proto;
+use vazao_wire::service::Fault;
+use vazao_wire::transport::call;
+
+/// When a member that did not answer is tried again.
+const AGAIN_NS: u64 = 2_000_000_000;
+
+/// How long it may take for one request; it syncs a whole disk in one of them.
+const ANSWER_NS: u64 = 2_000_000_000;
+const SYNC_NS: u64 = 30_000_000_000;
+
+/// Objects of a page.
+const PAGE: u32 = 64;
+
+/// Bytes that are compared at once, under their lock.
+const PIECE_BYTES: u64 = 1 << 20;
+
+/// Bytes of a block's hash.
+const HASH_BYTES: usize = 16;
+
+/// Where a walk stands.
+#[derive(Clone, PartialEq, Eq, Debug)]
+enum Walk {
+    /// What the member has and the primary has not is removed: the page after this cookie comes next.
+    Strays(Vec<u8>),
+    /// What the primary has is compared.
+    Objects(Vec<u8>),
+    /// Everything is the same.
+    Over,
+}
+
+/// A lagging member that is walked.
+#[derive(Clone, Debug)]
+pub(super) struct CatchingUp {
+    pub(super) target: TargetId,
+    process: u64,
+    walk: Walk,
+    sent_bytes: u64,
+    begun_ns: u64,
+}
+
+/// Of a group, in the table of changes.
+#[derive(Default)]
+pub(super) struct Lagging {
+    /// The one that is walked; from then on changes are sent to it.
+    pub(super) walked: Option<CatchingUp>,
+    /// No other one is begun before.
+    not_before_ns: u64,
+    /// A thread is at it.
+    is_busy: bool,
+}
+
+impl Lagging {
+    /// The walk has failed.
+    fn fail(&mut self, now_ns: u64) {
+        self.walked = None;
+        self.not_before_ns = now_ns + AGAIN_NS;
+    }
+}
+
+impl DataService {
+    /// The member that is walked and gets changes although it does not count.
+    pub(super) fn walked(&self, key: Key) -> Option<TargetId> {
+        let table = self.replication.table.lock();
+        table.led.get(&key)?.lagging.walked.as_ref().map(|walked| walked.target)
+    }
+
+    /// A change did not reach the member that is walked, which therefore begins anew.
+    pub(super) fn leave_behind(&self, key: Key, target: TargetId) {
+        let now_ns = self.shell.clock().now_ns();
+        let mut table = self.replication.table.lock();
+        if let Some(led) = table.led.get_mut(&key)
+            && led.lagging.walked.as_ref().is_some_and(|walked| walked.target == target)
+        {
+            led.lagging.fail(now_ns);
+        }
+    }
+
+    /// Has members that lag walked, each group's by one thread. It waits for nothing itself.
+    pub(crate) fn catch_up_all(&self) {
+        if self.is_stopped() {
+            return;
+        }
+        for (key, is_primary) in self.leases.members() {
+            if !is_primary || !self.begin_or_go_on(key) {
+                continue;
+            }
+            let walk = move |service: &DataService| {
+                service.walk_on(key);
+                if let Some(led) = service.replication.table.lock().led.get_mut(&key) {
+                    led.lagging.is_busy = false;
+                }
+            };
+            if self.options.inline {
+                walk(self);
+                continue;
+            }
+            let service = self.replication.service.get().and_then(std::sync::Weak::upgrade);
+            match (self.replication.walks.reserve(0), service) {
+                (Some(place), Some(service)) => place.submit(move || walk(&service)),
+                _ => {
+                    if let Some(led) = self.replication.table.lock().led.get_mut(&key) {
+                        led.lagging.is_busy = false;
+                    }
+                    return;
+                }
+            }
+        }
+    }
+
+    /// True where there is something to do for a member that lags; then the caller does it.
+    fn begin_or_go_on(&self, key: Key) -> bool {
+        let now_ns = self.shell.clock().now_ns();
+        {
+            let mut table = self.replication.table.lock();
+            let Some(led) = table.led.get_mut(&key) else { return false };
+            let may = led.is_ready && !led.lagging.is_busy;
+            if !may || (led.lagging.walked.is_none() && now_ns < led.lagging.not_before_ns) {
+                return false;
+            }
+        }
+        let Ok(view) = self.view(key) else { return false };
+        let mut table = self.replication.table.lock();
+        let Some(led) = table.led.get_mut(&key) else { return false };
+        let lags = |walked: &CatchingUp| {
+            view.lagging.contains(&(walked.target, walked.process)) || view.others.contains(&walked.target)
+        };
+        if led.lagging.walked.as_ref().is_some_and(|walked| !lags(walked)) {
+            led.lagging.fail(now_ns);
+        }
+        let is_due = led.lagging.walked.is_some() || !view.lagging.is_empty();
+        led.lagging.is_busy = is_due;
+        is_due
+    }
+
+    /// Goes on with the walk of one group's member, to its end where it may wait.
+    fn walk_on(&self, key: Key) {
+        loop {
+            if let Err(fault) = self.walk_step(key) {
+                tracing::debug!(group = %key.1, target_id = key.0.0, %fault, "a lagging member is tried again");
+                let now_ns = self.shell.clock().now_ns();
+                if let Some(led) = self.replication.table.lock().led.get_mut(&key) {
+                    led.lagging.fail(now_ns);
+                }
+                return;
+            }
+            let is_over = self
+                .replication
+                .table
+                .lock()
+                .led
+                .get(&key)
+                .and_then(|led| led.lagging.walked.as_ref())
+                .is_none_or(|walked| walked.walk == Walk::Over);
+            if is_over || self.options.inline || self.is_stopped() {
+                return;
+            }
+        }
+    }
+
+    /// The next step: a page of the walk, or of the promotion at its end.
+    fn walk_step(&self, key: Key) -> Result<(), Fault> {
+        let known = self.replication.table.lock().led.get(&key).and_then(|led| led.lagging.walked.clone());
+        let Some(walked) = known else { return self.begin_walk(key) };
+        match &walked.walk {
+            Walk::Strays(cookie) => {
+                let next = self.remove_strays(key, walked.target, cookie)?;
+                let first = || Walk::Objects(start_of_group(key.1));
+                self.walked_to(key, next.map_or_else(first, Walk::Strays), 0);
+            }
+            Walk::Objects(cookie) => {
+                let (next, sent_bytes) = self.compare_page(key, walked.target, cookie)?;
+                self.walked_to(key, next.map_or(Walk::Over, Walk::Objects), sent_bytes);
+            }
+            Walk::Over => self.promote(key, &walked)?,
+        }
+        Ok(())
+    }
+
+    fn walked_to(&self, key: Key, walk: Walk, sent_bytes: u64) {
+        if let Some(led) = self.replication.table.lock().led.get_mut(&key)
+            && let Some(walked) = &mut led.lagging.walked
+        {
+            walked.walk = walk;
+            walked.sent_bytes += sent_bytes;
+        }
+    }
+
+    fn begin_walk(&self, key: Key) -> Result<(), Fault> {
+        let view = self.view(key)?;
+        let Some((target, process)) = view.lagging.first().copied() else { return Ok(()) };
+        self.ask_catch_up(key, target, target, BEGIN, Vec::new(), ANSWER_NS)?;
+        let (walk, begun_ns) = (Walk::Strays(start_of_group(key.1)), self.shell.clock().now_ns());
+        let mut table = self.replication.table.lock();
+        table.led.entry(key).or_default().lagging.walked =
+            Some(CatchingUp { target, process, walk, sent_bytes: 0, begun_ns });
+        Ok(())
+    }
+
+    /// Removes a page of what the member has and this one has not; where the next page begins.
+    fn remove_strays(&self, key: Key, other: TargetId, cookie: &[u8]) -> Result<Option<Vec<u8>>, Fault> {
+        let (transport, address) = self.way_to(other)?;
+        let request = proto::ListObjectsRequest { target: other.0, cookie: cookie.to_vec(), limit: PAGE };
+        let until_ns = transport.clock().now_ns() + ANSWER_NS;
+        let page = call::<ListObjects>(transport, &address, &request, until_ns)?;
+        let target = self.target(key.0.0)?;
+        let objects = objects_of(key, &page);
+        let is_whole = objects.len() == page.objects.len();
+        for object in objects {
+            let _held = self.lock_blocks(object, &[WHOLE])?;
+            if !target.exists(object).map_err(fault)? {
+                let objects = vec![super::even::address(object)];
+                let remove = Change::new(Body::Remove(proto::RemoveObjectsRequest { objects }));
+                self.send_one(key, other, &remove)?;
+            }
+        }
+        Ok(next_cookie(&page, is_whole))
+    }
+
+    /// Compares a page of this member's objects; where the next one begins, and how many bytes were sent.
+    fn compare_page(
+        &self,
+        key: Key,
+        other: TargetId,
+        cookie: &[u8],
+    ) -> Result<(Option<Vec<u8>>, u64), Fault> {
+        let target = self.target(key.0.0)?;
+        let page = target.list(cookie, PAGE).map_err(fault)?;
+        let objects = objects_of(key, &page);
+        let is_whole = objects.len() == page.objects.len();
+        let mut sent_bytes = 0;
+        for object in objects {
+            sent_bytes += self.compare_object(key, other, target, object)?;
+        }
+        Ok((next_cookie(&page, is_whole), sent_bytes))
+    }
+
+    fn compare_object(
+        &self,
+        key: Key,
+        other: TargetId,
+        target: &Arc<Target>,
+        object: ObjectId,
+    ) -> Result<u64, Fault> {
+        {
+            let _held = self.lock_blocks(object, &[WHOLE])?;
+            let (own, theirs) =
+                (target.stat(object).map_err(fault)?, self.ask_blocks(key, other, object, 0..0)?);
+            let address = || Some(super::even::address(object));
+            if own.exists && !theirs.exists {
+                let make = proto::WriteRequest { object: address(), ..Default::default() };
+                self.send_one(key, other, &Change::new(Body::Write(make)))?;
+            }
+            if theirs.length > own.length {
+                let (length, object) = (own.length, address());
+                let cut = proto::TruncateObjectRequest { object, length, must_exist: false };
+                self.send_one(key, other, &Change::new(Body::Truncate(cut)))?;
+            }
+        }
+        let (mut at, mut sent_bytes) = (0, 0);
+        loop {
+            let started_ns = self.shell.clock().now_ns();
+            let sent = self.compare_piece(key, other, target, object, at..at + PIECE_BYTES)?;
+            let Some(sent) = sent else { return Ok(sent_bytes) };
+            sent_bytes += sent;
+            at += PIECE_BYTES;
+            self.make_way(key, started_ns);
+        }
+    }
+
+    /// Half of the time is for what programs ask, while they do.
+    fn make_way(&self, key: Key, started_ns: u64) {
+        let is_busy = self.replication.table.lock().led.get(&key).is_some_and(|led| !led.open.is_empty());
+        let clock = self.shell.clock();
+        if is_busy && clock.can_wait() && !self.options.inline {
+            let taken_ns = clock.now_ns().saturating_sub(started_ns);
+            clock.sleep(Duration::from_nanos(taken_ns));
+        }
+    }
+
+    /// Sends what differs in a piece; `None`: the object ends before it.
+    fn compare_piece(
+        &self,
+        key: Key,
+        other: TargetId,
+        target: &Arc<Target>,
+        object: ObjectId,
+        piece: Range<u64>,
+    ) -> Result<Option<u64>, Fault> {
+        let _held = self.lock_blocks(object, std::slice::from_ref(&piece))?;
+        let (message, bytes) = read_blocking(target, object, piece.start, PIECE_BYTES as u32)?;
+        let read: proto::ReadResponse = decoded(&message)?;
+        if bytes.is_empty() {
+            return Ok(None);
+        }
+        let theirs = self.ask_blocks(key, other, object, piece.clone())?;
+        let mut sent_bytes = 0;
+        let mut hashes = theirs.hashes.chunks_exact(HASH_BYTES);
+        for (index, (block, checksum)) in bytes.chunks(BLOCK_BYTES).zip(&read.checksums).enumerate() {
+            let is_same = hashes.next().is_some_and(|theirs| theirs == hash(block));
+            if is_same {
+                continue;
+            }
+            let (address, checksums) = (Some(super::even::address(object)), vec![*checksum]);
+            let offset = piece.start + (index * BLOCK_BYTES) as u64;
+            let write = proto::WriteRequest { object: address, offset, checksums, ..Default::default() };
+            self.send_one(key, other, &Change { body: Body::Write(write), bytes: block.to_vec() })?;
+            sent_bytes += block.len() as u64;
+        }
+        Ok(Some(sent_bytes))
+    }
+
+    fn ask_blocks(
+        &self,
+        key: Key,
+        other: TargetId,
+        object: ObjectId,
+        range: Range<u64>,
+    ) -> Result<proto::CompareBlocksResponse, Fault> {
+        let (transport, server) = self.way_to(other)?;
+        let forward = self.replication.forward(key, self.view(key)?.epoch, 0, self.record(key));
+        let address = proto::ObjectAddress { forward: Some(forward), ..super::even::address(object) };
+        let (offset, length) = (range.start, (range.end - range.start) as u32);
+        let request = proto::CompareBlocksRequest { object: Some(address), offset, length };
+        call::<CompareBlocks>(transport, &server, &request, transport.clock().now_ns() + ANSWER_NS)
+    }
+
+    /// Has one other member carry out what is so here already.
+    fn send_one(&self, key: Key, other: TargetId, change: &Change) -> Result<(), Fault> {
+        let forward = self.replication.forward(key, self.view(key)?.epoch, 0, self.record(key));
+        for (_, sent) in self.submit(change, &forward, &[other]) {
+            if let Err(fault) = sent.and_then(|pending| pending.wait()) {
+                self.replication.note_failure(key, fault.code);
+                return Err(fault);
+            }
+        }
+        Ok(())
+    }
+
+    /// Has a member that has everything count, in the order that the rule of members demands.
+    fn promote(&self, key: Key, walked: &CatchingUp) -> Result<(), Fault> {
+        let view = self.view(key)?;
+        let is_begun = view.others.contains(&walked.target);
+        if !is_begun {
+            let target = self.target(key.0.0)?;
+            let Some(gone) = target.gone_of_group(key.1) else {
+                // It is over soon: nothing is lost by waiting.
+                return Ok(());
+            };
+            self.ask_catch_up(key, walked.target, walked.target, HAS_ALL, gone, SYNC_NS)?;
+            if !self.begin_promotion(key, walked, view.epoch) {
+                return Ok(());
+            }
+        }
+        let view = self.view(key)?;
+        for other in view.others.iter().filter(|other| **other != walked.target) {
+            if self.ask_catch_up(key, *other, walked.target, COUNTS, Vec::new(), ANSWER_NS).is_err() {
+                // Again with the next turn; the metadata service is asked once all hold it so.
+                return Ok(());
+            }
+        }
+        let seconds = self.shell.clock().now_ns().saturating_sub(walked.begun_ns) / 1_000_000_000;
+        tracing::info!(
+            group = %key.1,
+            target_id = walked.target.0,
+            sent_bytes = walked.sent_bytes,
+            seconds,
+            "a lagging member has caught up"
+        );
+        self.leases.say_caught_up(key, walked.target, walked.process, view.epoch);
+        Ok(())
+    }
+
+    /// From now on the member counts here. False: a change has not reached it, or the leases are not held at the moment.
+    fn begin_promotion(&self, key: Key, walked: &CatchingUp, epoch: u64) -> bool {
+        let now = moment(&**self.shell.clock());
+        // In one: a change that does not reach it either ends the walk before, or sees then that it counts.
+        let table = self.replication.table.lock();
+        let is_walked =
+            |led: &super::Led| led.lagging.walked.as_ref().is_some_and(|it| it.target == walked.target);
+        table.led.get(&key).is_some_and(is_walked)
+            && self.leases.promote(key, walked.target, epoch, Some(now))
+    }
+
+    fn ask_catch_up(
+        &self,
+        key: Key,
+        asked: TargetId,
+        target: TargetId,
+        step: u32,
+        gone: Vec<proto::GoneObject>,
+        limit_ns: u64,
+    ) -> Result<(), Fault> {
+        let (transport, server) = self.way_to(asked)?;
+        let (epoch, record) = (self.view(key)?.epoch, self.record(key));
+        let request = proto::CatchUpRequest { group: key.1.0, epoch, record, target: target.0, step, gone };
+        call::<CatchUp>(transport, &server, &request, transport.clock().now_ns() + limit_ns).map(drop)
+    }
+
+    /// The part of another member, or of the one that catches up.
+    pub(crate) fn take_catch_up(&self, request: &proto::CatchUpRequest) -> Result<(), Fault> {
+        let group = vazao_model::GroupId(request.group);
+        let no_member = || Fault::new(Code::WrongTarget, format!("placement group {group}"));
+        let key = (self.leases.member(group).ok_or_else(no_member)?, group);
+        self.check_sender(key, request.epoch, request.record.as_ref())?;
+        let (target, other) = (self.target(key.0.0)?, TargetId(request.target));
+        match request.step {
+            BEGIN if other == key.0 => return target.forget_freezes(group).map_err(fault),
+            HAS_ALL if other == key.0 => {
+                target.keep_gone(group, &request.gone).map_err(fault)?;
+                // What was sent is as durable as all that was synced elsewhere.
+                target.checkpoint();
+                target.check()?;
+            }
+            COUNTS => {}
+            step => {
+                let text = format!("placement group {group}: step {step} of catching up for {other}");
+                return Err(Fault::new(Code::BadRequest, text));
+            }
+        }
+        match self.leases.promote(key, other, request.epoch, None) {
+            true => Ok(()),
+            false => {
+                let text =
+                    format!("placement group {group}: {other} does not lag, or another one is promoted");
+                Err(Fault::new(Code::Unavailable, text))
+            }
+        }
+    }
+
+    /// What this member has of an object.
+    pub(crate) fn compare_blocks(
+        target: &Target,
+        id: ObjectId,
+        range: Range<u64>,
+    ) -> Result<proto::CompareBlocksResponse, Fault> {
+        let state = target.stat(id).map_err(fault)?;
+        let mut hashes = Vec::new();
+        if range.start < range.end {
+            let (message, bytes) = read_blocking(target, id, range.start, (range.end - range.start) as u32)?;
+            let read: proto::ReadResponse = decoded(&message)?;
+            for (block, checksum) in bytes.chunks(BLOCK_BYTES).zip(&read.checksums) {
+                // One that is damaged is sent anew: no bytes have this hash.
+                let is_whole = vazao_model::checksum::crc32c(block) == *checksum;
+                hashes.extend(if is_whole { hash(block) } else { [0; HASH_BYTES] });
+            }
+        }
+        Ok(proto::CompareBlocksResponse { exists: state.exists, length: state.length, hashes })
+    }
+}
+
+const BEGIN: u32 = 1;
+const HAS_ALL: u32 = 2;
+const COUNTS: u32 = 3;
+
+fn hash(block: &[u8]) -> [u8; HASH_BYTES] {
+    let digest = Sha256::digest(block);
+    std::array::from_fn(|at| digest[at])
+}
+
+/// The objects of the group in a page that may go on with those of others.
+fn objects_of((_, group): Key, page: &proto::ListObjectsResponse) -> Vec<ObjectId> {
+    let object = |it: &proto::ListedObject| {
+        let (inode, generation, slot) = (InodeId(it.inode), it.generation, it.slot);
+        (it.group == group.0).then_some(ObjectId { inode, generation, slot, group })
+    };
+    page.objects.iter().map_while(object).collect()
+}
+
+/// Where the page after this one begins; `None`: there is none, or it has other groups only.
+fn next_cookie(page: &proto::ListObjectsResponse, is_whole: bool) -> Option<Vec<u8>> {
+    (is_whole && !page.cookie.is_empty()).then(|| page.cookie.clone())
+}
