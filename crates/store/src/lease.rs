@@ -46,6 +46,8 @@ pub struct MemberView {
     pub group: GroupId,
     /// The latest record that it knows.
     pub record: Membership,
+    /// The members that count: those that are current by it, and one that it holds for promoted.
+    pub counting: Vec<TargetId>,
     /// It may answer reads.
     pub may_serve: bool,
     /// It may acknowledge changes.
@@ -432,6 +434,7 @@ impl DataService {
                 process: held.own.get(&target)?.process,
                 group,
                 record: state.record()?.clone(),
+                counting: state.counting().collect(),
                 may_serve: state.may_serve(now),
                 may_acknowledge: state.may_acknowledge(now),
             })

@@ -83,7 +83,9 @@ impl Transport for Endpoint {
         // Handled as it is submitted.
         let cluster_ns = self.clock.cluster_ns(deadline_ns);
         let answer = self.inner.submit(address, method, message, attachment, cluster_ns);
-        if self.loses(address, true) { self.lost(address, deadline_ns) } else { answer }
+        // An answer that is not there yet is waited for in no time where none can pass.
+        let is_late = !self.clock.can_wait() && !answer.is_done();
+        if is_late || self.loses(address, true) { self.lost(address, deadline_ns) } else { answer }
     }
 
     fn presence(&self, address: &str, deadline_ns: u64) -> Presence {

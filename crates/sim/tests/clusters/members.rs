@@ -90,9 +90,7 @@ impl Group {
         let leading: Vec<&MemberView> = views.values().filter(|view| view.may_acknowledge).collect();
         assert!(leading.len() <= 1, "seed {}: two primaries: {leading:?}", self.seed);
         for leader in &leading {
-            let counts = |view: &MemberView| {
-                leader.record.current().any(|it| (it.target, it.run) == (view.target, view.process))
-            };
+            let counts = |view: &MemberView| leader.counting.contains(&view.target);
             let stale = serving.iter().find(|view| !counts(view));
             assert_eq!(stale, None, "seed {}: it serves beside {leader:?}", self.seed);
         }
