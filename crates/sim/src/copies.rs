@@ -109,7 +109,8 @@ impl Copies<'_> {
         let mut found: BTreeMap<ObjectId, Vec<TargetId>> = BTreeMap::new();
         for target in map.targets.iter().map(|target| target.id) {
             let deadline_ns = cluster.clock().now_ns() + ANSWER_NS;
-            let request = proto::ListObjectsRequest { target: target.0, cookie: Vec::new(), limit: 4096 };
+            let request =
+                proto::ListObjectsRequest { target: target.0, cookie: Vec::new(), limit: 4096, group: 0 };
             let address = address_of(&map, target);
             let page = call::<op::ListObjects>(cluster.transport(), address, &request, deadline_ns);
             for listed in page.expect("fair weather").objects {

@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use vazao_disk::Disk;
 use vazao_meter::{Accounts, Cause, Clock, Exposition};
 use vazao_model::limits::BLOCK_BYTES;
-use vazao_model::{Code, ObjectId, TargetState};
+use vazao_model::{Code, GroupId, ObjectId, TargetState};
 use vazao_wire::service::{Answer, Call, Fault, Request, Responder, Service};
 use vazao_wire::shell::{self, Shell, decode};
 use vazao_wire::{Method, proto};
@@ -547,10 +547,11 @@ impl DataService {
     }
 
     fn list(&self, call: Call, request: &Request<'_>, responder: &mut dyn Responder) -> Result<(), Fault> {
-        let proto::ListObjectsRequest { target, cookie, limit } = decode(request)?;
+        let proto::ListObjectsRequest { target, cookie, limit, group } = decode(request)?;
+        let group = Some(GroupId(group)).filter(|group| group.0 != 0);
         let target = self.target(target)?;
         self.defer(call, target, 0, responder, move |target| {
-            Ok((target.list(&cookie, limit).map_err(fault)?.encode_to_vec(), Vec::new()))
+            Ok((target.list(&cookie, limit, group).map_err(fault)?.encode_to_vec(), Vec::new()))
         })
     }
 

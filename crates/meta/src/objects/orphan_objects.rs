@@ -103,7 +103,7 @@ pub(crate) fn run(service: &MetaService, transport: &dyn Transport) -> Outcome<(
         }
         walk.begin(now_ns);
         let cookie = walk.cookie.clone();
-        let request = proto::ListObjectsRequest { target: target.0, cookie, limit: PAGE };
+        let request = proto::ListObjectsRequest { target: target.0, cookie, limit: PAGE, group: 0 };
         let call = submit::<op::ListObjects>(transport, &address, &request, &[], deadline_ns);
         pages.push((target, address, call));
     }

@@ -50,19 +50,23 @@ impl Cookie {
     }
 }
 
-/// The cookie before the first object of a placement group.
-pub(crate) fn start_of_group(group: GroupId) -> Vec<u8> {
-    let object = ObjectId { inode: InodeId(0), generation: 0, slot: 0, group };
-    Cookie { bucket: Bucket { group, leaf: 0 }, object }.encode()
-}
-
 impl Target {
-    /// The page after `cookie`, of at most `limit` objects.
-    pub(crate) fn list(&self, cookie: &[u8], limit: u32) -> Result<ListObjectsResponse, Stop> {
+    /// The page after `cookie`, of at most `limit` objects; of one placement group, or of all.
+    pub(crate) fn list(
+        &self,
+        cookie: &[u8],
+        limit: u32,
+        group: Option<GroupId>,
+    ) -> Result<ListObjectsResponse, Stop> {
         let after = Cookie::decode(cookie)?;
         let limit = limit.clamp(1, LIST_ENTRIES_MAX) as usize;
         let mut response = ListObjectsResponse::default();
-        for bucket in self.buckets_from(after.map_or_else(Bucket::default, |cookie| cookie.bucket))? {
+        let first = after.map_or_else(Bucket::default, |cookie| cookie.bucket);
+        let buckets = match group {
+            Some(group) => self.leaves(Bucket { group, leaf: 0 })?.filter(|it| *it >= first).collect(),
+            None => self.buckets_from(first)?,
+        };
+        for bucket in buckets {
             let mut objects = self.list_bucket(bucket)?;
             if let Some(Cookie { bucket: last, object }) = after
                 && last == bucket

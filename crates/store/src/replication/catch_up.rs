@@ -15,7 +15,6 @@
 use super::Key;
 use super::change::{Body, Change, WHOLE, decoded};
 use crate::lease::moment;
-use crate::ops::list::start_of_group;
 use crate::service::{DataService, fault, read_blocking};
 use crate::targets::Target;
 use sha2::{Digest, Sha256};
@@ -192,7 +191,7 @@ impl DataService {
         match &walked.walk {
             Walk::Strays(cookie) => {
                 let next = self.remove_strays(key, walked.target, cookie)?;
-                let first = || Walk::Objects(start_of_group(key.1));
+                let first = || Walk::Objects(Vec::new());
                 self.walked_to(key, next.map_or_else(first, Walk::Strays), 0);
             }
             Walk::Objects(cookie) => {
@@ -217,7 +216,7 @@ impl DataService {
         let view = self.view(key)?;
         let Some((target, process)) = view.lagging.first().copied() else { return Ok(()) };
         self.ask_catch_up(key, target, target, BEGIN, Vec::new(), ANSWER_NS)?;
-        let (walk, begun_ns) = (Walk::Strays(start_of_group(key.1)), self.shell.clock().now_ns());
+        let (walk, begun_ns) = (Walk::Strays(Vec::new()), self.shell.clock().now_ns());
         let mut table = self.replication.table.lock();
         table.led.entry(key).or_default().lagging.walked =
             Some(CatchingUp { target, process, walk, sent_bytes: 0, begun_ns });
@@ -227,13 +226,12 @@ impl DataService {
     /// Removes a page of what the member has and this one has not; where the next page begins.
     fn remove_strays(&self, key: Key, other: TargetId, cookie: &[u8]) -> Result<Option<Vec<u8>>, Fault> {
         let (transport, address) = self.way_to(other)?;
-        let request = proto::ListObjectsRequest { target: other.0, cookie: cookie.to_vec(), limit: PAGE };
+        let (target, group, cookie) = (other.0, key.1.0, cookie.to_vec());
+        let request = proto::ListObjectsRequest { target, cookie, limit: PAGE, group };
         let until_ns = transport.clock().now_ns() + ANSWER_NS;
         let page = call::<ListObjects>(transport, &address, &request, until_ns)?;
         let target = self.target(key.0.0)?;
-        let objects = objects_of(key, &page);
-        let is_whole = objects.len() == page.objects.len();
-        for object in objects {
+        for object in objects_of(key, &page) {
             let _held = self.lock_blocks(object, &[WHOLE])?;
             if !target.exists(object).map_err(fault)? {
                 let objects = vec![super::even::address(object)];
@@ -241,7 +239,7 @@ impl DataService {
                 self.send_one(key, other, &remove)?;
             }
         }
-        Ok(next_cookie(&page, is_whole))
+        Ok(next_cookie(page))
     }
 
     /// Compares a page of this member's objects; where the next one begins, and how many bytes were sent.
@@ -252,14 +250,12 @@ impl DataService {
         cookie: &[u8],
     ) -> Result<(Option<Vec<u8>>, u64), Fault> {
         let target = self.target(key.0.0)?;
-        let page = target.list(cookie, PAGE).map_err(fault)?;
-        let objects = objects_of(key, &page);
-        let is_whole = objects.len() == page.objects.len();
+        let page = target.list(cookie, PAGE, Some(key.1)).map_err(fault)?;
         let mut sent_bytes = 0;
-        for object in objects {
+        for object in objects_of(key, &page) {
             sent_bytes += self.compare_object(key, other, target, object)?;
         }
-        Ok((next_cookie(&page, is_whole), sent_bytes))
+        Ok((next_cookie(page), sent_bytes))
     }
 
     fn compare_object(
@@ -485,16 +481,16 @@ fn hash(block: &[u8]) -> [u8; HASH_BYTES] {
     std::array::from_fn(|at| digest[at])
 }
 
-/// The objects of the group in a page that may go on with those of others.
+/// The objects of a page.
 fn objects_of((_, group): Key, page: &proto::ListObjectsResponse) -> Vec<ObjectId> {
     let object = |it: &proto::ListedObject| {
         let (inode, generation, slot) = (InodeId(it.inode), it.generation, it.slot);
         (it.group == group.0).then_some(ObjectId { inode, generation, slot, group })
     };
-    page.objects.iter().map_while(object).collect()
+    page.objects.iter().filter_map(object).collect()
 }
 
-/// Where the page after this one begins; `None`: there is none, or it has other groups only.
-fn next_cookie(page: &proto::ListObjectsResponse, is_whole: bool) -> Option<Vec<u8>> {
-    (is_whole && !page.cookie.is_empty()).then(|| page.cookie.clone())
+/// Where the page after this one begins; `None`: there is none.
+fn next_cookie(page: proto::ListObjectsResponse) -> Option<Vec<u8>> {
+    Some(page.cookie).filter(|cookie| !cookie.is_empty())
 }

@@ -316,8 +316,12 @@ fn requests_beyond_the_limits_are_refused() {
     assert_eq!(code(Some(proto::ObjectAddress { slot: 64, ..address(1) })), Code::BadRequest);
     assert_eq!(code(Some(proto::ObjectAddress { target: 2, ..address(1) })), Code::WrongTarget);
     assert_eq!(code(Some(proto::ObjectAddress { target: 0, ..address(1) })), Code::WrongTarget);
-    let list =
-        rig.call::<op::ListObjects>(&proto::ListObjectsRequest { target: 1, cookie: vec![1], limit: 9 });
+    let list = rig.call::<op::ListObjects>(&proto::ListObjectsRequest {
+        target: 1,
+        cookie: vec![1],
+        limit: 9,
+        group: 0,
+    });
     assert_eq!(list.expect_err("refused").code, Code::BadRequest);
 }
 

@@ -253,7 +253,7 @@ impl Rig {
         let mut inodes = Vec::new();
         let mut cookie = Vec::new();
         loop {
-            let request = proto::ListObjectsRequest { target: 1, cookie, limit };
+            let request = proto::ListObjectsRequest { target: 1, cookie, limit, group: 0 };
             let page = self.call::<op::ListObjects>(&request)?;
             assert!(page.objects.len() <= limit as usize);
             inodes.extend(page.objects.iter().map(|o| o.inode));
