@@ -1,5 +1,5 @@
 //! One object with two or three copies, changed through whichever member answers, while links are cut, machines pause,
-//! requests are lost and late, and members end. A member that goes stays out.
+//! requests are lost and late, and members end. A member that goes catches up, and counts again.
 //!
 //! A read shows what was acknowledged last or what is in flight; an acknowledged change is at every current member; at
 //! rest all current members are equal.
