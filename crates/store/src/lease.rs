@@ -267,7 +267,13 @@ impl Leases {
 
     /// Says to the metadata service from now on that a member has caught up, while this is the epoch.
     pub(crate) fn say_caught_up(&self, key: (TargetId, GroupId), other: TargetId, process: u64, epoch: u64) {
+        self.failing.lock().remove(&(key.0, key.1, other));
         self.caught_up.lock().insert(key, (other, process, epoch));
+    }
+
+    /// Whether that is said already.
+    pub(crate) fn is_said(&self, key: (TargetId, GroupId)) -> bool {
+        self.caught_up.lock().contains_key(&key)
     }
 
     /// Reports of members that have caught up; of another epoch than is known now there is nothing to report.

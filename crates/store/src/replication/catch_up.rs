@@ -104,7 +104,7 @@ impl DataService {
 
     /// Has members that lag walked, each group's by one thread. It waits for nothing itself.
     pub(crate) fn catch_up_all(&self) {
-        if self.is_stopped() {
+        if self.is_stopped() || !self.options.catches_up {
             return;
         }
         for (key, is_primary) in self.leases.members() {
@@ -146,12 +146,18 @@ impl DataService {
             }
         }
         let Ok(view) = self.view(key) else { return false };
+        let record = self.leases.record(key);
+        let current: Vec<TargetId> =
+            record.iter().flat_map(|record| record.current()).map(|member| member.target).collect();
         let mut table = self.replication.table.lock();
         let Some(led) = table.led.get_mut(&key) else { return false };
         let lags = |walked: &CatchingUp| {
             view.lagging.contains(&(walked.target, walked.process)) || view.others.contains(&walked.target)
         };
-        if led.lagging.walked.as_ref().is_some_and(|walked| !lags(walked)) {
+        let counts = |walked: &CatchingUp| current.contains(&walked.target);
+        if led.lagging.walked.as_ref().is_some_and(counts) {
+            led.lagging.walked = None;
+        } else if led.lagging.walked.as_ref().is_some_and(|walked| !lags(walked)) {
             led.lagging.fail(now_ns);
         }
         let is_due = led.lagging.walked.is_some() || !view.lagging.is_empty();
@@ -362,6 +368,9 @@ impl DataService {
 
     /// Has a member that has everything count, in the order that the rule of members demands.
     fn promote(&self, key: Key, walked: &CatchingUp) -> Result<(), Fault> {
+        if self.leases.is_said(key) {
+            return Ok(());
+        }
         let view = self.view(key)?;
         let is_begun = view.others.contains(&walked.target);
         if !is_begun {

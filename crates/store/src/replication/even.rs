@@ -91,6 +91,10 @@ impl DataService {
 
     /// Makes an object, which the caller has locked, the same at all who count, in the bytes `touched`.
     fn even_out(&self, key: Key, target: &Target, touched: &Touched, deadline_ns: u64) -> Result<(), Fault> {
+        // One that catches up may have got what no other has.
+        if let Some(walked) = self.walked(key) {
+            self.leave_behind(key, walked);
+        }
         let object = Some(address(touched.object));
         let (objects, must_exist) = (vec![address(touched.object)], false);
         let state = target.stat(touched.object).map_err(fault)?;
