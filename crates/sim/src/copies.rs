@@ -50,6 +50,22 @@ impl Holders {
         Holders { layout }
     }
 
+    /// True when all members of its groups are current again, and serve.
+    pub(crate) fn are_whole(&self, cluster: &Cluster) -> bool {
+        let serving: BTreeSet<(GroupId, TargetId)> = cluster
+            .memberships()
+            .into_values()
+            .flatten()
+            .filter(|view| view.may_serve)
+            .map(|view| (view.group, view.target))
+            .collect();
+        let is_whole = |(group, machines): (&GroupId, &Vec<usize>)| {
+            let serves = |machine: &usize| serving.contains(&(*group, TargetId(*machine as u32)));
+            machines.len() < 2 || machines.iter().all(serves)
+        };
+        self.layout.as_ref().is_none_or(|(layout, slots)| layout.groups.iter().zip(slots).all(is_whole))
+    }
+
     /// Machines that are no current members any more; all where that cannot be told.
     pub(crate) fn gone(&self, cluster: &Cluster) -> BTreeSet<usize> {
         let Some((layout, slots)) = &self.layout else { return BTreeSet::new() };

@@ -31,6 +31,9 @@ const FILES: usize = 4;
 const STEPS: usize = 40;
 const RESTS: u64 = 3;
 
+/// How long copies may take to be whole again: without power kept it is waited 30 s for a member that has more.
+const CATCH_UP_S: u32 = 90;
+
 /// Longest time for which an ended process stays away.
 const DOWN_MS_MAX: u64 = 3_000;
 
@@ -211,6 +214,7 @@ impl Parted {
     fn rest(&mut self) {
         self.note("rest");
         self.cluster.heal();
+        self.let_copies_catch_up();
         self.collect_ends();
         for client in &self.clients {
             let _ = client.tick();
@@ -236,6 +240,18 @@ impl Parted {
             }
         }
         assert_eq!(Copies::list(&self.cluster).check(), Ok(()), "at rest");
+    }
+
+    /// Members that lag do so by themselves.
+    fn let_copies_catch_up(&self) {
+        let are_whole = || self.files.iter().all(|known| known.holders.are_whole(&self.cluster));
+        for _ in 0..CATCH_UP_S {
+            if are_whole() {
+                return;
+            }
+            self.cluster.clock().sleep(Duration::from_secs(1));
+        }
+        panic!("members lag yet, {CATCH_UP_S} s after everything was mended");
     }
 
     /// What a client reads that has seen nothing of the faults.

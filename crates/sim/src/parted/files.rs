@@ -21,7 +21,7 @@ const BYTES_MAX: usize = 400_000;
 pub(super) struct Known {
     inode: InodeId,
     pub(super) contents: Contents,
-    holders: Holders,
+    pub(super) holders: Holders,
     writer: usize,
     /// Clients that take what they wrote, or cut off, for lost where power was lost, also when another client has
     /// written it again since, or made it durable.
